@@ -1,0 +1,110 @@
+package driver
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Addr is a peer's address as raw bytes: 24 bytes in a connection instead of a string and its header. The zero Addr
+// is unknown, as the peer of a unix socket usually is.
+type Addr struct {
+	ip     [16]byte
+	zone   uint32
+	port   uint16
+	family family
+}
+
+type family uint8
+
+const (
+	familyNone family = iota
+	familyIPv4
+	familyIPv6
+	familyUnix
+)
+
+// UnixAddr is the address of a unix socket without a name.
+var UnixAddr = Addr{family: familyUnix}
+
+// AddrFrom4 and AddrFrom16 make an Addr of what the kernel reports. zone is the scope id.
+func AddrFrom4(ip [4]byte, port uint16) Addr {
+	a := Addr{port: port, family: familyIPv4}
+	copy(a.ip[:], ip[:])
+	return a
+}
+
+func AddrFrom16(ip [16]byte, zone uint32, port uint16) Addr {
+	return Addr{ip: ip, zone: zone, port: port, family: familyIPv6}
+}
+
+// AddrOf converts a net.Addr; what has no place in an Addr becomes the zero one.
+func AddrOf(na net.Addr) Addr {
+	switch na := na.(type) {
+	case *net.TCPAddr:
+		return addrOfPort(na.AddrPort())
+	case *net.UnixAddr:
+		return UnixAddr
+	}
+	return Addr{}
+}
+
+func addrOfPort(ap netip.AddrPort) Addr {
+	ip := ap.Addr()
+	switch {
+	case ip.Is4() || ip.Is4In6():
+		return AddrFrom4(ip.Unmap().As4(), ap.Port())
+	case ip.Is6():
+		return AddrFrom16(ip.As16(), zoneID(ip.Zone()), ap.Port())
+	}
+	return Addr{}
+}
+
+func zoneID(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	ifi, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0
+	}
+	return uint32(ifi.Index)
+}
+
+// Net is the address in the form that net.Conn speaks; nil for the zero Addr.
+func (a Addr) Net() net.Addr {
+	switch a.family {
+	case familyIPv4:
+		return &net.TCPAddr{IP: net.IP(a.ip[:4:4]), Port: int(a.port)}
+	case familyIPv6:
+		return &net.TCPAddr{IP: net.IP(a.ip[:]), Port: int(a.port), Zone: zoneName(a.zone)}
+	case familyUnix:
+		return &net.UnixAddr{Net: "unix"}
+	}
+	return nil
+}
+
+func zoneName(id uint32) string {
+	if id == 0 {
+		return ""
+	}
+	ifi, err := net.InterfaceByIndex(int(id))
+	if err != nil {
+		return ""
+	}
+	return ifi.Name
+}
+
+// String is Net().String() without the allocation of the address, or "@" for an unnamed one.
+func (a Addr) String() string {
+	switch a.family {
+	case familyIPv4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.ip[:4])), a.port).String()
+	case familyIPv6:
+		ip := netip.AddrFrom16(a.ip).Unmap().WithZone(zoneName(a.zone))
+		return netip.AddrPortFrom(ip, a.port).String()
+	}
+	return "@"
+}
+
+// Unspecified reports whether a is a wildcard such as 0.0.0.0 or ::, or unknown.
+func (a Addr) Unspecified() bool { return a.ip == [16]byte{} && a.family != familyUnix }

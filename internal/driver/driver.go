@@ -1,0 +1,182 @@
+// Package driver is the seam between Myriad's engine and whatever moves its bytes: epoll, kqueue, io_uring, a goroutine
+// per connection, or a simulator with no kernel at all. Its unit is bytes and completions, not readiness, because
+// that is the level at which all of these look alike (docs/adr/0001).
+//
+// # The contract
+//
+// A [System] is a world: it opens drivers, binds listeners, and supplies time and execution. A [Driver] serves one loop.
+//
+// Ownership. One goroutine owns a driver (one thread where ThreadBound says so) and makes every call on it, except Wake,
+// which anybody may call at any time until Shutdown. Nothing below locks for the owner.
+//
+// Events. A driver speaks only from inside Poll, through [Events], and never from inside another method, so a caller
+// is never re-entered. During an event the owner may call any method but Poll, on any id. Every event names an
+// [ID]; a call with an id that is no longer live does nothing (Send still consumes its chain), and no event is ever
+// emitted for one: generations are checked on both ways.
+//
+// Life of a connection. It begins with Attach (of an accepted or imported Socket), or with Dial followed by Dialed.
+// It ends with exactly one of Closed, Detached or DialFailed, after which the driver never mentions the id again. That
+// last event comes only when every operation on the connection has completed or been cancelled; the slot and the
+// operating system's handle are not used anew before. After Close, Abort or Detach has been called, no other event but
+// the last one is emitted for the id, not even from the batch that is being delivered.
+//
+// Receiving. Received lends a view of memory that the driver owns: it is valid until the event returns, its capacity is
+// its length, and it is never empty. Bytes arrive in order. After Pause, bytes that were already under way may still be
+// delivered, at most one receive buffer of them; the engine holds them. A paused connection still reports that it was
+// reset. Ended says that the peer will send no more; it comes once, after the last byte, and sending still works.
+// A driver serves its connections in turns: one connection is given at most one receive buffer in a Poll.
+//
+// Sending. Send takes everything in the chain, and with it the references on the blocks, until the bytes are sent or
+// dropped. What could be handed over at once needs no event; the rest, which Send returns as queued, is reported by
+// Sent as it goes, in order. Short sends are the driver's business. When sending fails the driver drops
+// what is queued and goes on receiving what the peer had sent, then emits Closed with the error.
+// SendFile is ordered after everything sent before it, and until it has been reported sent the owner sends nothing
+// else. CloseWrite acts after what is queued. Close and Abort drop what is queued: an owner that wants it sent waits.
+//
+// Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another one of the same
+// System, or closes. AcceptFailed stops accepting on that listener until ResumeAccept; EMFILE and ENFILE are among its
+// errors, and it does not spin. StopAccept leaves waiting peers in the backlog.
+//
+// Time. Poll is told how long it may wait and takes no timers; the engine keeps those.
+package driver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// Errors that a driver returns. The engine wraps them with the operation and the address.
+var (
+	ErrUnsupported = errors.New("not supported by this driver")
+	ErrNotIdle     = errors.New("output is still queued")
+	ErrStale       = errors.New("connection is gone")
+	ErrFull        = errors.New("no slot left")
+)
+
+// An ID names a connection or a listener of one driver: 8 bits of loop, 24 of slot, 32 of generation. The zero ID is
+// never live.
+type ID uint64
+
+// MaxSlots bounds the connections and listeners of one driver.
+const MaxSlots = 1 << 24
+
+// MakeID packs an id. Generations start at 1.
+func MakeID(loop uint8, slot, generation uint32) ID {
+	return ID(loop)<<56 | ID(slot&(MaxSlots-1))<<32 | ID(generation)
+}
+
+// Loop, Slot and Generation unpack it. A live slot is a small dense integer, fit to index a table.
+func (id ID) Loop() uint8        { return uint8(id >> 56) }
+func (id ID) Slot() uint32       { return uint32(id>>32) & (MaxSlots - 1) }
+func (id ID) Generation() uint32 { return uint32(id) }
+
+// Events is what a driver tells its owner, from inside Poll only.
+type Events interface {
+	Accepted(listener ID, s Socket)
+	AcceptFailed(listener ID, err error)
+	Dialed(id ID, local Addr)
+	DialFailed(id ID, err error)
+	Received(id ID, p []byte)
+	Ended(id ID)
+	Sent(id ID, n int64)
+	Closed(id ID, err error) // nil after Close and Abort; for a listener after CloseListener
+	Detached(id ID, s Socket)
+}
+
+// A Driver moves the bytes of one loop. The package comment is its contract.
+type Driver interface {
+	// Listen starts accepting on l, which stays the caller's to close after CloseListener.
+	Listen(l Listener) (ID, error)
+	StopAccept(listener ID)
+	ResumeAccept(listener ID)
+	CloseListener(listener ID)
+
+	// Attach takes s, also on error, when it is closed.
+	Attach(s Socket) (ID, error)
+	// Dial starts to connect to a resolved address (*net.TCPAddr or *net.UnixAddr).
+	Dial(addr net.Addr) (ID, error)
+
+	Send(id ID, c *buf.Chain) (queued int64)
+	// SendFile takes f, also on error, and closes it when it is done with it.
+	SendFile(id ID, f File, off, n int64) (queued int64, err error)
+	CloseWrite(id ID)
+	Pause(id ID)
+	Resume(id ID)
+	Close(id ID)
+	Abort(id ID) // the peer sees a reset
+	// Detach fails with ErrNotIdle while output is queued, and with ErrUnsupported where the handle cannot leave.
+	Detach(id ID) error
+
+	// Poll emits what has happened and returns how many events it emitted. wait 0 never blocks, a negative one waits
+	// without end. Wake, or an event, ends the wait.
+	Poll(wait time.Duration, ev Events) (int, error)
+	Wake()
+	ThreadBound() bool
+	// Shutdown releases everything; live connections are aborted without events. Poll has returned for the last time.
+	Shutdown() error
+}
+
+// A Socket is a connection between drivers: accepted, imported or detached, and owned by whoever holds it.
+type Socket interface {
+	Local() Addr
+	Remote() Addr
+	Conn() (net.Conn, error) // consumes the socket, also on error
+	Close() error
+}
+
+// A Listener is a bound, listening address that drivers of the same System can accept from.
+type Listener interface {
+	Addr() net.Addr
+	File() (*os.File, error) // a duplicate, for another process
+	Close() error
+}
+
+// A File is a duplicate of an *os.File that outlives the user's Close of the original.
+type File interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// Options are what the engine asks of each driver.
+type Options struct {
+	ReadBuffer int // bytes lent to one Received at most
+}
+
+// A System is the world an engine lives in.
+type System interface {
+	Name() string
+	Open(loop uint8, o Options) (Driver, error)
+	Listen(ctx context.Context, network, addr string) (Listener, error)
+	// Import takes nc over, also on error. A conn without a descriptor of its own fails with ErrUnsupported and is
+	// left as it was.
+	Import(nc net.Conn) (Socket, error)
+	Duplicate(f *os.File) (File, error)
+	Resolve(ctx context.Context, network, addr string) ([]net.Addr, error)
+
+	Now() time.Time
+	Go(f func())
+	NewParker() Parker
+	// Executor runs blocking user code in place of a pool, so that a simulator can order it. Nil: there is none.
+	Executor() Executor
+}
+
+// A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore. Everything above
+// the driver that waits does so on a Parker, because a simulation must know who waits.
+type Parker interface {
+	Park()   // takes the permit, waiting for it
+	Unpark() // makes the permit available; never blocks
+}
+
+// An Executor has the methods of *workers.Pool that run tasks.
+type Executor interface {
+	Go(ctx context.Context, f func()) error
+	TryGo(f func()) bool
+	TryGoAll(fs []func()) int
+	Close(ctx context.Context) error
+}

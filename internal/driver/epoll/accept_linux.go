@@ -1,0 +1,78 @@
+package epoll
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// Listen implements driver.Driver.
+func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
+	ln, ok := l.(*Listener)
+	if !ok {
+		return 0, driver.ErrUnsupported
+	}
+	id, err := d.register(ln.fd, kindListener, unix.EPOLLIN)
+	if err == nil {
+		d.live(id).set(reading)
+	}
+	return id, err
+}
+
+// accept takes a bounded batch, so that a storm of connects does not starve those who are connected.
+func (d *Driver) accept(id driver.ID, s *slot, ev driver.Events) {
+	for range acceptsPerPoll {
+		fd, sa, err := unix.Accept4(int(s.fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch err {
+		case nil:
+			d.polled++
+			ev.Accepted(id, &Socket{fd: fd, remote: addrOf(sa)})
+		case unix.EINTR, unix.ECONNABORTED:
+			continue
+		case unix.EAGAIN:
+			return
+		default:
+			d.StopAccept(id)
+			d.polled++
+			ev.AcceptFailed(id, err)
+			return
+		}
+		if s = d.live(id); s == nil || !s.has(reading) {
+			return
+		}
+	}
+}
+
+// StopAccept, ResumeAccept and CloseListener implement driver.Driver.
+func (d *Driver) StopAccept(id driver.ID) {
+	if s := d.listener(id); s != nil {
+		s.clear(reading)
+		d.touch(id, s)
+	}
+}
+
+// ResumeAccept implements driver.Driver.
+func (d *Driver) ResumeAccept(id driver.ID) {
+	if s := d.listener(id); s != nil {
+		s.set(reading)
+		d.touch(id, s)
+	}
+}
+
+// CloseListener implements driver.Driver.
+func (d *Driver) CloseListener(id driver.ID) {
+	s := d.listener(id)
+	if s == nil {
+		return
+	}
+	_ = unix.EpollCtl(d.fd, unix.EPOLL_CTL_DEL, int(s.fd), nil)
+	s.kind = kindClosing
+	d.later = append(d.later, deferred{id: id})
+}
+
+func (d *Driver) listener(id driver.ID) *slot {
+	if s := d.live(id); s != nil && s.kind == kindListener {
+		return s
+	}
+	return nil
+}

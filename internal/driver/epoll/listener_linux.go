@@ -1,0 +1,89 @@
+package epoll
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A Listener is a listening descriptor of our own. The net package binds it, since it knows names, families and
+// dual stacks; its listener is then closed, because the runtime's poller would wake for every connect.
+type Listener struct {
+	fd     int
+	addr   net.Addr
+	unlink string // the path of a unix socket, removed on Close
+	close  sync.Once
+}
+
+func listen(ctx context.Context, network, addr string) (*Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // its sockets cost twice the time of plain TCP
+	nl, err := lc.Listen(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer nl.Close()
+	sc, ok := nl.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("epoll: listen on network %q: %w", network, driver.ErrUnsupported)
+	}
+	l := &Listener{addr: nl.Addr()}
+	if ul, ok := nl.(*net.UnixListener); ok {
+		ul.SetUnlinkOnClose(false)
+		if l.addr.String() != "" && l.addr.String()[0] != '@' {
+			l.unlink = l.addr.String()
+		}
+	}
+	if l.fd, err = duplicate(sc); err != nil {
+		return nil, fmt.Errorf("epoll: listen on %v: %w", nl.Addr(), err)
+	}
+	l.setInherited(network)
+	return l, nil
+}
+
+// setInherited sets what accepted sockets inherit, with the values that the net package gives its own.
+func (l *Listener) setInherited(network string) {
+	if network == "unix" {
+		return
+	}
+	for _, o := range [...]struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
+	} {
+		_ = unix.SetsockoptInt(l.fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
+	}
+}
+
+// Addr is the bound address.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// File duplicates the descriptor for another process.
+func (l *Listener) File() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
+}
+
+// Close closes the descriptor once; waiting peers are refused by the kernel.
+func (l *Listener) Close() error {
+	err := net.ErrClosed
+	l.close.Do(func() {
+		if l.unlink != "" {
+			_ = os.Remove(l.unlink)
+		}
+		err = unix.Close(l.fd)
+	})
+	return err
+}

@@ -1,0 +1,196 @@
+package epoll
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A slot is what the driver keeps of one descriptor: 24 bytes, and a backlog only while output is queued.
+type slot struct {
+	out        *backlog
+	fd         int32
+	generation uint32
+	interest   uint32 // what the kernel has been told, while registered
+	errno      uint16 // why sending failed, while what the peer had sent is still being received
+	kind       kind
+	flags      flag
+}
+
+type kind uint8
+
+const (
+	kindFree kind = iota
+	kindListener
+	kindDialing
+	kindConn
+	kindClosing // its last event is still to be emitted
+)
+
+type flag uint8
+
+const (
+	reading    flag = 1 << iota // the owner wants input
+	ended                       // the peer's FIN has been reported
+	finQueued                   // CloseWrite was called
+	registered                  // the descriptor is in the epoll set
+	parked                      // out of the epoll set until Resume: it would be reported without end
+	touched                     // in Driver.changed
+)
+
+func (s *slot) has(f flag) bool { return s.flags&f != 0 }
+func (s *slot) set(f flag)      { s.flags |= f }
+func (s *slot) clear(f flag)    { s.flags &^= f }
+
+// deferred is a last event that waits for the next Poll.
+type deferred struct {
+	id     driver.ID
+	socket *Socket // Detached, else Closed
+	err    error
+}
+
+// live finds the slot of an id, or nil if the id is stale or on its way out.
+func (d *Driver) live(id driver.ID) *slot {
+	i := id.Slot()
+	if int(i) >= len(d.slots) {
+		return nil
+	}
+	s := &d.slots[i]
+	if s.generation != id.Generation() || s.kind == kindFree || s.kind == kindClosing {
+		return nil
+	}
+	return s
+}
+
+func (d *Driver) conn(id driver.ID) *slot {
+	if s := d.live(id); s != nil && s.kind == kindConn {
+		return s
+	}
+	return nil
+}
+
+// register gives fd a slot and puts it into the epoll set.
+func (d *Driver) register(fd int, k kind, events uint32) (driver.ID, error) {
+	i, err := d.takeSlot()
+	if err != nil {
+		return 0, err
+	}
+	s := &d.slots[i]
+	id := driver.MakeID(d.loop, i, s.generation)
+	if err := d.control(unix.EPOLL_CTL_ADD, fd, id, events); err != nil {
+		d.free = append(d.free, i)
+		return 0, fmt.Errorf("epoll: register: %w", err)
+	}
+	s.fd, s.kind, s.interest, s.flags = int32(fd), k, events, registered
+	if k == kindConn {
+		s.set(reading)
+	}
+	return id, nil
+}
+
+func (d *Driver) takeSlot() (uint32, error) {
+	if n := len(d.free); n > 0 {
+		i := d.free[n-1]
+		d.free = d.free[:n-1]
+		return i, nil
+	}
+	if len(d.slots) == driver.MaxSlots {
+		return 0, driver.ErrFull
+	}
+	d.slots = append(d.slots, slot{generation: 1})
+	return uint32(len(d.slots) - 1), nil
+}
+
+// recycle makes a slot free after its last event: a new generation makes every id of the old one stale.
+func (d *Driver) recycle(i uint32) {
+	s := &d.slots[i]
+	generation := s.generation + 1
+	if generation == 0 {
+		generation = 1 // the zero ID is never live
+	}
+	*s = slot{generation: generation}
+	d.free = append(d.free, i)
+}
+
+// release drops what is queued.
+func (d *Driver) release(s *slot) {
+	if s.out != nil {
+		s.out.drop()
+		s.out = nil
+	}
+}
+
+func (d *Driver) emitDeferred(ev driver.Events) {
+	if len(d.later) == 0 {
+		return
+	}
+	d.later, d.emit = d.emit[:0], d.later
+	for _, e := range d.emit {
+		d.polled++
+		if e.socket != nil {
+			ev.Detached(e.id, e.socket)
+		} else {
+			ev.Closed(e.id, e.err)
+		}
+		d.recycle(e.id.Slot())
+	}
+	clear(d.emit)
+	d.emit = d.emit[:0]
+}
+
+// touch notes that the interest of a connection may have changed. The kernel is told once, before the next
+// wait, so that a pause and a resume within one batch, or an answer to the peer's FIN by a close, cost no system call.
+func (d *Driver) touch(id driver.ID, s *slot) {
+	if !s.has(touched) {
+		s.set(touched)
+		d.changed = append(d.changed, id)
+	}
+}
+
+func (d *Driver) applyInterest() {
+	for _, id := range d.changed {
+		s := d.live(id)
+		if s == nil {
+			continue
+		}
+		s.clear(touched)
+		d.tellKernel(id, s, s.wanted())
+	}
+	d.changed = d.changed[:0]
+}
+
+func (s *slot) wanted() uint32 {
+	var events uint32
+	if s.kind == kindListener || s.kind == kindConn {
+		if s.has(reading) && !s.has(ended) {
+			events |= unix.EPOLLIN
+		}
+	}
+	if s.out != nil || s.kind == kindDialing {
+		events |= unix.EPOLLOUT
+	}
+	return events
+}
+
+func (d *Driver) tellKernel(id driver.ID, s *slot, events uint32) {
+	switch {
+	case s.has(parked) && s.has(registered):
+		_ = unix.EpollCtl(d.fd, unix.EPOLL_CTL_DEL, int(s.fd), nil)
+		s.clear(registered)
+	case s.has(parked):
+	case !s.has(registered):
+		if d.control(unix.EPOLL_CTL_ADD, int(s.fd), id, events) == nil {
+			s.set(registered)
+		}
+	case s.interest != events:
+		_ = d.control(unix.EPOLL_CTL_MOD, int(s.fd), id, events)
+	}
+	s.interest = events
+}
+
+func (d *Driver) control(op, fd int, id driver.ID, events uint32) error {
+	e := unix.EpollEvent{Events: events, Fd: int32(id.Slot()), Pad: int32(id.Generation())}
+	return unix.EpollCtl(d.fd, op, fd, &e)
+}

@@ -1,0 +1,162 @@
+package epoll
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A Socket owns a descriptor that no epoll set knows.
+type Socket struct {
+	fd     int // -1 once it has been given on
+	remote driver.Addr
+}
+
+func newSocket(fd int) *Socket {
+	sa, _ := unix.Getpeername(fd)
+	return &Socket{fd: fd, remote: addrOf(sa)}
+}
+
+// Local asks the kernel; Remote is known from accept.
+func (s *Socket) Local() driver.Addr  { return localAddr(s.fd) }
+func (s *Socket) Remote() driver.Addr { return s.remote }
+
+// Close closes the descriptor unless it was given on.
+func (s *Socket) Close() error {
+	if s.fd < 0 {
+		return nil
+	}
+	fd := s.fd
+	s.fd = -1
+	return unix.Close(fd)
+}
+
+// Conn makes an ordinary net.Conn of the socket.
+func (s *Socket) Conn() (net.Conn, error) {
+	if s.fd < 0 {
+		return nil, driver.ErrStale
+	}
+	f := os.NewFile(uintptr(s.fd), "myriad-detached")
+	s.fd = -1
+	defer f.Close() // FileConn has a duplicate of its own
+	return net.FileConn(f)
+}
+
+// importConn duplicates the descriptor of nc and closes nc, which takes it out of the runtime's poller while the socket
+// lives on.
+func importConn(nc net.Conn) (*Socket, error) {
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return nil, fmt.Errorf("epoll: import of %T: %w", nc, driver.ErrUnsupported)
+	}
+	fd, err := duplicate(nc.(syscall.Conn))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("epoll: import of %v: %w", nc.RemoteAddr(), err), nc.Close())
+	}
+	_ = nc.Close()
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("epoll: import: %w", err)
+	}
+	return newSocket(fd), nil
+}
+
+func duplicate(c syscall.Conn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dupErr error
+	if err := raw.Control(func(orig uintptr) {
+		fd, dupErr = unix.FcntlInt(orig, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	return fd, dupErr
+}
+
+// A File is a duplicate descriptor of a user's file. Its offset is shared with the original and never used.
+type File struct{ fd int }
+
+// ReadAt implements io.ReaderAt.
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	n, err := unix.Pread(f.fd, p, off)
+	return max(n, 0), err
+}
+
+// Close closes the duplicate.
+func (f *File) Close() error { return unix.Close(f.fd) }
+
+func localAddr(fd int) driver.Addr {
+	sa, _ := unix.Getsockname(fd)
+	return addrOf(sa)
+}
+
+func addrOf(sa unix.Sockaddr) driver.Addr {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return driver.AddrFrom4(sa.Addr, uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		if ip4, ok := mapped(sa.Addr); ok {
+			return driver.AddrFrom4(ip4, uint16(sa.Port))
+		}
+		return driver.AddrFrom16(sa.Addr, sa.ZoneId, uint16(sa.Port))
+	case *unix.SockaddrUnix:
+		return driver.UnixAddr
+	}
+	return driver.Addr{}
+}
+
+// mapped finds the IPv4 address in ::ffff:0:0/96, as a dual-stack listener reports its IPv4 peers.
+func mapped(ip [16]byte) (ip4 [4]byte, ok bool) {
+	if [12]byte(ip[:12]) != [12]byte{10: 0xff, 11: 0xff} {
+		return ip4, false
+	}
+	return [4]byte(ip[12:]), true
+}
+
+// startConnect opens a socket and begins to connect; the end shows as writability.
+func startConnect(addr net.Addr) (int, error) {
+	family, sa, err := sockaddrOf(addr)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if family != unix.AF_UNIX {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS {
+		unix.Close(fd)
+		return -1, os.NewSyscallError("connect", err)
+	}
+	return fd, nil
+}
+
+func sockaddrOf(addr net.Addr) (int, unix.Sockaddr, error) {
+	switch addr := addr.(type) {
+	case *net.TCPAddr:
+		ap := addr.AddrPort()
+		if ip := ap.Addr().Unmap(); ip.Is4() {
+			return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4(), Port: addr.Port}, nil
+		}
+		zone := uint32(0)
+		if ifi, err := net.InterfaceByName(addr.Zone); err == nil {
+			zone = uint32(ifi.Index)
+		}
+		return unix.AF_INET6, &unix.SockaddrInet6{Addr: ap.Addr().As16(), Port: addr.Port, ZoneId: zone}, nil
+	case *net.UnixAddr:
+		return unix.AF_UNIX, &unix.SockaddrUnix{Name: addr.Name}, nil
+	}
+	return 0, nil, fmt.Errorf("address of type %T: %w", addr, driver.ErrUnsupported)
+}

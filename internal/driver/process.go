@@ -1,0 +1,68 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Process is the half of a System that every real operating system shares: the clock, goroutines, name resolution.
+type Process struct{}
+
+// Now is the wall clock with its monotonic reading.
+func (Process) Now() time.Time { return time.Now() }
+
+// Go starts a goroutine.
+func (Process) Go(f func()) { go f() }
+
+// NewParker returns a Parker for goroutines.
+func (Process) NewParker() Parker { return make(parker, 1) }
+
+// Executor is nil: the caller makes its own pool.
+func (Process) Executor() Executor { return nil }
+
+// Resolve asks the resolver of the net package.
+func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, error) {
+	switch network {
+	case "unix":
+		return []net.Addr{&net.UnixAddr{Name: addr, Net: network}}, nil
+	case "tcp", "tcp4", "tcp6":
+		return resolveTCP(ctx, network, addr)
+	}
+	return nil, fmt.Errorf("network %q: %w (use tcp, tcp4, tcp6 or unix)", network, ErrUnsupported)
+}
+
+func resolveTCP(ctx context.Context, network, addr string) ([]net.Addr, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
+	if err != nil {
+		return nil, err
+	}
+	addrs := make([]net.Addr, len(ips))
+	for i, ip := range ips {
+		addrs[i] = &net.TCPAddr{IP: ip.Unmap().AsSlice(), Port: port, Zone: ip.Zone()}
+	}
+	return addrs, nil
+}
+
+type parker chan struct{}
+
+func (p parker) Park() { <-p }
+
+func (p parker) Unpark() {
+	select {
+	case p <- struct{}{}:
+	default:
+	}
+}
