@@ -1,0 +1,92 @@
+package buf
+
+import "fmt"
+
+// Move appends all of c to dst; c is empty afterwards. Into an empty dst it takes constant time.
+func (c *Chain) Move(dst *Chain) {
+	if c == dst {
+		panic("buf: Move of a chain into itself: it needs another chain")
+	}
+	if c.n == 0 {
+		return
+	}
+	if dst.n == 0 {
+		c.views, dst.views = dst.views, c.views
+		c.head, dst.head = dst.head, c.head
+		dst.n, dst.tail = c.n, c.tail
+	} else {
+		for _, v := range c.views[c.head:] {
+			dst.push(v)
+		}
+		dst.tail = c.tail
+	}
+	c.reset()
+}
+
+// Cut moves the first n bytes of c to the end of dst. Nothing is copied: a block that both sides need is retained. It
+// panics if n is negative or above Len.
+func (c *Chain) Cut(n int, dst *Chain) {
+	c.mustHave("Cut", n)
+	if n == c.n {
+		c.Move(dst)
+		return
+	}
+	if c == dst {
+		panic("buf: Cut of a chain into itself: it needs another chain")
+	}
+	for n > 0 {
+		v := &c.views[c.head]
+		size := int(v.end - v.off)
+		if n < size {
+			mid := v.off + uint32(n)
+			dst.push(view{v.b.Retain(), v.off, mid})
+			v.off = mid
+			c.n -= n
+			return
+		}
+		dst.push(*v)
+		*v = view{}
+		c.head++
+		c.n -= size
+		n -= size
+	}
+}
+
+// Share appends views of the same bytes to dst; both chains hold their own references. Only c may go on writing into its
+// last block. It panics if dst is c.
+func (c *Chain) Share(dst *Chain) {
+	if c == dst {
+		panic("buf: Share of a chain with itself: it needs another chain")
+	}
+	for _, v := range c.views[c.head:] {
+		dst.push(view{v.b.Retain(), v.off, v.end})
+	}
+}
+
+// Discard drops the first n bytes and releases the blocks that are done. It panics if n is negative or above Len.
+func (c *Chain) Discard(n int) {
+	c.mustHave("Discard", n)
+	if n == c.n {
+		c.Release()
+		return
+	}
+	c.n -= n
+	for n > 0 {
+		v := &c.views[c.head]
+		size := int(v.end - v.off)
+		if n < size {
+			v.off += uint32(n)
+			return
+		}
+		v.b.Release()
+		*v = view{}
+		c.head++
+		n -= size
+	}
+}
+
+func (c *Chain) mustHave(op string, n int) {
+	if n < 0 || n > c.n {
+		panic(fmt.Sprintf("buf: %s(%d) of a chain that holds %d bytes: need 0 <= n <= Len", op, n, c.n))
+	}
+}
