@@ -1,0 +1,176 @@
+package centrifuge
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	tests := []struct {
+		name, line string
+		method     Method
+		id         uint32
+		check      func(c Command) bool
+	}{
+		{"connect", `{"id":1,"connect":{"token":"abc","name":"js","version":"5"}}`, Connect, 1, func(c Command) bool {
+			return *c.Connect == ConnectRequest{Token: "abc", Name: "js", Version: "5"}
+		}},
+		{"connect with what is not read", `{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
+		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2, func(c Command) bool {
+			return c.Subscribe.Channel == "news"
+		}},
+		{"unsubscribe", `{"id":3,"unsubscribe":{"channel":"news"}}`, Unsubscribe, 3, func(c Command) bool {
+			return c.Unsubscribe.Channel == "news"
+		}},
+		{"publish", `{"id":4,"publish":{"channel":"news","data":{"a": [1, null]}}}`, Publish, 4, func(c Command) bool {
+			return c.Publish.Channel == "news" && string(c.Publish.Data) == `{"a": [1, null]}`
+		}},
+		{"publish null", `{"id":4,"publish":{"channel":"news","data":null}}`, Publish, 4, func(c Command) bool {
+			return string(c.Publish.Data) == "null"
+		}},
+		{"publish without data", `{"id":4,"publish":{"channel":"news"}}`, Publish, 4, func(c Command) bool { return c.Publish.Data == nil }},
+		{"presence", `{"id":5,"presence":{"channel":"news"}}`, Presence, 5, nil},
+		{"presence_stats", `{"id":6,"presence_stats":{"channel":"news"}}`, PresenceStats, 6, nil},
+		{"history", `{"id":7,"history":{"channel":"news","limit":5}}`, History, 7, nil},
+		{"ping", `{"id":8,"ping":{}}`, Ping, 8, nil},
+		{"send", `{"send":{"data":{}}}`, Send, 0, nil},
+		{"rpc", `{"id":9,"rpc":{"method":"m","data":{}}}`, RPC, 9, nil},
+		{"refresh", `{"id":10,"refresh":{"token":"t"}}`, Refresh, 10, func(c Command) bool { return c.Refresh.Token == "t" }},
+		{"sub_refresh", `{"id":11,"sub_refresh":{"channel":"c","token":"t"}}`, SubRefresh, 11, nil},
+		{"pong", `{}`, None, 0, func(c Command) bool { return c.IsPong() }},
+		{"unknown method", `{"id":12,"frobnicate":{}}`, None, 12, func(c Command) bool { return !c.IsPong() }},
+		{"the first of two", `{"id":13,"publish":{"channel":"a"},"subscribe":{"channel":"b"}}`, Subscribe, 13, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n, c, err := Parse([]byte(tt.line))
+			if err != nil || n != len(tt.line) {
+				t.Fatalf("Parse = %d, %v; want %d, nil", n, err, len(tt.line))
+			}
+			if c.Method() != tt.method || c.ID != tt.id {
+				t.Errorf("got %v with id %d, want %v with %d", c.Method(), c.ID, tt.method, tt.id)
+			}
+			if tt.check != nil && !tt.check(c) {
+				t.Errorf("wrong command %+v", c)
+			}
+		})
+	}
+}
+
+func TestParseSeveral(t *testing.T) {
+	frame := []byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}\r\n{}\n")
+	var got []string
+	for len(frame) > 0 {
+		n, c, err := Parse(frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, c.Method().String())
+		frame = frame[n:]
+	}
+	if s := strings.Join(got, " "); s != "connect subscribe none" {
+		t.Errorf("commands %q", s)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, line := range []string{"", "\n", "\n{}", "{", "[]", "1", `"x"`, "{} {}", `{"id":-1}`, `{"id":"1"}`, `{"id":4294967296}`,
+		`{"id":1,"connect":[]}`, `{"id":1,"subscribe":{"channel":5}}`, strings.Repeat("[", 20000)} {
+		n, _, err := Parse([]byte(line))
+		if err == nil || n != 0 {
+			t.Errorf("Parse(%.40q) = %d, %v; want an error", line, n, err)
+		}
+		if (line == "" || line[0] == '\n') != errors.Is(err, ErrEmpty) {
+			t.Errorf("Parse(%.40q): %v", line, err)
+		}
+	}
+}
+
+// The expected bytes are what a centrifuge server sends, member for member.
+func TestAppend(t *testing.T) {
+	tests := []struct {
+		name string
+		got  []byte
+		want string
+	}{
+		{"connect", AppendConnect(nil, 1, ConnectResult{Client: "c-1", Version: "v1", Ping: 25, Pong: true}),
+			`{"id":1,"connect":{"client":"c-1","version":"v1","ping":25,"pong":true}}`},
+		{"connect that expires", AppendConnect(nil, 1, ConnectResult{Client: "c", Expires: true, TTL: 60}),
+			`{"id":1,"connect":{"client":"c","expires":true,"ttl":60}}`},
+		{"refresh", AppendRefresh(nil, 3, "c", 9), `{"id":3,"refresh":{"client":"c","expires":true,"ttl":9}}`},
+		{"subscribe", AppendDone(nil, 2, Subscribe), `{"id":2,"subscribe":{}}`},
+		{"unsubscribe", AppendDone(nil, 2, Unsubscribe), `{"id":2,"unsubscribe":{}}`},
+		{"publish", AppendDone(nil, 4294967295, Publish), `{"id":4294967295,"publish":{}}`},
+		{"error", AppendError(nil, 5, ErrPermissionDenied), `{"id":5,"error":{"code":103,"message":"permission denied"}}`},
+		{"temporary error", AppendError(nil, 5, ErrInternal), `{"id":5,"error":{"code":100,"message":"internal server error","temporary":true}}`},
+		{"publication", AppendPublication(nil, "news", Publication{Data: []byte(`{"a":1}`)}),
+			`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`},
+		{"publication of a client", AppendPublication(nil, `n"ews`, Publication{Data: []byte(`1`), Client: "c", User: "u"}),
+			`{"push":{"channel":"n\"ews","pub":{"data":1,"info":{"user":"u","client":"c"}}}}`},
+		{"unsubscribe push", AppendUnsubscribe(nil, "news", 2000, "server unsubscribe"),
+			`{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`},
+		{"disconnect push", AppendDisconnect(nil, Slow), `{"push":{"disconnect":{"code":3008,"reason":"slow"}}}`},
+	}
+	for _, tt := range tests {
+		if string(tt.got) != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, tt.got, tt.want)
+		}
+		if !json.Valid(tt.got) {
+			t.Errorf("%s: not JSON: %s", tt.name, tt.got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("{\"id\":1,\"connect\":{\"token\":\"t\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}"))
+	f.Add([]byte("{}\n{}\n"))
+	f.Add([]byte("{\"id\":1,\"publish\":{\"channel\":\"a\",\"data\":[1,\"\\n\"]}}"))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		rest := frame
+		for len(rest) > 0 {
+			n, c, err := Parse(rest)
+			if err != nil {
+				if n != 0 {
+					t.Fatalf("an error consumed %d bytes", n)
+				}
+				return
+			}
+			if n <= 0 || n > len(rest) {
+				t.Fatalf("consumed %d of %d bytes", n, len(rest))
+			}
+			if c.Publish != nil && c.Publish.Data != nil && !json.Valid(c.Publish.Data) {
+				t.Fatalf("data is not JSON: %q", c.Publish.Data)
+			}
+			rest = rest[n:]
+		}
+	})
+}
+
+// Whatever the strings are, a push is one line of valid JSON that says what went in.
+func FuzzPublication(f *testing.F) {
+	f.Add("news", "user", "client")
+	f.Add("a\"\\\n\x00\x7f", "\u2028é", "\xff\xfe")
+	f.Fuzz(func(t *testing.T, channel, user, client string) {
+		p := AppendPublication(nil, channel, Publication{Data: []byte("1"), User: user, Client: client})
+		var got struct {
+			Push struct {
+				Channel string
+				Pub     struct {
+					Data int
+					Info struct{ User, Client string }
+				}
+			}
+		}
+		if err := json.Unmarshal(p, &got); err != nil {
+			t.Fatalf("%q: %v", p, err)
+		}
+		if strings.ContainsRune(string(p), '\n') {
+			t.Fatalf("newline in %q", p)
+		}
+		if got.Push.Channel != strings.ToValidUTF8(channel, "\ufffd") && !strings.ContainsRune(got.Push.Channel, '\ufffd') {
+			t.Fatalf("channel %q came back as %q", channel, got.Push.Channel)
+		}
+	})
+}

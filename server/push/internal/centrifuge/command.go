@@ -1,0 +1,147 @@
+// Package centrifuge is the codec of the Centrifuge client protocol, version 2, in its JSON form: pure functions between bytes
+// and commands, replies and pushes. It knows no connection, no channel and no clock.
+//
+// The protocol is defined by https://github.com/centrifugal/protocol (definitions/client.proto) and described for people at
+// https://centrifugal.dev/docs/transports/client_protocol. In short: a WebSocket message carries one or more commands, one JSON
+// object to a line. A command has an id and one member named after its method; the reply carries the same id and a member of
+// the same name, or an error. What the server sends unasked is a push, without an id. An empty object is a ping when it comes
+// from the server and a pong when it comes from the client.
+package centrifuge
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// A Method names what a command asks for. Its String is the member of the command, and of the reply to it.
+type Method uint8
+
+const (
+	None Method = iota // no member that this package knows
+	Connect
+	Subscribe
+	Unsubscribe
+	Publish
+	Presence
+	PresenceStats
+	History
+	Ping
+	Send
+	RPC
+	Refresh
+	SubRefresh
+)
+
+var methodNames = [...]string{"none", "connect", "subscribe", "unsubscribe", "publish", "presence", "presence_stats", "history",
+	"ping", "send", "rpc", "refresh", "sub_refresh"}
+
+func (m Method) String() string { return methodNames[m] }
+
+// A Command is what one line of a client's frame asks for. Of the pointers at most one is looked at: see Method.
+type Command struct {
+	ID            uint32             `json:"id"`
+	Connect       *ConnectRequest    `json:"connect"`
+	Subscribe     *SubscribeRequest  `json:"subscribe"`
+	Unsubscribe   *ChannelRequest    `json:"unsubscribe"`
+	Publish       *PublishRequest    `json:"publish"`
+	Presence      *ChannelRequest    `json:"presence"`
+	PresenceStats *ChannelRequest    `json:"presence_stats"`
+	History       *ChannelRequest    `json:"history"`
+	Ping          *struct{}          `json:"ping"`
+	Send          *struct{}          `json:"send"`
+	RPC           *struct{}          `json:"rpc"`
+	Refresh       *RefreshRequest    `json:"refresh"`
+	SubRefresh    *SubRefreshRequest `json:"sub_refresh"`
+}
+
+// ConnectRequest is the first command of every connection. Data, headers and server-side subscriptions, which the protocol
+// also allows here, are not read.
+type ConnectRequest struct {
+	Token   string `json:"token"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// SubscribeRequest asks for the publications of a channel. Recovery is not asked for by a client whose earlier reply did not
+// say that the channel is recoverable, so its members are not read.
+type SubscribeRequest struct {
+	Channel string `json:"channel"`
+	Token   string `json:"token"`
+}
+
+// ChannelRequest is the body of every method that only names a channel.
+type ChannelRequest struct {
+	Channel string `json:"channel"`
+}
+
+// PublishRequest carries data that is any JSON value; nil when the member is absent.
+type PublishRequest struct {
+	Channel string          `json:"channel"`
+	Data    json.RawMessage `json:"data"`
+}
+
+type RefreshRequest struct {
+	Token string `json:"token"`
+}
+
+type SubRefreshRequest struct {
+	Channel string `json:"channel"`
+	Token   string `json:"token"`
+}
+
+// ErrEmpty is returned for a line with nothing on it.
+var ErrEmpty = errors.New("centrifuge: empty command: a frame holds one JSON object to a line")
+
+// Parse reads the command on the first line of p. n is how many bytes it took, the newline that ends it included, so that
+// p[n:] starts with the next command and is empty after the last. On an error n is 0 and the frame cannot be read on.
+// Nothing in the command refers to p.
+func Parse(p []byte) (n int, c Command, err error) {
+	line := p
+	n = len(p)
+	if i := bytes.IndexByte(p, '\n'); i >= 0 {
+		line, n = p[:i], i+1
+	}
+	if len(line) == 0 {
+		return 0, Command{}, ErrEmpty
+	}
+	if err := json.Unmarshal(line, &c); err != nil {
+		return 0, Command{}, fmt.Errorf("centrifuge: malformed command of %d bytes: %w", len(line), err)
+	}
+	return n, c, nil
+}
+
+// IsPong tells whether c is an empty object, which answers the server's ping.
+func (c *Command) IsPong() bool { return c.ID == 0 && c.Method() == None }
+
+// Method is what c asks for. A client sends one member; of several the first in this order counts.
+func (c *Command) Method() Method {
+	switch {
+	case c.Connect != nil:
+		return Connect
+	case c.Subscribe != nil:
+		return Subscribe
+	case c.Unsubscribe != nil:
+		return Unsubscribe
+	case c.Publish != nil:
+		return Publish
+	case c.Presence != nil:
+		return Presence
+	case c.PresenceStats != nil:
+		return PresenceStats
+	case c.History != nil:
+		return History
+	case c.Ping != nil:
+		return Ping
+	case c.Send != nil:
+		return Send
+	case c.RPC != nil:
+		return RPC
+	case c.Refresh != nil:
+		return Refresh
+	case c.SubRefresh != nil:
+		return SubRefresh
+	}
+	return None
+}
