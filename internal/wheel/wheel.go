@@ -1,0 +1,190 @@
+// Package wheel keeps one timer for each of a loop's connections: sixteen bytes in a table, no heap object, no goroutine.
+//
+// It is a hierarchy of rings. Level 0 has a bucket for each of the next 64 ticks, level 1 for each of the next 64 times 64
+// ticks, and so on: a timer is linked on the lowest level that tells its tick from the current one, and when time reaches its
+// bucket there, it is linked anew further down (a cascade). Which bucket is due next is a search for one bit.
+//
+// A connection moves its deadline with every message, nearly always to later. Then only the due time is stored and the timer
+// stays where it is linked; it is linked by the new time when its bucket's turn comes. So a busy connection costs a store for
+// each message, and an idle one a relink or two in a minute.
+package wheel
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+const (
+	// Tick is the resolution in milliseconds. A timer never fires early, and late by less than a tick if Advance is
+	// called when Next says.
+	Tick = 1 << tickShift
+
+	// MaxSlot is the highest slot; Set panics above it. The table grows to the highest slot ever set (16 bytes each) and
+	// does not shrink.
+	MaxSlot = 1<<26 - 1
+
+	tickShift = 3
+	levels    = 8
+	fanout    = 64
+	digit     = 6                     // bits of a tick that one level tells apart
+	maxTick   = 1<<(levels*digit) - 1 // 71,000 years: time never gets there, so later is never
+)
+
+// A Wheel belongs to one goroutine. Time is in milliseconds since any start the owner chose; it is given in, never read.
+type Wheel struct {
+	base  int64  // the time of tick 0
+	cur   uint64 // the tick up to which buckets have been taken; every linked bucket is at cur or later
+	armed int
+	slots []slot
+	level [levels]ring
+
+	due    list // taken out of their buckets by Advance, waiting for fire
+	firing bool
+}
+
+type ring struct {
+	used uint64 // a bit for each bucket that is not empty
+	head [fanout]list
+}
+
+// New returns an empty wheel whose time starts at now.
+func New(now int64) *Wheel { return &Wheel{base: now} }
+
+// Len is the number of armed timers.
+func (w *Wheel) Len() int { return w.armed }
+
+// Set arms the slot's timer to fire at the given time, or moves it there. A time in the past fires at the next Advance.
+func (w *Wheel) Set(id uint32, at int64) {
+	if id > MaxSlot {
+		panic(fmt.Sprintf("wheel: Set of slot %d: slots are dense and at most %d", id, MaxSlot))
+	}
+	if int(id) >= len(w.slots) {
+		w.slots = append(w.slots, make([]slot, int(id)+1-len(w.slots))...)
+	}
+	s := &w.slots[id]
+	tick := w.tickAfter(at)
+	switch place := s.place(); {
+	case place == unlinked:
+		w.armed++
+	case place != placeDue && tick >= w.start(place):
+		s.set(tick, place)
+		return
+	default:
+		w.unlink(id)
+	}
+	s.set(tick, unlinked)
+	w.link(id)
+}
+
+// Clear disarms the slot's timer, if it is armed: it does not fire, and the slot can be given to another connection at once.
+func (w *Wheel) Clear(id uint32) {
+	if int(id) >= len(w.slots) || w.slots[id].place() == unlinked {
+		return
+	}
+	w.unlink(id)
+	w.armed--
+}
+
+// Next is when Advance should be called: at most a tick after the earliest timer is due. It can be earlier than any timer,
+// when one was moved or a cascade is due; it says false when no timer is armed.
+func (w *Wheel) Next() (at int64, ok bool) {
+	if !w.due.empty() {
+		return w.timeOf(w.cur), true
+	}
+	tick, _, ok := w.nextBucket()
+	return w.timeOf(tick), ok
+}
+
+// Advance moves time to now and calls fire for each timer that is due, earliest tick first. A timer is disarmed before its
+// call. fire may Set and Clear any slot: a timer cleared or moved before its turn does not fire, and one set to the past
+// fires at the next Advance, never in this one, so that Advance ends. Time does not go back: an earlier now counts as the
+// latest one seen. Advance panics if fire calls it.
+func (w *Wheel) Advance(now int64, fire func(id uint32)) {
+	if w.firing {
+		panic("wheel: Advance called by fire: return first")
+	}
+	w.take(w.tickAt(now))
+	w.firing = true
+	defer func() { w.firing = false }()
+	for !w.due.empty() {
+		id := w.due.first()
+		w.unlink(id)
+		w.armed--
+		fire(id)
+	}
+}
+
+// take empties all buckets up to the tick into the list of due timers; those that were moved or come from a higher level
+// are linked anew instead.
+func (w *Wheel) take(until uint64) {
+	for {
+		tick, place, ok := w.nextBucket()
+		if !ok || tick > until {
+			break
+		}
+		w.cur = max(w.cur, tick)
+		w.empty(place)
+	}
+	w.cur = max(w.cur, until)
+}
+
+// empty relinks by due time all timers of a bucket whose turn has come. What is due at this tick or before goes to due.
+func (w *Wheel) empty(place uint16) {
+	bucket := w.list(place)
+	for !bucket.empty() {
+		id := bucket.first()
+		w.unlink(id)
+		if w.slots[id].tick() <= w.cur {
+			w.linkTo(id, placeDue)
+		} else {
+			w.link(id)
+		}
+	}
+}
+
+// nextBucket finds the bucket whose turn is next. The lowest level in use has it: a timer is on a higher level because its
+// tick differs from cur in a higher digit.
+func (w *Wheel) nextBucket() (tick uint64, place uint16, ok bool) {
+	for l := range w.level {
+		if used := w.level[l].used; used != 0 {
+			place = placeOf(l, bits.TrailingZeros64(used))
+			return w.start(place), place, true
+		}
+	}
+	return w.cur, unlinked, false
+}
+
+// link puts a timer where its tick belongs, seen from cur.
+func (w *Wheel) link(id uint32) {
+	tick := max(w.slots[id].tick(), w.cur)
+	level := 0
+	if diff := tick ^ w.cur; diff != 0 {
+		level = (bits.Len64(diff) - 1) / digit
+	}
+	w.linkTo(id, placeOf(level, int(tick>>(level*digit))%fanout))
+}
+
+// start is the first tick of a bucket. All buckets in use share with cur the digits above their level.
+func (w *Wheel) start(place uint16) uint64 {
+	level, index := split(place)
+	low := level * digit
+	return w.cur>>(low+digit)<<(low+digit) | uint64(index)<<low
+}
+
+// tickAfter rounds up: a timer must not fire before its time.
+func (w *Wheel) tickAfter(at int64) uint64 {
+	if at <= w.base {
+		return 0
+	}
+	since := uint64(at) - uint64(w.base) // exact even where the signed difference overflows
+	return min(since>>tickShift+min(since%Tick, 1), maxTick)
+}
+
+func (w *Wheel) tickAt(now int64) uint64 {
+	if now <= w.base {
+		return 0
+	}
+	return min((uint64(now)-uint64(w.base))>>tickShift, maxTick-1)
+}
+
+func (w *Wheel) timeOf(tick uint64) int64 { return w.base + int64(tick<<tickShift) }
