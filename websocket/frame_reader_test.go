@@ -1,0 +1,405 @@
+package websocket
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+var serverRules = readRules{fromClient: true, limit: 1 << 20}
+
+const testKey = 0x3d21fa37
+
+// clientFrame is one masked frame.
+func clientFrame(fin bool, op Op, payload string) string {
+	return string(appendFrame(nil, frameHeader{fin: fin, op: op, masked: true, key: testKey}, []byte(payload)))
+}
+
+// transcript feeds the pieces to a reader and tells what it returned, line by line. Views and blocks are copied and
+// then overwritten, so that a later message that still leaned on them would show.
+func transcript(t testing.TB, rules *readRules, pieces ...[]byte) (lines []string) {
+	t.Helper()
+	r := reader{rules: rules}
+	defer r.release()
+	for _, piece := range pieces {
+		p := bytes.Clone(piece)
+		for len(p) > 0 {
+			n, m, err := r.feed(p)
+			if n == 0 && err == nil {
+				t.Fatalf("feed took none of %d bytes", len(p))
+			}
+			if m.op != opContinuation {
+				lines = append(lines, describe(m.op, m.compressed, m.payload))
+				m.release()
+			}
+			if err != nil {
+				lines = append(lines, fmt.Sprintf("fail %d", CloseStatus(err)))
+			}
+			if m.op == opContinuation && err == nil && n != len(p) {
+				t.Fatalf("feed returned nothing and took %d of %d bytes", n, len(p))
+			}
+			fill(p[:n], 0xdb)
+			p = p[n:]
+		}
+	}
+	return lines
+}
+
+func describe(op Op, compressed bool, payload []byte) string {
+	if compressed {
+		return fmt.Sprintf("compressed %v %q", op, payload)
+	}
+	return fmt.Sprintf("%v %q", op, payload)
+}
+
+func fill(p []byte, b byte) {
+	for i := range p {
+		p[i] = b
+	}
+}
+
+func oneByOne(p []byte) (pieces [][]byte) {
+	for i := range p {
+		pieces = append(pieces, p[i:i+1])
+	}
+	return pieces
+}
+
+func cutAtRandom(rng *rand.Rand, p []byte) (pieces [][]byte) {
+	for len(p) > 0 {
+		n := 1 + rng.IntN(len(p))
+		if rng.IntN(2) == 0 {
+			n = 1 + rng.IntN(min(len(p), 16))
+		}
+		pieces = append(pieces, p[:n])
+		p = p[n:]
+	}
+	return pieces
+}
+
+// wantTranscript holds that whole, byte by byte and cut at random the input gives the same lines.
+func wantTranscript(t *testing.T, rules *readRules, wire []byte, want []string) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(len(wire)), 5))
+	for name, pieces := range map[string][][]byte{
+		"whole":       {wire},
+		"byte a time": oneByOne(wire),
+		"cut":         cutAtRandom(rng, wire),
+	} {
+		if got := transcript(t, rules, pieces...); !slices.Equal(got, want) {
+			t.Fatalf("%s: got %.300q\nwant %.300q\nfor %.200x", name, got, want, wire)
+		}
+	}
+}
+
+// randomSession is a client's stream of frames, mostly in order. Now and then it does what is forbidden.
+func randomSession(rng *rand.Rand, compression bool) (wire []byte) {
+	open := opContinuation
+	for range 1 + rng.IntN(12) {
+		h := frameHeader{fin: rng.IntN(2) == 0, op: OpText + Op(rng.IntN(2)), masked: true, key: rng.Uint32()}
+		payload := randomText(rng, []int{0, 1, 10, 130, 300}[rng.IntN(5)])
+		switch rng.IntN(8) {
+		case 0, 1:
+			h.fin, h.op = true, OpPing+Op(rng.IntN(2))
+			payload = payload[:min(len(payload), maxControl)]
+		default:
+			if open != opContinuation {
+				h.op = opContinuation
+			}
+			h.rsv1 = compression && h.op != opContinuation && rng.IntN(3) == 0
+			open = opContinuation
+			if !h.fin {
+				open = OpText
+			}
+		}
+		misbehave(rng, &h, payload)
+		wire = appendFrame(wire, h, payload)
+	}
+	if rng.IntN(2) == 0 {
+		code := []StatusCode{1000, 1001, 1005, 1006, 4000}[rng.IntN(5)]
+		body := append([]byte{byte(code >> 8), byte(code)}, "bye"...)
+		wire = appendFrame(wire, frameHeader{fin: true, op: OpClose, masked: true, key: rng.Uint32()}, body[:rng.IntN(6)])
+	}
+	return append(wire, clientFrame(true, OpText, "after the end")[:rng.IntN(15)]...)
+}
+
+func misbehave(rng *rand.Rand, h *frameHeader, payload []byte) {
+	switch rng.IntN(80) {
+	case 0:
+		h.fin = !h.fin
+	case 1:
+		h.op = Op(rng.IntN(16))
+	case 2:
+		h.rsv1 = !h.rsv1
+	case 3:
+		h.masked = false
+	case 4, 5, 6:
+		if len(payload) > 0 {
+			payload[rng.IntN(len(payload))] = byte(rng.Uint32())
+		}
+	}
+}
+
+func TestReaderRandomSessionsAgreeWithReference(t *testing.T) {
+	buf.CheckLeaks(t)
+	sessions := 3000
+	if testing.Short() {
+		sessions = 500
+	}
+	seen := map[string]int{}
+	for seed := range sessions {
+		rng := rand.New(rand.NewPCG(uint64(seed), 6))
+		rules := readRules{fromClient: true, compression: seed%4 == 0, limit: 600}
+		wire := randomSession(rng, rules.compression)
+		want := reference(wire, rules)
+		t.Run("", func(t *testing.T) { wantTranscript(t, &rules, wire, want) })
+		for _, line := range want {
+			seen[line[:4]]++
+		}
+	}
+	// The sessions are worth nothing if they all end in their first frame.
+	for _, kind := range []string{"text", "bina", "ping", "pong", "clos", "fail", "comp"} {
+		if seen[kind] < sessions/10 {
+			t.Errorf("only %d lines of %q in %d sessions: %v", seen[kind], kind, sessions, seen)
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		f.Add(randomSession(rng, seed%2 == 0), true, seed%2 == 0, seed)
+	}
+	f.Add([]byte("\x01\x03Hel\x89\x00\x80\x02lo"), false, false, uint64(0))
+	f.Fuzz(func(t *testing.T, wire []byte, fromClient, compression bool, seed uint64) {
+		rules := readRules{fromClient: fromClient, compression: compression, limit: 600}
+		want := reference(wire, rules)
+		rng := rand.New(rand.NewPCG(seed, 8))
+		for _, pieces := range [][][]byte{{wire}, oneByOne(wire), cutAtRandom(rng, wire)} {
+			if got := transcript(t, &rules, pieces...); !slices.Equal(got, want) {
+				t.Fatalf("got %q\nwant %q\nfor %x cut as %x", got, want, wire, pieces)
+			}
+		}
+	})
+}
+
+func TestReaderIsSmall(t *testing.T) {
+	if size := reflect.TypeFor[reader]().Size(); size > 40 {
+		t.Errorf("a reader takes %d bytes in every connection, want at most 40", size)
+	}
+	r := reader{rules: &serverRules}
+	for _, piece := range oneByOne([]byte(clientFrame(false, OpText, "Hel") + clientFrame(true, OpPing, "?") +
+		clientFrame(true, opContinuation, "lo") + clientFrame(true, OpPing, "") + clientFrame(true, OpText, ""))) {
+		_, m, err := r.feed(piece)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.release()
+	}
+	if r.part != nil {
+		t.Errorf("between messages the reader still holds %+v", *r.part)
+	}
+}
+
+// A message whole in what was fed is a view of it, not a copy, and cannot be appended to into its successor.
+func TestReaderReturnsViews(t *testing.T) {
+	r := reader{rules: &serverRules}
+	p := []byte(clientFrame(true, OpText, "first") + clientFrame(true, OpPing, "ping") + clientFrame(true, OpBinary, "second"))
+	at := 0
+	for _, want := range []string{"first", "ping", "second"} {
+		n, m, err := r.feed(p[at:])
+		if err != nil || string(m.payload) != want || m.block != nil {
+			t.Fatalf("got %+v, %v, want a view of %q", m, err, want)
+		}
+		at += n
+		if &m.payload[0] != &p[at-len(want)] || cap(m.payload) != len(m.payload) {
+			t.Fatalf("%q is not a capped view of the input", want)
+		}
+	}
+	if at != len(p) {
+		t.Fatalf("took %d of %d bytes", at, len(p))
+	}
+}
+
+func TestReaderWholeMessagesDoNotAllocate(t *testing.T) {
+	wire := []byte(clientFrame(true, OpText, "Grüße, κόσμε") + clientFrame(true, OpPing, "?") + clientFrame(true, OpBinary, string(make([]byte, 128))))
+	p := make([]byte, len(wire))
+	r := reader{rules: &serverRules}
+	allocs := testing.AllocsPerRun(100, func() {
+		copy(p, wire)
+		for rest := p; len(rest) > 0; {
+			n, m, err := r.feed(rest)
+			if err != nil || m.op == opContinuation {
+				t.Fatal(m, err)
+			}
+			m.release()
+			rest = rest[n:]
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for three messages, want 0", allocs)
+	}
+}
+
+// A block that came with a message is the caller's: the reader may go on, or end, before it is released.
+func TestReaderHandsBlocksOver(t *testing.T) {
+	buf.CheckLeaks(t)
+	r := reader{rules: &serverRules}
+	var kept []message
+	wire := clientFrame(true, OpBinary, "one") + clientFrame(true, OpPing, "two") + clientFrame(true, OpBinary, "three")
+	for _, piece := range oneByOne([]byte(wire)) {
+		if _, m, _ := r.feed(piece); m.op != opContinuation {
+			kept = append(kept, m)
+		}
+	}
+	r.release()
+	for i, want := range []string{"one", "two", "three"} {
+		if string(kept[i].payload) != want || kept[i].block == nil {
+			t.Errorf("message %d is %q, want %q in a block of its own", i, kept[i].payload, want)
+		}
+		kept[i].release()
+	}
+}
+
+func TestReaderReleasesWhatIsIncomplete(t *testing.T) {
+	wire := []byte(clientFrame(false, OpText, "Hello") + clientFrame(true, OpPing, "why")[:8])
+	for cut := range len(wire) + 1 {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			buf.CheckLeaks(t)
+			r := reader{rules: &serverRules}
+			if _, _, err := r.feed(wire[:cut:cut]); err != nil {
+				t.Fatal(err)
+			}
+			r.release()
+			r.release()
+			copy(wire, clientFrame(false, OpText, "Hello")+clientFrame(true, OpPing, "why")[:8])
+		})
+	}
+}
+
+// What a header announces costs nothing; memory follows the bytes that arrive.
+func TestReaderAllocatesForWhatHasArrived(t *testing.T) {
+	buf.CheckLeaks(t)
+	const announced = 1 << 30
+	r := reader{rules: &readRules{fromClient: true, limit: announced}}
+	defer r.release()
+	head := appendHeader(nil, frameHeader{fin: true, op: OpBinary, masked: true, key: testKey, length: announced})
+	if _, _, err := r.feed(head); err != nil {
+		t.Fatal(err)
+	}
+	if r.part.data != nil {
+		t.Fatalf("the header alone made a block of %d bytes", r.part.data.Cap())
+	}
+	arrived := 0
+	for _, size := range []int{1, 10, 300, 5000, 7, 65536, 65536, 1 << 20, 1, 1 << 20, 3 << 20} {
+		if _, _, err := r.feed(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		arrived += size
+		if got := r.part.data.Cap(); r.part.data.Len() != arrived || got > max(256, 2*arrived) {
+			t.Fatalf("%d bytes arrived: %d kept in a block of %d", arrived, r.part.data.Len(), got)
+		}
+	}
+}
+
+func TestReaderLimit(t *testing.T) {
+	buf.CheckLeaks(t)
+	rules := readRules{fromClient: true, limit: 10}
+	for _, c := range []struct {
+		name string
+		wire string
+		want []string
+	}{
+		{"just fits", clientFrame(true, OpText, "0123456789"), []string{`text "0123456789"`}},
+		{"one more", clientFrame(true, OpText, "0123456789a"), []string{"fail 1009"}},
+		{"refused at its header", clientFrame(true, OpText, "0123456789a")[:6], []string{"fail 1009"}},
+		{"fragments fit", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789"), []string{`text "0123456789"`}},
+		{"fragments do not", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789a"), []string{"fail 1009"}},
+		{"control frames do not count", clientFrame(false, OpText, "01234") + clientFrame(true, OpPing, "01234567890") +
+			clientFrame(true, opContinuation, "56789"), []string{`ping "01234567890"`, `text "0123456789"`}},
+		{"2^63-1", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04", []string{"fail 1009"}},
+		{"2^63-1 as a continuation", clientFrame(false, OpText, "01234") +
+			"\x80\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04", []string{"fail 1009"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { wantTranscript(t, &rules, []byte(c.wire), c.want) })
+	}
+}
+
+// With permessage-deflate the reader passes the payload on as it is; whether it is UTF-8 shows when it is inflated.
+func TestReaderCompressed(t *testing.T) {
+	rules := readRules{fromClient: true, compression: true, limit: 100}
+	frame := func(fin, rsv1 bool, op Op, payload string) string {
+		return string(appendFrame(nil, frameHeader{fin: fin, rsv1: rsv1, op: op, masked: true, key: 9}, []byte(payload)))
+	}
+	for _, c := range []struct {
+		name, wire string
+		want       []string
+	}{
+		{"whole", frame(true, true, OpText, "\xf2\x48\xcd"), []string{`compressed text "\xf2H\xcd"`}},
+		{"fragmented", frame(false, true, OpText, "\xf2\x48") + frame(true, false, opContinuation, "\xcd"),
+			[]string{`compressed text "\xf2H\xcd"`}},
+		{"the next message is not", frame(true, true, OpText, "\xf2") + frame(true, false, OpText, "\xf2"),
+			[]string{`compressed text "\xf2"`, "fail 1007"}},
+		{"set again in a continuation", frame(false, true, OpText, "\xf2") + frame(true, true, opContinuation, ""),
+			[]string{"fail 1002"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { wantTranscript(t, &rules, []byte(c.wire), c.want) })
+	}
+}
+
+// A stop between two messages, for back-pressure, loses nothing: the caller keeps the rest and feeds it later.
+func TestReaderCanStopBetweenMessages(t *testing.T) {
+	r := reader{rules: &serverRules}
+	wire := []byte(clientFrame(true, OpText, "a") + clientFrame(true, OpText, "b") + clientFrame(false, OpText, "c"))
+	n, m, err := r.feed(wire)
+	if string(m.payload) != "a" || err != nil || n != len(clientFrame(true, OpText, "a")) {
+		t.Fatalf("got %q after %d bytes, %v", m.payload, n, err)
+	}
+	later := bytes.Clone(wire[n:])
+	if n, m, err = r.feed(later); string(m.payload) != "b" || err != nil {
+		t.Fatalf("got %q, %v", m.payload, err)
+	}
+	if k, m, err := r.feed(later[n:]); k != len(later)-n || m.op != opContinuation || err != nil {
+		t.Fatalf("got %d, %+v, %v for an unfinished message", k, m, err)
+	}
+	r.release()
+}
+
+func BenchmarkReader(b *testing.B) {
+	for _, size := range []int{128, 1 << 10, 64 << 10} {
+		for _, op := range []Op{OpText, OpBinary} {
+			b.Run(fmt.Sprintf("%v/%d", op, size), func(b *testing.B) {
+				// Masked with 0: what the reader unmasks in place stays the same frame.
+				p := appendFrame(nil, frameHeader{fin: true, op: op, masked: true}, bytes.Repeat([]byte{'a'}, size))
+				r := reader{rules: &serverRules}
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for b.Loop() {
+					if n, _, err := r.feed(p); n != len(p) || err != nil {
+						b.Fatal(n, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkReaderSplit is a message that arrives in two reads.
+func BenchmarkReaderSplit(b *testing.B) {
+	p := appendFrame(nil, frameHeader{fin: true, op: OpBinary, masked: true}, make([]byte, 1<<10))
+	r := reader{rules: &serverRules}
+	b.ReportAllocs()
+	for b.Loop() {
+		r.feed(p[:500])
+		_, m, err := r.feed(p[500:])
+		if m.op != OpBinary || err != nil {
+			b.Fatal(m, err)
+		}
+		m.release()
+	}
+}
