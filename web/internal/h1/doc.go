@@ -1,0 +1,44 @@
+// Package h1 is the grammar of HTTP/1.x (RFC 9110, RFC 9112) as pure functions on bytes: it parses request heads,
+// response heads, chunked bodies and trailers, and appends the same to a slice. It knows no connection, no clock and
+// no handler. Any goroutine may call it; no function keeps or writes what it is given, apart from the structs named
+// in its signature.
+//
+// # Reading a head
+//
+// The common case is one call: [ParseRequest] on all bytes received so far. When it wants more (n == 0, err == nil)
+// the caller keeps the bytes and a zero [Scan], appends what arrives later and asks [Scan.Request], which looks at
+// every byte once however small the pieces are. When that says ready, ParseRequest gives the head. Both run the same
+// code, so a head means the same whole or in pieces, and is refused at the same byte.
+//
+// A body follows: ContentLength bytes, or chunks for a [Chunked] and then a trailer section for [ParseTrailer].
+//
+// # Differences from net/http's server
+//
+// What both accept means the same to both; a differential fuzzer holds that. The rest is a list of decisions.
+//
+// Refused here, accepted there:
+//   - a bare LF as line end (RFC 9112 2.2 permits it, and permits smuggling with it), and obs-fold (5.2)
+//   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
+//   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)
+//   - a Content-Length of more than 19 digits, which can only be padding
+//   - the asterisk-form with another method than OPTIONS (3.2.4)
+//   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
+//   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6)
+//   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
+//   - a name of the field table, a Host or a value that net/http refuses only later, in its server
+//
+// Accepted here, refused there:
+//   - up to four empty lines before a request line (2.2); net/http skips them only after a POST
+//   - a target with a bad percent-encoding, port or IPv6 literal: the caller parses the target as a URL and refuses it then
+//   - any one head, line or number of fields within the caller's [Limits]
+//
+// Accepted by both against the letter of the RFC, because clients in use do it:
+//   - CONNECT without a Host field (net/http's issue 18215) and CONNECT with a path (package net/rpc)
+//   - repeated Content-Length fields with identical digits (RFC 9110 8.6 allows it)
+//   - bytes in a target that a URI would escape, such as UTF-8, "|" or "#"
+//   - spaces and tabs between a chunk's size and its CRLF
+//   - HTTP/1.2 to 1.9, handled as 1.1 (RFC 9110 2.5)
+//
+// Trailer fields that would change framing, routing or authentication (RFC 9110 6.5.1) are dropped, and a Trailer field
+// that announces Content-Length, Transfer-Encoding or Trailer for a chunked body is refused.
+package h1

@@ -1,0 +1,168 @@
+package h1
+
+import "bytes"
+
+// A Field is one line of a head or trailer section, as views of the input.
+type Field struct {
+	Name  []byte // a token, as received
+	Value []byte // without whitespace around it; no control character but the tab
+}
+
+// A Form says how a request names its target (RFC 9112 section 3.2).
+type Form uint8
+
+const (
+	Origin    Form = iota // "/path?query"
+	Absolute              // "http://host/path"
+	Authority             // "host:port", with CONNECT only
+	Asterisk              // "*", with OPTIONS only
+)
+
+// Head is the head of a request. Its slices are views of the parsed bytes and valid as long as those; the slice Fields
+// is used again by the next parse into the same Head.
+type Head struct {
+	Method, Target []byte
+	Host           []byte // of the target if that has one, as RFC 9112 section 3.2.2 demands, else the Host field
+	Fields         []Field
+	Framing
+	Form      Form
+	Expect100 bool // the client waits for 100 Continue before it sends the body; never in HTTP/1.0
+	ExpectNot bool // an expectation that nobody knows: answer 417
+}
+
+// Framing is what the fields say about the message's body and the connection after it.
+type Framing struct {
+	Major, Minor  int   // 1 and 0 to 9
+	ContentLength int64 // -1: none was given
+	Chunked       bool  // then ContentLength is -1
+	KeepAlive     bool  // the peer will go on after this message
+	Upgrade       bool  // the peer offers or announces what the Upgrade field names; never in HTTP/1.0
+}
+
+// Reset drops all views, so that a Head kept for later does not hold the input.
+func (h *Head) Reset() {
+	clear(h.Fields[:cap(h.Fields)])
+	*h = Head{Fields: h.Fields[:0]}
+}
+
+// ParseRequest parses the request head at the start of p into h. n > 0: the head took n bytes. n == 0 and err == nil:
+// all of p belongs to a head that is not complete. err is always an *Error. h is of use only with n > 0.
+func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
+	*h = Head{Fields: h.Fields[:0]}
+	var s Scan
+	n, e := s.request(p, lim, h)
+	if e != nil {
+		return 0, e
+	}
+	return n, nil
+}
+
+// EmptyLines returns how many bytes of complete empty lines p starts with. ParseRequest skips a few of them before a
+// request line (RFC 9112 section 2.2); a server that discards them at once keeps nothing for a connection whose
+// client ended its last body with a CRLF too many.
+func EmptyLines(p []byte) int {
+	n := 0
+	for len(p) >= n+2 && p[n] == '\r' && p[n+1] == '\n' {
+		n += 2
+	}
+	return n
+}
+
+// request reads on from where s stands. h may be nil; then the head is only checked.
+func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
+	lim = lim.orDefaults()
+	if len(p) > lim.HeadBytes {
+		p = p[:lim.HeadBytes]
+	}
+	if !s.started {
+		line, err := s.firstLine(p, lim)
+		if line == nil || err != nil {
+			return 0, err
+		}
+		if err := s.requestLine(line, h); err != nil {
+			return 0, err
+		}
+	}
+	var fields *[]Field
+	if h != nil {
+		fields = &h.Fields
+	}
+	n, err = s.fields(p, lim, fields)
+	if n == 0 || err != nil {
+		return 0, err
+	}
+	return n, s.finishRequest(h)
+}
+
+// requestLine = method SP request-target SP HTTP-version (RFC 9112 section 3), exactly one SP each.
+func (s *Scan) requestLine(line []byte, h *Head) *Error {
+	sp := 0
+	for sp < len(line) && class[line[sp]]&isToken != 0 {
+		sp++
+	}
+	if sp == 0 || sp == len(line) || line[sp] != ' ' {
+		return errMethod
+	}
+	method, rest := line[:sp], line[sp+1:]
+	sp = bytes.IndexByte(rest, ' ')
+	if sp <= 0 {
+		return errRequestLine
+	}
+	target, version := rest[:sp], rest[sp+1:]
+	if err := s.version(version); err != nil {
+		if err == errVersionNew && s.atStart && string(line) == "PRI * HTTP/2.0" {
+			return ErrPreface
+		}
+		return err
+	}
+	s.connect = string(method) == "CONNECT"
+	form, host, err := targetForm(method, target)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		h.Method, h.Target, h.Form, h.Host = method, target, form, host
+	}
+	return nil
+}
+
+// version reads HTTP-version (RFC 9112 section 2.3), which is case-sensitive and has one digit each. A higher minor
+// version is served as what it must be compatible with (RFC 9110 section 2.5).
+func (s *Scan) version(v []byte) *Error {
+	if string(v) == "HTTP/1.1" {
+		s.minor = 1
+		return nil
+	}
+	if len(v) != len("HTTP/1.1") || string(v[:5]) != "HTTP/" || v[6] != '.' || !isDigit(v[5]) || !isDigit(v[7]) {
+		return errVersion
+	}
+	if v[5] != '1' {
+		return errVersionNew
+	}
+	s.minor = v[7] - '0'
+	return nil
+}
+
+func isDigit(c byte) bool { return c-'0' < 10 }
+
+// finishRequest checks what only the whole head can tell, and fills in h.
+func (s *Scan) finishRequest(h *Head) *Error {
+	// "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host
+	// header field" (RFC 9112 section 3.2). CONNECT carries the same in its target; net/http lets it pass, so do we.
+	if s.host == 0 && s.minor > 0 && !s.connect {
+		return errHostMissing
+	}
+	if s.chunked && s.badTrailer {
+		return errTrailerKey
+	}
+	if h == nil {
+		return nil
+	}
+	if h.Host == nil && s.host > 0 {
+		h.Host = h.Fields[s.host-1].Value
+	}
+	h.Framing = s.framing()
+	h.Expect100 = s.expect100 && s.minor > 0
+	h.ExpectNot = s.expectNot
+	return nil
+}

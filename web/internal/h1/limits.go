@@ -1,0 +1,86 @@
+package h1
+
+import "strconv"
+
+// Limits bounds one head or one trailer section. The zero value means the defaults; a negative value counts as zero.
+// Beyond HeadBytes or Fields a head is refused with 431, beyond LineBytes with 414, as soon as that is certain.
+type Limits struct {
+	HeadBytes int // all of the head with its final CRLF; default DefaultHeadBytes, at most MaxHeadBytes
+	LineBytes int // the request or status line without CRLF; default DefaultLineBytes
+	Fields    int // field lines; default DefaultFields
+}
+
+const (
+	DefaultHeadBytes = 64 << 10
+	DefaultLineBytes = 16 << 10 // RFC 9112 section 3 asks for 8,000 at least
+	DefaultFields    = 256
+	MaxHeadBytes     = 64 << 20 // what a larger Limits.HeadBytes is cut to
+
+	maxEmptyLines = 4 // before a request line; the fifth is refused with 400
+)
+
+func (l Limits) orDefaults() Limits {
+	if l.HeadBytes <= 0 {
+		l.HeadBytes = DefaultHeadBytes
+	}
+	if l.LineBytes <= 0 {
+		l.LineBytes = DefaultLineBytes
+	}
+	if l.Fields <= 0 {
+		l.Fields = DefaultFields
+	}
+	l.HeadBytes = min(l.HeadBytes, MaxHeadBytes)
+	return l
+}
+
+// An Error says why a message was refused. After one the connection cannot be trusted to be in step: answer with
+// Status (when the message was a request) and close.
+type Error struct {
+	Status int    // 400, 414, 431, 501 or 505
+	Reason string // for people; fixed text, so it never echoes what the peer sent
+}
+
+func (e *Error) Error() string { return "h1: " + strconv.Itoa(e.Status) + ": " + e.Reason }
+
+// ErrPreface is the answer of ParseRequest to the first line of an HTTP/2 connection preface (RFC 9113 section 3.4) at
+// the very start of its input. A server that speaks HTTP/2 hands all bytes to it; another answers 505.
+var ErrPreface = &Error{505, "unsupported protocol version: HTTP/2 connection preface"}
+
+// The reasons that net/http puts into its answers keep net/http's words.
+var (
+	errBareCR     = &Error{400, "CR without LF (RFC 9112 section 2.2)"}
+	errBareLF     = &Error{400, "LF without CR (RFC 9112 section 2.2)"}
+	errControl    = &Error{400, "invalid header value: control character (RFC 9110 section 5.5)"}
+	errEmptyLines = &Error{400, "too many empty lines before the request line (RFC 9112 section 2.2)"}
+
+	errRequestLine = &Error{400, "malformed request line (RFC 9112 section 3)"}
+	errMethod      = &Error{400, "invalid method (RFC 9110 section 9.1)"}
+	errMethodLong  = &Error{501, "method too long (RFC 9112 section 3)"}
+	errTarget      = &Error{400, "invalid request target (RFC 9112 section 3.2)"}
+	errLineLong    = &Error{414, "request line too long (RFC 9112 section 3)"}
+	errVersion     = &Error{400, "malformed HTTP version (RFC 9112 section 2.3)"}
+	errVersionNew  = &Error{505, "unsupported protocol version"}
+	errStatusLine  = &Error{400, "malformed status line (RFC 9112 section 4)"}
+
+	errHeadLong   = &Error{431, "header fields too large (RFC 6585 section 5)"}
+	errFieldsMany = &Error{431, "too many header fields (RFC 6585 section 5)"}
+	errName       = &Error{400, "invalid header name (RFC 9110 section 5.1)"}
+	errNameSpace  = &Error{400, "invalid header name: space before the colon (RFC 9112 section 5.1)"}
+	errFold       = &Error{400, "folded header line (RFC 9112 section 5.2)"}
+
+	errHostMissing = &Error{400, "missing required Host header"}
+	errHostMany    = &Error{400, "too many Host headers"}
+	errHost        = &Error{400, "malformed Host header"}
+	errLength      = &Error{400, "invalid Content-Length (RFC 9112 section 6.3)"}
+	errLengths     = &Error{400, "Content-Length headers that differ (RFC 9112 section 6.3)"}
+	errLengthAndTE = &Error{400, "both Content-Length and Transfer-Encoding (RFC 9112 section 6.3)"}
+	errTE          = &Error{400, "invalid Transfer-Encoding (RFC 9112 section 6.1)"}
+	errTEUnknown   = &Error{501, "Unsupported transfer encoding"}
+	errTEOld       = &Error{400, "Transfer-Encoding in HTTP/1.0 (RFC 9112 section 6.1)"}
+	errTrailerKey  = &Error{400, "bad trailer key (RFC 9110 section 6.5.1)"}
+
+	errChunkSize = &Error{400, "invalid chunk size (RFC 9112 section 7.1)"}
+	errChunkEnd  = &Error{400, "chunk data not followed by CRLF (RFC 9112 section 7.1)"}
+	errChunkExt  = &Error{400, "invalid chunk extension (RFC 9112 section 7.1.1)"}
+	errChunkOver = &Error{400, "chunked encoding contains too much non-data"}
+)
