@@ -134,6 +134,10 @@ type Socket interface {
 type Listener interface {
 	Addr() net.Addr
 	File() (*os.File, error) // a duplicate, for another process
+	// Refuse ends listening at once, while a driver may still hold the listener: new peers are refused and the address
+	// can be bound again. Any goroutine.
+	Refuse()
+	// Close releases it, when no driver accepts from it any more.
 	Close() error
 }
 

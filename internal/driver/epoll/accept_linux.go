@@ -31,6 +31,9 @@ func (d *Driver) accept(id driver.ID, s *slot, ev driver.Events) {
 			continue
 		case unix.EAGAIN:
 			return
+		case unix.EINVAL: // Refuse has ended listening; CloseListener follows
+			d.StopAccept(id)
+			return
 		default:
 			d.StopAccept(id)
 			d.polled++

@@ -19,6 +19,7 @@ type Listener struct {
 	fd     int
 	addr   net.Addr
 	unlink string // the path of a unix socket, removed on Close
+	refuse sync.Once
 	close  sync.Once
 }
 
@@ -76,14 +77,21 @@ func (l *Listener) File() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
 }
 
-// Close closes the descriptor once; waiting peers are refused by the kernel.
-func (l *Listener) Close() error {
-	err := net.ErrClosed
-	l.close.Do(func() {
+// Refuse takes the socket out of the listening state: the kernel resets waiting peers and frees the address, while the
+// descriptor stays ours.
+func (l *Listener) Refuse() {
+	l.refuse.Do(func() {
 		if l.unlink != "" {
 			_ = os.Remove(l.unlink)
 		}
-		err = unix.Close(l.fd)
+		_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)
 	})
+}
+
+// Close closes the descriptor, once.
+func (l *Listener) Close() error {
+	l.Refuse()
+	err := net.ErrClosed
+	l.close.Do(func() { err = unix.Close(l.fd) })
 	return err
 }

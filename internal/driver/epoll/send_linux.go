@@ -10,7 +10,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A backlog is what a connection could not send at once: the rest of a file first, then bytes.
+// A backlog is what a connection could not send at once: bytes, then the rest of a file.
 type backlog struct {
 	chain buf.Chain
 	file  *File
@@ -133,16 +133,17 @@ func (d *Driver) flushBacklog(id driver.ID, s *slot, ev driver.Events) {
 
 func (d *Driver) continueSending(s *slot) error {
 	b := s.out
-	if b.left > 0 {
-		if err := b.sendFile(int(s.fd)); err != nil || b.left > 0 {
-			return err
-		}
-		b.file.Close()
-		b.file = nil
-	}
 	if errno := d.write(s, &b.chain); errno != 0 {
 		return errno
 	}
+	if b.chain.Len() > 0 || b.file == nil {
+		return nil
+	}
+	if err := b.sendFile(int(s.fd)); err != nil || b.left > 0 {
+		return err
+	}
+	b.file.Close()
+	b.file = nil
 	return nil
 }
 
@@ -178,9 +179,6 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 	case s.out.left > 0:
 		f.Close()
 		return 0, fmt.Errorf("epoll: sendfile: %w", driver.ErrNotIdle)
-	case s.out.chain.Len() > 0:
-		f.Close()
-		return 0, fmt.Errorf("epoll: sendfile behind queued bytes: %w", driver.ErrNotIdle)
 	}
 	s.out.file, s.out.off, s.out.left = file, off, n
 	return n, nil

@@ -1,0 +1,224 @@
+package myriad
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity. The methods say who
+// may call them: any goroutine, or only code that runs on the conn's loop (its handler's methods, Loop.Do).
+type Conn struct {
+	loop    *Loop
+	id      driver.ID // zero until attached; owned by the loop
+	handler Handler   // owned by the loop
+	local   net.Addr  // shared with the loop's other conns
+	remote  driver.Addr
+	queued  atomic.Int64 // bytes accepted and not yet taken by the kernel
+
+	// extra is what few conns need. It is made under mu and taken back by the loop under mu; its fields are the loop's
+	// except where they say otherwise.
+	extra atomic.Pointer[extra]
+
+	mu     sync.Mutex
+	out    *buf.Chain // guarded by mu: accepted, not yet given to the driver
+	next   *Conn      // guarded by being linked: the loop's list of dirty conns
+	due    int64      // guarded by mu: SetDeadline's request, in loop milliseconds
+	limit  int32      // guarded by mu: high mark in bytes
+	asked  request    // guarded by mu
+	can    abilities  // owned by the loop
+	status status     // owned by the loop
+}
+
+// extra is the part of a conn that is allocated on demand, and given back when it is empty again.
+type extra struct {
+	layer    Layer
+	held     buf.Chain // received while paused
+	files    []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
+	detach   func(nc net.Conn, unread []byte, err error)
+	reason   error // guarded by Conn.mu: Abort's argument
+	lingered int   // bytes discarded while lingering
+	flushed  int64 // bytes that were queued when the linger timer was last set
+	dial     *dialing
+	ahead    int64 // bytes that the driver sends before the file it has
+	fileLeft int64 // bytes of that file
+	sending  bool  // it has one
+	endHeld  bool  // the peer's FIN came while bytes were held
+
+	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
+}
+
+// request says what other goroutines (or the handler itself) have asked of the loop.
+type request uint8
+
+const (
+	linked       request = 1 << iota // in the loop's list of dirty conns
+	wantFIN                          // CloseWrite
+	wantClose                        // Close
+	wantAbort                        // Abort
+	wantRoom                         // ErrFull was given, Drained is owed
+	wantNotify                       // Notify
+	wantDeadline                     // SetDeadline
+	gone                             // Closed has been reported, or the conn was detached
+)
+
+// status is where the conn stands, as its loop knows it.
+type status uint8
+
+const (
+	paused     status = 1 << iota // by the handler
+	peerEnded                     // the peer's FIN has been seen
+	finSent                       // ours is with the driver
+	closing                       // Close has begun: the handler hears only Closed
+	lingering                     // flushed, FIN sent, discarding input
+	ending                        // the driver has been told to close, abort or detach
+	connecting                    // Dial is under way: the handler hears nothing yet
+)
+
+func newConn(l *Loop, h Handler) *Conn {
+	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: int32(l.engine.cfg.WriteLimit)}
+}
+
+func (c *Conn) is(s status) bool { return c.status&s != 0 }
+
+// more gives the conn its extra part. mu is held.
+func (c *Conn) more() *extra {
+	x := c.extra.Load()
+	if x == nil {
+		x = new(extra)
+		c.extra.Store(x)
+	}
+	return x
+}
+
+// ownExtra is more for callers on the loop that do not hold mu.
+func (c *Conn) ownExtra() *extra {
+	if x := c.extra.Load(); x != nil {
+		return x
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.more()
+}
+
+func (c *Conn) layer() Layer {
+	if x := c.extra.Load(); x != nil {
+		return x.layer
+	}
+	return nil
+}
+
+// Loop is the loop the conn belongs to. Any goroutine.
+func (c *Conn) Loop() *Loop { return c.loop }
+
+// LocalAddr is the address at this end. Any goroutine.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr is the peer's address. Any goroutine.
+func (c *Conn) RemoteAddr() net.Addr {
+	if a := c.remote.Net(); a != nil {
+		return a
+	}
+	return &net.UnixAddr{Net: "unix"}
+}
+
+// Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be read.
+func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
+
+// SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time switches it off. Any
+// goroutine; it takes effect when the loop comes to it.
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	if c.asked&gone != 0 {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.due = c.loop.millis(t)
+	c.asked |= wantDeadline
+	wake := c.link()
+	c.mu.Unlock()
+	c.loop.wakeIf(wake)
+	return nil
+}
+
+// SetReadDeadline is SetDeadline: a conn has one timer.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// SetWriteDeadline is SetDeadline: a conn has one timer.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// Notify has the handler's Notified called on the loop, soon, and once for all calls made before that. It cannot fail and
+// allocates nothing. Any goroutine.
+func (c *Conn) Notify() {
+	c.mu.Lock()
+	c.asked |= wantNotify
+	wake := c.link()
+	c.mu.Unlock()
+	c.loop.wakeIf(wake)
+}
+
+// SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called, h.Received with
+// rest if there is any, and h.Received with newer bytes as they come. The old handler hears nothing more. rest must stay
+// unchanged until then. On the loop only.
+func (c *Conn) SetHandler(h Handler, rest []byte) {
+	c.loop.switches = append(c.loop.switches, handlerSwitch{c, h, rest})
+}
+
+// SetLayer puts l between the socket and the handler, before any byte has passed: in Opened. On the loop only.
+func (c *Conn) SetLayer(l Layer) {
+	c.mu.Lock()
+	c.more().layer = l
+	c.mu.Unlock()
+}
+
+// SetTimer has Expired called after d; a new call replaces the earlier one, 0 switches it off. It is kept in milliseconds
+// and never early against the loop's clock. On the loop only.
+func (c *Conn) SetTimer(d time.Duration) {
+	if c.is(closing | ending) {
+		return // the timer now bounds the close
+	}
+	if d <= 0 {
+		c.loop.wheel.Clear(c.id.Slot())
+		return
+	}
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(d))
+}
+
+// Pause stops Received. Bytes under way are kept, at most one read buffer of them, until Resume. A paused conn still
+// reports resets. On the loop only.
+func (c *Conn) Pause() {
+	if !c.is(paused | closing | ending) {
+		c.status |= paused
+		c.loop.drv.Pause(c.id)
+	}
+}
+
+// Resume lets Received go on, when this callback ends. On the loop only.
+func (c *Conn) Resume() {
+	if !c.is(paused) || c.is(closing|ending) {
+		return
+	}
+	c.status &^= paused
+	if x := c.extra.Load(); x != nil && (x.held.Len() > 0 || x.endHeld) {
+		c.loop.revisit(c)
+		return
+	}
+	c.loop.drv.Resume(c.id)
+}
+
+// SetWriteLimit changes the high mark of the output queue, in bytes; 0 restores Config.WriteLimit. Any goroutine.
+func (c *Conn) SetWriteLimit(n int) {
+	if n <= 0 {
+		n = c.loop.engine.cfg.WriteLimit
+	}
+	c.mu.Lock()
+	c.limit = int32(min(n, 1<<30))
+	c.mu.Unlock()
+}
+
+// Queued is how many bytes have been accepted and not yet taken by the kernel. Any goroutine.
+func (c *Conn) Queued() int { return int(c.queued.Load()) }

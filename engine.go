@@ -1,0 +1,198 @@
+package myriad
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// acceptLogPeriod is how often failing accepts are logged at most.
+const acceptLogPeriod = time.Second
+
+// An Engine runs event loops. Its methods may be called from any goroutine.
+type Engine struct {
+	cfg   Config
+	sys   driver.System
+	loops []*Loop
+	start time.Time
+
+	turn       atomic.Uint32 // whose turn it is to be given a connection
+	listenTurn atomic.Uint32
+	running    atomic.Int32 // loops that have not ended
+	shut       atomic.Bool
+	lastLogged atomic.Int64 // when a failing accept was last logged, in milliseconds
+
+	mu      sync.Mutex
+	waiters []driver.Parker // of Shutdown
+	bridged sync.WaitGroup
+}
+
+// Start opens an engine and runs its loops. It fails with ErrUnsupported where the platform has no driver yet.
+func Start(c Config) (*Engine, error) {
+	cfg, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, sys: cfg.System, start: cfg.System.Now()}
+	for i := range cfg.Loops {
+		l, err := newLoop(e, i)
+		if err != nil {
+			for _, l := range e.loops {
+				_ = l.drv.Shutdown()
+			}
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	e.running.Store(int32(len(e.loops)))
+	for _, l := range e.loops {
+		e.sys.Go(l.run)
+	}
+	return e, nil
+}
+
+var standard struct {
+	once   sync.Once
+	engine *Engine
+	err    error
+}
+
+// Default is an engine with the zero Config, started when it is first asked for and never stopped. It serves web.Server
+// and websocket when they are given none, and is the only global.
+func Default() (*Engine, error) {
+	standard.once.Do(func() { standard.engine, standard.err = Start(Config{}) })
+	return standard.engine, standard.err
+}
+
+// System is the world the engine lives in, for the packages of this module: where they wait and run, they do it by
+// its means, so that a simulation can order them.
+func (e *Engine) System() driver.System { return e.sys }
+
+// Loops are the engine's loops.
+func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
+
+// Shutdown stops listening, closes every conn in order (Conn.Close: what is queued is flushed) and ends the loops. When ctx ends
+// first, what is left is aborted and the context's error returned. A second call waits like the first.
+// Not from a loop.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.shut.Store(true)
+	for _, l := range e.loops {
+		l.post(func() { l.stop(false) })
+	}
+	err := e.wait(ctx)
+	if err != nil {
+		for _, l := range e.loops {
+			l.post(func() { l.stop(true) })
+		}
+		_ = e.wait(context.WithoutCancel(ctx))
+	}
+	e.bridged.Wait()
+	return err
+}
+
+// wait returns when all loops have ended or ctx has.
+func (e *Engine) wait(ctx context.Context) error {
+	p := e.sys.NewParker()
+	e.mu.Lock()
+	e.waiters = append(e.waiters, p)
+	e.mu.Unlock()
+	stop := context.AfterFunc(ctx, p.Unpark)
+	defer stop()
+	for e.running.Load() > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.Park()
+	}
+	return nil
+}
+
+func (e *Engine) loopEnded(l *Loop) {
+	_ = l.drv.Shutdown()
+	e.running.Add(-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.waiters {
+		p.Unpark()
+	}
+}
+
+// fail is called by a loop whose driver has failed: no conn of it can be served any more.
+func (l *Loop) fail(err error) {
+	l.shutMail()
+	for slot, ln := range l.listeners {
+		delete(l.listeners, slot)
+		ln.ended()
+	}
+	for _, c := range l.conns {
+		if c != nil {
+			l.closed(c, err)
+		}
+	}
+}
+
+func (l *Loop) shutMail() []arrival {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.mail.closed = true
+	left := l.mail.intake
+	l.mail.intake = nil
+	return left
+}
+
+// stop begins the end of the loop; it runs until its last conn has closed.
+func (l *Loop) stop(abort bool) {
+	l.stopping = true
+	for _, ln := range l.listeners {
+		if !ln.closed.Swap(true) {
+			ln.inner.Refuse()
+			l.drv.CloseListener(ln.id)
+		}
+	}
+	for _, c := range l.conns {
+		switch {
+		case c == nil:
+		case c.is(connecting):
+			l.abandon(c, ErrClosed)
+		case abort:
+			c.Abort(context.DeadlineExceeded)
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+// finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
+func (l *Loop) finish() bool {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 {
+		return false
+	}
+	l.mail.closed = true
+	return true
+}
+
+// post is Do for the engine's own few calls, which must not fail for want of room. It reports whether the loop still runs.
+func (l *Loop) post(f func()) bool {
+	l.mail.mu.Lock()
+	ok := !l.mail.closed
+	if ok {
+		l.mail.funcs = append(l.mail.funcs, f)
+	}
+	l.mail.mu.Unlock()
+	l.wakeIf(ok)
+	return ok
+}
+
+// acceptFailed logs why connections are not accepted, once a period.
+func (e *Engine) acceptFailed(l *Loop, err error) {
+	last := e.lastLogged.Load()
+	if last != 0 && l.now-last < acceptLogPeriod.Milliseconds() || !e.lastLogged.CompareAndSwap(last, l.now) {
+		return
+	}
+	e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err", err)
+}

@@ -1,0 +1,132 @@
+package myriad
+
+import (
+	"net"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// sink is the loop as its driver sees it: the events, out of the way of Loop's public methods.
+type sink Loop
+
+var _ driver.Events = (*sink)(nil)
+
+func (s *sink) loop() *Loop { return (*Loop)(s) }
+
+func (s *sink) conn(id driver.ID) *Conn {
+	if i := id.Slot(); int(i) < len(s.conns) {
+		return s.conns[i]
+	}
+	return nil
+}
+
+func (s *sink) Received(id driver.ID, p []byte) {
+	c, l := s.conn(id), s.loop()
+	l.stats.reads.Add(1)
+	l.stats.bytesIn.Add(uint64(len(p)))
+	switch {
+	case c.is(closing):
+		l.discard(c, len(p))
+	case c.layer() != nil:
+		l.current.Store(c)
+		l.decode(c, p)
+		l.leave(c)
+	default:
+		l.current.Store(c)
+		l.deliver(c, p)
+		l.leave(c)
+	}
+}
+
+func (s *sink) Ended(id driver.ID) {
+	c, l := s.conn(id), s.loop()
+	l.current.Store(c)
+	if layer := c.layer(); layer != nil && !c.is(closing|peerEnded) {
+		if err := layer.Closed(nil); err != nil {
+			c.Abort(err)
+		}
+	}
+	l.peerEnded(c)
+	l.leave(c)
+}
+
+func (s *sink) Sent(id driver.ID, n int64) {
+	c, l := s.conn(id), s.loop()
+	l.stats.bytesOut.Add(uint64(n))
+	if x := c.extra.Load(); x != nil && x.sending {
+		x.fileSent(c, n)
+	} else {
+		c.queued.Add(-n)
+	}
+	l.settle(c)
+}
+
+func (s *sink) Closed(id driver.ID, err error) {
+	l := s.loop()
+	if ln, ok := l.listeners[id.Slot()]; ok {
+		delete(l.listeners, id.Slot())
+		l.wheel.Clear(id.Slot())
+		ln.ended()
+		return
+	}
+	l.closed(s.conn(id), err)
+}
+
+func (s *sink) Detached(id driver.ID, sock driver.Socket) { s.loop().detached(s.conn(id), sock) }
+
+func (s *sink) Dialed(id driver.ID, local driver.Addr) {
+	c := s.conn(id)
+	c.local = s.loop().sharedAddr(local)
+	s.loop().dialed(c)
+}
+
+func (s *sink) DialFailed(id driver.ID, err error) {
+	c := s.conn(id)
+	s.loop().remove(c)
+	c.extra.Load().dial.finish(err)
+}
+
+func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
+	l := s.loop()
+	l.stats.accepts.Add(1)
+	l.engine.place(l, arrival{sock: sock, listener: l.listeners[id.Slot()]})
+}
+
+// acceptPause is how long a listener rests after it could not accept, most often for want of descriptors.
+const acceptPause = 50 * time.Millisecond
+
+func (s *sink) AcceptFailed(id driver.ID, err error) {
+	l := s.loop()
+	l.stats.acceptErrors.Add(1)
+	l.engine.acceptFailed(l, err)
+	l.wheel.Set(id.Slot(), l.now+ceilMillis(acceptPause))
+}
+
+// expired is the wheel's callback: a conn's timer, or a listener that rests.
+func (l *Loop) expired(slot uint32) {
+	if ln, ok := l.listeners[slot]; ok {
+		l.drv.ResumeAccept(ln.id)
+		return
+	}
+	c := l.conns[slot]
+	if c.is(closing) {
+		l.lingerExpired(c)
+		return
+	}
+	l.current.Store(c)
+	l.callExpired(c)
+	l.leave(c)
+}
+
+// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
+func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
+	if na, ok := l.locals[a]; ok {
+		return na
+	}
+	na := a.Net()
+	if na != nil && len(l.locals) < maxLocalAddrs {
+		l.locals[a] = na
+	}
+	return na
+}

@@ -1,0 +1,53 @@
+package myriad
+
+// A Handler is what a conn currently speaks. Calls run on the conn's loop, one at a time, never from inside a Conn
+// method, and must not block. Opened, Received*, Closed exactly once; after Close or Abort only Closed follows. A
+// handler that panics has its conn aborted and the panic logged.
+type Handler interface {
+	Opened(c *Conn)
+	// Received hands over what has arrived. p is valid until return; cap(p) == len(p).
+	Received(c *Conn, p []byte)
+	// Closed is the last call. err is nil if both sides ended in order or the conn was closed by Close; else it is Abort's
+	// argument, or what broke the connection.
+	Closed(c *Conn, err error)
+}
+
+// The optional interfaces of a Handler are looked up once per SetHandler.
+
+// An Ender hears the peer's FIN or close_notify; writing still works. Without it the conn is closed.
+type Ender interface{ Ended(c *Conn) }
+
+// A Drainer hears, once after each ErrFull, that the queue is below its low mark (half the limit) again.
+type Drainer interface{ Drained(c *Conn) }
+
+// A Timed handler hears the conn's one timer. Without it the conn is aborted with os.ErrDeadlineExceeded.
+type Timed interface{ Expired(c *Conn) }
+
+// A Notified handler hears Conn.Notify, which any goroutine may call: once for any number of calls made before it.
+type Notified interface{ Notified(c *Conn) }
+
+// abilities are the optional interfaces a handler has, as bits in the conn.
+type abilities uint8
+
+const (
+	canEnd abilities = 1 << iota
+	canDrain
+	canExpire
+	canNotify
+)
+
+func abilitiesOf(h Handler) (a abilities) {
+	if _, ok := h.(Ender); ok {
+		a |= canEnd
+	}
+	if _, ok := h.(Drainer); ok {
+		a |= canDrain
+	}
+	if _, ok := h.(Timed); ok {
+		a |= canExpire
+	}
+	if _, ok := h.(Notified); ok {
+		a |= canNotify
+	}
+	return a
+}

@@ -1,0 +1,276 @@
+package myriad
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
+)
+
+const (
+	// turnsPerYield is after how many polls in a row that found something the loop lets other goroutines run: raw system
+	// calls give the scheduler no chance of its own.
+	turnsPerYield = 16
+	// maxLocalAddrs bounds the loop's table of shared local addresses.
+	maxLocalAddrs = 1024
+)
+
+// A Loop is one goroutine with its driver, and the owner of the conns attached to it.
+type Loop struct {
+	engine *Engine
+	index  int
+	drv    driver.Driver
+
+	// Owned by the loop's goroutine.
+	conns     []*Conn // by slot
+	listeners map[uint32]*Listener
+	wheel     *wheel.Wheel
+	now       int64 // milliseconds since the engine's start, read once per turn
+	live      int   // conns in the table
+	switches  []handlerSwitch
+	revisits  []*Conn // to be settled again in the next turn
+	after     []func()
+	locals    map[driver.Addr]net.Addr
+	turns     int
+	stopping  bool
+
+	// Shared.
+	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
+	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
+	asleep  atomic.Bool          // the loop waits, or is about to: whoever gives it work wakes it
+	mail    mailbox
+	stats   loopStats
+}
+
+type handlerSwitch struct {
+	c    *Conn
+	h    Handler
+	rest []byte
+}
+
+// mailbox holds what other goroutines ask of the loop itself.
+type mailbox struct {
+	mu     sync.Mutex
+	funcs  []func()
+	spare  []func()
+	intake []arrival // conns on their way in; bounded by maxIntake
+	closed bool
+}
+
+func newLoop(e *Engine, index int) (*Loop, error) {
+	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
+	}
+	return &Loop{engine: e, index: index, drv: drv, wheel: wheel.New(0),
+		listeners: map[uint32]*Listener{}, locals: map[driver.Addr]net.Addr{}}, nil
+}
+
+// Index is the loop's number in its engine, from 0. Any goroutine.
+func (l *Loop) Index() int { return l.index }
+
+// Engine is the engine the loop belongs to. Any goroutine.
+func (l *Loop) Engine() *Engine { return l.engine }
+
+// Now is the time at which this turn of the loop began. On the loop only.
+func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
+
+// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox functions wait
+// already and with ErrClosed after the engine's shutdown. Any goroutine; never blocks.
+func (l *Loop) Do(f func()) error {
+	l.mail.mu.Lock()
+	switch {
+	case l.mail.closed:
+		l.mail.mu.Unlock()
+		return ErrClosed
+	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
+		l.mail.mu.Unlock()
+		return ErrBusy
+	}
+	l.mail.funcs = append(l.mail.funcs, f)
+	l.mail.mu.Unlock()
+	l.wakeIf(true)
+	return nil
+}
+
+// Later has f called when this turn's events have been handled: what they have gathered can be passed on in one go.
+// On the loop only.
+func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
+
+func (l *Loop) wakeIf(needed bool) {
+	if needed && l.asleep.CompareAndSwap(true, false) {
+		l.drv.Wake()
+	}
+}
+
+// link puts c on the list of dirty conns, unless it is there or its own callback is running. It reports whether
+// the loop may have to be woken. c.mu is held.
+func (c *Conn) link() bool {
+	l := c.loop
+	if c.asked&linked != 0 || l.current.Load() == c {
+		return false
+	}
+	c.asked |= linked
+	for {
+		c.next = l.dirty.Load()
+		if l.dirty.CompareAndSwap(c.next, c) {
+			return true
+		}
+	}
+}
+
+// revisit has c settled again in the next turn.
+func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
+
+func (l *Loop) run() {
+	defer l.engine.loopEnded(l)
+	for {
+		l.readClock()
+		n, err := l.poll()
+		if err != nil {
+			l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
+			l.fail(err)
+			return
+		}
+		l.turn(n)
+		if l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish() {
+			return
+		}
+	}
+}
+
+// poll asks for events: at once, then once more after other goroutines had a chance to run, and only then it sleeps.
+func (l *Loop) poll() (int, error) {
+	n, err := l.drv.Poll(0, (*sink)(l))
+	if n > 0 || err != nil || l.hasWork() {
+		return n, err
+	}
+	runtime.Gosched()
+	l.turns = 0
+	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
+		return n, err
+	}
+	l.asleep.Store(true)
+	defer l.asleep.Store(false)
+	if l.hasWork() {
+		return 0, nil
+	}
+	l.stats.sleeps.Add(1)
+	n, err = l.drv.Poll(l.untilTimer(), (*sink)(l))
+	return n, err
+}
+
+// hasWork reports whether somebody has given the loop something to do.
+func (l *Loop) hasWork() bool {
+	if l.dirty.Load() != nil || len(l.revisits) > 0 || len(l.after) > 0 {
+		return true
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return len(l.mail.funcs) > 0 || len(l.mail.intake) > 0
+}
+
+// untilTimer is how long the loop may sleep; negative is without end.
+func (l *Loop) untilTimer() time.Duration {
+	at, armed := l.wheel.Next()
+	if !armed {
+		return -1
+	}
+	l.readClock()
+	return max(0, time.Duration(at-l.now)*time.Millisecond)
+}
+
+// turn handles what is not the driver's events, which have been handled inside Poll.
+func (l *Loop) turn(events int) {
+	l.readClock()
+	l.readMail()
+	l.drainDirty()
+	l.wheel.Advance(l.now, l.expired)
+	l.drainDirty() // what timers and mail have asked of other conns leaves in this turn
+	l.runAfter()
+	if l.turns++; events > 0 && l.turns%turnsPerYield == 0 {
+		runtime.Gosched()
+	}
+}
+
+func (l *Loop) readClock() {
+	l.now = l.engine.sys.Now().Sub(l.engine.start).Milliseconds()
+}
+
+// millis is a point in time as the loop counts it; 0 for the zero time.
+func (l *Loop) millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(1, ceilMillis(t.Sub(l.engine.start)))
+}
+
+func ceilMillis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func (l *Loop) readMail() {
+	l.mail.mu.Lock()
+	funcs, intake := l.mail.funcs, l.mail.intake
+	l.mail.funcs, l.mail.spare, l.mail.intake = l.mail.spare[:0], nil, nil
+	l.mail.mu.Unlock()
+	for i := range intake {
+		l.admit(&intake[i])
+	}
+	for _, f := range funcs {
+		l.guard(f)
+		l.switchHandlers()
+	}
+	clear(funcs)
+	l.mail.mu.Lock()
+	l.mail.spare = funcs[:0]
+	l.mail.mu.Unlock()
+}
+
+// guard runs a user's function so that its panic costs nobody else.
+func (l *Loop) guard(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+func (l *Loop) runAfter() {
+	for i := 0; i < len(l.after); i++ {
+		l.guard(l.after[i])
+	}
+	clear(l.after)
+	l.after = l.after[:0]
+}
+
+// drainDirty settles the conns that were given work, in the order in which they were.
+func (l *Loop) drainDirty() {
+	revisits := l.revisits
+	l.revisits = nil
+	for _, c := range revisits {
+		l.settle(c)
+	}
+	var first *Conn
+	for c := l.dirty.Swap(nil); c != nil; {
+		next := c.next
+		c.next, first = first, c
+		c = next
+	}
+	for c := first; c != nil; {
+		next := c.next
+		c.mu.Lock()
+		c.next = nil
+		c.asked &^= linked
+		c.mu.Unlock()
+		l.settle(c)
+		c = next
+	}
+}

@@ -1,0 +1,209 @@
+package myriad
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// This file is what a loop does with a conn: calls its handler, then settles what the handler and other goroutines
+// have asked of it. All of it runs on the loop.
+
+// deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is current.
+func (l *Loop) deliver(c *Conn, p []byte) {
+	switch x := c.extra.Load(); {
+	case c.is(closing | ending):
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil):
+		c.ownExtra().held.Append(p)
+	case x != nil && x.layer != nil && c.closeAsked():
+	default:
+		l.callReceived(c, p)
+		l.switchHandlers()
+	}
+}
+
+// closeAsked reports whether the handler may no longer be called with input.
+func (c *Conn) closeAsked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked&(wantClose|wantAbort|gone) != 0
+}
+
+func (l *Loop) decode(c *Conn, p []byte) {
+	defer l.recovered(c)
+	c.layer().Received(Wire{c, false}, p)
+}
+
+func (l *Loop) callReceived(c *Conn, p []byte) {
+	defer l.recovered(c)
+	c.handler.Received(c, p)
+}
+
+func (l *Loop) callOpened(c *Conn) {
+	defer l.recovered(c)
+	c.handler.Opened(c)
+}
+
+func (l *Loop) callExpired(c *Conn) {
+	if c.can&canExpire == 0 {
+		c.Abort(os.ErrDeadlineExceeded)
+		return
+	}
+	defer l.recovered(c)
+	c.handler.(Timed).Expired(c)
+}
+
+func (l *Loop) callDrained(c *Conn) {
+	if c.can&canDrain != 0 {
+		defer l.recovered(c)
+		c.handler.(Drainer).Drained(c)
+	}
+}
+
+func (l *Loop) callNotified(c *Conn) {
+	if c.can&canNotify != 0 {
+		defer l.recovered(c)
+		c.handler.(Notified).Notified(c)
+	}
+}
+
+// recovered turns a handler's panic into the end of its conn.
+func (l *Loop) recovered(c *Conn) {
+	if v := recover(); v != nil {
+		l.engine.cfg.Logger.Error("myriad: panic in a handler; its connection is aborted",
+			"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
+		c.Abort(fmt.Errorf("myriad: panic in %T: %v", c.handler, v))
+	}
+}
+
+// leave ends a callback.
+func (l *Loop) leave(c *Conn) {
+	l.switchHandlers()
+	l.current.Store(nil)
+	l.settle(c)
+}
+
+// switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to.
+func (l *Loop) switchHandlers() {
+	for len(l.switches) > 0 {
+		s := l.switches[0]
+		copy(l.switches, l.switches[1:])
+		l.switches[len(l.switches)-1] = handlerSwitch{}
+		l.switches = l.switches[:len(l.switches)-1]
+		if s.c.is(closing|ending) || s.c.closeAsked() {
+			continue
+		}
+		s.c.handler, s.c.can = s.h, abilitiesOf(s.h)
+		l.callOpened(s.c)
+		if len(s.rest) > 0 && !s.c.closeAsked() {
+			l.deliver(s.c, s.rest[:len(s.rest):len(s.rest)])
+		}
+		if l.current.Load() != s.c {
+			l.revisit(s.c)
+		}
+	}
+}
+
+// peerEnded notes the peer's FIN, or the layer's, and tells the handler once it has had all bytes.
+func (l *Loop) peerEnded(c *Conn) {
+	if c.is(peerEnded) {
+		return
+	}
+	c.status |= peerEnded
+	if c.is(closing | ending) {
+		return
+	}
+	if x := c.extra.Load(); c.is(paused) || x != nil && x.held.Len() > 0 {
+		c.ownExtra().endHeld = true
+		return
+	}
+	l.callEnded(c)
+}
+
+func (l *Loop) callEnded(c *Conn) {
+	if c.can&canEnd == 0 {
+		_ = c.Close()
+		return
+	}
+	if !c.closeAsked() {
+		defer l.recovered(c)
+		c.handler.(Ender).Ended(c)
+	}
+}
+
+// settle brings a conn to rest: what is queued goes to the driver, and what was asked of it is done. A handler that
+// asks for more from within its callbacks is served in the next turn, so that no conn can hold the loop.
+func (l *Loop) settle(c *Conn) {
+	if c.id == 0 || c.is(ending|connecting) {
+		return // not attached yet, or past everything
+	}
+	asked := l.flush(c)
+	l.current.Store(c)
+	called := l.serveHeld(c)
+	if asked&wantNotify != 0 && !c.is(closing|ending) {
+		l.callNotified(c)
+		called = true
+	}
+	if asked&wantRoom != 0 && l.hasRoom(c) && !c.is(closing|ending) {
+		l.callDrained(c)
+		called = true
+	}
+	if called {
+		l.switchHandlers()
+		again := l.flush(c)
+		if again&wantNotify != 0 {
+			l.renew(c, wantNotify)
+		}
+		if again&wantRoom != 0 && c.queued.Load() <= int64(c.limit)/2 {
+			l.revisit(c)
+		}
+	}
+	l.current.Store(nil)
+}
+
+// renew puts back a request that must wait for the next turn.
+func (l *Loop) renew(c *Conn, r request) {
+	c.mu.Lock()
+	c.asked |= r
+	c.mu.Unlock()
+	l.revisit(c)
+}
+
+// hasRoom takes back the debt of a Drained call if the queue is below the low mark.
+func (l *Loop) hasRoom(c *Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.extra.Load(); c.queued.Load() > int64(c.limit)/2 || x != nil && len(x.files) == maxFiles {
+		return false
+	}
+	c.asked &^= wantRoom
+	return true
+}
+
+// serveHeld delivers what came while the conn was paused, and then lets the driver go on.
+func (l *Loop) serveHeld(c *Conn) (called bool) {
+	x := c.extra.Load()
+	if x == nil || x.held.Len() == 0 && !x.endHeld || x.detach != nil || c.is(paused|closing|ending) {
+		return false
+	}
+	var pending buf.Chain
+	x.held.Move(&pending)
+	for pending.Len() > 0 && x.held.Len() == 0 && x.detach == nil && !c.is(paused) && !c.closeAsked() {
+		p := pending.First()
+		l.callReceived(c, p[:len(p):len(p)])
+		l.switchHandlers()
+		pending.Discard(len(p))
+	}
+	pending.Move(&x.held) // behind what a handler switch has put back
+	switch {
+	case x.held.Len() > 0 || x.detach != nil || c.is(paused):
+	case x.endHeld:
+		x.endHeld = false
+		l.callEnded(c)
+	default:
+		l.drv.Resume(c.id)
+	}
+	return true
+}

@@ -1,0 +1,17 @@
+package myriad
+
+import (
+	"fmt"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/epoll"
+)
+
+// systemFor finds the driver that Config.Driver names. Ordered by performance, best first.
+func systemFor(name string) (driver.System, error) {
+	switch name {
+	case "", "epoll":
+		return epoll.System{}, nil
+	}
+	return nil, fmt.Errorf("myriad: driver %q on linux: %w (there is \"epoll\")", name, ErrUnsupported)
+}

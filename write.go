@@ -1,0 +1,209 @@
+package myriad
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// maxFiles is how many files WriteFile queues on one conn before it fails with ErrFull: each holds a descriptor.
+const maxFiles = 4
+
+// fileSlice is how much of a file is read and encoded at a time under a Layer.
+const fileSlice = 64 << 10
+
+// A fileRun is a part of a file that waits in the output.
+type fileRun struct {
+	before int64 // bytes of Conn.out that go first
+	f      driver.File
+	off, n int64
+}
+
+// Write queues a copy of p, all or nothing: ErrFull takes no byte. An empty queue takes any p up to Config.MaxWrite, so that
+// a limit never makes a message impossible. It is sent when the callback that is running ends or when the loop comes to
+// it; writes made in between leave together. Any goroutine; never blocks.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	n, err := c.write(p)
+	return n, c.unlockAndWake(err)
+}
+
+func (c *Conn) write(p []byte) (int, error) {
+	if err := c.admit(len(p)); err != nil {
+		return 0, err
+	}
+	if l := c.layer(); l != nil {
+		n, err := l.Write(Wire{c, true}, p)
+		if errors.Is(err, ErrFull) {
+			c.asked |= wantRoom
+		}
+		return n, err
+	}
+	c.output().Append(p)
+	c.queued.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// admit says whether n more bytes may be queued. mu is held.
+func (c *Conn) admit(n int) error {
+	switch queued := c.queued.Load(); {
+	case c.asked&(wantFIN|wantClose|wantAbort|gone) != 0:
+		return ErrClosed
+	case n > c.loop.engine.cfg.MaxWrite:
+		return fmt.Errorf("%w (%d bytes; the limit is %d)", ErrTooLarge, n, c.loop.engine.cfg.MaxWrite)
+	case queued > 0 && queued+int64(n) > int64(c.limit) || c.fileBlocks():
+		c.asked |= wantRoom
+		return ErrFull
+	}
+	return nil
+}
+
+// fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's stream has one order.
+func (c *Conn) fileBlocks() bool {
+	x := c.extra.Load()
+	return x != nil && x.layer != nil && len(x.files) > 0
+}
+
+// unlockAndWake ends a critical section that may have given the loop work.
+func (c *Conn) unlockAndWake(err error) error {
+	wake := err == nil && c.link()
+	c.mu.Unlock()
+	c.loop.wakeIf(wake)
+	return err
+}
+
+func (c *Conn) output() *buf.Chain {
+	if c.out == nil {
+		c.out = buf.GetChain()
+	}
+	return c.out
+}
+
+// WriteBlocks queues the blocks without copying, all or nothing like Write, and consumes one reference to each, also on
+// error. A block that is queued on many conns is encoded once. Any goroutine; never blocks.
+func (c *Conn) WriteBlocks(blocks ...*buf.Block) error {
+	n := 0
+	for _, b := range blocks {
+		n += b.Len()
+	}
+	c.mu.Lock()
+	return c.unlockAndWake(c.writeBlocks(n, blocks))
+}
+
+func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
+	if c.layer() != nil {
+		return c.encodeBlocks(n, blocks)
+	}
+	if err := c.admit(n); err != nil {
+		releaseAll(blocks)
+		return err
+	}
+	out := c.output()
+	for _, b := range blocks {
+		out.AppendBlock(b)
+	}
+	c.queued.Add(int64(n))
+	return nil
+}
+
+// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is all or nothing.
+func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
+	defer releaseAll(blocks)
+	if len(blocks) == 1 {
+		_, err := c.write(blocks[0].Bytes())
+		return err
+	}
+	whole := buf.Get(n)
+	defer whole.Release()
+	for _, b := range blocks {
+		whole.Append(b.Bytes())
+	}
+	_, err := c.write(whole.Bytes())
+	return err
+}
+
+func releaseAll(blocks []*buf.Block) {
+	for _, b := range blocks {
+		b.Release()
+	}
+}
+
+// WriteFile queues n bytes of f from off on, after everything written before; f may be closed at once. The kernel sends
+// them from its page cache (sendfile); under a Layer they are read and encoded in slices as room comes. The bytes do not
+// count as Queued, but ErrFull is returned while four files wait. A file that turns out shorter aborts the conn, because its
+// peer was promised more. Any goroutine; the read from disk may hold the loop up.
+func (c *Conn) WriteFile(f *os.File, off, n int64) error {
+	if off < 0 || n < 0 {
+		return fmt.Errorf("myriad: WriteFile of %s: offset %d and length %d must not be negative", f.Name(), off, n)
+	}
+	dup, err := c.loop.engine.sys.Duplicate(f)
+	if err != nil {
+		return fmt.Errorf("myriad: WriteFile: %w", err)
+	}
+	c.mu.Lock()
+	if err = c.writeFile(dup, off, n); err != nil {
+		dup.Close()
+	}
+	return c.unlockAndWake(err)
+}
+
+func (c *Conn) writeFile(f driver.File, off, n int64) error {
+	x := c.more()
+	switch {
+	case c.asked&(wantFIN|wantClose|wantAbort|gone) != 0:
+		return ErrClosed
+	case len(x.files) >= maxFiles:
+		c.asked |= wantRoom
+		return ErrFull
+	}
+	before := int64(0)
+	if c.out != nil {
+		before = int64(c.out.Len())
+	}
+	for _, r := range x.files {
+		before -= r.before
+	}
+	x.files = append(x.files, fileRun{before, f, off, n})
+	return nil
+}
+
+// Close flushes the queue, ends our side, discards what the peer still sends up to Config.LingerBytes, and closes when the
+// peer has ended its side too: the peer can read the last answer. It returns at once; a peer that holds the close up
+// longer than Config.LingerTimeout is aborted. Any goroutine; always nil.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	if c.asked&(wantClose|wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	c.asked |= wantClose
+	return c.unlockAndWake(nil)
+}
+
+// CloseWrite ends our side after what is queued; the peer may go on sending. Any goroutine.
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	if c.asked&(wantFIN|wantClose|wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.asked |= wantFIN
+	return c.unlockAndWake(nil)
+}
+
+// Abort drops what is queued and resets the connection; Closed gets err, which may be nil. Any goroutine.
+func (c *Conn) Abort(err error) {
+	c.mu.Lock()
+	if c.asked&(wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return
+	}
+	c.asked |= wantAbort
+	if err != nil {
+		c.more().reason = err
+	}
+	_ = c.unlockAndWake(nil)
+}
