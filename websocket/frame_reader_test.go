@@ -204,6 +204,29 @@ func TestReaderIsSmall(t *testing.T) {
 	if r.part != nil {
 		t.Errorf("between messages the reader still holds %+v", *r.part)
 	}
+	for _, piece := range oneByOne([]byte(clientFrame(true, OpPing, "again"))) {
+		_, m, _ := r.feed(piece)
+		m.release()
+	}
+	if r.part != nil {
+		t.Errorf("after a ping the reader still holds %+v", *r.part)
+	}
+}
+
+// Once nothing can follow, the unfinished message is given back at once and not only when the connection has ended.
+func TestReaderEndsWithoutMemory(t *testing.T) {
+	buf.CheckLeaks(t)
+	for _, last := range []string{clientFrame(true, OpClose, ""), clientFrame(true, OpText, "")} {
+		r := reader{rules: &serverRules}
+		wire := []byte(clientFrame(false, OpBinary, "Hello") + last)
+		for len(wire) > 0 {
+			n, _, _ := r.feed(wire)
+			wire = wire[n:]
+		}
+		if r.part != nil || !r.ended {
+			t.Errorf("after %x the reader still holds %+v", last, r.part)
+		}
+	}
 }
 
 // A message whole in what was fed is a view of it, not a copy, and cannot be appended to into its successor.
@@ -304,6 +327,40 @@ func TestReaderAllocatesForWhatHasArrived(t *testing.T) {
 		if got := r.part.data.Cap(); r.part.data.Len() != arrived || got > max(256, 2*arrived) {
 			t.Fatalf("%d bytes arrived: %d kept in a block of %d", arrived, r.part.data.Len(), got)
 		}
+	}
+}
+
+// Above what is pooled, blocks are exact: they double, so that copying stays linear, but not beyond the message's end
+// where that is known.
+func TestReaderGrowsLargeMessages(t *testing.T) {
+	buf.CheckLeaks(t)
+	const total, piece = 10 << 20, 256 << 10
+	for _, fin := range []bool{true, false} {
+		r := reader{rules: &readRules{fromClient: true, limit: 64 << 20}}
+		grown, last := 0, 0
+		feed := func(p []byte) {
+			if _, _, err := r.feed(p); err != nil {
+				t.Fatal(err)
+			}
+			if b := r.part.data; b != nil && b.Cap() != last {
+				grown, last = grown+1, b.Cap()
+			}
+		}
+		h := frameHeader{op: OpBinary, masked: true, fin: fin, length: total}
+		if !fin {
+			h.length = piece
+		}
+		feed(appendHeader(nil, h))
+		for at := piece; at < total; at += piece {
+			feed(make([]byte, piece))
+			if !fin {
+				feed(appendHeader(nil, frameHeader{masked: true, length: piece}))
+			}
+		}
+		if grown > 7 || fin && last != total {
+			t.Errorf("final %v: %d blocks, the last of %d bytes", fin, grown, last)
+		}
+		r.release()
 	}
 }
 
