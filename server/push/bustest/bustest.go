@@ -1,0 +1,315 @@
+// Package bustest is the conformance suite of push.Bus. Every implementation runs it:
+//
+//	func TestBus(t *testing.T) { bustest.Run(t, func() push.Bus { return push.NewMemoryBus() }) }
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// patience is how long a delivery may take on a bus that spans nodes before the suite gives up.
+const patience = 10 * time.Second
+
+// Run checks a Bus against its contract. open returns a new, empty one for every part; Run closes it.
+func Run(t *testing.T, open func() push.Bus) {
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, push.Bus)
+	}{
+		{"Delivers", delivers},
+		{"KeepsChannelsApart", keepsChannelsApart},
+		{"NobodyListening", nobodyListening},
+		{"SubscribeTwice", subscribeTwice},
+		{"OrderOfOnePublisher", orderOfOnePublisher},
+		{"OneOrderForAll", oneOrderForAll},
+		{"OneCallAtATime", oneCallAtATime},
+		{"NothingAfterUnsubscribe", nothingAfterUnsubscribe},
+		{"SubscribeAgain", subscribeAgain},
+		{"Churn", churn},
+		{"PublishAfterContextEnded", publishAfterContextEnded},
+		{"Close", closes},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			bus := open()
+			defer bus.Close()
+			part.run(t, bus)
+		})
+	}
+}
+
+// An ear keeps what it hears.
+type ear struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	heard   []string
+	inside  int
+	overlap bool
+	closed  bool // set when nothing more may arrive
+	late    int
+}
+
+func newEar() *ear {
+	e := new(ear)
+	e.changed.L = &e.mu
+	return e
+}
+
+func (e *ear) Receive(channel string, p push.Publication) {
+	e.mu.Lock()
+	e.inside++
+	e.overlap = e.overlap || e.inside > 1
+	if e.closed {
+		e.late++
+	}
+	e.heard = append(e.heard, fmt.Sprintf("%s %s %s %s", channel, p.Data, p.Client, p.User))
+	e.mu.Unlock()
+
+	e.mu.Lock()
+	e.inside--
+	e.changed.Broadcast()
+	e.mu.Unlock()
+}
+
+// wait returns what has been heard once it is n messages.
+func (e *ear) wait(t *testing.T, n int) []string {
+	t.Helper()
+	alarm := time.AfterFunc(patience, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.changed.Broadcast()
+	})
+	defer alarm.Stop()
+	deadline := time.Now().Add(patience)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.heard) < n {
+		if time.Now().After(deadline) {
+			t.Fatalf("heard %d of %d messages in %v", len(e.heard), n, patience)
+		}
+		e.changed.Wait()
+	}
+	return append([]string(nil), e.heard...)
+}
+
+func message(data string) push.Publication { return push.Publication{Data: []byte(data)} }
+
+func mustSubscribe(t *testing.T, bus push.Bus, channel string, r push.Receiver) {
+	t.Helper()
+	if err := bus.Subscribe(channel, r); err != nil {
+		t.Fatalf("Subscribe(%q): %v", channel, err)
+	}
+}
+
+func mustPublish(t *testing.T, bus push.Bus, channel string, p push.Publication) {
+	t.Helper()
+	if err := bus.Publish(context.Background(), channel, p); err != nil {
+		t.Errorf("Publish(%q): %v", channel, err)
+	}
+}
+
+func delivers(t *testing.T, bus push.Bus) {
+	a, b := newEar(), newEar()
+	mustSubscribe(t, bus, "news", a)
+	mustSubscribe(t, bus, "news", b)
+	mustPublish(t, bus, "news", push.Publication{Data: []byte(`{"n":1}`), Client: "c", User: "u"})
+	for _, e := range []*ear{a, b} {
+		if got := e.wait(t, 1); got[0] != `news {"n":1} c u` {
+			t.Errorf("heard %q", got)
+		}
+	}
+}
+
+func keepsChannelsApart(t *testing.T, bus push.Bus) {
+	names := []string{"a", "A", "a.b", "a:b", "a*", "a>", ">", "*", "ä ö/?#%00", "$a#1,2"}
+	ears := make([]*ear, len(names))
+	for i, name := range names {
+		ears[i] = newEar()
+		mustSubscribe(t, bus, name, ears[i])
+	}
+	for _, name := range names {
+		mustPublish(t, bus, name, message("1"))
+	}
+	for i, name := range names {
+		if got := ears[i].wait(t, 1); len(got) != 1 || got[0] != name+" 1  " {
+			t.Errorf("channel %q heard %q", name, got)
+		}
+	}
+}
+
+func nobodyListening(t *testing.T, bus push.Bus) { mustPublish(t, bus, "void", message("1")) }
+
+func subscribeTwice(t *testing.T, bus push.Bus) {
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	if err := bus.Subscribe("news", e); !errors.Is(err, push.ErrSubscribed) {
+		t.Errorf("second Subscribe: %v, want ErrSubscribed", err)
+	}
+	mustPublish(t, bus, "news", message("1"))
+	mustPublish(t, bus, "news", message("2"))
+	if got := e.wait(t, 2); got[0] != "news 1  " || got[1] != "news 2  " {
+		t.Errorf("heard %q, want each once", got)
+	}
+}
+
+func orderOfOnePublisher(t *testing.T, bus push.Bus) {
+	const n = 1000
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	for i := range n {
+		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+	}
+	for i, got := range e.wait(t, n) {
+		if want := fmt.Sprintf("news %d  ", i); got != want {
+			t.Fatalf("message %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+// publishAll publishes each messages from each of four goroutines and returns how many that were.
+func publishAll(t *testing.T, bus push.Bus, channel string, each int) int {
+	const publishers = 4
+	var wg sync.WaitGroup
+	for p := range publishers {
+		wg.Go(func() {
+			for i := range each {
+				mustPublish(t, bus, channel, message(strconv.Itoa(p*each+i)))
+			}
+		})
+	}
+	wg.Wait()
+	return publishers * each
+}
+
+func oneOrderForAll(t *testing.T, bus push.Bus) {
+	a, b, c := newEar(), newEar(), newEar()
+	for _, e := range []*ear{a, b, c} {
+		mustSubscribe(t, bus, "news", e)
+	}
+	n := publishAll(t, bus, "news", 200)
+	first := a.wait(t, n)
+	for _, e := range []*ear{b, c} {
+		for i, got := range e.wait(t, n) {
+			if got != first[i] {
+				t.Fatalf("message %d is %q for one receiver and %q for another", i, got, first[i])
+			}
+		}
+	}
+}
+
+func oneCallAtATime(t *testing.T, bus push.Bus) {
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	e.wait(t, publishAll(t, bus, "news", 200))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.overlap {
+		t.Error("Receive was called for one channel while it was running")
+	}
+}
+
+func nothingAfterUnsubscribe(t *testing.T, bus push.Bus) {
+	for range 50 {
+		e := newEar()
+		mustSubscribe(t, bus, "news", e)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range 20 {
+				mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+			}
+		})
+		bus.Unsubscribe("news", e)
+		e.mu.Lock()
+		e.closed = true
+		e.mu.Unlock()
+		wg.Wait()
+		mustPublish(t, bus, "news", message("late"))
+		e.mu.Lock()
+		late := e.late
+		e.mu.Unlock()
+		if late > 0 {
+			t.Fatalf("%d messages arrived after Unsubscribe had returned", late)
+		}
+	}
+	bus.Unsubscribe("news", newEar())
+	bus.Unsubscribe("never", newEar())
+}
+
+func subscribeAgain(t *testing.T, bus push.Bus) {
+	e := newEar()
+	for i := range 10 {
+		mustSubscribe(t, bus, "news", e)
+		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+		e.wait(t, i+1)
+		bus.Unsubscribe("news", e)
+	}
+}
+
+// churn subscribes and unsubscribes around a receiver that stays, which must miss nothing.
+func churn(t *testing.T, bus push.Bus) {
+	const n = 500
+	stays := newEar()
+	mustSubscribe(t, bus, "news", stays)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range n {
+				e := newEar()
+				mustSubscribe(t, bus, "news", e)
+				mustSubscribe(t, bus, "other", e)
+				bus.Unsubscribe("other", e)
+				bus.Unsubscribe("news", e)
+			}
+		})
+	}
+	for i := range n {
+		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
+	}
+	wg.Wait()
+	for i, got := range stays.wait(t, n) {
+		if want := fmt.Sprintf("news %d  ", i); got != want {
+			t.Fatalf("message %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+func publishAfterContextEnded(t *testing.T, bus push.Bus) {
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := bus.Publish(ctx, "news", message("1")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Publish with an ended context: %v", err)
+	}
+	mustPublish(t, bus, "news", message("2"))
+	if got := e.wait(t, 1); got[0] != "news 2  " {
+		t.Errorf("heard %q: a publication that was refused", got)
+	}
+}
+
+func closes(t *testing.T, bus push.Bus) {
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	for range 2 {
+		if err := bus.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if err := bus.Publish(context.Background(), "news", message("1")); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Publish after Close: %v", err)
+	}
+	if err := bus.Subscribe("more", e); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Subscribe after Close: %v", err)
+	}
+	bus.Unsubscribe("news", e)
+	if len(e.heard) > 0 {
+		t.Errorf("heard %q after Close", e.heard)
+	}
+}

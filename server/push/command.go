@@ -1,0 +1,307 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// frame takes one message of a client: commands of the Centrifuge protocol, one to a line. The transport calls it, one at a
+// time; p is not kept.
+func (s *session) frame(p []byte) {
+	if s.leaving.Load() {
+		return
+	}
+	b := batches.Get().(*batch)
+	b.s = s
+	err := b.runAll(p)
+	b.flush()
+	b.s = nil
+	batches.Put(b)
+	if err != nil {
+		s.refuse(err)
+	}
+}
+
+// refuse disconnects for the reason in err, which the log gets whole.
+func (s *session) refuse(err error) {
+	reason := centrifuge.ServerError
+	errors.As(err, &reason)
+	s.node.log.Info("push: refused a client's frame", "client", s.id.String(), "error", err)
+	s.disconnect(reason)
+}
+
+// A batch gathers the replies to one frame, so that they go out as one.
+type batch struct {
+	s   *session
+	out []byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// runAll runs the commands of a frame until one ends the connection: then its reason is in the error.
+func (b *batch) runAll(p []byte) error {
+	for count := 1; ; count++ {
+		if count > b.s.node.limits.Commands {
+			return errors.Join(centrifuge.BadRequest, errTooManyCommands)
+		}
+		n, c, err := centrifuge.Parse(p)
+		if err != nil {
+			return errors.Join(centrifuge.BadRequest, err)
+		}
+		if err := b.run(&c); err != nil {
+			return err
+		}
+		p = p[n:]
+		if len(p) == 0 || b.s.isRefused() {
+			return nil // after a refused connect the rest of the frame counts on what is not there
+		}
+	}
+}
+
+var (
+	errTooManyCommands = errors.New("push: more commands in a frame than Limits.Commands")
+	errNotConnected    = errors.New("push: the first command must be connect")
+	errConnectedTwice  = errors.New("push: connect may be sent once")
+	errRefused         = errors.New("push: connect was refused, and the client goes on")
+	errNoToken         = errors.New("push: a token is needed and connect has none")
+	errPong            = errors.New("push: a pong without a ping")
+	errNoID            = errors.New("push: a command without an id")
+	errNoChannel       = errors.New("push: a command without a channel")
+	errUnknownMethod   = errors.New("push: a command without a method of the protocol")
+	errOtherUser       = errors.New("push: a refresh with the token of another user")
+)
+
+func (s *session) isRefused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage == stageRefused
+}
+
+// run answers one command, or returns why the connection has to end. The order of the checks is that of a centrifuge server.
+func (b *batch) run(c *centrifuge.Command) error {
+	if c.Connect != nil && c.ID != 0 {
+		return b.connect(c)
+	}
+	switch err := b.s.mustBeConnected(); {
+	case err != nil:
+		return errors.Join(centrifuge.BadRequest, err)
+	case c.IsPong():
+		return b.s.pong()
+	case c.ID == 0 && c.Send == nil:
+		return errors.Join(centrifuge.BadRequest, errNoID)
+	}
+	switch c.Method() {
+	case centrifuge.Subscribe:
+		return b.subscribe(c)
+	case centrifuge.Unsubscribe:
+		return b.unsubscribe(c)
+	case centrifuge.Publish:
+		return b.publish(c)
+	case centrifuge.Refresh:
+		return b.refresh(c)
+	case centrifuge.Ping:
+		b.done(c, centrifuge.Ping)
+		return nil
+	case centrifuge.Send:
+		return centrifuge.NotAvailable // there is no reply that could say so
+	case centrifuge.RPC:
+		b.fail(c, centrifuge.ErrMethodNotFound)
+		return nil
+	case centrifuge.None:
+		return errors.Join(centrifuge.BadRequest, errUnknownMethod)
+	}
+	b.fail(c, centrifuge.ErrNotAvailable)
+	return nil
+}
+
+func (s *session) mustBeConnected() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.stage {
+	case stageNew:
+		return errNotConnected
+	case stageRefused:
+		return errRefused
+	}
+	return nil
+}
+
+func (b *batch) connect(c *centrifuge.Command) error {
+	s := b.s
+	if s.isConnected() {
+		return errors.Join(centrifuge.BadRequest, errConnectedTwice)
+	}
+	if s.isRefused() {
+		return errors.Join(centrifuge.BadRequest, errRefused)
+	}
+	g, err := s.node.authenticate(c.Connect.Token)
+	switch {
+	case errors.Is(err, errTokenExpired):
+		s.refuseConnect()
+		b.fail(c, centrifuge.ErrTokenExpired)
+		return nil
+	case errors.Is(err, errNoToken):
+		return errors.Join(centrifuge.BadRequest, err) // as a server with nothing to know the client by
+	case err != nil:
+		return errors.Join(centrifuge.InvalidToken, err)
+	}
+	s.mu.Lock()
+	s.admit(g)
+	s.mu.Unlock()
+	b.out = centrifuge.AppendConnect(b.newLine(), c.ID, centrifuge.ConnectResult{
+		Client: s.id.String(), Version: s.node.version,
+		Expires: !g.ends.IsZero(), TTL: s.node.ttl(g.ends),
+		Ping: uint32(s.node.timing.Ping / time.Second), Pong: true,
+	})
+	return nil
+}
+
+func (s *session) isConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage == stageConnected
+}
+
+func (s *session) refuseConnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = stageRefused
+}
+
+func (s *session) pong() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pongBy == 0 {
+		return errors.Join(centrifuge.BadRequest, errPong)
+	}
+	s.pongBy = 0
+	return nil // the wheel may tick for the old deadline and will find nothing due
+}
+
+func (b *batch) subscribe(c *centrifuge.Command) error {
+	name := c.Subscribe.Channel
+	if name == "" {
+		return errors.Join(centrifuge.BadRequest, errNoChannel)
+	}
+	err := b.s.subscribe(name, func() {
+		b.done(c, centrifuge.Subscribe)
+		b.flush()
+	})
+	b.failed(c, err)
+	return nil
+}
+
+func (b *batch) unsubscribe(c *centrifuge.Command) error {
+	name := c.Unsubscribe.Channel
+	if name == "" {
+		return errors.Join(centrifuge.BadRequest, errNoChannel)
+	}
+	b.s.unsubscribe(name)
+	b.done(c, centrifuge.Unsubscribe)
+	return nil
+}
+
+func (b *batch) publish(c *centrifuge.Command) error {
+	s, p := b.s, c.Publish
+	if p.Channel == "" {
+		return errors.Join(centrifuge.BadRequest, errNoChannel)
+	}
+	if s.node.denyClientPublish {
+		b.fail(c, centrifuge.ErrPermissionDenied)
+		return nil
+	}
+	s.mu.Lock()
+	user := s.user
+	s.mu.Unlock()
+	// Replies to earlier commands go first: the client may hear its own publication.
+	b.flush()
+	err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(), User: user})
+	if !b.failed(c, err) {
+		b.done(c, centrifuge.Publish)
+	}
+	return nil
+}
+
+// refresh takes a new token in time, and gives the connection the token's life.
+func (b *batch) refresh(c *centrifuge.Command) error {
+	s := b.s
+	if s.node.tokens == nil {
+		b.fail(c, centrifuge.ErrNotAvailable)
+		return nil
+	}
+	g, err := s.node.authenticate(c.Refresh.Token)
+	switch {
+	case errors.Is(err, errTokenExpired):
+		return errors.Join(centrifuge.Expired, err)
+	case errors.Is(err, errNoToken):
+		return errors.Join(centrifuge.BadRequest, err)
+	case err != nil:
+		return errors.Join(centrifuge.InvalidToken, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.user != s.user {
+		return errors.Join(centrifuge.InvalidToken, errOtherUser)
+	}
+	if s.stage == stageConnected {
+		s.expireAt(g.ends)
+		s.node.wheel.set(s, s.deadline())
+	}
+	b.out = centrifuge.AppendRefresh(b.newLine(), c.ID, s.id.String(), s.node.ttl(g.ends))
+	return nil
+}
+
+// failed answers c with err, if there is one.
+func (b *batch) failed(c *centrifuge.Command, err error) bool {
+	if err == nil {
+		return false
+	}
+	reply := centrifuge.ErrInternal
+	if !errors.As(err, &reply) {
+		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error", err)
+	}
+	b.fail(c, reply)
+	return true
+}
+
+func (b *batch) fail(c *centrifuge.Command, e centrifuge.Error) {
+	b.out = centrifuge.AppendError(b.newLine(), c.ID, e)
+}
+
+func (b *batch) done(c *centrifuge.Command, m centrifuge.Method) {
+	b.out = centrifuge.AppendDone(b.newLine(), c.ID, m)
+}
+
+// newLine is where the next reply is appended.
+func (b *batch) newLine() []byte {
+	if len(b.out) == 0 {
+		return b.out
+	}
+	return append(b.out, '\n')
+}
+
+// flush sends the replies so far. A client that does not read its replies is as slow as one that does not read publications.
+func (b *batch) flush() {
+	if len(b.out) == 0 {
+		return
+	}
+	block := buf.From(b.out)
+	b.out = b.out[:0]
+	if b.s.offer(block) == offerFull {
+		b.s.tooSlow("")
+	}
+	block.Release()
+}
+
+// ttl is the number of whole seconds until then, as the protocol counts them; a year for what is later.
+func (n *node) ttl(ends time.Time) uint32 {
+	const year = 365 * 24 * 3600
+	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())
+	return uint32(min(max(left, 0), year))
+}

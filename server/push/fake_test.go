@@ -1,0 +1,259 @@
+package push
+
+import (
+	"bytes"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// fakeClock moves only when it is told to, and runs timers as it passes them.
+type fakeClock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*fakeTimer
+}
+
+type fakeTimer struct {
+	at time.Time
+	f  func()
+}
+
+func newFakeClock() *fakeClock { return &fakeClock{now: time.Unix(1_800_000_000, 0)} }
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer := &fakeTimer{c.now.Add(d), f}
+	c.timers = append(c.timers, timer)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(c.timers, timer)
+		if i >= 0 {
+			c.timers = slices.Delete(c.timers, i, i+1)
+		}
+		return i >= 0
+	}
+}
+
+// advance moves the clock by d, and stops at every timer on the way.
+func (c *fakeClock) advance(d time.Duration) {
+	end := c.Now().Add(d)
+	for {
+		c.mu.Lock()
+		next := -1
+		for i, timer := range c.timers {
+			if !timer.at.After(end) && (next < 0 || timer.at.Before(c.timers[next].at)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			c.now = end
+			c.mu.Unlock()
+			return
+		}
+		timer := c.timers[next]
+		c.timers = slices.Delete(c.timers, next, next+1)
+		c.now = timer.at
+		c.mu.Unlock()
+		timer.f()
+	}
+}
+
+// seeded is a source of randomness that a test can repeat.
+func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
+
+// A testNode is a node with fake time and a log to look into.
+type testNode struct {
+	*node
+	t     *testing.T
+	clock *fakeClock
+	log   *syncBuffer
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// newTestNode returns an open node; change, if any, has the last word on its settings.
+func newTestNode(t *testing.T, change ...func(*node)) *testNode {
+	t.Helper()
+	buf.CheckLeaks(t)
+	clock, log := newFakeClock(), new(syncBuffer)
+	n := &node{
+		bus: NewMemoryBus(), count: new(counters), clock: clock, random: seeded(), version: "test",
+		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
+	}
+	for _, f := range change {
+		f(n)
+	}
+	n.open()
+	t.Cleanup(func() {
+		for _, s := range n.wheel.all() {
+			s.t.(*fakeTransport).hangUp()
+		}
+		if err := n.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if left := n.count.connections.Load(); left != 0 {
+			t.Errorf("%d connections left", left)
+		}
+		if left := n.hub.channels(); left != 0 {
+			t.Errorf("%d channels left", left)
+		}
+	})
+	return &testNode{n, t, clock, log}
+}
+
+// A fakeTransport keeps what is sent, as the peer would see it, unless the peer does not read.
+type fakeTransport struct {
+	mu      sync.Mutex
+	s       *session
+	sent    []string
+	pending []*buf.Block // of a peer that is stuck
+	stuck   bool
+	bytes   int
+	max     int // the most bytes that were queued at once
+	full    bool
+	closed  *centrifuge.Disconnect
+	hung    bool
+}
+
+func (f *fakeTransport) send(b *buf.Block) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.full || f.hung {
+		b.Release()
+		if f.hung {
+			return net.ErrClosed
+		}
+		return errFull
+	}
+	if f.stuck {
+		f.pending = append(f.pending, b)
+		f.bytes += b.Len()
+		f.max = max(f.max, f.bytes)
+		return nil
+	}
+	f.sent = append(f.sent, string(b.Bytes()))
+	b.Release()
+	return nil
+}
+
+func (f *fakeTransport) queued() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bytes
+}
+
+func (f *fakeTransport) close(d centrifuge.Disconnect) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed == nil {
+		f.closed = &d
+	}
+}
+
+// hangUp ends the connection: the peer has gone, or has seen the close.
+func (f *fakeTransport) hangUp() {
+	f.mu.Lock()
+	hung := f.hung
+	f.hung = true
+	for _, b := range f.pending {
+		b.Release()
+	}
+	f.pending, f.bytes = nil, 0
+	f.mu.Unlock()
+	if !hung {
+		f.s.ended()
+	}
+}
+
+// dial opens a connection that has sent nothing yet.
+func (n *testNode) dial() *fakeTransport {
+	f := new(fakeTransport)
+	f.s = n.start(f, wireCentrifuge)
+	return f
+}
+
+// connected opens a connection, connects it without a token, and subscribes it to the channels.
+func (n *testNode) connected(channels ...string) *fakeTransport {
+	n.t.Helper()
+	f := n.dial()
+	f.s.frame([]byte(`{"id":1,"connect":{}}`))
+	for _, name := range channels {
+		f.s.frame([]byte(`{"id":2,"subscribe":{"channel":"` + name + `"}}`))
+	}
+	if got := f.take(); len(got) != 1+len(channels) {
+		n.t.Fatalf("connecting was answered with %q", got)
+	}
+	return f
+}
+
+// take returns what the peer has received since the last call.
+func (f *fakeTransport) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent := f.sent
+	f.sent = nil
+	return sent
+}
+
+// want checks that the peer has received just these messages.
+func (f *fakeTransport) want(t *testing.T, what string, messages ...string) {
+	t.Helper()
+	got := f.take()
+	if !slices.Equal(got, messages) {
+		t.Errorf("%s: received\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(messages, "\n  "))
+	}
+}
+
+// wantClosed checks why the server has closed the connection.
+func (f *fakeTransport) wantClosed(t *testing.T, what string, d centrifuge.Disconnect) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed == nil:
+		t.Errorf("%s: still open, want %v", what, d)
+	case *f.closed != d:
+		t.Errorf("%s: closed with %v, want %v", what, *f.closed, d)
+	}
+}
+
+func (f *fakeTransport) wantOpen(t *testing.T, what string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed != nil {
+		t.Errorf("%s: closed with %v", what, *f.closed)
+	}
+}

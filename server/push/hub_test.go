@@ -1,0 +1,185 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// Whatever joins and leaves meanwhile, a member sees every publication between its own join and leave, once and in order.
+func TestMembersSeeEverythingInOrder(t *testing.T) {
+	n := newTestNode(t)
+	const publications, churners = 300, 8
+	steady := n.connected("news")
+	var wg sync.WaitGroup
+	for i := range churners {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			c := n.dial()
+			c.s.frame([]byte(`{"id":1,"connect":{}}`))
+			for range 60 {
+				c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+				if random.IntN(2) == 0 {
+					c.s.frame([]byte(`{"id":3,"subscribe":{"channel":"other"}}` + "\n" + `{"id":4,"unsubscribe":{"channel":"other"}}`))
+				}
+				c.s.frame([]byte(`{"id":5,"unsubscribe":{"channel":"news"}}`))
+			}
+			wantRuns(t, c.take())
+		})
+	}
+	for i := range publications {
+		if err := n.publish(context.Background(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	got := steady.take()
+	if len(got) != publications {
+		t.Fatalf("received %d of %d", len(got), publications)
+	}
+	for i, message := range got {
+		if want := fmt.Sprintf(`{"push":{"channel":"news","pub":{"data":%d}}}`, i); message != want {
+			t.Fatalf("message %d is %s", i, message)
+		}
+	}
+}
+
+// wantRuns checks that publications come only between the replies to subscribe and unsubscribe, counting up without a gap.
+func wantRuns(t *testing.T, messages []string) {
+	inside, last := false, -1
+	for _, m := range messages {
+		switch {
+		case strings.Contains(m, `"id":2,"subscribe":{}`):
+			inside, last = true, -1
+		case strings.Contains(m, `"id":5,"unsubscribe":{}`):
+			inside = false
+		case strings.Contains(m, `"push"`):
+			var n int
+			fmt.Sscanf(m, `{"push":{"channel":"news","pub":{"data":%d}}}`, &n)
+			if !inside || last >= 0 && n != last+1 {
+				t.Errorf("publication %d after %d, subscribed: %v", n, last, inside)
+				return
+			}
+			last = n
+		}
+	}
+}
+
+// Connections that end while they are written to leave nothing behind; newTestNode checks that at the end.
+func TestSessionsEndDuringBroadcasts(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.limits.Queue = 2000 })
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 40 {
+				c := n.dial()
+				c.stuck = j%3 == 0
+				c.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c" + strconv.Itoa(i) + "\"}}"))
+				if j%2 == 0 {
+					go c.hangUp()
+				} else {
+					c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":"` + strings.Repeat("x", 300) + `"}}`))
+					c.hangUp()
+				}
+			}
+		})
+	}
+	for range 20 {
+		n.clock.advance(time.Second)
+		n.publish(context.Background(), "news", Publication{Data: []byte("1")})
+	}
+	wg.Wait()
+	for n.count.connections.Load() > 0 {
+		for _, s := range n.wheel.all() {
+			s.t.(*fakeTransport).hangUp()
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A broadcast is encoded once for each wire, whatever the number of subscribers.
+func TestBroadcastSharesOneBlock(t *testing.T) {
+	n := newTestNode(t)
+	clients := make([]*fakeTransport, 50)
+	for i := range clients {
+		clients[i] = n.connected("news")
+		clients[i].stuck = true
+	}
+	before := buf.InUse()
+	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
+	if got := buf.InUse() - before; got != 1 {
+		t.Errorf("%d blocks for one publication to %d subscribers, want 1", got, len(clients))
+	}
+	for _, c := range clients {
+		c.hangUp()
+	}
+}
+
+// What a subscriber costs above its connection: TARGETS M6 leaves about a kilobyte for session and transport.
+func TestSessionSize(t *testing.T) {
+	if got := unsafe.Sizeof(session{}); got > 192 {
+		t.Errorf("a session takes %d bytes, want at most 192", got)
+	}
+	if got := unsafe.Sizeof(member{}); got > 32 {
+		t.Errorf("a membership takes %d bytes, want at most 32", got)
+	}
+}
+
+func TestEscapedNamesOutgrowTheirBlock(t *testing.T) {
+	buf.CheckLeaks(t)
+	name := strings.Repeat(`"`, 255)
+	for w := range wires {
+		b := w.publication(name, Publication{Data: []byte("1"), User: strings.Repeat("\\", 3000), Client: "c"})
+		if w == wireCentrifuge && b.Len() < 6500 {
+			t.Errorf("%d bytes", b.Len())
+		}
+		b.Release()
+	}
+}
+
+func TestWires(t *testing.T) {
+	buf.CheckLeaks(t)
+	for w, want := range map[wire]string{
+		wireCentrifuge: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}`,
+		wireSSE:        "data: {\"a\":1}\n\n",
+		wireSSENamed:   "event: news\ndata: {\"a\":1}\n\n",
+	} {
+		b := w.publication("news", Publication{Data: []byte(`{"a":1}`)})
+		if got := string(b.Bytes()); got != want {
+			t.Errorf("wire %d: %q, want %q", w, got, want)
+		}
+		b.Release()
+	}
+}
+
+// broadcastTransport counts and drops.
+type broadcastTransport struct{ fakeTransport }
+
+func (f *broadcastTransport) send(b *buf.Block) error { b.Release(); return nil }
+func (f *broadcastTransport) queued() int             { return 0 }
+
+func BenchmarkBroadcast(b *testing.B) {
+	n := &node{bus: NewMemoryBus(), count: new(counters), clock: newFakeClock(), random: seeded(), limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults()}
+	n.open()
+	defer n.close()
+	const subscribers = 15000
+	for range subscribers {
+		f := new(broadcastTransport)
+		f.s = n.start(f, wireCentrifuge)
+		f.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
+	}
+	p := Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
+	b.ReportAllocs()
+	for b.Loop() {
+		n.publish(context.Background(), "news", p)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
+}

@@ -1,0 +1,60 @@
+package push
+
+import "time"
+
+// Limits bounds what one client, and one message, may cost. The zero value is the default for every field.
+type Limits struct {
+	// Queue is how many bytes may wait for one client, default 1 MiB. A client for which a message does not fit any more is
+	// disconnected with code 3008 "slow"; the others do not notice.
+	Queue int
+	// Frame is the size of a client's WebSocket message in bytes, default 64 KiB. A longer one closes the connection with 1009.
+	Frame int
+	// Commands is how many commands one frame may hold, default 256. More disconnect with 3501 "bad request".
+	Commands int
+	// Channels is how many channels one client may be subscribed to, default 128. Another one is error 106 "limit exceeded",
+	// or status 400 for SSE.
+	Channels int
+	// ChannelName is the length of a channel's name in bytes, default 255. A longer one is error 107 "bad request" or status 400.
+	ChannelName int
+	// Publication is the size of a publication's data in bytes, default 256 KiB. More is error 107 "bad request" or status 413.
+	Publication int
+}
+
+func (l Limits) withDefaults() Limits {
+	setDefault(&l.Queue, 1<<20)
+	setDefault(&l.Frame, 64<<10)
+	setDefault(&l.Commands, 256)
+	setDefault(&l.Channels, 128)
+	setDefault(&l.ChannelName, 255)
+	setDefault(&l.Publication, 256<<10)
+	return l
+}
+
+// Timing says how patient the server is. The zero value is the default for every field.
+type Timing struct {
+	// Ping is the time between two pings to a client, default 25 s, in whole seconds. An SSE subscriber gets a comment instead.
+	Ping time.Duration
+	// Pong is how long a client may take to answer a ping, default 10 s or 2/5 of Ping, whichever is less. Then it is disconnected
+	// with code 3012 "no pong".
+	Pong time.Duration
+	// Connect is how long a client may take to connect successfully, default 10 s. Then it is disconnected with 3502 "stale".
+	Connect time.Duration
+	// Refresh is how long after the end of its token a client may still send a new one, default 25 s. Then it is disconnected
+	// with 3005 "connection expired". SSE subscribers cannot send one: their stream ends with the token.
+	Refresh time.Duration
+}
+
+func (t Timing) withDefaults() Timing {
+	setDefault(&t.Ping, 25*time.Second)
+	t.Ping = max(t.Ping.Truncate(time.Second), time.Second)
+	setDefault(&t.Pong, min(10*time.Second, t.Ping*2/5))
+	setDefault(&t.Connect, 10*time.Second)
+	setDefault(&t.Refresh, 25*time.Second)
+	return t
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}

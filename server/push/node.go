@@ -1,0 +1,240 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// errFull is what a transport's send returns when its own limit is reached.
+var errFull = errors.New("push: the transport's queue is full")
+
+// errDraining is what publish returns when the server is going down.
+var errDraining = errors.New("push: the server is shutting down: publish to another one, or again later")
+
+// A node is everything of a server that is not HTTP: the sessions, the channels, the bus and the time.
+type node struct {
+	bus     Bus
+	hub     *hub
+	wheel   *wheel
+	count   *counters
+	tokens  *tokenVerifier // nil: nobody needs one
+	limits  Limits
+	timing  Timing
+	clock   Clock
+	log     *slog.Logger
+	version string
+
+	denyClientPublish bool
+
+	randomMu sync.Mutex
+	random   io.Reader
+
+	pings [wires]*buf.Block
+
+	timerMu   sync.Mutex
+	stopTimer func() bool
+	closed    bool
+
+	// gate is held for reading by every publish that is under way, and for writing to close it.
+	gate     sync.RWMutex
+	draining bool
+	lastGone chan struct{} // closed when draining and no session is left
+}
+
+// counters are what the metrics and the console show.
+type counters struct {
+	connections atomic.Int64
+	publishes   atomic.Uint64 // publications that were accepted
+	messages    atomic.Uint64 // publications that were queued for a subscriber
+	slow        atomic.Uint64 // clients that were disconnected because they did not keep up
+}
+
+// open starts the node's clock. close stops it.
+func (n *node) open() {
+	n.hub = newHub(n.bus, n.count)
+	n.wheel = newWheel(n.clock.Now())
+	for w := range wires {
+		n.pings[w] = w.ping()
+	}
+	n.lastGone = make(chan struct{})
+	n.schedule()
+}
+
+// schedule makes the wheel turn again after one slot, for as long as the node is open.
+func (n *node) schedule() {
+	n.timerMu.Lock()
+	defer n.timerMu.Unlock()
+	if n.closed {
+		return
+	}
+	n.stopTimer = n.clock.AfterFunc(wheelSlot, func() {
+		n.wheel.sweep(n.clock.Now())
+		n.schedule()
+	})
+}
+
+// publish gives p to everybody who is subscribed to the channel. When it returns nil, drain will not end the connections
+// before they have got it. The error is a centrifuge.Error where the caller is at fault.
+// p.Data may be any JSON text.
+func (n *node) publish(ctx context.Context, channel string, p Publication) error {
+	if !n.validChannel(channel) || len(p.Data) > n.limits.Publication {
+		return centrifuge.ErrBadRequest
+	}
+	// Line ends between tokens are legal JSON, but end a command here and a field of an event there.
+	var data bytes.Buffer
+	data.Grow(len(p.Data))
+	if err := json.Compact(&data, p.Data); err != nil {
+		return centrifuge.ErrBadRequest
+	}
+	p.Data = data.Bytes()
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	if n.draining {
+		return errDraining
+	}
+	if err := n.bus.Publish(ctx, channel, p); err != nil {
+		return err
+	}
+	n.count.publishes.Add(1)
+	return nil
+}
+
+// validChannel: a name is UTF-8 without control characters, because it stands in logs and in lines of SSE.
+func (n *node) validChannel(name string) bool {
+	if name == "" || len(name) > n.limits.ChannelName || !utf8.ValidString(name) {
+		return false
+	}
+	for _, r := range name {
+		if r < 0x20 || r == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// authenticate returns what the token grants: nothing, to everybody, when the server has no secret.
+func (n *node) authenticate(token string) (grant, error) {
+	if n.tokens == nil {
+		return grant{}, nil
+	}
+	if token == "" {
+		return grant{}, errNoToken
+	}
+	return n.tokens.verify(token)
+}
+
+// drain refuses new publications, waits for those under way, and then sends every client away with "shutdown": behind all that
+// it has queued. It returns when all have gone, or with ctx's error.
+func (n *node) drain(ctx context.Context) error {
+	n.gate.Lock()
+	n.draining = true
+	n.gate.Unlock()
+	for _, s := range n.wheel.all() {
+		s.disconnect(centrifuge.Shutdown)
+	}
+	n.checkGone()
+	select {
+	case <-n.lastGone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *node) isDraining() bool {
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	return n.draining
+}
+
+// gone is called when a session has ended.
+func (n *node) gone() {
+	n.count.connections.Add(-1)
+	if n.isDraining() {
+		n.checkGone()
+	}
+}
+
+func (n *node) checkGone() {
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	if n.count.connections.Load() > 0 {
+		return
+	}
+	select {
+	case <-n.lastGone:
+	default:
+		close(n.lastGone)
+	}
+}
+
+// close ends what drain has left: the clock, the bus and the node's own blocks. No session may be used afterwards.
+func (n *node) close() error {
+	n.timerMu.Lock()
+	if n.closed {
+		n.timerMu.Unlock()
+		return nil
+	}
+	n.closed = true
+	n.stopTimer()
+	n.timerMu.Unlock()
+	n.wheel.sweeping.Lock() // a sweep that is under way
+	defer n.wheel.sweeping.Unlock()
+	for _, b := range n.pings {
+		b.Release()
+	}
+	return n.bus.Close()
+}
+
+// A clientID names a connection in the whole cluster: a random UUID (RFC 9562 §5.4).
+type clientID [16]byte
+
+func (n *node) newClientID() (id clientID) {
+	n.read(id[:])
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+func (id clientID) String() string {
+	var b [36]byte
+	at := 0
+	for i, c := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			b[at] = '-'
+			at++
+		}
+		at += hex.Encode(b[at:], []byte{c})
+	}
+	return string(b[:])
+}
+
+// firstPing is half a ping interval and up to as much again, so that clients that came at once are not pinged at once.
+func (n *node) firstPing() time.Duration {
+	var r [4]byte
+	n.read(r[:])
+	fraction := uint32(r[0])<<24 | uint32(r[1])<<16 | uint32(r[2])<<8 | uint32(r[3])
+	half := n.timing.Ping / 2
+	return half + time.Duration(float64(half)*float64(fraction)/(1<<32))
+}
+
+// read fills p from the node's source of randomness. Without any there is no safe way on.
+func (n *node) read(p []byte) {
+	n.randomMu.Lock()
+	defer n.randomMu.Unlock()
+	if _, err := io.ReadFull(n.random, p); err != nil {
+		panic("push: no randomness for client ids: " + err.Error())
+	}
+}

@@ -1,0 +1,274 @@
+package push
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// A transport carries encoded messages to one client. Its methods may be called from any goroutine and at the same time; they
+// never block and never call the session back from within. When the connection has ended, for whatever reason, the transport
+// calls session.ended, once.
+type transport interface {
+	// send queues the message in b, whole, in the order of the calls. It consumes one reference, also on an error, and then
+	// takes nothing of b. errFull says that the transport's own limit is reached.
+	send(b *buf.Block) error
+	// queued is how many bytes wait to be taken by the kernel.
+	queued() int
+	// close says goodbye in the way of the transport and ends the connection. For centrifuge.Slow it drops what is queued, for
+	// every other reason that goes out first. Only the first call counts.
+	close(d centrifuge.Disconnect)
+}
+
+// A session is one client, over any transport. It has no goroutine: what a client sends comes in through frame, which the
+// transport calls one at a time; time comes through tick, from the wheel; publications come through offer, from channels.
+//
+// mu guards what is written below it. It may be taken with locks of the bus held, so under it only the wheel's is taken.
+type session struct {
+	node *node
+	t    transport
+	id   clientID
+	wire wire
+
+	slot  int16 // the wheel's
+	place int32
+
+	leaving atomic.Bool // a disconnect is under way, or over
+
+	mu      sync.Mutex
+	stage   stage
+	user    string
+	members []*member
+	pingAt  int64 // when to ping next, in nanoseconds since the epoch; 0: never
+	pongBy  int64 // when an answer to the last ping must have come; 0: none is waited for
+	endAt   int64 // when its stage, or its token with the time to renew it, is over; 0: never
+}
+
+type stage uint8
+
+const (
+	stageNew       stage = iota // no connect command yet
+	stageRefused                // connect was answered with an error: only going away is left
+	stageConnected              //
+	stageEnded                  // the transport has ended; nothing happens any more
+)
+
+const notInWheel = -1
+
+// start gives a client whose connection has just opened to the node. Until it connects it can do nothing else.
+func (n *node) start(t transport, w wire) *session {
+	s := &session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel}
+	n.count.connections.Add(1)
+	s.mu.Lock()
+	s.endAt = n.clock.Now().Add(n.timing.Connect).UnixNano()
+	n.wheel.set(s, s.endAt)
+	s.mu.Unlock()
+	if n.isDraining() {
+		s.disconnect(centrifuge.Shutdown)
+	}
+	return s
+}
+
+// admit makes s connected, as the user of g, or as nobody when g is zero. The caller holds s.mu.
+func (s *session) admit(g grant) {
+	now := s.node.clock.Now()
+	s.stage, s.user = stageConnected, g.user
+	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
+	s.endAt = 0
+	if !g.ends.IsZero() {
+		s.expireAt(g.ends)
+	}
+	s.node.wheel.set(s, s.deadline())
+}
+
+// expireAt sets the end of the token. The caller holds s.mu and sets the wheel.
+func (s *session) expireAt(ends time.Time) {
+	if s.wire == wireCentrifuge {
+		ends = ends.Add(s.node.timing.Refresh)
+	}
+	s.endAt = ends.UnixNano()
+}
+
+// offer queues a message. It does not take s.mu. A client that has read everything may get a message of any size.
+func (s *session) offer(b *buf.Block) offered {
+	if s.leaving.Load() {
+		return offerGone
+	}
+	if queued := s.t.queued(); queued > 0 && queued+b.Len() > s.node.limits.Queue {
+		return offerFull
+	}
+	switch s.t.send(b.Retain()) {
+	case nil:
+		return offerTaken
+	case errFull:
+		return offerFull
+	}
+	return offerGone // the transport has ended and is about to say so
+}
+
+type offered uint8
+
+const (
+	offerTaken offered = iota
+	offerFull
+	offerGone
+)
+
+// tooSlow disconnects a client that had no room for a message of the channel of that name, or for a reply if it is empty.
+func (s *session) tooSlow(channel string) {
+	queued := s.t.queued()
+	if !s.disconnect(centrifuge.Slow) {
+		return
+	}
+	s.node.count.slow.Add(1)
+	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "channel", channel,
+		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
+}
+
+// tick does what has become due, and sets the wheel to what comes next.
+func (s *session) tick(now time.Time) {
+	reason, ping := s.due(now.UnixNano())
+	switch {
+	case reason.Code != 0:
+		s.disconnect(reason)
+	case ping:
+		s.ping()
+	}
+}
+
+// due tells what tick has to do: disconnect for that reason, or ping, or nothing.
+func (s *session) due(now int64) (reason centrifuge.Disconnect, ping bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage == stageEnded {
+		return reason, false
+	}
+	switch {
+	case s.leaving.Load():
+		// Its transport ends it; until then it stays in the wheel, as one that lives.
+		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
+		return reason, false
+	case s.pongBy != 0 && now >= s.pongBy:
+		reason = centrifuge.NoPong
+	case s.endAt != 0 && now >= s.endAt:
+		reason = centrifuge.Expired
+		if s.stage != stageConnected {
+			reason = centrifuge.Stale
+		}
+	case s.pingAt != 0 && now >= s.pingAt:
+		ping = true
+		s.pingAt = now + int64(s.node.timing.Ping)
+		if s.wire == wireCentrifuge {
+			s.pongBy = now + int64(s.node.timing.Pong)
+		}
+	}
+	s.node.wheel.set(s, max(s.deadline(), now))
+	return reason, ping
+}
+
+// deadline is the earliest of the three. The caller holds s.mu.
+func (s *session) deadline() int64 {
+	first := int64(0)
+	for _, at := range [...]int64{s.pingAt, s.pongBy, s.endAt} {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+func (s *session) ping() {
+	if s.offer(s.node.pings[s.wire]) == offerFull {
+		s.tooSlow("")
+	}
+}
+
+// disconnect ends the connection for that reason. It returns false if another reason came first. It may be called from
+// anywhere, also from within Receive: the session leaves its channels when the transport reports its end.
+func (s *session) disconnect(d centrifuge.Disconnect) bool {
+	if s.leaving.Swap(true) {
+		return false
+	}
+	s.t.close(d)
+	return true
+}
+
+// ended is called by the transport when the connection is over, exactly once and never from within Receive.
+func (s *session) ended() {
+	s.leaving.Store(true)
+	s.mu.Lock()
+	members := s.members
+	s.stage, s.members = stageEnded, nil
+	s.node.wheel.remove(s)
+	s.mu.Unlock()
+	for _, m := range members {
+		s.node.hub.leave(m)
+	}
+	s.node.gone()
+}
+
+// subscribe joins the channel of that name. announce queues what tells the client so: see hub.join.
+func (s *session) subscribe(name string, announce func()) error {
+	if err := s.maySubscribe(name); err != nil {
+		return err
+	}
+	m, err := s.node.hub.join(s, name, announce)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	ended := s.stage == stageEnded
+	if !ended {
+		s.members = append(s.members, m)
+	}
+	s.mu.Unlock()
+	if ended {
+		s.node.hub.leave(m)
+	}
+	return nil
+}
+
+func (s *session) maySubscribe(name string) error {
+	if !s.node.validChannel(name) {
+		return centrifuge.ErrBadRequest
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.find(name) >= 0 {
+		return centrifuge.ErrAlreadySubscribed
+	}
+	if len(s.members) >= s.node.limits.Channels {
+		return centrifuge.ErrLimitExceeded
+	}
+	return nil
+}
+
+// unsubscribe leaves the channel of that name, if the session is a member.
+func (s *session) unsubscribe(name string) {
+	s.mu.Lock()
+	i := s.find(name)
+	var m *member
+	if i >= 0 {
+		last := len(s.members) - 1
+		m = s.members[i]
+		s.members[i], s.members[last] = s.members[last], nil
+		s.members = s.members[:last]
+	}
+	s.mu.Unlock()
+	if m != nil {
+		s.node.hub.leave(m)
+	}
+}
+
+// find returns where the channel stands in s.members, or -1. A session has few. The caller holds s.mu.
+func (s *session) find(name string) int {
+	for i, m := range s.members {
+		if m.ch.name == name {
+			return i
+		}
+	}
+	return -1
+}

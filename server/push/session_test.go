@@ -1,0 +1,285 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+func TestConnectAndSubscribeInOneFrame(t *testing.T) {
+	n := newTestNode(t)
+	c := n.dial()
+	c.s.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
+	id := c.s.id.String()
+	c.want(t, "one frame",
+		`{"id":1,"connect":{"client":"`+id+`","version":"test","ping":25,"pong":true}}`+"\n"+`{"id":2,"subscribe":{}}`,
+		`{"id":3,"ping":{}}`)
+	if len(id) != 36 || id[14] != '4' || !strings.ContainsRune("89ab", rune(id[19])) {
+		t.Errorf("client id %q is not a random UUID", id)
+	}
+	c.wantOpen(t, "connected")
+}
+
+func TestCommands(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected("news")
+	for _, tt := range []struct{ name, command, reply string }{
+		{"subscribe again", `{"id":3,"subscribe":{"channel":"news"}}`, `{"id":3,"error":{"code":105,"message":"already subscribed"}}`},
+		{"unsubscribe", `{"id":4,"unsubscribe":{"channel":"news"}}`, `{"id":4,"unsubscribe":{}}`},
+		{"unsubscribe again", `{"id":5,"unsubscribe":{"channel":"news"}}`, `{"id":5,"unsubscribe":{}}`},
+		{"subscribe anew", `{"id":6,"subscribe":{"channel":"news"}}`, `{"id":6,"subscribe":{}}`},
+		{"a name too long", `{"id":7,"subscribe":{"channel":"` + strings.Repeat("x", 256) + `"}}`, `{"id":7,"error":{"code":107,"message":"bad request"}}`},
+		{"a name with a control character", `{"id":8,"subscribe":{"channel":"a\nb"}}`, `{"id":8,"error":{"code":107,"message":"bad request"}}`},
+		{"publish elsewhere", `{"id":9,"publish":{"channel":"void","data":1}}`, `{"id":9,"publish":{}}`},
+		{"publish nothing", `{"id":10,"publish":{"channel":"void"}}`, `{"id":10,"error":{"code":107,"message":"bad request"}}`},
+		{"presence", `{"id":11,"presence":{"channel":"news"}}`, `{"id":11,"error":{"code":108,"message":"not available"}}`},
+		{"presence_stats", `{"id":12,"presence_stats":{"channel":"news"}}`, `{"id":12,"error":{"code":108,"message":"not available"}}`},
+		{"history", `{"id":13,"history":{"channel":"news"}}`, `{"id":13,"error":{"code":108,"message":"not available"}}`},
+		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`, `{"id":14,"error":{"code":104,"message":"method not found"}}`},
+		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`, `{"id":15,"error":{"code":108,"message":"not available"}}`},
+		{"sub_refresh", `{"id":16,"sub_refresh":{"channel":"news","token":"t"}}`, `{"id":16,"error":{"code":108,"message":"not available"}}`},
+		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{}}", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
+	} {
+		c.s.frame([]byte(tt.command))
+		c.want(t, tt.name, tt.reply)
+		c.wantOpen(t, tt.name)
+	}
+}
+
+func TestFramesThatDisconnect(t *testing.T) {
+	many := strings.Repeat("{\"id\":1,\"ping\":{}}\n", 257)
+	for _, tt := range []struct {
+		name, frame string
+		fresh       bool
+		want        centrifuge.Disconnect
+	}{
+		{"empty", "", false, centrifuge.BadRequest},
+		{"an empty line", "\n", false, centrifuge.BadRequest},
+		{"not JSON", "hello", false, centrifuge.BadRequest},
+		{"half a command", `{"id":1,`, false, centrifuge.BadRequest},
+		{"no method", `{"id":1}`, false, centrifuge.BadRequest},
+		{"an unknown method", `{"id":1,"dance":{}}`, false, centrifuge.BadRequest},
+		{"no id", `{"subscribe":{"channel":"news"}}`, false, centrifuge.BadRequest},
+		{"connect twice", `{"id":1,"connect":{}}`, false, centrifuge.BadRequest},
+		{"a pong without a ping", `{}`, false, centrifuge.BadRequest},
+		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, centrifuge.BadRequest},
+		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, centrifuge.BadRequest},
+		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, centrifuge.BadRequest},
+		{"too many commands", many, false, centrifuge.BadRequest},
+		{"send", `{"send":{"data":1}}`, false, centrifuge.NotAvailable},
+		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, centrifuge.BadRequest},
+		{"pong before connect", `{}`, true, centrifuge.BadRequest},
+		{"connect without an id", `{"connect":{}}`, true, centrifuge.BadRequest},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newTestNode(t)
+			c := n.dial()
+			if !tt.fresh {
+				c = n.connected("news")
+			}
+			c.s.frame([]byte(tt.frame))
+			c.wantClosed(t, "after the frame", tt.want)
+			c.take()
+			c.s.frame([]byte(`{"id":9,"ping":{}}`))
+			c.want(t, "after the disconnect")
+		})
+	}
+}
+
+func TestPublish(t *testing.T) {
+	n := newTestNode(t)
+	a, b, other := n.connected("news"), n.connected("news"), n.connected("sport")
+	a.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
+	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() + `"}}}}`
+	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
+	b.want(t, "another subscriber", pub)
+	other.want(t, "a subscriber of another channel")
+
+	if err := n.publish(context.Background(), "news", Publication{Data: []byte("[1,\r\n 2]\n")}); err != nil {
+		t.Fatal(err)
+	}
+	b.want(t, "from the server", `{"push":{"channel":"news","pub":{"data":[1,2]}}}`)
+	b.s.frame([]byte(`{"id":4,"unsubscribe":{"channel":"news"}}`))
+	b.take()
+	n.publish(context.Background(), "news", Publication{Data: []byte("3")})
+	b.want(t, "after unsubscribing")
+	if got := n.count.publishes.Load(); got != 3 {
+		t.Errorf("%d publishes counted", got)
+	}
+	if got := n.count.messages.Load(); got != 5 {
+		t.Errorf("%d messages counted", got)
+	}
+}
+
+func TestPublishDenied(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
+	c := n.connected()
+	c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
+	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
+}
+
+func TestChannelLimit(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.limits.Channels = 3 })
+	c := n.connected("a", "b", "c")
+	c.s.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
+	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
+	c.s.frame([]byte("{\"id\":10,\"unsubscribe\":{\"channel\":\"a\"}}\n{\"id\":11,\"subscribe\":{\"channel\":\"d\"}}"))
+	c.want(t, "after one has gone", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
+}
+
+func TestPing(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected()
+	for i := range 5 {
+		n.clock.advance(n.timing.Ping)
+		c.want(t, fmt.Sprintf("ping %d", i), `{}`)
+		c.s.frame([]byte(`{}`))
+	}
+	c.wantOpen(t, "answering pings")
+	n.clock.advance(n.timing.Ping)
+	c.want(t, "the last ping", `{}`)
+	n.clock.advance(n.timing.Pong / 2)
+	c.wantOpen(t, "half the time to answer has passed")
+	n.clock.advance(n.timing.Pong)
+	c.wantClosed(t, "no answer", centrifuge.NoPong)
+	c.hangUp()
+	n.clock.advance(10 * n.timing.Ping)
+	c.want(t, "after the end")
+}
+
+func TestFirstPingsAreSpread(t *testing.T) {
+	n := newTestNode(t)
+	clients := make([]*fakeTransport, 200)
+	for i := range clients {
+		clients[i] = n.connected()
+	}
+	n.clock.advance(n.timing.Ping/2 - wheelSlot)
+	pinged := 0
+	for range 4 {
+		for _, c := range clients {
+			pinged += len(c.take())
+		}
+		n.clock.advance(n.timing.Ping / 8)
+	}
+	if pinged < 100 || pinged > 190 {
+		t.Errorf("%d of 200 pinged three quarters into the spread", pinged)
+	}
+}
+
+func TestStale(t *testing.T) {
+	n := newTestNode(t)
+	silent, expired := n.dial(), n.dial()
+	expired.s.refuseConnect()
+	n.clock.advance(n.timing.Connect - time.Second)
+	silent.wantOpen(t, "there is time left")
+	n.clock.advance(2 * time.Second)
+	silent.wantClosed(t, "nothing was sent", centrifuge.Stale)
+	expired.wantClosed(t, "connect was refused", centrifuge.Stale)
+}
+
+func TestSlowConsumer(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.limits.Queue = 4096 })
+	slow, quick := n.connected("news", "more"), n.connected("news")
+	slow.stuck = true
+	data := []byte(`"` + strings.Repeat("x", 200) + `"`)
+	for i := range 50 {
+		if err := n.publish(context.Background(), "news", Publication{Data: data}); err != nil {
+			t.Fatal(err)
+		}
+		if got := quick.take(); len(got) != 1 {
+			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
+		}
+	}
+	slow.wantClosed(t, "not reading", centrifuge.Slow)
+	quick.wantOpen(t, "reading")
+	if slow.max > 4096 || slow.max < 3000 {
+		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
+	}
+	if got := n.count.slow.Load(); got != 1 {
+		t.Errorf("%d slow disconnects counted, want 1", got)
+	}
+	want := fmt.Sprintf("client=%s channel=news queued_bytes=%d limit_bytes=4096", slow.s.id, slow.max)
+	if log := n.log.String(); strings.Count(log, "slow client") != 1 || !strings.Contains(log, want) {
+		t.Errorf("log %q, want once %q", log, want)
+	}
+	n.publish(context.Background(), "more", Publication{Data: data})
+	if slow.queued() > slow.max {
+		t.Error("a client that was sent away got more")
+	}
+}
+
+func TestSlowByTheTransportsLimit(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected("news")
+	c.full = true
+	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
+	c.wantClosed(t, "the transport is full", centrifuge.Slow)
+}
+
+// A client that floods commands and reads no replies is bounded like any other.
+func TestSlowReader(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
+	c := n.connected()
+	c.stuck = true
+	for range 100 {
+		c.s.frame([]byte(`{"id":3,"ping":{}}`))
+	}
+	c.wantClosed(t, "not reading replies", centrifuge.Slow)
+	if c.max > 1000 {
+		t.Errorf("%d bytes queued", c.max)
+	}
+}
+
+func TestOneMessageAboveTheQueueLimit(t *testing.T) {
+	n := newTestNode(t, func(n *node) { n.limits.Queue = 100 })
+	c := n.connected("news")
+	n.publish(context.Background(), "news", Publication{Data: []byte(`"` + strings.Repeat("x", 500) + `"`)})
+	if got := c.take(); len(got) != 1 {
+		t.Errorf("received %d messages", len(got))
+	}
+	c.wantOpen(t, "it reads")
+}
+
+func TestDrain(t *testing.T) {
+	n := newTestNode(t)
+	a, b := n.connected("news"), n.dial()
+	if err := n.publish(context.Background(), "news", Publication{Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.drain(ctx) }()
+	for !n.isDraining() || !b.s.leaving.Load() || !a.s.leaving.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
+	if err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
+		t.Errorf("publish: %v", err)
+	}
+	late := n.dial()
+	for i, c := range []*fakeTransport{a, b, late} {
+		for !c.s.leaving.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		c.wantClosed(t, fmt.Sprint("client ", i), centrifuge.Shutdown)
+		c.hangUp()
+	}
+	if err := <-done; err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	cancel()
+}
+
+func TestDrainRunsOutOfTime(t *testing.T) {
+	n := newTestNode(t)
+	n.connected()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := n.drain(ctx); err != context.Canceled {
+		t.Errorf("drain: %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+package push
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+const testSecret = "a secret that is long enough for HS256"
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.MapClaims) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(method, c).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// tokens are made relative to now, by name.
+func tokens(t *testing.T, now time.Time) map[string]string {
+	t.Helper()
+	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
+	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, []byte(testSecret), c) }
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute)})
+	parts := strings.Split(good, ".")
+	other := strings.Split(hs(jwt.MapClaims{"sub": "eve", "exp": in(time.Minute)}), ".")
+	header := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	all := jwt.MapClaims{"sub": "ann", "exp": in(time.Minute)}
+	return map[string]string{
+		"good":              good,
+		"good since a day":  hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "nbf": in(-24 * time.Hour), "iat": in(-24 * time.Hour)}),
+		"expired":           hs(jwt.MapClaims{"sub": "ann", "exp": in(-time.Second)}),
+		"not yet":           hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Hour), "nbf": in(time.Minute)}),
+		"without exp":       hs(jwt.MapClaims{"sub": "ann"}),
+		"without sub":       hs(jwt.MapClaims{"exp": in(time.Minute)}),
+		"for a channel":     hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "channel": "news"}),
+		"another secret":    sign(t, jwt.SigningMethodHS256, []byte("another"), all),
+		"expired, forged":   sign(t, jwt.SigningMethodHS256, []byte("another"), jwt.MapClaims{"sub": "ann", "exp": in(-time.Hour)}),
+		"HS512":             sign(t, jwt.SigningMethodHS512, []byte(testSecret), all),
+		"RS256":             sign(t, jwt.SigningMethodRS256, rsaKey, all),
+		"none":              sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, all),
+		"none, signed":      header(`{"alg":"none","typ":"JWT"}`) + "." + parts[1] + "." + parts[2],
+		"nOnE":              header(`{"alg":"nOnE"}`) + "." + parts[1] + ".",
+		"other claims":      parts[0] + "." + other[1] + "." + parts[2],
+		"without signature": parts[0] + "." + parts[1] + ".",
+		"two parts":         parts[0] + "." + parts[1],
+		"exp is a string":   hs(jwt.MapClaims{"sub": "ann", "exp": "tomorrow"}),
+		"garbage":           "garbage",
+		"dots":              "..",
+	}
+}
+
+var tokenOutcomes = map[string]error{
+	"good": nil, "good since a day": nil,
+	"expired": errTokenExpired, "not yet": errTokenExpired,
+	"without exp": errTokenInvalid, "without sub": errTokenInvalid, "for a channel": errTokenInvalid,
+	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid, "RS256": errTokenInvalid,
+	"none": errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid, "other claims": errTokenInvalid,
+	"without signature": errTokenInvalid, "two parts": errTokenInvalid, "exp is a string": errTokenInvalid,
+	"garbage": errTokenInvalid, "dots": errTokenInvalid,
+}
+
+func TestVerify(t *testing.T) {
+	clock := newFakeClock()
+	v := newTokenVerifier(testSecret, clock.Now)
+	all := tokens(t, clock.Now())
+	if len(all) != len(tokenOutcomes) {
+		t.Fatalf("%d tokens, %d outcomes", len(all), len(tokenOutcomes))
+	}
+	for name, token := range all {
+		g, err := v.verify(token)
+		if !errors.Is(err, tokenOutcomes[name]) {
+			t.Errorf("%s: %v, want %v", name, err, tokenOutcomes[name])
+		}
+		if err != nil && (g != grant{}) {
+			t.Errorf("%s: refused, and yet grants %v", name, g)
+		}
+		if err == nil && (g.user != "ann" || !g.ends.Equal(clock.Now().Add(time.Minute))) {
+			t.Errorf("%s: grants %v", name, g)
+		}
+	}
+}
+
+func withTokens(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) }
+
+func (f *fakeTransport) connect(token string) {
+	f.s.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token + "\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
+}
+
+func TestConnectWithToken(t *testing.T) {
+	n := newTestNode(t, withTokens)
+	for name, token := range tokens(t, n.clock.Now()) {
+		c := n.dial()
+		c.connect(token)
+		switch tokenOutcomes[name] {
+		case nil:
+			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,"ttl":60,"ping":25,"pong":true}}`+
+				"\n"+`{"id":2,"subscribe":{}}`)
+			c.wantOpen(t, name)
+		case errTokenExpired:
+			// The client closes by itself, fetches a new token and comes back. The subscribe behind the connect is dropped.
+			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
+			c.wantOpen(t, name)
+			c.connect(token)
+			c.wantClosed(t, name+", and it goes on", centrifuge.BadRequest)
+		default:
+			c.want(t, name)
+			c.wantClosed(t, name, centrifuge.InvalidToken)
+		}
+		c.hangUp()
+	}
+	c := n.dial()
+	c.s.frame([]byte(`{"id":1,"connect":{}}`))
+	c.wantClosed(t, "missing", centrifuge.BadRequest)
+	if n.hub.channels() != 0 {
+		t.Error("somebody got in")
+	}
+}
+
+func TestTokenEnds(t *testing.T) {
+	n := newTestNode(t, withTokens)
+	c := n.dial()
+	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(20 * time.Second).Unix()}))
+	c.take()
+	answer := func(d time.Duration) { // keeps the connection alive meanwhile
+		for ; d > 0; d -= time.Second {
+			n.clock.advance(time.Second)
+			for range c.take() {
+				c.s.frame([]byte("{}"))
+			}
+		}
+	}
+	answer(30 * time.Second)
+	c.wantOpen(t, "there is time left to refresh")
+	refresh := func(user string, d time.Duration) string {
+		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user, "exp": n.clock.Now().Add(d).Unix()})
+		return `{"id":7,"refresh":{"token":"` + token + `"}}`
+	}
+	c.s.frame([]byte(refresh("ann", 40*time.Second)))
+	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":40}}`)
+	answer(64 * time.Second)
+	c.wantOpen(t, "refreshed")
+	answer(2 * time.Second)
+	c.wantClosed(t, "not refreshed again", centrifuge.Expired)
+}
+
+func TestRefreshRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, token string
+		want        centrifuge.Disconnect
+	}{
+		{"expired", "expired", centrifuge.Expired},
+		{"forged", "another secret", centrifuge.InvalidToken},
+		{"another user's", "", centrifuge.InvalidToken},
+		{"missing", "missing", centrifuge.BadRequest},
+	} {
+		n := newTestNode(t, withTokens)
+		all := tokens(t, n.clock.Now())
+		all[""] = sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "eve", "exp": n.clock.Now().Add(time.Hour).Unix()})
+		c := n.dial()
+		c.connect(all["good"])
+		c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + all[tt.token] + `"}}`))
+		c.wantClosed(t, tt.name, tt.want)
+	}
+}
+
+func TestPublishedByUser(t *testing.T) {
+	n := newTestNode(t, withTokens)
+	c := n.dial()
+	c.connect(tokens(t, n.clock.Now())["good"])
+	c.take()
+	c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
+	c.want(t, "own publication", `{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
+		`{"id":3,"publish":{}}`)
+}
