@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// An actor is a goroutine of the world.
+type actor struct {
+	name    string
+	f       func()
+	resume  chan struct{}
+	goid    int64
+	started bool
+	killed  bool
+	task    bool   // counts against Options.Workers
+	doing   string // what it waits in, for messages
+	failure any    // what it panicked with
+	stack   []byte
+	done    bool
+}
+
+// Go starts a goroutine of the world; it runs when the seed says so. It implements driver.System.
+func (w *World) Go(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spawn("go", f, false)
+}
+
+// spawn registers an actor. The lock is held.
+func (w *World) spawn(what string, f func(), task bool) *actor {
+	w.born++
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		name = name[i+1:]
+	}
+	a := &actor{name: fmt.Sprintf("%s#%d(%s)", what, w.born, name), f: f, resume: make(chan struct{}), task: task}
+	w.actors = append(w.actors, a)
+	w.setRunnable(a)
+	return a
+}
+
+func (w *World) setRunnable(a *actor) {
+	w.runnable = append(w.runnable, a)
+	w.poke()
+}
+
+// main is what runs on the actor's goroutine. It ends with the token handed back, also after a panic or a Goexit.
+func (a *actor) main(w *World) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.failure, a.stack = v, debug.Stack()
+		}
+		w.mu.Lock()
+		a.done = true
+		w.mu.Unlock()
+		w.back <- a
+	}()
+	w.mu.Lock()
+	a.goid = goid()
+	w.mu.Unlock()
+	a.f()
+}
+
+// run gives a the token and waits until it comes back. The lock is held, and released meanwhile.
+func (w *World) run(a *actor) {
+	w.current = a
+	w.note(a.name, "run", 0, 0)
+	w.mu.Unlock()
+	if !a.started {
+		a.started = true
+		go a.main(w)
+	} else {
+		a.resume <- struct{}{}
+	}
+	inTime := w.awaitToken()
+	w.mu.Lock()
+	if !inTime {
+		w.fail("%s has not handed the token back for %v: it waits for something that the world does not know of, or runs without end\n%s",
+			a.name, w.o.Stall, stackOf(a.goid))
+	}
+	w.current = nil
+	if a.done {
+		w.bury(a)
+	}
+}
+
+func (w *World) bury(a *actor) {
+	for i, other := range w.actors {
+		if other == a {
+			w.actors = append(w.actors[:i], w.actors[i+1:]...)
+			break
+		}
+	}
+	if a.task {
+		w.tasks.ended(w)
+	}
+	if a.failure != nil {
+		w.stepping = false
+		w.fail("%s panicked: %v\n%s\nlast steps:\n%s", a.name, a.failure, a.stack, w.trace.tail(tailLines))
+	}
+}
+
+// handBack gives the token back and returns when a has it again. The lock is held, and released meanwhile.
+func (w *World) handBack(a *actor) {
+	w.mu.Unlock()
+	w.back <- a
+	<-a.resume
+	w.mu.Lock()
+	if a.killed {
+		w.mu.Unlock()
+		defer w.mu.Lock() // callers unlock by defer
+		runtime.Goexit()
+	}
+}
+
+// caller is the actor that calls, or nil for a goroutine outside. The lock is held.
+func (w *World) caller() *actor {
+	if w.current == nil || w.current.goid != goid() {
+		return nil
+	}
+	return w.current
+}
+
+// goid reads the number of the calling goroutine from its stack trace: the runtime has no other way to tell, and the world
+// must know whether one of its own goroutines is calling.
+func goid() int64 {
+	var b [40]byte
+	n := int64(0)
+	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}

@@ -1,0 +1,392 @@
+package sim
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const defaultReadBuffer = 16 << 10
+
+// A Driver is one loop's. It checks its caller: what the contract forbids panics, as far as it can be noticed.
+type Driver struct {
+	w      *World
+	loop   uint8
+	name   string
+	rbuf   []byte
+	slots  []*conn
+	free   []uint32
+	queued []*conn // those with something to tell, each once, in order
+	woken  bool
+	closed bool
+	owner  int64 // the goroutine that polls, once one does
+	inPoll bool
+	wt     *waiter // in Poll
+}
+
+// state is a slot's.
+type state uint8
+
+const (
+	free state = iota
+	listening
+	dialing
+	live
+	ending // Close, Abort or Detach was called; the last event is to come
+)
+
+// A conn is a slot in use, by a connection or a listener.
+type conn struct {
+	d     *Driver
+	index uint32
+	gen   uint32
+	state state
+
+	e *end
+	l *Listener
+
+	out        output
+	closeWrite bool
+	paused     bool
+	inFlight   bool // one receive was under way at Pause
+	ended      bool // Ended was emitted
+	sendErr    error
+
+	isQueued  bool
+	dial      *dial
+	dialDone  bool
+	dialErr   error
+	last      func(ev driver.Events) // the last event, when it is due
+	detaching bool
+	accepting bool // listener
+}
+
+// Open implements driver.System.
+func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o.ReadBuffer <= 0 {
+		o.ReadBuffer = defaultReadBuffer
+	}
+	d := &Driver{w: w, loop: loop, name: fmt.Sprintf("driver%d", loop), rbuf: make([]byte, o.ReadBuffer)}
+	w.drivers = append(w.drivers, d)
+	w.note(d.name, "open", 0, int64(o.ReadBuffer))
+	return d, nil
+}
+
+// Name implements driver.System.
+func (w *World) Name() string { return "sim" }
+
+// enter locks the world for a call by the driver's owner, and checks that it is he. unlock follows.
+func (d *Driver) enter(op string) {
+	d.w.mu.Lock()
+	if d.closed {
+		d.w.mu.Unlock()
+		d.w.fail("contract: %s after Close of %s", op, d.name)
+	}
+	if g := goid(); d.owner != 0 && g != d.owner {
+		d.w.mu.Unlock()
+		d.w.fail("contract: %s on goroutine %d, but goroutine %d owns %s: one goroutine makes every call but Wake", op, g, d.owner, d.name)
+	}
+}
+
+func (d *Driver) exit() { d.w.mu.Unlock() }
+
+// refuse panics because the caller broke the contract; the lock is given back first so that a test can recover.
+func (d *Driver) refuse(format string, args ...any) {
+	d.w.mu.Unlock()
+	defer d.w.mu.Lock() // for the caller's deferred exit
+	d.w.fail("contract: "+format, args...)
+}
+
+// find is the slot that id names, unless it is stale or on its way out.
+func (d *Driver) find(id driver.ID) *conn {
+	if id.Loop() != d.loop || int(id.Slot()) >= len(d.slots) {
+		return nil
+	}
+	c := d.slots[id.Slot()]
+	if c.gen != id.Generation() || c.state == free || c.state == ending {
+		return nil
+	}
+	return c
+}
+
+// conn is find for connections. A listener's id here is a mistake.
+func (d *Driver) conn(op string, id driver.ID) *conn {
+	c := d.find(id)
+	if c != nil && c.state == listening {
+		d.refuse("%s of listener %x: a listener knows StopAccept, ResumeAccept and CloseListener", op, uint64(id))
+	}
+	return c
+}
+
+func (d *Driver) listener(op string, id driver.ID) *conn {
+	c := d.find(id)
+	if c != nil && c.state != listening {
+		d.refuse("%s of connection %x: it is not a listener", op, uint64(id))
+	}
+	return c
+}
+
+func (d *Driver) note(what string, c *conn, n int64) { d.w.note(d.name, what, uint64(c.id()), n) }
+
+func (c *conn) id() driver.ID { return driver.MakeID(c.d.loop, c.index, c.gen) }
+
+// take finds a free slot, by preference the one that was left last.
+func (d *Driver) take(s state) (*conn, error) {
+	var c *conn
+	if n := len(d.free); n > 0 {
+		c = d.slots[d.free[n-1]]
+		d.free = d.free[:n-1]
+	} else {
+		if len(d.slots) >= min(d.w.o.MaxConns, driver.MaxSlots) {
+			return nil, driver.ErrFull
+		}
+		c = &conn{index: uint32(len(d.slots))}
+		d.slots = append(d.slots, c)
+	}
+	*c = conn{d: d, index: c.index, gen: nextGeneration(c.gen), state: s}
+	return c, nil
+}
+
+func nextGeneration(gen uint32) uint32 {
+	if gen++; gen == 0 {
+		gen = 1 // the zero ID is never live
+	}
+	return gen
+}
+
+// release makes the slot free for another.
+func (c *conn) release() {
+	d := c.d
+	c.out.drop()
+	if c.e != nil {
+		c.e.holder = nil
+	}
+	*c = conn{d: d, index: c.index, gen: c.gen, state: free}
+	d.free = append(d.free, c.index)
+}
+
+// Listen implements driver.Driver.
+func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
+	d.enter("Listen")
+	defer d.exit()
+	sl, ok := l.(*Listener)
+	if !ok || sl.w != d.w {
+		return 0, fmt.Errorf("sim: listen on %T of another system: %w", l, driver.ErrUnsupported)
+	}
+	if sl.closed {
+		return 0, fmt.Errorf("sim: listen on %v: %w", sl.addr, net.ErrClosed)
+	}
+	c, err := d.take(listening)
+	if err != nil {
+		return 0, err
+	}
+	c.l, c.accepting = sl, true
+	sl.readers = append(sl.readers, c)
+	d.note("listen", c, 0)
+	c.endChanged()
+	return c.id(), nil
+}
+
+// StopAccept implements driver.Driver.
+func (d *Driver) StopAccept(id driver.ID) {
+	d.enter("StopAccept")
+	defer d.exit()
+	if c := d.listener("StopAccept", id); c != nil {
+		d.note("stopaccept", c, 0)
+		c.accepting = false
+	}
+}
+
+// ResumeAccept implements driver.Driver.
+func (d *Driver) ResumeAccept(id driver.ID) {
+	d.enter("ResumeAccept")
+	defer d.exit()
+	if c := d.listener("ResumeAccept", id); c != nil {
+		d.note("resumeaccept", c, 0)
+		c.accepting = true
+		c.endChanged()
+	}
+}
+
+// CloseListener implements driver.Driver.
+func (d *Driver) CloseListener(id driver.ID) {
+	d.enter("CloseListener")
+	defer d.exit()
+	c := d.listener("CloseListener", id)
+	if c == nil {
+		return
+	}
+	d.note("closelistener", c, 0)
+	c.l.forget(c)
+	c.end(func(ev driver.Events) { ev.Closed(id, nil) })
+}
+
+func (l *Listener) forget(c *conn) {
+	for i, other := range l.readers {
+		if other == c {
+			l.readers = append(l.readers[:i], l.readers[i+1:]...)
+			return
+		}
+	}
+}
+
+// Attach implements driver.Driver.
+func (d *Driver) Attach(s driver.Socket) (driver.ID, error) {
+	d.enter("Attach")
+	defer d.exit()
+	sk, ok := s.(*Socket)
+	if !ok || sk.w != d.w {
+		d.w.mu.Unlock()
+		defer d.w.mu.Lock()
+		s.Close()
+		return 0, fmt.Errorf("sim: attach of %T of another system: %w", s, driver.ErrUnsupported)
+	}
+	e := sk.give("Attach")
+	if e == nil {
+		return 0, driver.ErrStale
+	}
+	c, err := d.take(live)
+	if err != nil {
+		e.close()
+		return 0, err
+	}
+	c.e = e
+	e.holder = c
+	d.note("attach", c, int64(e.id))
+	c.endChanged()
+	return c.id(), nil
+}
+
+// Dial implements driver.Driver.
+func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
+	d.enter("Dial")
+	defer d.exit()
+	switch addr.(type) {
+	case *net.TCPAddr, *net.UnixAddr:
+	default:
+		return 0, fmt.Errorf("sim: dial of an address of type %T: %w", addr, driver.ErrUnsupported)
+	}
+	c, err := d.take(dialing)
+	if err != nil {
+		return 0, err
+	}
+	d.note("dial "+addr.String(), c, 0)
+	gen := c.gen
+	c.dial = d.w.connect(addr, func(e *end, err error) {
+		if c.gen != gen || c.state != dialing {
+			if e != nil {
+				e.abort()
+			}
+			return
+		}
+		c.dial, c.dialDone, c.dialErr, c.e = nil, true, err, e
+		if e != nil {
+			e.holder = c
+		}
+		c.endChanged()
+	})
+	return c.id(), nil
+}
+
+// CloseWrite implements driver.Driver.
+func (d *Driver) CloseWrite(id driver.ID) {
+	d.enter("CloseWrite")
+	defer d.exit()
+	if c := d.conn("CloseWrite", id); c != nil {
+		c.mustBeLive("CloseWrite")
+		d.note("closewrite", c, 0)
+		c.closeWrite = true
+		c.pump()
+	}
+}
+
+// Pause implements driver.Driver.
+func (d *Driver) Pause(id driver.ID) {
+	d.enter("Pause")
+	defer d.exit()
+	if c := d.conn("Pause", id); c != nil && !c.paused {
+		d.note("pause", c, 0)
+		c.paused, c.inFlight = true, d.w.chance(d.w.o.InFlight)
+	}
+}
+
+// Resume implements driver.Driver.
+func (d *Driver) Resume(id driver.ID) {
+	d.enter("Resume")
+	defer d.exit()
+	if c := d.conn("Resume", id); c != nil && c.paused {
+		d.note("resume", c, 0)
+		c.paused, c.inFlight = false, false
+		c.endChanged()
+	}
+}
+
+// Close implements driver.Driver.
+func (d *Driver) Close(id driver.ID) { d.closeOrAbort("Close", id, (*end).close) }
+
+// Abort implements driver.Driver.
+func (d *Driver) Abort(id driver.ID) { d.closeOrAbort("Abort", id, (*end).abort) }
+
+func (d *Driver) closeOrAbort(op string, id driver.ID, give func(*end)) {
+	d.enter(op)
+	defer d.exit()
+	c := d.conn(op, id)
+	if c == nil {
+		return
+	}
+	d.note(op, c, 0)
+	if c.dial != nil {
+		c.dial.cancel()
+	}
+	if c.e != nil {
+		give(c.e)
+	}
+	c.end(func(ev driver.Events) { ev.Closed(id, nil) })
+}
+
+// Detach implements driver.Driver.
+func (d *Driver) Detach(id driver.ID) error {
+	d.enter("Detach")
+	defer d.exit()
+	c := d.conn("Detach", id)
+	switch {
+	case c == nil || c.state != live:
+		return driver.ErrStale
+	case d.w.o.NoDetach:
+		return driver.ErrUnsupported
+	case !c.out.idle():
+		return driver.ErrNotIdle
+	}
+	d.note("detach", c, 0)
+	e := c.e
+	e.holder = nil
+	s := d.w.newSocket(e, "detached")
+	c.end(func(ev driver.Events) { ev.Detached(id, s) })
+	return nil
+}
+
+// end plans the last event. The blocks that are queued go now or with it, as on a ring.
+func (c *conn) end(last func(ev driver.Events)) {
+	w := c.d.w
+	c.state = ending
+	if w.chance(0.5) {
+		c.out.drop()
+	}
+	due := func() {
+		c.last = last
+		c.tellOwner()
+	}
+	if w.chance(w.o.LateClose) {
+		w.after(w.latency()+time.Microsecond, delivery, due)
+		return
+	}
+	due()
+}
+
+// ThreadBound implements driver.Driver.
+func (d *Driver) ThreadBound() bool { return d.w.o.ThreadBound }
+

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"context"
+	"errors"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// ErrClosed is returned by an executor that has been closed.
+var ErrClosed = errors.New("sim: executor is closed")
+
+// taskQueue is the world's pool: what waits, in order of arrival, and how many run. A task is started by the seed, from
+// anywhere in the queue.
+type taskQueue struct {
+	waiting []func()
+	running int
+	closed  bool
+	room    []*waiter // in Go, until there is room; in Close, until all is done
+}
+
+// executor is the world's pool as a driver.Executor.
+type executor struct{ w *World }
+
+// Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most Options.Workers unfinished
+// and Options.Queue waiting. All callers share one. It implements driver.System.
+func (w *World) Executor() driver.Executor { return executor{w} }
+
+func (q *taskQueue) startable(w *World) bool {
+	return len(q.waiting) > 0 && q.running < w.o.Workers
+}
+
+// take makes an actor of a waiting task.
+func (q *taskQueue) take(w *World) *actor {
+	i := w.rng.IntN(len(q.waiting))
+	f := q.waiting[i]
+	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
+	q.running++
+	a := w.spawn("task", f, true)
+	w.runnable = w.runnable[:len(w.runnable)-1] // it runs at once
+	q.changed(w)
+	return a
+}
+
+func (q *taskQueue) ended(w *World) {
+	q.running--
+	q.changed(w)
+}
+
+func (q *taskQueue) changed(w *World) {
+	for _, wt := range q.room {
+		w.wake(wt)
+	}
+	q.room = q.room[:0]
+}
+
+func (q *taskQueue) free(w *World) int {
+	if q.closed {
+		return 0
+	}
+	return max(0, w.o.Workers-q.running) + w.o.Queue - len(q.waiting)
+}
+
+// Go waits for room until ctx ends.
+func (x executor) Go(ctx context.Context, f func()) error {
+	w := x.w
+	stop := context.AfterFunc(ctx, x.changed)
+	defer stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.tasks.free(w) == 0 {
+		if w.tasks.closed {
+			return ErrClosed
+		}
+		if err := x.waitForChange(ctx, "Executor.Go"); err != nil {
+			return err
+		}
+	}
+	x.add(f)
+	return nil
+}
+
+func (x executor) changed() {
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	x.w.tasks.changed(x.w)
+}
+
+func (x executor) waitForChange(ctx context.Context, doing string) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	w := x.w
+	wt := w.newWaiter(0)
+	w.tasks.room = append(w.tasks.room, wt)
+	w.wait(wt, doing)
+	return nil
+}
+
+// TryGo reports false if there is no room.
+func (x executor) TryGo(f func()) bool { return x.TryGoAll([]func(){f}) == 1 }
+
+// TryGoAll takes as many of fs, from the first, as there is room for.
+func (x executor) TryGoAll(fs []func()) int {
+	w := x.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(fs), w.tasks.free(w))
+	for _, f := range fs[:n] {
+		x.add(f)
+	}
+	return n
+}
+
+func (x executor) add(f func()) {
+	w := x.w
+	w.note("executor", "queue", 0, int64(len(w.tasks.waiting)))
+	w.tasks.waiting = append(w.tasks.waiting, f)
+	w.poke()
+}
+
+// Close takes no more tasks and waits until those it has are done, or ctx ends.
+func (x executor) Close(ctx context.Context) error {
+	w := x.w
+	stop := context.AfterFunc(ctx, x.changed)
+	defer stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tasks.closed = true
+	w.tasks.changed(w)
+	for len(w.tasks.waiting) > 0 || w.tasks.running > 0 {
+		if err := x.waitForChange(ctx, "Executor.Close"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

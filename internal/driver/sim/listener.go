@@ -1,0 +1,285 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	firstPort    = 30000
+	lastPort     = 65535
+	dialRetry    = time.Second
+	dialAttempts = 5
+	dialTimeout  = 75 * time.Second // of the fault
+)
+
+// A Listener is an address that somebody in the world listens on: drivers, or the test itself (see ListenPeer).
+type Listener struct {
+	w       *World
+	addr    net.Addr
+	backlog []*end
+	readers []*conn // drivers' listeners
+	accept  func(*Peer)
+	refused bool // no more connections
+	closed  bool
+}
+
+// Listen implements driver.System. It knows tcp, tcp4, tcp6 and unix; nothing leaves the world.
+func (w *World) Listen(_ context.Context, network, addr string) (driver.Listener, error) {
+	l, err := w.listen(network, addr, nil)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ListenPeer lets the test accept what is dialled: accept runs for every connection, in a step, and must not wait.
+func (w *World) ListenPeer(network, addr string, accept func(p *Peer)) (*Listener, error) {
+	return w.listen(network, addr, accept)
+}
+
+func (w *World) listen(network, addr string, accept func(*Peer)) (*Listener, error) {
+	na, err := resolve(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if tcp, ok := na.(*net.TCPAddr); ok && tcp.Port == 0 {
+		tcp.Port = w.freePort()
+	}
+	if w.findListener(na) != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: na, Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+	}
+	l := &Listener{w: w, addr: na, accept: accept}
+	w.listeners = append(w.listeners, l)
+	w.note("listener", "listen "+na.String(), 0, 0)
+	return l, nil
+}
+
+func (w *World) freePort() int {
+	w.nextPort++
+	if w.nextPort > lastPort {
+		w.nextPort = firstPort + 1
+	}
+	return w.nextPort
+}
+
+// findListener looks for one that takes connections to addr, a wildcard among them.
+func (w *World) findListener(addr net.Addr) *Listener {
+	for _, l := range w.listeners {
+		switch la := l.addr.(type) {
+		case *net.TCPAddr:
+			if a, ok := addr.(*net.TCPAddr); ok && a.Port == la.Port && (la.IP.IsUnspecified() || la.IP.Equal(a.IP)) {
+				return l
+			}
+		case *net.UnixAddr:
+			if a, ok := addr.(*net.UnixAddr); ok && a.Name == la.Name {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// Addr is the address, with the port that was picked.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// File fails with driver.ErrUnsupported: there is no descriptor.
+func (l *Listener) File() (*os.File, error) {
+	return nil, fmt.Errorf("sim: listener %v: file: %w", l.addr, driver.ErrUnsupported)
+}
+
+// Refuse ends listening: those who wait in the backlog are reset, and the address is free. It implements driver.Listener.
+func (l *Listener) Refuse() {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.refuse()
+}
+
+func (l *Listener) refuse() {
+	if l.refused {
+		return
+	}
+	w := l.w
+	l.refused = true
+	for _, e := range l.backlog {
+		e.abort()
+	}
+	l.backlog = nil
+	for i, other := range w.listeners {
+		if other == l {
+			w.listeners = append(w.listeners[:i], w.listeners[i+1:]...)
+			break
+		}
+	}
+	w.note("listener", "refuse "+l.addr.String(), 0, 0)
+}
+
+// Close panics if a driver still accepts from l, which the contract forbids.
+func (l *Listener) Close() error {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	if len(l.readers) > 0 {
+		w.mu.Unlock()
+		defer w.mu.Lock()
+		w.fail("contract: listener %v is closed while a driver accepts from it: CloseListener comes first", l.addr)
+	}
+	l.closed = true
+	l.refuse()
+	return nil
+}
+
+// connect dials addr and tells done the outcome: an end, or an error. done runs with the lock held. The event it returns
+// can be cancelled.
+func (w *World) connect(addr net.Addr, done func(e *end, err error)) *dial {
+	d := &dial{w: w, addr: addr, done: done}
+	if w.chance(w.o.Dial) {
+		d.fault = true
+		if w.rng.IntN(3) == 0 {
+			d.plan(dialTimeout, func() { d.fail(syscall.ETIMEDOUT) })
+		} else {
+			d.plan(w.latency(), func() { d.fail(syscall.ECONNREFUSED) })
+		}
+		return d
+	}
+	d.plan(w.latency(), d.attempt)
+	return d
+}
+
+// A dial is an attempt to connect that is under way.
+type dial struct {
+	w        *World
+	addr     net.Addr
+	done     func(e *end, err error)
+	attempts int
+	fault    bool
+	ev       *event
+	over     bool
+}
+
+func (d *dial) plan(after time.Duration, f func()) { d.ev = d.w.after(after, delivery, f) }
+
+func (d *dial) cancel() {
+	d.over = true
+	d.w.queue.remove(d.ev)
+}
+
+func (d *dial) fail(errno syscall.Errno) {
+	d.over = true
+	d.done(nil, os.NewSyscallError("connect", errno))
+}
+
+func (d *dial) attempt() {
+	w := d.w
+	l := w.findListener(d.addr)
+	switch {
+	case l == nil && isUnix(d.addr):
+		d.fail(syscall.ENOENT)
+	case l == nil:
+		d.fail(syscall.ECONNREFUSED)
+	case len(l.backlog) >= w.o.Backlog:
+		if d.attempts++; d.attempts >= dialAttempts {
+			d.fail(syscall.ETIMEDOUT)
+			return
+		}
+		d.plan(dialRetry, d.attempt)
+	default:
+		d.over = true
+		d.done(l.connected(d.addr), nil)
+	}
+}
+
+func isUnix(addr net.Addr) bool {
+	_, ok := addr.(*net.UnixAddr)
+	return ok
+}
+
+// connected makes a link whose far end waits in the backlog, and returns the near one.
+func (l *Listener) connected(addr net.Addr) *end {
+	w := l.w
+	server, client := driver.AddrOf(addr), driver.UnixAddr
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		client = driver.AddrOf(&net.TCPAddr{IP: tcp.IP, Port: w.freePort(), Zone: tcp.Zone})
+	}
+	near, far := w.newLink(client, server, isUnix(addr))
+	w.note("net", "connected", near.id, 0)
+	w.after(w.latency(), delivery, func() { l.arrive(far) })
+	return near
+}
+
+// arrive puts a connection where it is accepted.
+func (l *Listener) arrive(e *end) {
+	switch {
+	case l.refused:
+		e.abort()
+	case l.accept != nil:
+		p := &Peer{w: l.w, e: e, open: true, slow: l.w.chance(l.w.o.SlowPeer)}
+		e.holder = p
+		l.w.callback(func() { l.accept(p) })
+		p.endChanged()
+	default:
+		l.backlog = append(l.backlog, e)
+		for _, c := range l.readers {
+			c.endChanged()
+		}
+	}
+}
+
+// Resolve knows literal addresses, localhost, and Unix paths. It implements driver.System.
+func (w *World) Resolve(_ context.Context, network, addr string) ([]net.Addr, error) {
+	na, err := resolve(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return []net.Addr{na}, nil
+}
+
+func resolve(network, addr string) (net.Addr, error) {
+	switch network {
+	case "unix":
+		return &net.UnixAddr{Name: addr, Net: network}, nil
+	case "tcp", "tcp4", "tcp6":
+		return resolveTCP(network, addr)
+	}
+	return nil, fmt.Errorf("sim: network %q: %w (use tcp, tcp4, tcp6 or unix)", network, driver.ErrUnsupported)
+}
+
+func resolveTCP(network, addr string) (net.Addr, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("sim: address %q: the port must be a number", addr)
+	}
+	var ip netip.Addr
+	switch {
+	case host == "" && network == "tcp4":
+		ip = netip.IPv4Unspecified()
+	case host == "":
+		ip = netip.IPv6Unspecified()
+	case host == "localhost" && network == "tcp6":
+		ip = netip.IPv6Loopback()
+	case host == "localhost":
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	default:
+		if ip, err = netip.ParseAddr(host); err != nil {
+			return nil, &net.DNSError{Err: "no such host in a simulated world", Name: host, IsNotFound: true}
+		}
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port))), nil
+}

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A Socket is a connection between drivers.
+type Socket struct {
+	w             *World
+	e             *end // nil once it has been given on
+	local, remote driver.Addr
+}
+
+func (w *World) newSocket(e *end, how string) *Socket {
+	w.sockets[e] = how
+	return &Socket{w: w, e: e, local: e.local, remote: e.remote}
+}
+
+// give hands the connection on. The lock is held.
+func (s *Socket) give(op string) *end {
+	e := s.e
+	if e == nil {
+		s.w.mu.Unlock()
+		defer s.w.mu.Lock()
+		s.w.fail("contract: %s of a socket that was closed or given on", op)
+	}
+	s.e = nil
+	delete(s.w.sockets, e)
+	return e
+}
+
+// Local implements driver.Socket.
+func (s *Socket) Local() driver.Addr { return s.local }
+
+// Remote implements driver.Socket.
+func (s *Socket) Remote() driver.Addr { return s.remote }
+
+// Close closes the connection, unless it was given on.
+func (s *Socket) Close() error {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.e != nil {
+		s.give("Close").close()
+	}
+	return nil
+}
+
+// Conn makes a net.Conn of the socket, whose Read and Write are turns of the world and whose deadlines are in fake time.
+func (s *Socket) Conn() (net.Conn, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.e == nil {
+		return nil, driver.ErrStale
+	}
+	c := &netConn{w: s.w, e: s.give("Conn")}
+	c.e.holder = c
+	s.w.sockets[c.e] = "net.Conn"
+	return c, nil
+}
+
+// Import takes back a net.Conn that came from a Socket of this world, and knows no other. It implements driver.System.
+func (w *World) Import(nc net.Conn) (driver.Socket, error) {
+	c, ok := nc.(*netConn)
+	if !ok || c.w != w {
+		return nil, fmt.Errorf("sim: import of %T: %w", nc, driver.ErrUnsupported)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.closed {
+		return nil, net.ErrClosed
+	}
+	c.closed = true
+	c.wakeAll()
+	e := c.e
+	e.holder = nil
+	return w.newSocket(e, "imported"), nil
+}
+
+// Duplicate implements driver.System.
+func (w *World) Duplicate(f *os.File) (driver.File, error) { return duplicate(f) }
