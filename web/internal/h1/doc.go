@@ -25,12 +25,13 @@
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
 //   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6)
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
-//   - a name of the field table, a Host or a value that net/http refuses only later, in its server
+//   - whatever is beyond the caller's [Limits], which net/http draws elsewhere
+//   - the preface of HTTP/2, which is no request here but [ErrPreface]
 //
 // Accepted here, refused there:
 //   - up to four empty lines before a request line (2.2); net/http skips them only after a POST
 //   - a target with a bad percent-encoding, port or IPv6 literal: the caller parses the target as a URL and refuses it then
-//   - any one head, line or number of fields within the caller's [Limits]
+//   - whitespace between a chunk's size and ";", which a recipient MUST parse (RFC 9112 7.1.1, RFC 9110 5.6.3)
 //
 // Accepted by both against the letter of the RFC, because clients in use do it:
 //   - CONNECT without a Host field (net/http's issue 18215) and CONNECT with a path (package net/rpc)
