@@ -123,6 +123,10 @@ func TestChunkedLeft(t *testing.T) {
 		// One Decode ends behind the data it returns.
 		t.Fatal(err, d.Left(), d.InData())
 	}
+	d = Chunked{}
+	if _, data, _, err := d.Decode([]byte("3\r\nabc")); err != nil || string(data) != "abc" || d.Left() != 0 || d.InData() {
+		t.Fatal(err, data, d.Left(), d.InData())
+	}
 	if size := unsafe.Sizeof(d); size != 16 {
 		t.Errorf("a Chunked has %d bytes, want 16", size)
 	}
