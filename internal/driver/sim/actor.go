@@ -99,7 +99,6 @@ func (w *World) bury(a *actor) {
 		w.tasks.ended(w)
 	}
 	if a.failure != nil {
-		w.stepping = false
 		w.fail("%s panicked: %v\n%s\nlast steps:\n%s", a.name, a.failure, a.stack, w.trace.tail(tailLines))
 	}
 }

@@ -5,18 +5,19 @@ import "time"
 // Options say how unkind the world is. The zero value has every fault on. A probability is from 0 to 1; zero means the
 // default that is given with it, and a negative value switches the fault off.
 type Options struct {
-	Split     float64 // that an amount of bytes is cut short, at any byte, wherever bytes move: 0.5
-	ShortSend float64 // that a send is taken only in part, or not at all, although there is room: 0.3
-	Reset     float64 // that a connection is reset, some time in its life: 0.02
-	SlowPeer  float64 // that a peer reads slowly: 0.1
-	LateFIN   float64 // that a FIN travels long after the last data instead of with it: 0.3
-	Accept    float64 // that accepting fails with EMFILE instead of yielding the next connection: 0.02
-	Dial      float64 // that a dial is refused or times out although somebody listens: 0.02
-	Spurious  float64 // that a Poll returns early for no reason: 0.02
-	Reorder   float64 // that the events of one Poll are shuffled across connections: 0.5
-	InFlight  float64 // that a receive is under way when Pause is called, and still delivered: 0.3
-	LateClose float64 // that a last event comes some time after Close, Abort or Detach: 0.3
-	EarlySlot float64 // that a slot is free already when its last event is emitted, not only after: 0.5
+	Split      float64 // that an amount of bytes is cut short, at any byte, wherever bytes move: 0.5
+	ShortSend  float64 // that a send is taken only in part, or not at all, although there is room: 0.3
+	Reset      float64 // that a connection is reset, some time in its life: 0.02
+	SlowPeer   float64 // that a peer reads slowly: 0.1
+	LateFIN    float64 // that a FIN travels long after the last data instead of with it: 0.3
+	Accept     float64 // that accepting fails with EMFILE instead of yielding the next connection: 0.02
+	Dial       float64 // that a dial is refused or times out although somebody listens: 0.02
+	Spurious   float64 // that a Poll returns early for no reason: 0.02
+	Reorder    float64 // that the events of one Poll are shuffled across connections: 0.5
+	InFlight   float64 // that a receive is under way when Pause is called, and still delivered: 0.3
+	DropUnread float64 // that a reset takes with it what has arrived and is not read: 0.3
+	LateClose  float64 // that a last event comes some time after Close, Abort or Detach: 0.3
+	EarlySlot  float64 // that a slot is free already when its last event is emitted, not only after: 0.5
 
 	// SmallBuffers is the probability that a socket buffer has only a few bytes, or a few hundred: 0.2. Like a kernel's,
 	// buffers that are in use grow, up to MaxBuffer (64 KiB; negative: no buffer grows or varies, all have 64 KiB).
@@ -47,7 +48,7 @@ type Options struct {
 func Calm() Options {
 	return Options{
 		Split: -1, ShortSend: -1, Reset: -1, SlowPeer: -1, LateFIN: -1, Accept: -1, Dial: -1, Spurious: -1, Reorder: -1,
-		InFlight: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1, MaxDelay: -1,
+		InFlight: -1, DropUnread: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1, MaxDelay: -1,
 	}
 }
 
@@ -60,7 +61,7 @@ func (o Options) withDefaults() Options {
 		value float64
 	}{
 		{&o.Split, 0.5}, {&o.ShortSend, 0.3}, {&o.Reset, 0.02}, {&o.SlowPeer, 0.1}, {&o.LateFIN, 0.3}, {&o.Accept, 0.02},
-		{&o.Dial, 0.02}, {&o.Spurious, 0.02}, {&o.Reorder, 0.5}, {&o.InFlight, 0.3}, {&o.LateClose, 0.3},
+		{&o.Dial, 0.02}, {&o.Spurious, 0.02}, {&o.Reorder, 0.5}, {&o.InFlight, 0.3}, {&o.LateClose, 0.3}, {&o.DropUnread, 0.3},
 		{&o.EarlySlot, 0.5}, {&o.SmallBuffers, 0.2},
 	} {
 		orDefault(p.field, p.value)

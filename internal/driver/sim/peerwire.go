@@ -126,14 +126,9 @@ func (p *Peer) tell(f func()) {
 	}
 }
 
-// callback runs a script's function in a step, without the lock. What it does is done by the goroutine that drives.
+// callback runs a script's function in a step, without the lock.
 func (w *World) callback(f func()) {
-	before := w.stepper
-	w.stepper = goid()
 	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		w.stepper = before
-	}()
+	defer w.mu.Lock()
 	f()
 }

@@ -1,10 +1,8 @@
 package sim
 
 import (
-	"fmt"
 	"syscall"
 	"time"
-
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -24,7 +22,9 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 		d.refuse("Poll inside an event, or by two goroutines at once")
 	}
 	d.inPoll = true
-	d.owner = goid()
+	if d.goid == 0 {
+		d.goid, d.owner = goid(), d.w.caller()
+	}
 	defer func() { d.inPoll = false }()
 	d.await(wait)
 	d.woken = false
@@ -41,7 +41,7 @@ func (d *Driver) await(wait time.Duration) {
 		w.yield("Poll(0)")
 	default:
 		d.wt = w.newWaiter(wait)
-		w.wait(d.wt, fmt.Sprintf("Poll(%v)", wait))
+		w.wait(d.wt, "Poll")
 		d.wt = nil
 	}
 }
@@ -89,7 +89,7 @@ func (c *conn) hasNews() bool {
 	return false
 }
 
-func (c *conn) mayRead() bool { return !c.paused || c.inFlight }
+func (c *conn) mayRead() bool  { return !c.paused || c.inFlight }
 func (c *conn) readable() bool { return c.mayRead() && len(c.e.in) > 0 }
 func (c *conn) broken() bool   { return c.sendErr != nil || c.e.reset != nil }
 

@@ -95,7 +95,7 @@ func (w *World) leftovers() []string {
 func (w *World) Kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.exclusive("Kill")
+	w.exclusive("Kill", goid())
 	for len(w.actors) > 0 {
 		a := w.actors[0]
 		if !a.started {

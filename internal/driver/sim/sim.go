@@ -58,7 +58,7 @@ type World struct {
 	born     int
 	current  *actor
 	stepping bool
-	stepper  int64 // goroutine that drives, while a peer's callback runs on it
+	stepper  int64 // the goroutine that made the last step
 	back     chan *actor
 	outside  int // goroutines outside that wait
 	watchdog *time.Timer

@@ -15,9 +15,7 @@ const (
 func (w *World) Step() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.exclusive("Step")
-	defer w.endStep()
-	return w.step(far, timer)
+	return w.oneStep("Step", goid(), far, timer)
 }
 
 // Run goes on until the world is quiet for good. Time jumps over every wait, so a world with a timer that is always set
@@ -53,18 +51,22 @@ func (w *World) RunUntil(done func() bool) bool {
 func (w *World) runWhile(name string, until time.Time, k kind, on func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	self := goid()
 	for steps := 0; w.unlocked(on); steps++ {
 		if steps >= w.o.MaxSteps {
 			w.fail("%s is not quiet after %d steps (%v of fake time); %s\nlast steps:\n%s",
 				name, steps, w.now.Sub(Epoch), w.describe(), w.trace.tail(tailLines))
 		}
-		w.exclusive(name)
-		moved := w.step(until, k)
-		w.endStep()
-		if !moved {
+		if !w.oneStep(name, self, until, k) {
 			return
 		}
 	}
+}
+
+func (w *World) oneStep(name string, self int64, until time.Time, k kind) bool {
+	w.exclusive(name, self)
+	defer w.endStep()
+	return w.step(until, k)
 }
 
 func (w *World) unlocked(f func() bool) bool {

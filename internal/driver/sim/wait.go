@@ -56,9 +56,7 @@ func (w *World) wait(wt *waiter, doing string) {
 func (w *World) yield(doing string) {
 	wt := w.newWaiter(0)
 	if wt.a == nil {
-		w.exclusive(doing)
-		w.step(far, delivery)
-		w.endStep()
+		w.oneStep(doing, goid(), far, delivery)
 		return
 	}
 	w.wake(wt)
@@ -70,16 +68,14 @@ func (w *World) yield(doing string) {
 func (w *World) driveWhile(doing string, on func() bool) {
 	w.outside++
 	defer func() { w.outside-- }()
+	self := goid()
 	for on() {
 		if w.stepping {
-			w.refuseInCallback(doing)
+			w.refuseInCallback(doing, self)
 			w.cond.Wait()
 			continue
 		}
-		w.stepping = true
-		moved := w.step(far, timer)
-		w.endStep()
-		if !moved && on() {
+		if !w.oneStep(doing, self, far, timer) && on() {
 			w.awaitOutside(doing)
 		}
 	}
@@ -102,15 +98,15 @@ func (w *World) awaitOutside(doing string) {
 	}
 }
 
-// exclusive makes the calling goroutine the one that steps. The lock is held.
-func (w *World) exclusive(doing string) {
+// exclusive makes the calling goroutine, whose number is self, the one that steps. The lock is held.
+func (w *World) exclusive(doing string, self int64) {
 	w.outside++
 	for w.stepping {
-		w.refuseInCallback(doing)
+		w.refuseInCallback(doing, self)
 		w.cond.Wait()
 	}
 	w.outside--
-	w.stepping = true
+	w.stepping, w.stepper = true, self
 }
 
 func (w *World) endStep() {
@@ -125,8 +121,8 @@ func (w *World) poke() {
 	}
 }
 
-func (w *World) refuseInCallback(doing string) {
-	if w.stepper != 0 && w.stepper == goid() {
+func (w *World) refuseInCallback(doing string, self int64) {
+	if w.stepper == self {
 		w.fail("%s inside a peer's callback: callbacks run in the middle of a step and must not wait", doing)
 	}
 }

@@ -73,8 +73,8 @@ func (e *end) breakLink() {
 	}
 	e.w.note("net", "broken", e.id, 0)
 	e.faulted, e.other.faulted = true, true
-	e.resetArrives(syscall.ECONNRESET)
-	e.other.resetArrives(syscall.ECONNRESET)
+	e.resetArrives(false)
+	e.other.resetArrives(false)
 }
 
 func (e *end) dead() bool { return e.reset != nil || e.closed && e.finSent && e.finArrived }
@@ -141,16 +141,18 @@ func (e *end) sendReset() {
 	e.reset = syscall.ECONNRESET
 	e.out, e.in = nil, nil
 	w.note("net", "rst", e.id, 0)
-	w.after(w.latency(), delivery, func() { e.other.resetArrives(syscall.ECONNRESET) })
+	w.after(w.latency(), delivery, func() { e.other.resetArrives(false) })
 }
 
-func (e *end) resetArrives(err error) {
+// resetArrives ends this side. What it has not read stays there if the reset is the answer to what it sent, and is perhaps
+// lost otherwise: kernels differ.
+func (e *end) resetArrives(answer bool) {
 	if e.reset != nil {
 		return
 	}
 	e.w.note("net", "rst-arrived", e.id, 0)
-	e.reset, e.out = err, nil
-	if e.w.chance(0.3) {
+	e.reset, e.out = syscall.ECONNRESET, nil
+	if !answer && e.w.chance(e.w.o.DropUnread) {
 		e.in = nil
 	}
 	e.settleLink()
@@ -187,7 +189,7 @@ func (e *end) move() {
 	if e.other.closed && len(e.out) > 0 {
 		e.out = nil
 		e.w.note("net", "refused", e.id, 0)
-		e.w.after(e.w.latency(), delivery, func() { e.resetArrives(syscall.ECONNRESET) })
+		e.w.after(e.w.latency(), delivery, func() { e.resetArrives(true) })
 		return
 	}
 	if n := min(len(e.out), e.other.space()); n > 0 {
