@@ -3,6 +3,7 @@ package push
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -135,12 +136,17 @@ func (n *node) authenticate(token string) (grant, error) {
 	return n.tokens.verify(token)
 }
 
-// drain refuses new publications, waits for those under way, and then sends every client away with "shutdown": behind all that
-// it has queued. It returns when all have gone, or with ctx's error.
-func (n *node) drain(ctx context.Context) error {
+// refuse refuses publications and clients from now on, and returns when the publications under way are queued for everybody.
+func (n *node) refuse() {
 	n.gate.Lock()
+	defer n.gate.Unlock()
 	n.draining = true
-	n.gate.Unlock()
+}
+
+// drain sends every client away with "shutdown", behind all that it has queued. It returns when all have gone, or with ctx's
+// error.
+func (n *node) drain(ctx context.Context) error {
+	n.refuse()
 	for _, s := range n.wheel.all() {
 		s.disconnect(centrifuge.Shutdown)
 	}
@@ -222,12 +228,13 @@ func (id clientID) String() string {
 }
 
 // firstPing is half a ping interval and up to as much again, so that clients that came at once are not pinged at once.
-func (n *node) firstPing() time.Duration {
+func (n *node) firstPing() time.Duration { return n.timing.Ping/2 + n.upTo(n.timing.Ping/2) }
+
+// upTo is a random part of d.
+func (n *node) upTo(d time.Duration) time.Duration {
 	var r [4]byte
 	n.read(r[:])
-	fraction := uint32(r[0])<<24 | uint32(r[1])<<16 | uint32(r[2])<<8 | uint32(r[3])
-	half := n.timing.Ping / 2
-	return half + time.Duration(float64(half)*float64(fraction)/(1<<32))
+	return time.Duration(float64(d) * float64(binary.BigEndian.Uint32(r[:])) / (1 << 32))
 }
 
 // read fills p from the node's source of randomness. Without any there is no safe way on.

@@ -1,0 +1,54 @@
+package push
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// apiCode is the code of an error in a JSON answer. They are those of the Centrifuge protocol, which clients know already.
+type apiCode uint32
+
+var (
+	apiInternal         = apiCode(centrifuge.ErrInternal.Code)
+	apiUnauthorized     = apiCode(centrifuge.ErrUnauthorized.Code)
+	apiPermissionDenied = apiCode(centrifuge.ErrPermissionDenied.Code)
+	apiMethodNotFound   = apiCode(centrifuge.ErrMethodNotFound.Code)
+	apiLimitExceeded    = apiCode(centrifuge.ErrLimitExceeded.Code)
+	apiBadRequest       = apiCode(centrifuge.ErrBadRequest.Code)
+	apiTokenExpired     = apiCode(centrifuge.ErrTokenExpired.Code)
+)
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body) // an error means that the client has gone, and nobody is left to tell
+}
+
+func writeError(w http.ResponseWriter, status int, code apiCode, message string) {
+	body := fmt.Appendf(nil, `{"error":{"code":%d,"message":`, code)
+	body = centrifuge.AppendString(body, message)
+	writeJSON(w, status, append(body, "}}"...))
+}
+
+func writeTooLarge(w http.ResponseWriter, limit int) {
+	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the data is larger than %d bytes", limit))
+}
+
+// allowMethod answers 405 to every other method.
+func allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
+	for _, m := range methods {
+		if r.Method == m {
+			return true
+		}
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	writeError(w, http.StatusMethodNotAllowed, apiMethodNotFound, "use "+strings.Join(methods, " or "))
+	return false
+}

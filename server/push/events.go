@@ -1,0 +1,111 @@
+package push
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// retryAfter is the least time that an EventSource is told to wait before it comes back; the most is twice that. The spread
+// keeps a restart from being answered by everybody at once.
+const retryAfter = 2 * time.Second
+
+// serveEvents holds a subscriber by Server-Sent Events (WHATWG HTML §9.2): each publication is an event with the publication's
+// data, without a name unless the query says named=1, then named after its channel. Last-Event-ID is accepted and not used:
+// channels have no history yet, and events no id.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if !allowMethod(w, r, http.MethodGet) {
+		return
+	}
+	query := r.URL.Query()
+	channels := slices.Compact(slices.Sorted(slices.Values(query["channel"])))
+	if err := s.checkChannels(channels); err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		return
+	}
+	g, err := s.node.authenticate(bearer(r))
+	if err != nil {
+		writeUnauthorized(w, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
+	h.Set("X-Content-Type-Options", "nosniff")
+	stream, err := s.detach(w)
+	if err != nil {
+		s.node.log.Error("push: events need a web.Server, which can hold a response without a goroutine", "error", err)
+		writeError(w, http.StatusInternalServerError, apiInternal, "events cannot be served here")
+		return
+	}
+	form := wireSSE
+	if query.Get("named") == "1" {
+		form = wireSSENamed
+	}
+	s.node.startEvents(stream, form, g, channels)
+}
+
+func (s *Server) checkChannels(channels []string) error {
+	switch limits := s.node.limits; {
+	case len(channels) == 0:
+		return errors.New("name a channel: /events?channel=news")
+	case len(channels) > limits.Channels:
+		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
+	}
+	for _, name := range channels {
+		if !s.node.validChannel(name) {
+			return fmt.Errorf("channel %q is not a name of 1 to %d bytes of UTF-8 without control characters", name, s.node.limits.ChannelName)
+		}
+	}
+	return nil
+}
+
+// bearer returns the token of r: from the query, because an EventSource cannot set headers, or from Authorization.
+func bearer(r *http.Request) string {
+	if token := r.URL.Query().Get("token"); token != "" {
+		return token
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// writeUnauthorized answers 401, which makes an EventSource give up.
+func writeUnauthorized(w http.ResponseWriter, err error) {
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	switch {
+	case errors.Is(err, errTokenExpired):
+		writeError(w, http.StatusUnauthorized, apiTokenExpired, centrifuge.ErrTokenExpired.Message)
+	case errors.Is(err, errNoToken):
+		writeError(w, http.StatusUnauthorized, apiUnauthorized, "a token is needed: ?token=… or Authorization: Bearer …")
+	default:
+		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason)
+	}
+}
+
+// startEvents makes the stream a session that is connected and subscribed from the start.
+func (n *node) startEvents(stream eventStream, form wire, g grant, channels []string) {
+	stream.Write(fmt.Appendf(nil, "retry: %d\n\n", n.retry().Milliseconds()))
+	stream.Flush()
+	s := n.start(eventTransport{stream}, form)
+	s.mu.Lock()
+	s.admit(g)
+	s.mu.Unlock()
+	for _, name := range channels {
+		if err := s.subscribe(name, func() {}); err != nil {
+			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name, "error", err)
+			s.disconnect(centrifuge.ServerError)
+		}
+	}
+	stream.OnClose(s.ended) // at once, if it has closed already
+}
+
+func (n *node) retry() time.Duration { return retryAfter + n.upTo(retryAfter) }

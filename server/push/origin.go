@@ -1,0 +1,86 @@
+package push
+
+import (
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// origins decides which pages may talk to the server. A page of the server itself may, and any that a pattern allows. A
+// request without Origin comes from no page of another site that could read the answer, and is let through: keys and tokens
+// are what stops other programs.
+type origins struct {
+	patterns []string // path.Match, lower case, against host[:port], or against scheme://host[:port] if the pattern has a scheme
+}
+
+func newOrigins(patterns []string) (origins, error) {
+	var o origins
+	for _, pattern := range patterns {
+		pattern = strings.ToLower(pattern)
+		if _, err := path.Match(pattern, ""); err != nil {
+			return origins{}, fmt.Errorf("push: allowed origin %q: %w: write a host, or scheme://host, with * for any part", pattern, err)
+		}
+		o.patterns = append(o.patterns, pattern)
+	}
+	return o, nil
+}
+
+// allows tells whether the page that sent r may; foreign is its origin when it is another than the server's own.
+func (o origins) allows(r *http.Request) (foreign string, ok bool) {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return "", true
+	}
+	lower := strings.ToLower(origin)
+	scheme, host, valid := strings.Cut(lower, "://")
+	if valid && trimPort(scheme, host) == trimPort(scheme, strings.ToLower(r.Host)) {
+		return "", true
+	}
+	for _, pattern := range o.patterns {
+		subject := host
+		if strings.Contains(pattern, "://") || !valid { // the opaque origin "null" has no host
+			subject = lower
+		}
+		if ok, _ := path.Match(pattern, subject); ok {
+			return origin, true
+		}
+	}
+	return origin, false
+}
+
+// trimPort removes the port that the scheme implies.
+func trimPort(scheme, host string) string {
+	switch scheme {
+	case "http":
+		return strings.TrimSuffix(host, ":80")
+	case "https":
+		return strings.TrimSuffix(host, ":443")
+	}
+	return host
+}
+
+// guard refuses pages of other sites with 403, and answers the allowed ones as the Fetch standard wants (§3.2, CORS protocol).
+// Without it any page in the browser of somebody who can reach the server could publish through that browser.
+func (o origins) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		foreign, ok := o.allows(r)
+		if !ok {
+			writeError(w, http.StatusForbidden, apiPermissionDenied, "pages of the origin "+foreign+" are not allowed here: see --allowed-origin")
+			return
+		}
+		h := w.Header()
+		h.Add("Vary", "Origin")
+		if foreign != "" {
+			h.Set("Access-Control-Allow-Origin", foreign)
+		}
+		if foreign != "" && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			h.Set("Access-Control-Allow-Methods", "GET, POST")
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, X-API-Key")
+			h.Set("Access-Control-Max-Age", "600")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

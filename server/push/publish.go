@@ -1,0 +1,89 @@
+package push
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// publishRequest is the body of POST /api/publish.
+type publishRequest struct {
+	Channel string          `json:"channel"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// bodySlack is how much longer than its data the body of a publish may be: the channel, and whatever spaces there are.
+const bodySlack = 4 << 10
+
+var publishResult = []byte(`{"result":{}}`)
+
+// servePublish answers 200 when the bus has taken the publication, and then subscribers of this node have it queued.
+func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
+	if !allowMethod(w, r, http.MethodPost) {
+		return
+	}
+	if !s.hasKey(r) {
+		writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
+		return
+	}
+	req, ok := s.readPublish(w, r)
+	if !ok {
+		return
+	}
+	err := s.node.publish(r.Context(), req.Channel, Publication{Data: req.Data})
+	var refused centrifuge.Error
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, publishResult)
+	case errors.As(err, &refused):
+		writeError(w, http.StatusBadRequest, apiCode(refused.Code), "the channel is not a name of 1 to 255 bytes of UTF-8 without control characters")
+	case errors.Is(err, errDraining):
+		writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
+	default:
+		s.node.log.Error("push: a publication was not taken", "channel", req.Channel, "error", err)
+		writeError(w, http.StatusInternalServerError, apiInternal, "the publication was not taken")
+	}
+}
+
+// readPublish returns the request, or answers what is wrong with it.
+func (s *Server) readPublish(w http.ResponseWriter, r *http.Request) (req publishRequest, ok bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.node.limits.Publication+bodySlack)))
+	if err != nil {
+		var tooLong *http.MaxBytesError
+		if errors.As(err, &tooLong) {
+			writeTooLarge(w, s.node.limits.Publication)
+		} else {
+			writeError(w, http.StatusBadRequest, apiBadRequest, "the body ended too early")
+		}
+		return req, false
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not the JSON object {\"channel\": \"…\", \"data\": …}: "+err.Error())
+		return req, false
+	}
+	switch {
+	case req.Channel == "":
+		writeError(w, http.StatusBadRequest, apiBadRequest, "channel is missing")
+	case req.Data == nil:
+		writeError(w, http.StatusBadRequest, apiBadRequest, "data is missing")
+	case len(req.Data) > s.node.limits.Publication:
+		writeTooLarge(w, s.node.limits.Publication)
+	default:
+		return req, true
+	}
+	return req, false
+}
+
+// hasKey compares hashes, so that the time it takes tells nothing of the key, its length included.
+func (s *Server) hasKey(r *http.Request) bool {
+	if s.apiKey == nil {
+		return true
+	}
+	given := sha256.Sum256([]byte(r.Header.Get("X-API-Key")))
+	return subtle.ConstantTimeCompare(given[:], s.apiKey[:]) == 1
+}

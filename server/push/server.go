@@ -1,0 +1,142 @@
+package push
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"io"
+	"log/slog"
+	"net/http"
+)
+
+// Config is what a Server can be told. The zero value serves everybody who can reach it: see APIKey and TokenSecret.
+type Config struct {
+	// APIKey is what POST /api/publish needs in its header X-API-Key. Empty: nothing.
+	APIKey string
+	// TokenSecret signs the tokens (JWT, HS256, with sub and exp) that clients need to connect. Empty: they need none.
+	TokenSecret string
+	// AllowedOrigins are the pages besides the server's own that may use it: hosts, or scheme://host, with * for any part.
+	AllowedOrigins []string
+	// DenyClientPublish answers publications of clients with "permission denied": then only the API publishes.
+	DenyClientPublish bool
+
+	Limits Limits
+	Timing Timing
+
+	// Bus is closed by Shutdown. Default: NewMemoryBus.
+	Bus Bus
+	// Logger gets one line for every client that is refused or disconnected as slow. Default: slog.Default.
+	Logger *slog.Logger
+	// Version is what clients and the console are told. Default: "myriad".
+	Version string
+	// Clock and Random are for simulation. Default: the system's. Random is read under a lock.
+	Clock  Clock
+	Random io.Reader
+}
+
+// A Server pushes publications to subscribers. It is an http.Handler with these paths:
+//
+//	/connection/websocket  the Centrifuge client protocol v2, JSON
+//	/events?channel=…      Server-Sent Events; channel may be repeated
+//	/api/publish           POST {"channel": "…", "data": …}
+//	/metrics  /health  /   Prometheus, a probe, and the console
+//
+// It must be run by a web.Server: clients are held without a goroutine, which net/http's server cannot do.
+type Server struct {
+	node    *node
+	handler http.Handler
+	apiKey  *[sha256.Size]byte // nil: none is needed
+
+	detach func(w http.ResponseWriter) (eventStream, error) // web.Detached, except in tests
+}
+
+// New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed origin is malformed.
+func New(c Config) (*Server, error) {
+	origins, err := newOrigins(c.AllowedOrigins)
+	if err != nil {
+		return nil, err
+	}
+	n := newNode(c)
+	s := &Server{node: n, detach: detach}
+	if c.APIKey != "" {
+		sum := sha256.Sum256([]byte(c.APIKey))
+		s.apiKey = &sum
+	}
+	n.open()
+	s.handler = origins.guard(s.routes())
+	return s, nil
+}
+
+func newNode(c Config) *node {
+	n := &node{
+		bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(), timing: c.Timing.withDefaults(),
+		clock: c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
+	}
+	if n.bus == nil {
+		n.bus = NewMemoryBus()
+	}
+	if n.clock == nil {
+		n.clock = systemClock{}
+	}
+	if n.log == nil {
+		n.log = slog.Default()
+	}
+	if n.version == "" {
+		n.version = "myriad"
+	}
+	if n.random == nil {
+		n.random = rand.Reader
+	}
+	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)
+	return n
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/connection/websocket", s.unlessDraining(s.serveWebSocket))
+	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
+	mux.HandleFunc("/api/publish", s.servePublish)
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, http.StatusNotFound, apiMethodNotFound, "there is no "+r.URL.Path+": use /api/publish")
+	})
+	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
+	mux.Handle("GET /metrics", newMetrics(s.node.count))
+	s.routeConsole(mux)
+	return mux
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// serveHealth answers while clients are welcome: from the moment Drain or Shutdown begins it is 503, so that a load balancer
+// stops sending them here.
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte(`{}`))
+}
+
+func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if s.node.isDraining() {
+			writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
+			return
+		}
+		next(w, r)
+	}
+}
+
+// isOpen tells whether nobody needs a key or a token.
+func (s *Server) isOpen() bool { return s.apiKey == nil && s.node.tokens == nil }
+
+// Drain refuses publications and new clients from now on, with 503, and returns when the publications under way are queued for
+// their subscribers. It is for a caller that stops listening before it calls Shutdown.
+func (s *Server) Drain() { s.node.refuse() }
+
+// Shutdown drains, and then sends every client away: it gets what is queued for it and a proper close, with code 3001
+// "shutdown". Shutdown waits for them to go until ctx ends, and returns ctx's error if some are left: then the caller ends their
+// connections. The bus is closed in any case. The web.Server that runs s must still be there.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.node.drain(ctx)
+	if closeErr := s.node.close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
