@@ -129,6 +129,9 @@ func (p *Peer) Received() []byte {
 	return bytes.Clone(p.received.Bytes())
 }
 
+// Count is how many bytes Received would return.
+func (p *Peer) Count() int { return locked(p.w, p.received.Len) }
+
 // TakeReceived returns what has been received since the last call.
 func (p *Peer) TakeReceived() []byte {
 	p.w.mu.Lock()

@@ -1,0 +1,184 @@
+package drivertest
+
+import "github.com/myriad-go/myriad/buf"
+
+var sendCases = []testCase{
+	{"BackPressure", backPressure},
+	{"BackPressureDoesNotSpin", backPressureDoesNotSpin},
+	{"PartialWrites", partialWrites},
+	{"SendInsideSent", sendInsideSent},
+	{"SharedBlocks", sharedBlocks},
+	{"EmptySend", emptySend},
+	{"HalfClosedByOwner", halfClosedByOwner},
+	{"CloseWriteFollowsTheQueue", closeWriteFollowsTheQueue},
+	{"CloseWriteTwice", closeWriteTwice},
+}
+
+const (
+	chunk     = 64 << 10
+	pressed   = 256 << 10 // queued bytes at which the peer is held to be stuck
+	mostChunk = 64 << 20
+)
+
+// press sends until the peer, who does not read, makes bytes queue up. It returns what was sent.
+func (b *bed) press(c *Conn) []byte {
+	b.Helper()
+	var sent []byte
+	for c.Left() < pressed {
+		p := pattern(chunk, byte(len(sent)>>16))
+		c.Send(p)
+		sent = append(sent, p...)
+		b.poll(0)
+		if len(sent) > mostChunk || c.Over {
+			b.Fatalf("after %d bytes to a peer that does not read, %d are queued: %v", len(sent), c.Left(), c)
+		}
+	}
+	return sent
+}
+
+func backPressure(b *bed) {
+	b.start()
+	p, c := b.connect()
+	p.StopReading()
+	want := b.press(c)
+	b.settle()
+	if c.Left() == 0 {
+		b.Fatalf("everything was reported sent to a peer that does not read")
+	}
+	p.Resume()
+	b.arrives(p, want)
+	b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	b.settle()
+	c.Send([]byte("more"))
+	b.arrives(p, append(want, "more"...))
+	b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	b.closed(c)
+}
+
+func backPressureDoesNotSpin(b *bed) {
+	b.start()
+	p, c := b.connect()
+	p.StopReading()
+	b.press(c)
+	b.idles("with output queued")
+	b.closed(c)
+	p.Resume()
+}
+
+func partialWrites(b *bed) {
+	b.start()
+	p, c := b.connect()
+	var want []byte
+	for i := range 500 {
+		parts := [][]byte{pattern(i*37%4000, byte(i)), pattern(1+i%3, byte(i)), nil}
+		for _, part := range parts {
+			want = append(want, part...)
+		}
+		c.Send(parts...)
+		if i%50 == 0 {
+			b.poll(0)
+		}
+	}
+	b.arrives(p, want)
+	b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	b.closed(c)
+}
+
+func sendInsideSent(b *bed) {
+	b.start()
+	p, c := b.connect()
+	p.StopReading()
+	want := b.press(c)
+	more := 0
+	c.OnSent = func(int64) {
+		if more++; more <= 20 {
+			part := pattern(1000, byte(more))
+			want = append(want, part...)
+			c.Send(part)
+		}
+	}
+	p.Resume()
+	b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	if more == 0 {
+		b.Errorf("no Sent for queued output")
+	}
+	b.arrives(p, want)
+	b.closed(c)
+}
+
+func sharedBlocks(b *bed) {
+	b.start()
+	block := buf.From(pattern(100_000, 3))
+	want := append([]byte(nil), block.Bytes()...)
+	var peers []Peer
+	for range 5 {
+		p, c := b.connect()
+		var chain buf.Chain
+		chain.AppendBlock(block.Retain())
+		chain.AppendView(block.Retain(), 10, 20)
+		c.SendChain(&chain)
+		c.CloseWrite()
+		peers = append(peers, p)
+	}
+	block.Release()
+	for _, p := range peers {
+		b.until("the peer sees the end", p.Ended)
+		b.same("the peer received", p.Received(), append(want, want[10:20]...))
+	}
+	b.closed(b.k.Accepted...)
+}
+
+func emptySend(b *bed) {
+	b.start()
+	p, c := b.connect()
+	if n := c.Send(); n != 0 {
+		b.Errorf("Send of nothing queued %d", n)
+	}
+	b.settle()
+	b.exchange(p, c)
+	b.closed(c)
+}
+
+func halfClosedByOwner(b *bed) {
+	b.start()
+	p, c := b.connect()
+	c.Send([]byte("last words"))
+	c.CloseWrite()
+	b.until("the peer sees the end", p.Ended)
+	b.same("the peer received", p.Received(), []byte("last words"))
+	answer := pattern(100_000, 4)
+	p.Write(answer)
+	p.CloseWrite()
+	b.until("Ended", func() bool { return c.Ended })
+	b.same("received", c.In, answer)
+	b.settle()
+	if c.Over {
+		b.Errorf("Closed because both sides have ended: the owner closes")
+	}
+	b.closed(c)
+}
+
+func closeWriteFollowsTheQueue(b *bed) {
+	b.start()
+	p, c := b.connect()
+	p.StopReading()
+	want := b.press(c)
+	c.CloseWrite()
+	b.settle()
+	p.Resume()
+	b.until("the peer sees the end", func() bool { return p.Ended() || p.Err() != nil })
+	b.same("the peer received", p.Received(), want)
+	b.until("Sent adds up to what was queued", func() bool { return c.Left() == 0 })
+	b.closed(c)
+}
+
+func closeWriteTwice(b *bed) {
+	b.start()
+	p, c := b.connect()
+	c.CloseWrite()
+	c.CloseWrite()
+	b.until("the peer sees the end", p.Ended)
+	p.Write([]byte("still here"))
+	b.receive(c, []byte("still here"))
+	b.closed(c)
+}

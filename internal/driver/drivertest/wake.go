@@ -1,0 +1,108 @@
+package drivertest
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var wakeCases = []testCase{
+	{"WakeBeforePoll", wakeBeforePoll},
+	{"WakeIsNotLost", wakeIsNotLost},
+	{"WakeHammer", wakeHammer},
+	{"WakeAfterShutdown", wakeAfterShutdown},
+	{"PollWaits", pollWaits},
+}
+
+// wakeLimit is the real time after which a wake is held to be lost.
+const wakeLimit = 10 * time.Second
+
+func wakeBeforePoll(b *bed) {
+	b.start()
+	defer b.rescue()()
+	for range 100 {
+		b.k.Wake()
+		b.k.Wake()
+		b.k.Poll(-1)
+	}
+}
+
+// rescue ends a Poll that waits for a wake which was lost: by a connection, as wakes cannot be trusted.
+func (b *bed) rescue() (stop func()) {
+	late := time.AfterFunc(wakeLimit, func() {
+		b.Errorf("a wake was lost: Poll(-1) has waited for %v", wakeLimit)
+		b.h.Dial(b.listener.Addr())
+	})
+	return func() { late.Stop() }
+}
+
+// Each wake is answered before the next one, so that each must end a wait of its own.
+func wakeIsNotLost(b *bed) {
+	b.start()
+	const rounds = 2000
+	var posted atomic.Int64
+	ack := make(chan struct{}, 1)
+	var waker sync.WaitGroup
+	waker.Go(func() {
+		for range rounds {
+			posted.Add(1)
+			b.k.Wake()
+			<-ack
+		}
+	})
+	for seen := int64(0); seen < rounds; seen++ {
+		stop := b.rescue()
+		for posted.Load() == seen && !b.Failed() {
+			b.k.Poll(-1)
+		}
+		stop()
+		ack <- struct{}{}
+		if b.Failed() {
+			close(ack) // the waker runs to its end
+			break
+		}
+	}
+	waker.Wait()
+}
+
+func wakeHammer(b *bed) {
+	b.start()
+	const wakers, each = 4, 5000
+	var posted atomic.Int64
+	var work sync.WaitGroup
+	for range wakers {
+		work.Go(func() {
+			for range each {
+				posted.Add(1)
+				b.k.Wake()
+			}
+		})
+	}
+	stop := b.rescue()
+	for posted.Load() < wakers*each && !b.Failed() {
+		b.k.Poll(-1)
+	}
+	stop()
+	work.Wait()
+}
+
+func wakeAfterShutdown(b *bed) {
+	b.start()
+	d := b.k.Driver
+	b.k.Shutdown()
+	var work sync.WaitGroup
+	for range 4 {
+		work.Go(d.Wake)
+	}
+	work.Wait()
+}
+
+func pollWaits(b *bed) {
+	b.start()
+	b.settle()
+	b.idles("with nothing but a listener")
+	_, c := b.connect()
+	b.idles("with an idle connection")
+	b.closed(c)
+	b.idles("after everything")
+}
