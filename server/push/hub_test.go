@@ -159,27 +159,3 @@ func TestWires(t *testing.T) {
 		b.Release()
 	}
 }
-
-// broadcastTransport counts and drops.
-type broadcastTransport struct{ fakeTransport }
-
-func (f *broadcastTransport) send(b *buf.Block) error { b.Release(); return nil }
-func (f *broadcastTransport) queued() int             { return 0 }
-
-func BenchmarkBroadcast(b *testing.B) {
-	n := &node{bus: NewMemoryBus(), count: new(counters), clock: newFakeClock(), random: seeded(), limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults()}
-	n.open()
-	defer n.close()
-	const subscribers = 15000
-	for range subscribers {
-		f := new(broadcastTransport)
-		f.s = n.start(f, wireCentrifuge)
-		f.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
-	}
-	p := Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
-	b.ReportAllocs()
-	for b.Loop() {
-		n.publish(context.Background(), "news", p)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
-}

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -282,4 +283,31 @@ func TestDrainRunsOutOfTime(t *testing.T) {
 	if err := n.drain(ctx); err != context.Canceled {
 		t.Errorf("drain: %v", err)
 	}
+}
+
+// Whatever a client sends, it is answered with frames of the protocol or sent away, and the rest of the node does not notice.
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"), []byte("{\"id\":3,\"publish\":{\"channel\":\"news\",\"data\":1}}"))
+	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"\\u0000\"}}\n{\"id\":3,\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
+	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		n := newTestNode(t, func(n *node) { n.limits.Publication = 1000 })
+		bystander := n.connected("news")
+		c := n.dial()
+		c.s.frame(first)
+		n.clock.advance(n.timing.Ping / 2)
+		c.s.frame(second)
+		for _, message := range c.take() {
+			for line := range strings.Lines(message) {
+				if !json.Valid([]byte(line)) {
+					t.Errorf("answered with %q", line)
+				}
+			}
+		}
+		if closed := c.s.leaving.Load(); closed != (c.closed != nil) {
+			t.Errorf("leaving %v, closed with %v", closed, c.closed)
+		}
+		c.hangUp()
+		bystander.wantOpen(t, "a client that did nothing")
+	})
 }

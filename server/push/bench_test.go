@@ -1,0 +1,79 @@
+package push
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// sinkTransport takes everything and keeps nothing.
+type sinkTransport struct{ fakeTransport }
+
+func (f *sinkTransport) send(b *buf.Block) error { b.Release(); return nil }
+func (f *sinkTransport) queued() int             { return 0 }
+
+const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
+
+func benchNode(b *testing.B) *node {
+	n := newNode(Config{Clock: newFakeClock()})
+	n.open()
+	b.Cleanup(func() { n.close() })
+	return n
+}
+
+func (n *node) connectSink() *sinkTransport {
+	f := new(sinkTransport)
+	f.s = n.start(f, wireCentrifuge)
+	f.s.frame([]byte(connectAndSubscribe))
+	return f
+}
+
+func BenchmarkBroadcast(b *testing.B) {
+	n := benchNode(b)
+	const subscribers = 15000
+	for range subscribers {
+		n.connectSink()
+	}
+	p := Publication{Data: []byte(`"` + strings.Repeat("x", 126) + `"`)}
+	b.ReportAllocs()
+	for b.Loop() {
+		n.publish(context.Background(), "news", p)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
+}
+
+func BenchmarkConnectAndSubscribe(b *testing.B) {
+	n := benchNode(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		f := n.connectSink()
+		f.s.ended()
+	}
+}
+
+// BenchmarkSubscriberMemory reports the heap of one subscriber of one channel, without its transport.
+func BenchmarkSubscriberMemory(b *testing.B) {
+	n := benchNode(b)
+	const subscribers = 20000
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	sink := new(sinkTransport) // one for all
+	for b.Loop() {
+		before := heap()
+		for range subscribers {
+			s := n.start(sink, wireCentrifuge)
+			s.frame([]byte(connectAndSubscribe))
+		}
+		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")
+		for _, s := range n.wheel.all() {
+			s.ended()
+		}
+	}
+}
