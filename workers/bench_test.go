@@ -1,0 +1,101 @@
+package workers
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func nothing() {}
+
+func newBench(b *testing.B) *Pool {
+	p := New(Config{})
+	b.Cleanup(func() { p.Close(context.Background()) })
+	b.ReportAllocs()
+	return p
+}
+
+func BenchmarkGo(b *testing.B) {
+	p := newBench(b)
+	for b.Loop() {
+		p.Go(context.Background(), nothing)
+	}
+}
+
+func BenchmarkGoQueue1000(b *testing.B) {
+	p := New(Config{Workers: 1000, Queue: 1000})
+	defer p.Close(context.Background())
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Go(context.Background(), nothing)
+	}
+}
+
+func BenchmarkGoEightProducers(b *testing.B) {
+	p := newBench(b)
+	b.SetParallelism(4) // of two processors
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			p.Go(context.Background(), nothing)
+		}
+	})
+}
+
+// A task at a time with a wait for its end: what a lone request pays.
+func BenchmarkRoundTrip(b *testing.B) {
+	p := newBench(b)
+	back := make(chan struct{}, 1)
+	f := func() { back <- struct{}{} }
+	for b.Loop() {
+		p.TryGo(f)
+		<-back
+	}
+}
+
+func BenchmarkTryGoAll64(b *testing.B) {
+	p := newBench(b)
+	var left atomic.Int64
+	back := make(chan struct{}, 1)
+	batch := make([]func(), 64)
+	for i := range batch {
+		batch[i] = func() {
+			if left.Add(-1) == 0 {
+				back <- struct{}{}
+			}
+		}
+	}
+	for i := 0; i < b.N; i += len(batch) {
+		left.Store(int64(len(batch)))
+		p.TryGoAll(batch)
+		<-back
+	}
+}
+
+func BenchmarkGoStatement(b *testing.B) {
+	var all sync.WaitGroup
+	b.ReportAllocs()
+	for b.Loop() {
+		all.Add(1)
+		go all.Done()
+	}
+	all.Wait()
+}
+
+func BenchmarkChannelToFixedWorkers(b *testing.B) {
+	tasks := make(chan func(), 1000)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for f := range tasks {
+				f()
+			}
+		})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		tasks <- nothing
+	}
+	close(tasks)
+	all.Wait()
+}

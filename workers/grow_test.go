@@ -1,0 +1,234 @@
+package workers
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The barrier opens when all run at once: a pool that does not grow never ends this test. Time is fake, so the few
+// milliseconds are those that the policy waits, on any machine.
+func TestBlockedTasksAllRunWithinTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		p := newPool(t, Config{Base: 8})
+		start := time.Now()
+		var inside sync.WaitGroup
+		inside.Add(n)
+		batch := make([]func(), n)
+		for i := range batch {
+			batch[i] = func() {
+				inside.Done()
+				inside.Wait()
+			}
+		}
+		if took := p.TryGoAll(batch); took != n {
+			t.Fatalf("took %d of %d", took, n)
+		}
+		inside.Wait()
+		if waited := time.Since(start); waited > 6*tick {
+			t.Errorf("it took %v until %d blocked tasks ran at once, want at most six ticks", waited, n)
+		}
+		if s := p.Stats(); s.Peak != n {
+			t.Errorf("%d workers for %d blocked tasks", s.Peak, n)
+		}
+	})
+}
+
+// Quick tasks are quick in fake time on the slowest machine: no tick passes while they run.
+func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 8})
+		var done atomic.Int32
+		for range 16_000 {
+			if !p.TryGo(func() { done.Add(1) }) {
+				t.Fatal("refused")
+			}
+		}
+		synctest.Wait()
+		if s := p.Stats(); done.Load() != 16_000 || s.Done != 16_000 || s.Peak > 8 {
+			t.Errorf("%d done, Stats %+v, want 16,000 done by at most 8 workers", done.Load(), s)
+		}
+	})
+}
+
+// The same against the real clock, where a busy machine makes quick tasks look stuck: the bound is generous.
+func TestBurstStaysSmallInRealTime(t *testing.T) {
+	p := newPool(t, Config{})
+	var all sync.WaitGroup
+	all.Add(16_000)
+	for range 16_000 {
+		p.TryGo(all.Done)
+	}
+	all.Wait()
+	if s := p.Stats(); s.Peak > 1000 {
+		t.Errorf("16,000 quick tasks started %d workers", s.Peak)
+	}
+}
+
+// The monitor sleeps between the rounds, and has to be woken for each.
+func TestEachRoundOfBlockedTasksGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 2, Idle: time.Second})
+		for _, pause := range []time.Duration{10 * tick, 10 * tick, 5 * time.Second, 10 * tick, 0} {
+			var inside sync.WaitGroup
+			inside.Add(40)
+			for range 40 {
+				p.TryGo(func() { inside.Done(); inside.Wait() })
+			}
+			inside.Wait()
+			time.Sleep(pause)
+		}
+	})
+}
+
+func TestOneWakeForABatch(t *testing.T) {
+	p := newPool(t, Config{Base: 8})
+	p.mu.Lock()
+	for range 8 {
+		p.tasks.push(nothing)
+	}
+	first, second := p.call(), p.call()
+	p.mu.Unlock()
+	if first == nil || second != nil {
+		t.Errorf("woke %v and then %v, want the first only: it wakes the next when it is there", first, second)
+	}
+	first.rouse()
+	second.rouse()
+}
+
+// Two looks of the monitor a moment apart, because it was kicked right after a tick, must not make tasks of 0.9 ms stuck.
+func TestStuckMeansAFullTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 2})
+		nap := func(d time.Duration) func() { return func() { time.Sleep(d) } }
+		p.TryGoAll([]func(){nap(tick * 4 / 10), nap(tick * 4 / 10), nap(tick * 4 / 10)})
+		time.Sleep(tick * 9 / 10)
+		p.TryGoAll([]func(){nap(tick * 9 / 10), nap(tick * 9 / 10)})
+		time.Sleep(tick * 2 / 10)
+		p.TryGo(nothing)
+		time.Sleep(5 * tick)
+		if s := p.Stats(); s.Done != 6 || s.Peak != 2 {
+			t.Errorf("%+v, want 6 tasks done by 2 workers", s)
+		}
+	})
+}
+
+func TestQuickTasksPassStuckOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 4})
+		release := make(chan struct{})
+		for range 100 {
+			p.TryGo(func() { <-release })
+		}
+		time.Sleep(20 * tick)
+		if s := p.Stats(); s.Running != 100 || s.Queued != 0 {
+			t.Fatalf("%+v, want 100 blocked tasks to run", s)
+		}
+		for range 5000 {
+			p.TryGo(func() {})
+		}
+		synctest.Wait()
+		time.Sleep(2 * tick)
+		if s := p.Stats(); s.Done != 5000 || s.Peak > 110 {
+			t.Errorf("%+v, want 5,000 quick tasks done by few more workers than are blocked", s)
+		}
+		close(release)
+		synctest.Wait()
+		if s := p.Stats(); s.Stuck != 0 || s.Running != 0 || s.Idle != s.Workers {
+			t.Errorf("%+v after all returned, want them idle", s)
+		}
+	})
+}
+
+func TestTasksThatWaitForTasks(t *testing.T) {
+	p := newPool(t, Config{Workers: 301, Base: 2})
+	var nest func(depth int, done func())
+	nest = func(depth int, done func()) {
+		defer done()
+		if depth == 0 {
+			return
+		}
+		inner := make(chan struct{})
+		if err := p.Go(t.Context(), func() { nest(depth-1, func() { close(inner) }) }); err != nil {
+			t.Error(err)
+			return
+		}
+		<-inner
+	}
+	all := make(chan struct{})
+	if err := p.Go(t.Context(), func() { nest(300, func() { close(all) }) }); err != nil {
+		t.Fatal(err)
+	}
+	<-all
+}
+
+func TestNeverMoreThanWorkers(t *testing.T) {
+	p := New(Config{Workers: 7, Base: 3})
+	var running, most atomic.Int32
+	gate := make(chan struct{})
+	for range 500 {
+		p.TryGo(func() {
+			now := running.Add(1)
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+			<-gate
+			running.Add(-1)
+		})
+	}
+	for p.Stats().Running < 7 { // the seven that fit do come
+		time.Sleep(tick)
+	}
+	close(gate)
+	closeAndCheck(t, p)
+	if n, peak := most.Load(), p.Stats().Peak; n != 7 || peak != 7 {
+		t.Errorf("%d tasks at once on %d workers, want 7", n, peak)
+	}
+}
+
+func TestIdleWorkersRetire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 8, Idle: 10 * time.Second})
+		for range 50 {
+			p.TryGo(func() { time.Sleep(100 * tick) })
+		}
+		time.Sleep(9 * time.Second)
+		if s := p.Stats(); s.Workers != 50 || s.Idle != 50 {
+			t.Fatalf("%+v before the idle time has passed, want 50 warm workers", s)
+		}
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		p.mu.Lock()
+		left, monitoring := p.workers, p.monitoring
+		p.mu.Unlock()
+		if left != 0 || monitoring {
+			t.Fatalf("%d workers left, monitor %v: an idle pool has no goroutine", left, monitoring)
+		}
+		ran := false
+		p.TryGo(func() { ran = true })
+		synctest.Wait()
+		if !ran {
+			t.Fatal("the pool did not come back")
+		}
+	})
+}
+
+// One task after the other always finds the same warm worker, and the others retire.
+func TestWarmestWorkerIsUsedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Base: 8, Idle: time.Second})
+		for range 20 {
+			p.TryGo(func() { time.Sleep(10 * tick) })
+		}
+		for range 100 {
+			time.Sleep(50 * tick)
+			p.TryGo(func() {})
+		}
+		synctest.Wait()
+		if s := p.Stats(); s.Workers != 1 || s.Done != 120 {
+			t.Errorf("%+v, want one worker after 5 s of lone tasks", s)
+		}
+	})
+}

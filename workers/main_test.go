@@ -1,0 +1,48 @@
+package workers
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestMain fails if a goroutine is left. One that has told Close of its end may still be on its last instructions.
+func TestMain(m *testing.M) {
+	before := runtime.NumGoroutine()
+	code := m.Run()
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine() - before; n > 0 && code == 0 {
+		stacks := make([]byte, 1<<20)
+		fmt.Fprintf(os.Stderr, "workers: %d goroutines left:\n%s\n", n, stacks[:runtime.Stack(stacks, true)])
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// newPool returns a pool that the test's end closes and checks.
+func newPool(t *testing.T, c Config) *Pool {
+	t.Helper()
+	p := New(c)
+	t.Cleanup(func() { closeAndCheck(t, p) })
+	return p
+}
+
+// closeAndCheck drains the pool and holds its books against each other: a worker lost or counted twice shows here.
+func closeAndCheck(t *testing.T, p *Pool) {
+	t.Helper()
+	if err := p.Close(t.Context()); err != nil && t.Context().Err() == nil {
+		t.Error(err)
+	}
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.workers != 0 || p.called != 0 || p.running != 0 || p.stuck != 0 || len(p.fresh) != 0 || len(p.idle) != 0 ||
+		p.tasks.n != 0 || p.line.n != 0 || p.monitoring {
+		t.Errorf("after Close: workers %d, called %d, running %d, stuck %d, fresh %d, idle %d, queued %d, waiting %d, monitor %v",
+			p.workers, p.called, p.running, p.stuck, len(p.fresh), len(p.idle), p.tasks.n, p.line.n, p.monitoring)
+	}
+}

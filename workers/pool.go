@@ -1,0 +1,127 @@
+// Package workers runs functions on a bounded number of warm goroutines, fed from a bounded queue.
+//
+// Use it where code may block and its number must be bounded: handlers, jobs, callbacks. A burst of quick tasks is done by a
+// handful of goroutines, tasks that block get as many as they need up to the limit, and a pool that has nothing to do for a
+// while has no goroutine at all. How many there are when is decided in one place, described at the top of grow.go.
+package workers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// ErrClosed is returned for a task that came after Close.
+var ErrClosed = errors.New("workers: the pool is closed")
+
+// Defaults of Config.
+const (
+	DefaultWorkers = 16384
+	DefaultQueue   = 65536
+	DefaultIdle    = 10 * time.Second
+
+	basePerProcessor = 4
+)
+
+// A Config says how large a pool may get. Its zero value works. New panics on a negative number.
+type Config struct {
+	// Workers is the most tasks that run at once. When that many are blocked, further tasks wait in the queue. A task that
+	// waits for another task of the same pool needs Workers to be above the number of tasks that wait so. 0: 16384.
+	Workers int
+
+	// Queue is the most tasks that wait for a worker. When it is full, TryGo and TryGoAll refuse and Go waits. 0: 65536.
+	Queue int
+
+	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks wait; above it only stuck
+	// ones are replaced. It bounds what a burst of quick tasks starts. 0: four for each processor (GOMAXPROCS at New).
+	Base int
+
+	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least 2 ms. 0: 10 s.
+	Idle time.Duration
+
+	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on. It must not panic itself.
+	// nil: the panic and its stack are logged as an error to Logger.
+	OnPanic func(v any, stack []byte)
+
+	// Logger hears of panics if OnPanic is nil. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Workers < 0 || c.Queue < 0 || c.Base < 0 || c.Idle < 0 {
+		panic(fmt.Sprintf("workers: Config{Workers: %d, Queue: %d, Base: %d, Idle: %v}: use 0 for the default, not a negative number",
+			c.Workers, c.Queue, c.Base, c.Idle))
+	}
+	c.Workers = or(c.Workers, DefaultWorkers)
+	c.Queue = or(c.Queue, DefaultQueue)
+	c.Idle = or(c.Idle, DefaultIdle)
+	c.Base = min(or(c.Base, basePerProcessor*runtime.GOMAXPROCS(0)), c.Workers)
+	return c
+}
+
+func or[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before the first task.
+type Pool struct {
+	config Config
+	kick   chan struct{} // wakes the monitor
+	done   chan struct{} // closed when Close has drained and every goroutine is ending
+
+	mu     sync.Mutex // guards everything below, and the workers' state
+	tasks  ring
+	line   line // goroutines in Go that wait for room; the ring is full while there are any
+	closed bool
+
+	workers int       // goroutines that live or are being started; each is fresh, stuck or idle, or about to end
+	fresh   []*worker // those at work or on their way to it, but for the stuck ones
+	stuck   int       // those that the monitor found in one task for a tick or longer
+	idle    []*worker // those that wait to be woken, the longest wait first
+	called  int       // those of fresh that were woken or started and have not looked for a task yet
+
+	monitoring bool   // the monitor's goroutine lives
+	ticking    bool   // it looks again within a tick, or has been kicked to do so
+	epoch      uint32 // counts the monitor's rounds of retiring
+
+	running, peak          int
+	finished, panics, left uint64
+}
+
+// New returns a pool. Close ends it.
+func New(config Config) *Pool {
+	return &Pool{config: config.withDefaults(), kick: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Stats are a pool's counters at one moment.
+type Stats struct {
+	Workers int // goroutines: idle, running a task, or between two
+	Peak    int // the most Workers there have been
+	Running int // tasks that run
+	Stuck   int // tasks of these that have run for a tick of the monitor (1 ms) or longer while others waited
+	Idle    int // goroutines that wait for a task
+	Queued  int // tasks that wait for a worker
+	Waiting int // calls of Go that wait for room in the queue
+
+	Done   uint64 // tasks that ended, in whatever way
+	Panics uint64 // tasks of these that panicked
+	Exits  uint64 // tasks of these that ended their goroutine with runtime.Goexit
+}
+
+// Stats returns the counters, all of the same moment.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{
+		Workers: p.workers, Peak: p.peak, Running: p.running, Stuck: p.stuck, Idle: len(p.idle),
+		Queued: p.tasks.n, Waiting: p.line.n,
+		Done: p.finished, Panics: p.panics, Exits: p.left,
+	}
+}

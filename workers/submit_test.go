@@ -1,0 +1,164 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// full returns a pool of one worker, in a task until release is closed, and with its queue of two full.
+func full(t *testing.T) (p *Pool, release chan struct{}) {
+	p, release = New(Config{Workers: 1, Queue: 2}), make(chan struct{})
+	p.TryGo(func() { <-release })
+	synctest.Wait()
+	if n := p.TryGoAll([]func(){nothing, nothing, nothing}); n != 2 {
+		t.Fatalf("a queue of 2 took %d", n)
+	}
+	return p, release
+}
+
+func TestFullQueueRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		if p.TryGo(nothing) || p.TryGoAll([]func(){nothing}) != 0 {
+			t.Error("a full queue took a task")
+		}
+		close(release)
+		closeAndCheck(t, p)
+		if s := p.Stats(); s.Done != 3 {
+			t.Errorf("%d tasks done, want the 3 accepted", s.Done)
+		}
+	})
+}
+
+func TestGoWaitsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		var order []int // written by the one worker, read after Close
+		for i := range 20 {
+			go func() {
+				if err := p.Go(t.Context(), func() { order = append(order, i) }); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if s := p.Stats(); s.Waiting != 20 || s.Queued != 2 {
+			t.Fatalf("%+v, want 20 waiting", s)
+		}
+		close(release)
+		synctest.Wait()
+		closeAndCheck(t, p)
+		if len(order) != 20 || !slices.IsSorted(order) {
+			t.Errorf("ran in the order %v, want that of the calls", order)
+		}
+	})
+}
+
+func TestGoGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("too slow"))
+		defer cancel()
+		start := time.Now()
+		err := p.Go(ctx, func() { t.Error("a refused task ran") })
+		if err == nil || !strings.Contains(err.Error(), "too slow") || time.Since(start) != time.Second {
+			t.Errorf("%v after %v, want the context's cause after 1 s", err, time.Since(start))
+		}
+		if s := p.Stats(); s.Waiting != 0 {
+			t.Errorf("%d still wait", s.Waiting)
+		}
+		close(release)
+		closeAndCheck(t, p)
+	})
+}
+
+func TestGoWithEndedContextIsRefusedAtOnce(t *testing.T) {
+	p := newPool(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Go(ctx, func() { t.Error("ran") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+// Any of the waiting ones may leave the line, first, middle or last; the others keep their order.
+func TestLineKeepsItsOrder(t *testing.T) {
+	for leave := range 5 {
+		var l line
+		var tickets []*ticket
+		for range 5 {
+			tickets = append(tickets, l.join(nothing))
+		}
+		if !l.leave(tickets[leave]) || l.leave(tickets[leave]) || l.n != 4 {
+			t.Fatalf("leaving twice counted twice, or not at all")
+		}
+		for _, want := range slices.Delete(tickets, leave, leave+1) {
+			if got := l.first; got != want {
+				t.Fatalf("after number %d left the order is wrong", leave)
+			}
+			l.decide(l.first, nil)
+		}
+		if l.n != 0 || l.last != nil {
+			t.Fatal("the line does not end empty")
+		}
+	}
+}
+
+func TestRingKeepsOrderAsItGrows(t *testing.T) {
+	var r ring
+	next, want, got := 0, 0, -1
+	for round := range 400 {
+		for range round % 37 {
+			n := next
+			r.push(func() { got = n })
+			next++
+		}
+		for range min(r.n, round%31) {
+			if r.pop()(); got != want {
+				t.Fatalf("popped %d, want %d", got, want)
+			}
+			want++
+		}
+	}
+	for r.n > 0 {
+		r.pop()
+		want++
+	}
+	if want != next {
+		t.Fatalf("popped %d of %d", want, next)
+	}
+	r.slots = make([]func(), 2*keptRing)
+	if r.trim(); len(r.slots) != 0 {
+		t.Fatal("an empty ring keeps the memory of a burst")
+	}
+}
+
+func TestMisusePanics(t *testing.T) {
+	p := newPool(t, Config{})
+	for want, f := range map[string]func(){
+		"workers: Config{Workers: -1": func() { New(Config{Workers: -1}) },
+		"Queue: -2":                   func() { New(Config{Queue: -2}) },
+		"Idle: -1ns":                  func() { New(Config{Idle: -1}) },
+		"Base: -1":                    func() { New(Config{Base: -1}) },
+		"workers: the task is nil":    func() { p.TryGo(nil) },
+		"workers: the task is nil ":   func() { p.Go(t.Context(), nil) },
+		"workers: the task is nil  ":  func() { p.TryGoAll([]func(){nothing, nil}) },
+	} {
+		func() {
+			defer func() {
+				if v, _ := recover().(string); !strings.Contains(v, strings.TrimSpace(want)) {
+					t.Errorf("panic value %q, want one that says %q", v, want)
+				}
+			}()
+			f()
+		}()
+	}
+	if s := p.Stats(); s.Queued+int(s.Done) != 0 {
+		t.Errorf("%+v: a batch with a nil task was taken in part", s)
+	}
+}
