@@ -21,7 +21,7 @@ type arrival struct {
 
 // place gives an accepted connection to the next loop in turn.
 func (e *Engine) place(from *Loop, a arrival) {
-	to := e.loops[int(e.turn.Add(1))%len(e.loops)]
+	to := e.nextLoop()
 	if to == from || !to.take(a) {
 		from.admit(&a)
 	}
@@ -61,7 +61,7 @@ func (l *Loop) admit(a *arrival) {
 	}
 	l.leave(c)
 	if l.stopping {
-		_ = c.Close()
+		l.dismiss(c)
 	}
 }
 
@@ -101,37 +101,67 @@ func (l *Loop) refuse(c *Conn, a *arrival, err error) {
 		l.engine.acceptFailed(l, err)
 		return
 	}
+	c.status |= closing | ending // it may hear, but not do, anything
 	l.callOpened(c)
-	l.switches = l.switches[:0]
 	c.bury()
+	if x := c.extra.Load(); x != nil && x.bridge != nil {
+		x.bridge.end(true)
+	}
 	l.callClosed(c, err)
+	l.switchHandlers()
 }
 
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed, also on error. The
 // returned Conn may be written to at once. A nc without a descriptor of its own (a *tls.Conn, a net.Pipe) costs two goroutines
-// that copy. Any goroutine.
+// that copy, and 64 KiB; if it has no CloseWrite either, ending our side closes it. Neither a *Conn nor Stream's net.Conn can be
+// adopted: they are in an engine already, use Conn.SetHandler. Any goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	if sc, ok := nc.(*streamConn); ok {
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a Stream: %w", ErrUnsupported), sc.Close())
+	switch nc.(type) {
+	case *Conn, *streamConn:
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w", nc, ErrUnsupported), nc.Close())
 	}
-	remote := nc.RemoteAddr()
-	sock, err := e.sys.Import(nc)
-	if errors.Is(err, driver.ErrUnsupported) {
-		sock, err = e.bridge(nc)
-	}
+	c, sock, err := e.take(nc, h)
 	if err != nil {
 		return nil, fmt.Errorf("myriad: Adopt: %w", err)
 	}
-	l := e.loops[int(e.turn.Add(1))%len(e.loops)]
-	c := newConn(l, h)
-	c.remote, c.local = sock.Remote(), sock.Local().Net()
-	if a := driver.AddrOf(remote); a != (driver.Addr{}) {
-		c.remote = a
+	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...)}
+	bridge := c.bridged()
+	if bridge != nil {
+		bridge.start(c)
 	}
-	if !l.take(arrival{sock: sock, conn: c, unread: unread}) {
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", l.refusal()), sock.Close())
+	if !c.loop.take(a) {
+		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", c.loop.refusal()), sock.Close()); bridge != nil {
+			bridge.end(true)
+		}
+		return nil, err
 	}
 	return c, nil
+}
+
+// take makes a conn of what the system, or else a bridge, makes of nc.
+func (e *Engine) take(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
+	local, remote := nc.LocalAddr(), driver.AddrOf(nc.RemoteAddr())
+	var b *bridge
+	sock, err := e.sys.Import(nc)
+	if errors.Is(err, driver.ErrUnsupported) {
+		sock, b, err = e.newBridge(nc)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c := newConn(e.nextLoop(), h)
+	c.local, c.remote = local, remote
+	if b != nil {
+		c.ownExtra().bridge = b
+	}
+	return c, sock, nil
+}
+
+func (c *Conn) bridged() *bridge {
+	if x := c.extra.Load(); x != nil {
+		return x.bridge
+	}
+	return nil
 }
 
 // refusal says why take refused.

@@ -16,29 +16,41 @@ func (l *Loop) advance(c *Conn, asked request) {
 	if asked&wantClose != 0 && !c.is(closing) {
 		l.beginClose(c)
 	}
-	if c.hasFiles() {
+	x := c.extra.Load()
+	detaching := x != nil && x.detach != nil && asked&wantClose == 0
+	if asked&(wantFIN|wantClose) == 0 && !detaching || c.hasFiles() {
 		return
 	}
+	if asked&(wantFIN|wantClose) != 0 {
+		l.endLayer(c)
+	}
 	flushed := c.queued.Load() == 0
-	switch {
-	case asked&(wantFIN|wantClose) == 0:
-		if flushed {
-			l.advanceDetach(c)
-		}
-	case flushed && c.is(peerEnded):
+	if flushed && !detaching && asked&(wantFIN|wantClose) != 0 && c.inputDone() {
 		c.status |= closing | ending
 		l.drv.Close(c.id)
-	default:
-		if !c.is(finSent) {
-			c.status |= finSent
-			l.drv.CloseWrite(c.id)
-		}
-		if flushed && c.is(closing) {
-			c.status |= lingering
-		}
+		return
+	}
+	if asked&(wantFIN|wantClose) != 0 && !c.is(finSent) {
+		c.status |= finSent
+		l.drv.CloseWrite(c.id)
+	}
+	switch {
+	case !flushed:
+	case detaching:
+		l.advanceDetach(c, x)
+	case c.is(closing) && !c.is(lingering):
+		c.status |= lingering
+		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
 	}
 }
 
+// inputDone reports whether the peer has ended its side and the handler has heard all there was, or will not.
+func (c *Conn) inputDone() bool {
+	x := c.extra.Load()
+	return c.is(peerEnded) && (c.is(closing) || x == nil || x.held.Len() == 0 && !x.endHeld)
+}
+
+// hasFiles reports whether a file is still to be sent, or what was queued behind it is to be dropped anyway.
 func (c *Conn) hasFiles() bool {
 	x := c.extra.Load()
 	if x == nil {
@@ -46,7 +58,7 @@ func (c *Conn) hasFiles() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return x.sending || len(x.files) > 0
+	return x.sending || len(x.files) > 0 || c.asked&wantAbort != 0
 }
 
 // beginClose makes the conn deaf: input is read only to be discarded, so that unread bytes do not turn the close into a reset
@@ -54,12 +66,28 @@ func (c *Conn) hasFiles() bool {
 func (l *Loop) beginClose(c *Conn) {
 	c.status |= closing
 	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
-	x := c.extra.Load()
-	if x != nil {
+	if x := c.extra.Load(); x != nil {
 		x.held.Release()
-		x.flushed = c.queued.Load()
+	}
+	if n := c.unsent(); n > 0 {
+		c.ownExtra().flushed = n
 	}
 	l.drv.Resume(c.id)
+}
+
+// unsent is how many bytes a closing conn has yet to get rid of, files included.
+func (c *Conn) unsent() int64 {
+	n := c.queued.Load()
+	x := c.extra.Load()
+	if x == nil {
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, run := range x.files {
+		n += run.n
+	}
+	return n + x.fileLeft
 }
 
 // discard counts the input of a closing conn. A peer that goes on sending is cut off.
@@ -73,18 +101,14 @@ func (l *Loop) discard(c *Conn, n int) {
 
 // lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving, for its flush.
 func (l *Loop) lingerExpired(c *Conn) {
-	queued := c.queued.Load()
-	x := c.ownExtra()
-	if x.sending {
-		queued += x.fileLeft
-	}
+	x, unsent := c.ownExtra(), c.unsent()
 	switch {
 	case c.is(ending):
 	case c.is(lingering):
 		c.status |= ending
 		l.drv.Close(c.id)
-	case x.flushed == 0 || x.flushed-queued >= lingerProgress:
-		x.flushed = queued
+	case x.flushed-unsent >= lingerProgress:
+		x.flushed = unsent
 		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
 	default:
 		c.Abort(ErrSlow)
@@ -114,10 +138,14 @@ func (l *Loop) closed(c *Conn, err error) {
 		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
 		return
 	}
+	if x != nil && x.bridge != nil {
+		x.bridge.end(asked&wantAbort != 0 || err != nil)
+	}
 	if x != nil && x.detach != nil {
-		x.detach(nil, nil, orClosed(err))
+		l.callDetached(c, nil, nil, orClosed(err))
 	}
 	l.callClosed(c, err)
+	l.switchHandlers() // Closed may have changed what other conns speak
 }
 
 func orClosed(err error) error {
@@ -167,14 +195,14 @@ func (l *Loop) remove(c *Conn) {
 // Detach takes the connection out of the engine: what is queued is sent first, receiving stops at once, and then done is called
 // on the loop with an ordinary net.Conn and the bytes that have been received but not delivered. The handler
 // hears nothing more. If the connection breaks first, or the driver cannot give it away, done gets the error; in the first
-// case Closed follows, in the second the conn goes on. On the loop only.
+// case Closed follows, in the second the conn goes on. done is never called from inside Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownExtra()
 	switch {
 	case c.is(closing|ending) || c.closeAsked():
-		done(nil, nil, ErrClosed)
+		c.loop.Later(func() { done(nil, nil, ErrClosed) })
 	case x.detach != nil:
-		done(nil, nil, ErrBusy)
+		c.loop.Later(func() { done(nil, nil, ErrBusy) })
 	default:
 		x.detach = done
 		c.loop.drv.Pause(c.id)
@@ -182,23 +210,17 @@ func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	}
 }
 
-func (l *Loop) advanceDetach(c *Conn) {
-	x := c.extra.Load()
-	if x == nil || x.detach == nil {
-		return
-	}
+func (l *Loop) advanceDetach(c *Conn, x *extra) {
 	err := l.drv.Detach(c.id)
 	if err == nil {
 		c.status |= closing | ending
 		return
 	}
-	done := x.detach
-	x.detach = nil
+	l.callDetached(c, nil, nil, err)
 	if !c.is(paused) {
 		l.drv.Resume(c.id)
-		l.revisit(c)
 	}
-	done(nil, nil, err)
+	l.revisit(c) // for what was held meanwhile
 }
 
 // detached hands the connection over.
@@ -211,13 +233,20 @@ func (l *Loop) detached(c *Conn, sock driver.Socket) {
 	}
 	c.bury()
 	nc, err := sock.Conn()
+	if err == nil && x.bridge != nil {
+		nc = &bridgedConn{nc, x.bridge}
+	}
 	if err == nil && layer != nil {
 		nc, unread = layer.Detach(nc, unread)
 	}
+	l.callDetached(c, nc, unread, err)
+	l.switchHandlers()
+}
+
+func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
+	x := c.extra.Load()
+	done := x.detach
+	x.detach = nil
 	defer l.recovered(c)
-	if err != nil {
-		x.detach(nil, nil, err)
-		return
-	}
-	x.detach(nc, unread, nil)
+	done(nc, unread, err)
 }

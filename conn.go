@@ -37,23 +37,24 @@ type Conn struct {
 // extra is the part of a conn that is allocated on demand, and given back when it is empty again.
 type extra struct {
 	layer    Layer
-	held     buf.Chain // received while paused
+	held     buf.Chain // received while paused, or while detaching
 	files    []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
 	detach   func(nc net.Conn, unread []byte, err error)
-	reason   error // guarded by Conn.mu: Abort's argument
-	lingered int   // bytes discarded while lingering
-	flushed  int64 // bytes that were queued when the linger timer was last set
-	dial     *dialing
-	ahead    int64 // bytes that the driver sends before the file it has
-	fileLeft int64 // bytes of that file
-	sending  bool  // it has one
-	endHeld  bool  // the peer's FIN came while bytes were held
+	reason   error    // guarded by Conn.mu: Abort's argument
+	lingered int      // bytes discarded while lingering
+	flushed  int64    // bytes that were still to be sent when the linger timer was last set
+	dial     *dialing // while connecting
+	bridge   *bridge  // of an adopted conn without a descriptor; set before the conn is shared
+	ahead    int64    // bytes that the driver sends before the file it has
+	fileLeft int64    // bytes of that file
+	sending  bool     // it has one
+	endHeld  bool     // the peer's FIN came while bytes were held
 
 	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
 }
 
 // request says what other goroutines (or the handler itself) have asked of the loop.
-type request uint8
+type request uint16
 
 const (
 	linked       request = 1 << iota // in the loop's list of dirty conns
@@ -61,6 +62,7 @@ const (
 	wantClose                        // Close
 	wantAbort                        // Abort
 	wantRoom                         // ErrFull was given, Drained is owed
+	wantEmpty                        // and that with less than half of the limit queued: Drained waits for an empty queue
 	wantNotify                       // Notify
 	wantDeadline                     // SetDeadline
 	gone                             // Closed has been reported, or the conn was detached
@@ -80,7 +82,8 @@ const (
 )
 
 func newConn(l *Loop, h Handler) *Conn {
-	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: int32(l.engine.cfg.WriteLimit)}
+	l.engine.bind(h)
+	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: int32(min(l.engine.cfg.WriteLimit, maxWriteLimit))}
 }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
@@ -105,6 +108,21 @@ func (c *Conn) ownExtra() *extra {
 	return c.more()
 }
 
+// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle: whoever is above
+// holds no pointer to it.
+func (c *Conn) trim() {
+	x := c.extra.Load()
+	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
+		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(x.files) == 0 && x.reason == nil {
+		c.extra.Store(nil)
+	}
+}
+
 func (c *Conn) layer() Layer {
 	if x := c.extra.Load(); x != nil {
 		return x.layer
@@ -116,10 +134,18 @@ func (c *Conn) layer() Layer {
 func (c *Conn) Loop() *Loop { return c.loop }
 
 // LocalAddr is the address at this end. Any goroutine.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+func (c *Conn) LocalAddr() net.Addr {
+	if c.local == nil {
+		return &net.UnixAddr{Net: "unix"}
+	}
+	return c.local
+}
 
 // RemoteAddr is the peer's address. Any goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
+	if x := c.extra.Load(); x != nil && x.bridge != nil {
+		return x.bridge.outer.RemoteAddr()
+	}
 	if a := c.remote.Net(); a != nil {
 		return a
 	}
@@ -155,6 +181,10 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
 // allocates nothing. Any goroutine.
 func (c *Conn) Notify() {
 	c.mu.Lock()
+	if c.asked&gone != 0 {
+		c.mu.Unlock()
+		return
+	}
 	c.asked |= wantNotify
 	wake := c.link()
 	c.mu.Unlock()
@@ -163,8 +193,9 @@ func (c *Conn) Notify() {
 
 // SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called, h.Received with
 // rest if there is any, and h.Received with newer bytes as they come. The old handler hears nothing more. rest must stay
-// unchanged until then. On the loop only.
+// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {
+	c.loop.engine.bind(h)
 	c.loop.switches = append(c.loop.switches, handlerSwitch{c, h, rest})
 }
 
@@ -188,8 +219,8 @@ func (c *Conn) SetTimer(d time.Duration) {
 	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(d))
 }
 
-// Pause stops Received. Bytes under way are kept, at most one read buffer of them, until Resume. A paused conn still
-// reports resets. On the loop only.
+// Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until Resume. A paused conn
+// still reports resets. On the loop only.
 func (c *Conn) Pause() {
 	if !c.is(paused | closing | ending) {
 		c.status |= paused
@@ -210,13 +241,17 @@ func (c *Conn) Resume() {
 	c.loop.drv.Resume(c.id)
 }
 
-// SetWriteLimit changes the high mark of the output queue, in bytes; 0 restores Config.WriteLimit. Any goroutine.
+// maxWriteLimit bounds WriteLimit and SetWriteLimit.
+const maxWriteLimit = 1 << 30
+
+// SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores Config.WriteLimit.
+// Any goroutine.
 func (c *Conn) SetWriteLimit(n int) {
 	if n <= 0 {
 		n = c.loop.engine.cfg.WriteLimit
 	}
 	c.mu.Lock()
-	c.limit = int32(min(n, 1<<30))
+	c.limit = int32(min(n, maxWriteLimit))
 	c.mu.Unlock()
 }
 

@@ -49,12 +49,15 @@ func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Co
 }
 
 func (e *Engine) dialOne(ctx context.Context, addr net.Addr, h Handler) (*Conn, error) {
-	l := e.loops[int(e.turn.Add(1))%len(e.loops)]
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l := e.nextLoop()
 	c := newConn(l, h)
 	c.remote = driver.AddrOf(addr)
 	d := &dialing{waiter: e.sys.NewParker()}
 	c.ownExtra().dial = d
-	if !l.post(func() { l.dial(c, addr) }) {
+	if !l.post(func() { l.dial(c, d, addr) }) {
 		return nil, ErrClosed
 	}
 	stop := context.AfterFunc(ctx, d.waiter.Unpark)
@@ -62,7 +65,7 @@ func (e *Engine) dialOne(ctx context.Context, addr net.Addr, h Handler) (*Conn, 
 	for !d.done.Load() {
 		d.waiter.Park()
 		if err := ctx.Err(); err != nil && !d.done.Load() {
-			l.post(func() { l.abandon(c, err) })
+			l.post(func() { l.abandon(c, d, err) })
 			ctx = context.WithoutCancel(ctx)
 		}
 	}
@@ -73,14 +76,14 @@ func (e *Engine) dialOne(ctx context.Context, addr net.Addr, h Handler) (*Conn, 
 }
 
 // dial runs on the loop.
-func (l *Loop) dial(c *Conn, addr net.Addr) {
+func (l *Loop) dial(c *Conn, d *dialing, addr net.Addr) {
 	if l.stopping {
-		c.extra.Load().dial.finish(ErrClosed)
+		d.finish(ErrClosed)
 		return
 	}
 	id, err := l.drv.Dial(addr)
 	if err != nil {
-		c.extra.Load().dial.finish(err)
+		d.finish(err)
 		return
 	}
 	c.status |= connecting
@@ -88,8 +91,8 @@ func (l *Loop) dial(c *Conn, addr net.Addr) {
 }
 
 // abandon ends an attempt whose caller has given up, unless it has just succeeded.
-func (l *Loop) abandon(c *Conn, err error) {
-	if d := c.extra.Load().dial; !d.done.Load() {
+func (l *Loop) abandon(c *Conn, d *dialing, err error) {
+	if !d.done.Load() {
 		d.finish(err)
 		l.drv.Close(c.id)
 	}
@@ -97,9 +100,12 @@ func (l *Loop) abandon(c *Conn, err error) {
 
 // dialed opens the handler of a connection that now stands.
 func (l *Loop) dialed(c *Conn) {
+	x := c.extra.Load()
+	d := x.dial
+	x.dial = nil
 	c.status &^= connecting
 	l.current.Store(c)
 	l.callOpened(c)
-	c.extra.Load().dial.finish(nil)
+	d.finish(nil)
 	l.leave(c)
 }

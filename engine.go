@@ -21,13 +21,12 @@ type Engine struct {
 
 	turn       atomic.Uint32 // whose turn it is to be given a connection
 	listenTurn atomic.Uint32
-	running    atomic.Int32 // loops that have not ended
-	shut       atomic.Bool
+	running    atomic.Int32 // loops and bridges that have not ended
 	lastLogged atomic.Int64 // when a failing accept was last logged, in milliseconds
 
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
-	bridged sync.WaitGroup
+	bridges map[*bridge]struct{}
 }
 
 // Start opens an engine and runs its loops. It fails with ErrUnsupported where the platform has no driver yet.
@@ -78,18 +77,17 @@ func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 // first, what is left is aborted and the context's error returned. A second call waits like the first.
 // Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
-	e.shut.Store(true)
 	for _, l := range e.loops {
-		l.post(func() { l.stop(false) })
+		l.post(func() { l.stop(nil) })
 	}
 	err := e.wait(ctx)
 	if err != nil {
 		for _, l := range e.loops {
-			l.post(func() { l.stop(true) })
+			l.post(func() { l.stop(err) })
 		}
+		e.abortBridges()
 		_ = e.wait(context.WithoutCancel(ctx))
 	}
-	e.bridged.Wait()
 	return err
 }
 
@@ -112,6 +110,11 @@ func (e *Engine) wait(ctx context.Context) error {
 
 func (e *Engine) loopEnded(l *Loop) {
 	_ = l.drv.Shutdown()
+	e.ended()
+}
+
+// ended counts a loop or a bridge that has come to its end.
+func (e *Engine) ended() {
 	e.running.Add(-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,11 +123,15 @@ func (e *Engine) loopEnded(l *Loop) {
 	}
 }
 
+// nextLoop is whose turn it is to be given a connection.
+func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
+
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
 func (l *Loop) fail(err error) {
-	l.shutMail()
+	l.stopping = true
 	for slot, ln := range l.listeners {
 		delete(l.listeners, slot)
+		ln.closed.Store(true)
 		ln.ended()
 	}
 	for _, c := range l.conns {
@@ -132,20 +139,25 @@ func (l *Loop) fail(err error) {
 			l.closed(c, err)
 		}
 	}
+	for !l.finish() { // who waits for an answer is told
+		funcs, intake := l.takeMail()
+		for i := range intake {
+			if c := intake[i].conn; c != nil {
+				l.refuse(c, &intake[i], err)
+			}
+			_ = intake[i].sock.Close()
+		}
+		for _, f := range funcs {
+			l.guard(f)
+			l.switchHandlers()
+		}
+	}
 }
 
-func (l *Loop) shutMail() []arrival {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	l.mail.closed = true
-	left := l.mail.intake
-	l.mail.intake = nil
-	return left
-}
-
-// stop begins the end of the loop; it runs until its last conn has closed.
-func (l *Loop) stop(abort bool) {
+// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it into an abort.
+func (l *Loop) stop(abort error) {
 	l.stopping = true
+	l.abortWith = abort
 	for _, ln := range l.listeners {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
@@ -156,12 +168,19 @@ func (l *Loop) stop(abort bool) {
 		switch {
 		case c == nil:
 		case c.is(connecting):
-			l.abandon(c, ErrClosed)
-		case abort:
-			c.Abort(context.DeadlineExceeded)
+			l.abandon(c, c.extra.Load().dial, ErrClosed)
 		default:
-			_ = c.Close()
+			l.dismiss(c)
 		}
+	}
+}
+
+// dismiss ends a conn because its loop is stopping.
+func (l *Loop) dismiss(c *Conn) {
+	if l.abortWith != nil {
+		c.Abort(l.abortWith)
+	} else {
+		_ = c.Close()
 	}
 }
 

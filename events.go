@@ -47,6 +47,11 @@ func (s *sink) Ended(id driver.ID) {
 			c.Abort(err)
 		}
 	}
+	if b := c.bridged(); b != nil && !c.is(closing) {
+		if err := b.broken(); err != nil {
+			c.Abort(err)
+		}
+	}
 	l.peerEnded(c)
 	l.leave(c)
 }
@@ -84,6 +89,7 @@ func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 func (s *sink) DialFailed(id driver.ID, err error) {
 	c := s.conn(id)
 	s.loop().remove(c)
+	c.bury()
 	c.extra.Load().dial.finish(err)
 }
 

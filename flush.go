@@ -20,9 +20,6 @@ func (l *Loop) flush(c *Conn) request {
 	}
 	c.asked &^= wantNotify | wantDeadline
 	due := c.due
-	if asked&(wantFIN|wantClose) != 0 && asked&wantAbort == 0 {
-		c.endLayer()
-	}
 	if asked&wantAbort != 0 {
 		c.mu.Unlock()
 		l.abort(c)
@@ -43,28 +40,44 @@ func (l *Loop) flush(c *Conn) request {
 
 // takeOutput takes what may be sent now: everything, or what goes before the first file. mu is held.
 func (c *Conn) takeOutput() *buf.Chain {
-	out := c.out
-	x := c.extra.Load()
-	switch {
-	case x == nil || out == nil:
-	case x.sending:
+	out, x := c.out, c.extra.Load()
+	if out == nil || x != nil && x.sending {
 		return nil // a driver takes nothing behind a file
-	case len(x.files) > 0 && x.files[0].before < int64(out.Len()):
-		front := buf.GetChain()
-		out.Cut(int(x.files[0].before), front)
+	}
+	if x != nil && x.layer == nil && len(x.files) > 0 {
+		n := int(x.files[0].before)
 		x.files[0].before = 0
-		return front
+		if n < out.Len() {
+			return cutFront(out, n)
+		}
 	}
 	c.out = nil
 	return out
 }
 
-// endLayer queues the layer's own end, once. mu is held.
-func (c *Conn) endLayer() {
-	if x := c.extra.Load(); x != nil && x.layer != nil && !x.layerEnded {
+func cutFront(out *buf.Chain, n int) *buf.Chain {
+	if n == 0 {
+		return nil
+	}
+	front := buf.GetChain()
+	out.Cut(n, front)
+	return front
+}
+
+// endLayer sends the layer's own end, once, after everything else.
+func (l *Loop) endLayer(c *Conn) {
+	x := c.extra.Load()
+	if x == nil || x.layer == nil {
+		return
+	}
+	c.mu.Lock()
+	if !x.layerEnded {
 		x.layerEnded = true
 		_ = x.layer.CloseWrite(Wire{c, true}) // a layer that cannot end in order has nothing to queue
 	}
+	out := c.takeOutput()
+	c.mu.Unlock()
+	l.send(c, out)
 }
 
 func (l *Loop) setDeadline(c *Conn, due int64) {
@@ -89,26 +102,30 @@ func (l *Loop) send(c *Conn, out *buf.Chain) {
 	c.queued.Add(queued - n)
 }
 
-// sendFiles continues with the first file that waits. Without a layer the driver sends it; it takes nothing else until then.
+// sendFiles continues with the files that wait. Without a layer the driver sends them; it takes nothing else until one is
+// sent.
 func (l *Loop) sendFiles(c *Conn, x *extra) {
-	switch {
-	case x.sending || !c.fileIsNext():
-	case x.layer != nil:
-		l.encodeFile(c, x)
-	default:
-		l.startFile(c, x)
+	if x.layer != nil {
+		l.encodeFiles(c, x)
+		return
+	}
+	for !x.sending && l.startFile(c, x) {
+		if !x.sending {
+			c.mu.Lock()
+			out := c.takeOutput()
+			c.mu.Unlock()
+			l.send(c, out)
+		}
 	}
 }
 
-func (c *Conn) fileIsNext() bool {
+// startFile gives the driver the next file, if what goes before it has been given.
+func (l *Loop) startFile(c *Conn, x *extra) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	x := c.extra.Load()
-	return len(x.files) > 0 && x.files[0].before == 0
-}
-
-func (l *Loop) startFile(c *Conn, x *extra) {
-	c.mu.Lock()
+	if len(x.files) == 0 || x.files[0].before > 0 { // those came since takeOutput, and the conn is linked
+		c.mu.Unlock()
+		return false
+	}
 	run := x.files[0]
 	x.files = append(x.files[:0], x.files[1:]...)
 	x.ahead = c.queued.Load()
@@ -119,11 +136,12 @@ func (l *Loop) startFile(c *Conn, x *extra) {
 	queued, err := l.drv.SendFile(c.id, run.f, run.off, run.n)
 	if err != nil {
 		c.Abort(err)
-		return
+		return false
 	}
 	l.stats.bytesOut.Add(uint64(run.n - queued))
 	x.fileLeft = queued
 	x.sending = queued > 0
+	return true
 }
 
 // fileSent books what has gone of the bytes before a file, then of the file.
@@ -135,43 +153,55 @@ func (x *extra) fileSent(c *Conn, n int64) {
 	x.sending = x.fileLeft > 0
 }
 
-// encodeFile reads and encodes slices while the queue has room. Nobody else writes meanwhile: Write refuses while a file waits
-// before a layer.
-func (l *Loop) encodeFile(c *Conn, x *extra) {
-	slice := buf.Get(fileSlice)
-	defer slice.Release()
-	for {
+// encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. Nobody else writes
+// meanwhile: Write refuses while a file waits before a layer.
+func (l *Loop) encodeFiles(c *Conn, x *extra) {
+	var slice *buf.Block
+	for range slicesPerTurn {
 		c.mu.Lock()
 		if len(x.files) == 0 || c.queued.Load() > int64(c.limit)/2 {
 			c.mu.Unlock()
-			return
+			break
 		}
-		run := &x.files[0]
+		run := x.files[0]
 		c.mu.Unlock()
-		n, err := run.f.ReadAt(slice.Extend()[:min(run.n, fileSlice)], run.off)
+		if slice == nil {
+			slice = buf.Get(min(fileSlice, l.engine.cfg.MaxWrite))
+			defer slice.Release()
+		}
+		p := slice.Extend()
+		n, err := run.f.ReadAt(p[:min(run.n, int64(len(p)))], run.off)
 		if n == 0 {
 			c.Abort(fmt.Errorf("myriad: WriteFile: %d bytes missing at offset %d: %w", run.n, run.off, errors.Join(err, io.ErrUnexpectedEOF)))
 			return
 		}
-		l.encodeSlice(c, x, slice.Extend()[:n])
+		if !l.encodeSlice(c, x, p[:n]) {
+			return
+		}
+	}
+	if slice != nil {
+		l.revisit(c)
 	}
 }
 
-func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) {
+// encodeSlice reports whether the layer took the slice. One that found no room is read again when there is some.
+func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	c.mu.Lock()
-	run := &x.files[0]
 	_, err := x.layer.Write(Wire{c, true}, p)
-	run.off += int64(len(p))
-	run.n -= int64(len(p))
-	if run.n == 0 {
-		run.f.Close()
-		x.files = append(x.files[:0], x.files[1:]...)
+	if err == nil {
+		run := &x.files[0]
+		run.off += int64(len(p))
+		run.n -= int64(len(p))
+		if run.n == 0 {
+			run.f.Close()
+			x.files = append(x.files[:0], x.files[1:]...)
+		}
 	}
-	out := c.out
-	c.out = nil
+	out := c.takeOutput()
 	c.mu.Unlock()
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrFull) {
 		c.Abort(err)
 	}
 	l.send(c, out)
+	return err == nil
 }

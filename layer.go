@@ -70,4 +70,10 @@ func (w Wire) Deliver(p []byte) { w.c.loop.deliver(w.c, p) }
 func (w Wire) End() { w.c.loop.peerEnded(w.c) }
 
 // Fail aborts the conn with err, after what is queued has been tried once. From Layer.Received only.
-func (w Wire) Fail(err error) { w.c.Abort(err) }
+func (w Wire) Fail(err error) {
+	w.c.mu.Lock()
+	out := w.c.takeOutput()
+	w.c.mu.Unlock()
+	w.c.loop.send(w.c, out)
+	w.c.Abort(err)
+}

@@ -33,7 +33,7 @@ func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	if a := driver.AddrOf(inner.Addr()); !a.Unspecified() {
 		ln.shared = inner.Addr()
 	}
-	ln.loop = e.loops[int(e.listenTurn.Add(1)-1)%len(e.loops)]
+	ln.loop = e.loops[(e.listenTurn.Add(1)-1)%uint32(len(e.loops))]
 	started := e.sys.NewParker()
 	if ln.loop.post(func() { err = ln.start(); started.Unpark() }) {
 		started.Park()

@@ -19,6 +19,8 @@ const (
 	turnsPerYield = 16
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
+	// longestSleep keeps waits for far timers within what every driver's kernel can count.
+	longestSleep = time.Hour
 )
 
 // A Loop is one goroutine with its driver, and the owner of the conns attached to it.
@@ -35,10 +37,12 @@ type Loop struct {
 	live      int   // conns in the table
 	switches  []handlerSwitch
 	revisits  []*Conn // to be settled again in the next turn
+	revisited []*Conn // the room of the last turn's list
 	after     []func()
 	locals    map[driver.Addr]net.Addr
 	turns     int
 	stopping  bool
+	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
@@ -100,7 +104,7 @@ func (l *Loop) Do(f func()) error {
 }
 
 // Later has f called when this turn's events have been handled: what they have gathered can be passed on in one go.
-// On the loop only.
+// Called by such a function, it is for the next turn. On the loop only.
 func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
 
 func (l *Loop) wakeIf(needed bool) {
@@ -183,7 +187,7 @@ func (l *Loop) untilTimer() time.Duration {
 		return -1
 	}
 	l.readClock()
-	return max(0, time.Duration(at-l.now)*time.Millisecond)
+	return time.Duration(min(max(0, at-l.now), longestSleep.Milliseconds())) * time.Millisecond
 }
 
 // turn handles what is not the driver's events, which have been handled inside Poll.
@@ -212,14 +216,15 @@ func (l *Loop) millis(t time.Time) int64 {
 }
 
 func ceilMillis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return ms
 }
 
 func (l *Loop) readMail() {
-	l.mail.mu.Lock()
-	funcs, intake := l.mail.funcs, l.mail.intake
-	l.mail.funcs, l.mail.spare, l.mail.intake = l.mail.spare[:0], nil, nil
-	l.mail.mu.Unlock()
+	funcs, intake := l.takeMail()
 	for i := range intake {
 		l.admit(&intake[i])
 	}
@@ -233,6 +238,14 @@ func (l *Loop) readMail() {
 	l.mail.mu.Unlock()
 }
 
+func (l *Loop) takeMail() ([]func(), []arrival) {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	funcs, intake := l.mail.funcs, l.mail.intake
+	l.mail.funcs, l.mail.spare, l.mail.intake = l.mail.spare[:0], nil, nil
+	return funcs, intake
+}
+
 // guard runs a user's function so that its panic costs nobody else.
 func (l *Loop) guard(f func()) {
 	defer func() {
@@ -243,21 +256,28 @@ func (l *Loop) guard(f func()) {
 	f()
 }
 
+// runAfter runs what Later was given in this turn. What that gives to Later again waits for the next turn.
 func (l *Loop) runAfter() {
-	for i := 0; i < len(l.after); i++ {
-		l.guard(l.after[i])
+	fs := l.after
+	l.after = nil
+	for _, f := range fs {
+		l.guard(f)
+		l.switchHandlers()
 	}
-	clear(l.after)
-	l.after = l.after[:0]
+	if clear(fs); l.after == nil {
+		l.after = fs[:0]
+	}
 }
 
 // drainDirty settles the conns that were given work, in the order in which they were.
 func (l *Loop) drainDirty() {
 	revisits := l.revisits
-	l.revisits = nil
+	l.revisits, l.revisited = l.revisited[:0], nil
 	for _, c := range revisits {
 		l.settle(c)
 	}
+	clear(revisits)
+	l.revisited = revisits[:0]
 	var first *Conn
 	for c := l.dirty.Swap(nil); c != nil; {
 		next := c.next

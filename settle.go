@@ -17,14 +17,14 @@ func (l *Loop) deliver(c *Conn, p []byte) {
 	case c.is(closing | ending):
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil):
 		c.ownExtra().held.Append(p)
-	case x != nil && x.layer != nil && c.closeAsked():
+	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
 		l.callReceived(c, p)
 		l.switchHandlers()
 	}
 }
 
-// closeAsked reports whether the handler may no longer be called with input.
+// closeAsked reports whether the handler may hear nothing but Closed any more.
 func (c *Conn) closeAsked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,6 +51,9 @@ func (l *Loop) callExpired(c *Conn) {
 		c.Abort(os.ErrDeadlineExceeded)
 		return
 	}
+	if c.closeAsked() {
+		return
+	}
 	defer l.recovered(c)
 	c.handler.(Timed).Expired(c)
 }
@@ -63,10 +66,8 @@ func (l *Loop) callDrained(c *Conn) {
 }
 
 func (l *Loop) callNotified(c *Conn) {
-	if c.can&canNotify != 0 {
-		defer l.recovered(c)
-		c.handler.(Notified).Notified(c)
-	}
+	defer l.recovered(c)
+	c.handler.(Notified).Notified(c)
 }
 
 // recovered turns a handler's panic into the end of its conn.
@@ -85,25 +86,51 @@ func (l *Loop) leave(c *Conn) {
 	l.settle(c)
 }
 
-// switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to.
+// switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to, in order.
 func (l *Loop) switchHandlers() {
 	for len(l.switches) > 0 {
 		s := l.switches[0]
-		copy(l.switches, l.switches[1:])
-		l.switches[len(l.switches)-1] = handlerSwitch{}
-		l.switches = l.switches[:len(l.switches)-1]
-		if s.c.is(closing|ending) || s.c.closeAsked() {
-			continue
-		}
-		s.c.handler, s.c.can = s.h, abilitiesOf(s.h)
-		l.callOpened(s.c)
-		if len(s.rest) > 0 && !s.c.closeAsked() {
-			l.deliver(s.c, s.rest[:len(s.rest):len(s.rest)])
-		}
-		if l.current.Load() != s.c {
-			l.revisit(s.c)
+		n := copy(l.switches, l.switches[1:])
+		l.switches[n] = handlerSwitch{}
+		l.switches = l.switches[:n]
+		l.switchHandler(s)
+	}
+}
+
+func (l *Loop) switchHandler(s handlerSwitch) {
+	c := s.c
+	if c.is(closing|ending) || c.closeAsked() {
+		return
+	}
+	c.handler, c.can = s.h, abilitiesOf(s.h)
+	l.callOpened(c)
+	if len(s.rest) > 0 && !c.closeAsked() {
+		l.deliverRest(c, s.rest[:len(s.rest):len(s.rest)])
+	}
+	if l.current.Load() != c {
+		l.revisit(c) // its callbacks ran outside of its turn
+	}
+}
+
+// deliverRest hands over what a former handler left: before all that is held, because it came earlier. If Opened has
+// already named a successor, that one gets it behind its own rest.
+func (l *Loop) deliverRest(c *Conn, p []byte) {
+	for i := range l.switches {
+		if s := &l.switches[i]; s.c == c {
+			s.rest = append(s.rest[:len(s.rest):len(s.rest)], p...)
+			return
 		}
 	}
+	x := c.extra.Load()
+	if !c.is(paused) && (x == nil || x.detach == nil) {
+		l.callReceived(c, p)
+		return
+	}
+	x = c.ownExtra()
+	var later buf.Chain
+	x.held.Move(&later)
+	x.held.Append(p)
+	later.Move(&x.held)
 }
 
 // peerEnded notes the peer's FIN, or the layer's, and tells the handler once it has had all bytes.
@@ -115,7 +142,7 @@ func (l *Loop) peerEnded(c *Conn) {
 	if c.is(closing | ending) {
 		return
 	}
-	if x := c.extra.Load(); c.is(paused) || x != nil && x.held.Len() > 0 {
+	if x := c.extra.Load(); c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil) {
 		c.ownExtra().endHeld = true
 		return
 	}
@@ -140,27 +167,34 @@ func (l *Loop) settle(c *Conn) {
 		return // not attached yet, or past everything
 	}
 	asked := l.flush(c)
+	if asked&(wantNotify|wantRoom) != 0 || c.hasHeld() {
+		l.serve(c, asked)
+	}
+	c.trim()
+}
+
+// serve makes the calls that are owed. The last flush comes after the conn has ceased to be current: what another
+// goroutine has queued without linking the conn, because it was current, must not be left behind.
+func (l *Loop) serve(c *Conn, asked request) {
 	l.current.Store(c)
-	called := l.serveHeld(c)
-	if asked&wantNotify != 0 && !c.is(closing|ending) {
+	if c.hasHeld() {
+		l.serveHeld(c)
+	}
+	if asked&wantNotify != 0 && c.can&canNotify != 0 && !c.closeAsked() {
 		l.callNotified(c)
-		called = true
 	}
-	if asked&wantRoom != 0 && l.hasRoom(c) && !c.is(closing|ending) {
+	if asked&wantRoom != 0 && l.hasRoom(c) {
 		l.callDrained(c)
-		called = true
 	}
-	if called {
-		l.switchHandlers()
-		again := l.flush(c)
-		if again&wantNotify != 0 {
-			l.renew(c, wantNotify)
-		}
-		if again&wantRoom != 0 && c.queued.Load() <= int64(c.limit)/2 {
-			l.revisit(c)
-		}
-	}
+	l.switchHandlers()
 	l.current.Store(nil)
+	again := l.flush(c)
+	if again&wantNotify != 0 {
+		l.renew(c, wantNotify)
+	}
+	if again&wantRoom != 0 && c.roomy() {
+		l.revisit(c)
+	}
 }
 
 // renew puts back a request that must wait for the next turn.
@@ -171,23 +205,44 @@ func (l *Loop) renew(c *Conn, r request) {
 	l.revisit(c)
 }
 
-// hasRoom takes back the debt of a Drained call if the queue is below the low mark.
+// hasRoom takes back the debt of a Drained call if it can be paid now.
 func (l *Loop) hasRoom(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x := c.extra.Load(); c.queued.Load() > int64(c.limit)/2 || x != nil && len(x.files) == maxFiles {
+	if c.asked&(wantClose|wantAbort|gone) != 0 || !c.roomyLocked() {
 		return false
 	}
-	c.asked &^= wantRoom
+	c.asked &^= wantRoom | wantEmpty
 	return true
 }
 
-// serveHeld delivers what came while the conn was paused, and then lets the driver go on.
-func (l *Loop) serveHeld(c *Conn) (called bool) {
-	x := c.extra.Load()
-	if x == nil || x.held.Len() == 0 && !x.endHeld || x.detach != nil || c.is(paused|closing|ending) {
+func (c *Conn) roomy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roomyLocked()
+}
+
+// roomyLocked reports whether what was refused has a chance now. mu is held.
+func (c *Conn) roomyLocked() bool {
+	if x := c.extra.Load(); x != nil && len(x.files) >= maxFiles || c.fileBlocks() {
 		return false
 	}
+	mark := int64(c.limit) / 2
+	if c.asked&wantEmpty != 0 {
+		mark = 0
+	}
+	return c.queued.Load() <= mark
+}
+
+// hasHeld reports whether there is something to deliver that was held back.
+func (c *Conn) hasHeld() bool {
+	x := c.extra.Load()
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && x.detach == nil && !c.is(paused|closing|ending)
+}
+
+// serveHeld delivers what came while the conn was paused, and then lets the driver go on.
+func (l *Loop) serveHeld(c *Conn) {
+	x := c.extra.Load()
 	var pending buf.Chain
 	x.held.Move(&pending)
 	for pending.Len() > 0 && x.held.Len() == 0 && x.detach == nil && !c.is(paused) && !c.closeAsked() {
@@ -205,5 +260,4 @@ func (l *Loop) serveHeld(c *Conn) (called bool) {
 	default:
 		l.drv.Resume(c.id)
 	}
-	return true
 }

@@ -15,9 +15,12 @@ const maxFiles = 4
 // fileSlice is how much of a file is read and encoded at a time under a Layer.
 const fileSlice = 64 << 10
 
+// slicesPerTurn is how many of those one conn may encode before the others have their turn.
+const slicesPerTurn = 4
+
 // A fileRun is a part of a file that waits in the output.
 type fileRun struct {
-	before int64 // bytes of Conn.out that go first
+	before int64 // bytes of Conn.out that go between it and the file before; under a layer those were encoded before, so 0
 	f      driver.File
 	off, n int64
 }
@@ -38,7 +41,7 @@ func (c *Conn) write(p []byte) (int, error) {
 	if l := c.layer(); l != nil {
 		n, err := l.Write(Wire{c, true}, p)
 		if errors.Is(err, ErrFull) {
-			c.asked |= wantRoom
+			c.oweRoom()
 		}
 		return n, err
 	}
@@ -55,10 +58,19 @@ func (c *Conn) admit(n int) error {
 	case n > c.loop.engine.cfg.MaxWrite:
 		return fmt.Errorf("%w (%d bytes; the limit is %d)", ErrTooLarge, n, c.loop.engine.cfg.MaxWrite)
 	case queued > 0 && queued+int64(n) > int64(c.limit) || c.fileBlocks():
-		c.asked |= wantRoom
+		c.oweRoom()
 		return ErrFull
 	}
 	return nil
+}
+
+// oweRoom notes that a call was refused. If that was below the low mark already, only an empty queue is sure to help: a
+// Drained before that would be answered by the same call, and so on without end. mu is held.
+func (c *Conn) oweRoom() {
+	c.asked |= wantRoom
+	if c.queued.Load() <= int64(c.limit)/2 {
+		c.asked |= wantEmpty
+	}
 }
 
 // fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's stream has one order.
@@ -67,9 +79,10 @@ func (c *Conn) fileBlocks() bool {
 	return x != nil && x.layer != nil && len(x.files) > 0
 }
 
-// unlockAndWake ends a critical section that may have given the loop work.
+// unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a Drained call, for which
+// the room may have come while the call was refused.
 func (c *Conn) unlockAndWake(err error) error {
-	wake := err == nil && c.link()
+	wake := (err == nil || c.asked&wantRoom != 0) && c.link()
 	c.mu.Unlock()
 	c.loop.wakeIf(wake)
 	return err
@@ -151,20 +164,23 @@ func (c *Conn) WriteFile(f *os.File, off, n int64) error {
 }
 
 func (c *Conn) writeFile(f driver.File, off, n int64) error {
-	x := c.more()
-	switch {
-	case c.asked&(wantFIN|wantClose|wantAbort|gone) != 0:
+	if c.asked&(wantFIN|wantClose|wantAbort|gone) != 0 {
 		return ErrClosed
-	case len(x.files) >= maxFiles:
+	}
+	if n == 0 {
+		return f.Close()
+	}
+	x := c.more()
+	if len(x.files) >= maxFiles {
 		c.asked |= wantRoom
 		return ErrFull
 	}
 	before := int64(0)
-	if c.out != nil {
+	if c.out != nil && x.layer == nil {
 		before = int64(c.out.Len())
-	}
-	for _, r := range x.files {
-		before -= r.before
+		for _, r := range x.files {
+			before -= r.before
+		}
 	}
 	x.files = append(x.files, fileRun{before, f, off, n})
 	return nil

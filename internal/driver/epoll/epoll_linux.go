@@ -7,7 +7,9 @@ package epoll
 
 import (
 	"fmt"
+	"math"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +40,9 @@ type Driver struct {
 	vectors [][]byte
 	iovecs  [vectorsPerWrite]unix.Iovec
 	polled  int // events emitted in this Poll
+
+	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
+	shutDown bool
 }
 
 // Open makes a driver for one loop.
@@ -66,6 +71,11 @@ func (d *Driver) ThreadBound() bool { return false }
 // Wake ends the Poll that is waiting, or the next one. The eventfd is edge-triggered and never read: each write is an
 // edge of its own, and its counter cannot overflow in the lifetime of a process.
 func (d *Driver) Wake() {
+	d.waking.RLock()
+	defer d.waking.RUnlock()
+	if d.shutDown {
+		return
+	}
 	one := [8]byte{1}
 	_, _ = unix.Write(d.wakeFD, one[:])
 }
@@ -96,7 +106,7 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 func (d *Driver) wait(wait time.Duration) (int, error) {
 	ms := -1
 	if wait >= 0 {
-		ms = int((wait + time.Millisecond - 1) / time.Millisecond)
+		ms = int(min(wait/time.Millisecond+min(wait%time.Millisecond, 1), math.MaxInt32))
 	}
 	n, err := epollWait(d.fd, d.events[:], ms)
 	if err == unix.EINTR {
@@ -202,7 +212,10 @@ func (d *Driver) Shutdown() error {
 		}
 	}
 	d.slots, d.later, d.emit = nil, nil, nil
+	d.waking.Lock()
+	d.shutDown = true
 	unix.Close(d.wakeFD)
+	d.waking.Unlock()
 	return unix.Close(d.fd)
 }
 
