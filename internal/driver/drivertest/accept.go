@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -10,6 +11,7 @@ import (
 
 var acceptCases = []testCase{
 	{"StopAccept", stopAccept},
+	{"AcceptFails", acceptFails},
 	{"CloseListener", closeListener},
 	{"RefuseWhileListening", refuseWhileListening},
 	{"TwoDriversOneListener", twoDriversOneListener},
@@ -36,6 +38,40 @@ func stopAccept(b *bed) {
 	b.l.ResumeAccept()
 	b.until("the waiting peer is accepted", func() bool { return len(b.k.Accepted) > n })
 	b.receive(b.k.Accepted[n], []byte("patience"))
+	b.closed(b.k.Accepted...)
+}
+
+// Descriptors run out: accepting stops until it is resumed, waiting peers stay, and those who are connected are served.
+func acceptFails(b *bed) {
+	b.start()
+	p, c := b.connect()
+	b.l.StopAccept()
+	b.settle()
+	n := len(b.k.Accepted)
+	late := b.h.Dial(b.listener.Addr())
+	b.until("the kernel takes the peer", late.Open)
+	restore, ok := b.h.Exhaust()
+	if !ok {
+		b.Skipf("accepting cannot be made to fail here")
+	}
+	defer restore()
+	var err error
+	b.k.OnAcceptFailed = func(_ *Conn, e error) { err = e }
+	for range 2 {
+		failures := b.l.Failures
+		b.l.ResumeAccept()
+		b.until("AcceptFailed", func() bool { return b.l.Failures > failures })
+		if !errors.Is(err, syscall.EMFILE) {
+			b.Errorf("AcceptFailed with %v, want EMFILE", err)
+		}
+		b.idles("after AcceptFailed")
+	}
+	b.exchange(p, c)
+	restore()
+	b.k.OnAcceptFailed = nil
+	b.l.ResumeAccept()
+	b.until("the waiting peer is accepted", func() bool { return len(b.k.Accepted) > n })
+	b.exchange(late, b.k.Accepted[n])
 	b.closed(b.k.Accepted...)
 }
 

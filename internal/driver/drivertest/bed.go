@@ -16,8 +16,12 @@ const (
 	otherLoop  = 7
 
 	pollWait  = 5 * time.Millisecond
-	mostPolls = 200_000          // until something must have happened
-	mostTime  = 30 * time.Second // of the real clock
+	longWait  = 100 * time.Millisecond // when nothing has happened for idlePolls
+	idlePolls = 200
+
+	mostPolls  = 200_000          // until something must have happened
+	mostTime   = 30 * time.Second // of the real clock
+	systemTime = 5 * time.Minute  // of the system's, which may be faster
 )
 
 // A bed is what a case works with: one driver with a listener, unless it asks for more.
@@ -85,32 +89,39 @@ func (b *bed) finish() {
 	}
 }
 
-// poll polls each driver once. Only the last one waits.
-func (b *bed) poll(wait time.Duration) {
+// poll polls each driver once, and returns how many events there were. Only the last one waits.
+func (b *bed) poll(wait time.Duration) int {
 	b.Helper()
+	n := 0
 	for i, k := range b.checkers {
 		switch {
 		case k.down:
 		case i == len(b.checkers)-1:
-			k.Poll(wait)
+			n += k.Poll(wait)
 		default:
-			k.Poll(0)
+			n += k.Poll(0)
 		}
 	}
+	return n
 }
 
 // until polls until done, and fails the case when that takes too long.
 func (b *bed) until(what string, done func() bool) {
 	b.Helper()
-	begin := time.Now()
+	begin, systemBegin := time.Now(), b.sys.Now()
+	idle, wait := 0, pollWait
 	for range mostPolls {
 		if done() {
 			return
 		}
-		if b.Failed() || time.Since(begin) > mostTime {
+		if b.Failed() || time.Since(begin) > mostTime || b.sys.Now().Sub(systemBegin) > systemTime {
 			break
 		}
-		b.poll(pollWait)
+		if b.poll(wait) > 0 {
+			idle, wait = 0, pollWait
+		} else if idle++; idle > idlePolls {
+			wait = longWait
+		}
 	}
 	if !done() {
 		b.Fatalf("it never happened: %s", what)

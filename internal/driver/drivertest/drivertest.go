@@ -41,6 +41,8 @@ type Harness interface {
 	Dial(addr net.Addr) Peer
 	// Listen lets peers accept. The address is the one to dial.
 	Listen(network, addr string) (Acceptor, error)
+	// Exhaust makes accepting fail with EMFILE until restore is called. False: it cannot.
+	Exhaust() (restore func(), ok bool)
 }
 
 // An Acceptor is where a driver can dial to.

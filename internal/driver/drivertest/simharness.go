@@ -29,3 +29,9 @@ type simAcceptor struct {
 }
 
 func (a *simAcceptor) Accepted() []Peer { return a.peers }
+
+// Exhaust implements Harness.
+func (h simHarness) Exhaust() (restore func(), ok bool) {
+	h.w.ExhaustFiles(true)
+	return func() { h.w.ExhaustFiles(false) }, true
+}

@@ -41,28 +41,33 @@ func wakeIsNotLost(b *bed) {
 	b.start()
 	const rounds = 2000
 	var posted atomic.Int64
-	ack := make(chan struct{}, 1)
+	ack, done := make(chan struct{}), make(chan struct{})
 	var waker sync.WaitGroup
+	defer waker.Wait()
+	defer close(done)
 	waker.Go(func() {
 		for range rounds {
 			posted.Add(1)
 			b.k.Wake()
-			<-ack
+			select {
+			case <-ack:
+			case <-done:
+				return
+			}
 		}
 	})
-	for seen := int64(0); seen < rounds; seen++ {
+	for seen := int64(0); seen < rounds && !b.Failed(); seen++ {
 		stop := b.rescue()
 		for posted.Load() == seen && !b.Failed() {
 			b.k.Poll(-1)
 		}
 		stop()
-		ack <- struct{}{}
-		if b.Failed() {
-			close(ack) // the waker runs to its end
-			break
+		select {
+		case ack <- struct{}{}:
+		case <-time.After(wakeLimit):
+			b.Fatalf("the waker has not returned from Wake for %v", wakeLimit)
 		}
 	}
-	waker.Wait()
 }
 
 func wakeHammer(b *bed) {
@@ -78,12 +83,12 @@ func wakeHammer(b *bed) {
 			}
 		})
 	}
+	defer work.Wait()
 	stop := b.rescue()
 	for posted.Load() < wakers*each && !b.Failed() {
 		b.k.Poll(-1)
 	}
 	stop()
-	work.Wait()
 }
 
 func wakeAfterShutdown(b *bed) {

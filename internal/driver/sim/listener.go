@@ -238,6 +238,13 @@ func (l *Listener) arrive(e *end) {
 	}
 }
 
+// ExhaustFiles makes every attempt to accept fail with EMFILE, until it is called with false.
+func (w *World) ExhaustFiles(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noFiles = on
+}
+
 // Resolve knows literal addresses, localhost, and Unix paths. It implements driver.System.
 func (w *World) Resolve(_ context.Context, network, addr string) ([]net.Addr, error) {
 	na, err := resolve(network, addr)

@@ -154,7 +154,7 @@ func (c *conn) tellAccepted(ev driver.Events) int {
 	if !c.hasNews() {
 		return 0
 	}
-	if w.chance(w.o.Accept) {
+	if w.noFiles || w.chance(w.o.Accept) {
 		c.accepting = false
 		w.noteErr(d.name, "acceptfailed", uint64(id), 0, errTooManyFiles)
 		d.call(func() { ev.AcceptFailed(id, errTooManyFiles) })

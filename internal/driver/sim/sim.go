@@ -70,7 +70,8 @@ type World struct {
 	drivers   []*Driver
 	sockets   map[*end]string // ends that belong to nobody's driver: who holds them
 	nextPort  int
-	blocks    int // buf.InUse at birth
+	noFiles   bool // see ExhaustFiles
+	blocks    int  // buf.InUse at birth
 }
 
 // New makes a world. The same seed and options give the same run, as long as what runs in it is deterministic itself.

@@ -1,0 +1,130 @@
+package drivertest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// Every mutant must be caught by some case. Which one is not fixed; `go test -v` says it.
+func TestMutantsAreCaught(t *testing.T) {
+	for _, m := range slices.Concat(receiveMutants, sendMutants, closeMutants, otherMutants) {
+		t.Run(m.name, func(t *testing.T) {
+			for _, o := range []sim.Options{sim.Calm(), sim.Lossless()} {
+				if by := caught(t, o, m); by != "" {
+					t.Log(by)
+					return
+				}
+			}
+			t.Errorf("the suite passes a driver where %s", m.name)
+		})
+	}
+}
+
+// The relay alone is no mutant, or the test above would prove nothing.
+func TestRelayPasses(t *testing.T) {
+	for _, o := range []sim.Options{sim.Calm(), sim.Lossless()} {
+		if by := caught(t, o, mutant{"no mistake is made", func(*relay) {}}); by != "" {
+			t.Errorf("the suite refuses a relay that changes nothing: %s", by)
+		}
+	}
+}
+
+// caught runs the suite against a mutant until a case fails, and says how it did.
+func caught(t *testing.T, o sim.Options, m mutant) string {
+	o.Stall = time.Second
+	open := func(T) (driver.System, Harness) {
+		w := sim.New(1, o)
+		return mutated{w, m}, SimHarness(w)
+	}
+	for _, g := range groups {
+		for _, c := range g {
+			p := &probe{TB: t}
+			p.run(func() { runCase(p, open, c) })
+			if p.said != "" {
+				return fmt.Sprintf("%s: %s", c.name, p.said)
+			}
+		}
+	}
+	return ""
+}
+
+type mutated struct {
+	driver.System
+	m mutant
+}
+
+func (s mutated) Open(loop uint8, o driver.Options) (driver.Driver, error) {
+	d, err := s.System.Open(loop, o)
+	if err != nil {
+		return nil, err
+	}
+	r := newRelay(d)
+	s.m.spoil(r)
+	return r, nil
+}
+
+// A probe stands in for the test and remembers the first complaint.
+type probe struct {
+	testing.TB
+	said     string
+	skipped  bool
+	cleanups []func()
+}
+
+// run calls f where a Fatalf can end it.
+func (p *probe) run(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, c := range slices.Backward(p.cleanups) {
+				c()
+			}
+		}()
+		f()
+	}()
+	<-done
+}
+
+func (p *probe) Errorf(format string, args ...any) {
+	if p.said == "" {
+		p.said = fmt.Sprintf(format, args...)
+	}
+}
+
+func (p *probe) Fatalf(format string, args ...any) { p.Errorf(format, args...); runtime.Goexit() }
+func (p *probe) Skipf(string, ...any)              { p.skipped = true; runtime.Goexit() }
+func (p *probe) Logf(string, ...any)               {}
+func (p *probe) Failed() bool                      { return p.said != "" }
+func (p *probe) Cleanup(f func())                  { p.cleanups = append(p.cleanups, f) }
+
+// TestMain fails on goroutines that outlive the tests.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := leaked(); left != "" && code == 0 {
+		fmt.Fprintf(os.Stderr, "goroutines were left behind:\n%s\n", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func leaked() string {
+	var stacks string
+	for range 100 {
+		b := make([]byte, 1<<20)
+		stacks = string(b[:runtime.Stack(b, true)])
+		if strings.Count(stacks, "\ngoroutine ") == 0 {
+			return ""
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return stacks
+}
