@@ -1,0 +1,254 @@
+package web
+
+import (
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// maxBodyBuffer is how much of a body waits to be read before the loop stops reading the connection; a read that was
+// under way may add one read buffer.
+const maxBodyBuffer = 64 << 10
+
+// A body is a request's body: fed by the loop, read by the handler, which waits for it where it runs.
+type body struct {
+	x *exchange
+
+	mu       sync.Mutex
+	data     buf.Chain
+	err      error // why no more will come; nothing in data is lost by it
+	eof      bool
+	expect   bool  // the client waits for 100 Continue
+	closed   bool  // the handler wants no more
+	throttle bool  // the loop has stopped reading
+	drop     int64 // what may still be thrown away, when nobody reads any more
+	dropping bool
+	limit    int64 // most bytes altogether; 0: no limit
+	total    int64
+	waiting  driver.Parker // the reader that waits
+	trailer  http.Header
+}
+
+// Read implements io.Reader. It waits for bytes, for the end, or for the connection to fail.
+func (b *body) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	b.mu.Lock()
+	for {
+		if n, err := b.take(p); n > 0 || err != nil {
+			resume := b.throttle && b.data.Len() <= maxBodyBuffer/2
+			if resume {
+				b.throttle = false
+			}
+			b.mu.Unlock()
+			if resume {
+				b.x.want(wantInput)
+			}
+			return n, err
+		}
+		if b.x.inline {
+			b.mu.Unlock()
+			return 0, myriad.ErrOnLoop
+		}
+		b.wait()
+	}
+}
+
+// take reads what is there. mu is held.
+func (b *body) take(p []byte) (int, error) {
+	switch {
+	case b.closed:
+		return 0, http.ErrBodyReadAfterClose
+	case b.data.Len() > 0:
+		n := b.data.CopyTo(p)
+		b.data.Discard(n)
+		return n, nil
+	case b.eof:
+		b.deliverTrailer()
+		return 0, io.EOF
+	}
+	return 0, b.err
+}
+
+// deliverTrailer shows the trailer to the handler, once it has read everything before it.
+func (b *body) deliverTrailer() {
+	if b.trailer == nil {
+		return
+	}
+	if b.x.req.Trailer == nil {
+		b.x.req.Trailer = http.Header{}
+	}
+	for name, values := range b.trailer {
+		b.x.req.Trailer[name] = values
+	}
+	b.trailer = nil
+}
+
+// wait lets the lock go until something has changed.
+func (b *body) wait() {
+	if b.waiting == nil {
+		b.waiting = b.x.lane.st.engine.System().NewParker()
+	}
+	p := b.waiting
+	cont := b.expect
+	b.expect = false
+	b.mu.Unlock()
+	if cont {
+		b.x.out.sendContinue()
+	}
+	p.Park()
+	b.mu.Lock()
+}
+
+// Close says that the handler wants no more. The loop reads the rest away after the answer.
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}
+
+func (b *body) wake() {
+	if b.waiting != nil {
+		b.waiting.Unpark()
+	}
+}
+
+// add takes decoded bytes from the loop.
+func (b *body) add(p []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expect = false // the client did not wait
+	b.total += int64(len(p))
+	switch {
+	case b.limit > 0 && b.total > b.limit:
+		return &http.MaxBytesError{Limit: b.limit}
+	case b.dropping:
+		b.drop -= int64(len(p))
+		if b.drop < 0 {
+			return errTooMuchLeft
+		}
+		return nil
+	}
+	b.data.Append(p)
+	b.wake()
+	return nil
+}
+
+// end is the orderly end of the body.
+func (b *body) end(trailer http.Header) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.eof = true
+	b.expect = false
+	b.trailer = trailer
+	b.wake()
+}
+
+// fail is its end without order.
+func (b *body) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil && !b.eof {
+		b.err = err
+	}
+	b.wake()
+}
+
+// ended is the client's FIN.
+func (b *body) ended() { b.fail(io.ErrUnexpectedEOF) }
+
+// release throws away what is there when the handler is done, and what still comes, up to maxDiscard.
+func (b *body) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.data.Release()
+	b.dropping = true
+	b.drop = maxDiscard
+}
+
+// continueSent is called when the client has been told to go on by other means than Read.
+func (b *body) continueSent() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expect = false
+}
+
+// blocksReuse reports whether the connection cannot be kept because the client may never send the body, or because too much
+// of it is still to come.
+func (b *body) blocksReuse() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.eof && (b.expect || b.x.req.ContentLength-b.total > maxDiscard)
+}
+
+// complete reports whether all of the body has come from the connection.
+func (b *body) complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.eof
+}
+
+// full reports whether the loop should stop reading, and remembers that it did.
+func (b *body) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.throttle = b.data.Len() >= maxBodyBuffer
+	return b.throttle
+}
+
+var errTooMuchLeft = &h1.Error{Status: http.StatusBadRequest, Reason: "too much of the body was left unread"}
+
+// decode takes the frame off body bytes and adds them. It returns how many bytes it used; fewer than all when the body ends
+// among them or a trailer is not complete.
+func (x *exchange) decode(p []byte, lim h1.Limits) (int, error) {
+	if !x.chunked {
+		n := int(min(int64(len(p)), x.remaining))
+		x.remaining -= int64(n)
+		err := x.body.add(p[:n:n])
+		if x.remaining == 0 && err == nil {
+			x.body.end(nil)
+		}
+		return n, err
+	}
+	used := 0
+	for used < len(p) && !x.inTrailer {
+		n, data, done, err := x.chunks.Decode(p[used:])
+		if err == nil && len(data) > 0 {
+			err = x.body.add(data)
+		}
+		if err != nil {
+			return used, err
+		}
+		used += n
+		x.inTrailer = done
+	}
+	n, err := x.decodeTrailer(p[used:], lim)
+	return used + n, err
+}
+
+func (x *exchange) decodeTrailer(p []byte, lim h1.Limits) (int, error) {
+	if !x.inTrailer || len(p) == 0 {
+		return 0, nil
+	}
+	n, fields, err := h1.ParseTrailer(p, lim, nil)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	var trailer http.Header
+	for _, f := range fields {
+		if trailer == nil {
+			trailer = http.Header{}
+		}
+		trailer.Add(h1.CanonicalName(f.Name), string(f.Value))
+	}
+	x.body.end(trailer)
+	return n, nil
+}

@@ -1,0 +1,452 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+const (
+	// maxAhead is how many bytes behind the current request a connection keeps; above it the loop stops reading. A read
+	// that was under way may add one read buffer.
+	maxAhead = 32 << 10
+	// maxDiscard is how much of a body that its handler did not read is read away to keep the connection.
+	maxDiscard = 256 << 10
+	// headTimeout bounds an incomplete head when no timeout is set.
+	headTimeout = time.Minute
+	// stopTimeout is for the last answer of a connection that is being shut down or refused.
+	stopTimeout = 5 * time.Second
+)
+
+// A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges. Its fields are the
+// loop's.
+type conn struct {
+	c          *myriad.Conn
+	lane       *lane
+	base       context.Context
+	prev, next *conn
+	x          *exchange // the request that is being read or answered
+	stream     *Stream   // instead of it, when its handler has left the answer to a Stream
+	ahead      *ahead    // bytes that wait: an incomplete head, or what follows the current request
+	phase      phase
+	state      http.ConnState
+	ended      bool // the client's FIN
+	last       bool // the connection closes after this answer
+}
+
+// ahead holds bytes that cannot be used yet.
+type ahead struct {
+	block *buf.Block
+	scan  h1.Scan
+}
+
+// phase says what the conn's timer is for.
+type phase uint8
+
+const (
+	phaseNew     phase = iota // no byte has come yet
+	phaseIdle                 // between requests
+	phaseHead                 // a head has begun
+	phaseBody                 // reading a body
+	phaseAnswer               // the handler runs, the body is complete
+	phaseDiscard              // reading away a body that nobody wanted
+	phaseClosing
+)
+
+// Opened begins the wait for the first request.
+func (h *conn) Opened(c *myriad.Conn) {
+	h.lane.add(h)
+	h.setState(http.StateNew)
+	h.phase = phaseNew
+	s := h.lane.s
+	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout))
+	if h.lane.drained {
+		h.shut()
+	}
+}
+
+func firstOf(ds ...time.Duration) time.Duration {
+	for _, d := range ds {
+		if d != 0 {
+			return max(d, 0)
+		}
+	}
+	return 0
+}
+
+// Received takes what has come, behind what was kept.
+func (h *conn) Received(c *myriad.Conn, p []byte) {
+	if h.ahead != nil {
+		h.keep(p)
+		h.takeAhead()
+		return
+	}
+	h.process(p)
+}
+
+// takeAhead processes the kept bytes anew.
+func (h *conn) takeAhead() {
+	a := h.ahead
+	if a == nil || h.answering() {
+		return
+	}
+	if h.stillIncomplete(a) {
+		return
+	}
+	h.ahead = nil
+	h.process(a.block.Bytes())
+	a.block.Release()
+}
+
+// answering reports whether bytes must wait for the end of the current answer.
+func (h *conn) answering() bool {
+	return h.stream != nil || h.x != nil && h.x.body.complete()
+}
+
+// stillIncomplete looks only at what is new of a head or trailer that comes in pieces.
+func (h *conn) stillIncomplete(a *ahead) bool {
+	look := a.scan.Request
+	if h.x != nil {
+		look = a.scan.Trailer
+	}
+	ready, err := look(a.block.Bytes(), h.lane.st.limits)
+	return !ready && err == nil
+}
+
+// process uses as much of p as it can and keeps the rest.
+func (h *conn) process(p []byte) {
+	for len(p) > 0 && h.phase != phaseClosing {
+		var n int
+		switch {
+		case h.answering():
+			h.keep(p)
+			return
+		case h.x != nil:
+			n = h.feed(p)
+		default:
+			n = h.parse(p)
+		}
+		if n == 0 {
+			return
+		}
+		p = p[n:]
+	}
+}
+
+// keep copies p behind what is kept already, and stops reading at the limit.
+func (h *conn) keep(p []byte) {
+	a := h.ahead
+	if a == nil {
+		a = &ahead{block: buf.Get(max(len(p), 512))}
+		h.ahead = a
+	}
+	if a.block.Free() < len(p) {
+		larger := buf.Get(2 * (a.block.Len() + len(p)))
+		larger.Append(a.block.Bytes())
+		a.block.Release()
+		a.block = larger
+	}
+	a.block.Append(p)
+	if h.answering() && a.block.Len() >= maxAhead {
+		h.c.Pause()
+	}
+}
+
+// parse begins a request with the head at the start of p, and returns how many bytes it took.
+func (h *conn) parse(p []byte) int {
+	ln := h.lane
+	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
+		return n // a client that ends its body with a CRLF too many
+	}
+	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
+	switch {
+	case err != nil:
+		h.refuseHead(err)
+		return 0
+	case n == 0:
+		h.headBegins()
+		h.keep(p)
+		return 0
+	}
+	h.begin(p[:n], &ln.head)
+	return n
+}
+
+func (h *conn) headBegins() {
+	if h.phase == phaseHead {
+		return
+	}
+	s := h.lane.s
+	h.phase = phaseHead
+	h.setState(http.StateActive)
+	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
+}
+
+// begin starts the exchange of a complete head.
+func (h *conn) begin(raw []byte, head *h1.Head) {
+	h.setState(http.StateActive)
+	x, status, reason := newExchange(h, raw, head)
+	if status != 0 {
+		h.refuse(status, reason)
+		return
+	}
+	h.x = x
+	h.last = !head.KeepAlive
+	complete := x.body.complete()
+	h.armBody(complete)
+	h.lane.dispatch(x, complete)
+}
+
+// armBody sets the timer for what comes after the head.
+func (h *conn) armBody(complete bool) {
+	s := h.lane.s
+	h.phase = phaseAnswer
+	d := s.WriteTimeout
+	if !complete {
+		h.phase = phaseBody
+		d = s.ReadTimeout
+	}
+	h.c.SetTimer(max(d, 0))
+}
+
+// feed gives body bytes to the exchange and returns how many were its own.
+func (h *conn) feed(p []byte) int {
+	x := h.x
+	n, err := x.decode(p, h.lane.st.limits)
+	if err != nil {
+		h.badBody(err)
+		return 0
+	}
+	switch {
+	case x.body.complete():
+		h.bodyComplete()
+	case n == 0:
+		h.keep(p) // a trailer that is not complete
+	case x.body.full():
+		h.c.Pause()
+	}
+	return n
+}
+
+func (h *conn) bodyComplete() {
+	if h.phase == phaseDiscard {
+		h.finished()
+		return
+	}
+	h.armBody(true)
+}
+
+// badBody ends a request whose body cannot be understood: its handler's Read fails, and what follows cannot be trusted.
+func (h *conn) badBody(err error) {
+	h.last = true
+	x := h.x
+	h.c.SetTimer(0)
+	h.phase = phaseAnswer
+	x.body.fail(err)
+	if !x.running.Load() {
+		h.close()
+	}
+}
+
+// Notified is called after the exchange has asked for something from another goroutine.
+func (h *conn) Notified(c *myriad.Conn) {
+	x := h.x
+	if x == nil {
+		if h.stream != nil {
+			h.stream.settle(h)
+		}
+		return
+	}
+	want := x.takeWants()
+	if want&wantTakeover != 0 {
+		h.giveAway(x)
+		return
+	}
+	if want&wantInput != 0 && !x.body.full() {
+		c.Resume()
+	}
+	if want&wantDeadline != 0 {
+		h.applyDeadline(x)
+	}
+	if want&wantFinish != 0 {
+		h.answered(x)
+	}
+}
+
+// answered goes on when the answer is complete and queued.
+func (h *conn) answered(x *exchange) {
+	if s := x.stream(); s != nil {
+		h.x, h.stream = nil, s
+		h.c.SetTimer(0)
+		h.stream.settle(h)
+		return
+	}
+	h.last = h.last || x.out.closeAfter || h.lane.drained || h.lane.s.noAlive.Load()
+	switch {
+	case h.last || h.ended:
+		h.close()
+	case x.body.complete():
+		h.finished()
+	default:
+		h.discardBody(x)
+	}
+}
+
+// discardBody reads a body away that its handler has left, if that is not too much.
+func (h *conn) discardBody(x *exchange) {
+	if x.remaining > maxDiscard {
+		h.close()
+		return
+	}
+	h.phase = phaseDiscard
+	h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
+	h.c.Resume()
+}
+
+// finished makes the connection ready for the next request, which may have come already.
+func (h *conn) finished() {
+	h.x, h.stream = nil, nil
+	h.setState(http.StateIdle)
+	h.phase = phaseIdle
+	h.c.SetTimer(max(firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout), 0))
+	h.c.Resume()
+	h.takeAhead()
+	if h.lane.drained {
+		h.shut()
+	}
+}
+
+// Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their context that nobody
+// may be waiting.
+func (h *conn) Ended(c *myriad.Conn) {
+	h.ended = true
+	switch {
+	case h.stream != nil:
+		h.close()
+	case h.x == nil || h.phase == phaseDiscard:
+		h.close()
+	default:
+		h.x.clientEnded()
+	}
+}
+
+// Drained lets a handler that waits for room go on.
+func (h *conn) Drained(c *myriad.Conn) {
+	s := h.stream
+	if h.x != nil {
+		h.x.out.wake()
+		s = h.x.stream()
+	}
+	if s != nil {
+		s.drained()
+	}
+}
+
+// Expired acts on the timeout of the phase the conn is in.
+func (h *conn) Expired(c *myriad.Conn) {
+	switch h.phase {
+	case phaseHead:
+		h.refuse(http.StatusRequestTimeout, "the head was not complete in time")
+	case phaseBody:
+		h.x.body.fail(os.ErrDeadlineExceeded)
+		h.last = true
+		h.armBody(true)
+	case phaseAnswer:
+		c.Abort(os.ErrDeadlineExceeded)
+	default:
+		h.close()
+	}
+}
+
+// Closed is the end of the connection.
+func (h *conn) Closed(c *myriad.Conn, err error) {
+	if h.x != nil {
+		h.x.connectionLost(err)
+	}
+	if h.stream != nil {
+		h.stream.lost(err)
+	}
+	h.dropAhead()
+	h.setState(http.StateClosed)
+	h.x, h.stream = nil, nil
+	h.lane.remove(h)
+}
+
+func (h *conn) dropAhead() {
+	if h.ahead != nil {
+		h.ahead.block.Release()
+		h.ahead = nil
+	}
+}
+
+// shut ends the connection in order: at once if it only waits, after its answer otherwise.
+func (h *conn) shut() {
+	switch {
+	case h.stream != nil:
+		h.stream.Close()
+	case h.x != nil:
+		h.last = true
+	case h.phase == phaseNew:
+		h.c.SetTimer(newConnGrace)
+	case h.phase == phaseIdle:
+		h.close()
+	}
+}
+
+func (h *conn) close() {
+	h.phase = phaseClosing
+	h.dropAhead()
+	_ = h.c.Close()
+}
+
+func (h *conn) setState(state http.ConnState) {
+	if h.state == state && state != http.StateNew {
+		return
+	}
+	h.state = state
+	if f := h.lane.s.ConnState; f != nil {
+		f(net.Conn(h.c), state)
+	}
+}
+
+// refuseHead answers what is not a request.
+func (h *conn) refuseHead(err error) {
+	var e *h1.Error
+	if errors.As(err, &e) {
+		h.refuse(e.Status, e.Reason)
+		return
+	}
+	h.refuse(http.StatusBadRequest, err.Error())
+}
+
+// refuse answers from the loop and closes; the close waits for the client to read it.
+func (h *conn) refuse(status int, reason string) {
+	date := h.lane.st.clock.date(h.lane.loop.Now())
+	_, _ = h.c.Write(appendError(nil, status, reason, date)) // a conn that takes no more needs no answer
+	h.close()
+}
+
+// appendError is a whole answer in the words of net/http.
+func appendError(dst []byte, status int, reason, date string) []byte {
+	body := strconv.Itoa(status) + " " + http.StatusText(status)
+	if reason != "" {
+		body += ": " + reason
+	}
+	dst = h1.AppendStatusLine(dst, 1, status)
+	dst = h1.AppendField(dst, "Date", date)
+	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")
+	if status == http.StatusServiceUnavailable {
+		dst = h1.AppendField(dst, "Retry-After", "1")
+	}
+	dst = h1.AppendLength(dst, int64(len(body)))
+	dst = h1.AppendField(dst, "Connection", "close")
+	return append(append(dst, "\r\n"...), body...)
+}

@@ -1,0 +1,217 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen bytes. Its methods may be called
+// from any goroutine, never block, and each Write stays in one piece.
+type Stream struct {
+	c          *myriad.Conn
+	chunked    bool
+	noBody     bool
+	closeAfter bool
+
+	mu      sync.Mutex
+	over    bool // Close was called, or the connection has gone
+	told    bool // OnClose's function was called
+	closed  error
+	onClose func(error)
+	onRoom  func()
+}
+
+// Detached lets the response outlive its handler: the head, with the status and fields set so far, is sent at once, the
+// handler returns, and the body is written to the Stream, whenever there is something to write, until Close or until the client
+// goes away (OnClose). It is how server-sent events and long polls are held. The server's WriteTimeout does not apply.
+// It fails with ErrNotMyriad for a foreign ResponseWriter, and once a body with a declared length has begun.
+func Detached(w http.ResponseWriter) (*Stream, error) {
+	r, err := responseOf(w)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.x.takenOver():
+		return nil, http.ErrHijacked
+	case r.over:
+		return nil, errors.New("web: Detached twice, or after the handler has returned")
+	case r.length >= 0:
+		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
+	}
+	if err := r.FlushError(); err != nil {
+		return nil, err
+	}
+	r.over = true
+	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
+	r.x.mu.Lock()
+	r.x.detached = s
+	r.x.mu.Unlock()
+	return s, nil
+}
+
+// Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly. Every Write is sent
+// without waiting for more.
+func (s *Stream) Write(p []byte) (int, error) {
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	if s.noBody || len(p) == 0 {
+		return len(p), nil
+	}
+	if !s.chunked {
+		return s.c.Write(p)
+	}
+	b := buf.Get(len(p) + chunkRoom)
+	b.Commit(len(h1.AppendChunk(b.Extend()[:0], p)))
+	if err := s.c.WriteBlocks(b); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// chunkRoom is more than a chunk's size line and CRLFs take.
+const chunkRoom = 16 + 4
+
+func (s *Stream) writable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return myriad.ErrClosed
+	}
+	return nil
+}
+
+// A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted: NewChunk gives the first
+// reference.
+type Chunk struct {
+	block     *buf.Block
+	from, end int // where the data stands in it
+}
+
+// NewChunk encodes a copy of p, which must not be empty.
+func NewChunk(p []byte) *Chunk {
+	b := buf.Get(len(p) + chunkRoom)
+	n := len(h1.AppendChunk(b.Extend()[:0], p))
+	b.Commit(n)
+	return &Chunk{b, n - 2 - len(p), n - 2}
+}
+
+// Release gives the reference of NewChunk back; Streams that have been given the chunk hold their own.
+func (k *Chunk) Release() { k.block.Release() }
+
+// WriteChunk is Write of the chunk's data without a copy. k is only borrowed.
+func (s *Stream) WriteChunk(k *Chunk) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	switch {
+	case s.noBody:
+		return nil
+	case s.chunked:
+		return s.c.WriteBlocks(k.block.Retain())
+	}
+	_, err := s.c.Write(k.block.Bytes()[k.from:k.end])
+	return err
+}
+
+// Flush does nothing: nothing is ever held back. It makes a Stream an http.Flusher.
+func (s *Stream) Flush() {}
+
+// Queued is how many bytes wait for the client to read.
+func (s *Stream) Queued() int { return s.c.Queued() }
+
+// SetWriteLimit changes the limit of the queue, in bytes, for the rest of the connection.
+func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
+
+// OnClose has f called on the loop, once, when the stream has ended: err is nil after Close, else what broke the connection.
+// If it has ended already, f is called at once. f must not block.
+func (s *Stream) OnClose(f func(err error)) {
+	s.mu.Lock()
+	if !s.told {
+		s.onClose = f
+		s.mu.Unlock()
+		return
+	}
+	err := s.closed
+	s.mu.Unlock()
+	f(err)
+}
+
+// OnRoom has f called on the loop, once after each myriad.ErrFull, when the queue is half empty again.
+func (s *Stream) OnRoom(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onRoom = f
+}
+
+// Close ends the body in order. What was written is still sent, and the connection goes on to its next request. A second
+// Close returns myriad.ErrClosed.
+func (s *Stream) Close() error {
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return myriad.ErrClosed
+	}
+	s.over = true
+	s.mu.Unlock()
+	if s.chunked && !s.noBody {
+		if _, err := s.c.Write([]byte(h1.LastChunk + "\r\n")); err != nil {
+			return s.c.Close() // no room for the end: the connection's end says that the body is incomplete
+		}
+	}
+	s.c.Notify()
+	return nil
+}
+
+// Abort drops what is queued and resets the connection, for a client that does not read.
+func (s *Stream) Abort(err error) { s.c.Abort(err) }
+
+// settle goes on with the connection once the stream has been closed. On the loop.
+func (s *Stream) settle(h *conn) {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	switch {
+	case over:
+		s.lost(nil)
+		h.stream = nil
+		if s.closeAfter || h.last || h.ended || h.lane.drained {
+			h.close()
+			return
+		}
+		h.finished()
+	case h.lane.drained:
+		_ = s.Close()
+	case h.ended:
+		h.close()
+	}
+}
+
+// lost is the end. On the loop.
+func (s *Stream) lost(err error) {
+	s.mu.Lock()
+	s.over = true
+	f := s.onClose
+	if s.told {
+		f = nil
+	}
+	s.told, s.closed, s.onClose = true, err, nil
+	s.mu.Unlock()
+	if f != nil {
+		f(err)
+	}
+}
+
+func (s *Stream) drained() {
+	s.mu.Lock()
+	f := s.onRoom
+	s.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}

@@ -1,0 +1,78 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/workers"
+)
+
+// Dispatch chooses who runs a handler.
+type Dispatch uint8
+
+const (
+	// DispatchPool hands each request to a bounded pool of warm goroutines. Safe for everything.
+	DispatchPool Dispatch = iota
+	// DispatchInline runs the handler on the loop. It is for handlers known not to block: every connection of the loop waits for
+	// them. A request whose body has not arrived yet runs on the pool; a call that would wait fails with
+	// myriad.ErrOnLoop.
+	DispatchInline
+	// DispatchAuto runs each handler where it is cheapest. It is DispatchPool until that is proven.
+	DispatchAuto
+)
+
+// String is the constant's name without its prefix.
+func (d Dispatch) String() string {
+	switch d {
+	case DispatchPool:
+		return "pool"
+	case DispatchInline:
+		return "inline"
+	case DispatchAuto:
+		return "auto"
+	}
+	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
+}
+
+// executor is what runs handlers: a *workers.Pool, or the simulator.
+type executor interface {
+	TryGoAll(fs []func()) int
+	Close(ctx context.Context) error
+}
+
+func newExecutor(s *Server, e *myriad.Engine) executor {
+	if x := e.System().Executor(); x != nil {
+		return x
+	}
+	return workers.New(workers.Config{
+		Workers: s.Workers,
+		OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
+	})
+}
+
+// dispatch runs the exchange now, or with the others of this turn on the pool: one wake for all of them.
+func (ln *lane) dispatch(x *exchange, complete bool) {
+	if ln.s.Dispatch == DispatchInline && complete {
+		x.inline = true
+		x.run()
+		return
+	}
+	if len(ln.batch) == 0 {
+		ln.loop.Later(ln.submit)
+	}
+	ln.batch = append(ln.batch, x.run)
+	ln.waiting = append(ln.waiting, x)
+}
+
+// submit gives this turn's requests to the pool. Those for which its queue has no room are answered with 503.
+func (ln *lane) submit() {
+	n := ln.st.pool.TryGoAll(ln.batch)
+	for _, x := range ln.waiting[n:] {
+		x.refuse(503, fmt.Sprintf("%d requests are waiting", workers.DefaultQueue))
+	}
+	clear(ln.batch)
+	clear(ln.waiting)
+	ln.batch, ln.waiting = ln.batch[:0], ln.waiting[:0]
+}

@@ -1,0 +1,178 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is fed, an answer that is
+// written, and an end. Everything above the codecs speaks to it and never to the connection, because
+// with HTTP/2 there are many on one. It is made by the loop; its handler runs elsewhere.
+type exchange struct {
+	transport transport
+	lane      *lane
+	req       *http.Request
+	url       url.URL
+	ctx       requestContext
+	body      body
+	out       response
+
+	// How the body is framed; the loop's.
+	remaining int64 // bytes still to come of a body with a length
+	chunks    h1.Chunked
+	chunked   bool
+	inTrailer bool
+
+	inline  bool        // the handler runs on the loop and must not wait
+	running atomic.Bool // the handler has begun and its answer is not complete
+
+	mu       sync.Mutex
+	wants    want     // guarded by mu: what the loop is asked to do
+	takeover takeover // guarded by mu: who takes the connection over
+	detached *Stream  // guarded by mu: who goes on with the answer
+}
+
+// A transport carries the answer of an exchange. It may be called from any goroutine and never blocks, except where it
+// says so.
+type transport interface {
+	// write queues bytes of the answer, all or nothing: myriad.ErrFull.
+	write(x *exchange, p []byte) error
+	// ask has the loop look at what x wants.
+	ask(x *exchange)
+	// fail ends the connection because the answer cannot be completed. orderly: what was written is flushed.
+	fail(x *exchange, err error, orderly bool)
+	conn() *myriad.Conn
+}
+
+// want is what an exchange asks of its loop.
+type want uint8
+
+const (
+	wantInput    want = 1 << iota // the body has been read below its low mark
+	wantFinish                    // the answer is complete
+	wantTakeover                  // upgrade or hijack
+	wantDeadline                  // ResponseController has set one
+)
+
+func (x *exchange) want(w want) {
+	x.mu.Lock()
+	x.wants |= w
+	x.mu.Unlock()
+	x.transport.ask(x)
+}
+
+func (x *exchange) takeWants() want {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	w := x.wants
+	x.wants = 0
+	return w
+}
+
+// run calls the handler and completes the answer.
+func (x *exchange) run() {
+	x.running.Store(true)
+	if x.callHandler() {
+		x.finish()
+	}
+	x.running.Store(false)
+	x.ctx.cancel(context.Canceled)
+	x.out.drop()
+	x.body.release()
+}
+
+// callHandler reports whether the handler has returned rather than panicked.
+func (x *exchange) callHandler() (ok bool) {
+	defer func() {
+		if ok {
+			return
+		}
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			x.lane.s.logf("web: panic serving %s: %v\n%s", x.req.RemoteAddr, v, debug.Stack())
+		}
+		x.ctx.cancel(context.Canceled)
+		x.transport.fail(x, errHandlerPanic, true)
+	}()
+	x.serve()
+	return true
+}
+
+var errHandlerPanic = errors.New("web: the handler panicked or ended its goroutine")
+
+func (x *exchange) serve() {
+	h := x.lane.s.handler()
+	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
+		h = generalOptions{}
+	}
+	h.ServeHTTP(&x.out, x.req)
+}
+
+// generalOptions answers "OPTIONS *" as net/http does.
+type generalOptions struct{}
+
+func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Length", "0")
+	if r.ContentLength != 0 {
+		_, _ = http.MaxBytesReader(w, r.Body, 4<<10).Read(make([]byte, 4<<10)) // politeness, not needed for the answer
+	}
+}
+
+// finish completes the answer after the handler has returned.
+func (x *exchange) finish() {
+	switch {
+	case x.takenOver():
+	case x.stream() != nil:
+		x.want(wantFinish)
+	default:
+		if err := x.out.finish(); err != nil {
+			x.transport.fail(x, err, true)
+			return
+		}
+		x.want(wantFinish)
+	}
+}
+
+// refuse answers an exchange whose handler does not run. On the loop.
+func (x *exchange) refuse(status int, reason string) {
+	x.out.closeAfter = true
+	x.body.release()
+	date := x.lane.st.clock.date(x.lane.loop.Now())
+	if x.transport.write(x, appendError(nil, status, reason, date)) == nil {
+		x.want(wantFinish)
+	}
+}
+
+// clientEnded is the client's FIN while the exchange runs: a body that is not complete never will be.
+func (x *exchange) clientEnded() {
+	x.body.ended()
+	x.ctx.cancel(context.Canceled)
+}
+
+// connectionLost ends whatever the handler may be waiting for.
+func (x *exchange) connectionLost(err error) {
+	if err == nil {
+		err = myriad.ErrClosed
+	}
+	x.body.fail(err)
+	x.out.lose(err)
+	x.ctx.cancel(context.Canceled)
+	x.takeoverLost(x.transport.conn(), err)
+	if s := x.stream(); s != nil {
+		s.lost(err)
+	}
+}
+
+// stream is who goes on with the answer, or nil.
+func (x *exchange) stream() *Stream {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.detached
+}

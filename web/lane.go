@@ -1,0 +1,118 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// A lane is a server's state on one loop, and owned by that loop.
+type lane struct {
+	s       *Server
+	st      *state
+	loop    *myriad.Loop
+	head    h1.Head // of the request being parsed
+	batch   []func()
+	waiting []*exchange // whose run is in batch
+	first   *conn       // the list of the lane's connections
+	drained bool
+}
+
+func (ln *lane) add(h *conn) {
+	if h.next = ln.first; h.next != nil {
+		h.next.prev = h
+	}
+	ln.first = h
+	ln.st.conns.Add(1)
+}
+
+func (ln *lane) remove(h *conn) {
+	if h.prev != nil {
+		h.prev.next = h.next
+	} else {
+		ln.first = h.next
+	}
+	if h.next != nil {
+		h.next.prev = h.prev
+	}
+	h.prev, h.next = nil, nil
+	ln.st.connGone()
+}
+
+// drain begins an orderly end: connections that wait for a request go now, the others after their answer.
+func (ln *lane) drain() {
+	ln.drained = true
+	for h := ln.first; h != nil; {
+		next := h.next // shut may remove h
+		h.shut()
+		h = next
+	}
+}
+
+func (ln *lane) abort() {
+	ln.drained = true
+	for h := ln.first; h != nil; h = h.next {
+		h.c.Abort(http.ErrServerClosed)
+	}
+}
+
+// front opens connections: it is the handler that a listener gives them, and gives way to a conn of their own.
+type front struct {
+	s    *Server
+	base context.Context
+	set  chan struct{} // closed when base is set: a connection may come before its listener is known
+}
+
+func newFront(s *Server) *front {
+	return &front{s: s, base: context.Background(), set: make(chan struct{})}
+}
+
+func (f *front) setBase(l net.Listener) {
+	defer close(f.set)
+	if f.s.BaseContext == nil {
+		return
+	}
+	if f.base = f.s.BaseContext(l); f.base == nil {
+		panic("web: Server.BaseContext returned a nil context")
+	}
+}
+
+// Opened gives the connection its own handler.
+func (f *front) Opened(c *myriad.Conn) {
+	<-f.set // by Listen, which waits for nothing any more
+	ln := f.s.state.lanes[c.Loop().Index()]
+	h := &conn{c: c, lane: ln, base: f.base}
+	if f.s.ConnContext != nil {
+		if h.base = f.s.ConnContext(f.base, c); h.base == nil {
+			panic("web: Server.ConnContext returned a nil context")
+		}
+	}
+	c.SetHandler(h, nil)
+}
+
+// Received and Closed are never reached: the handler changes in Opened.
+func (*front) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
+func (*front) Closed(*myriad.Conn, error)        {}
+
+// clock formats the Date field once a second.
+type clock struct{ last atomic.Pointer[stamp] }
+
+type stamp struct {
+	second int64
+	text   string
+}
+
+func (k *clock) date(now time.Time) string {
+	second := now.Unix()
+	if s := k.last.Load(); s != nil && s.second == second {
+		return s.text
+	}
+	s := &stamp{second, now.UTC().Format(http.TimeFormat)}
+	k.last.Store(s)
+	return s.text
+}

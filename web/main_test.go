@@ -1,0 +1,139 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+)
+
+// TestMain fails when goroutines of this module or blocks are left behind.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if left := leftovers(); code == 0 && left != "" {
+		fmt.Fprintln(os.Stderr, left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// leftovers waits a while for what is on its way out, then says what is not.
+func leftovers() string {
+	var left string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		left = ""
+		for _, g := range strings.Split(string(stacks), "\n\n") {
+			if strings.Contains(g, "myriad-go/myriad") && !strings.Contains(g, "web.TestMain") {
+				left += "leaked goroutine: " + g + "\n"
+			}
+		}
+		if n := buf.InUse(); n != 0 {
+			left += fmt.Sprintf("leaked: %d blocks\n", n)
+		}
+		if left == "" {
+			return ""
+		}
+	}
+	return left
+}
+
+// A fixture is a server on a loopback address with an engine of its own.
+type fixture struct {
+	*Server
+	addr string
+	log  *lockedLog
+}
+
+// serve runs s until the test ends.
+func serve(t testing.TB, s *Server) *fixture {
+	t.Helper()
+	engine, err := myriad.Start(myriad.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Server: s, log: new(lockedLog)}
+	s.Engine = engine
+	if s.ErrorLog == nil {
+		s.ErrorLog = log.New(f.log, "", 0)
+	}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = ln.Addr().String()
+	t.Cleanup(func() { f.stop(t, engine) })
+	return f
+}
+
+func (f *fixture) stop(t testing.TB, engine *myriad.Engine) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	f.Close()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := engine.Shutdown(ctx); err != nil {
+		t.Errorf("engine Shutdown: %v", err)
+	}
+}
+
+func (f *fixture) url(path string) string { return "http://" + f.addr + path }
+
+// client is an http.Client with connections of its own.
+func client(t testing.TB) *http.Client {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+}
+
+func dial(t testing.TB, f *fixture) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// raw sends request as it is, ends its side if asked, and reads all that comes until the server closes.
+func raw(t testing.TB, f *fixture, request string, fin bool) string {
+	t.Helper()
+	c := dial(t, f)
+	io.WriteString(c, request)
+	if fin {
+		c.(*net.TCPConn).CloseWrite()
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil {
+		t.Errorf("after %d bytes: %v", len(answer), err)
+	}
+	return string(answer)
+}
+
+func mustBody(t testing.TB, r *http.Response, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	p, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(p)
+}

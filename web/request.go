@@ -1,0 +1,182 @@
+package web
+
+import (
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// newExchange makes the exchange and its *http.Request out of a parsed head. raw is all of the head; what the request
+// keeps is copied out of it in one piece. A status other than 0 is the answer to what cannot be served.
+func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, reason string) {
+	if head.ExpectNot {
+		return nil, http.StatusExpectationFailed, ""
+	}
+	if max := h.lane.s.MaxBodyBytes; max > 0 && head.ContentLength > max {
+		return nil, http.StatusRequestEntityTooLarge, ""
+	}
+	x = &exchange{transport: h, lane: h.lane}
+	x.ctx.x, x.ctx.base = x, h.base
+	x.body.x, x.out.x = x, x
+	remote := h.c.RemoteAddr().String()
+	text := string(append(append(make([]byte, 0, len(raw)+len(remote)), raw...), remote...))
+	t := texts{raw, text}
+	target := t.of(head.Target)
+	u, err := x.parseTarget(target, head)
+	if err != nil {
+		return nil, http.StatusBadRequest, "malformed request target"
+	}
+	req := http.Request{
+		Method:     h1.Method(head.Method),
+		URL:        u,
+		Proto:      protos[min(head.Minor, 1)],
+		ProtoMajor: 1,
+		ProtoMinor: head.Minor,
+		Header:     t.header(head),
+		Host:       t.of(head.Host),
+		RequestURI: target,
+		RemoteAddr: text[len(raw):],
+		Close:      !head.KeepAlive,
+	}
+	if head.Minor > 1 {
+		req.Proto = "HTTP/1." + strconv.Itoa(head.Minor)
+	}
+	x.setBody(&req, head)
+	x.out.begin(&req, head)
+	x.req = req.WithContext(&x.ctx)
+	return x, 0, ""
+}
+
+var protos = [...]string{"HTTP/1.0", "HTTP/1.1"}
+
+// texts turns views of the head into substrings of its one copy.
+type texts struct {
+	raw  []byte
+	copy string
+}
+
+// of finds the substring for a view by its distance from the end of raw's capacity, which both share.
+func (t texts) of(view []byte) string {
+	if len(view) == 0 {
+		return ""
+	}
+	off := cap(t.raw) - cap(view)
+	if off < 0 || off+len(view) > len(t.copy) || t.copy[off:off+len(view)] != string(view) {
+		return string(view) // not a view of raw, or one with its capacity cut
+	}
+	return t.copy[off : off+len(view)]
+}
+
+// header makes the map; all values share one slice.
+func (t texts) header(head *h1.Head) http.Header {
+	m := make(http.Header, len(head.Fields))
+	values := make([]string, 0, len(head.Fields))
+	for i := range head.Fields {
+		f := &head.Fields[i]
+		name := h1.CanonicalName(f.Name)
+		if name == "Host" || name == "Transfer-Encoding" || name == "Content-Length" && m[name] != nil {
+			continue
+		}
+		if have, ok := m[name]; ok {
+			m[name] = append(have, t.of(f.Value))
+			continue
+		}
+		n := len(values)
+		values = append(values, t.of(f.Value))
+		m[name] = values[n : n+1 : n+1]
+	}
+	if p := m["Pragma"]; len(p) > 0 && p[0] == "no-cache" && m["Cache-Control"] == nil {
+		m["Cache-Control"] = []string{"no-cache"} // as net/http does for RFC 9111 section 5.4
+	}
+	return m
+}
+
+// parseTarget fills in the exchange's URL. The usual path without escapes is taken apart here.
+func (x *exchange) parseTarget(target string, head *h1.Head) (*url.URL, error) {
+	if head.Form == h1.Origin && plainTarget(target) {
+		path, query, has := strings.Cut(target, "?")
+		x.url = url.URL{Path: path, RawQuery: query, ForceQuery: has && query == ""}
+		return &x.url, nil
+	}
+	if head.Form == h1.Authority { // CONNECT
+		u, err := url.ParseRequestURI("http://" + target)
+		if err == nil {
+			u.Scheme = ""
+		}
+		return u, err
+	}
+	return url.ParseRequestURI(target)
+}
+
+// plainTarget reports whether url.ParseRequestURI would find nothing in target but a path and a query, each as written.
+func plainTarget(target string) bool {
+	if strings.HasPrefix(target, "//") {
+		return false
+	}
+	for i := 0; i < len(target); i++ {
+		switch c := target[i]; {
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9':
+		case c == '/' || c == '-' || c == '_' || c == '.' || c == '~':
+		case c == '?':
+			return plainQuery(target[i:])
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func plainQuery(q string) bool {
+	for i := 0; i < len(q); i++ {
+		if c := q[i]; c <= ' ' || c == '#' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// setBody says how the request's body comes.
+func (x *exchange) setBody(req *http.Request, head *h1.Head) {
+	x.body.limit = x.lane.s.MaxBodyBytes
+	switch {
+	case head.Chunked:
+		x.chunked = true
+		req.ContentLength = -1
+		req.TransferEncoding = []string{"chunked"}
+		req.Trailer = announcedTrailer(req.Header)
+	case head.ContentLength > 0:
+		x.remaining = head.ContentLength
+		req.ContentLength = head.ContentLength
+	default:
+		x.body.eof = true
+		req.Body = http.NoBody
+		return
+	}
+	x.body.expect = head.Expect100
+	req.Body = &x.body
+}
+
+// announcedTrailer makes the trailer's keys known before it comes, as net/http does.
+func announcedTrailer(h http.Header) http.Header {
+	names, ok := h["Trailer"]
+	if !ok {
+		return nil
+	}
+	delete(h, "Trailer")
+	trailer := http.Header{}
+	for _, list := range names {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name != "" {
+				trailer[name] = nil
+			}
+		}
+	}
+	if len(trailer) == 0 {
+		return nil
+	}
+	return trailer
+}

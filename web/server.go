@@ -1,0 +1,294 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+const (
+	maxFields   = 1024                 // header fields of one request, beyond which it is answered with 431
+	acceptPause = 5 * time.Millisecond // after a temporary error of a foreign listener
+)
+
+// Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they must not change once the
+// server serves. The zero value works.
+type Server struct {
+	Addr    string       // for ListenAndServe; "" is ":http"
+	Handler http.Handler // nil: http.DefaultServeMux
+
+	// DisableGeneralOptionsHandler passes "OPTIONS *" to the handler.
+	DisableGeneralOptionsHandler bool
+
+	// TLSConfig is for the TLS methods, which fail with myriad.ErrUnsupported until package tlsloop is there.
+	TLSConfig *tls.Config
+
+	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
+	// from the end of the head to the end of the answer, IdleTimeout the wait for the next request (0: ReadTimeout).
+	// 0 everywhere: no bound, except that a head that has begun must be complete within a minute.
+	ReadTimeout       time.Duration
+	ReadHeaderTimeout time.Duration
+	WriteTimeout      time.Duration
+	IdleTimeout       time.Duration
+
+	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431. 0: http.DefaultMaxHeaderBytes.
+	MaxHeaderBytes int
+	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
+	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
+	MaxBodyBytes int64
+
+	ConnState   func(net.Conn, http.ConnState) // runs on a loop and must not block
+	ErrorLog    *log.Logger                    // nil: the log package's
+	BaseContext func(net.Listener) context.Context
+	ConnContext func(ctx context.Context, c net.Conn) context.Context // runs on a loop and must not block
+
+	// Engine runs the connections. Nil: myriad.Default(). Shutdown and Close never stop it.
+	Engine *myriad.Engine
+	// Dispatch chooses who runs the handler.
+	Dispatch Dispatch
+	// Workers is the most handlers that run at once. Above it requests wait, and beyond workers.DefaultQueue
+	// waiting ones they are answered with 503. The goroutines are started as needed and retire when idle; a handler that
+	// waits for a request to the same server gets one more. 0: workers.DefaultWorkers, which is 16,384.
+	Workers int
+	// PipelineDepth is how many pipelined requests of one connection may run at once. 0 is 1, the only depth so far.
+	PipelineDepth int
+
+	once    sync.Once
+	initErr error
+	state   *state
+	closing atomic.Bool
+	noAlive atomic.Bool // SetKeepAlivesEnabled(false)
+
+	mu         sync.Mutex
+	listeners  map[*listening]struct{}
+	onShutdown []func()
+}
+
+// state is what a server has once it serves.
+type state struct {
+	engine  *myriad.Engine
+	limits  h1.Limits
+	lanes   []*lane // by loop
+	pool    executor
+	std     *http.Server // for http.ServerContextKey
+	clock   clock
+	conns   atomic.Int64 // open connections
+	mu      sync.Mutex
+	waiters []driver.Parker // of Shutdown
+}
+
+// listening is one Serve call.
+type listening struct {
+	stop func() error
+	done chan struct{}
+}
+
+// ListenAndServe serves h on addr with an otherwise zero Server.
+func ListenAndServe(addr string, h http.Handler) error {
+	return (&Server{Addr: addr, Handler: h}).ListenAndServe()
+}
+
+// ListenAndServe listens on Addr and serves until Shutdown or Close, then returns http.ErrServerClosed.
+func (s *Server) ListenAndServe() error {
+	addr := s.Addr
+	if addr == "" {
+		addr = ":http"
+	}
+	ln, err := s.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	return ln.Wait()
+}
+
+// A Listener is an address that a Server listens on.
+type Listener struct {
+	inner *myriad.Listener
+	l     *listening
+}
+
+// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves it in the background, with no goroutine.
+func (s *Server) Listen(network, addr string) (*Listener, error) {
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	front := newFront(s)
+	inner, err := s.state.engine.Listen(network, addr, front)
+	if err != nil {
+		return nil, fmt.Errorf("web: %w", err)
+	}
+	front.setBase(listenerView{inner})
+	l := &listening{stop: inner.Close, done: make(chan struct{})}
+	if !s.track(l) {
+		return nil, errors.Join(http.ErrServerClosed, inner.Close())
+	}
+	return &Listener{inner, l}, nil
+}
+
+// Addr is the bound address.
+func (ln *Listener) Addr() net.Addr { return ln.inner.Addr() }
+
+// Wait returns http.ErrServerClosed when the server is shut down.
+func (ln *Listener) Wait() error {
+	<-ln.l.done
+	return http.ErrServerClosed
+}
+
+// Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, and closing l
+// ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.start(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	front := newFront(s)
+	front.setBase(l)
+	one := &listening{stop: l.Close, done: make(chan struct{})}
+	if !s.track(one) {
+		return errors.Join(http.ErrServerClosed, l.Close())
+	}
+	err := s.acceptFrom(l, front)
+	s.untrack(one)
+	return err
+}
+
+func (s *Server) acceptFrom(l net.Listener, front *front) error {
+	defer l.Close()
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if s.closing.Load() {
+				return http.ErrServerClosed
+			}
+			if ne, ok := err.(interface{ Temporary() bool }); ok && ne.Temporary() {
+				s.logf("web: accept on %v: %v; trying again", l.Addr(), err)
+				time.Sleep(acceptPause)
+				continue
+			}
+			return err
+		}
+		if _, err := s.state.engine.Adopt(nc, nil, front); err != nil {
+			s.logf("web: adopt a connection of %v: %v", l.Addr(), err)
+		}
+	}
+}
+
+// ListenAndServeTLS fails with myriad.ErrUnsupported: TLS on the loop comes with package tlsloop.
+func (s *Server) ListenAndServeTLS(certFile, keyFile string) error { return errTLS }
+
+// ServeTLS closes l and fails with myriad.ErrUnsupported: TLS on the loop comes with package tlsloop.
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	return errors.Join(errTLS, l.Close())
+}
+
+var errTLS = fmt.Errorf("web: TLS: %w yet: terminate it in front of this server", myriad.ErrUnsupported)
+
+// start makes what the server needs, once.
+func (s *Server) start() error {
+	if s.closing.Load() {
+		return http.ErrServerClosed
+	}
+	s.once.Do(func() { s.state, s.initErr = s.newState() })
+	return s.initErr
+}
+
+func (s *Server) newState() (*state, error) {
+	engine := s.Engine
+	if engine == nil {
+		var err error
+		if engine, err = myriad.Default(); err != nil {
+			return nil, fmt.Errorf("web: %w", err)
+		}
+	}
+	if s.PipelineDepth < 0 || s.PipelineDepth > 1 {
+		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: only 0 and 1 are supported yet", s.PipelineDepth)
+	}
+	head := s.MaxHeaderBytes
+	if head == 0 {
+		head = http.DefaultMaxHeaderBytes
+	}
+	st := &state{
+		engine: engine,
+		limits: h1.Limits{HeadBytes: head, LineBytes: min(head, 64<<10), Fields: maxFields},
+		std:    s.standard(),
+	}
+	st.pool = newExecutor(s, engine)
+	for _, l := range engine.Loops() {
+		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l})
+	}
+	return st, nil
+}
+
+// standard is the *http.Server that handlers find under http.ServerContextKey: the same settings, never served.
+func (s *Server) standard() *http.Server {
+	return &http.Server{
+		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig,
+		DisableGeneralOptionsHandler: s.DisableGeneralOptionsHandler,
+		ReadTimeout:                  s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
+		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,
+		ConnState: s.ConnState, ErrorLog: s.ErrorLog, BaseContext: s.BaseContext, ConnContext: s.ConnContext,
+	}
+}
+
+func (s *Server) track(l *listening) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Load() {
+		return false
+	}
+	if s.listeners == nil {
+		s.listeners = map[*listening]struct{}{}
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(l *listening) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+}
+
+// SetKeepAlivesEnabled(false) closes each connection after its answer, from the next answer on.
+func (s *Server) SetKeepAlivesEnabled(on bool) { s.noAlive.Store(!on) }
+
+// RegisterOnShutdown has f called, on a goroutine of its own, when Shutdown begins: for what the server no longer
+// owns, such as upgraded connections.
+func (s *Server) RegisterOnShutdown(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onShutdown = append(s.onShutdown, f)
+}
+
+func (s *Server) handler() http.Handler {
+	if s.Handler == nil {
+		return http.DefaultServeMux
+	}
+	return s.Handler
+}
+
+func (s *Server) logf(format string, args ...any) {
+	if s.ErrorLog != nil {
+		s.ErrorLog.Printf(format, args...)
+		return
+	}
+	log.Printf(format, args...)
+}
+
+// listenerView shows an engine's listener to BaseContext.
+type listenerView struct{ *myriad.Listener }
+
+// Accept fails: the engine accepts.
+func (listenerView) Accept() (net.Conn, error) {
+	return nil, errors.New("web: this listener is served by an engine: it cannot be accepted from")
+}

@@ -1,0 +1,512 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// lockedLog is an error log that tests can read.
+type lockedLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func eachDispatch(t *testing.T, f func(t *testing.T, d Dispatch)) {
+	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+		t.Run(d.String(), func(t *testing.T) { f(t, d) })
+	}
+}
+
+func TestGetAndKeepAlive(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s %s from %s", r.Method, r.URL.Path, r.Header.Get("X-Who"))
+		})})
+		c := client(t)
+		for i := range 5 {
+			req, _ := http.NewRequest("GET", f.url("/p"+strconv.Itoa(i)), nil)
+			req.Header.Set("X-Who", "me")
+			r, err := c.Do(req)
+			if got, want := mustBody(t, r, err), fmt.Sprintf("GET /p%d from me", i); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			if r.ContentLength < 0 || r.Header.Get("Date") == "" || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+				t.Fatalf("head %v, length %d", r.Header, r.ContentLength)
+			}
+		}
+		if n := f.Engine.Stats().Accepts; n != 1 {
+			t.Errorf("%d connections for 5 requests", n)
+		}
+	})
+}
+
+func TestBodies(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(w, r.Body)
+		w.Header().Set(http.TrailerPrefix+"X-Copied", strconv.FormatInt(n, 10))
+		if err != nil {
+			t.Error(err)
+		}
+	})})
+	c := client(t)
+	for _, n := range []int{0, 1, 100, 2047, 2048, 2049, 65_536, 1_000_003, 8 << 20} {
+		for _, known := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d bytes known=%v", n, known), func(t *testing.T) {
+				want := strings.Repeat("0123456789abcdef", n/16+1)[:n]
+				var body io.Reader = strings.NewReader(want)
+				if !known {
+					body = struct{ io.Reader }{body}
+				}
+				r, err := c.Post(f.url("/"), "text/plain", body)
+				if got := mustBody(t, r, err); got != want {
+					t.Fatalf("got %d bytes back", len(got))
+				}
+			})
+		}
+	}
+}
+
+// Any split of a request means the same.
+func TestEverySplit(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s|%s|%v|%v", r.URL.RawQuery, p, err, r.Trailer)
+	})})
+	whole := "POST /a?b=c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nabc\r\n2;e=1\r\nde\r\n0\r\nX-T: v\r\n\r\n" +
+		"GET /?last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	for at := 1; at < len(whole); at++ {
+		c := dial(t, f)
+		io.WriteString(c, whole[:at])
+		time.Sleep(100 * time.Microsecond) // only makes it likelier that the server sees two reads
+		io.WriteString(c, whole[at:])
+		answer, err := io.ReadAll(c)
+		if err != nil || !strings.Contains(string(answer), "b=c|abcde|<nil>|map[X-T:[v]]") || !strings.Contains(string(answer), "last||<nil>|map[]") {
+			t.Fatalf("split at %d: %q, %v", at, answer, err)
+		}
+		c.Close()
+	}
+}
+
+func TestPipeliningKeepsOrder(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.URL.Path+"\n")
+		})})
+		var in, want strings.Builder
+		for i := range 200 {
+			last := ""
+			if i == 199 {
+				last = "Connection: close\r\n"
+			}
+			fmt.Fprintf(&in, "GET /%d HTTP/1.1\r\nHost: h\r\n%s\r\n", i, last)
+			fmt.Fprintf(&want, "/%d\n", i)
+		}
+		answers := raw(t, f, in.String(), false)
+		r := bufio.NewReader(strings.NewReader(answers))
+		var got strings.Builder
+		for range 200 {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(&got, resp.Body)
+		}
+		if got.String() != want.String() {
+			t.Fatalf("got %q", got.String())
+		}
+	})
+}
+
+func TestAmbiguousIsRefused(t *testing.T) {
+	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		t.Errorf("the handler was called for %s %s", r.Method, r.URL)
+	})})
+	for _, c := range []struct {
+		name, request string
+		status        int
+	}{
+		{"both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"two lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400},
+		{"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
+		{"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", 400},
+		{"space before colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400},
+		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
+		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
+		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello TLS\r\n\r\n", 400},
+		{"unknown coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
+		{"version", "GET / HTTP/3.0\r\nHost: h\r\n\r\n", 505},
+		{"preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+		{"large head", "GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", 5000), 431},
+		{"long target", "GET /" + strings.Repeat("x", 9000), 414},
+		{"large body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n", 413},
+		{"expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", 417},
+		{"bad escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer := raw(t, f, c.request, true)
+			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) || !strings.Contains(answer, "Connection: close\r\n") {
+				t.Errorf("got %q, want %s", answer, want)
+			}
+		})
+	}
+}
+
+// The 400 must arrive although the client is still sending when the server closes.
+func TestRefusalReachesASender(t *testing.T) {
+	f := serve(t, &Server{Handler: http.NotFoundHandler()})
+	c := dial(t, f)
+	go func() {
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3, 4\r\n\r\n")
+		junk := make([]byte, 16<<10)
+		for range 8 {
+			if _, err := c.Write(junk); err != nil {
+				return
+			}
+		}
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	answer, err := io.ReadAll(c)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+		t.Fatalf("got %q, %v", answer, err)
+	}
+}
+
+func TestHead(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "twelve bytes")
+	})})
+	answer := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
+	if !strings.Contains(answer, "Content-Length: 12\r\n") || !strings.HasSuffix(answer, "\r\n\r\n") {
+		t.Fatalf("got %q", answer)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/unread" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		io.Copy(w, r.Body)
+	})})
+	c := dial(t, f)
+	r := bufio.NewReader(c)
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+	if line, err := r.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	r.ReadString('\n')
+	io.WriteString(c, "abc")
+	resp, err := http.ReadResponse(r, nil)
+	if got := mustBody(t, resp, err); got != "abc" {
+		t.Fatalf("got %q", got)
+	}
+	// The same connection: a handler that does not read must not invite the body, and ends the connection.
+	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+	resp, err = http.ReadResponse(r, nil)
+	if mustBody(t, resp, err); resp.StatusCode != 403 || !resp.Close {
+		t.Fatalf("got %v, close %v", resp.Status, resp.Close)
+	}
+}
+
+func TestHTTP10(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			w.(http.Flusher).Flush()
+		}
+		io.WriteString(w, r.Proto)
+	})})
+	for _, c := range []struct{ request, has, hasNot string }{
+		{"GET / HTTP/1.0\r\n\r\n", "Connection: close|Content-Length: 8", "keep-alive"},
+		{"GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "HTTP/1.0 200", "chunked"},
+		{"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n", "Connection: keep-alive", "chunked"},
+	} {
+		answer := raw(t, f, c.request, false)
+		for has := range strings.SplitSeq(strings.ReplaceAll(c.has, "Connection: close|", ""), "|") {
+			if !strings.Contains(answer, has) {
+				t.Errorf("%q: got %q without %q", c.request, answer, has)
+			}
+		}
+		if strings.Contains(answer, c.hasNot) {
+			t.Errorf("%q: got %q with %q", c.request, answer, c.hasNot)
+		}
+	}
+}
+
+// A handler that calls its own server waits for a second worker, at any number of callers.
+func TestHandlerCallsItsServer(t *testing.T) {
+	var f *fixture
+	c := client(t)
+	f = serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/inner" {
+			io.WriteString(w, "inner")
+			return
+		}
+		resp, err := c.Get(f.url("/inner"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		io.Copy(w, resp.Body)
+	})})
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			r, err := c.Get(f.url("/outer"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := mustBody(t, r, nil); got != "inner" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSlowHandlerDoesNotHoldOthers(t *testing.T) {
+	release := make(chan struct{})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-release
+		}
+	})})
+	c := client(t)
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			r, err := c.Get(f.url("/slow"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Body.Close()
+		})
+	}
+	for range 50 {
+		r, err := c.Get(f.url("/quick"))
+		mustBody(t, r, err)
+	}
+	close(release)
+	wg.Wait()
+}
+
+func TestPanicEndsOnlyItsExchange(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/panic":
+				w.Header().Set("A", "b")
+				panic("on purpose")
+			case "/abort":
+				panic(http.ErrAbortHandler)
+			}
+		})})
+		c := client(t)
+		for _, path := range []string{"/panic", "/abort"} {
+			if r, err := c.Get(f.url(path)); err == nil {
+				t.Errorf("%s: got %v", path, r.Status)
+			}
+		}
+		r, err := c.Get(f.url("/"))
+		mustBody(t, r, err)
+		if s := f.log.String(); strings.Count(s, "on purpose") != 1 || !strings.Contains(s, "server_test.go") || strings.Contains(s, "abort") {
+			t.Errorf("log: %s", s)
+		}
+	})
+}
+
+func TestContextEndsWithTheClient(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan error, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		derived, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		close(began)
+		<-derived.Done()
+		ended <- derived.Err()
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-began
+	c.Close()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "had %d", len(p))
+	})})
+	answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nabcd", true)
+	if !strings.HasSuffix(answer, "had 4") {
+		t.Fatalf("got %q", answer)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	const short = 50 * time.Millisecond
+	t.Run("head", func(t *testing.T) {
+		f := serve(t, &Server{ReadHeaderTimeout: short})
+		if answer := raw(t, f, "GET / HTTP/1.1\r\nHo", false); !strings.HasPrefix(answer, "HTTP/1.1 408 ") {
+			t.Errorf("got %q", answer)
+		}
+	})
+	t.Run("idle", func(t *testing.T) {
+		f := serve(t, &Server{IdleTimeout: short, Handler: http.NotFoundHandler()})
+		if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasPrefix(answer, "HTTP/1.1 404 ") {
+			t.Errorf("got %q", answer)
+		}
+	})
+	t.Run("body", func(t *testing.T) {
+		got := make(chan error, 1)
+		f := serve(t, &Server{ReadTimeout: short, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			got <- err
+		})})
+		raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab", false)
+		if err := <-got; err == nil || !err.(net.Error).Timeout() {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestUnreadBodyKeepsTheConnection(t *testing.T) {
+	f := serve(t, &Server{Handler: http.NotFoundHandler()})
+	c := client(t)
+	for range 3 {
+		r, err := c.Post(f.url("/"), "text/plain", strings.NewReader(strings.Repeat("x", 100<<10)))
+		mustBody(t, r, err)
+	}
+	if n := f.Engine.Stats().Accepts; n != 1 {
+		t.Errorf("%d connections for 3 requests with bodies of 100 KiB", n)
+	}
+}
+
+// The loop stops reading when nobody reads the body: memory stays bounded while a client sends.
+func TestUnreadBodyIsBounded(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-release
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	})})
+	const size = 32 << 20
+	done := make(chan string, 1)
+	c := client(t)
+	go func() {
+		r, err := c.Post(f.url("/"), "text/plain", io.LimitReader(zeros{}, size))
+		done <- mustBody(t, r, err)
+	}()
+	<-began
+	var last uint64
+	for stable := 0; stable < 20; time.Sleep(5 * time.Millisecond) {
+		in := f.Engine.Stats().BytesIn
+		if stable++; in != last {
+			last, stable = in, 0
+		}
+	}
+	if last > 1<<20 {
+		t.Errorf("the server read %d bytes of a body that nobody reads", last)
+	}
+	close(release)
+	if got := <-done; got != strconv.Itoa(size)+" <nil>" {
+		t.Error(got)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A client that does not read costs its queue's limit, and the handler waits.
+func TestSlowReaderIsBounded(t *testing.T) {
+	var wrote atomic.Int64
+	ended := make(chan error, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := make([]byte, 64<<10)
+		for {
+			n, err := w.Write(p)
+			if wrote.Add(int64(n)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	var last int64
+	for stable := 0; stable < 20; time.Sleep(5 * time.Millisecond) {
+		if stable++; wrote.Load() != last {
+			last, stable = wrote.Load(), 0
+		}
+	}
+	out := int64(f.Engine.Stats().BytesOut)
+	if queued := last - out; queued > 512<<10 {
+		t.Errorf("%d bytes are queued for a client that does not read", queued)
+	}
+	c.Close()
+	if err := <-ended; err == nil {
+		t.Error("Write did not fail")
+	}
+}
+
+func TestShutdownAnswersWhatHasBegun(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-release
+		io.WriteString(w, "done")
+	})})
+	got := make(chan string, 1)
+	c := client(t)
+	go func() {
+		r, err := c.Get(f.url("/"))
+		got <- mustBody(t, r, err)
+	}()
+	<-began
+	hook := make(chan struct{})
+	f.RegisterOnShutdown(func() { close(hook) })
+	down := make(chan error, 1)
+	go func() { down <- f.Shutdown(context.Background()) }()
+	<-hook
+	close(release)
+	if s := <-got; s != "done" {
+		t.Errorf("got %q", s)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", f.addr); err == nil {
+		t.Error("still listening")
+	}
+}

@@ -1,0 +1,107 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may be on its way.
+const newConnGrace = 5 * time.Second
+
+// Shutdown stops listening, closes idle connections, lets every request that has begun be answered, and returns when all
+// connections have closed or ctx has ended, then with its error. Detached responses are closed; upgraded and
+// hijacked connections are not its business (RegisterOnShutdown). A second call waits like the first.
+func (s *Server) Shutdown(ctx context.Context) error {
+	first, st := s.stopListening()
+	if st == nil {
+		return nil
+	}
+	if first {
+		s.runOnShutdown(st)
+	}
+	for _, ln := range st.lanes {
+		ln.ask(func() { ln.drain() })
+	}
+	if err := st.waitQuiet(ctx); err != nil {
+		return err
+	}
+	return st.pool.Close(ctx)
+}
+
+// Close stops listening and resets all connections but those upgraded or hijacked. Handlers that run are not waited for; their
+// requests' contexts are cancelled.
+func (s *Server) Close() error {
+	_, st := s.stopListening()
+	if st == nil {
+		return nil
+	}
+	for _, ln := range st.lanes {
+		ln.ask(func() { ln.abort() })
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = st.pool.Close(ended) // refuses new work and goes on draining
+	return nil
+}
+
+// stopListening ends every Serve, once, and reports whether this call did.
+func (s *Server) stopListening() (first bool, st *state) {
+	first = !s.closing.Swap(true)
+	s.once.Do(func() { s.initErr = http.ErrServerClosed })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		_ = l.stop()
+		close(l.done)
+		delete(s.listeners, l)
+	}
+	return first, s.state
+}
+
+func (s *Server) runOnShutdown(st *state) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.onShutdown {
+		st.engine.System().Go(f)
+	}
+}
+
+// waitQuiet returns when the last connection has gone.
+func (st *state) waitQuiet(ctx context.Context) error {
+	p := st.engine.System().NewParker()
+	st.mu.Lock()
+	st.waiters = append(st.waiters, p)
+	st.mu.Unlock()
+	stop := context.AfterFunc(ctx, p.Unpark)
+	defer stop()
+	for st.conns.Load() > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.Park()
+	}
+	return nil
+}
+
+// connGone wakes each Shutdown that waits for the last connection.
+func (st *state) connGone() {
+	if st.conns.Add(-1) > 0 {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, p := range st.waiters {
+		p.Unpark()
+	}
+}
+
+// ask runs f on the lane's loop. A mailbox that is full is being emptied.
+func (ln *lane) ask(f func()) {
+	for ln.loop.Do(f) == myriad.ErrBusy {
+		runtime.Gosched()
+	}
+}

@@ -1,0 +1,242 @@
+package web
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// ErrNotMyriad says that a ResponseWriter does not come from this package's Server, even behind its Unwrap methods.
+var ErrNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server")
+
+// A takeover is how a connection leaves HTTP: to another handler on the loop, or out of the engine.
+type takeover struct {
+	active  bool
+	handler myriad.Handler                              // upgrade
+	done    func(nc net.Conn, unread []byte, err error) // hijack
+}
+
+// responseOf finds the response behind wrappers that have an Unwrap method, as gin's and chi's do.
+func responseOf(w http.ResponseWriter) (*response, error) {
+	for {
+		switch v := w.(type) {
+		case *response:
+			return v, nil
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return nil, fmt.Errorf("%w: it is a %T", ErrNotMyriad, w)
+		}
+	}
+}
+
+// Upgrade ends HTTP on the connection: head, a whole response head such as that of a 101, is sent as it is, and then h speaks,
+// beginning with what the client has sent already. The connection is h's when Upgrade returns, and may be written to from
+// then on; h.Opened follows on the loop. It fails once an answer has begun, while the request's body is incomplete, and
+// with ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method.
+func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
+	r, err := responseOf(w)
+	if err != nil {
+		return err
+	}
+	return r.x.upgrade(head, h)
+}
+
+func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
+	switch {
+	case x.out.wroteHeader:
+		return errors.New("web: Upgrade after the answer has begun")
+	case !x.body.complete():
+		return errors.New("web: Upgrade of a request whose body has not been read to its end")
+	}
+	if err := x.take(takeover{active: true, handler: h}); err != nil {
+		return err
+	}
+	if err := x.transport.write(x, head); err != nil {
+		return fmt.Errorf("web: Upgrade: %w", err)
+	}
+	x.transport.ask(x)
+	return nil
+}
+
+func (x *exchange) take(t takeover) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.takeover.active {
+		return http.ErrHijacked
+	}
+	x.takeover = t
+	x.wants |= wantTakeover
+	return nil
+}
+
+func (x *exchange) takenOver() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.takeover.active
+}
+
+// hijack waits until the loop has let the connection go.
+func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	switch {
+	case x.inline:
+		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
+	case x.out.over:
+		return nil, nil, errHandlerOver
+	case x.out.wroteHeader && !x.out.sentHead:
+		if err := x.out.sendHead(nil, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	gone := departure{waiter: x.lane.st.engine.System().NewParker()}
+	if err := x.take(takeover{active: true, done: gone.arrived}); err != nil {
+		return nil, nil, err
+	}
+	x.transport.ask(x)
+	gone.waiter.Park()
+	if gone.err != nil {
+		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
+	}
+	return gone.nc, gone.buffered(), nil
+}
+
+// A departure is a connection on its way to the goroutine that hijacks it.
+type departure struct {
+	waiter driver.Parker
+	nc     net.Conn
+	unread []byte
+	err    error
+}
+
+func (d *departure) arrived(nc net.Conn, unread []byte, err error) {
+	d.nc, d.unread, d.err = nc, unread, err
+	d.waiter.Unpark()
+}
+
+// buffered makes the ReadWriter that net/http gives: what was read ahead is in its buffer.
+func (d *departure) buffered() *bufio.ReadWriter {
+	const usual = 4 << 10
+	src := &prefixed{d.unread, d.nc}
+	r := bufio.NewReaderSize(src, max(usual, len(d.unread)))
+	_, _ = r.Peek(len(d.unread)) // from memory; it cannot fail
+	return bufio.NewReadWriter(r, bufio.NewWriterSize(d.nc, usual))
+}
+
+type prefixed struct {
+	first []byte
+	r     io.Reader
+}
+
+func (p *prefixed) Read(q []byte) (int, error) {
+	if len(p.first) > 0 {
+		n := copy(q, p.first)
+		p.first = p.first[n:]
+		return n, nil
+	}
+	return p.r.Read(q)
+}
+
+// giveAway lets the connection go, on its loop.
+func (h *conn) giveAway(x *exchange) {
+	h.c.SetTimer(0)
+	var rest []byte
+	if h.ahead != nil {
+		rest = append(rest, h.ahead.block.Bytes()...)
+		h.dropAhead()
+	}
+	x.mu.Lock()
+	t := x.takeover
+	x.mu.Unlock()
+	if t.handler != nil {
+		h.leave()
+		h.c.Resume()
+		h.c.SetHandler(t.handler, rest)
+		return
+	}
+	h.c.Detach(func(nc net.Conn, unread []byte, err error) {
+		if err != nil {
+			h.hijackFailed(x, err)
+			return
+		}
+		h.leave()
+		t.done(nc, append(rest, unread...), nil)
+	})
+}
+
+// hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in order.
+func (h *conn) hijackFailed(x *exchange, err error) {
+	x.mu.Lock()
+	done := x.takeover.done
+	x.takeover.done = nil
+	x.mu.Unlock()
+	if done != nil {
+		done(nil, nil, err)
+	}
+	h.close()
+}
+
+// leave ends the server's part in the connection.
+func (h *conn) leave() {
+	h.setState(http.StateHijacked)
+	h.x = nil
+	h.lane.remove(h)
+}
+
+// takeoverLost is called when the connection is lost before the loop could give it away: whoever was promised it
+// hears so.
+func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
+	x.mu.Lock()
+	t := x.takeover
+	x.takeover.handler, x.takeover.done = nil, nil
+	x.mu.Unlock()
+	switch {
+	case t.handler != nil:
+		t.handler.Opened(c)
+		t.handler.Closed(c, err)
+	case t.done != nil:
+		t.done(nil, nil, err)
+	}
+}
+
+// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for.
+
+// SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
+func (w *response) SetReadDeadline(t time.Time) error {
+	w.mu.Lock()
+	w.deadline.read, w.deadline.readSet = t, true
+	w.mu.Unlock()
+	w.x.want(wantDeadline)
+	return nil
+}
+
+// SetWriteDeadline bounds the answer; the connection is reset when it passes.
+func (w *response) SetWriteDeadline(t time.Time) error {
+	w.mu.Lock()
+	w.deadline.write, w.deadline.writeSet = t, true
+	w.mu.Unlock()
+	w.x.want(wantDeadline)
+	return nil
+}
+
+// EnableFullDuplex does nothing: reading and writing never exclude each other here.
+func (w *response) EnableFullDuplex() error { return nil }
+
+// applyDeadline sets the conn's timer to the deadline of the phase it is in.
+func (h *conn) applyDeadline(x *exchange) {
+	x.out.mu.Lock()
+	d := x.out.deadline
+	x.out.mu.Unlock()
+	switch {
+	case h.phase == phaseBody && d.readSet:
+		_ = h.c.SetDeadline(d.read)
+	case h.phase == phaseAnswer && d.writeSet:
+		_ = h.c.SetDeadline(d.write)
+	}
+}

@@ -1,0 +1,23 @@
+package web
+
+import "github.com/myriad-go/myriad"
+
+// A conn is the transport of its one exchange. These methods run on the handler's goroutine.
+var _ transport = (*conn)(nil)
+
+func (h *conn) write(_ *exchange, p []byte) error {
+	_, err := h.c.Write(p)
+	return err
+}
+
+func (h *conn) ask(*exchange) { h.c.Notify() }
+
+func (h *conn) fail(_ *exchange, err error, orderly bool) {
+	if orderly {
+		_ = h.c.Close()
+		return
+	}
+	h.c.Abort(err)
+}
+
+func (h *conn) conn() *myriad.Conn { return h.c }
