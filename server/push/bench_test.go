@@ -5,15 +5,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/buf"
 )
 
 // sinkTransport takes everything and keeps nothing.
 type sinkTransport struct{ fakeTransport }
 
-func (f *sinkTransport) send(b *buf.Block) error { b.Release(); return nil }
-func (f *sinkTransport) queued() int             { return 0 }
+func (f *sinkTransport) send(*message) error { return nil }
+func (f *sinkTransport) queued() int         { return 0 }
 
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -291,12 +290,10 @@ func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
 	}
-	block := buf.From(b.out)
-	b.out = b.out[:0]
-	if b.s.offer(block) == offerFull {
+	if b.s.offer(&message{payload: b.out}) == offerFull {
 		b.s.tooSlow("")
 	}
-	block.Release()
+	b.out = b.out[:0]
 }
 
 // ttl is the number of whole seconds until then, as the protocol counts them; a year for what is later.

@@ -93,9 +93,8 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 
 // startEvents makes the stream a session that is connected and subscribed from the start.
 func (n *node) startEvents(stream eventStream, form wire, g grant, channels []string) {
-	stream.Write(fmt.Appendf(nil, "retry: %d\n\n", n.retry().Milliseconds()))
-	stream.Flush()
-	s := n.start(eventTransport{stream}, form)
+	stream.send(&message{payload: fmt.Appendf(nil, "retry: %d\n\n", n.retry().Milliseconds())}) // an error comes to onClose, too
+	s := n.start(stream, form)
 	s.mu.Lock()
 	s.admit(g)
 	s.mu.Unlock()
@@ -105,7 +104,7 @@ func (n *node) startEvents(stream eventStream, form wire, g grant, channels []st
 			s.disconnect(centrifuge.ServerError)
 		}
 	}
-	stream.OnClose(s.ended) // at once, if it has closed already
+	stream.onClose(s.ended)
 }
 
 func (n *node) retry() time.Duration { return retryAfter + n.upTo(retryAfter) }

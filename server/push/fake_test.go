@@ -135,36 +135,31 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 
 // A fakeTransport keeps what is sent, as the peer would see it, unless the peer does not read.
 type fakeTransport struct {
-	mu      sync.Mutex
-	s       *session
-	sent    []string
-	pending []*buf.Block // of a peer that is stuck
-	stuck   bool
-	bytes   int
-	max     int // the most bytes that were queued at once
-	full    bool
-	closed  *centrifuge.Disconnect
-	hung    bool
+	mu     sync.Mutex
+	s      *session
+	sent   []string
+	stuck  bool // the peer does not read
+	bytes  int  // queued for it then
+	max    int  // the most that were
+	full   bool
+	closed *centrifuge.Disconnect
+	hung   bool
 }
 
-func (f *fakeTransport) send(b *buf.Block) error {
+func (f *fakeTransport) send(m *message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.full || f.hung {
-		b.Release()
-		if f.hung {
-			return net.ErrClosed
-		}
+	switch {
+	case f.hung:
+		return net.ErrClosed
+	case f.full:
 		return errFull
-	}
-	if f.stuck {
-		f.pending = append(f.pending, b)
-		f.bytes += b.Len()
+	case f.stuck:
+		f.bytes += len(m.payload)
 		f.max = max(f.max, f.bytes)
 		return nil
 	}
-	f.sent = append(f.sent, string(b.Bytes()))
-	b.Release()
+	f.sent = append(f.sent, string(m.payload))
 	return nil
 }
 
@@ -187,10 +182,7 @@ func (f *fakeTransport) hangUp() {
 	f.mu.Lock()
 	hung := f.hung
 	f.hung = true
-	for _, b := range f.pending {
-		b.Release()
-	}
-	f.pending, f.bytes = nil, 0
+	f.bytes = 0
 	f.mu.Unlock()
 	if !hung {
 		f.s.ended()

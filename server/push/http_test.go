@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // A testServer is a Server with fake time and streams that a test can look into.
@@ -43,7 +44,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	}
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.Close()
+			stream.close(centrifuge.Closed)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -54,65 +55,56 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	return ts
 }
 
-// fakeStream is what web.Detached returns, without a connection.
+// fakeStream is what a subscriber by SSE reads, without a connection.
 type fakeStream struct {
-	mu      sync.Mutex
-	out     strings.Builder
-	flushed int
-	stuck   int // bytes that the peer has not read
-	closed  bool
-	onClose func()
+	mu     sync.Mutex
+	out    strings.Builder
+	stuck  int // bytes that the peer has not read
+	closed bool
+	ended  func()
 }
 
-func (f *fakeStream) Write(p []byte) (int, error) {
+func (f *fakeStream) send(m *message) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return 0, io.ErrClosedPipe
+		return io.ErrClosedPipe
 	}
-	return f.out.Write(p)
-}
-
-func (f *fakeStream) Flush() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.flushed = f.out.Len()
+	f.out.Write(m.payload)
 	return nil
 }
 
-func (f *fakeStream) Queued() int {
+func (f *fakeStream) queued() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stuck
 }
 
-// Close calls back as web does: not from within the call.
-func (f *fakeStream) Close() error {
+// close calls back as web does: not from within the call.
+func (f *fakeStream) close(centrifuge.Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.closed && f.onClose != nil {
-		go f.onClose()
+	if !f.closed && f.ended != nil {
+		go f.ended()
 	}
 	f.closed = true
-	return nil
 }
 
-func (f *fakeStream) OnClose(g func()) {
+func (f *fakeStream) onClose(g func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.onClose = g
+	f.ended = g
 	if f.closed {
 		go g()
 	}
 }
 
-// take returns what has been flushed since the last call.
+// take returns what has been sent since the last call.
 func (f *fakeStream) take() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := f.out.String()[:f.flushed]
+	out := f.out.String()
 	f.out.Reset()
-	f.flushed = 0
 	return out
 }
 
@@ -211,7 +203,7 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.Close()
+	one.close(centrifuge.Closed)
 	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
 }
 

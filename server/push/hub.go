@@ -3,8 +3,6 @@ package push
 import (
 	"hash/maphash"
 	"sync"
-
-	"github.com/myriad-go/myriad/buf"
 )
 
 // A hub knows which sessions are subscribed to which channel on this node, and spreads what the Bus delivers.
@@ -119,11 +117,11 @@ func (ch *channel) Receive(name string, p Publication) {
 
 // spread returns the members that have no room for p. They are members no longer.
 func (ch *channel) spread(name string, p Publication) (slow []*member) {
-	var encoded [wires]*buf.Block
+	var encoded [wires]*message
 	defer func() {
-		for _, b := range encoded {
-			if b != nil {
-				b.Release()
+		for _, e := range encoded {
+			if e != nil {
+				e.release()
 			}
 		}
 	}()
@@ -131,12 +129,12 @@ func (ch *channel) spread(name string, p Publication) (slow []*member) {
 	defer ch.mu.Unlock()
 	sent := 0
 	for _, m := range ch.members {
-		b := encoded[m.s.wire]
-		if b == nil {
-			b = m.s.wire.publication(name, p)
-			encoded[m.s.wire] = b
+		e := encoded[m.s.wire]
+		if e == nil {
+			e = m.s.wire.publication(name, p)
+			encoded[m.s.wire] = e
 		}
-		switch m.s.offer(b) {
+		switch m.s.offer(e) {
 		case offerTaken:
 			sent++
 		case offerFull:

@@ -16,7 +16,8 @@ type Limits struct {
 	Channels int
 	// ChannelName is the length of a channel's name in bytes, default 255. A longer one is error 107 "bad request" or status 400.
 	ChannelName int
-	// Publication is the size of a publication's data in bytes, default 256 KiB. More is error 107 "bad request" or status 413.
+	// Publication is the size of a publication's data in bytes, default 256 KiB and at most 8 MiB. More is error 107 "bad request"
+	// or status 413.
 	Publication int
 }
 
@@ -27,6 +28,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Channels, 128)
 	setDefault(&l.ChannelName, 255)
 	setDefault(&l.Publication, 256<<10)
+	l.Publication = min(l.Publication, 8<<20)
 	return l
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -42,7 +41,7 @@ type node struct {
 	randomMu sync.Mutex
 	random   io.Reader
 
-	pings [wires]*buf.Block
+	pings [wires]*message
 
 	timerMu   sync.Mutex
 	stopTimer func() bool
@@ -186,7 +185,7 @@ func (n *node) checkGone() {
 	}
 }
 
-// close ends what drain has left: the clock, the bus and the node's own blocks. No session may be used afterwards.
+// close ends what drain has left: the clock, the bus and the node's own messages. No session may be used afterwards.
 func (n *node) close() error {
 	n.timerMu.Lock()
 	if n.closed {
@@ -198,8 +197,8 @@ func (n *node) close() error {
 	n.timerMu.Unlock()
 	n.wheel.sweeping.Lock() // a sweep that is under way
 	defer n.wheel.sweeping.Unlock()
-	for _, b := range n.pings {
-		b.Release()
+	for _, m := range n.pings {
+		m.release()
 	}
 	return n.bus.Close()
 }

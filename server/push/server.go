@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+
+	"github.com/myriad-go/myriad/websocket"
 )
 
 // Config is what a Server can be told. The zero value serves everybody who can reach it: see APIKey and TokenSecret.
@@ -47,6 +49,8 @@ type Server struct {
 	handler http.Handler
 	apiKey  *[sha256.Size]byte // nil: none is needed
 
+	webSockets *websocket.Options
+
 	detach func(w http.ResponseWriter) (eventStream, error) // web.Detached, except in tests
 }
 
@@ -57,7 +61,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	n := newNode(c)
-	s := &Server{node: n, detach: detach}
+	s := &Server{node: n, webSockets: newWebSockets(n), detach: n.detach}
 	if c.APIKey != "" {
 		sum := sha256.Sum256([]byte(c.APIKey))
 		s.apiKey = &sum

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -13,13 +12,13 @@ import (
 // never block and never call the session back from within. When the connection has ended, for whatever reason, the transport
 // calls session.ended, once.
 type transport interface {
-	// send queues the message in b, whole, in the order of the calls. It consumes one reference, also on an error, and then
-	// takes nothing of b. errFull says that the transport's own limit is reached.
-	send(b *buf.Block) error
+	// send queues m, whole, in the order of the calls. m is borrowed: its payload is copied, its shared form is queued by
+	// reference. errFull says that the transport's own limit is reached; any other error, that the connection has ended.
+	send(m *message) error
 	// queued is how many bytes wait to be taken by the kernel.
 	queued() int
-	// close says goodbye in the way of the transport and ends the connection. For centrifuge.Slow it drops what is queued, for
-	// every other reason that goes out first. Only the first call counts.
+	// close sends what is queued, says goodbye in the way of the transport and ends the connection. For centrifuge.Slow it may
+	// drop what is queued. A peer that does not read holds it up for a bounded time only. Only the first call counts.
 	close(d centrifuge.Disconnect)
 }
 
@@ -58,6 +57,9 @@ const (
 
 const notInWheel = -1
 
+// queueSlack is how much more than Limits.Queue a transport must hold before it is full: room for what stands around messages.
+const queueSlack = 64 << 10
+
 // start gives a client whose connection has just opened to the node. Until it connects it can do nothing else.
 func (n *node) start(t transport, w wire) *session {
 	s := &session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel}
@@ -93,14 +95,14 @@ func (s *session) expireAt(ends time.Time) {
 }
 
 // offer queues a message. It does not take s.mu. A client that has read everything may get a message of any size.
-func (s *session) offer(b *buf.Block) offered {
+func (s *session) offer(m *message) offered {
 	if s.leaving.Load() {
 		return offerGone
 	}
-	if queued := s.t.queued(); queued > 0 && queued+b.Len() > s.node.limits.Queue {
+	if queued := s.t.queued(); queued > 0 && queued+len(m.payload) > s.node.limits.Queue {
 		return offerFull
 	}
-	switch s.t.send(b.Retain()) {
+	switch s.t.send(m) {
 	case nil:
 		return offerTaken
 	case errFull:

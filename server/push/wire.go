@@ -1,55 +1,73 @@
 package push
 
 import (
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
 )
 
-// A wire is what publications look like to a subscriber. A broadcast encodes each publication once for each wire, however
-// many subscribers there are.
+// A wire is what messages look like to a subscriber.
 type wire uint8
 
 const (
-	wireCentrifuge wire = iota // a push of the Centrifuge protocol
-	wireSSE                    // an event with the data, without a name
+	wireCentrifuge wire = iota // text messages of the Centrifuge protocol over WebSocket
+	wireSSE                    // events with the data, without a name
 	wireSSENamed               // the same, named after the channel
 	wires
 )
 
-// envelope is room for what stands around data, a channel's name and a client's info.
-const envelope = 256
+// A message is encoded once for a wire, however many subscribers it goes to. Transports queue its shared form by reference;
+// what goes to one client only has none.
+type message struct {
+	payload []byte              // borrowed by whoever is given the message
+	text    *websocket.Prepared // for wireCentrifuge, if shared
+	chunk   *web.Chunk          // for the SSE wires, if shared
+}
 
-// publication returns p encoded for w, with one reference.
-func (w wire) publication(channel string, p Publication) *buf.Block {
-	// A name can grow sixfold when it is escaped. The block is not limited to this guess: see fill.
-	b := buf.Get(envelope + len(channel) + len(p.User) + len(p.Data))
-	return fill(b, func(dst []byte) []byte {
-		if w == wireCentrifuge {
-			return centrifuge.AppendPublication(dst, channel, centrifuge.Publication(p))
-		}
-		if w == wireSSENamed {
-			dst = append(append(append(dst, "event: "...), channel...), '\n')
-		}
-		return append(append(append(dst, "data: "...), p.Data...), "\n\n"...)
-	})
+// share returns a message that goes to many. release it when it has been offered to all.
+func (w wire) share(payload []byte) *message {
+	if w != wireCentrifuge {
+		return &message{payload: payload, chunk: web.NewChunk(payload)}
+	}
+	text, err := websocket.Prepare(websocket.OpText, payload)
+	if err != nil {
+		panic("push: a message beyond every limit: " + err.Error())
+	}
+	return &message{payload: payload, text: text}
+}
+
+func (m *message) release() {
+	if m.chunk != nil {
+		m.chunk.Release()
+	}
+	if m.text != nil {
+		m.text.Release()
+	}
+}
+
+// envelope is room for what stands around data, a channel's name and a user's.
+const envelope = 128
+
+// appendPublication appends p as w shows it.
+func (w wire) appendPublication(dst []byte, channel string, p Publication) []byte {
+	switch w {
+	case wireCentrifuge:
+		return centrifuge.AppendPublication(dst, channel, centrifuge.Publication(p))
+	case wireSSENamed:
+		dst = append(append(append(dst, "event: "...), channel...), '\n')
+	}
+	return append(append(append(dst, "data: "...), p.Data...), "\n\n"...)
+}
+
+func (w wire) publication(channel string, p Publication) *message {
+	room := make([]byte, 0, envelope+len(channel)+len(p.User)+len(p.Data))
+	return w.share(w.appendPublication(room, channel, p))
 }
 
 // ping returns what tells a client of w that the server is there.
-func (w wire) ping() *buf.Block {
+func (w wire) ping() *message {
 	if w == wireCentrifuge {
-		return buf.From([]byte(centrifuge.PingFrame))
+		return w.share([]byte(centrifuge.PingFrame))
 	}
-	return buf.From([]byte(":\n\n"))
-}
-
-// fill appends to the empty b with encode, and to a larger block instead if b turns out too small.
-func fill(b *buf.Block, encode func(dst []byte) []byte) *buf.Block {
-	room := b.Extend()
-	out := encode(room[:0])
-	if len(out) <= len(room) {
-		b.Commit(len(out))
-		return b
-	}
-	b.Release()
-	return buf.From(out)
+	return w.share([]byte(":\n\n"))
 }

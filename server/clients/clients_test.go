@@ -1,0 +1,140 @@
+package clients
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const secret = "a secret that is long enough for HS256"
+
+// A library is a client library with the script that runs it.
+type library struct {
+	name string
+	run  func(t *testing.T, args ...string) *process
+}
+
+var libraries = []library{
+	{"centrifuge-js", func(t *testing.T, args ...string) *process {
+		return node(t, "centrifuge", "testdata/client.mjs", args...)
+	}},
+	{"centrifuge-python", python},
+}
+
+func node(t *testing.T, module, script string, args ...string) *process {
+	t.Helper()
+	program, err := exec.LookPath("node")
+	if err != nil {
+		missing(t, "node", "install Node.js 20 or newer")
+	}
+	if _, err := os.Stat("node_modules/" + module); err != nil {
+		missing(t, "the npm package "+module, "npm ci --prefix server/clients")
+	}
+	return start(t, nil, program, append([]string{script}, args...)...)
+}
+
+func python(t *testing.T, args ...string) *process {
+	t.Helper()
+	program := ".venv/bin/python"
+	if _, err := os.Stat(program); err != nil {
+		program = "python3"
+	}
+	if err := exec.Command(program, "-c", "import centrifuge").Run(); err != nil {
+		missing(t, "centrifuge-python", "see doc.go for how to make server/clients/.venv")
+	}
+	return start(t, nil, program, append([]string{"testdata/client.py"}, args...)...)
+}
+
+func curl(t *testing.T, args ...string) *process {
+	t.Helper()
+	program, err := exec.LookPath("curl")
+	if err != nil {
+		missing(t, "curl", "install curl")
+	}
+	return start(t, nil, program, append([]string{"-sS", "-N"}, args...)...)
+}
+
+// publish publishes by curl, as the README does.
+func (s server) publish(data string, args ...string) {
+	s.t.Helper()
+	args = append(args, "http://"+s.addr+"/api/publish", "-d", `{"channel": "news", "data": `+data+`}`)
+	p := curl(s.t, args...)
+	p.want(`^{"result":{}}$`)
+	if err := p.wait(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s server) websocket() string { return "ws://" + s.addr + "/connection/websocket" }
+
+// A client connects, subscribes, stays through three ping intervals, and receives what curl and it itself publish.
+func TestLibraries(t *testing.T) {
+	for _, lib := range libraries {
+		t.Run(lib.name, func(t *testing.T) {
+			s := serve(t, "--ping-interval", "1s")
+			c := lib.run(t, s.websocket(), "news")
+			c.want(`^subscribed$`)
+			time.Sleep(4 * time.Second) // is the three intervals, and a spread first ping
+			s.publish(`{"text": "hello", "n": 1}`)
+			c.want(`^publication {"text":"hello","n":1}$`)
+			c.say(`{"from":"client"}`)
+			c.want(`^publication {"from":"client"}$`)
+			c.never(`^(disconnected|error)|^connecting [^0]`)
+			s.stop()
+			c.want(`^connecting 3001 shutdown$`)
+			if err := s.wait(); err != nil {
+				t.Errorf("the server ended with %v", err)
+			}
+		})
+	}
+}
+
+func token(t *testing.T, key string, expires time.Duration) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "exp": time.Now().Add(expires).Unix()}).SignedString([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestLibrariesWithTokens(t *testing.T) {
+	for _, lib := range libraries {
+		t.Run(lib.name, func(t *testing.T) {
+			s := serve(t, "--api-key", "key", "--token-secret", secret)
+			good := lib.run(t, s.websocket(), "news", token(t, secret, time.Hour))
+			good.want(`^subscribed$`)
+			s.publish(`1`, "-H", "X-API-Key: key")
+			good.want(`^publication 1$`)
+			lib.run(t, s.websocket(), "news", token(t, "another", time.Hour)).want(`^disconnected 3500 invalid token$`)
+			lib.run(t, s.websocket(), "news").want(`^disconnected 3501 bad request$`)
+			lib.run(t, s.websocket(), "news", token(t, secret, -time.Minute)).want(`109.*token expired`)
+		})
+	}
+}
+
+func TestCurlEvents(t *testing.T) {
+	s := serve(t, "--ping-interval", "1s")
+	c := curl(t, "http://"+s.addr+"/events?channel=news")
+	c.want(`^retry: \d+$`)
+	for range 3 {
+		c.want(`^:$`)
+	}
+	s.publish(`{"text": "hello"}`)
+	c.want(`^data: {"text":"hello"}$`)
+	s.stop()
+	if err := c.wait(); err != nil {
+		t.Errorf("curl ended with %v, which means that the stream was cut off", err)
+	}
+}
+
+func TestEventSource(t *testing.T) {
+	s := serve(t)
+	c := node(t, "eventsource", "testdata/events.mjs", "http://"+s.addr+"/events?channel=news")
+	c.want(`^open$`)
+	s.publish(`{"text": "hello"}`)
+	c.want(`^publication {"text":"hello"}$`)
+}

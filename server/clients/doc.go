@@ -1,0 +1,8 @@
+// Package clients holds no code, only tests: they run the real server binary and let the real client libraries, unmodified,
+// talk to it. Install these with
+//
+//	npm ci --prefix server/clients
+//	python3 -m venv server/clients/.venv && server/clients/.venv/bin/pip install -r server/clients/requirements.txt
+//
+// A test whose client is not installed is skipped by its name, and fails when MYRIAD_REQUIRE_CLIENTS=1.
+package clients

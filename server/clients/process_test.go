@@ -1,0 +1,178 @@
+package clients
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take that should take milliseconds.
+const patience = 30 * time.Second
+
+var binary string // of the server, built once
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "myriad")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "myriad")
+		if out, err := exec.Command("go", "build", "-o", binary, "github.com/myriad-go/myriad/server/cmd/myriad").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building the server: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// A process is a child whose lines a test waits for.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+	seen  []string
+	done  chan error
+}
+
+// start runs a program until the test ends, or stop is called.
+func start(t *testing.T, env []string, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 10000), done: make(chan error, 1)}
+	p.cmd.Env = append(os.Environ(), env...)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = in, in
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer out.Close()
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			p.lines <- scan.Text()
+		}
+	}()
+	go func() {
+		err := p.cmd.Wait()
+		<-read
+		close(p.lines)
+		p.done <- err
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		p.wait()
+	})
+	return p
+}
+
+// want returns the first line that matches, which must come in time.
+func (p *process) want(pattern string) []string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				p.t.Fatalf("%s ended without a line like %q; it said\n%s", filepath.Base(p.cmd.Path), pattern, strings.Join(p.seen, "\n"))
+			}
+			p.seen = append(p.seen, line)
+			if found := re.FindStringSubmatch(line); found != nil {
+				return found
+			}
+		case <-timeout.C:
+			p.t.Fatalf("%s said no line like %q in %v; it said\n%s", filepath.Base(p.cmd.Path), pattern, patience, strings.Join(p.seen, "\n"))
+		}
+	}
+}
+
+// never fails if a line so far matches.
+func (p *process) never(pattern string) {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				return
+			}
+			p.seen = append(p.seen, line)
+			continue
+		default:
+		}
+		break
+	}
+	for _, line := range p.seen {
+		if re.MatchString(line) {
+			p.t.Errorf("%s said %q", filepath.Base(p.cmd.Path), line)
+		}
+	}
+}
+
+func (p *process) say(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait returns how the process ended. It may be called again.
+func (p *process) wait() error {
+	select {
+	case err := <-p.done:
+		p.done <- err
+		return err
+	case <-time.After(patience):
+		return fmt.Errorf("still running after %v", patience)
+	}
+}
+
+// A server is the real binary.
+type server struct {
+	*process
+	addr string // host:port
+}
+
+func serve(t *testing.T, args ...string) server {
+	t.Helper()
+	p := start(t, nil, binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	return server{p, p.want(`url=http://([0-9.:]+)`)[1]}
+}
+
+// stop asks the server to end, as an operator does.
+func (s server) stop() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// missing skips the test, or fails it where clients are required.
+func missing(t *testing.T, client, install string) {
+	t.Helper()
+	message := fmt.Sprintf("%s is not installed: %s", client, install)
+	if os.Getenv("MYRIAD_REQUIRE_CLIENTS") == "1" {
+		t.Fatal(message)
+	}
+	t.Skip(message)
+}

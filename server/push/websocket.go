@@ -1,0 +1,56 @@
+package push
+
+import (
+	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// newWebSockets returns the options of all clients by WebSocket. Commands run on a pool: a publish to many takes a while, and
+// may have to wait for another one.
+func newWebSockets(n *node) *websocket.Options {
+	return &websocket.Options{
+		OnOpen:    func(c *websocket.Conn) { c.SetValue(n.start(webSocket{c}, wireCentrifuge)) },
+		OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) { c.Value().(*session).frame(p) },
+		OnClose:   func(c *websocket.Conn, _ error) { c.Value().(*session).ended() },
+
+		Dispatch:       web.DispatchPool,
+		Logger:         n.log,
+		Subprotocols:   []string{"centrifuge-json"},
+		OriginPatterns: []string{"*"}, // origins.guard has looked already
+		MaxMessage:     n.limits.Frame,
+		WriteLimit:     n.limits.Queue + queueSlack,
+		PingInterval:   -1, // the protocol has its own
+	}
+}
+
+func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if query.Get("format") == "protobuf" || query.Get("cf_protocol") == "protobuf" {
+		writeError(w, http.StatusBadRequest, apiBadRequest, "only the JSON form of the protocol is spoken here")
+		return
+	}
+	if _, err := websocket.Accept(w, r, s.webSockets); err != nil {
+		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err) // Accept has answered
+	}
+}
+
+// webSocket is the transport of a client by WebSocket.
+type webSocket struct{ *websocket.Conn }
+
+func (t webSocket) send(m *message) error {
+	if m.text != nil {
+		return full(t.WritePrepared(m.text))
+	}
+	return full(t.Write(websocket.OpText, m.payload))
+}
+
+func (t webSocket) queued() int { return t.Queued() }
+
+// close queues a close frame, above the limit if need be. A client that does not take what is queued within the close timeout
+// is cut off, so that one that was slow may still learn why.
+func (t webSocket) close(d centrifuge.Disconnect) {
+	t.Close(websocket.StatusCode(d.Code), d.Reason)
+}
