@@ -79,7 +79,7 @@ func New(seed uint64, o Options) *World {
 	w := &World{
 		seed: seed, o: o.withDefaults(), now: Epoch,
 		rng:     rand.New(rand.NewPCG(seed, 0x6d797269)),
-		back:    make(chan *actor),
+		back:    make(chan *actor, 1), // room for one who comes too late
 		sockets: map[*end]string{}, nextPort: firstPort,
 		blocks: buf.InUse(),
 	}
