@@ -1,0 +1,298 @@
+package web
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/workers"
+)
+
+// shout speaks after an upgrade: it answers in capitals.
+type shout struct {
+	opened chan struct{}
+	closed chan error
+}
+
+func (s *shout) Opened(*myriad.Conn)               { close(s.opened) }
+func (s *shout) Received(c *myriad.Conn, p []byte) { c.Write([]byte(strings.ToUpper(string(p)))) }
+func (s *shout) Closed(_ *myriad.Conn, err error)  { s.closed <- err }
+
+// wrapped is a ResponseWriter as frameworks have them.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: shout\r\nConnection: Upgrade\r\n\r\n"
+
+func TestUpgrade(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		s := &shout{make(chan struct{}), make(chan error, 1)}
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := Upgrade(wrapped{w}, []byte(switching), s); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.WriteString(w, "no"); !errors.Is(err, http.ErrHijacked) {
+				t.Errorf("Write after Upgrade: %v", err)
+			}
+			if err := Upgrade(w, nil, s); !errors.Is(err, http.ErrHijacked) {
+				t.Errorf("second Upgrade: %v", err)
+			}
+		})})
+		c := dial(t, f)
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: shout\r\nConnection: Upgrade\r\n\r\nread ahead ")
+		<-s.opened
+		io.WriteString(c, "and more")
+		want := switching + "READ AHEAD AND MORE"
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Fatalf("got %q, %v", got, err)
+		}
+		c.Close()
+		if err := <-s.closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestUpgradeIsRefused(t *testing.T) {
+	if err := Upgrade(httptest.NewRecorder(), nil, nil); !errors.Is(err, ErrNotMyriad) || !strings.Contains(err.Error(), "ResponseRecorder") {
+		t.Errorf("foreign writer: %v", err)
+	}
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begun" {
+			w.WriteHeader(200)
+		}
+		fmt.Fprint(w, Upgrade(w, []byte(switching), nil))
+	})})
+	c := client(t)
+	r, err := c.Get(f.url("/begun"))
+	if got := mustBody(t, r, err); !strings.Contains(got, "has begun") {
+		t.Error(got)
+	}
+	answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nConnection: close\r\n\r\nx", true)
+	if !strings.Contains(answer, "whose body") {
+		t.Error(answer)
+	}
+}
+
+func TestHijack(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		nc, rw, err := http.NewResponseController(wrapped{w}).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		if n := rw.Reader.Buffered(); n != len("ahead\n") {
+			t.Errorf("%d bytes read ahead", n)
+		}
+		for range 2 {
+			line, err := rw.ReadString('\n')
+			fmt.Fprintf(rw, "%s%v\n", line, err)
+			rw.Flush()
+		}
+		if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
+			t.Errorf("Write after Hijack: %v", err)
+		}
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\nahead\n")
+	r := bufio.NewReader(c)
+	for _, want := range []string{"ahead\n", "<nil>\n"} {
+		if line, err := r.ReadString('\n'); line != want {
+			t.Fatalf("got %q, %v", line, err)
+		}
+	}
+	io.WriteString(c, "later\n")
+	if rest, err := io.ReadAll(r); string(rest) != "later\n<nil>\n" {
+		t.Fatalf("got %q, %v", rest, err)
+	}
+}
+
+func TestDetached(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		streams := make(chan *Stream, 1)
+		f := serve(t, &Server{Dispatch: d, WriteTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			s, err := Detached(wrapped{w})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Write([]byte("data: early\n\n"))
+			streams <- s
+		})})
+		for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
+			c := dial(t, f)
+			io.WriteString(c, "GET / "+proto+"\r\nHost: h\r\n\r\n")
+			s := <-streams
+			closed := make(chan error, 1)
+			s.OnClose(func(err error) { closed <- err })
+			k := NewChunk([]byte("data: shared\n\n"))
+			if err := s.WriteChunk(k); err != nil {
+				t.Error(err)
+			}
+			k.Release()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if got := mustBody(t, resp, err); got != "data: early\n\ndata: shared\n\n" {
+				t.Errorf("%s: got %q", proto, got)
+			}
+			if _, err := s.Write([]byte("x")); !errors.Is(err, myriad.ErrClosed) {
+				t.Errorf("Write after Close: %v", err)
+			}
+		}
+	})
+}
+
+// A client that goes away ends its stream, however late anybody asks.
+func TestDetachedHearsTheClientGo(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+		}
+		streams <- s
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	s := <-streams
+	closed := make(chan error, 2)
+	s.OnClose(func(err error) { closed <- err })
+	c.Close()
+	<-closed
+	s.OnClose(func(err error) { closed <- err })
+	<-closed
+}
+
+// Streams cost no goroutine, and a connection whose stream has ended serves the next request.
+func TestDetachedByTheHundred(t *testing.T) {
+	const n = 300
+	var mu sync.Mutex
+	var streams []*Stream
+	var all sync.WaitGroup
+	all.Add(n)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/next" {
+			return
+		}
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		streams = append(streams, s)
+		mu.Unlock()
+		all.Done()
+	})})
+	var readers []*bufio.Reader
+	for range n {
+		c := dial(t, f)
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+		readers = append(readers, bufio.NewReader(c))
+	}
+	all.Wait()
+	for f.state.pool.(*workers.Pool).Stats().Running > 0 {
+		runtime.Gosched() // ends when the last handler has returned, or never
+	}
+	k := NewChunk([]byte("all"))
+	for _, s := range streams {
+		if err := s.WriteChunk(k); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	}
+	k.Release()
+	for _, r := range readers {
+		resp, err := http.ReadResponse(r, nil)
+		if got := mustBody(t, resp, err); got != "all" {
+			t.Fatalf("got %q", got)
+		}
+		resp, err = http.ReadResponse(r, nil)
+		mustBody(t, resp, err)
+	}
+}
+
+// A stream whose client does not read fails with ErrFull, and goes on when it does.
+func TestDetachedBackPressure(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+		}
+		streams <- s
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	s := <-streams
+	room := make(chan struct{}, 1)
+	s.OnRoom(func() { room <- struct{}{} })
+	piece := make([]byte, 16<<10)
+	wrote := 0
+	for {
+		_, err := s.Write(piece)
+		if errors.Is(err, myriad.ErrFull) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrote += len(piece)
+	}
+	if q := s.Queued(); q > 300<<10 {
+		t.Errorf("%d bytes queued", q)
+	}
+	got := make(chan int)
+	go func() {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		got <- len(mustBody(t, resp, err))
+	}()
+	<-room
+	s.Close()
+	if n := <-got; n != wrote {
+		t.Errorf("client got %d of %d bytes", n, wrote)
+	}
+}
+
+func TestShutdownEndsStreams(t *testing.T) {
+	streams := make(chan *Stream, 1)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+		}
+		streams <- s
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	s := <-streams
+	closed := make(chan error, 1)
+	s.OnClose(func(err error) { closed <- err })
+	down := make(chan error, 1)
+	go func() { down <- f.Shutdown(t.Context()) }()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	mustBody(t, resp, err)
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
