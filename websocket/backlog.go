@@ -1,0 +1,258 @@
+package websocket
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// What waits for the callbacks of one connection is bounded: at either limit it is not read until below half. A message larger than
+// the second limit is taken when nothing else waits.
+const (
+	maxBacklog      = 128
+	maxBacklogBytes = 256 << 10
+)
+
+// An event is one call of a callback.
+type event struct {
+	kind  eventKind
+	op    Op
+	block *buf.Block // the payload, owned by the event; nil: p
+	p     []byte     // valid during the call: inline, or empty
+	err   error
+}
+
+type eventKind uint8
+
+const (
+	opened eventKind = iota
+	received
+	ended
+)
+
+// A backlog is the events of one connection that wait for a goroutine, or run on one. It exists while there are any and is guarded
+// by Conn.mu except where it says otherwise.
+type backlog struct {
+	c       *Conn
+	run     func() // drain, for the pool
+	events  []event
+	head    int // events before it are done
+	bytes   int
+	running bool // the pool has it
+	paused  bool // the connection is not read
+	asked   bool // the loop has been asked to read on
+
+	rest    *buf.Block // received behind the message that reached the limit, in its uncommitted room, because it is still unmasked there
+	restLen int
+}
+
+// message hands a message to its callback, and reports whether enough wait now. On the loop.
+func (c *Conn) message(m message) (full bool) {
+	switch {
+	case c.settings.onMessage == nil || c.is(muted):
+		m.release()
+		return false
+	case !c.settings.inline && m.block == nil && len(m.payload) > 0:
+		m.block = buf.From(m.payload)
+	}
+	return c.dispatch(event{kind: received, op: m.op, block: m.block, p: m.payload})
+}
+
+// dispatch runs the event here or has the pool run it, and reports whether enough wait now. On the loop.
+func (c *Conn) dispatch(ev event) (full bool) {
+	if c.settings.inline {
+		c.callInline(ev)
+		return false
+	}
+	c.mu.Lock()
+	b := c.backlog
+	if b == nil {
+		b = c.settings.crew.backlogOf(c)
+		c.backlog = b
+	}
+	b.push(ev)
+	full = ev.kind == received && b.full()
+	b.paused = b.paused || full
+	idle := !b.running
+	b.running = true
+	c.mu.Unlock()
+	if idle {
+		c.settings.crew.run(b)
+	}
+	return full
+}
+
+func (b *backlog) push(ev event) {
+	if ev.block != nil {
+		ev.p = nil
+		b.bytes += ev.block.Len()
+	}
+	if len(b.events) == cap(b.events) && b.head > 0 {
+		n := copy(b.events, b.events[b.head:])
+		clear(b.events[n:])
+		b.events, b.head = b.events[:n], 0
+	}
+	b.events = append(b.events, ev)
+}
+
+func (b *backlog) full() bool {
+	return len(b.events)-b.head >= maxBacklog || b.bytes >= maxBacklogBytes
+}
+
+func (b *backlog) belowHalf() bool {
+	return len(b.events)-b.head < maxBacklog/2 && b.bytes < maxBacklogBytes/2
+}
+
+func (b *backlog) empty() bool { return b.head == len(b.events) }
+
+// drain runs on a goroutine of the pool until nothing is left.
+func (b *backlog) drain() {
+	c := b.c
+	finished := false
+	defer func() {
+		if !finished { // a callback panicked, or ended its goroutine: another one goes on
+			c.panicked(recover())
+			c.settings.crew.run(b)
+		}
+	}()
+	for {
+		ev, ok, resume := c.next(b)
+		if resume {
+			c.nc.Notify()
+		}
+		if !ok {
+			finished = true
+			return
+		}
+		c.call(ev)
+	}
+}
+
+// next takes the first event, or ends the drain.
+func (c *Conn) next(b *backlog) (ev event, ok, resume bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b.empty() {
+		b.running = false
+		c.forget(b)
+		return event{}, false, false
+	}
+	ev = b.events[b.head]
+	b.events[b.head] = event{}
+	b.head++
+	if ev.block != nil {
+		b.bytes -= ev.block.Len()
+	}
+	if b.paused && !b.asked && b.belowHalf() {
+		b.asked, resume = true, true
+	}
+	return ev, true, resume
+}
+
+// forget gives a backlog back when nobody needs it. It is called under mu.
+func (c *Conn) forget(b *backlog) {
+	if b.running || b.paused || !b.empty() {
+		return
+	}
+	c.backlog = nil
+	c.settings.crew.recycle(b)
+}
+
+// call runs one callback, with nothing held.
+func (c *Conn) call(ev event) {
+	switch ev.kind {
+	case opened:
+		c.settings.onOpen(c)
+	case ended:
+		c.settings.onClose(c, ev.err)
+	default:
+		p := ev.p
+		if ev.block != nil {
+			defer ev.block.Release()
+			p = ev.block.Bytes()
+		}
+		if !c.is(muted) {
+			c.settings.onMessage(c, ev.op, p)
+		}
+	}
+}
+
+func (c *Conn) callInline(ev event) {
+	finished := false
+	defer func() {
+		if !finished {
+			c.panicked(recover())
+		}
+	}()
+	c.call(ev)
+	finished = true
+}
+
+// panicked ends a connection whose callback has failed.
+func (c *Conn) panicked(v any) {
+	if v == nil {
+		v = "the callback ended its goroutine (runtime.Goexit)"
+	}
+	c.settings.log.Error("websocket: panic in a callback; its connection is closed with 1011",
+		"remote", c.nc.RemoteAddr(), "panic", v, "stack", string(debug.Stack()))
+	c.fail(StatusInternalError, "internal error",
+		fmt.Errorf("websocket: panic in a callback: %v: %w", v, &CloseError{Code: StatusInternalError, Reason: "internal error"}))
+}
+
+// pause stops reading and keeps p, which came behind the message that filled the backlog. On the loop.
+func (c *Conn) pause(p []byte) {
+	c.nc.Pause()
+	if len(p) == 0 {
+		return
+	}
+	rest := buf.Get(len(p))
+	n := copy(rest.Extend(), p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.backlog.rest, c.backlog.restLen = rest, n
+}
+
+// reading reports whether the connection is not paused. On the loop.
+func (c *Conn) reading() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.backlog == nil || !c.backlog.paused
+}
+
+// resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the peer's close frame is. On the loop.
+func (c *Conn) resume() {
+	c.mu.Lock()
+	b := c.backlog
+	if b == nil || !b.paused || !b.asked && !c.is(muted) {
+		c.mu.Unlock()
+		return
+	}
+	rest, n := b.rest, b.restLen
+	b.rest, b.restLen = nil, 0
+	b.paused, b.asked = false, false
+	c.forget(b)
+	c.mu.Unlock()
+	c.heard = c.now()
+	if rest != nil {
+		c.take(rest.Extend()[:n:n])
+		rest.Release()
+	}
+	if c.reading() {
+		c.nc.Resume()
+	}
+}
+
+// dropRest is for the end of the connection. It is called under mu.
+func (c *Conn) dropRest() {
+	b := c.backlog
+	if b == nil {
+		return
+	}
+	if b.rest != nil {
+		b.rest.Release()
+	}
+	b.rest, b.restLen = nil, 0
+	b.paused, b.asked = false, false
+	c.forget(b)
+}

@@ -1,0 +1,157 @@
+package websocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+)
+
+// This file is how a connection ends: by a close frame from either side, a violation, a timeout, or at once.
+
+var (
+	errNoClose = fmt.Errorf("websocket: the peer ended the connection without a close frame: %w", io.ErrUnexpectedEOF)
+	errNoEcho  = fmt.Errorf("websocket: the peer did not answer the close frame: %w", os.ErrDeadlineExceeded)
+	errNoPong  = fmt.Errorf("websocket: the peer was silent after a ping: %w", os.ErrDeadlineExceeded)
+	errDropped = fmt.Errorf("websocket: the connection was dropped by CloseNow: %w", net.ErrClosed)
+	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
+)
+
+// Close begins the closing handshake: what was written before is sent, then a close frame with code and reason, and nothing after
+// it. No OnMessage begins from then on. OnClose follows when the peer has answered, or after Options.CloseTimeout. The code is one
+// that may be sent (1000 to 1003, 1007 to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with
+// net.ErrClosed if a close frame was sent before, also as an answer.
+func (c *Conn) Close(code StatusCode, reason string) error {
+	if code != 0 && code != StatusNoStatusReceived && !code.mayTravel() {
+		return fmt.Errorf("websocket: Close with status %v: it may not be sent, use 1000 to 1003, 1007 to 1014 or 3000 to 4999", code)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(closeSent | dropped | closed) {
+		return errClosing
+	}
+	c.set(muted)
+	err := c.sendClose(code, reason)
+	if c.nc != nil {
+		c.nc.Notify() // the loop sets the timer
+	}
+	return err
+}
+
+// CloseNow ends the connection without a closing handshake and drops what has not been sent.
+func (c *Conn) CloseNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(dropped | closed) {
+		return
+	}
+	c.set(muted | dropped)
+	c.endWith(errDropped)
+	if c.nc != nil {
+		c.nc.Abort(errDropped)
+	}
+}
+
+// sendClose writes the close frame, above every limit. It is called under mu.
+func (c *Conn) sendClose(code StatusCode, reason string) error {
+	b, err := c.settings.encode(OpClose, appendCloseBody(make([]byte, 0, maxControl), code, reason))
+	if err != nil {
+		return err
+	}
+	defer b.Release()
+	c.set(closeSent)
+	if c.nc == nil {
+		c.more().early = append(c.more().early, b.Bytes()...)
+		return nil
+	}
+	return c.force(b.Bytes())
+}
+
+// endWith remembers why the connection ends, if nothing has been remembered yet. It is called under mu.
+func (c *Conn) endWith(err error) {
+	if r := c.more(); r.end == nil {
+		r.end = err
+	}
+}
+
+// fail ends the connection for a reason of this side: the peer is told the code, if nothing else was said before. Any goroutine.
+func (c *Conn) fail(code StatusCode, text string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(dropped | closed) {
+		return
+	}
+	c.set(muted)
+	c.endWith(err)
+	if !c.is(closeSent) {
+		_ = c.sendClose(code, text) // the connection ends in any case
+	}
+	if c.nc != nil {
+		_ = c.nc.Close()
+	}
+}
+
+// violated fails the connection for what the peer did. On the loop. Messages that came before are still delivered.
+func (c *Conn) violated(err error) {
+	var v *violation
+	if !errors.As(err, &v) {
+		v = &violation{StatusInternalError, err.Error()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endWith(err)
+	if !c.is(closeSent) {
+		_ = c.sendClose(v.code, v.text)
+	}
+	_ = c.nc.Close()
+}
+
+// peerClosed answers the peer's close frame with its own code, or takes it as the answer to ours. The server then closes the
+// connection, for which a client waits (§7.1.1). On the loop.
+func (c *Conn) peerClosed(payload []byte) {
+	code, reason, _ := parseCloseBody(payload) // the reader has checked it
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(closeRead)
+	c.endWith(&CloseError{Code: code, Reason: string(reason)})
+	if !c.is(closeSent) {
+		_ = c.sendClose(code, "")
+	}
+	if c.settings.random == nil {
+		_ = c.nc.Close()
+		return
+	}
+	c.nc.Notify()
+}
+
+// boundClose gives the peer a time to answer, or the server to close. On the loop.
+func (c *Conn) boundClose() {
+	if c.is(closeSent) && c.pings&bounding == 0 {
+		c.pings |= bounding
+		c.nc.SetTimer(c.settings.closeTimeout)
+	}
+}
+
+// closeExpired: the closing handshake was not completed in time. Output that moves is still sent; one that does not is dropped.
+func (c *Conn) closeExpired() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endWith(errNoEcho)
+	if c.nc.Queued() > 0 {
+		c.nc.Abort(errNoEcho)
+		return
+	}
+	_ = c.nc.Close()
+}
+
+// reason is what OnClose is told. err is the engine's view of the end. It is called under mu.
+func (c *Conn) reason(err error) error {
+	switch {
+	case c.rare != nil && c.rare.end != nil:
+		return c.rare.end
+	case err != nil:
+		return fmt.Errorf("websocket: the connection broke: %w", err)
+	}
+	return errStopped
+}

@@ -1,0 +1,135 @@
+package websocket
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+)
+
+// A Conn is one WebSocket connection. Its methods may be called from any goroutine and never block.
+type Conn struct {
+	nc       *myriad.Conn // set once under mu: with the Conn, or when Accept's connection arrives at its loop
+	settings *settings
+	reader   reader // the loop's
+	value    any
+	heard    int64 // the loop's: when something was received last, in milliseconds
+	due      int64 // the loop's: when the silence is to be judged, likewise; 0: never
+
+	mu      sync.Mutex
+	backlog *backlog      // guarded by mu: what waits for callbacks, else nil
+	rare    *rare         // guarded by mu: what few connections need, else nil
+	state   atomic.Uint32 // changed under mu
+
+	subprotocol uint8 // its place in settings.subprotocols, from 1; 0: none
+	pings       pingState
+	pongs       uint8 // the loop's: sent since the output was last seen to be empty
+}
+
+// rare is allocated when it is needed.
+type rare struct {
+	early []byte     // frames written before the connection has arrived at its loop
+	pong  *buf.Block // the payload of the latest ping, if it could not be answered yet
+	end   error      // why the connection is closing, for OnClose: the first reason stays
+}
+
+// The bits of Conn.state.
+const (
+	closeSent uint32 = 1 << iota // nothing may be written any more
+	closeRead                    // the peer's close frame has come
+	muted                        // no OnMessage any more
+	dropped                      // CloseNow
+	closed                       // by the engine
+)
+
+// pingState is the loop's.
+type pingState uint8
+
+const (
+	pinged   pingState = 1 << iota // and nothing has come since
+	bounding                       // the timer bounds the closing handshake
+)
+
+func newConn(s *settings) *Conn {
+	return &Conn{settings: s, reader: reader{rules: &s.rules}}
+}
+
+func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
+
+// set is called under mu.
+func (c *Conn) set(bits uint32) { c.state.Store(c.state.Load() | bits) }
+
+// more is called under mu.
+func (c *Conn) more() *rare {
+	if c.rare == nil {
+		c.rare = new(rare)
+	}
+	return c.rare
+}
+
+// less gives the rare part back if nothing is left in it. It is called under mu.
+func (c *Conn) less() {
+	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil {
+		c.rare = nil
+	}
+}
+
+// attach tells the conn its connection, unless it knows.
+func (c *Conn) attach(nc *myriad.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nc == nil {
+		c.nc = nc
+	}
+}
+
+// Subprotocol is the one that was negotiated, or "".
+func (c *Conn) Subprotocol() string {
+	if c.subprotocol == 0 {
+		return ""
+	}
+	return c.settings.subprotocols[c.subprotocol-1]
+}
+
+// RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the request has it.
+func (c *Conn) RemoteAddr() net.Addr {
+	if nc := c.conn(); nc != nil {
+		return nc.RemoteAddr()
+	}
+	return nil
+}
+
+// LocalAddr is the address at this end. It is nil between Accept on a web.Server and OnOpen.
+func (c *Conn) LocalAddr() net.Addr {
+	if nc := c.conn(); nc != nil {
+		return nc.LocalAddr()
+	}
+	return nil
+}
+
+func (c *Conn) conn() *myriad.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nc
+}
+
+// Queued is how many bytes of output have not been taken by the kernel, frame headers included.
+func (c *Conn) Queued() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.nc != nil:
+		return c.nc.Queued()
+	case c.rare != nil:
+		return len(c.rare.early)
+	}
+	return 0
+}
+
+// Value is what SetValue was given last, or AcceptWith. It is not synchronised by the Conn, but callbacks are with each other.
+func (c *Conn) Value() any { return c.value }
+
+// SetValue keeps something of the application's with the connection: best in OnOpen.
+func (c *Conn) SetValue(v any) { c.value = v }

@@ -1,0 +1,141 @@
+package websocket
+
+import (
+	"github.com/myriad-go/myriad"
+)
+
+// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs on the loop.
+type handler Conn
+
+var (
+	_ myriad.Ender    = (*handler)(nil)
+	_ myriad.Timed    = (*handler)(nil)
+	_ myriad.Notified = (*handler)(nil)
+)
+
+// Opened begins with the connection upgraded: the response to the handshake has been written.
+func (h *handler) Opened(nc *myriad.Conn) {
+	c := (*Conn)(h)
+	if c.settings.writeLimit > 0 {
+		nc.SetWriteLimit(c.settings.writeLimit)
+	}
+	c.arrive(nc)
+	c.heard = c.now()
+	c.due = 0
+	if c.settings.pingInterval > 0 {
+		c.due = c.heard + c.settings.pingInterval.Milliseconds()
+	}
+	c.arm(c.heard)
+	c.boundClose()
+	if c.settings.onOpen != nil {
+		c.dispatch(event{kind: opened})
+	}
+}
+
+// arrive sends what was written before the connection had a loop.
+func (c *Conn) arrive(nc *myriad.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nc == nil {
+		c.nc = nc
+	}
+	if c.is(dropped) {
+		nc.Abort(errDropped)
+		return
+	}
+	if c.rare == nil || c.rare.early == nil {
+		return
+	}
+	early := c.rare.early
+	c.rare.early = nil
+	c.less()
+	if err := c.force(early); err != nil {
+		c.set(muted | dropped)
+		c.endWith(err)
+		nc.Abort(err)
+	}
+}
+
+func (h *handler) Received(_ *myriad.Conn, p []byte) {
+	c := (*Conn)(h)
+	c.heard = c.now()
+	c.pings &^= pinged
+	c.take(p)
+}
+
+// take reads frames until p is used up or enough waits for callbacks.
+func (c *Conn) take(p []byte) {
+	for len(p) > 0 {
+		n, m, err := c.reader.feed(p)
+		p = p[n:]
+		switch {
+		case err != nil:
+			c.violated(err)
+			return
+		case m.op == OpText || m.op == OpBinary:
+			if c.message(m) {
+				c.pause(p)
+				return
+			}
+		case m.op == OpPing:
+			c.answerPing(m.payload)
+			m.release()
+		case m.op == OpClose:
+			c.peerClosed(m.payload)
+			m.release()
+		default:
+			m.release() // a pong: it has been heard
+		}
+	}
+}
+
+// Ended is the peer's FIN: in order only behind its close frame.
+func (h *handler) Ended(nc *myriad.Conn) {
+	c := (*Conn)(h)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.is(closeRead) {
+		c.endWith(errNoClose)
+	}
+	_ = nc.Close()
+}
+
+// Notified looks at what other goroutines want done on the loop: a timer for the close frame they have sent, or reading to go on.
+func (h *handler) Notified(*myriad.Conn) {
+	c := (*Conn)(h)
+	c.boundClose()
+	c.flushPong()
+	c.resume()
+}
+
+func (h *handler) Expired(*myriad.Conn) {
+	c := (*Conn)(h)
+	if c.is(closeSent) {
+		c.closeExpired()
+		return
+	}
+	c.retryPong()
+	now := c.now()
+	if c.due > 0 && now >= c.due {
+		c.judgeSilence(now)
+	}
+	c.arm(now)
+}
+
+func (h *handler) Closed(_ *myriad.Conn, err error) {
+	c := (*Conn)(h)
+	c.reader.release()
+	c.mu.Lock()
+	c.set(closed | closeSent)
+	err = c.reason(err)
+	if r := c.rare; r != nil && r.pong != nil {
+		r.pong.Release()
+		r.pong = nil
+	}
+	c.rare = nil
+	c.dropRest()
+	c.mu.Unlock()
+	if c.settings.onClose != nil {
+		c.dispatch(event{kind: ended, err: err})
+	}
+}

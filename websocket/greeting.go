@@ -1,0 +1,177 @@
+package websocket
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	// maxResponse bounds the head of a server's response, in bytes.
+	maxResponse = 16 << 10
+	// maxRefusalBody is how much of the body of a response that is not a 101 is kept.
+	maxRefusalBody = 1 << 10
+)
+
+// A greeting is a client's side of the opening handshake: the handler of a connection until the server has agreed. Its methods
+// run on the loop, wait on Dial's goroutine.
+type greeting struct {
+	settings *settings
+	request  []byte
+	key      string
+	got      []byte
+	body     int // bytes of the body to wait for, once response is there
+
+	waiter   driver.Parker
+	done     atomic.Bool // the rest is written before it
+	conn     *Conn
+	response *http.Response
+	err      error
+}
+
+func (g *greeting) Opened(c *myriad.Conn) {
+	c.SetTimer(g.settings.handshakeTimeout)
+	if _, err := c.Write(g.request); err != nil {
+		c.Abort(err)
+	}
+	g.request = nil
+}
+
+func (g *greeting) Received(c *myriad.Conn, p []byte) {
+	if g.done.Load() {
+		return
+	}
+	seen := len(g.got)
+	g.got = append(g.got, p[:min(len(p), maxResponse+maxRefusalBody-seen)]...)
+	if g.response != nil {
+		g.refused(c, false)
+		return
+	}
+	end := bytes.Index(g.got[max(0, seen-3):], []byte("\r\n\r\n"))
+	switch {
+	case end >= 0:
+		end += max(0, seen-3) + 4
+		g.answered(c, end, p[min(end-seen, len(p)):])
+	case len(g.got) >= maxResponse:
+		g.fail(c, fmt.Errorf("the head of the server's response is above %d bytes", maxResponse))
+	}
+}
+
+// answered looks at the response, whose head ends at end. rest are the frames behind it.
+func (g *greeting) answered(c *myriad.Conn, end int, rest []byte) {
+	response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(g.got[:end])), nil)
+	if err != nil {
+		g.fail(c, fmt.Errorf("the server's answer is not a response of HTTP/1.1: %w", err))
+		return
+	}
+	g.response = response
+	response.Body = http.NoBody
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		g.got = g.got[end:]
+		g.body = maxRefusalBody
+		if n := response.ContentLength; n >= 0 {
+			g.body = int(min(n, maxRefusalBody))
+		}
+		g.refused(c, false)
+		return
+	}
+	conn := newConn(g.settings)
+	conn.nc = c
+	if conn.subprotocol, err = g.agreed(response); err != nil {
+		g.fail(c, err)
+		return
+	}
+	g.conn = conn
+	c.SetHandler((*handler)(conn), rest)
+	g.finish(nil)
+}
+
+// agreed is RFC 6455 §4.1: what a client checks in a 101.
+//
+// https://www.rfc-editor.org/rfc/rfc6455#section-4.1
+func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
+	upgrade, connection, accept := strings.Join(r.Header["Upgrade"], ","), strings.Join(r.Header["Connection"], ","), r.Header["Sec-Websocket-Accept"]
+	switch {
+	case !hasToken(upgrade, "websocket") || !hasToken(connection, "upgrade"):
+		return 0, errors.New("the server's 101 does not upgrade to websocket")
+	case len(accept) != 1 || accept[0] != string(appendAcceptKey(nil, g.key)):
+		return 0, errors.New("the server's Sec-WebSocket-Accept is not the answer to our key")
+	case len(r.Header["Sec-Websocket-Extensions"]) > 0:
+		return 0, fmt.Errorf("the server wants extensions that were not offered: %q", r.Header["Sec-Websocket-Extensions"])
+	}
+	chosen := r.Header["Sec-Websocket-Protocol"]
+	if len(chosen) == 0 {
+		return 0, nil
+	}
+	if subprotocol = g.settings.number(chosen[0]); subprotocol == 0 || len(chosen) > 1 {
+		return 0, fmt.Errorf("the server chose the subprotocol %q, which was not offered", chosen)
+	}
+	return subprotocol, nil
+}
+
+// refused waits for the body of a response that is not a 101, or for the connection's end.
+func (g *greeting) refused(c *myriad.Conn, over bool) {
+	if len(g.got) < g.body && !over {
+		return
+	}
+	g.response.Body = io.NopCloser(bytes.NewReader(g.got[:min(len(g.got), g.body)]))
+	g.fail(c, fmt.Errorf("the server answered %s", g.response.Status))
+}
+
+func (g *greeting) fail(c *myriad.Conn, err error) {
+	_ = c.Close()
+	g.finish(err)
+}
+
+func (g *greeting) finish(err error) {
+	if g.done.Load() {
+		return
+	}
+	g.err = err
+	g.done.Store(true)
+	g.waiter.Unpark()
+}
+
+func (g *greeting) Ended(c *myriad.Conn) {
+	if g.response != nil {
+		g.refused(c, true)
+		return
+	}
+	g.fail(c, fmt.Errorf("the server ended the connection without a response: %w", io.ErrUnexpectedEOF))
+}
+
+func (g *greeting) Expired(c *myriad.Conn) {
+	g.finish(fmt.Errorf("no response in time: %w", os.ErrDeadlineExceeded))
+	c.Abort(nil)
+}
+
+func (g *greeting) Closed(_ *myriad.Conn, err error) {
+	if err == nil {
+		err = myriad.ErrClosed
+	}
+	g.finish(err)
+}
+
+// wait returns when the handshake has ended or ctx has.
+func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {
+	stop := context.AfterFunc(ctx, g.waiter.Unpark)
+	defer stop()
+	for !g.done.Load() {
+		g.waiter.Park()
+		if ctx.Err() != nil && !g.done.Load() {
+			c.Abort(context.Cause(ctx)) // Closed follows, or the handshake was quicker
+			ctx = context.WithoutCancel(ctx)
+		}
+	}
+	return g.err
+}

@@ -1,0 +1,137 @@
+package websocket
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// An opening is what the opening handshake depends on of a request: strings from net/http, bytes from a raw connection.
+type opening[T text] struct {
+	get        bool
+	http11     bool
+	hosts      int // header lines
+	upgrade    bool
+	connection bool
+	body       bool
+	keys       int
+	versions   int
+	origins    int
+	host       T
+	key        T
+	version    T
+	origin     T
+	choosing   bool     // the server has subprotocols
+	offered    []string // header lines, if choosing
+}
+
+// A refusal is the answer to a request that cannot be upgraded, and the error that says so.
+type refusal struct {
+	status int
+	extra  string // header lines
+	text   string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("websocket: handshake refused with status %d: %s", r.status, r.text)
+}
+
+const (
+	upgradeLines = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+	versionLine  = "Sec-WebSocket-Version: " + protocolVersion + "\r\n"
+)
+
+// check is what RFC 6455 §4.2.1 and §4.2.2 have a server look at. It returns nil for a request to be upgraded.
+//
+// https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1
+func check[T text](o *opening[T], originPatterns []string) *refusal {
+	switch {
+	case !o.get:
+		return &refusal{http.StatusMethodNotAllowed, "Allow: GET\r\n", "a WebSocket is opened with GET"}
+	case !o.http11:
+		return &refusal{http.StatusUpgradeRequired, upgradeLines, "a WebSocket is opened with HTTP/1.1"}
+	case !o.upgrade || !o.connection:
+		return &refusal{http.StatusUpgradeRequired, upgradeLines, "this address speaks WebSocket: send Upgrade: websocket and Connection: Upgrade"}
+	case o.hosts != 1 || len(o.host) == 0:
+		return &refusal{http.StatusBadRequest, "", "the request needs one Host"}
+	case o.body:
+		return &refusal{http.StatusBadRequest, "", "the request has a body"}
+	case o.versions != 1 || string(o.version) != protocolVersion:
+		return &refusal{http.StatusUpgradeRequired, versionLine, "Sec-WebSocket-Version must be 13"}
+	case o.keys != 1 || !validKey(o.key):
+		return &refusal{http.StatusBadRequest, "", "the request needs one Sec-WebSocket-Key of 16 bytes in base64"}
+	case o.origins > 1:
+		return &refusal{http.StatusBadRequest, "", "the request has several Origins"}
+	case o.origins == 1 && !sameOrigin(o.origin, o.host) && !originAllowed(string(o.origin), string(o.host), originPatterns):
+		return &refusal{http.StatusForbidden, "", "pages from this origin may not connect"}
+	}
+	return nil
+}
+
+// sameOrigin is originAllowed for its most frequent case, without conversions: an origin that is the host in every byte.
+func sameOrigin[T text](origin, host T) bool {
+	for _, scheme := range [...]string{"https://", "http://"} {
+		if len(origin) == len(scheme)+len(host) && string(origin[:len(scheme)]) == scheme && string(origin[len(scheme):]) == string(host) {
+			return true
+		}
+	}
+	return false
+}
+
+// openingOf reads a request of net/http.
+func openingOf(r *http.Request) *opening[string] {
+	o := &opening[string]{
+		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
+		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
+		host: r.Host, hosts: 1, offered: r.Header["Sec-Websocket-Protocol"],
+	}
+	for _, line := range r.Header["Upgrade"] {
+		o.upgrade = o.upgrade || hasToken(line, "websocket")
+	}
+	for _, line := range r.Header["Connection"] {
+		o.connection = o.connection || hasToken(line, "upgrade")
+	}
+	o.key, o.keys = only(r.Header["Sec-Websocket-Key"])
+	o.version, o.versions = only(r.Header["Sec-Websocket-Version"])
+	o.origin, o.origins = only(r.Header["Origin"])
+	return o
+}
+
+func only(lines []string) (string, int) {
+	if len(lines) == 0 {
+		return "", 0
+	}
+	return lines[0], len(lines)
+}
+
+// answer writes the refusal as a handler of net/http.
+func (r *refusal) answer(w http.ResponseWriter) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(r.extra, "\r\n"), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			w.Header().Set(name, value)
+		}
+	}
+	http.Error(w, r.text, r.status)
+}
+
+// append encodes the refusal for a raw connection, which it ends.
+func (r *refusal) append(dst []byte) []byte {
+	extra := r.extra
+	if !strings.Contains(extra, "Connection:") {
+		extra += "Connection: close\r\n"
+	} else {
+		extra = strings.Replace(extra, "Connection: Upgrade", "Connection: Upgrade, close", 1)
+	}
+	return fmt.Appendf(dst, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s\n",
+		r.status, http.StatusText(r.status), extra, len(r.text)+1, r.text)
+}
+
+// number is a subprotocol's place among the server's own, from 1, or 0 for none.
+func (s *settings) number(subprotocol string) uint8 {
+	for i, own := range s.subprotocols {
+		if own == subprotocol {
+			return uint8(i + 1)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,180 @@
+package websocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/workers"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxMessage       = 1 << 20
+	DefaultHandshakeTimeout = 10 * time.Second
+	DefaultPingInterval     = 30 * time.Second
+	DefaultPongTimeout      = 20 * time.Second
+	DefaultCloseTimeout     = 5 * time.Second
+)
+
+// maxSubprotocols is what fits the byte in which a Conn remembers its own.
+const maxSubprotocols = 255
+
+// Options say what becomes of connections. One value serves any number of them; it must not be changed or copied once it has
+// been used. The zero value is a server that hears nothing: set at least OnMessage. Negative durations switch off
+// what they are for.
+type Options struct {
+	// OnOpen is the first callback of a connection. It may write.
+	OnOpen func(c *Conn)
+	// OnMessage is called for each message, in order. p is valid until return.
+	OnMessage func(c *Conn, op Op, p []byte)
+	// OnClose is the last callback, exactly once for every connection that was opened. err is never nil. It is or wraps a
+	// *CloseError when a close frame came, and CloseStatus tells the code also when this side closed for a violation;
+	// what else it may be: net.ErrClosed after CloseNow or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without
+	// a close frame, os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time, or what broke the network.
+	OnClose func(c *Conn, err error)
+
+	// Dispatch says who runs the callbacks. DispatchPool, the zero value: a pool of goroutines, so they may block.
+	// DispatchInline: the connection's loop, without a copy; they must not block, because they hold up every other
+	// connection of the loop. DispatchAuto is DispatchPool for now.
+	//
+	// A callback that panics is logged and its connection closed with 1011; OnClose is still called.
+	Dispatch web.Dispatch
+	// Workers is the pool of DispatchPool. It stays its owner's to close; if it is closed early, or has no room, callbacks are
+	// run later or one by one, but none is lost. Nil: one is made for these Options. It needs no closing: its goroutines end when they
+	// have had nothing to do for a while.
+	Workers *workers.Pool
+
+	// Engine runs connections that Accept takes from a server that is not web's, and those of Dial. Nil: myriad.Default().
+	Engine *myriad.Engine
+	// Logger hears of panics in callbacks. Nil: slog.Default().
+	Logger *slog.Logger
+
+	// Subprotocols are those the server speaks, best first, at most 255; for Dial those it offers. Conn.Subprotocol tells the choice.
+	Subprotocols []string
+	// OriginPatterns allow browsers of other origins than the request's host: "*.example.com" (host and port, in any scheme),
+	// "https://example.com", "*". They are patterns of path.Match in which a star matches dots too. A refused origin is
+	// answered 403.
+	OriginPatterns []string
+
+	// MaxMessage is the largest message accepted, in bytes. 0: 1 MiB.
+	MaxMessage int
+	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's Config.WriteLimit.
+	WriteLimit int
+
+	// HandshakeTimeout bounds the opening handshake of Handler and Dial, and of Accept on a hijacked connection. 0: 10 s.
+	HandshakeTimeout time.Duration
+	// PingInterval is after how much silence of the peer it is sent a ping. 0: 30 s.
+	PingInterval time.Duration
+	// PongTimeout is how long the peer may then still be silent before the connection is aborted. 0: 20 s.
+	PongTimeout time.Duration
+	// CloseTimeout is how long the peer may take to answer a close frame. 0: 5 s.
+	CloseTimeout time.Duration
+
+	compiled atomic.Pointer[settings]
+}
+
+// settings are Options checked and completed, shared by all their connections and not changed once in use.
+type settings struct {
+	onOpen    func(c *Conn)
+	onMessage func(c *Conn, op Op, p []byte)
+	onClose   func(c *Conn, err error)
+	log       *slog.Logger
+	engine    *myriad.Engine
+	crew      crew
+	random    io.Reader // of masks; nil for a server
+
+	subprotocols   []string
+	originPatterns []string
+	rules          readRules
+	inline         bool
+	writeLimit     int
+
+	handshakeTimeout time.Duration // these are 0 when off
+	pingInterval     time.Duration
+	pongTimeout      time.Duration
+	closeTimeout     time.Duration
+}
+
+// settings checks the options when they are first used.
+func (o *Options) settings() (*settings, error) {
+	if o == nil {
+		return nil, errors.New("websocket: the Options are nil: give a pointer to a value that lives as long as its connections")
+	}
+	if s := o.compiled.Load(); s != nil {
+		return s, nil
+	}
+	s, err := o.compile()
+	if err != nil {
+		return nil, err
+	}
+	if !o.compiled.CompareAndSwap(nil, s) {
+		s = o.compiled.Load()
+	}
+	return s, nil
+}
+
+func (o *Options) compile() (*settings, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s := &settings{
+		onOpen: o.OnOpen, onMessage: o.OnMessage, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
+		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns,
+		rules:  readRules{fromClient: true, limit: o.MaxMessage},
+		inline: o.Dispatch == web.DispatchInline, writeLimit: o.WriteLimit,
+		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
+		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
+		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
+		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
+	}
+	s.crew.own = o.Workers
+	if s.rules.limit == 0 {
+		s.rules.limit = DefaultMaxMessage
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	return s, nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Dispatch > web.DispatchAuto:
+		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchPool, DispatchInline or DispatchAuto of package web", o.Dispatch)
+	case o.MaxMessage < 0 || o.MaxMessage > buf.MaxBlock:
+		return fmt.Errorf("websocket: Options.MaxMessage is %d: it must be 0 (the default) to %d", o.MaxMessage, buf.MaxBlock)
+	case o.WriteLimit < 0:
+		return fmt.Errorf("websocket: Options.WriteLimit is %d: it must not be negative", o.WriteLimit)
+	case len(o.Subprotocols) > maxSubprotocols:
+		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols), maxSubprotocols)
+	}
+	for _, name := range o.Subprotocols {
+		if !isToken(name) {
+			return fmt.Errorf("websocket: Options.Subprotocols has %q: a name is a token, RFC 9110 §5.6.2", name)
+		}
+	}
+	return checkOriginPatterns(o.OriginPatterns)
+}
+
+// orDefault gives 0 for what is switched off.
+func orDefault(d, fallback time.Duration) time.Duration {
+	if d == 0 {
+		return fallback
+	}
+	return max(d, 0)
+}
+
+// on is the engine for connections that have none yet.
+func (s *settings) on() (*myriad.Engine, error) {
+	if s.engine != nil {
+		return s.engine, nil
+	}
+	return myriad.Default()
+}

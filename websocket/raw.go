@@ -1,0 +1,92 @@
+package websocket
+
+import (
+	"net/http"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+)
+
+// Handler serves raw connections of an engine: each is to begin with a request to open a WebSocket, for whatever path. It is
+// for servers of nothing else, and costs one allocation for a connection. A head above 8 KiB is refused with 431, one that takes
+// longer than Options.HandshakeTimeout with 408. It panics if the Options are wrong.
+func Handler(o *Options) myriad.Handler {
+	s, err := o.settings()
+	if err != nil {
+		panic(err)
+	}
+	return (*greeter)(s)
+}
+
+// greeter is the settings as the first handler of raw connections; it serves all of them. Its methods run on the loop.
+type greeter settings
+
+func (g *greeter) Opened(c *myriad.Conn) { c.SetTimer(g.handshakeTimeout) }
+
+func (g *greeter) Received(c *myriad.Conn, p []byte) {
+	if !(*settings)(g).greet(c, p, 0) {
+		c.SetHandler(&waitingHead{settings: (*settings)(g), head: append([]byte(nil), p...)}, nil)
+	}
+}
+
+func (g *greeter) Expired(c *myriad.Conn) { lateHead(c) }
+
+func (g *greeter) Closed(*myriad.Conn, error) {}
+
+// waitingHead keeps the first part of a request.
+type waitingHead struct {
+	settings *settings
+	head     []byte
+}
+
+func (w *waitingHead) Opened(*myriad.Conn) {}
+
+func (w *waitingHead) Received(c *myriad.Conn, p []byte) {
+	seen := len(w.head)
+	w.head = append(w.head, p...)
+	w.settings.greet(c, w.head, seen)
+}
+
+func (w *waitingHead) Expired(c *myriad.Conn) { lateHead(c) }
+
+func (w *waitingHead) Closed(*myriad.Conn, error) {}
+
+func lateHead(c *myriad.Conn) {
+	refuseRaw(c, &refusal{http.StatusRequestTimeout, "", "the request did not arrive in time"})
+}
+
+func refuseRaw(c *myriad.Conn, bad *refusal) {
+	_, _ = c.Write(bad.append(nil)) // a connection that is gone needs no answer
+	_ = c.Close()
+}
+
+// greet answers the request at the start of p, of which an earlier call has seen the first bytes, and reports false if it is
+// not complete yet.
+func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
+	o := opening[[]byte]{choosing: len(s.subprotocols) > 0}
+	n, bad := parseRequest(p, seen, &o)
+	if n == 0 && bad == nil {
+		return false
+	}
+	if bad == nil {
+		bad = check(&o, s.originPatterns)
+	}
+	if bad != nil {
+		refuseRaw(nc, bad)
+		return true
+	}
+	c := newConn(s)
+	c.nc = nc
+	subprotocol := selectSubprotocol(s.subprotocols, o.offered)
+	c.subprotocol = s.number(subprotocol)
+	b := buf.Get(switchingRoom + len(subprotocol))
+	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol))
+	b.Release()
+	if err == nil {
+		nc.SetHandler((*handler)(c), p[n:])
+	}
+	return true
+}
+
+// switchingRoom is what appendSwitching takes, with the scratch space of appendAcceptKey, without a subprotocol.
+const switchingRoom = 256

@@ -1,0 +1,147 @@
+package websocket
+
+import (
+	"bytes"
+	"net/http"
+)
+
+// maxHead bounds the head of a request on a raw connection, in bytes: 431 above it.
+const maxHead = 8 << 10
+
+// parseRequest reads the head of a request from the start of p. It returns n == 0 and no refusal when it needs more bytes. from
+// is how many bytes an earlier call has seen. What it returns are views of p. It is strict: what HTTP/1.1 does not allow in a head
+// is refused with 400, bare line feeds and folded lines included (RFC 9112 §2.2, §5.2).
+//
+// https://www.rfc-editor.org/rfc/rfc9112#section-3
+func parseRequest(p []byte, from int, o *opening[[]byte]) (n int, bad *refusal) {
+	if len(p) > 0 && (p[0] < 'A' || p[0] > 'Z') {
+		return 0, badHead("it does not begin with a method")
+	}
+	start := max(0, from-3)
+	end := bytes.Index(p[start:min(len(p), maxHead)], []byte("\r\n\r\n"))
+	if end < 0 {
+		if len(p) >= maxHead {
+			return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "", "the head of the request is above 8 KiB"}
+		}
+		return 0, nil
+	}
+	end += start
+	head := p[:end+2]
+	line, head := cutLine(head)
+	if !o.requestLine(line) {
+		return 0, badHead("its first line is not METHOD TARGET HTTP/1.1")
+	}
+	for len(head) > 0 {
+		line, head = cutLine(head)
+		name, value, ok := cutField(line)
+		if !ok {
+			return 0, badHead("a header line is malformed")
+		}
+		o.field(name, value)
+	}
+	return end + 4, nil
+}
+
+func badHead(why string) *refusal {
+	return &refusal{http.StatusBadRequest, "", "not a request of HTTP/1.1: " + why}
+}
+
+// cutLine cuts at the first CRLF, of which there is one.
+func cutLine(p []byte) (line, rest []byte) {
+	i := bytes.IndexByte(p, '\n')
+	if i < 1 || p[i-1] != '\r' {
+		return p, nil // the bare line feed is found in the line
+	}
+	return p[:i-1], p[i+1:]
+}
+
+// requestLine takes "GET /path HTTP/1.1".
+func (o *opening[T]) requestLine(line []byte) bool {
+	method, rest, ok1 := bytes.Cut(line, []byte(" "))
+	target, version, ok2 := bytes.Cut(rest, []byte(" "))
+	if !ok1 || !ok2 || len(target) == 0 || !isToken(method) || len(version) != 8 || string(version[:5]) != "HTTP/" ||
+		!isDigit(version[5]) || version[6] != '.' || !isDigit(version[7]) {
+		return false
+	}
+	for _, b := range target {
+		if b <= ' ' || b >= 0x7f {
+			return false
+		}
+	}
+	o.get = string(method) == "GET"
+	o.http11 = version[5] == '1' && version[7] >= '1'
+	return true
+}
+
+// cutField splits a header line, RFC 9112 §5: no space before the colon, no control characters, no folding.
+func cutField(line []byte) (name, value []byte, ok bool) {
+	name, value, ok = bytes.Cut(line, []byte(":"))
+	if !ok || !isToken(name) {
+		return nil, nil, false
+	}
+	for len(value) > 0 && isBlank(value[0]) {
+		value = value[1:]
+	}
+	for len(value) > 0 && isBlank(value[len(value)-1]) {
+		value = value[:len(value)-1]
+	}
+	for _, b := range value {
+		if b < ' ' && b != '\t' || b == 0x7f {
+			return nil, nil, false
+		}
+	}
+	return name, value, true
+}
+
+// field notes a header line that matters.
+func (o *opening[T]) field(name, value []byte) {
+	v := T(value)
+	switch {
+	case isNamed(name, "host"):
+		o.host, o.hosts = v, o.hosts+1
+	case isNamed(name, "upgrade"):
+		o.upgrade = o.upgrade || hasToken(value, "websocket")
+	case isNamed(name, "connection"):
+		o.connection = o.connection || hasToken(value, "upgrade")
+	case isNamed(name, "sec-websocket-key"):
+		o.key, o.keys = v, o.keys+1
+	case isNamed(name, "sec-websocket-version"):
+		o.version, o.versions = v, o.versions+1
+	case isNamed(name, "sec-websocket-protocol"):
+		if o.choosing {
+			o.offered = append(o.offered, string(value))
+		}
+	case isNamed(name, "origin"):
+		o.origin, o.origins = v, o.origins+1
+	case isNamed(name, "content-length"):
+		o.body = o.body || string(value) != "0"
+	case isNamed(name, "transfer-encoding"):
+		o.body = true
+	}
+}
+
+// isNamed compares without regard to case; lower is in lower case.
+func isNamed(name []byte, lower string) bool { return equalFoldTrimmed(name, 0, len(name), lower) }
+
+func isDigit(b byte) bool { return '0' <= b && b <= '9' }
+
+// isToken is RFC 9110 §5.6.2.
+func isToken[T text](s T) bool {
+	if len(s) == 0 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) && !isTokenMark(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func isTokenMark(c byte) bool {
+	switch c {
+	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return false
+}
