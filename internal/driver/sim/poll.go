@@ -33,14 +33,14 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	return n, nil
 }
 
-// await returns when the driver has a turn.
+// await returns when the driver has a turn. That its owner is calling has been checked.
 func (d *Driver) await(wait time.Duration) {
 	w := d.w
 	switch {
 	case wait == 0 || len(d.queued) > 0 || d.woken || w.chance(w.o.Spurious):
-		w.yield("Poll(0)")
+		w.yield(d.owner, d.goid, "Poll(0)")
 	default:
-		d.wt = w.newWaiter(wait)
+		d.wt = w.newWaiterFor(d.owner, wait)
 		w.wait(d.wt, "Poll")
 		d.wt = nil
 	}

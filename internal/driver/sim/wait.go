@@ -32,8 +32,11 @@ func (w *World) wake(wt *waiter) {
 }
 
 // newWaiter is for the calling goroutine. A timeout of zero or less is none. The lock is held.
-func (w *World) newWaiter(timeout time.Duration) *waiter {
-	wt := &waiter{a: w.caller()}
+func (w *World) newWaiter(timeout time.Duration) *waiter { return w.newWaiterFor(w.caller(), timeout) }
+
+// newWaiterFor is for a caller who knows who he is; nil is outside.
+func (w *World) newWaiterFor(a *actor, timeout time.Duration) *waiter {
+	wt := &waiter{a: a}
 	if timeout > 0 {
 		wt.timer = w.after(timeout, timer, func() { w.wake(wt) })
 	}
@@ -52,13 +55,13 @@ func (w *World) wait(wt *waiter, doing string) {
 	wt.a.doing = ""
 }
 
-// yield lets others go first. The lock is held.
-func (w *World) yield(doing string) {
-	wt := w.newWaiter(0)
-	if wt.a == nil {
-		w.oneStep(doing, goid(), far, delivery)
+// yield lets others go before a, or before the goroutine outside whose number is self. The lock is held.
+func (w *World) yield(a *actor, self int64, doing string) {
+	if a == nil {
+		w.oneStep(doing, self, far, delivery)
 		return
 	}
+	wt := w.newWaiterFor(a, 0)
 	w.wake(wt)
 	w.wait(wt, doing)
 }
