@@ -1,6 +1,7 @@
 package myriad
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -199,11 +200,28 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, handlerSwitch{c, h, rest})
 }
 
-// SetLayer puts l between the socket and the handler, before any byte has passed: in Opened. On the loop only.
+// SetLayer puts l between the socket and the handler, before any byte has passed: in Opened. What other goroutines have
+// written to an adopted conn by then is encoded too; if l does not take it, or if there is a file among it, the conn is
+// aborted. On the loop only.
 func (c *Conn) SetLayer(l Layer) {
 	c.mu.Lock()
-	c.more().layer = l
+	x := c.more()
+	x.layer = l
+	early, files := c.out, len(x.files)
+	c.out = nil
+	err := error(nil)
+	if early != nil {
+		c.queued.Add(-int64(early.Len()))
+		_, err = l.Write(Wire{c, true}, early.AppendTo(nil))
+		early.Put()
+	}
 	c.mu.Unlock()
+	if err == nil && files > 0 {
+		err = ErrUnsupported
+	}
+	if err != nil {
+		c.Abort(fmt.Errorf("myriad: SetLayer after a write that it cannot encode: %w", err))
+	}
 }
 
 // SetTimer has Expired called after d; a new call replaces the earlier one, 0 switches it off. It is kept in milliseconds

@@ -1,0 +1,260 @@
+package myriad_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// The 400 reaches a client that is still sending: input is discarded until the peer has read the answer and ended.
+func TestCloseDeliversTheLastBytesToASender(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		answer := pattern(20_000)
+		h.received = func(c *myriad.Conn, _ []byte) {
+			c.Write(answer)
+			c.Close()
+		}
+		nc := s.one(t, myriad.Config{LingerBytes: 64 << 20, LingerTimeout: patience}, h)
+		send(t, nc, pattern(300_000))
+		send(t, nc, pattern(300_000))
+		got := make([]byte, len(answer))
+		if _, err := io.ReadFull(nc, got); err != nil {
+			t.Fatalf("the answer is lost: %v", err)
+		}
+		send(t, nc, pattern(100_000))
+		closeWrite(t, nc)
+		expectEnd(t, nc, nil)
+		if err := await(t, "Closed", h.closes); err != nil {
+			t.Errorf("Closed(%v), want nil", err)
+		}
+		if n := h.endings.Load(); n != 0 {
+			t.Errorf("Ended was called %d times after Close", n)
+		}
+	})
+}
+
+func TestCloseSaysNothingButClosed(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		done := false
+		h.received = func(c *myriad.Conn, _ []byte) {
+			if done {
+				t.Error("Received after Close")
+			}
+			done = true
+			c.Notify()
+			c.SetTimer(time.Millisecond)
+			c.Close()
+			if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
+				t.Errorf("SetDeadline: %v", err)
+			}
+		}
+		bad := func(*myriad.Conn) { t.Error("a call after Close") }
+		h.notified, h.expired, h.drained, h.ended = bad, bad, bad, bad
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, pattern(1000))
+		expectEnd(t, nc, nil)
+		send(t, nc, pattern(1000))
+		closeWrite(t, nc)
+		if err := await(t, "Closed", h.closes); err != nil {
+			t.Errorf("Closed(%v), want nil", err)
+		}
+	})
+}
+
+// A peer that never stops sending is cut off after LingerBytes, one that never ends after LingerTimeout.
+func TestLingerIsBounded(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		t.Run("bytes", func(t *testing.T) {
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) { c.Close() }
+			nc := s.one(t, myriad.Config{LingerBytes: 100_000, LingerTimeout: time.Hour}, h)
+			p := pattern(10_000)
+			for {
+				if _, err := nc.Write(p); err != nil {
+					break
+				}
+			}
+			await(t, "Closed", h.closes)
+		})
+		t.Run("time", func(t *testing.T) {
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) { c.Close() }
+			nc := s.one(t, myriad.Config{LingerTimeout: 30 * time.Millisecond}, h)
+			expectEnd(t, nc, nil)
+			if err := await(t, "Closed", h.closes); err != nil {
+				t.Errorf("Closed(%v), want nil", err)
+			}
+		})
+		t.Run("flush", func(t *testing.T) {
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) { c.Write(pattern(16 << 20)); c.Close() }
+			s.one(t, myriad.Config{LingerTimeout: 30 * time.Millisecond}, h)
+			if err := await(t, "Closed", h.closes); !errors.Is(err, myriad.ErrSlow) {
+				t.Errorf("Closed(%v), want ErrSlow", err)
+			}
+		})
+	})
+}
+
+func TestAbortResets(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		cause := errors.New("cause")
+		h := newProbe()
+		h.received = func(c *myriad.Conn, _ []byte) { c.Write([]byte("dropped")); c.Abort(cause) }
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, []byte("x"))
+		if _, err := io.ReadAll(nc); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the peer sees %v, want a reset", err)
+		}
+		if err := await(t, "Closed", h.closes); err != cause {
+			t.Errorf("Closed(%v), want Abort's argument", err)
+		}
+		c := <-h.opens
+		c.Abort(nil)
+		c.Notify()
+		if err := c.Close(); err != nil {
+			t.Errorf("Close after the end: %v", err)
+		}
+		if err := c.CloseWrite(); err != myriad.ErrClosed {
+			t.Errorf("CloseWrite after the end: %v", err)
+		}
+		if err := c.SetDeadline(time.Now()); err != myriad.ErrClosed {
+			t.Errorf("SetDeadline after the end: %v", err)
+		}
+		if n := h.closing.Load(); n != 1 {
+			t.Errorf("Closed was called %d times", n)
+		}
+	})
+}
+
+func TestPeerResets(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		for _, paused := range []bool{false, true} {
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) {
+				if paused {
+					c.Pause()
+				}
+			}
+			nc := s.one(t, myriad.Config{}, h)
+			await(t, "Opened", h.opens)
+			reset(nc)
+			if err := await(t, "Closed", h.closes); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("paused %v: Closed(%v), want a reset", paused, err)
+			}
+		}
+	})
+}
+
+// A handler that does not know Ended is closed at the peer's FIN, after what it has queued.
+func TestEndedAbsentMeansClose(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		nc := s.one(t, myriad.Config{}, echo{})
+		send(t, nc, []byte("last words"))
+		closeWrite(t, nc)
+		expectEnd(t, nc, []byte("last words"))
+	})
+}
+
+func TestPanicsCostOneConn(t *testing.T) {
+	boom := func(*myriad.Conn) { panic("boom") }
+	cases := map[string]func(h *probe, c func(*myriad.Conn)){
+		"Received": func(h *probe, _ func(*myriad.Conn)) { h.received = func(*myriad.Conn, []byte) { panic("boom") } },
+		"Ended":    func(h *probe, _ func(*myriad.Conn)) { h.ended = boom },
+		"Notified": func(h *probe, _ func(*myriad.Conn)) {
+			h.received = func(c *myriad.Conn, _ []byte) { c.Notify() }
+			h.notified = boom
+		},
+		"Expired": func(h *probe, _ func(*myriad.Conn)) {
+			h.received = func(c *myriad.Conn, _ []byte) { c.SetTimer(1) }
+			h.expired = boom
+		},
+	}
+	eachLayer(t, func(t *testing.T, s setting) {
+		for name, prepare := range cases {
+			t.Run(name, func(t *testing.T) {
+				h := newProbe()
+				prepare(h, boom)
+				e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+				neighbour := s.dial(t, s.listen(t, e, echo{}))
+				nc := s.dial(t, s.listen(t, e, h))
+				send(t, nc, []byte("x"))
+				if name == "Ended" {
+					closeWrite(t, nc)
+				}
+				if err := await(t, "Closed", h.closes); err == nil {
+					t.Error("Closed(nil) after a panic")
+				}
+				send(t, neighbour, []byte("alive"))
+				expect(t, neighbour, []byte("alive"))
+			})
+		}
+	})
+}
+
+// shortLayer ends like TLS: the peer's FIN alone is a truncation.
+type shortLayer struct{ xorLayer }
+
+func (*shortLayer) Closed(err error) error {
+	if err == nil {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (l *shortLayer) Received(w myriad.Wire, p []byte) {
+	switch q := l.in.apply(p); string(q) {
+	case "end":
+		w.End()
+	case "fail":
+		w.Write(l.out.apply([]byte("alert")))
+		w.Fail(os.ErrInvalid)
+	default:
+		w.Deliver(q)
+	}
+}
+
+func (l *shortLayer) CloseWrite(w myriad.Wire) error {
+	_, err := w.Write(l.out.apply([]byte("notify")))
+	return err
+}
+
+func TestLayerEnds(t *testing.T) {
+	layer := func() (*probe, net.Conn) {
+		h := newProbe()
+		h.opened = func(c *myriad.Conn) { c.SetLayer(new(shortLayer)) }
+		bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: newXORConn}
+		return h, bare.one(t, myriad.Config{}, h)
+	}
+	t.Run("in order", func(t *testing.T) {
+		h, nc := layer()
+		send(t, nc, []byte("end"))
+		expectEnd(t, nc, []byte("notify"))
+		if err := await(t, "Closed", h.closes); err != nil || h.endings.Load() != 1 {
+			t.Errorf("Closed(%v) and %d times Ended, want nil and once", err, h.endings.Load())
+		}
+	})
+	t.Run("truncated", func(t *testing.T) {
+		h, nc := layer()
+		closeWrite(t, nc)
+		if err := await(t, "Closed", h.closes); err != io.ErrUnexpectedEOF || h.endings.Load() != 0 {
+			t.Errorf("Closed(%v) and %d times Ended, want ErrUnexpectedEOF alone", err, h.endings.Load())
+		}
+	})
+	t.Run("failing", func(t *testing.T) {
+		h, nc := layer()
+		send(t, nc, []byte("fail"))
+		expect(t, nc, []byte("alert"))
+		if err := await(t, "Closed", h.closes); err != os.ErrInvalid {
+			t.Errorf("Closed(%v), want the layer's error", err)
+		}
+	})
+}

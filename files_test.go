@@ -1,0 +1,3 @@
+package myriad_test
+
+const fewFilesEnv = "MYRIAD_TEST_FEW_FILES"

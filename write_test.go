@@ -1,0 +1,225 @@
+package myriad_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+)
+
+// fill writes until the peer, who does not read, has everything full.
+func fill(t testing.TB, c *myriad.Conn, p []byte) (sum int) {
+	t.Helper()
+	for range 1 << 20 {
+		n, err := c.Write(p)
+		if err == nil && n == len(p) {
+			sum += n
+			continue
+		}
+		if !errors.Is(err, myriad.ErrFull) || n != 0 {
+			t.Fatalf("Write: %d, %v", n, err)
+		}
+		if c.Queued() >= 32<<10 {
+			return sum
+		}
+	}
+	t.Fatal("no end of room")
+	return 0
+}
+
+func TestFullAndDrained(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		drained := make(chan int, 100)
+		h.drained = func(c *myriad.Conn) { drained <- c.Queued() }
+		const limit = 64 << 10
+		nc := s.one(t, myriad.Config{WriteLimit: limit}, h)
+		c := await(t, "Opened", h.opens)
+		sum := fill(t, c, pattern(8<<10))
+		if q := c.Queued(); q > limit {
+			t.Errorf("%d bytes queued, the limit is %d", q, limit)
+		}
+		if len(drained) > sum/limit {
+			t.Errorf("Drained %d times before there was room", len(drained))
+		}
+		for len(drained) > 0 {
+			<-drained
+		}
+		if _, err := c.Write(make([]byte, limit)); err != myriad.ErrFull {
+			t.Fatalf("Write into a full queue: %v", err)
+		}
+		if n, err := io.CopyN(io.Discard, nc, int64(sum)); err != nil {
+			t.Fatalf("%d of %d bytes came: %v", n, sum, err)
+		}
+		if q := await(t, "Drained", drained); q > limit/2 {
+			t.Errorf("Drained with %d bytes queued, the low mark is %d", q, limit/2)
+		}
+		eventually(t, "the queue is empty", func() bool { return c.Queued() == 0 })
+		onLoop(t, c, func() {})
+		if len(drained) != 0 {
+			t.Errorf("Drained again without another ErrFull")
+		}
+	})
+}
+
+// A write above the limit is refused while anything is queued. Drained must then wait until nothing is, or handler and loop would
+// ask each other without end.
+func TestDrainedDoesNotSpin(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		big := pattern(300_000)
+		var calls atomic.Int32
+		wrote := make(chan bool, 1)
+		h.drained = func(c *myriad.Conn) {
+			calls.Add(1)
+			if _, err := c.Write(big); err == nil {
+				wrote <- true
+			}
+		}
+		nc := s.one(t, myriad.Config{WriteLimit: 100_000}, h)
+		c := await(t, "Opened", h.opens)
+		sum := fill(t, c, pattern(10_000))
+		if _, err := c.Write(big); err != myriad.ErrFull {
+			t.Fatalf("Write: %v", err)
+		}
+		for read := 0; read < sum+len(big); read++ {
+			p := make([]byte, 1000)
+			n, err := nc.Read(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += n - 1
+		}
+		await(t, "the write", wrote)
+		if n := calls.Load(); n > 40 {
+			t.Errorf("Drained %d times for one write", n)
+		}
+	})
+}
+
+// Drained is owed to a writer elsewhere, whatever the loop is doing when ErrFull is given.
+func TestDrainedIsNeverLost(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		room := make(chan struct{}, 1)
+		h.drained = func(*myriad.Conn) {
+			select {
+			case room <- struct{}{}:
+			default:
+			}
+		}
+		nc := s.one(t, myriad.Config{WriteLimit: 2000}, h)
+		c := await(t, "Opened", h.opens)
+		const sum = 4_000_000
+		go func() {
+			for p := pattern(sum); len(p) > 0; {
+				n := min(len(p), 1000)
+				if _, err := c.Write(p[:n]); err == myriad.ErrFull {
+					await(t, "Drained", room)
+				} else if err != nil {
+					t.Errorf("Write: %v", err)
+					return
+				} else {
+					p = p[n:]
+				}
+			}
+			c.CloseWrite()
+		}()
+		expectEnd(t, nc, pattern(sum))
+	})
+}
+
+func TestMaxWrite(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		nc := s.one(t, myriad.Config{MaxWrite: 200_000, WriteLimit: 10_000}, h)
+		c := await(t, "Opened", h.opens)
+		if n, err := c.Write(make([]byte, 200_001)); n != 0 || !errors.Is(err, myriad.ErrTooLarge) {
+			t.Errorf("Write above MaxWrite: %d, %v", n, err)
+		}
+		if _, err := c.Write(pattern(200_000)); err != nil {
+			t.Errorf("Write of MaxWrite into an empty queue: %v", err)
+		}
+		expect(t, nc, pattern(200_000))
+		c.SetWriteLimit(5)
+		eventually(t, "the queue is empty", func() bool { return c.Queued() == 0 })
+		var first, second error
+		onLoop(t, c, func() { // nothing leaves before this function returns
+			_, first = c.Write([]byte("123"))
+			_, second = c.Write([]byte("456"))
+		})
+		if first != nil || second != myriad.ErrFull {
+			t.Errorf("SetWriteLimit(5): %v then %v", first, second)
+		}
+		expect(t, nc, []byte("123"))
+	})
+}
+
+// One block on many conns, some of which end before it is sent: every reference is given back.
+func TestSharedBlocks(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		buf.CheckLeaks(t)
+		h := newProbe()
+		e := start(t, myriad.Config{})
+		ln := s.listen(t, e, h)
+		shared := buf.From(pattern(50_000))
+		var peers sync.WaitGroup
+		const n = 40
+		for i := range n {
+			nc := s.dial(t, ln)
+			c := await(t, "Opened", h.opens)
+			if err := c.WriteBlocks(shared.Retain(), buf.From([]byte("tail"))); err != nil {
+				t.Fatal(err)
+			}
+			if i%4 == 0 {
+				c.Abort(nil)
+				if err := c.WriteBlocks(shared.Retain()); err != myriad.ErrClosed {
+					t.Errorf("WriteBlocks after Abort: %v", err)
+				}
+				continue
+			}
+			c.Close()
+			peers.Go(func() {
+				expectEnd(t, nc, append(pattern(50_000), "tail"...))
+				nc.Close()
+			})
+		}
+		peers.Wait()
+		shared.Release()
+		for range n {
+			await(t, "Closed", h.closes)
+		}
+	})
+}
+
+func TestWritesOfOneCallbackKeepOrder(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		h.received = func(c *myriad.Conn, p []byte) {
+			for i := range p {
+				c.Write(p[i : i+1])
+			}
+			_ = c.WriteBlocks(buf.From([]byte("|")), buf.From(bytes.ToUpper(p)))
+			c.Write([]byte("!"))
+		}
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, []byte("ordnung"))
+		got := make([]byte, 1)
+		all := ""
+		for all == "" || all[len(all)-1] != '!' || len(all) < 16 {
+			if _, err := nc.Read(got); err != nil {
+				t.Fatalf("after %q: %v", all, err)
+			}
+			all += string(got)
+		}
+		want := map[bool]string{true: "ordnung|ORDNUNG!", false: "ord|ORD!nung|NUNG!"}[!s.layered]
+		if all != want {
+			t.Errorf("got %q, want %q", all, want)
+		}
+	})
+}
