@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -137,3 +138,6 @@ func mustBody(t testing.TB, r *http.Response, err error) string {
 	}
 	return string(p)
 }
+
+// quiet is for simulations, where faults are the rule.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

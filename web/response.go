@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,13 +113,11 @@ func (w *response) informational(status int) {
 		w.x.body.continueSent()
 	}
 	p := h1.AppendStatusLine(make([]byte, 0, headRoom), w.minor, status)
-	for name, values := range w.header {
+	for _, name := range w.names() {
 		if name == "Content-Length" || name == "Transfer-Encoding" {
 			continue
 		}
-		for _, v := range values {
-			p = h1.AppendField(p, name, v)
-		}
+		p = appendFields(p, name, w.header[name])
 	}
 	_ = w.send(append(p, "\r\n"...))
 }
@@ -133,12 +132,10 @@ func (w *response) sendContinue() {
 // fixFields encodes status and fields as they are now: later changes to the map mean trailers only.
 func (w *response) fixFields() {
 	p := h1.AppendStatusLine(w.room512(), w.minor, w.status)
-	for name, values := range w.header {
-		if w.special(name, values) {
-			continue
-		}
-		for _, v := range values {
-			p = h1.AppendField(p, name, v)
+	w.announce(w.header["Trailer"])
+	for _, name := range w.names() {
+		if values := w.header[name]; !w.special(name, values) {
+			p = appendFields(p, name, values)
 		}
 	}
 	if w.fields != nil && len(p) <= w.fields.Cap() {
@@ -148,6 +145,26 @@ func (w *response) fixFields() {
 	w.fields.Release()
 	w.fields = buf.Get(len(p) + headRoom)
 	w.fields.Append(p)
+}
+
+// names are the header's keys in order, so that the same answer has the same bytes.
+func (w *response) names() []string {
+	if len(w.header) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(w.header))
+	for name := range w.header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func appendFields(p []byte, name string, values []string) []byte {
+	for _, v := range values {
+		p = h1.AppendField(p, name, v)
+	}
+	return p
 }
 
 func (w *response) room512() []byte {
@@ -170,8 +187,6 @@ func (w *response) special(name string, values []string) bool {
 		w.gotDate = true
 	case "Content-Type", "Content-Encoding":
 		w.gotType = w.gotType || name == "Content-Type" || len(values) > 0 && values[0] != ""
-	case "Trailer":
-		w.announce(values)
 	}
 	return strings.HasPrefix(name, http.TrailerPrefix) || w.isAnnounced(name)
 }
@@ -394,13 +409,10 @@ func (w *response) hasPrefixed() bool {
 }
 
 func (w *response) appendTrailer(p []byte) []byte {
-	for name, values := range w.header {
+	for _, name := range w.names() {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
-		if !prefixed && !w.isAnnounced(name) {
-			continue
-		}
-		for _, v := range values {
-			p = h1.AppendField(p, key, v)
+		if prefixed || w.isAnnounced(name) {
+			p = appendFields(p, key, w.header[name])
 		}
 	}
 	return append(p, "\r\n"...)
