@@ -1,0 +1,41 @@
+# The four verbs, and what goes with them. CI calls the same ones (.ci/run). Tool versions are pinned here and the tools run
+# by "go run", because tool lines would put their requirements into the library's go.mod.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Everything but the form of doc comments: what they say matters, and how they begin does not.
+CHECKS := all,-ST1020,-ST1021,-ST1022
+
+# What "make dev" tests, as in: make dev PKG=./web
+PKG ?= ./...
+
+.PHONY: fmt lint test race bench run dev
+
+fmt:
+	gofmt -s -w .
+
+lint:
+	@unformatted="$$(gofmt -s -l .)"; test -z "$$unformatted" || { echo "make fmt would change: $$unformatted"; exit 1; }
+	go vet work
+	go run $(STATICCHECK) -checks $(CHECKS) work
+
+# The pattern "work" is every package of the four modules, where ./... stops at this one. The second line tests the library
+# with the dependency versions that its own users get.
+test:
+	go test -timeout 12m work
+	GOWORK=off go test -timeout 12m ./...
+
+race:
+	go test -race -timeout 30m work
+
+bench:
+	go test -run '^$$' -bench . -benchmem work
+	go run ./bench
+
+run:
+	go run ./server/cmd/myriad serve
+
+dev:
+	@seen=; while sleep 1; do \
+		now="$$(find . -name '*.go' -exec cksum {} + | cksum)"; \
+		if [ "$$now" != "$$seen" ]; then seen="$$now"; go test $(PKG); echo "waiting for the next save"; fi; \
+	done
