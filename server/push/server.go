@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 
 	"github.com/myriad-go/myriad/websocket"
+	"github.com/myriad-go/myriad/workers"
 )
 
 // Config is what a Server can be told. The zero value serves everybody who can reach it: see APIKey and TokenSecret.
@@ -49,6 +51,7 @@ type Server struct {
 	handler http.Handler
 	apiKey  *[sha256.Size]byte // nil: none is needed
 
+	pool       *workers.Pool // for commands
 	webSockets *websocket.Options
 
 	detach func(w http.ResponseWriter) (eventStream, error) // web.Detached, except in tests
@@ -61,7 +64,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	n := newNode(c)
-	s := &Server{node: n, webSockets: newWebSockets(n), detach: n.detach}
+	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
+	s := &Server{node: n, pool: pool, webSockets: newWebSockets(n, pool), detach: n.detach}
 	if c.APIKey != "" {
 		sum := sha256.Sum256([]byte(c.APIKey))
 		s.apiKey = &sum
@@ -138,9 +142,5 @@ func (s *Server) Drain() { s.node.refuse() }
 // "shutdown". Shutdown waits for them to go until ctx ends, and returns ctx's error if some are left: then the caller ends their
 // connections. The bus is closed in any case. The web.Server that runs s must still be there.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.node.drain(ctx)
-	if closeErr := s.node.close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return errors.Join(s.node.drain(ctx), s.pool.Close(ctx), s.node.close())
 }

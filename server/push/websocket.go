@@ -6,17 +6,25 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
+	"github.com/myriad-go/myriad/workers"
 )
 
-// newWebSockets returns the options of all clients by WebSocket. Commands run on a pool: a publish to many takes a while, and
-// may have to wait for another one.
-func newWebSockets(n *node) *websocket.Options {
+// Commands run on a pool, because a publish to many takes a while and others may have to wait for it. They wait for nothing
+// else, so a few goroutines are enough, and a storm of clients does not make them many.
+const (
+	commandWorkers = 16
+	commandQueue   = 1 << 20 // connections with something to say, each once; above it they are fed in as room comes
+)
+
+// newWebSockets returns the options of all clients by WebSocket.
+func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 	return &websocket.Options{
 		OnOpen:    func(c *websocket.Conn) { c.SetValue(n.start(webSocket{c}, wireCentrifuge)) },
 		OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) { c.Value().(*session).frame(p) },
 		OnClose:   func(c *websocket.Conn, _ error) { c.Value().(*session).ended() },
 
 		Dispatch:       web.DispatchPool,
+		Workers:        pool,
 		Logger:         n.log,
 		Subprotocols:   []string{"centrifuge-json"},
 		OriginPatterns: []string{"*"}, // origins.guard has looked already
