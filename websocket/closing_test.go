@@ -1,0 +1,246 @@
+package websocket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web"
+)
+
+// held is a server on a calm world with one open connection, which the test also has in its hand.
+type held struct {
+	*world
+	conn   *Conn
+	client *client
+	heard  *logLines
+	ended  error
+}
+
+func hold(t *testing.T, o *Options, cfg myriad.Config) *held {
+	t.Helper()
+	h := &held{}
+	open := o.OnOpen
+	o.OnOpen = func(c *Conn) {
+		h.conn = c
+		if open != nil {
+			open(c)
+		}
+	}
+	o, h.heard = recorded(o)
+	o.OnClose = func(_ *Conn, err error) {
+		if h.ended != nil {
+			t.Errorf("OnClose twice: %v, %v", h.ended, err)
+		}
+		h.ended = err
+	}
+	h.world = newWorld(t, 1, sim.Calm(), cfg, Handler(o))
+	h.client = h.world.client(sampleRequest)
+	h.Settle()
+	if h.conn == nil {
+		t.Fatalf("not opened; the client read %q", h.client.Received())
+	}
+	return h
+}
+
+func (h *held) wantRead(want ...string) {
+	h.t.Helper()
+	if got := h.client.lines(h.t); !slices.Equal(got, want) {
+		h.t.Errorf("the client read %q, want %q", got, want)
+	}
+}
+
+func (h *held) wantEnd(code StatusCode, is error) {
+	h.t.Helper()
+	if CloseStatus(h.ended) != code || is != nil && !errors.Is(h.ended, is) || h.ended == nil {
+		h.t.Errorf("OnClose got %v, want status %d and %v", h.ended, code, is)
+	}
+}
+
+func TestCloseByServer(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
+		if err := h.conn.Write(OpText, []byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.conn.Close(4001, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{
+			"Write": h.conn.Write(OpText, nil), "Ping": h.conn.Ping(nil), "Close": h.conn.Close(1000, ""),
+		} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s after Close: %v, want net.ErrClosed", what, err)
+			}
+		}
+		h.Settle()
+		h.client.send(OpText, "not heard any more")
+		h.client.send(OpPing, "not answered")
+		h.Settle()
+		if h.ended != nil || h.client.Ended() {
+			t.Fatalf("ended before the client has answered: %v", h.ended)
+		}
+		h.client.send(OpClose, closeWith(4001, ""))
+		h.Run()
+		h.wantRead(`text "last"`, line(OpClose, closeWith(4001, "enough")))
+		h.wantEnd(4001, nil)
+		if got := h.heard.all(); !slices.Equal(got, lines("open")) {
+			t.Errorf("heard %q", got)
+		}
+		h.stop()
+	})
+}
+
+func TestCloseAtTheSameTime(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	h.client.send(OpClose, closeWith(4000, "mine"))
+	_ = h.conn.Close(4001, "yours")
+	h.Run()
+	h.wantRead(line(OpClose, closeWith(4001, "yours")))
+	h.wantEnd(4000, nil)
+	h.stop()
+}
+
+func TestCloseInsideCallbacks(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, _ []byte) {
+			if err := c.Close(StatusPolicyViolation, "one is enough"); err != nil {
+				t.Error(err)
+			}
+		}}, myriad.Config{})
+		h.client.Write([]byte(clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2")))
+		h.Settle()
+		h.client.send(OpClose, closeWith(1008, ""))
+		h.Run()
+		h.wantEnd(1008, nil)
+		h.wantRead(line(OpClose, closeWith(1008, "one is enough")))
+		if got := h.heard.all(); !slices.Equal(got, lines("open", `text "1"`)) {
+			t.Errorf("heard %q", got)
+		}
+		h.stop()
+	})
+}
+
+func TestCloseInOnOpen(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
+		h.client.send(OpClose, closeWith(1013, ""))
+		h.Run()
+		h.wantRead(line(OpClose, closeWith(1013, "full")))
+		h.wantEnd(1013, nil)
+		h.stop()
+	})
+}
+
+func TestCloseTimeout(t *testing.T) {
+	h := hold(t, &Options{CloseTimeout: 3 * time.Second}, myriad.Config{})
+	_ = h.conn.Close(1000, "")
+	h.RunFor(2900 * time.Millisecond)
+	if h.client.Ended() || h.ended != nil {
+		t.Fatal("ended before the time was up")
+	}
+	h.RunFor(200 * time.Millisecond)
+	if !h.client.Ended() {
+		t.Fatal("not ended in time")
+	}
+	h.Run()
+	h.wantEnd(0, os.ErrDeadlineExceeded)
+	h.stop()
+}
+
+// A peer that reads nothing cannot hold the close up either: what waits is dropped.
+func TestCloseTimeoutOfSlowReader(t *testing.T) {
+	h := hold(t, &Options{CloseTimeout: 3 * time.Second, PingInterval: quiet, WriteLimit: 1 << 20}, myriad.Config{})
+	h.client.StopReading()
+	h.Settle()
+	for h.conn.Write(OpBinary, make([]byte, 60<<10)) == nil {
+		h.Settle()
+	}
+	if err := h.conn.Close(1000, "kept above the limit"); err != nil {
+		t.Fatalf("Close with a full queue: %v", err)
+	}
+	h.RunFor(3100 * time.Millisecond)
+	h.wantEnd(0, os.ErrDeadlineExceeded)
+	h.stop()
+}
+
+func TestCloseNow(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
+		h.conn.CloseNow()
+		h.conn.CloseNow()
+		if err := h.conn.Write(OpText, nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write after CloseNow: %v", err)
+		}
+		h.Run()
+		h.wantRead()
+		h.wantEnd(0, net.ErrClosed)
+		if h.client.Err() == nil {
+			t.Error("the client saw no reset")
+		}
+		h.stop()
+	})
+}
+
+func TestCloseRefusesCodes(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	for _, code := range []StatusCode{1, 999, 1004, 1006, 1015, 1016, 2999, 5000, 65535} {
+		if err := h.conn.Close(code, ""); err == nil || errors.Is(err, net.ErrClosed) {
+			t.Errorf("Close(%d): %v, want a refusal", code, err)
+		}
+	}
+	if err := h.conn.Close(0, "no code, so no reason"); err != nil {
+		t.Error(err)
+	}
+	h.Settle()
+	h.wantRead(`close ""`)
+	h.client.send(OpClose, "")
+	h.Run()
+	h.wantEnd(StatusNoStatusReceived, nil)
+	h.stop()
+}
+
+func TestLongReasonIsCut(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	_ = h.conn.Close(1000, strings.Repeat("é", 100))
+	h.Settle()
+	h.wantRead(line(OpClose, closeWith(1000, strings.Repeat("é", 61))))
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
+
+func TestPeerLeavesWithoutClose(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
+		h.client.Write([]byte(clientFrame(false, OpText, "unfinished")))
+		h.client.CloseWrite()
+		h.Run()
+		h.wantEnd(0, io.ErrUnexpectedEOF)
+		h.stop()
+
+		h = hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
+		h.client.Reset()
+		h.Run()
+		if h.ended == nil || CloseStatus(h.ended) != 0 || errors.Is(h.ended, net.ErrClosed) {
+			t.Errorf("OnClose after a reset got %v", h.ended)
+		}
+		h.stop()
+	})
+}
+
+func TestEngineShutdownEndsConnections(t *testing.T) {
+	h := hold(t, &Options{}, myriad.Config{})
+	h.stop()
+	h.wantEnd(h.shutdownStatus(), net.ErrClosed)
+}
+
+// shutdownStatus is 0: the engine closes without asking the handler.
+func (h *held) shutdownStatus() StatusCode { return 0 }

@@ -1,0 +1,146 @@
+package websocket
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
+)
+
+func TestPingsKeepAConnection(t *testing.T) {
+	h := hold(t, &Options{}, myriad.Config{})
+	for range 5 {
+		h.RunFor(DefaultPingInterval + time.Second)
+		h.client.send(OpPong, "")
+	}
+	h.wantRead(slices.Repeat(lines(`ping ""`), 5)...)
+	if h.ended != nil {
+		t.Errorf("ended with %v", h.ended)
+	}
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
+
+func TestSilentPeerIsGivenUp(t *testing.T) {
+	h := hold(t, &Options{PingInterval: 10 * time.Second, PongTimeout: 4 * time.Second}, myriad.Config{})
+	h.RunFor(9900 * time.Millisecond)
+	h.wantRead()
+	h.RunFor(200 * time.Millisecond)
+	h.wantRead(`ping ""`)
+	h.RunFor(3700 * time.Millisecond)
+	if h.ended != nil {
+		t.Fatalf("given up early: %v", h.ended)
+	}
+	h.RunFor(400 * time.Millisecond)
+	h.wantEnd(0, os.ErrDeadlineExceeded)
+	h.Run()
+	h.stop()
+}
+
+// Any byte counts, be it the first of a frame, and a peer that talks is not pinged.
+func TestAnyByteIsLife(t *testing.T) {
+	h := hold(t, &Options{PingInterval: 10 * time.Second, PongTimeout: 4 * time.Second}, myriad.Config{})
+	frame := clientFrame(true, OpText, "slow")
+	for i := range len(frame) {
+		h.RunFor(9 * time.Second)
+		h.client.Write([]byte(frame[i : i+1]))
+		h.Settle()
+	}
+	h.wantRead()
+	h.RunFor(11 * time.Second)
+	h.client.Write([]byte(frame[:1]))
+	h.RunFor(9 * time.Second)
+	h.wantRead(`ping ""`)
+	if got := h.heard.all(); !slices.Equal(got, lines("open", `text "slow"`)) {
+		t.Errorf("heard %q", got)
+	}
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
+
+func TestPingsOff(t *testing.T) {
+	h := hold(t, &Options{PingInterval: -1}, myriad.Config{})
+	h.RunFor(24 * time.Hour)
+	h.wantRead()
+	h.client.Close()
+	h.Run()
+	h.stop()
+
+	h = hold(t, &Options{PingInterval: time.Second, PongTimeout: -1}, myriad.Config{})
+	h.RunFor(5500 * time.Millisecond)
+	h.wantRead(slices.Repeat(lines(`ping ""`), 5)...)
+	if h.ended != nil {
+		t.Errorf("ended with %v although there is no PongTimeout", h.ended)
+	}
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
+
+func TestPingByHand(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	if err := h.conn.Ping([]byte(strings.Repeat("p", 126))); err == nil {
+		t.Error("a ping of 126 bytes was taken")
+	}
+	if err := h.conn.Ping([]byte("hello?")); err != nil {
+		t.Error(err)
+	}
+	h.Settle()
+	h.wantRead(`ping "hello?"`)
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
+
+// A peer that floods with pings and reads nothing gets few answers, and the last one is to its latest ping.
+func TestPingFlood(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, WriteLimit: 64 << 10}, myriad.Config{})
+		h.client.StopReading()
+		for h.conn.Write(OpBinary, make([]byte, 32<<10)) == nil {
+			h.Settle()
+		}
+		full := h.conn.Queued()
+		for range 50 {
+			h.client.Write([]byte(strings.Repeat(clientFrame(true, OpPing, strings.Repeat("f", 120)), 20)))
+			h.RunFor(10 * time.Millisecond)
+		}
+		h.client.send(OpPing, "latest")
+		h.RunFor(500 * time.Millisecond)
+		if got, most := h.conn.Queued()-full, 32<<10; got > most {
+			t.Errorf("%d bytes of pongs are queued, want at most the write limit", got)
+		}
+		h.client.Resume()
+		h.RunFor(time.Second)
+		read := h.client.lines(t)
+		pongs := 0
+		for _, l := range read {
+			if strings.HasPrefix(l, "pong") {
+				pongs++
+			}
+		}
+		if pongs > 40 || len(read) == 0 || read[len(read)-1] != `pong "latest"` {
+			t.Errorf("%d pongs of 1001, the last frame is %.40q", pongs, read[len(read)-1])
+		}
+		h.client.Close()
+		h.Run()
+		h.stop()
+	})
+}
+
+// One read with very many pings has at most maxPongs of them and the last answered.
+func TestPingBurst(t *testing.T) {
+	h := hold(t, &Options{PingInterval: quiet}, myriad.Config{})
+	h.client.Write([]byte(strings.Repeat(clientFrame(true, OpPing, "a"), 1000) + clientFrame(true, OpPing, "z")))
+	h.RunFor(time.Second)
+	h.wantRead(append(slices.Repeat(lines(`pong "a"`), maxPongs), `pong "z"`)...)
+	h.client.Close()
+	h.Run()
+	h.stop()
+}
