@@ -44,6 +44,8 @@ type Timing struct {
 	// Refresh is how long after the end of its token a client may still send a new one, default 25 s. Then it is disconnected
 	// with 3005 "connection expired". SSE subscribers cannot send one: their stream ends with the token.
 	Refresh time.Duration
+	// Close is how long a client that is sent away may take to read what is queued and answer, default 5 s. Then it is cut off.
+	Close time.Duration
 }
 
 func (t Timing) withDefaults() Timing {
@@ -52,6 +54,7 @@ func (t Timing) withDefaults() Timing {
 	setDefault(&t.Pong, min(10*time.Second, t.Ping*2/5))
 	setDefault(&t.Connect, 10*time.Second)
 	setDefault(&t.Refresh, 25*time.Second)
+	setDefault(&t.Close, 5*time.Second)
 	return t
 }
 

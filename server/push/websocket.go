@@ -31,6 +31,7 @@ func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 		MaxMessage:     n.limits.Frame,
 		WriteLimit:     n.limits.Queue + queueSlack,
 		PingInterval:   -1, // the protocol has its own
+		CloseTimeout:   n.timing.Close,
 	}
 }
 
@@ -57,8 +58,8 @@ func (t webSocket) send(m *message) error {
 
 func (t webSocket) queued() int { return t.Queued() }
 
-// close queues a close frame, above the limit if need be. A client that does not take what is queued within the close timeout
-// is cut off, so that one that was slow may still learn why.
+// close queues a close frame, above the limit if need be. A client that does not take it within Timing.Close is cut off; one that
+// was only slow learns why.
 func (t webSocket) close(d centrifuge.Disconnect) {
 	t.Close(websocket.StatusCode(d.Code), d.Reason)
 }
