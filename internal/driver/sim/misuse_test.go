@@ -24,7 +24,12 @@ type rig struct {
 
 func newRig(t *testing.T, o sim.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, w: sim.New(11, o)}
+	return newSeededRig(t, 11, o)
+}
+
+func newSeededRig(t *testing.T, seed uint64, o sim.Options) *rig {
+	t.Helper()
+	r := &rig{t: t, w: sim.New(seed, o)}
 	var err error
 	if r.l, err = r.w.Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -94,100 +99,102 @@ func (r *rig) done() {
 	r.w.Check(r.t)
 }
 
+var misuses = []struct {
+	name string
+	do   func(r *rig)
+	says string
+}{
+	{"Poll inside an event", func(r *rig) {
+		r.p.Write([]byte("x"))
+		r.on = func(string, driver.ID) { r.d.Poll(0, r) }
+		r.poll(func() bool { return false })
+	}, "Poll inside an event"},
+	{"Shutdown inside an event", func(r *rig) {
+		r.p.Write([]byte("x"))
+		r.on = func(string, driver.ID) { r.d.Shutdown() }
+		r.poll(func() bool { return false })
+	}, "Shutdown inside Poll"},
+	{"a call by a goroutine of the world", func(r *rig) {
+		r.w.Go(func() { r.d.Pause(r.id) })
+		r.w.Run()
+	}, "Pause on goroutine"},
+	{"a call by another goroutine outside", func(r *rig) {
+		said := make(chan any)
+		go func() {
+			defer func() { said <- recover() }()
+			for range 100 {
+				r.d.Pause(r.id)
+			}
+		}()
+		panic(<-said)
+	}, "one goroutine makes every call but Wake"},
+	{"Send while a file is sent", func(r *rig) {
+		r.p.StopReading()
+		if _, err := r.d.SendFile(r.id, zeros{}, 0, 1<<30); err != nil {
+			r.t.Error(err)
+		}
+		r.send([]byte("x"))
+	}, "Send on 100000100000001 while SendFile is not reported sent"},
+	{"Send after CloseWrite", func(r *rig) { r.d.CloseWrite(r.id); r.send([]byte("x")) }, "Send on 100000100000001 after CloseWrite"},
+	{"bytes change after Send", func(r *rig) {
+		r.p.StopReading()
+		block := buf.Get(1 << 20)
+		defer block.Release()
+		p := block.Extend()
+		block.Commit(len(p))
+		var c buf.Chain
+		c.AppendBlock(block.Retain())
+		r.d.Send(r.id, &c)
+		for i := range p {
+			p[i] = 'x'
+		}
+		r.p.Resume()
+		r.poll(func() bool { return false })
+	}, "changed after Send"},
+	{"Send before Dialed", func(r *rig) {
+		id, err := r.d.Dial(r.l.Addr())
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.id = id
+		r.send([]byte("x"))
+	}, "before Dialed"},
+	{"Close of a listener", func(r *rig) { r.d.Close(r.lid) }, "Close of listener"},
+	{"CloseListener of a connection", func(r *rig) { r.d.CloseListener(r.id) }, "it is not a listener"},
+	{"a listener closed too early", func(r *rig) { r.l.Close() }, "CloseListener comes first"},
+	{"a socket used twice", func(r *rig) {
+		var s driver.Socket
+		if err := r.d.Detach(r.id); err != nil {
+			r.t.Error(err)
+		}
+		for s == nil {
+			k := &detachKeeper{}
+			if _, err := r.d.Poll(time.Second, k); err != nil {
+				r.t.Error(err)
+			}
+			s = k.s
+		}
+		if err := s.Close(); err != nil {
+			r.t.Error(err)
+		}
+		r.d.Attach(s)
+	}, "Attach of a socket that was closed or given on"},
+	{"a wait inside a peer's callback", func(r *rig) {
+		r.p.OnEnded = func() { r.w.NewParker().Park() }
+		r.d.CloseWrite(r.id)
+		r.w.Run()
+	}, "inside a peer's callback"},
+	{"two in one Parker", func(r *rig) {
+		p := r.w.NewParker()
+		r.w.Go(p.Park)
+		r.w.Go(p.Park)
+		r.w.Run()
+	}, "two goroutines wait on one Parker"},
+}
+
 // What the contract forbids panics, and says what was wrong.
 func TestMisuse(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		do   func(r *rig)
-		says string
-	}{
-		{"Poll inside an event", func(r *rig) {
-			r.p.Write([]byte("x"))
-			r.on = func(string, driver.ID) { r.d.Poll(0, r) }
-			r.poll(func() bool { return false })
-		}, "Poll inside an event"},
-		{"Shutdown inside an event", func(r *rig) {
-			r.p.Write([]byte("x"))
-			r.on = func(string, driver.ID) { r.d.Shutdown() }
-			r.poll(func() bool { return false })
-		}, "Shutdown inside Poll"},
-		{"a call by a goroutine of the world", func(r *rig) {
-			r.w.Go(func() { r.d.Pause(r.id) })
-			r.w.Run()
-		}, "Pause on goroutine"},
-		{"a call by another goroutine outside", func(r *rig) {
-			said := make(chan any)
-			go func() {
-				defer func() { said <- recover() }()
-				for range 100 {
-					r.d.Pause(r.id)
-				}
-			}()
-			panic(<-said)
-		}, "one goroutine makes every call but Wake"},
-		{"Send while a file is sent", func(r *rig) {
-			r.p.StopReading()
-			if _, err := r.d.SendFile(r.id, zeros{}, 0, 1<<30); err != nil {
-				r.t.Error(err)
-			}
-			r.send([]byte("x"))
-		}, "Send on 100000100000001 while SendFile is not reported sent"},
-		{"Send after CloseWrite", func(r *rig) { r.d.CloseWrite(r.id); r.send([]byte("x")) }, "Send on 100000100000001 after CloseWrite"},
-		{"bytes change after Send", func(r *rig) {
-			r.p.StopReading()
-			block := buf.Get(1 << 20)
-			defer block.Release()
-			p := block.Extend()
-			block.Commit(len(p))
-			var c buf.Chain
-			c.AppendBlock(block.Retain())
-			r.d.Send(r.id, &c)
-			for i := range p {
-				p[i] = 'x'
-			}
-			r.p.Resume()
-			r.poll(func() bool { return false })
-		}, "changed after Send"},
-		{"Send before Dialed", func(r *rig) {
-			id, err := r.d.Dial(r.l.Addr())
-			if err != nil {
-				r.t.Error(err)
-			}
-			r.id = id
-			r.send([]byte("x"))
-		}, "before Dialed"},
-		{"Close of a listener", func(r *rig) { r.d.Close(r.lid) }, "Close of listener"},
-		{"CloseListener of a connection", func(r *rig) { r.d.CloseListener(r.id) }, "it is not a listener"},
-		{"a listener closed too early", func(r *rig) { r.l.Close() }, "CloseListener comes first"},
-		{"a socket used twice", func(r *rig) {
-			var s driver.Socket
-			if err := r.d.Detach(r.id); err != nil {
-				r.t.Error(err)
-			}
-			for s == nil {
-				k := &detachKeeper{}
-				if _, err := r.d.Poll(time.Second, k); err != nil {
-					r.t.Error(err)
-				}
-				s = k.s
-			}
-			if err := s.Close(); err != nil {
-				r.t.Error(err)
-			}
-			r.d.Attach(s)
-		}, "Attach of a socket that was closed or given on"},
-		{"a wait inside a peer's callback", func(r *rig) {
-			r.p.OnEnded = func() { r.w.NewParker().Park() }
-			r.d.CloseWrite(r.id)
-			r.w.Run()
-		}, "inside a peer's callback"},
-		{"two in one Parker", func(r *rig) {
-			p := r.w.NewParker()
-			r.w.Go(p.Park)
-			r.w.Go(p.Park)
-			r.w.Run()
-		}, "two goroutines wait on one Parker"},
-	} {
+	for _, tc := range misuses {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, sim.Calm())
 			defer r.w.Kill()
