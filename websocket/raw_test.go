@@ -1,0 +1,296 @@
+package websocket
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// A badOpening is a change to the sample request, and the status it is refused with.
+type badOpening struct {
+	name     string
+	old, new string
+	status   int
+	header   string // in the answer
+}
+
+var badOpenings = []badOpening{
+	{"method", "GET /", "POST /", 405, "Allow: GET"},
+	{"HTTP/1.0", "HTTP/1.1", "HTTP/1.0", 426, "Upgrade: websocket"},
+	{"no Upgrade", "Upgrade: websocket\r\n", "", 426, "Upgrade: websocket"},
+	{"another Upgrade", "Upgrade: websocket", "Upgrade: h2c", 426, "Upgrade: websocket"},
+	{"no Connection", "Connection: Upgrade\r\n", "", 426, "Connection: Upgrade"},
+	{"no version", "Sec-WebSocket-Version: 13\r\n", "", 426, "Sec-WebSocket-Version: 13"},
+	{"version 8", "Version: 13", "Version: 8", 426, "Sec-WebSocket-Version: 13"},
+	{"two versions", "Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Version: 8\r\n", 426, "Sec-WebSocket-Version: 13"},
+	{"no key", "Sec-WebSocket-Key: " + sampleKey + "\r\n", "", 400, ""},
+	{"bad key", sampleKey, "c2hvcnQ=", 400, ""},
+	{"two keys", "Connection", "Sec-WebSocket-Key: " + sampleKey + "\r\nConnection", 400, ""},
+	{"foreign origin", "Connection", "Origin: https://evil.example\r\nConnection", 403, ""},
+	{"null origin", "Connection", "Origin: null\r\nConnection", 403, ""},
+	{"two origins", "Connection", "Origin: http://example.com\r\nOrigin: http://example.com\r\nConnection", 400, ""},
+	{"body", "Connection", "Content-Length: 1\r\nConnection", 400, ""},
+	{"chunked body", "Connection", "Transfer-Encoding: chunked\r\nConnection", 400, ""},
+}
+
+func (b badOpening) request() string { return strings.Replace(sampleRequest, b.old, b.new, 1) }
+
+// What only a parser of our own has to refuse: net/http's servers do it before a handler sees it.
+var malformed = []badOpening{
+	{"no host", "Host: example.com\r\n", "", 400, ""},
+	{"two hosts", "Host: ", "Host: a\r\nHost: ", 400, ""},
+	{"empty host", "Host: example.com", "Host:", 400, ""},
+	{"folded line", "Connection", " folded\r\nConnection", 400, ""},
+	{"space before colon", "Host:", "Host :", 400, ""},
+	{"no colon", "Connection: Upgrade", "Connection", 400, ""},
+	{"empty name", "Connection", ": x\r\nConnection", 400, ""},
+	{"bare line feed", "example.com\r\n", "example.com\n", 400, ""},
+	{"bare carriage return", "example.com", "exam\rple.com", 400, ""},
+	{"NUL in a value", "example.com", "exam\x00ple.com", 400, ""},
+	{"two spaces", "GET /chat", "GET  /chat", 400, ""},
+	{"no target", "GET /chat ", "GET ", 400, ""},
+	{"control in target", "/chat", "/ch\x01at", 400, ""},
+	{"another protocol", "HTTP/1.1", "HTTQ/1.1", 400, ""},
+	{"HTTP/2", "HTTP/1.1", "HTTP/2.0", 426, "Upgrade: websocket"},
+	{"bytes before", "GET", "\r\nGET", 400, ""},
+	{"lower case", "GET", "get", 400, ""},
+	{"TLS", "GET /chat HTTP/1.1", "\x16\x03\x01\x02\x00\x01\x00", 400, ""},
+	{"endless", "example.com", strings.Repeat("x", maxHead), 431, ""},
+}
+
+func TestRawRefuses(t *testing.T) {
+	for _, b := range append(slices.Clone(badOpenings), malformed...) {
+		t.Run(b.name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				o, heard := recorded(&Options{})
+				w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+				c := w.client(b.request() + strings.Repeat("and goes on sending", 100))
+				c.CloseWrite()
+				w.Run()
+				got := string(c.Received())
+				if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d %s\r\n", b.status, http.StatusText(b.status))) || !strings.Contains(got, b.header) {
+					t.Errorf("seed %d: the client read %q, want status %d", seed, got, b.status)
+				}
+				if !c.Ended() || len(heard.all()) > 0 {
+					t.Errorf("seed %d: ended %v, heard %q", seed, c.Ended(), heard.all())
+				}
+				w.stop()
+			}
+		})
+	}
+}
+
+func TestAcceptRefuses(t *testing.T) {
+	o, heard := recorded(&Options{})
+	for _, b := range badOpenings {
+		t.Run(b.name, func(t *testing.T) {
+			r := requestOf(t, b.request())
+			w := httptest.NewRecorder()
+			c, err := Accept(w, r, o)
+			if c != nil || err == nil || w.Code != b.status {
+				t.Fatalf("got %v, %v and status %d, want %d", c, err, w.Code, b.status)
+			}
+			if name, value, ok := strings.Cut(b.header, ": "); ok && w.Header().Get(name) != value {
+				t.Errorf("the header has no %s: %v", b.header, w.Header())
+			}
+			if !strings.Contains(err.Error(), fmt.Sprint(b.status)) {
+				t.Errorf("the error does not tell: %v", err)
+			}
+		})
+	}
+	if len(heard.all()) > 0 {
+		t.Errorf("heard %q", heard.all())
+	}
+}
+
+func TestAcceptWithoutHijacker(t *testing.T) {
+	w := httptest.NewRecorder()
+	e := startEngine(t, myriad.Config{Loops: 1})
+	if c, err := Accept(w, requestOf(t, sampleRequest), &Options{Engine: e}); c != nil || err == nil || w.Code != 500 {
+		t.Errorf("got %v, %v and status %d, want 500", c, err, w.Code)
+	}
+}
+
+// Any split of the request gives the same answer.
+func TestRequestAnySplit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		b := append(slices.Clone(badOpenings), malformed...)[rng.IntN(len(badOpenings)+len(malformed))]
+		wire := []byte(b.request())
+		if rng.IntN(2) == 0 {
+			wire = []byte(sampleRequest)
+		}
+		var whole opening[[]byte]
+		n, bad := parseRequest(wire, 0, &whole)
+		var p []byte
+		for _, piece := range cutAtRandom(rng, wire) {
+			seen := len(p)
+			p = append(p, piece...)
+			var o opening[[]byte]
+			gotN, gotBad := parseRequest(p, seen, &o)
+			if gotN == 0 && gotBad == nil {
+				continue
+			}
+			if gotN != n || (gotBad == nil) != (bad == nil) || string(o.key) != string(whole.key) && bad == nil {
+				t.Fatalf("%s: in pieces %d, %v; whole %d, %v", b.name, gotN, gotBad, n, bad)
+			}
+			break
+		}
+	}
+}
+
+func FuzzParseRequest(f *testing.F) {
+	f.Add([]byte(sampleRequest), 10)
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), 3)
+	f.Add([]byte("G"), 0)
+	f.Fuzz(func(t *testing.T, p []byte, cut int) {
+		var o opening[[]byte]
+		n, bad := parseRequest(p, 0, &o)
+		if n < 0 || n > len(p) || n > maxHead+4 || bad != nil && n != 0 {
+			t.Fatalf("%d of %d bytes, %v", n, len(p), bad)
+		}
+		if n == 0 && bad == nil && len(p) >= maxHead {
+			t.Fatal("no end of an endless head")
+		}
+		if n == 0 || cut <= 0 || cut >= n {
+			return
+		}
+		if early, bad := parseRequest(p[:cut], 0, &o); early != 0 || bad != nil {
+			t.Fatalf("complete with %d bytes (%v), and with %d", cut, bad, n)
+		}
+		var again opening[[]byte]
+		if m, _ := parseRequest(p, cut, &again); m != n || string(again.key) != string(o.key) {
+			t.Fatalf("%d bytes at once, %d after %d were seen", n, m, cut)
+		}
+	})
+}
+
+func TestRawHandshakeTimeout(t *testing.T) {
+	for _, wire := range []string{"", sampleRequest[:50]} {
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{HandshakeTimeout: 2 * time.Second}))
+		c := w.client(wire)
+		w.RunFor(1900 * time.Millisecond)
+		if len(c.Received()) > 0 {
+			t.Errorf("answered early: %q", c.Received())
+		}
+		w.RunFor(200 * time.Millisecond)
+		if got := string(c.Received()); !strings.HasPrefix(got, "HTTP/1.1 408 ") || !c.Ended() {
+			t.Errorf("after the timeout the client read %q", got)
+		}
+		w.Run()
+		w.stop()
+	}
+}
+
+func TestRawNegotiates(t *testing.T) {
+	for header, want := range map[string]string{
+		"Origin: http://example.com":                              "",
+		"Origin: HTTPS://EXAMPLE.com":                             "",
+		"Origin: https://app.friend.example":                      "",
+		"Sec-WebSocket-Protocol: v1":                              "v1",
+		"Sec-WebSocket-Protocol: v1, v2":                          "v2",
+		"sec-websocket-protocol: x\r\nSec-WebSocket-Protocol: v1": "v1",
+		"Sec-WebSocket-Protocol: none":                            "",
+	} {
+		got := "not opened"
+		o := &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"}, OriginPatterns: []string{"*.friend.example"},
+			OnOpen: func(c *Conn) { got = c.Subprotocol() }}
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+		c := w.client(strings.Replace(sampleRequest, "Connection", header+"\r\nConnection", 1))
+		w.Settle()
+		if got != want {
+			t.Errorf("%s: subprotocol %q, want %q; %q", header, got, want, c.Received())
+		}
+		if want != "" && !strings.Contains(string(c.Received()), "\r\nSec-WebSocket-Protocol: "+want+"\r\n") {
+			t.Errorf("%s: answered %q", header, c.Received())
+		}
+		c.Close()
+		w.Run()
+		w.stop()
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for text, o := range map[string]*Options{
+		"nil":            nil,
+		"Dispatch":       {Dispatch: 9},
+		"MaxMessage":     {MaxMessage: -1},
+		"WriteLimit":     {WriteLimit: -1},
+		"256":            {Subprotocols: slices.Repeat([]string{"x"}, 256)},
+		`"a b"`:          {Subprotocols: []string{"a b"}},
+		"origin pattern": {OriginPatterns: []string{"[::1]:8080["}},
+	} {
+		w := httptest.NewRecorder()
+		if _, err := Accept(w, requestOf(t, sampleRequest), o); err == nil || !strings.Contains(err.Error(), text) || w.Code != 500 {
+			t.Errorf("Accept: %v, status %d, want an error that names %s", err, w.Code, text)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Handler took options with a wrong %s", text)
+				}
+			}()
+			Handler(o)
+		}()
+	}
+}
+
+func TestConnIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Conn{}); size > 112 {
+		t.Errorf("a Conn has %d bytes", size)
+	}
+}
+
+// The work of an upgrade without the engine: parse, check, answer, and one allocation, the Conn.
+func upgradeInMemory(s *settings, p, dst []byte) (*Conn, []byte) {
+	o := opening[[]byte]{choosing: len(s.subprotocols) > 0}
+	n, bad := parseRequest(p, 0, &o)
+	if n == 0 || bad != nil || check(&o, s.originPatterns) != nil {
+		return nil, nil
+	}
+	return newConn(s), appendSwitching(dst[:0], o.key, "")
+}
+
+func TestUpgradeAllocatesTheConnOnly(t *testing.T) {
+	s, err := new(Options).settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, dst := []byte(browserRequest), make([]byte, 0, 512)
+	var kept *Conn
+	if n := testing.AllocsPerRun(100, func() { kept, dst = upgradeInMemory(s, p, dst) }); n != 1 || kept == nil {
+		t.Errorf("%v allocations, conn %v", n, kept)
+	}
+}
+
+const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\nCache-Control: no-cache\r\n" +
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\nUpgrade: websocket\r\nOrigin: https://example.com\r\n" +
+	"Sec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.5\r\n" +
+	"Sec-WebSocket-Key: " + sampleKey + "\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
+
+func BenchmarkUpgrade(b *testing.B) {
+	s, err := new(Options).settings()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, request := range map[string]string{"minimal": sampleRequest, "browser": browserRequest} {
+		b.Run(name, func(b *testing.B) {
+			p, dst := []byte(request), make([]byte, 0, 512)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, dst = upgradeInMemory(s, p, dst); dst == nil {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}
