@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -175,8 +177,8 @@ func (o *DialOptions) greeting(s *settings, u *url.URL) (*greeting, error) {
 	if len(s.subprotocols) > 0 {
 		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.subprotocols, ", "))
 	}
-	for name, values := range o.Header {
-		for _, v := range values {
+	for _, name := range slices.Sorted(maps.Keys(o.Header)) {
+		for _, v := range o.Header[name] {
 			p = fmt.Appendf(p, "%s: %s\r\n", name, v)
 		}
 	}
