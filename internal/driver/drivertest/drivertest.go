@@ -73,10 +73,14 @@ type Peer interface {
 // Open makes a fresh system for one case.
 type Open func(t T) (driver.System, Harness)
 
-// ScaleEnv names the environment variable for the number of connections where many are made: 1,000 without it.
+// ScaleEnv names the environment variable for the number of connections where many are made: 1,000 without it. No more than
+// 8,000 of them live at a time, because both ends of each are in this process.
 const ScaleEnv = "MYRIAD_DRIVERTEST_SCALE"
 
-const defaultScale = 1000
+const (
+	defaultScale = 1000
+	mostLive     = 8000
+)
 
 func scale() int {
 	if n, err := strconv.Atoi(os.Getenv(ScaleEnv)); err == nil && n > 0 {
@@ -93,6 +97,7 @@ type testCase struct {
 
 var groups = [][]testCase{
 	receiveCases, sendCases, fileCases, closeCases, resetCases, acceptCases, dialCases, detachCases, wakeCases, loadCases,
+	walkCases,
 }
 
 // Run runs every case as a subtest.

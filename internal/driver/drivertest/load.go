@@ -10,7 +10,15 @@ var loadCases = []testCase{
 
 func manyConnects(b *bed) {
 	b.start()
-	n := scale()
+	for n := scale(); n > 0; n -= mostLive {
+		b.manyAtOnce(min(n, mostLive))
+	}
+}
+
+// manyAtOnce connects n peers, hears a number from each, answers with it, and closes them all.
+func (b *bed) manyAtOnce(n int) {
+	b.Helper()
+	b.k.Accepted = nil
 	peers := make([]Peer, n)
 	for i := range peers {
 		peers[i] = b.h.Dial(b.listener.Addr())
@@ -38,6 +46,10 @@ func manyConnects(b *bed) {
 		b.arrives(p, binary.BigEndian.AppendUint32(nil, uint32(i)))
 	}
 	b.closed(b.k.Accepted...)
+	for _, p := range peers {
+		b.until("the peer sees the end", func() bool { return p.Ended() || p.Err() != nil })
+		p.Close()
+	}
 }
 
 // Four peers send without end, one asks a little question now and then. Its questions must be heard.
@@ -113,7 +125,7 @@ func churn(b *bed) {
 		}
 		return true
 	})
-	b.exchange2(steady, c, want)
+	b.continues(steady, c, want)
 	b.closed(c)
 }
 
@@ -123,7 +135,8 @@ func (c *Conn) endUnless(keep *Conn, end func(*Conn)) {
 	}
 }
 
-func (b *bed) exchange2(p Peer, c *Conn, already []byte) {
+// continues shows that c, which has received what is given, is alive.
+func (b *bed) continues(p Peer, c *Conn, already []byte) {
 	b.Helper()
 	p.Write([]byte("and the last"))
 	b.receive(c, append(already, "and the last"...))
