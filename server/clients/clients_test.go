@@ -138,3 +138,12 @@ func TestEventSource(t *testing.T) {
 	s.publish(`{"text": "hello"}`)
 	c.want(`^publication {"text":"hello"}$`)
 }
+
+// On an address that others can reach the server does not start without a key and a secret, and says so.
+func TestRefusesToBeAnOpenRelay(t *testing.T) {
+	p := start(t, nil, binary, "serve", "--listen", "0.0.0.0:0")
+	p.want(`MYRIAD_API_KEY.*MYRIAD_TOKEN_SECRET`)
+	if err := p.wait(); err == nil {
+		t.Error("it ended as if all were well")
+	}
+}

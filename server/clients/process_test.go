@@ -20,6 +20,13 @@ const patience = 30 * time.Second
 var binary string // of the server, built once
 
 func TestMain(m *testing.M) {
+	if kind := os.Getenv("MYRIAD_CROWD"); kind != "" {
+		if err := runCrowd(kind); err != nil {
+			fmt.Println("crowd:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "myriad")
 		if err != nil {

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// start runs the command until stop, which returns what it returned.
+func start(t *testing.T, args ...string) (url string, log *syncBuffer, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log = new(syncBuffer)
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, append([]string{"myriad", "serve", "--listen", "127.0.0.1:0"}, args...), log, log)
+	}()
+	stop = func() error {
+		cancel()
+		select {
+		case err := <-done:
+			done <- err
+			return err
+		case <-time.After(30 * time.Second):
+			t.Fatalf("serve does not end; log:\n%s", log)
+			return nil
+		}
+	}
+	t.Cleanup(func() { stop() })
+	address := regexp.MustCompile(`url=(http://[0-9.:]+)`)
+	for range 3000 {
+		if found := address.FindStringSubmatch(log.String()); found != nil {
+			return found[1], log, stop
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("serve does not say where; log:\n%s", log)
+	return "", nil, nil
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+func TestServeInDevelopmentMode(t *testing.T) {
+	url, log, stop := start(t)
+	if status, body := get(t, url+"/health"); status != 200 || body != "{}" {
+		t.Errorf("health: %d %s", status, body)
+	}
+	if status, body := get(t, url+"/"); status != 200 || !strings.Contains(body, "<title>Myriad console</title>") {
+		t.Errorf("console: %d %s", status, body)
+	}
+	r, err := http.Post(url+"/api/publish", "application/json", strings.NewReader(`{"channel":"news","data":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 200 {
+		t.Errorf("publish without a key: %s", r.Status)
+	}
+	if !strings.Contains(log.String(), "development mode") {
+		t.Errorf("the log does not say that it is in development mode:\n%s", log)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+}
+
+func TestServeSecured(t *testing.T) {
+	t.Setenv("MYRIAD_API_KEY", "key")
+	url, log, stop := start(t, "--token-secret", "secret")
+	for path, want := range map[string]int{"/events?channel=news": 401, "/api/publish": 405, "/health": 200} {
+		if status, body := get(t, url+path); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if strings.Contains(log.String(), "development mode") {
+		t.Errorf("development mode with key and secret:\n%s", log)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+}
+
+func TestServeOnATakenAddress(t *testing.T) {
+	url, _, _ := start(t)
+	err := run(context.Background(), []string{"myriad", "serve", "--listen", strings.TrimPrefix(url, "http://")}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("serve: %v", err)
+	}
+}
