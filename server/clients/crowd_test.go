@@ -251,19 +251,19 @@ func readHead(r io.Reader, want string) error {
 }
 
 func readFrame(r io.Reader) ([]byte, error) {
-	head := make([]byte, 2, 4)
-	if _, err := io.ReadFull(r, head); err != nil {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head[:2]); err != nil {
 		return nil, err
 	}
 	n := int(head[1] & 0x7f)
 	if n == 126 {
-		if _, err := io.ReadFull(r, head[2:4]); err != nil {
+		if _, err := io.ReadFull(r, head[2:]); err != nil {
 			return nil, err
 		}
 		n = int(head[2])<<8 | int(head[3])
 	}
 	if head[0] != 0x81 || n == 127 {
-		return nil, fmt.Errorf("unexpected frame % x", head)
+		return nil, fmt.Errorf("unexpected frame % x", head[:2])
 	}
 	p := make([]byte, n)
 	_, err := io.ReadFull(r, p)
