@@ -194,10 +194,18 @@ func (c *Conn) Notify() {
 
 // SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called, h.Received with
 // rest if there is any, and h.Received with newer bytes as they come. The old handler hears nothing more. rest must stay
-// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. On the loop only.
+// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A second call in
+// the same callback replaces the first. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
-	c.loop.switches = append(c.loop.switches, handlerSwitch{c, h, rest})
+	s := handlerSwitch{c, h, rest}
+	for i := range c.loop.switches {
+		if c.loop.switches[i].c == c {
+			c.loop.switches[i] = s
+			return
+		}
+	}
+	c.loop.switches = append(c.loop.switches, s)
 }
 
 // SetLayer puts l between the socket and the handler, before any byte has passed: in Opened. What other goroutines have

@@ -1,3 +1,165 @@
 package myriad_test
 
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+)
+
 const fewFilesEnv = "MYRIAD_TEST_FEW_FILES"
+
+func tempFile(t testing.TB, content []byte) *os.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// writeAll writes p once there is room: under a layer that is after the files before it.
+func writeAll(t testing.TB, c *myriad.Conn, p []byte) {
+	eventually(t, "Write is taken", func() bool {
+		_, err := c.Write(p)
+		if err != nil && !errors.Is(err, myriad.ErrFull) {
+			t.Fatalf("Write: %v", err)
+		}
+		return err == nil
+	})
+}
+
+func TestFilesKeepTheirPlace(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		for _, size := range []int{0, 1, 1000, 64 << 10, 64<<10 + 1, 3_000_000} {
+			content := pattern(size + 20)
+			f := tempFile(t, content)
+			h := newProbe()
+			nc := s.one(t, myriad.Config{}, h)
+			c := await(t, "Opened", h.opens)
+			writeAll(t, c, []byte("head"))
+			for range 2 {
+				if err := c.WriteFile(f, 10, int64(size)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Close()
+			go func() {
+				writeAll(t, c, []byte("tail"))
+				c.Close()
+			}()
+			body := content[10 : 10+size]
+			expectEnd(t, nc, bytes.Join([][]byte{[]byte("head"), body, body, []byte("tail")}, nil))
+			nc.Close()
+			if err := await(t, "Closed", h.closes); err != nil {
+				t.Errorf("size %d: Closed(%v)", size, err)
+			}
+		}
+	})
+}
+
+func TestFileInOneCallback(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		f := tempFile(t, pattern(100_000))
+		h := newProbe()
+		h.received = func(c *myriad.Conn, _ []byte) {
+			c.Write([]byte("head"))
+			if err := c.WriteFile(f, 0, 100_000); err != nil {
+				t.Error(err)
+			}
+			_, err := c.Write([]byte("tail"))
+			if want := map[bool]error{true: myriad.ErrFull}[s.layered]; err != want {
+				t.Errorf("Write behind a file: %v, want %v", err, want)
+			}
+			c.Close()
+		}
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, []byte("x"))
+		want := append([]byte("head"), pattern(100_000)...)
+		if !s.layered {
+			want = append(want, "tail"...)
+		}
+		expectEnd(t, nc, want)
+	})
+}
+
+func TestTooManyFiles(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		f := tempFile(t, pattern(2_000_000))
+		h := newProbe()
+		drained := make(chan struct{}, 10)
+		h.drained = func(*myriad.Conn) { drained <- struct{}{} }
+		nc := s.one(t, myriad.Config{}, h)
+		c := await(t, "Opened", h.opens)
+		n := 0
+		for ; n < 100; n++ {
+			if err := c.WriteFile(f, 0, 2_000_000); err == myriad.ErrFull {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n < 4 || n > 20 {
+			t.Fatalf("%d files were taken", n)
+		}
+		for range n {
+			expect(t, nc, pattern(2_000_000))
+		}
+		await(t, "Drained", drained)
+		c.Close()
+		expectEnd(t, nc, nil)
+	})
+}
+
+func TestFileShorterThanPromised(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		f := tempFile(t, pattern(1000))
+		h := newProbe()
+		nc := s.one(t, myriad.Config{}, h)
+		c := await(t, "Opened", h.opens)
+		if err := c.WriteFile(f, 0, 1001); err != nil {
+			t.Fatal(err)
+		}
+		if err := await(t, "Closed", h.closes); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("Closed(%v), want ErrUnexpectedEOF", err)
+		}
+		nc.Close()
+		for _, bad := range [][2]int64{{-1, 1}, {0, -1}} {
+			if err := c.WriteFile(f, bad[0], bad[1]); err == nil {
+				t.Errorf("WriteFile(%d, %d) was taken", bad[0], bad[1])
+			}
+		}
+	})
+}
+
+// Files that wait when the conn breaks are closed: the leak check of TestMain counts descriptors.
+func TestFilesOfABrokenConn(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		f := tempFile(t, pattern(8_000_000))
+		h := newProbe()
+		nc := s.one(t, myriad.Config{}, h)
+		c := await(t, "Opened", h.opens)
+		before := openFiles()
+		for range 4 {
+			if err := c.WriteFile(f, 0, 8_000_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reset(nc)
+		await(t, "Closed", h.closes)
+		eventually(t, "the files are closed", func() bool { return openFiles() <= before })
+		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write: %v", err)
+		}
+	})
+}

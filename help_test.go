@@ -177,7 +177,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 func send(t testing.TB, nc net.Conn, p []byte) {
 	t.Helper()
 	if _, err := nc.Write(p); err != nil {
-		t.Fatalf("write: %v", err)
+		t.Errorf("write: %v", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func expectEnd(t testing.TB, nc net.Conn, want []byte) {
 	t.Helper()
 	got, err := io.ReadAll(nc)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("read %d bytes to the end (%v), want %d: %q, want %q", len(got), err, len(want), clip(got), clip(want))
+		t.Errorf("read %d bytes to the end (%v), want %d: %q, want %q", len(got), err, len(want), clip(got), clip(want))
 	}
 }
 
@@ -203,7 +203,7 @@ func clip(p []byte) []byte { return p[:min(len(p), 40)] }
 func closeWrite(t testing.TB, nc net.Conn) {
 	t.Helper()
 	if err := nc.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-		t.Fatalf("CloseWrite: %v", err)
+		t.Errorf("CloseWrite: %v", err)
 	}
 }
 

@@ -1,0 +1,315 @@
+package myriad_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+type departure struct {
+	nc     net.Conn
+	unread []byte
+	err    error
+}
+
+// detach asks for it on the loop; the answer comes on the channel, never from inside the call.
+func detach(c *myriad.Conn) <-chan departure {
+	ch := make(chan departure, 1)
+	inside := true
+	c.Detach(func(nc net.Conn, unread []byte, err error) {
+		if inside {
+			err = errors.New("done was called from inside Detach")
+		}
+		ch <- departure{nc, unread, err}
+	})
+	inside = false
+	return ch
+}
+
+// What is queued leaves first, what was not delivered is handed over, and the connection goes on as a net.Conn.
+func TestDetach(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		var got []byte
+		left := make(chan (<-chan departure), 1)
+		h.received = func(c *myriad.Conn, p []byte) {
+			if got = append(got, p...); len(got) == len(p) {
+				c.Pause()
+				c.Write(pattern(3_000_000))
+				left <- detach(c)
+			}
+		}
+		nc := s.one(t, myriad.Config{}, h)
+		send(t, nc, []byte("first second"))
+		expect(t, nc, pattern(3_000_000))
+		d := await(t, "done", await(t, "Received", left))
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		defer d.nc.Close()
+		if s.layered {
+			if _, ok := d.nc.(*xorConn); !ok {
+				t.Errorf("the layer's view is %T", d.nc)
+			}
+		}
+		send(t, nc, []byte(" third"))
+		closeWrite(t, nc)
+		rest, err := io.ReadAll(d.nc)
+		if all := string(got) + string(d.unread) + string(rest); err != nil || all != "first second third" {
+			t.Errorf("got %q, unread %q, read %q: %v", got, d.unread, rest, err)
+		}
+		send(t, d.nc, []byte("bye"))
+		d.nc.Close()
+		expectEnd(t, nc, []byte("bye"))
+		c := <-h.opens
+		if _, err := c.Write([]byte("x")); err != myriad.ErrClosed {
+			t.Errorf("Write after Detach: %v", err)
+		}
+		if h.closing.Load() != 0 {
+			t.Error("Closed after Detach")
+		}
+	})
+}
+
+func TestDetachAfterCloseWrite(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		nc := s.one(t, myriad.Config{}, h)
+		c := await(t, "Opened", h.opens)
+		var ch <-chan departure
+		onLoop(t, c, func() { c.CloseWrite(); ch = detach(c) })
+		d := await(t, "done", ch)
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		defer d.nc.Close()
+		expectEnd(t, nc, nil)
+		send(t, nc, []byte("still"))
+		expect(t, d.nc, []byte("still"))
+	})
+}
+
+func TestDetachThatFails(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		nc := s.one(t, myriad.Config{LingerTimeout: 50 * time.Millisecond}, h)
+		c := await(t, "Opened", h.opens)
+		var first, second, third <-chan departure
+		onLoop(t, c, func() {
+			c.Write(pattern(16 << 20)) // more than the peer's kernel takes
+			first, second = detach(c), detach(c)
+		})
+		if d := await(t, "the second", second); d.err != myriad.ErrBusy {
+			t.Errorf("a second Detach: %v", d.err)
+		}
+		onLoop(t, c, func() { c.Close(); third = detach(c) })
+		if d := await(t, "the third", third); d.err != myriad.ErrClosed {
+			t.Errorf("Detach after Close: %v", d.err)
+		}
+		if d := await(t, "the first", first); d.err == nil || d.nc != nil {
+			t.Errorf("Detach of a conn that is closed: %v", d.err)
+		}
+		await(t, "Closed", h.closes)
+		nc.Close()
+	})
+}
+
+// pairs are connected conns of each kind that Adopt knows.
+func pairs(t testing.TB) map[string]func() (server, client net.Conn) {
+	return map[string]func() (net.Conn, net.Conn){
+		"tcp":  func() (net.Conn, net.Conn) { return socketPair(t, "tcp", "127.0.0.1:0") },
+		"unix": func() (net.Conn, net.Conn) { return socketPair(t, "unix", t.TempDir()+"/s") },
+		"wrapped": func() (net.Conn, net.Conn) {
+			server, client := socketPair(t, "tcp", "127.0.0.1:0")
+			return wrapped{server}, client
+		},
+	}
+}
+
+// wrapped hides the descriptor, as a *tls.Conn does.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) CloseWrite() error { return w.Conn.(*net.TCPConn).CloseWrite() }
+
+func socketPair(t testing.TB, network, addr string) (server, client net.Conn) {
+	t.Helper()
+	ln, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if client, err = net.Dial(network, ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return server, client
+}
+
+func TestAdopt(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		for kind, pair := range pairs(t) {
+			t.Run(kind, func(t *testing.T) {
+				e := start(t, myriad.Config{WriteLimit: 16 << 10})
+				server, client := pair()
+				remote, local := server.RemoteAddr(), server.LocalAddr()
+				nc := s.own(t, client)
+				unread := []byte("early ")
+				if s.layered {
+					unread = nc.(*xorConn).out.apply(unread)
+				}
+				c, err := e.Adopt(server, unread, s.wrap(newEchoAll()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				clear(unread) // Adopt has a copy
+				c.Write([]byte("greeting "))
+				if c.RemoteAddr().Network() != remote.Network() || kind != "unix" && c.RemoteAddr().String() != remote.String() || c.LocalAddr().String() != local.String() {
+					t.Errorf("addresses %v, %v, want %v, %v", c.LocalAddr(), c.RemoteAddr(), local, remote)
+				}
+				msg := pattern(1_000_000)
+				go func() {
+					send(t, nc, msg)
+					closeWrite(t, nc)
+				}()
+				got, err := io.ReadAll(nc)
+				for _, part := range []string{"greeting ", "early "} { // the one from elsewhere may come in between
+					i := bytes.Index(got[:min(len(got), 15)], []byte(part))
+					if i < 0 {
+						t.Fatalf("%q is missing: %q, %v", part, clip(got), err)
+					}
+					got = append(got[:i:i], got[i+len(part):]...)
+				}
+				if err != nil || !bytes.Equal(got, msg) {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			})
+		}
+	})
+}
+
+func TestAdoptThenEndAtOnce(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		for kind, pair := range pairs(t) {
+			t.Run(kind, func(t *testing.T) {
+				e := start(t, myriad.Config{})
+				cause := errors.New("cause")
+				for _, end := range []func(c *myriad.Conn) error{
+					func(c *myriad.Conn) error { c.Close(); return nil },
+					func(c *myriad.Conn) error { c.Abort(cause); return cause },
+				} {
+					server, client := pair()
+					h := newProbe()
+					c, err := e.Adopt(server, []byte("unread"), s.wrap(h))
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := end(c)
+					_, _ = io.ReadAll(client)
+					client.Close()
+					if err := await(t, "Closed", h.closes); err != want || h.openings.Load() != 1 {
+						t.Errorf("opened %d times, Closed(%v), want once and %v", h.openings.Load(), err, want)
+					}
+				}
+			})
+		}
+	})
+}
+
+// A net.Pipe has neither a descriptor nor a half close.
+func TestAdoptPipe(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		e := start(t, myriad.Config{})
+		server, client := net.Pipe()
+		nc := s.own(t, client)
+		h := newProbe()
+		h.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
+		c, err := e.Adopt(server, nil, s.wrap(h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.RemoteAddr().Network() != "pipe" {
+			t.Errorf("RemoteAddr is %v", c.RemoteAddr())
+		}
+		go send(t, nc, pattern(10_000))
+		expect(t, nc, pattern(10_000))
+		c.Close()
+		if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the peer sees %v, want EOF", err)
+		}
+		if err := await(t, "Closed", h.closes); err != nil {
+			t.Errorf("Closed(%v)", err)
+		}
+	})
+}
+
+// A bridge carries errors: a truncation must not look like an end.
+func TestBridgeReportsWhatBroke(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		e := start(t, myriad.Config{})
+		server, client := socketPair(t, "tcp", "127.0.0.1:0")
+		h := newProbe()
+		if _, err := e.Adopt(wrapped{server}, nil, s.wrap(h)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "Opened", h.opens)
+		reset(client)
+		if err := await(t, "Closed", h.closes); err == nil || h.endings.Load() != 0 {
+			t.Errorf("Closed(%v), Ended %d times, want the reset", err, h.endings.Load())
+		}
+	})
+}
+
+func TestDetachOfABridge(t *testing.T) {
+	e := start(t, myriad.Config{})
+	server, client := socketPair(t, "tcp", "127.0.0.1:0")
+	defer client.Close()
+	remote := server.RemoteAddr()
+	h := newProbe()
+	c, err := e.Adopt(wrapped{server}, nil, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "Opened", h.opens)
+	var ch <-chan departure
+	onLoop(t, c, func() { ch = detach(c) })
+	d := await(t, "done", ch)
+	if d.err != nil || d.nc.RemoteAddr() != remote {
+		t.Fatalf("%v, remote %v", d.err, d.nc.RemoteAddr())
+	}
+	send(t, client, []byte("there"))
+	expect(t, d.nc, []byte("there"))
+	send(t, d.nc, []byte("and back"))
+	d.nc.Close()
+	expectEnd(t, client, []byte("and back"))
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	e := start(t, myriad.Config{})
+	h, nc := myriad.Stream(0)
+	if _, err := e.Adopt(nc, nil, h); !errors.Is(err, myriad.ErrUnsupported) {
+		t.Errorf("Adopt of a stream: %v", err)
+	}
+	server, client := socketPair(t, "tcp", "127.0.0.1:0")
+	defer client.Close()
+	p := newProbe()
+	c, err := e.Adopt(server, nil, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Adopt(c, nil, p); !errors.Is(err, myriad.ErrUnsupported) {
+		t.Errorf("Adopt of a conn: %v", err)
+	}
+	server.Close()
+	if _, err := e.Adopt(server, nil, p); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Adopt of a closed net.Conn: %v", err)
+	}
+	client.Close()
+	await(t, "Closed", p.closes)
+}
