@@ -16,9 +16,9 @@ type actor struct {
 	goid    int64
 	started bool
 	killed  bool
-	task    bool   // counts against Options.Workers
-	doing   string // what it waits in, for messages
-	failure any    // what it panicked with
+	task    *executor // of a task: who took it
+	doing   string    // what it waits in, for messages
+	failure any       // what it panicked with
 	stack   []byte
 	done    bool
 }
@@ -27,17 +27,17 @@ type actor struct {
 func (w *World) Go(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.spawn("go", f, false)
+	w.spawn("go", f)
 }
 
 // spawn registers an actor. The lock is held.
-func (w *World) spawn(what string, f func(), task bool) *actor {
+func (w *World) spawn(what string, f func()) *actor {
 	w.born++
 	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		name = name[i+1:]
 	}
-	a := &actor{name: fmt.Sprintf("%s#%d(%s)", what, w.born, name), f: f, resume: make(chan struct{}), task: task}
+	a := &actor{name: fmt.Sprintf("%s#%d(%s)", what, w.born, name), f: f, resume: make(chan struct{})}
 	w.actors = append(w.actors, a)
 	w.setRunnable(a)
 	return a
@@ -95,8 +95,8 @@ func (w *World) bury(a *actor) {
 			break
 		}
 	}
-	if a.task {
-		w.tasks.ended(w)
+	if a.task != nil {
+		w.tasks.ended(w, a.task)
 	}
 	if a.failure != nil {
 		w.fail("%s panicked: %v\n%s\nlast steps:\n%s", a.name, a.failure, a.stack, w.trace.tail(tailLines))

@@ -13,18 +13,27 @@ var ErrClosed = errors.New("sim: executor is closed")
 // taskQueue is the world's pool: what waits, in order of arrival, and how many run. A task is started by the seed, from
 // anywhere in the queue.
 type taskQueue struct {
-	waiting []func()
+	waiting []task
 	running int
-	closed  bool
 	room    []*waiter // in Go, until there is room; in Close, until all is done
 }
 
-// executor is the world's pool as a driver.Executor.
-type executor struct{ w *World }
+type task struct {
+	f func()
+	x *executor
+}
+
+// executor is a way into the world's pool.
+type executor struct {
+	w      *World
+	left   int // tasks that have not ended
+	closed bool
+}
 
 // Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most Options.Workers unfinished
-// and Options.Queue waiting. All callers share one. It implements driver.System.
-func (w *World) Executor() driver.Executor { return executor{w} }
+// and Options.Queue waiting in the whole world. Each call returns an executor that is closed by itself. It implements
+// driver.System.
+func (w *World) Executor() driver.Executor { return &executor{w: w} }
 
 func (q *taskQueue) startable(w *World) bool {
 	return len(q.waiting) > 0 && q.running < w.o.Workers
@@ -33,17 +42,19 @@ func (q *taskQueue) startable(w *World) bool {
 // take makes an actor of a waiting task.
 func (q *taskQueue) take(w *World) *actor {
 	i := w.rng.IntN(len(q.waiting))
-	f := q.waiting[i]
+	t := q.waiting[i]
 	q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
 	q.running++
-	a := w.spawn("task", f, true)
+	a := w.spawn("task", t.f)
+	a.task = t.x
 	w.runnable = w.runnable[:len(w.runnable)-1] // it runs at once
 	q.changed(w)
 	return a
 }
 
-func (q *taskQueue) ended(w *World) {
+func (q *taskQueue) ended(w *World, x *executor) {
 	q.running--
+	x.left--
 	q.changed(w)
 }
 
@@ -54,22 +65,23 @@ func (q *taskQueue) changed(w *World) {
 	q.room = q.room[:0]
 }
 
-func (q *taskQueue) free(w *World) int {
-	if q.closed {
+func (x *executor) free() int {
+	if x.closed {
 		return 0
 	}
-	return max(0, w.o.Workers-q.running) + w.o.Queue - len(q.waiting)
+	q := &x.w.tasks
+	return max(0, x.w.o.Workers-q.running) + x.w.o.Queue - len(q.waiting)
 }
 
 // Go waits for room until ctx ends.
-func (x executor) Go(ctx context.Context, f func()) error {
+func (x *executor) Go(ctx context.Context, f func()) error {
 	w := x.w
 	stop := context.AfterFunc(ctx, x.changed)
 	defer stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.tasks.free(w) == 0 {
-		if w.tasks.closed {
+	for x.free() == 0 {
+		if x.closed {
 			return ErrClosed
 		}
 		if err := x.waitForChange(ctx, "Executor.Go"); err != nil {
@@ -80,13 +92,13 @@ func (x executor) Go(ctx context.Context, f func()) error {
 	return nil
 }
 
-func (x executor) changed() {
+func (x *executor) changed() {
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
 	x.w.tasks.changed(x.w)
 }
 
-func (x executor) waitForChange(ctx context.Context, doing string) error {
+func (x *executor) waitForChange(ctx context.Context, doing string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -98,37 +110,38 @@ func (x executor) waitForChange(ctx context.Context, doing string) error {
 }
 
 // TryGo reports false if there is no room.
-func (x executor) TryGo(f func()) bool { return x.TryGoAll([]func(){f}) == 1 }
+func (x *executor) TryGo(f func()) bool { return x.TryGoAll([]func(){f}) == 1 }
 
 // TryGoAll takes as many of fs, from the first, as there is room for.
-func (x executor) TryGoAll(fs []func()) int {
+func (x *executor) TryGoAll(fs []func()) int {
 	w := x.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := min(len(fs), w.tasks.free(w))
+	n := min(len(fs), x.free())
 	for _, f := range fs[:n] {
 		x.add(f)
 	}
 	return n
 }
 
-func (x executor) add(f func()) {
+func (x *executor) add(f func()) {
 	w := x.w
 	w.note("executor", "queue", 0, int64(len(w.tasks.waiting)))
-	w.tasks.waiting = append(w.tasks.waiting, f)
+	x.left++
+	w.tasks.waiting = append(w.tasks.waiting, task{f, x})
 	w.poke()
 }
 
 // Close takes no more tasks and waits until those it has are done, or ctx ends.
-func (x executor) Close(ctx context.Context) error {
+func (x *executor) Close(ctx context.Context) error {
 	w := x.w
 	stop := context.AfterFunc(ctx, x.changed)
 	defer stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tasks.closed = true
+	x.closed = true
 	w.tasks.changed(w)
-	for len(w.tasks.waiting) > 0 || w.tasks.running > 0 {
+	for x.left > 0 {
 		if err := x.waitForChange(ctx, "Executor.Close"); err != nil {
 			return err
 		}

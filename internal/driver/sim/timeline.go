@@ -92,3 +92,18 @@ func (w *World) after(d time.Duration, k kind, do func()) *event {
 	w.poke()
 	return e
 }
+
+// AfterFunc has f called in fake time, on a goroutine of the world, as time.AfterFunc does in real time. stop prevents
+// the call, and reports false if it has been made or stopped already.
+func (w *World) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.after(d, timer, func() { w.spawn("timer", f) })
+	return func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		pending := e.index >= 0
+		w.queue.remove(e)
+		return pending
+	}
+}

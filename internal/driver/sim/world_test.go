@@ -236,6 +236,32 @@ func TestFakeTime(t *testing.T) {
 	w.Check(t)
 }
 
+func TestAfterFunc(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	var story []string
+	stopped := w.AfterFunc(time.Minute, func() { story = append(story, "stopped") })
+	w.AfterFunc(time.Hour, func() {
+		story = append(story, "hour")
+		if stopped() {
+			t.Error("a timer was stopped twice")
+		}
+		w.NewParker().Unpark()
+		w.AfterFunc(time.Hour, func() { story = append(story, "two hours") })
+	})
+	half := w.AfterFunc(30*time.Minute, func() { story = append(story, "half") })
+	if !stopped() {
+		t.Error("a pending timer was not stopped")
+	}
+	w.Run()
+	if half() {
+		t.Error("a timer that has fired was stopped")
+	}
+	if got := strings.Join(story, ", "); got != "half, hour, two hours" || w.Now().Sub(sim.Epoch) < 2*time.Hour {
+		t.Errorf("%s, until %v", got, w.Now())
+	}
+	w.Check(t)
+}
+
 func TestSpuriousReturns(t *testing.T) {
 	w := sim.New(1, sim.Options{Spurious: 0.5})
 	count := 0
@@ -320,6 +346,25 @@ func TestExecutorWaitsForRoom(t *testing.T) {
 	}
 	if err := x.Close(context.Background()); err != nil {
 		t.Error(err)
+	}
+	w.Check(t)
+}
+
+func TestExecutorsAreClosedOneByOne(t *testing.T) {
+	w := sim.New(3, sim.Options{})
+	gate := w.NewParker()
+	x, y := w.Executor(), w.Executor()
+	ran := 0
+	x.TryGo(func() { gate.Park(); ran++ })
+	y.TryGo(func() { ran++ })
+	if err := y.Close(context.Background()); err != nil || ran != 1 {
+		t.Errorf("Close: %v, %d tasks ran, want the closed one's only", err, ran)
+	}
+	if y.TryGo(func() {}) || !x.TryGo(func() { ran++; gate.Unpark() }) {
+		t.Error("the wrong executor is closed")
+	}
+	if err := x.Close(context.Background()); err != nil || ran != 3 {
+		t.Errorf("Close: %v, %d tasks ran", err, ran)
 	}
 	w.Check(t)
 }
