@@ -1,0 +1,444 @@
+package myriad_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// This is policy: change it together with docs/ARCHITECTURE.md, which says why, and not to make a build pass.
+
+const modulePath = "github.com/myriad-go/myriad"
+
+const (
+	maxFileLines     = 600
+	maxFunctionLines = 70
+)
+
+// arrows are the imports within the project that each package may have, tests excepted. They only point down. "." is the
+// engine. What stands in no line is a new package: it gets one.
+var arrows = map[string][]string{
+	"buf":            nil,
+	"workers":        nil,
+	"internal/wheel": nil,
+
+	"internal/driver":            {"buf"},
+	"internal/driver/epoll":      {"buf", "internal/driver"},
+	"internal/driver/sim":        {"buf", "internal/driver"},
+	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
+
+	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/wheel"},
+
+	"web/internal/h1": nil,
+	"web":             {".", "buf", "internal/driver", "web/internal/h1", "workers"},
+	"websocket":       {".", "buf", "internal/driver", "web", "workers"},
+
+	"server/push/internal/centrifuge": nil,
+	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
+	"server/push/bustest":             {"server/push"},
+	"server/cmd/myriad":               {".", "server/push", "web", "websocket"},
+	"server/clients":                  nil,
+}
+
+// unbound are the modules that show and measure: they may import anything public.
+var unbound = []string{"bench", "examples"}
+
+// foreign are the modules that the others may depend on, directly; tests included.
+var foreign = map[string][]string{
+	"": {"golang.org/x/sys", "golang.org/x/net", "github.com/klauspost/compress"},
+	"server": {
+		"github.com/golang-jwt/jwt/v5", "github.com/prometheus/client_golang", "github.com/urfave/cli/v3",
+		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
+	},
+}
+
+// codecs are the files of pure functions on bytes. Of the project they may import buf, and nothing below codecForbids.
+var codecs = []string{
+	"web/internal/h1/*.go",
+	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
+	"server/push/internal/centrifuge/*.go",
+}
+
+var codecForbids = []string{"net", "time", "os", "context"}
+
+// injected are the functions of the standard library that would give a run something that its seed does not decide. A whole package
+// is forbidden by "*".
+var injected = map[string][]string{
+	"time":         {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"},
+	"context":      {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause"},
+	"math/rand":    {"*"},
+	"math/rand/v2": {"*"},
+}
+
+// ownClock are the folders of the library that make time, chance and goroutines instead of being given them.
+var ownClock = []string{"internal/driver", "workers"}
+
+// exceptions are complaints that are not made: by check and the name that it uses, with the reason.
+var exceptions = map[string]string{
+	"injection web/server.go time.Sleep": "on the caller's goroutine, between two failing Accepts of a foreign listener, which no simulation has",
+}
+
+// A source is one Go file.
+type source struct {
+	name string // from the root, with slashes
+	text []byte
+	fset *token.FileSet
+	file *ast.File
+}
+
+func parseSource(name string, text []byte) (*source, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	return &source{name, text, fset, file}, err
+}
+
+func (s *source) test() bool  { return strings.HasSuffix(s.name, "_test.go") }
+func (s *source) dir() string { return path.Dir(s.name) }
+
+// module is the folder of the source's module, "" for the library.
+func (s *source) module() string {
+	first, _, _ := strings.Cut(s.name, "/")
+	if first == "server" || slices.Contains(unbound, first) {
+		return first
+	}
+	return ""
+}
+
+func (s *source) imports() []string {
+	var paths []string
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+func (s *source) lines(n ast.Node) int {
+	return s.fset.Position(n.End()).Line - s.fset.Position(n.Pos()).Line + 1
+}
+
+func within(name string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return name == f || strings.HasPrefix(name, f+"/") })
+}
+
+// A check returns complaints about one source: what it found, without the file's name.
+type check func(s *source) []string
+
+var checks = map[string]check{
+	"arrow":     checkArrows,
+	"foreign":   checkForeign,
+	"codec":     checkCodec,
+	"injection": checkInjection,
+	"unsafe":    checkUnsafe,
+	"directive": checkDirectives,
+	"length":    checkLengths,
+	"name":      checkNames,
+}
+
+func checkArrows(s *source) (found []string) {
+	allowed, known := arrows[s.dir()]
+	switch {
+	case s.test() || slices.Contains(unbound, s.module()):
+		return nil
+	case !known:
+		return []string{"package " + s.dir() + " has no line in arrows"}
+	}
+	for _, p := range s.imports() {
+		to, ours := project(p)
+		if ours && !slices.Contains(allowed, to) {
+			found = append(found, s.dir()+" -> "+to)
+		}
+	}
+	return found
+}
+
+// project is the package's name in arrows, if it is one of ours.
+func project(importPath string) (string, bool) {
+	if importPath == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, modulePath+"/")
+}
+
+func checkForeign(s *source) (found []string) {
+	allowed, bound := foreign[s.module()]
+	for _, p := range s.imports() {
+		first, _, _ := strings.Cut(p, "/")
+		if bound && strings.Contains(first, ".") && !within(p, append(allowed, modulePath)...) {
+			found = append(found, "imports "+p)
+		}
+	}
+	return found
+}
+
+func isCodec(s *source) bool {
+	return !s.test() && slices.ContainsFunc(codecs, func(pattern string) bool {
+		ok, _ := path.Match(pattern, s.name)
+		return ok
+	})
+}
+
+func checkCodec(s *source) (found []string) {
+	if !isCodec(s) {
+		return nil
+	}
+	for _, p := range s.imports() {
+		if to, ours := project(p); ours && to != "buf" || within(p, codecForbids...) {
+			found = append(found, "a codec imports "+p)
+		}
+	}
+	return found
+}
+
+func checkInjection(s *source) (found []string) {
+	if s.test() || s.module() != "" || within(s.name, ownClock...) {
+		return nil
+	}
+	names := map[string]string{} // of an import, in this file -> its path
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		if slices.Contains(injected[p], "*") {
+			found = append(found, p)
+		}
+		name := path.Base(p)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names[name] = p
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = append(found, "go statement")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(injected[names[x.Name]], n.Sel.Name) {
+				found = append(found, names[x.Name]+"."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func checkUnsafe(s *source) []string {
+	if !s.test() && slices.Contains(s.imports(), "unsafe") && !within(s.name, "internal/driver") {
+		return []string{"imports unsafe"}
+	}
+	return nil
+}
+
+func checkDirectives(s *source) (found []string) {
+	for _, group := range s.file.Comments {
+		for _, c := range group.List {
+			word, _, _ := strings.Cut(c.Text, " ")
+			if word == "//go:norace" || word == "//go:linkname" {
+				found = append(found, word)
+			}
+		}
+	}
+	return found
+}
+
+func checkLengths(s *source) (found []string) {
+	if n := bytes.Count(s.text, []byte("\n")); n > maxFileLines {
+		found = append(found, fmt.Sprintf("%d lines, of at most %d", n, maxFileLines))
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		name := "function literal"
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			name = n.Name.Name
+		case *ast.FuncLit:
+		default:
+			return true
+		}
+		if lines := s.lines(n); lines > maxFunctionLines {
+			found = append(found, fmt.Sprintf("%s has %d lines, of at most %d", name, lines, maxFunctionLines))
+		}
+		return true
+	})
+	return found
+}
+
+var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "manager"}
+
+func checkNames(s *source) (found []string) {
+	for part := range strings.SplitSeq(strings.TrimSuffix(strings.TrimSuffix(s.name, ".go"), "_test"), "/") {
+		if slices.Contains(emptyNames, part) {
+			found = append(found, part+" says nothing about what is in it")
+		}
+	}
+	return found
+}
+
+// sources parses every Go file of the four modules, for whatever system it is.
+func sources(t *testing.T) []*source {
+	t.Helper()
+	var all []*source
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "testdata"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		s, err := parseSource(filepath.ToSlash(name), text)
+		all = append(all, s)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestArchitecture(t *testing.T) {
+	unused := map[string]bool{}
+	for name := range exceptions {
+		unused[name] = true
+	}
+	for _, s := range sources(t) {
+		for name, check := range checks {
+			for _, complaint := range check(s) {
+				key := name + " " + s.name + " " + complaint
+				if exceptions[key] == "" {
+					t.Errorf("%s: %s: %s", s.name, name, complaint)
+				}
+				delete(unused, key)
+			}
+		}
+	}
+	for name := range unused {
+		t.Errorf("the exception %q is not needed any more", name)
+	}
+}
+
+// Each check is fed a source that it must complain about, and one that it must not.
+func TestChecksCanFail(t *testing.T) {
+	long := func(lines int) string { return strings.Repeat("\n", lines) }
+	for _, tt := range []struct {
+		check, name, text string
+		want              string // in the one complaint; empty: there must be none
+	}{
+		{"arrow", "buf/a.go", `import "github.com/myriad-go/myriad"`, "buf -> ."},
+		{"arrow", "web/a.go", `import "github.com/myriad-go/myriad/websocket"`, "web -> websocket"},
+		{"arrow", "web/a.go", `import "github.com/myriad-go/myriad/buf"`, ""},
+		{"arrow", "web/a_test.go", `import "github.com/myriad-go/myriad/websocket"`, ""},
+		{"arrow", "fresh/a.go", ``, "no line in arrows"},
+		{"arrow", "bench/rivals/a.go", `import "github.com/myriad-go/myriad/web"`, ""},
+		{"foreign", "web/a_test.go", `import "github.com/gin-gonic/gin"`, "gin"},
+		{"foreign", "web/a.go", `import "golang.org/x/network"`, "network"},
+		{"foreign", "web/a.go", `import "golang.org/x/net/http/httpguts"`, ""},
+		{"foreign", "server/push/a.go", `import "golang.org/x/tools/go/packages"`, "x/tools"},
+		{"foreign", "examples/gin/a.go", `import "github.com/gin-gonic/gin"`, ""},
+		{"codec", "web/internal/h1/a.go", `import "net/http"`, "net/http"},
+		{"codec", "websocket/frame_reader.go", `import "time"`, "time"},
+		{"codec", "websocket/mask.go", `import "github.com/myriad-go/myriad"`, "myriad"},
+		{"codec", "websocket/frame.go", `import "github.com/myriad-go/myriad/buf"`, ""},
+		{"codec", "websocket/conn.go", `import "time"`, ""},
+		{"injection", "conn.go", `import "time"; var x = time.Now()`, "time.Now"},
+		{"injection", "web/a.go", `import clock "time"; var x = clock.AfterFunc`, "time.AfterFunc"},
+		{"injection", "web/a.go", `import "math/rand/v2"; var x = rand.Int()`, "math/rand/v2"},
+		{"injection", "web/a.go", `func f() { go f() }`, "go statement"},
+		{"injection", "web/a.go", `import "time"; var x = time.Second`, ""},
+		{"injection", "web/a_test.go", `import "time"; var x = time.Now()`, ""},
+		{"injection", "workers/a.go", `func f() { go f() }`, ""},
+		{"injection", "internal/driver/epoll/a.go", `func f() { go f() }`, ""},
+		{"injection", "internal/drivers/a.go", `func f() { go f() }`, "go statement"},
+		{"unsafe", "buf/a.go", `import "unsafe"`, "unsafe"},
+		{"unsafe", "server/push/a.go", `import "unsafe"`, "unsafe"},
+		{"unsafe", "internal/driver/epoll/a.go", `import "unsafe"`, ""},
+		{"directive", "internal/driver/a_test.go", "//go:norace\nfunc f() {}", "//go:norace"},
+		{"directive", "bench/a.go", "import _ \"unsafe\"\n\n//go:linkname now time.now\nfunc now()", "//go:linkname"},
+		{"directive", "buf/a.go", "//go:noinline\nfunc f() {}", ""},
+		{"length", "buf/a_test.go", long(maxFileLines), "601 lines"},
+		{"length", "buf/a.go", long(maxFileLines - 1), ""},
+		{"length", "bench/a.go", "func f() {" + long(maxFunctionLines) + "}", "f has 71 lines"},
+		{"length", "bench/a.go", "func f() {" + long(maxFunctionLines-1) + "}", ""},
+		{"length", "bench/a.go", "var f = func() {" + long(maxFunctionLines) + "}", "function literal has 71 lines"},
+		{"name", "web/util.go", ``, "util"},
+		{"name", "web/common/a.go", ``, "common"},
+		{"name", "web/utility.go", ``, ""},
+	} {
+		s, err := parseSource(tt.name, []byte("package a; "+tt.text+"\n"))
+		if err != nil {
+			t.Fatalf("%s %s: %v", tt.check, tt.name, err)
+		}
+		got := checks[tt.check](s)
+		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("%s of %s %q: complaints %q, want one with %q", tt.check, tt.name, tt.text, got, tt.want)
+		}
+	}
+}
+
+// Every pattern of codecs must match something, or a renamed file would escape it.
+func TestCodecsExist(t *testing.T) {
+	for _, pattern := range codecs {
+		if found, err := filepath.Glob(filepath.FromSlash(pattern)); err != nil || len(found) == 0 {
+			t.Errorf("%s matches %d files: %v", pattern, len(found), err)
+		}
+	}
+}
+
+// The code map names every package, so that the table and the page change together.
+func TestArchitecturePage(t *testing.T) {
+	page, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range arrows {
+		if name != "." && !bytes.Contains(page, []byte("`"+name+"`")) {
+			t.Errorf("docs/ARCHITECTURE.md does not name `%s`", name)
+		}
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("arrows has a line for %s: %v", name, err)
+		}
+	}
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z0-9.]+\.[a-z]+/\S+) v\S+(.*)$`)
+
+// requirements are the modules that a go.mod names; foreign modules that only other modules need are not its choice.
+func requirements(mod []byte) (direct []string) {
+	for _, m := range requirement.FindAllSubmatch(mod, -1) {
+		if !bytes.Contains(m[2], []byte("// indirect")) {
+			direct = append(direct, string(m[1]))
+		}
+	}
+	return direct
+}
+
+func TestRequirements(t *testing.T) {
+	for folder, allowed := range foreign {
+		mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range requirements(mod) {
+			if r != modulePath && !slices.Contains(allowed, r) {
+				t.Errorf("%s/go.mod requires %s", folder, r)
+			}
+		}
+	}
+	got := requirements([]byte("require example.org/a v1.2.3\n\nrequire (\n\texample.org/b/v2 v2.0.0\n\texample.org/c v0.1.0 // indirect\n)\n"))
+	if want := []string{"example.org/a", "example.org/b/v2"}; !slices.Equal(got, want) {
+		t.Errorf("requirements: got %v, want %v", got, want)
+	}
+}
