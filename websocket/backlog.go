@@ -14,7 +14,7 @@ const (
 	maxBacklogBytes = 256 << 10
 )
 
-// An event is one call of a callback.
+// An event is one call of a callback, or something that waits for those before it.
 type event struct {
 	kind  eventKind
 	op    Op
@@ -28,6 +28,7 @@ type eventKind uint8
 const (
 	opened eventKind = iota
 	received
+	leaving // not a callback: the answer to what the peer has sent last
 	ended
 )
 
@@ -164,6 +165,8 @@ func (c *Conn) call(ev event) {
 	switch ev.kind {
 	case opened:
 		c.settings.onOpen(c)
+	case leaving:
+		c.leave(ev.err)
 	case ended:
 		c.settings.onClose(c, ev.err)
 	default:

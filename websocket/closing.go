@@ -92,33 +92,57 @@ func (c *Conn) fail(code StatusCode, text string, err error) {
 	}
 }
 
-// violated fails the connection for what the peer did. On the loop. Messages that came before are still delivered.
+// violated fails the connection for what the peer did. On the loop.
 func (c *Conn) violated(err error) {
 	var v *violation
 	if !errors.As(err, &v) {
-		v = &violation{StatusInternalError, err.Error()}
+		err = violated(StatusInternalError, "caused an error: %v", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.endWith(err)
-	if !c.is(closeSent) {
-		_ = c.sendClose(v.code, v.text)
-	}
-	_ = c.nc.Close()
+	c.conclude(err)
 }
 
-// peerClosed answers the peer's close frame with its own code, or takes it as the answer to ours. The server then closes the
-// connection, for which a client waits (§7.1.1). On the loop.
+// peerClosed takes the peer's close frame. On the loop.
 func (c *Conn) peerClosed(payload []byte) {
 	code, reason, _ := parseCloseBody(payload) // the reader has checked it
+	c.conclude(&CloseError{Code: code, Reason: string(reason)})
+}
+
+// conclude ends the connection for what the peer has sent last, once the callbacks of what it sent before have returned: they may
+// still answer. On the loop.
+func (c *Conn) conclude(err error) {
+	c.mu.Lock()
+	c.set(concluded)
+	c.endWith(err)
+	busy := c.backlog != nil
+	c.mu.Unlock()
+	if busy {
+		c.dispatch(event{kind: leaving, err: err})
+		return
+	}
+	c.leave(err)
+}
+
+// leave answers the peer's close frame with its own code, or takes it as the answer to ours, or tells the peer what it did wrong.
+// Then it closes the connection; only a client, after a close frame, waits for the server to do that (§7.1.1).
+func (c *Conn) leave(err error) {
+	var code StatusCode
+	var text string
+	var v *violation
+	broken := errors.As(err, &v)
+	if broken {
+		code, text = v.code, v.text
+	} else {
+		code = CloseStatus(err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.set(closeRead)
-	c.endWith(&CloseError{Code: code, Reason: string(reason)})
-	if !c.is(closeSent) {
-		_ = c.sendClose(code, "")
+	if c.is(dropped | closed) {
+		return
 	}
-	if c.settings.random == nil {
+	if !c.is(closeSent) {
+		_ = c.sendClose(code, text) // the connection ends in any case
+	}
+	if broken || c.settings.random == nil || c.is(finRead) {
 		_ = c.nc.Close()
 		return
 	}

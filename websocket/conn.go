@@ -38,7 +38,8 @@ type rare struct {
 // The bits of Conn.state.
 const (
 	closeSent uint32 = 1 << iota // nothing may be written any more
-	closeRead                    // the peer's close frame has come
+	concluded                    // the peer's close frame or a violation has come: nothing it sends counts any more
+	finRead                      // the peer has ended its side
 	muted                        // no OnMessage any more
 	dropped                      // CloseNow
 	closed                       // by the engine

@@ -89,15 +89,18 @@ func (c *Conn) take(p []byte) {
 	}
 }
 
-// Ended is the peer's FIN: in order only behind its close frame.
+// Ended is the peer's FIN: in order only behind its close frame, which may still be on its way to be answered.
 func (h *handler) Ended(nc *myriad.Conn) {
 	c := (*Conn)(h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.is(closeRead) {
+	c.set(finRead)
+	if !c.is(concluded) {
 		c.endWith(errNoClose)
 	}
-	_ = nc.Close()
+	if !c.is(concluded) || c.is(closeSent) {
+		_ = nc.Close()
+	}
 }
 
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they have sent, or reading to go on.
