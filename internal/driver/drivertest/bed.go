@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -50,6 +51,10 @@ func (b *bed) open(loop uint8) *Checker {
 	d, err := b.sys.Open(loop, driver.Options{ReadBuffer: readBuffer})
 	if err != nil {
 		b.Fatalf("Open: %v", err)
+	}
+	if d.ThreadBound() {
+		runtime.LockOSThread()
+		b.Cleanup(runtime.UnlockOSThread)
 	}
 	k := Check(b.T, d, loop, readBuffer)
 	b.checkers = append(b.checkers, k)

@@ -96,8 +96,8 @@ type testCase struct {
 }
 
 var groups = [][]testCase{
-	receiveCases, sendCases, fileCases, closeCases, resetCases, acceptCases, dialCases, detachCases, wakeCases, loadCases,
-	walkCases,
+	receiveCases, sendCases, closeCases, resetCases, acceptCases, dialCases, detachCases, wakeCases, fileCases, loadCases,
+	walkCases, // the quick ones first: most mistakes are caught soon
 }
 
 // Run runs every case as a subtest.

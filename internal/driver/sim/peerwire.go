@@ -21,11 +21,12 @@ func (p *Peer) pump() {
 	}
 	if n := min(len(p.out), e.room()); n > 0 {
 		e.write(p.out[:n])
-		p.out = p.out[:copy(p.out, p.out[n:])]
+		p.out = p.out[n:]
 	}
 	if len(p.out) > 0 {
 		return
 	}
+	p.out = nil
 	if p.fin {
 		e.closeWrite()
 	}
