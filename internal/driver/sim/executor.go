@@ -70,7 +70,7 @@ func (x *executor) free() int {
 		return 0
 	}
 	q := &x.w.tasks
-	return max(0, x.w.o.Workers-q.running) + x.w.o.Queue - len(q.waiting)
+	return max(0, max(0, x.w.o.Workers-q.running)+max(0, x.w.o.Queue)-len(q.waiting))
 }
 
 // Go waits for room until ctx ends.

@@ -27,7 +27,8 @@ type Options struct {
 	// MaxDelay bounds how long bytes are under way: 200 ms. Most take less than 100 µs. Negative: no delay.
 	MaxDelay time.Duration
 
-	// Workers is how many tasks of the Executor run at a time, Queue how many more wait for one: 64 and 256.
+	// Workers is how many tasks of the Executor run at a time, Queue how many more wait for one: 64 and 256. A negative Queue
+	// is none.
 	Workers, Queue int
 
 	// Backlog is how many connections wait on a listener: 128. Others try again every second, and time out in the end.
