@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 
@@ -80,12 +81,19 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	s.push.Logger = s.log
+	if development {
+		s.push.AllowedOrigins = append(s.push.AllowedOrigins, localOrigins...)
+	}
 	pusher, err := push.New(s.push)
 	if err != nil {
 		return err
 	}
+	var handler http.Handler = pusher
+	if development {
+		handler = localHost(pusher)
+	}
 	h := &web.Server{
-		Handler: pusher, Engine: engine, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, Engine: engine, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
 	listener, err := h.Listen("tcp", s.listen)

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"net"
+	"net/http"
+)
+
+// localOrigins are the pages that may use a server in development mode: those that programs of this machine serve, which may
+// connect anyway.
+var localOrigins = []string{"localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", `\[::1\]`, `\[::1\]:*`}
+
+// localHost refuses requests that a browser believes to be for another host. A page of that host whose name has been made to
+// resolve to this machine (DNS rebinding) would else count as the server's own.
+func localHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if host != "" && !isLoopback(host) && !isLoopback(trimBrackets(host)) {
+			http.Error(w, "in development mode requests must be for localhost or a loopback address, not "+host+": set --api-key and --token-secret", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func trimBrackets(host string) string {
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		return host[1 : len(host)-1]
+	}
+	return host
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// In development mode pages of this machine may use the server, and nobody else's.
+func TestDevelopmentServesThisMachineOnly(t *testing.T) {
+	pusher, err := push.New(push.Config{AllowedOrigins: localOrigins})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pusher.Shutdown(t.Context()) })
+	h := localHost(pusher)
+	for _, c := range []struct {
+		host, origin string
+		status       int
+	}{
+		{"127.0.0.1:8000", "", 200},
+		{"localhost:8000", "", 200},
+		{"[::1]:8000", "", 200},
+		{"[::1]", "", 200},
+		{"localhost", "http://localhost:3000", 200},
+		{"127.0.0.1:8000", "http://127.0.0.1:3000", 200},
+		{"127.0.0.1:8000", "https://localhost", 200},
+		{"127.0.0.1:8000", "http://[::1]:3000", 200},
+		{"127.0.0.1:8000", "https://example.org", 403},
+		{"127.0.0.1:8000", "http://localhost.example.org", 403},
+		{"rebound.example.org:8000", "", 403},
+		{"rebound.example.org:8000", "http://rebound.example.org:8000", 403},
+	} {
+		r := httptest.NewRequest("GET", "/health", nil)
+		r.Host = c.host
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("host %q, origin %q: status %d, want %d: %s", c.host, c.origin, w.Code, c.status, w.Body)
+		}
+		if c.origin != "" && c.status == http.StatusOK && w.Header().Get("Access-Control-Allow-Origin") != c.origin {
+			t.Errorf("host %q, origin %q: the page cannot read the answer", c.host, c.origin)
+		}
+	}
+}
