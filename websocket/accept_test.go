@@ -47,32 +47,35 @@ func accepting(t *testing.T, o *Options) http.HandlerFunc {
 	}
 }
 
-// each server that Accept works on.
+// eachServer runs f against each kind of server that Accept works on.
 func eachServer(t *testing.T, o *Options, f func(t *testing.T, addr string)) {
-	t.Run("web", func(t *testing.T) {
-		e := startEngine(t, myriad.Config{})
-		s := &web.Server{Engine: e, Handler: accepting(t, o)}
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
-		f(t, ln.Addr().String())
-		ctx, cancel := context.WithTimeout(context.Background(), hangs)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	for _, d := range []web.Dispatch{web.DispatchPool, web.DispatchInline} {
+		t.Run("web, "+d.String(), func(t *testing.T) { onWeb(t, o, d, f) })
+	}
 	t.Run("net/http", func(t *testing.T) {
 		s := httptest.NewServer(accepting(t, o))
 		defer s.Close()
 		f(t, s.Listener.Addr().String())
 	})
+}
+
+func onWeb(t *testing.T, o *Options, d web.Dispatch, f func(t *testing.T, addr string)) {
+	s := &web.Server{Engine: startEngine(t, myriad.Config{}), Dispatch: d, Handler: accepting(t, o)}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	f(t, ln.Addr().String())
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
 }
 
 func TestAccept(t *testing.T) {

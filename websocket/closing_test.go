@@ -236,11 +236,12 @@ func TestPeerLeavesWithoutClose(t *testing.T) {
 	})
 }
 
+// The engine closes its connections without asking their handlers: the peer sees the end of the stream.
 func TestEngineShutdownEndsConnections(t *testing.T) {
 	h := hold(t, &Options{}, myriad.Config{})
 	h.stop()
-	h.wantEnd(h.shutdownStatus(), net.ErrClosed)
+	h.wantEnd(0, net.ErrClosed)
+	if !h.client.Ended() {
+		t.Error("the client does not know")
+	}
 }
-
-// shutdownStatus is 0: the engine closes without asking the handler.
-func (h *held) shutdownStatus() StatusCode { return 0 }

@@ -1,0 +1,115 @@
+package websocket_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// say connects to an echo server, says something and prints what comes back.
+func say(e *myriad.Engine, url, text string) {
+	heard := make(chan string)
+	o := &websocket.DialOptions{}
+	o.Engine = e
+	o.Dispatch = web.DispatchInline
+	o.OnMessage = func(_ *websocket.Conn, _ websocket.Op, p []byte) { heard <- string(p) }
+	c, _, err := websocket.Dial(context.Background(), url, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := c.Write(websocket.OpText, []byte(text)); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-heard)
+	_ = c.Close(websocket.StatusNormalClosure, "")
+}
+
+// An echo server among ordinary handlers. The same handler works on a server of net/http.
+func ExampleAccept() {
+	echo := &websocket.Options{
+		Dispatch: web.DispatchInline, // the callback does not block
+		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
+			if err := c.Write(op, p); err != nil { // myriad.ErrFull: the peer does not read
+				_ = c.Close(websocket.StatusTryAgainLater, "too slow")
+			}
+		},
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := websocket.Accept(w, r, echo); err != nil {
+			log.Print(err) // the request has been answered
+		}
+	})
+
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := &web.Server{Engine: engine, Handler: mux}
+	listener, err := server.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	say(engine, "ws://"+listener.Addr().String()+"/echo", "Hello from a handler")
+	_ = server.Shutdown(context.Background())
+	_ = engine.Shutdown(context.Background())
+	// Output: Hello from a handler
+}
+
+// A server of nothing but WebSockets, on raw connections. State of the application goes with the connection.
+func ExampleHandler() {
+	type session struct{ messages int }
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener, err := engine.Listen("tcp", "127.0.0.1:0", websocket.Handler(&websocket.Options{
+		Dispatch: web.DispatchInline,
+		OnOpen:   func(c *websocket.Conn) { c.SetValue(new(session)) },
+		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
+			s := c.Value().(*session)
+			s.messages++
+			_ = c.Write(op, fmt.Appendf(nil, "%d: %s", s.messages, p))
+		},
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	say(engine, "ws://"+listener.Addr().String(), "Hello from a raw connection")
+	_ = engine.Shutdown(context.Background())
+	// Output: 1: Hello from a raw connection
+}
+
+// A message for many connections is encoded once.
+func ExamplePrepare() {
+	news, err := websocket.Prepare(websocket.OpText, []byte(`{"score":"2:1"}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer news.Release()
+	var subscribers []*websocket.Conn
+	for _, c := range subscribers {
+		if err := c.WritePrepared(news); err != nil {
+			c.CloseNow() // it is too slow, or gone
+		}
+	}
+}
+
+// A client with callbacks, and no goroutine while it waits.
+func ExampleDial() {
+	o := &websocket.DialOptions{Header: http.Header{"Authorization": {"Bearer token"}}}
+	o.Subprotocols = []string{"chat.v1"}
+	o.OnMessage = func(_ *websocket.Conn, _ websocket.Op, p []byte) { fmt.Printf("%s\n", p) }
+	o.OnClose = func(_ *websocket.Conn, err error) { fmt.Println("closed:", websocket.CloseStatus(err)) }
+	c, resp, err := websocket.Dial(context.Background(), "ws://chat.example/room", o)
+	if err != nil {
+		log.Print(resp, err)
+		return
+	}
+	_ = c.Write(websocket.OpText, []byte("hello"))
+}
