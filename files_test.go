@@ -12,8 +12,6 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-const fewFilesEnv = "MYRIAD_TEST_FEW_FILES"
-
 func tempFile(t testing.TB, content []byte) *os.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")

@@ -63,12 +63,12 @@ func (ln *Listener) start() error {
 // Addr is the bound address. Any goroutine.
 func (ln *Listener) Addr() net.Addr { return ln.inner.Addr() }
 
-// File duplicates the listening descriptor, for another process to accept from. It fails with ErrUnsupported where the driver
-// has none. Any goroutine.
+// File duplicates the listening descriptor, for another process to accept from; the address stays in use after Close then. It
+// fails with ErrUnsupported where the driver has none. Any goroutine.
 func (ln *Listener) File() (*os.File, error) { return ln.inner.File() }
 
-// Close stops listening at once: peers that wait to be accepted are refused, and the address may be bound again.
-// Connections that were accepted live on. A second Close returns ErrClosed. Any goroutine; never blocks.
+// Close stops listening at once: peers that wait to be accepted are refused, and the address may be bound again, unless File
+// was called: then they are left to the duplicate. Connections that were accepted live on. A second Close returns ErrClosed. Any goroutine; never blocks.
 func (ln *Listener) Close() error {
 	if ln.closed.Swap(true) {
 		return ErrClosed

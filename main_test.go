@@ -12,6 +12,9 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
+// fewFilesEnv marks the child process of TestFewFiles.
+const fewFilesEnv = "MYRIAD_TEST_FEW_FILES"
+
 // TestMain fails on goroutines, descriptors and blocks that outlive the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv(fewFilesEnv) != "" {

@@ -31,8 +31,9 @@ func (d *Driver) accept(id driver.ID, s *slot, ev driver.Events) {
 			continue
 		case unix.EAGAIN:
 			return
-		case unix.EINVAL: // Refuse has ended listening; CloseListener follows
-			d.StopAccept(id)
+		case unix.EINVAL: // Refuse has ended listening; until CloseListener epoll would report it without end
+			s.set(parked)
+			d.touch(id, s)
 			return
 		default:
 			d.StopAccept(id)

@@ -122,7 +122,7 @@ func (d *Driver) dispatch(id driver.ID, events uint32, ev driver.Events) {
 	}
 	switch s.kind {
 	case kindListener:
-		d.accept(id, s, ev)
+		d.accept(id, s, ev) // also when stopped: then it has been refused
 	case kindDialing:
 		d.finishDial(id, s, ev)
 	case kindConn:

@@ -18,9 +18,12 @@ import (
 type Listener struct {
 	fd     int
 	addr   net.Addr
-	unlink string // the path of a unix socket, removed on Close
-	refuse sync.Once
-	close  sync.Once
+	unlink string // the path of a unix socket, removed on Refuse
+
+	mu      sync.Mutex
+	shared  bool // File was called: the address now is the duplicate's too
+	refused bool
+	closed  bool
 }
 
 func listen(ctx context.Context, network, addr string) (*Listener, error) {
@@ -45,15 +48,14 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 	if l.fd, err = duplicate(sc); err != nil {
 		return nil, fmt.Errorf("epoll: listen on %v: %w", nl.Addr(), err)
 	}
-	l.setInherited(network)
+	if network != "unix" {
+		setTCPOptions(l.fd) // accepted sockets inherit them
+	}
 	return l, nil
 }
 
-// setInherited sets what accepted sockets inherit, with the values that the net package gives its own.
-func (l *Listener) setInherited(network string) {
-	if network == "unix" {
-		return
-	}
+// setTCPOptions gives a socket the values that the net package gives its own.
+func setTCPOptions(fd int) {
 	for _, o := range [...]struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -61,37 +63,59 @@ func (l *Listener) setInherited(network string) {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
 	} {
-		_ = unix.SetsockoptInt(l.fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
+		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
 	}
 }
 
 // Addr is the bound address.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// File duplicates the descriptor for another process.
+// File duplicates the descriptor for another process. From then on Refuse and Close leave the address alone: peers that
+// come are the duplicate's.
 func (l *Listener) File() (*os.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused || l.closed {
+		return nil, net.ErrClosed
+	}
 	fd, err := unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("dup", err)
 	}
+	l.shared = true
 	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
 }
 
 // Refuse takes the socket out of the listening state: the kernel resets waiting peers and frees the address, while the
 // descriptor stays ours.
 func (l *Listener) Refuse() {
-	l.refuse.Do(func() {
-		if l.unlink != "" {
-			_ = os.Remove(l.unlink)
-		}
-		_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)
-	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doRefuse()
+}
+
+func (l *Listener) doRefuse() {
+	if l.refused || l.closed {
+		return
+	}
+	l.refused = true
+	if l.shared {
+		return
+	}
+	if l.unlink != "" {
+		_ = os.Remove(l.unlink)
+	}
+	_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)
 }
 
 // Close closes the descriptor, once.
 func (l *Listener) Close() error {
-	l.Refuse()
-	err := net.ErrClosed
-	l.close.Do(func() { err = unix.Close(l.fd) })
-	return err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.doRefuse()
+	l.closed = true
+	return unix.Close(l.fd)
 }

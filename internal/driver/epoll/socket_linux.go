@@ -134,7 +134,7 @@ func startConnect(addr net.Addr) (int, error) {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	if family != unix.AF_UNIX {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		setTCPOptions(fd)
 	}
 	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS {
 		unix.Close(fd)

@@ -1,0 +1,129 @@
+package myriad
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// A conn must fit the allocator's size class of 144 bytes.
+func TestConnIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Conn{}); size > 144 {
+		t.Errorf("a Conn has %d bytes, at most 144 are allowed", size)
+	}
+}
+
+type idle struct{}
+
+func (idle) Opened(*Conn)           {}
+func (idle) Received(*Conn, []byte) {}
+func (idle) Closed(*Conn, error)    {}
+
+// idleBytes measures what the engine's own structures take for each of n idle conns: the peers are bare descriptors, which
+// cost the heap nothing.
+func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
+	e, err := Start(Config{Loops: 2, LingerTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Shutdown(context.Background())
+	ln, err := e.Listen("tcp", "127.0.0.1:0", idle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	fds := make([]int, 0, n)
+	defer func() {
+		for _, fd := range fds {
+			syscall.Close(fd)
+		}
+	}()
+	before := heap()
+	for range n {
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+		if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, func() bool { return e.Stats().Conns == n })
+	for _, l := range e.Loops() {
+		runOn(l, func() {
+			for _, c := range l.conns {
+				if c != nil {
+					use(c)
+				}
+			}
+		})
+		runOn(l, func() {}) // what they have asked for is done
+	}
+	return (heap() - before) / n
+}
+
+func runOn(l *Loop, f func()) {
+	done := make(chan struct{})
+	_ = l.Do(func() { defer close(done); f() })
+	<-done
+}
+
+func heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+func waitFor(t testing.TB, cond func() bool) {
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited too long")
+		}
+	}
+}
+
+// An idle connection costs at most 320 bytes in all, also with a timer, and after it has been paused and full.
+func TestIdleConnIsSmall(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		use  func(c *Conn)
+	}{
+		{"fresh", func(*Conn) {}},
+		{"with a timer", func(c *Conn) { c.SetTimer(time.Hour) }},
+		{"after use", func(c *Conn) {
+			c.ownExtra() // as a pause or a file would
+			c.SetTimer(time.Hour)
+			_, _ = c.Write([]byte("x"))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const limit = 320
+			n := connsFor(t)
+			if got := idleBytes(t, n, tc.use); got > limit {
+				t.Errorf("%d bytes for each of %d idle conns, at most %d are allowed", got, n, limit)
+			} else {
+				t.Logf("%d bytes for each of %d idle conns", got, n)
+			}
+		})
+	}
+}
+
+// connsFor is how many conns the descriptor limit allows in one process with both ends, at most 5,000.
+func connsFor(t testing.TB) int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	n := int(min(limit.Cur/2-100, 5000))
+	if n < 1000 {
+		t.Skipf("only %d descriptors are allowed: too few to measure", limit.Cur)
+	}
+	return n
+}
