@@ -16,14 +16,17 @@
 //
 // Life of a connection. It begins with Attach (of an accepted or imported Socket), or with Dial followed by Dialed.
 // It ends with exactly one of Closed, Detached or DialFailed, after which the driver never mentions the id again. That
-// last event comes only when every operation on the connection has completed or been cancelled; the slot and the
-// operating system's handle are not used anew before. After Close, Abort or Detach has been called, no other event but
-// the last one is emitted for the id, not even from the batch that is being delivered.
+// last event comes only when every operation on the connection has completed or been cancelled; the operating system's
+// handle is not used anew before, and the slot may be, with another generation, from within the event on. After Close, Abort
+// or Detach has been called, no other event but the last one is emitted for the id, not even from the batch that is being
+// delivered. Close and Abort while dialling end in Closed(nil). Nothing but these two may be called before Dialed. A
+// connection whose both sides have ended still waits for Close.
 //
-// Receiving. Received lends a view of memory that the driver owns: it is valid until the event returns, its capacity is
-// its length, and it is never empty. Bytes arrive in order. After Pause, bytes that were already under way may still be
-// delivered, at most one receive buffer of them; the engine holds them. A paused connection still reports that it was
-// reset. Ended says that the peer will send no more; it comes once, after the last byte, and sending still works.
+// Receiving. Received lends a view of memory that the driver owns: it is valid until the event returns, the owner may write
+// to it, its capacity is its length, and it is never empty. Bytes arrive in order. After Pause, what was already under way
+// may still be delivered, at most one receive buffer of bytes, or the end; the engine holds it. A paused connection still
+// reports that it was reset. Ended says that the peer will send no more; it comes once for an id, after the last byte, and
+// sending still works. Bytes that came before a reset may be lost with it.
 // A driver serves its connections in turns: one connection is given at most one receive buffer in a Poll.
 //
 // Sending. Send takes everything in the chain, and with it the references on the blocks, until the bytes are sent or
@@ -31,11 +34,15 @@
 // Sent as it goes, in order. Short sends are the driver's business. When sending fails the driver drops
 // what is queued and goes on receiving what the peer had sent, then emits Closed with the error.
 // SendFile is ordered after everything sent before it, and until it has been reported sent the owner sends nothing
-// else. CloseWrite acts after what is queued. Close and Abort drop what is queued: an owner that wants it sent waits.
+// else. A file that ends before it should is a failed send, with io.ErrUnexpectedEOF. CloseWrite acts after what is queued,
+// and nothing is sent after it. Close and Abort drop what is queued: an owner that wants it sent waits.
+//
+// Detaching. What a driver has received ahead of Received travels in the Socket; a Detach that fails later ends in Closed.
 //
 // Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another one of the same
 // System, or closes. AcceptFailed stops accepting on that listener until ResumeAccept; EMFILE and ENFILE are among its
-// errors, and it does not spin. StopAccept leaves waiting peers in the backlog.
+// errors, and it does not spin. StopAccept leaves waiting peers in the backlog; no Accepted follows it, so what a driver had
+// under way it keeps for ResumeAccept, or closes.
 //
 // Time. Poll is told how long it may wait and takes no timers; the engine keeps those.
 package driver
