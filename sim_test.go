@@ -108,7 +108,7 @@ func TestSimulatedEcho(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
 		for name, o := range worlds {
 			t.Run(name, func(t *testing.T) {
-				for seed := range seeds() {
+				for seed := range seeds() / 2 {
 					if talk(t, seed, o, set); t.Failed() {
 						return
 					}
