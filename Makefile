@@ -5,16 +5,19 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Everything but the form of doc comments: what they say matters, and how they begin does not.
 CHECKS := all,-ST1020,-ST1021,-ST1022
 
+# Every Go file of ours, and none that came with a client library.
+SOURCES := find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go'
+
 # What "make dev" tests, as in: make dev PKG=./web
 PKG ?= ./...
 
 .PHONY: fmt lint test race bench run dev
 
 fmt:
-	gofmt -s -w .
+	$(SOURCES) -exec gofmt -s -w {} +
 
 lint:
-	@unformatted="$$(gofmt -s -l .)"; test -z "$$unformatted" || { echo "make fmt would change: $$unformatted"; exit 1; }
+	@unformatted="$$($(SOURCES) -exec gofmt -s -l {} +)"; test -z "$$unformatted" || { echo "make fmt would change: $$unformatted"; exit 1; }
 	go vet work
 	go run $(STATICCHECK) -checks $(CHECKS) work
 
@@ -36,6 +39,6 @@ run:
 
 dev:
 	@seen=; while sleep 1; do \
-		now="$$(find . -name '*.go' -exec cksum {} + | cksum)"; \
+		now="$$($(SOURCES) -exec cksum {} + | cksum)"; \
 		if [ "$$now" != "$$seen" ]; then seen="$$now"; go test $(PKG); echo "waiting for the next save"; fi; \
 	done
