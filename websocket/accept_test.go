@@ -263,3 +263,19 @@ func TestAcceptOnSim(t *testing.T) {
 		world.stop()
 	}
 }
+
+// On a hijacked connection the addresses are there when Accept returns.
+func TestAcceptHasAddresses(t *testing.T) {
+	o := &Options{Engine: startEngine(t, myriad.Config{}), Workers: startPool(t)}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := Accept(w, r, o)
+		if err != nil || c.RemoteAddr().String() != r.RemoteAddr || c.LocalAddr() == nil {
+			t.Errorf("%v, from %v", err, r.RemoteAddr)
+			return
+		}
+		_ = c.Close(StatusNormalClosure, "")
+	}))
+	defer s.Close()
+	p := dialRaw(t, s.Listener.Addr().String()).open()
+	p.want(line(OpClose, closeWith(1000, "")))
+}

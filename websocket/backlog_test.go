@@ -74,6 +74,7 @@ func (h *held) waiting() (messages, size int) {
 func TestEndBehindSlowCallbacks(t *testing.T) {
 	for name, end := range map[string]func(h *held){
 		"close":    func(h *held) { h.client.send(OpClose, closeWith(1000, "")) },
+		"closefin": func(h *held) { h.client.send(OpClose, closeWith(1000, "")); h.client.CloseWrite() },
 		"fin":      func(h *held) { h.client.CloseWrite() },
 		"reset":    func(h *held) { h.client.Reset() },
 		"closenow": func(h *held) { h.conn.CloseNow() },
@@ -102,8 +103,11 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 				}
 				gate.Unpark()
 				h.RunFor(10 * time.Second)
-				if (name == "close" || name == "fin") && seen != n {
+				if (name == "close" || name == "closefin" || name == "fin") && seen != n {
 					t.Errorf("%d messages of %d were delivered", seen, n)
+				}
+				if got := h.client.lines(t); strings.HasPrefix(name, "close") && name != "closenow" && !slices.Equal(got, lines(line(OpClose, closeWith(1000, "")))) {
+					t.Errorf("the client read %q", got)
 				}
 				if name != "shutdown" && h.ended == nil {
 					t.Error("no OnClose")

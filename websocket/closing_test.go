@@ -1,9 +1,13 @@
 package websocket
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -160,7 +164,12 @@ func TestCloseTimeoutOfSlowReader(t *testing.T) {
 	h := hold(t, &Options{CloseTimeout: 3 * time.Second, PingInterval: quiet, WriteLimit: 1 << 20}, myriad.Config{})
 	h.client.StopReading()
 	h.Settle()
-	for h.conn.Write(OpBinary, make([]byte, 60<<10)) == nil {
+	for n := 60 << 10; n > 0; n /= 2 {
+		for h.conn.Write(OpBinary, make([]byte, n)) == nil {
+			h.Settle()
+		}
+	}
+	for h.conn.Write(OpBinary, nil) == nil {
 		h.Settle()
 	}
 	if err := h.conn.Close(1000, "kept above the limit"); err != nil {
@@ -243,5 +252,54 @@ func TestEngineShutdownEndsConnections(t *testing.T) {
 	h.wantEnd(0, net.ErrClosed)
 	if !h.client.Ended() {
 		t.Error("the client does not know")
+	}
+}
+
+// A client leaves it to the server to close the connection, for as long as CloseTimeout, and what was agreed stays the reason.
+func TestClientWaitsForServer(t *testing.T) {
+	for _, serverCloses := range []bool{true, false} {
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))
+		var peer *sim.Peer
+		ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) {
+			peer = p
+			p.OnReceived = func([]byte) {
+				r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(p.Received())))
+				if err == nil {
+					p.OnReceived = nil
+					p.Write(appendSwitching(nil, r.Header.Get("Sec-WebSocket-Key"), ""))
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ended error
+		o := &DialOptions{Random: seeded(1)}
+		o.Engine, o.CloseTimeout, o.PingInterval = w.e, 3*time.Second, quiet
+		o.OnClose = func(_ *Conn, err error) { ended = err }
+		if _, _, err := Dial(context.Background(), "ws://"+ln.Addr().String(), o); err != nil {
+			t.Fatal(err)
+		}
+		peer.Write(appendFrame(nil, frameHeader{fin: true, op: OpClose}, []byte(closeWith(4000, "bye"))))
+		w.RunFor(2900 * time.Millisecond)
+		if peer.Ended() || ended != nil {
+			t.Fatalf("the client has closed already: %v", ended)
+		}
+		if serverCloses {
+			peer.CloseWrite()
+		}
+		w.RunFor(200 * time.Millisecond)
+		if !peer.Ended() {
+			t.Error("the client has not closed")
+		}
+		peer.CloseWrite()
+		w.Run()
+		if CloseStatus(ended) != 4000 {
+			t.Errorf("OnClose got %v", ended)
+		}
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+		w.stop()
 	}
 }

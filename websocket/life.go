@@ -36,13 +36,13 @@ func (c *Conn) arm(now int64) {
 func (c *Conn) judgeSilence(now int64) {
 	s := c.settings
 	switch interval := s.pingInterval.Milliseconds(); {
-	case c.reading() && c.pings&pinged != 0:
+	case !c.reading():
+		c.heard, c.due = now, now+interval
+	case c.pings&pinged != 0:
 		c.mu.Lock()
 		c.endWith(errNoPong)
 		c.mu.Unlock()
 		c.nc.Abort(errNoPong)
-	case !c.reading():
-		c.heard, c.due = now, now+interval
 	case now-c.heard < interval:
 		c.due = c.heard + interval
 	case s.pongTimeout > 0:
