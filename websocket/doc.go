@@ -24,4 +24,9 @@
 // Pings get their pong, though a peer that floods without reading gets only the latest one answered, which RFC 6455 §5.5.3
 // allows. A close frame gets its echo. A violation of the protocol gets a close frame with the fitting code. A peer
 // that has been silent for Options.PingInterval gets a ping, and Options.PongTimeout to send anything at all.
+//
+// # Stopping
+//
+// An engine's Shutdown ends connections without a close frame: a server that wants its clients to come back elsewhere closes
+// them with StatusGoingAway first, and gives them the CloseTimeout. Neither a web.Server's Shutdown nor its Close touches them.
 package websocket
