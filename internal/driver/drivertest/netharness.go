@@ -217,13 +217,6 @@ func (p *netPeer) reset() {
 	p.nc.Close()
 }
 
-func (p *netPeer) close() {
-	p.gone = true
-	if p.finSent {
-		p.nc.Close()
-	}
-}
-
 func (p *netPeer) kill() { p.Reset() }
 
 func (p *netPeer) Write(b []byte) {

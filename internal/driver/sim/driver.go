@@ -61,8 +61,7 @@ type conn struct {
 	dialDone  bool
 	dialErr   error
 	last      func(ev driver.Events) // the last event, when it is due
-	detaching bool
-	accepting bool // listener
+	accepting bool                   // listener
 }
 
 // Open implements driver.System.

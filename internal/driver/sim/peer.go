@@ -23,7 +23,6 @@ type Peer struct {
 	opened     bool // OnOpen was called
 	out        []byte
 	received   bytes.Buffer
-	unread     []byte // taken from the wire, before OnReceived
 	stopped    bool
 	slow       bool
 	planned    bool // a read is planned

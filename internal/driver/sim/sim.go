@@ -50,7 +50,6 @@ type World struct {
 	now   time.Time
 	queue timeline
 	trace trace
-	steps int
 
 	// the token
 	runnable []*actor

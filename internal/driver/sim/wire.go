@@ -23,18 +23,18 @@ type end struct {
 	local, remote driver.Addr
 	unix          bool
 
-	out, in         []byte
-	sendCap, inCap  int
-	moves           int
-	finQueued       bool // the holder sends no more; FIN goes after out
-	finSent         bool // FIN is under way or has arrived
-	finArrived      bool // the other side's FIN, behind in
-	closed          bool // the holder is gone: what arrives is answered by a reset
-	reset           error
-	moving          bool
-	holder          holder
-	faulted         bool // the world broke this connection, not one of its sides
-	planned, farFIN *event
+	out, in        []byte
+	sendCap, inCap int
+	moves          int
+	finQueued      bool // the holder sends no more; FIN goes after out
+	finSent        bool // FIN is under way or has arrived
+	finArrived     bool // the other side's FIN, behind in
+	closed         bool // the holder is gone: what arrives is answered by a reset
+	reset          error
+	moving         bool
+	holder         holder
+	faulted        bool // the world broke this connection, not one of its sides
+	planned        *event
 }
 
 // A holder is told when something about its end has changed: bytes, room, FIN or reset.
