@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// copied is up to which size a frame is copied into the output, where it shares memory with its neighbours. Larger ones
-	// are queued by reference.
+	// copied is up to which size a frame of Write is copied into the output, where it shares memory with its neighbours. Larger
+	// ones are queued as they are.
 	copied = 2 << 10
 
 	// earlyLimit is how many bytes may be written before the connection has arrived at its loop, when Options.WriteLimit is 0.
@@ -37,7 +37,7 @@ func (c *Conn) Write(op Op, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.send(b)
+	return c.send(b, copied)
 }
 
 func checkMessage(op Op, p []byte) error {
@@ -65,7 +65,7 @@ func (c *Conn) control(op Op, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.send(b)
+	return c.send(b, copied)
 }
 
 // encode makes a frame, which the caller releases.
@@ -87,15 +87,15 @@ func frameOf(h frameHeader, p []byte) *buf.Block {
 	return b
 }
 
-// send consumes b. It is called under mu.
-func (c *Conn) send(b *buf.Block) error {
+// send consumes b; up to copyUpTo bytes are copied. It is called under mu.
+func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 	switch {
 	case c.is(closeSent | dropped | closed):
 		b.Release()
 		return errClosing
 	case c.nc == nil:
 		return c.sendEarly(b)
-	case b.Len() > copied:
+	case b.Len() > copyUpTo:
 		return c.nc.WriteBlocks(b)
 	}
 	_, err := c.nc.Write(b.Bytes())
@@ -153,7 +153,7 @@ func (c *Conn) WritePrepared(m *Prepared) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.send(m.frame.Retain())
+	return c.send(m.frame.Retain(), 0)
 }
 
 // Release ends the use of m, once, by whoever prepared it. Where it is queued it stays until it has been sent. Without Release the
