@@ -131,7 +131,7 @@ func TestCloseWhilePaused(t *testing.T) {
 		h := newProbe()
 		h.opened = func(c *myriad.Conn) { c.Pause() }
 		h.received = func(*myriad.Conn, []byte) { t.Error("Received while paused") }
-		nc := s.one(t, myriad.Config{}, h)
+		nc := s.one(t, myriad.Config{LingerTimeout: time.Hour}, h)
 		c := await(t, "Opened", h.opens)
 		send(t, nc, pattern(50_000))
 		c.Write([]byte("answer"))
