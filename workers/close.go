@@ -34,9 +34,7 @@ func (p *Pool) shut() (idle []*worker) {
 		return nil
 	}
 	p.closed = true
-	for p.line.first != nil {
-		p.line.decide(p.line.first, ErrClosed)
-	}
+	p.line.close(p.push)
 	if !p.monitoring {
 		close(p.done)
 		return nil

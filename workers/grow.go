@@ -18,7 +18,7 @@ import "time"
 //     costs nothing otherwise. Those that it finds in the same task as a tick before are stuck and no longer count against
 //     Base. If fewer than Base are left, it starts what is missing, or four for each newly stuck one if that is more: when
 //     all of a batch block, a thousand of them run within five ticks, where replacing one by one would take a hundred.
-//     It never starts more than tasks wait.
+//     It never starts more than tasks wait and nobody is on the way to.
 //   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle first.
 //
 // Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price of telling them from
@@ -123,16 +123,18 @@ func (p *Pool) over() bool {
 
 // look finds the stuck workers and replaces them. It says whether to look again a tick later.
 func (p *Pool) look() (again bool) {
-	p.mu.Lock()
+	p.lock()
 	newly := p.markStuck()
-	queued := p.tasks.n
-	p.ticking = queued > 0
+	p.admit()
+	again = p.tasks.n > 0
+	p.ticking = again
+	queued := p.tasks.n - p.called
 	missing := p.config.Base - len(p.fresh)
 	p.mu.Unlock()
 	if missing > 0 {
 		p.startUpTo(min(queued, max(missing, startPerStuck*newly)))
 	}
-	return queued > 0
+	return again
 }
 
 func (p *Pool) markStuck() (newly int) {
@@ -154,8 +156,8 @@ func (p *Pool) markStuck() (newly int) {
 // startUpTo takes the lock for each worker anew, so that a thousand of them do not keep submitters waiting.
 func (p *Pool) startUpTo(n int) {
 	for range n {
-		p.mu.Lock()
-		if p.tasks.n == 0 {
+		p.lock()
+		if p.tasks.n <= p.called { // those on their way take one each
 			p.mu.Unlock()
 			return
 		}
@@ -186,6 +188,7 @@ func (p *Pool) retire() {
 	p.idle = append(p.idle[:0], p.idle[n:]...)
 	clear(p.idle[len(p.idle) : len(p.idle)+n])
 	p.tasks.trim()
+	p.waits.marks.trim()
 	p.mu.Unlock()
 	for _, w := range gone {
 		w.rouse()

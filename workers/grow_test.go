@@ -88,7 +88,7 @@ func TestOneWakeForABatch(t *testing.T) {
 	p := newPool(t, Config{Base: 8})
 	p.mu.Lock()
 	for range 8 {
-		p.tasks.push(nothing)
+		p.push(nothing)
 	}
 	first, second := p.call(), p.call()
 	p.mu.Unlock()
@@ -114,6 +114,22 @@ func TestStuckMeansAFullTick(t *testing.T) {
 			t.Errorf("%+v, want 6 tasks done by 2 workers", s)
 		}
 	})
+}
+
+// A worker that was called but has not begun, because the processors are busy, is in no task: it is not stuck, or each tick
+// would call another one in its place.
+func TestCalledWorkerIsNotStuck(t *testing.T) {
+	p := newPool(t, Config{Base: 1})
+	p.mu.Lock()
+	p.push(nothing)
+	w := p.call()
+	for range 3 {
+		if n := p.markStuck(); n != 0 || p.stuck != 0 || w.state != stateFresh {
+			t.Errorf("%d workers are stuck, want none before the first has begun", n)
+		}
+	}
+	p.mu.Unlock()
+	w.rouse()
 }
 
 func TestQuickTasksPassStuckOnes(t *testing.T) {

@@ -2,8 +2,13 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 )
+
+// ErrTimeout is returned by GoTimeout if there was no room in time.
+var ErrTimeout = errors.New("workers: no room within the timeout")
 
 // Go hands f to the pool. If the queue is full it waits for room until ctx ends, first come first served. A nil error means
 // that f is accepted and will run, whatever happens to ctx; with ErrClosed or the context's cause it will not.
@@ -12,52 +17,53 @@ func (p *Pool) Go(ctx context.Context, f func()) error {
 	if ctx.Err() != nil {
 		return noRoom(ctx)
 	}
-	p.mu.Lock()
+	t, err := p.offer(f)
+	if t == nil {
+		return err
+	}
+	return p.line.wait(ctx, &p.mu, t)
+}
+
+// GoTimeout is Go with a time instead of a context. If the queue has no room within d it fails with ErrTimeout, at once if d
+// is not positive.
+func (p *Pool) GoTimeout(f func(), d time.Duration) error {
+	mustTask(f)
+	t, err := p.offer(f)
+	if t == nil {
+		return err
+	}
+	return p.line.waitFor(&p.mu, t, d)
+}
+
+// offer accepts f, refuses it with an error, or returns its place in the line.
+func (p *Pool) offer(f func()) (*ticket, error) {
+	p.lock()
 	if p.closed {
 		p.mu.Unlock()
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	if p.tasks.n < p.config.Queue {
-		p.tasks.push(f)
-		w := p.call()
+	if p.room() == 0 {
+		t := p.line.join(f)
 		p.mu.Unlock()
-		w.rouse()
-		return nil
+		return t, nil
 	}
-	t := p.line.join(f)
+	p.push(f)
+	w := p.call()
 	p.mu.Unlock()
-	return p.wait(ctx, t)
+	w.rouse()
+	return nil, nil
 }
 
-func (p *Pool) wait(ctx context.Context, t *ticket) error {
-	select {
-	case <-t.decided:
-		return t.err
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	waiting := p.line.leave(t)
-	p.mu.Unlock()
-	if waiting {
-		return noRoom(ctx)
-	}
-	<-t.decided // the decision came first: an accepted task must not be reported as refused
-	return t.err
-}
-
-func noRoom(ctx context.Context) error {
-	return fmt.Errorf("workers: task not accepted before its context ended: %w", context.Cause(ctx))
-}
-
-// TryGo hands f to the pool if it is open and the queue has room, and says whether it did. It never blocks.
+// TryGo hands f to the pool if it is open, the queue has room and nobody waits for it, and says whether it did. It never
+// blocks.
 func (p *Pool) TryGo(f func()) bool {
 	mustTask(f)
-	p.mu.Lock()
-	if p.closed || p.tasks.n >= p.config.Queue {
+	p.lock()
+	if p.closed || p.room() == 0 {
 		p.mu.Unlock()
 		return false
 	}
-	p.tasks.push(f)
+	p.push(f)
 	w := p.call()
 	p.mu.Unlock()
 	w.rouse()
@@ -70,14 +76,14 @@ func (p *Pool) TryGoAll(fs []func()) int {
 	for _, f := range fs {
 		mustTask(f)
 	}
-	p.mu.Lock()
+	p.lock()
 	if p.closed {
 		p.mu.Unlock()
 		return 0
 	}
-	n := min(len(fs), p.config.Queue-p.tasks.n)
+	n := min(len(fs), p.room())
 	for _, f := range fs[:n] {
-		p.tasks.push(f)
+		p.push(f)
 	}
 	w := p.call()
 	p.mu.Unlock()
@@ -89,4 +95,63 @@ func mustTask(f func()) {
 	if f == nil {
 		panic("workers: the task is nil")
 	}
+}
+
+// post hands f to the pool without waiting: if the queue is full f takes a place in the line, with no goroutine to it. It is
+// for the package's own structures, of which each has a bounded number of fs there.
+func (p *Pool) post(f func()) error {
+	p.lock()
+	if p.closed {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	p.put(f)
+	return nil
+}
+
+// resume is post for a task of the pool in its last instruction. A closed pool takes it too: the worker that runs the task
+// looks at the queue once more before it ends.
+func (p *Pool) resume(f func()) {
+	p.lock()
+	p.put(f)
+}
+
+// put is called with the lock, and unlocks.
+func (p *Pool) put(f func()) {
+	if p.closed || p.room() > 0 {
+		p.push(f)
+	} else {
+		p.line.post(f)
+	}
+	w := p.call()
+	p.mu.Unlock()
+	w.rouse()
+}
+
+func (p *Pool) push(f func()) {
+	p.waits.push()
+	p.tasks.push(f)
+}
+
+// room is how many more tasks the queue takes now: none while somebody waits, for he comes first.
+func (p *Pool) room() int {
+	if p.line.n > 0 {
+		return 0
+	}
+	return p.config.Queue - p.tasks.n
+}
+
+// admit lets those in who wait for room. Workers call it when a good part of the queue is free, because one by one each would
+// cost a switch to the one who waits, whose next task then waits again; the monitor calls it within a tick in any case, for
+// tasks may block until he goes on.
+func (p *Pool) admit() {
+	for p.line.n > 0 && p.tasks.n < p.config.Queue {
+		t := p.line.first
+		p.push(t.f)
+		p.line.decide(t, nil)
+	}
+}
+
+func noRoom(ctx context.Context) error {
+	return fmt.Errorf("workers: task not accepted before its context ended: %w", context.Cause(ctx))
 }

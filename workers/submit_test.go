@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,119 @@ func TestGoGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
+func TestGoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		for _, d := range []time.Duration{-1, 0, time.Second} {
+			start := time.Now()
+			err := p.GoTimeout(func() { t.Error("a refused task ran") }, d)
+			if err != ErrTimeout || time.Since(start) != max(d, 0) {
+				t.Errorf("timeout %v: %v after %v", d, err, time.Since(start))
+			}
+		}
+		if s := p.Stats(); s.Waiting != 0 {
+			t.Errorf("%d still wait", s.Waiting)
+		}
+		time.AfterFunc(time.Second, func() { close(release) })
+		if err := p.GoTimeout(nothing, time.Minute); err != nil {
+			t.Errorf("with room after a second: %v", err)
+		}
+		if err := p.GoTimeout(nothing, 0); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+		closeAndCheck(t, p)
+		if err := p.GoTimeout(nothing, time.Minute); err != ErrClosed {
+			t.Errorf("after Close: %v", err)
+		}
+		if s := p.Stats(); s.Done != 5 {
+			t.Errorf("%d tasks done, want the 5 accepted", s.Done)
+		}
+	})
+}
+
+// Those who wait are let in together when an eighth is free, and nobody overtakes them.
+func TestWaitersAreAdmittedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Workers: 1, Queue: 80})
+		step := make(chan struct{})
+		for range 81 {
+			p.TryGo(func() { <-step })
+			synctest.Wait()
+		}
+		var accepted int // read when the goroutine cannot run
+		go func() {
+			for p.Go(t.Context(), func() { <-step }) == nil && accepted < 14 {
+				accepted++
+			}
+		}()
+		synctest.Wait()
+		for range 9 {
+			step <- struct{}{} // no tick passes: fake time stands still as long as this goroutine does not block for good
+		}
+		synctest.Wait()
+		if s := p.Stats(); accepted != 0 || s.Queued != 71 || s.Waiting != 1 || p.TryGo(nothing) {
+			t.Errorf("after 9 of 80: %d accepted, %+v", accepted, s)
+		}
+		step <- struct{}{}
+		synctest.Wait()
+		if s := p.Stats(); accepted != 10 || s.Queued != 80 || s.Waiting != 1 {
+			t.Errorf("after 10 of 80: %d accepted, %+v", accepted, s)
+		}
+		step <- struct{}{}
+		time.Sleep(2 * tick)
+		if s := p.Stats(); accepted != 11 || s.Queued != 80 {
+			t.Errorf("with one free for a tick: %d accepted, %+v", accepted, s)
+		}
+		close(step)
+	})
+}
+
+// What is posted is not refused, waits without a goroutine, and runs also if the pool closes meanwhile.
+func TestPostedTasksRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		ran := 0
+		for range 3 {
+			if err := p.post(func() { ran++ }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := p.Stats(); s.Queued != 2 || s.Waiting != 3 {
+			t.Errorf("%+v, want 3 to wait for room in a queue of 2", s)
+		}
+		go func() { time.Sleep(time.Second); close(release) }()
+		closeAndCheck(t, p)
+		if err := p.post(nothing); err != ErrClosed || ran != 3 {
+			t.Errorf("%v after Close, %d of 3 ran", err, ran)
+		}
+	})
+}
+
+// A task may go on as another one, also when its pool is closed and when it leaves its goroutine.
+func TestResumeWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{Workers: 1, Queue: 1})
+		left := 20
+		var f func()
+		f = func() {
+			if left--; left == 0 {
+				return
+			}
+			time.Sleep(time.Second)
+			defer p.resume(f)
+			if left%3 == 0 {
+				runtime.Goexit()
+			}
+		}
+		p.TryGo(f)
+		time.Sleep(3500 * time.Millisecond)
+		closeAndCheck(t, p)
+		if s := p.Stats(); left != 0 || s.Done != 20 || s.Exits != 6 {
+			t.Errorf("%d left, %+v", left, s)
+		}
+	})
+}
+
 func TestGoWithEndedContextIsRefusedAtOnce(t *testing.T) {
 	p := newPool(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +224,7 @@ func TestLineKeepsItsOrder(t *testing.T) {
 }
 
 func TestRingKeepsOrderAsItGrows(t *testing.T) {
-	var r ring
+	var r ring[func()]
 	next, want, got := 0, 0, -1
 	for round := range 400 {
 		for range round % 37 {
@@ -148,6 +262,7 @@ func TestMisusePanics(t *testing.T) {
 		"workers: the task is nil":    func() { p.TryGo(nil) },
 		"workers: the task is nil ":   func() { p.Go(t.Context(), nil) },
 		"workers: the task is nil  ":  func() { p.TryGoAll([]func(){nothing, nil}) },
+		"workers: the task is nil   ": func() { p.GoTimeout(nil, 0) },
 	} {
 		func() {
 			defer func() {

@@ -107,7 +107,7 @@ func (w *worker) next() func() {
 	if w.begun%yieldEvery == yieldEvery-1 {
 		runtime.Gosched()
 	}
-	p.mu.Lock()
+	p.lock()
 	p.arrive(w)
 	p.end(w)
 	for p.tasks.n == 0 || w.state == stateRetired {
@@ -119,7 +119,7 @@ func (w *worker) next() func() {
 		p.park(w)
 		p.mu.Unlock()
 		<-w.wake
-		p.mu.Lock()
+		p.lock()
 		p.arrive(w)
 	}
 	f := p.begin(w)
@@ -130,10 +130,10 @@ func (w *worker) next() func() {
 }
 
 func (p *Pool) begin(w *worker) func() {
+	p.waits.pop()
 	f := p.tasks.pop()
-	if t := p.line.first; t != nil {
-		p.tasks.push(t.f)
-		p.line.decide(t, nil)
+	if p.line.n > 0 && p.tasks.n <= p.admitAt {
+		p.admit()
 	}
 	w.begun++
 	w.busy = true

@@ -1,0 +1,62 @@
+package workers
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// One worker, and a task each second that takes ten: the n-th waits n times nine seconds.
+func TestEachWaitIsMeasuredWhenTasksComeSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Workers: 1})
+		for range 10 {
+			p.TryGo(func() { time.Sleep(10 * time.Second) })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(100 * time.Second)
+		s := p.Stats()
+		if s.Done != 10 || math.Abs(s.WaitedSeconds-9*45) > 1e-6 || s.LongestWait != 81*time.Second {
+			t.Errorf("%+v, want 405 s waited, at most 81 s", s)
+		}
+	})
+}
+
+// In a burst few are measured, and stand for all: 1,000 tasks of 1 s for one worker wait 0 to 999 s.
+func TestWaitsOfABurstAreEstimated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Workers: 1})
+		for range 1000 {
+			p.TryGo(func() { time.Sleep(time.Second) })
+		}
+		p.mu.Lock()
+		if n := p.waits.marks.n; n < 1000/markEvery || n > 1000/markEvery+2 {
+			t.Errorf("%d of 1,000 tasks are marked, want one of %d", n, markEvery)
+		}
+		p.mu.Unlock()
+		time.Sleep(1001 * time.Second)
+		s := p.Stats()
+		if mean := s.WaitedSeconds / float64(s.Done); math.Abs(mean-499.5) > 2*markEvery {
+			t.Errorf("mean wait %.1f s, want about 499.5", mean)
+		}
+		if s.LongestWait < (1000-markEvery)*time.Second || s.LongestWait > 999*time.Second {
+			t.Errorf("longest wait %v, want about 999 s", s.LongestWait)
+		}
+	})
+}
+
+// A task that waits for nothing is measured as such, however long it runs.
+func TestRunningIsNotWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{})
+		for range 10 {
+			p.TryGo(func() { time.Sleep(time.Hour) })
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Hour)
+		if s := p.Stats(); s.Done != 10 || s.LongestWait > 2*tick || s.WaitedSeconds > 1 {
+			t.Errorf("%+v, want tasks that waited for a tick at most", s)
+		}
+	})
+}
