@@ -35,10 +35,11 @@ var arrows = map[string][]string{
 
 	"internal/driver":            {"buf"},
 	"internal/driver/epoll":      {"buf", "internal/driver"},
+	"internal/driver/std":        {"buf", "internal/driver"},
 	"internal/driver/sim":        {"buf", "internal/driver"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
-	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/wheel"},
+	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/std", "internal/wheel"},
 
 	"web/internal/h1": nil,
 	"web":             {".", "buf", "internal/driver", "web/internal/h1", "workers"},

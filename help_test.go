@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,9 +20,15 @@ const patience = 20 * time.Second
 // quiet hides the log of tests that provoke what is logged.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
+// driverEnv names the environment variable for Config.Driver of all engines on sockets.
+const driverEnv = "MYRIAD_DRIVER"
+
 // start runs an engine that must shut down in order when the test ends.
 func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	t.Helper()
+	if cfg.Driver == "" {
+		cfg.Driver = os.Getenv(driverEnv)
+	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
 	}

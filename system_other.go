@@ -7,9 +7,14 @@ import (
 	"runtime"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/std"
 )
 
-// systemFor fails: no driver for this platform exists yet.
+// systemFor finds the driver that Config.Driver names: package net, where no better one exists.
 func systemFor(name string) (driver.System, error) {
-	return nil, fmt.Errorf("myriad: driver %q on %s: %w (only linux has one so far)", name, runtime.GOOS, ErrUnsupported)
+	switch name {
+	case "", "std":
+		return std.System{}, nil
+	}
+	return nil, fmt.Errorf("myriad: driver %q on %s: %w (there is \"std\")", name, runtime.GOOS, ErrUnsupported)
 }

@@ -1,0 +1,183 @@
+package std
+
+import (
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// An acceptor is a driver's part in a listener: a goroutine that accepts one connection ahead of its owner.
+type acceptor struct {
+	d  *Driver
+	id driver.ID
+	l  *Listener
+
+	mu      sync.Mutex
+	turn    sync.Cond
+	stopped bool     // by StopAccept or a failure
+	closing bool     // by CloseListener
+	refused bool     // the listener is closed: there is nothing to do but wait for CloseListener
+	done    bool     // the goroutine has ended
+	listed  bool     // in the mailbox
+	ahead   net.Conn // accepted and not reported
+	err     error    // a failure that was not reported
+}
+
+// Listen implements driver.Driver.
+func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
+	own, ok := l.(*Listener)
+	if !ok {
+		return 0, driver.ErrUnsupported
+	}
+	a := &acceptor{d: d, l: own}
+	a.turn.L = &a.mu
+	id, err := d.members.add(d.loop, a)
+	if err != nil {
+		return 0, err
+	}
+	a.id = id
+	d.start(a.run)
+	return id, nil
+}
+
+// run is the goroutine.
+func (a *acceptor) run() {
+	for a.next() {
+		nc, err := a.l.accept(a.wants)
+		a.accepted(nc, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ahead != nil {
+		a.ahead.Close()
+		a.ahead = nil
+	}
+	a.done = true
+	a.list()
+}
+
+// next waits until the owner wants another connection. False: none any more.
+func (a *acceptor) next() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for !a.closing && (a.stopped || a.refused || a.ahead != nil) {
+		a.turn.Wait()
+	}
+	return !a.closing
+}
+
+func (a *acceptor) wants() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.closing && !a.stopped
+}
+
+func (a *acceptor) accepted(nc net.Conn, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil:
+		a.ahead = nc
+		a.list()
+	case err == errInterrupted:
+	case errors.Is(err, net.ErrClosed):
+		a.refused = true
+	case !a.stopped:
+		a.err, a.stopped = err, true
+		a.list()
+	}
+}
+
+// list puts the acceptor into the mailbox. mu is held.
+func (a *acceptor) list() {
+	if !a.listed {
+		a.listed = true
+		a.d.mail.put(a)
+	}
+}
+
+// report emits what has been accepted, or that nothing could be.
+func (a *acceptor) report(ev driver.Events) {
+	a.mu.Lock()
+	a.listed = false
+	done, nc, err := a.done, a.ahead, a.err
+	if a.closing || err == nil && a.stopped {
+		nc = nil
+	}
+	if nc != nil {
+		a.ahead = nil
+		a.turn.Signal()
+	}
+	a.err = nil
+	a.mu.Unlock()
+	switch {
+	case done:
+		a.d.polled++
+		ev.Closed(a.id, nil)
+		a.d.members.remove(a.id)
+	case nc != nil:
+		a.d.polled++
+		ev.Accepted(a.id, &Socket{nc: nc})
+	case err != nil:
+		a.d.polled++
+		ev.AcceptFailed(a.id, err)
+	}
+}
+
+// StopAccept implements driver.Driver.
+func (d *Driver) StopAccept(id driver.ID) {
+	a := d.acceptor(id)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	a.stopped, a.err = true, nil
+	a.mu.Unlock()
+	a.l.interrupt()
+}
+
+// ResumeAccept implements driver.Driver.
+func (d *Driver) ResumeAccept(id driver.ID) {
+	a := d.acceptor(id)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped, a.err = false, nil
+	if a.ahead != nil {
+		a.list()
+	}
+	a.turn.Signal()
+}
+
+// CloseListener implements driver.Driver.
+func (d *Driver) CloseListener(id driver.ID) {
+	if a := d.acceptor(id); a != nil {
+		a.close()
+	}
+}
+
+func (a *acceptor) close() {
+	a.mu.Lock()
+	a.closing, a.err = true, nil
+	a.mu.Unlock()
+	a.turn.Signal()
+	a.l.interrupt()
+}
+
+// acceptor finds a listener that nobody has closed.
+func (d *Driver) acceptor(id driver.ID) *acceptor {
+	a, ok := d.members.find(id).(*acceptor)
+	if !ok {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing {
+		return nil
+	}
+	return a
+}

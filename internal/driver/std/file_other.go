@@ -1,0 +1,16 @@
+//go:build !unix && !windows
+
+package std
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// reopen fails: a name may be another file's by now, and there is nothing else to open it by.
+func reopen(*os.File) (*File, error) {
+	return nil, fmt.Errorf("std: files cannot be duplicated on %s: %w", runtime.GOOS, driver.ErrUnsupported)
+}

@@ -1,0 +1,106 @@
+package std
+
+import (
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// A Socket is a net.Conn that no goroutine reads, with what was read ahead of its owner.
+type Socket struct {
+	nc    net.Conn // nil once it has been given on
+	ahead []byte
+}
+
+// Local and Remote are the conn's addresses.
+func (s *Socket) Local() driver.Addr  { return driver.AddrOf(s.nc.LocalAddr()) }
+func (s *Socket) Remote() driver.Addr { return driver.AddrOf(s.nc.RemoteAddr()) }
+
+// Close closes the conn unless it was given on.
+func (s *Socket) Close() error {
+	if s.nc == nil {
+		return nil
+	}
+	nc := s.nc
+	s.nc = nil
+	return nc.Close()
+}
+
+// Conn is the conn itself, unless bytes were read ahead, which it then returns first.
+func (s *Socket) Conn() (net.Conn, error) {
+	if s.nc == nil {
+		return nil, driver.ErrStale
+	}
+	nc := s.nc
+	s.nc = nil
+	if len(s.ahead) == 0 {
+		return nc, nil
+	}
+	a := &aheadConn{Conn: nc, ahead: s.ahead}
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		return halfConn{a, half.CloseWrite}, nil
+	}
+	return a, nil
+}
+
+// An aheadConn begins with bytes that were read before. Reading is for one goroutine at a time until they are gone.
+type aheadConn struct {
+	net.Conn
+	ahead []byte
+}
+
+func (c *aheadConn) Read(p []byte) (int, error) {
+	if len(c.ahead) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.ahead)
+	c.ahead = c.ahead[n:]
+	return n, nil
+}
+
+// NetConn is the connection below, whose next bytes are not the first.
+func (c *aheadConn) NetConn() net.Conn { return c.Conn }
+
+type halfConn struct {
+	*aheadConn
+	closeWrite func() error
+}
+
+func (c halfConn) CloseWrite() error { return c.closeWrite() }
+
+// importConn takes nc over.
+func importConn(nc net.Conn) (*Socket, error) {
+	s := &Socket{nc: nc}
+	switch c := nc.(type) {
+	case halfConn:
+		s.nc, s.ahead = c.Conn, c.ahead
+	case *aheadConn:
+		s.nc, s.ahead = c.Conn, c.ahead
+	}
+	own, err := renewed(s.nc)
+	if err != nil {
+		return nil, err
+	}
+	s.nc = own
+	_ = s.nc.SetDeadline(time.Time{})
+	return s, nil
+}
+
+// rawConn is the way below a socket of package net. A type that embeds one may change the bytes, so that only these count.
+func rawConn(nc net.Conn) syscall.RawConn {
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return nil
+	}
+	if !canWatch {
+		return nil
+	}
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
+}

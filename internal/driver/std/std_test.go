@@ -1,0 +1,313 @@
+package std_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/drivertest"
+	"github.com/myriad-go/myriad/internal/driver/std"
+)
+
+const (
+	room     = 4 << 10
+	patience = 20 * time.Second
+)
+
+// open makes a driver that is shut down when the test ends.
+func open(t *testing.T, sys std.System) *drivertest.Checker {
+	t.Helper()
+	d, err := sys.Open(1, driver.Options{ReadBuffer: room})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := drivertest.Check(t, d, 1, room)
+	t.Cleanup(k.Shutdown)
+	return k
+}
+
+// until polls until done.
+func until(t *testing.T, k *drivertest.Checker, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); {
+		if time.Now().After(end) {
+			t.Fatalf("it never happened: %s", what)
+		}
+		k.Poll(5 * time.Millisecond)
+	}
+}
+
+func attach(t *testing.T, k *drivertest.Checker, nc net.Conn) *drivertest.Conn {
+	t.Helper()
+	s, err := std.System{}.Import(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := k.AttachTo(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func pattern(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i*7) + byte(i>>8)
+	}
+	return p
+}
+
+// A conn that the operating system knows nothing of is served like others, without a half close.
+func TestForeignConn(t *testing.T) {
+	k := open(t, std.System{})
+	near, far := net.Pipe()
+	defer far.Close()
+	c := attach(t, k, near)
+	question := pattern(3 * room)
+	answers := make(chan []byte, 1)
+	go func() {
+		far.Write(question)
+		answer := make([]byte, 5*room)
+		io.ReadFull(far, answer)
+		answers <- answer
+	}()
+	until(t, k, "the question", func() bool { return len(c.In) == len(question) })
+	if !bytes.Equal(c.In, question) {
+		t.Error("the question is another one")
+	}
+	c.Send(pattern(5 * room))
+	c.CloseWrite()
+	until(t, k, "everything is reported sent", func() bool { return c.Left() == 0 })
+	if answer := <-answers; !bytes.Equal(answer, pattern(5*room)) {
+		t.Error("the answer is another one")
+	}
+	until(t, k, "Ended, because the conn cannot end one side alone", func() bool { return c.Ended })
+	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the peer reads %v, want EOF", err)
+	}
+	c.Close()
+	until(t, k, "Closed", func() bool { return c.Over })
+}
+
+func TestForeignConnLeaves(t *testing.T) {
+	k := open(t, std.System{})
+	near, far := net.Pipe()
+	defer far.Close()
+	c := attach(t, k, near)
+	if err := c.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, k, "Detached", func() bool { return c.Over })
+	nc, err := c.Socket.Conn()
+	if err != nil || nc != near {
+		t.Errorf("Conn: %v, %v, want what was imported", nc, err)
+	}
+	go far.Write([]byte("x"))
+	if _, err := nc.Read(make([]byte, 1)); err != nil {
+		t.Errorf("after Detach: %v", err)
+	}
+	nc.Close()
+}
+
+// deaf is a conn whose reads cannot be interrupted but by closing it.
+type deaf struct{ net.Conn }
+
+func (deaf) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
+func (deaf) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
+
+func TestConnWithoutDeadlines(t *testing.T) {
+	k := open(t, std.System{})
+	near, far := net.Pipe()
+	defer far.Close()
+	c := attach(t, k, deaf{near})
+	if err := c.Detach(); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Detach: %v, want ErrUnsupported", err)
+	}
+	go far.Write([]byte("x"))
+	until(t, k, "a byte after all", func() bool { return len(c.In) == 1 })
+	c.Close()
+	until(t, k, "Closed", func() bool { return c.Over })
+}
+
+// What was read ahead of Received travels with the socket, as a net.Conn and back.
+func TestReadAheadTravels(t *testing.T) {
+	k := open(t, std.System{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	nc, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pattern(3 * room)
+	peer.Write(want)
+	for range 3 {
+		c := attach(t, k, nc)
+		before := 0
+		c.OnReceived = func(p []byte) {
+			before = len(c.In)
+			if err := c.Detach(); err != nil {
+				t.Errorf("Detach: %v", err)
+			}
+		}
+		until(t, k, "Detached", func() bool { return c.Over })
+		if !bytes.HasPrefix(want, c.In) || before == 0 {
+			t.Fatalf("%d bytes that are not the next ones", before)
+		}
+		want = want[before:]
+		if nc, err = c.Socket.Conn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := peer.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	nc.SetDeadline(time.Now().Add(patience))
+	if rest, err := io.ReadAll(nc); err != nil || !bytes.Equal(rest, want) {
+		t.Errorf("%d bytes are left, want %d: %v", len(rest), len(want), err)
+	}
+	nc.Close()
+}
+
+// A driver that does not want connections takes none from another one on the same listener.
+func TestStoppedAcceptorStealsNothing(t *testing.T) {
+	k, other := open(t, std.System{}), open(t, std.System{})
+	l, err := std.System{}.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	first, err := k.ListenOn(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ListenOn(l); err != nil {
+		t.Fatal(err)
+	}
+	first.StopAccept()
+	k.Poll(0)
+	const n = 20
+	for range n {
+		nc, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+	until(t, other, "all are accepted by the other", func() bool { return len(other.Accepted) == n })
+	first.ResumeAccept()
+	for range 2 {
+		first.StopAccept()
+		first.ResumeAccept()
+	}
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	until(t, other, "one of them accepts", func() bool {
+		k.Poll(0)
+		return len(other.Accepted) == n+1 || len(k.Accepted) == 1
+	})
+	first.CloseListener()
+	until(t, k, "Closed", func() bool { return first.Over })
+}
+
+// While nothing is queued a connection has one goroutine.
+func TestWriterRetires(t *testing.T) {
+	k := open(t, std.System{QueueOnly: true})
+	near, far := net.Pipe()
+	defer far.Close()
+	c := attach(t, k, near)
+	if n := c.Send(pattern(10_000)); n != 10_000 {
+		t.Fatalf("%d bytes are queued", n)
+	}
+	until(t, k, "a writer for the queue", func() bool { return writers() == 1 })
+	io.ReadFull(far, make([]byte, 10_000))
+	until(t, k, "everything is reported sent", func() bool { return c.Left() == 0 })
+	until(t, k, "the writer's end", func() bool { return writers() == 0 })
+	c.Close()
+	until(t, k, "Closed", func() bool { return c.Over })
+}
+
+func writers() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "std.(*conn).write(")
+}
+
+// Sending a file leaves the offset of the user's handle alone, whichever way the bytes go.
+func TestFileOffset(t *testing.T) {
+	name := t.TempDir() + "/file"
+	content := pattern(3 << 20)
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(10, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range []string{"tcp", "unix"} {
+		addr := "127.0.0.1:0"
+		if network == "unix" {
+			addr = t.TempDir() + "/s"
+		}
+		l, err := net.Listen(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := open(t, std.System{})
+		c, err := k.DialTo(l.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, k, "Dialed", func() bool { return c.Dialed })
+		dup, err := std.System{}.Duplicate(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan []byte, 1)
+		go func() {
+			p, _ := io.ReadAll(peer)
+			got <- p
+		}()
+		if _, err := c.SendFile(dup, 1000, 2<<20+5); err != nil {
+			t.Fatal(err)
+		}
+		c.CloseWrite()
+		until(t, k, "the file is reported sent", func() bool { return c.Left() == 0 })
+		if p := <-got; !bytes.Equal(p, content[1000:1000+2<<20+5]) {
+			t.Errorf("%s: the peer received %d other bytes", network, len(p))
+		}
+		c.Close()
+		until(t, k, "Closed", func() bool { return c.Over })
+		peer.Close()
+		l.Close()
+	}
+	if at, err := f.Seek(0, io.SeekCurrent); at != 10 || err != nil {
+		t.Errorf("the file's offset is %d now: %v", at, err)
+	}
+}
