@@ -3,88 +3,209 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
-	"regexp"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/bench/load"
 )
 
-// TestMain is one of the servers when it runs as a child.
+// TestMain is also the load driver and the servers that must be refused, when it runs as a child. No test may leave a process or
+// a goroutine behind.
 func TestMain(m *testing.M) {
-	if name := os.Getenv(serveVariable); name != "" {
-		exit(serve(name, os.Stdin, os.Stdout))
+	if len(os.Args) == 2 && os.Args[1] == driveCommand {
+		load.Main()
+		return
 	}
-	m.Run()
+	if fault := os.Getenv(faultVariable); fault != "" {
+		faulty(fault)
+		return
+	}
+	code := m.Run()
+	if left := children(); code == 0 && len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "processes are left:", left)
+		code = 1
+	}
+	if code == 0 && !quiet() {
+		code = 1
+	}
+	os.Exit(code)
 }
 
-// A short run answers requests on every server, each of which has used CPU time for them.
-func TestRun(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("CPU time comes from Linux's /proc")
+// children are the processes that this one has started and that have not ended.
+func children() (pids []string) {
+	files, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, name := range files {
+		text, _ := os.ReadFile(name)
+		pids = append(pids, strings.Fields(string(text))...)
 	}
-	var out bytes.Buffer
-	if err := run(context.Background(), settings{connections: 8, duration: 300 * time.Millisecond, rounds: 2}, &out); err != nil {
+	return pids
+}
+
+// quiet waits for goroutines that are ending.
+func quiet() bool {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stacks := make([]byte, 1<<16)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if runtime.NumGoroutine() == 1 || bytes.Count(stacks, []byte("goroutine ")) == bytes.Count(stacks, []byte("os/signal")) {
+			return true
+		}
+		if time.Now().After(deadline) {
+			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks)
+			return false
+		}
+	}
+}
+
+// bench runs the command.
+func bench(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	err = command(&out, &complaints).Run(t.Context(), append([]string{"bench"}, args...))
+	return out.String(), err
+}
+
+// The whole way: two servers are built, started, checked, loaded, measured and ended, and the JSON has plausible figures.
+func TestRun(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "results.json")
+	out, err := bench(t, "run", "http-100", "--rounds", "1", "--duration", "300ms", "--json", "--save", saved, "--only", "net/http,web")
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range serverNames {
-		row := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%s +[1-9]\d* +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d *$`, name))
-		if !row.Match(out.Bytes()) {
-			t.Errorf("no row of figures for %s in\n%s", name, &out)
+	var r results
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Format != resultsFormat || len(r.Scenarios) != 1 {
+		t.Fatalf("%v in %s", err, out)
+	}
+	o := r.Scenarios[0]
+	if o.Connections != 100 || o.Reference != "net/http" || len(o.Servers) != 2 {
+		t.Errorf("%+v", o)
+	}
+	for _, name := range []string{"net/http", "web"} {
+		s := o.find(name)
+		if s == nil || s.Refused != "" || len(s.Rounds) != 1 {
+			t.Fatalf("%s: %+v", name, s)
+		}
+		for _, m := range loaded {
+			if !(s.Rounds[0][m] > 0) || s.Summary[m].Median != s.Rounds[0][m] {
+				t.Errorf("%s: %s is %v, and %v in the summary", name, m, s.Rounds[0][m], s.Summary[m])
+			}
+		}
+		if s.Rounds[0]["p50_ms"] > s.Rounds[0]["p99_ms"] || s.Rounds[0]["user_us"] > s.Rounds[0]["cpu_us"] {
+			t.Errorf("%s: %v", name, s.Rounds[0])
 		}
 	}
-	t.Logf("\n%s", &out)
+	if n := o.find("net/http").Rounds[0]["goroutines"]; n < 100 {
+		t.Errorf("net/http serves 100 connections with %v goroutines", n)
+	}
+	if ratio := o.find("net/http").Ratio["cpu_us"]; ratio != (spread{1, 1, 1}) {
+		t.Errorf("the reference's ratio to itself is %v", ratio)
+	}
+	checkReport(t, saved)
 }
 
-func TestRunRefuses(t *testing.T) {
-	if err := run(context.Background(), settings{connections: 0, duration: time.Second, rounds: 1}, new(bytes.Buffer)); err == nil {
-		t.Error("a run without connections did not fail")
+func checkReport(t *testing.T, saved string) {
+	html := filepath.Join(t.TempDir(), "page.html")
+	out, err := bench(t, "report", "--html", html, saved)
+	if err != nil || !strings.Contains(out, "### http-100") || !strings.Contains(out, "| **web** |") {
+		t.Errorf("report: %v\n%s", err, out)
 	}
-	if err := serve("no such server", new(bytes.Buffer), new(bytes.Buffer)); err == nil {
-		t.Error("a server that does not exist was served")
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := measure(ctx, "web", settings{connections: 1, duration: time.Hour, rounds: 1}); err == nil {
-		t.Error("a run that was interrupted did not fail")
+	page, err := os.ReadFile(html)
+	if err != nil || !bytes.Contains(page, []byte("<h2>http-100</h2>")) || bytes.Contains(page, []byte("src=")) {
+		t.Errorf("page: %v\n%s", err, page)
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	for _, tt := range []struct {
-		stat string
-		want time.Duration
-		ok   bool
-	}{
-		{"7 (a) S 1 2 3 4 5 6 7 8 9 10 150 50 1 1", 2 * time.Second, true},
-		{"7 (a ) S 9 ( b) S 1 2 3 4 5 6 7 8 9 10 0 1 0 0", 10 * time.Millisecond, true},
-		{"7 (a) S 1 2 3 4 5 6 7 8 9 10 x 50", 0, false},
-		{"7 (a) S 1 2", 0, false},
-		{"", 0, false},
+// Connections that are held are counted, used again at the end, and have a size.
+func TestHold(t *testing.T) {
+	out, err := bench(t, "run", "idle-engine", "--rounds", "1", "--duration", "100ms", "--conns", "2000", "--only", "net,engine")
+	if err != nil || !strings.Contains(out, "2000 connections") || strings.Contains(out, "not measured") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestBroadcast(t *testing.T) {
+	out, err := bench(t, "run", "ws-broadcast", "--rounds", "1", "--duration", "200ms", "--conns", "50", "--only", "gobwas,websocket")
+	if err != nil || !strings.Contains(out, "ms until the last has it") || strings.Contains(out, "not measured") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// What cannot run says why, and prints no number.
+func TestCannotRun(t *testing.T) {
+	out, err := bench(t, "run", "engine-echo", "--conns", "5000000", "--rounds", "1", "--duration", "100ms")
+	if err == nil || !strings.Contains(out, "not run: 5000000 connections need as many files") || strings.Contains(out, "server") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Setenv("PATH", "")
+	t.Setenv("CC", "")
+	out, err = bench(t, "run", "engine-echo", "--only", "c-epoll", "--rounds", "1", "--duration", "100ms")
+	if err == nil || !strings.Contains(out, "c-epoll not measured: there is no C compiler") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestRefusesArguments(t *testing.T) {
+	for _, args := range [][]string{
+		{"run"},
+		{"run", "no-such-scenario"},
+		{"run", "http-100", "--only", "no-such-server"},
+		{"run", "http-100", "--rounds", "0"},
+		{"run", "http-100", "--duration", "-1s"},
+		{"run", "http-100", "--server", "nameless"},
+		{"run", "http-100", "--server", "web=/bin/true"},
+		{"all", "http-100"},
+		{"report", filepath.Join(t.TempDir(), "nothing.json")},
 	} {
-		got, err := parseStat([]byte(tt.stat))
-		if got != tt.want || (err == nil) != tt.ok {
-			t.Errorf("parseStat(%q): %v, %v", tt.stat, got, err)
+		if out, err := bench(t, args...); err == nil {
+			t.Errorf("%q did not fail:\n%s", args, out)
 		}
 	}
 }
 
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		cpu  []time.Duration
-		want float64 // µs
-	}{
-		{[]time.Duration{3, 1, 2}, 2},
-		{[]time.Duration{4, 1, 3, 2}, 2},
-		{[]time.Duration{5}, 5},
-	} {
-		var rs []sample
-		for _, c := range tt.cpu {
-			rs = append(rs, sample{requests: 1, cpu: c * time.Microsecond})
+func TestList(t *testing.T) {
+	out, err := bench(t, "list")
+	for _, s := range scenarios {
+		if !strings.Contains(out, s.name+" ") || err != nil {
+			t.Errorf("%s is not in the list, %v", s.name, err)
 		}
-		if got := middle(rs); got != tt.want {
-			t.Errorf("middle of %v: %v, want %v", tt.cpu, got, tt.want)
+	}
+}
+
+// The table of scenarios names nothing that is not there.
+func TestScenarios(t *testing.T) {
+	for _, sc := range scenarios {
+		p := selection{}.settle(sc, nil, 1<<20)
+		if len(p.turns) != len(sc.servers) || p.reference != sc.reference || sc.rows == "" || sc.asks == "" {
+			t.Errorf("%s: %d of %d servers, reference %s", sc.name, len(p.turns), len(sc.servers), p.reference)
 		}
+		for _, name := range sc.measures {
+			if _, ok := findMetric(name); !ok {
+				t.Errorf("%s measures %q, which is no metric", sc.name, name)
+			}
+		}
+	}
+}
+
+// An interrupted run ends all of its processes and has no results. TestMain looks for what is left.
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := selection{scenarios: []string{"http-100"}, only: []string{"net/http"}, rounds: 1, duration: time.Minute}
+	plans, err := s.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, cancel)
+	var out bytes.Buffer
+	r, err := s.measureAll(ctx, plans, newProgress(&out, 1), func(*results, *outcome) { t.Error("there is an outcome") })
+	if r != nil || ctx.Err() == nil || err == nil {
+		t.Errorf("%v, %v", r, err)
+	}
+	if left := children(); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
 	}
 }

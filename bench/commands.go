@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	// urfave/cli v3: what the other command of this project uses; it depends on nothing.
+	"github.com/urfave/cli/v3"
+)
+
+func command(stdout, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:           "bench",
+		Usage:          "measure servers side by side",
+		Writer:         stdout,
+		ErrWriter:      stderr,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
+		Commands: []*cli.Command{
+			listCommand(stdout),
+			runCommand(stdout, stderr),
+			allCommand(stdout, stderr),
+			reportCommand(stdout),
+			witnessCommand(stdout),
+		},
+	}
+}
+
+func listCommand(w io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "print the scenarios and the servers",
+		Action: func(context.Context, *cli.Command) error {
+			t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "SCENARIO\tROWS\tCONNECTIONS\tASKS")
+			for _, s := range scenarios {
+				fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", s.name, s.rows, s.conns, s.asks)
+			}
+			fmt.Fprintln(t, "\nSERVER\t\t\t")
+			for _, s := range servers {
+				fmt.Fprintf(t, "%s\t%s\n", s.name, s.about)
+			}
+			return t.Flush()
+		},
+	}
+}
+
+func runFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "turns of each server"},
+		&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn, after the warm-up"},
+		&cli.IntFlag{Name: "conns", Usage: "connections, instead of the scenario's"},
+		&cli.StringSliceFlag{Name: "only", Usage: "servers that take part, no others"},
+		&cli.StringSliceFlag{Name: "without", Usage: "servers that do not take part"},
+		&cli.StringSliceFlag{Name: "server", Usage: "a server from elsewhere, as `NAME=PATH`; see docs/BENCHMARKS.md"},
+		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
+		&cli.StringFlag{Name: "save", Usage: "write the JSON to a `FILE` too, for report"},
+	}
+}
+
+func runCommand(stdout, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run scenarios by name",
+		ArgsUsage: "NAME...",
+		Flags:     runFlags(),
+		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Args().Len() == 0 {
+				return errors.New("which scenario? See list, or use all")
+			}
+			return execute(ctx, c, c.Args().Slice(), stdout, stderr)
+		},
+	}
+}
+
+func allCommand(stdout, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "all",
+		Usage: "run every scenario",
+		Flags: runFlags(),
+		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Args().Len() > 0 {
+				return fmt.Errorf("all takes no names: use run %s", strings.Join(c.Args().Slice(), " "))
+			}
+			return execute(ctx, c, nil, stdout, stderr)
+		},
+	}
+}
+
+func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr io.Writer) error {
+	s := selection{
+		scenarios: names, only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
+		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
+	}
+	plans, err := s.plan()
+	if err != nil {
+		return err
+	}
+	turns := 0
+	for _, p := range plans {
+		turns += len(p.turns) * s.rounds
+	}
+	bar := newProgress(stderr, turns)
+	var printing error
+	r, err := s.measureAll(ctx, plans, bar, func(r *results, o *outcome) {
+		if !c.Bool("json") {
+			bar.clear()
+			printing = errors.Join(printing, tabulate(r, o).print(stdout))
+		}
+	})
+	bar.finish()
+	if r == nil {
+		return err
+	}
+	if c.Bool("json") {
+		printing = r.write(stdout)
+	}
+	if name := c.String("save"); name != "" {
+		printing = errors.Join(printing, r.save(name))
+	}
+	return errors.Join(err, printing)
+}
+
+func reportCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:      "report",
+		Usage:     "make tables of saved results, by default of those in bench/results",
+		ArgsUsage: "[FILE...]",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"), Usage: "where to write a page"},
+			&cli.StringFlag{Name: "markdown", Usage: "where to write tables for documents, instead of printing them"},
+		},
+		Action: func(_ context.Context, c *cli.Command) error {
+			return report(c.Args().Slice(), c.String("html"), c.String("markdown"), stdout)
+		},
+	}
+}
+
+func report(files []string, html, markdown string, stdout io.Writer) error {
+	all, err := readAll(files)
+	if err != nil {
+		return err
+	}
+	if markdown == "" {
+		err = writeMarkdown(stdout, all)
+	} else {
+		err = toFile(markdown, func(w io.Writer) error { return writeMarkdown(w, all) })
+	}
+	if err == nil {
+		err = toFile(html, func(w io.Writer) error { return writeHTML(w, all) })
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(stdout, "\nThe page is %s\n", html)
+	}
+	return err
+}
+
+func readAll(files []string) ([]*results, error) {
+	if len(files) == 0 {
+		files = savedResults()
+	}
+	if len(files) == 0 {
+		return nil, errors.New("there are no results in bench/results: name the files that run --save has written")
+	}
+	var all []*results
+	for _, name := range files {
+		r, err := readResults(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// savedResults are those of the repository, seen from its root or from here.
+func savedResults() []string {
+	for _, pattern := range []string{"bench/results/*.json", "results/*.json"} {
+		if files, _ := filepath.Glob(pattern); len(files) > 0 { // the patterns are well-formed
+			return files
+		}
+	}
+	return nil
+}
+
+func writeMarkdown(w io.Writer, all []*results) error {
+	for _, r := range all {
+		if err := r.markdown(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func toFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/myriad-go/myriad/bench/load"
+)
+
+// driveCommand makes this program a load driver, when it is the first argument.
+const driveCommand = "drive"
+
+// A fleet is the load drivers of one turn: processes that share its connections.
+type fleet []*child
+
+// launchFleet opens all connections.
+func launchFleet(ctx context.Context, n int, spec load.Spec) (fleet, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var f fleet
+	for i := range n {
+		driver, err := start(ctx, "the load driver", self, driveCommand)
+		if err != nil {
+			f.end()
+			return nil, err
+		}
+		f = append(f, driver)
+		one := spec
+		one.Conns = spec.Conns*(i+1)/n - spec.Conns*i/n
+		if err := driver.tell(one); err != nil {
+			f.end()
+			return nil, err
+		}
+	}
+	for _, driver := range f {
+		var ready load.Ready
+		if err := driver.hear(&ready); err != nil || ready.Err != "" {
+			f.end()
+			return nil, fmt.Errorf("opening connections: %w", reason(err, ready.Err))
+		}
+	}
+	return f, nil
+}
+
+func reason(err error, text string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s", text)
+}
+
+func (f fleet) end() {
+	for _, driver := range f {
+		driver.end()
+	}
+}
+
+// order starts a mode on all drivers.
+func (f fleet) order(o load.Order) error {
+	o.Rate /= float64(len(f))
+	for _, driver := range f {
+		if err := driver.tell(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A tally is the results of all drivers of a turn.
+type tally struct {
+	load.Result
+	latency *hdrhistogram.Histogram
+}
+
+// collect waits for the results and adds them up.
+func (f fleet) collect() (tally, error) {
+	sum := tally{latency: load.NewLatency()}
+	for _, driver := range f {
+		var one load.Result
+		if err := driver.hear(&one); err != nil || one.Err != "" {
+			return sum, reason(err, one.Err)
+		}
+		if err := sum.add(one); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// add takes one more driver's result in. What the server used is not added: all of them have watched the same one at the same time.
+func (t *tally) add(one load.Result) error {
+	h, err := hdrhistogram.Decode(one.Latency)
+	if err != nil {
+		return fmt.Errorf("latencies of a load driver: %w", err)
+	}
+	if dropped := t.latency.Merge(h); dropped > 0 {
+		return fmt.Errorf("%d latencies of a load driver are out of range", dropped)
+	}
+	t.Replies += one.Replies
+	t.Unanswered += one.Unanswered
+	t.Driver += one.Driver
+	t.Server, t.Elapsed = one.Server, one.Elapsed
+	return nil
+}

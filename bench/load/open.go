@@ -1,0 +1,118 @@
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wave is how many connections are being opened at once: fewer than any server's backlog.
+const wave = 256
+
+// open connects, and says Hello on every connection.
+func open(spec Spec) (*driver, error) {
+	addr, err := netip.ParseAddrPort(spec.Addr)
+	if err != nil || !addr.Addr().Is4() {
+		return nil, fmt.Errorf("%q is not an IPv4 address and port", spec.Addr)
+	}
+	d, err := newDriver(spec)
+	if err != nil {
+		return nil, err
+	}
+	o := &opening{driver: d, to: &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}}
+	return d, o.run()
+}
+
+// An opening has begun connections up to begun; stands of them have been opened.
+type opening struct {
+	*driver
+	to            *unix.SockaddrInet4
+	begun, stands int
+}
+
+func (o *opening) run() error {
+	for lastNews := time.Now(); o.stands < len(o.conns); {
+		for o.begun < len(o.conns) && o.begun-o.stands < wave {
+			if err := o.begin(o.begun); err != nil {
+				return fmt.Errorf("connection %d of %d: %w", o.begun+1, len(o.conns), err)
+			}
+			o.begun++
+		}
+		n, err := unix.EpollWait(o.ep, o.events, 100)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		for _, e := range o.events[:max(n, 0)] {
+			if err := o.step(int(e.Fd), e.Events); err != nil {
+				return fmt.Errorf("%d of %d connections: %w", o.stands, len(o.conns), err)
+			}
+			lastNews = time.Now()
+		}
+		if time.Since(lastNews) > patience {
+			return fmt.Errorf("%d of %d connections: none more in %v", o.stands, len(o.conns), patience)
+		}
+	}
+	return nil
+}
+
+func (o *opening) begin(slot int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	o.conns[slot].fd = fd
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("TCP_NODELAY: %w", err)
+	}
+	if err := unix.Connect(fd, o.to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return unix.EpollCtl(o.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(slot)})
+}
+
+// step goes on with a connection: it is connected, or has an answer to Hello.
+func (o *opening) step(slot int, events uint32) error {
+	c := &o.conns[slot]
+	if events&unix.EPOLLOUT == 0 {
+		return o.welcomed(c)
+	}
+	if code, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
+		return errors.Join(err, fmt.Errorf("connect: %w", unix.Errno(code)))
+	}
+	if err := unix.EpollCtl(o.ep, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(slot)}); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	if len(o.spec.Talk.Hello) == 0 {
+		o.stands++
+		return nil
+	}
+	return o.write(c, o.spec.Talk.Hello)
+}
+
+func (o *opening) welcomed(c *conn) error {
+	n, err := unix.Read(c.fd, o.input)
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading the answer to hello: %w", err)
+	case n == 0:
+		return errors.New("the server closed the connection instead of answering hello")
+	}
+	c.tail = append(c.tail, o.input[:n]...)
+	switch end := bytes.Index(c.tail, []byte("\r\n\r\n")); {
+	case end < 0 && len(c.tail) < 8<<10:
+		return nil
+	case end < 0 || !bytes.HasPrefix(c.tail, o.spec.Talk.Welcome):
+		return fmt.Errorf("hello was answered by %.200q", c.tail)
+	case end+4 < len(c.tail):
+		return fmt.Errorf("the server speaks before it is spoken to: %.200q", c.tail[end+4:])
+	}
+	c.tail = nil
+	o.stands++
+	return nil
+}

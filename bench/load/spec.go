@@ -1,0 +1,77 @@
+// Package load drives servers: HTTP, WebSocket or bare bytes, over as many connections as there are files, from a process of
+// its own with one thread of work. It shares no code with what it measures, and has to be cheaper than any server: requests
+// are built once, answers are compared and not parsed, nothing is allocated while the clock runs.
+//
+// A driver process is told a Spec, opens its connections and says Ready. Then each Order that it is given is answered by
+// a Result. All of them are lines of JSON. It ends, resetting its connections, when its input does.
+package load
+
+import (
+	"time"
+
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+// A Mode is a way of loading a server.
+type Mode string
+
+const (
+	// Closed keeps Depth requests under way on every connection and sends the next ones when all of them are answered.
+	Closed Mode = "closed"
+	// Open sends Rate requests per second, evenly, on whatever connections are free. Latency is counted from the moment at
+	// which a request was to be sent, also if all connections were busy then.
+	Open Mode = "open"
+	// Broadcast has the first connection send a request that every connection is to receive the reply of, and the next when
+	// the last one has it. Its latency is the time until then.
+	Broadcast Mode = "broadcast"
+	// Exchange has every connection send one request, once. Between Exchanges connections are idle.
+	Exchange Mode = "exchange"
+)
+
+// A Spec is what a driver process is to do.
+type Spec struct {
+	Addr   string
+	Conns  int
+	Server int // the pid whose CPU time counts
+	Talk   Talk
+}
+
+// A Talk is what is said on a connection.
+type Talk struct {
+	Hello    []byte // sent first, if not empty; it is answered by a head that ends with an empty line and
+	Welcome  []byte // begins with this
+	Request  []byte
+	Requests int // in Request: pipelined, each with a reply
+	Reply    Reply
+}
+
+// A Reply is recognised by its size, which never changes, and by how it begins and ends.
+type Reply struct {
+	Size           int
+	Prefix, Suffix []byte
+}
+
+// Ready says that the connections stand.
+type Ready struct {
+	Err string
+}
+
+// An Order starts a Mode at once and counts what happens between two moments of the monotonic clock. Exchange ignores them.
+type Order struct {
+	Mode       Mode
+	Rate       float64 // of Open: requests per second
+	Start, End int64   // nanoseconds
+}
+
+// A Result is what was counted.
+type Result struct {
+	Err     string // if not empty, nothing else means anything
+	Replies int64
+	Elapsed time.Duration
+	Server  proc.Times    // used by the server
+	Driver  time.Duration // CPU time used by this process
+	// Unanswered requests of Open were to be sent while the clock ran and had no reply long after. They are in Latency with
+	// their age.
+	Unanswered int64
+	Latency    []byte // an HDR histogram of nanoseconds, EncodeV2
+}

@@ -1,0 +1,82 @@
+package load
+
+import (
+	"errors"
+	"math"
+	"os"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+const longestLatency = 5 * time.Minute // what takes longer counts as this
+
+// NewLatency is an empty histogram of the kind that Results hold: nanoseconds with three significant digits.
+func NewLatency() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, int64(longestLatency), 3)
+}
+
+// A window is the stretch of a run that counts. The run tells it the time as often as it reads the clock, and so the readings of
+// what the server has used are taken at the very moments between which replies are counted.
+type window struct {
+	server     int
+	start, end int64
+	mark       int64 // the next moment at which something is to be read: start, end, or never
+	opened     int64 // when it was read really
+	closed     int64
+
+	replies    int64
+	unanswered int64
+	latency    *hdrhistogram.Histogram
+
+	serverUsed, driverUsed proc.Times // at the first reading, then what came on top of it
+	err                    error
+}
+
+func newWindow(server int, o Order) (*window, error) {
+	if o.Mode != Exchange && o.End <= o.Start {
+		return nil, errors.New("the window ends before it starts")
+	}
+	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency()}, nil
+}
+
+// tell takes the readings when they are due. It reports whether the window is still to end.
+func (w *window) tell(now int64) bool {
+	if now >= w.mark {
+		w.read(now)
+	}
+	return w.closed == 0
+}
+
+func (w *window) read(now int64) {
+	server, err1 := proc.CPU(w.server)
+	driver, err2 := proc.CPU(os.Getpid())
+	w.err = errors.Join(w.err, err1, err2)
+	if w.opened == 0 {
+		w.opened, w.mark = now, w.end
+		w.serverUsed, w.driverUsed = server, driver
+		return
+	}
+	w.closed, w.mark = now, math.MaxInt64
+	w.serverUsed, w.driverUsed = server.Sub(w.serverUsed), driver.Sub(w.driverUsed)
+}
+
+// running reports whether what happens now counts.
+func (w *window) running() bool { return w.opened != 0 && w.closed == 0 }
+
+func (w *window) took(latency int64) {
+	_ = w.latency.RecordValue(min(max(latency, 1), int64(longestLatency))) // in range, so it cannot fail
+}
+
+func (w *window) result() Result {
+	latency, err := w.latency.EncodeV2()
+	if err = errors.Join(w.err, err); err != nil {
+		return Result{Err: err.Error()}
+	}
+	return Result{
+		Replies: w.replies, Elapsed: time.Duration(w.closed - w.opened), Server: w.serverUsed, Driver: w.driverUsed.Total,
+		Unanswered: w.unanswered, Latency: latency,
+	}
+}

@@ -1,0 +1,62 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Busy is the time that all processors of the machine together have worked so far, interrupts included, in ticks of 10 ms. What
+// ran elsewhere on the host while this machine wanted to run ("steal") counts too: it is as lost as what a stranger used.
+func Busy() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseBusy(stat)
+}
+
+// parseBusy reads the first line of proc_stat(5): user nice system idle iowait irq softirq steal, and guest times, which are in
+// user and nice already.
+func parseBusy(stat []byte) (time.Duration, error) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := bytes.Fields(line)
+	if len(fields) < 9 || string(fields[0]) != "cpu" {
+		return 0, fmt.Errorf("/proc/stat does not begin with the times of all processors: %q", line)
+	}
+	var busy int64
+	for i, field := range fields[1:9] {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		if i != 3 && i != 4 { // idle, iowait
+			busy += n
+		}
+	}
+	return time.Duration(busy) * tick, nil
+}
+
+// RaiseFiles sets the limit of open files to the most this process may have, and returns it. Children inherit it.
+func RaiseFiles() (int, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("limit of open files: %w", err)
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("limit of open files: %w", err)
+	}
+	return int(min(limit.Cur, 1<<20)), nil
+}
+
+// Monotonic is the time of the clock that all processes of the machine share, in nanoseconds.
+func Monotonic() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail on Linux
+	return now.Nano()
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as soon as it is there.
+func (s selection) measureAll(ctx context.Context, plans []planned, bar progress, done func(*results, *outcome)) (*results, error) {
+	r := &results{
+		Format: resultsFormat, Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(),
+		Rounds: s.rounds, Duration: s.duration.String(),
+	}
+	var wanted []server
+	for _, p := range plans {
+		wanted = append(wanted, p.turns...)
+	}
+	bar.say("building the servers")
+	programs, err := build(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	figures := false
+	for _, p := range plans {
+		o, err := s.measure(ctx, p, programs, bar)
+		if err != nil {
+			return nil, err
+		}
+		figures = figures || slices.ContainsFunc(o.Servers, func(x serverOutcome) bool { return x.Refused == "" })
+		r.Scenarios = append(r.Scenarios, *o)
+		done(r, o)
+	}
+	if !figures {
+		err = errNothing
+	}
+	return r, err
+}
+
+// measure runs the rounds of one scenario: every server once, then every server once more. It fails only when ctx ends; a server
+// that fails has no figures from then on, and none from before.
+func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar progress) (*outcome, error) {
+	o := &outcome{
+		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,
+		Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Skipped: p.skip,
+	}
+	if p.skip != "" {
+		bar.skip(s.rounds * len(p.turns))
+		return o, nil
+	}
+	for _, x := range p.turns {
+		o.Servers = append(o.Servers, serverOutcome{Name: x.name, Ours: x.ours})
+	}
+	for round := range s.rounds {
+		for i, x := range p.turns {
+			bar.say(fmt.Sprintf("%s, round %d: %s", p.name, round+1, x.name))
+			s.round(ctx, p, x, programs, &o.Servers[i])
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			bar.skip(1)
+		}
+	}
+	o.summarise()
+	o.warn(p.reference)
+	return o, nil
+}
+
+// round gives one server its turn, unless it has failed before.
+func (s selection) round(ctx context.Context, p planned, x server, programs *bakery, o *serverOutcome) {
+	if o.Refused != "" {
+		return
+	}
+	program, err := programs.find(x)
+	if err == nil {
+		var one sample
+		one, err = turn{p.scenario, x, program, s.duration}.run(ctx)
+		o.Rounds = append(o.Rounds, one)
+	}
+	if err != nil {
+		o.Refused, o.Rounds = err.Error(), nil
+	}
+}
+
+// warn says what makes the figures doubtful.
+func (o *outcome) warn(reference string) {
+	if o.Connections != o.Wanted {
+		o.Warnings = append(o.Warnings, fmt.Sprintf("%d connections instead of %d: the limit of open files (ulimit -Hn) allows no more",
+			o.Connections, o.Wanted))
+	}
+	if x := o.find(reference); x == nil || x.Refused != "" {
+		o.Warnings = append(o.Warnings, "no ratios, because the reference was not measured")
+	}
+	o.warnOfStrangers()
+	for _, x := range o.Servers {
+		for i, one := range x.Rounds {
+			if one["unanswered"] > 0 {
+				o.Warnings = append(o.Warnings, fmt.Sprintf("%s left %.0f requests of round %d unanswered", x.Name, one["unanswered"], i+1))
+			}
+		}
+	}
+}
+
+func (o *outcome) warnOfStrangers() {
+	turns, bad, most, where := 0, 0, 0.0, ""
+	for _, x := range o.Servers {
+		for i, one := range x.Rounds {
+			turns++
+			if one["strangers"] > spoiled {
+				bad++
+			}
+			if one["strangers"] > most {
+				most, where = one["strangers"], fmt.Sprintf("round %d of %s", i+1, x.Name)
+			}
+		}
+	}
+	if bad > 0 {
+		o.Warnings = append(o.Warnings, fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): these figures are spoilt",
+			spoiled, bad, turns, most, where))
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"github.com/myriad-go/myriad/bench/check"
+	"github.com/myriad-go/myriad/bench/load"
+)
+
+// servers are all that come with the instrument.
+var servers = []server{
+	{name: "net/http", program: "nethttp", about: "the standard library's server"},
+	{name: "fasthttp", program: "fasthttp", about: "github.com/valyala/fasthttp"},
+	{name: "hertz", program: "hertz", about: "github.com/cloudwego/hertz on netpoll"},
+	{name: "web", program: "web", ours: true, about: "package web, handlers on the pool (its default)"},
+	{name: "web-inline", program: "web", args: []string{"--inline"}, ours: true, about: "package web, handlers on the loop"},
+	{name: "gin", program: "gin", about: "github.com/gin-gonic/gin on net/http"},
+	{name: "gin-web", program: "ginweb", ours: true, about: "the same gin router on package web, on the pool"},
+	{name: "gin-web-inline", program: "ginweb", args: []string{"--inline"}, ours: true, about: "the same, on the loop"},
+	{name: "gws", program: "gws", about: "github.com/lxzan/gws on net/http"},
+	{name: "gorilla", program: "gorilla", about: "github.com/gorilla/websocket on net/http"},
+	{name: "coder", program: "coder", about: "github.com/coder/websocket on net/http"},
+	{name: "gobwas", program: "gobwas", about: "github.com/gobwas/ws on raw connections, a goroutine for each"},
+	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks on the pool"},
+	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true, about: "the same, callbacks on the loop"},
+	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web, on the pool"},
+	{name: "net", program: "net", about: "package net, a goroutine for each connection"},
+	{name: "engine", program: "engine", ours: true, about: "the bare engine"},
+	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
+}
+
+var (
+	httpServers = []string{"net/http", "fasthttp", "hertz", "web", "web-inline", "c-epoll"}
+	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-inline", "websocket-accept"}
+
+	loaded = []string{"cpu_us", "user_us", "rate", "p50_ms", "p99_ms", "p999_ms", "rss_peak_mb", "goroutines", "threads"}
+	held   = []string{"conn_bytes", "conn_bytes_gc", "rss_idle_mb", "rss_peak_mb", "idle_cpu_ms", "goroutines", "threads"}
+)
+
+// many is more connections than there are files: as many as can be.
+const many = 20_000
+
+var scenarios = []scenario{
+	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),
+	plaintext("http-1000", "C1 P4", "And with 1,000?", 1000, 1),
+	plaintext("http-8000", "C1 C3 P4", "And with 8,000, from two client processes?", 8000, 2),
+	plaintext("http-16000", "C1 C3 P4", "And with 16,000?", 16_000, 2),
+	{
+		name: "pipeline-16", rows: "A5 P5", asks: "What does a request cost when 16 of them come at once?",
+		app: "http", check: check.HTTP(16), mode: load.Closed, conns: 100,
+		servers: httpServers, reference: "fasthttp", measures: loaded,
+	},
+	{
+		name: "http-rate", rows: "A4 P7", asks: "What is the latency at 10,000 requests per second, come what may?",
+		app: "http", check: check.HTTP(1), mode: load.Open, conns: 200, rate: 10_000,
+		servers: httpServers, reference: "net/http",
+		measures: []string{"p99_ms", "p50_ms", "p999_ms", "unanswered", "cpu_us", "rate", "rss_peak_mb"},
+	},
+	{
+		name: "gin-20k", rows: "A3 A P6", asks: "What does gin cost with 20,000 connections, or as many as there are files?",
+		app: "http", check: check.HTTP(1), mode: load.Closed, conns: many, drivers: 2,
+		servers: []string{"gin", "gin-web", "gin-web-inline"}, reference: "gin", measures: loaded,
+	},
+	{
+		name: "idle-engine", rows: "E1 E3 M1 M5", asks: "What does a bare connection occupy that has echoed once and is silent?",
+		app: "echo", check: check.Echo(64), mode: load.Exchange, conns: many,
+		servers: []string{"net", "engine", "c-epoll"}, reference: "net", measures: held,
+	},
+	{
+		name: "idle-http", rows: "A1 B4 M3 M5", asks: "What does a kept HTTP connection occupy after one request?",
+		app: "http", check: check.HTTP(1), mode: load.Exchange, conns: many,
+		servers: []string{"net/http", "fasthttp", "hertz", "web", "c-epoll"}, reference: "net/http", measures: held,
+	},
+	{
+		name: "idle-ws", rows: "B4 M2 M5", asks: "What does a WebSocket occupy after one echo?",
+		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Exchange, conns: many,
+		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-accept"}, reference: "gws", measures: held,
+	},
+	{
+		name: "ws-echo", rows: "A6 B4 S1", asks: "What does an echoed message of 128 bytes cost, 1,000 WebSockets?",
+		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Closed, conns: 1000,
+		servers: wsServers, reference: "gws", measures: loaded,
+	},
+	{
+		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",
+		app: "ws-broadcast", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
+		servers: wsServers, reference: "gws",
+		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
+	},
+	{
+		name: "engine-echo", rows: "E3 P1", asks: "What does an echo of 64 bytes cost, with no protocol at all?",
+		app: "echo", check: check.Echo(64), mode: load.Closed, conns: 100,
+		servers: []string{"c-epoll", "net", "engine"}, reference: "c-epoll", measures: loaded,
+	},
+}
+
+func plaintext(name, rows, asks string, conns, drivers int) scenario {
+	return scenario{
+		name: name, rows: rows, asks: asks,
+		app: "http", check: check.HTTP(1), mode: load.Closed, conns: conns, drivers: drivers,
+		servers: httpServers, reference: "net/http", measures: loaded,
+	}
+}

@@ -1,0 +1,52 @@
+// Command coder is coder/websocket over the standard library's server, without compression. It has no prepared messages: a
+// broadcast writes the payload to each connection.
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+
+	"github.com/coder/websocket"
+
+	"github.com/myriad-go/myriad/bench/servers/harness"
+)
+
+func main() {
+	var room harness.Room[*websocket.Conn]
+	harness.Main(map[string]harness.Start{
+		"ws-echo": serving(nil, func(c *websocket.Conn, typ websocket.MessageType, p []byte) error {
+			return c.Write(context.Background(), typ, p)
+		}),
+		"ws-broadcast": serving(&room, func(_ *websocket.Conn, typ websocket.MessageType, p []byte) error {
+			room.Each(func(c *websocket.Conn) { _ = c.Write(context.Background(), typ, p) })
+			return nil
+		}),
+	})
+}
+
+// An action is what a message leads to.
+type action func(c *websocket.Conn, typ websocket.MessageType, p []byte) error
+
+func serving(room *harness.Room[*websocket.Conn], act action) harness.Start {
+	return func(addr string) (net.Addr, error) {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, err := websocket.Accept(w, r, nil)
+			if err != nil {
+				return
+			}
+			defer c.CloseNow()
+			if room != nil {
+				room.Join(c)
+				defer room.Leave(c)
+			}
+			for {
+				typ, p, err := c.Read(context.Background())
+				if err != nil || act(c, typ, p) != nil {
+					return
+				}
+			}
+		})
+		return harness.Listen(addr, (&http.Server{Handler: handler}).Serve)
+	}
+}

@@ -1,0 +1,58 @@
+// Command gobwas is gobwas/ws: the upgrade on the raw connection that copies nothing, and a goroutine for each connection that
+// reads with wsutil, as its documentation shows.
+package main
+
+import (
+	"net"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"github.com/myriad-go/myriad/bench/servers/harness"
+)
+
+func main() {
+	var room harness.Room[net.Conn]
+	harness.Main(map[string]harness.Start{
+		"ws-echo": serving(nil, func(c net.Conn, op ws.OpCode, p []byte) error { return wsutil.WriteServerMessage(c, op, p) }),
+		"ws-broadcast": serving(&room, func(_ net.Conn, op ws.OpCode, p []byte) error {
+			frame, err := ws.CompileFrame(ws.NewFrame(op, true, p))
+			room.Each(func(c net.Conn) { _, _ = c.Write(frame) })
+			return err
+		}),
+	})
+}
+
+// An action is what a message leads to.
+type action func(c net.Conn, op ws.OpCode, p []byte) error
+
+func serving(room *harness.Room[net.Conn], act action) harness.Start {
+	return func(addr string) (net.Addr, error) {
+		return harness.Listen(addr, func(ln net.Listener) error {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return err
+				}
+				go serve(c, room, act)
+			}
+		})
+	}
+}
+
+func serve(c net.Conn, room *harness.Room[net.Conn], act action) {
+	defer c.Close()
+	if _, err := ws.Upgrade(c); err != nil {
+		return
+	}
+	if room != nil {
+		room.Join(c)
+		defer room.Leave(c)
+	}
+	for {
+		p, op, err := wsutil.ReadClientData(c)
+		if err != nil || act(c, op, p) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// Command gws is gws over the standard library's server, without compression, with its own Broadcaster.
+package main
+
+import (
+	"net"
+	"net/http"
+
+	"github.com/lxzan/gws"
+
+	"github.com/myriad-go/myriad/bench/servers/harness"
+)
+
+func main() {
+	harness.Main(map[string]harness.Start{
+		"ws-echo":      func(addr string) (net.Addr, error) { return serve(addr, &echo{}) },
+		"ws-broadcast": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}) },
+	})
+}
+
+func serve(addr string, events gws.Event) (net.Addr, error) {
+	upgrader := gws.NewUpgrader(events, &gws.ServerOption{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		socket, err := upgrader.Upgrade(w, r)
+		if err != nil {
+			return
+		}
+		go socket.ReadLoop() // so that what the handler holds can be collected
+	})
+	return harness.Listen(addr, (&http.Server{Handler: handler}).Serve)
+}
+
+type echo struct{ gws.BuiltinEventHandler }
+
+func (*echo) OnMessage(socket *gws.Conn, message *gws.Message) {
+	defer message.Close()
+	if err := socket.WriteMessage(message.Opcode, message.Bytes()); err != nil {
+		socket.NetConn().Close()
+	}
+}
+
+type broadcast struct {
+	gws.BuiltinEventHandler
+	room harness.Room[*gws.Conn]
+}
+
+func (b *broadcast) OnOpen(socket *gws.Conn)           { b.room.Join(socket) }
+func (b *broadcast) OnClose(socket *gws.Conn, _ error) { b.room.Leave(socket) }
+
+func (b *broadcast) OnMessage(_ *gws.Conn, message *gws.Message) {
+	defer message.Close()
+	broadcaster := gws.NewBroadcaster(message.Opcode, message.Bytes())
+	defer broadcaster.Close()
+	b.room.Each(func(socket *gws.Conn) { _ = broadcaster.Broadcast(socket) })
+}

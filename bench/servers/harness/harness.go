@@ -1,0 +1,106 @@
+// Package harness is what every server under test has in common: how it is started, how it says where it listens, and what
+// may be asked of it beside the measured path. docs/BENCHMARKS.md describes the same contract for servers from elsewhere.
+//
+// A server is started as
+//
+//	PROGRAM --app APP --listen 127.0.0.1:0 [its own flags]
+//
+// and writes one line to its standard output, "listening ADDRESS control", once connections are accepted; the last word is
+// there if it understands commands. It ends when its standard input does, so that it never outlives who started it. Commands
+// come as lines on the standard input, each is answered by one line:
+//
+//	goroutines   the number of them
+//	gc           "done", after a collection whose memory has been given back to the system
+package harness
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// Answer is the body of the answer to every request for Path.
+const (
+	Answer      = "Hello, World!"
+	Path        = "/plaintext"
+	ContentType = "text/plain; charset=utf-8"
+)
+
+// A Start listens on addr, serves in the background and returns the bound address.
+type Start func(addr string) (net.Addr, error)
+
+// Main runs a server that has these apps. It returns when the standard input has ended, or does not return.
+func Main(apps map[string]Start) {
+	app := flag.String("app", "", "what to serve")
+	listen := flag.String("listen", "127.0.0.1:0", "where")
+	flag.Parse()
+	if err := run(apps, *app, *listen, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(apps map[string]Start, app, listen string, in io.Reader, out io.Writer) error {
+	start, ok := apps[app]
+	if !ok {
+		return fmt.Errorf("there is no app %q in this server: it has %s", app, names(apps))
+	}
+	addr, err := start(listen)
+	if err != nil {
+		return fmt.Errorf("%s on %s: %w", app, listen, err)
+	}
+	if _, err := fmt.Fprintln(out, "listening", addr, "control"); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		if _, err := fmt.Fprintln(out, command(lines.Text())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func command(line string) string {
+	switch line {
+	case "goroutines":
+		return fmt.Sprint(runtime.NumGoroutine())
+	case "gc":
+		runtime.GC() // twice, because what a sync.Pool holds survives the first
+		debug.FreeOSMemory()
+		return "done"
+	}
+	return fmt.Sprintf("unknown command %q", line)
+}
+
+func names(apps map[string]Start) string {
+	var all []string
+	for name := range apps {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// Listen is a Start's beginning for servers that take a net.Listener: serve runs on a goroutine of its own and for ever, and if
+// it does end, the process does.
+func Listen(addr string, serve func(net.Listener) error) (net.Addr, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	go func() { Ended(serve(ln)) }()
+	return ln.Addr(), nil
+}
+
+// Ended ends the process: a server that no longer serves must not be measured.
+func Ended(err error) {
+	fmt.Fprintln(os.Stderr, "the server ended:", err)
+	os.Exit(1)
+}

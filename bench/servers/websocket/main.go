@@ -1,0 +1,84 @@
+// Command websocket is package websocket: raw on the engine, or behind web.Server with Accept (--accept).
+package main
+
+import (
+	"flag"
+	"net"
+	"net/http"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/bench/servers/harness"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+func main() {
+	accept := flag.Bool("accept", false, "upgrade requests of a web.Server instead of raw connections")
+	inline := flag.Bool("inline", false, "run callbacks on the loop")
+	with := func(o *websocket.Options) harness.Start {
+		return func(addr string) (net.Addr, error) {
+			o.PingInterval = -1 // no other server here pings
+			if *inline {
+				o.Dispatch = web.DispatchInline
+			}
+			if *accept {
+				return accepting(addr, o)
+			}
+			return raw(addr, o)
+		}
+	}
+	harness.Main(map[string]harness.Start{
+		"ws-echo":      with(&websocket.Options{OnMessage: echo}),
+		"ws-broadcast": with(broadcasting()),
+	})
+}
+
+func raw(addr string, o *websocket.Options) (net.Addr, error) {
+	engine, err := myriad.Default()
+	if err != nil {
+		return nil, err
+	}
+	ln, err := engine.Listen("tcp", addr, websocket.Handler(o))
+	if err != nil {
+		return nil, err
+	}
+	return ln.Addr(), nil
+}
+
+func accepting(addr string, o *websocket.Options) (net.Addr, error) {
+	server := &web.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = websocket.Accept(w, r, o) // it has answered if it fails
+	})}
+	ln, err := server.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return ln.Addr(), nil
+}
+
+func echo(c *websocket.Conn, op websocket.Op, p []byte) {
+	if err := c.Write(op, p); err != nil {
+		c.CloseNow()
+	}
+}
+
+// broadcasting sends every message to all connections.
+func broadcasting() *websocket.Options {
+	var room harness.Room[*websocket.Conn]
+	return &websocket.Options{
+		OnOpen:  room.Join,
+		OnClose: func(c *websocket.Conn, _ error) { room.Leave(c) },
+		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
+			message, err := websocket.Prepare(op, p)
+			if err != nil {
+				harness.Ended(err)
+			}
+			defer message.Release()
+			room.Each(func(c *websocket.Conn) {
+				if err := c.WritePrepared(message); err != nil {
+					c.CloseNow()
+				}
+			})
+		},
+	}
+}

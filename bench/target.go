@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+// A target is a server process that listens.
+type target struct {
+	*child
+	addr     string
+	commands bool // it understands those of package harness
+}
+
+func launch(ctx context.Context, s server, program, app string) (*target, error) {
+	c, err := start(ctx, "the server", program, append([]string{"--app", app, "--listen", "127.0.0.1:0"}, s.args...)...)
+	if err != nil {
+		return nil, err
+	}
+	line, err := c.line()
+	if err != nil {
+		c.end()
+		return nil, err
+	}
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "listening" {
+		c.end()
+		return nil, fmt.Errorf("the server's first line is %q, not \"listening ADDRESS\"", line)
+	}
+	return &target{c, words[1], len(words) > 2 && words[2] == "control"}, nil
+}
+
+// goroutines is how many there are, if the server can tell.
+func (t *target) goroutines() (n float64, known bool, err error) {
+	if !t.commands {
+		return 0, false, nil
+	}
+	line, err := t.ask("goroutines")
+	if err != nil {
+		return 0, false, err
+	}
+	n, err = strconv.ParseFloat(line, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("the server says it has %q goroutines", line)
+	}
+	return n, true, nil
+}
+
+// collect has the server's garbage collected, if it has any.
+func (t *target) collect() error {
+	if !t.commands {
+		return nil
+	}
+	line, err := t.ask("gc")
+	if err == nil && line != "done" {
+		err = fmt.Errorf("the server answers a command to collect garbage with %q", line)
+	}
+	return err
+}
+
+func (t *target) status() (proc.Status, error) { return proc.ReadStatus(t.pid()) }

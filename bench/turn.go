@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/myriad-go/myriad/bench/load"
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+// A sample is what one turn of one server has shown: figures by the names of metrics. What does not apply is not there.
+type sample map[string]float64
+
+const (
+	// joining is how long a server has, after it has answered the last handshake, to note the connection.
+	joining = 250 * time.Millisecond
+	// turnLimit is how long a turn may take on top of its time under load.
+	turnLimit = 2 * time.Minute
+)
+
+// A turn is one server's in one round: started, checked, measured, ended.
+type turn struct {
+	scenario scenario
+	server   server
+	program  string
+	duration time.Duration
+}
+
+func (t turn) warmUp() time.Duration {
+	return min(max(t.duration/2, 200*time.Millisecond), 1500*time.Millisecond)
+}
+
+func (t turn) run(ctx context.Context) (sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit+3*t.duration)
+	defer cancel()
+	target, err := launch(ctx, t.server, t.program, t.scenario.app)
+	if err != nil {
+		return nil, err
+	}
+	defer target.end()
+	talk, err := t.scenario.check(target.addr)
+	if err != nil {
+		return nil, fmt.Errorf("its answer is wrong: %w", err)
+	}
+	spec := load.Spec{Addr: target.addr, Conns: t.scenario.conns, Server: target.pid(), Talk: talk}
+	if t.scenario.mode == load.Exchange {
+		return t.hold(ctx, target, spec)
+	}
+	return t.load(ctx, target, spec)
+}
+
+func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample, error) {
+	idle, err := target.status()
+	if err != nil {
+		return nil, err
+	}
+	drivers, err := launchFleet(ctx, max(t.scenario.drivers, 1), spec)
+	if err != nil {
+		return nil, err
+	}
+	defer drivers.end()
+	if err := sleep(ctx, joining); err != nil {
+		return nil, err
+	}
+	watch, err := newWatch(target, drivers)
+	if err != nil {
+		return nil, err
+	}
+	begin := proc.Monotonic() + int64(t.warmUp())
+	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate, Start: begin, End: begin + int64(t.duration)}
+	if err := drivers.order(order); err != nil {
+		return nil, err
+	}
+	out := sample{}
+	if err := sleep(ctx, t.warmUp()+t.duration/2); err != nil {
+		return nil, err
+	}
+	if err := out.population(target); err != nil {
+		return nil, err
+	}
+	result, err := drivers.collect()
+	if err != nil {
+		return nil, err
+	}
+	if out["strangers"], err = watch.strangers(); err != nil {
+		return nil, err
+	}
+	busy, err := target.status()
+	out.memory(idle, busy)
+	return out, orElse(err, func() error { return out.rates(t.scenario.mode, result) })
+}
+
+func orElse(err error, f func() error) error {
+	if err != nil {
+		return err
+	}
+	return f()
+}
+
+// population counts what runs inside the server.
+func (s sample) population(target *target) error {
+	now, err := target.status()
+	if err != nil {
+		return err
+	}
+	s["threads"] = float64(now.Threads)
+	n, known, err := target.goroutines()
+	if known {
+		s["goroutines"] = n
+	}
+	return err
+}
+
+func (s sample) memory(idle, busy proc.Status) {
+	s["rss_idle_mb"] = float64(idle.RSS) / (1 << 20)
+	s["rss_peak_mb"] = float64(busy.Peak) / (1 << 20)
+}
+
+func (s sample) rates(mode load.Mode, r tally) error {
+	if r.Replies == 0 || r.Elapsed <= 0 || r.latency.TotalCount() == 0 {
+		return fmt.Errorf("%d replies in %v: give it longer", r.Replies, r.Elapsed)
+	}
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / float64(r.Replies) }
+	s["cpu_us"] = each(r.Server.Total)
+	if ticks := r.Server.User + r.Server.System; ticks > 0 {
+		s["user_us"] = s["cpu_us"] * float64(r.Server.User) / float64(ticks)
+	}
+	s["driver_us"] = each(r.Driver)
+	s["rate"] = float64(r.Replies) / r.Elapsed.Seconds()
+	at := func(percentile float64) float64 { return float64(r.latency.ValueAtQuantile(percentile)) / 1e6 }
+	switch mode {
+	case load.Broadcast:
+		s["last_ms"] = at(50)
+	case load.Open:
+		s["unanswered"] = float64(r.Unanswered)
+		fallthrough
+	default:
+		s["p50_ms"], s["p99_ms"], s["p999_ms"] = at(50), at(99), at(99.9)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/myriad-go/myriad/bench/check"
+	"github.com/myriad-go/myriad/bench/load"
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+// errNoWitness says that wrk is not installed.
+var errNoWitness = errors.New("wrk is not installed: there is no witness")
+
+// A testimony is what one driver has found out about one server, and what it cost itself.
+type testimony struct {
+	requests int64
+	server   float64 // CPU µs per request
+	driver   float64
+}
+
+func witnessCommand(w io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "witness",
+		Usage: "load the same servers with wrk, and compare what both drivers find and cost",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn"},
+			&cli.IntFlag{Name: "conns", Value: 100, Usage: "connections"},
+			&cli.StringSliceFlag{Name: "only", Value: []string{"net/http", "fasthttp", "web", "c-epoll"}, Usage: "servers"},
+		},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			fmt.Fprintf(w, "%-12s %22s %22s %22s\n", "", "server CPU µs/request", "driver CPU µs/request", "requests")
+			for _, name := range c.StringSlice("only") {
+				ours, theirs, err := compare(ctx, name, c.Int("conns"), c.Duration("duration"))
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				fmt.Fprintf(w, "%-12s %8.2f, wrk %8.2f %9.2f, wrk %7.2f %9d, wrk %7d\n",
+					name, ours.server, theirs.server, ours.driver, theirs.driver, ours.requests, theirs.requests)
+			}
+			return nil
+		},
+	}
+}
+
+// compare has one server loaded by our driver and by wrk.
+func compare(ctx context.Context, name string, conns int, d time.Duration) (ours, theirs testimony, err error) {
+	s := selection{scenarios: []string{"http-100"}, only: []string{name}, conns: conns, rounds: 1, duration: d}
+	plans, err := s.plan()
+	if err != nil {
+		return
+	}
+	if plans[0].skip != "" {
+		return ours, theirs, errors.New(plans[0].skip)
+	}
+	x := plans[0].turns[0]
+	programs, err := build(ctx, plans[0].turns)
+	if err != nil {
+		return
+	}
+	program, err := programs.find(x)
+	if err != nil {
+		return
+	}
+	target, err := launch(ctx, x, program, "http")
+	if err != nil {
+		return
+	}
+	defer target.end()
+	if ours, err = testify(ctx, target, conns, d); err == nil {
+		theirs, err = testifyWrk(ctx, target, conns, d)
+	}
+	return
+}
+
+func testify(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
+	talk, err := check.HTTP(1)(target.addr)
+	if err != nil {
+		return testimony{}, err
+	}
+	drivers, err := launchFleet(ctx, 1, load.Spec{Addr: target.addr, Conns: conns, Server: target.pid(), Talk: talk})
+	if err != nil {
+		return testimony{}, err
+	}
+	defer drivers.end()
+	begin := proc.Monotonic() + int64(d/4)
+	if err := drivers.order(load.Order{Mode: load.Closed, Start: begin, End: begin + int64(d)}); err != nil {
+		return testimony{}, err
+	}
+	r, err := drivers.collect()
+	if err != nil {
+		return testimony{}, err
+	}
+	return testimony{r.Replies, perRequest(r.Server.Total, r.Replies), perRequest(r.Driver, r.Replies)}, nil
+}
+
+var wrkCount = regexp.MustCompile(`(\d+) requests in `)
+
+// testifyWrk counts everything from its start to its end, connecting included.
+func testifyWrk(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
+	wrk, err := exec.LookPath("wrk")
+	if err != nil {
+		return testimony{}, errNoWitness
+	}
+	seconds := max(1, int(d/time.Second))
+	cmd := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(seconds)+"s", "http://"+target.addr+"/plaintext")
+	before, err := proc.CPU(target.pid())
+	if err != nil {
+		return testimony{}, err
+	}
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return testimony{}, fmt.Errorf("wrk: %w: %s", err, text)
+	}
+	after, err := proc.CPU(target.pid())
+	if err != nil {
+		return testimony{}, err
+	}
+	found := wrkCount.FindSubmatch(text)
+	if found == nil {
+		return testimony{}, fmt.Errorf("wrk does not say how many requests: %s", text)
+	}
+	n, err := strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil || n == 0 {
+		return testimony{}, fmt.Errorf("wrk has made %s requests", found[1])
+	}
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return testimony{n, perRequest(after.Sub(before).Total, n), perRequest(used, n)}, nil
+}
+
+func perRequest(d time.Duration, n int64) float64 {
+	return float64(d.Nanoseconds()) / 1e3 / float64(max(n, 1))
+}

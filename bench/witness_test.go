@@ -1,0 +1,30 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// wrk finds the same cost of a server as our driver, which costs about as much as wrk itself: both are mostly the kernel's. The
+// tolerance is wide, because the two load it one after the other and the machine may have changed in between; the command
+// of the same name takes longer and tells more.
+func TestWitness(t *testing.T) {
+	if testing.Short() {
+		t.Skip("wrk does not run for less than a second")
+	}
+	ours, theirs, err := compare(t.Context(), "c-epoll", 50, time.Second)
+	if errors.Is(err, errNoWitness) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Skipf("c-epoll: %v", err) // without a C compiler
+	}
+	t.Logf("ours %+v, wrk %+v", ours, theirs)
+	if ours.driver > 2*theirs.driver {
+		t.Errorf("our driver costs %.2f µs per request, wrk %.2f", ours.driver, theirs.driver)
+	}
+	if ours.server > 2*theirs.server || theirs.server > 2*ours.server {
+		t.Errorf("our driver finds that the server costs %.2f µs per request, wrk %.2f", ours.server, theirs.server)
+	}
+}
