@@ -99,3 +99,29 @@ func BenchmarkChannelToFixedWorkers(b *testing.B) {
 	close(tasks)
 	all.Wait()
 }
+
+// Eight keys from one producer, each with something to do nearly always.
+func BenchmarkKeyed(b *testing.B) {
+	p := newBench(b)
+	k := NewKeyed[int](p, KeyedConfig{Backlog: 1024})
+	for i := 0; b.Loop(); i++ {
+		k.Go(context.Background(), i&7, nothing)
+	}
+}
+
+// A key each time, whose lane is made and forgotten for one task.
+func BenchmarkKeyedFresh(b *testing.B) {
+	p := newBench(b)
+	k := NewKeyed[int](p, KeyedConfig{})
+	for i := 0; b.Loop(); i++ {
+		k.Go(context.Background(), i, nothing)
+	}
+}
+
+func BenchmarkFuture(b *testing.B) {
+	p := newBench(b)
+	f := func(context.Context) (int, error) { return 1, nil }
+	for b.Loop() {
+		Submit(context.Background(), p, f).Wait(context.Background())
+	}
+}

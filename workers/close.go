@@ -30,10 +30,10 @@ func (p *Pool) Close(ctx context.Context) error {
 func (p *Pool) shut() (idle []*worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		return nil
 	}
-	p.closed = true
+	p.closed.Store(true)
 	p.line.close(p.push)
 	if !p.monitoring {
 		close(p.done)

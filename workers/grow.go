@@ -115,7 +115,7 @@ func (p *Pool) over() bool {
 		return false
 	}
 	p.monitoring, p.ticking = false, false
-	if p.closed {
+	if p.closed.Load() {
 		close(p.done)
 	}
 	return true

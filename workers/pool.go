@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -82,8 +83,8 @@ type Pool struct {
 	mu     sync.Mutex // guards everything below, and the workers' state
 	tasks  ring[func()]
 	waits  waits
-	line   line // those who wait for room; nobody else gets any while there are some
-	closed bool
+	line   line        // those who wait for room; nobody else gets any while there are some
+	closed atomic.Bool // set under the lock, and read without it where the next moment is as good
 
 	workers int       // goroutines that live or are being started; each is fresh, stuck or idle, or about to end
 	fresh   []*worker // those at work or on their way to it, but for the stuck ones

@@ -38,7 +38,7 @@ func (p *Pool) GoTimeout(f func(), d time.Duration) error {
 // offer accepts f, refuses it with an error, or returns its place in the line.
 func (p *Pool) offer(f func()) (*ticket, error) {
 	p.lock()
-	if p.closed {
+	if p.closed.Load() {
 		p.mu.Unlock()
 		return nil, ErrClosed
 	}
@@ -59,7 +59,7 @@ func (p *Pool) offer(f func()) (*ticket, error) {
 func (p *Pool) TryGo(f func()) bool {
 	mustTask(f)
 	p.lock()
-	if p.closed || p.room() == 0 {
+	if p.closed.Load() || p.room() == 0 {
 		p.mu.Unlock()
 		return false
 	}
@@ -77,7 +77,7 @@ func (p *Pool) TryGoAll(fs []func()) int {
 		mustTask(f)
 	}
 	p.lock()
-	if p.closed {
+	if p.closed.Load() {
 		p.mu.Unlock()
 		return 0
 	}
@@ -101,7 +101,7 @@ func mustTask(f func()) {
 // for the package's own structures, of which each has a bounded number of fs there.
 func (p *Pool) post(f func()) error {
 	p.lock()
-	if p.closed {
+	if p.closed.Load() {
 		p.mu.Unlock()
 		return ErrClosed
 	}
@@ -118,7 +118,7 @@ func (p *Pool) resume(f func()) {
 
 // put is called with the lock, and unlocks.
 func (p *Pool) put(f func()) {
-	if p.closed || p.room() > 0 {
+	if p.closed.Load() || p.room() > 0 {
 		p.push(f)
 	} else {
 		p.line.post(f)

@@ -111,7 +111,7 @@ func (w *worker) next() func() {
 	p.arrive(w)
 	p.end(w)
 	for p.tasks.n == 0 || w.state == stateRetired {
-		if p.closed || w.state == stateRetired {
+		if p.closed.Load() || w.state == stateRetired {
 			p.remove(w)
 			p.mu.Unlock()
 			return nil
