@@ -73,7 +73,8 @@ func (e *Engine) System() driver.System { return e.sys }
 // Loops are the engine's loops.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
-// Shutdown stops listening, closes every conn in order (Conn.Close: what is queued is flushed) and ends the loops. When ctx ends
+// Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close: what is queued is flushed), and
+// ends the loops when the last conn has gone. When ctx ends
 // first, what is left is aborted and the context's error returned. A second call waits like the first.
 // Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
@@ -179,9 +180,11 @@ func (l *Loop) stop(abort error) {
 func (l *Loop) dismiss(c *Conn) {
 	if l.abortWith != nil {
 		c.Abort(l.abortWith)
-	} else {
-		_ = c.Close()
+		return
 	}
+	l.current.Store(c)
+	l.callStopping(c)
+	l.leave(c)
 }
 
 // finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.

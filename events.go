@@ -12,7 +12,13 @@ type sink Loop
 
 var _ driver.Events = (*sink)(nil)
 
-func (s *sink) loop() *Loop { return (*Loop)(s) }
+func (s *sink) loop() *Loop {
+	l := (*Loop)(s)
+	if l.slept {
+		l.readClock()
+	}
+	return l
+}
 
 func (s *sink) conn(id driver.ID) *Conn {
 	if i := id.Slot(); int(i) < len(s.conns) {

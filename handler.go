@@ -26,6 +26,11 @@ type Timed interface{ Expired(c *Conn) }
 // A Notified handler hears Conn.Notify, which any goroutine may call: once for any number of calls made before it.
 type Notified interface{ Notified(c *Conn) }
 
+// A Stopper hears that the engine shuts down and that the conn is to come to its end: it says goodbye in its protocol and closes
+// the conn, now or when it has finished what it was doing. Without it the conn is closed. What is not closed when
+// Shutdown's context ends is aborted.
+type Stopper interface{ Stopping(c *Conn) }
+
 // abilities are the optional interfaces a handler has, as bits in the conn.
 type abilities uint8
 
@@ -34,6 +39,7 @@ const (
 	canDrain
 	canExpire
 	canNotify
+	canStop
 )
 
 func abilitiesOf(h Handler) (a abilities) {
@@ -48,6 +54,9 @@ func abilitiesOf(h Handler) (a abilities) {
 	}
 	if _, ok := h.(Notified); ok {
 		a |= canNotify
+	}
+	if _, ok := h.(Stopper); ok {
+		a |= canStop
 	}
 	return a
 }

@@ -41,6 +41,7 @@ type Loop struct {
 	after     []func()
 	locals    map[driver.Addr]net.Addr
 	turns     int
+	slept     bool // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 
@@ -134,8 +135,8 @@ func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
 func (l *Loop) run() {
 	defer l.engine.loopEnded(l)
+	l.readClock()
 	for {
-		l.readClock()
 		n, err := l.poll()
 		if err != nil {
 			l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
@@ -156,7 +157,7 @@ func (l *Loop) poll() (int, error) {
 		return n, err
 	}
 	runtime.Gosched()
-	l.turns = 0
+	l.turns, l.slept = 0, true
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
 	}
@@ -166,8 +167,9 @@ func (l *Loop) poll() (int, error) {
 		return 0, nil
 	}
 	l.stats.sleeps.Add(1)
-	n, err = l.drv.Poll(l.untilTimer(), (*sink)(l))
-	return n, err
+	wait := l.untilTimer()
+	l.slept = true
+	return l.drv.Poll(wait, (*sink)(l))
 }
 
 // hasWork reports whether somebody has given the loop something to do.
@@ -204,6 +206,7 @@ func (l *Loop) turn(events int) {
 }
 
 func (l *Loop) readClock() {
+	l.slept = false
 	l.now = l.engine.sys.Now().Sub(l.engine.start).Milliseconds()
 }
 

@@ -65,6 +65,17 @@ func (l *Loop) callDrained(c *Conn) {
 	}
 }
 
+func (l *Loop) callStopping(c *Conn) {
+	switch {
+	case c.closeAsked():
+	case c.can&canStop == 0:
+		_ = c.Close()
+	default:
+		defer l.recovered(c)
+		c.handler.(Stopper).Stopping(c)
+	}
+}
+
 func (l *Loop) callNotified(c *Conn) {
 	defer l.recovered(c)
 	c.handler.(Notified).Notified(c)
@@ -106,6 +117,9 @@ func (l *Loop) switchHandler(s handlerSwitch) {
 	l.callOpened(c)
 	if len(s.rest) > 0 && !c.closeAsked() {
 		l.deliverRest(c, s.rest[:len(s.rest):len(s.rest)])
+	}
+	if l.stopping {
+		l.callStopping(c) // its predecessor was told
 	}
 	if l.current.Load() != c {
 		l.revisit(c) // its callbacks ran outside of its turn

@@ -40,6 +40,7 @@ type conn struct {
 	state      http.ConnState
 	ended      bool // the client's FIN
 	last       bool // the connection closes after this answer
+	stopping   bool // and no other request begins: the server or its engine shuts down
 }
 
 // ahead holds bytes that cannot be used yet.
@@ -68,7 +69,7 @@ func (h *conn) Opened(c *myriad.Conn) {
 	h.phase = phaseNew
 	s := h.lane.s
 	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout))
-	if h.lane.drained {
+	if h.leaving() {
 		h.shut()
 	}
 }
@@ -289,7 +290,7 @@ func (h *conn) answered(x *exchange) {
 		h.stream.settle(h)
 		return
 	}
-	h.last = h.last || x.out.closeAfter || h.lane.drained || h.lane.s.noAlive.Load()
+	h.last = h.last || x.out.closeAfter || h.leaving() || h.lane.s.noAlive.Load()
 	switch {
 	case h.last || h.ended:
 		h.close()
@@ -319,7 +320,7 @@ func (h *conn) finished() {
 	h.c.SetTimer(max(firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout), 0))
 	h.c.Resume()
 	h.takeAhead()
-	if h.lane.drained {
+	if h.leaving() {
 		h.shut()
 	}
 }
@@ -336,6 +337,15 @@ func (h *conn) Ended(c *myriad.Conn) {
 	default:
 		h.x.clientEnded()
 	}
+}
+
+// leaving reports whether the connection ends with what it is doing.
+func (h *conn) leaving() bool { return h.stopping || h.lane.drained }
+
+// Stopping is the engine's shutdown: what has begun is answered.
+func (h *conn) Stopping(*myriad.Conn) {
+	h.stopping = true
+	h.shut()
 }
 
 // Drained lets a handler that waits for room go on.

@@ -180,12 +180,12 @@ func (s *Stream) settle(h *conn) {
 	case over:
 		s.lost(nil)
 		h.stream = nil
-		if s.closeAfter || h.last || h.ended || h.lane.drained {
+		if s.closeAfter || h.last || h.ended || h.leaving() {
 			h.close()
 			return
 		}
 		h.finished()
-	case h.lane.drained:
+	case h.leaving():
 		_ = s.Close()
 	case h.ended:
 		h.close()

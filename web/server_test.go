@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -477,6 +478,39 @@ func TestSlowReaderIsBounded(t *testing.T) {
 	c.Close()
 	if err := <-ended; err == nil {
 		t.Error("Write did not fail")
+	}
+}
+
+// An engine that is shut down under its server lets requests that have begun be answered too.
+func TestEngineShutdownAnswersWhatHasBegun(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(began)
+			<-release
+		}
+		io.WriteString(w, "done")
+	})})
+	idle, busy := client(t), client(t)
+	r, err := idle.Get(f.url("/"))
+	mustBody(t, r, err)
+	got := make(chan string, 1)
+	go func() {
+		r, err := busy.Get(f.url("/slow"))
+		got <- mustBody(t, r, err)
+	}()
+	<-began
+	down := make(chan error, 1)
+	go func() { down <- f.Engine.Shutdown(context.Background()) }()
+	for f.Engine.Stats().Conns > 1 {
+		runtime.Gosched() // ends when the idle connection has gone, or never
+	}
+	close(release)
+	if s := <-got; s != "done" {
+		t.Errorf("got %q", s)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
 	}
 }
 

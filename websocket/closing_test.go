@@ -245,11 +245,12 @@ func TestPeerLeavesWithoutClose(t *testing.T) {
 	})
 }
 
-// The engine closes its connections without asking their handlers: the peer sees the end of the stream.
+// The engine's shutdown says goodbye. A peer that does not answer holds it up for CloseTimeout at most.
 func TestEngineShutdownEndsConnections(t *testing.T) {
 	h := hold(t, &Options{}, myriad.Config{})
 	h.stop()
-	h.wantEnd(0, net.ErrClosed)
+	h.wantRead(line(OpClose, closeWith(1001, "shutting down")))
+	h.wantEnd(0, os.ErrDeadlineExceeded)
 	if !h.client.Ended() {
 		t.Error("the client does not know")
 	}

@@ -27,6 +27,6 @@
 //
 // # Stopping
 //
-// An engine's Shutdown ends connections without a close frame: a server that wants its clients to come back elsewhere closes
-// them with StatusGoingAway first, and gives them the CloseTimeout. Neither a web.Server's Shutdown nor its Close touches them.
+// An engine's Shutdown closes its connections with StatusGoingAway and waits for the closing handshakes, each up to the
+// CloseTimeout. Neither a web.Server's Shutdown nor its Close touches them.
 package websocket

@@ -11,6 +11,7 @@ var (
 	_ myriad.Ender    = (*handler)(nil)
 	_ myriad.Timed    = (*handler)(nil)
 	_ myriad.Notified = (*handler)(nil)
+	_ myriad.Stopper  = (*handler)(nil)
 )
 
 // Opened begins with the connection upgraded: the response to the handshake has been written.
@@ -109,6 +110,11 @@ func (h *handler) Notified(*myriad.Conn) {
 	c.boundClose()
 	c.flushPong()
 	c.resume()
+}
+
+// Stopping is the engine's shutdown.
+func (h *handler) Stopping(*myriad.Conn) {
+	_ = (*Conn)(h).Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
 }
 
 func (h *handler) Expired(*myriad.Conn) {

@@ -16,8 +16,8 @@ const (
 	pongRetry = 100 * time.Millisecond
 )
 
-// now is the time in milliseconds. It is not that of the loop's turn, which may have begun before a long sleep.
-func (c *Conn) now() int64 { return c.nc.Loop().Engine().System().Now().UnixMilli() }
+// now is the time of the loop's turn, in milliseconds.
+func (c *Conn) now() int64 { return c.nc.Loop().Now().UnixMilli() }
 
 // arm sets the connection's one timer to what comes next.
 func (c *Conn) arm(now int64) {

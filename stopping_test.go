@@ -1,0 +1,86 @@
+package myriad_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// polite says goodbye when the engine stops. A guest is another handler that takes over at that moment.
+type polite struct {
+	echo
+	closed chan error
+	guest  myriad.Handler
+}
+
+func (h *polite) Stopping(c *myriad.Conn) {
+	if h.guest != nil {
+		c.SetHandler(h.guest, nil)
+		return
+	}
+	c.Write([]byte("goodbye"))
+	c.Close()
+}
+
+func (h *polite) Closed(_ *myriad.Conn, err error) { h.closed <- err }
+
+func TestShutdownAsksTheHandler(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		last := &polite{closed: make(chan error, 2)}
+		for name, h := range map[string]myriad.Handler{
+			"itself":        last,
+			"its successor": &polite{closed: last.closed, guest: last},
+		} {
+			t.Run(name, func(t *testing.T) {
+				e, err := myriad.Start(myriad.Config{Loops: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				nc := s.dial(t, s.listen(t, e, h))
+				send(t, nc, []byte("hello"))
+				expect(t, nc, []byte("hello"))
+				down := make(chan error, 1)
+				go func() { down <- e.Shutdown(t.Context()) }()
+				expectEnd(t, nc, []byte("goodbye"))
+				nc.Close()
+				if err := <-down; err != nil {
+					t.Error(err)
+				}
+				if err := <-last.closed; err != nil {
+					t.Errorf("Closed(%v)", err)
+				}
+			})
+		}
+	})
+}
+
+// A timer counts from the turn in which it is set, however long the loop has slept before.
+func TestTimerAfterALongSleep(t *testing.T) {
+	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+	var set, fired time.Time
+	h := newProbe()
+	h.received = func(c *myriad.Conn, _ []byte) {
+		set = s.Now()
+		c.SetTimer(10 * time.Second)
+	}
+	h.expired = func(c *myriad.Conn) {
+		fired = s.Now()
+		c.Close()
+	}
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Dial(ln.Addr())
+	s.Run()
+	s.RunFor(9 * time.Second)
+	p.Write([]byte("x"))
+	s.Run()
+	if waited := fired.Sub(set); waited < 10*time.Second || waited > 10*time.Second+100*time.Millisecond {
+		t.Errorf("a timer of 10 s fired after %v", waited)
+	}
+	p.Close()
+	s.finish()
+}
