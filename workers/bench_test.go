@@ -125,3 +125,12 @@ func BenchmarkFuture(b *testing.B) {
 		Submit(context.Background(), p, f).Wait(context.Background())
 	}
 }
+
+// A job of a queue that handles up to 64 at once.
+func BenchmarkQueue(b *testing.B) {
+	q := NewQueue(QueueConfig[int]{Pool: newBench(b), Batch: 64, Handle: func(context.Context, []int) error { return nil }})
+	for i := 0; b.Loop(); i++ {
+		q.Put(context.Background(), i)
+	}
+	q.Close(context.Background())
+}
