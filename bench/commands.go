@@ -135,30 +135,45 @@ func reportCommand(stdout io.Writer) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"), Usage: "where to write a page"},
 			&cli.StringFlag{Name: "markdown", Usage: "where to write tables for documents, instead of printing them"},
+			&cli.StringFlag{Name: "into", Usage: "a document that has a place for the tables, instead of printing them"},
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
-			return report(c.Args().Slice(), c.String("html"), c.String("markdown"), stdout)
+			all, err := readAll(c.Args().Slice())
+			if err != nil {
+				return err
+			}
+			if err := toFile(c.String("html"), func(w io.Writer) error { return writeHTML(w, all) }); err != nil {
+				return err
+			}
+			defer fmt.Fprintf(stdout, "\nThe page is %s\n", c.String("html"))
+			switch {
+			case c.String("into") != "":
+				return spliceFile(c.String("into"), all)
+			case c.String("markdown") != "":
+				return toFile(c.String("markdown"), func(w io.Writer) error { return writeMarkdown(w, all) })
+			}
+			return writeMarkdown(stdout, all)
 		},
 	}
 }
 
-func report(files []string, html, markdown string, stdout io.Writer) error {
-	all, err := readAll(files)
+func spliceFile(name string, all []*results) error {
+	document, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	if markdown == "" {
-		err = writeMarkdown(stdout, all)
-	} else {
-		err = toFile(markdown, func(w io.Writer) error { return writeMarkdown(w, all) })
+	var tables strings.Builder
+	if err := writeMarkdown(&tables, all); err != nil {
+		return err
 	}
-	if err == nil {
-		err = toFile(html, func(w io.Writer) error { return writeHTML(w, all) })
+	spliced, err := splice(string(document), tables.String())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(stdout, "\nThe page is %s\n", html)
-	}
-	return err
+	return toFile(name, func(w io.Writer) error {
+		_, err := io.WriteString(w, spliced)
+		return err
+	})
 }
 
 func readAll(files []string) ([]*results, error) {

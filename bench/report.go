@@ -10,7 +10,7 @@ import (
 
 // markdown writes the tables of a file of results.
 func (r *results) markdown(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s, %d cores, Linux %s, %s; %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go,
+	if _, err := fmt.Fprintf(w, "\n%s, %d cores, Linux %s, %s; %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go,
 		r.Began.Format("2 January 2006")); err != nil {
 		return err
 	}
@@ -52,6 +52,22 @@ func markdownRow(cells []string) string {
 		escaped[i] = strings.ReplaceAll(c, "|", `\|`)
 	}
 	return "| " + strings.Join(escaped, " | ") + " |\n"
+}
+
+// What is between these lines of a document is made from results.
+const (
+	tablesBegin = "<!-- tables: begin, made by: go run ./bench report --into docs/BENCHMARKS.md -->\n"
+	tablesEnd   = "<!-- tables: end -->\n"
+)
+
+// splice puts tables between those lines.
+func splice(document, tables string) (string, error) {
+	before, rest, ok1 := strings.Cut(document, tablesBegin)
+	_, after, ok2 := strings.Cut(rest, tablesEnd)
+	if !ok1 || !ok2 {
+		return "", fmt.Errorf("the document has no line %q, or none %q after it", tablesBegin, tablesEnd)
+	}
+	return before + tablesBegin + tables + tablesEnd + after, nil
 }
 
 // page is self-contained: no script, nothing from elsewhere.

@@ -33,7 +33,7 @@ type server struct {
 	about   string
 }
 
-// A metric is a figure of one turn. Those whose better is higher are the rate and nothing else.
+// A metric is a figure of one turn. Less is better of all but the rate. CPU µs of one request are CPU seconds of a million of them.
 type metric struct {
 	name   string // in JSON
 	title  string // in tables
@@ -44,6 +44,7 @@ type metric struct {
 var metrics = []metric{
 	{"cpu_us", "server CPU µs", 2, true},
 	{"user_us", "user µs", 2, false},
+	{"system_us", "system µs", 2, false},
 	{"rate", "per second", 0, false},
 	{"p50_ms", "p50 ms", 2, false},
 	{"p99_ms", "p99 ms", 2, false},

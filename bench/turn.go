@@ -125,6 +125,7 @@ func (s sample) rates(mode load.Mode, r tally) error {
 	s["cpu_us"] = each(r.Server.Total)
 	if ticks := r.Server.User + r.Server.System; ticks > 0 {
 		s["user_us"] = s["cpu_us"] * float64(r.Server.User) / float64(ticks)
+		s["system_us"] = s["cpu_us"] - s["user_us"]
 	}
 	s["driver_us"] = each(r.Driver)
 	s["rate"] = float64(r.Replies) / r.Elapsed.Seconds()

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Busy is the time that all processors of the machine together have worked so far, interrupts included, in ticks of 10 ms. What
@@ -39,24 +37,4 @@ func parseBusy(stat []byte) (time.Duration, error) {
 		}
 	}
 	return time.Duration(busy) * tick, nil
-}
-
-// RaiseFiles sets the limit of open files to the most this process may have, and returns it. Children inherit it.
-func RaiseFiles() (int, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("limit of open files: %w", err)
-	}
-	limit.Cur = limit.Max
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("limit of open files: %w", err)
-	}
-	return int(min(limit.Cur, 1<<20)), nil
-}
-
-// Monotonic is the time of the clock that all processes of the machine share, in nanoseconds.
-func Monotonic() int64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail on Linux
-	return now.Nano()
 }

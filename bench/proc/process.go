@@ -8,8 +8,6 @@ import (
 	"os"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // tick is USER_HZ, the unit of times in /proc, which Linux has fixed for programs.
@@ -29,9 +27,8 @@ func (t Times) Sub(earlier Times) Times {
 // CPU reads a process's times. Total comes from its CPU clock, because ten milliseconds are too coarse for short runs; the kernel
 // derives utime and stime, whose sum is the same time in ticks, from the same counter. Children do not count.
 func CPU(pid int) (Times, error) {
-	var now unix.Timespec
-	// clock_getcpuclockid(3): the complement of the pid, then the kind of clock; 2 is the time it ran on processors.
-	if err := unix.ClockGettime(int32(^pid<<3|2), &now); err != nil {
+	total, err := clock(pid)
+	if err != nil {
 		return Times{}, fmt.Errorf("CPU clock of process %d: %w", pid, err)
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -39,7 +36,7 @@ func CPU(pid int) (Times, error) {
 		return Times{}, fmt.Errorf("CPU time: %w", err)
 	}
 	t, err := parseStat(stat)
-	t.Total = time.Duration(now.Nano())
+	t.Total = total
 	return t, err
 }
 

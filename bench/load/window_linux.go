@@ -11,13 +11,6 @@ import (
 	"github.com/myriad-go/myriad/bench/proc"
 )
 
-const longestLatency = 5 * time.Minute // what takes longer counts as this
-
-// NewLatency is an empty histogram of the kind that Results hold: nanoseconds with three significant digits.
-func NewLatency() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(longestLatency), 3)
-}
-
 // A window is the stretch of a run that counts. The run tells it the time as often as it reads the clock, and so the readings of
 // what the server has used are taken at the very moments between which replies are counted.
 type window struct {
