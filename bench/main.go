@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,7 +27,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := command(os.Stdout, os.Stderr).Run(ctx, os.Args); err != nil {
+	err := command(os.Stdout, os.Stderr).Run(ctx, os.Args)
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; all servers have been ended")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -24,7 +24,7 @@ func newProgress(w io.Writer, turns int) progress {
 	)}
 }
 
-func (p progress) say(what string) { p.bar.Describe(what) }
-func (p progress) skip(turns int)  { _ = p.bar.Add(turns) }
-func (p progress) clear()          { _ = p.bar.Clear() }
-func (p progress) finish()         { _ = p.bar.Finish() }
+func (p progress) say(what string)   { p.bar.Describe(what) }
+func (p progress) advance(turns int) { _ = p.bar.Add(turns) }
+func (p progress) clear()            { _ = p.bar.Clear() }
+func (p progress) finish()           { _ = p.bar.Finish() }

@@ -57,8 +57,9 @@ func answer(c net.Conn, fault string, answered *atomic.Int64) {
 			status = "203 Nearly"
 		case fault == "leaves, later" && late:
 			return
-		case fault == "mute, later" && late:
-			os.Exit(0)
+		case fault == "dies, later" && late:
+			fmt.Fprintln(os.Stderr, "out of luck")
+			os.Exit(1)
 		}
 		fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nDate: Mon, 02 Jan 2006 15:04:05 GMT\r\nContent-Length: %d\r\n\r\n%s",
 			status, len(body), body)
@@ -78,7 +79,7 @@ func TestRefusesWrongServers(t *testing.T) {
 		"status":        `its answer is wrong: the status is "203 Nearly", not 200`,
 		"body, later":   "is not like",
 		"leaves, later": "closed a connection",
-		"mute, later":   "",
+		"dies, later":   "the server says: out of luck",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Setenv(faultVariable, fault)

@@ -46,7 +46,7 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar
 		Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Skipped: p.skip,
 	}
 	if p.skip != "" {
-		bar.skip(s.rounds * len(p.turns))
+		bar.advance(s.rounds * len(p.turns))
 		return o, nil
 	}
 	for _, x := range p.turns {
@@ -59,7 +59,7 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			bar.skip(1)
+			bar.advance(1)
 		}
 	}
 	o.summarise()

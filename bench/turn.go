@@ -39,6 +39,17 @@ func (t turn) run(ctx context.Context) (sample, error) {
 		return nil, err
 	}
 	defer target.end()
+	s, err := t.measure(ctx, target)
+	if err != nil {
+		target.end() // for its last words
+		if said := target.stderr.String(); said != "" {
+			err = fmt.Errorf("%w; the server says: %s", err, said)
+		}
+	}
+	return s, err
+}
+
+func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 	talk, err := t.scenario.check(target.addr)
 	if err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)
