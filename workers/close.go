@@ -34,7 +34,7 @@ func (p *Pool) shut() (idle []*worker) {
 		return nil
 	}
 	p.closed.Store(true)
-	p.line.close(p.push)
+	p.line.close()
 	if !p.monitoring {
 		close(p.done)
 		return nil

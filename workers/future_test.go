@@ -122,6 +122,21 @@ func TestFutureCancel(t *testing.T) {
 	})
 }
 
+// Cancel may find a future that has not begun, and see it begin before it can settle it.
+func TestCancelLosesToTheBeginning(t *testing.T) {
+	u := &Future[int]{done: make(chan struct{}), ctx: t.Context(), f: func(context.Context) (int, error) { return 1, nil }}
+	u.begin()
+	u.fail(context.Canceled)
+	if u.settled {
+		t.Error("a future that runs was settled by Cancel")
+	}
+	u.end(1, nil)
+	u.fail(context.Canceled)
+	if v, err := u.Wait(t.Context()); v != 1 || err != nil {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
 // A future that is over must not hang on to a context that lives as long as the program.
 func TestFutureLeavesItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -128,7 +128,7 @@ func (p *Pool) look() (again bool) {
 	p.admit()
 	again = p.tasks.n > 0
 	p.ticking = again
-	queued := p.tasks.n - p.called
+	queued := p.tasks.n
 	missing := p.config.Base - len(p.fresh)
 	p.mu.Unlock()
 	if missing > 0 {

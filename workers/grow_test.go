@@ -132,6 +132,20 @@ func TestCalledWorkerIsNotStuck(t *testing.T) {
 	w.rouse()
 }
 
+// Each worker on its way takes one task: another for the same task would find nothing.
+func TestNoWorkerIsStartedForATaskThatHasOne(t *testing.T) {
+	p := newPool(t, Config{Base: 8})
+	p.mu.Lock()
+	p.push(nothing)
+	w := p.call()
+	p.mu.Unlock()
+	p.startUpTo(5)
+	if s := p.Stats(); s.Workers != 1 {
+		t.Errorf("%d workers for one task", s.Workers)
+	}
+	w.rouse()
+}
+
 func TestQuickTasksPassStuckOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 4})

@@ -134,6 +134,48 @@ func TestGoOfAKeyWaitsForThePool(t *testing.T) {
 	})
 }
 
+// A lane that the pool has accepted takes more tasks at once, before its turn has come.
+func TestAnAcceptedLaneTakesMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{Workers: 1, Queue: 1})
+		step := make(chan struct{})
+		p.TryGo(func() { <-step })
+		synctest.Wait()
+		p.TryGo(func() { <-step })
+		k := NewKeyed[string](p, KeyedConfig{})
+		for range 3 {
+			go k.Go(t.Context(), "a", nothing)
+		}
+		synctest.Wait()
+		if s := k.Stats(); s != (KeyedStats{Keys: 1, Queued: 1, Waiting: 2}) {
+			t.Errorf("%+v while the pool has no room", s)
+		}
+		step <- struct{}{}
+		synctest.Wait()
+		if s := k.Stats(); s != (KeyedStats{Keys: 1, Queued: 3}) || !k.TryGo("a", nothing) {
+			t.Errorf("%+v when the pool has accepted it", s)
+		}
+		close(step)
+	})
+}
+
+// The turn may begin before the Go that was accepted has noticed.
+func TestALaneThatRunsIsNotOffered(t *testing.T) {
+	p := newPool(t, Config{})
+	k := NewKeyed[string](p, KeyedConfig{})
+	s := k.shard("a")
+	l := k.open(s, "a")
+	l.tasks.push(nothing)
+	l.offered = true
+	if l.next() == nil || l.room() == 0 {
+		t.Error("a lane in its turn has no room")
+	}
+	if l.next() != nil {
+		t.Error("a task ran twice")
+	}
+	checkNoKeys(t, k)
+}
+
 func TestAllWhoWaitForAKeyGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)

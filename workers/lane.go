@@ -23,8 +23,9 @@ type lane[K comparable] struct {
 // errOffered tells the first of the line that its task is the one that is offered to the pool now.
 var errOffered = errors.New("workers: offered")
 
+// room is none while somebody waits: the backlog is full then, or the lane is offered.
 func (l *lane[K]) room() int {
-	if l.offered || l.line.n > 0 {
+	if l.offered {
 		return 0
 	}
 	return l.keyed.backlog - l.tasks.n
@@ -101,7 +102,7 @@ func (l *lane[K]) next() func() {
 
 func (l *lane[K]) admit() {
 	if l.line.n > 0 && l.keyed.pool.closed.Load() {
-		l.line.close(nil) // nothing is posted here
+		l.line.close()
 	}
 	for l.line.n > 0 && l.tasks.n < l.keyed.backlog {
 		t := l.line.first

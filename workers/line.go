@@ -29,7 +29,7 @@ func (l *line) join(f func()) *ticket {
 	return t
 }
 
-// post joins without anybody to be told: f must be taken in the end, also when its owner closes.
+// post joins without anybody to be told: f is to be taken in the end, also when the line is closed.
 func (l *line) post(f func()) { l.append(&ticket{f: f}) }
 
 func (l *line) append(t *ticket) {
@@ -71,13 +71,14 @@ func (l *line) decide(t *ticket, err error) {
 	}
 }
 
-// close refuses those who wait, and gives what was posted to take.
-func (l *line) close(take func(f func())) {
-	for t := l.first; t != nil; t = l.first {
-		if t.decided == nil {
-			take(t.f)
+// close refuses those who wait. What was posted stays, to be taken when there is room.
+func (l *line) close() {
+	for t := l.first; t != nil; {
+		next := t.next
+		if t.decided != nil {
+			l.decide(t, ErrClosed)
 		}
-		l.decide(t, ErrClosed)
+		t = next
 	}
 }
 

@@ -162,7 +162,7 @@ func (q *Queue[T]) Close(ctx context.Context) error {
 	q.mu.Lock()
 	if !q.closed {
 		q.closed = true
-		q.line.close(nil) // nothing is posted here
+		q.line.close()
 		q.hasten()
 	}
 	q.settled()

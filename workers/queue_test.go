@@ -86,6 +86,9 @@ func closeQueue[T any](t *testing.T, q *Queue[T]) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.age != nil && q.age.Stop() {
+		t.Error("a closed queue has a timer")
+	}
 	if q.held != 0 || q.handlers != 0 || q.called != 0 || q.jobs.n != 0 || q.again.n != 0 || len(q.backing) != 0 || q.line.n != 0 || q.ctx.Err() == nil {
 		t.Errorf("after Close: held %d, handlers %d, called %d, queued %d, again %d, backing %d, waiting %d, context %v",
 			q.held, q.handlers, q.called, q.jobs.n, q.again.n, len(q.backing), q.line.n, q.ctx.Err())
@@ -313,6 +316,42 @@ func TestCloseRunsOutOfTime(t *testing.T) {
 		if !slices.Equal(dead, []int{1, 2, 3}) || !errors.Is(deadErr, context.Canceled) {
 			t.Errorf("dead %v with %v: a job was lost", dead, deadErr)
 		}
+		if s := q.Stats(); s.Tries != 3 {
+			t.Errorf("%+v: out of time, each is tried once", s)
+		}
+	})
+}
+
+// A handler that is called finds its batch taken by another. Close waits for it too.
+func TestCloseWaitsForAHandlerWithoutWork(t *testing.T) {
+	q := NewQueue(QueueConfig[int]{Pool: newPool(t, Config{}), Handle: newRecorder().handle})
+	q.mu.Lock()
+	q.handlers, q.called = 1, 1
+	q.mu.Unlock()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := q.Close(ended); err == nil {
+		t.Error("Close did not wait")
+	}
+	if q.take() != nil {
+		t.Error("a batch out of nothing")
+	}
+	closeQueue(t, q)
+}
+
+func TestOneHandlerForOneBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := full(t)
+		q := newQueue(t, newRecorder(), QueueConfig[int]{Pool: p, Handlers: 8, Batch: 3})
+		for i, want := range []int{1, 1, 1, 2, 2, 2, 3} {
+			put(t, q, i)
+			if s := q.Stats(); s.Handlers != want {
+				t.Errorf("%d handlers for %d jobs, want %d", s.Handlers, i+1, want)
+			}
+		}
+		close(release)
+		closeQueue(t, q)
+		closeAndCheck(t, p)
 	})
 }
 

@@ -110,7 +110,7 @@ func (p *Pool) post(f func()) error {
 }
 
 // resume is post for a task of the pool in its last instruction. A closed pool takes it too: the worker that runs the task
-// looks at the queue once more before it ends.
+// looks at the queue once more before it ends, and the queue does not get empty while something is posted.
 func (p *Pool) resume(f func()) {
 	p.lock()
 	p.put(f)
@@ -118,7 +118,7 @@ func (p *Pool) resume(f func()) {
 
 // put is called with the lock, and unlocks.
 func (p *Pool) put(f func()) {
-	if p.closed.Load() || p.room() > 0 {
+	if p.room() > 0 {
 		p.push(f)
 	} else {
 		p.line.post(f)
