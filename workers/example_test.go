@@ -2,8 +2,10 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad/workers"
 )
@@ -21,4 +23,137 @@ func Example() {
 	}
 	fmt.Println(sum.Load(), pool.TryGo(func() {}))
 	// Output: 499500 false
+}
+
+// A pool that is at its limits says so, in time.
+func ExamplePool_GoTimeout() {
+	pool := workers.New(workers.Config{Workers: 1, Queue: 1})
+	begun, release := make(chan struct{}), make(chan struct{})
+	pool.TryGo(func() { close(begun); <-release })
+	<-begun
+	fmt.Println(pool.TryGo(func() { fmt.Println("the second") }))
+	fmt.Println(pool.GoTimeout(func() { fmt.Println("the third") }, time.Millisecond))
+	close(release)
+	pool.Close(context.Background())
+	// Output:
+	// true
+	// workers: no room within the timeout
+	// the second
+}
+
+// The tasks of one poll or one request are handed over together, with one lock and one wake.
+func ExamplePool_TryGoAll() {
+	pool := workers.New(workers.Config{Workers: 1, Queue: 2})
+	begun, release := make(chan struct{}), make(chan struct{})
+	pool.TryGo(func() { close(begun); <-release })
+	<-begun
+	batch := []func(){
+		func() { fmt.Println("one") },
+		func() { fmt.Println("two") },
+		func() { fmt.Println("three") },
+	}
+	fmt.Println("accepted", pool.TryGoAll(batch))
+	close(release)
+	pool.Close(context.Background())
+	// Output:
+	// accepted 2
+	// one
+	// two
+}
+
+func ExampleSubmit() {
+	pool := workers.New(workers.Config{})
+	ctx := context.Background()
+	length := workers.Submit(ctx, pool, func(context.Context) (int, error) { return len("myriad"), nil })
+	broken := workers.Submit(ctx, pool, func(context.Context) (int, error) { panic("out of ideas") })
+
+	fmt.Println(length.Wait(ctx))
+	_, err := broken.Wait(ctx)
+	var panicked *workers.PanicError
+	fmt.Println(err, errors.As(err, &panicked))
+	pool.Close(ctx)
+	// Output:
+	// 6 <nil>
+	// workers: the task panicked: out of ideas true
+}
+
+// A result that does not come in time is given up together with the work on it.
+func ExampleFuture_Cancel() {
+	pool := workers.New(workers.Config{})
+	answer := workers.Submit(context.Background(), pool, func(ctx context.Context) (string, error) {
+		<-ctx.Done() // a slow backend that knows contexts
+		return "", ctx.Err()
+	})
+	select {
+	case <-answer.Done():
+	case <-time.After(time.Millisecond):
+		answer.Cancel()
+	}
+	fmt.Println(answer.Wait(context.Background()))
+	pool.Close(context.Background())
+	// Output: context canceled
+}
+
+// Deposits of one account are booked one after the other, without a lock, those of different accounts at the same time.
+func ExampleKeyed() {
+	pool := workers.New(workers.Config{})
+	accounts := workers.NewKeyed[string](pool, workers.KeyedConfig{Backlog: 100})
+	balance := map[string]*int{"ann": new(int), "bob": new(int)}
+	for i := range 20 {
+		for name, b := range balance {
+			if err := accounts.Go(context.Background(), name, func() { *b = *b*2%1000 + i }); err != nil {
+				fmt.Println(err)
+			}
+		}
+	}
+	pool.Close(context.Background())
+	fmt.Println(*balance["ann"], *balance["bob"], accounts.Stats().Keys)
+	// Output: 555 555 0
+}
+
+// Events are acknowledged when they are in the queue, and written ten at a time.
+func ExampleQueue() {
+	pool := workers.New(workers.Config{})
+	events := workers.NewQueue(workers.QueueConfig[string]{
+		Pool:  pool,
+		Batch: 10,
+		Age:   time.Hour, // or when the oldest is as old as this
+		Handle: func(_ context.Context, batch []string) error {
+			fmt.Println("write", len(batch), "from", batch[0])
+			return nil
+		},
+	})
+	for i := range 25 {
+		if !events.TryPut(fmt.Sprint("event ", i)) {
+			fmt.Println("too busy") // an HTTP handler would answer 503 here
+		}
+	}
+	events.Close(context.Background()) // does not wait for the last batch to fill
+	pool.Close(context.Background())
+	// Output:
+	// write 10 from event 0
+	// write 10 from event 10
+	// write 5 from event 20
+}
+
+// What fails is tried again, and given up in the end.
+func ExampleQueue_retry() {
+	pool := workers.New(workers.Config{})
+	tries := 0
+	mails := workers.NewQueue(workers.QueueConfig[string]{
+		Pool:    pool,
+		Retries: 2,
+		Backoff: time.Millisecond,
+		Handle: func(context.Context, []string) error {
+			tries++
+			return fmt.Errorf("try %d: connection refused", tries)
+		},
+		DeadLetter: func(jobs []string, err error) { fmt.Println(jobs, err) },
+	})
+	if err := mails.Put(context.Background(), "to ann"); err != nil {
+		fmt.Println(err)
+	}
+	mails.Close(context.Background())
+	pool.Close(context.Background())
+	// Output: [to ann] try 3: connection refused
 }

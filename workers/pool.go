@@ -1,8 +1,3 @@
-// Package workers runs functions on a bounded number of warm goroutines, fed from a bounded queue.
-//
-// Use it where code may block and its number must be bounded: handlers, jobs, callbacks. A burst of quick tasks is done by a
-// handful of goroutines, tasks that block get as many as they need up to the limit, and a pool that has nothing to do for a
-// while has no goroutine at all. How many there are when is decided in one place, described at the top of grow.go.
 package workers
 
 import (
