@@ -34,7 +34,8 @@ var arrows = map[string][]string{
 	"internal/wheel": nil,
 
 	"internal/driver":            {"buf"},
-	"internal/driver/epoll":      {"buf", "internal/driver"},
+	"internal/driver/posix":      {"buf", "internal/driver"},
+	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
 	"internal/driver/std":        {"buf", "internal/driver"},
 	"internal/driver/sim":        {"buf", "internal/driver"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},

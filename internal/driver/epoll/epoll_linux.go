@@ -1,52 +1,34 @@
-// Package epoll is the Linux driver: level-triggered epoll, one instance per loop, non-blocking sockets.
+// Package epoll is the Linux driver: level-triggered epoll, one instance per loop. All but that is package posix.
 //
-// Reads, writes and polls that do not wait go to the kernel by raw system calls, because they return at once and the Go
-// scheduler's bookkeeping around an ordinary one costs a fifth of a small request; only a poll that may
-// sleep is an ordinary call, so that its processor serves other goroutines meanwhile (docs/adr/0002).
+// A poll that does not wait goes to the kernel by a raw system call, as reads and writes do there; one that may sleep is an
+// ordinary call, so that its processor serves other goroutines meanwhile (docs/adr/0002).
 package epoll
 
 import (
 	"fmt"
 	"math"
-	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/posix"
 )
 
 const (
-	eventsPerPoll   = 256     // events taken from the kernel in one Poll
-	acceptsPerPoll  = 64      // connections accepted from one listener in one Poll
-	vectorsPerWrite = 64      // blocks gathered into one writev
-	filePerWrite    = 1 << 20 // bytes of one sendfile call
-	wakeSlot        = -1      // the eventfd's mark in an epoll event
+	eventsPerWait = 256
+	wakeSlot      = -1 // the eventfd's mark in an epoll event
 )
 
-// Driver is one epoll instance. See driver.Driver for the contract.
-type Driver struct {
-	loop    uint8
-	fd      int
-	wakeFD  int
-	buffer  []byte
-	slots   []slot
-	free    []uint32
-	changed []driver.ID // whose interest is to be told to the kernel before the next wait
-	later   []deferred  // what to emit at the next Poll, because nothing is emitted outside it
-	emit    []deferred  // the one before it, being emitted
-	events  [eventsPerPoll]unix.EpollEvent
-	vectors [][]byte
-	iovecs  [vectorsPerWrite]unix.Iovec
-	polled  int // events emitted in this Poll
-
-	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
-	shutDown bool
+// poller is one epoll instance. An event carries the slot and the generation of an id.
+type poller struct {
+	loop   uint8
+	fd     int
+	wakeFD int
+	events [eventsPerWait]unix.EpollEvent
 }
 
-// Open makes a driver for one loop.
-func Open(loop uint8, o driver.Options) (*Driver, error) {
+func newPoller(loop uint8) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: create: %w", err)
@@ -56,276 +38,86 @@ func Open(loop uint8, o driver.Options) (*Driver, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("epoll: eventfd: %w", err)
 	}
-	d := &Driver{loop: loop, fd: fd, wakeFD: wake, buffer: make([]byte, o.ReadBuffer), slots: make([]slot, 1, 64)}
+	p := &poller{loop: loop, fd: fd, wakeFD: wake}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: wakeSlot}
 	if err := unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, wake, &ev); err != nil {
-		_ = d.Shutdown()
+		_ = p.Close()
 		return nil, fmt.Errorf("epoll: register eventfd: %w", err)
 	}
-	return d, nil
+	return p, nil
 }
 
-// ThreadBound is false: any goroutine may take the driver over between two calls.
-func (d *Driver) ThreadBound() bool { return false }
-
-// Wake ends the Poll that is waiting, or the next one. The eventfd is edge-triggered and never read: each write is an
-// edge of its own, and its counter cannot overflow in the lifetime of a process.
-func (d *Driver) Wake() {
-	d.waking.RLock()
-	defer d.waking.RUnlock()
-	if d.shutDown {
-		return
-	}
+// Wake implements posix.Poller. The eventfd is edge-triggered and never read: each write is an edge of its own, and its counter
+// cannot overflow in the lifetime of a process.
+func (p *poller) Wake() {
 	one := [8]byte{1}
-	_, _ = unix.Write(d.wakeFD, one[:])
+	_, _ = unix.Write(p.wakeFD, one[:])
 }
 
-// Poll implements driver.Driver.
-func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
-	d.polled = 0
-	d.emitDeferred(ev)
-	if d.polled > 0 || len(d.later) > 0 {
-		wait = 0
-	}
-	d.applyInterest()
-	n, err := d.wait(wait)
-	if err != nil {
-		return d.polled, fmt.Errorf("epoll: wait: %w", err)
-	}
-	for i := range d.events[:n] {
-		e := &d.events[i]
-		if e.Fd == wakeSlot {
-			continue
-		}
-		d.dispatch(driver.MakeID(d.loop, uint32(e.Fd), uint32(e.Pad)), e.Events, ev)
-	}
-	d.emitDeferred(ev)
-	return d.polled, nil
-}
-
-func (d *Driver) wait(wait time.Duration) (int, error) {
+// Wait implements posix.Poller.
+func (p *poller) Wait(events []posix.Event, wait time.Duration) (int, error) {
 	ms := -1
 	if wait >= 0 {
 		ms = int(min(wait/time.Millisecond+min(wait%time.Millisecond, 1), math.MaxInt32))
 	}
-	n, err := epollWait(d.fd, d.events[:], ms)
+	n, err := epollWait(p.fd, p.events[:min(len(events), eventsPerWait)], ms)
 	if err == unix.EINTR {
 		return 0, nil
 	}
-	return n, err
-}
-
-func (d *Driver) dispatch(id driver.ID, events uint32, ev driver.Events) {
-	s := d.live(id)
-	if s == nil {
-		return // closed by an earlier event of this batch
-	}
-	switch s.kind {
-	case kindListener:
-		d.accept(id, s, ev) // also when stopped: then it has been refused
-	case kindDialing:
-		d.finishDial(id, s, ev)
-	case kindConn:
-		d.serve(id, s, events, ev)
-	}
-}
-
-// serve handles one readiness event of a connection: first what can be sent, so that room is known, then what came.
-func (d *Driver) serve(id driver.ID, s *slot, events uint32, ev driver.Events) {
-	if s.out != nil && events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-		d.flushBacklog(id, s, ev)
-		if s = d.live(id); s == nil {
-			return
+	count := 0
+	for i := range p.events[:max(n, 0)] {
+		e := &p.events[i]
+		if e.Fd == wakeSlot {
+			continue
 		}
+		events[count] = posix.Event{ID: driver.MakeID(p.loop, uint32(e.Fd), uint32(e.Pad)), Ready: ready(e.Events)}
+		count++
 	}
-	broken := events&(unix.EPOLLERR|unix.EPOLLHUP) != 0
-	switch {
-	case events&unix.EPOLLIN != 0 && s.has(reading):
-		d.receive(id, s, ev)
-	case broken:
-		d.hungUp(id, s, ev)
-	}
+	return count, err
 }
 
-func (d *Driver) receive(id driver.ID, s *slot, ev driver.Events) {
-	n, errno := rawRead(int(s.fd), d.buffer)
-	switch {
-	case n > 0:
-		d.polled++
-		ev.Received(id, d.buffer[:n:n])
-	case errno == 0:
-		d.endOfInput(id, s, ev)
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-	default:
-		d.fail(id, s, errno, ev)
+func ready(events uint32) (r posix.Ready) {
+	if events&unix.EPOLLIN != 0 {
+		r = posix.Readable
 	}
+	if events&unix.EPOLLOUT != 0 {
+		r |= posix.Writable
+	}
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		r |= posix.Broken
+	}
+	return r
 }
 
-func (d *Driver) endOfInput(id driver.ID, s *slot, ev driver.Events) {
-	if s.errno != 0 { // sending had failed: this end is that reset
-		d.fail(id, s, unix.Errno(s.errno), ev)
-		return
-	}
-	s.set(ended)
-	d.touch(id, s)
-	d.polled++
-	ev.Ended(id)
+// Add, Modify, Remove and Close implement posix.Poller. What Watch asks for is reported always.
+func (p *poller) Add(fd int, id driver.ID, i posix.Interest) error {
+	return p.control(unix.EPOLL_CTL_ADD, fd, id, i)
 }
 
-// hungUp handles an error or a full hang-up of a connection that is not being read. A reset is reported; a
-// peer that has only ended while we are paused would be reported by a level-triggered epoll without end, so the
-// descriptor leaves epoll until the owner wants input again.
-func (d *Driver) hungUp(id driver.ID, s *slot, ev driver.Events) {
-	if errno := socketError(int(s.fd)); errno != 0 {
-		d.fail(id, s, errno, ev)
-		return
-	}
-	if s.errno != 0 {
-		d.fail(id, s, unix.Errno(s.errno), ev)
-		return
-	}
-	s.set(parked)
-	d.touch(id, s)
+// Modify implements posix.Poller.
+func (p *poller) Modify(fd int, id driver.ID, _, next posix.Interest) {
+	_ = p.control(unix.EPOLL_CTL_MOD, fd, id, next)
 }
 
-// fail ends a connection that the peer or the network has broken.
-func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events) {
-	d.release(s)
-	unix.Close(int(s.fd))
-	s.kind = kindClosing
-	d.polled++
-	ev.Closed(id, errno)
-	d.recycle(id.Slot())
+func (p *poller) control(op, fd int, id driver.ID, i posix.Interest) error {
+	var events uint32
+	if i&posix.Read != 0 {
+		events = unix.EPOLLIN
+	}
+	if i&posix.Write != 0 {
+		events |= unix.EPOLLOUT
+	}
+	e := unix.EpollEvent{Events: events, Fd: int32(id.Slot()), Pad: int32(id.Generation())}
+	return unix.EpollCtl(p.fd, op, fd, &e)
 }
 
-// Shutdown releases the kernel's objects and aborts what still lives.
-func (d *Driver) Shutdown() error {
-	for i := range d.slots {
-		if s := &d.slots[i]; s.kind == kindConn || s.kind == kindDialing {
-			d.release(s)
-			unix.Close(int(s.fd))
-		}
-	}
-	for _, e := range append(d.later, d.emit...) {
-		if e.socket != nil {
-			e.socket.Close()
-		}
-	}
-	d.slots, d.later, d.emit = nil, nil, nil
-	d.waking.Lock()
-	d.shutDown = true
-	unix.Close(d.wakeFD)
-	d.waking.Unlock()
-	return unix.Close(d.fd)
+// Remove implements posix.Poller.
+func (p *poller) Remove(fd int, _ posix.Interest) {
+	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// Attach implements driver.Driver.
-func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
-	s, ok := sock.(*Socket)
-	if !ok || s.fd < 0 {
-		sock.Close()
-		return 0, fmt.Errorf("epoll: attach %T: %w", sock, driver.ErrUnsupported)
-	}
-	id, err := d.register(s.fd, kindConn, unix.EPOLLIN)
-	if err != nil {
-		sock.Close()
-		return 0, err
-	}
-	s.fd = -1
-	return id, nil
-}
-
-// Dial implements driver.Driver.
-func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
-	fd, err := startConnect(addr)
-	if err != nil {
-		return 0, fmt.Errorf("epoll: dial %v: %w", addr, err)
-	}
-	id, err := d.register(fd, kindDialing, unix.EPOLLOUT)
-	if err != nil {
-		unix.Close(fd)
-		return 0, err
-	}
-	return id, nil
-}
-
-func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
-	d.polled++
-	if errno := socketError(int(s.fd)); errno != 0 {
-		unix.Close(int(s.fd))
-		s.kind = kindClosing
-		ev.DialFailed(id, errno)
-		d.recycle(id.Slot())
-		return
-	}
-	s.kind = kindConn
-	s.set(reading)
-	d.touch(id, s)
-	ev.Dialed(id, localAddr(int(s.fd)))
-}
-
-// Pause, Resume, CloseWrite, Close, Abort and Detach implement driver.Driver.
-func (d *Driver) Pause(id driver.ID) {
-	if s := d.conn(id); s != nil {
-		s.clear(reading)
-		d.touch(id, s)
-	}
-}
-
-func (d *Driver) Resume(id driver.ID) {
-	if s := d.conn(id); s != nil && !s.has(ended) {
-		s.set(reading)
-		s.clear(parked)
-		d.touch(id, s)
-	}
-}
-
-func (d *Driver) CloseWrite(id driver.ID) {
-	s := d.conn(id)
-	if s == nil || s.has(finQueued) {
-		return
-	}
-	s.set(finQueued)
-	if s.out == nil {
-		_ = unix.Shutdown(int(s.fd), unix.SHUT_WR) // a socket already reset reports it as an event
-	}
-}
-
-// Close implements driver.Driver.
-func (d *Driver) Close(id driver.ID) { d.end(id, false) }
-
-// Abort implements driver.Driver.
-func (d *Driver) Abort(id driver.ID) { d.end(id, true) }
-
-// end closes a connection or an attempt to connect. The kernel forgets the descriptor at once, so nothing is pending; only
-// the event waits for the next Poll.
-func (d *Driver) end(id driver.ID, reset bool) {
-	s := d.live(id)
-	if s == nil || s.kind != kindConn && s.kind != kindDialing {
-		return
-	}
-	d.release(s)
-	if reset {
-		_ = unix.SetsockoptLinger(int(s.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	}
-	unix.Close(int(s.fd))
-	s.kind = kindClosing
-	d.later = append(d.later, deferred{id: id})
-}
-
-// Detach implements driver.Driver.
-func (d *Driver) Detach(id driver.ID) error {
-	s := d.conn(id)
-	switch {
-	case s == nil:
-		return driver.ErrStale
-	case s.out != nil:
-		return driver.ErrNotIdle
-	}
-	if s.has(registered) {
-		_ = unix.EpollCtl(d.fd, unix.EPOLL_CTL_DEL, int(s.fd), nil)
-	}
-	s.kind = kindClosing
-	d.later = append(d.later, deferred{id: id, socket: newSocket(int(s.fd))})
-	return nil
+// Close implements posix.Poller.
+func (p *poller) Close() error {
+	unix.Close(p.wakeFD)
+	return unix.Close(p.fd)
 }

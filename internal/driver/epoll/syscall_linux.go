@@ -17,11 +17,3 @@ func epollWait(fd int, events []unix.EpollEvent, ms int) (int, error) {
 	}
 	return int(n), nil
 }
-
-func socketError(fd int) unix.Errno {
-	v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
-		return unix.EBADF
-	}
-	return unix.Errno(v)
-}

@@ -1,6 +1,6 @@
 //go:build !race
 
-package epoll
+package posix
 
 import (
 	"unsafe"

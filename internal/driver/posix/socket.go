@@ -1,4 +1,6 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"errors"
@@ -12,7 +14,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Socket owns a descriptor that no epoll set knows.
+// A Socket owns a descriptor that no poller knows.
 type Socket struct {
 	fd     int // -1 once it has been given on
 	remote driver.Addr
@@ -54,16 +56,16 @@ func importConn(nc net.Conn) (*Socket, error) {
 	switch nc.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
-		return nil, fmt.Errorf("epoll: import of %T: %w", nc, driver.ErrUnsupported)
+		return nil, fmt.Errorf("posix: import of %T: %w", nc, driver.ErrUnsupported)
 	}
 	fd, err := duplicate(nc.(syscall.Conn))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("epoll: import of %v: %w", nc.RemoteAddr(), err), nc.Close())
+		return nil, errors.Join(fmt.Errorf("posix: import of %v: %w", nc.RemoteAddr(), err), nc.Close())
 	}
 	_ = nc.Close()
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("epoll: import: %w", err)
+		return nil, fmt.Errorf("posix: import: %w", err)
 	}
 	return newSocket(fd), nil
 }
@@ -94,6 +96,14 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // Close closes the duplicate.
 func (f *File) Close() error { return unix.Close(f.fd) }
+
+func socketError(fd int) unix.Errno {
+	v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return unix.EBADF
+	}
+	return unix.Errno(v)
+}
 
 func localAddr(fd int) driver.Addr {
 	sa, _ := unix.Getsockname(fd)
@@ -129,7 +139,7 @@ func startConnect(addr net.Addr) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := newStream(family)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}

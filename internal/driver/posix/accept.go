@@ -1,4 +1,6 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"golang.org/x/sys/unix"
@@ -12,17 +14,21 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 	if !ok {
 		return 0, driver.ErrUnsupported
 	}
-	id, err := d.register(ln.fd, kindListener, unix.EPOLLIN)
+	id, err := d.register(ln.fd, kindListener, Read)
 	if err == nil {
 		d.live(id).set(reading)
 	}
 	return id, err
 }
 
-// accept takes a bounded batch, so that a storm of connects does not starve those who are connected.
-func (d *Driver) accept(id driver.ID, s *slot, ev driver.Events) {
+// accept takes a bounded batch, so that a storm of connects does not starve those who are connected. A listener that is broken
+// while accepting is stopped has been refused.
+func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
+	if !s.has(reading) && ready&Broken == 0 {
+		return
+	}
 	for range acceptsPerPoll {
-		fd, sa, err := unix.Accept4(int(s.fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, sa, err := accept(int(s.fd))
 		switch err {
 		case nil:
 			d.polled++
@@ -31,7 +37,7 @@ func (d *Driver) accept(id driver.ID, s *slot, ev driver.Events) {
 			continue
 		case unix.EAGAIN:
 			return
-		case unix.EINVAL: // Refuse has ended listening; until CloseListener epoll would report it without end
+		case unix.EINVAL: // Refuse has ended listening; until CloseListener it would be reported without end
 			s.set(parked)
 			d.touch(id, s)
 			return
@@ -69,7 +75,9 @@ func (d *Driver) CloseListener(id driver.ID) {
 	if s == nil {
 		return
 	}
-	_ = unix.EpollCtl(d.fd, unix.EPOLL_CTL_DEL, int(s.fd), nil)
+	if s.has(registered) {
+		d.poller.Remove(int(s.fd), s.interest)
+	}
 	s.kind = kindClosing
 	d.later = append(d.later, deferred{id: id})
 }

@@ -1,4 +1,6 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"fmt"
@@ -86,11 +88,11 @@ func (d *Driver) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno
 	return n, asked, errno
 }
 
-// sendFailed notes that the peer has gone. What it had sent before is still delivered, and epoll reports the end; any
-// other error is ours, and ends the connection at the next Poll.
+// sendFailed notes that the peer has gone. What it had sent before is still delivered, and reading finds the end. If nobody
+// reads, or the error is ours, it ends the connection at the next Poll.
 func (d *Driver) sendFailed(id driver.ID, s *slot, errno unix.Errno) {
 	d.release(s)
-	if errno == unix.EPIPE || errno == unix.ECONNRESET {
+	if s.receiving() && (errno == unix.EPIPE || errno == unix.ECONNRESET) {
 		s.errno = uint16(errno)
 		s.clear(parked)
 		d.touch(id, s)
@@ -149,16 +151,17 @@ func (d *Driver) continueSending(s *slot) error {
 
 // sendFile makes one call: a connection gets one piece of a file in a Poll.
 func (b *backlog) sendFile(fd int) error {
-	n, err := unix.Sendfile(fd, b.file.fd, &b.off, int(min(b.left, filePerWrite)))
+	n, err := sendFile(fd, b.file.fd, b.off, int(min(b.left, filePerWrite)))
+	b.off += int64(n)
+	b.left -= int64(n)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return nil
 	case err != nil:
 		return err
 	case n == 0:
-		return fmt.Errorf("epoll: sendfile: the file ended %d bytes before what was promised: %w", b.left, io.ErrUnexpectedEOF)
+		return fmt.Errorf("posix: sendfile: the file ended %d bytes before what was promised: %w", b.left, io.ErrUnexpectedEOF)
 	}
-	b.left -= int64(n)
 	return nil
 }
 
@@ -167,7 +170,7 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 	file, ok := f.(*File)
 	if !ok {
 		f.Close()
-		return 0, fmt.Errorf("epoll: sendfile from %T: %w", f, driver.ErrUnsupported)
+		return 0, fmt.Errorf("posix: sendfile from %T: %w", f, driver.ErrUnsupported)
 	}
 	s := d.conn(id)
 	switch {
@@ -178,7 +181,7 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 		d.startBacklog(id, s)
 	case s.out.left > 0:
 		f.Close()
-		return 0, fmt.Errorf("epoll: sendfile: %w", driver.ErrNotIdle)
+		return 0, fmt.Errorf("posix: sendfile: %w", driver.ErrNotIdle)
 	}
 	s.out.file, s.out.off, s.out.left = file, off, n
 	return n, nil

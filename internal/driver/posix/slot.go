@@ -1,9 +1,9 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -13,8 +13,8 @@ type slot struct {
 	out        *backlog
 	fd         int32
 	generation uint32
-	interest   uint32 // what the kernel has been told, while registered
-	errno      uint16 // why sending failed, while what the peer had sent is still being received
+	errno      uint16   // why sending failed, while what the peer had sent is still being received
+	interest   Interest // what the poller has been told, while registered
 	kind       kind
 	flags      flag
 }
@@ -35,14 +35,17 @@ const (
 	reading    flag = 1 << iota // the owner wants input
 	ended                       // the peer's FIN has been reported
 	finQueued                   // CloseWrite was called
-	registered                  // the descriptor is in the epoll set
-	parked                      // out of the epoll set until Resume: it would be reported without end
+	registered                  // the descriptor is in the poller
+	parked                      // out of the poller until Resume: it would be reported without end
 	touched                     // in Driver.changed
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }
 func (s *slot) set(f flag)      { s.flags |= f }
 func (s *slot) clear(f flag)    { s.flags &^= f }
+
+// receiving: the owner wants input, and there may be some.
+func (s *slot) receiving() bool { return s.flags&(reading|ended) == reading }
 
 // deferred is a last event that waits for the next Poll.
 type deferred struct {
@@ -71,19 +74,19 @@ func (d *Driver) conn(id driver.ID) *slot {
 	return nil
 }
 
-// register gives fd a slot and puts it into the epoll set.
-func (d *Driver) register(fd int, k kind, events uint32) (driver.ID, error) {
+// register gives fd a slot and puts it into the poller.
+func (d *Driver) register(fd int, k kind, interest Interest) (driver.ID, error) {
 	i, err := d.takeSlot()
 	if err != nil {
 		return 0, err
 	}
 	s := &d.slots[i]
 	id := driver.MakeID(d.loop, i, s.generation)
-	if err := d.control(unix.EPOLL_CTL_ADD, fd, id, events); err != nil {
+	if err := d.poller.Add(fd, id, interest); err != nil {
 		d.free = append(d.free, i)
-		return 0, fmt.Errorf("epoll: register: %w", err)
+		return 0, fmt.Errorf("posix: register: %w", err)
 	}
-	s.fd, s.kind, s.interest, s.flags = int32(fd), k, events, registered
+	s.fd, s.kind, s.interest, s.flags = int32(fd), k, interest, registered
 	if k == kindConn {
 		s.set(reading)
 	}
@@ -140,7 +143,7 @@ func (d *Driver) emitDeferred(ev driver.Events) {
 	d.emit = d.emit[:0]
 }
 
-// touch notes that the interest of a connection may have changed. The kernel is told once, before the next
+// touch notes that the interest of a connection may have changed. The poller is told once, before the next
 // wait, so that a pause and a resume within one batch, or an answer to the peer's FIN by a close, cost no system call.
 func (d *Driver) touch(id driver.ID, s *slot) {
 	if !s.has(touched) {
@@ -156,41 +159,38 @@ func (d *Driver) applyInterest() {
 			continue
 		}
 		s.clear(touched)
-		d.tellKernel(id, s, s.wanted())
+		d.tellPoller(id, s, s.wanted())
 	}
 	d.changed = d.changed[:0]
 }
 
-func (s *slot) wanted() uint32 {
-	var events uint32
-	if s.kind == kindListener || s.kind == kindConn {
-		if s.has(reading) && !s.has(ended) {
-			events |= unix.EPOLLIN
-		}
+func (s *slot) wanted() (i Interest) {
+	switch {
+	case s.kind == kindDialing:
+		return Write
+	case s.receiving():
+		i = Read
+	case s.kind == kindConn:
+		i = Watch
 	}
-	if s.out != nil || s.kind == kindDialing {
-		events |= unix.EPOLLOUT
+	if s.out != nil {
+		i |= Write
 	}
-	return events
+	return i
 }
 
-func (d *Driver) tellKernel(id driver.ID, s *slot, events uint32) {
+func (d *Driver) tellPoller(id driver.ID, s *slot, interest Interest) {
 	switch {
 	case s.has(parked) && s.has(registered):
-		_ = unix.EpollCtl(d.fd, unix.EPOLL_CTL_DEL, int(s.fd), nil)
+		d.poller.Remove(int(s.fd), s.interest)
 		s.clear(registered)
 	case s.has(parked):
 	case !s.has(registered):
-		if d.control(unix.EPOLL_CTL_ADD, int(s.fd), id, events) == nil {
+		if d.poller.Add(int(s.fd), id, interest) == nil {
 			s.set(registered)
 		}
-	case s.interest != events:
-		_ = d.control(unix.EPOLL_CTL_MOD, int(s.fd), id, events)
+	case s.interest != interest:
+		d.poller.Modify(int(s.fd), id, s.interest, interest)
 	}
-	s.interest = events
-}
-
-func (d *Driver) control(op, fd int, id driver.ID, events uint32) error {
-	e := unix.EpollEvent{Events: events, Fd: int32(id.Slot()), Pad: int32(id.Generation())}
-	return unix.EpollCtl(d.fd, op, fd, &e)
+	s.interest = interest
 }

@@ -1,4 +1,6 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"fmt"
@@ -12,8 +14,8 @@ import (
 
 // Pair connects a socket for a driver with a net.Conn for goroutines: the engine's way to serve a net.Conn that has no
 // descriptor.
-func (System) Pair() (driver.Socket, net.Conn, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+func (Sockets) Pair() (driver.Socket, net.Conn, error) {
+	fds, err := newStreams()
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
@@ -21,7 +23,7 @@ func (System) Pair() (driver.Socket, net.Conn, error) {
 	nc, err := other.Conn()
 	if err != nil {
 		unix.Close(fds[0])
-		return nil, nil, fmt.Errorf("epoll: pair: %w", err)
+		return nil, nil, fmt.Errorf("posix: pair: %w", err)
 	}
 	return newSocket(fds[0]), nc, nil
 }

@@ -1,4 +1,6 @@
-package epoll
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
 
 import (
 	"context"
@@ -36,7 +38,7 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 	defer nl.Close()
 	sc, ok := nl.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("epoll: listen on network %q: %w", network, driver.ErrUnsupported)
+		return nil, fmt.Errorf("posix: listen on network %q: %w", network, driver.ErrUnsupported)
 	}
 	l := &Listener{addr: nl.Addr()}
 	if ul, ok := nl.(*net.UnixListener); ok {
@@ -46,25 +48,12 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 		}
 	}
 	if l.fd, err = duplicate(sc); err != nil {
-		return nil, fmt.Errorf("epoll: listen on %v: %w", nl.Addr(), err)
+		return nil, fmt.Errorf("posix: listen on %v: %w", nl.Addr(), err)
 	}
 	if network != "unix" {
 		setTCPOptions(l.fd) // accepted sockets inherit them
 	}
 	return l, nil
-}
-
-// setTCPOptions gives a socket the values that the net package gives its own.
-func setTCPOptions(fd int) {
-	for _, o := range [...]struct{ level, name, value int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
-	} {
-		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
-	}
 }
 
 // Addr is the bound address.
@@ -86,8 +75,7 @@ func (l *Listener) File() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
 }
 
-// Refuse takes the socket out of the listening state: the kernel resets waiting peers and frees the address, while the
-// descriptor stays ours.
+// Refuse ends listening: the kernel resets waiting peers and frees the address, while the descriptor's number stays ours.
 func (l *Listener) Refuse() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +93,7 @@ func (l *Listener) doRefuse() {
 	if l.unlink != "" {
 		_ = os.Remove(l.unlink)
 	}
-	_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)
+	stopListening(l.fd)
 }
 
 // Close closes the descriptor, once.

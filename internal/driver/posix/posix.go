@@ -1,0 +1,294 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+// Package posix is what the drivers over sockets and readiness have in common: everything but the kernel's way to tell which
+// socket is ready, which is a [Poller]. Sockets do not block, and reports are level-triggered.
+//
+// On Linux, reads and writes go to the kernel by raw system calls, because they return at once and the Go scheduler's
+// bookkeeping around an ordinary one costs a fifth of a small request (docs/adr/0002).
+package posix
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	eventsPerPoll   = 256     // events taken from the kernel in one Poll
+	acceptsPerPoll  = 64      // connections accepted from one listener in one Poll
+	vectorsPerWrite = 64      // blocks gathered into one writev
+	filePerWrite    = 1 << 20 // bytes of one sendfile call
+)
+
+// Driver serves one loop by a Poller. See driver.Driver for the contract.
+type Driver struct {
+	loop    uint8
+	poller  Poller
+	buffer  []byte
+	slots   []slot
+	free    []uint32
+	changed []driver.ID // whose interest is to be told to the poller before the next wait
+	later   []deferred  // what to emit at the next Poll, because nothing is emitted outside it
+	emit    []deferred  // the one before it, being emitted
+	events  [eventsPerPoll]Event
+	vectors [][]byte
+	iovecs  [vectorsPerWrite]unix.Iovec
+	polled  int // events emitted in this Poll
+
+	waking   sync.RWMutex // Wake may be called while Shutdown runs, and must not write to a number used anew
+	shutDown bool
+}
+
+// New makes a driver for one loop, which owns the poller.
+func New(loop uint8, o driver.Options, p Poller) *Driver {
+	return &Driver{loop: loop, poller: p, buffer: make([]byte, o.ReadBuffer), slots: make([]slot, 1, 64)}
+}
+
+// ThreadBound is false: any goroutine may take the driver over between two calls.
+func (d *Driver) ThreadBound() bool { return false }
+
+// Wake ends the Poll that is waiting, or the next one.
+func (d *Driver) Wake() {
+	d.waking.RLock()
+	defer d.waking.RUnlock()
+	if !d.shutDown {
+		d.poller.Wake()
+	}
+}
+
+// Poll implements driver.Driver.
+func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
+	d.polled = 0
+	d.emitDeferred(ev)
+	if d.polled > 0 || len(d.later) > 0 {
+		wait = 0
+	}
+	d.applyInterest()
+	n, err := d.poller.Wait(d.events[:], wait)
+	if err != nil {
+		return d.polled, fmt.Errorf("posix: wait: %w", err)
+	}
+	for i := range d.events[:n] {
+		d.dispatch(d.events[i].ID, d.events[i].Ready, ev)
+	}
+	d.emitDeferred(ev)
+	return d.polled, nil
+}
+
+func (d *Driver) dispatch(id driver.ID, ready Ready, ev driver.Events) {
+	s := d.live(id)
+	if s == nil {
+		return // closed by an earlier event of this batch
+	}
+	switch s.kind {
+	case kindListener:
+		d.accept(id, s, ready, ev)
+	case kindDialing:
+		d.finishDial(id, s, ev)
+	case kindConn:
+		d.serve(id, s, ready, ev)
+	}
+}
+
+// serve handles one readiness event of a connection: first what can be sent, so that room is known, then what came.
+func (d *Driver) serve(id driver.ID, s *slot, ready Ready, ev driver.Events) {
+	if s.out != nil && ready&(Writable|Broken) != 0 {
+		d.flushBacklog(id, s, ev)
+		if s = d.live(id); s == nil {
+			return
+		}
+	}
+	switch {
+	case ready&Readable != 0 && s.receiving():
+		d.receive(id, s, ev)
+	case ready&Broken != 0:
+		d.hungUp(id, s, ev)
+	}
+}
+
+func (d *Driver) receive(id driver.ID, s *slot, ev driver.Events) {
+	n, errno := rawRead(int(s.fd), d.buffer)
+	switch {
+	case n > 0:
+		d.polled++
+		ev.Received(id, d.buffer[:n:n])
+	case errno == 0:
+		d.endOfInput(id, s, ev)
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+	default:
+		d.fail(id, s, errno, ev)
+	}
+}
+
+func (d *Driver) endOfInput(id driver.ID, s *slot, ev driver.Events) {
+	if s.errno != 0 { // sending had failed: this end is that reset
+		d.fail(id, s, unix.Errno(s.errno), ev)
+		return
+	}
+	s.set(ended)
+	d.touch(id, s)
+	d.polled++
+	ev.Ended(id)
+}
+
+// hungUp handles an error or a full hang-up of a connection that is not being read. A reset is reported; a
+// peer that has only ended while we are paused would be reported without end, so the descriptor leaves the poller until
+// the owner wants input again.
+func (d *Driver) hungUp(id driver.ID, s *slot, ev driver.Events) {
+	if errno := socketError(int(s.fd)); errno != 0 {
+		d.fail(id, s, errno, ev)
+		return
+	}
+	if s.errno != 0 {
+		d.fail(id, s, unix.Errno(s.errno), ev)
+		return
+	}
+	s.set(parked)
+	d.touch(id, s)
+}
+
+// fail ends a connection that the peer or the network has broken.
+func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events) {
+	d.release(s)
+	unix.Close(int(s.fd))
+	s.kind = kindClosing
+	d.polled++
+	ev.Closed(id, errno)
+	d.recycle(id.Slot())
+}
+
+// Shutdown releases the kernel's objects and aborts what still lives.
+func (d *Driver) Shutdown() error {
+	for i := range d.slots {
+		if s := &d.slots[i]; s.kind == kindConn || s.kind == kindDialing {
+			d.release(s)
+			unix.Close(int(s.fd))
+		}
+	}
+	for _, e := range append(d.later, d.emit...) {
+		if e.socket != nil {
+			e.socket.Close()
+		}
+	}
+	d.slots, d.later, d.emit = nil, nil, nil
+	d.waking.Lock()
+	defer d.waking.Unlock()
+	d.shutDown = true
+	return d.poller.Close()
+}
+
+// Attach implements driver.Driver.
+func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
+	s, ok := sock.(*Socket)
+	if !ok || s.fd < 0 {
+		sock.Close()
+		return 0, fmt.Errorf("posix: attach %T: %w", sock, driver.ErrUnsupported)
+	}
+	id, err := d.register(s.fd, kindConn, Read)
+	if err != nil {
+		sock.Close()
+		return 0, err
+	}
+	s.fd = -1
+	return id, nil
+}
+
+// Dial implements driver.Driver.
+func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
+	fd, err := startConnect(addr)
+	if err != nil {
+		return 0, fmt.Errorf("posix: dial %v: %w", addr, err)
+	}
+	id, err := d.register(fd, kindDialing, Write)
+	if err != nil {
+		unix.Close(fd)
+		return 0, err
+	}
+	return id, nil
+}
+
+func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
+	d.polled++
+	if errno := socketError(int(s.fd)); errno != 0 {
+		unix.Close(int(s.fd))
+		s.kind = kindClosing
+		ev.DialFailed(id, errno)
+		d.recycle(id.Slot())
+		return
+	}
+	s.kind = kindConn
+	s.set(reading)
+	d.touch(id, s)
+	ev.Dialed(id, localAddr(int(s.fd)))
+}
+
+// Pause, Resume, CloseWrite, Close, Abort and Detach implement driver.Driver.
+func (d *Driver) Pause(id driver.ID) {
+	if s := d.conn(id); s != nil {
+		s.clear(reading)
+		d.touch(id, s)
+	}
+}
+
+func (d *Driver) Resume(id driver.ID) {
+	if s := d.conn(id); s != nil && !s.has(ended) {
+		s.set(reading)
+		s.clear(parked)
+		d.touch(id, s)
+	}
+}
+
+func (d *Driver) CloseWrite(id driver.ID) {
+	s := d.conn(id)
+	if s == nil || s.has(finQueued) {
+		return
+	}
+	s.set(finQueued)
+	if s.out == nil {
+		_ = unix.Shutdown(int(s.fd), unix.SHUT_WR) // a socket already reset reports it as an event
+	}
+}
+
+// Close implements driver.Driver.
+func (d *Driver) Close(id driver.ID) { d.end(id, false) }
+
+// Abort implements driver.Driver.
+func (d *Driver) Abort(id driver.ID) { d.end(id, true) }
+
+// end closes a connection or an attempt to connect. The kernel forgets the descriptor at once, so nothing is pending; only
+// the event waits for the next Poll.
+func (d *Driver) end(id driver.ID, reset bool) {
+	s := d.live(id)
+	if s == nil || s.kind != kindConn && s.kind != kindDialing {
+		return
+	}
+	d.release(s)
+	if reset {
+		_ = unix.SetsockoptLinger(int(s.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	unix.Close(int(s.fd))
+	s.kind = kindClosing
+	d.later = append(d.later, deferred{id: id})
+}
+
+// Detach implements driver.Driver.
+func (d *Driver) Detach(id driver.ID) error {
+	s := d.conn(id)
+	switch {
+	case s == nil:
+		return driver.ErrStale
+	case s.out != nil:
+		return driver.ErrNotIdle
+	}
+	if s.has(registered) {
+		d.poller.Remove(int(s.fd), s.interest)
+	}
+	s.kind = kindClosing
+	d.later = append(d.later, deferred{id: id, socket: newSocket(int(s.fd))})
+	return nil
+}

@@ -1,0 +1,42 @@
+//go:build darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
+
+import "golang.org/x/sys/unix"
+
+// accept takes a peer. Options are not trusted to be inherited: the systems differ.
+func accept(fd int) (int, unix.Sockaddr, error) {
+	conn, sa, err := acceptStream(fd)
+	if err != nil {
+		return -1, nil, err
+	}
+	if _, local := sa.(*unix.SockaddrUnix); local {
+		noSignals(conn)
+	} else {
+		setTCPOptions(conn)
+	}
+	return conn, sa, nil
+}
+
+// setTCPOptions gives a socket the values that the net package gives its own.
+func setTCPOptions(fd int) {
+	noSignals(fd)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what fails here only optimises
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	for _, o := range keepAlive {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, o.name, o.seconds)
+	}
+}
+
+type keepAliveOption struct{ name, seconds int }
+
+// stopListening closes the socket and keeps its number: one that never listened takes its place, on which accepting fails
+// with EINVAL. shutdown does nothing to a listener on these systems.
+func stopListening(fd int) {
+	idle, err := newStream(unix.AF_UNIX)
+	if err != nil {
+		return // no descriptor is left: peers are refused when the listener is closed
+	}
+	replace(fd, idle)
+	unix.Close(idle)
+}

@@ -1,0 +1,35 @@
+package posix
+
+import "golang.org/x/sys/unix"
+
+const streamType = unix.SOCK_STREAM | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+
+func newStream(family int) (int, error) { return unix.Socket(family, streamType, 0) }
+
+func newStreams() ([2]int, error) { return unix.Socketpair(unix.AF_UNIX, streamType, 0) }
+
+func accept(fd int) (int, unix.Sockaddr, error) {
+	return unix.Accept4(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+}
+
+// setTCPOptions gives a socket the values that the net package gives its own. Accepted sockets inherit them.
+func setTCPOptions(fd int) {
+	for _, o := range [...]struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
+	} {
+		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
+	}
+}
+
+// stopListening takes the socket out of the listening state.
+func stopListening(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) }
+
+// sendFile is sendfile(2): it returns what was sent also with an error.
+func sendFile(to, from int, off int64, n int) (int, error) {
+	sent, err := unix.Sendfile(to, from, &off, n)
+	return max(sent, 0), err
+}
