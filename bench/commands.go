@@ -60,7 +60,7 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "without", Usage: "servers that do not take part"},
 		&cli.StringSliceFlag{Name: "server", Usage: "a server from elsewhere, as `NAME=PATH`; see docs/BENCHMARKS.md"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
-		&cli.StringFlag{Name: "save", Usage: "write the JSON to a `FILE` too, for report"},
+		&cli.StringFlag{Name: "save", Usage: "write the JSON to a `FILE` too, after each scenario, for report"},
 	}
 }
 
@@ -113,16 +113,16 @@ func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr
 			bar.clear()
 			printing = errors.Join(printing, tabulate(r, o).print(stdout))
 		}
+		if name := c.String("save"); name != "" { // each time, so that an interrupted run is not lost
+			printing = errors.Join(printing, r.save(name))
+		}
 	})
 	bar.finish()
 	if r == nil {
 		return err
 	}
 	if c.Bool("json") {
-		printing = r.write(stdout)
-	}
-	if name := c.String("save"); name != "" {
-		printing = errors.Join(printing, r.save(name))
+		printing = errors.Join(printing, r.write(stdout))
 	}
 	return errors.Join(err, printing)
 }
