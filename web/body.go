@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -15,18 +16,19 @@ import (
 // under way may add one read buffer.
 const maxBodyBuffer = 64 << 10
 
-// A body is a request's body: fed by the loop, read by the handler, which waits for it where it runs.
+// A body is a request's body: fed by the loop, read by the handler, which waits for it where it runs. A request without one
+// has a nil body, which is complete; the methods that the loop calls at any time know that.
 type body struct {
 	x *exchange
 
 	mu       sync.Mutex
 	data     buf.Chain
-	err      error // why no more will come; nothing in data is lost by it
-	eof      bool
-	expect   bool  // the client waits for 100 Continue
-	closed   bool  // the handler wants no more
-	throttle bool  // the loop has stopped reading
-	drop     int64 // what may still be thrown away, when nobody reads any more
+	err      error       // why no more will come; nothing in data is lost by it
+	eof      atomic.Bool // written under mu
+	expect   bool        // the client waits for 100 Continue
+	closed   bool        // the handler wants no more
+	throttle bool        // the loop has stopped reading
+	drop     int64       // what may still be thrown away, when nobody reads any more
 	dropping bool
 	limit    int64 // most bytes altogether; 0: no limit
 	total    int64
@@ -69,7 +71,7 @@ func (b *body) take(p []byte) (int, error) {
 		n := b.data.CopyTo(p)
 		b.data.Discard(n)
 		return n, nil
-	case b.eof:
+	case b.eof.Load():
 		b.deliverTrailer()
 		return 0, io.EOF
 	}
@@ -145,7 +147,7 @@ func (b *body) add(p []byte) error {
 func (b *body) end(trailer http.Header) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.eof = true
+	b.eof.Store(true)
 	b.expect = false
 	b.trailer = trailer
 	b.wake()
@@ -153,9 +155,12 @@ func (b *body) end(trailer http.Header) {
 
 // fail is its end without order.
 func (b *body) fail(err error) {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err == nil && !b.eof {
+	if b.err == nil && !b.eof.Load() {
 		b.err = err
 	}
 	b.wake()
@@ -166,6 +171,9 @@ func (b *body) ended() { b.fail(io.ErrUnexpectedEOF) }
 
 // release throws away what is there when the handler is done, and what still comes, up to maxDiscard.
 func (b *body) release() {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -176,6 +184,9 @@ func (b *body) release() {
 
 // continueSent is called when the client has been told to go on by other means than Read.
 func (b *body) continueSent() {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expect = false
@@ -184,17 +195,16 @@ func (b *body) continueSent() {
 // blocksReuse reports whether the connection cannot be kept because the client may never send the body, or because too much
 // of it is still to come.
 func (b *body) blocksReuse() bool {
+	if b.complete() {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.eof && (b.expect || b.x.req.ContentLength-b.total > maxDiscard)
+	return !b.eof.Load() && (b.expect || b.x.req.ContentLength-b.total > maxDiscard)
 }
 
 // complete reports whether all of the body has come from the connection.
-func (b *body) complete() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.eof
-}
+func (b *body) complete() bool { return b == nil || b.eof.Load() }
 
 // full reports whether the loop should stop reading, and remembers that it did.
 func (b *body) full() bool {

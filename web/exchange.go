@@ -22,7 +22,7 @@ type exchange struct {
 	req       *http.Request
 	url       url.URL
 	ctx       requestContext
-	body      body
+	body      *body // nil: the request has none
 	out       response
 
 	// How the body is framed; the loop's.
@@ -32,6 +32,7 @@ type exchange struct {
 	inTrailer bool
 
 	inline  bool        // the handler runs on the loop and must not wait
+	taken   atomic.Bool // there is a takeover; written under mu
 	running atomic.Bool // the handler has begun and its answer is not complete
 
 	mu       sync.Mutex

@@ -17,6 +17,7 @@ type lane struct {
 	st      *state
 	loop    *myriad.Loop
 	head    h1.Head // of the request being parsed
+	scratch []byte  // where its text is put together
 	batch   []func()
 	waiting []*exchange // whose run is in batch
 	first   *conn       // the list of the lane's connections

@@ -21,9 +21,9 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	}
 	x = &exchange{transport: h, lane: h.lane}
 	x.ctx.x, x.ctx.base = x, h.base
-	x.body.x, x.out.x = x, x
-	remote := h.c.RemoteAddr().String()
-	text := string(append(append(make([]byte, 0, len(raw)+len(remote)), raw...), remote...))
+	x.out.x = x
+	h.lane.scratch = h.c.AppendRemoteAddr(append(h.lane.scratch[:0], raw...))
+	text := string(h.lane.scratch)
 	t := texts{raw, text}
 	target := t.of(head.Target)
 	u, err := x.parseTarget(target, head)
@@ -73,8 +73,12 @@ func (t texts) of(view []byte) string {
 
 // header makes the map; all values share one slice.
 func (t texts) header(head *h1.Head) http.Header {
-	m := make(http.Header, len(head.Fields))
-	values := make([]string, 0, len(head.Fields))
+	kept := len(head.Fields)
+	if len(head.Host) > 0 {
+		kept-- // most often the Host field is one of them
+	}
+	m := make(http.Header, kept)
+	values := make([]string, 0, kept)
 	for i := range head.Fields {
 		f := &head.Fields[i]
 		name := h1.CanonicalName(f.Name)
@@ -141,7 +145,6 @@ func plainQuery(q string) bool {
 
 // setBody says how the request's body comes.
 func (x *exchange) setBody(req *http.Request, head *h1.Head) {
-	x.body.limit = x.lane.s.MaxBodyBytes
 	switch {
 	case head.Chunked:
 		x.chunked = true
@@ -152,12 +155,11 @@ func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 		x.remaining = head.ContentLength
 		req.ContentLength = head.ContentLength
 	default:
-		x.body.eof = true
 		req.Body = http.NoBody
 		return
 	}
-	x.body.expect = head.Expect100
-	req.Body = &x.body
+	x.body = &body{x: x, limit: x.lane.s.MaxBodyBytes, expect: head.Expect100}
+	req.Body = x.body
 }
 
 // announcedTrailer makes the trailer's keys known before it comes, as net/http does.

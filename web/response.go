@@ -23,7 +23,8 @@ import (
 const (
 	// bodyBuffer is how much of an answer is gathered before its head must be decided: an answer that fits gets a
 	// Content-Length.
-	bodyBuffer = 2 << 10
+	bodyBuffer  = 2 << 10
+	firstBuffer = 256 // what is taken for it at first
 	// pieceBytes is how a large Write is cut, so that waiting for room makes progress.
 	pieceBytes = 32 << 10
 	// headRoom is what a usual answer's head takes.
@@ -61,7 +62,7 @@ type response struct {
 	mu       sync.Mutex
 	lost     error         // guarded by mu: the connection has gone
 	room     driver.Parker // guarded by mu: the writer that waits for room
-	deadline deadlines     // guarded by mu
+	deadline *deadlines    // guarded by mu; nil: none has been set
 }
 
 // deadlines are what ResponseController has set; zero for none, and set tells which were.
@@ -230,12 +231,12 @@ func (w *response) isAnnounced(name string) bool {
 func bodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
 // Write implements http.ResponseWriter. It waits while the connection's queue is full.
-func (w *response) Write(p []byte) (int, error) { return w.writeBody(p) }
+func (w *response) Write(p []byte) (int, error) { return writeBody(w, p) }
 
 // WriteString implements io.StringWriter.
-func (w *response) WriteString(s string) (int, error) { return w.writeBody([]byte(s)) }
+func (w *response) WriteString(s string) (int, error) { return writeBody(w, s) }
 
-func (w *response) writeBody(p []byte) (int, error) {
+func writeBody[T []byte | string](w *response, p T) (int, error) {
 	switch {
 	case w.x.takenOver():
 		return 0, http.ErrHijacked
@@ -255,24 +256,37 @@ func (w *response) writeBody(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
-	return w.gather(p)
+	if w.keep(len(p)) {
+		w.pending.Commit(len(append(w.pending.Extend()[:0], p...)))
+		return len(p), nil
+	}
+	return w.pass([]byte(p))
 }
 
 var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that outlives it")
 
-// gather keeps the first bytes until they no longer fit, then passes everything on.
-func (w *response) gather(p []byte) (int, error) {
+// keep makes room for n bytes among the first, as long as these are few: what is kept may turn out to be all, and then gets
+// a Content-Length.
+func (w *response) keep(n int) bool {
+	switch {
+	case w.sentHead:
+		return false
+	case w.pending == nil:
+		if n > bodyBuffer {
+			return false
+		}
+		w.pending = buf.Get(max(n, firstBuffer))
+	case w.pending.Len()+n > bodyBuffer:
+		return false
+	case w.pending.Free() < n:
+		w.grow(bodyBuffer)
+	}
+	return true
+}
+
+// pass sends p behind the head and what was kept.
+func (w *response) pass(p []byte) (int, error) {
 	if !w.sentHead {
-		if w.pending == nil {
-			w.pending = buf.Get(min(max(len(p), 256), bodyBuffer))
-		}
-		if w.pending.Free() < len(p) && w.pending.Len()+len(p) <= bodyBuffer {
-			w.grow(bodyBuffer)
-		}
-		if w.pending.Len()+len(p) <= bodyBuffer && w.pending.Free() >= len(p) {
-			w.pending.Append(p)
-			return len(p), nil
-		}
 		if err := w.sendHead(p, false); err != nil {
 			return 0, err
 		}
@@ -372,7 +386,7 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 		p = h1.AppendField(p, "Date", w.x.lane.st.clock.date(w.x.lane.st.engine.System().Now()))
 	}
 	if bodyAllowed(w.status) && !w.gotType && w.written > 0 {
-		p = h1.AppendField(p, "Content-Type", sniff(first, next))
+		p = append(append(append(p, "Content-Type: "...), sniff(first, next)...), "\r\n"...)
 	}
 	switch {
 	case w.chunked:
@@ -387,15 +401,6 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 		p = append(p, "Connection: keep-alive\r\n"...)
 	}
 	return p
-}
-
-const sniffLen = 512
-
-func sniff(first, next []byte) string {
-	if len(first) < sniffLen && len(next) > 0 {
-		first = append(append(make([]byte, 0, sniffLen), first...), next[:min(len(next), sniffLen-len(first))]...)
-	}
-	return http.DetectContentType(first)
 }
 
 // hasPrefixed reports whether the handler has set a trailer that it did not announce.

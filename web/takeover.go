@@ -18,7 +18,6 @@ var ErrNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server"
 
 // A takeover is how a connection leaves HTTP: to another handler on the loop, or out of the engine.
 type takeover struct {
-	active  bool
 	handler myriad.Handler                              // upgrade
 	done    func(nc net.Conn, unread []byte, err error) // hijack
 }
@@ -56,7 +55,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	case !x.body.complete():
 		return errors.New("web: Upgrade of a request whose body has not been read to its end")
 	}
-	if err := x.take(takeover{active: true, handler: h}); err != nil {
+	if err := x.take(takeover{handler: h}); err != nil {
 		return err
 	}
 	if err := x.transport.write(x, head); err != nil {
@@ -69,19 +68,16 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 func (x *exchange) take(t takeover) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.takeover.active {
+	if x.taken.Load() {
 		return http.ErrHijacked
 	}
 	x.takeover = t
+	x.taken.Store(true)
 	x.wants |= wantTakeover
 	return nil
 }
 
-func (x *exchange) takenOver() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.takeover.active
-}
+func (x *exchange) takenOver() bool { return x.taken.Load() }
 
 // hijack waits until the loop has let the connection go.
 func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -96,7 +92,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		}
 	}
 	gone := departure{waiter: x.lane.st.engine.System().NewParker()}
-	if err := x.take(takeover{active: true, done: gone.arrived}); err != nil {
+	if err := x.take(takeover{done: gone.arrived}); err != nil {
 		return nil, nil, err
 	}
 	x.transport.ask(x)
@@ -209,20 +205,24 @@ func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 
 // SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
 func (w *response) SetReadDeadline(t time.Time) error {
-	w.mu.Lock()
-	w.deadline.read, w.deadline.readSet = t, true
-	w.mu.Unlock()
-	w.x.want(wantDeadline)
+	w.setDeadline(func(d *deadlines) { d.read, d.readSet = t, true })
 	return nil
 }
 
 // SetWriteDeadline bounds the answer; the connection is reset when it passes.
 func (w *response) SetWriteDeadline(t time.Time) error {
+	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = t, true })
+	return nil
+}
+
+func (w *response) setDeadline(set func(d *deadlines)) {
 	w.mu.Lock()
-	w.deadline.write, w.deadline.writeSet = t, true
+	if w.deadline == nil {
+		w.deadline = new(deadlines)
+	}
+	set(w.deadline)
 	w.mu.Unlock()
 	w.x.want(wantDeadline)
-	return nil
 }
 
 // EnableFullDuplex does nothing: reading and writing never exclude each other here.
@@ -231,9 +231,10 @@ func (w *response) EnableFullDuplex() error { return nil }
 // applyDeadline sets the conn's timer to the deadline of the phase it is in.
 func (h *conn) applyDeadline(x *exchange) {
 	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
 	d := x.out.deadline
-	x.out.mu.Unlock()
 	switch {
+	case d == nil:
 	case h.phase == phaseBody && d.readSet:
 		_ = h.c.SetDeadline(d.read)
 	case h.phase == phaseAnswer && d.writeSet:

@@ -94,17 +94,20 @@ func zoneName(id uint32) string {
 	return ifi.Name
 }
 
-// String is Net().String() without the allocation of the address, or "@" for an unnamed one.
-func (a Addr) String() string {
+// AppendTo appends what Net().String() would be, or "@" for an unnamed unix peer, without the addresses in between.
+func (a Addr) AppendTo(dst []byte) []byte {
 	switch a.family {
 	case familyIPv4:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.ip[:4])), a.port).String()
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.ip[:4])), a.port).AppendTo(dst)
 	case familyIPv6:
 		ip := netip.AddrFrom16(a.ip).Unmap().WithZone(zoneName(a.zone))
-		return netip.AddrPortFrom(ip, a.port).String()
+		return netip.AddrPortFrom(ip, a.port).AppendTo(dst)
 	}
-	return "@"
+	return append(dst, '@')
 }
+
+// String is AppendTo as a string.
+func (a Addr) String() string { return string(a.AppendTo(nil)) }
 
 // Unspecified reports whether a is a wildcard such as 0.0.0.0 or ::, or unknown.
 func (a Addr) Unspecified() bool { return a.ip == [16]byte{} && a.family != familyUnix }
