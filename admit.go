@@ -22,21 +22,63 @@ type arrival struct {
 // place gives an accepted connection to the next loop in turn.
 func (e *Engine) place(from *Loop, a arrival) {
 	to := e.nextLoop()
-	if to == from || !to.take(a) {
+	if to == from || !to.take(a, false) {
 		from.admit(&a)
 	}
 }
 
-// take puts a into the loop's intake, or reports that it is full or closed.
-func (l *Loop) take(a arrival) bool {
+// take puts a into the loop's intake, or reports that it is full or closed. Promised room is used if the caller has it.
+func (l *Loop) take(a arrival, promised bool) bool {
 	l.mail.mu.Lock()
-	ok := !l.mail.closed && len(l.mail.intake) < maxIntake
+	if promised {
+		l.mail.promised--
+	}
+	ok := !l.mail.closed && len(l.mail.intake)+l.mail.promised < maxIntake
 	if ok {
 		l.mail.intake = append(l.mail.intake, a)
 	}
 	l.mail.mu.Unlock()
 	l.wakeIf(ok)
 	return ok
+}
+
+// promise keeps room in the loop's intake for one take.
+func (l *Loop) promise() error {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	switch {
+	case l.mail.closed:
+		return ErrClosed
+	case len(l.mail.intake)+l.mail.promised >= maxIntake:
+		return ErrBusy
+	}
+	l.mail.promised++
+	return nil
+}
+
+// unpromise gives back what promise has kept.
+func (l *Loop) unpromise() {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.mail.promised--
+}
+
+// loopWithRoom is the loop whose turn it is, or else the next one that promises room. It fails with ErrBusy if none does, and with
+// ErrClosed if all have ended.
+func (e *Engine) loopWithRoom() (*Loop, error) {
+	failure := ErrClosed
+	first := e.turn.Add(1)
+	for i := range uint32(len(e.loops)) {
+		l := e.loops[(first+i)%uint32(len(e.loops))]
+		err := l.promise()
+		if err == nil {
+			return l, nil
+		}
+		if err == ErrBusy {
+			failure = err
+		}
+	}
+	return nil, failure
 }
 
 // admit attaches a connection and opens its handler. On the loop.
@@ -49,7 +91,10 @@ func (l *Loop) admit(a *arrival) {
 	}
 	id, err := l.drv.Attach(a.sock)
 	if err != nil {
-		l.refuse(c, a, err)
+		if a.conn == nil {
+			l.engine.logAcceptFailure(l, err)
+		}
+		l.refuse(a.conn, err)
 		return
 	}
 	l.enter(c, id)
@@ -95,10 +140,10 @@ func (l *Loop) enter(c *Conn, id driver.ID) {
 	l.stats.conns.Add(1)
 }
 
-// refuse is for a connection that the driver would not take: an accepted one is dropped, an adopted one's handler is told.
-func (l *Loop) refuse(c *Conn, a *arrival, err error) {
-	if a.conn == nil {
-		l.engine.acceptFailed(l, err)
+// refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one (c) the handler is told.
+func (l *Loop) refuse(c *Conn, err error) {
+	l.engine.quota.give()
+	if c == nil {
 		return
 	}
 	c.status |= closing | ending // it may hear, but not do, anything
@@ -114,14 +159,21 @@ func (l *Loop) refuse(c *Conn, a *arrival, err error) {
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed, also on error. The
 // returned Conn may be written to at once. A nc without a descriptor of its own (a *tls.Conn, a net.Pipe) costs two goroutines
 // that copy, and 64 KiB; if it has no CloseWrite either, ending our side closes it. Neither a *Conn nor Stream's net.Conn can be
-// adopted: they are in an engine already, use Conn.SetHandler. Any goroutine.
+// adopted: they are in an engine already, use Conn.SetHandler. It fails with ErrTooMany at Config.MaxConns and with ErrBusy when the
+// intake of every loop is full. Any goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	switch nc.(type) {
 	case *Conn, *streamConn:
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w", nc, ErrUnsupported), nc.Close())
 	}
-	c, sock, err := e.take(nc, h)
+	l, err := e.reserve()
 	if err != nil {
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
+	}
+	c, sock, err := l.importConn(nc, h)
+	if err != nil {
+		l.unpromise()
+		e.quota.give()
 		return nil, fmt.Errorf("myriad: Adopt: %w", err)
 	}
 	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...)}
@@ -129,8 +181,9 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	if bridge != nil {
 		bridge.start(c)
 	}
-	if !c.loop.take(a) {
-		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", c.loop.refusal()), sock.Close()); bridge != nil {
+	if !l.take(a, true) {
+		e.quota.give()
+		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", ErrClosed), sock.Close()); bridge != nil {
 			bridge.end(true)
 		}
 		return nil, err
@@ -138,18 +191,31 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	return c, nil
 }
 
-// take makes a conn of what the system, or else a bridge, makes of nc.
-func (e *Engine) take(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
+// reserve finds a loop for one more connection, and counts it.
+func (e *Engine) reserve() (*Loop, error) {
+	if !e.quota.take() {
+		e.hits.tooMany.Add(1)
+		return nil, ErrTooMany
+	}
+	l, err := e.loopWithRoom()
+	if err != nil {
+		e.quota.give()
+	}
+	return l, err
+}
+
+// importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
+func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
 	local, remote := nc.LocalAddr(), driver.AddrOf(nc.RemoteAddr())
 	var b *bridge
-	sock, err := e.sys.Import(nc)
+	sock, err := l.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
-		sock, b, err = e.newBridge(nc)
+		sock, b, err = l.engine.newBridge(nc)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	c := newConn(e.nextLoop(), h)
+	c := newConn(l, h)
 	c.local, c.remote = local, remote
 	if b != nil {
 		c.ownExtra().bridge = b
@@ -162,14 +228,4 @@ func (c *Conn) bridged() *bridge {
 		return x.bridge
 	}
 	return nil
-}
-
-// refusal says why take refused.
-func (l *Loop) refusal() error {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	if l.mail.closed {
-		return ErrClosed
-	}
-	return ErrBusy
 }

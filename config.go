@@ -3,6 +3,7 @@ package myriad
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"time"
 
@@ -31,6 +32,17 @@ type Config struct {
 	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for the peer to end its side.
 	// 0: 5 s.
 	LingerTimeout time.Duration
+	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the limit the engine stops
+	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
+	// when others have closed; Dial and Adopt fail with ErrTooMany. 0: what the process's limit on descriptors allows
+	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 1,024 for everything else; where there is no
+	// such limit, or with a System of its own, none.
+	MaxConns int
+	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms worth of them may come
+	// at once. Others wait as they do for MaxConns. 0: no limit.
+	AcceptRate int
+	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its context says. 0: 30 s.
+	DialTimeout time.Duration
 	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to a reset. 0: 256 KiB.
 	LingerBytes int
 
@@ -49,12 +61,14 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Mailbox, 4096)
 	setDefault(&c.LingerTimeout, 5*time.Second)
 	setDefault(&c.LingerBytes, 256<<10)
+	setDefault(&c.DialTimeout, 30*time.Second)
 	for _, f := range []struct {
 		name  string
 		value int
 	}{
 		{"ReadBuffer", c.ReadBuffer}, {"WriteLimit", c.WriteLimit}, {"MaxWrite", c.MaxWrite},
 		{"Mailbox", c.Mailbox}, {"LingerTimeout", int(c.LingerTimeout)}, {"LingerBytes", c.LingerBytes},
+		{"MaxConns", c.MaxConns}, {"AcceptRate", c.AcceptRate}, {"DialTimeout", int(c.DialTimeout)},
 	} {
 		if f.value < 0 {
 			return c, fmt.Errorf("myriad: Config.%s is %d: it must not be negative", f.name, f.value)
@@ -62,6 +76,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = math.MaxInt
+		if files, ok := fileLimit(); ok && c.System == nil {
+			c.MaxConns = connsWithin(files)
+		}
 	}
 	if c.System == nil {
 		s, err := systemFor(c.Driver)
@@ -71,6 +91,14 @@ func (c Config) withDefaults() (Config, error) {
 		c.System = s
 	}
 	return c, nil
+}
+
+// filesForOthers is how many descriptors MaxConns leaves to the rest of the process at most.
+const filesForOthers = 1024
+
+// connsWithin is the default of MaxConns for a limit on descriptors.
+func connsWithin(files uint64) int {
+	return int(max(1, min(files-min(files/8, filesForOthers), math.MaxInt)))
 }
 
 func setDefault[T ~int | ~int64](field *T, value T) {

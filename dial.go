@@ -5,107 +5,259 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// dialing is one attempt to connect, shared by the goroutine that waits for it and the loop.
-type dialing struct {
-	waiter driver.Parker
-	done   atomic.Bool
-	err    error // written before done
-}
-
-func (d *dialing) finish(err error) {
-	if d.done.Load() {
-		return
-	}
-	d.err = err
-	d.done.Store(true)
-	d.waiter.Unpark()
-}
+const (
+	// attemptDelay is how long Dial waits for one address before it tries the next one as well (RFC 8305, section 5).
+	attemptDelay = 250 * time.Millisecond
+	// attemptTimeout is how long one address may take. It leaves room for three repetitions of a lost SYN.
+	attemptTimeout = 10 * time.Second
+	// maxAddresses is how many of a name's addresses are tried.
+	maxAddresses = 16
+)
 
 // Dial connects to addr ("tcp", "tcp4", "tcp6", "unix") and serves the connection with h. Names are resolved on the calling
-// goroutine; the addresses are tried in order. It waits until the connection stands or ctx ends; a
-// failed Dial calls no handler. Any goroutine but a loop's.
+// goroutine. Of several addresses (16 at most) one is tried after the other, a new one when one has failed or after 250 ms; families
+// alternate, beginning with that of the resolver's first address; the first to connect wins and the others are
+// closed (Happy Eyeballs, RFC 8305). TCP connections have no delay (TCP_NODELAY) and keep-alive set.
+//
+// Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address is given up after 10 s,
+// and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded. Each address that is being tried counts against
+// Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that was tried.
+//
+// h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's.
 func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
-	addrs, err := e.sys.Resolve(ctx, network, addr)
+	c, err := e.dial(ctx, network, addr, h)
 	if err != nil {
 		return nil, fmt.Errorf("myriad: Dial %s %s: %w", network, addr, err)
-	}
-	var errs []error
-	for _, a := range addrs {
-		c, err := e.dialOne(ctx, a, h)
-		if err == nil {
-			return c, nil
-		}
-		errs = append(errs, fmt.Errorf("%v: %w", a, err))
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, fmt.Errorf("myriad: Dial %s %s: %w", network, addr, errors.Join(errs...))
-}
-
-func (e *Engine) dialOne(ctx context.Context, addr net.Addr, h Handler) (*Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	l := e.nextLoop()
-	c := newConn(l, h)
-	c.remote = driver.AddrOf(addr)
-	d := &dialing{waiter: e.sys.NewParker()}
-	c.ownExtra().dial = d
-	if !l.post(func() { l.dial(c, d, addr) }) {
-		return nil, ErrClosed
-	}
-	stop := context.AfterFunc(ctx, d.waiter.Unpark)
-	defer stop()
-	for !d.done.Load() {
-		d.waiter.Park()
-		if err := ctx.Err(); err != nil && !d.done.Load() {
-			l.post(func() { l.abandon(c, d, err) })
-			ctx = context.WithoutCancel(ctx)
-		}
-	}
-	if d.err != nil {
-		return nil, d.err
 	}
 	return c, nil
 }
 
-// dial runs on the loop.
-func (l *Loop) dial(c *Conn, d *dialing, addr net.Addr) {
-	if l.stopping {
-		d.finish(ErrClosed)
-		return
+func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
+	addrs, err := e.sys.Resolve(ctx, network, addr)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, &net.AddrError{Err: "the name has no address", Addr: addr}
+	}
+	r := &race{loop: e.nextLoop(), handler: h, addrs: interleave(addrs), waiter: e.sys.NewParker()}
+	if !r.loop.post(r.start) {
+		return nil, ErrClosed
+	}
+	return r.wait(ctx)
+}
+
+// interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps maxAddresses.
+func interleave(addrs []net.Addr) []net.Addr {
+	first := familyOf(addrs[0])
+	var mine, others []net.Addr
+	for _, a := range addrs {
+		if familyOf(a) == first {
+			mine = append(mine, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	mixed := make([]net.Addr, 0, len(addrs))
+	for i := range max(len(mine), len(others)) {
+		if i < len(mine) {
+			mixed = append(mixed, mine[i])
+		}
+		if i < len(others) {
+			mixed = append(mixed, others[i])
+		}
+	}
+	return mixed[:min(len(mixed), maxAddresses)]
+}
+
+func familyOf(a net.Addr) string {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.To4() == nil {
+		return "tcp6"
+	}
+	return a.Network()
+}
+
+// A race is one Dial: attempts to connect, all of one loop, of which at most one wins. But for its last three fields it is
+// owned by that loop.
+type race struct {
+	loop    *Loop
+	handler Handler
+	addrs   []net.Addr // not tried yet
+	running []*Conn    // attempts under way, the newest last
+	until   int64      // loop time at which all of it ends
+	failed  []error
+	over    bool
+
+	waiter driver.Parker
+	done   atomic.Bool
+	conn   *Conn // written before done, as err is
+	err    error
+}
+
+// dialing is one attempt: what a conn is while it connects.
+type dialing struct {
+	race  *race
+	conn  *Conn
+	addr  net.Addr
+	until int64 // loop time
+}
+
+// wait is for the goroutine that dials. When ctx ends it stops the race, and takes what comes of that: the connection may
+// have been made in the same moment, and its handler opened.
+func (r *race) wait(ctx context.Context) (*Conn, error) {
+	stop := context.AfterFunc(ctx, r.waiter.Unpark)
+	defer stop()
+	for told := false; !r.done.Load(); {
+		r.waiter.Park()
+		if err := ctx.Err(); err != nil && !told {
+			told = true
+			r.loop.post(func() { r.lose(errors.Join(append([]error{err}, r.failed...)...)) })
+		}
+	}
+	return r.conn, r.err
+}
+
+// start runs on the loop, as all that follows.
+func (r *race) start() {
+	r.until = r.loop.now + ceilMillis(r.loop.engine.cfg.DialTimeout)
+	r.next()
+}
+
+// next tries the next address that can be tried, and ends the race when there is nothing left to hope for.
+func (r *race) next() {
+	for len(r.addrs) > 0 && !r.over && !r.loop.stopping {
+		addr := r.addrs[0]
+		r.addrs = r.addrs[1:]
+		err := r.loop.attempt(r, addr)
+		if err == nil {
+			return
+		}
+		r.failed = append(r.failed, fmt.Errorf("%v: %w", addr, err))
+	}
+	switch {
+	case r.over:
+	case r.loop.stopping:
+		r.lose(errors.Join(append([]error{ErrClosed}, r.failed...)...))
+	case len(r.running) == 0:
+		r.lose(errors.Join(r.failed...))
+	}
+}
+
+// attempt starts to connect to one address.
+func (l *Loop) attempt(r *race, addr net.Addr) error {
+	if !l.engine.quota.take() {
+		l.engine.hits.tooMany.Add(1)
+		return ErrTooMany
 	}
 	id, err := l.drv.Dial(addr)
 	if err != nil {
-		d.finish(err)
+		l.engine.quota.give()
+		return err
+	}
+	c := newConn(l, r.handler)
+	c.remote = driver.AddrOf(addr)
+	c.status |= connecting
+	d := &dialing{race: r, conn: c, addr: addr, until: min(r.until, l.now+ceilMillis(attemptTimeout))}
+	c.ownExtra().dial = d
+	l.enter(c, id)
+	r.running = append(r.running, c)
+	due := d.until
+	if len(r.addrs) > 0 {
+		due = min(due, l.now+ceilMillis(attemptDelay))
+	}
+	l.wheel.Set(id.Slot(), due)
+	return nil
+}
+
+// attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next waiting for long enough.
+func (l *Loop) attemptDue(c *Conn) {
+	d := c.extra.Load().dial
+	r := d.race
+	switch {
+	case r.over:
+	case l.now >= d.until:
+		l.drv.Close(c.id)
+		d.finish(fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded))
+	default:
+		l.wheel.Set(c.id.Slot(), d.until)
+		if r.running[len(r.running)-1] == c {
+			r.next()
+		}
+	}
+}
+
+// finish is for an attempt that has failed: the next address is tried at once.
+func (d *dialing) finish(err error) {
+	r := d.race
+	if r.over || !r.leave(d.conn) {
 		return
 	}
-	c.status |= connecting
-	l.enter(c, id)
-}
-
-// abandon ends an attempt whose caller has given up, unless it has just succeeded.
-func (l *Loop) abandon(c *Conn, d *dialing, err error) {
-	if !d.done.Load() {
-		d.finish(err)
-		l.drv.Close(c.id)
+	r.failed = append(r.failed, fmt.Errorf("%v: %w", d.addr, err))
+	if r.loop.now >= r.until {
+		r.addrs = nil
 	}
+	r.next()
 }
 
-// dialed opens the handler of a connection that now stands.
+// leave takes an attempt out of the race, and reports whether it was in it.
+func (r *race) leave(c *Conn) bool {
+	for i, other := range r.running {
+		if other == c {
+			r.running = append(r.running[:i], r.running[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// lose ends the race, unless it is over: attempts under way are closed, and the caller is told.
+func (r *race) lose(err error) {
+	if r.over {
+		return
+	}
+	r.giveUp()
+	r.tell(nil, err)
+}
+
+// tell wakes the caller, once.
+func (r *race) tell(c *Conn, err error) {
+	r.conn, r.err = c, err
+	r.done.Store(true)
+	r.waiter.Unpark()
+}
+
+// giveUp closes the attempts under way.
+func (r *race) giveUp() {
+	r.over = true
+	for _, c := range r.running {
+		r.loop.wheel.Clear(c.id.Slot())
+		r.loop.drv.Close(c.id)
+	}
+	r.running = nil
+}
+
+// dialed opens the handler of a connection that now stands: it has won. The others are closed before the handler may do
+// anything.
 func (l *Loop) dialed(c *Conn) {
 	x := c.extra.Load()
-	d := x.dial
+	r := x.dial.race
 	x.dial = nil
 	c.status &^= connecting
+	l.wheel.Clear(c.id.Slot())
+	r.leave(c)
+	r.giveUp()
 	l.current.Store(c)
 	l.callOpened(c)
-	d.finish(nil)
+	r.tell(c, nil)
 	l.leave(c)
 }

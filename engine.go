@@ -9,9 +9,6 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// acceptLogPeriod is how often failing accepts are logged at most.
-const acceptLogPeriod = time.Second
-
 // An Engine runs event loops. Its methods may be called from any goroutine.
 type Engine struct {
 	cfg   Config
@@ -22,7 +19,13 @@ type Engine struct {
 	turn       atomic.Uint32 // whose turn it is to be given a connection
 	listenTurn atomic.Uint32
 	running    atomic.Int32 // loops and bridges that have not ended
-	lastLogged atomic.Int64 // when a failing accept was last logged, in milliseconds
+
+	quota quota
+	pace  pace
+	spare spare
+	hits  limitHits
+
+	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
 
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
@@ -35,7 +38,10 @@ func Start(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, sys: cfg.System, start: cfg.System.Now()}
+	e := &Engine{cfg: cfg, sys: cfg.System, start: cfg.System.Now(), quota: quota{most: int64(cfg.MaxConns)}}
+	if cfg.AcceptRate > 0 {
+		e.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
+	}
 	for i := range cfg.Loops {
 		l, err := newLoop(e, i)
 		if err != nil {
@@ -45,6 +51,10 @@ func Start(c Config) (*Engine, error) {
 			return nil, err
 		}
 		e.loops = append(e.loops, l)
+	}
+	if s, ok := e.sys.(sparer); ok {
+		e.spare.open = s.Spare
+		e.spare.keep()
 	}
 	e.running.Store(int32(len(e.loops)))
 	for _, l := range e.loops {
@@ -78,6 +88,7 @@ func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 // first, what is left is aborted and the context's error returned. A second call waits like the first.
 // Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
+	defer e.spare.close()
 	for _, l := range e.loops {
 		l.post(func() { l.stop(nil) })
 	}
@@ -137,16 +148,15 @@ func (l *Loop) fail(err error) {
 	}
 	for _, c := range l.conns {
 		if c != nil {
+			l.engine.quota.give()
 			l.closed(c, err)
 		}
 	}
 	for !l.finish() { // who waits for an answer is told
 		funcs, intake := l.takeMail()
 		for i := range intake {
-			if c := intake[i].conn; c != nil {
-				l.refuse(c, &intake[i], err)
-			}
 			_ = intake[i].sock.Close()
+			l.refuse(intake[i].conn, err)
 		}
 		for _, f := range funcs {
 			l.guard(f)
@@ -162,14 +172,14 @@ func (l *Loop) stop(abort error) {
 	for _, ln := range l.listeners {
 		if !ln.closed.Swap(true) {
 			ln.inner.Refuse()
-			l.drv.CloseListener(ln.id)
+			l.closeListener(ln)
 		}
 	}
 	for _, c := range l.conns {
 		switch {
 		case c == nil:
 		case c.is(connecting):
-			l.abandon(c, c.extra.Load().dial, ErrClosed)
+			c.extra.Load().dial.race.lose(ErrClosed)
 		default:
 			l.dismiss(c)
 		}
@@ -208,13 +218,4 @@ func (l *Loop) post(f func()) bool {
 	l.mail.mu.Unlock()
 	l.wakeIf(ok)
 	return ok
-}
-
-// acceptFailed logs why connections are not accepted, once a period.
-func (e *Engine) acceptFailed(l *Loop, err error) {
-	last := e.lastLogged.Load()
-	if last != 0 && l.now-last < acceptLogPeriod.Milliseconds() || !e.lastLogged.CompareAndSwap(last, l.now) {
-		return
-	}
-	e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err", err)
 }

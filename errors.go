@@ -12,7 +12,9 @@ var (
 	ErrFull = errors.New("myriad: the connection's write queue is full: wait for Drained, or raise the limit")
 	// ErrTooLarge says that one Write is larger than Config.MaxWrite and would never be taken.
 	ErrTooLarge = errors.New("myriad: write larger than Config.MaxWrite: split it")
-	// ErrBusy says that a loop's mailbox is full.
+	// ErrTooMany says that Config.MaxConns connections are open, so that Dial or Adopt cannot have one more.
+	ErrTooMany = errors.New("myriad: Config.MaxConns connections are open: try again when some have closed, or raise it")
+	// ErrBusy says that a loop's mailbox is full, or for Adopt that of every loop.
 	ErrBusy = errors.New("myriad: the loop's mailbox is full: try again later")
 	// ErrClosed is what a call on something that has been closed or shut down returns. It is net.ErrClosed.
 	ErrClosed = net.ErrClosed

@@ -2,7 +2,6 @@ package myriad
 
 import (
 	"net"
-	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -81,10 +80,15 @@ func (s *sink) Closed(id driver.ID, err error) {
 		ln.ended()
 		return
 	}
+	l.engine.quota.give()
 	l.closed(s.conn(id), err)
 }
 
-func (s *sink) Detached(id driver.ID, sock driver.Socket) { s.loop().detached(s.conn(id), sock) }
+func (s *sink) Detached(id driver.ID, sock driver.Socket) {
+	l := s.loop()
+	l.engine.quota.give()
+	l.detached(s.conn(id), sock)
+}
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 	c := s.conn(id)
@@ -93,35 +97,34 @@ func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 }
 
 func (s *sink) DialFailed(id driver.ID, err error) {
-	c := s.conn(id)
-	s.loop().remove(c)
+	c, l := s.conn(id), s.loop()
+	l.engine.quota.give()
+	l.remove(c)
 	c.bury()
 	c.extra.Load().dial.finish(err)
 }
 
 func (s *sink) Accepted(id driver.ID, sock driver.Socket) {
 	l := s.loop()
-	l.stats.accepts.Add(1)
-	l.engine.place(l, arrival{sock: sock, listener: l.listeners[id.Slot()]})
+	l.accepted(l.listeners[id.Slot()], sock)
 }
-
-// acceptPause is how long a listener rests after it could not accept, most often for want of descriptors.
-const acceptPause = 50 * time.Millisecond
 
 func (s *sink) AcceptFailed(id driver.ID, err error) {
 	l := s.loop()
-	l.stats.acceptErrors.Add(1)
-	l.engine.acceptFailed(l, err)
-	l.wheel.Set(id.Slot(), l.now+ceilMillis(acceptPause))
+	l.acceptFailed(l.listeners[id.Slot()], err)
 }
 
-// expired is the wheel's callback: a conn's timer, or a listener that rests.
+// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener that rests.
 func (l *Loop) expired(slot uint32) {
 	if ln, ok := l.listeners[slot]; ok {
-		l.drv.ResumeAccept(ln.id)
+		l.rested(ln)
 		return
 	}
 	c := l.conns[slot]
+	if c.is(connecting) {
+		l.attemptDue(c)
+		return
+	}
 	if c.is(closing) {
 		l.lingerExpired(c)
 		return

@@ -20,10 +20,13 @@ type Listener struct {
 	handler Handler
 	shared  net.Addr // the local address of all its conns, unless it listens on a wildcard
 	closed  atomic.Bool
+
+	accepting // owned by the loop
 }
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose Opened may exchange itself for
-// a handler of the conn's own. One loop accepts and hands connections to all loops in turn. Any goroutine but a loop's.
+// a handler of the conn's own. One loop accepts and hands connections to all loops in turn. At Config.MaxConns or AcceptRate,
+// or without descriptors, it keeps peers waiting and goes on by itself; listeners take turns then. Any goroutine but a loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	inner, err := e.sys.Listen(context.Background(), network, addr)
 	if err != nil {
@@ -74,9 +77,12 @@ func (ln *Listener) Close() error {
 		return ErrClosed
 	}
 	ln.inner.Refuse()
-	ln.loop.post(func() { ln.loop.drv.CloseListener(ln.id) })
+	ln.loop.post(func() { ln.loop.closeListener(ln) })
 	return nil
 }
 
 // ended runs on the loop when the driver has let go of the listener.
-func (ln *Listener) ended() { _ = ln.inner.Close() }
+func (ln *Listener) ended() {
+	ln.loop.dropHand(ln)
+	_ = ln.inner.Close()
+}

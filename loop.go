@@ -66,6 +66,8 @@ type mailbox struct {
 	spare  []func()
 	intake []arrival // conns on their way in; bounded by maxIntake
 	closed bool
+
+	promised int // room of the intake that Adopt has been promised
 }
 
 func newLoop(e *Engine, index int) (*Loop, error) {

@@ -3,7 +3,9 @@ package driver
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"time"
 )
 
@@ -21,6 +23,15 @@ func (Process) NewParker() Parker { return make(parker, 1) }
 
 // Executor is nil: the caller makes its own pool.
 func (Process) Executor() Executor { return nil }
+
+// Spare opens a descriptor that is good for nothing but to be given up when there is no other.
+func (Process) Spare() (io.Closer, error) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
 
 // Resolve asks the resolver of the net package.
 func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, error) {

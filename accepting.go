@@ -1,0 +1,235 @@
+package myriad
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// This file is what a listener does with peers while the engine is at a limit (docs/adr/0008). All of it but spare runs on
+// the listener's loop.
+
+const (
+	// acceptPause is how long a listener rests after it could not accept, most often for want of descriptors.
+	acceptPause = 50 * time.Millisecond
+	// shedAfter is how long peers are left in the backlog for want of descriptors, before they are accepted only to be closed.
+	shedAfter = 2 * time.Second
+	// shedBatch is how many peers a listener closes in one acceptPause at most.
+	shedBatch = 64
+	// noticePeriod is how often one kind of overload is logged at most.
+	noticePeriod = 10 * time.Second
+)
+
+// accepting is what a listener's loop knows of it. A listener with a peer in hand does not accept.
+type accepting struct {
+	hand     driver.Socket // accepted, and kept waiting: for room, or with room for its time
+	room     bool          // the quota counts it
+	failing  int64         // loop time since which accepting has failed; 0: it has not
+	shedding bool          // the spare descriptor is used to close who comes
+	mayShed  int           // peers, until the pause ends
+}
+
+// accepted is the driver's news of a peer.
+func (l *Loop) accepted(ln *Listener, sock driver.Socket) {
+	if ln.shedding {
+		l.shed(ln, sock)
+		return
+	}
+	e := l.engine
+	l.stats.accepts.Add(1)
+	if ln.failing != 0 {
+		ln.failing = 0
+		e.spare.keep()
+	}
+	ln.hand = sock
+	if ln.room = e.quota.waiting.Load() == 0 && e.quota.take(); ln.room {
+		l.letInTime(ln)
+		return
+	}
+	l.drv.StopAccept(ln.id)
+	e.hits.conns.Add(1)
+	if n := e.full.due(l.now); n > 0 {
+		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit", e.quota.most, "times", n)
+	}
+	e.quota.wait(ln)
+}
+
+// admitHand is called when the quota has taken room for the peer in hand.
+func (ln *Listener) admitHand() {
+	l := ln.loop
+	if ln.hand == nil { // it was dropped meanwhile
+		l.engine.quota.give()
+		return
+	}
+	ln.room = true
+	if l.letInTime(ln) {
+		l.drv.ResumeAccept(ln.id)
+	}
+}
+
+// letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it wait.
+func (l *Loop) letInTime(ln *Listener) bool {
+	e := l.engine
+	wait := e.pace.reserve(l.now)
+	if wait == 0 {
+		l.letIn(ln)
+		return true
+	}
+	l.drv.StopAccept(ln.id)
+	l.wheel.Set(ln.id.Slot(), l.now+wait)
+	e.hits.rate.Add(1)
+	if n := e.fast.due(l.now); n > 0 {
+		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit", e.cfg.AcceptRate, "times", n)
+	}
+	return false
+}
+
+func (l *Loop) letIn(ln *Listener) {
+	sock := ln.hand
+	ln.hand, ln.room = nil, false
+	l.engine.place(l, arrival{sock: sock, listener: ln})
+}
+
+// acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most often back soon; when that has
+// lasted, some are shed in each pause, so that they can try elsewhere.
+func (l *Loop) acceptFailed(ln *Listener, err error) {
+	e := l.engine
+	l.stats.acceptErrors.Add(1)
+	noFiles := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	if noFiles {
+		e.hits.files.Add(1)
+	}
+	e.logAcceptFailure(l, err)
+	if ln.failing == 0 {
+		ln.failing = max(1, l.now)
+	}
+	l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause))
+	if ln.shedding { // somebody else was quicker to take the descriptor
+		l.endShedding(ln)
+		return
+	}
+	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.lend() {
+		ln.shedding, ln.mayShed = true, shedBatch
+		l.drv.ResumeAccept(ln.id)
+	}
+}
+
+func (e *Engine) logAcceptFailure(l *Loop, err error) {
+	if n := e.failing.due(l.now); n > 0 {
+		e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err", err,
+			"times", n, "shed", e.hits.shed.Load())
+	}
+}
+
+// shed closes a peer that cannot be served.
+func (l *Loop) shed(ln *Listener, sock driver.Socket) {
+	_ = sock.Close()
+	l.engine.hits.shed.Add(1)
+	if ln.mayShed--; ln.mayShed == 0 {
+		l.drv.StopAccept(ln.id) // until the pause ends
+	}
+}
+
+func (l *Loop) endShedding(ln *Listener) {
+	l.drv.StopAccept(ln.id)
+	ln.shedding = false
+	l.engine.spare.back()
+}
+
+// rested is the listener's timer.
+func (l *Loop) rested(ln *Listener) {
+	switch {
+	case ln.hand != nil && ln.room:
+		l.letIn(ln)
+	case ln.shedding:
+		l.endShedding(ln)
+	}
+	if ln.hand == nil {
+		l.drv.ResumeAccept(ln.id)
+	}
+}
+
+// closeListener ends accepting.
+func (l *Loop) closeListener(ln *Listener) {
+	l.dropHand(ln)
+	l.drv.CloseListener(ln.id)
+}
+
+// dropHand closes the peer that a listener keeps waiting, as its backlog's are, and gives back what it has lent.
+func (l *Loop) dropHand(ln *Listener) {
+	if ln.shedding {
+		ln.shedding = false
+		l.engine.spare.back()
+	}
+	if ln.hand == nil {
+		return
+	}
+	_ = ln.hand.Close()
+	ln.hand = nil
+	if ln.room {
+		l.engine.quota.give()
+	} else {
+		l.engine.quota.leave(ln)
+	}
+}
+
+// A spare is one descriptor, held so that there is one to give up when there are none. One listener at a time has it.
+type spare struct {
+	mu   sync.Mutex
+	open func() (io.Closer, error) // nil: there is none in this system, or no more
+	held io.Closer
+	lent bool
+}
+
+// A sparer is a driver.System that has descriptors to spare.
+type sparer interface {
+	Spare() (io.Closer, error)
+}
+
+// keep sees to it that there is one, if that can be had. Any goroutine, like all of its methods.
+func (s *spare) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refill()
+}
+
+func (s *spare) refill() {
+	if s.held == nil && !s.lent && s.open != nil {
+		if f, err := s.open(); err == nil {
+			s.held = f
+		}
+	}
+}
+
+// lend makes one descriptor free, for the caller to accept with until back.
+func (s *spare) lend() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refill(); s.held == nil {
+		return false
+	}
+	_ = s.held.Close()
+	s.held, s.lent = nil, true
+	return true
+}
+
+func (s *spare) back() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lent = false
+	s.refill()
+}
+
+func (s *spare) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = nil
+	if s.held != nil {
+		_ = s.held.Close()
+		s.held = nil
+	}
+}

@@ -1,0 +1,162 @@
+package myriad
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file is what bounds an engine's connections: how many (Config.MaxConns) and how fast they come (Config.AcceptRate).
+// What a listener does at a bound is in accepting.go. docs/adr/0008 says why.
+
+// Limits says how close an engine is to its limits, and how often it has been at them since its start. The counters only grow.
+type Limits struct {
+	MaxConns int // Config.MaxConns as it took effect; math.MaxInt: none
+	Open     int // connections that count against it now: accepted, adopted and dialled ones, attempts to dial included
+
+	AtMaxConns   uint64 // times a listener had to wait because MaxConns connections were open
+	AtAcceptRate uint64 // times a listener had to wait for Config.AcceptRate
+	NoFiles      uint64 // times accepting failed for want of descriptors (EMFILE, ENFILE)
+	Shed         uint64 // peers closed unserved, because descriptors had been lacking for long
+	TooMany      uint64 // calls of Dial and Adopt, and attempts within Dial, that ended with ErrTooMany
+}
+
+// Limits reads the counters. Any goroutine; it stops nothing, so that they are of about the same time.
+func (e *Engine) Limits() Limits {
+	return Limits{
+		MaxConns: int(e.quota.most), Open: int(e.quota.open.Load()),
+		AtMaxConns: e.hits.conns.Load(), AtAcceptRate: e.hits.rate.Load(), NoFiles: e.hits.files.Load(),
+		Shed: e.hits.shed.Load(), TooMany: e.hits.tooMany.Load(),
+	}
+}
+
+// limitHits counts what Limits reports.
+type limitHits struct {
+	conns, rate, files, shed, tooMany atomic.Uint64
+}
+
+// A quota counts the connections that MaxConns bounds. Listeners for which there is no room queue for it, first come,
+// first served, each with one peer in hand: so none of them can keep the others out.
+type quota struct {
+	most int64
+	open atomic.Int64 // never above most
+
+	waiting atomic.Int32 // len(queue), for a look without the lock
+	mu      sync.Mutex
+	queue   []*Listener
+}
+
+// take counts one more connection, if there is room. Any goroutine.
+func (q *quota) take() bool {
+	for {
+		n := q.open.Load()
+		if n >= q.most {
+			return false
+		}
+		if q.open.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// give is for a connection that has gone: its room is the first waiting listener's. Any goroutine.
+func (q *quota) give() {
+	q.open.Add(-1)
+	if q.waiting.Load() > 0 {
+		q.serve()
+	}
+}
+
+// wait queues a listener, whose admitHand is called on its loop when it has been given room.
+func (q *quota) wait(ln *Listener) {
+	q.mu.Lock()
+	q.queue = append(q.queue, ln)
+	q.waiting.Store(int32(len(q.queue)))
+	q.mu.Unlock()
+	q.serve() // room that was given before the queue could be seen
+}
+
+// serve gives room to those who wait, as far as there is any.
+func (q *quota) serve() {
+	for {
+		ln := q.next()
+		if ln == nil {
+			return
+		}
+		if !ln.loop.post(ln.admitHand) {
+			q.open.Add(-1) // its loop has ended
+		}
+	}
+}
+
+// next takes room for the listener that has waited longest. Nil: nobody waits, or there is no room.
+func (q *quota) next() *Listener {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 || !q.take() {
+		return nil
+	}
+	ln := q.queue[0]
+	q.remove(0)
+	return ln
+}
+
+// leave takes a listener out of the queue.
+func (q *quota) leave(ln *Listener) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, other := range q.queue {
+		if other == ln {
+			q.remove(i)
+			return
+		}
+	}
+}
+
+// remove needs mu.
+func (q *quota) remove(i int) {
+	q.queue = append(q.queue[:i], q.queue[i+1:]...)
+	q.waiting.Store(int32(len(q.queue)))
+}
+
+// paceBurst is how much of AcceptRate may come at once after a quiet time: as many as are due in it.
+const paceBurst = 50 * time.Millisecond
+
+// A pace holds AcceptRate: it knows when the next connection is due. Each is given a time of its own, an interval after
+// the one before, so that listeners take turns.
+type pace struct {
+	interval int64 // between two connections, in nanoseconds; 0: no limit
+	next     atomic.Int64
+}
+
+// reserve says for how many milliseconds of the loop's clock one more connection must wait, 0 if not at all. It must
+// come then.
+func (p *pace) reserve(now int64) int64 {
+	if p.interval == 0 {
+		return 0
+	}
+	now *= int64(time.Millisecond)
+	for {
+		next := p.next.Load()
+		due := max(next, now-int64(paceBurst))
+		if p.next.CompareAndSwap(next, due+p.interval) {
+			return ceilMillis(time.Duration(max(0, due-now)))
+		}
+	}
+}
+
+// A notice is logged once a period at most, with how often there was reason to.
+type notice struct {
+	hits atomic.Uint64
+	next atomic.Int64 // loop time before which nothing is logged
+}
+
+// due counts one reason more, and says how many there are to log, if any.
+func (n *notice) due(now int64) uint64 {
+	n.hits.Add(1)
+	next := n.next.Load()
+	if now < next || !n.next.CompareAndSwap(next, now+noticePeriod.Milliseconds()) {
+		return 0
+	}
+	return n.hits.Swap(0)
+}

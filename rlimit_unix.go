@@ -1,0 +1,14 @@
+//go:build unix
+
+package myriad
+
+import "syscall"
+
+// fileLimit is how many descriptors the process may have; false: nobody knows.
+func fileLimit() (uint64, bool) {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur <= 0 {
+		return 0, false
+	}
+	return uint64(l.Cur), true
+}
