@@ -36,11 +36,12 @@ var arrows = map[string][]string{
 	"internal/driver":            {"buf"},
 	"internal/driver/posix":      {"buf", "internal/driver"},
 	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
+	"internal/driver/kqueue":     {"internal/driver", "internal/driver/posix"},
 	"internal/driver/std":        {"buf", "internal/driver"},
 	"internal/driver/sim":        {"buf", "internal/driver"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
-	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/std", "internal/wheel"},
+	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/wheel"},
 
 	"web/internal/h1": nil,
 	"web":             {".", "buf", "internal/driver", "web/internal/h1", "workers"},

@@ -146,7 +146,7 @@ func startConnect(addr net.Addr) (int, error) {
 	if family != unix.AF_UNIX {
 		setTCPOptions(fd)
 	}
-	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS {
+	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
 		unix.Close(fd)
 		return -1, os.NewSyscallError("connect", err)
 	}

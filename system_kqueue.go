@@ -1,0 +1,24 @@
+//go:build darwin || freebsd || netbsd || openbsd || dragonfly
+
+package myriad
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/kqueue"
+	"github.com/myriad-go/myriad/internal/driver/std"
+)
+
+// systemFor finds the driver that Config.Driver names. The better one is kqueue, but it is not chosen by itself before it has
+// run on these systems.
+func systemFor(name string) (driver.System, error) {
+	switch name {
+	case "kqueue":
+		return kqueue.System{}, nil
+	case "", "std":
+		return std.System{}, nil
+	}
+	return nil, fmt.Errorf("myriad: driver %q on %s: %w (there are \"std\" and \"kqueue\")", name, runtime.GOOS, ErrUnsupported)
+}
