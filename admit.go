@@ -133,8 +133,10 @@ func (l *Loop) enter(c *Conn, id driver.ID) {
 	slot := int(id.Slot())
 	if slot >= len(l.conns) {
 		l.conns = append(l.conns, make([]*Conn, slot+1-len(l.conns))...)
+		l.born = append(l.born, make([]uint32, slot+1-len(l.born))...)
 	}
 	l.conns[slot] = c
+	l.born[slot] = uint32(l.now / ageUnit)
 	c.id = id
 	l.live++
 	l.stats.conns.Add(1)

@@ -2,6 +2,7 @@ package myriad
 
 import (
 	"net"
+	"reflect"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -156,7 +157,7 @@ func orClosed(err error) error {
 }
 
 func (l *Loop) callClosed(c *Conn, err error) {
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.Closed(c, err)
 }
 
@@ -167,6 +168,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	asked = c.asked
 	c.asked |= gone
 	c.status |= closing | ending
+	c.loop.stats.dropped.Add(uint64(c.withDriver()))
 	if c.out != nil {
 		c.out.Put()
 		c.out = nil
@@ -181,6 +183,18 @@ func (c *Conn) bury() (asked request, reason error) {
 		x.files = nil
 	}
 	return asked, reason
+}
+
+// withDriver is how many bytes the driver has not sent yet. mu is held.
+func (c *Conn) withDriver() int64 {
+	n := c.queued.Load()
+	if c.out != nil {
+		n -= int64(c.out.Len())
+	}
+	if x := c.extra.Load(); x != nil {
+		n += x.fileLeft
+	}
+	return n
 }
 
 // remove takes the conn out of the loop's table.
@@ -247,6 +261,6 @@ func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
 	x := c.extra.Load()
 	done := x.detach
 	x.detach = nil
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	done(nc, unread, err)
 }

@@ -98,6 +98,7 @@ func (l *Loop) send(c *Conn, out *buf.Chain) {
 	queued := l.drv.Send(c.id, out)
 	out.Put()
 	l.stats.writes.Add(1)
+	l.stats.given.Add(uint64(n))
 	l.stats.bytesOut.Add(uint64(n - queued))
 	c.queued.Add(queued - n)
 }
@@ -138,6 +139,7 @@ func (l *Loop) startFile(c *Conn, x *extra) bool {
 		c.Abort(err)
 		return false
 	}
+	l.stats.given.Add(uint64(run.n))
 	l.stats.bytesOut.Add(uint64(run.n - queued))
 	x.fileLeft = queued
 	x.sending = queued > 0

@@ -3,6 +3,7 @@ package myriad
 import (
 	"fmt"
 	"net"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -30,11 +31,13 @@ type Loop struct {
 	drv    driver.Driver
 
 	// Owned by the loop's goroutine.
-	conns     []*Conn // by slot
+	conns     []*Conn  // by slot
+	born      []uint32 // by slot: when the conn came, in units of ageUnit since the engine's start
 	listeners map[uint32]*Listener
 	wheel     *wheel.Wheel
-	now       int64 // milliseconds since the engine's start, read once per turn
-	live      int   // conns in the table
+	clock     time.Duration // since the engine's start, read once per turn
+	now       int64         // the same in milliseconds
+	live      int           // conns in the table
 	switches  []handlerSwitch
 	revisits  []*Conn // to be settled again in the next turn
 	revisited []*Conn // the room of the last turn's list
@@ -98,6 +101,7 @@ func (l *Loop) Do(f func()) error {
 		return ErrClosed
 	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
 		l.mail.mu.Unlock()
+		l.stats.busy.Add(1)
 		return ErrBusy
 	}
 	l.mail.funcs = append(l.mail.funcs, f)
@@ -112,6 +116,7 @@ func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
 
 func (l *Loop) wakeIf(needed bool) {
 	if needed && l.asleep.CompareAndSwap(true, false) {
+		l.stats.wakes.Add(1)
 		l.drv.Wake()
 	}
 }
@@ -137,6 +142,8 @@ func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
 func (l *Loop) run() {
 	defer l.engine.loopEnded(l)
+	defer l.fellIdle()
+	l.slept = true
 	l.readClock()
 	for {
 		n, err := l.poll()
@@ -158,8 +165,9 @@ func (l *Loop) poll() (int, error) {
 	if n > 0 || err != nil || l.hasWork() {
 		return n, err
 	}
+	l.fellIdle()
+	l.turns = 0
 	runtime.Gosched()
-	l.turns, l.slept = 0, true
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
 	}
@@ -169,8 +177,8 @@ func (l *Loop) poll() (int, error) {
 		return 0, nil
 	}
 	l.stats.sleeps.Add(1)
+	l.stats.publish(true)
 	wait := l.untilTimer()
-	l.slept = true
 	return l.drv.Poll(wait, (*sink)(l))
 }
 
@@ -190,26 +198,38 @@ func (l *Loop) untilTimer() time.Duration {
 	if !armed {
 		return -1
 	}
-	l.readClock()
-	return time.Duration(min(max(0, at-l.now), longestSleep.Milliseconds())) * time.Millisecond
+	now := l.elapsed().Milliseconds()
+	return time.Duration(min(max(0, at-now), longestSleep.Milliseconds())) * time.Millisecond
 }
 
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {
 	l.readClock()
 	l.readMail()
-	l.drainDirty()
+	dirty := l.drainDirty()
 	l.wheel.Advance(l.now, l.expired)
-	l.drainDirty() // what timers and mail have asked of other conns leaves in this turn
+	dirty += l.drainDirty() // what timers and mail have asked of other conns leaves in this turn
+	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
 	l.runAfter()
+	l.stats.turns.Add(1)
+	l.stats.revisits = len(l.revisits)
+	l.stats.publish(false)
 	if l.turns++; events > 0 && l.turns%turnsPerYield == 0 {
+		l.readClock() // what others do meanwhile is not time of this loop's
 		runtime.Gosched()
+		l.slept = true
 	}
 }
 
+// readClock is called between two turns, and by the first event after the loop has slept.
 func (l *Loop) readClock() {
+	clock := l.elapsed()
+	if !l.slept {
+		l.stats.turned(clock - l.clock)
+	}
 	l.slept = false
-	l.now = l.engine.sys.Now().Sub(l.engine.start).Milliseconds()
+	l.clock, l.now = clock, clock.Milliseconds()
+	l.stats.turnBegan.Store(int64(clock))
 }
 
 // millis is a point in time as the loop counts it; 0 for the zero time.
@@ -258,6 +278,8 @@ func (l *Loop) guard(f func()) {
 			l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack", string(debug.Stack()))
 		}
 	}()
+	t := reflect.TypeOf(f)
+	defer l.called(t, l.calling(t))
 	f()
 }
 
@@ -274,8 +296,9 @@ func (l *Loop) runAfter() {
 	}
 }
 
-// drainDirty settles the conns that were given work, in the order in which they were.
-func (l *Loop) drainDirty() {
+// drainDirty settles the conns that were given work, in the order in which they were. It returns how many others than the
+// loop itself had given some.
+func (l *Loop) drainDirty() (n int) {
 	revisits := l.revisits
 	l.revisits, l.revisited = l.revisited[:0], nil
 	for _, c := range revisits {
@@ -289,7 +312,7 @@ func (l *Loop) drainDirty() {
 		c.next, first = first, c
 		c = next
 	}
-	for c := first; c != nil; {
+	for c := first; c != nil; n++ {
 		next := c.next
 		c.mu.Lock()
 		c.next = nil
@@ -298,4 +321,5 @@ func (l *Loop) drainDirty() {
 		l.settle(c)
 		c = next
 	}
+	return n
 }

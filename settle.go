@@ -3,7 +3,9 @@ package myriad
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"runtime/debug"
+	"time"
 
 	"github.com/myriad-go/myriad/buf"
 )
@@ -32,17 +34,17 @@ func (c *Conn) closeAsked() bool {
 }
 
 func (l *Loop) decode(c *Conn, p []byte) {
-	defer l.recovered(c)
+	defer l.recovered(c, untimed) // the handler's part in it is timed
 	c.layer().Received(Wire{c, false}, p)
 }
 
 func (l *Loop) callReceived(c *Conn, p []byte) {
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.Received(c, p)
 }
 
 func (l *Loop) callOpened(c *Conn) {
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.Opened(c)
 }
 
@@ -54,13 +56,13 @@ func (l *Loop) callExpired(c *Conn) {
 	if c.closeAsked() {
 		return
 	}
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.(Timed).Expired(c)
 }
 
 func (l *Loop) callDrained(c *Conn) {
 	if c.can&canDrain != 0 {
-		defer l.recovered(c)
+		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 		c.handler.(Drainer).Drained(c)
 	}
 }
@@ -71,23 +73,24 @@ func (l *Loop) callStopping(c *Conn) {
 	case c.can&canStop == 0:
 		_ = c.Close()
 	default:
-		defer l.recovered(c)
+		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 		c.handler.(Stopper).Stopping(c)
 	}
 }
 
 func (l *Loop) callNotified(c *Conn) {
-	defer l.recovered(c)
+	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.(Notified).Notified(c)
 }
 
-// recovered turns a handler's panic into the end of its conn.
-func (l *Loop) recovered(c *Conn) {
+// recovered turns a handler's panic into the end of its conn, and books the time of a call that was timed.
+func (l *Loop) recovered(c *Conn, began time.Duration) {
 	if v := recover(); v != nil {
 		l.engine.cfg.Logger.Error("myriad: panic in a handler; its connection is aborted",
 			"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
 		c.Abort(fmt.Errorf("myriad: panic in %T: %v", c.handler, v))
 	}
+	l.called(reflect.TypeOf(c.handler), began)
 }
 
 // leave ends a callback.
@@ -169,7 +172,7 @@ func (l *Loop) callEnded(c *Conn) {
 		return
 	}
 	if !c.closeAsked() {
-		defer l.recovered(c)
+		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 		c.handler.(Ender).Ended(c)
 	}
 }

@@ -1,16 +1,23 @@
 package myriad
 
-import "sync/atomic"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Stats is a snapshot of an engine's counters, taken without stopping anything.
 type Stats struct {
-	LoopStats             // the sum over all loops
+	LoopStats             // the sum over all loops; of times that are a maximum, the largest
 	Loops     []LoopStats // one for each loop
 }
 
-// LoopStats are the counters of one loop since its start; Conns is a gauge.
+// LoopStats are the counters of one loop since its start, and its gauges: what is so now. A loop publishes what it counts
+// at the end of each of its turns and before it sleeps, so a counter may be one turn old; what other goroutines
+// count (Full, Busy, Wakes) and Accepts, AcceptErrors and Conns are exact. Turns are wall time, in which the
+// operating system may have run something else.
 type LoopStats struct {
-	Conns        int    // connections attached now
+	Conns        int    // gauge: connections attached now
 	Accepts      uint64 // connections accepted by this loop, for itself and others
 	AcceptErrors uint64
 	Reads        uint64 // times input was received
@@ -18,30 +25,82 @@ type LoopStats struct {
 	BytesIn      uint64
 	BytesOut     uint64 // bytes taken by the kernel
 	Sleeps       uint64 // times the loop had nothing to do
+	Wakes        uint64 // times another goroutine ended such a sleep
+	Turns        uint64
+
+	Full uint64 // calls of Conn's Write methods refused with ErrFull
+	Busy uint64 // calls of Loop.Do refused with ErrBusy
+
+	Queued    int64 // gauge: bytes that the driver holds for peers: given to it, and not yet taken by the kernel
+	Mailbox   int   // gauge: functions that wait for Loop.Do, at most Config.Mailbox
+	Intake    int   // gauge: connections that wait to be attached
+	Dirty     int   // gauge: conns that other goroutines had given work, in the last turn
+	MostDirty int   // and in the turn that had most of them
+	Revisits  int   // gauge: conns that are served in the next turn because they wanted more than one turn's share
+
+	BusyTime    time.Duration // in turns: not asleep and not asking the driver in vain
+	HandlerTime time.Duration // in handlers and functions of Loop.Do, estimated: one call of 61 is timed
+	LongTurns   uint64        // turns that took 1 ms or more: everything on the loop waited for so long
+	LongestTurn time.Duration
+	Turn        time.Duration // gauge: how long the turn under way has taken, 0 if the loop sleeps: a large one is stuck
+
+	Handlers []HandlerStats // types of handlers, the slowest first, at most 32
 }
 
-type loopStats struct {
-	conns        atomic.Int64
-	accepts      atomic.Uint64
-	acceptErrors atomic.Uint64
-	reads        atomic.Uint64
-	writes       atomic.Uint64
-	bytesIn      atomic.Uint64
-	bytesOut     atomic.Uint64
-	sleeps       atomic.Uint64
+// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a turn of 1 ms or more each one of
+// the next 256. So a handler that is slow more than now and then is found by Max; one that was slow a single time is
+// found by LongestTurn, which it may share with the other types that were called in that turn.
+type HandlerStats struct {
+	Type        string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
+	Calls       uint64        // estimated from those timed
+	Time        time.Duration // estimated from those timed
+	Slow        uint64        // timed calls that took 1 ms or more
+	Max         time.Duration // the slowest timed call
+	LongTurns   uint64        // turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
+	LongestTurn time.Duration
 }
 
-func (s *loopStats) snapshot() LoopStats {
-	return LoopStats{
-		Conns:   int(s.conns.Load()),
-		Accepts: s.accepts.Load(), AcceptErrors: s.acceptErrors.Load(),
-		Reads: s.reads.Load(), Writes: s.writes.Load(),
-		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
-		Sleeps: s.sleeps.Load(),
+// Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is stuck.
+func (e *Engine) Stats() Stats {
+	var s Stats
+	now := e.sys.Now().Sub(e.start)
+	for _, l := range e.loops {
+		one := l.snapshot(now)
+		s.Loops = append(s.Loops, one)
+		s.add(&one)
 	}
+	return s
 }
 
-func (a *LoopStats) add(b LoopStats) {
+func (l *Loop) snapshot(now time.Duration) LoopStats {
+	s := &l.stats
+	s.mu.Lock()
+	t, rows := s.published, slices.Clone(s.rows)
+	s.mu.Unlock()
+	l.mail.mu.Lock()
+	mailbox, intake := len(l.mail.funcs), len(l.mail.intake)
+	l.mail.mu.Unlock()
+	out := LoopStats{
+		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn), BytesOut: uint64(t.bytesOut),
+		Sleeps: uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
+		Full: s.full.Load(), Busy: s.busy.Load(),
+		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
+		Dirty: t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
+		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
+	}
+	if began := s.turnBegan.Load(); began != noTurn {
+		out.Turn = max(0, now-time.Duration(began))
+	}
+	for i := range rows {
+		out.Handlers = append(out.Handlers, rows[i].snapshot())
+	}
+	slowestFirst(out.Handlers)
+	return out
+}
+
+func (a *LoopStats) add(b *LoopStats) {
 	a.Conns += b.Conns
 	a.Accepts += b.Accepts
 	a.AcceptErrors += b.AcceptErrors
@@ -50,15 +109,47 @@ func (a *LoopStats) add(b LoopStats) {
 	a.BytesIn += b.BytesIn
 	a.BytesOut += b.BytesOut
 	a.Sleeps += b.Sleeps
+	a.Wakes += b.Wakes
+	a.Turns += b.Turns
+	a.Full += b.Full
+	a.Busy += b.Busy
+	a.Queued += b.Queued
+	a.Mailbox += b.Mailbox
+	a.Intake += b.Intake
+	a.Dirty += b.Dirty
+	a.MostDirty = max(a.MostDirty, b.MostDirty)
+	a.Revisits += b.Revisits
+	a.BusyTime += b.BusyTime
+	a.HandlerTime += b.HandlerTime
+	a.LongTurns += b.LongTurns
+	a.LongestTurn = max(a.LongestTurn, b.LongestTurn)
+	a.Turn = max(a.Turn, b.Turn)
+	a.addHandlers(b.Handlers)
 }
 
-// Stats reads the counters. Any goroutine.
-func (e *Engine) Stats() Stats {
-	var s Stats
-	for _, l := range e.loops {
-		one := l.stats.snapshot()
-		s.Loops = append(s.Loops, one)
-		s.add(one)
+func (a *LoopStats) addHandlers(more []HandlerStats) {
+	for _, h := range more {
+		i := slices.IndexFunc(a.Handlers, func(known HandlerStats) bool { return known.Type == h.Type })
+		if i < 0 {
+			a.Handlers = append(a.Handlers, h)
+			continue
+		}
+		sum := &a.Handlers[i]
+		sum.Calls += h.Calls
+		sum.Time += h.Time
+		sum.Slow += h.Slow
+		sum.Max = max(sum.Max, h.Max)
+		sum.LongTurns += h.LongTurns
+		sum.LongestTurn = max(sum.LongestTurn, h.LongestTurn)
 	}
-	return s
+	slowestFirst(a.Handlers)
+	a.Handlers = a.Handlers[:min(len(a.Handlers), maxHandlerRows)]
+}
+
+// slowestFirst orders by what was measured of the type itself, then by what it may have had a part in.
+func slowestFirst(hs []HandlerStats) {
+	slices.SortFunc(hs, func(a, b HandlerStats) int {
+		return cmp.Or(cmp.Compare(b.Max, a.Max), cmp.Compare(b.LongestTurn, a.LongestTurn), cmp.Compare(b.Time, a.Time),
+			cmp.Compare(a.Type, b.Type))
+	})
 }

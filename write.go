@@ -67,6 +67,7 @@ func (c *Conn) admit(n int) error {
 // oweRoom notes that a call was refused. If that was below the low mark already, only an empty queue is sure to help: a
 // Drained before that would be answered by the same call, and so on without end. mu is held.
 func (c *Conn) oweRoom() {
+	c.loop.stats.full.Add(1)
 	c.asked |= wantRoom
 	if c.queued.Load() <= int64(c.limit)/2 {
 		c.asked |= wantEmpty
@@ -173,6 +174,7 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	x := c.more()
 	if len(x.files) >= maxFiles {
 		c.asked |= wantRoom
+		c.loop.stats.full.Add(1)
 		return ErrFull
 	}
 	before := int64(0)

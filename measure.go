@@ -1,0 +1,215 @@
+package myriad
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file is how a loop counts and times what it does. A call of a handler must not cost two readings of the clock, so
+// turns are timed with the reading that each of them makes anyway, and of the calls a sample.
+
+const (
+	// samplePeriod is of how many calls one is timed: a prime, so that of types that take turns none is passed over.
+	samplePeriod = 61
+	// longTurn is from when on a turn is long, and a timed call slow.
+	longTurn = time.Millisecond
+	// burstCalls is how many calls are timed one by one after a long turn: it is seldom alone.
+	burstCalls = 256
+	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length. Others are not blamed.
+	maxTurnTypes = 8
+	// maxHandlerRows bounds the table of types: the one with the lowest maximum makes way for one with a higher.
+	maxHandlerRows = 32
+
+	// noTurn is turnBegan while the loop has nothing to do, and untimed is when a call began that is not timed.
+	noTurn  = -1
+	untimed = -1
+)
+
+// A tally is a counter that the loop alone adds to and reads.
+type tally uint64
+
+func (t *tally) Add(n uint64) { *t += tally(n) }
+
+// loopStats are what LoopStats is made of.
+type loopStats struct {
+	conns        atomic.Int64
+	accepts      atomic.Uint64
+	acceptErrors atomic.Uint64
+	full         atomic.Uint64 // by any goroutine, as busy and wakes
+	busy         atomic.Uint64
+	wakes        atomic.Uint64
+	turnBegan    atomic.Int64 // in nanoseconds since the engine's start, or noTurn
+
+	tallies // the loop's own
+	sampler // the loop's own
+
+	mu        sync.Mutex // held by the loop, and by readers while they copy
+	published tallies    // guarded by mu
+	rows      []handlerRow
+}
+
+// tallies are published as a whole.
+type tallies struct {
+	reads, writes, bytesIn, bytesOut tally
+	given, dropped                   tally // bytes given to the driver, and those that it will not send any more
+	sleeps, turns, longTurns         tally
+	dirty, mostDirty, revisits       int
+	busyTime, handlerTime, longest   time.Duration
+}
+
+// A sampler chooses which calls are timed.
+type sampler struct {
+	until  int // calls until one is timed
+	weight int // how many calls the next timed one stands for
+	burst  int // how many more are timed one by one
+
+	last  reflect.Type // whose handler was called last
+	types [maxTurnTypes]reflect.Type
+	met   int // how many of types this turn has called
+}
+
+// A handlerRow is HandlerStats in the making.
+type handlerRow struct {
+	of reflect.Type
+	HandlerStats
+}
+
+func (r *handlerRow) snapshot() HandlerStats {
+	s := r.HandlerStats
+	s.Type = r.of.String()
+	return s
+}
+
+// publish lets readers see what the loop has counted. In the middle of its work it does not wait for a reader.
+func (s *loopStats) publish(must bool) {
+	if must {
+		s.mu.Lock()
+	} else if !s.mu.TryLock() {
+		return
+	}
+	s.published = s.tallies
+	s.mu.Unlock()
+}
+
+// fellIdle ends a turn after which there is nothing to do.
+func (l *Loop) fellIdle() {
+	l.readClock()
+	l.slept = true
+	s := &l.stats
+	s.turnBegan.Store(noTurn)
+	s.dirty = 0
+	s.publish(true)
+}
+
+// turned is told at each reading of the clock between two turns how long the one took that has just ended.
+func (s *loopStats) turned(took time.Duration) {
+	s.busyTime += took
+	s.longest = max(s.longest, took)
+	if took >= longTurn {
+		s.longTurns++
+		s.blame(took)
+		s.timeEach()
+	}
+	s.met, s.last = 0, nil
+}
+
+// blame books a long turn on all types of handlers that were called in it.
+func (s *loopStats) blame(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.types[:s.met] {
+		if r := s.row(t, took); r != nil {
+			r.LongTurns++
+			r.LongestTurn = max(r.LongestTurn, took)
+		}
+	}
+}
+
+// timeEach has the next calls timed one by one.
+func (s *sampler) timeEach() {
+	s.burst = burstCalls
+	if s.until > 1 {
+		s.weight -= s.until - 1
+		s.until = 1
+	}
+}
+
+// calling notes that a method of a value of type t is about to be called, and says when that began, or untimed.
+func (l *Loop) calling(t reflect.Type) time.Duration {
+	s := &l.stats
+	if t != s.last {
+		s.meet(t)
+	}
+	if s.until--; s.until > 0 {
+		return untimed
+	}
+	return l.elapsed()
+}
+
+func (s *sampler) meet(t reflect.Type) {
+	s.last = t
+	if s.met < maxTurnTypes && !slices.Contains(s.types[:s.met], t) {
+		s.types[s.met] = t
+		s.met++
+	}
+}
+
+// called ends what calling began.
+func (l *Loop) called(t reflect.Type, began time.Duration) {
+	if began != untimed {
+		l.stats.timed(t, l.elapsed()-began)
+	}
+}
+
+func (s *loopStats) timed(t reflect.Type, took time.Duration) {
+	n := max(1, s.weight)
+	s.handlerTime += took * time.Duration(n)
+	s.weight = samplePeriod
+	if s.burst > 0 {
+		s.burst--
+		s.weight = 1
+	}
+	s.until = s.weight
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.row(t, took)
+	if r == nil {
+		return
+	}
+	r.Calls += uint64(n)
+	r.Time += took * time.Duration(n)
+	r.Max = max(r.Max, took)
+	if took >= longTurn {
+		r.Slow++
+	}
+}
+
+// row finds the row of a type, or makes one; in a full table only in place of one that was never as slow as took. mu is held.
+func (s *loopStats) row(t reflect.Type, took time.Duration) *handlerRow {
+	least := 0
+	for i := range s.rows {
+		if s.rows[i].of == t {
+			return &s.rows[i]
+		}
+		if s.rows[i].slowest() < s.rows[least].slowest() {
+			least = i
+		}
+	}
+	switch {
+	case len(s.rows) < maxHandlerRows:
+		s.rows = append(s.rows, handlerRow{of: t})
+		return &s.rows[len(s.rows)-1]
+	case s.rows[least].slowest() < took:
+		s.rows[least] = handlerRow{of: t}
+		return &s.rows[least]
+	}
+	return nil
+}
+
+func (r *handlerRow) slowest() time.Duration { return max(r.Max, r.LongestTurn) }
+
+// elapsed is the time since the engine's start.
+func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.start) }
