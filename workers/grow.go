@@ -18,15 +18,17 @@ import "time"
 //     costs nothing otherwise. Those that it finds in the same task as a tick before are stuck and no longer count against
 //     Base. If fewer than Base are left, it starts what is missing, or four for each newly stuck one if that is more: when
 //     all of a batch block, a thousand of them run within five ticks, where replacing one by one would take a hundred.
-//     It never starts more than tasks wait and nobody is on the way to.
+//     It never starts more than tasks wait and nobody is on the way to, and at most 1,024 in a look.
 //   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle first.
 //
 // Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price of telling them from
 // quick ones. On a machine that is busy with other things quick tasks look stuck now and then, and a few workers more than
-// needed come; they retire. Long computations get goroutines too, up to Workers: the processors are shared among them.
+// needed come; they retire. Tasks whose wait is over but for whom no processor is free look stuck too: without the 1,024, a
+// burst that keeps the processors busy would turn the whole queue into goroutines, which only makes them wait longer. Long computations get goroutines too, up to Workers: the processors are shared among them.
 const (
 	tick          = time.Millisecond
 	startPerStuck = 4
+	startPerLook  = 1024
 
 	retireRounds = 2 // rounds in a time of Idle
 )
@@ -132,7 +134,7 @@ func (p *Pool) look() (again bool) {
 	missing := p.config.Base - len(p.fresh)
 	p.mu.Unlock()
 	if missing > 0 {
-		p.startUpTo(min(queued, max(missing, startPerStuck*newly)))
+		p.startUpTo(min(queued, max(missing, min(startPerStuck*newly, startPerLook))))
 	}
 	return again
 }

@@ -37,6 +37,32 @@ func TestBlockedTasksAllRunWithinTicks(t *testing.T) {
 	})
 }
 
+// Growth multiplies at first, and goes on at a steady pace.
+func TestGrowthHasAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 6000
+		p := newPool(t, Config{Base: 8})
+		release := make(chan struct{})
+		for range n {
+			p.TryGo(func() { <-release })
+		}
+		ticks := 0
+		for before := 0; before < n; ticks++ {
+			time.Sleep(tick)
+			synctest.Wait()
+			now := p.Stats().Workers
+			if now-before > startPerLook+p.config.Base {
+				t.Errorf("tick %d: from %d to %d workers", ticks, before, now)
+			}
+			before = now
+		}
+		if ticks > 6+n/startPerLook {
+			t.Errorf("it took %d ticks until %d blocked tasks ran", ticks, n)
+		}
+		close(release)
+	})
+}
+
 // Quick tasks are quick in fake time on the slowest machine: no tick passes while they run.
 func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
