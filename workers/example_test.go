@@ -89,9 +89,10 @@ func ExampleFuture_Cancel() {
 	case <-time.After(time.Millisecond):
 		answer.Cancel()
 	}
-	fmt.Println(answer.Wait(context.Background()))
+	_, err := answer.Wait(context.Background())
+	fmt.Println(errors.Is(err, context.Canceled))
 	pool.Close(context.Background())
-	// Output: context canceled
+	// Output: true
 }
 
 // Deposits of one account are booked one after the other, without a lock, those of different accounts at the same time.

@@ -40,7 +40,7 @@ func Submit[T any](ctx context.Context, x Executor, f func(context.Context) (T, 
 	}
 	u := &Future[T]{done: make(chan struct{}), ctx: ctx, f: f}
 	if err := x.Go(ctx, func() { u.run(x) }); err != nil {
-		u.fail(err)
+		u.fail(err) // without the lock: nobody else knows the future
 	}
 	return u
 }
@@ -68,13 +68,14 @@ func (u *Future[T]) Wait(ctx context.Context) (T, error) {
 // the result is what it returns then. Cancel does not wait, and does nothing when there is a result.
 func (u *Future[T]) Cancel() {
 	u.mu.Lock()
-	cancel := u.cancel
-	u.mu.Unlock()
-	if cancel != nil {
-		cancel()
-		return
+	defer u.mu.Unlock()
+	switch {
+	case u.settled:
+	case u.cancel != nil:
+		u.cancel()
+	default:
+		u.fail(fmt.Errorf("workers: %w before the task's turn came", context.Canceled))
 	}
-	u.fail(fmt.Errorf("workers: %w before its turn came", context.Canceled))
 }
 
 // run is the task. Of a future that was cancelled nothing is left to do.
@@ -97,8 +98,7 @@ func (u *Future[T]) begin() (context.Context, func(context.Context) (T, error)) 
 		return nil, nil
 	}
 	if u.ctx.Err() != nil {
-		var none T
-		u.settle(none, fmt.Errorf("workers: the context ended before the task's turn came: %w", context.Cause(u.ctx)))
+		u.fail(fmt.Errorf("workers: the context ended before the task's turn came: %w", context.Cause(u.ctx)))
 		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(u.ctx)
@@ -113,14 +113,9 @@ func (u *Future[T]) end(value T, err error) {
 	u.settle(value, err)
 }
 
-// fail settles the future if it has not begun and has no result.
 func (u *Future[T]) fail(err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.settled && u.cancel == nil {
-		var none T
-		u.settle(none, err)
-	}
+	var none T
+	u.settle(none, err)
 }
 
 // settle runs once, under the lock. The future may be kept for its result, so it lets go of everything else.
