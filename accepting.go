@@ -107,7 +107,7 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 	if ln.failing == 0 {
 		ln.failing = max(1, l.now)
 	}
-	l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause))
+	l.rest(ln)
 	if ln.shedding { // somebody else was quicker to take the descriptor
 		l.endShedding(ln)
 		return
@@ -140,18 +140,26 @@ func (l *Loop) endShedding(ln *Listener) {
 	l.engine.spare.back()
 }
 
-// rested is the listener's timer.
+// rested is the listener's timer. Whoever sheds rests afterwards, so that others come to have the spare; and while another has
+// it, accepting in earnest would take the descriptor that it has freed.
 func (l *Loop) rested(ln *Listener) {
 	switch {
-	case ln.hand != nil && ln.room:
+	case ln.hand != nil && !ln.room: // it waits for the quota
+		return
+	case ln.hand != nil:
 		l.letIn(ln)
 	case ln.shedding:
 		l.endShedding(ln)
+		l.rest(ln)
+		return
+	case ln.failing != 0 && l.engine.spare.away():
+		l.rest(ln)
+		return
 	}
-	if ln.hand == nil {
-		l.drv.ResumeAccept(ln.id)
-	}
+	l.drv.ResumeAccept(ln.id)
 }
+
+func (l *Loop) rest(ln *Listener) { l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause)) }
 
 // closeListener ends accepting.
 func (l *Loop) closeListener(ln *Listener) {
@@ -215,6 +223,13 @@ func (s *spare) lend() bool {
 	_ = s.held.Close()
 	s.held, s.lent = nil, true
 	return true
+}
+
+// away reports whether a listener has it.
+func (s *spare) away() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lent
 }
 
 func (s *spare) back() {

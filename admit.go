@@ -144,7 +144,7 @@ func (l *Loop) enter(c *Conn, id driver.ID) {
 
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one (c) the handler is told.
 func (l *Loop) refuse(c *Conn, err error) {
-	l.engine.quota.give()
+	defer l.engine.quota.give()
 	if c == nil {
 		return
 	}

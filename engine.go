@@ -148,8 +148,8 @@ func (l *Loop) fail(err error) {
 	}
 	for _, c := range l.conns {
 		if c != nil {
-			l.engine.quota.give()
 			l.closed(c, err)
+			l.engine.quota.give()
 		}
 	}
 	for !l.finish() { // who waits for an answer is told

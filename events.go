@@ -80,14 +80,14 @@ func (s *sink) Closed(id driver.ID, err error) {
 		ln.ended()
 		return
 	}
-	l.engine.quota.give()
 	l.closed(s.conn(id), err)
+	l.engine.quota.give() // not before the handler has heard of it: it never sees more than MaxConns
 }
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	l := s.loop()
-	l.engine.quota.give()
 	l.detached(s.conn(id), sock)
+	l.engine.quota.give()
 }
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
