@@ -43,6 +43,8 @@ var arrows = map[string][]string{
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/wheel"},
 
+	"debug": {"."},
+
 	"web/internal/h1": nil,
 	"web":             {".", "buf", "internal/driver", "web/internal/h1", "workers"},
 	"websocket":       {".", "buf", "internal/driver", "web", "workers"},
