@@ -55,6 +55,7 @@ func runFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "turns of each server"},
 		&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn, after the warm-up"},
+		&cli.DurationFlag{Name: "patience", Usage: "time in all to wait for other processes to be quiet and to repeat turns that they spoilt"},
 		&cli.IntFlag{Name: "conns", Usage: "connections, instead of the scenario's"},
 		&cli.StringSliceFlag{Name: "only", Usage: "servers that take part, no others"},
 		&cli.StringSliceFlag{Name: "without", Usage: "servers that do not take part"},
@@ -97,6 +98,7 @@ func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr
 	s := selection{
 		scenarios: names, only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
 		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
+		patience: c.Duration("patience"),
 	}
 	plans, err := s.plan()
 	if err != nil {

@@ -84,7 +84,7 @@ func (t turn) idle(ctx context.Context, target *target, drivers fleet, out sampl
 	if err := sleep(ctx, settling); err != nil {
 		return err
 	}
-	watch, err := newWatch(target, drivers)
+	watch, err := newWatch(append(drivers, target.child)...)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type selection struct {
 	conns         int      // 0: the scenario's
 	rounds        int
 	duration      time.Duration
+	patience      time.Duration // 0: none
 }
 
 // A planned scenario has its servers and its connections settled, or says why it cannot run.

@@ -22,9 +22,10 @@ func (s selection) measureAll(ctx context.Context, plans []planned, bar progress
 	if err != nil {
 		return nil, err
 	}
+	waits := newPatience(s.patience)
 	figures := false
 	for _, p := range plans {
-		o, err := s.measure(ctx, p, programs, bar)
+		o, err := s.measure(ctx, p, programs, waits, bar)
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +41,7 @@ func (s selection) measureAll(ctx context.Context, plans []planned, bar progress
 
 // measure runs the rounds of one scenario: every server once, then every server once more. It fails only when ctx ends; a server
 // that fails has no figures from then on, and none from before.
-func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar progress) (*outcome, error) {
+func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome, error) {
 	o := &outcome{
 		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,
 		Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Skipped: p.skip,
@@ -55,7 +56,7 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar
 	for round := range s.rounds {
 		for i, x := range p.turns {
 			bar.say(fmt.Sprintf("%s, round %d: %s", p.name, round+1, x.name))
-			s.round(ctx, p, x, programs, &o.Servers[i])
+			s.round(ctx, p, x, programs, &o.Servers[i], waits)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -68,14 +69,14 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, bar
 }
 
 // round gives one server its turn, unless it has failed before.
-func (s selection) round(ctx context.Context, p planned, x server, programs *bakery, o *serverOutcome) {
+func (s selection) round(ctx context.Context, p planned, x server, programs *bakery, o *serverOutcome, waits *patience) {
 	if o.Refused != "" {
 		return
 	}
 	program, err := programs.find(x)
 	if err == nil {
 		var one sample
-		one, err = turn{p.scenario, x, program, s.duration}.run(ctx)
+		one, err = waits.take(ctx, turn{p.scenario, x, program, s.duration}.run)
 		o.Rounds = append(o.Rounds, one)
 	}
 	if err != nil {

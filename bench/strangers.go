@@ -19,10 +19,10 @@ type watch struct {
 	ours  time.Duration
 }
 
-func newWatch(server *target, drivers fleet) (*watch, error) {
-	w := &watch{pids: []int{os.Getpid(), server.pid()}, began: time.Now()}
-	for _, d := range drivers {
-		w.pids = append(w.pids, d.pid())
+func newWatch(children ...*child) (*watch, error) {
+	w := &watch{pids: []int{os.Getpid()}, began: time.Now()}
+	for _, c := range children {
+		w.pids = append(w.pids, c.pid())
 	}
 	var err error
 	w.busy, w.ours, err = w.read()

@@ -74,7 +74,7 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	if err := sleep(ctx, joining); err != nil {
 		return nil, err
 	}
-	watch, err := newWatch(target, drivers)
+	watch, err := newWatch(append(drivers, target.child)...)
 	if err != nil {
 		return nil, err
 	}
