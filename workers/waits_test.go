@@ -23,25 +23,25 @@ func TestEachWaitIsMeasuredWhenTasksComeSlowly(t *testing.T) {
 	})
 }
 
-// In a burst few are measured, and stand for all: 1,000 tasks of 1 s for one worker wait 0 to 999 s.
+// In a burst few are measured, and stand for all: 1,000 tasks of 10 ms for one worker wait 0 to 9.99 s.
 func TestWaitsOfABurstAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1})
 		for range 1000 {
-			p.TryGo(func() { time.Sleep(time.Second) })
+			p.TryGo(func() { time.Sleep(10 * time.Millisecond) })
 		}
 		p.mu.Lock()
 		if n := p.waits.marks.n; n < 1000/markEvery || n > 1000/markEvery+2 {
 			t.Errorf("%d of 1,000 tasks are marked, want one of %d", n, markEvery)
 		}
 		p.mu.Unlock()
-		time.Sleep(1001 * time.Second)
+		time.Sleep(11 * time.Second)
 		s := p.Stats()
-		if mean := s.WaitedSeconds / float64(s.Done); math.Abs(mean-499.5) > 2*markEvery {
-			t.Errorf("mean wait %.1f s, want about 499.5", mean)
+		if mean := s.WaitedSeconds / float64(s.Done); math.Abs(mean-4.995) > 0.02*markEvery {
+			t.Errorf("mean wait %.3f s, want about 4.995", mean)
 		}
-		if s.LongestWait < (1000-markEvery)*time.Second || s.LongestWait > 999*time.Second {
-			t.Errorf("longest wait %v, want about 999 s", s.LongestWait)
+		if s.LongestWait < (1000-markEvery)*10*time.Millisecond || s.LongestWait > 9990*time.Millisecond {
+			t.Errorf("longest wait %v, want about 9.99 s", s.LongestWait)
 		}
 	})
 }
