@@ -14,9 +14,21 @@ type Socket struct {
 	ahead []byte
 }
 
-// Local and Remote are the conn's addresses.
-func (s *Socket) Local() driver.Addr  { return driver.AddrOf(s.nc.LocalAddr()) }
-func (s *Socket) Remote() driver.Addr { return driver.AddrOf(s.nc.RemoteAddr()) }
+// Local and Remote are the conn's addresses, unknown once it has been given on.
+func (s *Socket) Local() driver.Addr {
+	if s.nc == nil {
+		return driver.Addr{}
+	}
+	return driver.AddrOf(s.nc.LocalAddr())
+}
+
+// Remote implements driver.Socket.
+func (s *Socket) Remote() driver.Addr {
+	if s.nc == nil {
+		return driver.Addr{}
+	}
+	return driver.AddrOf(s.nc.RemoteAddr())
+}
 
 // Close closes the conn unless it was given on.
 func (s *Socket) Close() error {

@@ -111,6 +111,9 @@ func TestForeignConnLeaves(t *testing.T) {
 	if err != nil || nc != near {
 		t.Errorf("Conn: %v, %v, want what was imported", nc, err)
 	}
+	if _, err := c.Socket.Conn(); err == nil || c.Socket.Local() != (driver.Addr{}) || c.Socket.Remote() != (driver.Addr{}) {
+		t.Errorf("a socket that has been given on is still one: %v", err)
+	}
 	go far.Write([]byte("x"))
 	if _, err := nc.Read(make([]byte, 1)); err != nil {
 		t.Errorf("after Detach: %v", err)
