@@ -28,7 +28,8 @@ const (
 //
 // Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address is given up after 10 s,
 // and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded. Each address that is being tried counts against
-// Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that was tried.
+// Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that was tried. A unix socket whose
+// backlog is full fails at once (EAGAIN), for the kernel keeps nobody waiting there.
 //
 // h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's.
 func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
@@ -50,11 +51,14 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 	if len(addrs) == 0 {
 		return nil, &net.AddrError{Err: "the name has no address", Addr: addr}
 	}
-	r := &race{loop: e.nextLoop(), handler: h, addrs: interleave(addrs), waiter: e.sys.NewParker()}
-	if !r.loop.post(r.start) {
-		return nil, ErrClosed
+	r := &race{handler: h, addrs: interleave(addrs), waiter: e.sys.NewParker()}
+	for range e.loops {
+		r.loop = e.nextLoop()
+		if r.loop.post(r.start) {
+			return r.wait(ctx)
+		}
 	}
-	return r.wait(ctx)
+	return nil, ErrClosed
 }
 
 // interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps maxAddresses.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 )
@@ -33,7 +34,7 @@ func (Process) Spare() (io.Closer, error) {
 	return f, nil
 }
 
-// Resolve asks the resolver of the net package.
+// Resolve asks the resolver of the net package, whose order it keeps.
 func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, error) {
 	switch network {
 	case "unix":
@@ -56,7 +57,7 @@ func resolveTCP(ctx context.Context, network, addr string) ([]net.Addr, error) {
 	if host == "" {
 		host = "localhost"
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
+	ips, err := lookup(ctx, "ip"+network[len("tcp"):], host)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +66,14 @@ func resolveTCP(ctx context.Context, network, addr string) ([]net.Addr, error) {
 		addrs[i] = &net.TCPAddr{IP: ip.Unmap().AsSlice(), Port: port, Zone: ip.Zone()}
 	}
 	return addrs, nil
+}
+
+// lookup leaves literal addresses with a zone out of the resolver, which would lose it.
+func lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() != "" && network != "ip4" {
+		return []netip.Addr{ip}, nil
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, network, host)
 }
 
 type parker chan struct{}
