@@ -7,7 +7,7 @@ import (
 
 // A Publication is one message of a channel, as it travels on a Bus.
 type Publication struct {
-	Data         []byte // one valid JSON value without newlines; at most Limits.Publication bytes
+	Data         []byte // one valid JSON value in UTF-8, without newlines; at most Limits.Publication bytes
 	Client, User string // the connection that published it and its user; empty when the HTTP API did
 }
 

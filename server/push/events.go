@@ -60,7 +60,7 @@ func (s *Server) checkChannels(channels []string) error {
 	}
 	for _, name := range channels {
 		if !s.node.validChannel(name) {
-			return fmt.Errorf("channel %q is not a name of 1 to %d bytes of UTF-8 without control characters", name, s.node.limits.ChannelName)
+			return errors.New(s.node.channelRule(fmt.Sprintf("channel %q", name)))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -19,6 +20,12 @@ import (
 
 // errFull is what a transport's send returns when its own limit is reached.
 var errFull = errors.New("push: the transport's queue is full")
+
+// Both are what publish returns for a publication that nobody could be sent. A client is told "bad request".
+var (
+	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control characters: %w", centrifuge.ErrBadRequest)
+	errBadData    = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w", centrifuge.ErrBadRequest)
+)
 
 // errDraining is what publish returns when the server is going down.
 var errDraining = errors.New("push: the server is shutting down: publish to another one, or again later")
@@ -87,16 +94,20 @@ func (n *node) schedule() {
 
 // publish gives p to everybody who is subscribed to the channel. When it returns nil, drain will not end the connections
 // before they have got it. The error is a centrifuge.Error where the caller is at fault.
-// p.Data may be any JSON text.
+// p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which encoding/json does not, because it goes
+// into text frames as it is: one that is not UTF-8 makes every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) error {
-	if !n.validChannel(channel) || len(p.Data) > n.limits.Publication {
-		return centrifuge.ErrBadRequest
+	if !n.validChannel(channel) {
+		return errBadChannel
+	}
+	if len(p.Data) > n.limits.Publication || !utf8.Valid(p.Data) {
+		return errBadData
 	}
 	// Line ends between tokens are legal JSON, but end a command here and a field of an event there.
 	var data bytes.Buffer
 	data.Grow(len(p.Data))
 	if err := json.Compact(&data, p.Data); err != nil {
-		return centrifuge.ErrBadRequest
+		return errBadData
 	}
 	p.Data = data.Bytes()
 	n.gate.RLock()
@@ -111,17 +122,23 @@ func (n *node) publish(ctx context.Context, channel string, p Publication) error
 	return nil
 }
 
-// validChannel: a name is UTF-8 without control characters, because it stands in logs and in lines of SSE.
+// validChannel: a name is UTF-8 without control characters, because it stands in logs, in text frames and in lines of SSE. The
+// replacement character is what encoding/json has made of bytes that were not UTF-8, so it is none that a caller has meant.
 func (n *node) validChannel(name string) bool {
-	if name == "" || len(name) > n.limits.ChannelName || !utf8.ValidString(name) {
+	if name == "" || len(name) > n.limits.ChannelName {
 		return false
 	}
 	for _, r := range name {
-		if r < 0x20 || r == 0x7f {
+		if r < 0x20 || r == 0x7f || r == utf8.RuneError {
 			return false
 		}
 	}
 	return true
+}
+
+// channelRule says what subject, which validChannel has refused, would have to be.
+func (n *node) channelRule(subject string) string {
+	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject, n.limits.ChannelName)
 }
 
 // authenticate returns what the token grants: nothing, to everybody, when the server has no secret.

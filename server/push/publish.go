@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // publishRequest is the body of POST /api/publish.
@@ -36,12 +34,13 @@ func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := s.node.publish(r.Context(), req.Channel, Publication{Data: req.Data})
-	var refused centrifuge.Error
 	switch {
 	case err == nil:
 		writeJSON(w, http.StatusOK, publishResult)
-	case errors.As(err, &refused):
-		writeError(w, http.StatusBadRequest, apiCode(refused.Code), "the channel is not a name of 1 to 255 bytes of UTF-8 without control characters")
+	case errors.Is(err, errBadChannel):
+		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel"))
+	case errors.Is(err, errBadData):
+		writeError(w, http.StatusBadRequest, apiBadRequest, "data is not UTF-8, which JSON has to be")
 	case errors.Is(err, errDraining):
 		writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
 	default:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -285,6 +286,36 @@ func TestShutdownOverSockets(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// A client can put bytes that are not UTF-8 into binary frames and requests. They must not get into the text frames of others,
+// which would have to fail their connections (RFC 6455 §8.1), and neither may they come back to itself.
+func TestOnlyUTF8IsSpread(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	other, c := s.subscribe(), s.dial(upgradeRequest)
+	c.head()
+	for _, tt := range []struct{ command, want string }{
+		{"{\"id\":1,\"connect\":{\"name\":\"\xff\",\"version\":\"\xff\",\"data\":\"\xff\"}}", `{"id":1,"connect":{"client":"`},
+		{"{\"id\":2,\"publish\":{\"channel\":\"news\",\"data\":\"\xff\"}}", `{"id":2,"error":{"code":107,"message":"bad request"}}`},
+		{"{\"id\":3,\"subscribe\":{\"channel\":\"\xff\"}}", `{"id":3,"error":{"code":107,"message":"bad request"}}`},
+	} {
+		io.WriteString(c, "\x82"+maskedText(tt.command)[1:])
+		if op, p := c.frame(); op != 1 || !strings.HasPrefix(p, tt.want) || !utf8.ValidString(p) {
+			t.Errorf("%q was answered with opcode %d, %q", tt.command, op, p)
+		}
+	}
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader("{\"channel\":\"news\",\"data\":\"\xff\"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusBadRequest {
+		t.Errorf("publish by HTTP: %s", r.Status)
+	}
+	s.publish(`"é"`)
+	if op, p := other.frame(); op != 1 || p != `{"push":{"channel":"news","pub":{"data":"é"}}}` {
+		t.Errorf("a subscriber received opcode %d, %q", op, p)
 	}
 }
 

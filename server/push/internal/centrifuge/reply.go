@@ -76,7 +76,7 @@ func appendReply(dst []byte, id uint32, m Method) []byte {
 	return append(dst, `":`...)
 }
 
-// A Publication is one message of a channel. Data is valid JSON without newlines. Client and User name the connection that
+// A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client and User name the connection that
 // published it, and are empty when the server's own API did.
 type Publication struct {
 	Data         []byte
