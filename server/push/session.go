@@ -91,8 +91,12 @@ func (s *session) expireAt(ends time.Time) {
 	if s.wire == wireCentrifuge {
 		ends = ends.Add(s.node.timing.Refresh)
 	}
-	s.endAt = ends.UnixNano()
+	s.endAt = sinceEpoch(ends)
 }
+
+// sinceEpoch is t in nanoseconds since the epoch. They reach to the year 2262; a token may say that it lasts longer, and then Sub
+// stops at the largest number, where UnixNano would begin again at the smallest.
+func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 
 // offer queues a message. It does not take s.mu. A client that has read everything may get a message of any size.
 func (s *session) offer(m *message) offered {

@@ -156,6 +156,40 @@ func TestTokenEnds(t *testing.T) {
 	c.wantClosed(t, "not refreshed again", centrifuge.Expired)
 }
 
+// What a token says of its end may lie beyond what the server can count to, and is then never reached.
+func TestTokenOfManyYears(t *testing.T) {
+	const year = 365 * 24 * 3600
+	clock := newFakeClock()
+	for name, exp := range map[string]int64{
+		"ten years": clock.Now().Unix() + 10*year, "2262": 9223372036, "2262, plus": 9223372037, "2286": 9999999999,
+		"9999": 253402300799, "a float's last integer": 1 << 53,
+	} {
+		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann", "exp": exp})
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t, withTokens)
+			c := n.dial()
+			c.connect(token)
+			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
+				"\n"+`{"id":2,"subscribe":{}}`)
+			c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
+			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":31536000}}`)
+			for range 100 {
+				n.clock.advance(time.Second)
+				for range c.take() {
+					c.s.frame([]byte("{}"))
+				}
+			}
+			c.wantOpen(t, "later")
+			ts := newTestServer(t, Config{TokenSecret: testSecret})
+			stream := ts.subscribe("channel=news&token=" + token)
+			ts.clock.advance(100 * time.Second)
+			if stream.isClosed() {
+				t.Error("the stream was closed")
+			}
+		})
+	}
+}
+
 func TestRefreshRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, token string
