@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/web"
 )
 
 // retryAfter is the least time that an EventSource is told to wait before it comes back; the most is twice that. The spread
@@ -40,8 +41,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	stream, err := s.detach(w)
 	if err != nil {
-		s.node.log.Error("push: events need a web.Server, which can hold a response without a goroutine", "error", err)
-		writeError(w, http.StatusInternalServerError, apiInternal, "events cannot be served here")
+		s.notDetached(w, r, err)
 		return
 	}
 	form := wireSSE
@@ -49,6 +49,16 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		form = wireSSENamed
 	}
 	s.node.startEvents(stream, form, g, channels)
+}
+
+// notDetached is for a stream that did not come to be: a client has gone already, which is its own affair, or the program is wrong.
+func (s *Server) notDetached(w http.ResponseWriter, r *http.Request, err error) {
+	if !errors.Is(err, web.ErrNotMyriad) {
+		s.node.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
+		return
+	}
+	s.node.log.Error("push: events need a web.Server, which can hold a response without a goroutine", "error", err)
+	writeError(w, http.StatusInternalServerError, apiInternal, "events cannot be served here")
 }
 
 func (s *Server) checkChannels(channels []string) error {

@@ -3,12 +3,15 @@ package push
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -263,6 +266,36 @@ func TestEventsRefused(t *testing.T) {
 	ts.clock.advance(2 * time.Second)
 	if !byHeader.isClosed() {
 		t.Error("open after the token ended")
+	}
+}
+
+// An SSE client that has gone before its handler runs is nobody's fault, however many there are; a server that cannot hold
+// streams is worth a line that says what to do.
+func TestEventsNotOpened(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		err    error // of detach; nil: that of web for a ResponseWriter of another server
+		status int
+		logged string
+	}{
+		{"the client has gone", fmt.Errorf("web: write: %w", net.ErrClosed), 200, ""},
+		{"the client has reset", syscall.ECONNRESET, 200, ""},
+		{"another server", nil, 500, "push: events need a web.Server"},
+	} {
+		ts := newTestServer(t, Config{})
+		log := new(syncBuffer)
+		ts.node.log = slog.New(slog.NewTextHandler(log, nil))
+		ts.detach = ts.node.detach
+		if tt.err != nil {
+			ts.detach = func(http.ResponseWriter) (eventStream, error) { return nil, tt.err }
+		}
+		w := ts.do("GET", "/events?channel=news", "")
+		if w.Code != tt.status || (w.Body.Len() == 0) != (tt.logged == "") {
+			t.Errorf("%s: answered %d %s", tt.name, w.Code, w.Body)
+		}
+		if got := log.String(); !strings.Contains(got, tt.logged) || (got == "") != (tt.logged == "") {
+			t.Errorf("%s: logged %q, want %q", tt.name, got, tt.logged)
+		}
 	}
 }
 
