@@ -142,6 +142,7 @@ func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
 func (l *Loop) run() {
 	defer l.engine.loopEnded(l)
+	defer l.stats.publish(true)
 	defer l.fellIdle()
 	l.slept = true
 	l.readClock()
@@ -296,8 +297,8 @@ func (l *Loop) runAfter() {
 	}
 }
 
-// drainDirty settles the conns that were given work, in the order in which they were. It returns how many others than the
-// loop itself had given some.
+// drainDirty settles the conns that were given work, in the order in which they were. It returns how many outside of their
+// own callbacks, most often by other goroutines.
 func (l *Loop) drainDirty() (n int) {
 	revisits := l.revisits
 	l.revisits, l.revisited = l.revisited[:0], nil

@@ -101,7 +101,6 @@ func (l *Loop) fellIdle() {
 	s := &l.stats
 	s.turnBegan.Store(noTurn)
 	s.dirty = 0
-	s.publish(true)
 }
 
 // turned is told at each reading of the clock between two turns how long the one took that has just ended.

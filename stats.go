@@ -34,7 +34,7 @@ type LoopStats struct {
 	Queued    int64 // gauge: bytes that the driver holds for peers: given to it, and not yet taken by the kernel
 	Mailbox   int   // gauge: functions that wait for Loop.Do, at most Config.Mailbox
 	Intake    int   // gauge: connections that wait to be attached
-	Dirty     int   // gauge: conns that other goroutines had given work, in the last turn
+	Dirty     int   // gauge: conns that were given work in the last turn, outside of their own callbacks: by other goroutines most often
 	MostDirty int   // and in the turn that had most of them
 	Revisits  int   // gauge: conns that are served in the next turn because they wanted more than one turn's share
 

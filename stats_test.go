@@ -67,13 +67,18 @@ func TestStatsAddUp(t *testing.T) {
 // What is queued for peers is gone when they are, however they go, whatever the network does meanwhile.
 func TestQueuedBytesAreAccountedFor(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
+		file := tempFile(t, make([]byte, 100_000))
 		var most int64
 		for seed := range seeds() {
 			s := simulate(t, seed, sim.Options{Reset: 0.2}, myriad.Config{WriteLimit: 200_000, LingerTimeout: time.Second})
 			h := newProbe()
 			h.opened = func(c *myriad.Conn) {
 				c.Write(make([]byte, 100_000))
-				c.Write(make([]byte, 100_000))
+				if len(h.opens)%2 == 0 {
+					c.Write(make([]byte, 100_000))
+				} else if err := c.WriteFile(file, 0, 100_000); err != nil {
+					t.Error(err)
+				}
 				switch len(h.opens) % 3 {
 				case 0:
 					c.Close()
@@ -107,10 +112,14 @@ func TestQueuedBytesAreAccountedFor(t *testing.T) {
 
 func TestStatsCountRefusals(t *testing.T) {
 	s := simulate(t, 1, sim.Lossless(), myriad.Config{Loops: 1, WriteLimit: 1000, Mailbox: 5})
+	file := tempFile(t, make([]byte, 10))
 	h := newProbe()
 	h.opened = func(c *myriad.Conn) {
 		for range 4 {
 			c.Write(make([]byte, 600))
+		}
+		for range 6 {
+			_ = c.WriteFile(file, 0, 10)
 		}
 	}
 	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
@@ -123,8 +132,8 @@ func TestStatsCountRefusals(t *testing.T) {
 	for range 8 {
 		_ = l.Do(func() {})
 	}
-	if got := s.e.Stats(); got.Full != 3 || got.Busy != 3 || got.Mailbox != 5 {
-		t.Errorf("%d ErrFull of 3, %d ErrBusy of 3, mailbox %d of 5", got.Full, got.Busy, got.Mailbox)
+	if got := s.e.Stats(); got.Full != 3+2 || got.Busy != 3 || got.Mailbox != 5 {
+		t.Errorf("%d ErrFull of 5, %d ErrBusy of 3, mailbox %d of 5", got.Full, got.Busy, got.Mailbox)
 	}
 	s.RunFor(time.Second)
 	if got := s.e.Stats(); got.Mailbox != 0 {
@@ -143,23 +152,33 @@ func TestStatsCountRefusals(t *testing.T) {
 func TestStatsCountDirtyConns(t *testing.T) {
 	s := simulate(t, 1, sim.Lossless(), myriad.Config{Loops: 1})
 	h := newProbe()
+	var conns []*myriad.Conn
+	h.opened = func(c *myriad.Conn) { conns = append(conns, c) }
+	notify := func(cs []*myriad.Conn) {
+		for _, c := range cs {
+			c.Notify()
+			c.Notify()
+		}
+	}
+	h.expired = func(*myriad.Conn) { notify(conns[1:]) }
 	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 7 {
+	for range 8 {
 		s.Dial(ln.Addr())
 	}
 	s.RunFor(time.Second)
 	before := s.e.Stats()
-	for range 7 {
-		c := <-h.opens
-		c.Notify()
-		c.Notify()
-	}
+	notify(conns[:3])
 	s.RunFor(time.Second)
-	if got := s.e.Stats(); got.MostDirty != 7 || got.Dirty != 0 || got.Wakes <= before.Wakes {
-		t.Errorf("most dirty %d of 7, now %d of 0, wakes %d after %d", got.MostDirty, got.Dirty, got.Wakes, before.Wakes)
+	if got := s.e.Stats(); got.MostDirty != 3 || got.Dirty != 0 || got.Wakes <= before.Wakes {
+		t.Errorf("most dirty %d of 3, now %d of 0, wakes %d after %d", got.MostDirty, got.Dirty, got.Wakes, before.Wakes)
+	}
+	_ = conns[0].SetDeadline(s.Now().Add(time.Second))
+	s.RunFor(2 * time.Second)
+	if got := s.e.Stats(); got.MostDirty != 7 || got.Dirty != 0 {
+		t.Errorf("most dirty %d of 7, now %d of 0", got.MostDirty, got.Dirty)
 	}
 	s.finish()
 }
@@ -401,7 +420,17 @@ func TestConnsInSlices(t *testing.T) {
 			}
 		}
 	}
+	places := 1
 	_ = l.Do(func() {
+		for from := 0; ; places++ {
+			if from = l.Conns(from, 1, func(*myriad.Conn) {}); from == 0 {
+				break
+			}
+		}
+		none := func(*myriad.Conn) {}
+		if all, most := l.Conns(0, places, none), l.Conns(0, places-1, none); places != 26 || all != 0 || most != places-1 {
+			t.Errorf("of %d places (26: 25 conns and a listener) all lead to %d, all but one to %d", places, all, most)
+		}
 		for _, from := range []int{-1, 1 << 20} {
 			if next := l.Conns(from, 0, func(*myriad.Conn) { t.Error("met in an empty slice") }); next != 0 {
 				t.Errorf("next of an empty slice from %d is %d", from, next)
@@ -411,6 +440,14 @@ func TestConnsInSlices(t *testing.T) {
 	s.RunFor(time.Second)
 	s.finish()
 }
+
+// lastNote notes Closed too.
+type lastNote struct {
+	*probe
+	note func(c *myriad.Conn)
+}
+
+func (h lastNote) Closed(c *myriad.Conn, _ error) { h.note(c) }
 
 func TestAgeAndState(t *testing.T) {
 	s := simulate(t, 1, sim.Lossless(), myriad.Config{Loops: 1})
@@ -435,7 +472,7 @@ func TestAgeAndState(t *testing.T) {
 	}
 	h.expired = func(c *myriad.Conn) { note(c); c.Resume() }
 	h.ended = func(c *myriad.Conn) { note(c) }
-	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", lastNote{h, note})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +499,7 @@ func TestAgeAndState(t *testing.T) {
 	q := s.Dial(ln.Addr())
 	q.Write([]byte("d"))
 	s.RunFor(time.Second)
-	want := "open 0s, paused 3s, paused 10s, write ended 15s, write ended 16s, open 0s, closed 0s"
+	want := "open 0s, paused 3s, paused 10s, write ended 15s, write ended 16s, closed 0s, open 0s, closed 0s"
 	if got := strings.Join(log, ", "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -170,10 +170,17 @@ func TestLoopsThatCannotBeAsked(t *testing.T) {
 
 // Who has gone is not waited for.
 func TestSurveyEndsWithItsContext(t *testing.T) {
-	_, e := simulate(t, 4, silent{}, myriad.Config{Loops: 2})
+	w, e := simulate(t, 2*placesPerTurn, silent{}, myriad.Config{Loops: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if all, err := look(ctx, e, 10); err != context.Canceled {
 		t.Errorf("%+v, %v", all, err)
+	}
+	finished := 0
+	s := newSurvey(ctx, e.Loops()[0], 10, func() { finished++ })
+	_ = e.Loops()[0].Do(s.step)
+	w.RunFor(time.Second)
+	if finished != 1 || s.count > placesPerTurn {
+		t.Errorf("finished %d times, with %d conns", finished, s.count)
 	}
 }
