@@ -157,6 +157,7 @@ func TestDialAroundBlackholes(t *testing.T) {
 		good, peers := s.peerAt("127.0.0.1:80")
 		names.addrs = append(names.addrs, good)
 		h := newProbe()
+		h.expired = func(*myriad.Conn) { t.Error("the timer of the attempt has outlived it") }
 		o := s.dial(t.Context(), h)
 		if !s.RunUntil(func() bool { return o.done }) || o.err != nil {
 			t.Fatalf("%d holes: Dial: %v", holes, o.err)
@@ -382,6 +383,11 @@ func TestDialTooMany(t *testing.T) {
 	}
 	first.Abort(nil)
 	s.RunFor(time.Second)
+	names.addrs = []net.Addr{&net.IPAddr{IP: net.IPv4zero}}
+	if _, err = dial(); !errors.Is(err, myriad.ErrUnsupported) || s.e.Limits().Open != 1 {
+		t.Errorf("Dial of what no driver can: %v; %+v", err, s.e.Limits())
+	}
+	names.addrs = []net.Addr{addr}
 	if _, err = dial(); err != nil {
 		t.Errorf("Dial below the limit: %v", err)
 	}

@@ -1,0 +1,114 @@
+package myriad
+
+import (
+	"testing"
+	"time"
+)
+
+// newQuota is of an engine whose loop does not run: what is posted to it waits in its mailbox.
+func newQuota(most int64) (*quota, *Loop) {
+	e := &Engine{quota: quota{most: most}}
+	return &e.quota, &Loop{engine: e}
+}
+
+func posted(l *Loop) int {
+	n := len(l.mail.funcs)
+	l.mail.funcs = nil
+	return n
+}
+
+// Room is given to whoever has waited longest, and also if it came up just before he queued.
+func TestQuota(t *testing.T) {
+	q, l := newQuota(2)
+	first, second := &Listener{loop: l}, &Listener{loop: l}
+	if !q.take() || !q.take() || q.take() {
+		t.Fatal("a quota of two does not give two")
+	}
+	q.give() // after the listener has looked, and before it queues
+	q.wait(first)
+	if posted(l) != 1 || q.open.Load() != 2 {
+		t.Error("room that was there is not given to who comes to wait")
+	}
+	q.wait(first)
+	q.wait(second)
+	if posted(l) != 0 {
+		t.Error("room was given where there is none")
+	}
+	q.leave(first)
+	q.give()
+	if posted(l) != 1 || q.open.Load() != 2 || q.waiting.Load() != 0 {
+		t.Errorf("after a listener has left the queue: %d open, %d wait", q.open.Load(), q.waiting.Load())
+	}
+	q.give()
+	q.give()
+	if q.open.Load() != 0 {
+		t.Errorf("%d are open in the end", q.open.Load())
+	}
+}
+
+// Room for a listener whose loop has ended goes to the next one.
+func TestQuotaOfEndedLoop(t *testing.T) {
+	q, l := newQuota(1)
+	ended := &Loop{engine: l.engine}
+	ended.mail.closed = true
+	q.take()
+	q.wait(&Listener{loop: ended})
+	q.wait(&Listener{loop: l})
+	q.give()
+	if posted(l) != 1 || q.open.Load() != 1 {
+		t.Errorf("the second listener was not given room; %d are open", q.open.Load())
+	}
+}
+
+// Room that comes when the peer has been dropped is given back.
+func TestRoomForNobody(t *testing.T) {
+	q, l := newQuota(1)
+	q.take()
+	(&Listener{loop: l}).admitHand()
+	if q.open.Load() != 0 {
+		t.Error("room is lost")
+	}
+}
+
+// A pace gives times one interval apart, and after a quiet time no more than the burst at once.
+func TestPace(t *testing.T) {
+	p := pace{interval: int64(10 * time.Millisecond)}
+	for now, want := range []int64{0, 9, 18, 27} { // the clock goes on by one, the time given by ten
+		if wait := p.reserve(int64(now)); wait != want {
+			t.Errorf("at %d ms: wait %d ms, want %d", now, wait, want)
+		}
+	}
+	const later = 3_600_000
+	atOnce := 0
+	for p.reserve(later) == 0 {
+		atOnce++
+	}
+	if atOnce != 6 { // 50 ms worth, and the one that is due now
+		t.Errorf("%d at once after an hour", atOnce)
+	}
+	if none := (&pace{}); none.reserve(0) != 0 || none.reserve(0) != 0 {
+		t.Error("a pace without a limit has somebody wait")
+	}
+}
+
+// A notice is due at once, and then once a period with what has come meanwhile.
+func TestNotice(t *testing.T) {
+	var n notice
+	period := noticePeriod.Milliseconds()
+	for _, tc := range []struct {
+		now  int64
+		want uint64
+	}{{5, 1}, {6, 0}, {period, 0}, {period + 5, 3}, {period + 6, 0}} {
+		if got := n.due(tc.now); got != tc.want {
+			t.Errorf("at %d: %d to log, want %d", tc.now, got, tc.want)
+		}
+	}
+}
+
+func TestConnsWithin(t *testing.T) {
+	for files, want := range map[uint64]int{1: 1, 8: 7, 256: 224, 1024: 896, 1 << 20: 1<<20 - filesForOthers, 1<<64 - 1: int(^uint(0) >> 1)} {
+		if got := connsWithin(files); got != want {
+			t.Errorf("%d descriptors: MaxConns %d, want %d", files, got, want)
+		}
+	}
+}
