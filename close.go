@@ -3,6 +3,7 @@ package myriad
 import (
 	"net"
 	"reflect"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -41,7 +42,7 @@ func (l *Loop) advance(c *Conn, asked request) {
 		l.advanceDetach(c, x)
 	case c.is(closing) && !c.is(lingering):
 		c.status |= lingering
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
+		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
 	}
 }
 
@@ -91,12 +92,29 @@ func (c *Conn) unsent() int64 {
 	return n + x.fileLeft
 }
 
-// discard counts the input of a closing conn. A peer that goes on sending is cut off.
+// quietLinger is how long a peer that sends nothing is waited for: long enough for what was on its way to arrive.
+const quietLinger = 500 * time.Millisecond
+
+// lingerTime is how long a conn that has flushed waits for its peer's FIN.
+func (l *Loop) lingerTime(c *Conn) time.Duration {
+	if x := c.extra.Load(); x != nil && x.lingered > 0 {
+		return l.engine.cfg.LingerTimeout
+	}
+	return min(quietLinger, l.engine.cfg.LingerTimeout)
+}
+
+// discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose buffers fill until the peer
+// pauses and can read the last answer: a close would reset it.
 func (l *Loop) discard(c *Conn, n int) {
 	x := c.ownExtra()
-	if x.lingered += n; x.lingered > l.engine.cfg.LingerBytes && c.is(lingering) && !c.is(ending) {
-		c.status |= ending
-		l.drv.Close(c.id)
+	first := x.lingered == 0
+	x.lingered += n
+	switch {
+	case c.is(ending):
+	case x.lingered > l.engine.cfg.LingerBytes:
+		l.drv.Pause(c.id)
+	case first && c.is(lingering):
+		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
 	}
 }
 

@@ -69,13 +69,15 @@ func TestCloseSaysNothingButClosed(t *testing.T) {
 	})
 }
 
-// A peer that never stops sending is cut off after LingerBytes, one that never ends after LingerTimeout.
+// Of a peer that never stops sending LingerBytes are read, and then, as with one that never ends, it is a matter of time.
 func TestLingerIsBounded(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		t.Run("bytes", func(t *testing.T) {
 			h := newProbe()
 			h.opened = func(c *myriad.Conn) { c.Close() }
-			nc := s.one(t, myriad.Config{LingerBytes: 100_000, LingerTimeout: time.Hour}, h)
+			const most, buffer = 100_000, 8 << 10
+			e := start(t, myriad.Config{LingerBytes: most, LingerTimeout: 200 * time.Millisecond, ReadBuffer: buffer})
+			nc := s.dial(t, s.listen(t, e, h))
 			p := pattern(10_000)
 			for {
 				if _, err := nc.Write(p); err != nil {
@@ -83,6 +85,9 @@ func TestLingerIsBounded(t *testing.T) {
 				}
 			}
 			await(t, "Closed", h.closes)
+			if n := e.Stats().BytesIn; n <= most || n > most+2*buffer {
+				t.Errorf("%d bytes of a closing conn were read, want a little more than %d", n, most)
+			}
 		})
 		t.Run("time", func(t *testing.T) {
 			h := newProbe()

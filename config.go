@@ -29,13 +29,13 @@ type Config struct {
 	MaxWrite int
 	// Mailbox is how many functions may wait in one loop for Loop.Do. 0: 4096.
 	Mailbox int
-	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for the peer to end its side.
-	// 0: 5 s.
+	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for a peer that is still sending to end
+	// its side; one that sends nothing is waited for half a second. 0: 5 s.
 	LingerTimeout time.Duration
 	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the limit the engine stops
 	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
 	// when others have closed; Dial and Adopt fail with ErrTooMany. 0: what the process's limit on descriptors allows
-	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 1,024 for everything else; where there is no
+	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 256 for everything else; where there is no
 	// such limit, or with a System of its own, none.
 	MaxConns int
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms worth of them may come
@@ -43,7 +43,8 @@ type Config struct {
 	AcceptRate int
 	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its context says. 0: 30 s.
 	DialTimeout time.Duration
-	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to a reset. 0: 256 KiB.
+	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to a reset; more is left
+	// unread until LingerTimeout. 0: 256 KiB.
 	LingerBytes int
 
 	// System replaces the operating system. It is for the simulations of this module and otherwise nil.
@@ -94,7 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // filesForOthers is how many descriptors MaxConns leaves to the rest of the process at most.
-const filesForOthers = 1024
+const filesForOthers = 256
 
 // connsWithin is the default of MaxConns for a limit on descriptors.
 func connsWithin(files uint64) int {

@@ -27,6 +27,7 @@ type body struct {
 	eof      atomic.Bool // written under mu
 	expect   bool        // the client waits for 100 Continue
 	closed   bool        // the handler wants no more
+	begun    bool        // the handler has begun to read
 	throttle bool        // the loop has stopped reading
 	drop     int64       // what may still be thrown away, when nobody reads any more
 	dropping bool
@@ -42,6 +43,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	b.mu.Lock()
+	b.begun = true
 	for {
 		if n, err := b.take(p); n > 0 || err != nil {
 			resume := b.throttle && b.data.Len() <= maxBodyBuffer/2
@@ -182,6 +184,18 @@ func (b *body) release() {
 	b.drop = maxDiscard
 }
 
+// unread takes what has come of the body and was not read, for whoever takes the connection over.
+func (b *body) unread() []byte {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.data.AppendTo(nil)
+	b.data.Release()
+	return p
+}
+
 // continueSent is called when the client has been told to go on by other means than Read.
 func (b *body) continueSent() {
 	if b == nil {
@@ -192,15 +206,24 @@ func (b *body) continueSent() {
 	b.expect = false
 }
 
-// blocksReuse reports whether the connection cannot be kept because the client may never send the body, or because too much
-// of it is still to come.
-func (b *body) blocksReuse() bool {
+// blocksReuse reports whether the connection cannot be kept, because the client may never send the body, or because too much
+// of it may still be to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the
+// handler has returned.
+func (b *body) blocksReuse(over bool) bool {
 	if b.complete() {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.eof.Load() && (b.expect || b.x.req.ContentLength-b.total > maxDiscard)
+	switch {
+	case b.eof.Load():
+		return false
+	case b.err != nil || b.expect:
+		return true
+	case b.x.chunked:
+		return over || !b.begun
+	}
+	return b.x.req.ContentLength-b.total > maxDiscard
 }
 
 // complete reports whether all of the body has come from the connection.

@@ -187,7 +187,6 @@ func (h *conn) headBegins() {
 	}
 	s := h.lane.s
 	h.phase = phaseHead
-	h.setState(http.StateActive)
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
 }
 
@@ -202,20 +201,59 @@ func (h *conn) begin(raw []byte, head *h1.Head) {
 	h.x = x
 	h.last = !head.KeepAlive
 	complete := x.body.complete()
-	h.armBody(complete)
+	h.setDeadlines(x, complete)
 	h.lane.dispatch(x, complete)
 }
 
-// armBody sets the timer for what comes after the head.
-func (h *conn) armBody(complete bool) {
-	s := h.lane.s
+// setDeadlines starts the times that a request has: for its body, and for its answer.
+func (h *conn) setDeadlines(x *exchange, complete bool) {
+	s, now := h.lane.s, h.lane.loop.Now()
+	if s.WriteTimeout > 0 {
+		x.writeBy = now.Add(s.WriteTimeout)
+	}
 	h.phase = phaseAnswer
-	d := s.WriteTimeout
 	if !complete {
 		h.phase = phaseBody
-		d = s.ReadTimeout
+		if s.ReadTimeout > 0 {
+			x.readBy = now.Add(s.ReadTimeout)
+		}
 	}
-	h.c.SetTimer(max(d, 0))
+	h.armDeadlines(x)
+}
+
+// armDeadlines sets the conn's one timer to the earlier of the two.
+func (h *conn) armDeadlines(x *exchange) {
+	by := x.writeBy
+	if h.phase == phaseBody && !x.readBy.IsZero() && (by.IsZero() || x.readBy.Before(by)) {
+		by = x.readBy
+	}
+	if by.IsZero() {
+		h.c.SetTimer(0)
+		return
+	}
+	h.c.SetTimer(max(by.Sub(h.lane.loop.Now()), time.Nanosecond))
+}
+
+// deadlinePassed acts on the timer of a request.
+func (h *conn) deadlinePassed(x *exchange) {
+	now := h.lane.loop.Now()
+	if !x.writeBy.IsZero() && !now.Before(x.writeBy) {
+		h.c.Abort(os.ErrDeadlineExceeded)
+		return
+	}
+	if h.phase == phaseBody && !x.readBy.IsZero() && !now.Before(x.readBy) {
+		h.bodyFailed(x, os.ErrDeadlineExceeded)
+		return
+	}
+	h.armDeadlines(x)
+}
+
+// bodyFailed ends a body that cannot be read to its end: the handler's Read fails, and the connection ends with its answer.
+func (h *conn) bodyFailed(x *exchange, err error) {
+	h.last = true
+	h.phase = phaseAnswer
+	x.body.fail(err)
+	h.armDeadlines(x)
 }
 
 // feed gives body bytes to the exchange and returns how many were its own.
@@ -242,19 +280,17 @@ func (h *conn) bodyComplete() {
 		h.finished()
 		return
 	}
-	h.armBody(true)
+	h.phase = phaseAnswer
+	h.armDeadlines(h.x)
 }
 
-// badBody ends a request whose body cannot be understood: its handler's Read fails, and what follows cannot be trusted.
+// badBody is for a body that cannot be understood: what follows it cannot be trusted either.
 func (h *conn) badBody(err error) {
-	h.last = true
-	x := h.x
-	h.c.SetTimer(0)
-	h.phase = phaseAnswer
-	x.body.fail(err)
-	if !x.running.Load() {
+	if h.phase == phaseDiscard {
 		h.close()
+		return
 	}
+	h.bodyFailed(h.x, err)
 }
 
 // Notified is called after the exchange has asked for something from another goroutine.
@@ -275,7 +311,7 @@ func (h *conn) Notified(c *myriad.Conn) {
 		c.Resume()
 	}
 	if want&wantDeadline != 0 {
-		h.applyDeadline(x)
+		h.takeDeadlines(x)
 	}
 	if want&wantFinish != 0 {
 		h.answered(x)
@@ -292,7 +328,7 @@ func (h *conn) answered(x *exchange) {
 	}
 	h.last = h.last || x.out.closeAfter || h.leaving() || h.lane.s.noAlive.Load()
 	switch {
-	case h.last || h.ended:
+	case h.last:
 		h.close()
 	case x.body.complete():
 		h.finished()
@@ -320,7 +356,10 @@ func (h *conn) finished() {
 	h.c.SetTimer(max(firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout), 0))
 	h.c.Resume()
 	h.takeAhead()
-	if h.leaving() {
+	switch {
+	case h.ended && h.x == nil && h.phase != phaseClosing:
+		h.close() // what it had asked before its FIN is answered
+	case h.leaving():
 		h.shut()
 	}
 }
@@ -332,6 +371,8 @@ func (h *conn) Ended(c *myriad.Conn) {
 	switch {
 	case h.stream != nil:
 		h.close()
+	case h.x == nil && h.phase == phaseHead:
+		h.refuse(http.StatusBadRequest, "the head is not complete")
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
@@ -365,12 +406,8 @@ func (h *conn) Expired(c *myriad.Conn) {
 	switch h.phase {
 	case phaseHead:
 		h.refuse(http.StatusRequestTimeout, "the head was not complete in time")
-	case phaseBody:
-		h.x.body.fail(os.ErrDeadlineExceeded)
-		h.last = true
-		h.armBody(true)
-	case phaseAnswer:
-		c.Abort(os.ErrDeadlineExceeded)
+	case phaseBody, phaseAnswer:
+		h.deadlinePassed(h.x)
 	default:
 		h.close()
 	}
@@ -404,7 +441,7 @@ func (h *conn) shut() {
 		h.stream.Close()
 	case h.x != nil:
 		h.last = true
-	case h.phase == phaseNew:
+	case h.phase == phaseNew || h.phase == phaseHead:
 		h.c.SetTimer(newConnGrace)
 	case h.phase == phaseIdle:
 		h.close()
@@ -439,6 +476,7 @@ func (h *conn) refuseHead(err error) {
 
 // refuse answers from the loop and closes; the close waits for the client to read it.
 func (h *conn) refuse(status int, reason string) {
+	h.setState(http.StateActive)
 	date := h.lane.st.clock.date(h.lane.loop.Now())
 	_, _ = h.c.Write(appendError(nil, status, reason, date)) // a conn that takes no more needs no answer
 	h.close()

@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -51,6 +52,10 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	r.x.mu.Lock()
 	r.x.detached = s
 	r.x.mu.Unlock()
+	if err := r.lostErr(); err != nil { // it went while nobody could tell s
+		s.lost(err)
+		return nil, fmt.Errorf("web: Detached: %w", err)
+	}
 	return s, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/web/internal/h1"
@@ -30,6 +31,8 @@ type exchange struct {
 	chunks    h1.Chunked
 	chunked   bool
 	inTrailer bool
+	readBy    time.Time // when the body must have come; zero: no bound
+	writeBy   time.Time // when the answer must be complete; zero: no bound
 
 	inline  bool        // the handler runs on the loop and must not wait
 	taken   atomic.Bool // there is a takeover; written under mu

@@ -55,6 +55,17 @@ func (ln *lane) drain() {
 	}
 }
 
+// closeIdle closes the connections that wait for another request.
+func (ln *lane) closeIdle() {
+	for h := ln.first; h != nil; {
+		next := h.next
+		if h.phase == phaseIdle {
+			h.close()
+		}
+		h = next
+	}
+}
+
 func (ln *lane) abort() {
 	ln.drained = true
 	for h := ln.first; h != nil; h = h.next {

@@ -183,7 +183,7 @@ func (w *response) special(name string, values []string) bool {
 		return true
 	case "Connection":
 		w.askedClose = httpguts.HeaderValuesContainsToken(values, "close")
-		return w.askedClose
+		return w.askedClose || len(values) == 1 && strings.EqualFold(values[0], "keep-alive") // the server says which
 	case "Date":
 		w.gotDate = true
 	case "Content-Type", "Content-Encoding":
@@ -369,7 +369,7 @@ func (w *response) frame(first, next []byte, last bool) {
 	if last && w.length < 0 && !w.gotCoding && len(w.trailers) == 0 && !w.hasPrefixed() && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
-	w.closeAfter = w.closeAfter || w.askedClose || w.x.lane.s.noAlive.Load() || w.x.body.blocksReuse()
+	w.closeAfter = w.closeAfter || w.askedClose || w.x.lane.s.noAlive.Load() || w.x.body.blocksReuse(w.over)
 	switch {
 	case !bodyAllowed(w.status) || w.length >= 0:
 	case w.noBody:
@@ -519,6 +519,13 @@ var (
 	_ http.Flusher  = (*response)(nil)
 	_ http.Hijacker = (*response)(nil)
 )
+
+// CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's Context.Stream needs it.
+func (w *response) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	w.x.ctx.AfterFunc(func() { gone <- true })
+	return gone
+}
 
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.x.hijack() }

@@ -35,14 +35,16 @@ type Server struct {
 	TLSConfig *tls.Config
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
-	// from the end of the head to the end of the answer, IdleTimeout the wait for the next request (0: ReadTimeout).
+	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
+	// request (0: ReadTimeout).
 	// 0 everywhere: no bound, except that a head that has begun must be complete within a minute.
 	ReadTimeout       time.Duration
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 
-	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431. 0: http.DefaultMaxHeaderBytes.
+	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431, as are more than 1,024 fields, or with 414
+	// if its first line alone is too long. 0: http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
 	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
@@ -198,7 +200,12 @@ func (s *Server) start() error {
 	if s.closing.Load() {
 		return http.ErrServerClosed
 	}
-	s.once.Do(func() { s.state, s.initErr = s.newState() })
+	s.once.Do(func() {
+		st, err := s.newState()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.state, s.initErr = st, err
+	})
 	return s.initErr
 }
 
@@ -219,7 +226,7 @@ func (s *Server) newState() (*state, error) {
 	}
 	st := &state{
 		engine: engine,
-		limits: h1.Limits{HeadBytes: head, LineBytes: min(head, 64<<10), Fields: maxFields},
+		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
 		std:    s.standard(),
 	}
 	st.pool = newExecutor(s, engine)
@@ -259,8 +266,19 @@ func (s *Server) untrack(l *listening) {
 	delete(s.listeners, l)
 }
 
-// SetKeepAlivesEnabled(false) closes each connection after its answer, from the next answer on.
-func (s *Server) SetKeepAlivesEnabled(on bool) { s.noAlive.Store(!on) }
+// SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one after its answer.
+func (s *Server) SetKeepAlivesEnabled(on bool) {
+	s.noAlive.Store(!on)
+	s.mu.Lock()
+	st := s.state
+	s.mu.Unlock()
+	if on || st == nil {
+		return
+	}
+	for _, ln := range st.lanes {
+		ln.ask(ln.closeIdle)
+	}
+}
 
 // RegisterOnShutdown has f called, on a goroutine of its own, when Shutdown begins: for what the server no longer
 // owns, such as upgraded connections.

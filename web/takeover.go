@@ -58,11 +58,20 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	if err := x.take(takeover{handler: h}); err != nil {
 		return err
 	}
-	if err := x.transport.write(x, head); err != nil {
+	if err := x.transport.write(x, head); err != nil && x.takeBack() {
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	x.transport.ask(x)
 	return nil
+}
+
+// takeBack undoes an upgrade of a connection that has gone, unless the new handler has been told already.
+func (x *exchange) takeBack() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	untold := x.takeover.handler != nil
+	x.takeover.handler = nil
+	return untold
 }
 
 func (x *exchange) take(t takeover) error {
@@ -94,6 +103,9 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	gone := departure{waiter: x.lane.st.engine.System().NewParker()}
 	if err := x.take(takeover{done: gone.arrived}); err != nil {
 		return nil, nil, err
+	}
+	if err := x.out.lostErr(); err != nil { // nobody is left to answer
+		return nil, nil, fmt.Errorf("web: Hijack: %w", err)
 	}
 	x.transport.ask(x)
 	gone.waiter.Park()
@@ -142,7 +154,7 @@ func (p *prefixed) Read(q []byte) (int, error) {
 // giveAway lets the connection go, on its loop.
 func (h *conn) giveAway(x *exchange) {
 	h.c.SetTimer(0)
-	var rest []byte
+	rest := x.body.unread()
 	if h.ahead != nil {
 		rest = append(rest, h.ahead.block.Bytes()...)
 		h.dropAhead()
@@ -228,16 +240,20 @@ func (w *response) setDeadline(set func(d *deadlines)) {
 // EnableFullDuplex does nothing: reading and writing never exclude each other here.
 func (w *response) EnableFullDuplex() error { return nil }
 
-// applyDeadline sets the conn's timer to the deadline of the phase it is in.
-func (h *conn) applyDeadline(x *exchange) {
+// takeDeadlines makes the deadlines that ResponseController was given the exchange's own.
+func (h *conn) takeDeadlines(x *exchange) {
 	x.out.mu.Lock()
-	defer x.out.mu.Unlock()
-	d := x.out.deadline
-	switch {
-	case d == nil:
-	case h.phase == phaseBody && d.readSet:
-		_ = h.c.SetDeadline(d.read)
-	case h.phase == phaseAnswer && d.writeSet:
-		_ = h.c.SetDeadline(d.write)
+	if d := x.out.deadline; d != nil {
+		if d.readSet {
+			x.readBy = d.read
+		}
+		if d.writeSet {
+			x.writeBy = d.write
+		}
+		x.out.deadline = nil
+	}
+	x.out.mu.Unlock()
+	if h.phase == phaseBody || h.phase == phaseAnswer {
+		h.armDeadlines(x)
 	}
 }
