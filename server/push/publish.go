@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 )
 
 // publishRequest is the body of POST /api/publish.
@@ -53,12 +54,7 @@ func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
 func (s *Server) readPublish(w http.ResponseWriter, r *http.Request) (req publishRequest, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.node.limits.Publication+bodySlack)))
 	if err != nil {
-		var tooLong *http.MaxBytesError
-		if errors.As(err, &tooLong) {
-			writeTooLarge(w, s.node.limits.Publication)
-		} else {
-			writeError(w, http.StatusBadRequest, apiBadRequest, "the body ended too early")
-		}
+		s.refuseBody(w, err)
 		return req, false
 	}
 	if err := json.Unmarshal(body, &req); err != nil {
@@ -76,6 +72,19 @@ func (s *Server) readPublish(w http.ResponseWriter, r *http.Request) (req publis
 		return req, true
 	}
 	return req, false
+}
+
+// refuseBody answers what could not be read.
+func (s *Server) refuseBody(w http.ResponseWriter, err error) {
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		writeTooLarge(w, s.node.limits.Publication)
+	case errors.Is(err, os.ErrDeadlineExceeded): // web.Server.ReadTimeout
+		writeError(w, http.StatusRequestTimeout, apiBadRequest, "the body did not come in time")
+	default:
+		writeError(w, http.StatusBadRequest, apiBadRequest, "the body ended too early")
+	}
 }
 
 // hasKey compares hashes, so that the time it takes tells nothing of the key, its length included.

@@ -17,10 +17,14 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
+// These are the times of ordinary requests: for a head, for a head with its body, for an answer to be taken, and between two
+// requests. Clients that are held are pinged instead. A request is read in less time than the default of --shutdown-timeout, so that
+// half a one does not use it up.
 const (
-	// headTimeout and idleTimeout are those of ordinary requests; clients that are held are pinged instead.
-	headTimeout = 10 * time.Second
-	idleTimeout = 75 * time.Second
+	headTimeout  = 10 * time.Second
+	readTimeout  = 10 * time.Second
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 75 * time.Second
 )
 
 func serveCommand(stderr io.Writer) *cli.Command {
@@ -38,8 +42,12 @@ func serveCommand(stderr io.Writer) *cli.Command {
 			&cli.DurationFlag{Name: "shutdown-timeout", Value: 15 * time.Second, Usage: "`TIME` that clients get to take what is queued for them when the server ends", Sources: env("shutdown-timeout")},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Args().Present() {
+				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT", c.Args().First())
+			}
 			return serve(ctx, settings{
 				listen: c.String("listen"), shutdownTimeout: c.Duration("shutdown-timeout"),
+				readTimeout: readTimeout, writeTimeout: writeTimeout,
 				log: slog.New(slog.NewTextHandler(stderr, nil)),
 				push: push.Config{
 					APIKey: c.String("api-key"), TokenSecret: c.String("token-secret"), AllowedOrigins: c.StringSlice("allowed-origin"),
@@ -62,6 +70,8 @@ func env(flag string) cli.ValueSourceChain {
 // settings are what the flags say.
 type settings struct {
 	listen          string
+	readTimeout     time.Duration
+	writeTimeout    time.Duration
 	shutdownTimeout time.Duration
 	log             *slog.Logger
 	push            push.Config
@@ -94,6 +104,7 @@ func serve(ctx context.Context, s settings) error {
 	}
 	h := &web.Server{
 		Handler: handler, Engine: engine, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
+		ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
 	listener, err := h.Listen("tcp", s.listen)
@@ -102,7 +113,7 @@ func serve(ctx context.Context, s settings) error {
 		<-ctx.Done()
 		s.log.Info("myriad: shutting down", "timeout", s.shutdownTimeout)
 	}
-	return errors.Join(err, shutdown(s.shutdownTimeout, pusher, h, engine))
+	return errors.Join(err, s.shutdown(pusher, h, engine))
 }
 
 func (s settings) announce(addr net.Addr, development bool) {
@@ -118,16 +129,40 @@ func (s settings) announce(addr net.Addr, development bool) {
 	}
 }
 
-// shutdown ends everything in the order in which it stands on each other. What has been accepted is delivered first.
-func shutdown(timeout time.Duration, pusher *push.Server, h *web.Server, engine *myriad.Engine) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+// shutdown ends everything in the order in which it stands on each other. What has been accepted is delivered first. Clients that
+// do not let themselves be ended in time are cut off, which is how it is meant to be and no error.
+func (s settings) shutdown(pusher *push.Server, h *web.Server, engine *myriad.Engine) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.shutdownTimeout)
 	defer cancel()
 	pusher.Drain()
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for requests
-	err := errors.Join(pusher.Shutdown(ctx), <-stopped, engine.Shutdown(ctx))
-	if err != nil {
+	err := errors.Join(pusher.Shutdown(ctx), <-stopped)
+	left := engine.Stats().Conns
+	if ctx.Err() != nil {
+		err = errors.Join(err, h.Close())
+	}
+	err = errors.Join(err, engine.Shutdown(ctx)) // cuts off whoever is left when ctx ends
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", s.shutdownTimeout)
+	}
+	if err = without(err, context.DeadlineExceeded); err != nil {
 		return fmt.Errorf("shutting down: %w", err)
 	}
 	return nil
+}
+
+// without returns what err joins besides target.
+func without(err, target error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var rest []error
+		for _, one := range joined.Unwrap() {
+			rest = append(rest, without(one, target))
+		}
+		return errors.Join(rest...)
+	}
+	if errors.Is(err, target) {
+		return nil
+	}
+	return err
 }

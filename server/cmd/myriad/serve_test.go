@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
@@ -32,12 +33,27 @@ func (b *syncBuffer) String() string {
 // start runs the command until stop, which returns what it returned.
 func start(t *testing.T, args ...string) (url string, log *syncBuffer, stop func() error) {
 	t.Helper()
+	return begin(t, func(ctx context.Context, log io.Writer) error {
+		return run(ctx, append([]string{"myriad", "serve", "--listen", "127.0.0.1:0"}, args...), log, log)
+	})
+}
+
+// startWith is start with what no flag can say; it adds what a test does not care for.
+func startWith(t *testing.T, s settings) (url string, log *syncBuffer, stop func() error) {
+	t.Helper()
+	return begin(t, func(ctx context.Context, log io.Writer) error {
+		s.listen, s.log = "127.0.0.1:0", slog.New(slog.NewTextHandler(log, nil))
+		s.push.Limits.Queue, s.push.Timing.Ping = 1<<20, 25*time.Second
+		return serve(ctx, s)
+	})
+}
+
+func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (url string, log *syncBuffer, stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log = new(syncBuffer)
 	done := make(chan error, 1)
-	go func() {
-		done <- run(ctx, append([]string{"myriad", "serve", "--listen", "127.0.0.1:0"}, args...), log, log)
-	}()
+	go func() { done <- serve(ctx, log) }()
 	stop = func() error {
 		cancel()
 		select {

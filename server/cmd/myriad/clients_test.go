@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// connect sends bytes to the server at the url.
+func connect(t *testing.T, url, bytes string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	nc, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(60 * time.Second))
+	if _, err := io.WriteString(nc, bytes); err != nil {
+		t.Fatal(err)
+	}
+	return nc, bufio.NewReader(nc)
+}
+
+// until reads lines up to one that has this in it.
+func until(t *testing.T, r *bufio.Reader, part string) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if strings.Contains(line, part) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("no %q: %q, %v", part, line, err)
+		}
+	}
+}
+
+const (
+	getEvents = "GET /events?channel=news HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	halfBody  = "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n{\"ch"
+
+	// The server says "continue" when its handler waits for the body, which never comes.
+	noBody = "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\nExpect: 100-continue\r\n\r\n"
+
+	// With two frames behind it, masked with zeros.
+	webSocket = "GET /connection/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" +
+		"\x81\x95\x00\x00\x00\x00{\"id\":1,\"connect\":{}}" +
+		"\x81\xa7\x00\x00\x00\x00{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
+)
+
+// receive reads bytes until they end with a part, because frames are not lines.
+func receive(t *testing.T, r *bufio.Reader, part string) {
+	t.Helper()
+	var got strings.Builder
+	for !strings.HasSuffix(got.String(), part) {
+		b, err := r.ReadByte()
+		if err != nil {
+			t.Fatalf("no %q in %q: %v", part, got.String(), err)
+		}
+		got.WriteByte(b)
+	}
+}
+
+// Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that was a request.
+func TestServeEndsRequestsInTime(t *testing.T) {
+	const short = 500 * time.Millisecond
+	url, _, _ := startWith(t, settings{readTimeout: short, writeTimeout: short, shutdownTimeout: 100 * time.Millisecond})
+	_, events := connect(t, url, getEvents)
+	until(t, events, "retry:")
+	publisher, socket := connect(t, url, webSocket)
+	receive(t, socket, `"subscribe":{}}`)
+
+	var halves []*bufio.Reader
+	for range 20 {
+		_, r := connect(t, url, halfBody)
+		halves = append(halves, r)
+	}
+	for _, r := range halves {
+		answer, err := io.ReadAll(r)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("half a body is waited for")
+		}
+		if len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+			t.Errorf("half a body is answered with %q", answer)
+		}
+	}
+	nc, _ := connect(t, url, "")
+	var err error
+	for err == nil {
+		_, err = io.WriteString(nc, strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 100))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a client that reads nothing is waited for")
+	}
+
+	io.WriteString(publisher, "\x81\xbd\x00\x00\x00\x00"+`{"id":3,"publish":{"channel":"news","data":{"still":"here"}}}`)
+	until(t, events, `data: {"still":"here"}`)
+	receive(t, socket, `{"id":3,"publish":{}}`)
+}
+
+// Clients that do not go do not hold the server up for longer than it was told, and are no failure of it.
+func TestServeCutsOffAtTheEnd(t *testing.T) {
+	const clients = 5
+	url, log, stop := startWith(t, settings{
+		readTimeout: time.Hour, writeTimeout: time.Hour, shutdownTimeout: 200 * time.Millisecond,
+		push: push.Config{Timing: push.Timing{Close: time.Hour}},
+	})
+	for range clients - 1 {
+		_, r := connect(t, url, noBody)
+		until(t, r, "100 Continue")
+	}
+	_, socket := connect(t, url, webSocket) // which never answers the close
+	receive(t, socket, `"subscribe":{}}`)
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+	if want := fmt.Sprintf("connections=%d", clients); strings.Count(log.String(), want) != 1 {
+		t.Errorf("the log does not say %s once:\n%s", want, log)
+	}
+	behind := log.String()[strings.Index(log.String(), "shutting down"):]
+	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") || strings.Contains(behind, "deadline") {
+		t.Errorf("the log says more than it should:\n%s", behind)
+	}
+}
+
+// Clients that only wait are gone at once, and nothing is said of them.
+func TestServeEndsQuietly(t *testing.T) {
+	url, log, stop := start(t)
+	nc, r := connect(t, url, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	until(t, r, "HTTP/1.1 200")
+	_, events := connect(t, url, getEvents)
+	until(t, events, "retry:")
+	defer nc.Close()
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+	if behind := log.String()[strings.Index(log.String(), "shutting down"):]; strings.Contains(behind, "level=WARN") || strings.Contains(behind, "level=ERROR") {
+		t.Errorf("the log says more than it should:\n%s", behind)
+	}
+}
