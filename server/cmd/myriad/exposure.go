@@ -10,9 +10,12 @@ import (
 // reach, nothing needs to be set: then it is in development mode. On any other it takes a key and a secret, because a push
 // server that anybody can publish to is an open relay.
 func checkExposure(listen, apiKey, tokenSecret string) (development bool, err error) {
-	host, _, err := net.SplitHostPort(listen)
+	host, port, err := net.SplitHostPort(listen)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port) // "unix:/path" has none
+	}
 	if err != nil {
-		return false, fmt.Errorf("--listen %q: %w: write host:port, as in 127.0.0.1:8000", listen, err)
+		return false, fmt.Errorf("--listen %q: %w: only host:port is supported, as in 127.0.0.1:8000", listen, err)
 	}
 	if isLoopback(host) {
 		return apiKey == "" && tokenSecret == "", nil

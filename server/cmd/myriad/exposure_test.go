@@ -32,6 +32,11 @@ func TestExposure(t *testing.T) {
 		{"10.0.0.1:8000", "", secret, false, []string{"MYRIAD_API_KEY"}},
 		{"localhost.example.org:8000", "", "", false, []string{"MYRIAD_API_KEY"}},
 		{"127.0.0.1", "", "", false, []string{"host:port"}},
+		{"unix:/run/myriad.sock", "", "", false, []string{"only host:port is supported"}},
+		{"unix:/run/myriad.sock", key, secret, false, []string{"only host:port is supported"}},
+		{"/run/myriad.sock", "", "", false, []string{"only host:port is supported"}},
+		{"http://127.0.0.1:8000", "", "", false, []string{"only host:port is supported"}},
+		{"127.0.0.1:65536", "", "", false, []string{"port"}},
 	} {
 		development, err := checkExposure(tt.listen, tt.key, tt.secret)
 		if development != tt.development || (err != nil) != (tt.wrong != nil) {
@@ -41,6 +46,9 @@ func TestExposure(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), word) {
 				t.Errorf("%+v: %v does not say %q", tt, err, word)
 			}
+		}
+		if err != nil && tt.wrong[0] == "only host:port is supported" && strings.Contains(err.Error(), "other machines") {
+			t.Errorf("%+v: %v gives another reason, too", tt, err)
 		}
 		if err != nil && tt.key != "" && strings.Contains(err.Error(), "MYRIAD_API_KEY") {
 			t.Errorf("%+v: %v asks for what is set", tt, err)
@@ -55,6 +63,14 @@ func TestServeRefuses(t *testing.T) {
 	err := run(context.Background(), []string{"myriad", "serve"}, new(bytes.Buffer), new(bytes.Buffer))
 	if err == nil || !strings.Contains(err.Error(), "MYRIAD_API_KEY") {
 		t.Errorf("serve: %v", err)
+	}
+}
+
+// An address without its flag would else be served on another than was meant.
+func TestServeTakesNoArguments(t *testing.T) {
+	err := run(context.Background(), []string{"myriad", "serve", "0.0.0.0:9000"}, new(bytes.Buffer), new(bytes.Buffer))
+	if err == nil || !strings.Contains(err.Error(), "0.0.0.0:9000") || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("serve 0.0.0.0:9000: %v", err)
 	}
 }
 
