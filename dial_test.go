@@ -257,6 +257,9 @@ func TestDialTimeouts(t *testing.T) {
 			if o.err == nil || !errors.Is(o.err, os.ErrDeadlineExceeded) && !errors.Is(o.err, syscall.ECONNREFUSED) {
 				t.Errorf("seed %d: Dial: %v", seed, o.err)
 			}
+			if s.RunFor(time.Second); s.e.Limits().Open != 0 {
+				t.Errorf("seed %d: %d attempts have outlived Dial", seed, s.e.Limits().Open)
+			}
 			if o.took > tc.most+time.Second {
 				t.Errorf("seed %d: DialTimeout %v: took %v", seed, tc.limit, o.took)
 			}

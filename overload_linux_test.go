@@ -123,6 +123,7 @@ func TestDialledSockets(t *testing.T) {
 			wantOption(t, nc, "SO_KEEPALIVE", syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
 		}
 		nc.Close()
+		eventually(t, "neither end is counted any more", func() bool { return e.Limits().Open == 0 })
 	}
 }
 
