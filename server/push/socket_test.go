@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -317,6 +318,30 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 	if op, p := other.frame(); op != 1 || p != `{"push":{"channel":"news","pub":{"data":"é"}}}` {
 		t.Errorf("a subscriber received opcode %d, %q", op, p)
 	}
+}
+
+// A publisher whose body is far too long is still sending when it is refused, and yet it learns why.
+func TestTooLargeOverSockets(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
+	client := &http.Client{Transport: new(http.Transport)}
+	defer client.CloseIdleConnections()
+	var publishers sync.WaitGroup
+	for i := range 20 {
+		publishers.Go(func() {
+			r, err := client.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Errorf("publication %d: %v", i, err)
+				return
+			}
+			answer, err := io.ReadAll(r.Body)
+			r.Body.Close()
+			if err != nil || r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer), `"code":106`) {
+				t.Errorf("publication %d: %s %s, %v", i, r.Status, answer, err)
+			}
+		})
+	}
+	publishers.Wait()
 }
 
 // What is not the protocol is refused with a clear answer.
