@@ -11,4 +11,6 @@
 //
 // Everything is bounded. Write takes all bytes or, when the conn's queue is at its limit, none (ErrFull); Loop.Do refuses
 // when the loop's mailbox is full (ErrBusy); a Close that the peer does not let finish ends after Config.LingerTimeout.
+//
+// Engine.Stats says what the loops do without stopping them; package debug shows it on a page.
 package myriad
