@@ -32,7 +32,7 @@ race:
 
 bench:
 	go test -run '^$$' -bench . -benchmem work
-	go run ./bench
+	go run ./bench all
 
 run:
 	go run ./server/cmd/myriad serve

@@ -52,7 +52,7 @@ var arrows = map[string][]string{
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
 	"server/push/bustest":             {"server/push"},
-	"server/cmd/myriad":               {".", "server/push", "web", "websocket"},
+	"server/cmd/myriad":               {".", "debug", "server/push", "web", "websocket"},
 	"server/clients":                  nil,
 }
 

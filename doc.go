@@ -10,7 +10,7 @@
 // Write, Close and Abort may be called from any goroutine and never block.
 //
 // Everything is bounded. Write takes all bytes or, when the conn's queue is at its limit, none (ErrFull); Loop.Do refuses
-// when the loop's mailbox is full (ErrBusy); a Close that the peer does not let finish ends after Config.LingerTimeout.
+// when the loop's mailbox is full (ErrBusy); at Config.MaxConns the engine stops accepting and goes on by itself; a Close that the peer does not let finish ends after Config.LingerTimeout.
 //
 // Engine.Stats says what the loops do without stopping them; package debug shows it on a page.
 package myriad

@@ -3,6 +3,9 @@ package main
 import (
 	"net"
 	"net/http"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/debug"
 )
 
 // localOrigins are the pages that may use a server in development mode: those that programs of this machine serve, which may
@@ -30,4 +33,12 @@ func trimBrackets(host string) string {
 		return host[1 : len(host)-1]
 	}
 	return host
+}
+
+// withDebug adds the engine's status page, which names peers and so is not for everybody.
+func withDebug(next http.Handler, engine *myriad.Engine) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /debug/myriad", debug.Handler(engine))
+	mux.Handle("/", next)
+	return mux
 }

@@ -5,8 +5,26 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
 )
+
+func TestDevelopmentShowsTheEngine(t *testing.T) {
+	engine, err := myriad.Start(myriad.Config{Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { engine.Shutdown(t.Context()) })
+	h := localHost(withDebug(http.NotFoundHandler(), engine))
+	for path, want := range map[string]int{"/debug/myriad": 200, "/debug/other": 404, "/": 404} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Host = "127.0.0.1:8000"
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: status %d, want %d: %s", path, w.Code, want, w.Body)
+		}
+	}
+}
 
 // In development mode pages of this machine may use the server, and nobody else's.
 func TestDevelopmentServesThisMachineOnly(t *testing.T) {

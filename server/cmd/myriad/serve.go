@@ -100,7 +100,7 @@ func serve(ctx context.Context, s settings) error {
 	}
 	var handler http.Handler = pusher
 	if development {
-		handler = localHost(pusher)
+		handler = localHost(withDebug(pusher, engine))
 	}
 	h := &web.Server{
 		Handler: handler, Engine: engine, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
