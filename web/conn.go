@@ -202,7 +202,13 @@ func (h *conn) begin(raw []byte, head *h1.Head) {
 	h.last = !head.KeepAlive
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
-	h.lane.dispatch(x, complete)
+	switch {
+	case !h.lane.dispatch(x, complete):
+	case x.takenOver():
+		h.c.Notify() // when the bytes behind the request have been kept: they go with the connection
+	default:
+		h.serveWants(x) // at once, so that the answers to pipelined requests leave together
+	}
 }
 
 // setDeadlines starts the times that a request has: for its body, and for its answer.
@@ -302,13 +308,17 @@ func (h *conn) Notified(c *myriad.Conn) {
 		}
 		return
 	}
+	h.serveWants(x)
+}
+
+func (h *conn) serveWants(x *exchange) {
 	want := x.takeWants()
 	if want&wantTakeover != 0 {
 		h.giveAway(x)
 		return
 	}
 	if want&wantInput != 0 && !x.body.full() {
-		c.Resume()
+		h.c.Resume()
 	}
 	if want&wantDeadline != 0 {
 		h.takeDeadlines(x)

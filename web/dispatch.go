@@ -16,12 +16,15 @@ const (
 	// DispatchPool hands each request to a bounded pool of warm goroutines. Safe for everything.
 	DispatchPool Dispatch = iota
 	// DispatchInline runs the handler on the loop. It is for handlers known not to block: every connection of the loop waits for
-	// them. A request whose body has not arrived yet runs on the pool; a call that would wait fails with
-	// myriad.ErrOnLoop.
+	// them. A request whose body has not arrived yet, or whose client is behind with reading earlier answers, runs on the pool;
+	// a call that would wait fails with myriad.ErrOnLoop.
 	DispatchInline
 	// DispatchAuto runs each handler where it is cheapest. It is DispatchPool until that is proven.
 	DispatchAuto
 )
+
+// inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.
+const inlineQueue = 64 << 10
 
 // String is the constant's name without its prefix.
 func (d Dispatch) String() string {
@@ -52,18 +55,20 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 	})
 }
 
-// dispatch runs the exchange now, or with the others of this turn on the pool: one wake for all of them.
-func (ln *lane) dispatch(x *exchange, complete bool) {
-	if ln.s.Dispatch == DispatchInline && complete {
+// dispatch runs the exchange now, and then reports true, or with the others of this turn on the pool: one wake for all of them.
+func (ln *lane) dispatch(x *exchange, complete bool) (ran bool) {
+	if ln.s.Dispatch == DispatchInline && complete && x.transport.conn().Queued() <= inlineQueue {
 		x.inline = true
 		x.run()
-		return
+		x.ran.Store(true)
+		return true
 	}
 	if len(ln.batch) == 0 {
 		ln.loop.Later(ln.submit)
 	}
 	ln.batch = append(ln.batch, x.run)
 	ln.waiting = append(ln.waiting, x)
+	return false
 }
 
 // submit gives this turn's requests to the pool. Those for which its queue has no room are answered with 503.

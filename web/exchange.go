@@ -35,6 +35,7 @@ type exchange struct {
 	writeBy   time.Time // when the answer must be complete; zero: no bound
 
 	inline  bool        // the handler runs on the loop and must not wait
+	ran     atomic.Bool // and has: what it wanted was looked at then
 	taken   atomic.Bool // there is a takeover; written under mu
 	running atomic.Bool // the handler has begun and its answer is not complete
 
@@ -70,7 +71,14 @@ func (x *exchange) want(w want) {
 	x.mu.Lock()
 	x.wants |= w
 	x.mu.Unlock()
-	x.transport.ask(x)
+	x.ask()
+}
+
+// ask has the loop look at what is wanted, which it does by itself after a handler that it runs.
+func (x *exchange) ask() {
+	if !x.inline || x.ran.Load() {
+		x.transport.ask(x)
+	}
 }
 
 func (x *exchange) takeWants() want {

@@ -142,6 +142,26 @@ func TestPipeliningKeepsOrder(t *testing.T) {
 	})
 }
 
+// A client that pipelines far more than its connection's queue holds, and reads slowly, gets everything.
+func TestPipeliningBeyondTheQueue(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		answer := strings.Repeat("0123456789abcdef", 1<<10)
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, answer)
+		})})
+		const n = 300
+		c := dial(t, f)
+		io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", n))
+		r := bufio.NewReaderSize(c, 1<<10)
+		for i := range n {
+			resp, err := http.ReadResponse(r, nil)
+			if got := mustBody(t, resp, err); got != answer {
+				t.Fatalf("answer %d: %d bytes", i, len(got))
+			}
+		}
+	})
+}
+
 func TestAmbiguousIsRefused(t *testing.T) {
 	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -140,6 +140,7 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 func TestSimulated(t *testing.T) {
 	for seed := range simSeeds(t) {
 		simRun(t, seed, DispatchPool)
+		simRun(t, seed, DispatchInline)
 		if t.Failed() {
 			t.FailNow()
 		}

@@ -61,7 +61,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	if err := x.transport.write(x, head); err != nil && x.takeBack() {
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	x.transport.ask(x)
+	x.ask()
 	return nil
 }
 
