@@ -208,7 +208,8 @@ func (e *Engine) reserve() (*Loop, error) {
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
 func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, remote := nc.LocalAddr(), driver.AddrOf(nc.RemoteAddr())
+	local, peer := nc.LocalAddr(), nc.RemoteAddr()
+	remote := driver.AddrOf(peer)
 	var b *bridge
 	sock, err := l.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
@@ -219,8 +220,11 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 	}
 	c := newConn(l, h)
 	c.local, c.remote = local, remote
-	if b != nil {
+	switch {
+	case b != nil:
 		c.ownExtra().bridge = b
+	case remote == driver.Addr{}:
+		c.ownExtra().peer = peer
 	}
 	return c, sock, nil
 }

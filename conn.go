@@ -46,6 +46,7 @@ type extra struct {
 	flushed  int64    // bytes that were still to be sent when the linger timer was last set
 	dial     *dialing // while connecting
 	bridge   *bridge  // of an adopted conn without a descriptor; set before the conn is shared
+	peer     net.Addr // of an adopted conn, if it does not fit into remote; likewise
 	ahead    int64    // bytes that the driver sends before the file it has
 	fileLeft int64    // bytes of that file
 	sending  bool     // it has one
@@ -113,7 +114,7 @@ func (c *Conn) ownExtra() *extra {
 // holds no pointer to it.
 func (c *Conn) trim() {
 	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
+	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil || x.peer != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
 		return
 	}
@@ -146,6 +147,8 @@ func (c *Conn) LocalAddr() net.Addr {
 func (c *Conn) RemoteAddr() net.Addr {
 	if x := c.extra.Load(); x != nil && x.bridge != nil {
 		return x.bridge.outer.RemoteAddr()
+	} else if x != nil && x.peer != nil {
+		return x.peer
 	}
 	if a := c.remote.Net(); a != nil {
 		return a
