@@ -35,7 +35,7 @@ type Config struct {
 	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the limit the engine stops
 	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
 	// when others have closed; Dial and Adopt fail with ErrTooMany. 0: what the process's limit on descriptors allows
-	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 256 for everything else; where there is no
+	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 64 for everything else; where there is no
 	// such limit, or with a System of its own, none.
 	MaxConns int
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms worth of them may come
@@ -95,7 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // filesForOthers is how many descriptors MaxConns leaves to the rest of the process at most.
-const filesForOthers = 256
+const filesForOthers = 64
 
 // connsWithin is the default of MaxConns for a limit on descriptors.
 func connsWithin(files uint64) int {
