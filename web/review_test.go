@@ -198,7 +198,8 @@ func TestWriteTimeoutWhileTheBodyComes(t *testing.T) {
 func TestCloseNotify(t *testing.T) {
 	began, told := make(chan struct{}), make(chan bool, 1)
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		gone := w.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // deprecated, and asked for
+		//lint:ignore SA1019 deprecated, and asked for by frameworks
+		gone := w.(http.CloseNotifier).CloseNotify()
 		close(began)
 		told <- <-gone
 	})})
