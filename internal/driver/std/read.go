@@ -94,6 +94,8 @@ func (c *conn) watched(err error) {
 	case err == nil: // there is something to read: all that some systems can tell
 		c.resting = true
 		time.AfterFunc(watchPause, c.watchAgain)
+	case !c.paused && !c.ended: // input is wanted again: what came before the reset is read first
+		c.sendFail = firstOf(c.sendFail, err)
 	default:
 		c.fail(err)
 	}
