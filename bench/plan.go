@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// ownFiles are descriptors that a server has besides its connections.
-	ownFiles = 100
+	// ownFiles is the part of its files, one in so many, that a server has for other things than connections. Those that bound
+	// their connections by themselves keep about as much free.
+	ownFiles = 16
 	// fewest connections make it worth running what wants as many as there can be.
 	fewest = 1000
 )
@@ -56,7 +57,7 @@ func (s selection) plan() ([]planned, error) {
 		if len(s.scenarios) > 0 && !slices.Contains(s.scenarios, sc.name) {
 			continue
 		}
-		all = append(all, s.settle(sc, foreign, files-ownFiles))
+		all = append(all, s.settle(sc, foreign, files-files/ownFiles))
 	}
 	return all, nil
 }
