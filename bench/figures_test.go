@@ -99,7 +99,6 @@ func example() (*results, *outcome) {
 		},
 	}
 	o.summarise()
-	o.warn("a")
 	return &results{Format: resultsFormat, Rounds: 3, Duration: "1s", Scenarios: []outcome{o}}, &o
 }
 
@@ -135,9 +134,7 @@ warning: other processes used more than 0.10 of a core during 1 of 6 turns (0.50
 func TestTableWithoutReference(t *testing.T) {
 	r, o := example()
 	o.Servers[0] = serverOutcome{Name: "a", Refused: "it died"}
-	o.Warnings = nil
 	o.summarise()
-	o.warn("a")
 	var text bytes.Buffer
 	if err := tabulate(r, o).print(&text); err != nil {
 		t.Fatal(err)

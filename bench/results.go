@@ -104,5 +104,8 @@ func readResults(name string) (*results, error) {
 	if r.Format != resultsFormat {
 		return nil, fmt.Errorf("%s has the format %q; this program reads %q", name, r.Format, resultsFormat)
 	}
+	for i := range r.Scenarios { // what follows from the rounds is made anew, so that a file need not hold it
+		r.Scenarios[i].summarise()
+	}
 	return &r, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/myriad-go/myriad/bench/load"
 )
 
 // measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as soon as it is there.
@@ -64,7 +66,6 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, wai
 		}
 	}
 	o.summarise()
-	o.warn(p.reference)
 	return o, nil
 }
 
@@ -85,12 +86,13 @@ func (s selection) round(ctx context.Context, p planned, x server, programs *bak
 }
 
 // warn says what makes the figures doubtful.
-func (o *outcome) warn(reference string) {
+func (o *outcome) warn() {
+	o.Warnings = nil
 	if o.Connections != o.Wanted {
 		o.Warnings = append(o.Warnings, fmt.Sprintf("%d connections instead of %d: the limit of open files (ulimit -Hn) allows no more",
 			o.Connections, o.Wanted))
 	}
-	if x := o.find(reference); x == nil || x.Refused != "" {
+	if x := o.find(o.Reference); x == nil || x.Refused != "" {
 		o.Warnings = append(o.Warnings, "no ratios, because the reference was not measured")
 	}
 	o.warnOfStrangers()
@@ -116,8 +118,13 @@ func (o *outcome) warnOfStrangers() {
 			}
 		}
 	}
-	if bad > 0 {
-		o.Warnings = append(o.Warnings, fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): these figures are spoilt",
-			spoiled, bad, turns, most, where))
+	if bad == 0 {
+		return
 	}
+	what := "these figures are spoilt"
+	if o.Mode == string(load.Exchange) {
+		what = "times are spoilt, memory is not"
+	}
+	o.Warnings = append(o.Warnings, fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): %s",
+		spoiled, bad, turns, most, where, what))
 }

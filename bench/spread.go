@@ -51,6 +51,10 @@ func ratios(rounds, reference []sample, name string) ([]float64, bool) {
 
 // summarise fills in what follows from the rounds.
 func (o *outcome) summarise() {
+	if o.Skipped != "" {
+		return
+	}
+	defer o.warn()
 	reference := o.find(o.Reference)
 	for i := range o.Servers {
 		s := &o.Servers[i]
