@@ -33,6 +33,8 @@ var arrows = map[string][]string{
 	"workers":        nil,
 	"internal/wheel": nil,
 
+	"internal/leaktest": nil, // for tests
+
 	"internal/driver":            {"buf"},
 	"internal/driver/posix":      {"buf", "internal/driver"},
 	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
@@ -87,7 +89,7 @@ var injected = map[string][]string{
 }
 
 // ownClock are the folders of the library that make time, chance and goroutines instead of being given them.
-var ownClock = []string{"internal/driver", "workers"}
+var ownClock = []string{"internal/driver", "internal/leaktest", "workers"}
 
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{

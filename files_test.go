@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 func tempFile(t testing.TB, content []byte) *os.File {
@@ -147,7 +148,7 @@ func TestFilesOfABrokenConn(t *testing.T) {
 		h := newProbe()
 		nc := s.one(t, myriad.Config{}, h)
 		c := await(t, "Opened", h.opens)
-		before := openFiles()
+		before := leaktest.OpenFiles()
 		for range 4 {
 			if err := c.WriteFile(f, 0, 8_000_000); err != nil {
 				t.Fatal(err)
@@ -155,7 +156,7 @@ func TestFilesOfABrokenConn(t *testing.T) {
 		}
 		reset(nc)
 		await(t, "Closed", h.closes)
-		eventually(t, "the files are closed", func() bool { return openFiles() <= before })
+		eventually(t, "the files are closed", func() bool { return leaktest.OpenFiles() <= before })
 		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Write: %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 // A failed Dial calls no handler.
@@ -98,7 +99,7 @@ func TestFewFiles(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	limit := syscall.Rlimit{Cur: uint64(openFiles() + 2), Max: before.Max}
+	limit := syscall.Rlimit{Cur: uint64(leaktest.OpenFiles() + 2), Max: before.Max}
 	var peers []net.Conn
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/epoll"
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 // Five thousand come back at once to a server that holds four hundred and has room for a hundred more: those who are held notice
@@ -321,7 +322,7 @@ func serveWithFewFiles(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	limit.Cur = uint64(openFiles() - 1 + fewFiles) // one was open to count them
+	limit.Cur = uint64(leaktest.OpenFiles() - 1 + fewFiles) // one was open to count them
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}

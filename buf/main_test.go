@@ -1,16 +1,9 @@
 package buf
 
 import (
-	"fmt"
-	"os"
 	"testing"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if n := InUse(); n != 0 && code == 0 {
-		fmt.Fprintf(os.Stderr, "buf: %d blocks in use after all tests\n", n)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: InUse}) }

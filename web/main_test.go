@@ -2,54 +2,21 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 // TestMain fails when goroutines of this module or blocks are left behind.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	if left := leftovers(); code == 0 && left != "" {
-		fmt.Fprintln(os.Stderr, left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leftovers waits a while for what is on its way out, then says what is not.
-func leftovers() string {
-	var left string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		left = ""
-		for _, g := range strings.Split(string(stacks), "\n\n") {
-			if strings.Contains(g, "myriad-go/myriad") && !strings.Contains(g, "web.TestMain") {
-				left += "leaked goroutine: " + g + "\n"
-			}
-		}
-		if n := buf.InUse(); n != 0 {
-			left += fmt.Sprintf("leaked: %d blocks\n", n)
-		}
-		if left == "" {
-			return ""
-		}
-	}
-	return left
-}
+func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
 
 // A fixture is a server on a loopback address with an engine of its own.
 type fixture struct {

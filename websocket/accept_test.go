@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/leaktest"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -215,7 +216,7 @@ func TestConnectionsWithoutGoroutines(t *testing.T) {
 			t.Error("an open connection has no address")
 		}
 	}
-	if stacks := leftGoroutines(); strings.Count(stacks, "\n\n") > 60 {
+	if stacks := leaktest.Goroutines(); strings.Count(stacks, "\n\n") > 60 {
 		t.Errorf("%d goroutines for %d idle connections:\n%.3000s", strings.Count(stacks, "\n\n"), n, stacks)
 	}
 	for _, p := range peers {

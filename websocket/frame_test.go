@@ -4,41 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
-	"runtime"
-	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/buf"
 )
-
-// TestMain fails the package if a test left a block unreleased or a goroutine of the project running.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if n := buf.InUse(); n != 0 && code == 0 {
-		fmt.Fprintf(os.Stderr, "websocket: %d blocks in use after all tests\n", n)
-		code = 1
-	}
-	if left := leftGoroutines(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "websocket: goroutines running after all tests:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leftGoroutines returns the stacks of all goroutines but the calling one that run code of the project. Those of the
-// standard library, which fuzzing starts, are not ours to end.
-func leftGoroutines() string {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	var left []string
-	for _, stack := range strings.Split(string(stacks), "\n\n")[1:] {
-		if strings.Contains(stack, "github.com/myriad-go/myriad/") {
-			left = append(left, stack)
-		}
-	}
-	return strings.Join(left, "\n\n")
-}
 
 // The examples of RFC 6455 §5.7, and every form of the length.
 func TestParseHeader(t *testing.T) {

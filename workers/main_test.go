@@ -1,27 +1,12 @@
 package workers
 
 import (
-	"fmt"
-	"os"
-	"runtime"
 	"testing"
-	"time"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// TestMain fails if a goroutine is left. One that has told Close of its end may still be on its last instructions.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine() - before; n > 0 && code == 0 {
-		stacks := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "workers: %d goroutines left:\n%s\n", n, stacks[:runtime.Stack(stacks, true)])
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // newPool returns a pool that the test's end closes and checks.
 func newPool(t *testing.T, c Config) *Pool {

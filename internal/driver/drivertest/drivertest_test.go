@@ -2,15 +2,14 @@ package drivertest
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 // Every mutant must be caught by some case. Which one is not fixed; `go test -v` says it.
@@ -106,25 +105,4 @@ func (p *probe) Logf(string, ...any)               {}
 func (p *probe) Failed() bool                      { return p.said != "" }
 func (p *probe) Cleanup(f func())                  { p.cleanups = append(p.cleanups, f) }
 
-// TestMain fails on goroutines that outlive the tests.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if left := leaked(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines were left behind:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func leaked() string {
-	var stacks string
-	for range 100 {
-		b := make([]byte, 1<<20)
-		stacks = string(b[:runtime.Stack(b, true)])
-		if strings.Count(stacks, "\ngoroutine ") == 0 {
-			return ""
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return stacks
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }

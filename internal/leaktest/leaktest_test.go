@@ -1,0 +1,67 @@
+package leaktest
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestLeftover(t *testing.T) {
+	none := OpenFiles()
+	base := leftover(none, nil) // the goroutine that runs the tests waits for this one
+	if base != "" && !strings.Contains(base, "testing.") {
+		t.Fatalf("at the start: %s", base)
+	}
+	left := 0
+	blocks := Count{"blocks", func() int { return left }}
+	left = 3
+	if got := leftover(none, []Count{blocks}); got != "3 blocks" {
+		t.Errorf("with three blocks: %q", got)
+	}
+	left = 0
+	if got := leftover(none, []Count{blocks}); got != base {
+		t.Errorf("with none: %q", got)
+	}
+}
+
+func TestLeftoverSeesGoroutines(t *testing.T) {
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	started := make(chan struct{})
+	go func() { close(started); <-stop; close(ended) }()
+	<-started
+	if got := Goroutines(); !strings.Contains(got, "TestLeftoverSeesGoroutines.func") {
+		t.Errorf("the waiting goroutine is not in %q", got)
+	}
+	close(stop)
+	<-ended
+}
+
+func TestLeftoverSeesFiles(t *testing.T) {
+	files := OpenFiles()
+	if files == 0 {
+		t.Skip("descriptors cannot be counted here")
+	}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got := leftover(files, nil); !strings.Contains(got, "descriptors") {
+		t.Errorf("with an open file: %q", got)
+	}
+}
+
+func TestReportWaitsForWhatIsEnding(t *testing.T) {
+	asked := 0
+	var out strings.Builder
+	code := report(&out, func() string {
+		if asked++; asked < 3 {
+			return "something"
+		}
+		return ""
+	})
+	if code != 0 || out.Len() != 0 {
+		t.Errorf("exit code %d, said %q", code, &out)
+	}
+}
