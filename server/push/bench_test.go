@@ -16,7 +16,10 @@ func (f *sinkTransport) queued() int         { return 0 }
 const connectAndSubscribe = "{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 
 func benchNode(b *testing.B) *node {
-	n := newNode(Config{Clock: newFakeClock()})
+	n, err := newNode(Config{Clock: newFakeClock()})
+	if err != nil {
+		b.Fatal(err)
+	}
 	n.open()
 	b.Cleanup(func() { n.close() })
 	return n

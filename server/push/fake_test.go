@@ -109,6 +109,7 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	buf.CheckLeaks(t)
 	clock, log := newFakeClock(), new(syncBuffer)
 	n := &node{
+		rules: mustRules(t),
 		bus: NewMemoryBus(), count: new(counters), clock: clock, random: seeded(), version: "test",
 		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
@@ -131,6 +132,16 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 		}
 	})
 	return &testNode{n, t, clock, log}
+}
+
+// mustRules returns the rules of the namespaces.
+func mustRules(t *testing.T, list ...Namespace) namespaces {
+	t.Helper()
+	rules, err := newNamespaces(list, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
 }
 
 // A fakeTransport keeps what is sent, as the peer would see it, unless the peer does not read.

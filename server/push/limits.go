@@ -19,6 +19,18 @@ type Limits struct {
 	// Publication is the size of a publication's data in bytes, default 256 KiB and at most 8 MiB. More is error 107 "bad request"
 	// or status 413.
 	Publication int
+	// HistoryBytes is how much the histories of all channels may take in memory, default 256 MiB. Above it the channels to which
+	// nothing has been published for the longest time lose theirs, and then who wants to recover there is told that it cannot.
+	HistoryBytes int
+	// HistoryChannels is how many channels may have a history or a position in one, default 100,000. Above it likewise.
+	HistoryChannels int
+	// Recovered is how many publications one reply may hold, to recover a subscription or to a history command, default 1,000. Who has
+	// missed more is told that not all could be recovered; a history command is answered with as many, and may ask for more. What
+	// a reply holds in bytes is bounded by Queue in the same way.
+	Recovered int
+	// Present is how many clients the answer to a presence command may hold, default 1,000. More is error 106 "limit exceeded";
+	// presence_stats has no limit.
+	Present int
 }
 
 func (l Limits) withDefaults() Limits {
@@ -28,6 +40,10 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Channels, 128)
 	setDefault(&l.ChannelName, 255)
 	setDefault(&l.Publication, 256<<10)
+	setDefault(&l.HistoryBytes, 256<<20)
+	setDefault(&l.HistoryChannels, 100_000)
+	setDefault(&l.Recovered, 1000)
+	setDefault(&l.Present, 1000)
 	l.Publication = min(l.Publication, 8<<20)
 	return l
 }

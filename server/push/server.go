@@ -24,6 +24,10 @@ type Config struct {
 	// DenyClientPublish answers publications of clients with "permission denied": then only the API publishes.
 	DenyClientPublish bool
 
+	// Namespaces are the rules of channels, by the part of their name before the first colon; the one without a name has all
+	// others. None: all channels have the rules of the zero Namespace.
+	Namespaces []Namespace
+
 	Limits Limits
 	Timing Timing
 
@@ -57,13 +61,16 @@ type Server struct {
 	detach func(w http.ResponseWriter) (eventStream, error) // web.Detached, except in tests
 }
 
-// New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed origin is malformed.
+// New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed origin or a namespace is malformed.
 func New(c Config) (*Server, error) {
 	origins, err := newOrigins(c.AllowedOrigins)
 	if err != nil {
 		return nil, err
 	}
-	n := newNode(c)
+	n, err := newNode(c)
+	if err != nil {
+		return nil, err
+	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
 	s := &Server{node: n, pool: pool, webSockets: newWebSockets(n, pool), detach: n.detach}
 	if c.APIKey != "" {
@@ -75,9 +82,13 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func newNode(c Config) *node {
+func newNode(c Config) (*node, error) {
+	rules, err := newNamespaces(c.Namespaces, c.TokenSecret != "")
+	if err != nil {
+		return nil, err
+	}
 	n := &node{
-		bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(), timing: c.Timing.withDefaults(),
+		rules: rules, bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(), timing: c.Timing.withDefaults(),
 		clock: c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
 	}
 	if n.bus == nil {
@@ -96,7 +107,7 @@ func newNode(c Config) *node {
 		n.random = rand.Reader
 	}
 	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)
-	return n
+	return n, nil
 }
 
 func (s *Server) routes() http.Handler {
