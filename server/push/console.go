@@ -1,57 +1,151 @@
 package push
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"io/fs"
 	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
-// The console is plain HTML, CSS and one module. It loads nothing from elsewhere, and its policy makes the browser hold it to
-// that.
+// The console is plain HTML, CSS and modules of JavaScript. It loads nothing from elsewhere, and its policy makes the browser hold
+// it to that. The files say nothing about the server, so everybody may have them; what they show is asked for below
+// /console/, by an operator (see Config.ConsoleKey).
 //
-//go:embed console/index.html console/style.css console/console.js
+//go:embed console
 var consoleFiles embed.FS
 
-const consolePolicy = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 func (s *Server) routeConsole(mux *http.ServeMux) {
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { serveConsole(w, r, "console/index.html") })
-	for _, name := range []string{"console/style.css", "console/console.js"} {
-		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { serveConsole(w, r, name) })
+	files, err := fs.ReadDir(consoleFiles, "console")
+	if err != nil {
+		panic("push: the console is not in the program: " + err.Error())
 	}
-	mux.HandleFunc("GET /console/stats", s.serveStats)
+	for _, file := range files {
+		name := "console/" + file.Name()
+		pattern := "GET /" + name
+		if file.Name() == "index.html" {
+			pattern = "GET /{$}"
+		}
+		mux.Handle(pattern, consoleFile(name))
+	}
+	mux.HandleFunc("GET /console/stats", s.forOperator(s.serveStats))
+	mux.HandleFunc("GET /console/channels", s.forOperator(s.serveChannels))
+	mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(s.serveConsoleEvents)))
 }
 
-func serveConsole(w http.ResponseWriter, r *http.Request, name string) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", consolePolicy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache")
-	http.ServeFileFS(w, r, fs.FS(consoleFiles), name)
+// consoleFile serves one file. Its tag is its hash, so that a new version of the server is seen at once and an old file is not
+// sent again.
+func consoleFile(name string) http.HandlerFunc {
+	text, err := consoleFiles.ReadFile(name)
+	if err != nil {
+		panic("push: the console is not in the program: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	tag := strconv.Quote(hex.EncodeToString(sum[:12]))
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", consolePolicy)
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", tag)
+		http.ServeFileFS(w, r, consoleFiles, name)
+	}
 }
 
-// stats is what the console shows: the counters of the metrics, for people.
-type stats struct {
-	Version         string `json:"version"`
-	Development     bool   `json:"development"`
-	Connections     int64  `json:"connections"`
-	Channels        int    `json:"channels"`
-	Publishes       uint64 `json:"publishes"`
-	Messages        uint64 `json:"messages"`
-	SlowDisconnects uint64 `json:"slow_disconnects"`
+// forOperator lets next show what only an operator may see: the names of channels and clients, and what is published. See
+// Config.ConsoleKey for who that is.
+func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		key := s.consoleKey
+		if key == nil {
+			key = s.apiKey
+		}
+		switch {
+		case key.matches(r) || s.isOpen():
+			next(w, r)
+		case key == nil:
+			writeError(w, http.StatusForbidden, apiPermissionDenied, "clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or --api-key")
+		default:
+			writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
+		}
+	}
 }
 
-func (s *Server) serveStats(w http.ResponseWriter, _ *http.Request) {
+// consoleStats is what the console shows: the counters of the metrics, for people, and how they were in the last minutes.
+type consoleStats struct {
+	Version         string           `json:"version"`
+	Development     bool             `json:"development"`
+	Connections     int64            `json:"connections"`
+	Channels        int              `json:"channels"`
+	Publishes       uint64           `json:"publishes"`
+	Messages        uint64           `json:"messages"`
+	SlowDisconnects uint64           `json:"slow_disconnects"`
+	UptimeSeconds   int64            `json:"uptime_seconds"`
+	QueueLimit      int              `json:"queue_limit"`
+	Loops           []loopStats      `json:"loops"`
+	Slow            []slowDisconnect `json:"slow"` // the newest first
+	Fields          []string         `json:"fields"`
+	Samples         [][]int64        `json:"samples"` // a second each, the oldest first, in the order of fields
+}
+
+type loopStats struct {
+	Conns         int    `json:"conns"`
+	Turns         uint64 `json:"turns"`
+	BusyMicros    int64  `json:"busy_us"` // since the start
+	LongTurns     uint64 `json:"long_turns"`
+	LongestMicros int64  `json:"longest_us"`
+	Queued        int64  `json:"queued"`
+	BytesIn       uint64 `json:"bytes_in"`
+	BytesOut      uint64 `json:"bytes_out"`
+}
+
+// serveStats sends the samples that are newer than the query's "after", a time in milliseconds as samples have it.
+func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 	n := s.node
-	body, err := json.Marshal(stats{
+	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
+	body, err := json.Marshal(consoleStats{
 		Version: n.version, Development: s.isOpen(), Connections: n.count.connections.Load(), Channels: n.hub.channels(),
 		Publishes: n.count.publishes.Load(), Messages: n.count.messages.Load(), SlowDisconnects: n.count.slow.Load(),
+		UptimeSeconds: int64(n.clock.Now().Sub(n.started) / time.Second), QueueLimit: n.limits.Queue,
+		Loops: loopsOf(n.engine), Slow: n.slowest.newestFirst(), Fields: sampleFields, Samples: n.sampler.since(after),
 	})
 	if err != nil {
 		panic("push: stats are always JSON: " + err.Error())
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusOK, body)
+}
+
+func loopsOf(engine *myriad.Engine) []loopStats {
+	loops := []loopStats{}
+	if engine == nil {
+		return loops
+	}
+	for _, l := range engine.Stats().Loops {
+		loops = append(loops, loopStats{
+			Conns: l.Conns, Turns: l.Turns, BusyMicros: l.BusyTime.Microseconds(), LongTurns: l.LongTurns,
+			LongestMicros: l.LongestTurn.Microseconds(), Queued: l.Queued, BytesIn: l.BytesIn, BytesOut: l.BytesOut,
+		})
+	}
+	return loops
+}
+
+// serveConsoleEvents holds an operator's own subscription, which needs no token: the key has been seen. Events are named after
+// their channels.
+func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
+	channels, ok := s.eventChannels(w, r)
+	if !ok {
+		return
+	}
+	s.holdEvents(w, r, wireSSENamed, grant{}, channels)
 }

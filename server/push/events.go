@@ -23,10 +23,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
 	}
-	query := r.URL.Query()
-	channels := slices.Compact(slices.Sorted(slices.Values(query["channel"])))
-	if err := s.checkChannels(channels); err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+	channels, ok := s.eventChannels(w, r)
+	if !ok {
 		return
 	}
 	g, err := s.node.authenticate(bearer(r))
@@ -34,6 +32,25 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		writeUnauthorized(w, err)
 		return
 	}
+	form := wireSSE
+	if r.URL.Query().Get("named") == "1" {
+		form = wireSSENamed
+	}
+	s.holdEvents(w, r, form, g, channels)
+}
+
+// eventChannels returns the channels of the query, or answers what is wrong with them.
+func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
+	channels = slices.Compact(slices.Sorted(slices.Values(r.URL.Query()["channel"])))
+	if err := s.checkChannels(channels); err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		return nil, false
+	}
+	return channels, true
+}
+
+// holdEvents answers with a stream of events that outlives the handler.
+func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, form wire, g grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -43,10 +60,6 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.notDetached(w, r, err)
 		return
-	}
-	form := wireSSE
-	if query.Get("named") == "1" {
-		form = wireSSENamed
 	}
 	s.node.startEvents(stream, form, g, channels)
 }

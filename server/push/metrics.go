@@ -20,6 +20,7 @@ func newMetrics(c *counters) http.Handler {
 		}, func() float64 { return float64(c.connections.Load()) }),
 		counter("myriad_publishes_total", "Publications that were accepted, from the API and from clients.", c.publishes.Load),
 		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.", c.messages.Load),
+		&c.latency,
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected because they did not keep up.", c.slow.Load),
 	)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})

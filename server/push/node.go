@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
@@ -46,6 +47,11 @@ type node struct {
 
 	denyClientPublish bool
 
+	started time.Time
+	engine  *myriad.Engine // nil: the console shows nothing of it
+	sampler *sampler       // nil: there is no console
+	slowest slowLog
+
 	randomMu sync.Mutex
 	random   io.Reader
 
@@ -67,6 +73,7 @@ type counters struct {
 	publishes   atomic.Uint64 // publications that were accepted
 	messages    atomic.Uint64 // publications that were queued for a subscriber
 	slow        atomic.Uint64 // clients that were disconnected because they did not keep up
+	latency     latencies     // of publications
 }
 
 // open starts the node's clock. close stops it.
@@ -89,6 +96,7 @@ func (n *node) schedule() {
 	}
 	n.stopTimer = n.clock.AfterFunc(wheelSlot, func() {
 		n.wheel.sweep(n.clock.Now())
+		n.sampler.tick(n.clock.Now())
 		n.schedule()
 	})
 }
@@ -116,9 +124,11 @@ func (n *node) publish(ctx context.Context, channel string, p Publication) error
 	if n.draining {
 		return errDraining
 	}
+	began := n.clock.Now()
 	if err := n.bus.Publish(ctx, channel, p); err != nil {
 		return err
 	}
+	n.count.latency.observe(n.clock.Now().Sub(began))
 	n.count.publishes.Add(1)
 	return nil
 }

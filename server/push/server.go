@@ -3,12 +3,12 @@ package push
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 
+	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/websocket"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -17,6 +17,11 @@ import (
 type Config struct {
 	// APIKey is what POST /api/publish needs in its header X-API-Key. Empty: nothing.
 	APIKey string
+	// ConsoleKey is what an operator's view needs in X-API-Key: the console asks for it, and shows channels, clients and what is
+	// published. Empty: APIKey; and without any key, the console is for everybody if no TokenSecret is set either, else for nobody.
+	ConsoleKey string
+	// DisableConsole leaves / and /console/ out.
+	DisableConsole bool
 	// TokenSecret signs the tokens (JWT, HS256, with sub and exp) that clients need to connect. Empty: they need none.
 	TokenSecret string
 	// AllowedOrigins are the pages besides the server's own that may use it: hosts, or scheme://host, with * for any part.
@@ -31,6 +36,8 @@ type Config struct {
 	Limits Limits
 	Timing Timing
 
+	// Engine is the one that runs the web.Server, for the console's view of loops and bytes. Default: it shows none.
+	Engine *myriad.Engine
 	// Bus is closed by Shutdown. Default: NewMemoryBus.
 	Bus Bus
 	// Logger gets one line for every client that is refused or disconnected as slow. Default: slog.Default.
@@ -51,9 +58,10 @@ type Config struct {
 //
 // It must be run by a web.Server: clients are held without a goroutine, which net/http's server cannot do.
 type Server struct {
-	node    *node
-	handler http.Handler
-	apiKey  *[sha256.Size]byte // nil: none is needed
+	node       *node
+	handler    http.Handler
+	apiKey     *secretKey // nil: none is needed
+	consoleKey *secretKey // nil: see Config.ConsoleKey
 
 	pool       *workers.Pool // for commands
 	webSockets *websocket.Options
@@ -73,9 +81,9 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
 	s := &Server{node: n, pool: pool, webSockets: newWebSockets(n, pool), detach: n.detach}
-	if c.APIKey != "" {
-		sum := sha256.Sum256([]byte(c.APIKey))
-		s.apiKey = &sum
+	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
+	if !c.DisableConsole {
+		n.sampler = newSampler(n, c.Engine)
 	}
 	n.open()
 	s.handler = origins.guard(s.routes())
@@ -106,6 +114,7 @@ func newNode(c Config) (*node, error) {
 	if n.random == nil {
 		n.random = rand.Reader
 	}
+	n.started, n.engine = n.clock.Now(), c.Engine
 	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)
 	return n, nil
 }
@@ -120,7 +129,9 @@ func (s *Server) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
 	mux.Handle("GET /metrics", newMetrics(s.node.count))
-	s.routeConsole(mux)
+	if s.node.sampler != nil {
+		s.routeConsole(mux)
+	}
 	return mux
 }
 
@@ -143,7 +154,9 @@ func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // isOpen tells whether nobody needs a key or a token.
-func (s *Server) isOpen() bool { return s.apiKey == nil && s.node.tokens == nil }
+func (s *Server) isOpen() bool {
+	return s.apiKey == nil && s.consoleKey == nil && s.node.tokens == nil
+}
 
 // Drain refuses publications and new clients from now on, with 503, and returns when the publications under way are queued for
 // their subscribers. It is for a caller that stops listening before it calls Shutdown.

@@ -130,6 +130,7 @@ func (s *session) tooSlow(channel string) {
 		return
 	}
 	s.node.count.slow.Add(1)
+	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), Channel: channel, Queued: queued})
 	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "channel", channel,
 		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
 }

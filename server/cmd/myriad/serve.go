@@ -34,6 +34,8 @@ func serveCommand(stderr io.Writer) *cli.Command {
 		Flags: []cli.Flag{
 			text("listen", "127.0.0.1:8000", "`HOST:PORT` to listen on"),
 			text("api-key", "", "`KEY` that publishers send in X-API-Key"),
+			text("console-key", "", "`KEY` that the console needs; else --api-key"),
+			&cli.BoolFlag{Name: "disable-console", Usage: "serve no console", Sources: env("disable-console")},
 			text("token-secret", "", "`SECRET` that signs the tokens (JWT, HS256) of clients"),
 			&cli.StringSliceFlag{Name: "allowed-origin", Usage: "`ORIGIN` of pages besides the server's own that may connect; * stands for any part, may be repeated", Sources: env("allowed-origin")},
 			&cli.BoolFlag{Name: "deny-client-publish", Usage: "let only the HTTP API publish", Sources: env("deny-client-publish")},
@@ -50,7 +52,7 @@ func serveCommand(stderr io.Writer) *cli.Command {
 				readTimeout: readTimeout, writeTimeout: writeTimeout,
 				log: slog.New(slog.NewTextHandler(stderr, nil)),
 				push: push.Config{
-					APIKey: c.String("api-key"), TokenSecret: c.String("token-secret"), AllowedOrigins: c.StringSlice("allowed-origin"),
+					APIKey: c.String("api-key"), ConsoleKey: c.String("console-key"), DisableConsole: c.Bool("disable-console"), TokenSecret: c.String("token-secret"), AllowedOrigins: c.StringSlice("allowed-origin"),
 					DenyClientPublish: c.Bool("deny-client-publish"), Version: "myriad " + version(),
 					Limits: push.Limits{Queue: c.Int("queue-limit")}, Timing: push.Timing{Ping: c.Duration("ping-interval")},
 				},
@@ -90,7 +92,7 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	s.push.Logger = s.log
+	s.push.Logger, s.push.Engine = s.log, engine
 	if development {
 		s.push.AllowedOrigins = append(s.push.AllowedOrigins, localOrigins...)
 	}

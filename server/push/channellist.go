@@ -1,0 +1,63 @@
+package push
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// listedChannels is how many channels one answer has at most: those with the most subscribers.
+const listedChannels = 200
+
+type channelList struct {
+	Total    int             `json:"total"` // that match, listed or not
+	Channels []listedChannel `json:"channels"`
+}
+
+type listedChannel struct {
+	Name        string `json:"name"`
+	Subscribers int    `json:"subscribers"` // on this node
+}
+
+// serveChannels lists the channels whose name contains the query's "match", those with the most subscribers first.
+func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
+	body, err := json.Marshal(s.node.hub.list(r.URL.Query().Get("match")))
+	if err != nil {
+		panic("push: names of channels are always JSON: " + err.Error())
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+// list looks at one shard at a time, and holds up who joins or leaves a channel there for as long.
+func (h *hub) list(match string) channelList {
+	l := channelList{Channels: []listedChannel{}}
+	for i := range h.shards {
+		h.shards[i].list(match, &l)
+		l.trim()
+	}
+	return l
+}
+
+func (sh *shard) list(match string, l *channelList) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for name, ch := range sh.channels {
+		if !strings.Contains(name, match) {
+			continue
+		}
+		l.Total++
+		ch.mu.Lock()
+		l.Channels = append(l.Channels, listedChannel{name, len(ch.members)})
+		ch.mu.Unlock()
+	}
+}
+
+// trim keeps the first listedChannels.
+func (l *channelList) trim() {
+	slices.SortFunc(l.Channels, func(a, b listedChannel) int {
+		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
+	})
+	l.Channels = l.Channels[:min(len(l.Channels), listedChannels)]
+}

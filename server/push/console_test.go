@@ -1,0 +1,251 @@
+package push
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// The page and what it loads come from the server, and from nowhere else.
+func TestConsoleFiles(t *testing.T) {
+	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
+	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+	files, err := consoleFiles.ReadDir("console")
+	if err != nil || len(files) < 3 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		path := "/console/" + file.Name()
+		if file.Name() == "index.html" {
+			path = "/"
+		}
+		_, ending, _ := strings.Cut(file.Name(), ".")
+		w := ts.do("GET", path, "")
+		if w.Code != 200 || types[ending] == "" || !strings.HasPrefix(w.Header().Get("Content-Type"), types[ending]) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Header().Get("Content-Type"))
+		}
+		if !strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
+			t.Errorf("%s has no policy", path)
+		}
+		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/", "") // the names of SVG and HTML, which are not fetched
+		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, `"//`) {
+			t.Errorf("%s names another server", path)
+		}
+		if again := ts.do("GET", path, "", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
+			t.Errorf("%s again: %d with %d bytes", path, again.Code, again.Body.Len())
+		}
+	}
+	for _, path := range []string{"/nothing", "/console/", "/console/nothing.js", "/console/index.html"} {
+		if got := ts.do("GET", path, "").Code; got != 404 {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+}
+
+// What the console shows is for whom the server's own settings make an operator, and for nobody else.
+func TestConsoleIsForOperators(t *testing.T) {
+	for _, tt := range []struct {
+		about  string
+		config Config
+		key    string
+		status int
+	}{
+		{"nothing is set", Config{}, "", 200},
+		{"an API key", Config{APIKey: "key"}, "", 401},
+		{"an API key", Config{APIKey: "key"}, "wrong", 401},
+		{"an API key", Config{APIKey: "key"}, "key", 200},
+		{"a token secret only", Config{TokenSecret: "secret"}, "", 403},
+		{"a token secret only", Config{TokenSecret: "secret"}, "secret", 403},
+		{"key and secret", Config{APIKey: "key", TokenSecret: "secret"}, "", 401},
+		{"key and secret", Config{APIKey: "key", TokenSecret: "secret"}, "key", 200},
+		{"a console key", Config{ConsoleKey: "view"}, "", 401},
+		{"a console key", Config{ConsoleKey: "view"}, "view", 200},
+		{"both keys", Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "key", 401},
+		{"both keys", Config{APIKey: "key", ConsoleKey: "view", TokenSecret: "secret"}, "view", 200},
+		{"no console", Config{DisableConsole: true}, "", 404},
+	} {
+		ts := newTestServer(t, tt.config)
+		for _, path := range []string{"/console/stats", "/console/channels", "/console/events?channel=news"} {
+			w := ts.do("GET", path, "", "X-API-Key", tt.key)
+			if w.Code != tt.status {
+				t.Errorf("%s, %s with key %q: %d, want %d: %s", tt.about, path, tt.key, w.Code, tt.status, w.Body)
+			}
+			if tt.status != 200 && tt.status != 404 && strings.Contains(w.Body.String(), "connections") {
+				t.Errorf("%s, %s with key %q tells %s", tt.about, path, tt.key, w.Body)
+			}
+		}
+		if w := ts.do("GET", "/", ""); (w.Code == 200) == tt.config.DisableConsole {
+			t.Errorf("%s: the page: %d", tt.about, w.Code)
+		}
+	}
+}
+
+// The console's key is for looking: it does not publish.
+func TestConsoleKeyDoesNotPublish(t *testing.T) {
+	ts := newTestServer(t, Config{APIKey: "key", ConsoleKey: "view"})
+	for key, status := range map[string]int{"view": 401, "key": 200} {
+		if w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, "X-API-Key", key); w.Code != status {
+			t.Errorf("publish with key %q: %d", key, w.Code)
+		}
+	}
+}
+
+func (ts *testServer) stats(t *testing.T, query string) (s consoleStats) {
+	t.Helper()
+	if err := json.Unmarshal(ts.do("GET", "/console/stats"+query, "").Body.Bytes(), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestConsoleSamples(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	ts.subscribe("channel=a&channel=b")
+	value := func(sample []int64, field string) int64 { return sample[slices.Index(sampleFields, field)] }
+	if s := ts.stats(t, ""); len(s.Samples) != 0 || !slices.Equal(s.Fields, sampleFields) {
+		t.Errorf("at first: %+v", s)
+	}
+	for range 30 {
+		ts.do("POST", "/api/publish", `{"channel":"a","data":1}`)
+	}
+	ts.clock.advance(3 * time.Second)
+	s := ts.stats(t, "")
+	if len(s.Samples) != 3 || s.UptimeSeconds != 3 {
+		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
+	}
+	first := s.Samples[0]
+	for field, want := range map[string]int64{"connections": 1, "channels": 2, "publishes": 30, "messages": 30, "slow": 0, "busy": 0} {
+		if got := value(first, field); got != want {
+			t.Errorf("%s: %d, want %d", field, got, want)
+		}
+	}
+	for _, field := range []string{"rss", "heap", "goroutines"} {
+		if value(first, field) <= 0 {
+			t.Errorf("%s: %d", field, value(first, field))
+		}
+	}
+	if value(s.Samples[1], "publishes") != 0 {
+		t.Errorf("the second sample has %d publishes", value(s.Samples[1], "publishes"))
+	}
+	if newer := ts.stats(t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 || newer[0][0] != s.Samples[2][0] {
+		t.Errorf("after the second sample come %v", newer)
+	}
+	ts.clock.advance(keptSamples * sampleEvery)
+	kept := ts.stats(t, "").Samples
+	if len(kept) != keptSamples || !slices.IsSortedFunc(kept, func(a, b []int64) int { return int(a[0] - b[0]) }) {
+		t.Errorf("%d samples are kept", len(kept))
+	}
+}
+
+func TestConsoleShowsLoops(t *testing.T) {
+	engine, err := myriad.Start(myriad.Config{Loops: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { engine.Shutdown(t.Context()) })
+	ts := newTestServer(t, Config{Engine: engine})
+	if got := len(ts.stats(t, "").Loops); got != 3 {
+		t.Errorf("%d loops", got)
+	}
+}
+
+func TestConsoleListsChannels(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	for i := range listedChannels + 50 {
+		ts.subscribe(fmt.Sprintf("channel=room-%03d", i))
+	}
+	ts.subscribe("channel=room-100&channel=lobby")
+	ts.subscribe("channel=lobby")
+	list := func(query string) (l channelList) {
+		t.Helper()
+		if err := json.Unmarshal(ts.do("GET", "/console/channels"+query, "").Body.Bytes(), &l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	all := list("")
+	if all.Total != listedChannels+51 || len(all.Channels) != listedChannels {
+		t.Errorf("%d channels, %d of them listed", all.Total, len(all.Channels))
+	}
+	if want := []listedChannel{{"lobby", 2}, {"room-100", 2}, {"room-000", 1}}; !slices.Equal(all.Channels[:3], want) {
+		t.Errorf("the list begins with %v, want %v", all.Channels[:3], want)
+	}
+	if some := list("?match=om-10"); some.Total != 10 || some.Channels[0].Name != "room-100" {
+		t.Errorf("matching: %+v", some)
+	}
+	if none := list("?match=%3Cnone"); none.Total != 0 || none.Channels == nil {
+		t.Errorf("matching nothing: %+v", none)
+	}
+}
+
+// An operator's subscription is named after its channels, and is as bounded as any.
+func TestConsoleSubscribes(t *testing.T) {
+	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
+	if w := ts.do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	stream := ts.streams[0]
+	stream.take()
+	ts.do("POST", "/api/publish", `{"channel":"b","data":{"n":1}}`, "X-API-Key", "key")
+	if got := stream.take(); got != "event: b\ndata: {\"n\":1}\n\n" {
+		t.Errorf("received %q", got)
+	}
+	if w := ts.do("GET", "/console/events", "", "X-API-Key", "key"); w.Code != 400 {
+		t.Errorf("no channel: %d", w.Code)
+	}
+}
+
+func TestSlowLogKeepsTheLast(t *testing.T) {
+	var l slowLog
+	if got := l.newestFirst(); got == nil || len(got) != 0 {
+		t.Errorf("at first: %v", got)
+	}
+	for i := range keptSlow + 7 {
+		l.add(slowDisconnect{Queued: i})
+	}
+	got := l.newestFirst()
+	if len(got) != keptSlow || got[0].Queued != keptSlow+6 || got[keptSlow-1].Queued != 7 {
+		t.Errorf("%d are kept, from %d to %d", len(got), got[0].Queued, got[len(got)-1].Queued)
+	}
+}
+
+// A bucket's bound is above what is in it, by a quarter at most, and buckets are in order.
+func TestLatencyBuckets(t *testing.T) {
+	for d := time.Duration(0); d < 60*time.Second; d += max(time.Microsecond, d/100) {
+		b := latencyBucket(d)
+		if bound := latencyBound(b); bound <= d || bound > d+max(d/4, 1)+time.Microsecond {
+			t.Fatalf("%v is in bucket %d, which ends at %v", d, b, bound)
+		}
+		if b > 0 && latencyBound(b-1) > d {
+			t.Fatalf("%v is in bucket %d, and the one before ends at %v", d, b, latencyBound(b-1))
+		}
+	}
+	for _, d := range []time.Duration{-time.Second, time.Hour} {
+		if b := latencyBucket(d); b != 0 && b != latencyBuckets-1 {
+			t.Errorf("%v is in bucket %d", d, b)
+		}
+	}
+}
+
+func TestLatencyPercentiles(t *testing.T) {
+	var l latencies
+	l.observe(time.Minute)
+	before := l.counts()
+	if got := before.percentile(&before, .99); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	for i := range 100 {
+		l.observe(time.Duration(i+1) * time.Millisecond)
+	}
+	now := l.counts()
+	for part, want := range map[float64]time.Duration{0: time.Millisecond, .5: 50 * time.Millisecond, .99: 99 * time.Millisecond, 1: 100 * time.Millisecond} {
+		if got := now.percentile(&before, part); got < want || got > want+want/4+time.Microsecond {
+			t.Errorf("percentile %v: %v, want about %v", part, got, want)
+		}
+	}
+}
