@@ -17,6 +17,7 @@ type arrival struct {
 	listener *Listener // nil: adopted
 	conn     *Conn     // nil: accepted
 	unread   []byte
+	lifted   bool // the conn has its layer already, and unread is what the layer has decoded
 }
 
 // place gives an accepted connection to the next loop in turn.
@@ -102,7 +103,11 @@ func (l *Loop) admit(a *arrival) {
 	l.callOpened(c)
 	l.switchHandlers()
 	if len(a.unread) > 0 && !c.closeAsked() {
-		l.deliverUnread(c, a.unread)
+		l.deliverUnread(c, a)
+	}
+	if a.lifted && !c.closeAsked() {
+		l.decode(c, nil)
+		l.switchHandlers()
 	}
 	l.leave(c)
 	if l.stopping {
@@ -111,9 +116,9 @@ func (l *Loop) admit(a *arrival) {
 }
 
 // deliverUnread gives bytes that were read before the engine had the connection the way that others take.
-func (l *Loop) deliverUnread(c *Conn, p []byte) {
-	p = p[:len(p):len(p)]
-	if c.layer() != nil {
+func (l *Loop) deliverUnread(c *Conn, a *arrival) {
+	p := a.unread[:len(a.unread):len(a.unread)]
+	if c.layer() != nil && !a.lifted {
 		l.decode(c, p)
 		l.switchHandlers()
 		return
@@ -172,13 +177,17 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
 	}
+	nc, layer, h := lift(nc, h)
 	c, sock, err := l.importConn(nc, h)
 	if err != nil {
 		l.unpromise()
 		e.quota.give()
 		return nil, fmt.Errorf("myriad: Adopt: %w", err)
 	}
-	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...)}
+	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
+	if layer != nil {
+		c.ownExtra().setLayer(layer)
+	}
 	bridge := c.bridged()
 	if bridge != nil {
 		bridge.start(c)
@@ -191,6 +200,16 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// lift takes nc apart if it can go on as a connection with a layer.
+func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
+	if outer, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		if l, ok := outer.NetConn().(Lifter); ok {
+			return l.Lift(nc, h)
+		}
+	}
+	return nc, nil, h
 }
 
 // reserve finds a loop for one more connection, and counts it.

@@ -20,7 +20,7 @@ func (l *Loop) advance(c *Conn, asked request) {
 	}
 	x := c.extra.Load()
 	detaching := x != nil && x.detach != nil && asked&wantClose == 0
-	if asked&(wantFIN|wantClose) == 0 && !detaching || c.hasFiles() {
+	if asked&(wantFIN|wantClose) == 0 && !detaching || c.hasUnencoded() {
 		return
 	}
 	if asked&(wantFIN|wantClose) != 0 {
@@ -52,15 +52,26 @@ func (c *Conn) inputDone() bool {
 	return c.is(peerEnded) && (c.is(closing) || x == nil || x.held.Len() == 0 && !x.endHeld)
 }
 
-// hasFiles reports whether a file is still to be sent, or what was queued behind it is to be dropped anyway.
-func (c *Conn) hasFiles() bool {
+// hasUnencoded reports whether a file is still to be sent, or something that the layer owes, or what was queued behind it is to be dropped anyway.
+func (c *Conn) hasUnencoded() bool {
 	x := c.extra.Load()
 	if x == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return x.sending || len(x.files) > 0 || c.asked&wantAbort != 0
+	return x.sending || len(x.files) > 0 || x.owed > 0 || c.asked&wantAbort != 0
+}
+
+// owes reports whether the layer has something to encode: until then it must go on receiving, closing or not.
+func (c *Conn) owes() bool {
+	x := c.extra.Load()
+	if x == nil || x.buffered == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return x.owed > 0
 }
 
 // beginClose makes the conn deaf: input is read only to be discarded, so that unread bytes do not turn the close into a reset
@@ -148,8 +159,8 @@ func (l *Loop) closed(c *Conn, err error) {
 	switch {
 	case asked&wantAbort != 0:
 		err = reason
-	case asked&wantClose != 0 && !undelivered:
-		err = nil
+	case asked&wantClose != 0 && (!undelivered || reason != nil):
+		err = reason // nil, unless the layer has failed
 	case err != nil && layer != nil:
 		err = layer.Closed(err)
 	}
@@ -199,6 +210,7 @@ func (c *Conn) bury() (asked request, reason error) {
 			run.f.Close()
 		}
 		x.files = nil
+		x.owed = 0
 	}
 	return asked, reason
 }

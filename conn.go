@@ -41,16 +41,18 @@ type extra struct {
 	held     buf.Chain // received while paused, or while detaching
 	files    []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
 	detach   func(nc net.Conn, unread []byte, err error)
-	reason   error    // guarded by Conn.mu: Abort's argument
-	lingered int      // bytes discarded while lingering
-	flushed  int64    // bytes that were still to be sent when the linger timer was last set
-	dial     *dialing // while connecting
-	bridge   *bridge  // of an adopted conn without a descriptor; set before the conn is shared
-	peer     net.Addr // of an adopted conn, if it does not fit into remote; likewise
-	ahead    int64    // bytes that the driver sends before the file it has
-	fileLeft int64    // bytes of that file
-	sending  bool     // it has one
-	endHeld  bool     // the peer's FIN came while bytes were held
+	buffered BufferedLayer // the layer, if it is one
+	owed     int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
+	reason   error         // guarded by Conn.mu: Abort's argument, or Wire.Fail's
+	lingered int           // bytes discarded while lingering
+	flushed  int64         // bytes that were still to be sent when the linger timer was last set
+	dial     *dialing      // while connecting
+	bridge   *bridge       // of an adopted conn without a descriptor; set before the conn is shared
+	peer     net.Addr      // of an adopted conn, if it does not fit into remote; likewise
+	ahead    int64         // bytes that the driver sends before the file it has
+	fileLeft int64         // bytes of that file
+	sending  bool          // it has one
+	endHeld  bool          // the peer's FIN came while bytes were held
 
 	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
 }
@@ -217,7 +219,7 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 func (c *Conn) SetLayer(l Layer) {
 	c.mu.Lock()
 	x := c.more()
-	x.layer = l
+	x.setLayer(l)
 	early, files := c.out, len(x.files)
 	c.out = nil
 	err := error(nil)
@@ -233,6 +235,11 @@ func (c *Conn) SetLayer(l Layer) {
 	if err != nil {
 		c.Abort(fmt.Errorf("myriad: SetLayer after a write that it cannot encode: %w", err))
 	}
+}
+
+func (x *extra) setLayer(l Layer) {
+	x.layer = l
+	x.buffered, _ = l.(BufferedLayer)
 }
 
 // SetTimer has Expired called after d; a new call replaces the earlier one, 0 switches it off. It is kept in milliseconds

@@ -2,6 +2,7 @@ package myriad
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,7 @@ type Engine struct {
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
 	bridges map[*bridge]struct{}
+	shared  map[any]any
 }
 
 // Start opens an engine and runs its loops. It fails with ErrUnsupported where the platform has no driver yet.
@@ -79,6 +81,25 @@ func Default() (*Engine, error) {
 // System is the world the engine lives in, for the packages of this module: where they wait and run, they do it by
 // its means, so that a simulation can order them.
 func (e *Engine) System() driver.System { return e.sys }
+
+// Logger is Config.Logger, or what stands in for it.
+func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
+
+// Shared is the one value of key in this engine, made by create when it is first asked for: what a package above keeps for an
+// engine instead of in a variable of its own. key is of a type of that package. create must not call Shared.
+func (e *Engine) Shared(key any, create func() any) any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, ok := e.shared[key]
+	if !ok {
+		if e.shared == nil {
+			e.shared = map[any]any{}
+		}
+		v = create()
+		e.shared[key] = v
+	}
+	return v
+}
 
 // Loops are the engine's loops.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }

@@ -31,7 +31,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	l.stats.reads.Add(1)
 	l.stats.bytesIn.Add(uint64(len(p)))
 	switch {
-	case c.is(closing):
+	case c.is(closing) && !c.owes():
 		l.discard(c, len(p))
 	case c.layer() != nil:
 		l.current.Store(c)
@@ -47,8 +47,15 @@ func (s *sink) Received(id driver.ID, p []byte) {
 func (s *sink) Ended(id driver.ID) {
 	c, l := s.conn(id), s.loop()
 	l.current.Store(c)
-	if layer := c.layer(); layer != nil && !c.is(closing|peerEnded) {
-		if err := layer.Closed(nil); err != nil {
+	x := c.extra.Load()
+	switch {
+	case x == nil || x.layer == nil || c.is(closing|peerEnded):
+	case x.buffered != nil:
+		l.layerEnded(c, x)
+		l.leave(c)
+		return
+	default:
+		if err := x.layer.Closed(nil); err != nil {
 			c.Abort(err)
 		}
 	}

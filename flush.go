@@ -26,12 +26,17 @@ func (l *Loop) flush(c *Conn) request {
 		return 0
 	}
 	out := c.takeOutput()
+	x := c.extra.Load()
+	owes := x != nil && x.owed > 0
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
 		l.setDeadline(c, due)
 	}
 	l.send(c, out)
-	if x := c.extra.Load(); x != nil {
+	if owes {
+		l.encodeOwed(c, x)
+	}
+	if x != nil {
 		l.sendFiles(c, x)
 	}
 	l.advance(c, asked)
@@ -153,6 +158,21 @@ func (x *extra) fileSent(c *Conn, n int64) {
 	c.queued.Add(-ahead)
 	x.fileLeft -= n - ahead
 	x.sending = x.fileLeft > 0
+}
+
+// encodeOwed has the layer encode what it has taken, while not too much is encoded already; a bounded number of slices in one turn.
+func (l *Loop) encodeOwed(c *Conn, x *extra) {
+	for range slicesPerTurn {
+		c.mu.Lock()
+		more := x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 && x.buffered.Encode(Wire{c, true})
+		out := c.takeOutput()
+		c.mu.Unlock()
+		l.send(c, out)
+		if !more {
+			return
+		}
+	}
+	l.revisit(c)
 }
 
 // encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. Nobody else writes

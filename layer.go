@@ -20,11 +20,44 @@ type Layer interface {
 	Detach(raw net.Conn, unread []byte) (net.Conn, []byte)
 }
 
+// A BufferedLayer is a Layer that may take plaintext before it encodes it, because a handshake has to end first or because there is
+// much of it, and that may not know at the peer's FIN yet what it means. Both of its methods are looked up when the
+// layer is set.
+type BufferedLayer interface {
+	Layer
+	// Encode encodes a slice of what Write has taken and announced by Wire.Owe, and reports whether it could go on at
+	// once. It is called while less than half of the conn's limit is encoded and not sent, and again when the conn
+	// is settled (Wire.Sync does that). On the loop, under the conn's lock.
+	Encode(w Wire) (more bool)
+	// Ended is the peer's FIN, in place of Closed(nil): the layer answers it with w.End or w.Fail, now or later.
+	// On the loop.
+	Ended(w Wire)
+}
+
+// A Lifter is what a net.Conn that encodes (a *tls.Conn) has inside (its NetConn method) if the engine can adopt it without
+// a goroutine. Lift gives the connection below, which outer leaves to the engine, with the layer that goes on where
+// outer was and is given an empty Received first, or no layer but a handler that sets it. See Engine.Adopt.
+type Lifter interface {
+	Lift(outer net.Conn, h Handler) (raw net.Conn, l Layer, opener Handler)
+}
+
 // A Wire is a Layer's access to the socket and to the handler.
 type Wire struct {
 	c      *Conn
 	locked bool // called from Write or CloseWrite, which hold the conn's lock
 }
+
+// WireFor is the access of l, which must be the conn's layer, for what it does outside of its methods: a handshake on
+// another goroutine. Any goroutine.
+func (c *Conn) WireFor(l Layer) Wire {
+	if c.layer() != l {
+		panic("myriad: WireFor of what is not the conn's layer")
+	}
+	return Wire{c, false}
+}
+
+// Layer is what SetLayer has set, or nil. Any goroutine, once the handler has been opened.
+func (c *Conn) Layer() Layer { return c.layer() }
 
 // Conn is the conn the layer serves.
 func (w Wire) Conn() *Conn { return w.c }
@@ -62,18 +95,46 @@ func (w Wire) queue(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Sync calls f under the conn's lock, so that it cannot overlap with the layer's Write, and then has the conn settled. f may write,
+// and must not call any method of the conn. Any goroutine, but not from Write, CloseWrite or Encode.
+func (w Wire) Sync(f func(w Wire)) {
+	w.c.mu.Lock()
+	f(Wire{w.c, true})
+	_ = w.c.unlockAndWake(nil)
+}
+
+// Owe counts n more bytes (or fewer, if it is negative) as queued that the layer has taken and not encoded: the conn's limit
+// holds for them, and its end waits for them. From Write, Encode, and Sync only.
+func (w Wire) Owe(n int) {
+	if w.c.asked&gone == 0 {
+		w.c.more().owed += int64(n)
+		w.c.queued.Add(int64(n))
+	}
+}
+
 // Deliver hands decoded bytes to the handler, or keeps a copy while the conn is paused. p need only be valid during the
-// call. From Layer.Received only.
+// call. On the loop only: from Received, or from a function given to Loop.Later.
 func (w Wire) Deliver(p []byte) { w.c.loop.deliver(w.c, p) }
 
-// End says that the peer has ended the layer's stream in order (close_notify). From Layer.Received only.
+// End says that the peer has ended the layer's stream in order (close_notify). On the loop only.
 func (w Wire) End() { w.c.loop.peerEnded(w.c) }
 
-// Fail aborts the conn with err, after what is queued has been tried once. From Layer.Received only.
+// Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and the connection is closed as by
+// Conn.Close, so that the peer can read the layer's last word. What the layer owes is dropped. The handler hears Closed with
+// err. On the loop only.
 func (w Wire) Fail(err error) {
-	w.c.mu.Lock()
-	out := w.c.takeOutput()
-	w.c.mu.Unlock()
-	w.c.loop.send(w.c, out)
-	w.c.Abort(err)
+	c := w.c
+	c.mu.Lock()
+	if c.asked&(wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return
+	}
+	x := c.more()
+	c.queued.Add(-x.owed)
+	x.owed, x.layerEnded = 0, true
+	if c.asked&wantClose == 0 {
+		c.asked |= wantClose
+		x.reason = err
+	}
+	_ = c.unlockAndWake(nil)
 }

@@ -38,6 +38,12 @@ func (l *Loop) decode(c *Conn, p []byte) {
 	c.layer().Received(Wire{c, false}, p)
 }
 
+// layerEnded is the peer's FIN for a layer that judges it by itself.
+func (l *Loop) layerEnded(c *Conn, x *extra) {
+	defer l.recovered(c, untimed)
+	x.buffered.Ended(Wire{c, false})
+}
+
 func (l *Loop) callReceived(c *Conn, p []byte) {
 	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
 	c.handler.Received(c, p)

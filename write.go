@@ -220,7 +220,7 @@ func (c *Conn) Abort(err error) {
 		return
 	}
 	c.asked |= wantAbort
-	if err != nil {
+	if err != nil && (c.extra.Load() == nil || c.extra.Load().reason == nil) { // of a layer that has failed, why is known
 		c.more().reason = err
 	}
 	_ = c.unlockAndWake(nil)
