@@ -1,0 +1,514 @@
+package myriad
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// This file is docs/adr/0010 as a model: one loop with its guests, their goroutines and the monitor, in steps of single memory
+// accesses (or critical sections), and an exploration of every order in which the steps can come.
+
+const (
+	modelGuests     = 3
+	modelGoroutines = modelGuests + 1 // each takeover starts one, and each guest is taken over at most once
+	nobody          = -1
+)
+
+// A visitor is what a guest does.
+type visitor int8
+
+const (
+	quickly     visitor = iota // returns
+	waiting                    // returns only after somebody has taken the loop over
+	handingOver                // hands the loop over, then goes on
+	lateHelper                 // has a goroutine of its own call HandOver, at any time, even after the visit
+	exiting                    // ends its goroutine
+)
+
+// What a goroutine does next. Those from owning on own the loop.
+type pc int8
+
+const (
+	unborn pc = iota
+	visiting
+	handing // HandOver's swap
+	starting
+	writing
+	leaving
+	lost // Left(false)
+	dead
+	owning pc = iota + 8 // takes the next guest, or polls
+	storing
+	looking // whether the monitor is parked: owns nothing, but is not a guest either
+	unparking
+	kept // Left(true)
+	keptSettle
+	taken
+	takenSettle
+)
+
+// exclusive reports whether the goroutine may touch the loop's fields.
+func (p pc) exclusive() bool { return p >= owning && p != looking && p != unparking }
+
+type modelGoroutine struct {
+	at    pc
+	token int8
+	guest int8
+}
+
+// What the monitor does next.
+type watch int8
+
+const (
+	watching watch = iota
+	taking
+	launching
+	parking
+	checking
+	unparkingItself
+	sleeping
+)
+
+// A modelState is everything there is at one moment.
+type modelState struct {
+	word    int8
+	next    int8 // guest, in the loop's list
+	current int8
+	gs      [modelGoroutines]modelGoroutine
+	born    int8
+
+	monitor        watch
+	seen           int8
+	idle           bool
+	parked, permit bool
+
+	helper      [modelGuests]int8 // the token of a lateHelper's goroutine that has yet to call HandOver
+	helperStart bool              // it has succeeded and starts a goroutine
+
+	queued, linked [modelGuests]bool // the conn of each guest
+	visits, lefts  [modelGuests]int8
+	broken         bool // what cannot be
+}
+
+// A mistake is a mutant of the protocol.
+type mistake int8
+
+const (
+	noMistake mistake = iota
+	leavesByStore
+	leavesWithoutLooking // assumes that it still owns the loop
+	parksWithoutLooking
+	looksBeforeStoring
+	reusesWords
+	takesWithoutSettling
+	settlesBeforeCurrent // the new owner flushes before the conn ceases to be current
+	lostTouchesLoop      // clears current after a takeover
+	exitsWithTheLoop     // a guest's Goexit does not pass the loop on
+)
+
+type model struct {
+	guests  []visitor // at most modelGuests
+	mistake mistake
+}
+
+func (m *model) start() modelState {
+	s := modelState{current: nobody}
+	s.gs[0].at = owning
+	s.born = 1
+	return s
+}
+
+// spawn starts a goroutine that owns the loop.
+func (s *modelState) spawn(g modelGoroutine) {
+	if int(s.born) == len(s.gs) {
+		s.broken = true
+		return
+	}
+	s.gs[s.born] = g
+	s.born++
+}
+
+// swap is the compare-and-swap that ends a lease.
+func (m *model) swap(s *modelState, token int8) bool {
+	if s.word != token {
+		return false
+	}
+	s.word++
+	if m.mistake == reusesWords {
+		s.word -= 2
+	}
+	return true
+}
+
+// write is a critical section of the conn's: it queues, and links the conn unless it is current.
+func (s *modelState) write(guest int8) {
+	s.queued[guest] = true
+	if s.current != guest {
+		s.linked[guest] = true
+	}
+}
+
+// step lets goroutine i make its next step. It reports false if it cannot.
+func (m *model) step(s *modelState, i int) bool {
+	g := &s.gs[i]
+	switch g.at {
+	case unborn, dead:
+		return false
+	case owning:
+		return m.own(s, g)
+	case storing:
+		s.word++
+		g.token = s.word
+		g.at = looking
+		if m.mistake == looksBeforeStoring {
+			m.enter(s, g)
+		}
+	case looking:
+		switch {
+		case s.parked:
+			g.at = unparking
+		case m.mistake == looksBeforeStoring:
+			g.at = storing
+		default:
+			m.enter(s, g)
+		}
+	case unparking:
+		s.permit = s.permit || s.parked
+		s.parked = false
+		if m.mistake == looksBeforeStoring {
+			g.at = storing
+			return true
+		}
+		m.enter(s, g)
+	case visiting:
+		return m.visit(s, g)
+	case handing:
+		g.at = writing
+		if m.swap(s, g.token) {
+			g.at = starting
+		}
+	case starting:
+		s.spawn(modelGoroutine{at: taken})
+		g.at = writing
+	case writing:
+		s.write(g.guest)
+		g.at = leaving
+	case leaving:
+		m.leave(s, g)
+	case lost:
+		s.lefts[g.guest]++
+		s.write(g.guest) // Notify
+		if m.mistake == lostTouchesLoop {
+			s.current = nobody
+		}
+		g.at = dead
+	case kept:
+		s.lefts[g.guest]++
+		s.current = nobody
+		g.at = keptSettle
+	case keptSettle:
+		s.queued[g.guest] = false
+		g.at = owning
+	case taken:
+		if g.guest = s.current; g.guest == nobody {
+			s.broken = true
+			return true
+		}
+		switch m.mistake {
+		case takesWithoutSettling:
+			s.current = nobody
+			g.at = owning
+		case settlesBeforeCurrent:
+			s.queued[g.guest] = false
+			g.at = takenSettle
+		default:
+			s.current = nobody
+			g.at = takenSettle
+		}
+	case takenSettle:
+		if m.mistake == settlesBeforeCurrent {
+			s.current = nobody
+		} else {
+			s.queued[g.guest] = false
+		}
+		g.at = owning
+	}
+	return true
+}
+
+// own is a turn of the loop: the next guest, or the list of dirty conns.
+func (m *model) own(s *modelState, g *modelGoroutine) bool {
+	for c := range s.linked {
+		if s.linked[c] {
+			s.linked[c], s.queued[c] = false, false
+			return true
+		}
+	}
+	if int(s.next) == len(m.guests) {
+		return false
+	}
+	g.guest, s.current = s.next, s.next
+	s.next++
+	g.at = storing
+	if m.mistake == looksBeforeStoring {
+		g.at = looking
+	}
+	return true
+}
+
+func (m *model) enter(s *modelState, g *modelGoroutine) {
+	s.visits[g.guest]++
+	g.at = visiting
+	if m.guests[g.guest] == lateHelper {
+		s.helper[g.guest] = g.token
+	}
+}
+
+func (m *model) visit(s *modelState, g *modelGoroutine) bool {
+	switch m.guests[g.guest] {
+	case waiting:
+		if s.word == g.token {
+			return false
+		}
+		g.at = writing
+	case handingOver:
+		g.at = handing
+	default:
+		g.at = writing
+	}
+	return true
+}
+
+func (m *model) leave(s *modelState, g *modelGoroutine) {
+	switch {
+	case m.mistake == leavesByStore:
+		s.word = g.token + 1
+		g.at = kept
+	case m.mistake == leavesWithoutLooking:
+		m.swap(s, g.token)
+		g.at = kept
+	case !m.swap(s, g.token):
+		g.at = lost
+	case m.guests[g.guest] == exiting && m.mistake == exitsWithTheLoop:
+		g.at = dead
+	case m.guests[g.guest] == exiting: // the next goroutine does what this one would have done
+		s.spawn(modelGoroutine{at: kept, guest: g.guest})
+		g.at = dead
+	default:
+		g.at = kept
+	}
+}
+
+// watch lets the monitor make its next step. What it does in a tick without news leads to a state that was seen already.
+func (m *model) watch(s *modelState) bool {
+	switch s.monitor {
+	case watching:
+		w := s.word
+		odd := w%2 != 0
+		switch {
+		case odd && w == s.seen:
+			s.monitor = taking
+		case odd || w != s.seen:
+			s.seen, s.idle = w, false
+		case !s.idle:
+			s.idle = true
+		default:
+			s.monitor = parking
+		}
+	case taking:
+		s.monitor = watching
+		if m.swap(s, s.seen) {
+			s.monitor = launching
+		}
+	case launching:
+		s.spawn(modelGoroutine{at: taken})
+		s.monitor = watching
+	case parking:
+		s.parked = true
+		s.monitor = checking
+		if m.mistake == parksWithoutLooking {
+			s.monitor = sleeping
+		}
+	case checking:
+		s.monitor = sleeping
+		if s.word != s.seen {
+			s.monitor = unparkingItself
+		}
+	case unparkingItself:
+		s.parked = false
+		s.monitor = watching
+	case sleeping:
+		if !s.permit {
+			return false
+		}
+		s.permit, s.parked, s.idle = false, false, false
+		s.monitor = watching
+	}
+	return true
+}
+
+// help lets the goroutine of a lateHelper call HandOver.
+func (m *model) help(s *modelState, guest int) bool {
+	if s.helperStart {
+		s.spawn(modelGoroutine{at: taken})
+		s.helperStart = false
+		return true
+	}
+	if s.helper[guest] == 0 {
+		return false
+	}
+	s.helperStart = m.swap(s, s.helper[guest])
+	s.helper[guest] = 0
+	return true
+}
+
+// wrong says what must never be.
+func (s *modelState) wrong() error {
+	owners := 0
+	for _, g := range s.gs {
+		if g.at.exclusive() {
+			owners++
+		}
+	}
+	if owners > 1 {
+		return fmt.Errorf("%d owners", owners)
+	}
+	for i := range modelGuests {
+		if s.visits[i] > 1 || s.lefts[i] > 1 {
+			return fmt.Errorf("guest %d: %d visits, left %d times", i, s.visits[i], s.lefts[i])
+		}
+	}
+	if s.broken {
+		return errors.New("a goroutine too many, or one that took over from nobody")
+	}
+	return nil
+}
+
+// done is how it must be able to end: the loop has an owner, every guest has left once, and nothing that was written waits.
+func (m *model) done(s *modelState) bool {
+	owners := 0
+	for _, g := range s.gs {
+		if g.at.exclusive() {
+			owners++
+		} else if g.at != unborn && g.at != dead {
+			return false
+		}
+	}
+	for i := range m.guests {
+		if s.visits[i] != 1 || s.lefts[i] != 1 || s.queued[i] || s.linked[i] {
+			return false
+		}
+	}
+	return owners == 1
+}
+
+func (m *model) successors(s modelState) (all []modelState) {
+	try := func(step func(s *modelState) bool) {
+		if t := s; step(&t) {
+			all = append(all, t)
+		}
+	}
+	for i := range s.gs {
+		try(func(t *modelState) bool { return m.step(t, i) })
+	}
+	for i := range modelGuests {
+		try(func(t *modelState) bool { return m.help(t, i) })
+	}
+	try(m.watch)
+	return all
+}
+
+// explore visits every state. Each must be right, and from each the end must be within reach: else something was lost.
+func (m *model) explore() (states int, err error) {
+	before := map[modelState][]modelState{}
+	todo := []modelState{m.start()}
+	seen := map[modelState]bool{todo[0]: true}
+	var ends []modelState
+	for len(todo) > 0 {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if err := s.wrong(); err != nil {
+			return len(seen), fmt.Errorf("%v in %+v", err, s)
+		}
+		if m.done(&s) {
+			ends = append(ends, s)
+		}
+		for _, t := range m.successors(s) {
+			before[t] = append(before[t], s)
+			if !seen[t] {
+				seen[t] = true
+				todo = append(todo, t)
+			}
+		}
+	}
+	good := map[modelState]bool{}
+	for todo = ends; len(todo) > 0; {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if good[s] {
+			continue
+		}
+		good[s] = true
+		todo = append(todo, before[s]...)
+	}
+	for s := range seen {
+		if !good[s] {
+			return len(seen), fmt.Errorf("no way to the end from %+v", s)
+		}
+	}
+	return len(seen), nil
+}
+
+// eachParty calls f with every choice of n guests.
+func eachParty(n int, f func(guests []visitor)) {
+	const kinds = int(exiting) + 1
+	choices := 1
+	for range n {
+		choices *= kinds
+	}
+	for c := range choices {
+		guests := make([]visitor, n)
+		for i := range guests {
+			guests[i] = visitor(c % kinds)
+			c /= kinds
+		}
+		f(guests)
+	}
+}
+
+// Two guests meet everything that can happen between a lease and the next one; MYRIAD_MODEL_GUESTS=3 takes a minute or two.
+func TestTakeoverModel(t *testing.T) {
+	n := 2
+	if os.Getenv("MYRIAD_MODEL_GUESTS") == "3" {
+		n = 3
+	}
+	total := 0
+	eachParty(n, func(guests []visitor) {
+		m := model{guests: guests}
+		states, err := m.explore()
+		if err != nil {
+			t.Fatalf("guests %v: %v", guests, err)
+		}
+		total += states
+	})
+	t.Logf("%d states", total)
+}
+
+// Every mutant must be caught, or the model would prove nothing.
+func TestTakeoverModelMutants(t *testing.T) {
+	for mistake := leavesByStore; mistake <= exitsWithTheLoop; mistake++ {
+		caught := error(nil)
+		eachParty(2, func(guests []visitor) {
+			if m := (model{guests, mistake}); caught == nil {
+				_, caught = m.explore()
+			}
+		})
+		if caught == nil {
+			t.Errorf("mistake %d is not noticed", mistake)
+		} else {
+			t.Logf("mistake %d: %.60s", mistake, caught.Error())
+		}
+	}
+}
