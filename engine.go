@@ -21,10 +21,12 @@ type Engine struct {
 	listenTurn atomic.Uint32
 	running    atomic.Int32 // loops and bridges that have not ended
 
-	quota quota
-	pace  pace
-	spare spare
-	hits  limitHits
+	quota   quota
+	pace    pace
+	spare   spare
+	monitor monitor
+	linger  func() // of a simulation
+	hits    limitHits
 
 	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
 
@@ -59,8 +61,12 @@ func Start(c Config) (*Engine, error) {
 		e.spare.keep()
 	}
 	e.running.Store(int32(len(e.loops)))
+	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
+	if s, ok := e.sys.(driver.Lingerer); ok {
+		e.linger = s.Linger
+	}
 	for _, l := range e.loops {
-		e.sys.Go(l.run)
+		e.sys.Go(l.begin)
 	}
 	return e, nil
 }
@@ -148,7 +154,9 @@ func (e *Engine) loopEnded(l *Loop) {
 
 // ended counts a loop or a bridge that has come to its end.
 func (e *Engine) ended() {
-	e.running.Add(-1)
+	if e.running.Add(-1) == 0 {
+		e.monitor.end()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.waiters {
@@ -161,7 +169,7 @@ func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.lo
 
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
 func (l *Loop) fail(err error) {
-	l.stopping = true
+	l.stopping, l.failed = true, true
 	for slot, ln := range l.listeners {
 		delete(l.listeners, slot)
 		ln.closed.Store(true)

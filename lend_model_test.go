@@ -197,6 +197,15 @@ func (m *model) step(s *modelState, i int) bool {
 		g.at = leaving
 	case leaving:
 		m.leave(s, g)
+	default:
+		return m.stepAfter(s, g)
+	}
+	return true
+}
+
+// stepAfter is what comes after a visit.
+func (m *model) stepAfter(s *modelState, g *modelGoroutine) bool {
+	switch g.at {
 	case lost:
 		s.lefts[g.guest]++
 		s.write(g.guest) // Notify

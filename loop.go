@@ -24,7 +24,8 @@ const (
 	longestSleep = time.Hour
 )
 
-// A Loop is one goroutine with its driver, and the owner of the conns attached to it.
+// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of it: after a guest has
+// overstayed, another one than before.
 type Loop struct {
 	engine *Engine
 	index  int
@@ -42,15 +43,21 @@ type Loop struct {
 	revisits  []*Conn // to be settled again in the next turn
 	revisited []*Conn // the room of the last turn's list
 	after     []func()
+	guests    []guest // of this turn
+	served    int     // of these
+	visitor   guest   // who came last
 	locals    map[driver.Addr]net.Addr
 	turns     int
 	slept     bool // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
+	failed    bool  // its driver has
+	bound     bool  // its driver, to a thread: it cannot be taken over; never changes
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
 	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
+	lease   atomic.Uint64        // odd while a guest has the loop's goroutine (lend.go)
 	asleep  atomic.Bool          // the loop waits, or is about to: whoever gives it work wakes it
 	mail    mailbox
 	stats   loopStats
@@ -78,7 +85,7 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
-	return &Loop{engine: e, index: index, drv: drv, wheel: wheel.New(0),
+	return &Loop{engine: e, index: index, drv: drv, bound: drv.ThreadBound(), wheel: wheel.New(0),
 		listeners: map[uint32]*Listener{}, locals: map[driver.Addr]net.Addr{}}, nil
 }
 
@@ -140,24 +147,35 @@ func (c *Conn) link() bool {
 // revisit has c settled again in the next turn.
 func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
-func (l *Loop) run() {
-	defer l.engine.loopEnded(l)
-	defer l.stats.publish(true)
-	defer l.fellIdle()
+// begin is the loop's first goroutine.
+func (l *Loop) begin() {
 	l.slept = true
 	l.readClock()
-	for {
+	l.run()
+}
+
+// run is the loop, for as long as it belongs to this goroutine.
+func (l *Loop) run() {
+	for l.entertain() {
+		if l.over() {
+			l.fellIdle()
+			l.stats.publish(true)
+			l.engine.loopEnded(l)
+			return
+		}
 		n, err := l.poll()
-		if err != nil {
-			l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
-			l.fail(err)
-			return
+		if err == nil {
+			l.turn(n)
+			continue
 		}
-		l.turn(n)
-		if l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish() {
-			return
-		}
+		l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
+		l.fail(err)
 	}
+}
+
+// over reports whether the loop is to end.
+func (l *Loop) over() bool {
+	return l.failed || l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, and only then it sleeps.

@@ -56,6 +56,7 @@ type tallies struct {
 	reads, writes, bytesIn, bytesOut tally
 	given, dropped                   tally // bytes given to the driver, and those that it will not send any more
 	sleeps, turns, longTurns         tally
+	takeovers, handOvers             tally
 	dirty, mostDirty, revisits       int
 	busyTime, handlerTime, longest   time.Duration
 }

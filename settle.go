@@ -103,7 +103,9 @@ func (l *Loop) recovered(c *Conn, began time.Duration) {
 func (l *Loop) leave(c *Conn) {
 	l.switchHandlers()
 	l.current.Store(nil)
-	l.settle(c)
+	if !l.expecting(c) {
+		l.settle(c)
+	}
 }
 
 // switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to, in order.

@@ -7,7 +7,9 @@
 // A [System] is a world: it opens drivers, binds listeners, and supplies time and execution. A [Driver] serves one loop.
 //
 // Ownership. One goroutine owns a driver (one thread where ThreadBound says so) and makes every call on it, except Wake,
-// which anybody may call at any time until Shutdown. Nothing below locks for the owner.
+// which anybody may call at any time until Shutdown. Nothing below locks for the owner. A driver that is not bound to a thread
+// may change hands between two calls, everything before happening before everything after; one that checks its
+// callers is told so ([Owned]).
 //
 // Events. A driver speaks only from inside Poll, through [Events], and never from inside another method, so a caller
 // is never re-entered. During an event the owner may call any method but Poll, on any id. Every event names an
@@ -180,8 +182,21 @@ type System interface {
 // A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore. Everything above
 // the driver that waits does so on a Parker, because a simulation must know who waits.
 type Parker interface {
-	Park()   // takes the permit, waiting for it
-	Unpark() // makes the permit available; never blocks
+	Park()                   // takes the permit, waiting for it
+	ParkFor(d time.Duration) // the same, but waits no longer than d, which is above 0; never too short a time without a permit
+	Unpark()                 // makes the permit available; never blocks
+}
+
+// Owned is a Driver that checks who calls.
+type Owned interface {
+	// Own makes the calling goroutine the owner, between two calls of the one before.
+	Own()
+}
+
+// Lingerer is a System in which a goroutine is never held up by chance, and that can be asked to do it.
+type Lingerer interface {
+	// Linger returns some time later, or at once; other goroutines run meanwhile. Any goroutine.
+	Linger()
 }
 
 // An Executor has the methods of *workers.Pool that run tasks.

@@ -20,7 +20,7 @@ func (Process) Now() time.Time { return time.Now() }
 func (Process) Go(f func()) { go f() }
 
 // NewParker returns a Parker for goroutines.
-func (Process) NewParker() Parker { return make(parker, 1) }
+func (Process) NewParker() Parker { return &parker{permit: make(chan struct{}, 1)} }
 
 // Executor is nil: the caller makes its own pool.
 func (Process) Executor() Executor { return nil }
@@ -76,13 +76,29 @@ func lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, network, host)
 }
 
-type parker chan struct{}
+type parker struct {
+	permit chan struct{}
+	timer  *time.Timer // of who parks
+}
 
-func (p parker) Park() { <-p }
+func (p *parker) Park() { <-p.permit }
 
-func (p parker) Unpark() {
+func (p *parker) ParkFor(d time.Duration) {
+	if p.timer == nil {
+		p.timer = time.NewTimer(d)
+	} else {
+		p.timer.Reset(d)
+	}
 	select {
-	case p <- struct{}{}:
+	case <-p.permit:
+		p.timer.Stop()
+	case <-p.timer.C:
+	}
+}
+
+func (p *parker) Unpark() {
+	select {
+	case p.permit <- struct{}{}:
 	default:
 	}
 }

@@ -103,6 +103,16 @@ func (d *Driver) enter(op string) {
 	}
 }
 
+// Own implements driver.Owned.
+func (d *Driver) Own() {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	if d.inPoll {
+		d.refuse("Own during Poll: a driver changes hands between two calls")
+	}
+	d.goid, d.owner = goid(), d.w.caller()
+}
+
 func (d *Driver) exit() { d.w.mu.Unlock() }
 
 // refuse panics because the caller broke the contract; the lock is given back first so that a test can recover.

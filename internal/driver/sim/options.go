@@ -17,6 +17,7 @@ type Options struct {
 	InFlight   float64 // that a receive is under way when Pause is called, and still delivered: 0.3
 	DropUnread float64 // that a reset takes with it what has arrived and is not read: 0.3
 	LateClose  float64 // that a last event comes some time after Close, Abort or Detach: 0.3
+	Overstay   float64 // that a goroutine which calls Linger is held up: 0.05
 	EarlySlot  float64 // that a slot is free already when its last event is emitted, not only after: 0.5
 
 	// SmallBuffers is the probability that a socket buffer has only a few bytes, or a few hundred: 0.2. Like a kernel's,
@@ -49,7 +50,7 @@ type Options struct {
 func Calm() Options {
 	return Options{
 		Split: -1, ShortSend: -1, Reset: -1, SlowPeer: -1, LateFIN: -1, Accept: -1, Dial: -1, Spurious: -1, Reorder: -1,
-		InFlight: -1, DropUnread: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1, MaxDelay: -1,
+		InFlight: -1, DropUnread: -1, Overstay: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1, MaxDelay: -1,
 	}
 }
 
@@ -63,7 +64,7 @@ func (o Options) withDefaults() Options {
 	}{
 		{&o.Split, 0.5}, {&o.ShortSend, 0.3}, {&o.Reset, 0.02}, {&o.SlowPeer, 0.1}, {&o.LateFIN, 0.3}, {&o.Accept, 0.02},
 		{&o.Dial, 0.02}, {&o.Spurious, 0.02}, {&o.Reorder, 0.5}, {&o.InFlight, 0.3}, {&o.LateClose, 0.3}, {&o.DropUnread, 0.3},
-		{&o.EarlySlot, 0.5}, {&o.SmallBuffers, 0.2},
+		{&o.EarlySlot, 0.5}, {&o.Overstay, 0.05}, {&o.SmallBuffers, 0.2},
 	} {
 		orDefault(p.field, p.value)
 	}

@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/myriad-go/myriad/internal/driver"
+import (
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
 // parker is a permit. Only one goroutine may wait for it at a time.
 type parker struct {
@@ -13,7 +17,10 @@ type parker struct {
 // drives the world meanwhile. Unpark may be called from anywhere.
 func (w *World) NewParker() driver.Parker { return &parker{w: w} }
 
-func (p *parker) Park() {
+func (p *parker) Park() { p.ParkFor(0) }
+
+// ParkFor waits in fake time; 0 is without end.
+func (p *parker) ParkFor(d time.Duration) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -21,7 +28,7 @@ func (p *parker) Park() {
 		w.fail("two goroutines wait on one Parker: it serves one at a time")
 	}
 	if !p.permit {
-		p.wt = w.newWaiter(0)
+		p.wt = w.newWaiter(d)
 		defer func() { p.wt = nil }()
 		w.wait(p.wt, "Park")
 	}

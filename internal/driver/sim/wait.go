@@ -66,6 +66,22 @@ func (w *World) yield(a *actor, self int64, doing string) {
 	w.wait(wt, doing)
 }
 
+// longestLinger is how long Linger holds a goroutine up.
+const longestLinger = 4 * time.Millisecond
+
+// Linger holds one of the world's goroutines up for some time, with a probability of Options.Overstay, as an operating system
+// or a slow computation would. It implements driver.Lingerer.
+func (w *World) Linger() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := w.caller()
+	if a == nil || !w.chance(w.o.Overstay) {
+		return
+	}
+	wt := w.newWaiterFor(a, 1+time.Duration(w.rng.Int64N(int64(longestLinger))))
+	w.wait(wt, "Linger")
+}
+
 // driveWhile steps the world from outside. When it is quiet it waits, in real time, for another goroutine outside to do
 // something. The lock is held.
 func (w *World) driveWhile(doing string, on func() bool) {

@@ -1,0 +1,211 @@
+package myriad
+
+import (
+	"fmt"
+	"reflect"
+	"runtime/debug"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// This file is how a loop runs what may block, and how another goroutine takes the loop over meanwhile. docs/adr/0010 is the
+// protocol, lend_model_test.go explores it.
+
+// maxChain is how many guests of one conn run one after the other before what they have written is sent.
+const maxChain = 64
+
+// A Guest is work for the goroutine of a loop that may block all the same: if it does, or takes longer than a millisecond or two,
+// another goroutine goes on with the loop. It is for protocols whose users' code is quick most of the time.
+type Guest interface {
+	// Visit does the work. It runs as any other goroutine would, not on the loop: what is "on the loop only" is
+	// forbidden. Before a call that would wait it hands the loop over.
+	Visit(l Lease)
+	// Taken says that the loop has been taken over while Visit runs: because it took too long (overstayed), or by HandOver. On the
+	// loop, as a callback of the conn.
+	Taken(overstayed bool)
+	// Left is called after Visit. kept: on the loop, as a callback of the conn. Otherwise on the goroutine of Visit, which
+	// is not the loop's any more and ends; Taken may come only after that.
+	Left(kept bool)
+}
+
+// A guest waits for the end of the turn, with the conn that it works for.
+type guest struct {
+	c *Conn
+	g Guest
+}
+
+// Invite has g visit the loop when the events of this turn have been handled. Whoever invites sees to it that the conn stays
+// quiet meanwhile as far as its protocol asks for it: its events come as usual. A guest that Left invites for the
+// same conn comes next, and what both write leaves together. On the loop only, inside a callback of the conn.
+func (c *Conn) Invite(g Guest) { c.loop.guests = append(c.loop.guests, guest{c, g}) }
+
+// A Lease is a guest's claim on the goroutine that it runs on.
+type Lease struct {
+	loop *Loop
+	word uint64
+}
+
+// HandOver lets the loop go on without this goroutine, so that the caller may wait. It may be called more than once, and after the
+// visit, when it does nothing. It reports false if the guest must not wait, because the driver is bound to the loop's
+// thread. The zero Lease allows everything. Any goroutine.
+func (v Lease) HandOver() bool {
+	switch {
+	case v.loop == nil:
+	case v.loop.bound:
+		return v.loop.lease.Load() != v.word
+	default:
+		v.loop.takeOver(v.word, false)
+	}
+	return true
+}
+
+// takeOver ends a lease in its guest's place, and has another goroutine own the loop. Any goroutine.
+func (l *Loop) takeOver(word uint64, overstayed bool) bool {
+	if !l.lease.CompareAndSwap(word, word+1) {
+		return false
+	}
+	l.engine.sys.Go(func() { l.succeed(overstayed) })
+	return true
+}
+
+// succeed is the goroutine that goes on with a loop whose guest is still there.
+func (l *Loop) succeed(overstayed bool) {
+	l.own()
+	l.readClock()
+	if overstayed {
+		l.stats.takeovers++
+	} else {
+		l.stats.handOvers++
+	}
+	v := l.visitor
+	l.callTaken(v, overstayed)
+	l.leave(v.c)
+	l.run()
+}
+
+// own tells a driver that looks at its callers whom it belongs to now.
+func (l *Loop) own() {
+	if d, ok := l.drv.(driver.Owned); ok {
+		d.Own()
+	}
+}
+
+// entertain runs the guests of this turn. It reports false if the loop belongs to another goroutine now.
+func (l *Loop) entertain() bool {
+	if len(l.guests) == 0 {
+		return true
+	}
+	for l.served < len(l.guests) {
+		v := l.guests[l.served]
+		l.guests[l.served] = guest{}
+		l.served++
+		if !l.host(v) {
+			return false
+		}
+	}
+	l.guests, l.served = l.guests[:0], 0
+	if l.dirty.Load() != nil {
+		l.drainDirty() // what guests have written to other conns
+	}
+	return true
+}
+
+// host runs a guest, then those that it leads to, and sends what they have written.
+func (l *Loop) host(v guest) bool {
+	for range maxChain {
+		if !l.visit(v) {
+			return false
+		}
+		last := len(l.guests) - 1
+		if last < l.served || l.guests[last].c != v.c {
+			break
+		}
+		v, l.guests[last] = l.guests[last], guest{}
+		l.guests = l.guests[:last]
+	}
+	l.current.Store(nil)
+	l.settle(v.c)
+	return true
+}
+
+// visit lends the loop to one guest. It reports false if it did not get it back.
+func (l *Loop) visit(v guest) bool {
+	t := reflect.TypeOf(v.g)
+	began := l.calling(t)
+	l.visitor = v
+	l.current.Store(v.c)
+	e := l.engine
+	lease := Lease{l, l.lease.Load() + 1}
+	l.lease.Store(lease.word)
+	if e.monitor.state.Load() != monitorAwake {
+		e.monitor.rouse()
+	}
+	l.receive(v, lease) // from the store to the swap nothing of the loop may be touched but the word
+	if !l.lease.CompareAndSwap(lease.word, lease.word+1) {
+		v.g.Left(false)
+		return false
+	}
+	l.called(t, began)
+	l.callLeft(v)
+	l.switchHandlers()
+	return true
+}
+
+// receive runs the visit itself.
+func (l *Loop) receive(v guest, lease Lease) {
+	returned := false
+	defer func() {
+		if !returned {
+			l.interrupted(v, lease, recover())
+		}
+	}()
+	linger := l.engine.linger
+	if linger != nil {
+		linger()
+	}
+	v.g.Visit(lease)
+	if linger != nil {
+		linger()
+	}
+	returned = true
+}
+
+// interrupted is for a guest that has panicked with p, or, if p is nil, has called runtime.Goexit: then this goroutine ends when
+// this call returns, and another one goes on with the loop, if it is still this one's.
+func (l *Loop) interrupted(v guest, lease Lease, p any) {
+	switch {
+	case p != nil:
+		l.engine.cfg.Logger.Error("myriad: panic in a guest; its connection is aborted",
+			"guest", fmt.Sprintf("%T", v.g), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
+		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.g, p))
+	case l.lease.CompareAndSwap(lease.word, lease.word+1):
+		l.engine.sys.Go(l.inherit)
+	default:
+		v.g.Left(false)
+	}
+}
+
+// inherit is the goroutine that goes on with a loop whose own was ended by a guest.
+func (l *Loop) inherit() {
+	l.own()
+	v := l.visitor
+	l.callLeft(v)
+	l.leave(v.c)
+	l.run()
+}
+
+func (l *Loop) callLeft(v guest) {
+	defer l.recovered(v.c, untimed)
+	v.g.Left(true)
+}
+
+func (l *Loop) callTaken(v guest, overstayed bool) {
+	defer l.recovered(v.c, untimed)
+	v.g.Taken(overstayed)
+}
+
+// expecting reports whether c has a guest that comes next: then what was queued leaves with what that one writes.
+func (l *Loop) expecting(c *Conn) bool {
+	last := len(l.guests) - 1
+	return last >= l.served && l.guests[last].c == c
+}

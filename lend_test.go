@@ -1,0 +1,311 @@
+package myriad_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// host is a handler whose answers are written by guests: one at a time for a conn, as many as there were bytes.
+type host struct {
+	visit  func(v *visitor)
+	visits atomic.Int64
+	taken  atomic.Int64
+	lost   atomic.Int64
+	conns  chan *myriad.Conn
+}
+
+// visitor is one conn's handler and guest. It echoes what it was given before its visit.
+type visitor struct {
+	host    *host
+	c       *myriad.Conn
+	lease   myriad.Lease
+	pending []byte // the loop's
+	given   []byte // the guest's, during a visit
+	busy    bool   // the loop's
+	done    atomic.Bool
+	ended   bool
+}
+
+func (h *host) Opened(c *myriad.Conn) {
+	if h.conns != nil {
+		h.conns <- c
+	}
+	c.SetHandler(&visitor{host: h, c: c}, nil)
+}
+func (h *host) Received(*myriad.Conn, []byte) {}
+func (h *host) Closed(*myriad.Conn, error)    {}
+
+func (v *visitor) Opened(*myriad.Conn) {}
+
+func (v *visitor) Received(_ *myriad.Conn, p []byte) {
+	v.pending = append(v.pending, p...)
+	v.invite()
+}
+
+func (v *visitor) invite() {
+	switch {
+	case v.busy:
+	case len(v.pending) > 0:
+		n := min(len(v.pending), 100)
+		v.given = append([]byte(nil), v.pending[:n]...)
+		v.pending = v.pending[n:]
+		v.busy = true
+		v.c.Invite(v)
+	case v.ended:
+		v.c.Close()
+	}
+}
+
+func (v *visitor) Visit(l myriad.Lease) {
+	v.host.visits.Add(1)
+	v.lease = l
+	if v.host.visit != nil {
+		v.host.visit(v)
+	}
+	v.c.Write(v.given)
+}
+
+func (v *visitor) Taken(bool) { v.host.taken.Add(1) }
+
+func (v *visitor) Left(kept bool) {
+	if !kept {
+		v.host.lost.Add(1)
+		v.done.Store(true)
+		v.c.Notify()
+		return
+	}
+	v.busy = false
+	v.invite()
+}
+
+func (v *visitor) Notified(*myriad.Conn) {
+	if v.done.Swap(false) {
+		v.busy = false
+		v.invite()
+	}
+}
+
+func (v *visitor) Ended(*myriad.Conn) {
+	v.ended = true
+	v.invite()
+}
+
+func (v *visitor) Closed(*myriad.Conn, error) { v.busy = true }
+
+// A guest that blocks for good is taken over: its neighbours are answered, and it ends as any goroutine would.
+func TestTakeover(t *testing.T) {
+	release := make(chan struct{})
+	h := &host{visit: func(v *visitor) {
+		if v.given[0] == '!' {
+			<-release
+		}
+	}}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }}
+	s.client = func(nc net.Conn) net.Conn { return nc }
+	e := start(t, myriad.Config{Loops: 1})
+	ln := s.listen(t, e, h)
+	slow, quick := s.dial(t, ln), s.dial(t, ln)
+	send(t, slow, []byte("!"))
+	for i := range 100 {
+		msg := fmt.Appendf(nil, "message %d", i)
+		send(t, quick, msg)
+		expect(t, quick, msg)
+	}
+	close(release)
+	expect(t, slow, []byte("!"))
+	send(t, slow, []byte("again"))
+	expect(t, slow, []byte("again"))
+	eventually(t, "the takeover is counted", func() bool { st := e.Stats(); return st.Takeovers == 1 && st.HandOvers == 0 })
+	if h.taken.Load() != 1 || h.lost.Load() != 1 {
+		t.Errorf("taken %d times, lost %d times, want one each", h.taken.Load(), h.lost.Load())
+	}
+}
+
+// HandOver makes a blocking call legal at once: here the guest waits for its own loop.
+func TestHandOver(t *testing.T) {
+	var e *myriad.Engine
+	h := &host{visit: func(v *visitor) {
+		if !v.lease.HandOver() || !v.lease.HandOver() {
+			t.Error("HandOver refused")
+		}
+		done := make(chan struct{})
+		if err := v.c.Loop().Do(func() { close(done) }); err != nil {
+			t.Error(err)
+		}
+		<-done
+	}}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	e = start(t, myriad.Config{Loops: 1})
+	nc := s.dial(t, s.listen(t, e, h))
+	for range 50 {
+		send(t, nc, []byte("message"))
+		expect(t, nc, []byte("message"))
+	}
+	eventually(t, "the hand-overs are counted", func() bool { return e.Stats().HandOvers >= 50 })
+}
+
+// Panics and Goexit in a guest cost neither the loop nor its other conns.
+func TestGuestFails(t *testing.T) {
+	for name, fail := range map[string]func(v *visitor){
+		"panic":                func(*visitor) { panic("as the test wants") },
+		"goexit":               func(*visitor) { runtime.Goexit() },
+		"panic when taken":     func(v *visitor) { v.lease.HandOver(); panic("as the test wants") },
+		"goexit when taken":    func(v *visitor) { v.lease.HandOver(); runtime.Goexit() },
+		"goexit after a while": func(v *visitor) { time.Sleep(5 * time.Millisecond); runtime.Goexit() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{visit: func(v *visitor) {
+				if v.given[0] == '!' {
+					fail(v)
+				}
+			}}
+			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+			ln := s.listen(t, start(t, myriad.Config{Loops: 1, Logger: quiet}), h)
+			bad, good := s.dial(t, ln), s.dial(t, ln)
+			for i := range 10 {
+				msg := fmt.Appendf(nil, "message %d", i)
+				send(t, good, msg)
+				expect(t, good, msg)
+				if i == 4 {
+					send(t, bad, []byte("!"))
+				}
+			}
+			if name == "goexit" { // it was no panic: the conn goes on
+				send(t, bad, []byte("more"))
+				expect(t, bad, []byte("more"))
+			}
+		})
+	}
+}
+
+// In simulated worlds guests are held up by seed, block, and hand over, while peers send, reset and leave.
+func TestSimulatedGuests(t *testing.T) {
+	var taken, lost, visits int64
+	for seed := range seeds() {
+		h := simulateGuests(t, seed, sim.Options{Overstay: 0.2})
+		taken, lost, visits = taken+h.taken.Load(), lost+h.lost.Load(), visits+h.visits.Load()
+		if t.Failed() {
+			return
+		}
+	}
+	if taken != lost || taken == 0 || taken == visits {
+		t.Errorf("%d visits, %d times taken, %d times lost: too simple a world", visits, taken, lost)
+	}
+}
+
+func simulateGuests(t *testing.T, seed uint64, o sim.Options) *host {
+	s := simulate(t, seed, o, myriad.Config{LingerTimeout: time.Minute})
+	r := rand.New(rand.NewPCG(seed, 2))
+	h := &host{visit: func(v *visitor) {
+		switch r.IntN(8) {
+		case 0:
+			v.lease.HandOver()
+			s.Linger()
+		case 1:
+			s.Linger()
+			v.c.Write(nil)
+		case 2:
+			runtime.Gosched()
+		}
+	}}
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type client struct {
+		*sim.Peer
+		msg []byte
+	}
+	var clients []client
+	for i := range 5 {
+		c := client{s.Dial(ln.Addr()), pattern(1 + int(seed*37)%900 + 200*i)}
+		half := len(c.msg) / 2
+		c.Write(c.msg[:half])
+		c.OnOpen = func() { c.Write(c.msg[half:]); c.CloseWrite() }
+		clients = append(clients, c)
+	}
+	s.Run()
+	for i, c := range clients {
+		if got := c.Received(); string(got) != string(c.msg) && !c.Faulted() {
+			t.Errorf("seed %d: peer %d: %d of %d bytes, %v", seed, i, len(got), len(c.msg), c.Err())
+		}
+	}
+	s.finish()
+	return h
+}
+
+func TestSimulatedGuestsRepeat(t *testing.T) {
+	hash := func(seed uint64) uint64 {
+		s := simulate(t, seed, sim.Options{Overstay: 0.3}, myriad.Config{})
+		h := &host{}
+		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			p := s.Dial(ln.Addr())
+			p.Write(pattern(1000))
+			p.CloseWrite()
+		}
+		s.Run()
+		return s.finish()
+	}
+	for seed := range uint64(20) {
+		if a, b := hash(seed), hash(seed); a != b {
+			t.Fatalf("seed %d gave two traces: %x and %x", seed, a, b)
+		}
+	}
+}
+
+// A driver that is bound to its thread keeps its loop, and HandOver says so.
+func TestGuestOnBoundThread(t *testing.T) {
+	refused := 0
+	s := simulate(t, 1, sim.Options{ThreadBound: true, Overstay: 0.5}, myriad.Config{})
+	h := &host{visit: func(v *visitor) {
+		if !v.lease.HandOver() {
+			refused++
+		}
+	}}
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Dial(ln.Addr())
+	p.Write(pattern(500))
+	p.CloseWrite()
+	s.Run()
+	if h.visits.Load() == 0 || int64(refused) != h.visits.Load() || h.taken.Load() > 0 {
+		t.Errorf("%d visits, %d refused, %d taken over", h.visits.Load(), refused, h.taken.Load())
+	}
+	s.finish()
+}
+
+// Guests that are still there when the engine ends do not touch it, and are not waited for.
+func TestEngineEndsWithGuests(t *testing.T) {
+	release, inside := make(chan struct{}), make(chan struct{}, 1)
+	h := &host{visit: func(*visitor) { inside <- struct{}{}; <-release }}
+	e, err := myriad.Start(myriad.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	ln := s.listen(t, e, h)
+	send(t, s.dial(t, ln), []byte("x"))
+	await(t, "the guest", inside)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := e.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	eventually(t, "the guest has left", func() bool { return h.lost.Load() == 1 })
+}
