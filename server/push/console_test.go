@@ -16,7 +16,7 @@ func TestConsoleFiles(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 	files, err := consoleFiles.ReadDir("console")
-	if err != nil || len(files) < 3 {
+	if err != nil || len(files) < 4 {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {

@@ -1,97 +1,100 @@
-// The console asks this server only: counters by polling, messages by EventSource, publications by the HTTP API.
+// The console asks the server that served it, and nobody else: figures by polling while the page is seen, messages by a stream of
+// events, publications by the HTTP API.
+
+import { byId, say } from './element.js'
+import * as figures from './figures.js'
+import { duration } from './format.js'
+import * as publish from './publish.js'
+import { Refused, getJSON, key, setKey } from './request.js'
+import { showChannels, showLoops, showSlow } from './tables.js'
+import * as watch from './watch.js'
 
 const pollEvery = 1000 // ms
-const keptMessages = 200
+const listEvery = 2 // polls, between two looks at the channels
 
-const byId = (id) => document.getElementById(id)
-const number = new Intl.NumberFormat()
+const themeName = 'myriad-theme'
 
-function say(element, text, bad = false) {
-  element.textContent = text
-  element.classList.toggle('bad', bad)
-}
-
-let last // the counters before, with the time at which they came
-
-function show(stats) {
-  const now = performance.now()
-  for (const field of document.querySelectorAll('[data-count]')) {
-    field.textContent = number.format(stats[field.dataset.count])
-  }
-  for (const field of document.querySelectorAll('[data-rate]')) {
-    const name = field.dataset.rate
-    if (last) field.textContent = `${number.format(Math.round((stats[name] - last.stats[name]) / (now - last.at) * 1000))} a second`
-  }
-  last = { stats, at: now }
-  for (const field of document.querySelectorAll('.secured')) field.hidden = stats.development
-  say(byId('about'), stats.development ? `${stats.version}, development mode: no key and no token needed` : stats.version)
-}
-
-async function poll() {
-  try {
-    const response = await fetch('/console/stats', { cache: 'no-store' })
-    if (!response.ok) throw new Error(`status ${response.status}`)
-    show(await response.json())
-  } catch (error) {
-    last = undefined
-    say(byId('about'), `The server does not answer (${error.message})`, true)
-  }
-  setTimeout(poll, pollEvery)
-}
-
-let events
-
-function subscribe(form) {
-  const channel = form.get('channel')
-  const query = new URLSearchParams({ channel })
-  if (form.get('token')) query.set('token', form.get('token'))
-  events?.close()
-  events = new EventSource(`/events?${query}`)
-  events.onopen = () => say(byId('subscribed'), `Subscribed to ${channel}.`)
-  events.onmessage = (event) => addMessage(event.data)
-  events.onerror = () => {
-    const gone = events.readyState === EventSource.CLOSED
-    say(byId('subscribed'), gone ? 'Refused: is the token right?' : 'Connection lost, trying again…', true)
-  }
-}
-
-function addMessage(data) {
-  const item = document.createElement('li')
-  const time = document.createElement('time')
-  time.textContent = new Date().toLocaleTimeString()
-  item.append(time, data)
-  const list = byId('messages')
-  list.prepend(item)
-  while (list.children.length > keptMessages) list.lastChild.remove()
-}
-
-async function publish(form) {
-  const status = byId('published')
-  let data
-  try {
-    data = JSON.parse(form.get('data'))
-  } catch (error) {
-    return say(status, `The data is not JSON: ${error.message}`, true)
-  }
-  const headers = { 'Content-Type': 'application/json' }
-  if (form.get('key')) headers['X-API-Key'] = form.get('key')
-  try {
-    const response = await fetch('/api/publish', { method: 'POST', headers, body: JSON.stringify({ channel: form.get('channel'), data }) })
-    const answer = await response.json()
-    if (answer.error) say(status, answer.error.message, true)
-    else say(status, `Published to ${form.get('channel')} at ${new Date().toLocaleTimeString()}.`)
-  } catch (error) {
-    say(status, `Not published: ${error.message}`, true)
-  }
-}
-
-function onSubmit(id, action) {
-  byId(id).addEventListener('submit', (event) => {
-    event.preventDefault()
-    action(new FormData(event.target))
+function startTheme() {
+  const choice = byId('theme')
+  const use = () => { document.documentElement.dataset.theme = choice.value }
+  choice.value = localStorage.getItem(themeName) ?? ''
+  use()
+  choice.addEventListener('change', () => {
+    localStorage.setItem(themeName, choice.value)
+    use()
   })
 }
 
-onSubmit('subscription', subscribe)
-onSubmit('publication', publish)
+// open shows the console, or the door in front of it.
+function open(isOpen, why = '') {
+  const door = byId('door')
+  if (!isOpen && door.hidden) byId('unlock').elements.key.value = ''
+  byId('main').hidden = !isOpen
+  door.hidden = isOpen
+  byId('leave').hidden = !isOpen || !key()
+  byId('range').disabled = !isOpen
+  say(byId('door-state'), why, true)
+}
+
+function state(text, kind) {
+  say(byId('state'), text)
+  byId('state').dataset.kind = kind
+}
+
+function show(stats) {
+  open(true)
+  state('Live', 'good')
+  say(byId('about'), `${stats.version} · up ${duration(stats.uptime_seconds)}`)
+  byId('development').hidden = !stats.development
+  figures.add(stats)
+  showLoops(stats.loops)
+  showSlow(stats)
+}
+
+function fail(error) {
+  if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+    open(false, error.status === 403 ? error.message : key() ? 'Refused: this is not the key.' : '')
+    byId('unlock').hidden = byId('door-why').hidden = error.status === 403 // there is no key that would help
+    state('Locked', 'quiet')
+    setKey('')
+    return false
+  }
+  state('No answer', 'bad')
+  return true
+}
+
+let polls = 0
+let timer
+
+// poll runs for as long as the page is seen and the server lets it in.
+async function poll() {
+  clearTimeout(timer)
+  if (document.hidden) return
+  let goOn = true
+  try {
+    show(await getJSON(`/console/stats?after=${figures.newest()}`))
+    if (polls++ % listEvery === 0) await showChannels(watch.show)
+  } catch (error) {
+    goOn = fail(error)
+  }
+  clearTimeout(timer)
+  if (goOn) timer = setTimeout(poll, pollEvery)
+}
+
+byId('unlock').addEventListener('submit', (event) => {
+  event.preventDefault()
+  setKey(new FormData(event.target).get('key'))
+  poll().then(() => { if (!byId('main').hidden) byId('main').focus() })
+})
+byId('leave').addEventListener('click', () => {
+  setKey('')
+  location.reload()
+})
+byId('match').addEventListener('input', () => showChannels(watch.show).catch(fail))
+document.addEventListener('visibilitychange', poll)
+
+startTheme()
+figures.start()
+watch.start()
+publish.start()
 poll()

@@ -1,0 +1,168 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A browser is a headless Chromium, told what to do by WebDriver (W3C) through chromedriver.
+type browser struct {
+	t       *testing.T
+	session string // its URL
+}
+
+// startBrowser opens a window. It skips, or fails where clients are required, if Chromium is not there.
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	driver, err := exec.LookPath("chromedriver")
+	chromium, err2 := exec.LookPath("chromium")
+	if err != nil || err2 != nil {
+		missing(t, "Chromium", "apt-get install chromium chromium-driver")
+	}
+	p := start(t, nil, driver, "--port=0")
+	b := &browser{t: t, session: "http://127.0.0.1:" + p.want(`started successfully on port (\d+)`)[1] + "/session"}
+	var answer struct{ SessionID string }
+	b.decode(b.do("POST", "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
+		"browserName": "chrome",
+		"goog:chromeOptions": map[string]any{
+			"binary": chromium,
+			"args":   []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb", "--user-data-dir=" + t.TempDir()},
+		},
+		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
+	}}}), &answer)
+	b.session += "/" + answer.SessionID
+	t.Cleanup(func() { b.do("DELETE", "", nil) })
+	return b
+}
+
+// do sends a command and returns its value.
+func (b *browser) do(method, path string, body any) json.RawMessage {
+	b.t.Helper()
+	text := []byte{}
+	if body != nil {
+		text, _ = json.Marshal(body) // maps of strings and numbers always are JSON
+	}
+	r, err := http.NewRequest(method, b.session+path, bytes.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c := http.Client{Timeout: 2 * patience}
+	defer c.CloseIdleConnections()
+	res, err := c.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var answer struct{ Value json.RawMessage }
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil || res.StatusCode != http.StatusOK {
+		b.t.Fatalf("%s %s: %s: %s, %v", method, path, res.Status, answer.Value, err)
+	}
+	return answer.Value
+}
+
+func (b *browser) decode(value json.RawMessage, to any) {
+	b.t.Helper()
+	if err := json.Unmarshal(value, to); err != nil {
+		b.t.Fatalf("%s: %v", value, err)
+	}
+}
+
+func (b *browser) open(url string) {
+	b.t.Helper()
+	b.do("POST", "/url", map[string]any{"url": url})
+}
+
+// run runs the body of a function in the page and decodes what it returns.
+func (b *browser) run(script string, to any) {
+	b.t.Helper()
+	value := b.do("POST", "/execute/sync", map[string]any{"script": script, "args": []any{}})
+	if to != nil {
+		b.decode(value, to)
+	}
+}
+
+// until waits for an expression in the page to become true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var is bool
+		if b.run("return Boolean("+expression+")", &is); is {
+			return
+		}
+		if time.Now().After(end) {
+			var text string
+			b.run("return document.body.innerText", &text)
+			b.t.Fatalf("never: %s; the page says\n%s", expression, text)
+		}
+	}
+}
+
+const (
+	tab   = "\ue004"
+	enter = "\ue007"
+	all   = "\ue009a\ue009" // Ctrl down, a, and up
+)
+
+// press sends keys to whatever has the focus.
+func (b *browser) press(keys string) {
+	b.t.Helper()
+	var active map[string]string
+	b.decode(b.do("GET", "/element/active", nil), &active)
+	for _, id := range active {
+		b.do("POST", "/element/"+id+"/value", map[string]any{"text": keys})
+	}
+}
+
+func (b *browser) devtools(command string, parameters map[string]any) {
+	b.t.Helper()
+	b.do("POST", "/goog/cdp/execute", map[string]any{"cmd": command, "params": parameters})
+}
+
+// look sets the size of the window, and which colours the system prefers.
+func (b *browser) look(width int, scheme string) {
+	b.t.Helper()
+	b.devtools("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "screenWidth": width, "screenHeight": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+	b.devtools("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
+}
+
+// screenshot keeps a picture of the whole page where MYRIAD_SCREENSHOTS says, for people to look at.
+func (b *browser) screenshot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("MYRIAD_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	var picture struct{ Data string }
+	b.decode(b.do("POST", "/goog/cdp/execute", map[string]any{
+		"cmd": "Page.captureScreenshot", "params": map[string]any{"captureBeyondViewport": true},
+	}), &picture)
+	data, err := base64.StdEncoding.DecodeString(picture.Data)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o644)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
+}
+
+// complaints are what the page's own console has at the level of errors: broken scripts, what the policy has blocked, and requests
+// that failed.
+func (b *browser) complaints() (found []string) {
+	b.t.Helper()
+	var entries []struct{ Level, Message string }
+	b.decode(b.do("POST", "/se/log", map[string]any{"type": "browser"}), &entries)
+	for _, e := range entries {
+		if e.Level == "SEVERE" || e.Level == "WARNING" {
+			found = append(found, fmt.Sprintf("%s: %s", e.Level, e.Message))
+		}
+	}
+	return found
+}

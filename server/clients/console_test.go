@@ -1,0 +1,249 @@
+package clients
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// audit is what a page must pass in every size and colour: each text has the contrast of WCAG AA against what is behind it, each
+// control has a name, nothing sticks out to the right, and nothing came from elsewhere. It returns complaints.
+const audit = `
+const found = []
+const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && e.getClientRects().length > 0
+const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
+const channels = (colour) => {
+	canvas.clearRect(0, 0, 1, 1)
+	canvas.fillStyle = colour
+	canvas.fillRect(0, 0, 1, 1)
+	return [...canvas.getImageData(0, 0, 1, 1).data]
+}
+const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+	.reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0)
+const behind = (e) => {
+	for (; e; e = e.parentElement) {
+		const colour = channels(getComputedStyle(e).backgroundColor)
+		if (colour[3] === 255) return colour
+		if (colour[3] !== 0) found.push('a background that shines through: ' + e.outerHTML.slice(0, 80))
+	}
+	return [255, 255, 255]
+}
+const contrast = (a, b) => {
+	const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p)
+	return (x + .05) / (y + .05)
+}
+for (const e of document.querySelectorAll('body *')) {
+	if (!shown(e) || e.closest('.unseen, .skip, noscript, option')) continue
+	const texts = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || e.matches('input, textarea, select')
+	if (texts) {
+		const style = getComputedStyle(e)
+		const ratio = contrast(channels(e instanceof SVGElement ? style.fill : style.color), behind(e))
+		if (ratio < 4.5) found.push('contrast ' + ratio.toFixed(2) + ' of ' + e.outerHTML.slice(0, 120))
+		if (parseFloat(style.fontSize) < 10) found.push('letters of ' + style.fontSize + ' in ' + e.outerHTML.slice(0, 80))
+	}
+	const box = e.getBoundingClientRect()
+	if (box.right > screen.width + 1 && !e.closest('.scroll, pre')) found.push('sticks out by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
+	if (e.matches('input, textarea, select, button')) {
+		const name = e.getAttribute('aria-label') || [...(e.labels ?? [])].map((l) => l.textContent.trim()).join() || (e.matches('button') && e.textContent.trim())
+		if (!name) found.push('no name: ' + e.outerHTML.slice(0, 120))
+		if (box.width < 24 || box.height < 24) found.push('hard to touch, ' + box.width + ' x ' + box.height + ': ' + e.outerHTML.slice(0, 120))
+	}
+}
+for (const entry of performance.getEntriesByType('resource')) if (new URL(entry.name).origin !== location.origin) found.push('loaded ' + entry.name)
+const ids = [...document.querySelectorAll('[id]')].map((e) => e.id)
+if (new Set(ids).size !== ids.length) found.push('an id is there twice')
+const levels = [...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName).join(' ')
+if (!/^H1( H2)*$/.test(levels)) found.push('headings ' + levels)
+return found`
+
+// focusOrder tabs through the whole page and returns what is wrong with the way.
+const focusable = `return [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+	.filter((e) => e.checkVisibility() && !e.disabled)
+	.map((e, i) => { e.dataset.order = i; return e.outerHTML.slice(0, 100) })`
+
+const focused = `const e = document.activeElement, style = getComputedStyle(e)
+return { order: Number(e.dataset.order ?? -1), visible: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2, html: e.outerHTML.slice(0, 100) }`
+
+func checkFocusOrder(t *testing.T, b *browser) {
+	t.Helper()
+	var stops []string
+	b.run("document.querySelector('.skip').focus(); "+focusable, &stops)
+	if len(stops) < 10 {
+		t.Errorf("only %d things can be focused", len(stops))
+	}
+	for i, want := range stops[1:] {
+		var now struct {
+			Order   int
+			Visible bool
+			HTML    string
+		}
+		b.press(tab)
+		b.run(focused, &now)
+		if now.Order != i+1 || !now.Visible {
+			t.Fatalf("tab %d focuses %s (visibly: %v), want %s", i+1, now.HTML, now.Visible, want)
+		}
+	}
+}
+
+// subscribers hold n subscriptions until the test ends, so that the console has something to show.
+func subscribers(t *testing.T, s server, n int, channel string) {
+	t.Helper()
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	for range n {
+		r, err := (&http.Client{Transport: transport}).Get("http://" + s.addr + "/events?channel=" + channel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Body.Close() })
+		if r.StatusCode != 200 {
+			t.Fatal(r.Status)
+		}
+		go func() {
+			for lines := bufio.NewScanner(r.Body); lines.Scan(); { // until the body is closed
+			}
+		}()
+	}
+}
+
+// post publishes without starting a program for it.
+func (s server) post(channel, data string) {
+	s.t.Helper()
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(fmt.Sprintf(`{"channel":%q,"data":%s}`, channel, data)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != 200 {
+		s.t.Fatal(r.Status)
+	}
+}
+
+// An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves again.
+func TestConsoleByKeyboard(t *testing.T) {
+	s := serve(t)
+	b := startBrowser(t)
+	b.look(1440, "light")
+	b.open("http://" + s.addr + "/")
+	b.until(`document.getElementById('state').textContent === 'Live'`)
+	b.until(`document.querySelectorAll('#charts .stroke').length > 0`)
+	b.run(`document.querySelector('#watch input').focus()`, nil)
+	b.press(all)
+	b.press("rooms/<b>1</b>" + enter)
+	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to rooms/<b>1</b>.'`)
+	b.until(`[...document.querySelectorAll('#channels tr')].some((r) => r.children[0].textContent === 'rooms/<b>1</b>' && r.children[1].textContent === '1')`)
+
+	b.run(`document.querySelector('#publish input').focus()`, nil)
+	b.press(all)
+	b.press("rooms/<b>1</b>" + tab)
+	b.press(all)
+	b.press(`{"text": "<img src=x onerror=alert(1)> ü 世界"}` + tab)
+	b.press(enter)
+	b.until(`document.querySelector('#messages code')?.textContent === '{"text":"<img src=x onerror=alert(1)> ü 世界"}'`)
+	b.until(`document.getElementById('published').textContent.startsWith('Published to rooms/<b>1</b> in ')`)
+	var text string
+	b.run(`return document.getElementById('curl').textContent`, &text)
+	if !strings.Contains(text, "/api/publish") || strings.Contains(text, "X-API-Key") {
+		t.Errorf("the command is %q", text)
+	}
+
+	b.run(`document.querySelector('#publish textarea').focus()`, nil)
+	b.press(all)
+	b.press(`{"text": ` + tab)
+	b.press(enter)
+	b.until(`document.getElementById('published').textContent.startsWith('The data is not JSON')`)
+
+	b.run(`document.querySelector('#watched button').focus()`, nil)
+	b.press(enter)
+	b.until(`document.getElementById('watch-state').textContent === 'Nothing is watched.'`)
+	b.until(`document.querySelectorAll('#channels tr').length === 0`)
+	if found := b.complaints(); found != nil {
+		t.Errorf("the browser complains: %q", found)
+	}
+}
+
+// The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and asks nobody but its server.
+func TestConsoleLooks(t *testing.T) {
+	s := serve(t)
+	b := startBrowser(t)
+	subscribers(t, s, 3, "news")
+	subscribers(t, s, 7, "room-1")
+	subscribers(t, s, 1, "mail/"+strings.Repeat("a-long-name-", 12))
+	b.open("http://" + s.addr + "/")
+	b.until(`document.getElementById('state').textContent === 'Live'`)
+	b.run(`document.querySelector('#watch button').click()`, nil)
+	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to news.'`)
+	rounds := 5
+	if os.Getenv("MYRIAD_SCREENSHOTS") != "" {
+		rounds = 600 // for charts with something in them
+	}
+	for i := range rounds {
+		s.post("news", fmt.Sprintf(`{"text": "message %d", "from": "a program with a long name that fills more than one line of a telephone"}`, i))
+		for range 1 + i%17 {
+			s.post("room-1", `{"n":1}`)
+		}
+		if rounds > 5 {
+			time.Sleep(time.Duration(20+30*(i/100%2)) * time.Millisecond)
+		}
+	}
+	b.until(`document.querySelectorAll('#messages li').length >= 5`)
+	b.run(`document.querySelector('details').open = true`, nil)
+	for _, width := range []int{360, 1440} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.look(width, scheme)
+			name := fmt.Sprintf("console-%d-%s", width, scheme)
+			b.until(`[...document.querySelectorAll('#charts .plot')].every((p) => Math.abs(p.viewBox.baseVal.width - p.getBoundingClientRect().width) < 1)`)
+			b.run(`document.activeElement.blur(); scrollTo({ top: 0, behavior: 'instant' })`, nil)
+			b.screenshot(name)
+			var found []string
+			if b.run(audit, &found); len(found) > 0 {
+				t.Errorf("%s:\n%s", name, strings.Join(found, "\n"))
+			}
+			if scheme == "light" {
+				checkFocusOrder(t, b)
+			}
+		}
+	}
+	var dark, light string
+	const page = `return getComputedStyle(document.documentElement).backgroundColor`
+	b.run(page, &dark)
+	b.run(`const c = document.getElementById('theme'); c.value = 'light'; c.dispatchEvent(new Event('change')); `+page, &light)
+	if dark == light {
+		t.Errorf("choosing light colours leaves the page %s", dark)
+	}
+	if found := b.complaints(); found != nil {
+		t.Errorf("the browser complains: %q", found)
+	}
+}
+
+// With a key the page shows nothing until it is entered, and says so when it is wrong.
+func TestConsoleIsLocked(t *testing.T) {
+	s := serve(t, "--api-key", "the key", "--token-secret", secret)
+	b := startBrowser(t)
+	b.look(360, "dark")
+	b.open("http://" + s.addr + "/")
+	b.until(`!document.getElementById('door').hidden && document.getElementById('main').hidden`)
+	b.run(`document.querySelector('#unlock input').focus()`, nil)
+	b.press("wrong" + enter)
+	b.until(`document.getElementById('door-state').textContent.startsWith('Refused')`)
+	var found []string
+	if b.run(audit, &found); len(found) > 0 {
+		t.Errorf("the door:\n%s", strings.Join(found, "\n"))
+	}
+	b.screenshot("console-door-360-dark")
+	b.run(`document.querySelector('#unlock input').focus()`, nil)
+	b.press(all)
+	b.press("the key" + enter)
+	b.until(`!document.getElementById('main').hidden`)
+	b.run(`document.querySelector('#watch input').focus()`, nil)
+	b.press(enter)
+	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to news.'`)
+	b.run(`document.querySelector('#publish button').click()`, nil)
+	b.until(`document.querySelector('#messages code')?.textContent === '{"text":"hello"}'`)
+	b.run(`document.getElementById('leave').click()`, nil)
+	b.until(`!document.getElementById('door').hidden && document.getElementById('main').hidden`)
+}
