@@ -57,11 +57,13 @@ func runFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn, after the warm-up"},
 		&cli.DurationFlag{Name: "patience", Usage: "time in all to wait for other processes to be quiet and to repeat turns that they spoilt"},
 		&cli.IntFlag{Name: "conns", Usage: "connections, instead of the scenario's"},
+		&cli.IntFlag{Name: "times", Usage: "how often something is done, instead of as often as the scenario says"},
 		&cli.StringSliceFlag{Name: "only", Usage: "servers that take part, no others"},
 		&cli.StringSliceFlag{Name: "without", Usage: "servers that do not take part"},
 		&cli.StringSliceFlag{Name: "server", Usage: "a server from elsewhere, as `NAME=PATH`; see docs/BENCHMARKS.md"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON instead of tables"},
 		&cli.StringFlag{Name: "save", Usage: "write the JSON to a `FILE` too, after each scenario, for report"},
+		&cli.BoolFlag{Name: "resume", Usage: "go on with what --save has kept of an interrupted run"},
 	}
 }
 
@@ -98,9 +100,13 @@ func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr
 	s := selection{
 		scenarios: names, only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
 		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
-		patience: c.Duration("patience"),
+		patience: c.Duration("patience"), times: c.Int("times"),
 	}
 	plans, err := s.plan()
+	if err != nil {
+		return err
+	}
+	before, plans, err := s.resume(c.Bool("resume"), c.String("save"), plans)
 	if err != nil {
 		return err
 	}
@@ -110,7 +116,7 @@ func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr
 	}
 	bar := newProgress(stderr, turns)
 	var printing error
-	r, err := s.measureAll(ctx, plans, bar, func(r *results, o *outcome) {
+	r, err := s.measureAll(ctx, before, plans, bar, func(r *results, o *outcome) {
 		if !c.Bool("json") {
 			bar.clear()
 			printing = errors.Join(printing, tabulate(r, o).print(stdout))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -13,8 +14,20 @@ import (
 // driveCommand makes this program a load driver, when it is the first argument.
 const driveCommand = "drive"
 
-// A fleet is the load drivers of one turn: processes that share its connections.
-type fleet []*child
+// A fleet is the load drivers of one turn: processes that share its connections. The last one has the publishers.
+type fleet []driver
+
+type driver struct {
+	*child
+	ready load.Ready
+}
+
+func (f fleet) children() (all []*child) {
+	for _, d := range f {
+		all = append(all, d.child)
+	}
+	return all
+}
 
 // launchFleet opens all connections.
 func launchFleet(ctx context.Context, n int, spec load.Spec) (fleet, error) {
@@ -24,22 +37,25 @@ func launchFleet(ctx context.Context, n int, spec load.Spec) (fleet, error) {
 	}
 	var f fleet
 	for i := range n {
-		driver, err := start(ctx, "the load driver", self, driveCommand)
+		process, err := start(ctx, "the load driver", self, driveCommand)
 		if err != nil {
 			f.end()
 			return nil, err
 		}
-		f = append(f, driver)
+		f = append(f, driver{child: process})
 		one := spec
 		one.Conns = spec.Conns*(i+1)/n - spec.Conns*i/n
-		if err := driver.tell(one); err != nil {
+		if i < n-1 {
+			one.Publishers = 0
+		}
+		if err := process.tell(one); err != nil {
 			f.end()
 			return nil, err
 		}
 	}
-	for _, driver := range f {
-		var ready load.Ready
-		if err := driver.hear(&ready); err != nil || ready.Err != "" {
+	for i := range f {
+		ready := &f[i].ready
+		if err := f[i].hear(ready); err != nil || ready.Err != "" {
 			f.end()
 			return nil, fmt.Errorf("opening connections: %w", reason(err, ready.Err))
 		}
@@ -74,12 +90,12 @@ func (f fleet) order(o load.Order) error {
 // A tally is the results of all drivers of a turn.
 type tally struct {
 	load.Result
-	latency *hdrhistogram.Histogram
+	latency, deliveries *hdrhistogram.Histogram
 }
 
 // collect waits for the results and adds them up.
 func (f fleet) collect() (tally, error) {
-	sum := tally{latency: load.NewLatency()}
+	sum := tally{latency: load.NewLatency(), deliveries: load.NewLatency()}
 	for _, driver := range f {
 		var one load.Result
 		if err := driver.hear(&one); err != nil || one.Err != "" {
@@ -94,16 +110,26 @@ func (f fleet) collect() (tally, error) {
 
 // add takes one more driver's result in. What the server used is not added: all of them have watched the same one at the same time.
 func (t *tally) add(one load.Result) error {
-	h, err := hdrhistogram.Decode(one.Latency)
-	if err != nil {
-		return fmt.Errorf("latencies of a load driver: %w", err)
-	}
-	if dropped := t.latency.Merge(h); dropped > 0 {
-		return fmt.Errorf("%d latencies of a load driver are out of range", dropped)
+	if err := errors.Join(merge(t.latency, one.Latency), merge(t.deliveries, one.Deliveries)); err != nil {
+		return err
 	}
 	t.Replies += one.Replies
 	t.Unanswered += one.Unanswered
 	t.Driver += one.Driver
 	t.Server, t.Elapsed = one.Server, one.Elapsed
+	return nil
+}
+
+func merge(into *hdrhistogram.Histogram, encoded []byte) error {
+	if len(encoded) == 0 {
+		return nil
+	}
+	h, err := hdrhistogram.Decode(encoded)
+	if err != nil {
+		return fmt.Errorf("latencies of a load driver: %w", err)
+	}
+	if dropped := into.Merge(h); dropped > 0 {
+		return fmt.Errorf("%d latencies of a load driver are out of range", dropped)
+	}
 	return nil
 }

@@ -23,6 +23,9 @@ func (t turn) hold(ctx context.Context, target *target, spec load.Spec) (sample,
 		return nil, err
 	}
 	defer drivers.end()
+	if err := sleep(ctx, joining); err != nil {
+		return nil, err
+	}
 	if err := exchange(drivers, spec.Conns); err != nil {
 		return nil, err
 	}
@@ -84,7 +87,7 @@ func (t turn) idle(ctx context.Context, target *target, drivers fleet, out sampl
 	if err := sleep(ctx, settling); err != nil {
 		return err
 	}
-	watch, err := newWatch(append(drivers, target.child)...)
+	watch, err := newWatch(append(drivers.children(), target.child)...)
 	if err != nil {
 		return err
 	}

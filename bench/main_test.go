@@ -203,7 +203,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	time.AfterFunc(time.Second, cancel)
 	var out bytes.Buffer
-	r, err := s.measureAll(ctx, plans, newProgress(&out, 1), func(*results, *outcome) { t.Error("there is an outcome") })
+	r, err := s.measureAll(ctx, s.newResults(), plans, newProgress(&out, 1), func(*results, *outcome) { t.Error("there is an outcome") })
 	if r != nil || ctx.Err() == nil || err == nil {
 		t.Errorf("%v, %v", r, err)
 	}

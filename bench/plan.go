@@ -27,6 +27,7 @@ type selection struct {
 	rounds        int
 	duration      time.Duration
 	patience      time.Duration // 0: none
+	times         int           // 0: as often as the scenario says, where something is done so many times
 }
 
 // A planned scenario has its servers and its connections settled, or says why it cannot run.
@@ -38,8 +39,8 @@ type planned struct {
 }
 
 func (s selection) plan() ([]planned, error) {
-	if s.rounds < 1 || s.duration <= 0 || s.conns < 0 {
-		return nil, fmt.Errorf("--rounds %d, --duration %v, --conns %d: they must be positive", s.rounds, s.duration, s.conns)
+	if s.rounds < 1 || s.duration <= 0 || s.conns < 0 || s.times < 0 {
+		return nil, fmt.Errorf("--rounds %d, --duration %v, --conns %d, --times %d: they must be positive", s.rounds, s.duration, s.conns, s.times)
 	}
 	foreign, err := s.foreignServers()
 	if err != nil {
@@ -107,7 +108,9 @@ func (s selection) settle(sc scenario, foreign []server, most int) planned {
 			p.turns = append(p.turns, x)
 		}
 	}
-	if s.conns > 0 {
+	if p.mode == working {
+		p.order.Times = s.share(p.order.Times)
+	} else if s.conns > 0 {
 		p.conns, p.want = s.conns, s.conns
 	}
 	if p.conns == many && most >= fewest {
@@ -120,11 +123,19 @@ func (s selection) settle(sc scenario, foreign []server, most int) planned {
 	case p.conns > most:
 		p.skip = fmt.Sprintf("%d connections need as many files in one process, and the limit (ulimit -Hn) leaves %d", p.conns, max(most, 0))
 	}
-	p.drivers = min(max(p.drivers, 1), p.conns)
+	p.drivers = min(max(p.drivers, 1), max(p.conns, 1))
 	if !slices.ContainsFunc(p.turns, func(x server) bool { return x.name == p.reference }) {
 		p.reference = p.turns[0].name
 	}
 	return p
+}
+
+// share is how often something is done.
+func (s selection) share(times int) int {
+	if s.times > 0 {
+		return s.times
+	}
+	return times
 }
 
 func (s selection) takes(x server) bool {

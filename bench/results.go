@@ -39,9 +39,13 @@ type outcome struct {
 	Connections int             `json:"connections"` // really
 	Wanted      int             `json:"wanted_connections"`
 	Rate        float64         `json:"rate,omitempty"`
+	Slow        int             `json:"slow_percent,omitempty"`
+	Publishers  int             `json:"publishers,omitempty"`
+	Work        string          `json:"work,omitempty"` // what was done, if not by connections
 	Drivers     int             `json:"driver_processes"`
 	Reference   string          `json:"reference,omitempty"`
 	Measures    []string        `json:"measures"`
+	Ratios      []string        `json:"ratios,omitempty"`
 	Skipped     string          `json:"skipped,omitempty"`
 	Warnings    []string        `json:"warnings,omitempty"`
 	Servers     []serverOutcome `json:"servers"`

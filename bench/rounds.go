@@ -4,17 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as soon as it is there.
-func (s selection) measureAll(ctx context.Context, plans []planned, bar progress, done func(*results, *outcome)) (*results, error) {
-	r := &results{
-		Format: resultsFormat, Began: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(),
-		Rounds: s.rounds, Duration: s.duration.String(),
-	}
+// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as soon as it is there. Outcomes are
+// added to r, which has those of before an interruption.
+func (s selection) measureAll(ctx context.Context, r *results, plans []planned, bar progress, done func(*results, *outcome)) (*results, error) {
 	var wanted []server
 	for _, p := range plans {
 		wanted = append(wanted, p.turns...)
@@ -25,7 +21,7 @@ func (s selection) measureAll(ctx context.Context, plans []planned, bar progress
 		return nil, err
 	}
 	waits := newPatience(s.patience)
-	figures := false
+	figures := len(r.Scenarios) > 0
 	for _, p := range plans {
 		o, err := s.measure(ctx, p, programs, waits, bar)
 		if err != nil {
@@ -46,7 +42,11 @@ func (s selection) measureAll(ctx context.Context, plans []planned, bar progress
 func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome, error) {
 	o := &outcome{
 		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,
-		Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Skipped: p.skip,
+		Slow: p.slow, Publishers: p.publishers, Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Ratios: p.ratios,
+		Skipped: p.skip,
+	}
+	if p.mode == working {
+		o.Work, o.Drivers = p.describe(), 0
 	}
 	if p.skip != "" {
 		bar.advance(s.rounds * len(p.turns))

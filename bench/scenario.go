@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
+	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
 // A scenario is one question, with everything that answering it takes.
@@ -12,15 +13,44 @@ type scenario struct {
 	asks string
 	app  string // what the servers are started with
 
-	check   check.Check
-	mode    load.Mode
-	conns   int
-	drivers int     // processes that share the connections; 0: 1
-	rate    float64 // of load.Open: requests per second, all connections together
+	check      check.Check
+	mode       load.Mode // or connecting, working
+	conns      int
+	drivers    int     // processes that share the connections; 0: 1
+	rate       float64 // of load.Open: requests per second, all connections together
+	slow       int     // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
+	publishers int     // connections on top, that publish
 
-	servers   []string // in the order of their turns
-	reference string   // whose figures the ratios are to
-	measures  []string // what the table shows; names of metrics
+	work  check.Work    // of working, instead of check
+	order harness.Order // of working: what is done
+
+	servers   []string           // in the order of their turns
+	dialects  map[string]dialect // by server, for those that are spoken to in another way
+	reference string             // whose figures the ratios are to
+	measures  []string           // what the table shows; names of metrics
+	ratios    []string           // metrics shown as ratios here, on top of those that always are
+}
+
+// What is measured here, and not by a load driver.
+const (
+	// connecting measures what it costs to open all connections, and uses each of them once.
+	connecting load.Mode = "connect"
+	// working has no connections: the program does something by itself.
+	working load.Mode = "work"
+)
+
+// A dialect is an app with its check, instead of the scenario's.
+type dialect struct {
+	app   string
+	check check.Check
+}
+
+// speaking is how a server is started and asked.
+func (s scenario) speaking(x server) dialect {
+	if d, ok := s.dialects[x.name]; ok {
+		return d
+	}
+	return dialect{s.app, s.check}
 }
 
 // A server is a program that can be started with an app. Which apps it has, it knows itself.
@@ -30,6 +60,7 @@ type server struct {
 	args    []string // on top of --app and --listen
 	ours    bool
 	foreign bool // given by --server
+	endless bool // a pool without a bound
 	about   string
 }
 
@@ -50,6 +81,15 @@ var metrics = []metric{
 	{"p99_ms", "p99 ms", 2, false},
 	{"p999_ms", "p99.9 ms", 2, false},
 	{"last_ms", "ms until the last has it", 1, true},
+	{"deliver_p50_ms", "p50 ms until one has it", 1, false},
+	{"deliver_p99_ms", "p99 ms", 1, false},
+	{"alone_p50_ms", "p50 without slow ones", 2, false},
+	{"alone_p99_ms", "p99 without slow ones", 2, false},
+	{"times_alone", "p99 by p99 without", 2, false},
+	{"seconds", "seconds", 3, true},
+	{"each_ns", "ns each", 0, true},
+	{"mallocs", "allocations", 1, false},
+	{"alloc_bytes", "bytes allocated", 0, false},
 	{"rss_idle_mb", "RSS idle MB", 1, false},
 	{"rss_peak_mb", "RSS peak MB", 1, false},
 	{"conn_bytes", "bytes per connection", 0, true},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
 )
@@ -12,6 +14,7 @@ var servers = []server{
 	{name: "hertz", program: "hertz", about: "github.com/cloudwego/hertz on netpoll"},
 	{name: "web", program: "web", ours: true, about: "package web, handlers on the pool (its default)"},
 	{name: "web-inline", program: "web", args: []string{"--inline"}, ours: true, about: "package web, handlers on the loop"},
+	{name: "web-auto", program: "web", args: []string{"--auto"}, ours: true, about: "package web, handlers where they are cheapest"},
 	{name: "gin", program: "gin", about: "github.com/gin-gonic/gin on net/http"},
 	{name: "gin-web", program: "ginweb", ours: true, about: "the same gin router on package web, on the pool"},
 	{name: "gin-web-inline", program: "ginweb", args: []string{"--inline"}, ours: true, about: "the same, on the loop"},
@@ -22,6 +25,14 @@ var servers = []server{
 	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks on the pool"},
 	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true, about: "the same, callbacks on the loop"},
 	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web, on the pool"},
+	{name: "push", program: "push", ours: true, about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
+	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
+	{name: "go", program: "goroutines", endless: true, about: "a goroutine for each task, without any bound"},
+	{name: "channel", program: "channel", about: "a channel of tasks and eight goroutines"},
+	{name: "ants", program: "ants", about: "github.com/panjf2000/ants"},
+	{name: "pond", program: "pond", about: "github.com/alitto/pond"},
+	{name: "workers", program: "workers", ours: true, about: "package workers"},
+	{name: "workers-batch", program: "workers", args: []string{"--batch"}, ours: true, about: "package workers, tasks handed over by 64"},
 	{name: "net", program: "net", about: "package net, a goroutine for each connection"},
 	{name: "engine", program: "engine", ours: true, about: "the bare engine"},
 	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
@@ -38,7 +49,10 @@ var (
 // many is more connections than there are files: as many as can be.
 const many = 20_000
 
-var scenarios = []scenario{
+// scenarios are all there are, in the order of the parts of the project that they belong to.
+var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, pushScenarios)
+
+var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),
 	plaintext("http-1000", "C1 P4", "And with 1,000?", 1000, 1),
 	plaintext("http-8000", "C1 C3 P4", "And with 8,000, from two client processes?", 8000, 2),
@@ -59,6 +73,10 @@ var scenarios = []scenario{
 		app: "http", check: check.HTTP(1), mode: load.Closed, conns: many, drivers: 2,
 		servers: []string{"gin", "gin-web", "gin-web-inline"}, reference: "gin", measures: loaded,
 	},
+}
+
+// Those who hold connections that say nothing.
+var heldScenarios = []scenario{
 	{
 		name: "idle-engine", rows: "E1 E3 M1 M5", asks: "What does a bare connection occupy that has echoed once and is silent?",
 		app: "echo", check: check.Echo(64), mode: load.Exchange, conns: many,
@@ -74,6 +92,9 @@ var scenarios = []scenario{
 		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Exchange, conns: many,
 		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-accept"}, reference: "gws", measures: held,
 	},
+}
+
+var webSocketScenarios = []scenario{
 	{
 		name: "ws-echo", rows: "A6 B4 S1", asks: "What does an echoed message of 128 bytes cost, 1,000 WebSockets?",
 		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Closed, conns: 1000,
@@ -85,10 +106,18 @@ var scenarios = []scenario{
 		servers: wsServers, reference: "gws",
 		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
 	},
+}
+
+var engineScenarios = []scenario{
 	{
 		name: "engine-echo", rows: "E3 P1", asks: "What does an echo of 64 bytes cost, with no protocol at all?",
 		app: "echo", check: check.Echo(64), mode: load.Closed, conns: 100,
 		servers: []string{"c-epoll", "net", "engine"}, reference: "c-epoll", measures: loaded,
+	},
+	{
+		name: "engine-fixed", rows: "E3 P2", asks: "What does a fixed response cost, 10,000 connections, with nothing parsed?",
+		app: "http", check: check.HTTP(1), mode: load.Closed, conns: 10_000,
+		servers: []string{"c-epoll", "engine"}, reference: "c-epoll", measures: loaded,
 	},
 }
 

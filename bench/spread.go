@@ -63,7 +63,7 @@ func (o *outcome) summarise() {
 			if values, ok := column(s.Rounds, m.name); ok {
 				s.Summary[m.name] = spreadOf(values)
 			}
-			if reference == nil || !m.ratio && m.name != o.Measures[0] {
+			if reference == nil || !o.showsRatio(m) {
 				continue
 			}
 			if values, ok := ratios(s.Rounds, reference.Rounds, m.name); ok {
@@ -80,4 +80,9 @@ func (o *outcome) find(name string) *serverOutcome {
 		}
 	}
 	return nil
+}
+
+// showsRatio reports whether the table has ratios of this figure.
+func (o *outcome) showsRatio(m metric) bool {
+	return m.ratio || m.name == o.Measures[0] || slices.Contains(o.Ratios, m.name)
 }

@@ -29,6 +29,9 @@ func newWatch(children ...*child) (*watch, error) {
 	return w, err
 }
 
+// add is for a child that was started under the watch: all it has used is ours.
+func (w *watch) add(c *child) { w.pids = append(w.pids, c.pid()) }
+
 func (w *watch) read() (busy, ours time.Duration, err error) {
 	busy, err = proc.Busy()
 	for _, pid := range w.pids {

@@ -28,9 +28,9 @@ func tabulate(r *results, o *outcome) grid {
 	g.terms = terms(r, o)
 	g.head = []string{"server"}
 	shown := shownMetrics(o)
-	for i, m := range shown {
+	for _, m := range shown {
 		g.head = append(g.head, m.title)
-		if m.ratio || i == 0 {
+		if o.showsRatio(m) {
 			g.head = append(g.head, "× "+o.Reference)
 		}
 	}
@@ -39,7 +39,7 @@ func tabulate(r *results, o *outcome) grid {
 			g.remark = append(g.remark, s.Name+" not measured: "+s.Refused)
 			continue
 		}
-		g.rows = append(g.rows, cells(&s, shown))
+		g.rows = append(g.rows, cells(o, &s, shown))
 		g.ours = append(g.ours, s.Ours)
 	}
 	for _, w := range o.Warnings {
@@ -49,16 +49,25 @@ func tabulate(r *results, o *outcome) grid {
 }
 
 func terms(r *results, o *outcome) string {
+	rounds := fmt.Sprintf("%d rounds of %s: median (min–max)", r.Rounds, r.Duration)
+	if o.Work != "" {
+		return fmt.Sprintf("%s, %d rounds: median (min–max)", o.Work, r.Rounds)
+	}
 	mode := o.Mode
 	if o.Rate > 0 {
 		mode = fmt.Sprintf("%s at %.0f per second", mode, o.Rate)
+	}
+	if o.Slow > 0 {
+		mode += fmt.Sprintf(", of which %d %% are slow", o.Slow)
+	}
+	if o.Publishers > 0 {
+		mode += fmt.Sprintf(", publishers: %d", o.Publishers)
 	}
 	plural := "es"
 	if o.Drivers == 1 {
 		plural = ""
 	}
-	return fmt.Sprintf("%d connections from %d driver process%s, %s, %d rounds of %s: median (min–max)",
-		o.Connections, o.Drivers, plural, mode, r.Rounds, r.Duration)
+	return fmt.Sprintf("%d connections from %d driver process%s, %s, %s", o.Connections, o.Drivers, plural, mode, rounds)
 }
 
 func shownMetrics(o *outcome) []metric {
@@ -80,7 +89,7 @@ func anyHas(o *outcome, name string) bool {
 	return false
 }
 
-func cells(s *serverOutcome, shown []metric) []string {
+func cells(o *outcome, s *serverOutcome, shown []metric) []string {
 	row := []string{s.Name}
 	for i, m := range shown {
 		value, ok := s.Summary[m.name]
@@ -89,7 +98,7 @@ func cells(s *serverOutcome, shown []metric) []string {
 		} else {
 			row = append(row, alone(value, ok, m.digits))
 		}
-		if m.ratio || i == 0 {
+		if o.showsRatio(m) {
 			ratio, ok := s.Ratio[m.name]
 			row = append(row, withSpread(ratio, ok, 2))
 		}

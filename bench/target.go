@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/myriad-go/myriad/bench/proc"
+	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
 // A target is a server process that listens.
@@ -48,6 +50,23 @@ func (t *target) goroutines() (n float64, known bool, err error) {
 		return 0, false, fmt.Errorf("the server says it has %q goroutines", line)
 	}
 	return n, true, nil
+}
+
+// work has the program do what it does by itself.
+func (t *target) work(o harness.Order) (harness.Report, error) {
+	order, err := json.Marshal(o)
+	if err != nil {
+		return harness.Report{}, err
+	}
+	line, err := t.ask("work " + string(order))
+	if err != nil {
+		return harness.Report{}, err
+	}
+	var r harness.Report
+	if err := json.Unmarshal([]byte(line), &r); err != nil {
+		return r, fmt.Errorf("work is answered with %.200q", line)
+	}
+	return r, nil
 }
 
 // collect has the server's garbage collected, if it has any.

@@ -34,7 +34,7 @@ func (t turn) warmUp() time.Duration {
 func (t turn) run(ctx context.Context) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit+3*t.duration)
 	defer cancel()
-	target, err := launch(ctx, t.server, t.program, t.scenario.app)
+	target, err := launch(ctx, t.server, t.program, t.scenario.speaking(t.server).app)
 	if err != nil {
 		return nil, err
 	}
@@ -50,13 +50,21 @@ func (t turn) run(ctx context.Context) (sample, error) {
 }
 
 func (t turn) measure(ctx context.Context, target *target) (sample, error) {
-	talk, err := t.scenario.check(target.addr)
+	if t.scenario.mode == working {
+		return t.work(ctx, target)
+	}
+	talk, err := t.scenario.speaking(t.server).check(target.addr)
 	if err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)
 	}
-	spec := load.Spec{Addr: target.addr, Conns: t.scenario.conns, Server: target.pid(), Talk: talk}
-	if t.scenario.mode == load.Exchange {
+	spec := load.Spec{
+		Addr: target.addr, Conns: t.scenario.conns, Server: target.pid(), Talk: talk, Publishers: t.scenario.publishers,
+	}
+	switch t.scenario.mode {
+	case load.Exchange:
 		return t.hold(ctx, target, spec)
+	case connecting:
+		return t.connect(ctx, target, spec)
 	}
 	return t.load(ctx, target, spec)
 }
@@ -74,16 +82,41 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	if err := sleep(ctx, joining); err != nil {
 		return nil, err
 	}
-	watch, err := newWatch(append(drivers, target.child)...)
+	watch, err := newWatch(append(drivers.children(), target.child)...)
 	if err != nil {
 		return nil, err
 	}
+	out := sample{}
+	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate}
+	if t.scenario.slow > 0 {
+		alone, err := t.window(ctx, target, drivers, order, sample{})
+		if err != nil {
+			return nil, err
+		}
+		out["alone_p50_ms"], out["alone_p99_ms"] = alone["p50_ms"], alone["p99_ms"]
+		order.Slow = t.scenario.slow
+	}
+	if out, err = t.window(ctx, target, drivers, order, out); err != nil {
+		return nil, err
+	}
+	if out["strangers"], err = watch.strangers(); err != nil {
+		return nil, err
+	}
+	if alone := out["alone_p99_ms"]; alone > 0 {
+		out["times_alone"] = out["p99_ms"] / alone
+	}
+	busy, err := target.status()
+	out.memory(idle, busy)
+	return out, err
+}
+
+// window warms up, and adds what one order has shown.
+func (t turn) window(ctx context.Context, target *target, drivers fleet, order load.Order, out sample) (sample, error) {
 	begin := proc.Monotonic() + int64(t.warmUp())
-	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate, Start: begin, End: begin + int64(t.duration)}
+	order.Start, order.End = begin, begin+int64(t.duration)
 	if err := drivers.order(order); err != nil {
 		return nil, err
 	}
-	out := sample{}
 	if err := sleep(ctx, t.warmUp()+t.duration/2); err != nil {
 		return nil, err
 	}
@@ -94,19 +127,7 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	if err != nil {
 		return nil, err
 	}
-	if out["strangers"], err = watch.strangers(); err != nil {
-		return nil, err
-	}
-	busy, err := target.status()
-	out.memory(idle, busy)
-	return out, orElse(err, func() error { return out.rates(t.scenario.mode, result) })
-}
-
-func orElse(err error, f func() error) error {
-	if err != nil {
-		return err
-	}
-	return f()
+	return out, out.rates(t.scenario.mode, result)
 }
 
 // population counts what runs inside the server.
@@ -133,17 +154,15 @@ func (s sample) rates(mode load.Mode, r tally) error {
 		return fmt.Errorf("%d replies in %v: give it longer", r.Replies, r.Elapsed)
 	}
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / float64(r.Replies) }
-	s["cpu_us"] = each(r.Server.Total)
-	if ticks := r.Server.User + r.Server.System; ticks > 0 {
-		s["user_us"] = s["cpu_us"] * float64(r.Server.User) / float64(ticks)
-		s["system_us"] = s["cpu_us"] - s["user_us"]
-	}
+	s.divide(r.Server, float64(r.Replies))
 	s["driver_us"] = each(r.Driver)
 	s["rate"] = float64(r.Replies) / r.Elapsed.Seconds()
 	at := func(percentile float64) float64 { return float64(r.latency.ValueAtQuantile(percentile)) / 1e6 }
 	switch mode {
 	case load.Broadcast:
 		s["last_ms"] = at(50)
+		s["deliver_p50_ms"] = float64(r.deliveries.ValueAtQuantile(50)) / 1e6
+		s["deliver_p99_ms"] = float64(r.deliveries.ValueAtQuantile(99)) / 1e6
 	case load.Open:
 		s["unanswered"] = float64(r.Unanswered)
 		fallthrough
@@ -151,6 +170,15 @@ func (s sample) rates(mode load.Mode, r tally) error {
 		s["p50_ms"], s["p99_ms"], s["p999_ms"] = at(50), at(99), at(99.9)
 	}
 	return nil
+}
+
+// divide shares what the server has used among n.
+func (s sample) divide(used proc.Times, n float64) {
+	s["cpu_us"] = float64(used.Total.Nanoseconds()) / 1e3 / n
+	if ticks := used.User + used.System; ticks > 0 {
+		s["user_us"] = s["cpu_us"] * float64(used.User) / float64(ticks)
+		s["system_us"] = s["cpu_us"] - s["user_us"]
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/myriad-go/myriad/bench/load"
 )
@@ -17,11 +19,50 @@ const (
 	contentType = "text/plain"
 )
 
+// slow is how long a server takes for what is below slowPath, at least.
+const (
+	slowPath = "/slow"
+	slow     = 5 * time.Millisecond
+)
+
+func get(path string) []byte { return []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") }
+
 // HTTP is for servers that answer a small request, sent depth times in one write on a connection that is kept.
-func HTTP(depth int) Check {
-	request := []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+func HTTP(depth int) Check { return requests(dial, path, depth) }
+
+// HTTPS is the same through TLS 1.3.
+func HTTPS(depth int) Check {
+	ask := requests(dialTLS, path, depth)
 	return func(addr string) (load.Talk, error) {
-		talk := load.Talk{Request: bytes.Repeat(request, depth), Requests: depth}
+		talk, err := ask(addr)
+		talk.TLS = true
+		return talk, err
+	}
+}
+
+// HTTPSlow is for servers that answer one path at once, and with the same answer another one after a while.
+func HTTPSlow(addr string) (load.Talk, error) {
+	quick, err := HTTP(1)(addr)
+	if err != nil {
+		return quick, err
+	}
+	began := time.Now()
+	late, err := requests(dial, slowPath, 1)(addr)
+	switch took := time.Since(began); {
+	case err != nil:
+		return quick, fmt.Errorf("the slow one: %w", err)
+	case took < 2*slow: // it has been asked for twice
+		return quick, fmt.Errorf("two slow answers took %v, not at least %v", took, 2*slow)
+	case late.Reply.Size != quick.Reply.Size:
+		return quick, fmt.Errorf("the slow answer has %d bytes, not %d", late.Reply.Size, quick.Reply.Size)
+	}
+	quick.Slow = late.Request
+	return quick, nil
+}
+
+func requests(dial func(addr string) (net.Conn, error), path string, depth int) Check {
+	return func(addr string) (load.Talk, error) {
+		talk := load.Talk{Request: bytes.Repeat(get(path), depth), Requests: depth}
 		c, err := dial(addr)
 		if err != nil {
 			return talk, err

@@ -91,17 +91,27 @@ func shakeHands(c net.Conn) error {
 	}
 	r := bufio.NewReader(c)
 	res, err := http.ReadResponse(r, nil)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if err := switched(res); err != nil {
+		return err
+	}
+	if r.Buffered() > 0 {
+		return fmt.Errorf("%d bytes follow the handshake", r.Buffered())
+	}
+	return nil
+}
+
+// switched checks the answer to an upgrade that offered no extension.
+func switched(res *http.Response) error {
+	switch {
 	case res.StatusCode != http.StatusSwitchingProtocols:
 		return fmt.Errorf("the status is %q, not 101", res.Status)
 	case res.Header.Get("Sec-WebSocket-Accept") != accept:
 		return fmt.Errorf("Sec-WebSocket-Accept is %q, not %q", res.Header.Get("Sec-WebSocket-Accept"), accept)
 	case res.Header.Get("Sec-WebSocket-Extensions") != "":
 		return fmt.Errorf("an extension that was not offered: %q", res.Header.Get("Sec-WebSocket-Extensions"))
-	case r.Buffered() > 0:
-		return fmt.Errorf("%d bytes follow the handshake", r.Buffered())
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type driver struct {
 	window *window
 	// replied is the running mode's: c has a whole reply, the right one.
 	replied func(c *conn, now int64) error
+	counted *Talk // if not nil, only its replies count
 }
 
 type conn struct {
@@ -38,6 +40,10 @@ type conn struct {
 	waiting int   // for so many replies
 	since   int64 // when their requests were sent, or were to be sent
 	tail    []byte
+	talk    *Talk
+	slow    bool // the request was
+	joining bool // while it is being opened: the head has come, Joined has not
+	secure  *secured
 }
 
 // now is the monotonic clock without a system call.
@@ -56,11 +62,19 @@ func (d *driver) close() {
 
 // send writes the request. It always fits, because nothing else is unread by the server then.
 func (d *driver) send(c *conn, since int64) error {
-	c.waiting, c.since = d.spec.Talk.Requests, since
-	return d.write(c, d.spec.Talk.Request)
+	c.waiting, c.since, c.slow = c.talk.Requests, since, false
+	return d.write(c, c.talk.Request)
+}
+
+func (d *driver) sendSlow(c *conn, since int64) error {
+	c.waiting, c.since, c.slow = 1, since, true
+	return d.write(c, c.talk.Slow)
 }
 
 func (d *driver) write(c *conn, p []byte) error {
+	if c.secure != nil {
+		return c.secure.write(p)
+	}
 	n, err := unix.Write(c.fd, p)
 	if err != nil {
 		return fmt.Errorf("sending a request: %w", err)
@@ -101,14 +115,9 @@ func (d *driver) loop(goOn func(now int64) (wait time.Duration, more bool, err e
 
 // receive reads once and takes the whole replies off what has come.
 func (d *driver) receive(c *conn) error {
-	n, err := unix.Read(c.fd, d.input)
-	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading a reply: %w", err)
-	case n == 0:
-		return errors.New("the server closed a connection")
+	n, err := d.read(c)
+	if n == 0 {
+		return err
 	}
 	now := d.now()
 	d.window.tell(now)
@@ -117,7 +126,7 @@ func (d *driver) receive(c *conn) error {
 		c.tail = append(c.tail, data...)
 		data = c.tail
 	}
-	for size := d.spec.Talk.Reply.Size; len(data) >= size; data = data[size:] {
+	for size := c.talk.Reply.Size; len(data) >= size; data = data[size:] {
 		if err := d.take(c, data[:size], now); err != nil {
 			return err
 		}
@@ -126,8 +135,26 @@ func (d *driver) receive(c *conn) error {
 	return nil
 }
 
+// read takes what has come into d.input. If that is nothing, n is 0 without an error.
+func (d *driver) read(c *conn) (n int, err error) {
+	if c.secure != nil {
+		n, err = c.secure.read(d.input)
+	} else {
+		n, err = unix.Read(c.fd, d.input)
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return 0, nil
+	case err != nil && !errors.Is(err, io.EOF):
+		return 0, fmt.Errorf("reading a reply: %w", err)
+	case n <= 0:
+		return 0, errors.New("the server closed a connection")
+	}
+	return n, nil
+}
+
 func (d *driver) take(c *conn, reply []byte, now int64) error {
-	want := &d.spec.Talk.Reply
+	want := &c.talk.Reply
 	if !bytes.HasPrefix(reply, want.Prefix) || !bytes.HasSuffix(reply, want.Suffix) {
 		return fmt.Errorf("a reply of %.200q is not like %.100q ... %.100q", reply, want.Prefix, want.Suffix)
 	}
@@ -135,7 +162,7 @@ func (d *driver) take(c *conn, reply []byte, now int64) error {
 		return fmt.Errorf("a reply that nobody asked for: %.200q", reply)
 	}
 	c.waiting--
-	if d.window.running() {
+	if d.window.running() && (d.counted == nil || c.talk == d.counted) {
 		d.window.replies++
 	}
 	return d.replied(c, now)
@@ -147,20 +174,26 @@ func until(moment, now int64) time.Duration {
 }
 
 func newDriver(spec Spec) (*driver, error) {
-	if spec.Conns < 1 || spec.Talk.Requests < 1 || spec.Talk.Reply.Size < 1 || len(spec.Talk.Request) == 0 {
+	if spec.Conns < 1 || spec.Talk.Requests < 1 && spec.Publishers < 1 || spec.Talk.Reply.Size < 1 {
 		return nil, errors.New("a spec needs connections, a request and a reply")
+	}
+	if spec.Publishers > 0 && spec.Talk.Publication == nil {
+		return nil, errors.New("there is nothing for publishers to say")
 	}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
 	d := &driver{
-		spec: spec, ep: ep, conns: make([]conn, spec.Conns),
+		spec: spec, ep: ep, conns: make([]conn, spec.Conns+spec.Publishers),
 		events: make([]unix.EpollEvent, maxEvents), input: make([]byte, inputSize),
 		began: time.Now(), mono: proc.Monotonic(), window: &window{mark: 1 << 62},
 	}
 	for i := range d.conns {
-		d.conns[i].fd = -1
+		d.conns[i].fd, d.conns[i].talk = -1, &d.spec.Talk
+		if i >= spec.Conns {
+			d.conns[i].talk = d.spec.Talk.Publication
+		}
 	}
 	return d, nil
 }

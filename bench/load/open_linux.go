@@ -24,6 +24,9 @@ func open(spec Spec) (*driver, error) {
 		return nil, err
 	}
 	o := &opening{driver: d, to: &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}}
+	if spec.Talk.TLS {
+		return d, o.secure()
+	}
 	return d, o.run()
 }
 
@@ -86,11 +89,11 @@ func (o *opening) step(slot int, events uint32) error {
 	if err := unix.EpollCtl(o.ep, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(slot)}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	if len(o.spec.Talk.Hello) == 0 {
+	if len(c.talk.Hello) == 0 {
 		o.stands++
 		return nil
 	}
-	return o.write(c, o.spec.Talk.Hello)
+	return o.write(c, c.talk.Hello)
 }
 
 func (o *opening) welcomed(c *conn) error {
@@ -104,15 +107,41 @@ func (o *opening) welcomed(c *conn) error {
 		return errors.New("the server closed the connection instead of answering hello")
 	}
 	c.tail = append(c.tail, o.input[:n]...)
-	switch end := bytes.Index(c.tail, []byte("\r\n\r\n")); {
-	case end < 0 && len(c.tail) < 8<<10:
-		return nil
-	case end < 0 || !bytes.HasPrefix(c.tail, o.spec.Talk.Welcome):
-		return fmt.Errorf("hello was answered by %.200q", c.tail)
-	case end+4 < len(c.tail):
-		return fmt.Errorf("the server speaks before it is spoken to: %.200q", c.tail[end+4:])
+	if !c.joining {
+		if more, err := o.head(c); !more || err != nil {
+			return err
+		}
 	}
-	c.tail = nil
+	return o.joined(c)
+}
+
+// head takes the head off what has come. It reports whether it was there, and right.
+func (o *opening) head(c *conn) (bool, error) {
+	end := bytes.Index(c.tail, []byte("\r\n\r\n"))
+	switch {
+	case end < 0 && len(c.tail) < 8<<10:
+		return false, nil
+	case end < 0 || !bytes.HasPrefix(c.tail, c.talk.Welcome):
+		return false, fmt.Errorf("hello was answered by %.200q", c.tail)
+	}
+	c.tail, c.joining = c.tail[end+4:], true
+	if len(c.talk.Join) > 0 {
+		return true, o.write(c, c.talk.Join)
+	}
+	return true, nil
+}
+
+// joined looks for the last that the server says.
+func (o *opening) joined(c *conn) error {
+	switch {
+	case len(c.talk.Joined) == 0 && len(c.tail) > 0:
+		return fmt.Errorf("the server speaks before it is spoken to: %.200q", c.tail)
+	case !bytes.HasSuffix(c.tail, c.talk.Joined) && len(c.tail) < 8<<10:
+		return nil
+	case !bytes.HasSuffix(c.tail, c.talk.Joined):
+		return fmt.Errorf("the server says %.200q, which does not end with %q", c.tail, c.talk.Joined)
+	}
+	c.tail, c.joining = nil, false
 	o.stands++
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/myriad-go/myriad/bench/proc"
 )
@@ -28,11 +29,11 @@ func serve(in io.Reader, out io.Writer) error {
 	if err := orders.Decode(&spec); err != nil {
 		return fmt.Errorf("spec: %w", err)
 	}
-	d, err := open(spec)
+	d, ready := openMeasured(spec)
 	if d != nil {
 		defer d.close()
 	}
-	if err := answers.Encode(Ready{text(err)}); err != nil {
+	if err := answers.Encode(ready); err != nil {
 		return err
 	}
 	for {
@@ -49,11 +50,19 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// openMeasured opens the connections, and finds out what that costs.
+func openMeasured(spec Spec) (*driver, Ready) {
+	began := time.Now()
+	server, err1 := proc.CPU(spec.Server)
+	self, err2 := proc.CPU(os.Getpid())
+	d, err := open(spec)
+	elapsed := time.Since(began)
+	serverNow, err3 := proc.CPU(spec.Server)
+	selfNow, err4 := proc.CPU(os.Getpid())
+	if err = errors.Join(err, err1, err2, err3, err4); err != nil {
+		return d, Ready{Err: err.Error()}
 	}
-	return err.Error()
+	return d, Ready{Elapsed: elapsed, Server: serverNow.Sub(server), Driver: selfNow.Sub(self).Total}
 }
 
 func (d *driver) obey(o Order) Result {
@@ -61,16 +70,18 @@ func (d *driver) obey(o Order) Result {
 	if err != nil {
 		return Result{Err: err.Error()}
 	}
-	d.window = w
+	d.window, d.counted = w, nil
 	switch o.Mode {
 	case Closed:
 		err = d.runClosed()
 	case Open:
-		err = d.runOpen(o.Rate)
+		err = d.runOpen(o.Rate, o.Slow)
 	case Broadcast:
 		err = d.runBroadcast()
 	case Exchange:
 		err = d.runExchange()
+	case Publish:
+		err = d.runPublish()
 	default:
 		err = fmt.Errorf("there is no mode %q", o.Mode)
 	}

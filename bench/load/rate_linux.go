@@ -22,11 +22,15 @@ type evenly struct {
 	next     int64   // the first request that has not been sent
 	free     ring
 	open     int64 // requests of the window that are under way
+	slow     int   // of a hundred
 }
 
-func (d *driver) runOpen(rate float64) error {
+func (d *driver) runOpen(rate float64, slow int) error {
 	if rate <= 0 || d.spec.Talk.Requests != 1 {
 		return errors.New("a constant rate must be positive, and is for requests that are not pipelined")
+	}
+	if slow > 0 && len(d.spec.Talk.Slow) == 0 {
+		return errors.New("there is no slow request")
 	}
 	timer, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -37,7 +41,7 @@ func (d *driver) runOpen(rate float64) error {
 	if err := unix.EpollCtl(d.ep, unix.EPOLL_CTL_ADD, timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	e := &evenly{driver: d, timer: timer, origin: d.now(), interval: 1e9 / rate, free: newRing(d.conns)}
+	e := &evenly{driver: d, timer: timer, origin: d.now(), interval: 1e9 / rate, free: newRing(d.conns), slow: slow}
 	d.replied = e.answered
 	if err := d.loop(e.turn); err != nil {
 		return err
@@ -52,7 +56,9 @@ func (e *evenly) counts(due int64) bool { return due >= e.window.start && due < 
 
 func (e *evenly) answered(c *conn, now int64) error {
 	if e.counts(c.since) {
-		e.window.took(now - c.since)
+		if !c.slow {
+			e.window.took(now - c.since)
+		}
 		e.open--
 	}
 	e.free.put(c)
@@ -69,12 +75,21 @@ func (e *evenly) sendDue(now int64) error {
 		if e.counts(due) {
 			e.open++
 		}
+		send := e.send
+		if e.isSlow(e.next) {
+			send = e.sendSlow
+		}
 		e.next++
-		if err := e.send(c, due); err != nil {
+		if err := send(c, due); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isSlow spreads the slow requests irregularly, and the same way in every run: by a multiplicative hash of their number.
+func (e *evenly) isSlow(k int64) bool {
+	return e.slow > 0 && int(uint64(k)*0x9e3779b97f4a7c15>>32%100) < e.slow
 }
 
 func (e *evenly) turn(now int64) (time.Duration, bool, error) {
@@ -101,7 +116,9 @@ func (e *evenly) account() error {
 	now := e.now()
 	for i := range e.conns {
 		if c := &e.conns[i]; c.waiting > 0 && e.counts(c.since) {
-			e.window.took(now - c.since)
+			if !c.slow {
+				e.window.took(now - c.since)
+			}
 			e.window.unanswered++
 		}
 	}

@@ -26,6 +26,9 @@ const (
 	Broadcast Mode = "broadcast"
 	// Exchange has every connection send one request, once. Between Exchanges connections are idle.
 	Exchange Mode = "exchange"
+	// Publish keeps every publisher busy, while all connections receive what each of them publishes. Replies are those to
+	// publishers; what was not delivered to everybody in the end is an error.
+	Publish Mode = "publish"
 )
 
 // A Spec is what a driver process is to do.
@@ -34,15 +37,25 @@ type Spec struct {
 	Conns  int
 	Server int // the pid whose CPU time counts
 	Talk   Talk
+
+	// Publishers are connections on top of Conns that say Talk.Publication. In a Broadcast one of them does; if there is none,
+	// the first connection publishes.
+	Publishers int
 }
 
 // A Talk is what is said on a connection.
 type Talk struct {
 	Hello    []byte // sent first, if not empty; it is answered by a head that ends with an empty line and
 	Welcome  []byte // begins with this
+	Join     []byte // sent then, if not empty
+	Joined   []byte // what the server says last before it waits, if it says anything behind the head
 	Request  []byte
 	Requests int // in Request: pipelined, each with a reply
 	Reply    Reply
+	Slow     []byte // a request that the server takes its time for, with a reply like the others
+	TLS      bool   // all of it through TLS; certificates are not verified
+
+	Publication *Talk // what is said on a connection that publishes
 }
 
 // A Reply is recognised by its size, which never changes, and by how it begins and ends.
@@ -51,15 +64,19 @@ type Reply struct {
 	Prefix, Suffix []byte
 }
 
-// Ready says that the connections stand.
+// Ready says that the connections stand, and what opening them has cost.
 type Ready struct {
-	Err string
+	Err     string
+	Elapsed time.Duration
+	Server  proc.Times
+	Driver  time.Duration
 }
 
 // An Order starts a Mode at once and counts what happens between two moments of the monotonic clock. Exchange ignores them.
 type Order struct {
 	Mode       Mode
 	Rate       float64 // of Open: requests per second
+	Slow       int     // of Open: so many of a hundred requests are slow ones, spread irregularly; their latency does not count
 	Start, End int64   // nanoseconds
 }
 
@@ -74,4 +91,6 @@ type Result struct {
 	// their age.
 	Unanswered int64
 	Latency    []byte // an HDR histogram of nanoseconds, EncodeV2
+	// Deliveries of a Broadcast: from the moment of publishing to each connection's own. Latency is until the last has it.
+	Deliveries []byte
 }

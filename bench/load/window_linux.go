@@ -23,6 +23,7 @@ type window struct {
 	replies    int64
 	unanswered int64
 	latency    *hdrhistogram.Histogram
+	deliveries *hdrhistogram.Histogram // of a Broadcast
 
 	serverUsed, driverUsed proc.Times // at the first reading, then what came on top of it
 	err                    error
@@ -32,7 +33,7 @@ func newWindow(server int, o Order) (*window, error) {
 	if o.Mode != Exchange && o.End <= o.Start {
 		return nil, errors.New("the window ends before it starts")
 	}
-	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency()}, nil
+	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency(), deliveries: NewLatency()}, nil
 }
 
 // tell takes the readings when they are due. It reports whether the window is still to end.
@@ -63,13 +64,18 @@ func (w *window) took(latency int64) {
 	_ = w.latency.RecordValue(min(max(latency, 1), int64(longestLatency))) // in range, so it cannot fail
 }
 
+func (w *window) delivered(latency int64) {
+	_ = w.deliveries.RecordValue(min(max(latency, 1), int64(longestLatency)))
+}
+
 func (w *window) result() Result {
-	latency, err := w.latency.EncodeV2()
-	if err = errors.Join(w.err, err); err != nil {
+	latency, err1 := w.latency.EncodeV2()
+	deliveries, err2 := w.deliveries.EncodeV2()
+	if err := errors.Join(w.err, err1, err2); err != nil {
 		return Result{Err: err.Error()}
 	}
 	return Result{
 		Replies: w.replies, Elapsed: time.Duration(w.closed - w.opened), Server: w.serverUsed, Driver: w.driverUsed.Total,
-		Unanswered: w.unanswered, Latency: latency,
+		Unanswered: w.unanswered, Latency: latency, Deliveries: deliveries,
 	}
 }

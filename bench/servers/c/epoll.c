@@ -2,7 +2,7 @@
  * A server that does as little as a server can: one thread, one level-triggered epoll, one read and one write for what has
  * arrived. It stands for what the kernel itself costs. It parses nothing: a request is an empty line.
  *
- *     epoll --app http|echo --listen 127.0.0.1:PORT
+ *     epoll --app http|echo|push-sse --listen 127.0.0.1:PORT
  *
  * It writes "listening ADDRESS" and ends when its standard input does.
  */
@@ -79,6 +79,41 @@ static int serve_echo(int fd, ssize_t n) {
 	return send_all(fd, input, (size_t)n);
 }
 
+/*
+ * Server-Sent Events without anything that a push server is: whoever asks for /events gets every publication, in one write each.
+ * Requests come whole, in one read, and a publication's body ends with its data, a JSON string, and a brace.
+ */
+static int subscribers[MAX_FDS], subscriber_count;
+
+static void publish(const char *data, size_t n) {
+	static char event[BUFFER];
+	size_t size = (size_t)snprintf(event, sizeof event, "%zx\r\ndata: %.*s\n\n\r\n", n + 8, (int)n, data);
+	for (int i = 0; i < subscriber_count; i++)
+		send_all(subscribers[i], event, size);
+}
+
+static int serve_push(int fd, ssize_t n) {
+	static const char greeting[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n:\n\n\r\n";
+	static const char done[] = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"result\":{}}";
+	if (n > 4 && memcmp(input, "GET ", 4) == 0) {
+		subscribers[subscriber_count++] = fd;
+		return send_all(fd, greeting, sizeof greeting - 1);
+	}
+	char *data = n < BUFFER ? memmem(input, (size_t)n, "\"data\":", 7) : NULL;
+	if (data == NULL || input[n - 1] != '}')
+		return 0;
+	data += 7;
+	publish(data, (size_t)(input + n - 1 - data));
+	return send_all(fd, done, sizeof done - 1);
+}
+
+static void unsubscribe(int fd) {
+	for (int i = 0; i < subscriber_count; i++)
+		if (subscribers[i] == fd)
+			subscribers[i] = subscribers[--subscriber_count];
+}
+
 static void accept_all(int ep, int listener) {
 	int one = 1;
 	for (;;) {
@@ -143,8 +178,10 @@ static void run(int listener, int (*serve)(int, ssize_t)) {
 			}
 			if (got < 0 && errno == EAGAIN)
 				continue;
-			if (got <= 0 || !serve(fd, got))
+			if (got <= 0 || !serve(fd, got)) {
+				unsubscribe(fd);
 				close(fd);
+			}
 		}
 	}
 }
@@ -162,8 +199,10 @@ int main(int argc, char **argv) {
 		run(listen_on(address), serve_http);
 	} else if (strcmp(app, "echo") == 0) {
 		run(listen_on(address), serve_echo);
+	} else if (strcmp(app, "push-sse") == 0) {
+		run(listen_on(address), serve_push);
 	} else {
-		fprintf(stderr, "there is no app \"%s\" in this server: it has echo, http\n", app);
+		fprintf(stderr, "there is no app \"%s\" in this server: it has echo, http, push-sse\n", app);
 		return 1;
 	}
 	return 0;

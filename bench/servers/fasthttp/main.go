@@ -2,7 +2,9 @@
 package main
 
 import (
+	"crypto/tls"
 	"net"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -10,14 +12,22 @@ import (
 )
 
 func main() {
-	harness.Main(map[string]harness.Start{"http": func(addr string) (net.Addr, error) {
-		server := &fasthttp.Server{Handler: plaintext}
-		return harness.Listen(addr, server.Serve)
-	}})
+	server := &fasthttp.Server{Handler: plaintext}
+	harness.Main(map[string]harness.Start{
+		"http": func(addr string) (net.Addr, error) { return harness.Listen(addr, server.Serve) },
+		"https": func(addr string) (net.Addr, error) {
+			config := harness.TLSConfig()
+			return harness.Listen(addr, func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
+		},
+	})
 }
 
 func plaintext(ctx *fasthttp.RequestCtx) {
-	if string(ctx.Path()) != harness.Path {
+	switch string(ctx.Path()) {
+	case harness.Path:
+	case harness.SlowPath:
+		time.Sleep(harness.Delay)
+	default:
 		ctx.SetStatusCode(fasthttp.StatusNotFound)
 		return
 	}

@@ -14,6 +14,7 @@ func main() {
 	harness.Main(map[string]harness.Start{
 		"ws-echo":      func(addr string) (net.Addr, error) { return serve(addr, &echo{}) },
 		"ws-broadcast": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}) },
+		"push-ws":      push,
 	})
 }
 
@@ -48,7 +49,11 @@ func (b *broadcast) OnClose(socket *gws.Conn, _ error) { b.room.Leave(socket) }
 
 func (b *broadcast) OnMessage(_ *gws.Conn, message *gws.Message) {
 	defer message.Close()
-	broadcaster := gws.NewBroadcaster(message.Opcode, message.Bytes())
+	b.send(message.Opcode, message.Bytes())
+}
+
+func (b *broadcast) send(op gws.Opcode, p []byte) {
+	broadcaster := gws.NewBroadcaster(op, p)
 	defer broadcaster.Close()
 	b.room.Each(func(socket *gws.Conn) { _ = broadcaster.Broadcast(socket) })
 }

@@ -11,6 +11,7 @@
 //
 //	goroutines   the number of them
 //	gc           "done", after a collection whose memory has been given back to the system
+//	work {...}   of a Work: what it has done
 package harness
 
 import (
@@ -18,56 +19,71 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Answer is the body of the answer to every request for Path.
+// Answer is the body of the answer to every request for Path, and after Delay to every request for SlowPath.
 const (
 	Answer      = "Hello, World!"
 	Path        = "/plaintext"
 	ContentType = "text/plain; charset=utf-8"
+	SlowPath    = "/slow"
+	Delay       = 5 * time.Millisecond
 )
 
 // A Start listens on addr, serves in the background and returns the bound address.
 type Start func(addr string) (net.Addr, error)
 
 // Main runs a server that has these apps. It returns when the standard input has ended, or does not return.
-func Main(apps map[string]Start) {
+func Main(apps map[string]Start) { MainWith(apps, nil) }
+
+// MainWith is Main for a program that can also do work.
+func MainWith(apps map[string]Start, works map[string]Work) {
 	app := flag.String("app", "", "what to serve")
 	listen := flag.String("listen", "127.0.0.1:0", "where")
 	flag.Parse()
-	if err := run(apps, *app, *listen, os.Stdin, os.Stdout); err != nil {
+	if err := run(apps, works, *app, *listen, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(apps map[string]Start, app, listen string, in io.Reader, out io.Writer) error {
-	start, ok := apps[app]
-	if !ok {
-		return fmt.Errorf("there is no app %q in this server: it has %s", app, names(apps))
+func run(apps map[string]Start, works map[string]Work, app, listen string, in io.Reader, out io.Writer) error {
+	start, serves := apps[app]
+	work, does := works[app]
+	bound := "none"
+	switch {
+	case serves:
+		addr, err := start(listen)
+		if err != nil {
+			return fmt.Errorf("%s on %s: %w", app, listen, err)
+		}
+		bound = addr.String()
+	case !does:
+		return fmt.Errorf("there is no app %q in this server: it has %s", app, names(apps, works))
 	}
-	addr, err := start(listen)
-	if err != nil {
-		return fmt.Errorf("%s on %s: %w", app, listen, err)
-	}
-	if _, err := fmt.Fprintln(out, "listening", addr, "control"); err != nil {
+	if _, err := fmt.Fprintln(out, "listening", bound, "control"); err != nil {
 		return err
 	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if _, err := fmt.Fprintln(out, command(lines.Text())); err != nil {
+		if _, err := fmt.Fprintln(out, command(lines.Text(), work)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func command(line string) string {
+func command(line string, work Work) string {
+	if order, ok := strings.CutPrefix(line, "work "); ok && work != nil {
+		return work.command(order)
+	}
 	switch line {
 	case "goroutines":
 		return fmt.Sprint(runtime.NumGoroutine())
@@ -79,11 +95,8 @@ func command(line string) string {
 	return fmt.Sprintf("unknown command %q", line)
 }
 
-func names(apps map[string]Start) string {
-	var all []string
-	for name := range apps {
-		all = append(all, name)
-	}
+func names(apps map[string]Start, works map[string]Work) string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(apps)), maps.Keys(works))
 	slices.Sort(all)
 	return strings.Join(all, ", ")
 }

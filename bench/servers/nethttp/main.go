@@ -2,7 +2,7 @@
 package main
 
 import (
-	"io"
+	"crypto/tls"
 	"net"
 	"net/http"
 
@@ -10,14 +10,13 @@ import (
 )
 
 func main() {
-	harness.Main(map[string]harness.Start{"http": func(addr string) (net.Addr, error) {
-		mux := http.NewServeMux()
-		mux.HandleFunc(harness.Path, plaintext)
-		return harness.Listen(addr, (&http.Server{Handler: mux}).Serve)
-	}})
-}
-
-func plaintext(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", harness.ContentType)
-	_, _ = io.WriteString(w, harness.Answer)
+	server := &http.Server{Handler: harness.Plaintext()}
+	harness.Main(map[string]harness.Start{
+		"http": func(addr string) (net.Addr, error) { return harness.Listen(addr, server.Serve) },
+		"https": func(addr string) (net.Addr, error) {
+			config := harness.TLSConfig()
+			return harness.Listen(addr, func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
+		},
+		"push-sse": events,
+	})
 }

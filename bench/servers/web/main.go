@@ -3,22 +3,22 @@ package main
 
 import (
 	"flag"
-	"io"
 	"net"
-	"net/http"
 
 	"github.com/myriad-go/myriad/bench/servers/harness"
 	"github.com/myriad-go/myriad/web"
 )
 
 func main() {
-	inline := flag.Bool("inline", false, "run the handler on the loop")
+	inline := flag.Bool("inline", false, "run handlers on the loop")
+	auto := flag.Bool("auto", false, "run handlers where they are cheapest")
 	harness.Main(map[string]harness.Start{"http": func(addr string) (net.Addr, error) {
-		mux := http.NewServeMux()
-		mux.HandleFunc(harness.Path, plaintext)
-		server := &web.Server{Handler: mux}
-		if *inline {
+		server := &web.Server{Handler: harness.Plaintext()}
+		switch {
+		case *inline:
 			server.Dispatch = web.DispatchInline
+		case *auto:
+			server.Dispatch = web.DispatchAuto
 		}
 		ln, err := server.Listen("tcp", addr)
 		if err != nil {
@@ -26,9 +26,4 @@ func main() {
 		}
 		return ln.Addr(), nil
 	}})
-}
-
-func plaintext(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", harness.ContentType)
-	_, _ = io.WriteString(w, harness.Answer)
 }

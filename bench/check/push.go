@@ -1,0 +1,181 @@
+package check
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/myriad-go/myriad/bench/load"
+)
+
+// channel is what everybody subscribes to, and publishes on by POST with {"channel": "news", "data": …}.
+const channel = "news"
+
+// publication is the data of size bytes that is published: a JSON string.
+func publication(size int) string { return `"` + string(payload(size-2)) + `"` }
+
+// Push is a way in which a push server is subscribed to.
+type Push struct {
+	hello   string
+	welcome string
+	join    []byte
+	joined  string
+	deliver func(data string) []byte // the exact bytes of a publication
+}
+
+var (
+	// Events are Server-Sent Events, chunk by chunk (RFC 9112 §7.1). The first chunk says that the subscription stands.
+	Events = Push{
+		hello:   "GET /events?channel=" + channel + " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
+		welcome: "HTTP/1.1 200 ", joined: "\n\n\r\n",
+		deliver: func(data string) []byte {
+			event := "data: " + data + "\n\n"
+			return fmt.Appendf(nil, "%x\r\n%s\r\n", len(event), event)
+		},
+	}
+	// Centrifuge is the Centrifuge client protocol over WebSocket, in JSON.
+	Centrifuge = Push{
+		hello: strings.Replace(hello, "GET /", "GET /connection/websocket", 1), welcome: "HTTP/1.1 101 ",
+		join: append(load.ClientFrame([]byte(`{"id":1,"connect":{}}`)),
+			load.ClientFrame([]byte(`{"id":2,"subscribe":{"channel":"`+channel+`"}}`))...),
+		joined: `{"id":2,"subscribe":{}}`,
+		deliver: func(data string) []byte {
+			return load.ServerFrame([]byte(`{"push":{"channel":"` + channel + `","pub":{"data":` + data + `}}}`))
+		},
+	}
+	// Plain is a WebSocket whose every message is a publication's data, without asking for a channel.
+	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return load.ServerFrame([]byte(data)) }}
+)
+
+// Pushed is for servers that deliver publications of size bytes to subscribers of p.
+func Pushed(p Push, size int) Check {
+	data := publication(size)
+	return func(addr string) (load.Talk, error) {
+		publish, err := publishes(addr, data)
+		if err != nil {
+			return load.Talk{}, err
+		}
+		talk := load.Talk{
+			Hello: []byte(p.hello), Welcome: []byte(p.welcome), Join: p.join, Joined: []byte(p.joined),
+			Reply: whole(p.deliver(data)), Publication: &publish,
+		}
+		return talk, p.deliveries(addr, talk)
+	}
+}
+
+// publishes finds out how a publication is answered.
+func publishes(addr, data string) (load.Talk, error) {
+	body := `{"channel":"` + channel + `","data":` + data + `}`
+	request := fmt.Appendf(nil, "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
+	talk := load.Talk{Request: request, Requests: 1}
+	c, err := dial(addr)
+	if err != nil {
+		return talk, err
+	}
+	defer c.Close()
+	var raw bytes.Buffer
+	r := bufio.NewReader(io.TeeReader(c, &raw))
+	for i := range 2 {
+		if _, err := c.Write(request); err != nil {
+			return talk, err
+		}
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return talk, fmt.Errorf("publishing: %w", err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK || res.Close {
+			return talk, fmt.Errorf("a publication is answered with %q, closing %v: %w", res.Status, res.Close, err)
+		}
+		if i == 0 {
+			talk.Reply = load.Reply{Size: raw.Len(), Prefix: []byte("HTTP/1.1 200 ")}
+		}
+	}
+	if raw.Len() != 2*talk.Reply.Size {
+		return talk, fmt.Errorf("two publications are answered by %d bytes, the first one by %d", raw.Len(), talk.Reply.Size)
+	}
+	return talk, quiet(c)
+}
+
+// deliveries subscribes twice, publishes twice, and reads what comes.
+func (p Push) deliveries(addr string, talk load.Talk) error {
+	var members []net.Conn
+	for range 2 {
+		c, err := p.subscribe(addr)
+		if err != nil {
+			return fmt.Errorf("subscribing: %w", err)
+		}
+		defer c.Close()
+		members = append(members, c)
+	}
+	time.Sleep(joining) // where nothing says that the subscription stands
+	publisher, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+	for range 2 {
+		if _, err := publisher.Write(talk.Publication.Request); err != nil {
+			return err
+		}
+		for _, c := range members {
+			if err := receive(c, talk.Reply.Prefix); err != nil {
+				return fmt.Errorf("a publication: %w", err)
+			}
+		}
+	}
+	return errors.Join(quiet(members[0]), quiet(members[1]))
+}
+
+// joining is how long a server that says nothing has for noting a subscriber.
+const joining = 50 * time.Millisecond
+
+// subscribe reads byte by byte, so as to leave what comes later.
+func (p Push) subscribe(addr string) (net.Conn, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.greet(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (p Push) greet(c net.Conn) error {
+	if _, err := io.WriteString(c, p.hello); err != nil {
+		return err
+	}
+	head, err := upTo(c, "\r\n\r\n")
+	if err != nil || !strings.HasPrefix(head, p.welcome) {
+		return fmt.Errorf("the answer is %.300q: %w", head, err)
+	}
+	if _, err := c.Write(p.join); err != nil {
+		return err
+	}
+	if p.joined == "" {
+		return nil
+	}
+	_, err = upTo(c, p.joined)
+	return err
+}
+
+func upTo(c net.Conn, end string) (string, error) {
+	var text []byte
+	for one := make([]byte, 1); !bytes.HasSuffix(text, []byte(end)); text = append(text, one[0]) {
+		if len(text) > 8<<10 {
+			return "", fmt.Errorf("%.300q goes on without %q", text, end)
+		}
+		if _, err := c.Read(one); err != nil {
+			return string(text), fmt.Errorf("no %q in %.300q: %w", end, text, err)
+		}
+	}
+	return string(text), nil
+}
