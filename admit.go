@@ -227,8 +227,7 @@ func (e *Engine) reserve() (*Loop, error) {
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
 func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, peer := nc.LocalAddr(), nc.RemoteAddr()
-	remote := driver.AddrOf(peer)
+	local := nc.LocalAddr()
 	var b *bridge
 	sock, err := l.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
@@ -238,11 +237,13 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 		return nil, nil, err
 	}
 	c := newConn(l, h)
-	c.local, c.remote = local, remote
-	switch {
-	case b != nil:
-		c.ownExtra().bridge = b
-	case remote == driver.Addr{}:
+	c.local = local
+	if b != nil {
+		c.ownExtra().bridge = b // it asks nc for its peer where that may block
+		return c, sock, nil
+	}
+	peer := nc.RemoteAddr()
+	if c.remote = driver.AddrOf(peer); c.remote == (driver.Addr{}) {
 		c.ownExtra().peer = peer
 	}
 	return c, sock, nil

@@ -31,6 +31,7 @@ type bridge struct {
 	readErr error // what ended the input, unless it ended in order
 	aborted bool
 	cut     bool // copyOut has closed outer: the end of the input is our own doing
+	peer    net.Addr
 }
 
 // newBridge makes the pair; nothing is copied before start. nc is closed on error.
@@ -64,6 +65,7 @@ func (b *bridge) start(c *Conn) {
 // engine has all bytes before it hears of it.
 func (b *bridge) copyIn() {
 	defer b.done()
+	b.learnPeer()
 	if _, err := copyAll(b.inner, b.outer); err != nil {
 		b.mu.Lock()
 		if !b.cut {
@@ -72,6 +74,26 @@ func (b *bridge) copyIn() {
 		b.mu.Unlock()
 	}
 	_ = closeWrite(b.inner)
+}
+
+// learnPeer asks for the peer's address before the first byte is carried: a net.Conn may wait for what tells it, such as a
+// PROXY header, and must not be waited for on a loop.
+func (b *bridge) learnPeer() {
+	peer := b.outer.RemoteAddr()
+	b.mu.Lock()
+	b.peer = peer
+	b.mu.Unlock()
+}
+
+// remote is the peer's address; nil if outer has none.
+func (b *bridge) remote() net.Addr {
+	b.mu.Lock()
+	peer := b.peer
+	b.mu.Unlock()
+	if peer == nil {
+		peer = b.outer.RemoteAddr() // nothing has come yet
+	}
+	return peer
 }
 
 // copyOut carries what the engine sends to the peer.

@@ -145,10 +145,13 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.local
 }
 
-// RemoteAddr is the peer's address. Any goroutine.
+// RemoteAddr is the peer's address. Any goroutine. That of an adopted net.Conn without a descriptor is what its own
+// RemoteAddr says, which is asked for before the first byte of it is delivered.
 func (c *Conn) RemoteAddr() net.Addr {
 	if x := c.extra.Load(); x != nil && x.bridge != nil {
-		return x.bridge.outer.RemoteAddr()
+		if peer := x.bridge.remote(); peer != nil {
+			return peer
+		}
 	} else if x != nil && x.peer != nil {
 		return x.peer
 	}

@@ -178,10 +178,16 @@ func (b *body) release() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.releaseLocked()
+}
+
+func (b *body) releaseLocked() {
 	b.closed = true
 	b.data.Release()
-	b.dropping = true
-	b.drop = maxDiscard
+	if !b.dropping {
+		b.dropping = true
+		b.drop = maxDiscard
+	}
 }
 
 // unread takes what has come of the body and was not read, for whoever takes the connection over.
@@ -206,9 +212,33 @@ func (b *body) continueSent() {
 	b.expect = false
 }
 
+// awaitEnd reads away what the handler has left of a body of unknown length, so that the head of the answer can say whether
+// the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
+func (b *body) awaitEnd() {
+	if b.complete() || !b.x.chunked || b.x.inline {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expect || b.err != nil {
+		return
+	}
+	b.releaseLocked()
+	asked := false
+	for !b.eof.Load() && b.err == nil {
+		if !asked {
+			asked = true
+			b.throttle = false
+			b.x.out.readWithin(stopTimeout)
+			b.x.want(wantInput)
+		}
+		b.wait()
+	}
+}
+
 // blocksReuse reports whether the connection cannot be kept, because the client may never send the body, or because too much
-// of it may still be to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the
-// handler has returned.
+// of it is still to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the handler
+// has returned.
 func (b *body) blocksReuse(over bool) bool {
 	if b.complete() {
 		return false
@@ -220,8 +250,10 @@ func (b *body) blocksReuse(over bool) bool {
 		return false
 	case b.err != nil || b.expect:
 		return true
+	case !over && b.begun:
+		return false
 	case b.x.chunked:
-		return over || !b.begun
+		return true
 	}
 	return b.x.req.ContentLength-b.total > maxDiscard
 }

@@ -39,6 +39,8 @@ type conn struct {
 	phase      phase
 	state      http.ConnState
 	ended      bool // the client's FIN
+	secure     bool // base has a connectionStater
+	sending    bool // idle, but for a file that has to have gone when the timer expires
 	last       bool // the connection closes after this answer
 	stopping   bool // and no other request begins: the server or its engine shuts down
 }
@@ -168,6 +170,9 @@ func (h *conn) parse(p []byte) int {
 		return n // a client that ends its body with a CRLF too many
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
+	if err == h1.ErrPreface {
+		n, err = h1.ParsePreface(p, &ln.head)
+	}
 	switch {
 	case err != nil:
 		h.refuseHead(err)
@@ -216,6 +221,7 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 	s, now := h.lane.s, h.lane.loop.Now()
 	if s.WriteTimeout > 0 {
 		x.writeBy = now.Add(s.WriteTimeout)
+		x.out.writeBy = x.writeBy
 	}
 	h.phase = phaseAnswer
 	if !complete {
@@ -244,8 +250,12 @@ func (h *conn) armDeadlines(x *exchange) {
 func (h *conn) deadlinePassed(x *exchange) {
 	now := h.lane.loop.Now()
 	if !x.writeBy.IsZero() && !now.Before(x.writeBy) {
-		h.c.Abort(os.ErrDeadlineExceeded)
-		return
+		if h.c.Unsent() > 0 {
+			h.c.Abort(os.ErrDeadlineExceeded) // its client does not read
+			return
+		}
+		x.out.lose(os.ErrDeadlineExceeded) // too late to begin: the connection ends in order when the handler does
+		x.writeBy = time.Time{}
 	}
 	if h.phase == phaseBody && !x.readBy.IsZero() && !now.Before(x.readBy) {
 		h.bodyFailed(x, os.ErrDeadlineExceeded)
@@ -360,10 +370,14 @@ func (h *conn) discardBody(x *exchange) {
 
 // finished makes the connection ready for the next request, which may have come already.
 func (h *conn) finished() {
+	var by time.Time
+	if h.x != nil {
+		by = h.x.writeBy
+	}
 	h.x, h.stream = nil, nil
 	h.setState(http.StateIdle)
 	h.phase = phaseIdle
-	h.c.SetTimer(max(firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout), 0))
+	h.c.SetTimer(h.idleTime(by))
 	h.c.Resume()
 	h.takeAhead()
 	switch {
@@ -372,6 +386,15 @@ func (h *conn) finished() {
 	case h.leaving():
 		h.shut()
 	}
+}
+
+// idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by while something of the answer
+// that had to be taken by then is still to go.
+func (h *conn) idleTime(by time.Time) time.Duration {
+	if h.sending = !by.IsZero() && h.c.Unsent() > 0; h.sending {
+		return max(by.Sub(h.lane.loop.Now()), time.Nanosecond)
+	}
+	return firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
 }
 
 // Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their context that nobody
@@ -418,6 +441,23 @@ func (h *conn) Expired(c *myriad.Conn) {
 		h.refuse(http.StatusRequestTimeout, "the head was not complete in time")
 	case phaseBody, phaseAnswer:
 		h.deadlinePassed(h.x)
+	case phaseIdle:
+		h.idledOut()
+	default:
+		h.close()
+	}
+}
+
+// idledOut ends a connection that has waited too long for a request, but not one whose client is still taking a file of the
+// answer before: that may last as long as the answer itself may.
+func (h *conn) idledOut() {
+	late := h.sending
+	h.sending = false
+	switch unsent := h.c.Unsent() > 0; {
+	case late && unsent:
+		h.c.Abort(os.ErrDeadlineExceeded)
+	case late || unsent:
+		h.c.SetTimer(h.idleTime(time.Time{}))
 	default:
 		h.close()
 	}
@@ -499,6 +539,9 @@ func appendError(dst []byte, status int, reason, date string) []byte {
 		body += ": " + reason
 	}
 	dst = h1.AppendStatusLine(dst, 1, status)
+	if status == http.StatusNotImplemented {
+		return append(append(dst, "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"...), reason...) // to the byte
+	}
 	dst = h1.AppendField(dst, "Date", date)
 	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")
 	if status == http.StatusServiceUnavailable {

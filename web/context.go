@@ -32,10 +32,7 @@ var closedChan = func() chan struct{} {
 func (c *requestContext) Deadline() (time.Time, bool) { return c.base.Deadline() }
 
 func (c *requestContext) Value(key any) any {
-	switch key {
-	case http.ServerContextKey:
-		return c.x.lane.st.std
-	case http.LocalAddrContextKey:
+	if key == http.LocalAddrContextKey {
 		return c.x.transport.conn().LocalAddr()
 	}
 	return c.base.Value(key)

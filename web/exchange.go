@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,8 @@ type exchange struct {
 type transport interface {
 	// write queues bytes of the answer, all or nothing: myriad.ErrFull.
 	write(x *exchange, p []byte) error
+	// writeFile queues n bytes of f from off on, which follow what was written: myriad.ErrFull. f may be closed at once.
+	writeFile(x *exchange, f *os.File, off, n int64) error
 	// ask has the loop look at what x wants.
 	ask(x *exchange)
 	// fail ends the connection because the answer cannot be completed. orderly: what was written is flushed.
@@ -95,6 +98,9 @@ func (x *exchange) run() {
 	if x.callHandler() {
 		x.finish()
 	}
+	if form := x.req.MultipartForm; form != nil {
+		_ = form.RemoveAll() // its files are the handler's only while it runs
+	}
 	x.running.Store(false)
 	x.ctx.cancel(context.Canceled)
 	x.out.drop()
@@ -108,7 +114,7 @@ func (x *exchange) callHandler() (ok bool) {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
-			x.lane.s.logf("web: panic serving %s: %v\n%s", x.req.RemoteAddr, v, debug.Stack())
+			x.lane.s.logf("http: panic serving %s: %v\n%s", x.req.RemoteAddr, v, debug.Stack())
 		}
 		x.ctx.cancel(context.Canceled)
 		x.transport.fail(x, errHandlerPanic, true)

@@ -86,25 +86,29 @@ func newFront(s *Server) *front {
 
 func (f *front) setBase(l net.Listener) {
 	defer close(f.set)
-	if f.s.BaseContext == nil {
-		return
+	if f.s.BaseContext != nil {
+		if f.base = f.s.BaseContext(l); f.base == nil {
+			panic("BaseContext returned a nil context")
+		}
 	}
-	if f.base = f.s.BaseContext(l); f.base == nil {
-		panic("web: Server.BaseContext returned a nil context")
-	}
+	f.base = context.WithValue(f.base, http.ServerContextKey, f.s.state.std)
 }
 
 // Opened gives the connection its own handler.
 func (f *front) Opened(c *myriad.Conn) {
 	<-f.set // by Listen, which waits for nothing any more
-	ln := f.s.state.lanes[c.Loop().Index()]
-	h := &conn{c: c, lane: ln, base: f.base}
+	f.open(c, f.base)
+}
+
+func (f *front) open(c *myriad.Conn, base context.Context) *conn {
+	h := &conn{c: c, lane: f.s.state.lanes[c.Loop().Index()], base: base}
 	if f.s.ConnContext != nil {
-		if h.base = f.s.ConnContext(f.base, c); h.base == nil {
-			panic("web: Server.ConnContext returned a nil context")
+		if h.base = f.s.ConnContext(base, c); h.base == nil {
+			panic("ConnContext returned nil")
 		}
 	}
 	c.SetHandler(h, nil)
+	return h
 }
 
 // Received and Closed are never reached: the handler changes in Opened.

@@ -34,7 +34,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		Method:     h1.Method(head.Method),
 		URL:        u,
 		Proto:      protos[min(head.Minor, 1)],
-		ProtoMajor: 1,
+		ProtoMajor: head.Major,
 		ProtoMinor: head.Minor,
 		Header:     t.header(head),
 		Host:       t.of(head.Host),
@@ -42,8 +42,12 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		RemoteAddr: text[len(raw):],
 		Close:      !head.KeepAlive,
 	}
-	if head.Minor > 1 {
-		req.Proto = "HTTP/1." + strconv.Itoa(head.Minor)
+	if head.Minor > 1 || head.Major > 1 {
+		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
+	}
+	if h.secure {
+		state := h.base.Value(secureKey{}).(connectionStater).ConnectionState()
+		req.TLS = &state
 	}
 	x.setBody(&req, head)
 	x.out.begin(&req, head)
@@ -74,7 +78,7 @@ func (t texts) of(view []byte) string {
 // header makes the map; all values share one slice.
 func (t texts) header(head *h1.Head) http.Header {
 	kept := len(head.Fields)
-	if len(head.Host) > 0 {
+	if kept > 0 && len(head.Host) > 0 {
 		kept-- // most often the Host field is one of them
 	}
 	m := make(http.Header, kept)

@@ -17,10 +17,8 @@ import (
 	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
-const (
-	maxFields   = 1024                 // header fields of one request, beyond which it is answered with 431
-	acceptPause = 5 * time.Millisecond // after a temporary error of a foreign listener
-)
+// maxFields bounds the header fields of one request, which is answered with 431 above it.
+const maxFields = 1024
 
 // Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they must not change once the
 // server serves. The zero value works.
@@ -145,44 +143,6 @@ func (ln *Listener) Addr() net.Addr { return ln.inner.Addr() }
 func (ln *Listener) Wait() error {
 	<-ln.l.done
 	return http.ErrServerClosed
-}
-
-// Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, and closing l
-// ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each.
-func (s *Server) Serve(l net.Listener) error {
-	if err := s.start(); err != nil {
-		return errors.Join(err, l.Close())
-	}
-	front := newFront(s)
-	front.setBase(l)
-	one := &listening{stop: l.Close, done: make(chan struct{})}
-	if !s.track(one) {
-		return errors.Join(http.ErrServerClosed, l.Close())
-	}
-	err := s.acceptFrom(l, front)
-	s.untrack(one)
-	return err
-}
-
-func (s *Server) acceptFrom(l net.Listener, front *front) error {
-	defer l.Close()
-	for {
-		nc, err := l.Accept()
-		if err != nil {
-			if s.closing.Load() {
-				return http.ErrServerClosed
-			}
-			if ne, ok := err.(interface{ Temporary() bool }); ok && ne.Temporary() {
-				s.logf("web: accept on %v: %v; trying again", l.Addr(), err)
-				time.Sleep(acceptPause)
-				continue
-			}
-			return err
-		}
-		if _, err := s.state.engine.Adopt(nc, nil, front); err != nil {
-			s.logf("web: adopt a connection of %v: %v", l.Addr(), err)
-		}
-	}
 }
 
 // ListenAndServeTLS fails with myriad.ErrUnsupported: TLS on the loop comes with package tlsloop.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -95,8 +96,8 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
 	case x.out.over:
 		return nil, nil, errHandlerOver
-	case x.out.wroteHeader && !x.out.sentHead:
-		if err := x.out.sendHead(nil, false); err != nil {
+	case x.out.wroteHeader:
+		if err := x.out.FlushError(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -104,7 +105,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := x.take(takeover{done: gone.arrived}); err != nil {
 		return nil, nil, err
 	}
-	if err := x.out.lostErr(); err != nil { // nobody is left to answer
+	if err := x.out.lostErr(); err != nil && err != os.ErrDeadlineExceeded { // nobody is left to answer
 		return nil, nil, fmt.Errorf("web: Hijack: %w", err)
 	}
 	x.transport.ask(x)
@@ -221,10 +222,20 @@ func (w *response) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline bounds the answer; the connection is reset when it passes.
+// SetWriteDeadline bounds the answer. When it has passed, writes fail and go on failing, and the connection ends with the
+// handler; it is reset if the client has left something unread by then.
 func (w *response) SetWriteDeadline(t time.Time) error {
+	if w.lostErr() == nil {
+		w.writeBy = t
+	}
 	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = t, true })
 	return nil
+}
+
+// readWithin bounds the rest of the body by d from now, unless it is bounded more tightly already.
+func (w *response) readWithin(d time.Duration) {
+	by := w.x.lane.st.engine.System().Now().Add(d)
+	w.setDeadline(func(d *deadlines) { d.rest = by })
 }
 
 func (w *response) setDeadline(set func(d *deadlines)) {
@@ -246,6 +257,9 @@ func (h *conn) takeDeadlines(x *exchange) {
 	if d := x.out.deadline; d != nil {
 		if d.readSet {
 			x.readBy = d.read
+		}
+		if x.readBy.IsZero() || !d.rest.IsZero() && d.rest.Before(x.readBy) {
+			x.readBy = d.rest
 		}
 		if d.writeSet {
 			x.writeBy = d.write

@@ -1,6 +1,10 @@
 package web
 
-import "github.com/myriad-go/myriad"
+import (
+	"os"
+
+	"github.com/myriad-go/myriad"
+)
 
 // A conn is the transport of its one exchange. These methods run on the handler's goroutine.
 var _ transport = (*conn)(nil)
@@ -8,6 +12,10 @@ var _ transport = (*conn)(nil)
 func (h *conn) write(_ *exchange, p []byte) error {
 	_, err := h.c.Write(p)
 	return err
+}
+
+func (h *conn) writeFile(_ *exchange, f *os.File, off, n int64) error {
+	return h.c.WriteFile(f, off, n)
 }
 
 func (h *conn) ask(*exchange) { h.c.Notify() }

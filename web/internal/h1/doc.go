@@ -21,12 +21,11 @@
 //   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
 //   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)
 //   - a Content-Length of more than 19 digits, which can only be padding
-//   - the asterisk-form with another method than OPTIONS (3.2.4)
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
 //   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6)
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
 //   - whatever is beyond the caller's [Limits], which net/http draws elsewhere
-//   - the preface of HTTP/2, which is no request here but [ErrPreface]
+//   - the preface of HTTP/2, which is no request here but [ErrPreface]; [ParsePreface] makes it one
 //
 // Accepted here, refused there:
 //   - up to four empty lines before a request line (2.2); net/http skips them only after a POST
@@ -38,6 +37,7 @@
 //   - repeated Content-Length fields with identical digits (RFC 9110 8.6 allows it)
 //   - bytes in a target that a URI would escape, such as UTF-8, "|" or "#"
 //   - spaces and tabs between a chunk's size and its CRLF
+//   - the asterisk-form with another method than OPTIONS (3.2.4); http.ServeMux answers it with 400
 //   - HTTP/1.2 to 1.9, handled as 1.1 (RFC 9110 2.5)
 //
 // Trailer fields that would change framing, routing or authentication (RFC 9110 6.5.1) are dropped, and a Trailer field

@@ -15,7 +15,7 @@ const (
 	Origin    Form = iota // "/path?query"
 	Absolute              // "http://host/path"
 	Authority             // "host:port", with CONNECT only
-	Asterisk              // "*", with OPTIONS only
+	Asterisk              // "*"
 )
 
 // Head is the head of a request. Its slices are views of the parsed bytes and valid as long as those; the slice Fields
@@ -55,6 +55,21 @@ func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
 		return 0, e
 	}
 	return n, nil
+}
+
+// Preface is the head of an HTTP/2 connection preface (RFC 9113 section 3.4); "SM", CRLF and CRLF follow it.
+const Preface = "PRI * HTTP/2.0\r\n\r\n"
+
+// ParsePreface is ParseRequest for input that has made that return ErrPreface, for a server that leaves HTTP/2 to its
+// handlers: it gives a head with the method "PRI" and no fields. n and err are as with ParseRequest.
+func ParsePreface(p []byte, h *Head) (n int, err error) {
+	if got := min(len(p), len(Preface)); string(p[:got]) != Preface[:got] {
+		return 0, ErrPreface
+	} else if got < len(Preface) {
+		return 0, nil
+	}
+	*h = Head{Method: p[:3:3], Target: p[4:5:5], Form: Asterisk, Fields: h.Fields[:0], Framing: Framing{Major: 2, ContentLength: -1}}
+	return len(Preface), nil
 }
 
 // EmptyLines returns how many bytes of complete empty lines p starts with. ParseRequest skips a few of them before a

@@ -16,10 +16,7 @@ func targetForm(method, target []byte) (form Form, host []byte, err *Error) {
 		return Authority, target, nil
 	}
 	if len(target) == 1 && target[0] == '*' {
-		if string(method) != "OPTIONS" { // section 3.2.4
-			return 0, nil, errTarget
-		}
-		return Asterisk, nil, nil
+		return Asterisk, nil, nil // section 3.2.4 knows it with OPTIONS only; http.ServeMux refuses the rest
 	}
 	host = absoluteHost(target)
 	if len(host) == 0 || !allOf(host, isHost) {

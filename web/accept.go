@@ -1,0 +1,120 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// acceptPause is the wait after a temporary error of a foreign listener.
+const acceptPause = 5 * time.Millisecond
+
+// Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, once, and closing
+// l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each. Request.TLS is set
+// for a connection that has a method ConnectionState, as a *tls.Conn has.
+func (s *Server) Serve(l net.Listener) error {
+	l = &onceListener{Listener: l}
+	if err := s.start(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	front := newFront(s)
+	front.setBase(l.(*onceListener).Listener)
+	one := &listening{stop: l.Close, done: make(chan struct{})}
+	if !s.track(one) {
+		return errors.Join(http.ErrServerClosed, l.Close())
+	}
+	err := s.acceptFrom(l, front)
+	s.untrack(one)
+	return err
+}
+
+func (s *Server) acceptFrom(l net.Listener, front *front) error {
+	defer l.Close()
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if s.closing.Load() {
+				return http.ErrServerClosed
+			}
+			if ne, ok := err.(interface{ Temporary() bool }); ok && ne.Temporary() {
+				s.logf("http: Accept error: %v; retrying in %v", err, acceptPause)
+				time.Sleep(acceptPause)
+				continue
+			}
+			return err
+		}
+		if err := s.adopt(nc, front); err != nil {
+			s.logf("web: adopt a connection of %v: %v", l.Addr(), err)
+		}
+	}
+}
+
+// adopt gives nc to the engine. With a ConnState function it waits until that has heard of the connection, as those
+// expect who know net/http: Serve does not return before.
+func (s *Server) adopt(nc net.Conn, f *front) error {
+	one := &front1{front: f}
+	one.secure, _ = nc.(connectionStater)
+	if s.ConnState != nil {
+		one.opened = s.state.engine.System().NewParker()
+	}
+	if _, err := s.state.engine.Adopt(nc, nil, one); err != nil {
+		return err
+	}
+	if one.opened != nil {
+		one.opened.Park()
+	}
+	return nil
+}
+
+// A onceListener is closed once, by whoever comes first: Serve or Shutdown.
+type onceListener struct {
+	net.Listener
+	once sync.Once
+	err  error
+}
+
+func (l *onceListener) Close() error {
+	l.once.Do(func() { l.err = l.Listener.Close() })
+	return l.err
+}
+
+// connectionStater is what tells Serve that a connection is one of TLS.
+type connectionStater interface{ ConnectionState() tls.ConnectionState }
+
+// secureKey is where the base context of a connection that came with TLS has its connectionStater. What was negotiated is
+// known when the first bytes have come.
+type secureKey struct{}
+
+// A front1 is the front of one adopted connection.
+type front1 struct {
+	*front
+	secure connectionStater // nil: no TLS
+	opened driver.Parker    // of the goroutine that waits until ConnState has been called; nil: none does
+}
+
+// Opened gives the connection its own handler.
+func (f *front1) Opened(c *myriad.Conn) {
+	base := f.base
+	if f.secure != nil {
+		base = context.WithValue(base, secureKey{}, f.secure)
+	}
+	h := f.open(c, base)
+	h.secure = f.secure != nil
+	if f.opened != nil {
+		c.Loop().Later(f.opened.Unpark) // when h has been opened
+	}
+}
+
+// Closed is heard by a connection that is refused before it is opened.
+func (f *front1) Closed(*myriad.Conn, error) {
+	if f.opened != nil {
+		f.opened.Unpark()
+	}
+}

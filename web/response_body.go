@@ -1,0 +1,262 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+const (
+	// bodyBuffer is how much of an answer is gathered before it is sent: small writes leave together, and an answer that
+	// fits gets a Content-Length. The same as net/http.
+	bodyBuffer  = 2 << 10
+	firstBuffer = 256 // what is taken for it at first
+	// pieceBytes is how a large Write is cut, so that waiting for room makes progress.
+	pieceBytes = 32 << 10
+)
+
+// Write implements http.ResponseWriter. It waits while the connection's queue is full.
+func (w *response) Write(p []byte) (int, error) { return writeBody(w, p) }
+
+// WriteString implements io.StringWriter.
+func (w *response) WriteString(s string) (int, error) { return writeBody(w, s) }
+
+func writeBody[T []byte | string](w *response, p T) (int, error) {
+	if err := w.mayWrite(len(p)); err != nil || len(p) == 0 {
+		return 0, err
+	}
+	w.written += int64(len(p))
+	if w.gather(len(p)) {
+		w.pending.Commit(len(append(w.pending.Extend()[:0], p...)))
+		return len(p), nil
+	}
+	return w.pass([]byte(p))
+}
+
+// mayWrite begins the answer if it has not begun, and reports what speaks against n more bytes of body.
+func (w *response) mayWrite(n int) error {
+	switch {
+	case w.x.takenOver():
+		if n > 0 {
+			w.x.lane.s.logf("http: response.Write on hijacked connection from %s", caller())
+		}
+		return http.ErrHijacked
+	case w.over:
+		return errHandlerOver
+	case w.failed != nil:
+		return w.failed
+	}
+	if !w.wroteHeader {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case n == 0:
+		return nil
+	case !bodyAllowed(w.status):
+		return http.ErrBodyNotAllowed
+	case w.length >= 0 && w.written+int64(n) > w.length:
+		return http.ErrContentLength
+	}
+	return nil
+}
+
+var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that outlives it")
+
+// gather makes room for n bytes in what waits, as long as that is little.
+func (w *response) gather(n int) bool {
+	switch {
+	case w.pending == nil:
+		if n > bodyBuffer || w.sentHead && w.noBody {
+			return false
+		}
+		w.pending = buf.Get(max(n, firstBuffer))
+	case w.pending.Len()+n > bodyBuffer:
+		return false
+	case w.pending.Free() < n:
+		larger := buf.Get(bodyBuffer)
+		larger.Append(w.pending.Bytes())
+		w.pending.Release()
+		w.pending = larger
+	}
+	return true
+}
+
+// pass sends p behind what was gathered.
+func (w *response) pass(p []byte) (int, error) {
+	switch {
+	case !w.sentHead:
+		if err := w.sendHead(p, false); err != nil {
+			return 0, err
+		}
+	case w.pending != nil:
+		if err := w.sendPending(nil); err != nil {
+			return 0, err
+		}
+	}
+	if w.noBody {
+		return len(p), nil
+	}
+	return w.sendPieces(p)
+}
+
+// sendPending sends what was gathered behind a head that has gone, and then end.
+func (w *response) sendPending(end []byte) error {
+	defer w.dropPending()
+	var data []byte
+	if w.pending != nil && !w.noBody {
+		data = w.pending.Bytes()
+	}
+	b := buf.Get(len(data) + chunkRoom + len(end))
+	defer b.Release()
+	p := b.Extend()[:0]
+	if w.chunked {
+		p = h1.AppendChunk(p, data)
+	} else {
+		p = append(p, data...)
+	}
+	return w.send(append(p, end...))
+}
+
+func (w *response) dropPending() {
+	if w.pending != nil {
+		w.pending.Release()
+		w.pending = nil
+	}
+}
+
+func (w *response) sendPieces(p []byte) (int, error) {
+	sent := 0
+	for sent < len(p) {
+		piece := p[sent:min(len(p), sent+pieceBytes)]
+		if err := w.sendData(piece); err != nil {
+			return sent, err
+		}
+		sent += len(piece)
+	}
+	return sent, nil
+}
+
+func (w *response) sendData(p []byte) error {
+	if !w.chunked {
+		return w.send(p)
+	}
+	b := buf.Get(len(p) + chunkRoom)
+	defer b.Release()
+	return w.send(h1.AppendChunk(b.Extend()[:0], p))
+}
+
+// finish completes the answer when the handler has returned.
+func (w *response) finish() error {
+	if !w.wroteHeader {
+		w.WriteHeader(http.StatusOK)
+	}
+	w.over = true
+	if err := w.sendEnd(); err != nil {
+		return err
+	}
+	if w.length >= 0 && w.written < w.length && !w.noBody && bodyAllowed(w.status) {
+		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written, http.ErrContentLength)
+	}
+	return nil
+}
+
+func (w *response) sendEnd() error {
+	switch {
+	case !w.sentHead:
+		w.x.body.awaitEnd()
+		return w.sendHead(nil, true)
+	case w.chunked && !w.noBody:
+		return w.sendPending(w.appendTrailer(append(make([]byte, 0, headRoom), h1.LastChunk...)))
+	case w.pending != nil:
+		return w.sendPending(nil)
+	}
+	if w.failed != nil {
+		return w.failed
+	}
+	return w.lostErr()
+}
+
+// send gives bytes to the transport, waiting for room where the handler may wait.
+func (w *response) send(p []byte) error {
+	return w.sendWhenRoom(func() error { return w.x.transport.write(w.x, p) })
+}
+
+// sendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for the answer has passed, and
+// from then on: whatever has been left out, nothing must follow.
+func (w *response) sendWhenRoom(send func() error) error {
+	for w.failed == nil {
+		if w.failed = w.inTime(); w.failed != nil {
+			break
+		}
+		err := send()
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, myriad.ErrFull):
+			w.failed = err
+		case w.x.inline:
+			w.failed = myriad.ErrOnLoop
+		default:
+			w.failed = w.waitForRoom()
+		}
+	}
+	return w.failed
+}
+
+// inTime fails when the answer is late.
+func (w *response) inTime() error {
+	if w.writeBy.IsZero() {
+		return nil
+	}
+	if w.x.lane.st.engine.System().Now().Before(w.writeBy) {
+		return w.lostErr()
+	}
+	w.lose(os.ErrDeadlineExceeded)
+	return w.lostErr()
+}
+
+// waitForRoom waits for Drained or the end of the connection.
+func (w *response) waitForRoom() error {
+	w.mu.Lock()
+	if w.room == nil {
+		w.room = w.x.lane.st.engine.System().NewParker()
+		w.mu.Unlock()
+		return w.lostErr() // the transport may have drained before the parker was there: ask it again first
+	}
+	p := w.room
+	w.mu.Unlock()
+	if err := w.lostErr(); err != nil {
+		return err
+	}
+	p.Park()
+	return w.lostErr()
+}
+
+func (w *response) lostErr() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+func (w *response) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.room != nil {
+		w.room.Unpark()
+	}
+}
+
+// lose has every later write fail with err, unless one fails already.
+func (w *response) lose(err error) {
+	w.mu.Lock()
+	if w.lost == nil {
+		w.lost = err
+	}
+	w.mu.Unlock()
+	w.wake()
+}

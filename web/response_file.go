@@ -1,0 +1,139 @@
+package web
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// minSendFile is the least of a file that is sent by the kernel; less is read and written.
+const minSendFile = sniffLen
+
+// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file, also behind an
+// io.LimitedReader, is sent by the kernel if the length of the answer is known or its end is the connection's: then ReadFrom
+// returns as soon as the file is queued, and no goroutine waits for the client. The file may be closed at once, but must not
+// get shorter: the connection would be reset.
+func (w *response) ReadFrom(src io.Reader) (int64, error) {
+	first, err := w.readFirst(src)
+	if err != nil || first < sniffLen && !w.sentHead {
+		return first, err
+	}
+	n, err := w.readFile(src)
+	if err != nil {
+		return first + n, err
+	}
+	b := buf.Get(pieceBytes)
+	defer b.Release()
+	rest, err := io.CopyBuffer(writerOnly{w}, src, b.Extend())
+	return first + n + rest, err
+}
+
+// readFirst writes as much as the type of the content is found out from, so that nothing is sent before src has given anything.
+func (w *response) readFirst(src io.Reader) (int64, error) {
+	if w.sentHead {
+		return 0, nil
+	}
+	b := buf.Get(sniffLen)
+	defer b.Release()
+	return io.CopyBuffer(writerOnly{w}, io.LimitReader(src, sniffLen), b.Extend())
+}
+
+// writerOnly hides ReadFrom from io.Copy.
+type writerOnly struct{ io.Writer }
+
+// readFile has the kernel send src, if that is a file and can be sent as it is. It reports how much of it.
+func (w *response) readFile(src io.Reader) (int64, error) {
+	if w.x.takenOver() || w.over || !bodyAllowed(w.status) || w.noBody {
+		return 0, nil // Write knows what to say
+	}
+	part := partOf(src)
+	if part.n < minSendFile {
+		return 0, nil
+	}
+	if err := w.FlushError(); err != nil {
+		return 0, err
+	}
+	if w.chunked {
+		return 0, nil
+	}
+	if w.length >= 0 {
+		part.n = min(part.n, w.length-w.written)
+	}
+	if part.n < minSendFile {
+		return 0, nil
+	}
+	err := w.sendWhenRoom(func() error { return w.x.transport.writeFile(w.x, part.file, part.off, part.n) })
+	if err != nil {
+		return 0, err
+	}
+	w.written += part.n
+	return part.n, part.skip()
+}
+
+// A filePart is what is left to read of a regular file: n bytes from off on. n is 0 for what is none.
+type filePart struct {
+	file   *os.File
+	off, n int64
+	limit  *io.LimitedReader // around the file, or nil
+}
+
+func partOf(src io.Reader) (p filePart) {
+	left := int64(-1)
+	if l, ok := src.(*io.LimitedReader); ok {
+		p.limit, src, left = l, l.R, l.N
+	}
+	if p.file = fileOf(src); p.file == nil {
+		return filePart{}
+	}
+	info, err := p.file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return filePart{}
+	}
+	if p.off, err = p.file.Seek(0, io.SeekCurrent); err != nil {
+		return filePart{}
+	}
+	p.n = max(info.Size()-p.off, 0)
+	if left >= 0 {
+		p.n = min(p.n, left)
+	}
+	return p
+}
+
+// fileOf finds the file in what io.Copy passes on for one: itself, or a struct around it that hides its WriteTo.
+func fileOf(src io.Reader) *os.File {
+	if f, ok := src.(*os.File); ok {
+		return f
+	}
+	v := reflect.ValueOf(src)
+	if v.Kind() != reflect.Struct || v.Type().PkgPath() != "os" {
+		return nil
+	}
+	field := v.FieldByName("File")
+	if !field.IsValid() || !field.CanInterface() {
+		return nil
+	}
+	f, _ := field.Interface().(*os.File)
+	return f
+}
+
+// skip moves on in the file as a reader would have.
+func (p filePart) skip() error {
+	if p.limit != nil {
+		p.limit.N -= p.n
+	}
+	if _, err := p.file.Seek(p.off+p.n, io.SeekStart); err != nil {
+		return fmt.Errorf("web: after sending %d bytes of %s: %w", p.n, p.file.Name(), err)
+	}
+	return nil
+}
+
+var _ interface {
+	http.Flusher
+	http.Hijacker
+	io.ReaderFrom
+	io.StringWriter
+} = (*response)(nil)
