@@ -31,6 +31,10 @@
 // sending still works. Bytes that came before a reset may be lost with it.
 // A driver serves its connections in turns: one connection is given at most one receive buffer in a Poll.
 //
+// Events that do not return. An event may end its goroutine (runtime.Goexit) instead of returning. When all deferred calls
+// of that goroutine have run, another one owns the driver, told or not; its first Poll goes on behind the event that did not
+// return: nothing of the batch is lost, and nothing of it comes twice.
+//
 // Sending. Send takes everything in the chain, and with it the references on the blocks, until the bytes are sent or
 // dropped. What could be handed over at once needs no event; the rest, which Send returns as queued, is reported by
 // Sent as it goes, in order. Short sends are the driver's business. When sending fails the driver drops

@@ -18,6 +18,7 @@ type Checker struct {
 	OnAccepted     func(l *Conn, s driver.Socket) // default: Attach, and append to Accepted
 	OnAcceptFailed func(l *Conn, err error)       // default: ResumeAccept
 	Accepted       []*Conn
+	Exit           bool // events end the goroutine that polls
 
 	t          T
 	loop       uint8
@@ -46,6 +47,7 @@ type Conn struct {
 	Queued   int64 // by Send and SendFile: what Sent is to add up to
 	Dialed   bool
 	Local    driver.Addr
+	Remote   driver.Addr // of an accepted one
 	DialErr  error
 	Over     bool // the last event has come
 	Err      error
@@ -140,9 +142,13 @@ func (k *Checker) DialTo(addr net.Addr) (*Conn, error) {
 func (k *Checker) Poll(wait time.Duration) int {
 	k.t.Helper()
 	k.inPoll, k.events = true, 0
+	defer func() { k.inPoll = false }()
 	k.polls++
-	n, err := k.Driver.Poll(wait, events{k})
-	k.inPoll = false
+	var ev driver.Events = events{k}
+	if k.Exit {
+		ev = exiting{events{k}}
+	}
+	n, err := k.Driver.Poll(wait, ev)
 	if err != nil {
 		k.t.Fatalf("Poll: %v", err)
 	}

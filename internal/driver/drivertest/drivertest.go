@@ -97,7 +97,7 @@ type testCase struct {
 
 var groups = [][]testCase{
 	receiveCases, sendCases, closeCases, resetCases, acceptCases, dialCases, detachCases, wakeCases, fileCases, loadCases,
-	walkCases, // the quick ones first: most mistakes are caught soon
+	exitCases, walkCases, // the quick ones first: most mistakes are caught soon
 }
 
 // Run runs every case as a subtest.

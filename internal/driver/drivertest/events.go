@@ -65,11 +65,13 @@ func (e events) Accepted(id driver.ID, s driver.Socket) {
 		e.k.OnAccepted(l, s)
 		return
 	}
+	remote := s.Remote()
 	c, err := e.k.AttachTo(s)
 	if err != nil {
 		e.k.t.Errorf("Attach: %v", err)
 		return
 	}
+	c.Remote = remote
 	e.k.Accepted = append(e.k.Accepted, c)
 }
 

@@ -399,6 +399,16 @@ var otherMutants = []mutant{
 			r.ev.Closed(id, nil)
 		}
 	}},
+	{"what is left of a batch is lost when an event does not return", func(r *relay) {
+		leftovers(r, func(driver.ID, []byte) { r.extra-- })
+	}},
+	{"what is left of a batch comes twice when an event does not return", func(r *relay) {
+		leftovers(r, func(id driver.ID, p []byte) {
+			r.extra++
+			defer r.ev.Received(id, p)
+			r.ev.Received(id, p)
+		})
+	}},
 	{"Detach closes the socket", func(r *relay) {
 		r.detached = func(id driver.ID, s driver.Socket) { s.Close(); r.ev.Detached(id, s) }
 	}},
@@ -409,6 +419,24 @@ func cmp(err, other error) error {
 		return other
 	}
 	return err
+}
+
+// leftovers has another way to receive in a Poll that follows one which did not return.
+func leftovers(r *relay, received func(id driver.ID, p []byte)) {
+	inPoll, after := false, false
+	r.poll = func(wait time.Duration) (int, error) {
+		after, inPoll = inPoll, true
+		n, err := r.pollDriver(wait)
+		inPoll = false
+		return n, err
+	}
+	r.received = func(id driver.ID, p []byte) {
+		if after {
+			received(id, p)
+			return
+		}
+		r.ev.Received(id, p)
+	}
 }
 
 // batchAfterClose collects the receives of a Poll and delivers them at its end, whatever has been closed meanwhile.

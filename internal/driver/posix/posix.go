@@ -34,8 +34,11 @@ type Driver struct {
 	free    []uint32
 	changed []driver.ID // whose interest is to be told to the poller before the next wait
 	later   []deferred  // what to emit at the next Poll, because nothing is emitted outside it
-	emit    []deferred  // the one before it, being emitted
+	emit    []deferred  // the one before it, being emitted from emitted on
+	emitted int
 	events  [eventsPerPoll]Event
+	next    int // events[next:have] are still to be dispatched; none outside Poll, unless an event has ended its goroutine
+	have    int
 	vectors [][]byte
 	iovecs  [vectorsPerWrite]unix.Iovec
 	polled  int // events emitted in this Poll
@@ -65,19 +68,32 @@ func (d *Driver) Wake() {
 func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	d.polled = 0
 	d.emitDeferred(ev)
+	if d.next == d.have {
+		if err := d.await(wait); err != nil {
+			return d.polled, err
+		}
+	}
+	for d.next < d.have {
+		e := d.events[d.next]
+		d.next++ // before the event, which may not return
+		d.dispatch(e.ID, e.Ready, ev)
+	}
+	d.emitDeferred(ev)
+	return d.polled, nil
+}
+
+// await asks the kernel for a batch.
+func (d *Driver) await(wait time.Duration) error {
 	if d.polled > 0 || len(d.later) > 0 {
 		wait = 0
 	}
 	d.applyInterest()
 	n, err := d.poller.Wait(d.events[:], wait)
 	if err != nil {
-		return d.polled, fmt.Errorf("posix: wait: %w", err)
+		return fmt.Errorf("posix: wait: %w", err)
 	}
-	for i := range d.events[:n] {
-		d.dispatch(d.events[i].ID, d.events[i].Ready, ev)
-	}
-	d.emitDeferred(ev)
-	return d.polled, nil
+	d.next, d.have = 0, n
+	return nil
 }
 
 func (d *Driver) dispatch(id driver.ID, ready Ready, ev driver.Events) {
@@ -156,10 +172,9 @@ func (d *Driver) hungUp(id driver.ID, s *slot, ev driver.Events) {
 func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events) {
 	d.release(s)
 	unix.Close(int(s.fd))
-	s.kind = kindClosing
+	d.recycle(id.Slot()) // before the event, which may not return
 	d.polled++
 	ev.Closed(id, errno)
-	d.recycle(id.Slot())
 }
 
 // Shutdown releases the kernel's objects and aborts what still lives.
@@ -216,9 +231,8 @@ func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
 	d.polled++
 	if errno := socketError(int(s.fd)); errno != 0 {
 		unix.Close(int(s.fd))
-		s.kind = kindClosing
+		d.recycle(id.Slot()) // before the event, which may not return
 		ev.DialFailed(id, errno)
-		d.recycle(id.Slot())
 		return
 	}
 	s.kind = kindConn

@@ -125,22 +125,26 @@ func (d *Driver) release(s *slot) {
 	}
 }
 
+// emitDeferred emits what is deferred, and before that what is left of the last time, if an event did not return.
 func (d *Driver) emitDeferred(ev driver.Events) {
-	if len(d.later) == 0 {
-		return
+	if d.emitted == len(d.emit) {
+		if len(d.later) == 0 {
+			return
+		}
+		d.later, d.emit, d.emitted = d.emit[:0], d.later, 0
 	}
-	d.later, d.emit = d.emit[:0], d.later
-	for _, e := range d.emit {
+	for d.emitted < len(d.emit) {
+		e := d.emit[d.emitted]
+		d.emit[d.emitted] = deferred{}
+		d.emitted++
 		d.polled++
+		d.recycle(e.id.Slot())
 		if e.socket != nil {
 			ev.Detached(e.id, e.socket)
 		} else {
 			ev.Closed(e.id, e.err)
 		}
-		d.recycle(e.id.Slot())
 	}
-	clear(d.emit)
-	d.emit = d.emit[:0]
 }
 
 // touch notes that the interest of a connection may have changed. The poller is told once, before the next

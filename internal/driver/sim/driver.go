@@ -19,6 +19,7 @@ type Driver struct {
 	slots  []*conn
 	free   []uint32
 	queued []*conn // those with something to tell, each once, in order
+	batch  []*conn // those of the Poll that is running, or whose event did not return, that are still to be served
 	woken  bool
 	closed bool
 	owner  *actor // who polls, nil for somebody outside
@@ -114,6 +115,9 @@ func (d *Driver) Own() {
 }
 
 func (d *Driver) exit() { d.w.mu.Unlock() }
+
+// disown is for when an event is ending the owner's goroutine: whoever polls next is the owner.
+func (d *Driver) disown() { d.goid, d.owner = 0, nil }
 
 // refuse panics because the caller broke the contract; the lock is given back first so that a test can recover.
 func (d *Driver) refuse(format string, args ...any) {

@@ -25,19 +25,28 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	if d.goid == 0 {
 		d.goid, d.owner = goid(), d.w.caller()
 	}
-	defer func() { d.inPoll = false }()
+	defer d.polled()
 	d.await(wait)
 	d.woken = false
 	n := d.emit(ev)
 	d.w.note(d.name, "poll", 0, int64(n))
+	d.inPoll = false
 	return n, nil
+}
+
+// polled ends a Poll, also one in which an event did not return.
+func (d *Driver) polled() {
+	if d.inPoll {
+		d.inPoll = false
+		d.disown()
+	}
 }
 
 // await returns when the driver has a turn. That its owner is calling has been checked.
 func (d *Driver) await(wait time.Duration) {
 	w := d.w
 	switch {
-	case wait == 0 || len(d.queued) > 0 || d.woken || w.chance(w.o.Spurious):
+	case wait == 0 || len(d.queued) > 0 || len(d.batch) > 0 || d.woken || w.chance(w.o.Spurious):
 		w.yield(d.owner, d.goid, "Poll(0)")
 	default:
 		d.wt = w.newWaiterFor(d.owner, wait)
@@ -99,14 +108,23 @@ func (c *conn) finished() bool {
 
 // emit serves a seeded number of those with news, in turns.
 func (d *Driver) emit(ev driver.Events) int {
-	batch := d.nextBatch()
+	if len(d.batch) == 0 {
+		d.batch = d.nextBatch()
+	}
 	n := 0
-	for _, c := range batch {
-		if c.isQueued {
-			c.isQueued = false
-			n += c.tell(ev)
-		}
-		c.tellOwner()
+	for len(d.batch) > 0 {
+		c := d.batch[0]
+		d.batch = d.batch[1:] // before the event, which may not return
+		n += c.serve(ev)
+	}
+	return n
+}
+
+func (c *conn) serve(ev driver.Events) (n int) {
+	defer c.tellOwner()
+	if c.isQueued {
+		c.isQueued = false
+		n = c.tell(ev)
 	}
 	return n
 }
@@ -201,8 +219,8 @@ func (c *conn) lastEvent(what string, err error, emit func()) {
 	}
 	c.state, c.last = ending, nil
 	c.out.drop()
+	defer c.release()
 	d.call(emit)
-	c.release()
 }
 
 // tellLive emits Sent, Received, Ended and Closed, as far as each is due and the owner does not end it meanwhile.

@@ -17,7 +17,7 @@ func (d *Driver) Shutdown() error {
 	for _, c := range d.slots {
 		c.shutdown()
 	}
-	d.closed, d.queued = true, nil
+	d.closed, d.queued, d.batch = true, nil, nil
 	d.w.note(d.name, "shutdown", 0, 0)
 	for i, other := range d.w.drivers {
 		if other == d {

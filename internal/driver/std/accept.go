@@ -115,8 +115,8 @@ func (a *acceptor) report(ev driver.Events) {
 	switch {
 	case done:
 		a.d.polled++
+		a.d.members.remove(a.id) // before the event, which may not return
 		ev.Closed(a.id, nil)
-		a.d.members.remove(a.id)
 	case nc != nil:
 		a.d.polled++
 		ev.Accepted(a.id, &Socket{nc: nc})
@@ -125,6 +125,9 @@ func (a *acceptor) report(ev driver.Events) {
 		ev.AcceptFailed(a.id, err)
 	}
 }
+
+// interrupted implements member: report emits one event.
+func (a *acceptor) interrupted() {}
 
 // StopAccept implements driver.Driver.
 func (d *Driver) StopAccept(id driver.ID) {

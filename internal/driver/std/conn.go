@@ -24,6 +24,7 @@ type conn struct {
 	dialing   bool
 	endedTold bool
 	queued    int64 // output that has not been reported sent
+	lending   int   // bytes of data that Received is being given
 	over      bool  // the last event has been emitted
 
 	mu      sync.Mutex
@@ -303,8 +304,9 @@ func (c *conn) reportInput(ev driver.Events) {
 		p = p[:min(len(p), c.d.room)]
 		c.mu.Unlock()
 		c.d.polled++
+		c.lending = len(p)
 		ev.Received(c.id, p[:len(p):len(p)])
-		c.consumed(len(p))
+		c.consumed()
 		return
 	}
 	drained := c.ended && len(c.data) == 0
@@ -324,8 +326,20 @@ func (c *conn) reportInput(ev driver.Events) {
 	}
 }
 
+// interrupted implements member.
+func (c *conn) interrupted() {
+	if c.lending > 0 {
+		c.consumed()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list()
+}
+
 // consumed lets the reader go on.
-func (c *conn) consumed(n int) {
+func (c *conn) consumed() {
+	n := c.lending
+	c.lending = 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leaving == detaching {

@@ -92,25 +92,25 @@ func (c *conn) release(how leaving) {
 	}
 }
 
-// reportLast emits the last event. done is set, so that the conn is the owner's alone.
+// reportLast emits the last event. done is set, so that the conn is the owner's alone, and its slot free.
 func (c *conn) reportLast(how leaving, ev driver.Events) {
 	c.over = true
 	c.d.polled++
+	ahead := c.data
+	if c.lent != nil {
+		ahead = append([]byte(nil), c.data...)
+	}
+	c.data = nil
+	c.giveBack()
+	c.d.members.remove(c.id) // before the event, which may not return
 	switch {
 	case c.dialing && how == breaking:
 		ev.DialFailed(c.id, c.err)
 	case how == detaching && c.err == nil:
-		s := &Socket{nc: c.nc, ahead: c.data}
-		if c.lent != nil {
-			s.ahead = append([]byte(nil), c.data...)
-		}
-		ev.Detached(c.id, s)
+		ev.Detached(c.id, &Socket{nc: c.nc, ahead: ahead})
 	default:
 		ev.Closed(c.id, c.err)
 	}
-	c.data = nil
-	c.giveBack()
-	c.d.members.remove(c.id)
 }
 
 // resetOnClose lets the peer of an aborted connection see a reset where there is a TCP connection below.

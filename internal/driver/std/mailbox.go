@@ -6,8 +6,13 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A member is a connection or a listener. report emits what there is to tell about it, on the owner's goroutine.
-type member interface{ report(ev driver.Events) }
+// A member is a connection or a listener.
+type member interface {
+	// report emits what there is to tell, on the owner's goroutine.
+	report(ev driver.Events)
+	// interrupted is for when an event of report did not return: another report follows if there is more to tell.
+	interrupted()
+}
 
 // A mailbox is the list of members that have something to tell. Each is in it once at most, so it cannot grow beyond
 // their number.

@@ -35,6 +35,9 @@ type Driver struct {
 	mail      mailbox
 	timer     *time.Timer
 	polled    int // events emitted in this Poll
+	batch     []member
+	served    int    // of batch
+	serving   member // whose event is being emitted; between two Polls: it did not return
 	life      context.Context
 	end       context.CancelFunc
 	work      sync.WaitGroup // all goroutines
@@ -58,16 +61,31 @@ func (d *Driver) Wake() { d.mail.wake() }
 // Poll implements driver.Driver.
 func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	d.polled = 0
+	if d.serving != nil {
+		d.serving.interrupted()
+	}
+	if d.served == len(d.batch) {
+		d.await(wait)
+	}
+	for d.served < len(d.batch) {
+		d.serving = d.batch[d.served]
+		d.served++
+		d.serving.report(ev)
+		d.serving = nil
+	}
+	d.mail.giveBack(d.batch)
+	d.batch, d.served = nil, 0
+	return d.polled, nil
+}
+
+// await takes what the mailbox holds, in time.
+func (d *Driver) await(wait time.Duration) {
 	ready, woken := d.mail.take()
 	if len(ready) == 0 && !woken && wait != 0 {
 		d.wait(wait)
 		ready, _ = d.mail.take()
 	}
-	for _, m := range ready {
-		m.report(ev)
-	}
-	d.mail.giveBack(ready)
-	return d.polled, nil
+	d.batch, d.served = ready, 0
 }
 
 func (d *Driver) wait(wait time.Duration) {
