@@ -154,13 +154,16 @@ func (l *Loop) refuse(c *Conn, err error) {
 		return
 	}
 	c.status |= closing | ending // it may hear, but not do, anything
+	defer l.refused(c, err)
 	l.callOpened(c)
+}
+
+func (l *Loop) refused(c *Conn, err error) {
 	c.bury()
 	if x := c.extra.Load(); x != nil && x.bridge != nil {
 		x.bridge.end(true)
 	}
-	l.callClosed(c, err)
-	l.switchHandlers()
+	l.lastCall(c, err)
 }
 
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed, also on error. The

@@ -2,7 +2,6 @@ package myriad
 
 import (
 	"net"
-	"reflect"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -150,6 +149,12 @@ func (l *Loop) abort(c *Conn) {
 	l.drv.Abort(c.id)
 }
 
+// closedAndCounted makes room for another conn, but not before the handler has heard of it: it never sees more than MaxConns.
+func (l *Loop) closedAndCounted(c *Conn, err error) {
+	defer l.engine.quota.give()
+	l.closed(c, err)
+}
+
 // closed is the end: the driver has let go of the conn.
 func (l *Loop) closed(c *Conn, err error) {
 	l.remove(c)
@@ -171,11 +176,10 @@ func (l *Loop) closed(c *Conn, err error) {
 	if x != nil && x.bridge != nil {
 		x.bridge.end(asked&wantAbort != 0 || err != nil)
 	}
+	defer l.lastCall(c, err) // also if the one before does not return
 	if x != nil && x.detach != nil {
 		l.callDetached(c, nil, nil, orClosed(err))
 	}
-	l.callClosed(c, err)
-	l.switchHandlers() // Closed may have changed what other conns speak
 }
 
 func orClosed(err error) error {
@@ -185,9 +189,16 @@ func orClosed(err error) error {
 	return err
 }
 
+func (l *Loop) lastCall(c *Conn, err error) {
+	l.callClosed(c, err)
+	l.switchHandlers() // it may have changed what other conns speak
+}
+
 func (l *Loop) callClosed(c *Conn, err error) {
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	c.handler.Closed(c, err)
+	call.returned = true
 }
 
 // bury marks the conn as gone and drops what it still holds.
@@ -291,6 +302,8 @@ func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
 	x := c.extra.Load()
 	done := x.detach
 	x.detach = nil
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	done(nc, unread, err)
+	call.returned = true
 }

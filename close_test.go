@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -170,9 +171,21 @@ func TestEndedAbsentMeansClose(t *testing.T) {
 }
 
 func TestPanicsCostOneConn(t *testing.T) {
-	boom := func(*myriad.Conn) { panic("boom") }
+	eachFailure(t, func(t *testing.T, fail func()) {
+		eachLayer(t, func(t *testing.T, s setting) { panicsCostOneConn(t, s, fail) })
+	})
+}
+
+// eachFailure is for the ways in which a handler can fail to return.
+func eachFailure(t *testing.T, f func(t *testing.T, fail func())) {
+	t.Run("panic", func(t *testing.T) { f(t, func() { panic("boom") }) })
+	t.Run("goexit", func(t *testing.T) { f(t, runtime.Goexit) })
+}
+
+func panicsCostOneConn(t *testing.T, s setting, fail func()) {
+	boom := func(*myriad.Conn) { fail() }
 	cases := map[string]func(h *probe, c func(*myriad.Conn)){
-		"Received": func(h *probe, _ func(*myriad.Conn)) { h.received = func(*myriad.Conn, []byte) { panic("boom") } },
+		"Received": func(h *probe, _ func(*myriad.Conn)) { h.received = func(c *myriad.Conn, _ []byte) { boom(c) } },
 		"Ended":    func(h *probe, _ func(*myriad.Conn)) { h.ended = boom },
 		"Notified": func(h *probe, _ func(*myriad.Conn)) {
 			h.received = func(c *myriad.Conn, _ []byte) { c.Notify() }
@@ -182,27 +195,34 @@ func TestPanicsCostOneConn(t *testing.T) {
 			h.received = func(c *myriad.Conn, _ []byte) { c.SetTimer(1) }
 			h.expired = boom
 		},
+		"Opened": func(h *probe, _ func(*myriad.Conn)) { h.opened = boom },
+		"the next handler's Opened": func(h *probe, _ func(*myriad.Conn)) {
+			next := &probe{opens: h.opens, closes: h.closes}
+			next.opened = boom
+			h.received = func(c *myriad.Conn, _ []byte) { c.SetHandler(next, nil) }
+		},
 	}
-	eachLayer(t, func(t *testing.T, s setting) {
-		for name, prepare := range cases {
-			t.Run(name, func(t *testing.T) {
-				h := newProbe()
-				prepare(h, boom)
-				e := start(t, myriad.Config{Loops: 1, Logger: quiet})
-				neighbour := s.dial(t, s.listen(t, e, echo{}))
-				nc := s.dial(t, s.listen(t, e, h))
-				send(t, nc, []byte("x"))
+	for name, prepare := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := newProbe()
+			prepare(h, boom)
+			e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+			neighbour := s.dial(t, s.listen(t, e, echo{}))
+			ln := s.listen(t, e, h)
+			if nc, err := net.Dial("tcp", ln.Addr().String()); err == nil { // it may be reset already
+				nc = s.own(t, nc)
+				_, _ = nc.Write([]byte("x"))
 				if name == "Ended" {
 					closeWrite(t, nc)
 				}
-				if err := await(t, "Closed", h.closes); err == nil {
-					t.Error("Closed(nil) after a panic")
-				}
-				send(t, neighbour, []byte("alive"))
-				expect(t, neighbour, []byte("alive"))
-			})
-		}
-	})
+			}
+			if err := await(t, "Closed", h.closes); err == nil {
+				t.Error("Closed(nil) after a panic")
+			}
+			send(t, neighbour, []byte("alive"))
+			expect(t, neighbour, []byte("alive"))
+		})
+	}
 }
 
 // shortLayer ends like TLS: the peer's FIN alone is a truncation.

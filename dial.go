@@ -261,7 +261,11 @@ func (l *Loop) dialed(c *Conn) {
 	r.leave(c)
 	r.giveUp()
 	l.current.Store(c)
-	l.callOpened(c)
-	r.tell(c, nil)
+	l.openDialed(c, r)
 	l.leave(c)
+}
+
+func (l *Loop) openDialed(c *Conn, r *race) {
+	defer r.tell(c, nil)
+	l.callOpened(c)
 }

@@ -3,6 +3,7 @@ package myriad
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,7 +67,7 @@ func Start(c Config) (*Engine, error) {
 		e.linger = s.Linger
 	}
 	for _, l := range e.loops {
-		e.sys.Go(l.begin)
+		l.employ(l.begin)
 	}
 	return e, nil
 }
@@ -149,6 +150,9 @@ func (e *Engine) wait(ctx context.Context) error {
 
 func (e *Engine) loopEnded(l *Loop) {
 	_ = l.drv.Shutdown()
+	for _, ln := range l.listeners { // of a driver that has failed
+		ln.ended()
+	}
 	e.ended()
 }
 
@@ -168,29 +172,27 @@ func (e *Engine) ended() {
 func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
 
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
-func (l *Loop) fail(err error) {
-	l.stopping, l.failed = true, true
-	for slot, ln := range l.listeners {
-		delete(l.listeners, slot)
-		ln.closed.Store(true)
-		ln.ended()
+func (l *Loop) fail() {
+	err := l.failure
+	l.stopping = true
+	for _, ln := range l.listeners {
+		if !ln.closed.Swap(true) {
+			ln.inner.Refuse()
+		}
+		l.dropHand(ln)
 	}
 	for _, c := range l.conns {
 		if c != nil {
-			l.closed(c, err)
-			l.engine.quota.give()
+			l.closedAndCounted(c, err)
 		}
 	}
 	for !l.finish() { // who waits for an answer is told
-		funcs, intake := l.takeMail()
-		for i := range intake {
-			_ = intake[i].sock.Close()
-			l.refuse(intake[i].conn, err)
+		l.takeMail()
+		for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
+			_ = a.sock.Close()
+			l.refuse(a.conn, err)
 		}
-		for _, f := range funcs {
-			l.guard(f)
-			l.switchHandlers()
-		}
+		l.runAll(&l.work.funcs)
 	}
 }
 
@@ -204,7 +206,15 @@ func (l *Loop) stop(abort error) {
 			l.closeListener(ln)
 		}
 	}
-	for _, c := range l.conns {
+	l.work.told = 0
+	l.tellStopping()
+}
+
+// tellStopping tells those conns that do not know it yet.
+func (l *Loop) tellStopping() {
+	for l.stopping && l.work.told < len(l.conns) {
+		c := l.conns[l.work.told]
+		l.work.told++
 		switch {
 		case c == nil:
 		case c.is(connecting):
@@ -213,6 +223,7 @@ func (l *Loop) stop(abort error) {
 			l.dismiss(c)
 		}
 	}
+	l.work.told = math.MaxInt // who comes later is told when it comes
 }
 
 // dismiss ends a conn because its loop is stopping.
@@ -230,7 +241,7 @@ func (l *Loop) dismiss(c *Conn) {
 func (l *Loop) finish() bool {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 {
+	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 || !l.work.intake.empty() || !l.work.funcs.empty() {
 		return false
 	}
 	l.mail.closed = true

@@ -87,14 +87,13 @@ func (s *sink) Closed(id driver.ID, err error) {
 		ln.ended()
 		return
 	}
-	l.closed(s.conn(id), err)
-	l.engine.quota.give() // not before the handler has heard of it: it never sees more than MaxConns
+	l.closedAndCounted(s.conn(id), err)
 }
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 	l := s.loop()
+	defer l.engine.quota.give()
 	l.detached(s.conn(id), sock)
-	l.engine.quota.give()
 }
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {

@@ -2,7 +2,8 @@ package myriad
 
 // A Handler is what a conn currently speaks. Calls run on the conn's loop, one at a time, never from inside a Conn
 // method, and must not block. Opened, Received*, Closed exactly once; after Close or Abort only Closed follows. A
-// handler that panics has its conn aborted and the panic logged.
+// handler that panics, or ends the goroutine (runtime.Goexit), has its conn aborted unless it had closed it, and that is logged;
+// everybody else on the loop goes on.
 type Handler interface {
 	Opened(c *Conn)
 	// Received hands over what has arrived. p is valid until return; cap(p) == len(p).

@@ -64,13 +64,12 @@ func (l *Loop) takeOver(word uint64, overstayed bool) bool {
 	if !l.lease.CompareAndSwap(word, word+1) {
 		return false
 	}
-	l.engine.sys.Go(func() { l.succeed(overstayed) })
+	l.employ(func() { l.succeed(overstayed) })
 	return true
 }
 
 // succeed is the goroutine that goes on with a loop whose guest is still there.
 func (l *Loop) succeed(overstayed bool) {
-	l.own()
 	l.readClock()
 	if overstayed {
 		l.stats.takeovers++
@@ -80,7 +79,6 @@ func (l *Loop) succeed(overstayed bool) {
 	v := l.visitor
 	l.callTaken(v, overstayed)
 	l.leave(v.c)
-	l.run()
 }
 
 // own tells a driver that looks at its callers whom it belongs to now.
@@ -179,7 +177,7 @@ func (l *Loop) interrupted(v guest, lease Lease, p any) {
 			"guest", fmt.Sprintf("%T", v.g), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
 		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.g, p))
 	case l.lease.CompareAndSwap(lease.word, lease.word+1):
-		l.engine.sys.Go(l.inherit)
+		l.employ(l.inherit)
 	default:
 		v.g.Left(false)
 	}
@@ -187,21 +185,23 @@ func (l *Loop) interrupted(v guest, lease Lease, p any) {
 
 // inherit is the goroutine that goes on with a loop whose own was ended by a guest.
 func (l *Loop) inherit() {
-	l.own()
 	v := l.visitor
 	l.callLeft(v)
 	l.leave(v.c)
-	l.run()
 }
 
 func (l *Loop) callLeft(v guest) {
-	defer l.recovered(v.c, untimed)
+	call := call{began: untimed}
+	defer l.returned(v.c, &call)
 	v.g.Left(true)
+	call.returned = true
 }
 
 func (l *Loop) callTaken(v guest, overstayed bool) {
-	defer l.recovered(v.c, untimed)
+	call := call{began: untimed}
+	defer l.returned(v.c, &call)
 	v.g.Taken(overstayed)
+	call.returned = true
 }
 
 // expecting reports whether c has a guest that comes next: then what was queued leaves with what that one writes.

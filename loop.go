@@ -41,8 +41,8 @@ type Loop struct {
 	live      int           // conns in the table
 	switches  []handlerSwitch
 	revisits  []*Conn // to be settled again in the next turn
-	revisited []*Conn // the room of the last turn's list
 	after     []func()
+	work      work
 	guests    []guest // of this turn
 	served    int     // of these
 	visitor   guest   // who came last
@@ -50,9 +50,10 @@ type Loop struct {
 	turns     int
 	slept     bool // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
-	failed    bool  // its driver has
 	bound     bool  // its driver, to a thread: it cannot be taken over; never changes
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
+	failure   error // of the driver
+	shift     *shift
 
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
@@ -73,7 +74,6 @@ type handlerSwitch struct {
 type mailbox struct {
 	mu     sync.Mutex
 	funcs  []func()
-	spare  []func()
 	intake []arrival // conns on their way in; bounded by maxIntake
 	closed bool
 
@@ -151,7 +151,6 @@ func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 func (l *Loop) begin() {
 	l.slept = true
 	l.readClock()
-	l.run()
 }
 
 // run is the loop, for as long as it belongs to this goroutine.
@@ -169,13 +168,17 @@ func (l *Loop) run() {
 			continue
 		}
 		l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
-		l.fail(err)
+		l.failure = err
 	}
 }
 
 // over reports whether the loop is to end.
 func (l *Loop) over() bool {
-	return l.failed || l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish()
+	if l.failure != nil {
+		l.fail()
+		return true
+	}
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, and only then it sleeps.
@@ -224,6 +227,7 @@ func (l *Loop) untilTimer() time.Duration {
 // turn handles what is not the driver's events, which have been handled inside Poll.
 func (l *Loop) turn(events int) {
 	l.readClock()
+	l.tellStopping()
 	l.readMail()
 	dirty := l.drainDirty()
 	l.wheel.Advance(l.now, l.expired)
@@ -268,77 +272,82 @@ func ceilMillis(d time.Duration) int64 {
 }
 
 func (l *Loop) readMail() {
-	funcs, intake := l.takeMail()
-	for i := range intake {
-		l.admit(&intake[i])
+	l.takeMail()
+	for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
+		l.admit(&a)
 	}
-	for _, f := range funcs {
+	l.runAll(&l.work.funcs)
+}
+
+// takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes first, and the new in the next turn.
+func (l *Loop) takeMail() {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.work.funcs.refill(&l.mail.funcs)
+	if l.work.intake.empty() {
+		l.work.intake, l.mail.intake = batch[arrival]{list: l.mail.intake}, nil
+	}
+}
+
+func (l *Loop) runAll(fs *batch[func()]) {
+	for f, ok := fs.take(); ok; f, ok = fs.take() {
 		l.guard(f)
 		l.switchHandlers()
 	}
-	clear(funcs)
-	l.mail.mu.Lock()
-	l.mail.spare = funcs[:0]
-	l.mail.mu.Unlock()
 }
 
-func (l *Loop) takeMail() ([]func(), []arrival) {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	funcs, intake := l.mail.funcs, l.mail.intake
-	l.mail.funcs, l.mail.spare, l.mail.intake = l.mail.spare[:0], nil, nil
-	return funcs, intake
-}
-
-// guard runs a user's function so that its panic costs nobody else.
+// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs nobody else.
 func (l *Loop) guard(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
 	t := reflect.TypeOf(f)
-	defer l.called(t, l.calling(t))
+	began, returned := l.calling(t), false
+	defer func() {
+		v := recover()
+		if l.called(t, began); returned {
+			return
+		}
+		if v == nil {
+			v = l.exit()
+		}
+		l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack", string(debug.Stack()))
+	}()
 	f()
+	returned = true
 }
 
 // runAfter runs what Later was given in this turn. What that gives to Later again waits for the next turn.
 func (l *Loop) runAfter() {
-	fs := l.after
-	l.after = nil
-	for _, f := range fs {
-		l.guard(f)
-		l.switchHandlers()
-	}
-	if clear(fs); l.after == nil {
-		l.after = fs[:0]
-	}
+	l.work.after.refill(&l.after)
+	l.runAll(&l.work.after)
 }
 
 // drainDirty settles the conns that were given work, in the order in which they were. It returns how many outside of their
 // own callbacks, most often by other goroutines.
 func (l *Loop) drainDirty() (n int) {
-	revisits := l.revisits
-	l.revisits, l.revisited = l.revisited[:0], nil
-	for _, c := range revisits {
+	w := &l.work
+	w.revisits.refill(&l.revisits)
+	for c, ok := w.revisits.take(); ok; c, ok = w.revisits.take() {
 		l.settle(c)
 	}
-	clear(revisits)
-	l.revisited = revisits[:0]
-	var first *Conn
-	for c := l.dirty.Swap(nil); c != nil; {
-		next := c.next
-		c.next, first = first, c
-		c = next
-	}
-	for c := first; c != nil; n++ {
-		next := c.next
+	l.takeDirty()
+	for c := w.dirty; c != nil; c, n = w.dirty, n+1 {
+		w.dirty = c.next
 		c.mu.Lock()
 		c.next = nil
 		c.asked &^= linked
 		c.mu.Unlock()
 		l.settle(c)
-		c = next
 	}
 	return n
+}
+
+// takeDirty takes up the stack of dirty conns, in the order in which they came.
+func (l *Loop) takeDirty() {
+	if l.work.dirty != nil {
+		return
+	}
+	for c := l.dirty.Swap(nil); c != nil; {
+		next := c.next
+		c.next, l.work.dirty = l.work.dirty, c
+		c = next
+	}
 }

@@ -139,6 +139,10 @@ func TestDoIsBounded(t *testing.T) {
 }
 
 func TestLaterAndPanicsOnTheLoop(t *testing.T) {
+	eachFailure(t, laterAndPanicsOnTheLoop)
+}
+
+func laterAndPanicsOnTheLoop(t *testing.T, fail func()) {
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
 	l := e.Loops()[0]
 	done := make(chan int, 10)
@@ -149,9 +153,9 @@ func TestLaterAndPanicsOnTheLoop(t *testing.T) {
 			l.Later(again) // in the next turn, not for ever in this one
 		}
 		done <- n
-		panic("boom")
+		fail()
 	}
-	if err := l.Do(func() { l.Later(again); panic("boom") }); err != nil {
+	if err := l.Do(func() { l.Later(again); fail() }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {

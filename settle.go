@@ -34,24 +34,32 @@ func (c *Conn) closeAsked() bool {
 }
 
 func (l *Loop) decode(c *Conn, p []byte) {
-	defer l.recovered(c, untimed) // the handler's part in it is timed
+	call := call{began: untimed} // the handler's part in it is timed
+	defer l.returned(c, &call)
 	c.layer().Received(Wire{c, false}, p)
+	call.returned = true
 }
 
 // layerEnded is the peer's FIN for a layer that judges it by itself.
 func (l *Loop) layerEnded(c *Conn, x *extra) {
-	defer l.recovered(c, untimed)
+	call := call{began: untimed}
+	defer l.returned(c, &call)
 	x.buffered.Ended(Wire{c, false})
+	call.returned = true
 }
 
 func (l *Loop) callReceived(c *Conn, p []byte) {
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	c.handler.Received(c, p)
+	call.returned = true
 }
 
 func (l *Loop) callOpened(c *Conn) {
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	c.handler.Opened(c)
+	call.returned = true
 }
 
 func (l *Loop) callExpired(c *Conn) {
@@ -62,14 +70,18 @@ func (l *Loop) callExpired(c *Conn) {
 	if c.closeAsked() {
 		return
 	}
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	c.handler.(Timed).Expired(c)
+	call.returned = true
 }
 
 func (l *Loop) callDrained(c *Conn) {
 	if c.can&canDrain != 0 {
-		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+		call := l.calls(c)
+		defer l.returned(c, &call)
 		c.handler.(Drainer).Drained(c)
+		call.returned = true
 	}
 }
 
@@ -79,24 +91,55 @@ func (l *Loop) callStopping(c *Conn) {
 	case c.can&canStop == 0:
 		_ = c.Close()
 	default:
-		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+		call := l.calls(c)
+		defer l.returned(c, &call)
 		c.handler.(Stopper).Stopping(c)
+		call.returned = true
 	}
 }
 
 func (l *Loop) callNotified(c *Conn) {
-	defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+	call := l.calls(c)
+	defer l.returned(c, &call)
 	c.handler.(Notified).Notified(c)
+	call.returned = true
 }
 
-// recovered turns a handler's panic into the end of its conn, and books the time of a call that was timed.
-func (l *Loop) recovered(c *Conn, began time.Duration) {
-	if v := recover(); v != nil {
-		l.engine.cfg.Logger.Error("myriad: panic in a handler; its connection is aborted",
-			"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
-		c.Abort(fmt.Errorf("myriad: panic in %T: %v", c.handler, v))
+// A call is one of a handler's methods while it runs.
+type call struct {
+	began    time.Duration // or untimed
+	returned bool
+}
+
+func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf(c.handler))} }
+
+// returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine (runtime.Goexit), turns into the end
+// of the conn; in the second case the deferred calls above are all that still runs here, and Loop.run goes on elsewhere.
+func (l *Loop) returned(c *Conn, call *call) {
+	v := recover()
+	if v != nil || !call.returned && !l.shift.exiting {
+		l.failed(c, v)
 	}
-	l.called(reflect.TypeOf(c.handler), began)
+	l.called(reflect.TypeOf(c.handler), call.began)
+}
+
+func (l *Loop) failed(c *Conn, v any) {
+	other := (*Conn)(nil)
+	if v == nil {
+		v = l.exit()
+		other = l.current.Load() // if it is not c: one of its callbacks has given c this handler, and has not come to its end
+		l.revisit(c)
+	}
+	err := fmt.Errorf("myriad: panic in %T: %v", c.handler, v)
+	if other != nil && other != c {
+		other.Abort(err)
+		l.revisit(other)
+	}
+	l.engine.cfg.Logger.Error("myriad: panic in a handler; its connection is ended",
+		"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
+	if !c.closeAsked() { // it has not ended the conn itself before
+		c.Abort(err)
+	}
 }
 
 // leave ends a callback.
@@ -180,8 +223,10 @@ func (l *Loop) callEnded(c *Conn) {
 		return
 	}
 	if !c.closeAsked() {
-		defer l.recovered(c, l.calling(reflect.TypeOf(c.handler)))
+		call := l.calls(c)
+		defer l.returned(c, &call)
 		c.handler.(Ender).Ended(c)
+		call.returned = true
 	}
 }
 
@@ -269,6 +314,7 @@ func (c *Conn) hasHeld() bool {
 func (l *Loop) serveHeld(c *Conn) {
 	x := c.extra.Load()
 	var pending buf.Chain
+	defer pending.Release()
 	x.held.Move(&pending)
 	for pending.Len() > 0 && x.held.Len() == 0 && x.detach == nil && !c.is(paused) && !c.closeAsked() {
 		p := pending.First()

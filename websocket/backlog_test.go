@@ -119,11 +119,8 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 }
 
 func TestPanicClosesOnlyItsConnection(t *testing.T) {
-	for name, fail := range map[string]func(){"panic": func() { panic("oops") }, "goexit": runtime.Goexit} {
+	for _, fail := range map[string]func(){"panic": func() { panic("oops") }, "goexit": runtime.Goexit} {
 		eachDispatch(t, func(t *testing.T, d web.Dispatch) {
-			if name == "goexit" && d == web.DispatchInline {
-				t.Skip("Goexit on the loop ends the loop")
-			}
 			h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, op Op, p []byte) {
 				if string(p) == "fail" {
 					fail()
