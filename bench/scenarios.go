@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
+	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
 // servers are all that come with the instrument.
@@ -99,6 +100,23 @@ var webSocketScenarios = []scenario{
 		name: "ws-echo", rows: "A6 B4 S1", asks: "What does an echoed message of 128 bytes cost, 1,000 WebSockets?",
 		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Closed, conns: 1000,
 		servers: wsServers, reference: "gws", measures: loaded,
+	},
+	{
+		name: "ws-echo-1k", rows: "A6 B4 S1", asks: "And one of 1 KiB?",
+		app: "ws-echo", check: check.WebSocketEcho(1024), mode: load.Closed, conns: 1000,
+		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket"}, reference: "gws", measures: loaded,
+	},
+	{
+		name: "ws-upgrade", rows: "B4 S3", asks: "What does an upgrade cost in memory, and the connection around it?",
+		app: "upgrade", mode: working, work: check.Upgrade, order: harness.Order{Times: 200_000, Input: []byte(check.UpgradeRequest)},
+		servers: []string{"gobwas", "gws", "gorilla", "coder", "websocket"}, reference: "gobwas",
+		measures: []string{"each_ns", "mallocs", "alloc_bytes", "cpu_us"},
+	},
+	{
+		name: "ws-connect", rows: "B4 B5 S3", asks: "And over sockets, when 10,000 come at once?",
+		app: "ws-echo", check: check.WebSocketEcho(128), mode: connecting, conns: 10_000,
+		servers: []string{"gobwas", "gws", "gorilla", "coder", "websocket", "websocket-accept"}, reference: "gobwas",
+		measures: []string{"cpu_us", "user_us", "seconds", "rate", "rss_peak_mb", "goroutines"},
 	},
 	{
 		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	var room harness.Room[*websocket.Conn]
-	harness.Main(map[string]harness.Start{
+	harness.MainWith(map[string]harness.Start{
 		"ws-echo": serving(nil, func(c *websocket.Conn, typ websocket.MessageType, p []byte) error {
 			return c.Write(context.Background(), typ, p)
 		}),
@@ -22,7 +22,13 @@ func main() {
 			room.Each(func(c *websocket.Conn) { _ = c.Write(context.Background(), typ, p) })
 			return nil
 		}),
-	})
+	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
+}
+
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	if c, err := websocket.Accept(w, r, nil); err == nil {
+		_ = c.CloseNow()
+	}
 }
 
 // An action is what a message leads to.

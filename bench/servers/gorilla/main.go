@@ -13,7 +13,7 @@ import (
 
 func main() {
 	var room harness.Room[*websocket.Conn]
-	harness.Main(map[string]harness.Start{
+	harness.MainWith(map[string]harness.Start{
 		"ws-echo": serving(nil, func(c *websocket.Conn, typ int, p []byte) error { return c.WriteMessage(typ, p) }),
 		"ws-broadcast": serving(&room, func(_ *websocket.Conn, typ int, p []byte) error {
 			message, err := websocket.NewPreparedMessage(typ, p)
@@ -22,7 +22,13 @@ func main() {
 			}
 			return err
 		}),
-	})
+	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
+}
+
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	if c, err := new(websocket.Upgrader).Upgrade(w, r, nil); err == nil {
+		_ = c.Close()
+	}
 }
 
 // An action is what a message leads to.

@@ -11,11 +11,19 @@ import (
 )
 
 func main() {
-	harness.Main(map[string]harness.Start{
+	harness.MainWith(map[string]harness.Start{
 		"ws-echo":      func(addr string) (net.Addr, error) { return serve(addr, &echo{}) },
 		"ws-broadcast": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}) },
 		"push-ws":      push,
-	})
+	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
+}
+
+var upgrader = gws.NewUpgrader(&echo{}, &gws.ServerOption{})
+
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	if socket, err := upgrader.Upgrade(w, r); err == nil {
+		_ = socket.NetConn().Close()
+	}
 }
 
 func serve(addr string, events gws.Event) (net.Addr, error) {

@@ -27,10 +27,10 @@ func main() {
 			return raw(addr, o)
 		}
 	}
-	harness.Main(map[string]harness.Start{
+	harness.MainWith(map[string]harness.Start{
 		"ws-echo":      with(&websocket.Options{OnMessage: echo}),
 		"ws-broadcast": with(broadcasting()),
-	})
+	}, map[string]harness.Work{"upgrade": upgrades})
 }
 
 func raw(addr string, o *websocket.Options) (net.Addr, error) {
