@@ -51,7 +51,7 @@ var (
 const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
-var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, pushScenarios)
+var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),
@@ -117,6 +117,11 @@ var webSocketScenarios = []scenario{
 		app: "ws-echo", check: check.WebSocketEcho(128), mode: connecting, conns: 10_000,
 		servers: []string{"gobwas", "gws", "gorilla", "coder", "websocket", "websocket-accept"}, reference: "gobwas",
 		measures: []string{"cpu_us", "user_us", "seconds", "rate", "rss_peak_mb", "goroutines"},
+	},
+	{
+		name: "ws-deflate-idle", rows: "A6 M2 S4", asks: "What does a WebSocket occupy after one echo of 1 KiB, compressed?",
+		app: "ws-deflate", check: check.WebSocketDeflate(1024), mode: load.Exchange, conns: many,
+		servers: []string{"gws", "gorilla", "coder"}, reference: "gws", measures: held,
 	},
 	{
 		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",

@@ -1,4 +1,4 @@
-// Command gorilla is gorilla/websocket over the standard library's server, without compression. Broadcasts are its prepared
+// Command gorilla is gorilla/websocket over the standard library's server, with compression only where it is asked for. Broadcasts are its prepared
 // messages.
 package main
 
@@ -14,14 +14,15 @@ import (
 func main() {
 	var room harness.Room[*websocket.Conn]
 	harness.MainWith(map[string]harness.Start{
-		"ws-echo": serving(nil, func(c *websocket.Conn, typ int, p []byte) error { return c.WriteMessage(typ, p) }),
+		"ws-echo":    serving(nil, echo, websocket.Upgrader{}),
+		"ws-deflate": serving(nil, echo, websocket.Upgrader{EnableCompression: true}),
 		"ws-broadcast": serving(&room, func(_ *websocket.Conn, typ int, p []byte) error {
 			message, err := websocket.NewPreparedMessage(typ, p)
 			if err == nil {
 				room.Each(func(c *websocket.Conn) { _ = c.WritePreparedMessage(message) })
 			}
 			return err
-		}),
+		}, websocket.Upgrader{}),
 	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
 }
 
@@ -34,8 +35,9 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 // An action is what a message leads to.
 type action func(c *websocket.Conn, typ int, p []byte) error
 
-func serving(room *harness.Room[*websocket.Conn], act action) harness.Start {
-	var upgrader websocket.Upgrader
+func echo(c *websocket.Conn, typ int, p []byte) error { return c.WriteMessage(typ, p) }
+
+func serving(room *harness.Room[*websocket.Conn], act action, upgrader websocket.Upgrader) harness.Start {
 	return func(addr string) (net.Addr, error) {
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c, err := upgrader.Upgrade(w, r, nil)

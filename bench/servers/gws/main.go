@@ -1,4 +1,4 @@
-// Command gws is gws over the standard library's server, without compression, with its own Broadcaster.
+// Command gws is gws over the standard library's server, with compression only where it is asked for, with its own Broadcaster.
 package main
 
 import (
@@ -12,8 +12,9 @@ import (
 
 func main() {
 	harness.MainWith(map[string]harness.Start{
-		"ws-echo":      func(addr string) (net.Addr, error) { return serve(addr, &echo{}) },
-		"ws-broadcast": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}) },
+		"ws-echo":      func(addr string) (net.Addr, error) { return serve(addr, &echo{}, &gws.ServerOption{}) },
+		"ws-deflate":   func(addr string) (net.Addr, error) { return serve(addr, &echo{}, deflating) },
+		"ws-broadcast": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}, &gws.ServerOption{}) },
 		"push-ws":      push,
 	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
 }
@@ -26,8 +27,10 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func serve(addr string, events gws.Event) (net.Addr, error) {
-	upgrader := gws.NewUpgrader(events, &gws.ServerOption{})
+var deflating = &gws.ServerOption{PermessageDeflate: gws.PermessageDeflate{Enabled: true}}
+
+func serve(addr string, events gws.Event, o *gws.ServerOption) (net.Addr, error) {
+	upgrader := gws.NewUpgrader(events, o)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		socket, err := upgrader.Upgrade(w, r)
 		if err != nil {

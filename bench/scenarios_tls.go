@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/myriad-go/myriad/bench/check"
+	"github.com/myriad-go/myriad/bench/load"
+)
+
+var tlsServers = []string{"net/http", "fasthttp"}
+
+// Those who speak TLS 1.3, with the curves that Go offers by default and a certificate on P-256.
+var tlsScenarios = []scenario{
+	{
+		name: "tls-http", rows: "A6 T1", asks: "What does a small request cost through TLS, 500 connections?",
+		app: "https", check: check.HTTPS(1), mode: load.Closed, conns: 500,
+		servers: tlsServers, reference: "net/http", measures: loaded,
+	},
+	{
+		name: "tls-handshake", rows: "A6 T2", asks: "What does a full handshake cost, and how many are there per second?",
+		app: "https", check: check.HTTPS(1), mode: connecting, conns: 5000,
+		servers: tlsServers, reference: "net/http",
+		measures: []string{"rate", "cpu_us", "user_us", "seconds", "rss_peak_mb", "goroutines"},
+	},
+	{
+		name: "tls-idle", rows: "A6 M4", asks: "What does a kept TLS connection occupy after one request?",
+		app: "https", check: check.HTTPS(1), mode: load.Exchange, conns: 10_000,
+		servers: tlsServers, reference: "net/http", measures: held,
+	},
+}
