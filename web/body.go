@@ -33,7 +33,9 @@ type body struct {
 	dropping bool
 	limit    int64 // most bytes altogether; 0: no limit
 	total    int64
-	waiting  driver.Parker // the reader that waits
+	waiting  driver.Parker // the reader that waits, kept for the next time
+	waits    bool          // it does
+	others   []driver.Parker
 	trailer  http.Header
 }
 
@@ -96,10 +98,7 @@ func (b *body) deliverTrailer() {
 
 // wait lets the lock go until something has changed.
 func (b *body) wait() {
-	if b.waiting == nil {
-		b.waiting = b.x.lane.st.engine.System().NewParker()
-	}
-	p := b.waiting
+	p := b.parker()
 	cont := b.expect
 	b.expect = false
 	b.mu.Unlock()
@@ -108,6 +107,23 @@ func (b *body) wait() {
 	}
 	p.Park()
 	b.mu.Lock()
+	if p == b.waiting {
+		b.waits = false
+	}
+}
+
+// parker is what one more goroutine waits by: a body may be read on one goroutine and left on another. mu is held.
+func (b *body) parker() driver.Parker {
+	if b.waiting == nil {
+		b.waiting = b.x.lane.st.engine.System().NewParker()
+	}
+	if !b.waits {
+		b.waits = true
+		return b.waiting
+	}
+	p := b.x.lane.st.engine.System().NewParker()
+	b.others = append(b.others, p)
+	return p
 }
 
 // Close says that the handler wants no more. The loop reads the rest away after the answer.
@@ -115,13 +131,19 @@ func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.wake()
 	return nil
 }
 
+// wake lets everybody who waits look again. mu is held.
 func (b *body) wake() {
 	if b.waiting != nil {
 		b.waiting.Unpark()
 	}
+	for _, p := range b.others {
+		p.Unpark()
+	}
+	b.others = nil
 }
 
 // add takes decoded bytes from the loop.
@@ -183,6 +205,7 @@ func (b *body) release() {
 
 func (b *body) releaseLocked() {
 	b.closed = true
+	b.wake()
 	b.data.Release()
 	if !b.dropping {
 		b.dropping = true

@@ -98,9 +98,6 @@ func (x *exchange) run() {
 	if x.callHandler() {
 		x.finish()
 	}
-	if form := x.req.MultipartForm; form != nil {
-		_ = form.RemoveAll() // its files are the handler's only while it runs
-	}
 	x.running.Store(false)
 	x.ctx.cancel(context.Canceled)
 	x.out.drop()
@@ -119,8 +116,16 @@ func (x *exchange) callHandler() (ok bool) {
 		x.ctx.cancel(context.Canceled)
 		x.transport.fail(x, errHandlerPanic, true)
 	}()
+	defer x.removeFiles()
 	x.serve()
 	return true
+}
+
+// removeFiles removes those of a multipart form: they are the handler's only while it runs.
+func (x *exchange) removeFiles() {
+	if form := x.req.MultipartForm; form != nil {
+		_ = form.RemoveAll()
+	}
 }
 
 var errHandlerPanic = errors.New("web: the handler panicked or ended its goroutine")
