@@ -45,10 +45,11 @@ var arrows = map[string][]string{
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/wheel"},
 
-	"debug": {"."},
+	"debug":   {"."},
+	"tlsloop": {".", "buf", "internal/driver"},
 
 	"web/internal/h1": nil,
-	"web":             {".", "buf", "internal/driver", "web/internal/h1", "workers"},
+	"web":             {".", "buf", "internal/driver", "tlsloop", "web/internal/h1", "workers"},
 	"websocket":       {".", "buf", "internal/driver", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,

@@ -77,8 +77,8 @@ func (l *Loop) endLayer(c *Conn) {
 	}
 	c.mu.Lock()
 	if !x.layerEnded {
-		x.layerEnded = true
 		_ = x.layer.CloseWrite(Wire{c, true}) // a layer that cannot end in order has nothing to queue
+		x.layerEnded = true
 	}
 	out := c.takeOutput()
 	c.mu.Unlock()

@@ -76,7 +76,8 @@ func (w Wire) Room() int {
 	return max(0, int(int64(w.c.limit)-queued))
 }
 
-// Write queues encoded bytes for the socket. It is never refused for want of room: see Room.
+// Write queues encoded bytes for the socket. It is never refused for want of room: see Room. It fails with ErrClosed behind the layer's
+// end, that is after CloseWrite or Fail.
 func (w Wire) Write(p []byte) (int, error) {
 	if w.locked {
 		return w.queue(p)
@@ -87,7 +88,7 @@ func (w Wire) Write(p []byte) (int, error) {
 }
 
 func (w Wire) queue(p []byte) (int, error) {
-	if w.c.asked&(wantAbort|gone) != 0 {
+	if x := w.c.extra.Load(); w.c.asked&(wantAbort|gone) != 0 || x == nil || x.layerEnded {
 		return 0, ErrClosed
 	}
 	w.c.output().Append(p)

@@ -24,7 +24,10 @@ func (s *Server) Serve(l net.Listener) error {
 	if err := s.start(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	front := newFront(s)
+	return s.serve(l, newFront(s))
+}
+
+func (s *Server) serve(l net.Listener, front *front) error {
 	front.setBase(l.(*onceListener).Listener)
 	one := &listening{stop: l.Close, done: make(chan struct{})}
 	if !s.track(one) {
@@ -61,7 +64,7 @@ func (s *Server) acceptFrom(l net.Listener, front *front) error {
 func (s *Server) adopt(nc net.Conn, f *front) error {
 	one := &front1{front: f}
 	one.secure, _ = nc.(connectionStater)
-	if s.ConnState != nil {
+	if s.ConnState != nil && !leavesAtOnce(nc) {
 		one.opened = s.state.engine.System().NewParker()
 	}
 	if _, err := s.state.engine.Adopt(nc, nil, one); err != nil {
@@ -101,14 +104,24 @@ type front1 struct {
 
 // Opened gives the connection its own handler.
 func (f *front1) Opened(c *myriad.Conn) {
+	if f.tls != nil {
+		f.greet(c)
+		f.wake(c)
+		return
+	}
 	base := f.base
 	if f.secure != nil {
 		base = context.WithValue(base, secureKey{}, f.secure)
 	}
 	h := f.open(c, base)
 	h.secure = f.secure != nil
+	f.wake(c)
+}
+
+// wake lets Serve go on when the connection's own handler has been opened.
+func (f *front1) wake(c *myriad.Conn) {
 	if f.opened != nil {
-		c.Loop().Later(f.opened.Unpark) // when h has been opened
+		c.Loop().Later(f.opened.Unpark)
 	}
 }
 

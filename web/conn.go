@@ -39,7 +39,8 @@ type conn struct {
 	phase      phase
 	state      http.ConnState
 	ended      bool // the client's FIN
-	secure     bool // base has a connectionStater
+	secure     bool // the conn's layer is TLS, or base has a connectionStater
+	greeted    bool // ConnState has heard of the conn before its handshake
 	sending    bool // idle, but for a file that has to have gone when the timer expires
 	last       bool // the connection closes after this answer
 	stopping   bool // and no other request begins: the server or its engine shuts down
@@ -67,7 +68,9 @@ const (
 // Opened begins the wait for the first request.
 func (h *conn) Opened(c *myriad.Conn) {
 	h.lane.add(h)
-	h.setState(http.StateNew)
+	if !h.greeted {
+		h.setState(http.StateNew)
+	}
 	h.phase = phaseNew
 	s := h.lane.s
 	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout))

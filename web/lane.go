@@ -77,7 +77,8 @@ func (ln *lane) abort() {
 type front struct {
 	s    *Server
 	base context.Context
-	set  chan struct{} // closed when base is set: a connection may come before its listener is known
+	set  chan struct{}  // closed when base is set: a connection may come before its listener is known
+	tls  myriad.Handler // makes the handshake first; nil: no TLS
 }
 
 func newFront(s *Server) *front {
@@ -97,6 +98,10 @@ func (f *front) setBase(l net.Listener) {
 // Opened gives the connection its own handler.
 func (f *front) Opened(c *myriad.Conn) {
 	<-f.set // by Listen, which waits for nothing any more
+	if f.tls != nil {
+		f.greet(c)
+		return
+	}
 	f.open(c, f.base)
 }
 

@@ -45,10 +45,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
-	if h.secure {
-		state := h.base.Value(secureKey{}).(connectionStater).ConnectionState()
-		req.TLS = &state
-	}
+	req.TLS = h.tlsState()
 	x.setBody(&req, head)
 	x.out.begin(&req, head)
 	x.req = req.WithContext(&x.ctx)

@@ -29,8 +29,12 @@ type Server struct {
 	// DisableGeneralOptionsHandler passes "OPTIONS *" to the handler.
 	DisableGeneralOptionsHandler bool
 
-	// TLSConfig is for the TLS methods, which fail with myriad.ErrUnsupported until package tlsloop is there.
+	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by it: TLS 1.2 and up.
 	TLSConfig *tls.Config
+	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler; TLSConfig.NextProtos must name
+	// them. Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns. The
+	// *http.Server has this server's settings and serves nothing.
+	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
 	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
@@ -123,7 +127,10 @@ func (s *Server) Listen(network, addr string) (*Listener, error) {
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	front := newFront(s)
+	return s.listen(network, addr, newFront(s))
+}
+
+func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 	inner, err := s.state.engine.Listen(network, addr, front)
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
@@ -144,16 +151,6 @@ func (ln *Listener) Wait() error {
 	<-ln.l.done
 	return http.ErrServerClosed
 }
-
-// ListenAndServeTLS fails with myriad.ErrUnsupported: TLS on the loop comes with package tlsloop.
-func (s *Server) ListenAndServeTLS(certFile, keyFile string) error { return errTLS }
-
-// ServeTLS closes l and fails with myriad.ErrUnsupported: TLS on the loop comes with package tlsloop.
-func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
-	return errors.Join(errTLS, l.Close())
-}
-
-var errTLS = fmt.Errorf("web: TLS: %w yet: terminate it in front of this server", myriad.ErrUnsupported)
 
 // start makes what the server needs, once.
 func (s *Server) start() error {
@@ -199,7 +196,7 @@ func (s *Server) newState() (*state, error) {
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings, never served.
 func (s *Server) standard() *http.Server {
 	return &http.Server{
-		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig,
+		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig, TLSNextProto: s.TLSNextProto,
 		DisableGeneralOptionsHandler: s.DisableGeneralOptionsHandler,
 		ReadTimeout:                  s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
 		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,

@@ -1,0 +1,163 @@
+package tlsloop
+
+import (
+	"runtime"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	// maxHandshakes is how many handshakes of one engine are under way at a time. At the limit those whose first record has come wait
+	// in order of arrival, for their own timeout at most; each of them costs that record.
+	maxHandshakes = 4096
+	// maxBlocking is how many goroutines of one engine run steps and callbacks that may block. At the limit others wait.
+	maxBlocking = 256
+)
+
+// A crew steps the handshakes of an engine. Steps that only compute are done by as many goroutines as there are processors, each
+// of which lets others run before it takes a step: a step computes for a millisecond, and the loops have connections to
+// serve. What may block has goroutines of its own. An idle crew has none at all.
+type crew struct {
+	sys driver.System
+
+	mu       sync.Mutex
+	inFlight int
+	waiting  list // for room in flight
+	compute  squad
+	block    squad
+}
+
+// A squad is goroutines of one kind, and their work: handshakes that go on before those that begin, because they end sooner and
+// make room.
+type squad struct {
+	most, running int
+	again, fresh  list
+}
+
+type crewKey struct{}
+
+func crewOf(e *myriad.Engine) *crew {
+	return e.Shared(crewKey{}, func() any {
+		return &crew{sys: e.System(), compute: squad{most: runtime.GOMAXPROCS(0)}, block: squad{most: maxBlocking}}
+	}).(*crew)
+}
+
+// begin takes a new handshake in, now or when there is room.
+func (k *crew) begin(h *handshake) {
+	k.mu.Lock()
+	if k.inFlight >= maxHandshakes {
+		k.waiting.add(h)
+		k.mu.Unlock()
+		return
+	}
+	k.inFlight++
+	k.mu.Unlock()
+	k.push(h)
+}
+
+// forget takes h out of those that wait for room, and reports whether it was there.
+func (k *crew) forget(h *handshake) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.waiting.remove(h)
+}
+
+// leave ends a handshake's time in flight, and begins the one that has waited longest.
+func (k *crew) leave() {
+	k.mu.Lock()
+	h := k.waiting.take()
+	if h == nil {
+		k.inFlight--
+	}
+	k.mu.Unlock()
+	if h != nil {
+		k.push(h)
+	}
+}
+
+// push has h stepped soon.
+func (k *crew) push(h *handshake) {
+	k.mu.Lock()
+	q := &k.compute
+	if h.call != nil || h.slow {
+		q = &k.block
+	}
+	if h.next == nil {
+		q.fresh.add(h)
+	} else {
+		q.again.add(h)
+	}
+	start := q.running < q.most
+	if start {
+		q.running++
+	}
+	k.mu.Unlock()
+	if start {
+		k.sys.Go(func() { k.work(q) })
+	}
+}
+
+// work is a goroutine of the squad: it ends when there is nothing left to do.
+func (k *crew) work(q *squad) {
+	for {
+		k.mu.Lock()
+		h := q.again.take()
+		if h == nil {
+			h = q.fresh.take()
+		}
+		if h == nil {
+			q.running--
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+		runtime.Gosched()
+		h.step()
+	}
+}
+
+// A list is handshakes in order of arrival, each in one list at most.
+type list struct{ first, last *handshake }
+
+type link struct {
+	in         *list
+	prev, succ *handshake
+}
+
+func (l *list) add(h *handshake) {
+	h.link = link{in: l, prev: l.last}
+	if l.last != nil {
+		l.last.succ = h
+	} else {
+		l.first = h
+	}
+	l.last = h
+}
+
+func (l *list) take() *handshake {
+	h := l.first
+	if h != nil {
+		l.remove(h)
+	}
+	return h
+}
+
+func (l *list) remove(h *handshake) bool {
+	if h.link.in != l {
+		return false
+	}
+	if h.prev != nil {
+		h.prev.succ = h.succ
+	} else {
+		l.first = h.succ
+	}
+	if h.succ != nil {
+		h.succ.prev = h.prev
+	} else {
+		l.last = h.prev
+	}
+	h.link = link{}
+	return true
+}

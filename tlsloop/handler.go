@@ -1,0 +1,106 @@
+package tlsloop
+
+import (
+	"crypto/tls"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+const (
+	// defaultTimeout is Options.Timeout for 0.
+	defaultTimeout = 10 * time.Second
+	// reportPeriod is how long nothing is said of further failures.
+	reportPeriod = 10 * time.Second
+)
+
+// Options are the settings of a Handler, a Client or a Dial besides its tls.Config. The zero value works.
+type Options struct {
+	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no bound.
+	Timeout time.Duration
+	// Failed hears of a failed handshake, and how many have failed since it was called last: at once, then once in
+	// 10 s at most. It runs on the loop and must not block. Nil: the engine's Logger is told.
+	Failed func(c *myriad.Conn, err error, times uint64)
+	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil: it was closed here). It
+	// runs on the loop and must not block. Nil: nobody does.
+	Closed func(c *myriad.Conn, err error)
+	// NotTLS gives what is sent, unencrypted, to a peer whose first five bytes are no TLS record: an answer in the
+	// protocol that it seems to speak. Nil, or nothing: the connection is closed.
+	NotTLS func(header [5]byte) []byte
+}
+
+// Handler serves TLS: for each connection it is the server's side of a handshake, after which the handler that pick returns
+// for its state (ALPN, SNI, certificates) is opened and hears what the peer sends. If pick returns nil, the connection is
+// closed. pick runs on the loop and must not block. Failed handshakes are logged, once in 10 s.
+//
+// cfg may be used by others, and must not be changed any more; SetSessionTicketKeys may be called on it, unless it has
+// callbacks that choose a certificate or a Config, because then a copy is used.
+func Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.Handler) myriad.Handler {
+	return Options{}.Handler(cfg, pick)
+}
+
+// Handler is the function Handler with these options.
+func (o Options) Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.Handler) myriad.Handler {
+	return &opener{kind: newKind(cfg, false, o), pick: pick}
+}
+
+// Client is for Engine.Dial: the client's side of a handshake, after which h is opened. cfg.ServerName must be set, or
+// InsecureSkipVerify. Dial returns when the connection stands, before the handshake; what is written until then is sent after it. If the
+// handshake fails, h is opened only to be closed with the reason. See Dial for one that waits.
+//
+// cfg.Renegotiation is taken to be RenegotiateNever: a handshake has no place on a loop. cfg.ClientSessionCache is called on
+// the loop and must not block.
+func Client(cfg *tls.Config, h myriad.Handler) myriad.Handler { return Options{}.Client(cfg, h) }
+
+// Client is the function Client with these options.
+func (o Options) Client(cfg *tls.Config, h myriad.Handler) myriad.Handler {
+	return &opener{kind: newKind(cfg, true, o), pick: func(tls.ConnectionState) myriad.Handler { return h }, heir: h}
+}
+
+// An opener is the first handler of a conn: it gives way to a handshake.
+type opener struct {
+	kind    *kind
+	pick    func(tls.ConnectionState) myriad.Handler
+	heir    myriad.Handler
+	session *session // of an adopted conn, which has its tls.Conn; else one is made
+}
+
+// Opened puts the layer below.
+func (o *opener) Opened(c *myriad.Conn) {
+	s := o.session
+	if s == nil {
+		s = newSession(o.kind)
+	}
+	s.conn = c
+	s.hs = newHandshake(s, o)
+	c.SetLayer(s)
+	c.SetHandler(s.hs, nil)
+}
+
+// Received is never called.
+func (*opener) Received(*myriad.Conn, []byte) {}
+
+// Closed is called if the conn ends before the handshake can be its handler.
+func (o *opener) Closed(c *myriad.Conn, err error) {
+	if closed := o.kind.o.Closed; closed != nil {
+		closed(c, err)
+	}
+	if o.heir == nil {
+		return
+	}
+	if err == nil {
+		err = myriad.ErrClosed
+	}
+	o.heir.Opened(c)
+	o.heir.Closed(c, err)
+}
+
+func newSession(k *kind) *session {
+	s := &session{kind: k}
+	if k.client {
+		s.tls = tls.Client((*pipe)(s), k.config)
+	} else {
+		s.tls = tls.Server((*pipe)(s), k.config)
+	}
+	return s
+}

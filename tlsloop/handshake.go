@@ -1,0 +1,369 @@
+package tlsloop
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"runtime/debug"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+)
+
+// maxAhead is how many bytes may wait for a handshake to take them; above it the conn is paused. A read that was under way may add
+// one read buffer.
+const maxAhead = 32 << 10
+
+// A handshake is what a session has while crypto/tls negotiates: the handler of its conn, and a coroutine that runs
+// tls.Conn.Handshake and gives way where it would wait for bytes. The loop feeds it, the crew steps it.
+type handshake struct {
+	s     *session
+	crew  *crew
+	conn  *myriad.Conn
+	wire  myriad.Wire
+	pick  func(tls.ConnectionState) myriad.Handler
+	heir  myriad.Handler // who hears of a failure; nil: nobody but the log
+	told  bool           // its end has been dealt with; owned by the loop
+	pause bool           // the conn is paused because of maxAhead; owned by the loop
+
+	mu    sync.Mutex
+	state state
+	in    []byte // guarded by mu
+	off   int    // of it has been read
+	fin   bool   // the peer's FIN has come
+	dead  bool   // the conn has gone: nobody waits for the end of this
+
+	// Of whoever steps it.
+	next  func() (struct{}, bool)
+	yield func(struct{}) bool
+	call  func() // a callback of the Config that is to run elsewhere
+	slow  bool   // its steps may block
+	out   []byte // what this step has written
+	err   error  // how it ended
+
+	link // in one of the crew's lists
+}
+
+// state says who is to act next.
+type state uint8
+
+const (
+	collecting state = iota // the peer: the first record is not complete, and nothing has begun
+	active                  // the crew
+	stalled                 // the peer: a step has ended for want of bytes
+	over
+)
+
+func newHandshake(s *session, o *opener) *handshake {
+	return &handshake{s: s, pick: o.pick, heir: o.heir, slow: s.kind.slow}
+}
+
+// Opened begins, or waits for the peer to begin.
+func (h *handshake) Opened(c *myriad.Conn) {
+	h.conn, h.wire, h.crew = c, c.WireFor(h.s), crewOf(c.Loop().Engine())
+	c.SetTimer(h.s.kind.timeout())
+	if h.s.kind.client {
+		h.state = active
+		h.crew.begin(h)
+	}
+}
+
+// Received is never called: nothing is delivered before the handshake has ended.
+func (h *handshake) Received(*myriad.Conn, []byte) {}
+
+// feed takes bytes from the wire. On the loop.
+func (h *handshake) feed(p []byte) {
+	h.mu.Lock()
+	if h.state != over || h.err == nil {
+		h.in = append(h.in, p...)
+	}
+	begin := h.state == collecting && firstComplete(h.in)
+	wake := h.state == stalled
+	if begin || wake {
+		h.state = active
+	}
+	full := len(h.in)-h.off > maxAhead
+	h.mu.Unlock()
+	if full && !h.pause {
+		h.pause = true
+		h.conn.Pause()
+	}
+	switch {
+	case begin:
+		h.crew.begin(h)
+	case wake:
+		h.crew.push(h)
+	}
+}
+
+// finish is the peer's FIN. What has come before it may still be enough.
+func (h *handshake) finish() {
+	h.mu.Lock()
+	h.fin = true
+	was := h.state
+	if was == stalled {
+		h.state = active
+	}
+	begun := len(h.in) > 0
+	h.mu.Unlock()
+	switch {
+	case was == stalled:
+		h.crew.push(h)
+	case was == collecting && begun:
+		h.fail(io.ErrUnexpectedEOF)
+	case was == collecting:
+		h.fail(io.EOF)
+	}
+}
+
+// kill has the handshake end without anybody to hear of it.
+func (h *handshake) kill() {
+	h.mu.Lock()
+	h.dead = true
+	was := h.state
+	switch was {
+	case collecting:
+		h.state = over
+	case stalled:
+		h.state = active
+	}
+	h.mu.Unlock()
+	switch {
+	case was == stalled:
+		h.crew.push(h)
+	case was == active && h.crew.forget(h):
+		h.mu.Lock()
+		h.state = over
+		h.mu.Unlock()
+	}
+}
+
+// step goes on with the handshake until it needs bytes, asks for a callback, or ends.
+func (h *handshake) step() {
+	if f := h.call; f != nil {
+		h.call = nil
+		f()
+		h.crew.push(h)
+		return
+	}
+	more := h.resume()
+	h.flush()
+	switch {
+	case !more:
+		h.end()
+	case h.call != nil:
+		h.crew.push(h)
+	case h.waits():
+	default:
+		h.crew.push(h)
+	}
+}
+
+// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing else.
+func (h *handshake) resume() (more bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.conn.Loop().Engine().Logger().Error("tlsloop: panic in a handshake", "panic", v, "stack", string(debug.Stack()))
+			h.err = fmt.Errorf("tlsloop: panic in a handshake: %v", v)
+			more = false
+		}
+	}()
+	if h.next == nil {
+		if h.err = h.gone(); h.err != nil {
+			return false
+		}
+		h.next, _ = iter.Pull(h.run) // it is always resumed to its end
+	}
+	_, more = h.next()
+	return more
+}
+
+func (h *handshake) gone() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dead {
+		return myriad.ErrClosed
+	}
+	return nil
+}
+
+// run is the coroutine.
+func (h *handshake) run(yield func(struct{}) bool) {
+	h.yield = yield
+	h.err = h.s.tls.HandshakeContext(context.WithValue(context.Background(), handshakeKey{}, h))
+}
+
+// handshakeKey is where a callback's context has the handshake that it is called for.
+type handshakeKey struct{}
+
+// elsewhere runs a callback that may block where that holds nobody up.
+func elsewhere(ctx context.Context, f func()) {
+	h, _ := ctx.Value(handshakeKey{}).(*handshake)
+	if h == nil || h.slow { // a conn of NewListener, served by somebody else; or on a goroutine that may block
+		f()
+		return
+	}
+	var panicked any
+	h.call = func() {
+		defer func() { panicked = recover() }()
+		f()
+	}
+	h.yield(struct{}{})
+	if panicked != nil {
+		panic(panicked)
+	}
+}
+
+// read is the coroutine's way to bytes. Here it must really wait: a temporary error would be the end of the handshake.
+func (h *handshake) read(b []byte) (int, error) {
+	for {
+		h.mu.Lock()
+		n := h.s.frame.give(b, h.in[h.off:])
+		if h.off += n; h.off == len(h.in) {
+			h.in, h.off = h.in[:0], 0
+		}
+		fin, dead := h.fin, h.dead
+		h.mu.Unlock()
+		switch {
+		case dead:
+			return 0, myriad.ErrClosed
+		case n > 0:
+			return n, nil
+		case fin:
+			return 0, io.EOF
+		}
+		h.yield(struct{}{})
+	}
+}
+
+// waits reports whether there is nothing to go on with; feed does so then.
+func (h *handshake) waits() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.in) > h.off || h.fin || h.dead {
+		return false
+	}
+	h.state = stalled
+	return true
+}
+
+// flush queues what the step has written. After a failure on the loop it is refused, and not needed.
+func (h *handshake) flush() {
+	if len(h.out) > 0 {
+		_, _ = h.wire.Write(h.out)
+		h.out = nil
+	}
+}
+
+// end hands the session over to the loop. From now on writes are encoded.
+func (h *handshake) end() {
+	h.next, h.yield = nil, nil
+	h.mu.Lock()
+	h.state = over
+	h.mu.Unlock()
+	h.crew.leave()
+	h.wire.Sync(func(myriad.Wire) {
+		h.s.open = true
+		switch {
+		case h.s.phase != handshaking:
+		case h.err != nil:
+			h.s.phase = broken
+		default:
+			h.s.phase = established
+		}
+	})
+	h.conn.Notify()
+}
+
+// Notified hears of the end, on the loop.
+func (h *handshake) Notified(c *myriad.Conn) {
+	h.mu.Lock()
+	ended := h.state == over
+	h.mu.Unlock()
+	switch {
+	case !ended || h.told:
+	case h.err != nil:
+		h.fail(h.err)
+	default:
+		h.succeed(c)
+	}
+}
+
+// succeed gives the conn to the handler that is to speak on it, and then the bytes that came behind the handshake.
+func (h *handshake) succeed(c *myriad.Conn) {
+	s := h.s
+	heir := h.pick(s.tls.ConnectionState())
+	if heir == nil {
+		_ = c.Close()
+		return
+	}
+	h.told = true
+	c.SetTimer(0)
+	if h.pause {
+		c.Resume()
+	}
+	// Nothing else refers to the handshake any more: its memory ends here.
+	w, rest, fin := h.wire, h.in[h.off:], h.fin
+	s.hs = nil
+	_, s.leaving = heir.(*leaver)
+	c.SetHandler(heir, nil)
+	if len(rest) == 0 && !fin {
+		return
+	}
+	s.in = rest
+	if s.leaving {
+		return
+	}
+	c.Loop().Later(func() {
+		if p := s.in; len(p) > 0 {
+			s.decode(w, p, false)
+		}
+		if fin {
+			s.Ended(w)
+		}
+	})
+}
+
+// fail ends the conn, once what tells the peer why has been sent.
+func (h *handshake) fail(err error) {
+	if h.told {
+		return
+	}
+	h.told = true
+	h.s.kind.report(h.conn, err)
+	h.kill()
+	h.wire.Sync(func(w myriad.Wire) {
+		h.s.phase = broken
+		if answer := h.s.kind.answer(err); len(answer) > 0 {
+			_, _ = w.Write(answer)
+		}
+	})
+	h.wire.Fail(err)
+}
+
+// Expired ends a handshake that takes too long.
+func (h *handshake) Expired(*myriad.Conn) {
+	h.fail(fmt.Errorf("tlsloop: no end of the handshake in %v: %w", h.s.kind.timeout(), os.ErrDeadlineExceeded))
+}
+
+// Closed is the end of a conn whose handshake has not succeeded.
+func (h *handshake) Closed(c *myriad.Conn, err error) {
+	h.kill()
+	if closed := h.s.kind.o.Closed; closed != nil {
+		closed(c, err)
+	}
+	if err == nil {
+		err = myriad.ErrClosed
+	} else if !h.told && !errors.Is(err, myriad.ErrClosed) {
+		h.told = true
+		h.s.kind.report(c, err)
+	}
+	if h.heir != nil {
+		h.heir.Opened(c)
+		h.heir.Closed(c, err)
+	}
+}

@@ -1,0 +1,143 @@
+package tlsloop
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/tls"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// A kind is what the sessions of one Handler, Client or Listener share: one Config above all, since a copy of its own would
+// cost each of them more than its keys.
+type kind struct {
+	config *tls.Config
+	client bool
+	slow   bool // something in it may block and cannot be called elsewhere: whole steps are
+	o      Options
+
+	mu       sync.Mutex
+	failures uint64    // not reported yet
+	silent   time.Time // until then
+}
+
+func newKind(cfg *tls.Config, client bool, o Options) *kind {
+	if cfg == nil {
+		cfg = new(tls.Config)
+	}
+	k := &kind{config: cfg, client: client, o: o, slow: blocks(cfg)}
+	if cfg.GetCertificate != nil || cfg.GetConfigForClient != nil || cfg.GetClientCertificate != nil || client && cfg.Renegotiation != tls.RenegotiateNever {
+		k.config = cfg.Clone()
+		k.config.Renegotiation = tls.RenegotiateNever
+		callElsewhere(k.config)
+	}
+	return k
+}
+
+// blocks reports whether cfg has something that may block and is called without a context by which to find the handshake.
+func blocks(cfg *tls.Config) bool {
+	return cfg.VerifyPeerCertificate != nil || cfg.VerifyConnection != nil || cfg.WrapSession != nil || cfg.UnwrapSession != nil ||
+		cfg.KeyLogWriter != nil || cfg.EncryptedClientHelloRejectionVerify != nil || cfg.GetEncryptedClientHelloKeys != nil ||
+		slices.ContainsFunc(cfg.Certificates, func(c tls.Certificate) bool { return remote(c.PrivateKey) })
+}
+
+// remote reports whether a key may be somewhere else, and signing with it take as long as that is far away.
+func remote(key crypto.PrivateKey) bool {
+	switch key.(type) {
+	case nil, *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
+		return false
+	}
+	return true
+}
+
+// callElsewhere wraps the callbacks that may block.
+func callElsewhere(cfg *tls.Config) {
+	if f := cfg.GetCertificate; f != nil {
+		cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (cert *tls.Certificate, err error) {
+			elsewhere(hello.Context(), func() { cert, err = f(hello) })
+			mayBlock(hello.Context(), cert != nil && remote(cert.PrivateKey))
+			return cert, err
+		}
+	}
+	if f := cfg.GetClientCertificate; f != nil {
+		cfg.GetClientCertificate = func(request *tls.CertificateRequestInfo) (cert *tls.Certificate, err error) {
+			elsewhere(request.Context(), func() { cert, err = f(request) })
+			mayBlock(request.Context(), cert != nil && remote(cert.PrivateKey))
+			return cert, err
+		}
+	}
+	if f := cfg.GetConfigForClient; f != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (other *tls.Config, err error) {
+			elsewhere(hello.Context(), func() { other, err = f(hello) })
+			mayBlock(hello.Context(), other != nil && (blocks(other) || other.GetCertificate != nil))
+			return other, err
+		}
+	}
+}
+
+// mayBlock has the rest of a handshake done where it may block.
+func mayBlock(ctx context.Context, slow bool) {
+	h, _ := ctx.Value(handshakeKey{}).(*handshake)
+	if h == nil || h.slow || !slow {
+		return
+	}
+	h.slow = true
+	h.call = func() {}
+	h.yield(struct{}{})
+}
+
+func (k *kind) timeout() time.Duration {
+	switch {
+	case k.o.Timeout < 0:
+		return 0
+	case k.o.Timeout == 0:
+		return defaultTimeout
+	}
+	return k.o.Timeout
+}
+
+// answer is for a peer that does not speak TLS.
+func (k *kind) answer(err error) []byte {
+	var e tls.RecordHeaderError
+	if k.o.NotTLS == nil || !errors.As(err, &e) || e.Conn == nil {
+		return nil
+	}
+	return k.o.NotTLS(e.RecordHeader)
+}
+
+// report tells of a failure, unless one has been told of just now. On a loop.
+func (k *kind) report(c *myriad.Conn, err error) {
+	now := c.Loop().Now()
+	k.mu.Lock()
+	k.failures++
+	n := k.failures
+	due := !now.Before(k.silent)
+	if due {
+		k.silent, k.failures = now.Add(reportPeriod), 0
+	}
+	k.mu.Unlock()
+	if !due {
+		return
+	}
+	if k.o.Failed != nil {
+		k.o.Failed(c, err, n)
+		return
+	}
+	c.Loop().Engine().Logger().Warn("tlsloop: handshakes failed", "times", n, "last", shorten(err.Error()), "remote", c.RemoteAddr().String())
+}
+
+// shorten bounds what a log is given: some errors quote the peer.
+func shorten(text string) string {
+	const most = 512
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}

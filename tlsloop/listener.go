@@ -1,0 +1,41 @@
+package tlsloop
+
+import (
+	"crypto/tls"
+	"net"
+
+	"github.com/myriad-go/myriad"
+)
+
+// NewListener is tls.NewListener for net/http and others who call Accept: its conns are ordinary *tls.Conns. Engine.Adopt
+// takes one of them (hijacked for a WebSocket, say) over without a goroutine, which it cannot do with a conn of
+// tls.NewListener, because nobody may look inside.
+func NewListener(l net.Listener, cfg *tls.Config) net.Listener {
+	return listener{l, newKind(cfg, false, Options{})}
+}
+
+type listener struct {
+	net.Listener
+	kind *kind
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(l.kind)
+	s.raw = nc
+	return s.tls, nil
+}
+
+// State is the state of the TLS connection that c is, if it is one of this package's: what pick was given. Any goroutine, once
+// the handler has been opened.
+func State(c *myriad.Conn) (tls.ConnectionState, bool) {
+	s, ok := c.Layer().(*session)
+	if !ok {
+		return tls.ConnectionState{}, false
+	}
+	return s.tls.ConnectionState(), true
+}

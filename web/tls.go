@@ -1,0 +1,211 @@
+package web
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// ListenAndServeTLS listens on Addr (":https" if it is empty) and serves HTTPS until Shutdown or Close, then returns
+// http.ErrServerClosed. The files hold a certificate with its chain, and its key, in PEM; they may be empty if TLSConfig
+// has certificates.
+//
+// The handshake is bounded by the shortest of ReadHeaderTimeout, ReadTimeout and WriteTimeout, or else by 10 s; failures are logged
+// once in 10 s. ALPN offers "http/1.1" and what TLSConfig.NextProtos names; "h2" is left out, unless TLSNextProto serves it, because
+// this server does not yet.
+func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
+	addr := s.Addr
+	if addr == "" {
+		addr = ":https"
+	}
+	ln, err := s.ListenTLS("tcp", addr, certFile, keyFile)
+	if err != nil {
+		return err
+	}
+	return ln.Wait()
+}
+
+// ListenTLS binds addr and serves HTTPS there in the background, with no goroutine. The files are those of
+// ListenAndServeTLS.
+func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, error) {
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	front, err := s.secureFront(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return s.listen(network, addr, front)
+}
+
+// ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS.
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	l = &onceListener{Listener: l}
+	if err := s.start(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	front, err := s.secureFront(certFile, keyFile)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return s.serve(l, front)
+}
+
+// secureFront is a front whose connections make a handshake first.
+func (s *Server) secureFront(certFile, keyFile string) (*front, error) {
+	cfg, err := s.tlsConfig(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	f := newFront(s)
+	o := tlsloop.Options{Timeout: s.handshakeTimeout(), Failed: s.handshakeFailed, Closed: f.lost, NotTLS: answerPlain}
+	f.tls = o.Handler(cfg, f.negotiated)
+	return f, nil
+}
+
+// tlsConfig is TLSConfig as this server can use it.
+func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
+	cfg := new(tls.Config)
+	if s.TLSConfig != nil {
+		cfg = s.TLSConfig.Clone()
+	}
+	cfg.NextProtos = s.protos(cfg.NextProtos)
+	if f := cfg.GetConfigForClient; f != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			other, err := f(hello)
+			if err == nil && other != nil && slices.Contains(other.NextProtos, "h2") && s.TLSNextProto["h2"] == nil {
+				other = other.Clone()
+				other.NextProtos = s.protos(other.NextProtos)
+			}
+			return other, err
+		}
+	}
+	has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil || cfg.GetConfigForClient != nil
+	if has && certFile == "" && keyFile == "" {
+		return cfg, nil
+	}
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("web: certificate %q with key %q: %w", certFile, keyFile, err)
+	}
+	cfg.Certificates = []tls.Certificate{cert}
+	return cfg, nil
+}
+
+// protos are the protocols that ALPN offers: those asked for that are served here, and HTTP/1.1.
+func (s *Server) protos(asked []string) []string {
+	var offered []string
+	for _, p := range asked {
+		if p != "h2" || s.TLSNextProto[p] != nil {
+			offered = append(offered, p)
+		}
+	}
+	if !slices.Contains(offered, "http/1.1") {
+		offered = append(offered, "http/1.1")
+	}
+	return offered
+}
+
+// handshakeTimeout is net/http's rule; 0 leaves it to tlsloop.
+func (s *Server) handshakeTimeout() (shortest time.Duration) {
+	for _, d := range []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout} {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
+}
+
+func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
+	if times > 1 {
+		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), err, times-1)
+		return
+	}
+	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), err)
+}
+
+// answerPlain is for a client that has typed http:// for https://.
+func answerPlain(header [5]byte) []byte {
+	switch string(header[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+		return []byte("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+	}
+	return nil
+}
+
+// greet begins a handshake.
+func (f *front) greet(c *myriad.Conn) {
+	if report := f.s.ConnState; report != nil {
+		report(c, http.StateNew)
+	}
+	c.SetHandler(f.tls, nil)
+}
+
+// lost hears of a connection that ends before its handshake has succeeded.
+func (f *front) lost(c *myriad.Conn, _ error) {
+	if report := f.s.ConnState; report != nil {
+		report(c, http.StateClosed)
+	}
+}
+
+// negotiated is what a connection speaks after its handshake.
+func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
+	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
+		return tlsloop.Leave(func(tc *tls.Conn, err error) { f.giveTo(serve, tc, err) })
+	}
+	return (*securedFront)(f)
+}
+
+// giveTo has a function of TLSNextProto serve the connection, which has left the engine. On the loop.
+func (f *front) giveTo(serve func(*http.Server, *tls.Conn, http.Handler), tc *tls.Conn, err error) {
+	if err != nil {
+		return
+	}
+	st := f.s.state
+	st.engine.System().Go(func() {
+		defer tc.Close()
+		serve(st.std, tc, f.s.handler())
+	})
+}
+
+// securedFront opens connections whose handshake has succeeded.
+type securedFront front
+
+func (f *securedFront) Opened(c *myriad.Conn) {
+	<-f.set
+	h := (*front)(f).open(c, f.base)
+	h.secure, h.greeted = true, true
+}
+
+// Received and Closed are never reached: the handler changes in Opened.
+func (*securedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
+func (*securedFront) Closed(*myriad.Conn, error)        {}
+
+// tlsState is what a request's TLS field points to, nil without TLS.
+func (h *conn) tlsState() *tls.ConnectionState {
+	if !h.secure {
+		return nil
+	}
+	if state, ok := tlsloop.State(h.c); ok {
+		return &state
+	}
+	state := h.base.Value(secureKey{}).(connectionStater).ConnectionState()
+	return &state
+}
+
+// leavesAtOnce reports whether Serve must not wait until a connection is opened, because that takes a handshake.
+func leavesAtOnce(nc net.Conn) bool {
+	tc, ok := nc.(*tls.Conn)
+	if !ok {
+		return false
+	}
+	_, lifts := tc.NetConn().(myriad.Lifter)
+	return lifts
+}

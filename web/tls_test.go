@@ -1,0 +1,304 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// pair is a self-signed certificate for localhost.
+var pair = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+})
+
+// pairFiles writes it as PEM.
+func pairFiles(t testing.TB) (cert, key string) {
+	der, err := x509.MarshalPKCS8PrivateKey(pair().PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: pair().Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func trusting() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(pair().Leaf)
+	return &tls.Config{RootCAs: pool, ServerName: "localhost"}
+}
+
+// serveTLS runs s with the certificate until the test ends.
+func serveTLS(t testing.TB, s *Server) *fixture {
+	t.Helper()
+	engine, err := myriad.Start(myriad.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Server: s, log: new(lockedLog)}
+	s.Engine, s.ErrorLog = engine, log.New(f.log, "", 0)
+	if s.TLSConfig == nil {
+		s.TLSConfig = new(tls.Config)
+	}
+	s.TLSConfig.Certificates = []tls.Certificate{pair()}
+	ln, err := s.ListenTLS("tcp", "127.0.0.1:0", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = ln.Addr().String()
+	t.Cleanup(func() { f.stop(t, engine) })
+	return f
+}
+
+func (f *fixture) dialTLS(t testing.TB, cfg *tls.Config) *tls.Conn {
+	t.Helper()
+	nc, err := tls.Dial("tcp", f.addr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	t.Cleanup(func() { nc.Close() })
+	return nc
+}
+
+var describe = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if r.TLS == nil {
+		fmt.Fprint(w, "no TLS")
+		return
+	}
+	fmt.Fprintf(w, "%s %s %q %v %d %v", r.Proto, tls.VersionName(r.TLS.Version), r.TLS.NegotiatedProtocol, r.TLS.HandshakeComplete, len(body), err)
+})
+
+func TestHTTPS(t *testing.T) {
+	f := serveTLS(t, &Server{Handler: describe, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}})
+	transport := &http.Transport{TLSClientConfig: trusting(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	for _, n := range []int{0, 10, 1 << 20} {
+		resp, err := client.Post("https://"+f.addr+"/", "text/plain", strings.NewReader(strings.Repeat("x", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if want := fmt.Sprintf(`HTTP/1.1 TLS 1.3 "http/1.1" true %d <nil>`, n); err != nil || string(body) != want {
+			t.Errorf("got %q, %v; want %q", body, err, want)
+		}
+		if resp.TLS == nil || resp.TLS.NegotiatedProtocol != "http/1.1" {
+			t.Errorf("the client negotiated %+v", resp.TLS)
+		}
+	}
+}
+
+// Each way to serve, with what net/http says of a listener's end.
+func TestServeTLSVariants(t *testing.T) {
+	cert, key := pairFiles(t)
+	for name, run := range map[string]func(s *Server, l net.Listener) error{
+		"ServeTLS with files": func(s *Server, l net.Listener) error { return s.ServeTLS(l, cert, key) },
+		"ServeTLS with TLSConfig": func(s *Server, l net.Listener) error {
+			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair()}}
+			return s.ServeTLS(l, "", "")
+		},
+		"Serve of tls.NewListener": func(s *Server, l net.Listener) error {
+			return s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair()}}))
+		},
+		"Serve of tlsloop.NewListener": func(s *Server, l net.Listener) error {
+			return s.Serve(tlsloop.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair()}}))
+		},
+		"ListenAndServeTLS": func(s *Server, l net.Listener) error {
+			s.Addr = l.Addr().String()
+			l.Close()
+			return s.ListenAndServeTLS(cert, key)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine, err := myriad.Start(myriad.Config{Loops: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var states sync.Map
+			s := &Server{Handler: describe, Engine: engine, ConnState: func(_ net.Conn, state http.ConnState) { states.Store(state, true) }}
+			served := make(chan error, 1)
+			go func() { served <- run(s, l) }()
+			transport := &http.Transport{TLSClientConfig: trusting()}
+			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			var resp *http.Response
+			for range 200 {
+				if resp, err = client.Get("https://" + l.Addr().String()); err == nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if !strings.HasPrefix(string(body), "HTTP/1.1 TLS 1.3") {
+				t.Errorf("got %q", body)
+			}
+			transport.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := errors.Join(s.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
+				t.Error(err)
+			}
+			if err := <-served; err != http.ErrServerClosed {
+				t.Errorf("serving ended with %v", err)
+			}
+			for _, state := range []http.ConnState{http.StateNew, http.StateActive, http.StateClosed} {
+				if _, ok := states.Load(state); !ok {
+					t.Errorf("ConnState was not called with %v", state)
+				}
+			}
+		})
+	}
+}
+
+func TestServeTLSWithoutCertificate(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := serve(t, &Server{})
+	if err := f.ServeTLS(l, "", ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("ServeTLS: %v", err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener is left open: %v", err)
+	}
+}
+
+func TestPlainRequestToHTTPS(t *testing.T) {
+	f := serveTLS(t, &Server{Handler: describe})
+	nc, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	got, err := io.ReadAll(nc)
+	if want := "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") {
+		t.Errorf("logged: %q", text)
+	}
+}
+
+// A handshake that takes too long ends with the server's own timeout, as in net/http.
+func TestTLSHandshakeTimeout(t *testing.T) {
+	closed := make(chan struct{})
+	f := serveTLS(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			close(closed)
+		}
+	}})
+	nc, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	if got, err := io.ReadAll(nc); len(got) != 0 || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	<-closed
+	if text := f.log.String(); !strings.Contains(text, "TLS handshake error") {
+		t.Errorf("logged: %q", text)
+	}
+}
+
+// What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the handshake.
+func TestTLSNextProto(t *testing.T) {
+	f := serveTLS(t, &Server{
+		TLSConfig: &tls.Config{NextProtos: []string{"shout", "h2"}},
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
+			line, err := bufio.NewReader(tc).ReadString('\n')
+			fmt.Fprint(tc, strings.ToUpper(line), err, s.TLSConfig != nil, h != nil)
+		}},
+	})
+	cfg := trusting()
+	cfg.NextProtos = []string{"h2", "shout"}
+	nc := f.dialTLS(t, cfg)
+	fmt.Fprint(nc, "hello\n")
+	if got, err := io.ReadAll(nc); err != nil || string(got) != "HELLO\n<nil> true true" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if p := nc.ConnectionState().NegotiatedProtocol; p != "shout" {
+		t.Errorf("negotiated %q", p)
+	}
+}
+
+// A hijacked connection is the *tls.Conn itself.
+func TestHijackTLS(t *testing.T) {
+	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		nc, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		line, _ := rw.ReadString('\n')
+		more, _ := rw.ReadString('\n')
+		_, secure := nc.(*tls.Conn)
+		fmt.Fprintf(nc, "%q %q %v", line, more, secure)
+	})})
+	nc := f.dialTLS(t, trusting())
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\nfirst\n")
+	fmt.Fprint(nc, "second\n")
+	if got, err := io.ReadAll(nc); err != nil || string(got) != `"first\n" "second\n" true` {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
