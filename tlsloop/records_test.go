@@ -1,0 +1,272 @@
+package tlsloop_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// ticketless keeps a server from sending anything by itself.
+func ticketless() *tls.Config {
+	cfg := serverConfig()
+	cfg.SessionTicketsDisabled = true
+	return cfg
+}
+
+func echoPeer(t *testing.T) (*recordPeer, *probe) {
+	t.Helper()
+	h := echo()
+	return newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h)))), h
+}
+
+// A stream of records, one of them a KeyUpdate that wants an answer, cut in two at every byte.
+func TestEveryCut(t *testing.T) {
+	p, _ := echoPeer(t)
+	stream := func() []byte {
+		return bytes.Join([][]byte{
+			p.seal(recordApplication, "one", 0), p.seal(recordApplication, "", 0), p.seal(recordApplication, "two", 7),
+			p.keyUpdate(1), p.seal(recordApplication, "three", 0), p.keyUpdate(0), p.seal(recordApplication, "4", 0),
+		}, nil)
+	}
+	cuts := len(stream())
+	p, _ = echoPeer(t)
+	for cut := 1; cut < cuts; cut++ {
+		whole := stream()
+		p.write(whole[:cut])
+		if cut%8 == 0 {
+			time.Sleep(200 * time.Microsecond) // most cuts are seen as such without; none has to be for the result
+		}
+		p.write(whole[cut:])
+		p.expect("onetwothree4")
+	}
+}
+
+// One byte at a time, and a KeyUpdate in two records.
+func TestByteByByte(t *testing.T) {
+	p, _ := echoPeer(t)
+	text := pattern(3000)
+	half := []byte{24, 0, 0, 1, 1}
+	records := bytes.Join([][]byte{p.seal(recordApplication, text, 100), p.seal(recordHandshake, string(half[:2]), 0), p.seal(recordHandshake, string(half[2:]), 0)}, nil)
+	p.out.update()
+	records = append(records, p.seal(recordApplication, "end", 0)...)
+	_ = p.Conn.(*net.TCPConn).SetNoDelay(true)
+	go func() {
+		for i := range records {
+			p.Conn.Write(records[i : i+1])
+		}
+	}()
+	p.expect(text + "end")
+}
+
+// A thousand records in one write, and several of the largest.
+func TestManyRecords(t *testing.T) {
+	p, _ := echoPeer(t)
+	var records [][]byte
+	for range 1000 {
+		records = append(records, p.seal(recordApplication, "x", 0))
+	}
+	p.write(records...)
+	p.expect(strings.Repeat("x", 1000))
+	large := pattern(16 << 10)
+	go p.write(p.seal(recordApplication, large, 0), p.seal(recordApplication, large, 0), p.seal(recordApplication, large, 0))
+	p.expect(large + large + large)
+}
+
+// Both ways, in both versions, through a client that writes in pieces of changing size.
+func TestChoppedClient(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		for name, sizes := range map[string][]int{"bytes": {1}, "odd": {7, 1, 300, 2, 1500}, "across records": {17000}} {
+			t.Run(name, func(t *testing.T) {
+				addr := listen(t, start(t, myriad.Config{ReadBuffer: 4096}), tlsloop.Handler(serverConfig(), always(echo())))
+				cfg := clientConfig()
+				cfg.MaxVersion, cfg.DynamicRecordSizingDisabled = version, true
+				tc := tls.Client(&chopper{Conn: dialTCP(t, addr), sizes: sizes}, cfg)
+				msg := pattern(40_000)
+				if sizes[0] == 1 {
+					msg = msg[:8000]
+				}
+				go io.WriteString(tc, msg)
+				expect(t, tc, msg)
+			})
+		}
+	})
+}
+
+func TestAlerts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		send  func(p *recordPeer)
+		alert tls.AlertError
+		err   string
+	}{
+		"bad record MAC": {func(p *recordPeer) {
+			r := p.seal(recordApplication, "hello", 0)
+			r[len(r)-1] ^= 1
+			p.write(r)
+		}, 20, "bad record MAC"},
+		"oversized record":       {func(p *recordPeer) { p.write([]byte{23, 3, 3, 0xff, 0xff}) }, 22, "oversized record"},
+		"record overflow":        {func(p *recordPeer) { p.write(p.seal(recordApplication, pattern(16<<10+1), 0)) }, 22, "overflow"},
+		"unexpected record type": {func(p *recordPeer) { p.write(p.seal(99, "hello", 0)) }, 10, "unexpected"},
+		"record of zeros":        {func(p *recordPeer) { p.write(p.seal(0, "", 20)) }, 10, "unexpected"},
+		"wrong version":          {func(p *recordPeer) { p.write([]byte{23, 2, 2, 0, 20}) }, 70, "version"},
+		"too many empty records": {func(p *recordPeer) {
+			for range 40 {
+				p.write(p.seal(recordApplication, "", 0))
+			}
+		}, 10, "too many ignored records"},
+		"unexpected message": {func(p *recordPeer) { p.write(p.seal(recordHandshake, "\x01\x00\x00\x00", 0)) }, 0, ""},
+		"with input behind it": {func(p *recordPeer) {
+			p.write([]byte{23, 3, 3, 0xff, 0xff}, make([]byte, 100_000))
+		}, 22, "oversized"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, h := echoPeer(t)
+			tt.send(p)
+			if tt.alert != 0 {
+				p.expectAlert(tt.alert)
+			}
+			p.Conn.Close()
+			if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("Closed(%v), want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+// What comes before an error in the same read is still delivered.
+func TestDataBeforeAnAlert(t *testing.T) {
+	p, _ := echoPeer(t)
+	p.write(p.seal(recordApplication, "last words", 0), []byte{23, 3, 3, 0xff, 0xff})
+	p.expect("last words")
+	p.expectAlert(22)
+}
+
+// A peer that has keys updated without ever reading the answers costs a bounded queue.
+func TestKeyUpdateFlood(t *testing.T) {
+	p, h := echoPeer(t)
+	sink := make(chan *myriad.Conn, 1)
+	h.received = func(c *myriad.Conn, _ []byte) {
+		select {
+		case sink <- c:
+		default:
+		}
+	}
+	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4096)
+	var most int
+	for {
+		var records [][]byte
+		for range 200 {
+			records = append(records, p.keyUpdate(1), p.seal(recordApplication, "x", 0))
+		}
+		if _, err := p.Conn.Write(bytes.Join(records, nil)); err != nil {
+			break
+		}
+		select {
+		case c := <-sink:
+			most = max(most, c.Queued())
+		default:
+		}
+	}
+	if err := await(t, "Closed", h.closes); !errors.Is(err, tlsloop.ErrFlood) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("Closed(%v)", err)
+	}
+	if most > 128<<10 {
+		t.Errorf("%d bytes of answers were queued", most)
+	}
+}
+
+// The end of the stream without a close_notify is a truncation, unless we have ended it ourselves.
+func TestTruncation(t *testing.T) {
+	for name, cut := range map[string]int{"between records": 0, "in a header": 3, "in a record": 20} {
+		t.Run(name, func(t *testing.T) {
+			p, h := echoPeer(t)
+			p.write(p.seal(recordApplication, "whole", 0), p.seal(recordApplication, pattern(100), 0)[:cut])
+			p.expect("whole")
+			p.Conn.(*net.TCPConn).CloseWrite()
+			if err := await(t, "Closed", h.closes); err != io.ErrUnexpectedEOF {
+				t.Errorf("Closed(%v)", err)
+			}
+		})
+	}
+}
+
+func TestReset(t *testing.T) {
+	p, h := echoPeer(t)
+	p.write(p.seal(recordApplication, "there", 0))
+	p.expect("there")
+	p.Conn.(*net.TCPConn).SetLinger(0)
+	p.Conn.Close()
+	if err := await(t, "Closed", h.closes); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("Closed(%v)", err)
+	}
+}
+
+// The peer ends its side first: we may go on writing as long as we like, then our close_notify comes, and the FIN.
+func TestHalfCloseByPeer(t *testing.T) {
+	h := newProbe()
+	ended := make(chan *myriad.Conn, 1)
+	h.ended = func(c *myriad.Conn) { ended <- c }
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h))))
+	p.write(p.seal(recordAlert, "\x01\x00", 0))
+	c := await(t, "Ended", ended)
+	msg := pattern(300_000)
+	if _, err := c.Write([]byte(msg)); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(msg)
+	c.Close()
+	p.expectAlert(0)
+	p.Conn.Close()
+	if err := await(t, "Closed", h.closes); err != nil {
+		t.Errorf("Closed(%v)", err)
+	}
+}
+
+// We end our side first, and hear the peer's bytes until it ends its own.
+func TestHalfCloseByUs(t *testing.T) {
+	h := newProbe()
+	got := make(chan string, 10)
+	h.received = func(_ *myriad.Conn, p []byte) { got <- string(p) }
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h))))
+	c := await(t, "Opened", h.opens)
+	c.Write([]byte("bye"))
+	c.CloseWrite()
+	p.expect("bye")
+	p.expectAlert(0)
+	p.write(p.seal(recordApplication, "still here", 0))
+	if s := await(t, "Received", got); s != "still here" {
+		t.Errorf("received %q", s)
+	}
+	p.write(p.seal(recordAlert, "\x01\x00", 0))
+	p.Conn.(*net.TCPConn).CloseWrite()
+	if err := await(t, "Closed", h.closes); err != nil {
+		t.Errorf("Closed(%v)", err)
+	}
+}
+
+// A renegotiation in TLS 1.2 is refused: nothing but a handshake may bring one.
+func TestRenegotiationIsRefused(t *testing.T) {
+	h := echo()
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+	cfg := clientConfig()
+	cfg.MaxVersion = tls.VersionTLS12
+	tc := dial(t, addr, cfg)
+	send(t, tc, "hello")
+	expect(t, tc, "hello")
+	// A handshake record that the keys do not fit is as good as one that they do: both are the end.
+	send(t, tc.NetConn(), "\x16\x03\x03\x00\x04\x01\x00\x00\x00")
+	if _, err := io.ReadAll(tc); err == nil {
+		t.Error("no alert")
+	}
+	if err := await(t, "Closed", h.closes); err == nil {
+		t.Error("Closed(nil)")
+	}
+}
