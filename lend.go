@@ -110,14 +110,14 @@ func (l *Loop) entertain() bool {
 
 // host runs a guest, then those that it leads to, and sends what they have written.
 func (l *Loop) host(v guest) bool {
-	for range maxChain {
+	for n := 1; ; n++ {
 		if !l.visit(v) {
 			return false
 		}
-		last := len(l.guests) - 1
-		if last < l.served || l.guests[last].c != v.c {
+		if n == maxChain || !l.expecting(v.c) {
 			break
 		}
+		last := len(l.guests) - 1
 		v, l.guests[last] = l.guests[last], guest{}
 		l.guests = l.guests[:last]
 	}
@@ -131,7 +131,9 @@ func (l *Loop) visit(v guest) bool {
 	t := reflect.TypeOf(v.g)
 	began := l.calling(t)
 	l.visitor = v
-	l.current.Store(v.c)
+	if l.current.Load() != v.c {
+		l.current.Store(v.c)
+	}
 	e := l.engine
 	lease := Lease{l, l.lease.Load() + 1}
 	l.lease.Store(lease.word)

@@ -145,10 +145,11 @@ func (l *Loop) failed(c *Conn, v any) {
 // leave ends a callback.
 func (l *Loop) leave(c *Conn) {
 	l.switchHandlers()
-	l.current.Store(nil)
-	if !l.expecting(c) {
-		l.settle(c)
+	if l.expecting(c) {
+		return // it is settled when its guest leaves, and until then may as well be current
 	}
+	l.current.Store(nil)
+	l.settle(c)
 }
 
 // switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to, in order.

@@ -58,7 +58,7 @@ func (b *body) Read(p []byte) (int, error) {
 			}
 			return n, err
 		}
-		if b.x.inline {
+		if !b.x.lease.HandOver() {
 			b.mu.Unlock()
 			return 0, myriad.ErrOnLoop
 		}
@@ -238,7 +238,7 @@ func (b *body) continueSent() {
 // awaitEnd reads away what the handler has left of a body of unknown length, so that the head of the answer can say whether
 // the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
 func (b *body) awaitEnd() {
-	if b.complete() || !b.x.chunked || b.x.inline {
+	if b.complete() || !b.x.chunked || !b.x.lease.HandOver() {
 		return
 	}
 	b.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
@@ -44,12 +43,6 @@ type conn struct {
 	sending    bool // idle, but for a file that has to have gone when the timer expires
 	last       bool // the connection closes after this answer
 	stopping   bool // and no other request begins: the server or its engine shuts down
-}
-
-// ahead holds bytes that cannot be used yet.
-type ahead struct {
-	block *buf.Block
-	scan  h1.Scan
 }
 
 // phase says what the conn's timer is for.
@@ -95,21 +88,9 @@ func (h *conn) Received(c *myriad.Conn, p []byte) {
 		h.takeAhead()
 		return
 	}
-	h.process(p)
-}
-
-// takeAhead processes the kept bytes anew.
-func (h *conn) takeAhead() {
-	a := h.ahead
-	if a == nil || h.answering() {
-		return
+	if n := h.process(p); n < len(p) {
+		h.keep(p[n:])
 	}
-	if h.stillIncomplete(a) {
-		return
-	}
-	h.ahead = nil
-	h.process(a.block.Bytes())
-	a.block.Release()
 }
 
 // answering reports whether bytes must wait for the end of the current answer.
@@ -117,56 +98,29 @@ func (h *conn) answering() bool {
 	return h.stream != nil || h.x != nil && h.x.body.complete()
 }
 
-// stillIncomplete looks only at what is new of a head or trailer that comes in pieces.
-func (h *conn) stillIncomplete(a *ahead) bool {
-	look := a.scan.Request
-	if h.x != nil {
-		look = a.scan.Trailer
-	}
-	ready, err := look(a.block.Bytes(), h.lane.st.limits)
-	return !ready && err == nil
-}
-
-// process uses as much of p as it can and keeps the rest.
-func (h *conn) process(p []byte) {
-	for len(p) > 0 && h.phase != phaseClosing {
-		var n int
-		switch {
-		case h.answering():
-			h.keep(p)
-			return
-		case h.x != nil:
-			n = h.feed(p)
-		default:
-			n = h.parse(p)
+// process uses as much of p as it can, and returns how many bytes need not be kept.
+func (h *conn) process(p []byte) (used int) {
+	for used < len(p) && h.phase != phaseClosing && !h.answering() {
+		n, ok := 0, true
+		if h.x != nil {
+			n, ok = h.feed(p[used:])
+		} else {
+			n = h.parse(p[used:])
+		}
+		if used += n; !ok {
+			return len(p)
 		}
 		if n == 0 {
-			return
+			break
 		}
-		p = p[n:]
 	}
+	if h.phase == phaseClosing {
+		return len(p)
+	}
+	return used
 }
 
-// keep copies p behind what is kept already, and stops reading at the limit.
-func (h *conn) keep(p []byte) {
-	a := h.ahead
-	if a == nil {
-		a = &ahead{block: buf.Get(max(len(p), 512))}
-		h.ahead = a
-	}
-	if a.block.Free() < len(p) {
-		larger := buf.Get(2 * (a.block.Len() + len(p)))
-		larger.Append(a.block.Bytes())
-		a.block.Release()
-		a.block = larger
-	}
-	a.block.Append(p)
-	if h.answering() && a.block.Len() >= maxAhead {
-		h.c.Pause()
-	}
-}
-
-// parse begins a request with the head at the start of p, and returns how many bytes it took.
+// parse begins a request with the head at the start of p, and returns how many bytes it took; 0 if the head is not complete.
 func (h *conn) parse(p []byte) int {
 	ln := h.lane
 	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
@@ -182,7 +136,6 @@ func (h *conn) parse(p []byte) int {
 		return 0
 	case n == 0:
 		h.headBegins()
-		h.keep(p)
 		return 0
 	}
 	h.begin(p[:n], &ln.head)
@@ -210,13 +163,7 @@ func (h *conn) begin(raw []byte, head *h1.Head) {
 	h.last = !head.KeepAlive
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
-	switch {
-	case !h.lane.dispatch(x, complete):
-	case x.takenOver():
-		h.c.Notify() // when the bytes behind the request have been kept: they go with the connection
-	default:
-		h.serveWants(x) // at once, so that the answers to pipelined requests leave together
-	}
+	h.lane.dispatch(x, complete)
 }
 
 // setDeadlines starts the times that a request has: for its body, and for its answer.
@@ -275,23 +222,22 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 	h.armDeadlines(x)
 }
 
-// feed gives body bytes to the exchange and returns how many were its own.
-func (h *conn) feed(p []byte) int {
+// feed gives body bytes to the exchange and returns how many were its own: none of a trailer that is not complete. After a body
+// that cannot be understood (not ok) nothing can.
+func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
 	n, err := x.decode(p, h.lane.st.limits)
 	if err != nil {
 		h.badBody(err)
-		return 0
+		return n, false
 	}
 	switch {
 	case x.body.complete():
 		h.bodyComplete()
-	case n == 0:
-		h.keep(p) // a trailer that is not complete
-	case x.body.full():
+	case n > 0 && x.body.full():
 		h.c.Pause()
 	}
-	return n
+	return n, true
 }
 
 func (h *conn) bodyComplete() {
@@ -478,13 +424,6 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 	h.setState(http.StateClosed)
 	h.x, h.stream = nil, nil
 	h.lane.remove(h)
-}
-
-func (h *conn) dropAhead() {
-	if h.ahead != nil {
-		h.ahead.block.Release()
-		h.ahead = nil
-	}
 }
 
 // shut ends the connection in order: at once if it only waits, after its answer otherwise.

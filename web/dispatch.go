@@ -16,8 +16,9 @@ const (
 	// DispatchPool hands each request to a bounded pool of warm goroutines. Safe for everything.
 	DispatchPool Dispatch = iota
 	// DispatchInline runs the handler on the loop. It is for handlers known not to block: every connection of the loop waits for
-	// them. A request whose body has not arrived yet, or whose client is behind with reading earlier answers, runs on the pool;
-	// a call that would wait fails with myriad.ErrOnLoop.
+	// them, until after a millisecond or two another goroutine goes on with the loop. A request whose body has not arrived yet, or whose client
+	// is behind with reading earlier answers, runs on the pool. A call that would wait lets the loop go on first; where
+	// the driver is bound to a thread it fails with myriad.ErrOnLoop.
 	DispatchInline
 	// DispatchAuto runs each handler where it is cheapest. It is DispatchPool until that is proven.
 	DispatchAuto
@@ -55,20 +56,17 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 	})
 }
 
-// dispatch runs the exchange now, and then reports true, or with the others of this turn on the pool: one wake for all of them.
-func (ln *lane) dispatch(x *exchange, complete bool) (ran bool) {
+// dispatch runs the exchange as a guest of the loop, or with the others of this turn on the pool: one wake for all of them.
+func (ln *lane) dispatch(x *exchange, complete bool) {
 	if ln.s.Dispatch == DispatchInline && complete && x.transport.conn().Queued() <= inlineQueue {
-		x.inline = true
-		x.run()
-		x.ran.Store(true)
-		return true
+		x.transport.invite(x)
+		return
 	}
 	if len(ln.batch) == 0 {
 		ln.loop.Later(ln.submit)
 	}
 	ln.batch = append(ln.batch, x.run)
 	ln.waiting = append(ln.waiting, x)
-	return false
 }
 
 // submit gives this turn's requests to the pool. Those for which its queue has no room are answered with 503.

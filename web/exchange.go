@@ -35,13 +35,12 @@ type exchange struct {
 	readBy    time.Time // when the body must have come; zero: no bound
 	writeBy   time.Time // when the answer must be complete; zero: no bound
 
-	inline  bool        // the handler runs on the loop and must not wait
-	ran     atomic.Bool // and has: what it wanted was looked at then
-	taken   atomic.Bool // there is a takeover; written under mu
-	running atomic.Bool // the handler has begun and its answer is not complete
+	lease myriad.Lease  // of the loop, if the handler runs as its guest; else zero
+	guest bool          // it does: the end of its answer is seen by whoever runs it
+	taken atomic.Bool   // there is a takeover; written under mu
+	wants atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
-	wants    want     // guarded by mu: what the loop is asked to do
 	takeover takeover // guarded by mu: who takes the connection over
 	detached *Stream  // guarded by mu: who goes on with the answer
 }
@@ -55,13 +54,16 @@ type transport interface {
 	writeFile(x *exchange, f *os.File, off, n int64) error
 	// ask has the loop look at what x wants.
 	ask(x *exchange)
+	// invite has x visit the loop, and returned looks at what it wants after that. On the loop.
+	invite(x *exchange)
+	returned(x *exchange)
 	// fail ends the connection because the answer cannot be completed. orderly: what was written is flushed.
 	fail(x *exchange, err error, orderly bool)
 	conn() *myriad.Conn
 }
 
 // want is what an exchange asks of its loop.
-type want uint8
+type want uint32
 
 const (
 	wantInput    want = 1 << iota // the body has been read below its low mark
@@ -71,37 +73,45 @@ const (
 )
 
 func (x *exchange) want(w want) {
-	x.mu.Lock()
-	x.wants |= w
-	x.mu.Unlock()
-	x.ask()
-}
-
-// ask has the loop look at what is wanted, which it does by itself after a handler that it runs.
-func (x *exchange) ask() {
-	if !x.inline || x.ran.Load() {
+	x.wants.Or(uint32(w))
+	if !x.guest || w != wantFinish {
 		x.transport.ask(x)
 	}
 }
 
-func (x *exchange) takeWants() want {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	w := x.wants
-	x.wants = 0
-	return w
-}
+func (x *exchange) takeWants() want { return want(x.wants.Swap(0)) }
 
 // run calls the handler and completes the answer.
 func (x *exchange) run() {
-	x.running.Store(true)
+	defer x.over()
 	if x.callHandler() {
 		x.finish()
 	}
-	x.running.Store(false)
+}
+
+// over ends the exchange for its handler, also for one that has ended its goroutine.
+func (x *exchange) over() {
 	x.ctx.cancel(context.Canceled)
 	x.out.drop()
 	x.body.release()
+}
+
+// Visit is run for a guest of the loop.
+func (x *exchange) Visit(l myriad.Lease) {
+	x.lease, x.guest = l, true
+	x.run()
+}
+
+// Taken implements myriad.Guest: the handler goes on as it would on the pool.
+func (x *exchange) Taken(bool) {}
+
+// Left has the loop go on with the connection.
+func (x *exchange) Left(kept bool) {
+	if kept {
+		x.transport.returned(x)
+		return
+	}
+	x.transport.ask(x)
 }
 
 // callHandler reports whether the handler has returned rather than panicked.

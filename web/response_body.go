@@ -199,7 +199,7 @@ func (w *response) sendWhenRoom(send func() error) error {
 			return nil
 		case !errors.Is(err, myriad.ErrFull):
 			w.failed = err
-		case w.x.inline:
+		case !w.x.lease.HandOver():
 			w.failed = myriad.ErrOnLoop
 		default:
 			w.failed = w.waitForRoom()

@@ -62,7 +62,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	if err := x.transport.write(x, head); err != nil && x.takeBack() {
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	x.ask()
+	x.transport.ask(x)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (x *exchange) take(t takeover) error {
 	}
 	x.takeover = t
 	x.taken.Store(true)
-	x.wants |= wantTakeover
+	x.wants.Or(uint32(wantTakeover))
 	return nil
 }
 
@@ -92,7 +92,7 @@ func (x *exchange) takenOver() bool { return x.taken.Load() }
 // hijack waits until the loop has let the connection go.
 func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
-	case x.inline:
+	case !x.lease.HandOver():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
 	case x.out.over:
 		return nil, nil, errHandlerOver
@@ -157,7 +157,7 @@ func (h *conn) giveAway(x *exchange) {
 	h.c.SetTimer(0)
 	rest := x.body.unread()
 	if h.ahead != nil {
-		rest = append(rest, h.ahead.block.Bytes()...)
+		rest = append(rest, h.ahead.bytes()...)
 		h.dropAhead()
 	}
 	x.mu.Lock()

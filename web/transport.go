@@ -20,6 +20,15 @@ func (h *conn) writeFile(_ *exchange, f *os.File, off, n int64) error {
 
 func (h *conn) ask(*exchange) { h.c.Notify() }
 
+func (h *conn) invite(x *exchange) { h.c.Invite(x) }
+
+// returned serves what a guest has asked for at once, so that the answers to pipelined requests leave together.
+func (h *conn) returned(x *exchange) {
+	if h.x == x { // else the connection was lost before the visit
+		h.serveWants(x)
+	}
+}
+
 func (h *conn) fail(_ *exchange, err error, orderly bool) {
 	if orderly {
 		_ = h.c.Close()

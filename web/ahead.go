@@ -1,0 +1,69 @@
+package web
+
+import (
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the current request.
+type ahead struct {
+	block *buf.Block
+	used  int     // bytes at its start that have been processed
+	scan  h1.Scan // of those behind
+}
+
+func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
+
+// keep copies p behind what is kept already, and stops reading at the limit.
+func (h *conn) keep(p []byte) {
+	a := h.ahead
+	if a == nil {
+		a = &ahead{block: buf.Get(max(len(p), 512))}
+		h.ahead = a
+	}
+	if a.block.Free() < len(p) {
+		larger := buf.Get(2 * (len(a.bytes()) + len(p)))
+		larger.Append(a.bytes())
+		a.block.Release()
+		a.block, a.used = larger, 0
+	}
+	a.block.Append(p)
+	if h.answering() && len(a.bytes()) >= maxAhead {
+		h.c.Pause()
+	}
+}
+
+// takeAhead processes the kept bytes anew.
+func (h *conn) takeAhead() {
+	a := h.ahead
+	if a == nil || h.answering() || h.stillIncomplete(a) {
+		return
+	}
+	h.ahead = nil
+	n := h.process(a.bytes())
+	if n == len(a.bytes()) {
+		a.block.Release()
+		return
+	}
+	if h.ahead = a; n > 0 {
+		a.used += n
+		a.scan = h1.Scan{}
+	}
+}
+
+// stillIncomplete looks only at what is new of a head or trailer that comes in pieces.
+func (h *conn) stillIncomplete(a *ahead) bool {
+	look := a.scan.Request
+	if h.x != nil {
+		look = a.scan.Trailer
+	}
+	ready, err := look(a.bytes(), h.lane.st.limits)
+	return !ready && err == nil
+}
+
+func (h *conn) dropAhead() {
+	if h.ahead != nil {
+		h.ahead.block.Release()
+		h.ahead = nil
+	}
+}
