@@ -48,9 +48,7 @@ func (sh *shard) list(match string, l *channelList) {
 			continue
 		}
 		l.Total++
-		ch.mu.Lock()
-		l.Channels = append(l.Channels, listedChannel{name, len(ch.members)})
-		ch.mu.Unlock()
+		l.Channels = append(l.Channels, listedChannel{name, ch.size()})
 	}
 }
 

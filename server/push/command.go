@@ -112,6 +112,14 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case centrifuge.RPC:
 		b.fail(c, centrifuge.ErrMethodNotFound)
 		return nil
+	case centrifuge.SubRefresh:
+		return b.subRefresh(c)
+	case centrifuge.History:
+		return b.history(c)
+	case centrifuge.Presence:
+		return b.presence(c, c.Presence.Channel)
+	case centrifuge.PresenceStats:
+		return b.presence(c, c.PresenceStats.Channel)
 	case centrifuge.None:
 		return errors.Join(centrifuge.BadRequest, errUnknownMethod)
 	}
@@ -183,19 +191,6 @@ func (s *session) pong() error {
 	return nil // the wheel may tick for the old deadline and will find nothing due
 }
 
-func (b *batch) subscribe(c *centrifuge.Command) error {
-	name := c.Subscribe.Channel
-	if name == "" {
-		return errors.Join(centrifuge.BadRequest, errNoChannel)
-	}
-	err := b.s.subscribe(name, func() {
-		b.done(c, centrifuge.Subscribe)
-		b.flush()
-	})
-	b.failed(c, err)
-	return nil
-}
-
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
 	name := c.Unsubscribe.Channel
 	if name == "" {
@@ -211,16 +206,13 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	if p.Channel == "" {
 		return errors.Join(centrifuge.BadRequest, errNoChannel)
 	}
-	if s.node.denyClientPublish {
+	if !s.mayPublish(p.Channel) {
 		b.fail(c, centrifuge.ErrPermissionDenied)
 		return nil
 	}
-	s.mu.Lock()
-	user := s.user
-	s.mu.Unlock()
 	// Replies to earlier commands go first: the client may hear its own publication.
 	b.flush()
-	err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(), User: user})
+	_, err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(), User: s.user()})
 	if !b.failed(c, err) {
 		b.done(c, centrifuge.Publish)
 	}
@@ -245,7 +237,7 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.user != s.user {
+	if g.user != s.user() {
 		return errors.Join(centrifuge.InvalidToken, errOtherUser)
 	}
 	if s.stage == stageConnected {

@@ -147,5 +147,5 @@ func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	s.holdEvents(w, r, wireSSENamed, grant{}, channels)
+	s.holdEvents(w, r, true, grant{}, channels)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +18,11 @@ import (
 const retryAfter = 2 * time.Second
 
 // serveEvents holds a subscriber by Server-Sent Events (WHATWG HTML §9.2): each publication is an event with the publication's
-// data, without a name unless the query says named=1, then named after its channel. Last-Event-ID is accepted and not used:
-// channels have no history yet, and events no id.
+// data, without a name unless the query says named=1, then named after its channel.
+//
+// Where the rules have Recovery, the events of a stream of one channel have an id, "epoch:offset", also one without data
+// at the beginning. Who comes back with it in Last-Event-ID, or last_event_id in the query, first gets what it has missed. If that
+// cannot be told, it gets an event named "gap" with {"channel":"…"} for data instead. Streams of several channels have no ids.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
@@ -32,11 +36,13 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		writeUnauthorized(w, err)
 		return
 	}
-	form := wireSSE
-	if r.URL.Query().Get("named") == "1" {
-		form = wireSSENamed
+	for _, name := range channels {
+		if s.node.rules.of(name).SubscribeToken && !slices.Contains(g.channels, name) {
+			writeError(w, http.StatusForbidden, apiPermissionDenied, fmt.Sprintf("the token's claim channels does not have the channel %q", name))
+			return
+		}
 	}
-	s.holdEvents(w, r, form, g, channels)
+	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
 // eventChannels returns the channels of the query, or answers what is wrong with them.
@@ -50,7 +56,7 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 }
 
 // holdEvents answers with a stream of events that outlives the handler.
-func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, form wire, g grant, channels []string) {
+func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -61,7 +67,36 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, form wire, g
 		s.notDetached(w, r, err)
 		return
 	}
-	s.node.startEvents(stream, form, g, channels)
+	s.node.startEvents(stream, s.node.eventWire(named, channels), g, channels, resumption(r))
+}
+
+// eventWire is the form of the events of a stream.
+func (n *node) eventWire(named bool, channels []string) wire {
+	form := wireSSE
+	if named {
+		form = wireSSENamed
+	}
+	if len(channels) == 1 && n.rules.of(channels[0]).Recovery {
+		form += wireSSENumbered - wireSSE
+	}
+	return form
+}
+
+// resumption is what a subscriber that comes back says it has had last.
+func resumption(r *http.Request) wish {
+	id := r.Header.Get("Last-Event-ID")
+	if id == "" {
+		id = r.URL.Query().Get("last_event_id")
+	}
+	if id == "" {
+		return wish{}
+	}
+	epoch, offset, _ := strings.Cut(id, ":")
+	n, err := strconv.ParseUint(offset, 10, 64)
+	if err != nil {
+		return wish{recover: true} // from another server: nothing can be recovered, and it should know
+	}
+	return wish{recover: true, since: Position{n, epoch}}
 }
 
 // notDetached is for a stream that did not come to be: a client has gone already, which is its own affair, or the program is wrong.
@@ -115,19 +150,39 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 }
 
 // startEvents makes the stream a session that is connected and subscribed from the start.
-func (n *node) startEvents(stream eventStream, form wire, g grant, channels []string) {
+func (n *node) startEvents(stream eventStream, form wire, g grant, channels []string, w wish) {
 	stream.send(&message{payload: fmt.Appendf(nil, "retry: %d\n\n", n.retry().Milliseconds())}) // an error comes to onClose, too
 	s := n.start(stream, form)
 	s.mu.Lock()
 	s.admit(g)
 	s.mu.Unlock()
+	if !form.numbered() {
+		w = wish{}
+	}
 	for _, name := range channels {
-		if err := s.subscribe(name, func() {}); err != nil {
+		err := s.subscribe(name, w, func(hello welcome) {
+			if form.numbered() {
+				stream.send(&message{payload: form.appendWelcome(nil, name, hello)})
+			}
+		})
+		if err != nil {
 			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name, "error", err)
 			s.disconnect(centrifuge.ServerError)
 		}
 	}
 	stream.onClose(s.ended)
+}
+
+// appendWelcome appends what a subscriber is told first: what it has missed, or that this is not known, and where the channel stands.
+func (w wire) appendWelcome(dst []byte, channel string, hello welcome) []byte {
+	if len(hello.publications) > 0 {
+		return append(dst, w.publications(channel, hello.publications)...)
+	}
+	if hello.wasRecovering && !hello.recovered {
+		dst = append(dst, "event: gap\ndata: {\"channel\":"...)
+		dst = append(centrifuge.AppendString(dst, channel), "}\n"...)
+	}
+	return append(appendID(dst, hello.at), '\n')
 }
 
 func (n *node) retry() time.Duration { return retryAfter + n.upTo(retryAfter) }

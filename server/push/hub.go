@@ -1,18 +1,18 @@
 package push
 
 import (
+	"context"
 	"hash/maphash"
 	"sync"
 )
 
-// A hub knows which sessions are subscribed to which channel on this node, and spreads what the Bus delivers.
+// A hub knows which sessions are subscribed to which channel on this node.
 //
-// Locks are taken in this order: shard, then the bus's own, then channel. A Receive comes with a lock of the bus held, so it
-// takes nothing but its channel's; whoever it finds too slow leaves the channel right there and the rest is cleaned up when
-// its transport has ended.
+// Locks are taken in this order: a channel's opening, the bus's own, then a shard's or a channel's, then a session's. A Receive comes
+// with a lock of the bus held, so it asks nothing of the bus. A shard's is held for look-ups only: whoever has to wait for the bus
+// to subscribe to one channel, or to leave it, holds up nobody but those who want the same.
 type hub struct {
-	bus    Bus
-	count  *counters
+	node   *node
 	seed   maphash.Seed
 	shards [hubShards]shard
 }
@@ -24,25 +24,8 @@ type shard struct {
 	channels map[string]*channel
 }
 
-// A channel has at least one member, or is about to be removed. It is the Receiver of its publications.
-type channel struct {
-	hub     *hub
-	name    string
-	mu      sync.Mutex // also what orders a member's arrival among the publications
-	members []*member
-}
-
-// A member is one subscription of one session. The session owns it; the channel owns at.
-type member struct {
-	s  *session
-	ch *channel
-	at int // where it stands in ch.members; nowhere when it has been removed
-}
-
-const nowhere = -1
-
-func newHub(bus Bus, count *counters) *hub {
-	h := &hub{bus: bus, count: count, seed: maphash.MakeSeed()}
+func newHub(n *node) *hub {
+	h := &hub{node: n, seed: maphash.MakeSeed()}
 	for i := range h.shards {
 		h.shards[i].channels = make(map[string]*channel)
 	}
@@ -52,100 +35,58 @@ func newHub(bus Bus, count *counters) *hub {
 func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed, name)%hubShards] }
 
 // join makes s a member of the channel of that name. announce runs between the last publication that s does not get and the
-// first that it does; it must only queue bytes for s.
-func (h *hub) join(s *session, name string, announce func()) (*member, error) {
+// first that it does; it must only queue bytes for s. It may wait for the bus.
+func (h *hub) join(s *session, name string, w wish, announce func(welcome)) (*member, error) {
+	ch := h.acquire(name)
+	m, err := ch.admit(s, w, announce)
+	if err != nil {
+		h.release(ch)
+	}
+	return m, err
+}
+
+// acquire returns the channel of that name, made if there was none. It stays until it has been released as often.
+func (h *hub) acquire(name string) *channel {
 	sh := h.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	ch := sh.channels[name]
 	if ch == nil {
-		ch = &channel{hub: h, name: name}
-		if err := h.bus.Subscribe(name, ch); err != nil {
-			return nil, err
-		}
+		ch = &channel{hub: h, name: name, rules: h.node.rules.of(name)}
 		sh.channels[name] = ch
 	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	m := &member{s: s, ch: ch, at: len(ch.members)}
-	ch.members = append(ch.members, m)
-	announce()
-	return m, nil
+	ch.users++
+	return ch
+}
+
+// forget takes one user from ch and reports whether it was the last: then somebody has to call close. Who comes for the same name
+// meanwhile gets another channel.
+func (h *hub) forget(ch *channel) (last bool) {
+	sh := h.shard(ch.name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ch.users--
+	if ch.users == 0 {
+		delete(sh.channels, ch.name)
+	}
+	return ch.users == 0
+}
+
+// release must not be called from within Receive.
+func (h *hub) release(ch *channel) {
+	if h.forget(ch) {
+		ch.close()
+	}
 }
 
 // leave ends a membership: m's session gets nothing from the channel afterwards. The last one to leave takes the channel down.
-// It must not be called from Receive.
+// It must not be called from within Receive.
 func (h *hub) leave(m *member) {
-	sh := h.shard(m.ch.name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if m.ch.remove(m) > 0 || sh.channels[m.ch.name] != m.ch {
-		return
+	m.ch.remove(m)
+	if m.ch.rules.JoinLeave {
+		h.node.announce(m, false)
 	}
-	h.bus.Unsubscribe(m.ch.name, m.ch)
-	delete(sh.channels, m.ch.name)
-}
-
-// remove returns how many members are left.
-func (ch *channel) remove(m *member) int {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.unlink(m)
-	return len(ch.members)
-}
-
-func (ch *channel) unlink(m *member) {
-	if m.at == nowhere {
-		return
-	}
-	last := len(ch.members) - 1
-	moved := ch.members[last]
-	ch.members[m.at] = moved
-	moved.at = m.at
-	ch.members[last] = nil
-	ch.members = shrunk(ch.members[:last])
-	m.at = nowhere
-}
-
-// Receive gives p to every member, in their own encoding. The bus calls it, one call at a time.
-func (ch *channel) Receive(name string, p Publication) {
-	slow := ch.spread(name, p)
-	for _, m := range slow {
-		m.s.tooSlow(name)
-	}
-}
-
-// spread returns the members that have no room for p. They are members no longer.
-func (ch *channel) spread(name string, p Publication) (slow []*member) {
-	var encoded [wires]*message
-	defer func() {
-		for _, e := range encoded {
-			if e != nil {
-				e.release()
-			}
-		}
-	}()
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	sent := 0
-	for _, m := range ch.members {
-		e := encoded[m.s.wire]
-		if e == nil {
-			e = m.s.wire.publication(name, p)
-			encoded[m.s.wire] = e
-		}
-		switch m.s.offer(e) {
-		case offerTaken:
-			sent++
-		case offerFull:
-			slow = append(slow, m)
-		}
-	}
-	for _, m := range slow {
-		ch.unlink(m)
-	}
-	ch.hub.count.messages.Add(uint64(sent))
-	return slow
+	h.release(m.ch)
 }
 
 // channels returns how many channels have members.
@@ -158,4 +99,12 @@ func (h *hub) channels() int {
 		sh.mu.Unlock()
 	}
 	return n
+}
+
+// announce tells the subscribers of m's channel that it has come, or has gone. Nobody is told again if it fails.
+func (n *node) announce(m *member, joined bool) {
+	err := n.bus.Announce(context.Background(), m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
+	if err != nil && !n.isDraining() {
+		n.log.Warn("push: a notice was not taken", "channel", m.ch.name, "joined", joined, "error", err)
+	}
 }

@@ -36,7 +36,7 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 		})
 	}
 	for i := range publications {
-		if err := n.publish(context.Background(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+		if _, err := n.publish(context.Background(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -152,12 +152,15 @@ func TestSessionSize(t *testing.T) {
 
 func TestWires(t *testing.T) {
 	buf.CheckLeaks(t)
+	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{7, "e"}}}
 	for w, want := range map[wire]string{
-		wireCentrifuge: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}`,
-		wireSSE:        "data: {\"a\":1}\n\n",
-		wireSSENamed:   "event: news\ndata: {\"a\":1}\n\n",
+		wireCentrifuge:       `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" + `{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
+		wireSSE:              "data: {\"a\":1}\n\ndata: 2\n\n",
+		wireSSENamed:         "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
+		wireSSENumbered:      "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
+		wireSSENamedNumbered: "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
 	} {
-		m := w.publication("news", Publication{Data: []byte(`{"a":1}`)})
+		m := w.share(w.publications("news", list))
 		if got := string(m.payload); got != want {
 			t.Errorf("wire %d: %q, want %q", w, got, want)
 		}

@@ -7,4 +7,6 @@ import (
 	"github.com/myriad-go/myriad/server/push/bustest"
 )
 
-func TestMemoryBus(t *testing.T) { bustest.Run(t, push.NewMemoryBus) }
+func TestMemoryBus(t *testing.T) {
+	bustest.Run(t, func() push.Bus { return push.NewMemoryBus(push.MemoryConfig{}) })
+}

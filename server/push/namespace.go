@@ -112,6 +112,14 @@ func (all *namespaces) of(channel string) *Namespace {
 	return all.none
 }
 
+// retention is what the bus has to keep of a publication.
+func (ns *Namespace) retention() Retention {
+	if ns.HistorySize == 0 {
+		return Retention{}
+	}
+	return Retention{Size: ns.HistorySize, Age: ns.HistoryAge}
+}
+
 func (ns Namespace) withDefaults() Namespace {
 	setDefault(&ns.HistoryAge, defaultAge)
 	setDefault(&ns.SlowQueue, defaultSlowQueue)

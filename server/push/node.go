@@ -47,10 +47,11 @@ type node struct {
 
 	denyClientPublish bool
 
-	started time.Time
-	engine  *myriad.Engine // nil: the console shows nothing of it
-	sampler *sampler       // nil: there is no console
-	slowest slowLog
+	started  time.Time
+	engine   *myriad.Engine // nil: the console shows nothing of it
+	sampler  *sampler       // nil: there is no console
+	slowest  slowLog        // those that were disconnected
+	droppers slowLog        // those that did not get everything, by a policy that drops
 
 	randomMu sync.Mutex
 	random   io.Reader
@@ -74,11 +75,12 @@ type counters struct {
 	messages    atomic.Uint64 // publications that were queued for a subscriber
 	slow        atomic.Uint64 // clients that were disconnected because they did not keep up
 	latency     latencies     // of publications
+	dropped     atomic.Uint64 // publications that slow subscribers did not get, by a policy that drops
 }
 
 // open starts the node's clock. close stops it.
 func (n *node) open() {
-	n.hub = newHub(n.bus, n.count)
+	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
 	for w := range wires {
 		n.pings[w] = w.ping()
@@ -105,32 +107,33 @@ func (n *node) schedule() {
 // before they have got it. The error is a centrifuge.Error where the caller is at fault.
 // p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which encoding/json does not, because it goes
 // into text frames as it is: one that is not UTF-8 makes every subscriber fail its connection (RFC 6455 §8.1).
-func (n *node) publish(ctx context.Context, channel string, p Publication) error {
+func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
 	if !n.validChannel(channel) {
-		return errBadChannel
+		return Position{}, errBadChannel
 	}
 	if len(p.Data) > n.limits.Publication || !utf8.Valid(p.Data) {
-		return errBadData
+		return Position{}, errBadData
 	}
 	// Line ends between tokens are legal JSON, but end a command here and a field of an event there.
 	var data bytes.Buffer
 	data.Grow(len(p.Data))
 	if err := json.Compact(&data, p.Data); err != nil {
-		return errBadData
+		return Position{}, errBadData
 	}
 	p.Data = data.Bytes()
 	n.gate.RLock()
 	defer n.gate.RUnlock()
 	if n.draining {
-		return errDraining
+		return Position{}, errDraining
 	}
 	began := n.clock.Now()
-	if err := n.bus.Publish(ctx, channel, p); err != nil {
-		return err
+	at, err := n.bus.Publish(ctx, channel, p, n.rules.of(channel).retention())
+	if err != nil {
+		return Position{}, err
 	}
 	n.count.latency.observe(n.clock.Now().Sub(began))
 	n.count.publishes.Add(1)
-	return nil
+	return at, nil
 }
 
 // validChannel: a name is UTF-8 without control characters, because it stands in logs, in text frames and in lines of SSE. The
@@ -271,4 +274,12 @@ func (n *node) read(p []byte) {
 	if _, err := io.ReadFull(n.random, p); err != nil {
 		panic("push: no randomness for client ids: " + err.Error())
 	}
+}
+
+// lockedRandom is the node's source of randomness for others.
+type lockedRandom struct{ n *node }
+
+func (r lockedRandom) Read(p []byte) (int, error) {
+	r.n.read(p)
+	return len(p), nil
 }

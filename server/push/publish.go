@@ -6,6 +6,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // publishRequest is the body of POST /api/publish.
@@ -16,8 +19,6 @@ type publishRequest struct {
 
 // bodySlack is how much longer than its data the body of a publish may be: the channel, and whatever spaces there are.
 const bodySlack = 4 << 10
-
-var publishResult = []byte(`{"result":{}}`)
 
 // servePublish answers 200 when the bus has taken the publication, and then subscribers of this node have it queued.
 func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
@@ -32,10 +33,26 @@ func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	err := s.node.publish(r.Context(), req.Channel, Publication{Data: req.Data})
+	at, err := s.node.publish(r.Context(), req.Channel, Publication{Data: req.Data})
+	if err != nil {
+		s.notPublished(w, req.Channel, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, append(appendPublished([]byte(`{"result":`), at), '}'))
+}
+
+// appendPublished appends what is told of a publication that was taken: where it stands, if the channel has a history.
+func appendPublished(dst []byte, at Position) []byte {
+	if at.Epoch == "" {
+		return append(dst, "{}"...)
+	}
+	dst = strconv.AppendUint(append(dst, `{"offset":`...), at.Offset, 10)
+	return append(centrifuge.AppendString(append(dst, `,"epoch":`...), at.Epoch), '}')
+}
+
+// notPublished answers why a publication was not taken.
+func (s *Server) notPublished(w http.ResponseWriter, channel string, err error) {
 	switch {
-	case err == nil:
-		writeJSON(w, http.StatusOK, publishResult)
 	case errors.Is(err, errBadChannel):
 		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel"))
 	case errors.Is(err, errBadData):
@@ -43,7 +60,7 @@ func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errDraining):
 		writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
 	default:
-		s.node.log.Error("push: a publication was not taken", "channel", req.Channel, "error", err)
+		s.node.log.Error("push: a publication was not taken", "channel", channel, "error", err)
 		writeError(w, http.StatusInternalServerError, apiInternal, "the publication was not taken")
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 
 	// Engine is the one that runs the web.Server, for the console's view of loops and bytes. Default: it shows none.
 	Engine *myriad.Engine
-	// Bus is closed by Shutdown. Default: NewMemoryBus.
+	// Bus is closed by Shutdown. Default: NewMemoryBus, with the limits, the clock and the randomness of this Config.
 	Bus Bus
 	// Logger gets one line for every client that is refused or disconnected as slow. Default: slog.Default.
 	Logger *slog.Logger
@@ -53,7 +53,7 @@ type Config struct {
 //
 //	/connection/websocket  the Centrifuge client protocol v2, JSON
 //	/events?channel=…      Server-Sent Events; channel may be repeated
-//	/api/publish           POST {"channel": "…", "data": …}
+//	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
 //	/metrics  /health  /   Prometheus, a probe, and the console
 //
 // It must be run by a web.Server: clients are held without a goroutine, which net/http's server cannot do.
@@ -99,9 +99,6 @@ func newNode(c Config) (*node, error) {
 		rules: rules, bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(), timing: c.Timing.withDefaults(),
 		clock: c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
 	}
-	if n.bus == nil {
-		n.bus = NewMemoryBus()
-	}
 	if n.clock == nil {
 		n.clock = systemClock{}
 	}
@@ -115,6 +112,11 @@ func newNode(c Config) (*node, error) {
 		n.random = rand.Reader
 	}
 	n.started, n.engine = n.clock.Now(), c.Engine
+	if n.bus == nil {
+		n.bus = NewMemoryBus(MemoryConfig{
+			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels, Clock: n.clock, Random: lockedRandom{n},
+		})
+	}
 	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)
 	return n, nil
 }

@@ -39,11 +39,28 @@ type session struct {
 
 	mu      sync.Mutex
 	stage   stage
-	user    string
+	lagging bool      // something waits for it in its channels: see slow.go
+	who     *identity // what its token says; nil: it had none. It does not change once the session is connected
 	members []*member
 	pingAt  int64 // when to ping next, in nanoseconds since the epoch; 0: never
 	pongBy  int64 // when an answer to the last ping must have come; 0: none is waited for
 	endAt   int64 // when its stage, or its token with the time to renew it, is over; 0: never
+}
+
+// An identity is what the token of a connection says.
+type identity struct {
+	user     string
+	info     []byte   // JSON, or nil
+	channels []string // those to which it may subscribe without another token
+	subsEnd  int64    // when the first of the tokens for subscriptions is over; 0: never. Guarded by the session's mu
+}
+
+// user is the name in the token, or empty.
+func (s *session) user() string {
+	if s.who == nil {
+		return ""
+	}
+	return s.who.user
 }
 
 type stage uint8
@@ -77,7 +94,10 @@ func (n *node) start(t transport, w wire) *session {
 // admit makes s connected, as the user of g, or as nobody when g is zero. The caller holds s.mu.
 func (s *session) admit(g grant) {
 	now := s.node.clock.Now()
-	s.stage, s.user = stageConnected, g.user
+	s.stage = stageConnected
+	if g.user != "" {
+		s.who = &identity{user: g.user, info: g.info, channels: g.channels}
+	}
 	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
 	s.endAt = 0
 	if !g.ends.IsZero() {
@@ -130,34 +150,50 @@ func (s *session) tooSlow(channel string) {
 		return
 	}
 	s.node.count.slow.Add(1)
-	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), Channel: channel, Queued: queued})
-	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "channel", channel,
+	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.user(), Channel: channel, Queued: queued})
+	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.user(), "channel", channel,
 		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
 }
 
 // tick does what has become due, and sets the wheel to what comes next.
 func (s *session) tick(now time.Time) {
-	reason, ping := s.due(now.UnixNano())
-	switch {
-	case reason.Code != 0:
+	reason, todo := s.due(now.UnixNano())
+	if reason.Code != 0 {
 		s.disconnect(reason)
-	case ping:
+		return
+	}
+	if todo&doPing != 0 {
 		s.ping()
+	}
+	if todo&doExpire != 0 {
+		s.expireSubscriptions(now.UnixNano())
+	}
+	if todo&doCatchUp != 0 {
+		s.catchUp()
 	}
 }
 
-// due tells what tick has to do: disconnect for that reason, or ping, or nothing.
-func (s *session) due(now int64) (reason centrifuge.Disconnect, ping bool) {
+// todo is what a tick has to do besides disconnecting.
+type todo uint8
+
+const (
+	doPing todo = 1 << iota
+	doExpire
+	doCatchUp
+)
+
+// due tells what tick has to do: disconnect for that reason, or something else, or nothing.
+func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded {
-		return reason, false
+		return reason, 0
 	}
 	switch {
 	case s.leaving.Load():
 		// Its transport ends it; until then it stays in the wheel, as one that lives.
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
-		return reason, false
+		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
 		reason = centrifuge.NoPong
 	case s.endAt != 0 && now >= s.endAt:
@@ -166,20 +202,34 @@ func (s *session) due(now int64) (reason centrifuge.Disconnect, ping bool) {
 			reason = centrifuge.Stale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
-		ping = true
+		do |= doPing
 		s.pingAt = now + int64(s.node.timing.Ping)
 		if s.wire == wireCentrifuge {
 			s.pongBy = now + int64(s.node.timing.Pong)
 		}
 	}
+	if s.who != nil && s.who.subsEnd != 0 && now >= s.who.subsEnd {
+		do |= doExpire
+		s.who.subsEnd = 0
+	}
+	if s.lagging {
+		do |= doCatchUp
+	}
 	s.node.wheel.set(s, max(s.deadline(), now))
-	return reason, ping
+	return reason, do
 }
 
-// deadline is the earliest of the three. The caller holds s.mu.
+// deadline is the earliest. The caller holds s.mu.
 func (s *session) deadline() int64 {
 	first := int64(0)
-	for _, at := range [...]int64{s.pingAt, s.pongBy, s.endAt} {
+	times := [...]int64{s.pingAt, s.pongBy, s.endAt, 0, 0}
+	if s.who != nil {
+		times[3] = s.who.subsEnd
+	}
+	if s.lagging {
+		times[4] = s.node.clock.Now().UnixNano() + int64(wheelSlot)
+	}
+	for _, at := range times {
 		if at != 0 && (first == 0 || at < first) {
 			first = at
 		}
@@ -215,67 +265,4 @@ func (s *session) ended() {
 		s.node.hub.leave(m)
 	}
 	s.node.gone()
-}
-
-// subscribe joins the channel of that name. announce queues what tells the client so: see hub.join.
-func (s *session) subscribe(name string, announce func()) error {
-	if err := s.maySubscribe(name); err != nil {
-		return err
-	}
-	m, err := s.node.hub.join(s, name, announce)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	ended := s.stage == stageEnded
-	if !ended {
-		s.members = append(s.members, m)
-	}
-	s.mu.Unlock()
-	if ended {
-		s.node.hub.leave(m)
-	}
-	return nil
-}
-
-func (s *session) maySubscribe(name string) error {
-	if !s.node.validChannel(name) {
-		return centrifuge.ErrBadRequest
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.find(name) >= 0 {
-		return centrifuge.ErrAlreadySubscribed
-	}
-	if len(s.members) >= s.node.limits.Channels {
-		return centrifuge.ErrLimitExceeded
-	}
-	return nil
-}
-
-// unsubscribe leaves the channel of that name, if the session is a member.
-func (s *session) unsubscribe(name string) {
-	s.mu.Lock()
-	i := s.find(name)
-	var m *member
-	if i >= 0 {
-		last := len(s.members) - 1
-		m = s.members[i]
-		s.members[i], s.members[last] = s.members[last], nil
-		s.members = s.members[:last]
-	}
-	s.mu.Unlock()
-	if m != nil {
-		s.node.hub.leave(m)
-	}
-}
-
-// find returns where the channel stands in s.members, or -1. A session has few. The caller holds s.mu.
-func (s *session) find(name string) int {
-	for i, m := range s.members {
-		if m.ch.name == name {
-			return i
-		}
-	}
-	return -1
 }

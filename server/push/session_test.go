@@ -45,8 +45,9 @@ func TestCommands(t *testing.T) {
 		{"history", `{"id":13,"history":{"channel":"news"}}`, `{"id":13,"error":{"code":108,"message":"not available"}}`},
 		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`, `{"id":14,"error":{"code":104,"message":"method not found"}}`},
 		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`, `{"id":15,"error":{"code":108,"message":"not available"}}`},
+		{"history without", `{"id":22,"history":{"channel":"void"}}`, `{"id":22,"error":{"code":108,"message":"not available"}}`},
 		{"sub_refresh", `{"id":16,"sub_refresh":{"channel":"news","token":"t"}}`, `{"id":16,"error":{"code":108,"message":"not available"}}`},
-		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{}}", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
+		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{\"channel\":\"a\"}}", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
 	} {
 		c.s.frame([]byte(tt.command))
 		c.want(t, tt.name, tt.reply)
@@ -72,6 +73,9 @@ func TestFramesThatDisconnect(t *testing.T) {
 		{"a pong without a ping", `{}`, false, centrifuge.BadRequest},
 		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, centrifuge.BadRequest},
 		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, centrifuge.BadRequest},
+		{"presence without a channel", `{"id":1,"presence":{}}`, false, centrifuge.BadRequest},
+		{"history without a channel", `{"id":1,"history":{}}`, false, centrifuge.BadRequest},
+		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, centrifuge.BadRequest},
 		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, centrifuge.BadRequest},
 		{"too many commands", many, false, centrifuge.BadRequest},
 		{"send", `{"send":{"data":1}}`, false, centrifuge.NotAvailable},
@@ -103,7 +107,7 @@ func TestPublish(t *testing.T) {
 	b.want(t, "another subscriber", pub)
 	other.want(t, "a subscriber of another channel")
 
-	if err := n.publish(context.Background(), "news", Publication{Data: []byte("[1,\r\n 2]\n")}); err != nil {
+	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("[1,\r\n 2]\n")}); err != nil {
 		t.Fatal(err)
 	}
 	b.want(t, "from the server", `{"push":{"channel":"news","pub":{"data":[1,2]}}}`)
@@ -191,7 +195,7 @@ func TestSlowConsumer(t *testing.T) {
 	slow.stuck = true
 	data := []byte(`"` + strings.Repeat("x", 200) + `"`)
 	for i := range 50 {
-		if err := n.publish(context.Background(), "news", Publication{Data: data}); err != nil {
+		if _, err := n.publish(context.Background(), "news", Publication{Data: data}); err != nil {
 			t.Fatal(err)
 		}
 		if got := quick.take(); len(got) != 1 {
@@ -206,7 +210,7 @@ func TestSlowConsumer(t *testing.T) {
 	if got := n.count.slow.Load(); got != 1 {
 		t.Errorf("%d slow disconnects counted, want 1", got)
 	}
-	want := fmt.Sprintf("client=%s channel=news queued_bytes=%d limit_bytes=4096", slow.s.id, slow.max)
+	want := fmt.Sprintf("client=%s user=\"\" channel=news queued_bytes=%d limit_bytes=4096", slow.s.id, slow.max)
 	if log := n.log.String(); strings.Count(log, "slow client") != 1 || !strings.Contains(log, want) {
 		t.Errorf("log %q, want once %q", log, want)
 	}
@@ -251,7 +255,7 @@ func TestOneMessageAboveTheQueueLimit(t *testing.T) {
 func TestDrain(t *testing.T) {
 	n := newTestNode(t)
 	a, b := n.connected("news"), n.dial()
-	if err := n.publish(context.Background(), "news", Publication{Data: []byte("1")}); err != nil {
+	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -261,7 +265,7 @@ func TestDrain(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
-	if err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
+	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
 		t.Errorf("publish: %v", err)
 	}
 	late := n.dial()

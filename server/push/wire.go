@@ -1,6 +1,8 @@
 package push
 
 import (
+	"strconv"
+
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
@@ -10,11 +12,16 @@ import (
 type wire uint8
 
 const (
-	wireCentrifuge wire = iota // text messages of the Centrifuge protocol over WebSocket
-	wireSSE                    // events with the data, without a name
-	wireSSENamed               // the same, named after the channel
+	wireCentrifuge  wire = iota // text messages of the Centrifuge protocol over WebSocket
+	wireSSE                     // events with the data, without a name
+	wireSSENamed                // the same, named after the channel
+	wireSSENumbered             // with an id, which is the position: for streams of one channel
+	wireSSENamedNumbered
 	wires
 )
+
+func (w wire) named() bool    { return w == wireSSENamed || w == wireSSENamedNumbered }
+func (w wire) numbered() bool { return w == wireSSENumbered || w == wireSSENamedNumbered }
 
 // A message is encoded once for a wire, however many subscribers it goes to. Transports queue its shared form by reference;
 // what goes to one client only has none.
@@ -48,20 +55,44 @@ func (m *message) release() {
 // envelope is room for what stands around data, a channel's name and a user's.
 const envelope = 128
 
+// publications encodes them, in one piece.
+func (w wire) publications(channel string, list []Publication) []byte {
+	size := 0
+	for _, p := range list {
+		size += envelope + len(channel) + len(p.User) + len(p.Data)
+	}
+	dst := make([]byte, 0, size)
+	for i, p := range list {
+		if i > 0 && w == wireCentrifuge {
+			dst = append(dst, '\n')
+		}
+		dst = w.appendPublication(dst, channel, p)
+	}
+	return dst
+}
+
 // appendPublication appends p as w shows it.
 func (w wire) appendPublication(dst []byte, channel string, p Publication) []byte {
-	switch w {
-	case wireCentrifuge:
-		return centrifuge.AppendPublication(dst, channel, centrifuge.Publication(p))
-	case wireSSENamed:
+	if w == wireCentrifuge {
+		return centrifuge.AppendPublication(dst, channel, p.forClients())
+	}
+	if w.numbered() && p.Epoch != "" {
+		dst = appendID(dst, p.Position)
+	}
+	if w.named() {
 		dst = append(append(append(dst, "event: "...), channel...), '\n')
 	}
 	return append(append(append(dst, "data: "...), p.Data...), "\n\n"...)
 }
 
-func (w wire) publication(channel string, p Publication) *message {
-	room := make([]byte, 0, envelope+len(channel)+len(p.User)+len(p.Data))
-	return w.share(w.appendPublication(room, channel, p))
+func (p *Publication) forClients() centrifuge.Publication {
+	return centrifuge.Publication{Data: p.Data, Client: p.Client, User: p.User, Offset: p.Offset}
+}
+
+// appendID appends the field that an EventSource gives back as Last-Event-ID.
+func appendID(dst []byte, at Position) []byte {
+	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
+	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
 
 // ping returns what tells a client of w that the server is there.

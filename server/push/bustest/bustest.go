@@ -1,6 +1,6 @@
 // Package bustest is the conformance suite of push.Bus. Every implementation runs it:
 //
-//	func TestBus(t *testing.T) { bustest.Run(t, func() push.Bus { return push.NewMemoryBus() }) }
+//	func TestBus(t *testing.T) { bustest.Run(t, func() push.Bus { return push.NewMemoryBus(push.MemoryConfig{}) }) }
 package bustest
 
 import (
@@ -36,6 +36,16 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"Churn", churn},
 		{"PublishAfterContextEnded", publishAfterContextEnded},
 		{"Close", closes},
+		{"NoHistory", noHistory},
+		{"HistoryHasWhatIsDelivered", historyHasWhatIsDelivered},
+		{"HistoryQueries", historyQueries},
+		{"HistorySize", historySize},
+		{"HistoryAge", historyAge},
+		{"Forget", forgets},
+		{"PositionBeforeTheFirst", positionBeforeTheFirst},
+		{"EpochStaysWhileSubscribed", epochStays},
+		{"Present", present},
+		{"Announce", announces},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			bus := open()
@@ -54,6 +64,9 @@ type ear struct {
 	overlap bool
 	closed  bool // set when nothing more may arrive
 	late    int
+	at      []push.Position // of what was heard
+	notices []string
+	clients []push.ClientInfo // who is subscribed here
 }
 
 func newEar() *ear {
@@ -62,14 +75,17 @@ func newEar() *ear {
 	return e
 }
 
-func (e *ear) Receive(channel string, p push.Publication) {
+func (e *ear) Receive(channel string, list []push.Publication) {
 	e.mu.Lock()
 	e.inside++
 	e.overlap = e.overlap || e.inside > 1
 	if e.closed {
 		e.late++
 	}
-	e.heard = append(e.heard, fmt.Sprintf("%s %s %s %s", channel, p.Data, p.Client, p.User))
+	for _, p := range list {
+		e.heard = append(e.heard, fmt.Sprintf("%s %s %s %s", channel, p.Data, p.Client, p.User))
+		e.at = append(e.at, p.Position)
+	}
 	e.mu.Unlock()
 
 	e.mu.Lock()
@@ -78,8 +94,33 @@ func (e *ear) Receive(channel string, p push.Publication) {
 	e.mu.Unlock()
 }
 
+func (e *ear) Notice(channel string, n push.Notice) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notices = append(e.notices, fmt.Sprintf("%s %s %s %v", channel, n.Client, n.User, n.Joined))
+	if e.closed {
+		e.late++
+	}
+	e.changed.Broadcast()
+}
+
+func (e *ear) Present(channel string, to []push.ClientInfo) []push.ClientInfo {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append(to, e.clients...)
+}
+
 // wait returns what has been heard once it is n messages.
 func (e *ear) wait(t *testing.T, n int) []string {
+	t.Helper()
+	e.waitFor(t, func() bool { return len(e.heard) >= n })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.heard...)
+}
+
+// waitFor returns once it is so. It asks with the lock held.
+func (e *ear) waitFor(t *testing.T, so func() bool) {
 	t.Helper()
 	alarm := time.AfterFunc(patience, func() {
 		e.mu.Lock()
@@ -90,13 +131,12 @@ func (e *ear) wait(t *testing.T, n int) []string {
 	deadline := time.Now().Add(patience)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.heard) < n {
+	for !so() {
 		if time.Now().After(deadline) {
-			t.Fatalf("heard %d of %d messages in %v", len(e.heard), n, patience)
+			t.Fatalf("heard %d messages and %d notices in %v, and waited for more", len(e.heard), len(e.notices), patience)
 		}
 		e.changed.Wait()
 	}
-	return append([]string(nil), e.heard...)
 }
 
 func message(data string) push.Publication { return push.Publication{Data: []byte(data)} }
@@ -110,7 +150,7 @@ func mustSubscribe(t *testing.T, bus push.Bus, channel string, r push.Receiver) 
 
 func mustPublish(t *testing.T, bus push.Bus, channel string, p push.Publication) {
 	t.Helper()
-	if err := bus.Publish(context.Background(), channel, p); err != nil {
+	if _, err := bus.Publish(context.Background(), channel, p, push.Retention{}); err != nil {
 		t.Errorf("Publish(%q): %v", channel, err)
 	}
 }
@@ -285,7 +325,7 @@ func publishAfterContextEnded(t *testing.T, bus push.Bus) {
 	mustSubscribe(t, bus, "news", e)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := bus.Publish(ctx, "news", message("1")); !errors.Is(err, context.Canceled) {
+	if _, err := bus.Publish(ctx, "news", message("1"), push.Retention{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Publish with an ended context: %v", err)
 	}
 	mustPublish(t, bus, "news", message("2"))
@@ -302,11 +342,23 @@ func closes(t *testing.T, bus push.Bus) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if err := bus.Publish(context.Background(), "news", message("1")); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := bus.Publish(context.Background(), "news", message("1"), push.Retention{Size: 1, Age: time.Hour}); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Publish after Close: %v", err)
 	}
 	if err := bus.Subscribe("more", e); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Subscribe after Close: %v", err)
+	}
+	if _, err := bus.History(context.Background(), "news", push.Query{}); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("History after Close: %v", err)
+	}
+	if err := bus.Forget(context.Background(), "news"); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Forget after Close: %v", err)
+	}
+	if err := bus.Announce(context.Background(), "news", push.Notice{}); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Announce after Close: %v", err)
+	}
+	if _, err := bus.Present(context.Background(), "news"); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Present after Close: %v", err)
 	}
 	bus.Unsubscribe("news", e)
 	if len(e.heard) > 0 {

@@ -3,6 +3,7 @@ package centrifuge
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func TestParse(t *testing.T) {
 		}},
 		{"connect with what is not read", `{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
 		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2, func(c Command) bool {
-			return c.Subscribe.Channel == "news"
+			return *c.Subscribe == SubscribeRequest{Channel: "news", Recover: true, Offset: 3, Epoch: "e"}
 		}},
 		{"unsubscribe", `{"id":3,"unsubscribe":{"channel":"news"}}`, Unsubscribe, 3, func(c Command) bool {
 			return c.Unsubscribe.Channel == "news"
@@ -33,7 +34,10 @@ func TestParse(t *testing.T) {
 		{"publish without data", `{"id":4,"publish":{"channel":"news"}}`, Publish, 4, func(c Command) bool { return c.Publish.Data == nil }},
 		{"presence", `{"id":5,"presence":{"channel":"news"}}`, Presence, 5, nil},
 		{"presence_stats", `{"id":6,"presence_stats":{"channel":"news"}}`, PresenceStats, 6, nil},
-		{"history", `{"id":7,"history":{"channel":"news","limit":5}}`, History, 7, nil},
+		{"history", `{"id":7,"history":{"channel":"news","limit":5,"since":{"offset":18446744073709551615,"epoch":"e"},"reverse":true}}`, History, 7, func(c Command) bool {
+			h := c.History
+			return h.Channel == "news" && h.Limit == 5 && *h.Since == Position{math.MaxUint64, "e"} && h.Reverse
+		}},
 		{"ping", `{"id":8,"ping":{}}`, Ping, 8, nil},
 		{"send", `{"send":{"data":{}}}`, Send, 0, nil},
 		{"rpc", `{"id":9,"rpc":{"method":"m","data":{}}}`, RPC, 9, nil},
@@ -100,7 +104,21 @@ func TestAppend(t *testing.T) {
 		{"connect that expires", AppendConnect(nil, 1, ConnectResult{Client: "c", Expires: true, TTL: 60}),
 			`{"id":1,"connect":{"client":"c","expires":true,"ttl":60}}`},
 		{"refresh", AppendRefresh(nil, 3, "c", 9), `{"id":3,"refresh":{"client":"c","expires":true,"ttl":9}}`},
-		{"subscribe", AppendDone(nil, 2, Subscribe), `{"id":2,"subscribe":{}}`},
+		{"subscribe", AppendSubscribe(nil, 2, SubscribeResult{}), `{"id":2,"subscribe":{}}`},
+		{"subscribe, recoverable", AppendSubscribe(nil, 2, SubscribeResult{Recoverable: true, Position: Position{0, "e"}}),
+			`{"id":2,"subscribe":{"recoverable":true,"epoch":"e","positioned":true}}`},
+		{"subscribe, recovered", AppendSubscribe(nil, 2, SubscribeResult{Expires: true, TTL: 5, Recoverable: true, Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
+			Publications: AppendPublications(nil, []Publication{{Data: []byte("1"), Offset: 1}, {Data: []byte("{}"), Client: "c", User: "u", Offset: 2}})}),
+			`{"id":2,"subscribe":{"expires":true,"ttl":5,"recoverable":true,"epoch":"e","publications":[{"data":1,"offset":1},{"data":{},"info":{"user":"u","client":"c"},"offset":2}],"recovered":true,"offset":2,"positioned":true,"was_recovering":true}}`},
+		{"sub_refresh", AppendSubRefresh(nil, 3, 9), `{"id":3,"sub_refresh":{"expires":true,"ttl":9}}`},
+		{"history", AppendHistory(nil, 3, AppendPublications(nil, nil), Position{7, "e"}), `{"id":3,"history":{"publications":[],"epoch":"e","offset":7}}`},
+		{"presence", AppendPresence(nil, 3, []ClientInfo{{Client: "c", User: "u"}, {Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}),
+			`{"id":3,"presence":{"presence":{"c":{"user":"u","client":"c"},"d":{"user":"","client":"d","conn_info":{"a":1},"chan_info":2}}}}`},
+		{"presence_stats", AppendPresenceStats(nil, 3, 2, 1), `{"id":3,"presence_stats":{"num_clients":2,"num_users":1}}`},
+		{"join", AppendJoin(nil, "news", ClientInfo{Client: "c", User: "u"}), `{"push":{"channel":"news","join":{"info":{"user":"u","client":"c"}}}}`},
+		{"leave", AppendLeave(nil, "news", ClientInfo{Client: "c", User: "u"}), `{"push":{"channel":"news","leave":{"info":{"user":"u","client":"c"}}}}`},
+		{"publication with offset", AppendPublication(nil, "news", Publication{Data: []byte("1"), Offset: math.MaxUint64}),
+			`{"push":{"channel":"news","pub":{"data":1,"offset":18446744073709551615}}}`},
 		{"unsubscribe", AppendDone(nil, 2, Unsubscribe), `{"id":2,"unsubscribe":{}}`},
 		{"publish", AppendDone(nil, 4294967295, Publish), `{"id":4294967295,"publish":{}}`},
 		{"error", AppendError(nil, 5, ErrPermissionDenied), `{"id":5,"error":{"code":103,"message":"permission denied"}}`},
@@ -109,7 +127,7 @@ func TestAppend(t *testing.T) {
 			`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`},
 		{"publication of a client", AppendPublication(nil, `n"ews`, Publication{Data: []byte(`1`), Client: "c", User: "u"}),
 			`{"push":{"channel":"n\"ews","pub":{"data":1,"info":{"user":"u","client":"c"}}}}`},
-		{"unsubscribe push", AppendUnsubscribe(nil, "news", 2000, "server unsubscribe"),
+		{"unsubscribe push", AppendUnsubscribe(nil, "news", ByServer),
 			`{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`},
 		{"disconnect push", AppendDisconnect(nil, Slow), `{"push":{"disconnect":{"code":3008,"reason":"slow"}}}`},
 	}

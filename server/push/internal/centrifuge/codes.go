@@ -25,6 +25,8 @@ var (
 	ErrTokenExpired      = Error{Code: 109, Message: "token expired"}
 	ErrExpired           = Error{Code: 110, Message: "expired"}
 	ErrTooManyRequests   = Error{Code: 111, Message: "too many requests", Temporary: true}
+
+	ErrUnrecoverablePosition = Error{Code: 112, Message: "unrecoverable position"}
 )
 
 // A Disconnect ends a connection. Over WebSocket code and reason are those of the close frame, so the reason must stay below
@@ -46,6 +48,8 @@ var (
 	Expired          = Disconnect{3005, "connection expired"}
 	Slow             = Disconnect{3008, "slow"}
 	WriteError       = Disconnect{3009, "write error"}
+	Insufficient     = Disconnect{3010, "insufficient state"}
+	ForceReconnect   = Disconnect{3011, "force reconnect"}
 	NoPong           = Disconnect{3012, "no pong"}
 	InvalidToken     = Disconnect{3500, "invalid token"}
 	BadRequest       = Disconnect{3501, "bad request"}
@@ -53,4 +57,17 @@ var (
 	ForceNoReconnect = Disconnect{3503, "force disconnect"}
 	ConnectionLimit  = Disconnect{3504, "connection limit"}
 	NotAvailable     = Disconnect{3508, "not available"}
+)
+
+// An Unsubscribed ends a subscription from the server's side. Clients subscribe again from code 2500 on, and not below.
+type Unsubscribed struct {
+	Code   uint32
+	Reason string
+}
+
+// The protocol's own.
+var (
+	ByServer            = Unsubscribed{2000, "server unsubscribe"}
+	InsufficientState   = Unsubscribed{2500, "insufficient state"} // something was missed: subscribe again and recover
+	SubscriptionExpired = Unsubscribed{2501, "expired"}
 )

@@ -48,7 +48,7 @@ type Command struct {
 	Publish       *PublishRequest    `json:"publish"`
 	Presence      *ChannelRequest    `json:"presence"`
 	PresenceStats *ChannelRequest    `json:"presence_stats"`
-	History       *ChannelRequest    `json:"history"`
+	History       *HistoryRequest    `json:"history"`
 	Ping          *struct{}          `json:"ping"`
 	Send          *struct{}          `json:"send"`
 	RPC           *struct{}          `json:"rpc"`
@@ -64,11 +64,30 @@ type ConnectRequest struct {
 	Version string `json:"version"`
 }
 
-// SubscribeRequest asks for the publications of a channel. Recovery is not asked for by a client whose earlier reply did not
-// say that the channel is recoverable, so its members are not read.
+// SubscribeRequest asks for the publications of a channel. With Recover it asks for those behind Offset of Epoch too. JoinLeave
+// asks to be told who else subscribes and leaves. What else the protocol allows here is not read.
 type SubscribeRequest struct {
-	Channel string `json:"channel"`
-	Token   string `json:"token"`
+	Channel   string `json:"channel"`
+	Token     string `json:"token"`
+	Recover   bool   `json:"recover"`
+	Epoch     string `json:"epoch"`
+	Offset    uint64 `json:"offset"`
+	JoinLeave bool   `json:"join_leave"`
+}
+
+// HistoryRequest asks for publications that a channel has kept: at most Limit, where 0 asks for the position only and a negative
+// one for all; those behind Since, or before it if Reverse.
+type HistoryRequest struct {
+	Channel string    `json:"channel"`
+	Limit   int32     `json:"limit"`
+	Since   *Position `json:"since"`
+	Reverse bool      `json:"reverse"`
+}
+
+// A Position is a place in the history of a channel.
+type Position struct {
+	Offset uint64 `json:"offset"`
+	Epoch  string `json:"epoch"`
 }
 
 // ChannelRequest is the body of every method that only names a channel.

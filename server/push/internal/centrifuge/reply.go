@@ -53,8 +53,7 @@ func appendTTL(dst []byte, expires bool, ttl uint32) []byte {
 	return dst
 }
 
-// AppendDone appends a reply whose result is an empty object, as it is for Subscribe without recovery, for Unsubscribe,
-// Publish and Ping.
+// AppendDone appends a reply whose result is an empty object, as it is for Unsubscribe, Publish and Ping.
 func AppendDone(dst []byte, id uint32, m Method) []byte {
 	return append(appendReply(dst, id, m), "{}}"...)
 }
@@ -76,30 +75,168 @@ func appendReply(dst []byte, id uint32, m Method) []byte {
 	return append(dst, `":`...)
 }
 
+// AppendSubRefresh appends the reply to a SubRefresh command: the subscription now ends in ttl seconds.
+func AppendSubRefresh(dst []byte, id uint32, ttl uint32) []byte {
+	dst = appendUint(append(appendReply(dst, id, SubRefresh), `{"expires":true,"ttl":`...), ttl)
+	return append(dst, "}}"...)
+}
+
+// SubscribeResult is the answer to Subscribe. Zero members are left out.
+type SubscribeResult struct {
+	Expires bool   // the subscription ends TTL seconds from now unless the client refreshes its token
+	TTL     uint32 // seconds
+
+	Recoverable   bool   // the client may come back and recover
+	Position             // where the channel stands, if Recoverable
+	WasRecovering bool   // the client has asked to recover
+	Recovered     bool   // Publications is all that it has missed
+	Publications  []byte // as AppendPublications makes it; nil if there are none
+}
+
+// AppendSubscribe appends the reply to a Subscribe command.
+func AppendSubscribe(dst []byte, id uint32, r SubscribeResult) []byte {
+	dst = append(appendReply(dst, id, Subscribe), '{')
+	start := len(dst)
+	dst = appendTTL(dst, r.Expires, r.TTL)
+	if r.Recoverable {
+		dst = AppendString(append(dst, `,"recoverable":true,"epoch":`...), r.Epoch)
+	}
+	if r.Publications != nil {
+		dst = append(append(dst, `,"publications":`...), r.Publications...)
+	}
+	if r.Recovered {
+		dst = append(dst, `,"recovered":true`...)
+	}
+	if r.Offset > 0 {
+		dst = appendUint64(append(dst, `,"offset":`...), r.Offset)
+	}
+	if r.Recoverable {
+		dst = append(dst, `,"positioned":true`...)
+	}
+	if r.WasRecovering {
+		dst = append(dst, `,"was_recovering":true`...)
+	}
+	return append(withoutComma(dst, start), "}}"...)
+}
+
+// withoutComma removes the comma that the first member of an object has been given.
+func withoutComma(dst []byte, start int) []byte {
+	if len(dst) == start {
+		return dst
+	}
+	return append(dst[:start], dst[start+1:]...)
+}
+
+// AppendHistory appends the reply to a History command. publications is as AppendPublications makes it.
+func AppendHistory(dst []byte, id uint32, publications []byte, top Position) []byte {
+	return append(AppendHistoryResult(appendReply(dst, id, History), publications, top), '}')
+}
+
+// AppendHistoryResult appends the object in it.
+func AppendHistoryResult(dst, publications []byte, top Position) []byte {
+	dst = append(append(dst, `{"publications":`...), publications...)
+	dst = AppendString(append(dst, `,"epoch":`...), top.Epoch)
+	dst = appendUint64(append(dst, `,"offset":`...), top.Offset)
+	return append(dst, '}')
+}
+
+// A ClientInfo is what subscribers may know of each other. ConnInfo and ChanInfo are JSON or nil.
+type ClientInfo struct {
+	Client, User       string
+	ConnInfo, ChanInfo []byte
+}
+
+func appendInfo(dst []byte, i ClientInfo) []byte {
+	dst = AppendString(append(dst, `{"user":`...), i.User)
+	dst = AppendString(append(dst, `,"client":`...), i.Client)
+	if i.ConnInfo != nil {
+		dst = append(append(dst, `,"conn_info":`...), i.ConnInfo...)
+	}
+	if i.ChanInfo != nil {
+		dst = append(append(dst, `,"chan_info":`...), i.ChanInfo...)
+	}
+	return append(dst, '}')
+}
+
+// AppendPresence appends the reply to a Presence command.
+func AppendPresence(dst []byte, id uint32, list []ClientInfo) []byte {
+	return append(AppendPresenceResult(appendReply(dst, id, Presence), list), '}')
+}
+
+// AppendPresenceResult appends the object in it.
+func AppendPresenceResult(dst []byte, list []ClientInfo) []byte {
+	dst = append(dst, `{"presence":{`...)
+	for i, info := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendInfo(append(AppendString(dst, info.Client), ':'), info)
+	}
+	return append(dst, "}}"...)
+}
+
+// AppendPresenceStats appends the reply to a PresenceStats command.
+func AppendPresenceStats(dst []byte, id uint32, clients, users int) []byte {
+	return append(AppendPresenceStatsResult(appendReply(dst, id, PresenceStats), clients, users), '}')
+}
+
+// AppendPresenceStatsResult appends the object in it.
+func AppendPresenceStatsResult(dst []byte, clients, users int) []byte {
+	dst = appendUint64(append(dst, `{"num_clients":`...), uint64(clients))
+	dst = appendUint64(append(dst, `,"num_users":`...), uint64(users))
+	return append(dst, '}')
+}
+
 // A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client and User name the connection that
-// published it, and are empty when the server's own API did.
+// published it, and are empty when the server's own API did. Offset is its place in the channel's history, 0 if there is none.
 type Publication struct {
 	Data         []byte
 	Client, User string
+	Offset       uint64
 }
 
 // AppendPublication appends the push of p to a subscriber of channel.
 func AppendPublication(dst []byte, channel string, p Publication) []byte {
-	dst = append(appendPush(dst, channel), `"pub":{"data":`...)
-	dst = append(dst, p.Data...)
-	if p.Client != "" {
-		dst = AppendString(append(dst, `,"info":{"user":`...), p.User)
-		dst = AppendString(append(dst, `,"client":`...), p.Client)
-		dst = append(dst, '}')
-	}
-	return append(dst, "}}}"...)
+	return append(appendBare(append(appendPush(dst, channel), `"pub":`...), p), "}}"...)
 }
 
-// AppendUnsubscribe appends the push that tells a client that the server has ended its subscription. Codes from 2500 make it
-// subscribe again, lower ones do not.
-func AppendUnsubscribe(dst []byte, channel string, code uint32, reason string) []byte {
+// AppendPublications appends the list of those to dst, as it stands in replies.
+func AppendPublications(dst []byte, list []Publication) []byte {
+	dst = append(dst, '[')
+	for i, p := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendBare(dst, p)
+	}
+	return append(dst, ']')
+}
+
+func appendBare(dst []byte, p Publication) []byte {
+	dst = append(append(dst, `{"data":`...), p.Data...)
+	if p.Client != "" {
+		dst = appendInfo(append(dst, `,"info":`...), ClientInfo{Client: p.Client, User: p.User})
+	}
+	if p.Offset > 0 {
+		dst = appendUint64(append(dst, `,"offset":`...), p.Offset)
+	}
+	return append(dst, '}')
+}
+
+// AppendJoin appends the push that tells a subscriber of channel that another has come.
+func AppendJoin(dst []byte, channel string, who ClientInfo) []byte {
+	return append(appendInfo(append(appendPush(dst, channel), `"join":{"info":`...), who), "}}}"...)
+}
+
+// AppendLeave appends the push that tells that one has gone.
+func AppendLeave(dst []byte, channel string, who ClientInfo) []byte {
+	return append(appendInfo(append(appendPush(dst, channel), `"leave":{"info":`...), who), "}}}"...)
+}
+
+// AppendUnsubscribe appends the push that tells a client that the server has ended its subscription.
+func AppendUnsubscribe(dst []byte, channel string, u Unsubscribed) []byte {
 	dst = append(appendPush(dst, channel), `"unsubscribe":{"code":`...)
-	dst = AppendString(append(appendUint(dst, code), `,"reason":`...), reason)
+	dst = AppendString(append(appendUint(dst, u.Code), `,"reason":`...), u.Reason)
 	return append(dst, "}}}"...)
 }
 
@@ -116,7 +253,9 @@ func appendPush(dst []byte, channel string) []byte {
 	return append(dst, ',')
 }
 
-func appendUint(dst []byte, n uint32) []byte { return strconv.AppendUint(dst, uint64(n), 10) }
+func appendUint(dst []byte, n uint32) []byte { return appendUint64(dst, uint64(n)) }
+
+func appendUint64(dst []byte, n uint64) []byte { return strconv.AppendUint(dst, n, 10) }
 
 const hexDigits = "0123456789abcdef"
 

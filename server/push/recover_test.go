@@ -1,0 +1,422 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// keeping gives all channels a history of so many publications, and recovery.
+func keeping(t *testing.T, size int) func(*node) {
+	return func(n *node) {
+		n.rules = mustRules(t, Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
+	}
+}
+
+// said is a line that a client has received, as far as the tests look at it.
+type said struct {
+	ID        int
+	Error     *struct{ Code int }
+	Subscribe *struct {
+		Recoverable, Positioned, Recovered bool
+		WasRecovering                      bool `json:"was_recovering"`
+		Epoch                              string
+		Offset                             uint64
+		Publications                       []saidPublication
+	}
+	Push *struct {
+		Channel     string
+		Pub         *saidPublication
+		Unsubscribe *struct{ Code int }
+	}
+}
+
+type saidPublication struct {
+	Data   json.RawMessage
+	Offset uint64
+}
+
+// said returns what the peer has received since the last call, line for line.
+func (f *fakeTransport) said(t *testing.T) (list []said) {
+	t.Helper()
+	for _, message := range f.take() {
+		for line := range strings.Lines(message) {
+			var s said
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatalf("%v: %q", err, line)
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (n *testNode) mustPublish(channel, data string) Position {
+	n.t.Helper()
+	at, err := n.publish(context.Background(), channel, Publication{Data: []byte(data)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return at
+}
+
+// recovers subscribes with a position and returns the reply.
+func (f *fakeTransport) recovers(t *testing.T, at Position) said {
+	t.Helper()
+	f.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, at.Offset, at.Epoch))
+	list := f.said(t)
+	if len(list) != 1 || list[0].Subscribe == nil {
+		t.Fatalf("recovering was answered with %+v", list)
+	}
+	return list[0]
+}
+
+func TestRecovery(t *testing.T) {
+	n := newTestNode(t, keeping(t, 10), func(n *node) { n.limits.Recovered = 6 })
+	c := n.dial()
+	c.s.frame([]byte(connectAndSubscribe))
+	first := c.said(t)[1].Subscribe
+	if !first.Recoverable || !first.Positioned || first.Recovered || first.WasRecovering || first.Epoch == "" || first.Offset != 0 {
+		t.Fatalf("subscribing was answered with %+v", first)
+	}
+	start := Position{0, first.Epoch}
+	for i := range 4 {
+		if at := n.mustPublish("news", strconv.Itoa(i+1)); at != (Position{uint64(i + 1), start.Epoch}) {
+			t.Fatalf("publication %d is at %v", i+1, at)
+		}
+	}
+	for i, s := range c.said(t) {
+		if s.Push.Pub.Offset != uint64(i+1) {
+			t.Errorf("publication %d has offset %d", i+1, s.Push.Pub.Offset)
+		}
+	}
+	at := func(offset uint64) Position { return Position{offset, start.Epoch} }
+	check := func(name string, since Position, recovered bool, want ...string) {
+		t.Helper()
+		c := n.connected()
+		got := c.recovers(t, since).Subscribe
+		var data []string
+		for _, p := range got.Publications {
+			data = append(data, string(p.Data))
+		}
+		if got.Recovered != recovered || !got.WasRecovering || strings.Join(data, " ") != strings.Join(want, " ") {
+			t.Errorf("%s: %+v, want recovered %v with %v", name, got, recovered, want)
+		}
+		if got.Epoch != start.Epoch || got.Offset != n.top(t, "news") {
+			t.Errorf("%s: at %d of %q", name, got.Offset, got.Epoch)
+		}
+		c.hangUp()
+	}
+	check("nothing missed", at(4), true)
+	check("two missed", at(2), true, "3", "4")
+	check("all missed", start, true, "1", "2", "3", "4")
+	check("ahead of the server", at(5), false)
+	check("another epoch", Position{2, "other"}, false)
+	check("no epoch", Position{2, ""}, false)
+	for i := 5; i <= 12; i++ {
+		n.mustPublish("news", strconv.Itoa(i))
+	}
+	check("as many as a reply may hold", at(6), true, "7", "8", "9", "10", "11", "12")
+	check("more than a reply may hold", at(5), false)
+	check("more than is kept", at(1), false)
+	n.clock.advance(2 * time.Minute)
+	check("too old", at(11), false)
+	check("nothing missed for a long time", at(12), true)
+}
+
+// top is the offset of the channel's last publication.
+func (n *testNode) top(t *testing.T, channel string) uint64 {
+	t.Helper()
+	h, err := n.bus.History(context.Background(), channel, Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Top.Offset
+}
+
+func TestRecoveryInBytes(t *testing.T) {
+	n := newTestNode(t, keeping(t, 100), func(n *node) { n.limits.Queue = 2000 })
+	first := n.mustPublish("news", "1")
+	for range 20 {
+		n.mustPublish("news", `"`+strings.Repeat("x", 100)+`"`)
+	}
+	if got := n.connected().recovers(t, first).Subscribe; got.Recovered || len(got.Publications) > 0 {
+		t.Errorf("more than the queue may hold was recovered: %+v", got)
+	}
+}
+
+// A follower is a client that is cut off now and then and recovers, as the libraries do. It checks that it gets everything once.
+type follower struct {
+	n    *testNode
+	seen int // publications, which count up from 1
+	at   Position
+	told int // how often it was told to subscribe again
+	lost int // how often it could not recover
+}
+
+// take looks at what c has received and reports whether c is subscribed still.
+func (f *follower) take(t *testing.T, c *fakeTransport) bool {
+	subscribed := true
+	for _, s := range c.said(t) {
+		switch {
+		case s.Subscribe != nil && s.Subscribe.WasRecovering && !s.Subscribe.Recovered:
+			f.lost++
+			f.seen, f.at = int(s.Subscribe.Offset), Position{s.Subscribe.Offset, s.Subscribe.Epoch}
+		case s.Subscribe != nil:
+			for _, p := range s.Subscribe.Publications {
+				f.next(t, p)
+			}
+			f.at.Epoch = s.Subscribe.Epoch
+			if !s.Subscribe.WasRecovering {
+				f.seen, f.at.Offset = int(s.Subscribe.Offset), s.Subscribe.Offset
+			}
+			if f.at.Offset != s.Subscribe.Offset {
+				t.Errorf("recovered up to %d, the reply says %d", f.at.Offset, s.Subscribe.Offset)
+			}
+		case s.Push != nil && s.Push.Unsubscribe != nil:
+			f.told++
+			subscribed = false
+		case s.Push != nil:
+			f.next(t, *s.Push.Pub)
+		case s.Error != nil:
+			t.Errorf("error %+v", s.Error)
+		}
+	}
+	return subscribed
+}
+
+func (f *follower) next(t *testing.T, p saidPublication) {
+	f.seen++
+	f.at.Offset = p.Offset
+	if string(p.Data) != strconv.Itoa(f.seen) || p.Offset != uint64(f.seen) {
+		t.Errorf("publication %s at %d, want %d", p.Data, p.Offset, f.seen)
+		f.seen = int(p.Offset)
+	}
+}
+
+func (f *follower) dial() *fakeTransport {
+	c := f.n.dial()
+	c.s.frame([]byte(`{"id":1,"connect":{}}`))
+	f.subscribe(c)
+	return c
+}
+
+func (f *follower) subscribe(c *fakeTransport) {
+	if f.at.Epoch == "" {
+		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+		return
+	}
+	c.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, f.at.Offset, f.at.Epoch))
+}
+
+// Clients that are cut off at any time while several publish get everything once and in order. The publications count up because
+// they are numbered under a lock.
+func TestRecoveryUnderLoad(t *testing.T) {
+	n := newTestNode(t, keeping(t, 5000), func(n *node) { n.limits.Recovered = 5000 })
+	const publications, followers = 3000, 6
+	n.mustPublish("news", "1")
+	var wg, publishing sync.WaitGroup
+	var mu sync.Mutex
+	next := 1
+	for range 3 {
+		publishing.Go(func() {
+			for {
+				mu.Lock()
+				next++
+				mine := next
+				if mine <= publications {
+					n.mustPublish("news", strconv.Itoa(mine))
+				}
+				mu.Unlock()
+				if mine > publications {
+					return
+				}
+			}
+		})
+	}
+	for i := range followers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(7, uint64(i)))
+			f := follower{n: n}
+			for f.seen < publications {
+				c := f.dial()
+				for range random.IntN(20) {
+					f.take(t, c)
+				}
+				c.hangUp()
+				f.take(t, c) // what was on its way has arrived
+			}
+			if f.lost > 0 || f.seen != publications {
+				t.Errorf("seen %d of %d, lost %d times", f.seen, publications, f.lost)
+			}
+		})
+	}
+	publishing.Wait()
+	wg.Wait()
+}
+
+// lateBus hands publications over when it is told to, so that the history is ahead of what receivers have heard, and may lose some.
+type lateBus struct {
+	Bus
+	mu       sync.Mutex
+	receiver Receiver
+	held     []Publication
+	reading  func() // runs in the middle of History
+}
+
+func (b *lateBus) Subscribe(channel string, r Receiver) error {
+	b.receiver = r
+	return b.Bus.Subscribe(channel, (*lateEar)(b))
+}
+
+func (b *lateBus) Unsubscribe(channel string, r Receiver) { b.Bus.Unsubscribe(channel, (*lateEar)(b)) }
+
+// lateEar is what a lateBus hears.
+type lateEar lateBus
+
+func (b *lateBus) History(ctx context.Context, channel string, q Query) (History, error) {
+	h, err := b.Bus.History(ctx, channel, q)
+	if f := b.reading; f != nil {
+		b.reading = nil
+		f()
+	}
+	return h, err
+}
+
+func (b *lateEar) Receive(_ string, list []Publication) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = append(b.held, list...)
+}
+
+func (b *lateEar) Notice(string, Notice)                          {}
+func (b *lateEar) Present(_ string, to []ClientInfo) []ClientInfo { return to }
+
+// deliver hands over the first n of what is held, but the first lose of them.
+func (b *lateBus) deliver(n, lose int) {
+	b.mu.Lock()
+	list := b.held[lose:n]
+	b.held = b.held[n:]
+	b.mu.Unlock()
+	if len(list) > 0 {
+		b.receiver.Receive("news", list)
+	}
+}
+
+func newLateNode(t *testing.T) (*testNode, *lateBus) {
+	bus := new(lateBus)
+	n := newTestNode(t, keeping(t, 1000), func(n *node) {
+		bus.Bus = n.bus
+		n.bus = bus
+	})
+	return n, bus
+}
+
+// The history may be ahead of the channel, and the channel ahead of the history that was read.
+func TestHistoryAndChannelMeet(t *testing.T) {
+	for seed := range uint64(300) {
+		n, bus := newLateNode(t)
+		random := rand.New(rand.NewPCG(seed, 1))
+		steady := follower{n: n}
+		first := steady.dial()
+		others := make([]follower, 3)
+		conns := make([]*fakeTransport, len(others))
+		published := 0
+		publish := func() {
+			for range random.IntN(4) {
+				published++
+				n.mustPublish("news", strconv.Itoa(published))
+			}
+		}
+		for range 30 {
+			publish()
+			i := random.IntN(len(others))
+			if conns[i] != nil {
+				conns[i].hangUp()
+				others[i].take(t, conns[i])
+			}
+			bus.reading = func() {
+				publish()
+				bus.deliver(random.IntN(len(bus.held)+1), 0)
+			}
+			others[i].n = n
+			conns[i] = others[i].dial()
+			bus.deliver(random.IntN(len(bus.held)+1), 0)
+			if random.IntN(2) == 0 {
+				others[i].take(t, conns[i])
+			}
+		}
+		bus.deliver(len(bus.held), 0)
+		steady.take(t, first)
+		for i, c := range conns {
+			if c == nil {
+				continue
+			}
+			others[i].take(t, c)
+			if others[i].seen != published || others[i].lost > 0 {
+				t.Errorf("seed %d: client %d has seen %d of %d, and lost %d times", seed, i, others[i].seen, published, others[i].lost)
+			}
+		}
+		if steady.seen != published {
+			t.Errorf("seed %d: who stayed has seen %d of %d", seed, steady.seen, published)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A bus that loses publications is noticed: subscribers are told to subscribe again, and recover what was lost.
+func TestLossIsNoticed(t *testing.T) {
+	n, bus := newLateNode(t)
+	f := follower{n: n}
+	c := f.dial()
+	for i := range 10 {
+		n.mustPublish("news", strconv.Itoa(i+1))
+	}
+	bus.deliver(4, 0)
+	f.take(t, c)
+	bus.deliver(3, 1) // 5 is lost
+	if f.take(t, c) || f.told != 1 || f.seen != 4 {
+		t.Fatalf("told %d times after %d publications", f.told, f.seen)
+	}
+	c.wantOpen(t, "after a loss")
+	n.clock.advance(0) // the channel, which nobody is in any more, is closed in a moment
+	f.subscribe(c)
+	bus.deliver(3, 0)
+	n.mustPublish("news", "11")
+	bus.deliver(1, 0)
+	f.take(t, c)
+	if f.seen != 11 || f.lost > 0 {
+		t.Errorf("seen %d of 11, lost %d times", f.seen, f.lost)
+	}
+	if !strings.Contains(n.log.String(), "publications were lost on their way here") {
+		t.Errorf("log %q", n.log.String())
+	}
+}
+
+func TestHistoryCommand(t *testing.T) {
+	n := newTestNode(t, keeping(t, 10))
+	c := n.dial()
+	c.s.frame([]byte(connectAndSubscribe))
+	at := n.mustPublish("news", "1")
+	n.mustPublish("news", `{"a":2}`)
+	c.take()
+	for _, tt := range []struct{ name, ask, want string }{
+		{"all", `{"channel":"news","limit":-1}`, `{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"the position", `{"channel":"news"}`, `{"id":3,"history":{"publications":[],"epoch":"E","offset":2}}`},
+		{"since", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"E"}}`, `{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"reverse", `{"channel":"news","limit":1,"reverse":true}`, `{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"another epoch", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"x"}}`, `{"id":3,"error":{"code":112,"message":"unrecoverable position"}}`},
+		{"not subscribed", `{"channel":"other","limit":5}`, `{"id":3,"error":{"code":103,"message":"permission denied"}}`},
+	} {
+		c.s.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
+		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
+	}
+}
