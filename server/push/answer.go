@@ -32,9 +32,12 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 }
 
 func writeError(w http.ResponseWriter, status int, code apiCode, message string) {
-	body := fmt.Appendf(nil, `{"error":{"code":%d,"message":`, code)
-	body = centrifuge.AppendString(body, message)
-	writeJSON(w, status, append(body, "}}"...))
+	writeJSON(w, status, appendError(nil, code, message))
+}
+
+func appendError(dst []byte, code apiCode, message string) []byte {
+	dst = fmt.Appendf(dst, `{"error":{"code":%d,"message":`, code)
+	return append(centrifuge.AppendString(dst, message), "}}"...)
 }
 
 func writeTooLarge(w http.ResponseWriter, limit int) {

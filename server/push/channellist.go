@@ -30,21 +30,27 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-// list looks at one shard at a time, and holds up who joins or leaves a channel there for as long.
+// list returns the channels whose name contains match.
 func (h *hub) list(match string) channelList {
+	return h.matching(func(name string) bool { return strings.Contains(name, match) }, listedChannels)
+}
+
+// matching returns the channels that are wanted, at most so many. It looks at one shard at a time, and holds up who joins or leaves
+// a channel there for as long.
+func (h *hub) matching(wanted func(name string) bool, most int) channelList {
 	l := channelList{Channels: []listedChannel{}}
 	for i := range h.shards {
-		h.shards[i].list(match, &l)
-		l.trim()
+		h.shards[i].list(wanted, &l)
+		l.trim(most)
 	}
 	return l
 }
 
-func (sh *shard) list(match string, l *channelList) {
+func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for name, ch := range sh.channels {
-		if !strings.Contains(name, match) {
+		if !wanted(name) {
 			continue
 		}
 		l.Total++
@@ -52,10 +58,10 @@ func (sh *shard) list(match string, l *channelList) {
 	}
 }
 
-// trim keeps the first listedChannels.
-func (l *channelList) trim() {
+// trim keeps the first ones.
+func (l *channelList) trim(most int) {
 	slices.SortFunc(l.Channels, func(a, b listedChannel) int {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))
 	})
-	l.Channels = l.Channels[:min(len(l.Channels), listedChannels)]
+	l.Channels = l.Channels[:min(len(l.Channels), most)]
 }

@@ -33,6 +33,7 @@ var errDraining = errors.New("push: the server is shutting down: publish to anot
 
 // A node is everything of a server that is not HTTP: the sessions, the channels, the bus and the time.
 type node struct {
+	id      clientID // names the node
 	rules   namespaces
 	bus     Bus
 	hub     *hub

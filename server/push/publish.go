@@ -22,23 +22,38 @@ const bodySlack = 4 << 10
 
 // servePublish answers 200 when the bus has taken the publication, and then subscribers of this node have it queued.
 func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodPost) {
+	body, ok := s.readAPI(w, r)
+	if !ok {
 		return
 	}
-	if !s.hasKey(r) {
-		writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
-		return
-	}
-	req, ok := s.readPublish(w, r)
+	req, ok := s.readPublish(w, body)
 	if !ok {
 		return
 	}
 	at, err := s.node.publish(r.Context(), req.Channel, Publication{Data: req.Data})
 	if err != nil {
-		s.notPublished(w, req.Channel, err)
+		e := s.publishError(req.Channel, err)
+		writeError(w, e.status, e.code, e.message)
 		return
 	}
 	writeJSON(w, http.StatusOK, append(appendPublished([]byte(`{"result":`), at), '}'))
+}
+
+// readAPI returns the body of a request that may be made, or answers what is wrong.
+func (s *Server) readAPI(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
+	if !allowMethod(w, r, http.MethodPost) {
+		return nil, false
+	}
+	if !s.hasKey(r) {
+		writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
+		return nil, false
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.node.limits.Publication+bodySlack)))
+	if err != nil {
+		s.refuseBody(w, err)
+		return nil, false
+	}
+	return body, true
 }
 
 // appendPublished appends what is told of a publication that was taken: where it stands, if the channel has a history.
@@ -50,28 +65,22 @@ func appendPublished(dst []byte, at Position) []byte {
 	return append(centrifuge.AppendString(append(dst, `,"epoch":`...), at.Epoch), '}')
 }
 
-// notPublished answers why a publication was not taken.
-func (s *Server) notPublished(w http.ResponseWriter, channel string, err error) {
+// publishError is what to answer for a publication that was not taken.
+func (s *Server) publishError(channel string, err error) *apiError {
 	switch {
 	case errors.Is(err, errBadChannel):
-		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel"))
+		return &apiError{http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel")}
 	case errors.Is(err, errBadData):
-		writeError(w, http.StatusBadRequest, apiBadRequest, "data is not UTF-8, which JSON has to be")
+		return &apiError{http.StatusBadRequest, apiBadRequest, "data is not UTF-8, which JSON has to be"}
 	case errors.Is(err, errDraining):
-		writeError(w, http.StatusServiceUnavailable, apiInternal, "the server is shutting down")
-	default:
-		s.node.log.Error("push: a publication was not taken", "channel", channel, "error", err)
-		writeError(w, http.StatusInternalServerError, apiInternal, "the publication was not taken")
+		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server is shutting down"}
 	}
+	s.node.log.Error("push: a publication was not taken", "channel", channel, "error", err)
+	return &apiError{http.StatusInternalServerError, apiInternal, "the publication was not taken"}
 }
 
 // readPublish returns the request, or answers what is wrong with it.
-func (s *Server) readPublish(w http.ResponseWriter, r *http.Request) (req publishRequest, ok bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.node.limits.Publication+bodySlack)))
-	if err != nil {
-		s.refuseBody(w, err)
-		return req, false
-	}
+func (s *Server) readPublish(w http.ResponseWriter, body []byte) (req publishRequest, ok bool) {
 	if err := json.Unmarshal(body, &req); err != nil {
 		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not the JSON object {\"channel\": \"…\", \"data\": …}: "+err.Error())
 		return req, false

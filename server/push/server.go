@@ -111,6 +111,7 @@ func newNode(c Config) (*node, error) {
 	if n.random == nil {
 		n.random = rand.Reader
 	}
+	n.id = n.newClientID()
 	n.started, n.engine = n.clock.Now(), c.Engine
 	if n.bus == nil {
 		n.bus = NewMemoryBus(MemoryConfig{
@@ -125,12 +126,9 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/connection/websocket", s.unlessDraining(s.serveWebSocket))
 	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
-	mux.HandleFunc("/api/publish", s.servePublish)
-	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "there is no "+r.URL.Path+": use /api/publish")
-	})
+	s.routeAPI(mux)
 	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
-	mux.Handle("GET /metrics", newMetrics(s.node.count))
+	mux.Handle("GET /metrics", newMetrics(s.node))
 	if s.node.sampler != nil {
 		s.routeConsole(mux)
 	}

@@ -1,0 +1,125 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// This file is what operators ask and do by the API. It sees this node only.
+
+// mostChannels is how many channels one answer has at most, those with the most subscribers.
+const mostChannels = 1000
+
+func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
+	type shown struct {
+		Clients int `json:"num_clients"`
+	}
+	list := s.node.hub.matching(func(name string) bool { return matches(r.Pattern, name) }, mostChannels)
+	channels := make(map[string]shown, len(list.Channels))
+	for _, ch := range list.Channels {
+		channels[ch.Name] = shown{ch.Subscribers}
+	}
+	return json.Marshal(map[string]any{"channels": channels})
+}
+
+// matches tells whether name is what pattern says, where a star stands for any part. The empty pattern is all names.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if pattern == "" || len(parts) == 1 {
+		return pattern == "" || pattern == name
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
+		return false
+	}
+	name = name[len(first) : len(name)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		_, rest, found := strings.Cut(name, part)
+		if !found {
+			return false
+		}
+		name = rest
+	}
+	return true
+}
+
+func (s *Server) apiInfo(context.Context, *apiRequest) ([]byte, error) {
+	type shown struct {
+		ID       string `json:"uid"`
+		Name     string `json:"name"`
+		Version  string `json:"version"`
+		Clients  int64  `json:"num_clients"`
+		Channels int    `json:"num_channels"`
+		Uptime   int64  `json:"uptime"` // seconds
+	}
+	n := s.node
+	return json.Marshal(map[string]any{"nodes": []shown{{
+		n.id.String(), "myriad", n.version, n.count.connections.Load(), n.hub.channels(), int64(n.clock.Now().Sub(n.started) / time.Second),
+	}}})
+}
+
+// chosen returns the sessions that a request is about: those of the user, or the one of the client, or where both agree.
+func (s *Server) chosen(r *apiRequest) ([]*session, error) {
+	if r.User == "" && r.Client == "" {
+		return nil, badRequest("user or client is missing")
+	}
+	var list []*session
+	for _, one := range s.node.wheel.all() {
+		if r.Client != "" && one.id.String() != r.Client {
+			continue
+		}
+		if r.User == "" || one.isConnected() && one.user() == r.User {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+func numClients(n int) ([]byte, error) { return json.Marshal(map[string]int{"num_clients": n}) }
+
+// apiDisconnect ends connections, by default so that clients stay away.
+func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error) {
+	list, err := s.chosen(r)
+	if err != nil {
+		return nil, err
+	}
+	reason := centrifuge.ForceNoReconnect
+	if d := r.Disconnect; d != nil {
+		if d.Code < 3000 || d.Code > 4999 || len(d.Reason) > maxReason {
+			return nil, badRequest("disconnect wants a code of 3000 to 4999 and a reason of at most 123 bytes")
+		}
+		reason = centrifuge.Disconnect{Code: d.Code, Reason: d.Reason}
+	}
+	n := 0
+	for _, one := range list {
+		if one.disconnect(reason) {
+			n++
+		}
+	}
+	return numClients(n)
+}
+
+// maxReason is what a close frame holds besides its code (RFC 6455 §5.5).
+const maxReason = 123
+
+// apiUnsubscribe ends subscriptions, so that clients do not subscribe again by themselves.
+func (s *Server) apiUnsubscribe(_ context.Context, r *apiRequest) ([]byte, error) {
+	if r.Channel == "" {
+		return nil, badRequest("channel is missing")
+	}
+	list, err := s.chosen(r)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, one := range list {
+		if one.end(r.Channel, centrifuge.ByServer) {
+			n++
+		}
+	}
+	return numClients(n)
+}
