@@ -42,6 +42,9 @@ func listCommand(w io.Writer) *cli.Command {
 			for _, s := range scenarios {
 				fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", s.name, s.rows, s.conns, s.asks)
 			}
+			for _, a := range articles {
+				fmt.Fprintf(t, "%s\t\t\tall of %s\n", a.name, strings.Join(a.scenarios(), ", "))
+			}
 			fmt.Fprintln(t, "\nSERVER\t\t\t")
 			for _, s := range servers {
 				fmt.Fprintf(t, "%s\t%s\n", s.name, s.about)
@@ -98,7 +101,7 @@ func allCommand(stdout, stderr io.Writer) *cli.Command {
 
 func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr io.Writer) error {
 	s := selection{
-		scenarios: names, only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
+		scenarios: expand(names), only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
 		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
 		patience: c.Duration("patience"), times: c.Int("times"),
 	}
@@ -142,6 +145,7 @@ func reportCommand(stdout io.Writer) *cli.Command {
 		ArgsUsage: "[FILE...]",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"), Usage: "where to write a page"},
+			&cli.StringFlag{Name: "pictures", Usage: "a `FOLDER` for the charts that documents show, as SVG files in light and dark"},
 			&cli.StringFlag{Name: "markdown", Usage: "where to write tables for documents, instead of printing them"},
 			&cli.StringFlag{Name: "into", Usage: "a document that has a place for the tables, instead of printing them"},
 		},
@@ -152,6 +156,11 @@ func reportCommand(stdout io.Writer) *cli.Command {
 			}
 			if err := toFile(c.String("html"), func(w io.Writer) error { return writeHTML(w, all) }); err != nil {
 				return err
+			}
+			if folder := c.String("pictures"); folder != "" {
+				if err := writePictures(folder, all); err != nil {
+					return err
+				}
 			}
 			defer fmt.Fprintf(stdout, "\nThe page is %s\n", c.String("html"))
 			switch {
@@ -212,7 +221,11 @@ func savedResults() []string {
 	return nil
 }
 
+// writeMarkdown is an overview, the tables of the articles, and those of all scenarios.
 func writeMarkdown(w io.Writer, all []*results) error {
+	if err := errors.Join(markdownOverview(w, all), markdownArticles(w, all)); err != nil {
+		return err
+	}
 	for _, r := range all {
 		if err := r.markdown(w); err != nil {
 			return err

@@ -117,7 +117,7 @@ func checkReport(t *testing.T, saved string) {
 		t.Errorf("report: %v\n%s", err, out)
 	}
 	page, err := os.ReadFile(html)
-	if err != nil || !bytes.Contains(page, []byte("<h2>http-100</h2>")) || bytes.Contains(page, []byte("src=")) {
+	if err != nil || !bytes.Contains(page, []byte(`<section id="http-100">`)) || bytes.Contains(page, []byte("src=")) {
 		t.Errorf("page: %v\n%s", err, page)
 	}
 }

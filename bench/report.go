@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
@@ -68,70 +67,4 @@ func splice(document, tables string) (string, error) {
 		return "", fmt.Errorf("the document has no line %q, or none %q after it", tablesBegin, tablesEnd)
 	}
 	return before + tablesBegin + tables + tablesEnd + after, nil
-}
-
-// page is self-contained: no script, nothing from elsewhere.
-var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Myriad: benchmarks</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem; color: #1b1b1f; background: #fff }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .5rem 0 }
-.wide { overflow-x: auto }
-th, td { padding: .2rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd }
-th:first-child, td:first-child { text-align: left }
-.ours td { background: #eaf3ff }
-.ours td:first-child { font-weight: 600 }
-.note { color: #666 }
-h2 { margin: 2.2rem 0 0 }
-@media (prefers-color-scheme: dark) {
- body { color: #e4e4e8; background: #16161a } th, td { border-color: #333 } .ours td { background: #14283f } .note { color: #999 }
-}
-</style>
-<h1>Myriad: benchmarks</h1>
-{{range .}}<p class="note">{{.Machine.CPU}}, {{.Machine.Cores}} cores, Linux {{.Machine.Kernel}}, {{.Machine.Go}}; {{.Began}}.
-Figures are medians; behind the first one and behind ratios, the least and the most of all rounds. Ratios compare pairs of turns.</p>
-{{range .Grids}}<h2>{{.Name}}</h2>
-<p>{{.Asks}} <span class="note">({{.Rows}}) {{.Terms}}</span></p>
-{{if .Body}}<div class="wide"><table><tr>{{range .Head}}<th>{{.}}{{end}}
-{{range .Body}}<tr{{if .Ours}} class="ours"{{end}}>{{range .Cells}}<td>{{.}}{{end}}
-{{end}}</table></div>{{end}}
-{{range .Remarks}}<p class="note">{{.}}</p>
-{{end}}{{end}}{{end}}</html>
-`))
-
-type pageRow struct {
-	Ours  bool
-	Cells []string
-}
-
-type pageGrid struct {
-	Name, Asks, Rows, Terms string
-	Head, Remarks           []string
-	Body                    []pageRow
-}
-
-type pageRun struct {
-	Machine machine
-	Began   string
-	Grids   []pageGrid
-}
-
-// writeHTML makes one page of any number of files of results.
-func writeHTML(w io.Writer, all []*results) error {
-	var runs []pageRun
-	for _, r := range all {
-		run := pageRun{Machine: r.Machine, Began: r.Began.Format("2 January 2006 15:04 UTC")}
-		for i := range r.Scenarios {
-			o := &r.Scenarios[i]
-			g := tabulate(r, o)
-			one := pageGrid{Name: o.Name, Asks: o.Asks, Rows: o.Rows, Terms: g.terms, Head: g.head, Remarks: g.remark}
-			for j, row := range g.rows {
-				one.Body = append(one.Body, pageRow{g.ours[j], row})
-			}
-			run.Grids = append(run.Grids, one)
-		}
-		runs = append(runs, run)
-	}
-	return page.Execute(w, runs)
 }

@@ -102,6 +102,9 @@ var metrics = []metric{
 	{"strangers", "strangers' CPU", 2, false},
 }
 
+// more reports whether more of it is better.
+func (m metric) more() bool { return m.name == "rate" }
+
 func findMetric(name string) (metric, bool) {
 	for _, m := range metrics {
 		if m.name == name {
