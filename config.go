@@ -12,9 +12,11 @@ import (
 
 // Config holds an Engine's settings. The zero value works.
 type Config struct {
-	// Loops is the number of event loops, at most 255. 0: GOMAXPROCS.
+	// Loops is the number of event loops, at most 255. 0: half of GOMAXPROCS, at least one; the other half is for handlers that
+	// run elsewhere and for the kernel (docs/adr/0011). Where handlers run on the loops, GOMAXPROCS uses the whole machine.
 	Loops int
-	// Driver names what moves the bytes: "epoll". Empty: the best one of the platform.
+	// Driver forces what moves the bytes: "epoll" (Linux), "kqueue" (macOS and the BSDs), "std" (package net, everywhere). Empty: the best
+	// one that is proven on the platform. Start fails with ErrUnsupported where it does not exist.
 	Driver string
 	// Logger hears what no caller can be told: failing accepts, panicking handlers. Nil: slog.Default().
 	Logger *slog.Logger
@@ -53,9 +55,9 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Loops < 0 || c.Loops > 255 {
-		return c, fmt.Errorf("myriad: Config.Loops is %d: it must be 0 (GOMAXPROCS) to 255", c.Loops)
+		return c, fmt.Errorf("myriad: Config.Loops is %d: it must be 0 (half of GOMAXPROCS) to 255", c.Loops)
 	}
-	setDefault(&c.Loops, min(runtime.GOMAXPROCS(0), 255))
+	setDefault(&c.Loops, min(max(1, runtime.GOMAXPROCS(0)/2), 255))
 	setDefault(&c.ReadBuffer, 64<<10)
 	setDefault(&c.WriteLimit, 256<<10)
 	setDefault(&c.MaxWrite, 16<<20)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -226,6 +227,24 @@ func TestConnsAreSpread(t *testing.T) {
 	for i, l := range e.Stats().Loops {
 		if l.Conns != 10 {
 			t.Errorf("loop %d has %d conns of 40", i, l.Conns)
+		}
+	}
+}
+
+func TestDefaultLoops(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	for procs, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 9: 4} {
+		runtime.GOMAXPROCS(procs)
+		e, err := myriad.Start(myriad.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(e.Loops()); got != want {
+			t.Errorf("%d loops on %d processors, want %d", got, procs, want)
+		}
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }
