@@ -5,7 +5,7 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-var tlsServers = []string{"net/http", "fasthttp"}
+var tlsServers = []string{"net/http", "fasthttp", "web", "web-inline"}
 
 // Those who speak TLS 1.3, with the curves that Go offers by default and a certificate on P-256.
 var tlsScenarios = []scenario{
