@@ -19,9 +19,10 @@ type Stream struct {
 	noBody     bool
 	closeAfter bool
 
-	mu      sync.Mutex
-	over    bool // Close was called, or the connection has gone
-	told    bool // OnClose's function was called
+	mu      sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
+	owed    bool       // the last chunk waits for room
+	over    bool       // Close was called, or the connection has gone
+	told    bool       // OnClose's function was called
 	closed  error
 	onClose func(error)
 	onRoom  func()
@@ -62,10 +63,12 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 // Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly. Every Write is sent
 // without waiting for more.
 func (s *Stream) Write(p []byte) (int, error) {
-	if err := s.writable(); err != nil {
-		return 0, err
-	}
-	if s.noBody || len(p) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over:
+		return 0, myriad.ErrClosed
+	case s.noBody || len(p) == 0:
 		return len(p), nil
 	}
 	if !s.chunked {
@@ -81,15 +84,6 @@ func (s *Stream) Write(p []byte) (int, error) {
 
 // chunkRoom is more than a chunk's size line and CRLFs take.
 const chunkRoom = 16 + 4
-
-func (s *Stream) writable() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return myriad.ErrClosed
-	}
-	return nil
-}
 
 // A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted: NewChunk gives the first
 // reference.
@@ -111,10 +105,11 @@ func (k *Chunk) Release() { k.block.Release() }
 
 // WriteChunk is Write of the chunk's data without a copy. k is only borrowed.
 func (s *Stream) WriteChunk(k *Chunk) error {
-	if err := s.writable(); err != nil {
-		return err
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
+	case s.over:
+		return myriad.ErrClosed
 	case s.noBody:
 		return nil
 	case s.chunked:
@@ -158,30 +153,45 @@ func (s *Stream) OnRoom(f func()) {
 // Close returns myriad.ErrClosed.
 func (s *Stream) Close() error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.over {
-		s.mu.Unlock()
 		return myriad.ErrClosed
 	}
 	s.over = true
-	s.mu.Unlock()
 	if s.chunked && !s.noBody {
-		if _, err := s.c.Write([]byte(h1.LastChunk + "\r\n")); err != nil {
-			return s.c.Close() // no room for the end: the connection's end says that the body is incomplete
-		}
+		return s.end()
 	}
 	s.c.Notify()
 	return nil
 }
 
-// Abort drops what is queued and resets the connection, for a client that does not read.
-func (s *Stream) Abort(err error) { s.c.Abort(err) }
+// end writes the last chunk, now or when there is room for it. s.mu is held.
+func (s *Stream) end() error {
+	_, err := s.c.Write([]byte(h1.LastChunk + "\r\n"))
+	if s.owed = errors.Is(err, myriad.ErrFull); s.owed {
+		return nil
+	}
+	s.c.Notify()
+	return err
+}
+
+// Abort drops what is queued and resets the connection, for a client that does not read. It does nothing once the stream has
+// ended (OnClose): the connection may be at its next request.
+func (s *Stream) Abort(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.told {
+		s.c.Abort(err)
+	}
+}
 
 // settle goes on with the connection once the stream has been closed. On the loop.
 func (s *Stream) settle(h *conn) {
 	s.mu.Lock()
-	over := s.over
+	over, owed := s.over, s.owed
 	s.mu.Unlock()
 	switch {
+	case over && owed:
 	case over:
 		s.lost(nil)
 		h.stream = nil
@@ -215,6 +225,10 @@ func (s *Stream) lost(err error) {
 func (s *Stream) drained() {
 	s.mu.Lock()
 	f := s.onRoom
+	if s.owed {
+		f = nil
+		_ = s.end() // of a connection that has gone: lost comes
+	}
 	s.mu.Unlock()
 	if f != nil {
 		f()

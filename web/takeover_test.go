@@ -229,6 +229,42 @@ func TestDetachedByTheHundred(t *testing.T) {
 	}
 }
 
+// What is written while another goroutine closes the stream stands before its end, or fails: the next answer begins where the
+// client looks for it.
+func TestDetachedWriteAndCloseAtOnce(t *testing.T) {
+	streams := make(chan *Stream)
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+		}
+		streams <- s
+	})})
+	c := dial(t, f)
+	r := bufio.NewReader(c)
+	for range 300 {
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		s := <-streams
+		wrote := make(chan int)
+		go func() {
+			n := 0
+			for {
+				if _, err := s.Write([]byte("x")); err != nil {
+					break
+				}
+				n++
+			}
+			wrote <- n
+		}()
+		runtime.Gosched()
+		s.Close()
+		resp, err := http.ReadResponse(r, nil)
+		if got, want := len(mustBody(t, resp, err)), <-wrote; got != want {
+			t.Fatalf("%d bytes of %d arrived", got, want)
+		}
+	}
+}
+
 // A stream whose client does not read fails with ErrFull, and goes on when it does.
 func TestDetachedBackPressure(t *testing.T) {
 	streams := make(chan *Stream, 1)
