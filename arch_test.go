@@ -75,6 +75,7 @@ var foreign = map[string][]string{
 var codecs = []string{
 	"web/internal/h1/*.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
+	"websocket/extension.go", "websocket/deflate.go",
 	"server/push/internal/centrifuge/*.go",
 }
 

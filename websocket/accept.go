@@ -28,16 +28,16 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 		http.Error(w, "the server's WebSocket is not set up correctly", http.StatusInternalServerError)
 		return nil, err
 	}
-	req := openingOf(r)
+	req := openingOf(r, s.packing.policy)
 	if bad := check(req, s.originPatterns); bad != nil {
 		bad.answer(w)
 		return nil, bad
 	}
-	c := newConn(s)
+	c := newConn(s, req.terms)
 	c.value = value
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)
-	head := appendSwitching(make([]byte, 0, switchingRoom+len(subprotocol)), req.key, subprotocol)
+	head := appendSwitching(make([]byte, 0, switchingRoom+len(subprotocol)), req.key, subprotocol, req.terms)
 	err = web.Upgrade(w, head, (*handler)(c))
 	if errors.Is(err, web.ErrNotMyriad) {
 		err = c.hijack(w, head)

@@ -163,7 +163,7 @@ func TestBeforeOpened(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newConn(s)
+			c := newConn(s, deflateTerms{})
 			f(c)
 			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, upgradeTo{c})
 			p := w.client("")

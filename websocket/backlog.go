@@ -16,11 +16,12 @@ const (
 
 // An event is one call of a callback, or something that waits for those before it.
 type event struct {
-	kind  eventKind
-	op    Op
-	block *buf.Block // the payload, owned by the event; nil: p
-	p     []byte     // valid during the call: inline, or empty
-	err   error
+	kind   eventKind
+	op     Op
+	packed bool       // the payload is to be inflated
+	block  *buf.Block // the payload, owned by the event; nil: p
+	p      []byte     // valid during the call: inline, or empty
+	err    error
 }
 
 type eventKind uint8
@@ -28,6 +29,7 @@ type eventKind uint8
 const (
 	opened eventKind = iota
 	received
+	drained
 	leaving // not a callback: the answer to what the peer has sent last
 	ended
 )
@@ -43,6 +45,7 @@ type backlog struct {
 	running bool // the pool has it
 	paused  bool // the connection is not read
 	asked   bool // the loop has been asked to read on
+	pulled  bool // it is an inbox's, and stays
 
 	rest    *buf.Block // received behind the message that reached the limit, in its uncommitted room, because it is still unmasked there
 	restLen int
@@ -51,13 +54,17 @@ type backlog struct {
 // message hands a message to its callback, and reports whether enough wait now. On the loop.
 func (c *Conn) message(m message) (full bool) {
 	switch {
-	case c.settings.onMessage == nil || c.is(muted):
+	case c.settings.onMessage == nil && !c.settings.pull || c.is(muted):
 		m.release()
 		return false
-	case !c.settings.inline && m.block == nil && len(m.payload) > 0:
+	case (!c.settings.inline || c.settings.pull) && m.block == nil && len(m.payload) > 0:
 		m.block = buf.From(m.payload)
 	}
-	return c.dispatch(event{kind: received, op: m.op, block: m.block, p: m.payload})
+	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
+	if c.settings.pull {
+		return c.keep(ev)
+	}
+	return c.dispatch(ev)
 }
 
 // dispatch runs the event here or has the pool run it, and reports whether enough wait now. On the loop.
@@ -153,7 +160,7 @@ func (c *Conn) next(b *backlog) (ev event, ok, resume bool) {
 
 // forget gives a backlog back when nobody needs it. It is called under mu.
 func (c *Conn) forget(b *backlog) {
-	if b.running || b.paused || !b.empty() {
+	if b.running || b.paused || b.pulled || !b.empty() {
 		return
 	}
 	c.backlog = nil
@@ -167,18 +174,34 @@ func (c *Conn) call(ev event) {
 		c.settings.onOpen(c)
 	case leaving:
 		c.leave(ev.err)
+	case drained:
+		c.settings.onDrained(c)
 	case ended:
 		c.settings.onClose(c, ev.err)
 	default:
-		p := ev.p
-		if ev.block != nil {
-			defer ev.block.Release()
-			p = ev.block.Bytes()
-		}
-		if !c.is(muted) {
-			c.settings.onMessage(c, ev.op, p)
-		}
+		c.callMessage(ev)
 	}
+}
+
+func (c *Conn) callMessage(ev event) {
+	p := ev.p
+	if ev.block != nil {
+		defer ev.block.Release()
+		p = ev.block.Bytes()
+	}
+	if c.is(muted) {
+		return
+	}
+	if ev.packed {
+		b, err := c.unpack(ev.op, p)
+		if err != nil {
+			c.spoiled(err)
+			return
+		}
+		defer b.Release()
+		p = b.Bytes()
+	}
+	c.settings.onMessage(c, ev.op, p)
 }
 
 func (c *Conn) callInline(ev event) {
@@ -213,20 +236,33 @@ func (c *Conn) pause(p []byte) {
 	n := copy(rest.Extend(), p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.backlog.rest, c.backlog.restLen = rest, n
+	b := c.held()
+	b.rest, b.restLen = rest, n
+}
+
+// held is what waits, of callbacks or of Read. It is called under mu.
+func (c *Conn) held() *backlog {
+	if c.settings.pull {
+		if c.rare == nil {
+			return nil
+		}
+		return &c.rare.inbox.backlog
+	}
+	return c.backlog
 }
 
 // reading reports whether the connection is not paused. On the loop.
 func (c *Conn) reading() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.backlog == nil || !c.backlog.paused
+	b := c.held()
+	return b == nil || !b.paused
 }
 
 // resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the peer's close frame is. On the loop.
 func (c *Conn) resume() {
 	c.mu.Lock()
-	b := c.backlog
+	b := c.held()
 	if b == nil || !b.paused || !b.asked && !c.is(muted) {
 		c.mu.Unlock()
 		return
@@ -248,7 +284,7 @@ func (c *Conn) resume() {
 
 // dropRest is for the end of the connection. It is called under mu.
 func (c *Conn) dropRest() {
-	b := c.backlog
+	b := c.held()
 	if b == nil {
 		return
 	}

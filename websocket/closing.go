@@ -32,6 +32,7 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 		return errClosing
 	}
 	c.set(muted)
+	c.emptyInbox()
 	err := c.sendClose(code, reason)
 	if c.nc != nil {
 		c.nc.Notify() // the loop sets the timer
@@ -48,6 +49,8 @@ func (c *Conn) CloseNow() {
 	}
 	c.set(muted | dropped)
 	c.endWith(errDropped)
+	c.emptyInbox()
+	c.wakeWriters()
 	if c.nc != nil {
 		c.nc.Abort(errDropped)
 	}
@@ -55,12 +58,14 @@ func (c *Conn) CloseNow() {
 
 // sendClose writes the close frame, above every limit. It is called under mu.
 func (c *Conn) sendClose(code StatusCode, reason string) error {
-	b, err := c.settings.encode(OpClose, appendCloseBody(make([]byte, 0, maxControl), code, reason))
+	b, err := c.settings.encode(OpClose, false, appendCloseBody(make([]byte, 0, maxControl), code, reason))
 	if err != nil {
 		return err
 	}
 	defer b.Release()
+	c.forcePending()
 	c.set(closeSent)
+	c.wakeWriters()
 	if c.nc == nil {
 		c.more().early = append(c.more().early, b.Bytes()...)
 		return nil
@@ -79,11 +84,17 @@ func (c *Conn) endWith(err error) {
 func (c *Conn) fail(code StatusCode, text string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.failLocked(code, text, err)
+}
+
+// failLocked is fail for callers that hold mu.
+func (c *Conn) failLocked(code StatusCode, text string, err error) {
 	if c.is(dropped | closed) {
 		return
 	}
 	c.set(muted)
 	c.endWith(err)
+	c.emptyInbox()
 	if !c.is(closeSent) {
 		_ = c.sendClose(code, text) // the connection ends in any case
 	}
@@ -114,7 +125,12 @@ func (c *Conn) conclude(err error) {
 	c.set(concluded)
 	c.endWith(err)
 	busy := c.backlog != nil
+	unread := c.endInbox(err)
 	c.mu.Unlock()
+	if unread {
+		c.nc.SetTimer(c.settings.closeTimeout)
+		return
+	}
 	if busy {
 		c.dispatch(event{kind: leaving, err: err})
 		return
@@ -167,6 +183,13 @@ func (c *Conn) closeExpired() {
 		return
 	}
 	_ = c.nc.Close()
+}
+
+// reasonNow is why the connection is closing.
+func (c *Conn) reasonNow() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason(nil)
 }
 
 // reason is what OnClose is told. err is the engine's view of the end. It is called under mu.

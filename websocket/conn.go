@@ -7,9 +7,11 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Conn is one WebSocket connection. Its methods may be called from any goroutine and never block.
+// A Conn is one WebSocket connection. Its methods may be called from any goroutine. None blocks but Read, WriteContext, and, if its
+// Overflow is OverflowBlock, Write.
 type Conn struct {
 	nc       *myriad.Conn // set once under mu: with the Conn, or when Accept's connection arrives at its loop
 	settings *settings
@@ -25,7 +27,8 @@ type Conn struct {
 
 	subprotocol uint8 // its place in settings.subprotocols, from 1; 0: none
 	pings       pingState
-	pongs       uint8 // the loop's: sent since the output was last seen to be empty
+	pongs       uint8    // the loop's: sent since the output was last seen to be empty
+	overflow    Overflow // guarded by mu
 }
 
 // rare is allocated when it is needed.
@@ -33,16 +36,24 @@ type rare struct {
 	early []byte     // frames written before the connection has arrived at its loop
 	pong  *buf.Block // the payload of the latest ping, if it could not be answered yet
 	end   error      // why the connection is closing, for OnClose: the first reason stays
+
+	inbox   *inbox          // of a connection that is read by Read
+	windows *windows        // of compression that keeps them
+	pending pending         // messages that wait for room and may be dropped
+	writers []driver.Parker // goroutines that wait for room
+	limit   int             // SetOverflow's
+	dropped uint64          // messages
 }
 
 // The bits of Conn.state.
 const (
-	closeSent uint32 = 1 << iota // nothing may be written any more
-	concluded                    // the peer's close frame or a violation has come: nothing it sends counts any more
-	finRead                      // the peer has ended its side
-	muted                        // no OnMessage any more
-	dropped                      // CloseNow
-	closed                       // by the engine
+	closeSent   uint32 = 1 << iota // nothing may be written any more
+	concluded                      // the peer's close frame or a violation has come: nothing it sends counts any more
+	finRead                        // the peer has ended its side
+	muted                          // no OnMessage any more
+	dropped                        // CloseNow
+	closed                         // by the engine
+	owesDrained                    // a message was refused or dropped since OnDrained
 )
 
 // pingState is the loop's.
@@ -53,8 +64,12 @@ const (
 	bounding                       // the timer bounds the closing handshake
 )
 
-func newConn(s *settings) *Conn {
-	return &Conn{settings: s, reader: reader{rules: &s.rules}}
+func newConn(s *settings, t deflateTerms) *Conn {
+	c := &Conn{settings: s, reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
+	if s.pull {
+		c.rare = &rare{inbox: newInbox(c)}
+	}
+	return c
 }
 
 func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
@@ -72,7 +87,8 @@ func (c *Conn) more() *rare {
 
 // less gives the rare part back if nothing is left in it. It is called under mu.
 func (c *Conn) less() {
-	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil {
+	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
+		r.pending.frames == nil && r.writers == nil && r.limit == 0 && r.dropped == 0 {
 		c.rare = nil
 	}
 }

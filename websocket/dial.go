@@ -177,6 +177,9 @@ func (o *DialOptions) greeting(s *settings, u *url.URL) (*greeting, error) {
 	if len(s.subprotocols) > 0 {
 		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.subprotocols, ", "))
 	}
+	if s.packing.policy.on {
+		p = fmt.Appendf(p, "Sec-WebSocket-Extensions: %s\r\n", s.packing.policy.offer().append(nil))
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Header)) {
 		for _, v := range o.Header[name] {
 			p = fmt.Appendf(p, "%s: %s\r\n", name, v)

@@ -70,7 +70,7 @@ func TestDialOnSim(t *testing.T) {
 }
 
 func TestDialPeerThatMisbehaves(t *testing.T) {
-	answer := func(key string) string { return string(appendSwitching(nil, key, "")) }
+	answer := func(key string) string { return string(appendSwitching(nil, key, "", deflateTerms{})) }
 	for name, c := range map[string]struct {
 		answer func(key string) string
 		status int    // of the response that is returned, 0: none
@@ -85,7 +85,7 @@ func TestDialPeerThatMisbehaves(t *testing.T) {
 		"extension": {func(key string) string {
 			return strings.Replace(answer(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
 		}, 101, "", "extensions"},
-		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other")) }, 101, "", "not offered"},
+		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other", deflateTerms{})) }, 101, "", "not offered"},
 		"endless":     {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "", "above"},
 		"hangs up":    {func(string) string { return "" }, 0, "", "without a response"},
 	} {

@@ -9,6 +9,7 @@ type handler Conn
 
 var (
 	_ myriad.Ender    = (*handler)(nil)
+	_ myriad.Drainer  = (*handler)(nil)
 	_ myriad.Timed    = (*handler)(nil)
 	_ myriad.Notified = (*handler)(nil)
 	_ myriad.Stopper  = (*handler)(nil)
@@ -17,9 +18,6 @@ var (
 // Opened begins with the connection upgraded: the response to the handshake has been written.
 func (h *handler) Opened(nc *myriad.Conn) {
 	c := (*Conn)(h)
-	if c.settings.writeLimit > 0 {
-		nc.SetWriteLimit(c.settings.writeLimit)
-	}
 	c.arrive(nc)
 	c.heard = c.now()
 	c.due = 0
@@ -40,6 +38,9 @@ func (c *Conn) arrive(nc *myriad.Conn) {
 	if c.nc == nil {
 		c.nc = nc
 	}
+	if limit := c.limit(); limit > 0 {
+		nc.SetWriteLimit(limit)
+	}
 	if c.is(dropped) {
 		nc.Abort(errDropped)
 		return
@@ -49,12 +50,14 @@ func (c *Conn) arrive(nc *myriad.Conn) {
 	}
 	early := c.rare.early
 	c.rare.early = nil
-	c.less()
 	if err := c.force(early); err != nil {
 		c.set(muted | dropped)
 		c.endWith(err)
 		nc.Abort(err)
 	}
+	c.advance()
+	c.wakeWriters()
+	c.less()
 }
 
 func (h *handler) Received(_ *myriad.Conn, p []byte) {
@@ -110,6 +113,7 @@ func (h *handler) Notified(*myriad.Conn) {
 	c.boundClose()
 	c.flushPong()
 	c.resume()
+	c.rearm()
 }
 
 // Stopping is the engine's shutdown.
@@ -119,11 +123,16 @@ func (h *handler) Stopping(*myriad.Conn) {
 
 func (h *handler) Expired(*myriad.Conn) {
 	c := (*Conn)(h)
-	if c.is(closeSent) {
+	switch {
+	case c.is(closeSent):
 		c.closeExpired()
+		return
+	case c.is(concluded): // messages that came before the end are not being read
+		c.leave(c.reasonNow())
 		return
 	}
 	c.retryPong()
+	c.wakeLate()
 	now := c.now()
 	if c.due > 0 && now >= c.due {
 		c.judgeSilence(now)
@@ -141,8 +150,12 @@ func (h *handler) Closed(_ *myriad.Conn, err error) {
 		r.pong.Release()
 		r.pong = nil
 	}
-	c.rare = nil
+	for c.waits() {
+		c.rare.pending.shift()
+	}
+	c.wakeWriters()
 	c.dropRest()
+	c.strip(err)
 	c.mu.Unlock()
 	if c.settings.onClose != nil {
 		c.dispatch(event{kind: ended, err: err})

@@ -11,6 +11,15 @@ type readRules struct {
 	fromClient  bool // the peer is a client: its frames are masked
 	compression bool // permessage-deflate was negotiated: rsv1 may be set on the first frame of a message
 	limit       int  // of a message's payload in bytes, at most buf.MaxBlock; above it the peer is told StatusMessageTooBig
+	terms       deflateTerms
+}
+
+// limitOf is the limit of a message as it arrives. It leaves room for what DEFLATE may add to one that does not get smaller.
+func (r *readRules) limitOf(packed bool) int {
+	if packed {
+		return min(r.limit+r.limit>>8+64, buf.MaxBlock)
+	}
+	return r.limit
 }
 
 // reader turns received bytes into messages and control frames, RFC 6455 §5.4 and §5.5. One lives in every connection
@@ -148,7 +157,8 @@ func (r *reader) admit(h frameHeader) error {
 	case open && r.part.data != nil:
 		size = int64(r.part.data.Len())
 	}
-	if h.length > int64(r.rules.limit)-size {
+	packed := h.rsv1 || open && r.part.rsv1
+	if h.length > int64(r.rules.limitOf(packed))-size {
 		return violated(StatusMessageTooBig, "sent a message above the limit of %d bytes", r.rules.limit)
 	}
 	return nil
@@ -196,7 +206,7 @@ func (r *reader) payload(p []byte) (n int, m message, err error) {
 	part.frame.length -= int64(n)
 	if part.frame.op.isControl() {
 		part.control = gather(part.control, p, maxControl)
-	} else if err = part.gatherData(p, r.rules.limit); err != nil {
+	} else if err = part.gatherData(p, r.rules.limitOf(part.rsv1)); err != nil {
 		return n, message{}, err
 	}
 	if part.frame.length > 0 {

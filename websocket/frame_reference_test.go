@@ -104,7 +104,7 @@ func (ref *referenceReader) data(op byte, fin, rsv1 bool, length uint64, payload
 	if op != 0 {
 		ref.open, ref.compressed, ref.message = op, rsv1, nil
 	}
-	if length+uint64(len(ref.message)) > uint64(ref.rules.limit) {
+	if length+uint64(len(ref.message)) > uint64(ref.rules.limitOf(ref.compressed)) {
 		return ref.fail(1009)
 	}
 	ref.message = append(ref.message, payload...)

@@ -85,12 +85,18 @@ func (g *greeting) answered(c *myriad.Conn, end int, rest []byte) {
 		g.refused(c, false)
 		return
 	}
-	conn := newConn(g.settings)
-	conn.nc = c
-	if conn.subprotocol, err = g.agreed(response); err != nil {
+	subprotocol, err := g.agreed(response)
+	if err != nil {
 		g.fail(c, err)
 		return
 	}
+	terms, err := g.settings.agreedExtensions(response.Header["Sec-Websocket-Extensions"])
+	if err != nil {
+		g.fail(c, err)
+		return
+	}
+	conn := newConn(g.settings, terms)
+	conn.nc, conn.subprotocol = c, subprotocol
 	g.conn = conn
 	c.SetHandler((*handler)(conn), rest)
 	g.finish(nil)
@@ -106,8 +112,6 @@ func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
 		return 0, errors.New("the server's 101 does not upgrade to websocket")
 	case len(accept) != 1 || accept[0] != string(appendAcceptKey(nil, g.key)):
 		return 0, errors.New("the server's Sec-WebSocket-Accept is not the answer to our key")
-	case len(r.Header["Sec-Websocket-Extensions"]) > 0:
-		return 0, fmt.Errorf("the server wants extensions that were not offered: %q", r.Header["Sec-Websocket-Extensions"])
 	}
 	chosen := r.Header["Sec-Websocket-Protocol"]
 	if len(chosen) == 0 {
@@ -117,6 +121,24 @@ func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
 		return 0, fmt.Errorf("the server chose the subprotocol %q, which was not offered", chosen)
 	}
 	return subprotocol, nil
+}
+
+// agreedExtensions is what the server has accepted of our offer.
+func (s *settings) agreedExtensions(lines []string) (t deflateTerms, err error) {
+	for _, line := range lines {
+		for at := 0; at < len(line); {
+			e, next := nextExtension(line, at)
+			ok := next >= 0 && e.isDeflate && !e.invalid && s.packing.policy.on && !t.agreed
+			if ok {
+				t, ok = s.packing.policy.confirm(e.params)
+			}
+			if !ok {
+				return t, fmt.Errorf("the server wants extensions that were not offered like that: %q", lines)
+			}
+			at = next
+		}
+	}
+	return t, nil
 }
 
 // refused waits for the body of a response that is not a 101, or for the connection's end.

@@ -49,16 +49,20 @@ func appendAcceptKey[T text](dst []byte, key T) []byte {
 }
 
 // appendSwitching appends the response that completes the handshake, RFC 6455 §4.2.2. The key must be valid;
-// subprotocol is one that the client offered, or empty.
+// subprotocol is one that the client offered, or empty; terms are of an extension that it offered, or none.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2
-func appendSwitching[T text](dst []byte, key T, subprotocol string) []byte {
+func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflateTerms) []byte {
 	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\n"+
 		"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	dst = appendAcceptKey(dst, key)
 	if subprotocol != "" {
 		dst = append(dst, "\r\nSec-WebSocket-Protocol: "...)
 		dst = append(dst, subprotocol...)
+	}
+	if terms.agreed {
+		dst = append(dst, "\r\nSec-WebSocket-Extensions: "...)
+		dst = terms.params().append(dst)
 	}
 	return append(dst, "\r\n\r\n"...)
 }

@@ -25,6 +25,9 @@ func (c *Conn) arm(now int64) {
 	if c.due > 0 {
 		wait = max(time.Duration(c.due-now)*time.Millisecond, time.Millisecond)
 	}
+	if due := c.nextDeadline(now); due > 0 && (wait == 0 || wait > time.Duration(due-now)*time.Millisecond) {
+		wait = time.Duration(due-now) * time.Millisecond
+	}
 	if c.waitingPong() && (wait == 0 || wait > pongRetry) {
 		wait = pongRetry
 	}

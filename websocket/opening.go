@@ -23,6 +23,21 @@ type opening[T text] struct {
 	origin     T
 	choosing   bool     // the server has subprotocols
 	offered    []string // header lines, if choosing
+	packing    deflatePolicy
+	terms      deflateTerms // of the first acceptable offer, if packing is on
+	malformed  bool         // an Extensions line
+}
+
+// extensions takes a line of Sec-WebSocket-Extensions.
+func (o *opening[T]) extensions(line T) {
+	if !o.packing.on {
+		return
+	}
+	terms, wellFormed := accept(line, o.packing)
+	if !o.terms.agreed {
+		o.terms = terms
+	}
+	o.malformed = o.malformed || !wellFormed
 }
 
 // A refusal is the answer to a request that cannot be upgraded, and the error that says so.
@@ -60,6 +75,8 @@ func check[T text](o *opening[T], originPatterns []string) *refusal {
 		return &refusal{http.StatusUpgradeRequired, versionLine, "Sec-WebSocket-Version must be 13"}
 	case o.keys != 1 || !validKey(o.key):
 		return &refusal{http.StatusBadRequest, "", "the request needs one Sec-WebSocket-Key of 16 bytes in base64"}
+	case o.malformed:
+		return &refusal{http.StatusBadRequest, "", "Sec-WebSocket-Extensions is malformed"}
 	case o.origins > 1:
 		return &refusal{http.StatusBadRequest, "", "the request has several Origins"}
 	case o.origins == 1 && !sameOrigin(o.origin, o.host) && !originAllowed(string(o.origin), string(o.host), originPatterns):
@@ -79,17 +96,20 @@ func sameOrigin[T text](origin, host T) bool {
 }
 
 // openingOf reads a request of net/http.
-func openingOf(r *http.Request) *opening[string] {
+func openingOf(r *http.Request, packing deflatePolicy) *opening[string] {
 	o := &opening[string]{
 		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
 		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
-		host: r.Host, hosts: 1, offered: r.Header["Sec-Websocket-Protocol"],
+		host: r.Host, hosts: 1, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
 	}
 	for _, line := range r.Header["Upgrade"] {
 		o.upgrade = o.upgrade || hasToken(line, "websocket")
 	}
 	for _, line := range r.Header["Connection"] {
 		o.connection = o.connection || hasToken(line, "upgrade")
+	}
+	for _, line := range r.Header["Sec-Websocket-Extensions"] {
+		o.extensions(line)
 	}
 	o.key, o.keys = only(r.Header["Sec-Websocket-Key"])
 	o.version, o.versions = only(r.Header["Sec-Websocket-Version"])

@@ -34,6 +34,9 @@ type Options struct {
 	OnOpen func(c *Conn)
 	// OnMessage is called for each message, in order. p is valid until return.
 	OnMessage func(c *Conn, op Op, p []byte)
+	// OnDrained is called when there is room again after messages were refused with myriad.ErrFull, or dropped: the output is below
+	// half of its limit.
+	OnDrained func(c *Conn)
 	// OnClose is the last callback, exactly once for every connection that was opened. err is never nil. It is or wraps a
 	// *CloseError when a close frame came, and CloseStatus tells the code also when this side closed for a violation;
 	// what else it may be: net.ErrClosed after CloseNow or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without
@@ -63,10 +66,21 @@ type Options struct {
 	// answered 403.
 	OriginPatterns []string
 
-	// MaxMessage is the largest message accepted, in bytes. 0: 1 MiB.
+	// Pull has messages wait for Conn.Read, or for NetConn's, instead of OnMessage, which must be nil. The other callbacks are called. A
+	// connection is not read while 128 messages or 256 KiB wait.
+	Pull bool
+
+	// MaxMessage is the largest message accepted, in bytes, also of a compressed one's inflated size. 0: 1 MiB.
 	MaxMessage int
-	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's Config.WriteLimit.
+	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's Config.WriteLimit, or 256 KiB where Overflow divides
+	// it.
 	WriteLimit int
+	// Overflow says what becomes of messages above it. The zero value: Write fails. Conn.SetOverflow changes both for one connection.
+	Overflow Overflow
+	// OverflowStatus is the code of OverflowClose. 0: StatusTryAgainLater (1013); StatusPolicyViolation (1008) is the other usual one.
+	OverflowStatus StatusCode
+	// Compression is permessage-deflate; the zero value is off.
+	Compression Compression
 
 	// HandshakeTimeout bounds the opening handshake of Handler and Dial, and of Accept on a hijacked connection. 0: 10 s.
 	HandshakeTimeout time.Duration
@@ -84,6 +98,7 @@ type Options struct {
 type settings struct {
 	onOpen    func(c *Conn)
 	onMessage func(c *Conn, op Op, p []byte)
+	onDrained func(c *Conn)
 	onClose   func(c *Conn, err error)
 	log       *slog.Logger
 	engine    *myriad.Engine
@@ -93,8 +108,13 @@ type settings struct {
 	subprotocols   []string
 	originPatterns []string
 	rules          readRules
+	packing        packing
 	inline         bool
+	pull           bool
 	writeLimit     int
+	overflow       Overflow
+	overflowStatus StatusCode
+	count          counters
 
 	handshakeTimeout time.Duration // these are 0 when off
 	pingInterval     time.Duration
@@ -125,10 +145,12 @@ func (o *Options) compile() (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		onOpen: o.OnOpen, onMessage: o.OnMessage, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
+		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
 		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns,
-		rules:  readRules{fromClient: true, limit: o.MaxMessage},
-		inline: o.Dispatch == web.DispatchInline, writeLimit: o.WriteLimit,
+		rules:   readRules{fromClient: true, limit: o.MaxMessage},
+		packing: o.Compression.compile(),
+		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
+		writeLimit: o.WriteLimit, overflow: o.Overflow, overflowStatus: o.OverflowStatus,
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
@@ -137,6 +159,9 @@ func (o *Options) compile() (*settings, error) {
 	s.crew.own = o.Workers
 	if s.rules.limit == 0 {
 		s.rules.limit = DefaultMaxMessage
+	}
+	if s.overflowStatus == 0 {
+		s.overflowStatus = StatusTryAgainLater
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -152,6 +177,12 @@ func (o *Options) check() error {
 		return fmt.Errorf("websocket: Options.MaxMessage is %d: it must be 0 (the default) to %d", o.MaxMessage, buf.MaxBlock)
 	case o.WriteLimit < 0:
 		return fmt.Errorf("websocket: Options.WriteLimit is %d: it must not be negative", o.WriteLimit)
+	case o.Overflow >= overflows:
+		return fmt.Errorf("websocket: Options.Overflow is %d: use one of the constants", o.Overflow)
+	case o.OverflowStatus != 0 && !o.OverflowStatus.mayTravel():
+		return fmt.Errorf("websocket: Options.OverflowStatus is %v: it may not be sent", o.OverflowStatus)
+	case o.Pull && o.OnMessage != nil:
+		return errors.New("websocket: Options.Pull and OnMessage: messages go to one of them, leave the other out")
 	case len(o.Subprotocols) > maxSubprotocols:
 		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols), maxSubprotocols)
 	}
@@ -159,6 +190,9 @@ func (o *Options) check() error {
 		if !isToken(name) {
 			return fmt.Errorf("websocket: Options.Subprotocols has %q: a name is a token, RFC 9110 §5.6.2", name)
 		}
+	}
+	if err := o.Compression.check(); err != nil {
+		return err
 	}
 	return checkOriginPatterns(o.OriginPatterns)
 }

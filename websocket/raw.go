@@ -63,7 +63,7 @@ func refuseRaw(c *myriad.Conn, bad *refusal) {
 // greet answers the request at the start of p, of which an earlier call has seen the first bytes, and reports false if it is
 // not complete yet.
 func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
-	o := opening[[]byte]{choosing: len(s.subprotocols) > 0}
+	o := opening[[]byte]{choosing: len(s.subprotocols) > 0, packing: s.packing.policy}
 	n, bad := parseRequest(p, seen, &o)
 	if n == 0 && bad == nil {
 		return false
@@ -75,12 +75,12 @@ func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
 		refuseRaw(nc, bad)
 		return true
 	}
-	c := newConn(s)
+	c := newConn(s, o.terms)
 	c.nc = nc
 	subprotocol := selectSubprotocol(s.subprotocols, o.offered)
 	c.subprotocol = s.number(subprotocol)
 	b := buf.Get(switchingRoom + len(subprotocol))
-	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol))
+	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol, o.terms))
 	b.Release()
 	if err == nil {
 		nc.SetHandler((*handler)(c), p[n:])
@@ -89,4 +89,4 @@ func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
 }
 
 // switchingRoom is what appendSwitching takes, with the scratch space of appendAcceptKey, without a subprotocol.
-const switchingRoom = 256
+const switchingRoom = 384

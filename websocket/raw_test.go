@@ -257,7 +257,7 @@ func upgradeInMemory(s *settings, p, dst []byte) (*Conn, []byte) {
 	if n == 0 || bad != nil || check(&o, s.originPatterns) != nil {
 		return nil, nil
 	}
-	return newConn(s), appendSwitching(dst[:0], o.key, "")
+	return newConn(s, o.terms), appendSwitching(dst[:0], o.key, "", o.terms)
 }
 
 func TestUpgradeAllocatesTheConnOnly(t *testing.T) {

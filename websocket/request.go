@@ -111,6 +111,8 @@ func (o *opening[T]) field(name, value []byte) {
 		if o.choosing {
 			o.offered = append(o.offered, string(value))
 		}
+	case isNamed(name, "sec-websocket-extensions"):
+		o.extensions(v)
 	case isNamed(name, "origin"):
 		o.origin, o.origins = v, o.origins+1
 	case isNamed(name, "content-length"):

@@ -1,16 +1,18 @@
 package websocket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 const (
-	// copied is up to which size a frame of Write is copied into the output, where it shares memory with its neighbours. Larger
+	// copied is up to which size a frame is copied into output that is there already, where it shares memory with its neighbours. Larger
 	// ones are queued as they are.
 	copied = 2 << 10
 
@@ -24,20 +26,23 @@ const (
 // errClosing is net.ErrClosed in the words of this package.
 var errClosing = fmt.Errorf("websocket: the connection is closing or closed: %w", net.ErrClosed)
 
-// Write queues a message, all of it or nothing. op is OpText or OpBinary; that text is UTF-8 is the caller's duty. It
-// fails with myriad.ErrFull when the output is at its limit, with myriad.ErrTooLarge above the engine's Config.MaxWrite, and with
-// net.ErrClosed once closing has begun.
+// Write queues a message, all of it or nothing. op is OpText or OpBinary; that text is UTF-8 is the caller's duty. Where the output is
+// at its limit, Options.Overflow decides; by default Write fails with myriad.ErrFull. It fails with myriad.ErrTooLarge above the
+// engine's Config.MaxWrite, and with net.ErrClosed once closing has begun. Any goroutine; it blocks with OverflowBlock only.
 func (c *Conn) Write(op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
 	}
-	b, err := c.settings.encode(op, p)
-	if err != nil {
+	return c.write(outgoing{op, p, nil})
+}
+
+// WriteContext is Write that waits for room, until ctx ends, whatever Options.Overflow says. Any goroutine but a loop's, where it
+// fails with myriad.ErrOnLoop instead of waiting.
+func (c *Conn) WriteContext(ctx context.Context, op Op, p []byte) error {
+	if err := checkMessage(op, p); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.send(b, copied)
+	return c.writeWaiting(ctx, outgoing{op, p, nil}, nil)
 }
 
 func checkMessage(op Op, p []byte) error {
@@ -50,6 +55,94 @@ func checkMessage(op Op, p []byte) error {
 	return nil
 }
 
+// outgoing is a message on its way out.
+type outgoing struct {
+	op       Op
+	p        []byte
+	prepared *Prepared // of p, or nil
+}
+
+// writeNow is write that never waits: where the policy is to, it fails with myriad.ErrFull.
+func (c *Conn) writeNow(m outgoing) error {
+	err := c.attempt(m, nil)
+	if err == errWait {
+		return myriad.ErrFull
+	}
+	return err
+}
+
+func (c *Conn) write(m outgoing) error {
+	err := c.attempt(m, nil)
+	if err == errWait {
+		return c.writeWaiting(context.Background(), m, nil)
+	}
+	return err
+}
+
+// attempt queues a message. If there is no room, w, unless it is nil, is woken when there may be, and errWait returned; else the
+// connection's policy decides, and may return it too.
+func (c *Conn) attempt(m outgoing, w driver.Parker) error {
+	if c.reader.rules.terms.outTakeover && c.packs(len(m.p)) {
+		return c.attemptInContext(m, w)
+	}
+	b, copyUpTo, err := c.frame(m)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offer(b, copyUpTo, w)
+}
+
+// frame encodes a message that refers to no other one.
+func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
+	byReference := m.prepared != nil && c.settings.random == nil // a mask has to be each frame's own
+	packs := c.packs(len(m.p))
+	switch {
+	case packs && byReference && len(m.p) <= 1<<c.reader.rules.terms.outBits:
+		b = m.prepared.pack(c.settings.packing.level)
+	case packs:
+		if b, err = c.pack(m.op, m.p, nil); b != nil || err != nil {
+			return b, copied, err
+		}
+	}
+	switch {
+	case b != nil:
+		return b.Retain(), 0, nil
+	case byReference:
+		return m.prepared.frame.Retain(), 0, nil
+	}
+	b, err = c.settings.encode(m.op, false, m.p)
+	return b, copied, err
+}
+
+// attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's window has the compressed messages in
+// the order in which they were queued, so all of this happens under mu; a message that has to wait, and may yet be dropped, is
+// sent as it is.
+func (c *Conn) attemptInContext(m outgoing, w driver.Parker) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.is(closeSent|dropped|closed) && !c.waits() {
+		b, err := c.packInContext(m.op, m.p)
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			if err = c.send(b, copied); err == nil {
+				c.slideOut(m.p)
+			}
+			if !errors.Is(err, myriad.ErrFull) {
+				return err
+			}
+		}
+	}
+	b, err := c.settings.encode(m.op, false, m.p)
+	if err != nil {
+		return err
+	}
+	return c.offer(b, copied, w)
+}
+
 // Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval asks for.
 func (c *Conn) Ping(p []byte) error {
 	if len(p) > maxControl {
@@ -58,8 +151,9 @@ func (c *Conn) Ping(p []byte) error {
 	return c.control(OpPing, p)
 }
 
+// control queues a control frame, past messages that wait.
 func (c *Conn) control(op Op, p []byte) error {
-	b, err := c.settings.encode(op, p)
+	b, err := c.settings.encode(op, false, p)
 	if err != nil {
 		return err
 	}
@@ -69,8 +163,8 @@ func (c *Conn) control(op Op, p []byte) error {
 }
 
 // encode makes a frame, which the caller releases.
-func (s *settings) encode(op Op, p []byte) (*buf.Block, error) {
-	h := frameHeader{fin: true, op: op, masked: s.random != nil}
+func (s *settings) encode(op Op, packed bool, p []byte) (*buf.Block, error) {
+	h := frameHeader{fin: true, rsv1: packed, op: op, masked: s.random != nil}
 	if h.masked {
 		key, err := s.maskKey()
 		if err != nil {
@@ -87,7 +181,7 @@ func frameOf(h frameHeader, p []byte) *buf.Block {
 	return b
 }
 
-// send consumes b; up to copyUpTo bytes are copied. It is called under mu.
+// send consumes b; up to copyUpTo bytes are copied if there is output to join. It is called under mu.
 func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 	switch {
 	case c.is(closeSent | dropped | closed):
@@ -95,7 +189,7 @@ func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 		return errClosing
 	case c.nc == nil:
 		return c.sendEarly(b)
-	case b.Len() > copyUpTo:
+	case b.Len() > copyUpTo || c.nc.Queued() == 0:
 		return c.nc.WriteBlocks(b)
 	}
 	_, err := c.nc.Write(b.Bytes())
@@ -106,7 +200,7 @@ func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 // sendEarly keeps a frame until the connection has arrived at its loop.
 func (c *Conn) sendEarly(b *buf.Block) error {
 	defer b.Release()
-	limit := c.settings.writeLimit
+	limit := c.limit()
 	if limit == 0 {
 		limit = earlyLimit
 	}
@@ -126,36 +220,6 @@ func (c *Conn) force(p []byte) error {
 	}
 	c.nc.SetWriteLimit(c.nc.Queued() + len(p) + spare)
 	_, err = c.nc.Write(p)
-	c.nc.SetWriteLimit(c.settings.writeLimit)
+	c.nc.SetWriteLimit(c.limit())
 	return err
 }
-
-// A Prepared message is encoded once and queued on any number of connections by reference.
-type Prepared struct {
-	op    Op
-	frame *buf.Block
-}
-
-// Prepare encodes a message. Release gives its memory back.
-func Prepare(op Op, p []byte) (*Prepared, error) {
-	if err := checkMessage(op, p); err != nil {
-		return nil, err
-	}
-	return &Prepared{op, frameOf(frameHeader{fin: true, op: op}, p)}, nil
-}
-
-// WritePrepared is Write for a prepared message. To a server, where each frame needs a mask of its own, it is encoded anew.
-func (c *Conn) WritePrepared(m *Prepared) error {
-	if c.settings.random != nil {
-		frame := m.frame.Bytes()
-		n, _, _ := parseHeader(frame, false, false)
-		return c.Write(m.op, frame[n:])
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.send(m.frame.Retain(), 0)
-}
-
-// Release ends the use of m, once, by whoever prepared it. Where it is queued it stays until it has been sent. Without Release the
-// memory is left to the garbage collector.
-func (m *Prepared) Release() { m.frame.Release() }

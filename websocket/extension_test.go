@@ -1,0 +1,164 @@
+package websocket
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestAcceptExtension(t *testing.T) {
+	none := deflatePolicy{on: true}
+	full := deflatePolicy{on: true, readBits: 15, writeBits: 15}
+	small := deflatePolicy{on: true, readBits: 10, writeBits: 9}
+	const declined, malformed = "declined", "malformed"
+	for _, c := range []struct {
+		line string
+		want deflatePolicy
+		said string
+	}{
+		{"permessage-deflate", none, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
+		{"permessage-deflate; client_max_window_bits", none, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
+		{"permessage-deflate; server_max_window_bits=8", none,
+			"permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=8"},
+		{"permessage-deflate", full, "permessage-deflate"},
+		{"Permessage-Deflate ;Client_Max_Window_Bits ", full, "permessage-deflate"},
+		{"permessage-deflate; client_max_window_bits=12", full, "permessage-deflate; client_max_window_bits=12"},
+		{"permessage-deflate; server_no_context_takeover", full, "permessage-deflate; server_no_context_takeover"},
+		{"permessage-deflate; client_no_context_takeover", full, "permessage-deflate; client_no_context_takeover"},
+		{"permessage-deflate; server_max_window_bits=10", full, "permessage-deflate; server_max_window_bits=10"},
+		{`permessage-deflate; server_max_window_bits="10"`, full, "permessage-deflate; server_max_window_bits=10"},
+		{"permessage-deflate", small, "permessage-deflate; client_no_context_takeover; server_max_window_bits=9"},
+		{"permessage-deflate; client_max_window_bits", small, "permessage-deflate; server_max_window_bits=9; client_max_window_bits=10"},
+		{"permessage-deflate; client_max_window_bits=8; server_max_window_bits=15", small,
+			"permessage-deflate; server_max_window_bits=9; client_max_window_bits=8"},
+
+		{"", full, declined},
+		{"x-webkit-deflate-frame", full, declined},
+		{"permessage-deflate; server_max_window_bits", full, declined},
+		{"permessage-deflate; server_max_window_bits=7", full, declined},
+		{"permessage-deflate; server_max_window_bits=16", full, declined},
+		{"permessage-deflate; server_max_window_bits=08", full, declined},
+		{"permessage-deflate; server_max_window_bits=10; server_max_window_bits=10", full, declined},
+		{"permessage-deflate; client_max_window_bits=x", full, declined},
+		{"permessage-deflate; client_max_window_bits; client_max_window_bits=15", full, declined},
+		{"permessage-deflate; server_no_context_takeover=1", full, declined},
+		{"permessage-deflate; client_no_context_takeover; client_no_context_takeover", full, declined},
+		{"permessage-deflate; unknown", full, declined},
+
+		// An offer may come in several forms, of which the first that can be accepted is.
+		{"permessage-deflate; unknown, permessage-deflate; server_max_window_bits=11, permessage-deflate", full,
+			"permessage-deflate; server_max_window_bits=11"},
+		{"foo; bar=baz; q=\"x\" , , permessage-deflate", full, "permessage-deflate"},
+
+		{"permessage-deflate;", full, malformed},
+		{"permessage-deflate; server_max_window_bits=", full, malformed},
+		{"permessage-deflate; =10", full, malformed},
+		{`permessage-deflate; server_max_window_bits="10`, full, malformed},
+		{`permessage-deflate; server_max_window_bits=""`, full, malformed},
+		{"permessage-deflate server_max_window_bits", full, malformed},
+		{"; permessage-deflate", full, malformed},
+		{"permessage@deflate", full, malformed},
+	} {
+		terms, ok := accept(c.line, c.want)
+		bytesTerms, bytesOK := accept([]byte(c.line), c.want)
+		if terms != bytesTerms || ok != bytesOK {
+			t.Errorf("%s: %+v for a string and %+v for bytes", c.line, terms, bytesTerms)
+		}
+		said := declined
+		switch {
+		case !ok:
+			said = malformed
+		case terms.agreed:
+			said = string(terms.params().append(nil))
+		}
+		if said != c.said {
+			t.Errorf("%s: answered %q, want %q", c.line, said, c.said)
+		}
+	}
+}
+
+func policies() (all []deflatePolicy) {
+	for _, read := range []uint8{0, 8, 9, 12, 15} {
+		for _, write := range []uint8{0, 8, 10, 15} {
+			all = append(all, deflatePolicy{on: true, readBits: read, writeBits: write})
+		}
+	}
+	return all
+}
+
+// Whatever two sides want, they agree, and each expects of the other no less than that does.
+func TestBothSidesAgree(t *testing.T) {
+	for _, client := range policies() {
+		for _, server := range policies() {
+			name := fmt.Sprintf("client %+v, server %+v", client, server)
+			s, ok := accept(string(client.offer().append(nil)), server)
+			if !ok || !s.agreed {
+				t.Fatalf("%s: declined", name)
+			}
+			e, next := nextExtension(string(s.params().append(nil)), 0)
+			if next < 0 || e.invalid || !e.isDeflate {
+				t.Fatalf("%s: the answer %q cannot be read", name, s.params().append(nil))
+			}
+			c, ok := client.confirm(e.params)
+			if !ok {
+				t.Fatalf("%s: the client refuses %q", name, s.params().append(nil))
+			}
+			for _, way := range []struct{ out, in deflateTerms }{{c, s}, {s, c}} {
+				if way.out.outTakeover && (!way.in.inTakeover || way.out.outBits > way.in.inBits) {
+					t.Fatalf("%s: one side refers to %+v, the other keeps %+v", name, way.out, way.in)
+				}
+			}
+			for side, k := range map[deflatePolicy]deflateTerms{client: c, server: s} {
+				if k.outTakeover && (side.writeBits == 0 || k.outBits > side.writeBits) || k.inTakeover && (side.readBits == 0 || k.inBits > side.readBits) {
+					if client != server {
+						t.Fatalf("%s: %+v keeps %+v", name, side, k)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestClientRefusesAcceptance(t *testing.T) {
+	for _, c := range []struct {
+		want   deflatePolicy
+		answer deflateParams
+		ok     bool
+	}{
+		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true}, true},
+		{deflatePolicy{on: true}, deflateParams{}, false}, // it was asked for server_no_context_takeover
+		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true, clientNoTakeover: true, serverBits: 9, clientBits: 9}, true},
+		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true, clientBits: anyBits}, false},
+		{deflatePolicy{on: true, readBits: 10}, deflateParams{}, false}, // it was asked for server_max_window_bits
+		{deflatePolicy{on: true, readBits: 10}, deflateParams{serverBits: 11}, false},
+		{deflatePolicy{on: true, readBits: 10}, deflateParams{serverBits: 9}, true},
+		{deflatePolicy{on: true, readBits: 15, writeBits: 15}, deflateParams{clientNoTakeover: true}, true},
+		{deflatePolicy{on: true, readBits: 15, writeBits: 9}, deflateParams{clientBits: 15}, true},
+	} {
+		terms, ok := c.want.confirm(c.answer)
+		if ok != c.ok {
+			t.Errorf("%+v confirms %+v: %v", c.want, c.answer, ok)
+		}
+		if ok && terms.outTakeover && terms.outBits > c.want.writeBits {
+			t.Errorf("%+v would keep %+v", c.want, terms)
+		}
+	}
+}
+
+func FuzzExtension(f *testing.F) {
+	f.Add("permessage-deflate; client_max_window_bits, foo; bar=\"baz\"")
+	f.Add("permessage-deflate; server_max_window_bits=10;client_no_context_takeover ,,")
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, want := range policies() {
+			terms, ok := accept(line, want)
+			if !ok || !terms.agreed {
+				continue
+			}
+			if again, ok := accept(string(terms.params().append(nil)), deflatePolicy{on: true, readBits: 15, writeBits: 15}); !ok || !again.agreed {
+				t.Fatalf("our answer %q cannot be read", terms.params().append(nil))
+			}
+			if terms.outBits < minWindowBits || terms.outBits > maxWindowBits || terms.inBits < minWindowBits || terms.inBits > maxWindowBits {
+				t.Fatalf("terms %+v", terms)
+			}
+		}
+	})
+}

@@ -1,0 +1,294 @@
+package websocket
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// audience is clients whose connections join a group as soon as they are open.
+type audience struct {
+	*world
+	group   Group
+	clients []*client
+	members map[*Conn]*Member
+}
+
+func newAudience(t *testing.T, seed uint64, n int, o *Options) *audience {
+	t.Helper()
+	a := &audience{members: map[*Conn]*Member{}}
+	var mu sync.Mutex
+	o.PingInterval = quiet
+	o.OnOpen = func(c *Conn) {
+		m, err := a.group.Join(c)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		a.members[c] = m
+	}
+	a.world = newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+	for range n {
+		a.clients = append(a.clients, a.client(sampleRequest))
+	}
+	a.Run()
+	if got := a.group.Len(); got != n {
+		t.Fatalf("%d members, want %d", got, n)
+	}
+	return a
+}
+
+func (a *audience) leave() {
+	for _, c := range a.clients {
+		c.Close()
+	}
+	a.Run()
+	a.stop()
+}
+
+// All messages, in order, for everybody, and no memory afterwards; more members than one slice of a pass has.
+func TestGroupReachesEverybody(t *testing.T) {
+	before := buf.InUse()
+	a := newAudience(t, 3, 2*groupSlice+100, &Options{})
+	var want []string
+	for i := range 40 {
+		text := fmt.Sprint("message ", i)
+		if err := a.group.Send(OpText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, line(OpText, text))
+		if i%16 == 0 {
+			a.Settle()
+		}
+	}
+	a.Run()
+	for i, c := range a.clients {
+		if got := c.lines(t); !slices.Equal(got, want) {
+			t.Fatalf("client %d read %d messages: %.200q", i, len(got), got)
+		}
+	}
+	if got := a.group.Taken(); got != uint64(len(a.clients)*len(want)) {
+		t.Errorf("%d messages are said to be taken", got)
+	}
+	if got := buf.InUse() - before; got != 0 {
+		t.Errorf("%d blocks in use when all is sent", got)
+	}
+	a.leave()
+	if a.group.Broadcast(mustPrepare(t, "to nobody")); a.group.Len() != 0 {
+		t.Errorf("%d members behind the end of the engine", a.group.Len())
+	}
+	for _, m := range a.members {
+		m.Leave()
+		m.Leave()
+	}
+}
+
+func mustPrepare(t *testing.T, text string) *Prepared {
+	t.Helper()
+	m, err := Prepare(OpText, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Release)
+	return m
+}
+
+// What is broadcast while the loop does other things leaves in one write for each connection, from however many groups.
+func TestGroupCorksATick(t *testing.T) {
+	e := startEngine(t, myriad.Config{Loops: 1})
+	var groups [3]Group
+	joined := make(chan bool, 8)
+	o := &Options{Workers: startPool(t), OnOpen: func(c *Conn) {
+		for i := range groups {
+			if _, err := groups[i].Join(c); err != nil {
+				t.Error(err)
+			}
+		}
+		joined <- true
+	}}
+	addr := listen(t, e, Handler(o))
+	var peers []*rawPeer
+	for range 8 {
+		peers = append(peers, dialRaw(t, addr).open())
+		<-joined
+	}
+	busy, free := make(chan bool), make(chan bool)
+	if err := e.Loops()[0].Do(func() { busy <- true; <-free }); err != nil {
+		t.Fatal(err)
+	}
+	<-busy
+	before := e.Stats().Writes
+	for i := range 5 {
+		for g := range groups {
+			if err := groups[g].Send(OpText, []byte(fmt.Sprint(g, " ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(free)
+	for _, p := range peers {
+		for range 5 * len(groups) {
+			if got := p.frame(); !strings.HasPrefix(got, "text ") {
+				t.Fatal(got)
+			}
+		}
+	}
+	done := make(chan uint64)
+	_ = e.Loops()[0].Do(func() { done <- 0 })
+	<-done
+	if got := e.Stats().Writes - before; got != uint64(len(peers)) {
+		t.Errorf("%d writes for %d connections", got, len(peers))
+	}
+}
+
+// A member that does not read is told apart from the others, which get everything.
+func TestGroupSlowMember(t *testing.T) {
+	a := newAudience(t, 5, 20, &Options{WriteLimit: 4 << 10})
+	var slow []*Conn
+	a.group.OnFull = func(c *Conn) { slow = append(slow, c) }
+	a.clients[7].StopReading()
+	var want []string
+	for i := range 400 {
+		text := fmt.Sprintf("%d %s", i, strings.Repeat("x", 400))
+		if err := a.group.Send(OpText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, line(OpText, text))
+		a.Run()
+	}
+	if len(slow) != 1 || a.group.Len() != 19 {
+		t.Fatalf("%d slow members, %d are left", len(slow), a.group.Len())
+	}
+	if err := slow[0].Write(OpText, make([]byte, 4<<10)); !errors.Is(err, myriad.ErrFull) {
+		t.Errorf("the slow one: %v", err)
+	}
+	for i, c := range a.clients {
+		if got := c.lines(t); i != 7 && !slices.Equal(got, want) {
+			t.Errorf("client %d read %d messages", i, len(got))
+		}
+	}
+	a.clients[7].Resume()
+	a.leave()
+}
+
+// A modelled part is a part whose members are no connections, so that the test can do the work of spread one member at a time.
+type modelledPart struct {
+	part
+	rng  *rand.Rand
+	got  map[*Member][]uint64
+	want map[*Member][]uint64
+	all  []*Member
+}
+
+func (p *modelledPart) join() {
+	m := &Member{part: &p.part, at: len(p.members), since: p.next}
+	p.members = append(p.members, m)
+	p.all = append(p.all, m)
+}
+
+func (p *modelledPart) leave() {
+	if len(p.members) == 0 {
+		return
+	}
+	m := p.members[p.rng.IntN(len(p.members))]
+	m.Leave()
+	p.want[m] = p.got[m] // what it had not got, it does not get
+}
+
+func (p *modelledPart) broadcast() {
+	for _, m := range p.members {
+		p.want[m] = append(p.want[m], p.next)
+	}
+	p.queue = append(p.queue, nil)
+	p.next++
+}
+
+// step is some of spread.
+func (p *modelledPart) step() {
+	if p.tick == nil && len(p.queue) > 0 {
+		p.tick, p.first = p.queue, p.next-uint64(len(p.queue))
+		p.queue, p.at, p.end = nil, 0, len(p.members)
+	}
+	for range 1 + p.rng.IntN(3) {
+		if p.tick == nil || p.at == p.end {
+			break
+		}
+		m := p.members[p.at]
+		for i := range p.tick {
+			if n := p.first + uint64(i); n >= m.since {
+				p.got[m] = append(p.got[m], n)
+			}
+		}
+		p.at++
+	}
+	if p.tick != nil && p.at == p.end {
+		p.tick, p.at, p.end = nil, 0, 0
+	}
+}
+
+// Joins, leaves and broadcasts in any order, at any place of a pass: each member gets exactly what is sent while it is one.
+func TestGroupMembershipIsExact(t *testing.T) {
+	for seed := range uint64(100) {
+		p := &modelledPart{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
+		for range 400 {
+			[]func(){p.join, p.leave, p.broadcast, p.step, p.step}[p.rng.IntN(5)]()
+		}
+		for p.tick != nil || len(p.queue) > 0 {
+			p.step()
+		}
+		for i, m := range p.all {
+			if !slices.Equal(p.got[m], p.want[m]) {
+				t.Fatalf("seed %d: member %d got %v, want %v", seed, i, p.got[m], p.want[m])
+			}
+		}
+	}
+}
+
+// Several goroutines broadcast at once, more than may wait: nobody misses anything, and each one's messages stay in order.
+func TestGroupBroadcastersAtOnce(t *testing.T) {
+	const peers, writers, each = 5, 4, 500
+	e := startEngine(t, myriad.Config{})
+	var g Group
+	joined := make(chan bool, peers)
+	o := &Options{Workers: startPool(t), WriteLimit: 16 << 20, OnOpen: func(c *Conn) {
+		if _, err := g.Join(c); err != nil {
+			t.Error(err)
+		}
+		joined <- true
+	}}
+	addr := listen(t, e, Handler(o))
+	var clients []*rawPeer
+	for range peers {
+		clients = append(clients, dialRaw(t, addr).open())
+		<-joined
+	}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				_ = g.Send(OpText, []byte(fmt.Sprintf("%d %d", w, i)))
+			}
+		})
+	}
+	for _, p := range clients {
+		next := make([]int, writers)
+		for range writers * each {
+			var w, i int
+			f := p.frame()
+			if _, err := fmt.Sscanf(f, `text "%d %d"`, &w, &i); err != nil || next[w] != i {
+				t.Fatalf("got %q, want number %d", f, next[w])
+			}
+			next[w]++
+		}
+	}
+	wg.Wait()
+}
