@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -25,6 +26,8 @@ type netConn struct {
 	mu   sync.Mutex // one Read at a time
 	rest *buf.Block // what Read has not returned of a message
 	at   int
+
+	closed atomic.Bool
 }
 
 var _ net.Conn = (*netConn)(nil)
@@ -99,13 +102,16 @@ func (n *netConn) failed(op string, err error) error {
 }
 
 func (n *netConn) Close() error {
+	if n.closed.Swap(true) {
+		return n.failed("close", errClosing)
+	}
 	err := n.c.Close(StatusNormalClosure, "")
 	n.mu.Lock() // a Read that waits has been woken by Close
 	defer n.mu.Unlock()
 	if n.rest != nil {
 		n.drop()
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, net.ErrClosed) { // the peer may have closed before
 		return n.failed("close", err)
 	}
 	return nil
