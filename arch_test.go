@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 
 	"web/internal/h1": nil,
 	"web":             {".", "buf", "internal/driver", "tlsloop", "web/internal/h1", "workers"},
-	"websocket":       {".", "buf", "internal/driver", "web", "workers"},
+	"websocket":       {".", "buf", "internal/driver", "tlsloop", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},

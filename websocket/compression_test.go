@@ -15,7 +15,9 @@ import (
 
 const offering = "Connection: Upgrade\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
 
-func compressingRequest() string { return strings.Replace(sampleRequest, "Connection: Upgrade\r\n", offering, 1) }
+func compressingRequest() string {
+	return strings.Replace(sampleRequest, "Connection: Upgrade\r\n", offering, 1)
+}
 
 // packedFrame is a client's compressed message, in as many frames as pieces.
 func packedFrame(op Op, text string, window []byte, pieces int) string {

@@ -3,21 +3,23 @@ package websocket
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // DialOptions say how to connect. Like Options, one value serves any number of connections and must not be changed or copied once it
@@ -28,8 +30,18 @@ type DialOptions struct {
 	// Header is sent with the handshake, for instance Origin, Authorization or Cookie. The fields of the handshake itself
 	// and those that HTTP/1.1 frames a request with are refused.
 	Header http.Header
-	// Host replaces the Host field.
+	// Host replaces the Host field, also behind a redirect.
 	Host string
+	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is empty, and NextProtos
+	// must be, or have http/1.1.
+	TLSConfig *tls.Config
+	// Proxy says which proxy to use for a request, as in http.Transport: http.ProxyFromEnvironment looks at HTTP_PROXY,
+	// HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. Only "http" proxies are spoken to, by CONNECT, with the user and
+	// password of the URL.
+	Proxy func(*http.Request) (*url.URL, error)
+	// MaxRedirects is how many redirects (301, 302, 303, 307, 308) are followed. 0: none, as browsers do: the response is returned with the
+	// error. From wss none leads to ws, and to another host Authorization and Cookie are not sent.
+	MaxRedirects int
 	// Random is the source of handshake keys and frame masks, which have to be unpredictable for the sake of others (RFC 6455
 	// §10.3). It is read by one goroutine at a time. Nil: crypto/rand.
 	Random io.Reader
@@ -37,10 +49,11 @@ type DialOptions struct {
 	dialing atomic.Pointer[settings]
 }
 
-// Dial opens a WebSocket to a URL like "ws://example.com/chat". It waits until the server has agreed, ctx ends or
-// Options.HandshakeTimeout has passed; a failed Dial calls no callback. The response is returned as far as there is one, also
-// with an error, for instance with the server's 401; its Body has at most 1 KiB and needs no closing. OnOpen may have been called
-// when Dial returns. "wss" is not supported yet: myriad.ErrUnsupported. Any goroutine but a loop's.
+// Dial opens a WebSocket to a URL like "wss://example.com/chat" (http and https are taken for ws and wss). It waits until the server has
+// agreed, or ctx ends; besides, Options.HandshakeTimeout bounds each of the proxy's answer, the TLS handshake and the server's
+// answer. A failed Dial calls no callback. The response is returned as far as there is one, also with an error, for instance
+// with the server's 401; its Body has at most 1 KiB and needs no closing. OnOpen may have been called when Dial returns. Any goroutine
+// but a loop's.
 func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Response, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -50,23 +63,110 @@ func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Res
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := o.greeting(s, target)
+	header := o.Header
+	for followed := 0; ; followed++ {
+		g, err := o.dial(ctx, s, target, header)
+		if err == nil {
+			return g.conn, g.response, nil
+		}
+		err = fmt.Errorf("websocket: Dial %s: %w", address, err)
+		if g == nil || g.response == nil {
+			return nil, nil, err
+		}
+		next, moved := redirected(g.response, target)
+		if !moved || followed == o.MaxRedirects {
+			return nil, g.response, err
+		}
+		if next == nil {
+			return nil, g.response, fmt.Errorf("%w, to %q, where we do not follow", err, g.response.Header.Get("Location"))
+		}
+		header = headerFor(header, target, next)
+		target = next
+	}
+}
+
+// dial is one attempt. The greeting is returned also with an error, if the server has been asked.
+func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, header http.Header) (*greeting, error) {
+	g, err := o.greeting(s, target, header)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e, err := s.on()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	proxy, err := o.proxyFor(ctx, target)
+	if err != nil {
+		return nil, err
 	}
 	g.waiter = e.System().NewParker()
-	mc, err := e.Dial(ctx, "tcp", target.Host, g)
+	h, at := myriad.Handler(g), hostPort(target)
+	if target.Scheme == "wss" {
+		h = tlsloop.Options{Timeout: orNever(s.handshakeTimeout), Failed: g.untrusted}.Client(o.tlsFor(target), g)
+	}
+	if proxy != nil {
+		h, at = newTunnel(g, h, proxy, at), hostPort(proxy)
+	}
+	mc, err := e.Dial(ctx, "tcp", at, h)
 	if err != nil {
-		return nil, nil, fmt.Errorf("websocket: Dial %s: %w", address, err)
+		return nil, err
 	}
-	if err = g.wait(ctx, mc); err != nil {
-		return nil, g.response, fmt.Errorf("websocket: Dial %s: %w", address, err)
+	return g, g.wait(ctx, mc)
+}
+
+// orNever is a timeout for those who take 0 for their default.
+func orNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
 	}
-	return g.conn, g.response, nil
+	return d
+}
+
+// tlsFor is the configuration for a host.
+func (o *DialOptions) tlsFor(target *url.URL) *tls.Config {
+	cfg := o.TLSConfig.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = target.Hostname()
+	}
+	return cfg
+}
+
+// redirected reports whether a response is a redirect, and where to; nil: nowhere we would go.
+func redirected(r *http.Response, from *url.URL) (to *url.URL, moved bool) {
+	switch r.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return nil, false
+	}
+	location, err := url.Parse(r.Header.Get("Location"))
+	if err != nil || r.Header.Get("Location") == "" {
+		return nil, true
+	}
+	location = from.ResolveReference(location)
+	location.Fragment = ""
+	to, err = parseAddress(location.String())
+	if err != nil || from.Scheme == "wss" && to.Scheme != "wss" {
+		return nil, true
+	}
+	return to, true
+}
+
+// headerFor leaves out what is for nobody but the first host.
+func headerFor(header http.Header, from, to *url.URL) http.Header {
+	if from.Hostname() == to.Hostname() {
+		return header
+	}
+	header = header.Clone()
+	for name := range header {
+		switch http.CanonicalHeaderKey(name) {
+		case "Authorization", "Cookie", "Cookie2", "Www-Authenticate", "Proxy-Authorization":
+			delete(header, name)
+		}
+	}
+	return header
 }
 
 func (o *DialOptions) settings() (*settings, error) {
@@ -82,6 +182,9 @@ func (o *DialOptions) settings() (*settings, error) {
 	}
 	if err = checkHeader(o.Header); err != nil {
 		return nil, err
+	}
+	if o.MaxRedirects < 0 {
+		return nil, fmt.Errorf("websocket: DialOptions.MaxRedirects is %d: it must not be negative", o.MaxRedirects)
 	}
 	s.rules.fromClient = false
 	s.random = &sharedReader{r: rand.Reader}
@@ -115,16 +218,12 @@ func (s *settings) maskKey() (uint32, error) {
 	return binary.LittleEndian.Uint32(key[:]), nil
 }
 
-// parseAddress gives a URL whose Host has a port.
+// parseAddress gives a URL of scheme ws or wss.
 func parseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("websocket: Dial: %w", err)
-	case u.Scheme == "wss":
-		return nil, fmt.Errorf("websocket: Dial %s: wss is %w: use ws", address, myriad.ErrUnsupported)
-	case u.Scheme != "ws":
-		return nil, fmt.Errorf("websocket: Dial %s: the scheme is %q: use ws", address, u.Scheme)
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("websocket: Dial %s: there is no host in it", address)
 	case strings.Contains(address, "#"):
@@ -132,8 +231,14 @@ func parseAddress(address string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("websocket: Dial: the address has a user in it: use DialOptions.Header for Authorization")
 	}
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), "80")
+	switch u.Scheme {
+	case "ws", "wss":
+	case "http":
+		u.Scheme = "ws"
+	case "https":
+		u.Scheme = "wss"
+	default:
+		return nil, fmt.Errorf("websocket: Dial %s: the scheme is %q: use ws or wss", address, u.Scheme)
 	}
 	return u, nil
 }
@@ -158,7 +263,7 @@ func checkHeader(header http.Header) error {
 }
 
 // greeting makes the request.
-func (o *DialOptions) greeting(s *settings, u *url.URL) (*greeting, error) {
+func (o *DialOptions) greeting(s *settings, u *url.URL, header http.Header) (*greeting, error) {
 	var nonce [16]byte
 	if _, err := s.random.Read(nonce[:]); err != nil {
 		return nil, fmt.Errorf("websocket: DialOptions.Random: %w", err)
@@ -166,7 +271,7 @@ func (o *DialOptions) greeting(s *settings, u *url.URL) (*greeting, error) {
 	key := base64.StdEncoding.EncodeToString(nonce[:])
 	host := o.Host
 	if host == "" {
-		host = strings.TrimSuffix(u.Host, ":80")
+		host = strings.TrimSuffix(u.Host, map[string]string{"ws": ":80", "wss": ":443"}[u.Scheme])
 	}
 	for i := range len(host) {
 		if c := host[i]; c <= ' ' || c >= 0x7f {
@@ -180,8 +285,8 @@ func (o *DialOptions) greeting(s *settings, u *url.URL) (*greeting, error) {
 	if s.packing.policy.on {
 		p = fmt.Appendf(p, "Sec-WebSocket-Extensions: %s\r\n", s.packing.policy.offer().append(nil))
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.Header)) {
-		for _, v := range o.Header[name] {
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, v := range header[name] {
 			p = fmt.Appendf(p, "%s: %s\r\n", name, v)
 		}
 	}

@@ -41,7 +41,7 @@ type greeting struct {
 
 func (g *greeting) Opened(c *myriad.Conn) {
 	c.SetTimer(g.settings.handshakeTimeout)
-	if _, err := c.Write(g.request); err != nil {
+	if _, err := c.Write(g.request); err != nil && !errors.Is(err, myriad.ErrClosed) { // of that, Closed tells the reason
 		c.Abort(err)
 	}
 	g.request = nil
@@ -183,6 +183,9 @@ func (g *greeting) Closed(_ *myriad.Conn, err error) {
 	}
 	g.finish(err)
 }
+
+// untrusted keeps failed TLS handshakes out of the engine's log: Dial returns them.
+func (g *greeting) untrusted(*myriad.Conn, error, uint64) {}
 
 // wait returns when the handshake has ended or ctx has.
 func (g *greeting) wait(ctx context.Context, c *myriad.Conn) error {
