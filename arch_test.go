@@ -31,6 +31,7 @@ const (
 var arrows = map[string][]string{
 	"buf":            nil,
 	"workers":        nil,
+	"internal/quick": nil,
 	"internal/wheel": nil,
 
 	"internal/leaktest": nil, // for tests
@@ -49,8 +50,8 @@ var arrows = map[string][]string{
 	"tlsloop": {".", "buf", "internal/driver"},
 
 	"web/internal/h1": nil,
-	"web":             {".", "buf", "internal/driver", "tlsloop", "web/internal/h1", "workers"},
-	"websocket":       {".", "buf", "internal/driver", "tlsloop", "web", "workers"},
+	"web":             {".", "buf", "internal/driver", "internal/quick", "tlsloop", "web/internal/h1", "workers"},
+	"websocket":       {".", "buf", "internal/driver", "internal/quick", "tlsloop", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},

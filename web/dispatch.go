@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/workers"
@@ -20,7 +22,9 @@ const (
 	// is behind with reading earlier answers, runs on the pool. A call that would wait lets the loop go on first; where
 	// the driver is bound to a thread it fails with myriad.ErrOnLoop.
 	DispatchInline
-	// DispatchAuto runs each handler where it is cheapest. It is DispatchPool until that is proven.
+	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been quick many times in a row (100 µs),
+	// then on the loop as DispatchInline does, and on the pool again when it has overstayed. A route is method and path; segments of
+	// a path that look like ids make no difference.
 	DispatchAuto
 )
 
@@ -58,7 +62,7 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 
 // dispatch runs the exchange as a guest of the loop, or with the others of this turn on the pool: one wake for all of them.
 func (ln *lane) dispatch(x *exchange, complete bool) {
-	if ln.s.Dispatch == DispatchInline && complete && x.transport.conn().Queued() <= inlineQueue {
+	if ln.invites(x, complete) {
 		x.transport.invite(x)
 		return
 	}
@@ -67,6 +71,69 @@ func (ln *lane) dispatch(x *exchange, complete bool) {
 	}
 	ln.batch = append(ln.batch, x.run)
 	ln.waiting = append(ln.waiting, x)
+}
+
+// restAfter is for how long everything runs on the pool after a handler has overstayed: what made it slow often makes others slow.
+const restAfter = 10 * time.Millisecond
+
+// invites decides whether the handler runs on the loop.
+func (ln *lane) invites(x *exchange, complete bool) bool {
+	if ln.s.Dispatch == DispatchPool || !complete {
+		return false
+	}
+	if ln.s.Dispatch == DispatchAuto && !ln.isQuick(x) {
+		return false
+	}
+	return x.transport.conn().Queued() <= inlineQueue && ln.st.lent.n.Load() < ln.st.lent.most
+}
+
+// isQuick reports whether the handler is known to be quick, and sees to it that more is learned about it.
+func (ln *lane) isQuick(x *exchange) (inline bool) {
+	x.route = ln.routes.of(x.req)
+	if x.route == nil || ln.rests() {
+		return false
+	}
+	inline, x.timed = x.route.Call()
+	return inline
+}
+
+func (ln *lane) rests() bool {
+	if ln.resting.IsZero() {
+		return false
+	}
+	if ln.loop.Now().Before(ln.resting) {
+		return true
+	}
+	ln.resting = time.Time{}
+	return false
+}
+
+// lost is told of a handler that goes on without the loop.
+func (ln *lane) lost(x *exchange, overstayed bool) {
+	ln.st.lent.begin()
+	if x.route == nil {
+		return
+	}
+	x.route.Strike()
+	if overstayed {
+		ln.resting = ln.loop.Now().Add(restAfter)
+	}
+}
+
+// lent counts the handlers that run on goroutines which were a loop's. One may end before its beginning is counted.
+type lent struct {
+	n    atomic.Int64
+	most int64  // above it nobody is invited
+	none func() // called when there is none any more
+}
+
+func (l *lent) begin() { l.add(1) }
+func (l *lent) end()   { l.add(-1) }
+
+func (l *lent) add(n int64) {
+	if l.n.Add(n) == 0 {
+		l.none()
+	}
 }
 
 // submit gives this turn's requests to the pool. Those for which its queue has no room are answered with 503.

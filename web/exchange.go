@@ -35,8 +35,11 @@ type exchange struct {
 	readBy    time.Time // when the body must have come; zero: no bound
 	writeBy   time.Time // when the answer must be complete; zero: no bound
 
-	lease myriad.Lease  // of the loop, if the handler runs as its guest; else zero
-	guest bool          // it does: the end of its answer is seen by whoever runs it
+	lease myriad.Lease // of the loop, if the handler runs as its guest; else zero
+	guest bool         // it does: the end of its answer is seen by whoever runs it
+	timed bool         // the handler is
+	route *route       // what is known of it; nil: nothing, or nobody asks
+	took  time.Duration
 	taken atomic.Bool   // there is a takeover; written under mu
 	wants atomic.Uint32 // what the loop is asked to do, as bits of want
 
@@ -103,15 +106,19 @@ func (x *exchange) Visit(l myriad.Lease) {
 }
 
 // Taken implements myriad.Guest: the handler goes on as it would on the pool.
-func (x *exchange) Taken(bool) {}
+func (x *exchange) Taken(overstayed bool) { x.lane.lost(x, overstayed) }
 
 // Left has the loop go on with the connection.
 func (x *exchange) Left(kept bool) {
-	if kept {
-		x.transport.returned(x)
+	if !kept {
+		x.lane.st.lent.end()
+		x.transport.ask(x)
 		return
 	}
-	x.transport.ask(x)
+	if x.timed {
+		x.route.MadeInline(x.took)
+	}
+	x.transport.returned(x)
 }
 
 // callHandler reports whether the handler has returned rather than panicked.
@@ -145,7 +152,16 @@ func (x *exchange) serve() {
 	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
 		h = generalOptions{}
 	}
+	if !x.timed {
+		h.ServeHTTP(&x.out, x.req)
+		return
+	}
+	system := x.lane.st.engine.System()
+	began := system.Now()
 	h.ServeHTTP(&x.out, x.req)
+	if x.took = system.Now().Sub(began); !x.guest {
+		x.route.Made(x.took)
+	}
 }
 
 // generalOptions answers "OPTIONS *" as net/http does.

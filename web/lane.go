@@ -22,6 +22,8 @@ type lane struct {
 	waiting []*exchange // whose run is in batch
 	first   *conn       // the list of the lane's connections
 	drained bool
+	routes  routes
+	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
 }
 
 func (ln *lane) add(h *conn) {

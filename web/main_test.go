@@ -26,9 +26,11 @@ type fixture struct {
 }
 
 // serve runs s until the test ends.
-func serve(t testing.TB, s *Server) *fixture {
+func serve(t testing.TB, s *Server) *fixture { return serveOn(t, s, myriad.Config{Loops: 2}) }
+
+func serveOn(t testing.TB, s *Server, c myriad.Config) *fixture {
 	t.Helper()
-	engine, err := myriad.Start(myriad.Config{Loops: 2})
+	engine, err := myriad.Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/workers"
 )
 
 // maxFields bounds the header fields of one request, which is answered with 431 above it.
@@ -85,6 +86,7 @@ type state struct {
 	limits  h1.Limits
 	lanes   []*lane // by loop
 	pool    executor
+	lent    lent
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
 	conns   atomic.Int64 // open connections
@@ -187,8 +189,13 @@ func (s *Server) newState() (*state, error) {
 		std:    s.standard(),
 	}
 	st.pool = newExecutor(s, engine)
+	st.lent.most, st.lent.none = int64(s.Workers), st.wakeWaiters
+	if s.Workers == 0 {
+		st.lent.most = workers.DefaultWorkers
+	}
+	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
-		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l})
+		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, routes: routes{mux: mux}})
 	}
 	return st, nil
 }

@@ -70,7 +70,7 @@ func (s *Server) runOnShutdown(st *state) {
 	}
 }
 
-// waitQuiet returns when the last connection has gone.
+// waitQuiet returns when the last connection has gone, and the last handler that has kept a loop's goroutine.
 func (st *state) waitQuiet(ctx context.Context) error {
 	p := st.engine.System().NewParker()
 	st.mu.Lock()
@@ -78,7 +78,7 @@ func (st *state) waitQuiet(ctx context.Context) error {
 	st.mu.Unlock()
 	stop := context.AfterFunc(ctx, p.Unpark)
 	defer stop()
-	for st.conns.Load() > 0 {
+	for st.conns.Load() > 0 || st.lent.n.Load() != 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -89,9 +89,12 @@ func (st *state) waitQuiet(ctx context.Context) error {
 
 // connGone wakes each Shutdown that waits for the last connection.
 func (st *state) connGone() {
-	if st.conns.Add(-1) > 0 {
-		return
+	if st.conns.Add(-1) == 0 {
+		st.wakeWaiters()
 	}
+}
+
+func (st *state) wakeWaiters() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for _, p := range st.waiters {

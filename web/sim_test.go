@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,23 +32,31 @@ func simSeeds(t *testing.T) uint64 {
 	return 100
 }
 
+// simFiller is the body of an answer to a GET.
+var simFiller = strings.Repeat("filler", 500)
+
 // simClient sends requests over one simulated connection and knows what must come back.
 type simClient struct {
 	peer *sim.Peer
 	want []string // the body of each answer, in order
 }
 
-func newSimClient(w *sim.World, f *simServer, r *rand.Rand, id int) *simClient {
+func newSimClient(w *sim.World, f *simServer, r *rand.Rand, id, most int) *simClient {
 	c := &simClient{peer: w.Dial(f.addr)}
 	var out bytes.Buffer
-	n := 1 + r.IntN(6)
+	n := 1 + r.IntN(most)
 	for i := range n {
-		body := strings.Repeat(string(rune('a'+i)), r.IntN(1<<r.IntN(18)))
+		body := strings.Repeat(string(rune('a'+i%26)), r.IntN(1<<r.IntN(18)))
 		tail := ""
 		if i == n-1 {
 			tail = "Connection: close\r\n"
 		}
 		path := fmt.Sprintf("/%d/%d", id, i)
+		if most > 6 || r.IntN(4) == 0 { // whole when its head is
+			fmt.Fprintf(&out, "GET %s HTTP/1.1\r\nHost: h\r\n%s\r\n", path, tail)
+			c.want = append(c.want, path+" "+simFiller)
+			continue
+		}
 		if r.IntN(2) == 0 {
 			fmt.Fprintf(&out, "POST %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", path, tail, len(body), body)
 		} else {
@@ -98,14 +107,26 @@ type simServer struct {
 // simRun serves clients in one world and returns its hash.
 func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 	w := sim.New(seed, sim.Options{})
-	engine, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: quiet(), LingerTimeout: time.Hour})
+	cfg := myriad.Config{Loops: 2, System: w, Logger: quiet(), LingerTimeout: time.Hour}
+	most := 6 // requests of a client
+	if d != DispatchPool && seed%2 == 1 {
+		cfg.WriteLimit = 2 << 10 // handlers have to wait for room
+	}
+	if d == DispatchAuto {
+		cfg.Loops, most = 1, 60 // or nothing is learned
+	}
+	engine, err := myriad.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var errs lockedLog
 	s := &Server{Engine: engine, Dispatch: d, ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, r.URL.Path+" ")
+		w.Linger()
 		io.Copy(rw, r.Body)
+		if r.Method == http.MethodGet {
+			io.WriteString(rw, simFiller)
+		}
 	})}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,7 +136,7 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var clients []*simClient
 	for id := range 1 + r.IntN(8) {
-		clients = append(clients, newSimClient(w, f, r, id))
+		clients = append(clients, newSimClient(w, f, r, id, most))
 	}
 	w.Run()
 	for id, c := range clients {
@@ -131,26 +152,43 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 	}
 	w.Settle()
 	w.Check(t)
+	stats := engine.Stats()
+	simTakeovers.Add(int64(stats.Takeovers))
+	simHandOvers.Add(int64(stats.HandOvers))
 	if s := errs.String(); s != "" {
 		t.Errorf("seed %d: log: %s", seed, s)
 	}
 	return w.Hash()
 }
 
+// What the simulations have seen of loops that change hands.
+var simTakeovers, simHandOvers atomic.Int64
+
 func TestSimulated(t *testing.T) {
-	for seed := range simSeeds(t) {
-		simRun(t, seed, DispatchPool)
-		simRun(t, seed, DispatchInline)
-		if t.Failed() {
-			t.FailNow()
-		}
+	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+		t.Run(d.String(), func(t *testing.T) {
+			simTakeovers.Store(0)
+			simHandOvers.Store(0)
+			for seed := range simSeeds(t) {
+				if simRun(t, seed, d); t.Failed() {
+					t.FailNow()
+				}
+			}
+			if took, gave := simTakeovers.Load(), simHandOvers.Load(); (d == DispatchPool) != (took == 0) || (d == DispatchInline && gave == 0) {
+				t.Errorf("%d takeovers, %d hand-overs", took, gave)
+			} else {
+				t.Logf("%d takeovers, %d hand-overs", took, gave)
+			}
+		})
 	}
 }
 
 func TestSimulationRepeats(t *testing.T) {
 	for seed := range uint64(20) {
-		if a, b := simRun(t, seed, DispatchPool), simRun(t, seed, DispatchPool); a != b {
-			t.Fatalf("seed %d gave two traces: %x and %x", seed, a, b)
+		for _, d := range []Dispatch{DispatchPool, DispatchAuto} {
+			if a, b := simRun(t, seed, d), simRun(t, seed, d); a != b {
+				t.Fatalf("seed %d, %v: two traces: %x and %x", seed, d, a, b)
+			}
 		}
 	}
 }

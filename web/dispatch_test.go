@@ -1,0 +1,339 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// asker is a connection that asks and waits for each answer.
+type asker struct {
+	t testing.TB
+	c net.Conn
+	r *bufio.Reader
+}
+
+func ask(t testing.TB, f *fixture) *asker {
+	c := dial(t, f)
+	return &asker{t, c, bufio.NewReader(c)}
+}
+
+func (a *asker) get(path string) string {
+	fmt.Fprintf(a.c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+	return a.answer()
+}
+
+func (a *asker) answer() string {
+	resp, err := http.ReadResponse(a.r, nil)
+	if err != nil {
+		a.t.Errorf("read an answer: %v", err)
+		runtime.Goexit()
+	}
+	return mustBody(a.t, resp, nil)
+}
+
+// where tells on which kind of goroutine a handler runs.
+func where() string {
+	stack := make([]byte, 16<<10)
+	if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "myriad.(*Loop).visit") {
+		return "loop"
+	}
+	return "pool"
+}
+
+func tellWhere(w http.ResponseWriter, r *http.Request) { io.WriteString(w, where()) }
+
+// oneLoop serves with an engine of one loop, so that all connections are neighbours.
+func oneLoop(t testing.TB, d Dispatch, h http.HandlerFunc) *fixture {
+	return serveOn(t, &Server{Dispatch: d, Handler: h}, myriad.Config{Loops: 1})
+}
+
+// learn asks until path is answered on the loop. The machine may be busy, and runs look slow then.
+func learn(a *asker, path string) {
+	a.t.Helper()
+	for range 20_000 {
+		if a.get(path) == "loop" {
+			return
+		}
+	}
+	a.t.Fatalf("%s never came to the loop", path)
+}
+
+func TestAutoLearns(t *testing.T) {
+	f := oneLoop(t, DispatchAuto, tellWhere)
+	a := ask(t, f)
+	for i := range 32 {
+		if got := a.get("/quick"); got != "pool" {
+			t.Fatalf("run %d of an unknown route: on the %s", i, got)
+		}
+	}
+	learn(a, "/quick")
+	if a.get("/other") != "pool" {
+		t.Error("an unknown route runs on the loop")
+	}
+	for i := range 1000 { // a thousand resources with an id each
+		a.get(fmt.Sprintf("/things/%d/parts", i))
+	}
+	learn(a, "/things/123456/parts")
+}
+
+// A quick route that blocks once costs its neighbours a moment; its own connection goes on too.
+func TestAutoBlocks(t *testing.T) {
+	release := make(chan struct{})
+	f := oneLoop(t, DispatchAuto, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery == "block" {
+			<-release
+		}
+		tellWhere(w, r)
+	})
+	a, b := ask(t, f), ask(t, f)
+	learn(a, "/")
+	fmt.Fprintf(a.c, "GET /?block HTTP/1.1\r\nHost: h\r\n\r\n")
+	for range 100 {
+		b.get("/")
+	}
+	close(release)
+	a.answer()
+	learn(a, "/")
+	if n := f.Engine.Stats().Takeovers; n == 0 {
+		t.Error("no takeover was counted")
+	}
+}
+
+// What blocks all the time does not stay on the loop.
+func TestAutoDemotes(t *testing.T) {
+	f := oneLoop(t, DispatchAuto, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery == "slow" {
+			time.Sleep(20 * time.Millisecond)
+		}
+		tellWhere(w, r)
+	})
+	a := ask(t, f)
+	learn(a, "/")
+	for range 20 {
+		a.get("/?slow")
+	}
+	if got := a.get("/"); got != "pool" {
+		t.Errorf("after slow runs it is on the %s", got)
+	}
+	if n := f.Engine.Stats().Takeovers; n == 0 || n > 4 {
+		t.Errorf("%d takeovers, want two strikes and little more", n)
+	}
+}
+
+// Everything that may wait is legal for a handler on the loop.
+func TestInlineWaits(t *testing.T) {
+	big := strings.Repeat("x", 4<<20)
+	for name, h := range map[string]http.HandlerFunc{
+		"full queue": func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, big) },
+		"own request": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/inner" {
+				io.WriteString(w, big)
+				return
+			}
+			resp, err := http.Get("http://" + r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() + "/inner")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			io.Copy(w, resp.Body)
+			http.DefaultClient.CloseIdleConnections()
+		},
+		"hijack": func(w http.ResponseWriter, r *http.Request) {
+			nc, rw, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(big), big)
+			rw.Flush()
+		},
+		"detached": func(w http.ResponseWriter, r *http.Request) {
+			s, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.SetWriteLimit(8 << 20)
+			io.WriteString(s, big)
+			s.Close()
+		},
+		"flush and goroutine": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				io.WriteString(w, big)
+			}()
+			<-done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := ask(t, oneLoop(t, DispatchInline, h))
+			fmt.Fprintf(a.c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			if got := a.answer(); got != big {
+				t.Errorf("%d bytes, want %d", len(got), len(big))
+			}
+		})
+	}
+}
+
+// Failing handlers on the loop cost their connection and nothing else, before and after a takeover.
+func TestInlineFails(t *testing.T) {
+	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.RawQuery, "late") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		switch {
+		case strings.Contains(r.URL.RawQuery, "panic"):
+			panic("as the test wants")
+		case strings.Contains(r.URL.RawQuery, "goexit"):
+			runtime.Goexit()
+		}
+		tellWhere(w, r)
+	})
+	good := ask(t, f)
+	for _, query := range []string{"panic", "goexit", "late,panic", "late,goexit"} {
+		if got := raw(t, f, "GET /?"+query+" HTTP/1.1\r\nHost: h\r\n\r\n", false); got != "" {
+			t.Errorf("%s was answered: %q", query, got)
+		}
+		for range 10 {
+			good.get("/")
+		}
+	}
+}
+
+// Shutdown waits for a handler that has kept a loop's goroutine although its client has gone.
+func TestShutdownWaitsForLent(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	var over atomic.Bool
+	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
+		close(inside)
+		<-release
+		over.Store(true)
+	})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-inside
+	c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Shutdown(context.Background()) }()
+	for f.state.conns.Load() > 0 || f.state.lent.n.Load() != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case <-ended:
+		t.Error("Shutdown did not wait for the handler")
+	default:
+	}
+	close(release)
+	if err := <-ended; err != nil || !over.Load() {
+		t.Errorf("Shutdown: %v, handler over: %v", err, over.Load())
+	}
+}
+
+// stressAnswers is how many answers the stress checks; MYRIAD_DISPATCH_STRESS asks for more.
+func stressAnswers(t *testing.T) int {
+	if s := os.Getenv("MYRIAD_DISPATCH_STRESS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatalf("MYRIAD_DISPATCH_STRESS: %v", err)
+		}
+		return n
+	}
+	return 30_000
+}
+
+// Clients pipeline, post, and check every byte, while some handlers sleep, burn the processor, panic or write more than their
+// client reads.
+func TestDispatchStress(t *testing.T) {
+	for _, d := range []Dispatch{DispatchAuto, DispatchInline} {
+		t.Run(d.String(), func(t *testing.T) {
+			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(stressHandler)}, myriad.Config{Loops: 2, WriteLimit: 16 << 10})
+			const clients = 16
+			var wg sync.WaitGroup
+			for id := range clients {
+				wg.Go(func() { stressClient(t, f, id, stressAnswers(t)/2/clients) })
+			}
+			wg.Wait()
+			s := f.Engine.Stats()
+			t.Logf("%d takeovers, %d hand-overs", s.Takeovers, s.HandOvers)
+		})
+	}
+}
+
+func stressHandler(w http.ResponseWriter, r *http.Request) {
+	n, _ := strconv.Atoi(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
+	switch {
+	case n%997 == 1:
+		time.Sleep(5 * time.Millisecond)
+	case n%1499 == 2:
+		for end := time.Now().Add(3 * time.Millisecond); time.Now().Before(end); {
+		}
+	case n%499 == 3:
+		time.Sleep(time.Millisecond)
+	}
+	io.Copy(io.Discard, r.Body)
+	if n%2003 == 4 {
+		io.WriteString(w, strings.Repeat("y", 100<<10))
+	}
+	io.WriteString(w, r.Method+r.URL.Path)
+}
+
+func stressClient(t *testing.T, f *fixture, id, answers int) {
+	c, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for n := 0; n < answers; {
+		var out strings.Builder
+		batch := 1 + (n+id)%7
+		for i := range batch {
+			if (n+i)%3 == 0 {
+				fmt.Fprintf(&out, "POST /post/%d/%d HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", id, n+i)
+			} else {
+				fmt.Fprintf(&out, "GET /get/%d/%d HTTP/1.1\r\nHost: h\r\n\r\n", id, n+i)
+			}
+		}
+		if _, err := io.WriteString(c, out.String()); err != nil {
+			t.Error(err)
+			return
+		}
+		for i := range batch {
+			want := fmt.Sprintf("GET/get/%d/%d", id, n+i)
+			if (n+i)%3 == 0 {
+				want = fmt.Sprintf("POST/post/%d/%d", id, n+i)
+			}
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Errorf("client %d, answer %d: %v", id, n+i, err)
+				return
+			}
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || strings.TrimLeft(string(got), "y") != want {
+				t.Errorf("client %d, answer %d: %.60q, %v; want %q", id, n+i, got, err, want)
+				return
+			}
+		}
+		n += batch
+	}
+}
