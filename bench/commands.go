@@ -89,7 +89,7 @@ func allCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "all",
 		Usage: "run every scenario",
-		Flags: runFlags(),
+		Flags: append(runFlags(), &cli.StringSliceFlag{Name: "skip", Usage: "scenarios that are not run"}),
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Len() > 0 {
 				return fmt.Errorf("all takes no names: use run %s", strings.Join(c.Args().Slice(), " "))
@@ -101,7 +101,7 @@ func allCommand(stdout, stderr io.Writer) *cli.Command {
 
 func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr io.Writer) error {
 	s := selection{
-		scenarios: expand(names), only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
+		scenarios: expand(names), skipped: expand(c.StringSlice("skip")), only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
 		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
 		patience: c.Duration("patience"), times: c.Int("times"),
 	}

@@ -12,6 +12,9 @@ import (
 // settling is for a runtime to give memory back that it no longer needs.
 const settling = 200 * time.Millisecond
 
+// silence is how long what a server does in it is watched at most.
+const silence = time.Second
+
 // hold measures what connections occupy that have been used once and are silent. At the end all of them must still be served.
 func (t turn) hold(ctx context.Context, target *target, spec load.Spec) (sample, error) {
 	empty, emptyCollected, err := occupied(ctx, target)
@@ -95,7 +98,7 @@ func (t turn) idle(ctx context.Context, target *target, drivers fleet, out sampl
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, t.duration); err != nil {
+	if err := sleep(ctx, min(t.duration, silence)); err != nil {
 		return err
 	}
 	after, err := proc.CPU(target.pid())

@@ -161,6 +161,7 @@ func TestRefusesArguments(t *testing.T) {
 		{"run", "http-100", "--server", "nameless"},
 		{"run", "http-100", "--server", "web=/bin/true"},
 		{"all", "http-100"},
+		{"all", "--skip", "no-such-scenario"},
 		{"report", filepath.Join(t.TempDir(), "nothing.json")},
 	} {
 		if out, err := bench(t, args...); err == nil {

@@ -21,6 +21,7 @@ const (
 // A selection is what the command line asks for.
 type selection struct {
 	scenarios     []string // none: all
+	skipped       []string // of them
 	only, without []string // servers
 	foreign       []string // name=path
 	conns         int      // 0: the scenario's
@@ -55,7 +56,7 @@ func (s selection) plan() ([]planned, error) {
 	}
 	var all []planned
 	for _, sc := range scenarios {
-		if len(s.scenarios) > 0 && !slices.Contains(s.scenarios, sc.name) {
+		if len(s.scenarios) > 0 && !slices.Contains(s.scenarios, sc.name) || slices.Contains(s.skipped, sc.name) {
 			continue
 		}
 		all = append(all, s.settle(sc, foreign, files-files/ownFiles))
@@ -80,7 +81,7 @@ func (s selection) foreignServers() ([]server, error) {
 
 // known fails for names that are not there, so that a slip does not measure something else.
 func (s selection) known(all []server) error {
-	for _, name := range s.scenarios {
+	for _, name := range slices.Concat(s.scenarios, s.skipped) {
 		if !slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }) {
 			return fmt.Errorf("there is no scenario %q: see list", name)
 		}

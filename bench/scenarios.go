@@ -51,7 +51,7 @@ var (
 const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
-var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios)
+var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),
@@ -104,11 +104,11 @@ var webSocketScenarios = []scenario{
 	{
 		name: "ws-echo-1k", rows: "A6 B4 S1", asks: "And one of 1 KiB?",
 		app: "ws-echo", check: check.WebSocketEcho(1024), mode: load.Closed, conns: 1000,
-		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket"}, reference: "gws", measures: loaded,
+		servers: []string{"gws", "gorilla", "websocket"}, reference: "gws", measures: loaded,
 	},
 	{
 		name: "ws-upgrade", rows: "B4 S3", asks: "What does an upgrade cost in memory, and the connection around it?",
-		app: "upgrade", mode: working, work: check.Upgrade, order: harness.Order{Times: 200_000, Input: []byte(check.UpgradeRequest)},
+		app: "upgrade", mode: working, work: check.Upgrade, order: harness.Order{Times: 100_000, Input: []byte(check.UpgradeRequest)},
 		servers: []string{"gobwas", "gws", "gorilla", "coder", "websocket"}, reference: "gobwas",
 		measures: []string{"each_ns", "mallocs", "alloc_bytes", "cpu_us"},
 	},

@@ -38,12 +38,14 @@ var pushScenarios = []scenario{
 }
 
 func publishing(subscribers, publishers int) scenario {
-	return pushing(scenario{
+	s := pushing(scenario{
 		name: fmt.Sprintf("push-publish-%d-%d", subscribers, publishers), rows: "B3 U2",
 		asks: fmt.Sprintf("How many publications does it take per second, with subscribers: %d, publishers: %d?", subscribers, publishers),
 		mode: load.Publish, conns: subscribers, publishers: publishers, reference: "net/http",
 		measures: []string{"rate", "cpu_us", "p50_ms", "p99_ms", "rss_peak_mb"},
 	})
+	s.servers = []string{"net/http", "push", "push-sse"}
+	return s
 }
 
 // pushing fills in what all of them have in common.

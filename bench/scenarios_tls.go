@@ -1,18 +1,20 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-var tlsServers = []string{"net/http", "fasthttp", "web", "web-inline"}
+var tlsServers = []string{"net/http", "fasthttp", "web"}
 
 // Those who speak TLS 1.3, with the curves that Go offers by default and a certificate on P-256.
 var tlsScenarios = []scenario{
 	{
 		name: "tls-http", rows: "A6 T1", asks: "What does a small request cost through TLS, 500 connections?",
 		app: "https", check: check.HTTPS(1), mode: load.Closed, conns: 500,
-		servers: tlsServers, reference: "net/http", measures: loaded,
+		servers: append(slices.Clone(tlsServers), "web-inline"), reference: "net/http", measures: loaded,
 	},
 	{
 		name: "tls-handshake", rows: "A6 T2", asks: "What does a full handshake cost, and how many are there per second?",

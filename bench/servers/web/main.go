@@ -13,26 +13,27 @@ func main() {
 	inline := flag.Bool("inline", false, "run handlers on the loop")
 	auto := flag.Bool("auto", false, "run handlers where they are cheapest")
 	server := &web.Server{Handler: harness.Plaintext()}
-	listen := func(f func(network, addr string) (*web.Listener, error)) harness.Start {
-		return func(addr string) (net.Addr, error) {
-			switch {
-			case *inline:
-				server.Dispatch = web.DispatchInline
-			case *auto:
-				server.Dispatch = web.DispatchAuto
-			}
-			ln, err := f("tcp", addr)
-			if err != nil {
-				return nil, err
-			}
-			return ln.Addr(), nil
+	dispatch := func() *web.Server {
+		switch {
+		case *inline:
+			server.Dispatch = web.DispatchInline
+		case *auto:
+			server.Dispatch = web.DispatchAuto
 		}
+		return server
 	}
 	harness.Main(map[string]harness.Start{
-		"http": listen(server.Listen),
-		"https": listen(func(network, addr string) (*web.Listener, error) {
+		"http": func(addr string) (net.Addr, error) { return bound(dispatch().Listen("tcp", addr)) },
+		"https": func(addr string) (net.Addr, error) {
 			server.TLSConfig = harness.TLSConfig()
-			return server.ListenTLS(network, addr, "", "")
-		}),
+			return bound(dispatch().ListenTLS("tcp", addr, "", ""))
+		},
 	})
+}
+
+func bound(ln *web.Listener, err error) (net.Addr, error) {
+	if err != nil {
+		return nil, err
+	}
+	return ln.Addr(), nil
 }
