@@ -121,7 +121,7 @@ var webSocketScenarios = []scenario{
 	{
 		name: "ws-deflate-idle", rows: "A6 M2 S4", asks: "What does a WebSocket occupy after one echo of 1 KiB, compressed?",
 		app: "ws-deflate", check: check.WebSocketDeflate(1024), mode: load.Exchange, conns: many,
-		servers: []string{"gws", "gorilla", "coder"}, reference: "gws", measures: held,
+		servers: []string{"gws", "gorilla", "coder", "websocket"}, reference: "gws", measures: held,
 	},
 	{
 		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",

@@ -29,6 +29,7 @@ func main() {
 	}
 	harness.MainWith(map[string]harness.Start{
 		"ws-echo":      with(&websocket.Options{OnMessage: echo}),
+		"ws-deflate":   with(&websocket.Options{OnMessage: echo, Compression: websocket.Compression{Enabled: true}}),
 		"ws-broadcast": with(broadcasting()),
 	}, map[string]harness.Work{"upgrade": upgrades})
 }
