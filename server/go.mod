@@ -3,6 +3,7 @@ module github.com/myriad-go/myriad/server
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/myriad-go/myriad v0.0.0
 	github.com/prometheus/client_golang v1.25.0

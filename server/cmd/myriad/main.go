@@ -1,6 +1,7 @@
 // Command myriad pushes events to browsers and devices.
 //
-//	myriad serve [--listen 127.0.0.1:8000]
+//	myriad serve [--listen 127.0.0.1:8000] [--config myriad.toml] [--check]
+//	myriad completion bash|zsh|fish
 //	myriad version
 package main
 
@@ -10,8 +11,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	// urfave/cli v3: maintained, reads flags from the environment by itself, and depends on nothing.
@@ -23,7 +26,7 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "myriad:", err)
+		fmt.Fprintln(os.Stderr, "myriad:", strings.ReplaceAll(err.Error(), "\n", "\nmyriad: "))
 		os.Exit(1)
 	}
 }
@@ -31,21 +34,73 @@ func main() {
 // run is the command, until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := &cli.Command{
-		Name:           "myriad",
-		Usage:          "push events to browsers and devices",
-		Writer:         stdout,
-		ErrWriter:      stderr,
-		Commands:       []*cli.Command{serveCommand(stderr), versionCommand(stdout)},
+		Name:                  "myriad",
+		Usage:                 "push events to browsers and devices",
+		Writer:                stdout,
+		ErrWriter:             stderr,
+		Commands:              []*cli.Command{serveCommand(stdout, stderr), versionCommand(stdout)},
+		EnableShellCompletion: true,
+		ConfigureShellCompletionCommand: func(c *cli.Command) {
+			c.Hidden, c.Usage = false, "print a script that completes commands and flags: bash, zsh, fish, pwsh"
+		},
+		Action:         unknownCommand,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
 	}
+	for _, c := range append(root.Commands, root) {
+		c.OnUsageError = func(_ context.Context, c *cli.Command, err error, _ bool) error { return explainUsage(c, err) }
+	}
 	return root.Run(ctx, args)
+}
+
+// unknownCommand runs when no command was named, or one that there is not.
+func unknownCommand(_ context.Context, c *cli.Command) error {
+	if !c.Args().Present() {
+		return cli.ShowRootCommandHelp(c)
+	}
+	var names []string
+	for _, sub := range c.Commands {
+		names = append(names, sub.Name)
+	}
+	name := c.Args().First()
+	if near := didYouMean(name, names); near != "" {
+		return fmt.Errorf("there is no command %q%s", name, near)
+	}
+	return fmt.Errorf("there is no command %q: see myriad --help", name)
+}
+
+// The library's own words for the two mistakes that have a better answer.
+var (
+	noFlag   = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
+	badValue = regexp.MustCompile(`^invalid value "(.*)" for flag -(.*?): `)
+)
+
+// explainUsage says what was wrong with a command line in one line, instead of a page of help.
+func explainUsage(c *cli.Command, err error) error {
+	if found := noFlag.FindStringSubmatch(err.Error()); found != nil {
+		var names []string
+		for _, f := range c.Flags {
+			names = append(names, f.Names()[0])
+		}
+		name := strings.TrimLeft(found[1], "-")
+		if near := nearest(name, names); near != "" {
+			return fmt.Errorf("there is no flag --%s: did you mean --%s?", name, near)
+		}
+		return fmt.Errorf("there is no flag --%s: see %s --help", name, c.FullName())
+	}
+	if found := badValue.FindStringSubmatch(err.Error()); found != nil {
+		return fmt.Errorf("--%s is %q: write true or false", found[2], found[1]) // of flags only switches are read by the library
+	}
+	return fmt.Errorf("%w; see %s --help", err, c.FullName())
 }
 
 func versionCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "version",
 		Usage: "print the version and what it was built with",
-		Action: func(context.Context, *cli.Command) error {
+		Action: func(_ context.Context, c *cli.Command) error {
+			if c.Args().Present() {
+				return fmt.Errorf("version takes no arguments and was given %q", c.Args().First())
+			}
 			_, err := fmt.Fprintf(stdout, "myriad %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -27,56 +27,66 @@ const (
 	idleTimeout  = 75 * time.Second
 )
 
-func serveCommand(stderr io.Writer) *cli.Command {
+func serveCommand(stdout, stderr io.Writer) *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "read these options from `FILE`, too (TOML)", Sources: cli.EnvVars("MYRIAD_CONFIG"), TakesFile: true},
+		&cli.BoolFlag{Name: "check", Usage: "say whether the configuration is valid, and do not start"},
+	}
+	for _, o := range options {
+		flags = append(flags, o.flag())
+	}
 	return &cli.Command{
-		Name:  "serve",
-		Usage: "run the push server",
-		Flags: []cli.Flag{
-			text("listen", "127.0.0.1:8000", "`HOST:PORT` to listen on"),
-			text("api-key", "", "`KEY` that publishers send in X-API-Key"),
-			text("console-key", "", "`KEY` that the console needs; else --api-key"),
-			&cli.BoolFlag{Name: "disable-console", Usage: "serve no console", Sources: env("disable-console")},
-			text("token-secret", "", "`SECRET` that signs the tokens (JWT, HS256) of clients"),
-			&cli.StringSliceFlag{Name: "allowed-origin", Usage: "`ORIGIN` of pages besides the server's own that may connect; * stands for any part, may be repeated", Sources: env("allowed-origin")},
-			&cli.BoolFlag{Name: "deny-client-publish", Usage: "let only the HTTP API publish", Sources: env("deny-client-publish")},
-			&cli.IntFlag{Name: "queue-limit", Value: 1 << 20, Usage: "`BYTES` that may wait for one client before it is disconnected as slow", Sources: env("queue-limit")},
-			&cli.DurationFlag{Name: "ping-interval", Value: 25 * time.Second, Usage: "`TIME` between two pings to a client, in whole seconds", Sources: env("ping-interval")},
-			&cli.DurationFlag{Name: "shutdown-timeout", Value: 15 * time.Second, Usage: "`TIME` that clients get to take what is queued for them when the server ends", Sources: env("shutdown-timeout")},
-		},
+		Name:        "serve",
+		Usage:       "run the push server",
+		Description: "Every option can be given as a flag, in the environment, or in the file of --config, and counts in this order.",
+		Flags:       flags,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Present() {
 				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT", c.Args().First())
 			}
-			return serve(ctx, settings{
-				listen: c.String("listen"), shutdownTimeout: c.Duration("shutdown-timeout"),
-				readTimeout: readTimeout, writeTimeout: writeTimeout,
-				log: slog.New(slog.NewTextHandler(stderr, nil)),
-				push: push.Config{
-					APIKey: c.String("api-key"), ConsoleKey: c.String("console-key"), DisableConsole: c.Bool("disable-console"), TokenSecret: c.String("token-secret"), AllowedOrigins: c.StringSlice("allowed-origin"),
-					DenyClientPublish: c.Bool("deny-client-publish"), Version: "myriad " + version(),
-					Limits: push.Limits{Queue: c.Int("queue-limit")}, Timing: push.Timing{Ping: c.Duration("ping-interval")},
-				},
-			})
+			s, err := configure(c, os.Environ(), stderr)
+			if err != nil {
+				return err
+			}
+			s.push.Version = "myriad " + version()
+			if c.Bool("check") {
+				return check(s, stdout)
+			}
+			return serve(ctx, s)
 		},
 	}
 }
 
-func text(name, value, usage string) cli.Flag {
-	return &cli.StringFlag{Name: name, Value: value, Usage: usage, Sources: env(name)}
+// check does everything that serve does before it listens.
+func check(s settings, stdout io.Writer) error {
+	if _, err := checkExposure(s.listen, s.push.APIKey, s.push.TokenSecret); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.push.Logger, s.engine.Logger = s.log, s.log
+	engine, err := myriad.Start(s.engine)
+	if err != nil {
+		return err
+	}
+	pusher, err := push.New(s.push)
+	if err == nil {
+		err = pusher.Shutdown(context.Background())
+	}
+	if err := errors.Join(err, engine.Shutdown(context.Background())); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(stdout, "the configuration is valid")
+	return err
 }
 
-func env(flag string) cli.ValueSourceChain {
-	return cli.EnvVars("MYRIAD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
-}
-
-// settings are what the flags say.
-type settings struct {
-	listen          string
-	readTimeout     time.Duration
-	writeTimeout    time.Duration
-	shutdownTimeout time.Duration
-	log             *slog.Logger
-	push            push.Config
+// check finds what is wrong with values that are right each for itself.
+func (s settings) check() error {
+	if s.push.Timing.Ping < time.Second {
+		return fmt.Errorf("--ping-interval %v: it must be at least 1s", s.push.Timing.Ping)
+	}
+	return nil
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -85,10 +95,11 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	if s.push.Limits.Queue <= 0 || s.push.Timing.Ping < time.Second {
-		return errors.New("--queue-limit must be positive and --ping-interval at least 1s")
+	if err := s.check(); err != nil {
+		return err
 	}
-	engine, err := myriad.Start(myriad.Config{Logger: s.log})
+	s.engine.Logger = s.log
+	engine, err := myriad.Start(s.engine)
 	if err != nil {
 		return err
 	}
@@ -98,7 +109,7 @@ func serve(ctx context.Context, s settings) error {
 	}
 	pusher, err := push.New(s.push)
 	if err != nil {
-		return err
+		return errors.Join(err, engine.Shutdown(context.Background()))
 	}
 	var handler http.Handler = pusher
 	if development {
@@ -113,12 +124,15 @@ func serve(ctx context.Context, s settings) error {
 	if err == nil {
 		s.announce(listener.Addr(), development)
 		<-ctx.Done()
-		s.log.Info("myriad: shutting down", "timeout", s.shutdownTimeout)
+		s.log.Info("myriad: shutting down", "timeout", s.shutdownTimeout.String())
 	}
 	return errors.Join(err, s.shutdown(pusher, h, engine))
 }
 
 func (s settings) announce(addr net.Addr, development bool) {
+	if s.readable != "" {
+		s.log.Warn("myriad: everybody on this machine can read the secrets in the configuration: chmod o-r", "file", s.readable)
+	}
 	s.log.Info("myriad: serving", "url", "http://"+addr.String(), "version", version())
 	switch {
 	case development:
@@ -146,7 +160,7 @@ func (s settings) shutdown(pusher *push.Server, h *web.Server, engine *myriad.En
 	}
 	err = errors.Join(err, engine.Shutdown(ctx)) // cuts off whoever is left when ctx ends
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", s.shutdownTimeout)
+		s.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", s.shutdownTimeout.String())
 	}
 	if err = without(err, context.DeadlineExceeded); err != nil {
 		return fmt.Errorf("shutting down: %w", err)

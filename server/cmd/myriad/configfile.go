@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	// BurntSushi/toml: maintained, complete, and depends on nothing.
+	"github.com/BurntSushi/toml"
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// A configFile is what --config names: TOML, with the options' names as keys, and a [[namespace]] for each namespace.
+type configFile struct {
+	name   string
+	mode   os.FileMode
+	values map[string]any // by options' names; only those that there are
+}
+
+// readConfiguration reads the file of that name; without a name there is none. With an error it returns what is right in it.
+func readConfiguration(name string) (f configFile, err error) {
+	if name == "" {
+		return f, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return f, fmt.Errorf("--config: %w", err)
+	}
+	f = configFile{name: name, mode: info.Mode()}
+	if _, err := toml.DecodeFile(name, &f.values); err != nil {
+		f.values = nil
+		return f, fmt.Errorf("--config %s: %w", name, err)
+	}
+	known := map[string]bool{}
+	var names []string
+	for _, o := range options {
+		known[o.name] = true
+		names = append(names, o.name)
+	}
+	var wrong []error
+	for _, key := range sortedKeys(f.values) {
+		if !known[key] {
+			wrong = append(wrong, fmt.Errorf("%s has the key %q, which there is not%s", name, key, didYouMean(key, names)))
+			delete(f.values, key)
+		}
+	}
+	return f, errors.Join(wrong...)
+}
+
+// namespaces are those of [[namespace]], or of namespace = ["…"], which is as the flag.
+func (f configFile) namespaces() (list []push.Namespace, err error) {
+	var wrong []error
+	switch given := f.values["namespace"].(type) {
+	case []map[string]any:
+		for i, one := range given {
+			ns, err := namespaceOf(one)
+			if err != nil {
+				err = fmt.Errorf("[[namespace]] %d in %s: %w", i+1, f.name, err)
+			}
+			list, wrong = append(list, ns), append(wrong, err)
+		}
+	case []any:
+		for i, one := range given {
+			text, _ := one.(string)
+			ns, err := parseNamespace(text)
+			if err != nil {
+				err = fmt.Errorf("namespace %d in %s: %w", i+1, f.name, err)
+			}
+			list, wrong = append(list, ns), append(wrong, err)
+		}
+	default:
+		return nil, fmt.Errorf("namespace in %s is neither a list nor [[namespace]]", f.name)
+	}
+	return list, errors.Join(wrong...)
+}
+
+// tellsSecrets tells whether everybody on this machine may read the keys in it.
+func (f configFile) tellsSecrets() bool {
+	const others = 0o004
+	for _, name := range []string{"api-key", "console-key", "token-secret"} {
+		if _, ok := f.values[name]; ok && f.mode&others != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// textsOf returns a value of the file as it would be written for a flag: one text, or those of a list.
+func textsOf(value any) ([]string, error) {
+	switch value := value.(type) {
+	case string:
+		return []string{value}, nil
+	case bool:
+		return []string{strconv.FormatBool(value)}, nil
+	case int64:
+		return []string{strconv.FormatInt(value, 10)}, nil
+	case []any:
+		var all []string
+		for _, one := range value {
+			text, ok := one.(string)
+			if !ok {
+				return nil, errors.New("write a list of strings")
+			}
+			all = append(all, text)
+		}
+		return all, nil
+	}
+	return nil, errors.New("write a string, a whole number, true or false")
+}

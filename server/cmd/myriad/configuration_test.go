@@ -1,0 +1,379 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/urfave/cli/v3"
+)
+
+// configured returns the settings that serve would run with.
+func configured(t *testing.T, environ []string, args ...string) (s settings, err error) {
+	t.Helper()
+	c := serveCommand(new(bytes.Buffer), new(bytes.Buffer))
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+	c.Action = func(_ context.Context, c *cli.Command) error {
+		s, err = configure(c, environ, new(bytes.Buffer))
+		return nil
+	}
+	if err := c.Run(t.Context(), append([]string{"serve"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return s, err
+}
+
+func written(t *testing.T, text string) (name string) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "myriad.toml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// Every option is read from each of the three places, and a flag counts before the environment, that before the file.
+func TestConfigurationOrder(t *testing.T) {
+	samples := map[string][3]string{ // of flag, environment and file
+		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
+		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"}, "*slog.Level": {"debug", "warn", "error"},
+		"*main.logFormat": {"json", "json", "json"}, "*[]push.Namespace": {"name=one", "name=two", "name=three"},
+	}
+	for _, o := range options {
+		kind := fmt.Sprintf("%T", o.field(new(settings)))
+		texts, ok := samples[kind]
+		if !ok {
+			t.Fatalf("--%s has a %s", o.name, kind)
+		}
+		flag, variable := "--"+o.name+"="+texts[0], o.env()+"="+texts[1]
+		line := fmt.Sprintf("%s = %q", o.name, texts[2])
+		if o.repeatable() {
+			line = fmt.Sprintf("%s = [%q]", o.name, texts[2])
+		}
+		file := "--config=" + written(t, line)
+		for i, from := range []struct {
+			environ []string
+			args    []string
+		}{{[]string{variable}, []string{flag, file}}, {[]string{variable}, []string{file}}, {nil, []string{file}}} {
+			t.Run(fmt.Sprint(o.name, i), func(t *testing.T) {
+				got, err := configured(t, from.environ, from.args...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want settings
+				if err := o.assign(&want, texts[i]); err != nil {
+					t.Fatal(err)
+				}
+				if show(o.field(&got)) != show(o.field(&want)) {
+					t.Errorf("%s, want %s", show(o.field(&got)), show(o.field(&want)))
+				}
+			})
+		}
+	}
+}
+
+// show is what a field points to, as text.
+func show(field any) string {
+	switch field := field.(type) {
+	case *string:
+		return *field
+	case *[]string:
+		return fmt.Sprint(*field)
+	case *[]push.Namespace:
+		return fmt.Sprint(*field)
+	case *slog.Level:
+		return field.String()
+	case *time.Duration:
+		return field.String()
+	case *int:
+		return fmt.Sprint(*field)
+	case *bool:
+		return fmt.Sprint(*field)
+	case *logFormat:
+		return string(*field)
+	}
+	return fmt.Sprintf("%T", field)
+}
+
+// What the options say is the default of an option that has one in package push.
+func TestConfigurationDefaults(t *testing.T) {
+	s, err := configured(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.listen != "127.0.0.1:8000" || s.push.Limits.Queue != 1<<20 || s.push.Limits.Publication != 256<<10 || s.push.Limits.Channels != 128 ||
+		s.push.Limits.HistoryBytes != 256<<20 || s.push.Limits.HistoryChannels != 100_000 || s.push.Timing.Ping != 25*time.Second ||
+		s.shutdownTimeout != 15*time.Second || s.logFormat != "text" || s.logLevel != slog.LevelInfo || s.push.Namespaces != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestConfigurationNamespaces(t *testing.T) {
+	want := []push.Namespace{
+		{Name: "chat", HistorySize: 100, HistoryAge: 10 * time.Minute, Recovery: true, Presence: true, JoinLeave: true, Publish: push.PublishSubscribers},
+		{Slow: push.SlowDropOldest, SlowQueue: 64 << 10, SubscribeToken: true},
+	}
+	file := written(t, `
+[[namespace]]
+name = "chat"
+history-size = 100
+history-age = "10m"
+recovery = true
+presence = true
+join-leave = true
+publish = "subscribers"
+
+[[namespace]]
+slow = "drop-oldest"
+slow-queue = "64KiB"
+subscribe-token = true
+`)
+	for _, args := range [][]string{
+		{"--config", file},
+		{"--namespace", "name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers", "--namespace", "slow=drop-oldest slow-queue=65536 subscribe-token=true"},
+	} {
+		if s, err := configured(t, nil, args...); err != nil || !slices.Equal(s.push.Namespaces, want) {
+			t.Errorf("%q: %+v, %v", args, s.push.Namespaces, err)
+		}
+	}
+}
+
+// Each mistake is told with where it is and what to do, all of them at once.
+func TestConfigurationMistakes(t *testing.T) {
+	for _, tt := range []struct {
+		about   string
+		file    string
+		environ []string
+		args    []string
+		want    []string
+	}{
+		{"keys", "lisen = 'x'\nqueue_limit = 1\nqquxx = 2\n", nil, nil,
+			[]string{`key "lisen", which there is not: did you mean "listen"?`, `"queue_limit", which there is not: did you mean "queue-limit"?`, `key "qquxx", which there is not`}},
+		{"values in the file", "queue-limit = 'many'\nping-interval = 5\nloops = 1.5\nlog-format = ['a', 'b']\nallowed-origin = [1]\n", nil, nil,
+			[]string{`queue-limit in `, `is "many": write a whole number`, `ping-interval in `, `"5": write a time with its unit`, "loops in ", "log-format in ", "write one value", "write a list of strings"}},
+		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s", "--log-level=loud", "--publication-limit=9GiB"},
+			[]string{"--queue-limit (MYRIAD_QUEUE_LIMIT) is \"-1\"", "--channel-limit (MYRIAD_CHANNEL_LIMIT) is \"0\": it must not be 0", "longer than 0", "debug, info, warn or error", "--publication-limit"}},
+		{"the environment", "", []string{"MYRIAD_QEUE_LIMIT=1", "MYRIAD_LISTENS=x", "MYRIAD_PORT=tcp://10.0.0.1:8000", "MYRIAD_LOG_FORMAT=xml"}, nil,
+			[]string{"did you mean MYRIAD_QUEUE_LIMIT?", "did you mean MYRIAD_LISTEN?", `--log-format (MYRIAD_LOG_FORMAT) is "xml": write text or json`}},
+		{"namespaces", "[[namespace]]\nnam = 'chat'\nhistory-size = 'x'\n", nil, nil,
+			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`, `history-size is "x": write a whole number`}},
+		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"}, []string{"name is given twice"}},
+		{"one namespace", "namespace = 'name=chat'", nil, nil, []string{"neither a list nor [[namespace]]"}},
+		{"no TOML", "listen: x", nil, nil, []string{"--config", "line 1"}},
+		{"no file", "", nil, []string{"--config=/nowhere/myriad.toml"}, []string{"--config", "/nowhere/myriad.toml", "no such file"}},
+	} {
+		t.Run(tt.about, func(t *testing.T) {
+			if tt.file != "" {
+				tt.args = append(tt.args, "--config", written(t, tt.file))
+			}
+			_, err := configured(t, tt.environ, tt.args...)
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%v\ndoes not say %s", err, part)
+				}
+			}
+			if strings.Contains(err.Error(), "MYRIAD_PORT") {
+				t.Errorf("somebody else's variable is refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestCommandLineMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve --lsten x":                    "there is no flag --lsten: did you mean --listen?",
+		"serve --qqqq":                       "there is no flag --qqqq: see myriad serve --help",
+		"serve --listen":                     "flag needs an argument: --listen",
+		"serve --disable-console=x":          `--disable-console is "x": write true or false`,
+		"serv":                               `there is no command "serv": did you mean "serve"?`,
+		"qqqq":                               `there is no command "qqqq": see myriad --help`,
+		"version 1":                          `version takes no arguments and was given "1"`,
+		"serve --check --loops 999":          "Loops",
+		"serve --check --driver x":           `"x"`,
+		"serve --check --namespace name=a:b": `namespace "a:b"`,
+		"serve --check --allowed-origin [a":  `allowed origin "[a"`,
+		"serve --check --listen 0.0.0.0:1":   "MYRIAD_API_KEY",
+		"serve --check --ping-interval 1ms":  "--ping-interval 1ms",
+		"serve --check --namespace recovery --queue-limit xx": "--queue-limit",
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"myriad"}, strings.Fields(args)...), &out, &out)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("myriad %s: %v", args, err)
+		}
+		if out.Len() > 0 {
+			t.Errorf("myriad %s prints %s", args, out.String())
+		}
+	}
+}
+
+// --check says so, and leaves the address alone.
+func TestCheck(t *testing.T) {
+	url, _, _ := start(t)
+	var out bytes.Buffer
+	args := []string{"myriad", "serve", "--check", "--listen", strings.TrimPrefix(url, "http://"), "--namespace", "name=chat history-size=5 recovery"}
+	if err := run(t.Context(), args, &out, &out); err != nil || out.String() != "the configuration is valid\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// Secrets in a file that everybody may read are worth a line in the log.
+func TestReadableSecrets(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		mode os.FileMode
+		want bool
+	}{{"api-key = 'k'", 0o644, true}, {"api-key = 'k'", 0o640, false}, {"loops = 1", 0o644, false}} {
+		name := written(t, tt.text)
+		if err := os.Chmod(name, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := configured(t, nil, "--config", name); err != nil || (s.readable != "") != tt.want {
+			t.Errorf("%q with %v: %q, %v", tt.text, tt.mode, s.readable, err)
+		}
+	}
+}
+
+func TestLogFormat(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log bytes.Buffer
+	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, &log, &log); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(log.String()) {
+		if !strings.HasPrefix(line, `{"time":"`) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	log.Reset()
+	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-level", "error"}, &log, &log); err != nil || log.Len() > 0 {
+		t.Errorf("at level error: %q, %v", log.String(), err)
+	}
+}
+
+// The scripts are complete: each shell that is here reads its own.
+func TestCompletion(t *testing.T) {
+	for shell, check := range map[string][]string{"bash": {"bash", "-n"}, "zsh": {"zsh", "-n"}, "fish": {"fish", "--no-execute"}} {
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{"myriad", "completion", shell}, &out, &out); err != nil || !strings.Contains(out.String(), "myriad") {
+			t.Errorf("%s: %v", shell, err)
+		}
+		if _, err := exec.LookPath(check[0]); err != nil {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), shell)
+		if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := exec.Command(check[0], append(check[1:], file)...).CombinedOutput(); err != nil {
+			t.Errorf("%s does not read it: %v: %s", shell, err, said)
+		}
+	}
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{"myriad", "serve", "--lo", "--generate-shell-completion"}
+	var out bytes.Buffer
+	if err := run(t.Context(), os.Args, &out, &out); err != nil || !strings.Contains(out.String(), "--log-format") || strings.Contains(out.String(), "--listen") {
+		t.Errorf("completing --lo: %q, %v", out.String(), err)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"listen", "queue-limit", "api-key", "name"}
+	for written, want := range map[string]string{"listen": "listen", "lsiten": "listen", "queue_limit": "queue-limit", "key": "", "port": "", "apikey": "api-key", "": "", "nam": "name", "bind": ""} {
+		if got := nearest(written, names); got != want {
+			t.Errorf("%q is nearest to %q, want %q", written, got, want)
+		}
+	}
+}
+
+// tables are the rows of the README's table, with and without what they mean; the twin has the same in Chinese.
+func TestReadmesListEveryOption(t *testing.T) {
+	rows := func(name string) (found [][]string) {
+		text, err := os.ReadFile(filepath.Join("../../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "| `--") {
+				cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+				for i := range cells {
+					cells[i] = strings.TrimSpace(cells[i])
+				}
+				found = append(found, cells)
+			}
+		}
+		return found
+	}
+	var want []string
+	for _, o := range options {
+		standard := ""
+		if o.standard != "" {
+			standard = "`" + o.standard + "`"
+		}
+		want = append(want, fmt.Sprintf("`--%s`|`%s`|%s|%s", o.name, o.env(), standard, o.usage))
+	}
+	var english, chinese []string
+	for _, cells := range rows("README.md") {
+		english = append(english, strings.Join(cells, "|"))
+	}
+	if !slices.Equal(english, want) {
+		var table strings.Builder
+		for _, row := range want {
+			table.WriteString("| " + strings.ReplaceAll(row, "|", " | ") + " |\n")
+		}
+		t.Errorf("README.md has\n%s\nbut the table is\n%s", strings.Join(english, "\n"), table.String())
+	}
+	for i := range want {
+		want[i] = want[i][:strings.LastIndex(want[i], "|")]
+	}
+	for _, cells := range rows("README.zh-CN.md") {
+		if len(cells) != 4 || cells[3] == "" {
+			t.Errorf("README.zh-CN.md does not say what %q means", cells)
+		}
+		chinese = append(chinese, strings.Join(cells[:3], "|"))
+	}
+	if !slices.Equal(chinese, want) {
+		t.Errorf("README.zh-CN.md has\n%s\nnot\n%s", strings.Join(chinese, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestGuideListsEveryRule(t *testing.T) {
+	guide, err := os.ReadFile("../../../docs/guides/push.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range namespaceRules {
+		if row := fmt.Sprintf("| `%s` | %s |", r.name, r.usage); !strings.Contains(string(guide), row) {
+			t.Errorf("docs/guides/push.md has no row\n%s", row)
+		}
+	}
+}
+
+var errNothing = errors.New("nothing")
+
+func TestComplain(t *testing.T) {
+	if err := complain(nil, "a", "b"); err != nil {
+		t.Error(err)
+	}
+	if err := complain(errNothing, "--a", "b"); !errors.Is(err, errNothing) || err.Error() != `--a is "b": nothing` {
+		t.Error(err)
+	}
+}

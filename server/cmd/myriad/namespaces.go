@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// A rule is one key of a namespace: name=value in --namespace, or a line of a [[namespace]] in the file.
+type rule struct {
+	name  string
+	usage string
+	field func(*push.Namespace) any // see assign
+}
+
+var namespaceRules = []rule{
+	{"name", "what stands before the colon; none: the rules are for all channels without a namespace of their own", func(n *push.Namespace) any { return &n.Name }},
+	{"history-size", "publications that each channel keeps, at most 65536", func(n *push.Namespace) any { return &n.HistorySize }},
+	{"history-age", "how long it keeps them, default `5m`", func(n *push.Namespace) any { return &n.HistoryAge }},
+	{"recovery", "`true`: give back to returning subscribers what they have missed", func(n *push.Namespace) any { return &n.Recovery }},
+	{"presence", "`true`: let subscribers ask who else is there", func(n *push.Namespace) any { return &n.Presence }},
+	{"join-leave", "`true`: tell subscribers who ask for it who comes and goes", func(n *push.Namespace) any { return &n.JoinLeave }},
+	{"publish", "which clients may publish: `clients` (all, the default), `subscribers`, `token` or `nobody`", func(n *push.Namespace) any { return (*string)(&n.Publish) }},
+	{"subscribe-token", "`true`: a subscription needs a token with the claim `channel`", func(n *push.Namespace) any { return &n.SubscribeToken }},
+	{"slow", "what happens to slow subscribers: `disconnect` (the default), `drop-oldest` or `latest-only`", func(n *push.Namespace) any { return (*string)(&n.Slow) }},
+	{"slow-queue", "bytes that wait for one of them before the oldest are dropped, default `64KiB`", func(n *push.Namespace) any { return &n.SlowQueue }},
+}
+
+// parseNamespace reads rules with spaces between them: name=value, or the name alone for a switch.
+func parseNamespace(text string) (ns push.Namespace, err error) {
+	given := map[string]any{}
+	for _, field := range strings.Fields(text) {
+		name, value, ok := strings.Cut(field, "=")
+		if !ok {
+			value = "true"
+		}
+		if _, twice := given[name]; twice {
+			return ns, fmt.Errorf("%s is given twice", name)
+		}
+		given[name] = value
+	}
+	if len(given) == 0 {
+		return ns, errors.New("write rules with spaces between them, as in \"name=chat history-size=100 recovery\"")
+	}
+	return namespaceOf(given)
+}
+
+// namespaceOf makes a namespace of what is given, and tells all that is wrong with it. What the values have to do with each other
+// is checked by push.New.
+func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
+	known := map[string]rule{}
+	for _, r := range namespaceRules {
+		known[r.name] = r
+	}
+	var wrong []string
+	for _, name := range sortedKeys(given) {
+		r, ok := known[name]
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf("%q is no rule of a namespace%s", name, didYouMean(name, sortedKeys(known))))
+			continue
+		}
+		texts, err := textsOf(given[name])
+		switch {
+		case err == nil && len(texts) != 1:
+			err = errors.New("write one value")
+		case err == nil:
+			err = assign(r.field(&ns), texts[0], true)
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s is %q: %v", name, fmt.Sprint(given[name]), err))
+		}
+	}
+	if wrong != nil {
+		return ns, errors.New(strings.Join(wrong, "; "))
+	}
+	return ns, nil
+}
