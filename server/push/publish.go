@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -19,6 +20,14 @@ type publishRequest struct {
 
 // bodySlack is how much longer than its data the body of a publish may be: the channel, and whatever spaces there are.
 const bodySlack = 4 << 10
+
+// Publish gives data, which is any JSON, to every subscriber of the channel, as POST /api/publish does. It never waits for a
+// subscriber: when it returns nil, subscribers of this node have it queued. Any goroutine. It fails for a channel or data that
+// nobody could be sent, and when the server is shutting down.
+func (s *Server) Publish(ctx context.Context, channel string, data []byte) error {
+	_, err := s.node.publish(ctx, channel, Publication{Data: data})
+	return err
+}
 
 // servePublish answers 200 when the bus has taken the publication, and then subscribers of this node have it queued.
 func (s *Server) servePublish(w http.ResponseWriter, r *http.Request) {
