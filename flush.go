@@ -27,7 +27,7 @@ func (l *Loop) flush(c *Conn) request {
 	}
 	out := c.takeOutput()
 	x := c.extra.Load()
-	owes := x != nil && x.owed > 0
+	owes, files := x != nil && x.owed > 0, x != nil && len(x.files) > 0
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
 		l.setDeadline(c, due)
@@ -36,7 +36,7 @@ func (l *Loop) flush(c *Conn) request {
 	if owes {
 		l.encodeOwed(c, x)
 	}
-	if x != nil {
+	if files {
 		l.sendFiles(c, x)
 	}
 	l.advance(c, asked)

@@ -176,6 +176,11 @@ func (h *handshake) resume() (more bool) {
 		if h.err = h.gone(); h.err != nil {
 			return false
 		}
+		if !h.s.kind.client {
+			h.mu.Lock()
+			h.in = recut(h.in)
+			h.mu.Unlock()
+		}
 		h.next, _ = iter.Pull(h.run) // it is always resumed to its end
 	}
 	_, more = h.next()

@@ -30,6 +30,20 @@ func (l listener) Accept() (net.Conn, error) {
 	return s.tls, nil
 }
 
+// SharedState is State for those who ask often: one value for all who ask about c, which must not be changed, or nil. On the loop
+// only.
+func SharedState(c *myriad.Conn) *tls.ConnectionState {
+	s, ok := c.Layer().(*session)
+	if !ok {
+		return nil
+	}
+	if s.state == nil {
+		state := s.tls.ConnectionState()
+		s.state = &state
+	}
+	return s.state
+}
+
 // State is the state of the TLS connection that c is, if it is one of this package's: what pick was given. Any goroutine, once
 // the handler has been opened.
 func State(c *myriad.Conn) (tls.ConnectionState, bool) {

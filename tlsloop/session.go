@@ -43,6 +43,8 @@ type session struct {
 	hs   *handshake  // nil when it has ended; owned by the loop
 	raw  net.Conn    // the connection below, while the session is not in an engine
 
+	state *tls.ConnectionState // of SharedState; nil: nobody has asked
+
 	in      []byte  // wire bytes not yet given to the tls.Conn, empty but while it reads; owned by the loop
 	debt    backlog // guarded by the conn's lock
 	frame   framing

@@ -193,8 +193,8 @@ func (h *conn) tlsState() *tls.ConnectionState {
 	if !h.secure {
 		return nil
 	}
-	if state, ok := tlsloop.State(h.c); ok {
-		return &state
+	if state := tlsloop.SharedState(h.c); state != nil {
+		return state
 	}
 	state := h.base.Value(secureKey{}).(connectionStater).ConnectionState()
 	return &state
