@@ -190,10 +190,10 @@ func TestDialProxyFails(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	for answer, want := range map[string]string{
 		"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 3\r\n\r\nno.": "407",
-		"HTTP/1.1 200 OK\r\n\r\nand more":                                               "before we had said anything",
-		"SSH-2.0-OpenSSH\r\n\r\n":                                                       "not a response",
-		"HTTP/1.1 200 OK\r\n":                                                           "", // and a proxy that waits: the context ends it
-		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxProxyResponse):                "above",
+		"HTTP/1.1 200 OK\r\n\r\nand more":                                            "before we had said anything",
+		"SSH-2.0-OpenSSH\r\n\r\n":                                                    "not a response",
+		"HTTP/1.1 200 OK\r\n":                                                        "", // and a proxy that waits: the context ends it
+		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxProxyResponse):             "above",
 	} {
 		p := startProxy(t, answer)
 		o := dialer(t, e, nil)

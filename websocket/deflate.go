@@ -111,9 +111,6 @@ func inflate(p, window []byte, limit int) (*buf.Block, error) {
 	i.src = append(append(append(i.src[:0], p...), flushTail...), finalTail...)
 	i.in.Reset(i.src)
 	out := buf.Get(min(limit, max(256, 4*len(p))))
-	if len(p) == 0 {
-		return out, nil
-	}
 	for range maxStreams {
 		_ = i.r.(flate.Resetter).Reset(&i.in, history(window, out.Bytes())) // it returns nil
 		full, err := i.stream(&out, limit)

@@ -32,7 +32,6 @@ func TestInflateExamples(t *testing.T) {
 		"7.2.3.4 a last block":   {"\xf3\x48\xcd\xc9\xc9\x07\x00\x00", "", "Hello"},
 		"7.2.3.5 two blocks":     {"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", "", "Hello"},
 		"7.2.3.6 empty":          {"\x00", "", ""},
-		"nothing":                {"", "", ""},
 		"only a last block":      {"\xf3\x48\xcd\xc9\xc9\x07\x00", "", "Hello"},
 		"two streams":            {"\xf3\x48\xcd\xc9\xc9\x07\x00" + hello, "", "HelloHello"},
 	} {
@@ -48,6 +47,7 @@ func TestInflateRefuses(t *testing.T) {
 		limit int
 		code  StatusCode
 	}{
+		"nothing":           {"", 100, StatusInvalidFramePayloadData},
 		"garbage":           {"\xff\xff\xff\xff", 100, StatusInvalidFramePayloadData},
 		"cut short":         {"\x00\x05\x00\xfa\xff\x48\x65", 100, StatusInvalidFramePayloadData},
 		"beyond the window": {"\xf2\x00\x11\x00\x00", 100, StatusInvalidFramePayloadData},

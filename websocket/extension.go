@@ -288,7 +288,7 @@ func skipBlanks[T text](s T, at int) int {
 }
 
 func skipToken[T text](s T, at int) int {
-	for at < len(s) && (isAlphanumeric(s[at]) || isTokenMark(s[at])) {
+	for at < len(s) && tokenBytes[s[at]] {
 		at++
 	}
 	return at

@@ -63,13 +63,10 @@ func refuseRaw(c *myriad.Conn, bad *refusal) {
 // greet answers the request at the start of p, of which an earlier call has seen the first bytes, and reports false if it is
 // not complete yet.
 func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
-	o := opening[[]byte]{choosing: len(s.subprotocols) > 0, packing: s.packing.policy}
-	n, bad := parseRequest(p, seen, &o)
+	var o opening[[]byte]
+	n, bad := s.opening(p, seen, &o)
 	if n == 0 && bad == nil {
 		return false
-	}
-	if bad == nil {
-		bad = check(&o, s.originPatterns)
 	}
 	if bad != nil {
 		refuseRaw(nc, bad)

@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -250,25 +251,38 @@ func TestConnIsSmall(t *testing.T) {
 	}
 }
 
-// The work of an upgrade without the engine: parse, check, answer, and one allocation, the Conn.
-func upgradeInMemory(s *settings, p, dst []byte) (*Conn, []byte) {
-	o := opening[[]byte]{choosing: len(s.subprotocols) > 0}
-	n, bad := parseRequest(p, 0, &o)
-	if n == 0 || bad != nil || check(&o, s.originPatterns) != nil {
-		return nil, nil
+func TestAppendUpgrade(t *testing.T) {
+	o := &Options{Subprotocols: []string{"v2", "v1"}, Compression: Compression{Enabled: true}}
+	request := strings.Replace(compressingRequest(), "Connection", "Sec-WebSocket-Protocol: v1\r\nConnection", 1)
+	for short := range len(request) {
+		if got, _, err := AppendUpgrade(nil, []byte(request[:short]), o); !errors.Is(err, ErrIncomplete) || len(got) > 0 {
+			t.Fatalf("%d bytes: %q, %v", short, got, err)
+		}
 	}
-	return newConn(s, o.terms), appendSwitching(dst[:0], o.key, "", o.terms)
+	got, h, err := AppendUpgrade([]byte("before "), []byte(request+"behind"), o)
+	if err != nil || h != (Handshake{len(request), "v1", true}) || !strings.HasPrefix(string(got), "before HTTP/1.1 101 ") {
+		t.Errorf("%q, %+v, %v", got, h, err)
+	}
+	for _, b := range append(slices.Clone(badOpenings), malformed...) {
+		got, _, err := AppendUpgrade(nil, []byte(b.request()), o)
+		if err == nil || !strings.HasPrefix(string(got), fmt.Sprintf("HTTP/1.1 %d ", b.status)) {
+			t.Errorf("%s: %q, %v", b.name, got, err)
+		}
+	}
+	if _, _, err := AppendUpgrade(nil, nil, nil); err == nil {
+		t.Error("nil Options were taken")
+	}
 }
 
-func TestUpgradeAllocatesTheConnOnly(t *testing.T) {
-	s, err := new(Options).settings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, dst := []byte(browserRequest), make([]byte, 0, 512)
-	var kept *Conn
-	if n := testing.AllocsPerRun(100, func() { kept, dst = upgradeInMemory(s, p, dst) }); n != 1 || kept == nil {
-		t.Errorf("%v allocations, conn %v", n, kept)
+func TestAppendUpgradeDoesNotAllocate(t *testing.T) {
+	dst := make([]byte, 0, switchingRoom)
+	for name, o := range map[string]*Options{"plain": {}, "compressed": {Compression: Compression{Enabled: true}}} {
+		for _, request := range []string{sampleRequest, browserRequest} {
+			p := []byte(request)
+			if n := testing.AllocsPerRun(100, func() { _, _, _ = AppendUpgrade(dst, p, o) }); n != 0 {
+				t.Errorf("%s: %v allocations", name, n)
+			}
+		}
 	}
 }
 
@@ -278,19 +292,18 @@ const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: k
 	"Sec-WebSocket-Key: " + sampleKey + "\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
 
 func BenchmarkUpgrade(b *testing.B) {
-	s, err := new(Options).settings()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, request := range map[string]string{"minimal": sampleRequest, "browser": browserRequest} {
-		b.Run(name, func(b *testing.B) {
-			p, dst := []byte(request), make([]byte, 0, 512)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, dst = upgradeInMemory(s, p, dst); dst == nil {
-					b.Fatal("refused")
+	dst := make([]byte, 0, switchingRoom)
+	for name, o := range map[string]*Options{"plain": {}, "compressed": {Compression: Compression{Enabled: true}}} {
+		for kind, request := range map[string]string{"minimal": sampleRequest, "browser": browserRequest} {
+			b.Run(kind+" "+name, func(b *testing.B) {
+				p := []byte(request)
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, _, err := AppendUpgrade(dst, p, o); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }

@@ -3,6 +3,7 @@ package websocket
 import (
 	"bytes"
 	"net/http"
+	"strings"
 )
 
 // maxHead bounds the head of a request on a raw connection, in bytes: 431 above it.
@@ -86,39 +87,48 @@ func cutField(line []byte) (name, value []byte, ok bool) {
 		value = value[:len(value)-1]
 	}
 	for _, b := range value {
-		if b < ' ' && b != '\t' || b == 0x7f {
+		if !fieldBytes[b] {
 			return nil, nil, false
 		}
 	}
 	return name, value, true
 }
 
-// field notes a header line that matters.
+// field notes a header line that matters. Its length tells most of those that do not.
 func (o *opening[T]) field(name, value []byte) {
 	v := T(value)
-	switch {
-	case isNamed(name, "host"):
-		o.host, o.hosts = v, o.hosts+1
-	case isNamed(name, "upgrade"):
-		o.upgrade = o.upgrade || hasToken(value, "websocket")
-	case isNamed(name, "connection"):
-		o.connection = o.connection || hasToken(value, "upgrade")
-	case isNamed(name, "sec-websocket-key"):
-		o.key, o.keys = v, o.keys+1
-	case isNamed(name, "sec-websocket-version"):
-		o.version, o.versions = v, o.versions+1
-	case isNamed(name, "sec-websocket-protocol"):
-		if o.choosing {
+	switch len(name) {
+	case len("host"):
+		if isNamed(name, "host") {
+			o.host, o.hosts = v, o.hosts+1
+		}
+	case len("origin"):
+		if isNamed(name, "origin") {
+			o.origin, o.origins = v, o.origins+1
+		}
+	case len("upgrade"):
+		o.upgrade = o.upgrade || isNamed(name, "upgrade") && hasToken(value, "websocket")
+	case len("connection"):
+		o.connection = o.connection || isNamed(name, "connection") && hasToken(value, "upgrade")
+	case len("content-length"):
+		o.body = o.body || isNamed(name, "content-length") && string(value) != "0"
+	case len("transfer-encoding"): // and "sec-websocket-key"
+		if isNamed(name, "sec-websocket-key") {
+			o.key, o.keys = v, o.keys+1
+		}
+		o.body = o.body || isNamed(name, "transfer-encoding")
+	case len("sec-websocket-version"):
+		if isNamed(name, "sec-websocket-version") {
+			o.version, o.versions = v, o.versions+1
+		}
+	case len("sec-websocket-protocol"):
+		if o.choosing && isNamed(name, "sec-websocket-protocol") {
 			o.offered = append(o.offered, string(value))
 		}
-	case isNamed(name, "sec-websocket-extensions"):
-		o.extensions(v)
-	case isNamed(name, "origin"):
-		o.origin, o.origins = v, o.origins+1
-	case isNamed(name, "content-length"):
-		o.body = o.body || string(value) != "0"
-	case isNamed(name, "transfer-encoding"):
-		o.body = true
+	case len("sec-websocket-extensions"):
+		if isNamed(name, "sec-websocket-extensions") {
+			o.extensions(v)
+		}
 	}
 }
 
@@ -133,17 +143,22 @@ func isToken[T text](s T) bool {
 		return false
 	}
 	for i := range len(s) {
-		if c := s[i]; !isAlphanumeric(c) && !isTokenMark(c) {
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}
 	return true
 }
 
-func isTokenMark(c byte) bool {
-	switch c {
-	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
-		return true
+// tokenBytes are the characters of a token, and fieldBytes those that a field's value may have: neither a control character but the
+// tab, nor DEL.
+var tokenBytes, fieldBytes = byteSets()
+
+func byteSets() (token, field [256]bool) {
+	for i := range 256 {
+		c := byte(i)
+		token[c] = isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+		field[c] = c >= ' ' && c != 0x7f || c == '\t'
 	}
-	return false
+	return token, field
 }

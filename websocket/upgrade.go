@@ -1,0 +1,46 @@
+package websocket
+
+import "errors"
+
+// ErrIncomplete says that a request needs more bytes.
+var ErrIncomplete = errors.New("websocket: the request is not complete yet")
+
+// A Handshake is what AppendUpgrade has found.
+type Handshake struct {
+	Request     int    // bytes that the request takes; frames follow it
+	Subprotocol string // chosen from Options.Subprotocols
+	Compressed  bool   // permessage-deflate was agreed on
+}
+
+// AppendUpgrade is the server's side of the opening handshake as a function on bytes, for transports of one's own: it reads the request at
+// the start of p and appends the response to dst. It fails with ErrIncomplete when it needs more of the request; with any other error the
+// response refuses the upgrade and the connection is to be closed behind it. Handler does the same and goes on from there. It allocates
+// nothing where dst has 384 bytes of room, if there are no subprotocols to choose from and the origin is none or the host. It keeps
+// neither slice. Any goroutine.
+func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
+	s, err := o.settings()
+	if err != nil {
+		return dst, Handshake{}, err
+	}
+	var req opening[[]byte]
+	n, bad := s.opening(p, 0, &req)
+	switch {
+	case bad != nil:
+		return bad.append(dst), Handshake{}, bad
+	case n == 0:
+		return dst, Handshake{}, ErrIncomplete
+	}
+	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
+	return appendSwitching(dst, req.key, subprotocol, req.terms), Handshake{n, subprotocol, req.terms.agreed}, nil
+}
+
+// opening reads and judges the request at the start of p, of which an earlier call has seen the first bytes. n is 0 without a refusal
+// if it is not complete yet.
+func (s *settings) opening(p []byte, seen int, o *opening[[]byte]) (n int, bad *refusal) {
+	o.choosing, o.packing = len(s.subprotocols) > 0, s.packing.policy
+	n, bad = parseRequest(p, seen, o)
+	if n > 0 && bad == nil {
+		bad = check(o, s.originPatterns)
+	}
+	return n, bad
+}
