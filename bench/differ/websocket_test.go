@@ -188,8 +188,8 @@ func (s *script) step() {
 	switch kind & 15 {
 	case 0: // a ping between whatever
 		s.frame(0x89, s.take(int(s.next()&63)))
-	case 1: // any frame at all
-		s.frame(s.next(), s.take(int(s.next())))
+	case 1: // any frame at all, but for RSV2 and RSV3, which gws lets pass
+		s.frame(s.next()&^0x30, s.take(int(s.next())))
 	case 2: // a raw byte
 		s.wire = append(s.wire, s.next())
 	case 3, 4, 5: // the beginning or the middle of a message

@@ -39,6 +39,7 @@ func open(t *testing.T) *club {
 	t.Cleanup(borrowed.Close)
 	c := &club{room: newRoom(), client: borrowed.Client(), urls: map[string]string{}}
 	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait) // the last to be called
 	for _, scheme := range []string{"http", "https"} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -50,7 +51,7 @@ func open(t *testing.T) *club {
 		}
 		server := &http.Server{Handler: routes(c.room)}
 		serving.Go(func() { _ = server.Serve(ln) })
-		t.Cleanup(func() { _ = server.Close(); serving.Wait() })
+		t.Cleanup(func() { _ = server.Close() })
 	}
 	return c
 }
