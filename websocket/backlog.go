@@ -3,6 +3,7 @@ package websocket
 import (
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/myriad-go/myriad/buf"
 )
@@ -42,10 +43,12 @@ type backlog struct {
 	events  []event
 	head    int // events before it are done
 	bytes   int
-	running bool // the pool has it
+	running bool // the pool has it, or the loop
 	paused  bool // the connection is not read
 	asked   bool // the loop has been asked to read on
 	pulled  bool // it is an inbox's, and stays
+	timed   bool // the callback that runs on the loop is
+	took    time.Duration
 
 	rest    *buf.Block // received behind the message that reached the limit, in its uncommitted room, because it is still unmasked there
 	restLen int
@@ -86,7 +89,7 @@ func (c *Conn) dispatch(ev event) (full bool) {
 	b.running = true
 	c.mu.Unlock()
 	if idle {
-		c.settings.crew.run(b)
+		c.start(b)
 	}
 	return full
 }
@@ -133,7 +136,7 @@ func (b *backlog) drain() {
 			finished = true
 			return
 		}
-		c.call(ev)
+		c.made(ev)
 	}
 }
 
@@ -146,6 +149,12 @@ func (c *Conn) next(b *backlog) (ev event, ok, resume bool) {
 		c.forget(b)
 		return event{}, false, false
 	}
+	ev, resume = b.pop()
+	return ev, true, resume
+}
+
+// pop takes the first event, and says whether the loop is to be asked to read on.
+func (b *backlog) pop() (ev event, resume bool) {
 	ev = b.events[b.head]
 	b.events[b.head] = event{}
 	b.head++
@@ -155,7 +164,7 @@ func (c *Conn) next(b *backlog) (ev event, ok, resume bool) {
 	if b.paused && !b.asked && b.belowHalf() {
 		b.asked, resume = true, true
 	}
-	return ev, true, resume
+	return ev, resume
 }
 
 // forget gives a backlog back when nobody needs it. It is called under mu.

@@ -45,7 +45,8 @@ type Options struct {
 
 	// Dispatch says who runs the callbacks. DispatchPool, the zero value: a pool of goroutines, so they may block.
 	// DispatchInline: the connection's loop, without a copy; they must not block, because they hold up every other
-	// connection of the loop. DispatchAuto is DispatchPool for now.
+	// connection of the loop. DispatchAuto: the pool until callbacks have been quick many times in a row, then the loop, behind the
+	// turn's events, where a callback that blocks is left behind after a millisecond or two; two of these, and it is the pool again.
 	//
 	// A callback that panics is logged and its connection closed with 1011; OnClose is still called.
 	Dispatch web.Dispatch
@@ -110,6 +111,8 @@ type settings struct {
 	rules          readRules
 	packing        packing
 	inline         bool
+	auto           bool
+	habits         []habit // if auto
 	pull           bool
 	writeLimit     int
 	overflow       Overflow
@@ -157,6 +160,9 @@ func (o *Options) compile() (*settings, error) {
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 	}
 	s.crew.own = o.Workers
+	if s.auto = o.Dispatch == web.DispatchAuto; s.auto {
+		s.habits = make([]habit, maxHabits)
+	}
 	if s.rules.limit == 0 {
 		s.rules.limit = DefaultMaxMessage
 	}

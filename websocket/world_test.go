@@ -137,9 +137,9 @@ func serverLines(t *testing.T, p []byte) []string {
 	return transcript(t, &readRules{limit: 1 << 24}, frames)
 }
 
-// eachDispatch runs a test under both ways to call callbacks.
+// eachDispatch runs a test under all ways to call callbacks.
 func eachDispatch(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
-	for _, d := range []web.Dispatch{web.DispatchPool, web.DispatchInline} {
+	for _, d := range []web.Dispatch{web.DispatchPool, web.DispatchInline, web.DispatchAuto} {
 		t.Run(d.String(), func(t *testing.T) { f(t, d) })
 	}
 }

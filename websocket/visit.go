@@ -1,0 +1,123 @@
+package websocket
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/quick"
+)
+
+// This file is DispatchAuto: callbacks that are known to be quick run as guests of the loop (docs/adr/0010), one at a time for a
+// connection and in order, as on the pool.
+
+const (
+	// maxHabits is how many loops have a habit of their own; those beyond share them.
+	maxHabits = 16
+	// restAfter is for how long everything runs on the pool after a callback has overstayed.
+	restAfter = 10 * time.Millisecond
+)
+
+// A habit is what is known of the callbacks of one Options on one loop.
+type habit struct {
+	quick.Record
+	rests atomic.Int64 // until this time of the loop's, in milliseconds
+}
+
+func (c *Conn) habit() *habit {
+	s := c.settings
+	if !s.auto {
+		return nil
+	}
+	return &s.habits[c.nc.Loop().Index()%maxHabits]
+}
+
+// start has a backlog that is not empty drained, here or on the pool. On the loop, in a callback of the connection.
+func (c *Conn) start(b *backlog) {
+	if h := c.habit(); h != nil && c.now() >= h.rests.Load() {
+		var inline bool
+		if inline, b.timed = h.Call(); inline {
+			c.nc.Invite((*guest)(c))
+			return
+		}
+	}
+	c.settings.crew.run(b)
+}
+
+// guest is a Conn whose next callback runs on its loop.
+type guest Conn
+
+// Visit implements myriad.Guest. The backlog is running, so it stays where it is, and not empty.
+func (g *guest) Visit(myriad.Lease) {
+	c := (*Conn)(g)
+	c.mu.Lock()
+	b := c.backlog
+	ev, resume := b.pop()
+	timed := b.timed
+	c.mu.Unlock()
+	if resume {
+		c.nc.Notify()
+	}
+	if !timed {
+		c.callInline(ev)
+		return
+	}
+	took := c.callTimed(ev)
+	c.mu.Lock()
+	b.took = took
+	c.mu.Unlock()
+}
+
+func (c *Conn) callTimed(ev event) time.Duration {
+	system := c.nc.Loop().Engine().System()
+	began := system.Now()
+	c.callInline(ev)
+	return system.Now().Sub(began)
+}
+
+// Taken implements myriad.Guest. On the loop.
+func (g *guest) Taken(overstayed bool) {
+	c := (*Conn)(g)
+	h := c.habit()
+	h.Strike()
+	if overstayed {
+		h.rests.Store(c.now() + restAfter.Milliseconds())
+	}
+}
+
+// Left implements myriad.Guest: it goes on with what waits, on the pool if the loop is another goroutine's now.
+func (g *guest) Left(kept bool) {
+	c := (*Conn)(g)
+	c.mu.Lock()
+	b := c.backlog
+	timed, took := b.timed, b.took
+	done := b.empty()
+	if done {
+		b.running = false
+		c.forget(b)
+	}
+	c.mu.Unlock()
+	if timed && kept {
+		c.habit().MadeInline(took)
+	}
+	switch {
+	case done:
+	case kept:
+		c.start(b)
+	default:
+		c.settings.crew.run(b)
+	}
+}
+
+// made tells the habit how long a callback took on the pool.
+func (c *Conn) made(ev event) {
+	h := c.habit()
+	if h == nil || h.Inline() {
+		c.call(ev)
+		return
+	}
+	system := c.nc.Loop().Engine().System()
+	began := system.Now()
+	c.call(ev)
+	h.Made(system.Now().Sub(began))
+}

@@ -1,0 +1,93 @@
+package websocket
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
+)
+
+// autoPair dials twice and returns what sends on each connection, and what each hears.
+func autoPair(t *testing.T, onMessage func(c *Conn, op Op, p []byte)) (e *myriad.Engine, say [2]func(string), hear [2]chan string) {
+	e = startEngine(t, myriad.Config{Loops: 1})
+	addr := listen(t, e, Handler(&Options{Dispatch: web.DispatchAuto, OnMessage: onMessage, Workers: startPool(t)}))
+	clients := startEngine(t, myriad.Config{Loops: 1})
+	for i := range say {
+		hear[i] = make(chan string, 1024)
+		c, _, err := Dial(context.Background(), "ws://"+addr, &DialOptions{Options: Options{
+			Engine: clients, Dispatch: web.DispatchInline,
+			OnMessage: func(_ *Conn, _ Op, p []byte) { hear[i] <- string(p) },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		say[i] = func(s string) {
+			if err := c.Write(OpText, []byte(s)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return e, say, hear
+}
+
+func heard(t *testing.T, ch chan string) string {
+	t.Helper()
+	select {
+	case s := <-ch:
+		return s
+	case <-time.After(hangs):
+		t.Fatal("no answer")
+	}
+	return ""
+}
+
+// Quick callbacks come to the loop, one that blocks there costs its neighbours a moment, and the order on each connection stays.
+func TestAutoCallbacks(t *testing.T) {
+	release := make(chan struct{})
+	var onLoop atomic.Int64
+	e, say, hear := autoPair(t, func(c *Conn, op Op, p []byte) {
+		stack := make([]byte, 8<<10)
+		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "(*Loop).visit") {
+			onLoop.Add(1)
+		}
+		if string(p) == "block" {
+			<-release
+		}
+		_ = c.Write(op, p)
+	})
+	for n := 0; onLoop.Load() < 100; n++ {
+		if n > 50_000 {
+			t.Fatal("never on the loop")
+		}
+		say[0]("learn")
+		heard(t, hear[0])
+	}
+	say[0]("block")
+	for i := range 50 {
+		say[0](fmt.Sprint(i))
+	}
+	for i := range 100 {
+		say[1](fmt.Sprint(i))
+		if got := heard(t, hear[1]); got != fmt.Sprint(i) {
+			t.Fatalf("neighbour: %q, want %d", got, i)
+		}
+	}
+	close(release)
+	if got := heard(t, hear[0]); got != "block" {
+		t.Fatalf("got %q", got)
+	}
+	for i := range 50 {
+		if got := heard(t, hear[0]); got != fmt.Sprint(i) {
+			t.Fatalf("after the block: %q, want %d", got, i)
+		}
+	}
+	if n := e.Stats().Takeovers; n == 0 {
+		t.Error("no takeover was counted")
+	}
+}
