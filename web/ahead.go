@@ -10,6 +10,7 @@ type ahead struct {
 	block *buf.Block
 	used  int     // bytes at its start that have been processed
 	scan  h1.Scan // of those behind
+	whole bool    // it has seen a whole head, which waits for its turn
 }
 
 func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
@@ -36,7 +37,7 @@ func (h *conn) keep(p []byte) {
 // takeAhead processes the kept bytes anew.
 func (h *conn) takeAhead() {
 	a := h.ahead
-	if a == nil || h.answering() || h.stillIncomplete(a) {
+	if a == nil || h.answering() && h.lane.s.PipelineDepth <= 1 || h.stillIncomplete(a) {
 		return
 	}
 	h.ahead = nil
@@ -47,18 +48,22 @@ func (h *conn) takeAhead() {
 	}
 	if h.ahead = a; n > 0 {
 		a.used += n
-		a.scan = h1.Scan{}
+		a.scan, a.whole = h1.Scan{}, false
 	}
 }
 
 // stillIncomplete looks only at what is new of a head or trailer that comes in pieces.
 func (h *conn) stillIncomplete(a *ahead) bool {
+	if a.whole {
+		return false
+	}
 	look := a.scan.Request
-	if h.x != nil {
+	if h.x != nil && !h.answering() {
 		look = a.scan.Trailer
 	}
 	ready, err := look(a.bytes(), h.lane.st.limits)
-	return !ready && err == nil
+	a.whole = ready || err != nil
+	return !a.whole
 }
 
 func (h *conn) dropAhead() {

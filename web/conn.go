@@ -100,7 +100,10 @@ func (h *conn) answering() bool {
 
 // process uses as much of p as it can, and returns how many bytes need not be kept.
 func (h *conn) process(p []byte) (used int) {
-	for used < len(p) && h.phase != phaseClosing && !h.answering() {
+	for used < len(p) && h.phase != phaseClosing {
+		if h.answering() {
+			return used + h.pipeline(p[used:])
+		}
 		n, ok := 0, true
 		if h.x != nil {
 			n, ok = h.feed(p[used:])
@@ -160,24 +163,28 @@ func (h *conn) begin(raw []byte, head *h1.Head) {
 		return
 	}
 	h.x = x
-	h.last = !head.KeepAlive
+	h.last = x.closes
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
 	h.lane.dispatch(x, complete)
 }
 
-// setDeadlines starts the times that a request has: for its body, and for its answer.
-func (h *conn) setDeadlines(x *exchange, complete bool) {
-	s, now := h.lane.s, h.lane.loop.Now()
-	if s.WriteTimeout > 0 {
-		x.writeBy = now.Add(s.WriteTimeout)
+// setTimes starts the time that an answer has.
+func (h *conn) setTimes(x *exchange) {
+	if d := h.lane.s.WriteTimeout; d > 0 {
+		x.writeBy = h.lane.loop.Now().Add(d)
 		x.out.writeBy = x.writeBy
 	}
+}
+
+// setDeadlines starts the times that a request has: for its body, and for its answer.
+func (h *conn) setDeadlines(x *exchange, complete bool) {
+	h.setTimes(x)
 	h.phase = phaseAnswer
 	if !complete {
 		h.phase = phaseBody
-		if s.ReadTimeout > 0 {
-			x.readBy = now.Add(s.ReadTimeout)
+		if d := h.lane.s.ReadTimeout; d > 0 {
+			x.readBy = h.lane.loop.Now().Add(d)
 		}
 	}
 	h.armDeadlines(x)
@@ -260,14 +267,20 @@ func (h *conn) badBody(err error) {
 
 // Notified is called after the exchange has asked for something from another goroutine.
 func (h *conn) Notified(c *myriad.Conn) {
-	x := h.x
-	if x == nil {
-		if h.stream != nil {
-			h.stream.settle(h)
-		}
-		return
+	if h.x == nil && h.stream != nil {
+		h.stream.settle(h)
 	}
-	h.serveWants(x)
+	h.serveLine()
+}
+
+// serveLine serves what the current exchange wants and, when that was its end, what the next does.
+func (h *conn) serveLine() {
+	for x := h.x; x != nil && (x.hold == nil || x.hold.isFirst()); x = h.x {
+		h.serveWants(x)
+		if h.x == x {
+			return
+		}
+	}
 }
 
 func (h *conn) serveWants(x *exchange) {
@@ -291,11 +304,17 @@ func (h *conn) serveWants(x *exchange) {
 func (h *conn) answered(x *exchange) {
 	if s := x.stream(); s != nil {
 		h.x, h.stream = nil, s
+		if x.next != nil {
+			s.from = x
+		}
 		h.c.SetTimer(0)
-		h.stream.settle(h)
+		if x.follows || x.hold != nil {
+			s.drained() // that may have been told to an exchange before it
+		}
+		s.settle(h)
 		return
 	}
-	h.last = h.last || x.out.closeAfter || h.leaving() || h.lane.s.noAlive.Load()
+	h.last = h.last || x.out.closeAfter || x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
 	switch {
 	case h.last:
 		h.close()
@@ -319,11 +338,17 @@ func (h *conn) discardBody(x *exchange) {
 
 // finished makes the connection ready for the next request, which may have come already.
 func (h *conn) finished() {
-	var by time.Time
-	if h.x != nil {
-		by = h.x.writeBy
+	x := h.x
+	h.x = nil
+	h.goOn(x, x.writeBy)
+}
+
+// goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its answer has to have gone.
+func (h *conn) goOn(x *exchange, by time.Time) {
+	if x != nil && x.next != nil {
+		h.promote(x, x.next)
+		return
 	}
-	h.x, h.stream = nil, nil
 	h.setState(http.StateIdle)
 	h.phase = phaseIdle
 	h.c.SetTimer(h.idleTime(by))
@@ -374,9 +399,14 @@ func (h *conn) Stopping(*myriad.Conn) {
 // Drained lets a handler that waits for room go on.
 func (h *conn) Drained(c *myriad.Conn) {
 	s := h.stream
-	if h.x != nil {
-		h.x.out.wake()
-		s = h.x.stream()
+	if x := h.x; x != nil {
+		if x.hold != nil && !x.hold.isFirst() {
+			h.release(x)
+			h.serveLine()
+			return
+		}
+		x.out.wake()
+		s = x.stream()
 	}
 	if s != nil {
 		s.drained()
@@ -416,9 +446,11 @@ func (h *conn) idledOut() {
 func (h *conn) Closed(c *myriad.Conn, err error) {
 	if h.x != nil {
 		h.x.connectionLost(err)
+		h.x.loseLine(err)
 	}
 	if h.stream != nil {
 		h.stream.lost(err)
+		h.stream.from.loseLine(err)
 	}
 	h.dropAhead()
 	h.setState(http.StateClosed)
@@ -432,7 +464,7 @@ func (h *conn) shut() {
 	case h.stream != nil:
 		h.stream.Close()
 	case h.x != nil:
-		h.last = true
+		h.last = h.last || h.x.next == nil // what has lined up was accepted: the last of it closes
 	case h.phase == phaseNew || h.phase == phaseHead:
 		h.c.SetTimer(newConnGrace)
 	case h.phase == phaseIdle:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -18,6 +19,7 @@ type Stream struct {
 	chunked    bool
 	noBody     bool
 	closeAfter bool
+	from       *exchange // whose answer it is, if requests have lined up behind; the loop's
 
 	mu      sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
 	owed    bool       // the last chunk waits for room
@@ -44,6 +46,9 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
 	case r.length >= 0:
 		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
+	}
+	if err := r.x.awaitTurn(); err != nil {
+		return nil, fmt.Errorf("web: Detached: %w", err)
 	}
 	if err := r.FlushError(); err != nil {
 		return nil, err
@@ -199,7 +204,7 @@ func (s *Stream) settle(h *conn) {
 			h.close()
 			return
 		}
-		h.finished()
+		h.goOn(s.from, time.Time{})
 	case h.leaving():
 		_ = s.Close()
 	case h.ended:

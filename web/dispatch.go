@@ -69,7 +69,7 @@ func (ln *lane) dispatch(x *exchange, complete bool) {
 	if len(ln.batch) == 0 {
 		ln.loop.Later(ln.submit)
 	}
-	ln.batch = append(ln.batch, x.run)
+	ln.batch = append(ln.batch, x.runChain)
 	ln.waiting = append(ln.waiting, x)
 }
 

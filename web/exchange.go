@@ -35,6 +35,8 @@ type exchange struct {
 	readBy    time.Time // when the body must have come; zero: no bound
 	writeBy   time.Time // when the answer must be complete; zero: no bound
 
+	behind
+
 	lease myriad.Lease // of the loop, if the handler runs as its guest; else zero
 	guest bool         // it does: the end of its answer is seen by whoever runs it
 	timed bool         // the handler is
@@ -185,6 +187,7 @@ func (x *exchange) finish() {
 			x.transport.fail(x, err, true)
 			return
 		}
+		x.plain = !x.out.closeAfter
 		x.want(wantFinish)
 	}
 }
@@ -211,6 +214,7 @@ func (x *exchange) connectionLost(err error) {
 		err = myriad.ErrClosed
 	}
 	x.body.fail(err)
+	x.hold.drop()
 	x.out.lose(err)
 	x.ctx.cancel(context.Canceled)
 	x.takeoverLost(x.transport.conn(), err)

@@ -26,6 +26,12 @@ type lane struct {
 	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
 }
 
+// waits reports whether x is the last of those that the pool will be given at the end of this turn.
+func (ln *lane) waits(x *exchange) bool {
+	n := len(ln.waiting)
+	return n > 0 && ln.waiting[n-1] == x
+}
+
 func (ln *lane) add(h *conn) {
 	if h.next = ln.first; h.next != nil {
 		h.next.prev = h

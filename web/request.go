@@ -46,6 +46,9 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
 	req.TLS = h.tlsState()
+	x.raw = text[:len(raw)]
+	x.closes = !head.KeepAlive
+	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
 	x.setBody(&req, head)
 	x.out.begin(&req, head)
 	x.req = req.WithContext(&x.ctx)

@@ -66,7 +66,9 @@ type Server struct {
 	// waiting ones they are answered with 503. The goroutines are started as needed and retire when idle; a handler that
 	// waits for a request to the same server gets one more. 0: workers.DefaultWorkers, which is 16,384.
 	Workers int
-	// PipelineDepth is how many pipelined requests of one connection may run at once. 0 is 1, the only depth so far.
+	// PipelineDepth is how many pipelined requests of one connection may run at once, at most 1,024; their answers leave in
+	// order, and each but the first in line waits with at most 64 KiB, then its handler does. Requests with a body, and those behind
+	// one that may end HTTP on the connection, begin when everything before them has been answered. 0 is 1.
 	PipelineDepth int
 
 	once    sync.Once
@@ -176,8 +178,8 @@ func (s *Server) newState() (*state, error) {
 			return nil, fmt.Errorf("web: %w", err)
 		}
 	}
-	if s.PipelineDepth < 0 || s.PipelineDepth > 1 {
-		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: only 0 and 1 are supported yet", s.PipelineDepth)
+	if s.PipelineDepth < 0 || s.PipelineDepth > maxDepth {
+		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, maxDepth)
 	}
 	head := s.MaxHeaderBytes
 	if head == 0 {

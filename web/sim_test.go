@@ -87,7 +87,7 @@ func (c *simClient) check() error {
 		}
 		got, err := io.ReadAll(resp.Body)
 		if !strings.HasPrefix(want, string(got)) || (err != nil || string(got) != want) && !c.peer.Faulted() {
-			return fmt.Errorf("answer %d: %d bytes, %v; want %d", i, len(got), err, len(want))
+			return fmt.Errorf("answer %d: %d bytes, %v; want %d %.20q", i, len(got), err, len(want), want)
 		}
 	}
 	if rest, _ := io.ReadAll(r); len(rest) > 0 {
@@ -120,7 +120,7 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 		t.Fatal(err)
 	}
 	var errs lockedLog
-	s := &Server{Engine: engine, Dispatch: d, ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	s := &Server{Engine: engine, Dispatch: d, PipelineDepth: int(seed % 5), ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, r.URL.Path+" ")
 		w.Linger()
 		io.Copy(rw, r.Body)

@@ -155,7 +155,8 @@ func (p *prefixed) Read(q []byte) (int, error) {
 // giveAway lets the connection go, on its loop.
 func (h *conn) giveAway(x *exchange) {
 	h.c.SetTimer(0)
-	rest := x.body.unread()
+	rest := append(x.body.unread(), x.unbegun()...)
+	x.loseLine(http.ErrHijacked)
 	if h.ahead != nil {
 		rest = append(rest, h.ahead.bytes()...)
 		h.dropAhead()

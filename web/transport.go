@@ -6,15 +6,23 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A conn is the transport of its one exchange. These methods run on the handler's goroutine.
+// A conn is the transport of its exchanges, of which one is the first. These methods run on the handler's goroutine.
 var _ transport = (*conn)(nil)
 
-func (h *conn) write(_ *exchange, p []byte) error {
+func (h *conn) write(x *exchange, p []byte) error {
+	if x.hold != nil {
+		if held, err := x.hold.take(p); held || err != nil {
+			return err
+		}
+	}
 	_, err := h.c.Write(p)
 	return err
 }
 
-func (h *conn) writeFile(_ *exchange, f *os.File, off, n int64) error {
+func (h *conn) writeFile(x *exchange, f *os.File, off, n int64) error {
+	if x.hold != nil && !x.hold.isFirst() {
+		return myriad.ErrFull
+	}
 	return h.c.WriteFile(f, off, n)
 }
 
@@ -25,11 +33,18 @@ func (h *conn) invite(x *exchange) { h.c.Invite(x) }
 // returned serves what a guest has asked for at once, so that the answers to pipelined requests leave together.
 func (h *conn) returned(x *exchange) {
 	if h.x == x { // else the connection was lost before the visit
-		h.serveWants(x)
+		h.serveLine()
 	}
 }
 
-func (h *conn) fail(_ *exchange, err error, orderly bool) {
+func (h *conn) fail(x *exchange, err error, orderly bool) {
+	if x.hold != nil && x.hold.failLater(func() { h.end(err, orderly) }) {
+		return
+	}
+	h.end(err, orderly)
+}
+
+func (h *conn) end(err error, orderly bool) {
 	if orderly {
 		_ = h.c.Close()
 		return

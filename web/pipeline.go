@@ -1,0 +1,230 @@
+package web
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/web/internal/h1"
+)
+
+// This file is what a connection does with requests that come before the answer to an earlier one has ended (RFC 9112
+// section 9.3.2). Those that have no body line up behind conn.x, linked by exchange.next. With a PipelineDepth of 1 they are a
+// chain: one goroutine of the pool runs them one after the other, as they were handed to it. With more, each runs by itself, and
+// what it answers is held until those before it have ended.
+//
+// A request that cannot be begun so, because it has a body, is in some way wrong, or stands behind one after which the
+// connection may speak something else, stays where it is, as bytes, until the line has ended.
+
+const (
+	maxDepth = 1024 // of Server.PipelineDepth
+	// maxChain is how many requests a goroutine of the pool is given at once.
+	maxChain = 32
+	// maxHeld is how many bytes of an answer wait for those before it; then its handler does.
+	maxHeld = 32 << 10
+)
+
+// behind says how an exchange stands in its connection's line. The loop owns it, except that a chain's goroutine reads chain and
+// writes plain before it tells the loop that an answer is complete.
+type behind struct {
+	next    *exchange // in the connection's line
+	chain   *exchange // run by the same goroutine after this one; it is next, too
+	raw     string    // the head, for whoever takes the connection over
+	hold    *hold     // nil: what it answers is sent at once
+	barrier bool      // nothing behind may be begun
+	closes  bool      // the client wants the connection to end with it
+	follows bool      // it is another's chain
+	plain   bool      // its answer has ended in such a way that the next follows
+}
+
+// A hold keeps the answer of an exchange that is not the first of its line.
+type hold struct {
+	mu    sync.Mutex
+	first bool // it is now: nothing is held any more
+	data  buf.Chain
+	fail  func() // how the connection is to end once the answer has gone
+}
+
+// pipeline begins requests at the start of p behind the current one, and returns how many bytes they took.
+func (h *conn) pipeline(p []byte) (used int) {
+	tail, n := h.x, 1
+	if tail == nil {
+		return 0
+	}
+	for tail.next != nil {
+		tail, n = tail.next, n+1
+	}
+	depth := h.lane.s.PipelineDepth
+	if depth <= 1 {
+		if !h.lane.waits(h.x) {
+			return 0 // its chain has been handed over
+		}
+		depth = maxChain
+	}
+	for ; used < len(p) && n < depth && !tail.barrier && !h.leaving(); n++ {
+		x, size := h.beginBehind(p[used:])
+		if x == nil {
+			break
+		}
+		used += size
+		h.lineUp(tail, x)
+		tail = x
+	}
+	return used
+}
+
+// beginBehind makes an exchange of the request at the start of p, unless it has to wait.
+func (h *conn) beginBehind(p []byte) (x *exchange, size int) {
+	head := &h.lane.head
+	size, err := h1.ParseRequest(p, h.lane.st.limits, head)
+	if err != nil || size == 0 || head.Chunked || head.ContentLength > 0 {
+		return nil, 0
+	}
+	x, status, _ := newExchange(h, p[:size], head)
+	if status != 0 {
+		return nil, 0
+	}
+	return x, size
+}
+
+// lineUp puts x behind tail.
+func (h *conn) lineUp(tail, x *exchange) {
+	tail.next = x
+	if h.lane.s.PipelineDepth <= 1 {
+		tail.chain, x.follows = x, true
+		return
+	}
+	x.hold = new(hold)
+	h.setTimes(x)
+	h.lane.dispatch(x, true)
+}
+
+// promote makes x, behind the exchange before, the first of the line.
+func (h *conn) promote(before, x *exchange) {
+	h.x = x
+	h.last = x.closes
+	h.phase = phaseAnswer
+	if x.follows {
+		if s := h.lane.s; s.WriteTimeout > 0 {
+			x.writeBy = h.lane.loop.Now().Add(s.WriteTimeout)
+		}
+		if !before.plain { // its goroutine has not gone on
+			h.setTimes(x)
+			h.lane.dispatch(x, true)
+		}
+	} else if x.hold != nil {
+		h.release(x)
+	}
+	h.armDeadlines(x)
+	x.out.wake() // its handler may have filled the queue when another was still the first
+	h.takeAhead()
+}
+
+// release sends what is held of x, and lets it write for itself. While the connection's queue has no room it does nothing, and
+// Drained calls it again.
+func (h *conn) release(x *exchange) {
+	k := x.hold
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.first {
+		return
+	}
+	if _, err := h.c.Write(k.data.AppendTo(nil)); errors.Is(err, myriad.ErrFull) {
+		return
+	}
+	k.first = true
+	k.data.Release()
+	x.out.wake()
+	if k.fail != nil {
+		k.fail()
+	}
+}
+
+// take keeps p for later, unless the time has come to write it.
+func (k *hold) take(p []byte) (held bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.first:
+		return false, nil
+	case k.data.Len() > 0 && k.data.Len()+len(p) > maxHeld:
+		return false, myriad.ErrFull
+	}
+	k.data.Append(p)
+	return true, nil
+}
+
+// isFirst reports whether nothing is held any more.
+func (k *hold) isFirst() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.first
+}
+
+// failLater has the connection end as f does when it is the turn of the answer, if it is not yet.
+func (k *hold) failLater(f func()) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.first {
+		k.fail = f
+	}
+	return !k.first
+}
+
+// drop forgets what is held.
+func (k *hold) drop() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.first = true
+	k.data.Release()
+}
+
+// awaitTurn waits until x is the first of its line, for what cannot be held.
+func (x *exchange) awaitTurn() error {
+	if x.hold == nil {
+		return nil
+	}
+	return x.out.sendWhenRoom(func() error {
+		if !x.hold.isFirst() {
+			return myriad.ErrFull
+		}
+		return nil
+	})
+}
+
+// runChain runs x and those that were handed over with it, as long as each ends in such a way that the next may follow.
+func (x *exchange) runChain() {
+	for {
+		next := x.chain
+		x.run()
+		if next == nil || !x.plain || next.out.lostErr() != nil {
+			return
+		}
+		x = next
+		if s := x.lane.s; s.WriteTimeout > 0 {
+			x.out.writeBy = x.lane.st.engine.System().Now().Add(s.WriteTimeout)
+		}
+	}
+}
+
+// unbegun is the bytes of the requests behind x, for whoever takes the connection over.
+func (x *exchange) unbegun() (heads []byte) {
+	for y := x.next; y != nil; y = y.next {
+		heads = append(heads, y.raw...)
+	}
+	return heads
+}
+
+// loseLine ends all exchanges behind x.
+func (x *exchange) loseLine(err error) {
+	if x == nil {
+		return
+	}
+	for y := x.next; y != nil; y = y.next {
+		y.connectionLost(err)
+	}
+}

@@ -1,0 +1,315 @@
+package web
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pipelined asks for all paths at once, the last with Connection: close.
+func pipelined(paths ...string) string {
+	var b strings.Builder
+	for i, p := range paths {
+		end := ""
+		if i == len(paths)-1 {
+			end = "Connection: close\r\n"
+		}
+		fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: h\r\n%s\r\n", p, end)
+	}
+	return b.String()
+}
+
+// answers reads whole answers until the connection ends.
+func answers(t *testing.T, all string) (bodies []string) {
+	t.Helper()
+	r := bufio.NewReader(strings.NewReader(all))
+	for {
+		if _, err := r.Peek(1); err == io.EOF {
+			return bodies
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("after %q: %v", bodies, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			bodies = append(bodies, "cut: "+string(body))
+			return bodies
+		}
+		bodies = append(bodies, string(body))
+	}
+}
+
+func paths(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprint("/", i))
+	}
+	return all
+}
+
+// Requests run at the same time, up to the depth and no further, and are answered in order, whoever has ended first.
+func TestPipelineDepthRunsTogether(t *testing.T) {
+	const depth, n = 4, 23
+	var running, most atomic.Int32
+	var all sync.WaitGroup
+	all.Add(depth)
+	f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+		}
+		if len(r.URL.Path) == 2 && r.URL.Path < fmt.Sprint("/", depth) {
+			all.Done()
+			all.Wait() // none of the first can end before they have all begun
+		}
+		io.WriteString(w, r.URL.Path)
+	})})
+	if got := answers(t, raw(t, f, pipelined(paths(n)...), false)); fmt.Sprint(got) != fmt.Sprint(paths(n)) {
+		t.Errorf("got %q", got)
+	}
+	if most.Load() != depth {
+		t.Errorf("%d ran together, want %d", most.Load(), depth)
+	}
+}
+
+// eachDepth runs f with chains and with concurrency.
+func eachDepth(t *testing.T, f func(t *testing.T, s *Server)) {
+	for _, depth := range []int{1, 3, 64} {
+		for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+			t.Run(fmt.Sprint(depth, "/", d), func(t *testing.T) { f(t, &Server{PipelineDepth: depth, Dispatch: d}) })
+		}
+	}
+}
+
+// Whatever the answers in a line are like, each begins where the one before has ended.
+func TestPipelinesOfAllKinds(t *testing.T) {
+	large := strings.Repeat("x", 300<<10)
+	eachDepth(t, func(t *testing.T, s *Server) {
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/large":
+				io.WriteString(w, large)
+			case "/flushed":
+				for _, p := range []string{"a", "b", "c"} {
+					io.WriteString(w, p)
+					w.(http.Flusher).Flush()
+				}
+			case "/slow":
+				time.Sleep(2 * time.Millisecond)
+				io.WriteString(w, "slow")
+			case "/file":
+				http.ServeFile(w, r, "pipeline_test.go")
+			case "/stream":
+				st, err := Detached(w)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				go func() {
+					time.Sleep(time.Millisecond)
+					io.WriteString(st, "stream")
+					st.Close()
+				}()
+			default:
+				io.WriteString(w, r.URL.Path)
+			}
+		})
+		f := serve(t, s)
+		ask := []string{"/1", "/large", "/2", "/flushed", "/slow", "/3", "/stream", "/4", "/file", "/large", "/5", "/stream", "/6"}
+		got := answers(t, raw(t, f, pipelined(ask...), false))
+		if len(got) != len(ask) {
+			t.Fatalf("%d answers, want %d", len(got), len(ask))
+		}
+		for i, path := range ask {
+			want := map[string]string{"/large": large, "/flushed": "abc", "/slow": "slow", "/stream": "stream"}[path]
+			if want == "" {
+				want = path
+			}
+			if path == "/file" {
+				want = got[i]
+			}
+			if got[i] != want {
+				t.Errorf("answer %d, %s: %.40q", i, path, got[i])
+			}
+		}
+		if !strings.HasPrefix(got[8], "package web") {
+			t.Errorf("file: %.40q", got[8])
+		}
+	})
+}
+
+// Behind an answer that ends the connection nothing is answered; what came before it is.
+func TestPipelineEndsInTheMiddle(t *testing.T) {
+	eachDepth(t, func(t *testing.T, s *Server) {
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/close":
+				w.Header().Set("Connection", "close")
+			case "/panic":
+				panic(http.ErrAbortHandler)
+			case "/short":
+				w.Header().Set("Content-Length", "10")
+			}
+			io.WriteString(w, r.URL.Path)
+		})
+		f := serve(t, s)
+		for path, last := range map[string]string{"/close": "/close", "/panic": "/b", "/short": "cut: /short"} {
+			got := answers(t, raw(t, f, pipelined("/a", "/b", path, "/c", "/d"), false))
+			want := []string{"/a", "/b"}
+			if path != "/panic" {
+				want = append(want, last)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: got %q, want %q", path, got, want)
+			}
+		}
+	})
+}
+
+// Who takes the connection over in the middle of a line gets the rest as it was sent.
+func TestHijackInAPipeline(t *testing.T) {
+	for _, depth := range []int{1, 8} {
+		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/hijack" {
+				io.WriteString(w, r.URL.Path)
+				return
+			}
+			nc, rw, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			rest, _ := io.ReadAll(rw)
+			nc.Write(rest)
+		})})
+		rest := pipelined("/b", "/c") + "neither"
+		got := raw(t, f, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /hijack HTTP/1.1\r\nHost: h\r\n\r\n"+rest, true)
+		if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "\r\n\r\n/a"+rest) {
+			t.Errorf("depth %d: got %q", depth, got)
+		}
+	}
+}
+
+// A request with a body and a broken one wait for their turn.
+func TestPipelineWithBodies(t *testing.T) {
+	eachDepth(t, func(t *testing.T, s *Server) {
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			fmt.Fprint(w, r.URL.Path, string(body), err)
+		})
+		f := serve(t, s)
+		get := "GET /g HTTP/1.1\r\nHost: h\r\n\r\n"
+		all := get + get + "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc" + get +
+			"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n" + get + "GET bad HTTP/1.1\r\n\r\n" + get
+		got := raw(t, f, all, false)
+		want := []string{"/g<nil>", "/g<nil>", "/pabc<nil>", "/g<nil>", "/cde<nil>", "/g<nil>"}
+		if bodies := answers(t, got); len(bodies) != 7 || fmt.Sprint(bodies[:6]) != fmt.Sprint(want) || !strings.HasPrefix(bodies[6], "400 Bad Request") {
+			t.Errorf("got %q", bodies)
+		}
+	})
+}
+
+// A client that asks and asks and does not read costs its limits: requests that run, answers that are held, a queue.
+func TestPipelineWithoutReading(t *testing.T) {
+	for _, depth := range []int{1, 16} {
+		var began atomic.Int64
+		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began.Add(1)
+			w.Write(make([]byte, 8<<10))
+		})})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		c := dial(t, f)
+		c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)) // until the server has taken all it takes
+		one := []byte(strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
+		sent := 0
+		for {
+			n, err := c.Write(one)
+			if sent += n; err != nil {
+				break
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 4<<20 {
+			t.Errorf("depth %d: %d bytes sent, %d requests begun, the heap has grown by %d", depth, sent, began.Load(), grown)
+		}
+		c.Close()
+	}
+}
+
+// WriteTimeout counts for each request of a chain from when its handler begins.
+func TestWriteTimeoutInAChain(t *testing.T) {
+	f := serve(t, &Server{WriteTimeout: 400 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(60 * time.Millisecond)
+		io.WriteString(w, r.URL.Path)
+	})})
+	if got := answers(t, raw(t, f, pipelined(paths(12)...), false)); len(got) != 12 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Shutdown answers what has lined up.
+func TestShutdownAnswersTheLine(t *testing.T) {
+	for _, depth := range []int{1, 4} {
+		var once sync.Once
+		begun := make(chan struct{})
+		goOn := make(chan struct{})
+		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			once.Do(func() { close(begun) })
+			<-goOn
+			io.WriteString(w, r.URL.Path)
+		})})
+		c := dial(t, f)
+		io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: h\r\n\r\nGET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-begun
+		done := make(chan error, 1)
+		go func() { done <- f.Shutdown(t.Context()) }()
+		for !f.closing.Load() {
+			runtime.Gosched()
+		}
+		close(goOn)
+		all, err := io.ReadAll(c)
+		if got := answers(t, string(all)); err != nil || fmt.Sprint(got) != "[/0 /1 /2]" {
+			t.Errorf("depth %d: got %q, %v", depth, got, err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A client that goes away ends all that has lined up.
+func TestPipelineOfALostClient(t *testing.T) {
+	const n = 4
+	ended := make(chan error, n)
+	f := serve(t, &Server{PipelineDepth: n, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ended <- nil
+		<-r.Context().Done()
+		_, err := w.Write(make([]byte, 200<<10))
+		ended <- err
+	})})
+	c := dial(t, f)
+	io.WriteString(c, pipelined(paths(n)...))
+	for range n {
+		<-ended
+	}
+	c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	for range n {
+		if err := <-ended; err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("Write: %v", err)
+		}
+	}
+}
