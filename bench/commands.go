@@ -145,9 +145,8 @@ func reportCommand(stdout io.Writer) *cli.Command {
 		ArgsUsage: "[FILE...]",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"), Usage: "where to write a page"},
-			&cli.StringFlag{Name: "pictures", Usage: "a `FOLDER` for the charts that documents show, as SVG files in light and dark"},
 			&cli.StringFlag{Name: "markdown", Usage: "where to write tables for documents, instead of printing them"},
-			&cli.StringFlag{Name: "into", Usage: "a document that has a place for the tables, instead of printing them"},
+			&cli.BoolFlag{Name: "update", Usage: "make anew what documents of the repository show of the results: tables, figures and charts"},
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
 			all, err := readAll(c.Args().Slice())
@@ -157,40 +156,16 @@ func reportCommand(stdout io.Writer) *cli.Command {
 			if err := toFile(c.String("html"), func(w io.Writer) error { return writeHTML(w, all) }); err != nil {
 				return err
 			}
-			if folder := c.String("pictures"); folder != "" {
-				if err := writePictures(folder, all); err != nil {
-					return err
-				}
-			}
 			defer fmt.Fprintf(stdout, "\nThe page is %s\n", c.String("html"))
 			switch {
-			case c.String("into") != "":
-				return spliceFile(c.String("into"), all)
+			case c.Bool("update"):
+				return update(all)
 			case c.String("markdown") != "":
 				return toFile(c.String("markdown"), func(w io.Writer) error { return writeMarkdown(w, all) })
 			}
 			return writeMarkdown(stdout, all)
 		},
 	}
-}
-
-func spliceFile(name string, all []*results) error {
-	document, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	var tables strings.Builder
-	if err := writeMarkdown(&tables, all); err != nil {
-		return err
-	}
-	spliced, err := splice(string(document), tables.String())
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return toFile(name, func(w io.Writer) error {
-		_, err := io.WriteString(w, spliced)
-		return err
-	})
 }
 
 func readAll(files []string) ([]*results, error) {

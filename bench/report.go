@@ -55,16 +55,16 @@ func markdownRow(cells []string) string {
 
 // What is between these lines of a document is made from results.
 const (
-	tablesBegin = "<!-- tables: begin, made by: go run ./bench report --into docs/BENCHMARKS.md -->\n"
+	tablesBegin = "<!-- tables: begin, made by: go run ./bench report --update -->\n"
 	tablesEnd   = "<!-- tables: end -->\n"
 )
 
-// splice puts tables between those lines.
-func splice(document, tables string) (string, error) {
-	before, rest, ok1 := strings.Cut(document, tablesBegin)
-	_, after, ok2 := strings.Cut(rest, tablesEnd)
+// splice puts a part between two lines.
+func splice(document, part, begin, end string) (string, error) {
+	before, rest, ok1 := strings.Cut(document, begin)
+	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		return "", fmt.Errorf("the document has no line %q, or none %q after it", tablesBegin, tablesEnd)
+		return "", fmt.Errorf("the document has no line %q, or none %q after it", begin, end)
 	}
-	return before + tablesBegin + tables + tablesEnd + after, nil
+	return before + begin + part + end + after, nil
 }
