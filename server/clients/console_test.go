@@ -57,7 +57,7 @@ for (const entry of performance.getEntriesByType('resource')) if (new URL(entry.
 const ids = [...document.querySelectorAll('[id]')].map((e) => e.id)
 if (new Set(ids).size !== ids.length) found.push('an id is there twice')
 const levels = [...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName).join(' ')
-if (!/^H1( H2)*$/.test(levels)) found.push('headings ' + levels)
+if (!/^H1( H2( H3)*)*$/.test(levels)) found.push('headings ' + levels)
 return found`
 
 // focusOrder tabs through the whole page and returns what is wrong with the way.
@@ -125,7 +125,7 @@ func (s server) post(channel, data string) {
 
 // An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves again.
 func TestConsoleByKeyboard(t *testing.T) {
-	s := serve(t)
+	s := serve(t, "--namespace", "name=rooms history-size=10 presence publish=nobody")
 	b := startBrowser(t)
 	b.look(1440, "light")
 	b.open("http://" + s.addr + "/")
@@ -133,23 +133,31 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b.until(`document.querySelectorAll('#charts .stroke').length > 0`)
 	b.run(`document.querySelector('#watch input').focus()`, nil)
 	b.press(all)
-	b.press("rooms/<b>1</b>" + enter)
-	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to rooms/<b>1</b>.'`)
-	b.until(`[...document.querySelectorAll('#channels tr')].some((r) => r.children[0].textContent === 'rooms/<b>1</b>' && r.children[1].textContent === '1')`)
+	b.press("rooms:<b>1</b>" + enter)
+	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to rooms:<b>1</b>.'`)
+	b.until(`[...document.querySelectorAll('#channels tr')].some((r) => r.children[0].textContent === 'rooms:<b>1</b>' && r.children[1].textContent === '1')`)
 
 	b.run(`document.querySelector('#publish input').focus()`, nil)
 	b.press(all)
-	b.press("rooms/<b>1</b>" + tab)
+	b.press("rooms:<b>1</b>" + tab)
 	b.press(all)
 	b.press(`{"text": "<img src=x onerror=alert(1)> ü 世界"}` + tab)
 	b.press(enter)
 	b.until(`document.querySelector('#messages code')?.textContent === '{"text":"<img src=x onerror=alert(1)> ü 世界"}'`)
-	b.until(`document.getElementById('published').textContent.startsWith('Published to rooms/<b>1</b> in ')`)
+	b.until(`document.getElementById('published').textContent.startsWith('Published to rooms:<b>1</b> in ')`)
 	var text string
 	b.run(`return document.getElementById('curl').textContent`, &text)
 	if !strings.Contains(text, "/api/publish") || strings.Contains(text, "X-API-Key") {
 		t.Errorf("the command is %q", text)
 	}
+
+	b.run(`document.querySelector('#channels button').focus()`, nil)
+	b.press(enter)
+	b.until(`document.querySelector('#channel-publications code')?.textContent === '{"text":"<img src=x onerror=alert(1)> ü 世界"}'`)
+	b.until(`document.getElementById('channel-rules').textContent === 'Namespace rooms: only the API publishes, slow clients are disconnected.'`)
+	b.until(`document.getElementById('channel-presence').textContent === 'Present: 1' && document.activeElement.id === 'channel-name'`)
+	b.press(tab + enter)
+	b.until(`document.getElementById('channel').hidden`)
 
 	b.run(`document.querySelector('#publish textarea').focus()`, nil)
 	b.press(all)
@@ -168,10 +176,10 @@ func TestConsoleByKeyboard(t *testing.T) {
 
 // The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and asks nobody but its server.
 func TestConsoleLooks(t *testing.T) {
-	s := serve(t)
+	s := serve(t, "--namespace", "name=room history-size=10 recovery presence")
 	b := startBrowser(t)
 	subscribers(t, s, 3, "news")
-	subscribers(t, s, 7, "room-1")
+	subscribers(t, s, 7, "room:1")
 	subscribers(t, s, 1, "mail/"+strings.Repeat("a-long-name-", 12))
 	b.open("http://" + s.addr + "/")
 	b.until(`document.getElementById('state').textContent === 'Live'`)
@@ -184,14 +192,15 @@ func TestConsoleLooks(t *testing.T) {
 	for i := range rounds {
 		s.post("news", fmt.Sprintf(`{"text": "message %d", "from": "a program with a long name that fills more than one line of a telephone"}`, i))
 		for range 1 + i%17 {
-			s.post("room-1", `{"n":1}`)
+			s.post("room:1", `{"n":1}`)
 		}
 		if rounds > 5 {
 			time.Sleep(time.Duration(20+30*(i/100%2)) * time.Millisecond)
 		}
 	}
 	b.until(`document.querySelectorAll('#messages li').length >= 5`)
-	b.run(`document.querySelector('details').open = true`, nil)
+	b.run(`document.querySelector('details').open = true; document.querySelector('[aria-label="Look at room:1"]').click()`, nil)
+	b.until(`document.querySelectorAll('#channel-publications li').length === 10 && document.querySelectorAll('#channel-clients li').length === 7`)
 	for _, width := range []int{360, 1440} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look(width, scheme)

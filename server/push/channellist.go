@@ -3,9 +3,12 @@ package push
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // listedChannels is how many channels one answer has at most: those with the most subscribers.
@@ -26,6 +29,46 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(s.node.hub.list(r.URL.Query().Get("match")))
 	if err != nil {
 		panic("push: names of channels are always JSON: " + err.Error())
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+// shownHistory is how many of a channel's last publications the console shows.
+const shownHistory = 20
+
+// serveChannel tells what there is to know of one channel: its rules, and as the API has them its last publications and who is
+// present, or null where its namespace does not keep that.
+func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	if !s.node.validChannel(name) {
+		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel"))
+		return
+	}
+	rules := s.node.rules.of(name)
+	shown := struct {
+		Namespace string          `json:"namespace"`
+		Recovery  bool            `json:"recovery"`
+		Publish   PublishRule     `json:"publish"`
+		Slow      SlowPolicy      `json:"slow"`
+		History   json.RawMessage `json:"history"`
+		Presence  json.RawMessage `json:"presence"`
+	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
+	for _, part := range []struct {
+		to     *json.RawMessage
+		method apiMethod
+	}{{&shown.History, (*Server).apiHistory}, {&shown.Presence, (*Server).apiPresence}} {
+		result, err := part.method(s, r.Context(), &apiRequest{Channel: name, Limit: shownHistory, Reverse: true})
+		switch {
+		case err == nil:
+			*part.to = result
+		case !errors.Is(err, centrifuge.ErrNotAvailable) && !errors.Is(err, centrifuge.ErrLimitExceeded):
+			s.answerError(w, r, err)
+			return
+		}
+	}
+	body, err := json.Marshal(shown)
+	if err != nil {
+		panic("push: what is known of a channel is always JSON: " + err.Error())
 	}
 	writeJSON(w, http.StatusOK, body)
 }

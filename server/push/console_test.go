@@ -70,7 +70,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 		{"no console", Config{DisableConsole: true}, "", 404},
 	} {
 		ts := newTestServer(t, tt.config)
-		for _, path := range []string{"/console/stats", "/console/channels", "/console/events?channel=news"} {
+		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news", "/console/events?channel=news"} {
 			w := ts.do("GET", path, "", "X-API-Key", tt.key)
 			if w.Code != tt.status {
 				t.Errorf("%s, %s with key %q: %d, want %d: %s", tt.about, path, tt.key, w.Code, tt.status, w.Body)
@@ -180,6 +180,40 @@ func TestConsoleListsChannels(t *testing.T) {
 	}
 	if none := list("?match=%3Cnone"); none.Total != 0 || none.Channels == nil {
 		t.Errorf("matching nothing: %+v", none)
+	}
+}
+
+// One channel is shown with what its namespace keeps, and null for what it does not.
+func TestConsoleShowsAChannel(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 30, Presence: true, Publish: PublishNobody}}})
+	ts.subscribe("channel=kept:1")
+	for i := range 25 {
+		ts.do("POST", "/api/publish", fmt.Sprintf(`{"channel":"kept:1","data":%d}`, i))
+	}
+	type shown struct {
+		Namespace, Publish, Slow string
+		History                  *struct{ Publications []struct{ Data int } }
+		Presence                 *struct{ Presence map[string]any }
+	}
+	look := func(name string) (s shown) {
+		t.Helper()
+		if err := json.Unmarshal(ts.do("GET", "/console/channel?name="+name, "").Body.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	kept := look("kept:1")
+	if kept.Namespace != "kept" || kept.Publish != "nobody" || kept.History == nil || kept.Presence == nil {
+		t.Fatalf("%+v", kept)
+	}
+	if list := kept.History.Publications; len(list) != shownHistory || list[0].Data != 24 || len(kept.Presence.Presence) != 1 {
+		t.Errorf("%d publications from %+v, %d clients", len(list), list[0], len(kept.Presence.Presence))
+	}
+	if other := look("other"); other.Namespace != "" || other.Slow != "disconnect" || other.History != nil || other.Presence != nil {
+		t.Errorf("%+v", other)
+	}
+	if w := ts.do("GET", "/console/channel?name=", ""); w.Code != 400 {
+		t.Errorf("no name: %d", w.Code)
 	}
 }
 

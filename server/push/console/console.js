@@ -1,6 +1,7 @@
 // The console asks the server that served it, and nobody else: figures by polling while the page is seen, messages by a stream of
 // events, publications by the HTTP API.
 
+import * as channel from './channel.js'
 import { byId, say } from './element.js'
 import * as figures from './figures.js'
 import { duration } from './format.js'
@@ -63,6 +64,8 @@ function fail(error) {
   return true
 }
 
+const pick = { watch: watch.show, look: channel.look }
+
 let polls = 0
 let timer
 
@@ -73,7 +76,10 @@ async function poll() {
   let goOn = true
   try {
     show(await getJSON(`/console/stats?after=${figures.newest()}`))
-    if (polls++ % listEvery === 0) await showChannels(watch.show)
+    if (polls++ % listEvery === 0) {
+      await showChannels(pick)
+      await channel.show()
+    }
   } catch (error) {
     goOn = fail(error)
   }
@@ -90,11 +96,12 @@ byId('leave').addEventListener('click', () => {
   setKey('')
   location.reload()
 })
-byId('match').addEventListener('input', () => showChannels(watch.show).catch(fail))
+byId('match').addEventListener('input', () => showChannels(pick).catch(fail))
 document.addEventListener('visibilitychange', poll)
 
 startTheme()
 figures.start()
 watch.start()
+channel.start()
 publish.start()
 poll()

@@ -45,19 +45,18 @@ export function showSlow({ slow, slow_disconnects: total, queue_limit: limit }) 
   })
 }
 
-// showChannels asks for the channels that match what is typed. pick(name) watches one.
+// showChannels asks for the channels that match what is typed. pick.watch(name) and pick.look(name) are what a row's buttons do.
 export async function showChannels(pick) {
   const match = byId('match').value
   const { total, channels } = await getJSON(`/console/channels?${new URLSearchParams({ match })}`)
   if (match !== byId('match').value) return // typed on: another answer is under way
   say(byId('channels-state'), total > channels.length ? `${format.exact(total)}, the ${channels.length} largest shown` : format.exact(total))
-  fill(byId('channels'), channels, ({ name }) => name, ({ name }) => {
-    const button = element('button', { class: 'plain', 'aria-label': `Subscribe to ${name}`, onclick: () => pick(name) }, 'Watch')
-    return element('tr', {}, element('th', { scope: 'row', class: 'name' }, name), ...cells(2, [0, 1]).map((cell, i) => {
-      if (i === 1) cell.append(button)
-      return cell
-    }))
-  }, (row, { subscribers }) => put(row, [undefined, format.exact(subscribers)]))
+  const button = (text, label, act) => element('button', { class: 'plain', 'aria-label': label, onclick: act }, text)
+  fill(byId('channels'), channels, ({ name }) => name, ({ name }) => element('tr', {},
+    element('th', { scope: 'row', class: 'name' }, name), element('td', { class: 'figure' }),
+    element('td', {}, element('div', { class: 'actions' }, button('Look', `Look at ${name}`, () => pick.look(name)),
+      button('Watch', `Subscribe to ${name}`, () => pick.watch(name))))),
+  (row, { subscribers }) => put(row, [undefined, format.exact(subscribers)]))
   byId('channels-none').hidden = channels.length > 0
   say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. Subscribe to one, and it is here.')
 }

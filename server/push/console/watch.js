@@ -66,7 +66,7 @@ async function read(body, onEvent) {
     const lines = (rest + value).split('\n')
     rest = lines.pop()
     for (const line of lines) {
-      if (line === '' && data.length) onEvent(name, data.join('\n'))
+      if (line === '' && data.length && channels.has(name)) onEvent(name, data.join('\n')) // others tell about the stream itself
       if (line === '') [name, data] = ['', []]
       else if (line.startsWith('event: ')) name = line.slice(7)
       else if (line.startsWith('data: ')) data.push(line.slice(6))

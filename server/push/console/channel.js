@@ -1,0 +1,55 @@
+// One channel, looked at: its rules, who is present, and what was published last.
+
+import { byId, element, fill, say } from './element.js'
+import * as format from './format.js'
+import { getJSON } from './request.js'
+
+const publish = { clients: 'every client may publish', subscribers: 'subscribers may publish', token: 'clients with a token for it may publish', nobody: 'only the API publishes' }
+const slow = { disconnect: 'slow clients are disconnected', 'drop-oldest': 'slow clients lose the oldest', 'latest-only': 'slow clients get the latest only' }
+
+let looked // the name of the channel, if one is shown
+
+export function look(name) {
+  looked = name
+  say(byId('channel-name'), name)
+  for (const id of ['channel-clients', 'channel-publications']) byId(id).replaceChildren()
+  for (const id of ['channel-rules', 'channel-presence', 'channel-history']) say(byId(id), '')
+  byId('channel').hidden = false
+  show().then(() => {
+    byId('channel').scrollIntoView({ block: 'nearest' })
+    byId('channel-name').focus({ preventScroll: true })
+  })
+}
+
+export function start() {
+  byId('channel-close').addEventListener('click', () => {
+    looked = undefined
+    byId('channel').hidden = true
+    byId('match').focus()
+  })
+}
+
+// show asks again. It is called as often as the list of channels is, and does nothing when no channel is looked at.
+export async function show() {
+  if (looked === undefined) return
+  const name = looked
+  const channel = await getJSON(`/console/channel?${new URLSearchParams({ name })}`)
+  if (name !== looked) return
+  const recovery = channel.recovery ? ', who comes back recovers' : ''
+  say(byId('channel-rules'), `${channel.namespace ? `Namespace ${channel.namespace}` : 'No namespace of its own'}: ${publish[channel.publish]}, ${slow[channel.slow]}${recovery}.`)
+  showClients(channel.presence && Object.values(channel.presence.presence))
+  showHistory(channel.history && channel.history.publications)
+}
+
+function showClients(clients) {
+  say(byId('channel-presence'), clients ? `Present: ${format.exact(clients.length)}` : 'Who is present is not told by its namespace.')
+  const shown = (clients ?? []).slice(0, 100)
+  fill(byId('channel-clients'), shown, ({ client }) => client, () => element('li', {}, element('span')),
+    (row, { client, user }) => say(row.firstChild, user ? `${user} (${client.slice(0, 8)})` : client))
+}
+
+function showHistory(publications) {
+  say(byId('channel-history'), publications ? `Last publications: ${format.exact(publications.length)}` : 'No history is kept by its namespace.')
+  fill(byId('channel-publications'), publications ?? [], ({ offset }) => `${offset}`,
+    ({ offset, data }) => element('li', {}, element('span', { class: 'channel' }, `${offset}`), element('code', {}, JSON.stringify(data))), () => {})
+}
