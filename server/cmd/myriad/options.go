@@ -40,7 +40,7 @@ var options = []option{
 	{"history-channel-limit", "100000", "`COUNT` of channels that may have a history", func(s *settings) any { return &s.push.Limits.HistoryChannels }},
 	{"ping-interval", "25s", "`TIME` between two pings to a client, in whole seconds", func(s *settings) any { return &s.push.Timing.Ping }},
 	{"shutdown-timeout", "15s", "`TIME` that clients get to take what is queued for them when the server ends", func(s *settings) any { return &s.shutdownTimeout }},
-	{"loops", "0", "`COUNT` of event loops, at most 255; 0: one for each processor", func(s *settings) any { return &s.engine.Loops }},
+	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one", func(s *settings) any { return &s.engine.Loops }},
 	{"driver", "", "`NAME` of what moves the bytes; none: the best of the system", func(s *settings) any { return &s.engine.Driver }},
 	{"log-format", "text", "`FORMAT` of the log: `text` or `json`", func(s *settings) any { return &s.logFormat }},
 	{"log-level", "info", "`LEVEL` of the log: `debug`, `info`, `warn` or `error`", func(s *settings) any { return &s.logLevel }},

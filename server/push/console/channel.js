@@ -45,7 +45,7 @@ function showClients(clients) {
   say(byId('channel-presence'), clients ? `Present: ${format.exact(clients.length)}` : 'Who is present is not told by its namespace.')
   const shown = (clients ?? []).slice(0, 100)
   fill(byId('channel-clients'), shown, ({ client }) => client, () => element('li', {}, element('span')),
-    (row, { client, user }) => say(row.firstChild, user ? `${user} (${client.slice(0, 8)})` : client))
+    (row, { client, user }) => say(row.firstChild, user ? `${user} (${client.slice(0, 8)})` : client.slice(0, 8)))
 }
 
 function showHistory(publications) {
