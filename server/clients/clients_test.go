@@ -21,7 +21,7 @@ var libraries = []library{
 	{"centrifuge-js", func(t *testing.T, args ...string) *process {
 		return node(t, "centrifuge", "testdata/client.mjs", args...)
 	}},
-	{"centrifuge-python", python},
+	{"centrifuge-python", func(t *testing.T, args ...string) *process { return pythonScript(t, "testdata/client.py", args...) }},
 }
 
 func node(t *testing.T, module, script string, args ...string) *process {
@@ -36,7 +36,7 @@ func node(t *testing.T, module, script string, args ...string) *process {
 	return start(t, nil, program, append([]string{script}, args...)...)
 }
 
-func python(t *testing.T, args ...string) *process {
+func pythonScript(t *testing.T, script string, args ...string) *process {
 	t.Helper()
 	program := ".venv/bin/python"
 	if _, err := os.Stat(program); err != nil {
@@ -45,7 +45,7 @@ func python(t *testing.T, args ...string) *process {
 	if err := exec.Command(program, "-c", "import centrifuge").Run(); err != nil {
 		missing(t, "centrifuge-python", "see doc.go for how to make server/clients/.venv")
 	}
-	return start(t, nil, program, append([]string{"testdata/client.py"}, args...)...)
+	return start(t, nil, program, append([]string{script}, args...)...)
 }
 
 func curl(t *testing.T, args ...string) *process {

@@ -1,0 +1,167 @@
+package clients
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var followers = []library{
+	{"centrifuge-js", func(t *testing.T, args ...string) *process {
+		return node(t, "centrifuge", "testdata/follow.mjs", args...)
+	}},
+	{"centrifuge-python", func(t *testing.T, args ...string) *process { return pythonScript(t, "testdata/follow.py", args...) }},
+}
+
+// post publishes a number by HTTP.
+func (s server) post(channel string, n int) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"channel":%q,"data":%d}`, channel, n)
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		s.t.Fatalf("publish: %s", r.Status)
+	}
+}
+
+// Connections are cut every now and then while a thousand publications come in a second. Each client has all of them, once and in
+// order.
+func TestLibrariesRecover(t *testing.T) {
+	const publications = 3000
+	for _, lib := range followers {
+		t.Run(lib.name, func(t *testing.T) {
+			s := serve(t, "--namespace", "history-size=5000 recovery=true")
+			p := newProxy(t, s.addr)
+			c := lib.run(t, "ws://"+p.addr+"/connection/websocket", "news")
+			c.want(`^subscribed false false$`)
+			cut := time.Now().Add(50 * time.Millisecond)
+			cuts := 0
+			for n := range publications {
+				s.post("news", n+1)
+				if time.Now().After(cut) {
+					p.cut(false)
+					cuts++
+					cut = time.Now().Add(time.Duration(50+rand.IntN(400)) * time.Millisecond)
+				}
+				time.Sleep(500 * time.Microsecond)
+			}
+			c.want(`^publication ` + strconv.Itoa(publications) + `$`)
+			c.never(`^subscribed true false$`)
+			wantAll(t, c, 1, publications)
+			t.Logf("cut %d times, recovered %d times", cuts, c.count("subscribed true true"))
+			if c.count("subscribed true true") < 3 {
+				t.Error("it has hardly been cut off")
+			}
+		})
+	}
+}
+
+// wantAll checks that the publications so far are the numbers from first to last.
+func wantAll(t *testing.T, c *process, first, last int) {
+	t.Helper()
+	next := first
+	for _, line := range c.seen {
+		number, ok := strings.CutPrefix(line, "publication ")
+		if !ok {
+			continue
+		}
+		if number != strconv.Itoa(next) {
+			t.Fatalf("publication %s came where %d should have", number, next)
+		}
+		next++
+	}
+	if next != last+1 {
+		t.Errorf("publications end with %d, want %d", next-1, last)
+	}
+}
+
+func (p *process) count(line string) (n int) {
+	for _, seen := range p.seen {
+		if seen == line {
+			n++
+		}
+	}
+	return n
+}
+
+// When more has been missed than is kept the client is told so, and goes on with what comes.
+func TestLibrariesAreToldWhatIsLost(t *testing.T) {
+	for _, lib := range followers {
+		t.Run(lib.name, func(t *testing.T) {
+			s := serve(t, "--namespace", "history-size=5 recovery=true")
+			p := newProxy(t, s.addr)
+			c := lib.run(t, "ws://"+p.addr+"/connection/websocket", "news")
+			c.want(`^subscribed false false$`)
+			s.post("news", 1)
+			c.want(`^publication 1$`)
+			p.cut(true)
+			for n := range 4 {
+				s.post("news", n+2)
+			}
+			p.up()
+			c.want(`^subscribed true true$`)
+			c.want(`^publication 5$`)
+			wantAll(t, c, 1, 5)
+			p.cut(true)
+			for n := range 6 {
+				s.post("news", n+6)
+			}
+			p.up()
+			c.want(`^subscribed true false$`)
+			s.post("news", 12)
+			c.want(`^publication 12$`)
+			c.never(`^publication ([6-9]|10|11)$`)
+		})
+	}
+}
+
+// An EventSource comes back with the id of the last event, and gets what it has missed.
+func TestEventSourceRecovers(t *testing.T) {
+	s := serve(t, "--namespace", "history-size=50 recovery=true")
+	p := newProxy(t, s.addr)
+	c := node(t, "eventsource", "testdata/events.mjs", "http://"+p.addr+"/events?channel=news")
+	c.want(`^open$`)
+	s.post("news", 1)
+	s.post("news", 2)
+	c.want(`^publication 2$`)
+	p.cut(true)
+	for n := 3; n <= 20; n++ {
+		s.post("news", n)
+	}
+	p.up()
+	c.want(`^publication 20$`)
+	s.post("news", 21)
+	c.want(`^publication 21$`)
+	wantAll(t, c, 1, 21)
+}
+
+// What subscribers know of each other.
+func TestLibrariesSeeEachOther(t *testing.T) {
+	for _, lib := range followers {
+		t.Run(lib.name, func(t *testing.T) {
+			s := serve(t, "--namespace", "presence=true join-leave=true history-size=10")
+			a := lib.run(t, s.websocket(), "news")
+			a.want(`^subscribed`)
+			s.post("news", 7)
+			a.want(`^publication 7$`)
+			b := lib.run(t, s.websocket(), "news")
+			b.want(`^subscribed`)
+			a.want(`^join [0-9a-f-]{36}$`)
+			a.say("presence")
+			a.want(`^presence 2$`)
+			a.say("stats")
+			a.want(`^stats 2 1$`)
+			a.say("history")
+			a.want(`^history 1 1$`)
+			b.stdin.Close()
+			a.want(`^leave `)
+		})
+	}
+}
