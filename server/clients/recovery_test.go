@@ -17,8 +17,8 @@ var followers = []library{
 	{"centrifuge-python", func(t *testing.T, args ...string) *process { return pythonScript(t, "testdata/follow.py", args...) }},
 }
 
-// post publishes a number by HTTP.
-func (s server) post(channel string, n int) {
+// number publishes a number by HTTP.
+func (s server) number(channel string, n int) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"channel":%q,"data":%d}`, channel, n)
 	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(body))
@@ -44,7 +44,7 @@ func TestLibrariesRecover(t *testing.T) {
 			cut := time.Now().Add(50 * time.Millisecond)
 			cuts := 0
 			for n := range publications {
-				s.post("news", n+1)
+				s.number("news", n+1)
 				if time.Now().After(cut) {
 					p.cut(false)
 					cuts++
@@ -99,11 +99,11 @@ func TestLibrariesAreToldWhatIsLost(t *testing.T) {
 			p := newProxy(t, s.addr)
 			c := lib.run(t, "ws://"+p.addr+"/connection/websocket", "news")
 			c.want(`^subscribed false false$`)
-			s.post("news", 1)
+			s.number("news", 1)
 			c.want(`^publication 1$`)
 			p.cut(true)
 			for n := range 4 {
-				s.post("news", n+2)
+				s.number("news", n+2)
 			}
 			p.up()
 			c.want(`^subscribed true true$`)
@@ -111,11 +111,11 @@ func TestLibrariesAreToldWhatIsLost(t *testing.T) {
 			wantAll(t, c, 1, 5)
 			p.cut(true)
 			for n := range 6 {
-				s.post("news", n+6)
+				s.number("news", n+6)
 			}
 			p.up()
 			c.want(`^subscribed true false$`)
-			s.post("news", 12)
+			s.number("news", 12)
 			c.want(`^publication 12$`)
 			c.never(`^publication ([6-9]|10|11)$`)
 		})
@@ -128,16 +128,16 @@ func TestEventSourceRecovers(t *testing.T) {
 	p := newProxy(t, s.addr)
 	c := node(t, "eventsource", "testdata/events.mjs", "http://"+p.addr+"/events?channel=news")
 	c.want(`^open$`)
-	s.post("news", 1)
-	s.post("news", 2)
+	s.number("news", 1)
+	s.number("news", 2)
 	c.want(`^publication 2$`)
 	p.cut(true)
 	for n := 3; n <= 20; n++ {
-		s.post("news", n)
+		s.number("news", n)
 	}
 	p.up()
 	c.want(`^publication 20$`)
-	s.post("news", 21)
+	s.number("news", 21)
 	c.want(`^publication 21$`)
 	wantAll(t, c, 1, 21)
 }
@@ -149,7 +149,7 @@ func TestLibrariesSeeEachOther(t *testing.T) {
 			s := serve(t, "--namespace", "presence=true join-leave=true history-size=10")
 			a := lib.run(t, s.websocket(), "news")
 			a.want(`^subscribed`)
-			s.post("news", 7)
+			s.number("news", 7)
 			a.want(`^publication 7$`)
 			b := lib.run(t, s.websocket(), "news")
 			b.want(`^subscribed`)

@@ -1,0 +1,221 @@
+package clients
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// These tests measure the server, with a message of 128 bytes and as many subscribers as one process can have. They hold anywhere with
+// few clients; MYRIAD_FIGURES=1 makes them the size of the figures that are published, on a machine with nothing else to do:
+//
+//	MYRIAD_FIGURES=1 go test -run Figure -v -count 1 ./server/clients
+const figureSubscribers = 15_000
+
+// missedBySwarm is how many publications a client recovers in the storm.
+const missedBySwarm = 5
+
+func figureSize(t *testing.T) int {
+	t.Helper()
+	if os.Getenv("MYRIAD_FIGURES") == "" {
+		return 300
+	}
+	return crowdSize(t, figureSubscribers)
+}
+
+// cpu is the processor time that the server has used.
+func (s server) cpu() time.Duration {
+	s.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	ticks := 0
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+func startSwarm(t *testing.T, s server) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"MYRIAD_CROWD=swarm", "MYRIAD_CROWD_ADDR=" + s.addr}, self)
+	p.want("^ready$")
+	return p
+}
+
+// ask tells the swarm something and returns the number in its answer.
+func ask(t *testing.T, p *process, line, answer string) int {
+	t.Helper()
+	p.say(line)
+	n, err := strconv.Atoi(p.want(answer)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var figureBody = `{"channel":"crowd","data":"` + strings.Repeat("x", 126) + `"}`
+
+func postFigure(t *testing.T, c *http.Client, addr string) {
+	t.Helper()
+	r, err := c.Post("http://"+addr+"/api/publish", "application/json", strings.NewReader(figureBody))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	io.Copy(io.Discard, r.Body)
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		t.Errorf("publish: %s", r.Status)
+	}
+}
+
+// delivered is how many bytes a subscriber gets for one publication.
+func delivered(kind string) int {
+	if kind == "sse" {
+		event := len("data: ") + 128 + len("\n\n")
+		return len(strconv.FormatInt(int64(event), 16)) + 2 + event + 2
+	}
+	return 4 + len(`{"push":{"channel":"crowd","pub":{"data":}}}`) + 128
+}
+
+// TestFigureBroadcast is U1: one publication, until the last subscriber has it; and M6, what a subscriber takes before and after.
+func TestFigureBroadcast(t *testing.T) {
+	for _, kind := range []string{"ws", "sse"} {
+		t.Run(kind, func(t *testing.T) {
+			n := figureSize(t)
+			s := serve(t)
+			p := startSwarm(t, s)
+			before, cpu := s.resident(), s.cpu()
+			took := ask(t, p, fmt.Sprintf("join %d %s", n, kind), `^joined (\d+)$`)
+			t.Logf("%d joined in %d ms, %.1f µs of CPU each", n, took/1000, float64((s.cpu()-cpu).Microseconds())/float64(n))
+			s.fewRoutines(n)
+			t.Logf("M6 idle: %d B each", (s.resident()-before)/n)
+			const rounds = 20
+			var times []float64
+			cpu = s.cpu()
+			for range rounds {
+				p.say(fmt.Sprintf("expect %d", delivered(kind)))
+				p.want("^armed$")
+				began := time.Now()
+				postFigure(t, http.DefaultClient, s.addr)
+				at, err := strconv.ParseInt(p.want(`^done (\d+)$`)[1], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				times = append(times, float64(at-began.UnixNano())/1e6)
+			}
+			slices.Sort(times)
+			t.Logf("U1: %.0f ms until the last has it (%.0f to %.0f), %.1f µs of CPU per delivery", times[rounds/2], times[0], times[rounds-1],
+				float64((s.cpu()-cpu).Microseconds())/float64(n*rounds))
+			t.Logf("M6 after broadcasts: %d B each", (s.resident()-before)/n)
+			s.fewRoutines(n)
+		})
+	}
+}
+
+// TestFigurePublish is U2: publications per second over HTTP, all of which arrive.
+func TestFigurePublish(t *testing.T) {
+	total := 1000
+	if os.Getenv("MYRIAD_FIGURES") != "" {
+		total = 30_000
+	}
+	for _, subscribers := range []int{1, 100} {
+		for _, publishers := range []int{1, 16} {
+			t.Run(fmt.Sprintf("%d subscribers, %d publishers", subscribers, publishers), func(t *testing.T) {
+				s := serve(t)
+				p := startSwarm(t, s)
+				ask(t, p, fmt.Sprintf("join %d ws", subscribers), `^joined (\d+)$`)
+				each := total / publishers
+				before := s.messages()
+				began := time.Now()
+				var wg sync.WaitGroup
+				for range publishers {
+					wg.Go(func() {
+						c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+						defer c.CloseIdleConnections()
+						for range each {
+							postFigure(t, c, s.addr)
+						}
+					})
+				}
+				wg.Wait()
+				took := time.Since(began)
+				if got := s.messages() - before; got != each*publishers*subscribers {
+					t.Errorf("%d of %d delivered", got, each*publishers*subscribers)
+				}
+				t.Logf("U2: %.0f publications a second", float64(each*publishers)/took.Seconds())
+			})
+		}
+	}
+}
+
+// messages is how many publications have been queued for subscribers.
+func (s server) messages() int { return s.metric("myriad_messages_total") }
+
+// metric is a number of the page for Prometheus.
+func (s server) metric(name string) int {
+	s.t.Helper()
+	r, err := http.Get("http://" + s.addr + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	page, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n"+name+" ")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return int(n)
+}
+
+// TestFigureStorm is U3: all clients are cut off, something is published, and all come back at once to recover it.
+func TestFigureStorm(t *testing.T) {
+	n := figureSize(t)
+	s := serve(t, "--namespace", "history-size=100 recovery=true")
+	p := startSwarm(t, s)
+	cpu := s.cpu()
+	took := ask(t, p, fmt.Sprintf("join %d ws", n), `^joined (\d+)$`)
+	t.Logf("U3: %d joined in %d ms, %.1f µs of CPU each", n, took/1000, float64((s.cpu()-cpu).Microseconds())/float64(n))
+	p.say("leave")
+	p.want("^left$")
+	for s.metric("myriad_connections") > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for range missedBySwarm {
+		postFigure(t, http.DefaultClient, s.addr)
+	}
+	cpu = s.cpu()
+	p.say(fmt.Sprintf("back %d 0", n))
+	back := p.want(`^back (\d+) (\d+)$`)
+	micros, err := strconv.Atoi(back[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("U3: %d back in %d ms, %.1f µs of CPU each, %s without everything", n, micros/1000, float64((s.cpu()-cpu).Microseconds())/float64(n), back[2])
+	if back[2] != "0" {
+		t.Errorf("%s did not recover everything", back[2])
+	}
+}

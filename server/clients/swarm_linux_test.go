@@ -1,0 +1,271 @@
+package clients
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A swarm is many clients in one goroutine over epoll, because it shares the machine with the server that it measures. It runs in a
+// child process, which is told what to do by lines on standard input:
+//
+//	join N KIND      opens N clients, "ws" or "sse", subscribed to "crowd"; answers "joined MICROSECONDS"
+//	expect BYTES     waits until each has received so many bytes more; answers "armed", then "done UNIX-NANOSECONDS"
+//	leave            closes all
+//	back N OFFSET    opens N WebSocket clients that recover from that offset; answers "back MICROSECONDS MISSING"
+type swarm struct {
+	addr    syscall.SockaddrInet4
+	host    string
+	epoll   int
+	clients map[int32]*bee
+	epoch   string
+
+	first   []byte // what each sends first
+	second  []byte // what it sends when it has had the head of the answer
+	answer  []byte // what its last answer has in it
+	unready int    // those that have not had it
+	opened  int
+	wanted  int
+	missing int // recoveries without everything
+	recover []byte
+
+	need  int // bytes that each still waits for; 0: nobody counts
+	short int // clients that have not had them
+}
+
+// A bee is one client of a swarm.
+type bee struct {
+	fd    int32
+	stage int8
+	got   int
+	buf   []byte // before it is ready
+}
+
+const (
+	beeConnecting = iota
+	beeUpgrading
+	beeSubscribing
+	beeReady
+)
+
+const mostOpening = 400 // fewer than the server's backlog
+
+func newSwarm(addr string) (*swarm, error) {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	epoll, err := syscall.EpollCreate1(0)
+	if err != nil {
+		return nil, err
+	}
+	return &swarm{addr: syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, host: addr, epoll: epoll, clients: make(map[int32]*bee)}, nil
+}
+
+func init() { otherCrowds["swarm"] = runSwarm }
+
+// runSwarm is the child process.
+func runSwarm() error {
+	s, err := newSwarm(os.Getenv("MYRIAD_CROWD_ADDR"))
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		if err := s.obey(words); err != nil {
+			return fmt.Errorf("%v: %w", words, err)
+		}
+	}
+	return nil
+}
+
+func (s *swarm) obey(words []string) error {
+	number := func(i int) int {
+		n, err := strconv.Atoi(words[i])
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	switch words[0] {
+	case "join":
+		s.say(words[2])
+		began := time.Now()
+		err := s.open(number(1))
+		fmt.Println("joined", time.Since(began).Microseconds())
+		return err
+	case "expect":
+		s.need, s.short = number(1), len(s.clients)
+		for _, b := range s.clients {
+			b.got = 0
+		}
+		fmt.Println("armed")
+		err := s.run(func() bool { return s.short == 0 })
+		fmt.Println("done", time.Now().UnixNano())
+		s.need = 0
+		return err
+	case "leave":
+		for fd := range s.clients {
+			syscall.Close(int(fd))
+		}
+		clear(s.clients)
+		fmt.Println("left")
+		return nil
+	case "back":
+		s.say("ws")
+		s.recover = []byte(`"recovered":true`)
+		s.second = frame(connectLine + "\n" + fmt.Sprintf(`{"id":2,"subscribe":{"channel":"crowd","recover":true,"epoch":%q,"offset":%d}}`, s.epoch, number(2)))
+		began := time.Now()
+		err := s.open(number(1))
+		fmt.Println("back", time.Since(began).Microseconds(), s.missing)
+		return err
+	}
+	return fmt.Errorf("unknown")
+}
+
+const connectLine = `{"id":1,"connect":{"name":"js"}}`
+
+// say sets what clients of a kind send, and how the last answer to it ends.
+func (s *swarm) say(kind string) {
+	s.recover, s.missing = nil, 0
+	if kind == "sse" {
+		s.first = []byte("GET /events?channel=crowd HTTP/1.1\r\nHost: " + s.host + "\r\nAccept: text/event-stream\r\n\r\n")
+		s.second, s.answer = nil, []byte("retry: ")
+		return
+	}
+	s.first = []byte("GET /connection/websocket HTTP/1.1\r\nHost: " + s.host + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+	s.second = frame(connectLine + "\n" + `{"id":2,"subscribe":{"channel":"crowd"}}`)
+	s.answer = []byte(`{"id":2,"subscribe":{`)
+}
+
+// frame masks with zeros.
+func frame(text string) []byte {
+	if len(text) < 126 {
+		return append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
+	}
+	head := []byte{0x81, 0x80 | 126, byte(len(text) >> 8), byte(len(text))}
+	return append(append(head, 0, 0, 0, 0), text...)
+}
+
+func (s *swarm) open(n int) error {
+	s.wanted, s.opened, s.unready = n, 0, n
+	return s.run(func() bool {
+		for s.opened < s.wanted && s.opened-(s.wanted-s.unready) < mostOpening {
+			if err := s.connect(); err != nil {
+				panic(err)
+			}
+			s.opened++
+		}
+		return s.unready == 0
+	})
+}
+
+func (s *swarm) connect() error {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Connect(fd, &s.addr); err != nil && err != syscall.EINPROGRESS {
+		return err
+	}
+	b := &bee{fd: int32(fd)}
+	s.clients[b.fd] = b
+	return syscall.EpollCtl(s.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN | syscall.EPOLLOUT, Fd: b.fd})
+}
+
+// run handles events until it is so, or for as long as a crowd may take.
+func (s *swarm) run(so func() bool) error {
+	deadline := time.Now().Add(crowdPatience)
+	events := make([]syscall.EpollEvent, 1024)
+	scratch := make([]byte, 64<<10)
+	for !so() {
+		n, err := syscall.EpollWait(s.epoll, events, 1000)
+		if err != nil && err != syscall.EINTR {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d are not ready, %d have not received all", s.unready, s.short)
+		}
+		for _, e := range events[:max(n, 0)] {
+			if b := s.clients[e.Fd]; b != nil {
+				if err := s.handle(b, scratch); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *swarm) handle(b *bee, scratch []byte) error {
+	if b.stage == beeConnecting {
+		if err := syscall.EpollCtl(s.epoll, syscall.EPOLL_CTL_MOD, int(b.fd), &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: b.fd}); err != nil {
+			return err
+		}
+		b.stage = beeUpgrading
+		if s.second == nil {
+			b.stage = beeSubscribing
+		}
+		_, err := syscall.Write(int(b.fd), s.first)
+		return err
+	}
+	n, err := syscall.Read(int(b.fd), scratch)
+	switch {
+	case err == syscall.EAGAIN:
+		return nil
+	case err != nil || n == 0:
+		return fmt.Errorf("the server has ended a connection in stage %d: %v, after %q", b.stage, err, b.buf)
+	case b.stage == beeReady:
+		s.count(b, n)
+		return nil
+	}
+	return s.prepare(b, scratch[:n])
+}
+
+func (s *swarm) count(b *bee, n int) {
+	if s.need == 0 {
+		return
+	}
+	before := b.got
+	b.got += n
+	if before < s.need && b.got >= s.need {
+		s.short--
+	}
+}
+
+// prepare takes the answers to what a client sends first.
+func (s *swarm) prepare(b *bee, p []byte) error {
+	b.buf = append(b.buf, p...)
+	if b.stage == beeUpgrading {
+		_, rest, found := bytes.Cut(b.buf, []byte("\r\n\r\n"))
+		if !found {
+			return nil
+		}
+		if !bytes.HasPrefix(b.buf, []byte("HTTP/1.1 101 ")) {
+			return fmt.Errorf("answered with %q", b.buf)
+		}
+		b.buf, b.stage = append([]byte(nil), rest...), beeSubscribing
+		_, err := syscall.Write(int(b.fd), s.second)
+		return err
+	}
+	if !bytes.Contains(b.buf, s.answer) || s.recover != nil && !bytes.Contains(b.buf, []byte(`"was_recovering"`)) {
+		return nil
+	}
+	if s.recover != nil && (!bytes.Contains(b.buf, s.recover) || bytes.Count(b.buf, []byte(`{"data":`)) != missedBySwarm) {
+		s.missing++
+	}
+	if _, rest, found := bytes.Cut(b.buf, []byte(`"epoch":"`)); found {
+		s.epoch = string(rest[:max(bytes.IndexByte(rest, '"'), 0)])
+	}
+	b.stage, b.buf = beeReady, nil
+	s.unready--
+	return nil
+}
