@@ -1,0 +1,401 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+func withRules(t *testing.T, list ...Namespace) func(*node) {
+	return func(n *node) { n.rules = mustRules(t, list...) }
+}
+
+// signed returns a token with these claims besides exp, a minute from now.
+func (n *testNode) signed(c jwt.MapClaims) string {
+	n.t.Helper()
+	if c["exp"] == nil {
+		c["exp"] = n.clock.Now().Add(time.Minute).Unix()
+	}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(testSecret))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return token
+}
+
+// as opens a connection with a token.
+func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
+	n.t.Helper()
+	f := n.dial()
+	f.s.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(c) + `"}}`))
+	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
+		n.t.Fatalf("connecting was answered with %q", got)
+	}
+	return f
+}
+
+func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
+	t.Helper()
+	f.s.frame([]byte(command))
+	f.want(t, what, answer)
+}
+
+const (
+	denied    = `"error":{"code":103,"message":"permission denied"}}`
+	publishIt = `{"id":4,"publish":{"channel":"C","data":1}}`
+	published = `{"id":4,"publish":{}}`
+)
+
+func TestWhoMayPublish(t *testing.T) {
+	n := newTestNode(t, withTokens, withRules(t, Namespace{}, Namespace{Name: "s", Publish: PublishSubscribers},
+		Namespace{Name: "t", Publish: PublishToken}, Namespace{Name: "n", Publish: PublishNobody}))
+	to := func(channel string) string { return strings.Replace(publishIt, "C", channel, 1) }
+	c := n.as(jwt.MapClaims{"sub": "ann"})
+	c.asks(t, "any client", to("news"), published)
+	c.asks(t, "nobody", to("n:1"), `{"id":4,`+denied)
+	c.asks(t, "not subscribed", to("s:1"), `{"id":4,`+denied)
+	c.asks(t, "subscribes", `{"id":2,"subscribe":{"channel":"s:1"}}`, `{"id":2,"subscribe":{}}`)
+	c.s.frame([]byte(to("s:1")))
+	if got := c.take(); len(got) != 2 || got[1] != published {
+		t.Errorf("a subscriber that publishes was answered with %q", got)
+	}
+	c.asks(t, "subscribes without a token", `{"id":2,"subscribe":{"channel":"t:1"}}`, `{"id":2,"subscribe":{}}`)
+	c.asks(t, "a token would be needed", to("t:1"), `{"id":4,`+denied)
+	for channel, allow := range map[string][]string{"t:2": {"pub"}, "t:3": {"sub"}} {
+		token := n.signed(jwt.MapClaims{"sub": "ann", "channel": channel, "allow": allow})
+		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`))
+		c.take()
+		c.s.frame([]byte(to(channel)))
+		if got := c.take(); (got[len(got)-1] == published) != slices.Contains(allow, "pub") {
+			t.Errorf("with %v: %q", allow, got)
+		}
+	}
+}
+
+func TestSubscriptionTokens(t *testing.T) {
+	n := newTestNode(t, withTokens, withRules(t, Namespace{Name: "p", SubscribeToken: true, Presence: true}))
+	c := n.as(jwt.MapClaims{"sub": "ann", "channels": []string{"p:mine"}})
+	subscribe := func(channel string, claims jwt.MapClaims) string {
+		token := ""
+		if claims != nil {
+			token = n.signed(claims)
+		}
+		return `{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`
+	}
+	c.asks(t, "no token", subscribe("p:1", nil), `{"id":2,`+denied)
+	c.asks(t, "in the connection's", subscribe("p:mine", nil), `{"id":2,"subscribe":{}}`)
+	c.asks(t, "another channel's", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:2"}), `{"id":2,`+denied)
+	c.asks(t, "another user's", subscribe("p:1", jwt.MapClaims{"sub": "bob", "channel": "p:1"}), `{"id":2,`+denied)
+	c.asks(t, "a connection's", subscribe("p:1", jwt.MapClaims{"sub": "ann"}), `{"id":2,`+denied)
+	c.asks(t, "expired", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(-time.Hour).Unix()}),
+		`{"id":2,"error":{"code":109,"message":"token expired"}}`)
+	c.asks(t, "good", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "info": map[string]int{"a": 1}}),
+		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
+	c.asks(t, "presence", `{"id":5,"presence":{"channel":"p:1"}}`,
+		`{"id":5,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+c.s.id.String()+`","chan_info":{"a":1}}}}}`)
+
+	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
+	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`, `{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
+	c.asks(t, "refreshed, not subscribed", `{"id":6,"sub_refresh":{"channel":"p:2","token":"`+later+`"}}`, `{"id":6,`+denied)
+	c.asks(t, "refreshed without a token", `{"id":6,"sub_refresh":{"channel":"p:1"}}`, `{"id":6,"error":{"code":107,"message":"bad request"}}`)
+	c.s.mu.Lock()
+	c.s.endAt, c.s.pingAt = 0, 0 // only the subscription ends
+	c.s.mu.Unlock()
+	n.clock.advance(2 * time.Minute)
+	c.want(t, "the token is over, but there is time to renew it")
+	n.clock.advance(n.timing.Refresh + time.Second)
+	c.want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"expired"}}}`)
+	c.wantOpen(t, "a subscription has expired")
+	if c.s.member("p:1") != nil || c.s.member("p:mine") == nil {
+		t.Error("the wrong subscription has ended")
+	}
+}
+
+func TestPresenceAndNotices(t *testing.T) {
+	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true, JoinLeave: true}), func(n *node) { n.limits.Present = 2 })
+	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
+	a.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
+	info := func(f *fakeTransport, user, more string) string {
+		return `{"user":"` + user + `","client":"` + f.s.id.String() + `"` + more + `}`
+	}
+	notice := func(kind, info string) string {
+		return `{"push":{"channel":"news","` + kind + `":{"info":` + info + `}}}`
+	}
+	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
+	b := n.as(jwt.MapClaims{"sub": "bob"})
+	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,`+denied)
+	b.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	b.want(t, "who has not asked is told nothing", `{"id":2,"subscribe":{}}`)
+	a.want(t, "another one has come", notice("join", info(b, "bob", "")))
+	a.asks(t, "presence", `{"id":5,"presence":{"channel":"news"}}`,
+		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`), b.s.id, info(b, "bob", "")))
+	c := n.as(jwt.MapClaims{"sub": "bob"})
+	c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	a.take()
+	a.asks(t, "too many", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,"error":{"code":106,"message":"limit exceeded"}}`)
+	a.asks(t, "stats", `{"id":5,"presence_stats":{"channel":"news"}}`, `{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
+	c.hangUp()
+	a.want(t, "one has gone", notice("leave", info(c, "bob", "")))
+	b.s.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
+	a.want(t, "another has left", notice("leave", info(b, "bob", "")))
+}
+
+// Under a policy that drops, a client that does not read stays connected, misses the oldest, and has the rest in order when it reads
+// again; others notice nothing.
+func TestSlowPolicies(t *testing.T) {
+	data := func(i int) string { return fmt.Sprintf(`"%03d%s"`, i, strings.Repeat("x", 995)) }
+	for _, policy := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
+		t.Run(string(policy), func(t *testing.T) {
+			const publications = 200
+			n := newTestNode(t, withRules(t, Namespace{Slow: policy, SlowQueue: 20 << 10}))
+			slow, quick := n.connected("news"), n.connected("news")
+			slow.stuck = true
+			for i := range publications {
+				n.mustPublish("news", data(i))
+				if got := quick.take(); len(got) != 1 {
+					t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
+				}
+			}
+			slow.wantOpen(t, "not reading")
+			handed, kept := handedOver, 20
+			if policy == SlowLatestOnly {
+				handed, kept = handedOverLatest, 1
+			}
+			if slow.max > handed+2048 {
+				t.Errorf("its transport was given %d bytes, want about %d", slow.max, handed)
+			}
+			ch := slow.s.members[0].ch
+			waiting := len(ch.lags[slow.s.members[0]].waiting)
+			if waiting < kept*9/10 || waiting > kept {
+				t.Errorf("%d wait for it, want about %d", waiting, kept)
+			}
+			dropped := n.count.dropped.Load()
+			if got := int(dropped) + waiting + slow.max/1000; got < publications-5 || got > publications+5 {
+				t.Errorf("%d dropped, %d wait, %d bytes handed over", dropped, waiting, slow.max)
+			}
+			slow.mu.Lock()
+			slow.stuck, slow.bytes = false, 0
+			slow.mu.Unlock()
+			n.clock.advance(2 * wheelSlot)
+			got := slow.take()
+			if len(got) != waiting || !strings.Contains(got[len(got)-1], data(publications-1)) {
+				t.Fatalf("reading again it received %d messages, %d waited", len(got), waiting)
+			}
+			for i, message := range got {
+				if !strings.Contains(message, data(publications-waiting+i)) {
+					t.Errorf("message %d is %.80s", i, message)
+				}
+			}
+			n.mustPublish("news", "1")
+			slow.want(t, "it keeps up again", `{"push":{"channel":"news","pub":{"data":1}}}`)
+			if len(ch.lags) > 0 {
+				t.Error("it lags still")
+			}
+			want := "client=" + slow.s.id.String() + ` user="" channel=news policy=` + string(policy)
+			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) || !strings.Contains(log, "caught up") {
+				t.Errorf("log %q", log)
+			}
+			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.id.String() {
+				t.Errorf("remembered are %+v", list)
+			}
+		})
+	}
+}
+
+// What waits for a slow client goes with it.
+func TestSlowClientLeaves(t *testing.T) {
+	n := newTestNode(t, withRules(t, Namespace{Slow: SlowLatestOnly}))
+	c, other := n.connected("news"), n.connected("news")
+	c.stuck, c.bytes = true, 1<<20
+	n.mustPublish("news", "1")
+	ch := other.s.members[0].ch
+	if len(ch.lags) != 1 {
+		t.Fatalf("%d lag", len(ch.lags))
+	}
+	c.hangUp()
+	if len(ch.lags) != 0 {
+		t.Error("what waited for it is kept")
+	}
+	n.clock.advance(time.Second)
+}
+
+// A history has limits in bytes and in channels, and those that were used last stay.
+func TestHistoryIsBounded(t *testing.T) {
+	for name, config := range map[string]MemoryConfig{"bytes": {HistoryBytes: 20 * 1200}, "channels": {HistoryChannels: 20}} {
+		t.Run(name, func(t *testing.T) {
+			config.Clock, config.Random = newFakeClock(), seeded()
+			b := NewMemoryBus(config).(*memoryBus)
+			defer b.Close()
+			ear := (*lateEar)(new(lateBus))
+			if err := b.Subscribe("c0", ear); err != nil {
+				t.Fatal(err)
+			}
+			publish := func(channel string) Position {
+				at, err := b.Publish(context.Background(), channel, Publication{Data: make([]byte, 1000)}, Retention{Size: 100, Age: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return at
+			}
+			first := publish("c0")
+			for i := range 200 {
+				publish(fmt.Sprintf("c%d", i%50+1))
+				if b.shelf.bytes > 20*1200 && name == "bytes" || b.shelf.topics.Len() > 20 {
+					t.Fatalf("%d bytes in %d channels", b.shelf.bytes, b.shelf.topics.Len())
+				}
+			}
+			if h, err := b.History(context.Background(), "c0", Query{Limit: -1}); err != nil || h.Top != first || len(h.Publications) > 0 {
+				t.Errorf("a channel with a subscriber has %d publications up to %v, want its position %v", len(h.Publications), h.Top, first)
+			}
+			if h, err := b.History(context.Background(), "c50", Query{Limit: -1}); err != nil || len(h.Publications) == 0 {
+				t.Errorf("the channel used last has lost its history, %v", err)
+			}
+			topics := 0
+			for i := range b.shards {
+				topics += len(b.shards[i].topics)
+			}
+			if topics > 22 {
+				t.Errorf("%d topics are left", topics)
+			}
+			b.Unsubscribe("c0", ear)
+			for i := range 30 {
+				publish(fmt.Sprintf("d%d", i))
+			}
+			if at := publish("c0"); at.Epoch == first.Epoch || at.Offset != 1 {
+				t.Errorf("a history that was lost goes on at %v", at)
+			}
+		})
+	}
+}
+
+// Old publications are removed also where nobody asks for them.
+func TestHistoryIsSwept(t *testing.T) {
+	n := newTestNode(t, keeping(t, 10))
+	n.mustPublish("news", "1")
+	shelf := &n.bus.(*memoryBus).shelf
+	if shelf.bytes == 0 {
+		t.Fatal("nothing is kept")
+	}
+	n.clock.advance(time.Minute + 2*sweepEvery)
+	if shelf.bytes != 0 {
+		t.Errorf("%d bytes are kept", shelf.bytes)
+	}
+}
+
+// A stream of events goes on where it was cut off, or says that it cannot.
+func TestEventsRecover(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 3, Recovery: true}}})
+	first := ts.subscribe("channel=news")
+	head, id, found := strings.Cut(strings.TrimSuffix(first.take(), "\n\n"), "\n\nid: ")
+	epoch, zero, _ := strings.Cut(id, ":")
+	if !found || zero != "0" || !strings.HasPrefix(head, "retry: ") {
+		t.Fatalf("a stream begins with %q and %q", head, id)
+	}
+	publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"news","data":`+data+`}`) }
+	publish("1")
+	publish("2")
+	if got, want := first.take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E", epoch) {
+		t.Errorf("received %q", got)
+	}
+	publish("3")
+	for _, tt := range []struct{ name, query, header, want string }{
+		{"by header", "channel=news", epoch + ":1", "id: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
+		{"by query", "channel=news&last_event_id=" + epoch + ":2", "", "id: E:3\ndata: 3\n\n"},
+		{"named", "channel=news&named=1", epoch + ":2", "id: E:3\nevent: news\ndata: 3\n\n"},
+		{"nothing missed", "channel=news", epoch + ":3", "id: E:3\n\n"},
+		{"another epoch", "channel=news", "x:1", "event: gap\ndata: {\"channel\":\"news\"}\nid: E:3\n\n"},
+		{"no id of ours", "channel=news", "17", "event: gap\ndata: {\"channel\":\"news\"}\nid: E:3\n\n"},
+		{"several channels", "channel=news&channel=more", epoch + ":1", ""},
+	} {
+		fields := []string{}
+		if tt.header != "" {
+			fields = []string{"Last-Event-ID", tt.header}
+		}
+		_, got, _ := strings.Cut(ts.subscribe(tt.query, fields...).take(), "\n\n")
+		if got != strings.ReplaceAll(tt.want, "E", epoch) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	publish("4")
+	publish("5")
+	_, got, _ := strings.Cut(ts.subscribe("channel=news", "Last-Event-ID", epoch+":1").take(), "\n\n")
+	if !strings.HasPrefix(got, "event: gap\n") {
+		t.Errorf("more was missed than is kept: %q", got)
+	}
+}
+
+func TestAPI(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true}, {Name: "bare"}}, Version: "v"})
+	stream := ts.subscribe("channel=news")
+	client := ts.node.wheel.all()[0].id.String()
+	epoch := ""
+	for _, tt := range []struct{ method, body, want string }{
+		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
+		{"publish", `{"channel":"bare:1","data":1}`, `{"result":{}}`},
+		{"broadcast", `{"channels":["news","bare:1",""],"data":2}`, `{"responses":[{"result":{"offset":2,"epoch":"E"}},{"result":{}},{"error":{"code":107,`},
+		{"broadcast", `{"data":2}`, `{"error":{"code":107,"message":"channels is missing"}}`},
+		{"history", `{"channel":"news","limit":10}`, `{"result":{"publications":[{"data":1,"offset":1},{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"reverse":true}`, `{"result":{"publications":[{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"since":{"offset":1,"epoch":"x"}}`, `{"error":{"code":112,"message":"unrecoverable position"}}`},
+		{"history", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
+		{"history", `{}`, `{"error":{"code":107,"message":"channel is missing"}}`},
+		{"history_remove", `{"channel":"news"}`, `{"result":{}}`},
+		{"history", `{"channel":"news","limit":10}`, `{"result":{"publications":[],"epoch":"E","offset":2}}`},
+		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + client + `":{"user":"","client":"` + client + `"}}}}`},
+		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
+		{"presence", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
+		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.node.id.String() + `","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0}]}}`},
+		{"unsubscribe", `{"channel":"news"}`, `{"error":{"code":107,"message":"user or client is missing"}}`},
+		{"unsubscribe", `{"channel":"other","client":"` + client + `"}`, `{"result":{"num_clients":0}}`},
+		{"disconnect", `{"client":"` + client + `","disconnect":{"code":1,"reason":""}}`, `{"error":{"code":107,`},
+		{"disconnect", `{"user":"nobody"}`, `{"result":{"num_clients":0}}`},
+		{"disconnect", `[`, `{"error":{"code":107,`},
+		{"disconnect", `{"client":"` + client + `"}`, `{"result":{"num_clients":1}}`},
+	} {
+		got := ts.do("POST", "/api/"+tt.method, tt.body).Body.String()
+		if epoch == "" {
+			_, rest, _ := strings.Cut(got, `"epoch":"`)
+			epoch, _, _ = strings.Cut(rest, `"`)
+		}
+		if !strings.Contains(got, strings.ReplaceAll(tt.want, `"E"`, `"`+epoch+`"`)) {
+			t.Errorf("%s %s: %s, want %s", tt.method, tt.body, got, tt.want)
+		}
+	}
+	if !stream.isClosed() {
+		t.Error("the client was not disconnected")
+	}
+}
+
+func TestAPIEndsSubscriptions(t *testing.T) {
+	n := newTestNode(t)
+	c := n.connected("news", "more")
+	if !c.s.end("news", centrifuge.ByServer) || c.s.end("news", centrifuge.ByServer) {
+		t.Error("a subscription can be ended once")
+	}
+	c.want(t, "ended", `{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)
+	n.mustPublish("news", "1")
+	c.want(t, "after that")
+}
+
+func TestMatches(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab", true}, {"a*a", "a", false},
+		{"chat:*:x", "chat:1:x", true}, {"a*b*c", "axbxc", true}, {"a*b*c", "axcxb", false}, {"*b*b*", "abab", true}, {"*b*b*", "ab", false},
+	} {
+		if got := matches(tt.pattern, tt.name); got != tt.want {
+			t.Errorf("%q matches %q: %v", tt.pattern, tt.name, got)
+		}
+	}
+}
