@@ -16,6 +16,7 @@ import (
 // settings are what flags, environment and file say together.
 type settings struct {
 	listen          string
+	tlsCert, tlsKey string // files; empty: no TLS
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level

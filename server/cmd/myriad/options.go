@@ -25,6 +25,8 @@ type option struct {
 // options are all of them but --config, which cannot stand in a file, and --check, which is a question and no setting.
 var options = []option{
 	{"listen", "127.0.0.1:8000", "`HOST:PORT` to listen on", func(s *settings) any { return &s.listen }},
+	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and when it changes", func(s *settings) any { return &s.tlsCert }},
+	{"tls-key", "", "`FILE` with the certificate's key (PEM)", func(s *settings) any { return &s.tlsKey }},
 	{"api-key", "", "`KEY` that publishers send in `X-API-Key`", func(s *settings) any { return &s.push.APIKey }},
 	{"token-secret", "", "`SECRET` that signs the tokens of clients: JWT, HS256, with `sub` and `exp`", func(s *settings) any { return &s.push.TokenSecret }},
 	{"console-key", "", "`KEY` that the console asks for; without one, the API key", func(s *settings) any { return &s.push.ConsoleKey }},

@@ -65,6 +65,9 @@ func check(s settings, stdout io.Writer) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	if _, err := s.certificates(); err != nil {
+		return err
+	}
 	s.push.Logger, s.engine.Logger = s.log, s.log
 	engine, err := myriad.Start(s.engine)
 	if err != nil {
@@ -98,6 +101,10 @@ func serve(ctx context.Context, s settings) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	certificates, err := s.certificates()
+	if err != nil {
+		return err
+	}
 	s.engine.Logger = s.log
 	engine, err := myriad.Start(s.engine)
 	if err != nil {
@@ -120,7 +127,7 @@ func serve(ctx context.Context, s settings) error {
 		ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
-	listener, err := h.Listen("tcp", s.listen)
+	listener, err := s.listenWith(ctx, h, certificates)
 	if err == nil {
 		s.announce(listener.Addr(), development)
 		<-ctx.Done()
@@ -129,11 +136,32 @@ func serve(ctx context.Context, s settings) error {
 	return errors.Join(err, s.shutdown(pusher, h, engine))
 }
 
+// listenWith listens for HTTP, or for HTTPS if there is a certificate, which is watched until ctx ends.
+func (s settings) listenWith(ctx context.Context, h *web.Server, certificates *keeper) (*web.Listener, error) {
+	if certificates == nil {
+		return h.Listen("tcp", s.listen)
+	}
+	h.TLSConfig = certificates.config()
+	ln, err := h.ListenTLS("tcp", s.listen, "", "")
+	if err == nil {
+		go certificates.watch(ctx, lookPeriod)
+	}
+	return ln, err
+}
+
+// scheme is how the server's URLs begin.
+func (s settings) scheme() string {
+	if s.tlsCert != "" {
+		return "https://"
+	}
+	return "http://"
+}
+
 func (s settings) announce(addr net.Addr, development bool) {
 	if s.readable != "" {
 		s.log.Warn("myriad: everybody on this machine can read the secrets in the configuration: chmod o-r", "file", s.readable)
 	}
-	s.log.Info("myriad: serving", "url", "http://"+addr.String(), "version", version())
+	s.log.Info("myriad: serving", "url", s.scheme()+addr.String(), "version", version())
 	switch {
 	case development:
 		s.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no token needed; " +
