@@ -1,0 +1,121 @@
+package tlsloop_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// accepting is a listener of net/http's kind on a loopback port.
+func accepting(t *testing.T, wrap func(l net.Listener, cfg *tls.Config) net.Listener) (net.Listener, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return wrap(l, serverConfig()), l.Addr().String()
+}
+
+// A conn of NewListener is used as any *tls.Conn, then adopted: what it has read ahead, what the caller has, and what comes later
+// arrive in order, and it costs no goroutine. One of tls.NewListener works too, with two of them.
+func TestAdopt(t *testing.T) {
+	for name, wrap := range map[string]func(l net.Listener, cfg *tls.Config) net.Listener{
+		"tlsloop.NewListener": tlsloop.NewListener, "tls.NewListener": tls.NewListener,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t, myriad.Config{})
+			l, addr := accepting(t, wrap)
+			client := make(chan *tls.Conn, 1)
+			go func() {
+				tc := tls.Client(dialTCP(t, addr), clientConfig())
+				io.WriteString(tc, "used unread ")
+				io.WriteString(tc, "ahead ")
+				client <- tc
+			}()
+			nc, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, nc, "used ")
+			unread := make([]byte, len("unread"))
+			if _, err := io.ReadFull(nc, unread); err != nil {
+				t.Fatal(err)
+			}
+			tc := await(t, "client", client)
+			before := runtime.NumGoroutine()
+			h := echo()
+			c, err := e.Adopt(nc, unread, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write([]byte("hello ")); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, tc, "hello unread ahead ")
+			if n := runtime.NumGoroutine() - before; n > 0 && wrap != nil && name == "tlsloop.NewListener" {
+				t.Errorf("%d goroutines more", n)
+			}
+			send(t, tc, "later")
+			expect(t, tc, "later")
+			tc.CloseWrite()
+			if rest, err := io.ReadAll(tc); len(rest) > 0 || err != nil {
+				t.Errorf("at the end: %q, %v", rest, err)
+			}
+			tc.NetConn().Close()
+			if err := await(t, "Closed", h.closes); err != nil {
+				t.Errorf("Closed(%v)", err)
+			}
+		})
+	}
+}
+
+// One that has not made its handshake makes it on the loop.
+func TestAdoptBeforeTheHandshake(t *testing.T) {
+	e := start(t, myriad.Config{})
+	l, addr := accepting(t, tlsloop.NewListener)
+	h := echo()
+	go func() {
+		nc, err := l.Accept()
+		if err == nil {
+			_, err = e.Adopt(nc, nil, h)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	tc := dial(t, addr, clientConfig())
+	send(t, tc, "hello")
+	expect(t, tc, "hello")
+	state, ok := tlsloop.State(await(t, "Opened", h.opens))
+	if !ok || !state.HandshakeComplete || state.ServerName != "localhost" {
+		t.Errorf("State: %+v, %v", state, ok)
+	}
+}
+
+// A client whose handshake fails hears of it, once, as a handler that was opened and closed.
+func TestClientFailure(t *testing.T) {
+	e := start(t, myriad.Config{})
+	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+	h := newProbe()
+	c, err := e.Dial(t.Context(), "tcp", addr, tlsloop.Client(&tls.Config{ServerName: "localhost"}, h))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = await(t, "Closed", h.closes)
+	var unknown *tls.CertificateVerificationError
+	if !errorsAs(err, &unknown) {
+		t.Errorf("Closed(%v)", err)
+	}
+	if len(h.opens) != 1 {
+		t.Errorf("opened %d times", len(h.opens))
+	}
+	if _, err := c.Write([]byte("x")); err == nil {
+		t.Error("Write after the failure")
+	}
+}

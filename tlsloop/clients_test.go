@@ -1,0 +1,123 @@
+package tlsloop_test
+
+import (
+	"bytes"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// tool finds a client that is not ours, or skips.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("MYRIAD_REQUIRE_CLIENTS") == "1" {
+		t.Fatal(err)
+	}
+	t.Skipf("%v (MYRIAD_REQUIRE_CLIENTS=1 makes this a failure)", err)
+	return ""
+}
+
+// authorityFile is the test's authority as a file.
+func authorityFile(t *testing.T) string {
+	name := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted().cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// lines answers a line with the same in capitals, and closes after "quit".
+func lines() *probe {
+	h := newProbe()
+	var got bytes.Buffer
+	h.opened = func(*myriad.Conn) { got.Reset() }
+	h.received = func(c *myriad.Conn, p []byte) {
+		got.Write(p)
+		for {
+			line, err := got.ReadString('\n')
+			if err != nil {
+				got.WriteString(line)
+				return
+			}
+			c.Write([]byte(strings.ToUpper(line)))
+			if line == "quit\n" {
+				c.Close()
+			}
+		}
+	}
+	return h
+}
+
+func TestOpenSSL(t *testing.T) {
+	openssl := tool(t, "openssl")
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	ca := authorityFile(t)
+	for _, version := range []string{"-tls1_2", "-tls1_3"} {
+		t.Run(version, func(t *testing.T) {
+			cmd := exec.Command(openssl, "s_client", "-connect", addr, "-servername", "localhost", "-verify_return_error", "-CAfile", ca, "-quiet", version)
+			cmd.Stdin = strings.NewReader("one\ntwo\nquit\n")
+			out, err := cmd.Output()
+			if string(out) != "ONE\nTWO\nQUIT\n" {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+	// With K, s_client updates its keys and asks for ours to be; with k, only its own.
+	t.Run("key updates", func(t *testing.T) {
+		cmd := exec.Command(openssl, "s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-tls1_3", "-brief")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"one\n", "K\n", "two\n", "k\n", "quit\n"} {
+			send(t, in, line)
+		}
+		_ = cmd.Wait() // its code depends on its version
+		if got := out.String(); !strings.Contains(got, "ONE\n") || !strings.Contains(got, "QUIT\n") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+const pythonClient = `
+import socket, ssl, sys
+ctx = ssl.create_default_context(cafile=sys.argv[2])
+host, port = sys.argv[1].rsplit(":", 1)
+version = None
+with socket.create_connection((host, int(port))) as raw, ctx.wrap_socket(raw, server_hostname="localhost") as s:
+    s.sendall(b"x" * 100000 + b"\n")
+    got = b""
+    while len(got) < 100001:
+        got += s.recv(65536)
+    assert got == b"X" * 100000 + b"\n"
+    s.sendall(b"quit\n")
+    assert s.recv(100) == b"QUIT\n"
+    assert s.recv(100) == b""   # a close_notify: without one this raises
+    version = s.version()
+    s.unwrap()
+print("done", version)
+`
+
+func TestPython(t *testing.T) {
+	python := tool(t, "python3")
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	out, err := exec.Command(python, "-c", pythonClient, addr, authorityFile(t)).CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "done TLSv1.3") {
+		t.Errorf("%s, %v", out, err)
+	}
+}

@@ -1,0 +1,138 @@
+package tlsloop_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// holderEnv marks the child process that holds the clients, and says whom they call.
+const holderEnv = "MYRIAD_TLS_HOLDER"
+
+// idleConns is how many connections TestIdle holds.
+const idleConns = 10_000
+
+func raiseFiles(t testing.TB) uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = limit.Max
+	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	return limit.Cur
+}
+
+// Ten thousand connections that have spoken and are silent, on fewer than fifty goroutines; then all of them speak again.
+func TestIdle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten thousand handshakes take seconds")
+	}
+	conns := idleConns
+	if raceEnabled {
+		conns /= 10
+	}
+	if files := raiseFiles(t); files < uint64(conns+200) {
+		t.Skipf("the limit is %d descriptors; ulimit -n %d", files, conns+200)
+	}
+	h := echo()
+	e := start(t, myriad.Config{})
+	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(h)))
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestHolder$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", holderEnv, conns, addr))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	said := bufio.NewScanner(out)
+	heard := func(want string) {
+		t.Helper()
+		for said.Scan() {
+			if said.Text() == want {
+				return
+			}
+		}
+		t.Fatalf("the clients do not say %q", want)
+	}
+	heard("all have spoken")
+	if n := e.Stats().Conns; n != conns {
+		t.Errorf("%d connections, want %d", n, conns)
+	}
+	if n := runtime.NumGoroutine(); n >= 50 {
+		t.Errorf("%d goroutines for %d connections", n, conns)
+	}
+	send(t, in, "again\n")
+	heard("all have spoken again")
+}
+
+// TestHolder is the child process of TestIdle.
+func TestHolder(t *testing.T) {
+	var conns int
+	var addr string
+	if _, err := fmt.Sscan(os.Getenv(holderEnv), &conns, &addr); err != nil {
+		t.Skip("the child process of TestIdle")
+	}
+	raiseFiles(t)
+	held := make([]*tls.Conn, conns)
+	each := func(f func(i int) error) {
+		var wg sync.WaitGroup
+		for first := range 16 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for i := first; i < conns; i += 16 {
+					if err := f(i); err != nil {
+						panic(err)
+					}
+				}
+			}()
+		}
+		wg.Wait()
+	}
+	// The authority of the parent is another one.
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	speak := func(i int) error {
+		msg := fmt.Sprintf("hello from %d", i)
+		if _, err := io.WriteString(held[i], msg); err != nil {
+			return err
+		}
+		got := make([]byte, len(msg))
+		if _, err := io.ReadFull(held[i], got); err != nil || string(got) != msg {
+			return fmt.Errorf("%q, %w", got, err)
+		}
+		return nil
+	}
+	each(func(i int) (err error) {
+		if held[i], err = tls.Dial("tcp", addr, cfg); err != nil {
+			return err
+		}
+		return speak(i)
+	})
+	fmt.Println("all have spoken")
+	if line, _ := bufio.NewReader(os.Stdin).ReadString('\n'); !strings.HasPrefix(line, "again") {
+		return
+	}
+	each(speak)
+	fmt.Println("all have spoken again")
+	each(func(i int) error { return held[i].NetConn().Close() })
+}
