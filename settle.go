@@ -280,7 +280,7 @@ func (l *Loop) renew(c *Conn, r request) {
 func (l *Loop) hasRoom(c *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked&(wantClose|wantAbort|gone) != 0 || !c.roomyLocked() {
+	if !c.roomyLocked() {
 		return false
 	}
 	c.asked &^= wantRoom | wantEmpty
@@ -293,8 +293,11 @@ func (c *Conn) roomy() bool {
 	return c.roomyLocked()
 }
 
-// roomyLocked reports whether what was refused has a chance now. mu is held.
+// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed nothing has. mu is held.
 func (c *Conn) roomyLocked() bool {
+	if c.asked&(wantClose|wantAbort|gone) != 0 {
+		return false
+	}
 	if x := c.extra.Load(); x != nil && len(x.files) >= maxFiles || c.fileBlocks() {
 		return false
 	}
