@@ -9,6 +9,25 @@
 // What is ambiguous is refused: a request that two servers could understand differently gets a 400, and the connection
 // closes in such a way that the client can read the answer, even while it is still sending.
 //
+// # Differences from net/http
+//
+// Go's own tests of its server pass here, but for what follows. What is refused or accepted otherwise on the wire is listed in
+// package web/internal/h1.
+//
+//   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
+//   - A refused request has Date and Content-Length in its answer, and the reason in its body, not in the status line.
+//   - Bodies are read ahead, up to 64 KiB and one read buffer, whether the handler reads them or not; and a closing connection
+//     reads on for a while, so that a client that is still sending gets the answer instead of a reset.
+//   - Reading a body and writing an answer never exclude each other: ResponseController.EnableFullDuplex has nothing to do.
+//   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
+//     by an interface nobody else can implement. It closes after an answer of 413, or if much of the body is left.
+//   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
+//     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
+//   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst.
+//   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
+//   - Shutdown waits five seconds for a connection on which no request has begun, and for a head that has begun, as net/http
+//     does for a new connection: a request may be on its way.
+//
 // Upgrade gives a connection to another protocol. Detached lets a response outlive its handler without holding a
 // goroutine, which is how server-sent events and long polls are held by the ten thousand.
 package web

@@ -1,0 +1,205 @@
+package web
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Everything that two servers could understand differently, as bytes over a socket: with its status, an answer that arrives
+// and an end of the connection, so that nothing behind it is taken for a request.
+func TestStrictness(t *testing.T) {
+	const get, post = "GET / HTTP/1.1\r\nHost: h\r\n", "POST / HTTP/1.1\r\nHost: h\r\n"
+	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
+	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+	many := strings.Repeat("A: b\r\n", maxFields+1)
+	for _, c := range []struct {
+		what, request string
+		status        int
+	}{
+		{"both lengths", post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"both, the other way", post + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400},
+		{"lengths that differ", post + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400},
+		{"a list of lengths", post + "Content-Length: 3, 3\r\n\r\nabc", 400},
+		{"a signed length", post + "Content-Length: +3\r\n\r\nabc", 400},
+		{"a negative length", post + "Content-Length: -1\r\n\r\n", 400},
+		{"a length in hexadecimal", post + "Content-Length: 0x3\r\n\r\nabc", 400},
+		{"a length with a space inside", post + "Content-Length: 1 1\r\n\r\nabc", 400},
+		{"a length beyond 63 bits", post + "Content-Length: 9223372036854775808\r\n\r\n", 400},
+		{"an empty length", post + "Content-Length:\r\n\r\n", 400},
+		{"an unknown coding", post + "Transfer-Encoding: gzip\r\n\r\n", 501},
+		{"chunked not last", post + "Transfer-Encoding: chunked, gzip\r\n\r\n", 501},
+		{"chunked twice", post + "Transfer-Encoding: chunked, chunked\r\n\r\n", 400},
+		{"chunked in two fields", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+		{"an empty coding", post + "Transfer-Encoding:\r\n\r\n", 400},
+		{"a coding with a vertical tab", post + "Transfer-Encoding: \x0bchunked\r\n\r\n", 400},
+		{"a coding in 1.0", "POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
+		{"bare LF in the fields", get + "A: b\nC: d\r\n\r\n", 400},
+		{"bare CR in a value", get + "A: b\rC: d\r\n\r\n", 400},
+		{"bare CR at a line's end", get + "A: b\r\r\n\r\n", 400},
+		{"a space before the colon", get + "Content-Length : 3\r\n\r\nabc", 400},
+		{"a tab before the colon", get + "A\t: b\r\n\r\n", 400},
+		{"obs-fold", get + "A: b\r\n c\r\n\r\n", 400},
+		{"obs-fold at once", "GET / HTTP/1.1\r\n Host: h\r\n\r\n", 400},
+		{"NUL in a value", get + "A: b\x00c\r\n\r\n", 400},
+		{"NUL in a name", get + "A\x00: b\r\n\r\n", 400},
+		{"a line without a colon", get + "nonsense\r\n\r\n", 400},
+		{"an empty name", get + ": b\r\n\r\n", 400},
+		{"a name in brackets", get + "[A]: b\r\n\r\n", 400},
+		{"a name beyond ASCII", get + "\xc3\xa4: b\r\n\r\n", 400},
+		{"DEL in a value", get + "A: \x7f\r\n\r\n", 400},
+		{"no host", "GET / HTTP/1.1\r\n\r\n", 400},
+		{"two hosts", get + "Host: h\r\n\r\n", 400},
+		{"two hosts in a list", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400},
+		{"a path as host", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400},
+		{"user information as host", "GET / HTTP/1.1\r\nHost: u@h\r\n\r\n", 400},
+		{"user information in the target", "GET http://u:p@h/ HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a relative target", "GET x HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"no target", "GET  HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a space in the target", "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a tab in the line", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"two spaces in the line", "GET /  HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a space behind the line", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n", 400},
+		{"a space before the line", " GET / HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a bad escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a bad port", "GET http://h:99999999/ HTTP/1.1\r\nHost: h\r\n\r\n", 0}, // whether 400 or served, but in order
+		{"CONNECT without a port", "CONNECT h HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a method in brackets", "(GET) / HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a version without a minor", "GET / HTTP/1\r\nHost: h\r\n\r\n", 400},
+		{"a version in small letters", "GET / http/1.1\r\nHost: h\r\n\r\n", 400},
+		{"a version of two digits", "GET / HTTP/1.10\r\nHost: h\r\n\r\n", 400},
+		{"version 0.9", "GET / HTTP/0.9\r\nHost: h\r\n\r\n", 505},
+		{"version 2.0", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505},
+		{"no version", "GET /\r\n\r\n", 400},
+		{"empty lines without end", strings.Repeat("\r\n", 4096) + "GET", 400},
+		{"a long method", strings.Repeat("X", 9000), 501},
+		{"a long target", "GET /" + strings.Repeat("x", 9000) + " HTTP/1.1\r\n", 414},
+		{"a long field", get + "A: " + strings.Repeat("x", 9000) + "\r\n\r\n", 431},
+		{"many fields", "GET / HTTP/1.1\r\nHost: h\r\n" + many + "\r\n", 431},
+		{"a large body", post + "Content-Length: 1001\r\n\r\n", 413},
+		{"an expectation", get + "Expect: tea\r\n\r\n", 417},
+		{"a trailer of framing", post + "Trailer: Content-Length\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"a chunk of no number", chunked + "zz\r\nabc\r\n0\r\n\r\n", 400},
+		{"a signed chunk", chunked + "+3\r\nabc\r\n0\r\n\r\n", 400},
+		{"a chunk with 0x", chunked + "0x3\r\nabc\r\n0\r\n\r\n", 400},
+		{"a chunk of 2^64", chunked + "10000000000000003\r\nabc\r\n0\r\n\r\n", 400},
+		{"a chunk of 2^63", chunked + "8000000000000000\r\nabc", 400},
+		{"a chunk that is longer than it says", chunked + "2\r\nabc\r\n0\r\n\r\n", 400},
+		{"a chunk line with bare LF", chunked + "3\nabc\r\n0\r\n\r\n", 400},
+		{"chunk data that ends with bare LF", chunked + "3\r\nabc\n0\r\n\r\n", 400},
+		{"an underscore in a chunk size", chunked + "1_0\r\n", 400},
+		{"an empty chunk size", chunked + "\r\nabc", 400},
+		{"a quoted extension that does not end", chunked + "3;a=\"b\r\nabc\r\n0\r\n\r\n", 400},
+		{"an extension without end", chunked + "3;" + strings.Repeat("a", 5000), 400},
+		{"extensions that outweigh the data", chunked + strings.Repeat("1;"+strings.Repeat("a", 400)+"\r\nx\r\n", 100), 400},
+		{"a trailer with a space before its colon", chunked + "0\r\nA : b\r\n\r\n", 400},
+		{"a trailer with bare LF", chunked + "0\r\nA: b\n\r\n", 400},
+		{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 9000) + "\r\n\r\n", 431},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			f := serve(t, &Server{MaxHeaderBytes: 8 << 10, MaxBodyBytes: 1000, Handler: http.HandlerFunc(answerErrors(t, c.status))})
+			if c.status == 431 && strings.Contains(c.what, "many") {
+				f = serve(t, &Server{Handler: http.HandlerFunc(answerErrors(t, c.status))})
+			}
+			answer := raw(t, f, c.request+smuggled, true)
+			if c.status == 0 {
+				return
+			}
+			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) || !strings.Contains(answer, "Connection: close\r\n") {
+				t.Errorf("%.200q: got %.300q, want %s", c.request, answer, want)
+			}
+			if n := strings.Count(answer, "HTTP/1.1 "); n != 1 {
+				t.Errorf("%.200q: %d answers: %.400q", c.request, n, answer)
+			}
+		})
+	}
+}
+
+// answerErrors answers what reading the body says, as handlers do: with its status if the error has one.
+func answerErrors(t *testing.T, want int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/smuggled" && want != 0 {
+			t.Error("what stood behind was taken for a request")
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			status := http.StatusBadRequest
+			if want == 431 { // the handler cannot know; the connection ends all the same
+				status = 431
+			}
+			http.Error(w, err.Error(), status)
+		}
+	}
+}
+
+// Whatever hostile clients do at once, a healthy one is served, and when they have gone nothing of them is left.
+func TestHostileClients(t *testing.T) {
+	const each = 50
+	f := serve(t, &Server{ReadHeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond,
+		WriteTimeout: 600 * time.Millisecond, IdleTimeout: 600 * time.Millisecond,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/large" {
+				w.Write(make([]byte, 1<<20))
+			}
+		})})
+	healthy := client(t)
+	ask := func() {
+		r, err := healthy.Get(f.url("/"))
+		if mustBody(t, r, err); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status)
+		}
+	}
+	ask()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var gone atomic.Int32
+	attacks := []string{
+		"GET / HTTP/1.1\r\nHo", // a slow head
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nx",          // a slow body
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx", // a slow chunk
+		strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20),             // a reader that does not read
+		"", // silence
+		strings.Repeat("\x00\xffgarbage", 1000),
+	}
+	for _, attack := range attacks {
+		for range each {
+			c := dial(t, f)
+			io.WriteString(c, attack)
+			go func() {
+				defer gone.Add(1)
+				time.Sleep(time.Second) // reading nothing
+				r := bufio.NewReader(c)
+				for {
+					if _, err := r.Discard(1 << 20); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		ask()
+	}
+	for deadline := time.Now().Add(20 * time.Second); gone.Load() < int32(each*len(attacks)); time.Sleep(10 * time.Millisecond) {
+		ask()
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d hostile clients were let go", gone.Load(), each*len(attacks))
+		}
+	}
+	for f.state.conns.Load() > 1 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
+		t.Errorf("%d bytes are left of %d clients", grown, each*len(attacks))
+	}
+}
