@@ -65,21 +65,17 @@ func echo(c *websocket.Conn, op websocket.Op, p []byte) {
 
 // broadcasting sends every message to all connections.
 func broadcasting() *websocket.Options {
-	var room harness.Room[*websocket.Conn]
+	var everybody websocket.Group
 	return &websocket.Options{
-		OnOpen:  room.Join,
-		OnClose: func(c *websocket.Conn, _ error) { room.Leave(c) },
-		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
-			message, err := websocket.Prepare(op, p)
-			if err != nil {
+		OnOpen: func(c *websocket.Conn) {
+			if _, err := everybody.Join(c); err != nil {
 				harness.Ended(err)
 			}
-			defer message.Release()
-			room.Each(func(c *websocket.Conn) {
-				if err := c.WritePrepared(message); err != nil {
-					c.CloseNow()
-				}
-			})
+		},
+		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
+			if err := everybody.Send(op, p); err != nil {
+				harness.Ended(err)
+			}
 		},
 	}
 }
