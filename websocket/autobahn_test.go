@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -18,10 +19,12 @@ import (
 )
 
 // The Autobahn test suite takes minutes and Python 2, so it runs only where MYRIAD_AUTOBAHN names its program, wstest;
-// testdata/autobahn.sh installs that. MYRIAD_AUTOBAHN_CASES narrows it ("12.*,13.1.*"); MYRIAD_AUTOBAHN_REPORTS keeps its reports.
+// testdata/autobahn.sh installs that. MYRIAD_AUTOBAHN_CASES narrows it ("12.*,13.1.*"), MYRIAD_AUTOBAHN_AGENT to one set of options;
+// MYRIAD_AUTOBAHN_REPORTS keeps its reports.
 const (
 	autobahnEnv        = "MYRIAD_AUTOBAHN"
 	autobahnCasesEnv   = "MYRIAD_AUTOBAHN_CASES"
+	autobahnAgentEnv   = "MYRIAD_AUTOBAHN_AGENT"
 	autobahnReportsEnv = "MYRIAD_AUTOBAHN_REPORTS"
 )
 
@@ -111,12 +114,16 @@ func autobahnOptions() map[string]*Options {
 			}
 		}}
 	}
-	return map[string]*Options{
+	agents := map[string]*Options{
 		"inline":       echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1}),
 		"pool-windows": echo(web.DispatchPool, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 15, ReadWindowBits: 15}),
 		"small-windows": echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 9, ReadWindowBits: 10,
 			Level: 6}),
 	}
+	if only := os.Getenv(autobahnAgentEnv); only != "" {
+		maps.DeleteFunc(agents, func(name string, _ *Options) bool { return name != only })
+	}
+	return agents
 }
 
 func startAutobahnEngine(t *testing.T) *myriad.Engine {

@@ -4,18 +4,34 @@
 // A connection comes into being in one of three ways and is the same [Conn] afterwards:
 //
 //   - [Accept] answers a request of an http.Handler. On web.Server the connection stays where it is; on any other server that
-//     can be hijacked, net/http's included, it is adopted by an engine.
+//     can be hijacked, net/http's included, it is adopted by an engine: examples/chat. For HTTPS give net/http a listener of tlsloop's.
 //   - [Handler] speaks to raw connections of an engine, where nothing but WebSockets is served.
-//   - [Dial] connects to a server.
+//   - [Dial] connects to a server, with TLS, through a proxy, past redirects.
 //
 // What happens on it is told to the callbacks in [Options]: OnOpen first, OnMessage in order, OnClose last, one at a time. They may
 // block, because they run on a bounded pool unless Options.Dispatch says otherwise. What is written goes out by itself:
-// [Conn.Write] never blocks and may be called by any goroutine.
+// [Conn.Write] does not block and may be called by any goroutine.
+//
+// Who wants to wait instead sets Options.Pull and calls [Conn.Read] and [Conn.WriteContext], or has a net.Conn by [NetConn]. A connection
+// nobody reads from is not read from the network either.
+//
+// # To many
+//
+// A message for many is [Prepare]d once, compressed once for those who have agreed to that, and queued by reference. A [Group] broadcasts
+// it: each loop with members is handed the message once, and gives all messages of its turn to each of its members before it sends,
+// so that whatever came meanwhile leaves in one write. Join in OnOpen, or when something is subscribed to, right behind the answer to
+// that; Leave when it ends. What a member that reads too slowly is worth is its Overflow policy, or OnFull.
+//
+// # Compression
+//
+// [Compression] negotiates permessage-deflate (RFC 7692). By default each message stands for itself, compressors are shared by the process,
+// and a connection costs no byte more. With a window, messages refer to earlier ones, and the connection keeps that much of them. What a
+// message inflates to is bounded while it is inflated, so that a bomb costs what MaxMessage allows.
 //
 // # What is bounded
 //
 // A message above Options.MaxMessage closes the connection with 1009. Output waits up to Options.WriteLimit; then Write fails with
-// myriad.ErrFull and takes nothing. Messages wait for slow callbacks up to 128 or 256 KiB for each connection; then it is not read
+// myriad.ErrFull and takes nothing, or does what Options.Overflow says: wait, drop whole messages, or close. Messages wait for slow callbacks up to 128 or 256 KiB for each connection; then it is not read
 // until half of them are done. Memory for an incomplete message follows what has arrived. Handshake, pong and
 // close have a timeout each.
 //

@@ -100,6 +100,55 @@ func ExamplePrepare() {
 	}
 }
 
+// Everybody hears what anybody says: each loop gives its members all messages of a turn in one write.
+func ExampleGroup() {
+	var room websocket.Group
+	o := &websocket.Options{
+		Compression: websocket.Compression{Enabled: true}, // each message is compressed once, for those who want that
+		OnOpen: func(c *websocket.Conn) {
+			member, err := room.Join(c)
+			if err != nil {
+				c.CloseNow()
+				return
+			}
+			c.SetValue(member)
+		},
+		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
+			if err := room.Send(op, p); err != nil {
+				log.Print(err)
+			}
+		},
+		OnClose: func(c *websocket.Conn, _ error) { c.Value().(*websocket.Member).Leave() },
+	}
+	http.HandleFunc("/room", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := websocket.Accept(w, r, o); err != nil {
+			log.Print(err)
+		}
+	})
+}
+
+// A connection that is read by whoever waits for it, here on the goroutine of a handler.
+func ExampleConn_Read() {
+	o := &websocket.Options{Pull: true}
+	http.HandleFunc("/calculator", func(w http.ResponseWriter, r *http.Request) {
+		c, err := websocket.Accept(w, r, o)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		defer c.CloseNow()
+		for {
+			op, p, err := c.Read(context.Background())
+			if err != nil {
+				return // websocket.CloseStatus(err) is the peer's code
+			}
+			if err := c.WriteContext(context.Background(), op, p); err != nil {
+				return
+			}
+		}
+	})
+}
+
 // A client with callbacks, and no goroutine while it waits.
 func ExampleDial() {
 	o := &websocket.DialOptions{Header: http.Header{"Authorization": {"Bearer token"}}}
