@@ -169,6 +169,12 @@ func (c *Conn) keep(ev event) (full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := c.rare.inbox
+	if c.is(muted) { // since it was looked at: what waited has been dropped
+		if ev.block != nil {
+			ev.block.Release()
+		}
+		return false
+	}
 	in.push(ev)
 	in.wake()
 	full = in.full()

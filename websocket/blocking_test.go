@@ -183,10 +183,11 @@ func netPipe(t *testing.T, e *myriad.Engine, k Compression) (c1, c2 net.Conn, st
 		return nil, nil, nil, err
 	}
 	server := <-conns
-	return NetConn(c, OpBinary), NetConn(server, OpBinary), func() {
+	c1, c2 = NetConn(c, OpBinary), NetConn(server, OpBinary)
+	return c1, c2, func() {
 		c.CloseNow()
 		server.CloseNow()
-		_ = ln.Close()
+		_, _, _ = c1.Close(), c2.Close(), ln.Close() // what has not been read of a message is given back
 	}, nil
 }
 

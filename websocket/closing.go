@@ -28,11 +28,11 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.emptyInbox() // also of a connection that has ended
 	if c.is(closeSent | dropped | closed) {
 		return errClosing
 	}
 	c.set(muted)
-	c.emptyInbox()
 	err := c.sendClose(code, reason)
 	if c.nc != nil {
 		c.nc.Notify() // the loop sets the timer
@@ -44,12 +44,12 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 func (c *Conn) CloseNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.emptyInbox()
 	if c.is(dropped | closed) {
 		return
 	}
 	c.set(muted | dropped)
 	c.endWith(errDropped)
-	c.emptyInbox()
 	c.wakeWriters()
 	if c.nc != nil {
 		c.nc.Abort(errDropped)
