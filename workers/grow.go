@@ -51,6 +51,16 @@ func (p *Pool) call() *worker {
 	return nil
 }
 
+// Widen lets n more tasks run at once than Config.Workers says, or again fewer if n is negative: for a task that goes on for
+// long without being one of those that the limit is for. Surplus goroutines end when they come for their next task.
+func (p *Pool) Widen(n int) {
+	p.lock()
+	p.config.Workers += n
+	w := p.call()
+	p.mu.Unlock()
+	w.rouse()
+}
+
 // enlist takes the last idle worker, or makes one. It returns nil if there are as many as may be.
 func (p *Pool) enlist() *worker {
 	var w *worker

@@ -110,6 +110,13 @@ func (w *worker) next() func() {
 	p.lock()
 	p.arrive(w)
 	p.end(w)
+	if p.workers > p.config.Workers {
+		p.remove(w)
+		other := p.call()
+		p.mu.Unlock()
+		other.rouse()
+		return nil
+	}
 	for p.tasks.n == 0 || w.state == stateRetired {
 		if p.closed.Load() || w.state == stateRetired {
 			p.remove(w)
