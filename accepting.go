@@ -31,6 +31,35 @@ type accepting struct {
 	failing  int64         // loop time since which accepting has failed; 0: it has not
 	shedding bool          // the spare descriptor is used to close who comes
 	mayShed  int           // peers, until the pause ends
+	halted   bool          // by Listener.Pause
+}
+
+// Pause stops accepting until Resume: peers wait in the kernel's backlog, and connections that were accepted live on. Any goroutine; it
+// takes effect when the loop comes to it, and never blocks.
+func (ln *Listener) Pause() { ln.halt(true) }
+
+// Resume goes on accepting after Pause. Any goroutine; never blocks.
+func (ln *Listener) Resume() { ln.halt(false) }
+
+func (ln *Listener) halt(on bool) {
+	l := ln.loop
+	l.post(func() {
+		switch {
+		case l.listeners[ln.id.Slot()] != ln || ln.halted == on:
+			return
+		case on:
+			l.drv.StopAccept(ln.id)
+		}
+		if ln.halted = on; ln.hand == nil { // else accepting goes on when the peer in hand is in
+			l.resumeAccept(ln)
+		}
+	})
+}
+
+func (l *Loop) resumeAccept(ln *Listener) {
+	if !ln.halted {
+		l.drv.ResumeAccept(ln.id)
+	}
 }
 
 // accepted is the driver's news of a peer.
@@ -67,7 +96,7 @@ func (ln *Listener) admitHand() {
 	}
 	ln.room = true
 	if l.letInTime(ln) {
-		l.drv.ResumeAccept(ln.id)
+		l.resumeAccept(ln)
 	}
 }
 
@@ -114,7 +143,7 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 	}
 	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.lend() {
 		ln.shedding, ln.mayShed = true, shedBatch
-		l.drv.ResumeAccept(ln.id)
+		l.resumeAccept(ln)
 	}
 }
 
@@ -156,7 +185,7 @@ func (l *Loop) rested(ln *Listener) {
 		l.rest(ln)
 		return
 	}
-	l.drv.ResumeAccept(ln.id)
+	l.resumeAccept(ln)
 }
 
 func (l *Loop) rest(ln *Listener) { l.wheel.Set(ln.id.Slot(), l.now+ceilMillis(acceptPause)) }

@@ -29,18 +29,22 @@ func (s *Server) Serve(l net.Listener) error {
 
 func (s *Server) serve(l net.Listener, front *front) error {
 	front.setBase(l.(*onceListener).Listener)
-	one := &listening{stop: l.Close, done: make(chan struct{})}
+	g := &gate{waiter: s.state.engine.System().NewParker()}
+	s.state.load.add(g)
+	defer s.state.load.remove(g)
+	one := &listening{stop: func() error { g.end(); return l.Close() }, done: make(chan struct{})}
 	if !s.track(one) {
 		return errors.Join(http.ErrServerClosed, l.Close())
 	}
-	err := s.acceptFrom(l, front)
+	err := s.acceptFrom(l, g, front)
 	s.untrack(one)
 	return err
 }
 
-func (s *Server) acceptFrom(l net.Listener, front *front) error {
+func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 	defer l.Close()
 	for {
+		g.pass()
 		nc, err := l.Accept()
 		if err != nil {
 			if s.closing.Load() {

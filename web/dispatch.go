@@ -55,7 +55,7 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 		return x
 	}
 	return workers.New(workers.Config{
-		Workers: s.Workers,
+		Workers: s.Workers, Queue: s.Queue,
 		OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
 	})
 }
@@ -64,6 +64,10 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 func (ln *lane) dispatch(x *exchange, complete bool) {
 	if ln.invites(x, complete) {
 		x.transport.invite(x)
+		return
+	}
+	if !ln.st.load.begin() {
+		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
 		return
 	}
 	if len(ln.batch) == 0 {
@@ -140,7 +144,8 @@ func (l *lent) add(n int64) {
 func (ln *lane) submit() {
 	n := ln.st.pool.TryGoAll(ln.batch)
 	for _, x := range ln.waiting[n:] {
-		x.refuse(503, fmt.Sprintf("%d requests are waiting", workers.DefaultQueue))
+		ln.st.load.end()
+		x.refuse(503, fmt.Sprintf("%d requests are waiting", orDefault(ln.s.Queue, workers.DefaultQueue)))
 	}
 	clear(ln.batch)
 	clear(ln.waiting)

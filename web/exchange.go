@@ -40,6 +40,7 @@ type exchange struct {
 	lease myriad.Lease // of the loop, if the handler runs as its guest; else zero
 	guest bool         // it does: the end of its answer is seen by whoever runs it
 	timed bool         // the handler is
+	left  atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
 	route *route       // what is known of it; nil: nothing, or nobody asks
 	took  time.Duration
 	taken atomic.Bool   // there is a takeover; written under mu
@@ -99,6 +100,9 @@ func (x *exchange) over() {
 	x.ctx.cancel(context.Canceled)
 	x.out.drop()
 	x.body.release()
+	if !x.guest {
+		x.offPool()
+	}
 }
 
 // Visit is run for a guest of the loop.

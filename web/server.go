@@ -15,7 +15,6 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/web/internal/h1"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // maxFields bounds the header fields of one request, which is answered with 431 above it.
@@ -62,10 +61,15 @@ type Server struct {
 	Engine *myriad.Engine
 	// Dispatch chooses who runs the handler.
 	Dispatch Dispatch
-	// Workers is the most handlers that run at once. Above it requests wait, and beyond workers.DefaultQueue
-	// waiting ones they are answered with 503. The goroutines are started as needed and retire when idle; a handler that
-	// waits for a request to the same server gets one more. 0: workers.DefaultWorkers, which is 16,384.
+	// Workers is the most handlers that run at once on the pool. The goroutines are started as needed, a thousand within
+	// milliseconds when handlers block, and retire when idle; a handler that waits for a request to the same server gets one
+	// more. What happens to requests above it, Overload says. 0: workers.DefaultWorkers, which is 16,384.
 	Workers int
+	// Overload is what happens when Workers handlers run: OverloadQueue, OverloadRefuse or OverloadPause.
+	Overload Overload
+	// Queue is how many requests wait for a handler to end, at most; further ones are answered with 503. 0: workers.DefaultQueue,
+	// which is 65,536.
+	Queue int
 	// PipelineDepth is how many pipelined requests of one connection may run at once, at most 1,024; their answers leave in
 	// order, and each but the first in line waits with at most 64 KiB, then its handler does. Requests with a body, and those behind
 	// one that may end HTTP on the connection, begin when everything before them has been answered. 0 is 1.
@@ -89,6 +93,7 @@ type state struct {
 	lanes   []*lane // by loop
 	pool    executor
 	lent    lent
+	load    load
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
 	conns   atomic.Int64 // open connections
@@ -140,7 +145,8 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 		return nil, fmt.Errorf("web: %w", err)
 	}
 	front.setBase(listenerView{inner})
-	l := &listening{stop: inner.Close, done: make(chan struct{})}
+	s.state.load.add(inner)
+	l := &listening{stop: func() error { s.state.load.remove(inner); return inner.Close() }, done: make(chan struct{})}
 	if !s.track(l) {
 		return nil, errors.Join(http.ErrServerClosed, inner.Close())
 	}
@@ -171,6 +177,9 @@ func (s *Server) start() error {
 }
 
 func (s *Server) newState() (*state, error) {
+	if err := s.checkOverload(); err != nil {
+		return nil, err
+	}
 	engine := s.Engine
 	if engine == nil {
 		var err error
@@ -191,10 +200,8 @@ func (s *Server) newState() (*state, error) {
 		std:    s.standard(),
 	}
 	st.pool = newExecutor(s, engine)
-	st.lent.most, st.lent.none = int64(s.Workers), st.wakeWaiters
-	if s.Workers == 0 {
-		st.lent.most = workers.DefaultWorkers
-	}
+	st.load.init(s)
+	st.lent.most, st.lent.none = st.load.most, st.wakeWaiters
 	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
 		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, routes: routes{mux: mux}})

@@ -113,6 +113,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if gone.err != nil {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
 	}
+	x.leavesPool()
 	return gone.nc, gone.buffered(), nil
 }
 
