@@ -66,8 +66,12 @@ type streamConn struct {
 	writeDue time.Time
 }
 
-// bind lets a stream wait by the engine's means from the moment its handler is given to it.
+// bind lets a stream wait by the engine's means from the moment its handler is given to it, be it behind one that negotiates
+// first and says whom for (Heir).
 func (e *Engine) bind(h Handler) {
+	if first, ok := h.(interface{ Heir() Handler }); ok {
+		h = first.Heir()
+	}
 	if s, ok := h.(*streamHandler); ok {
 		s.mu.Lock()
 		s.world = e.sys

@@ -77,6 +77,9 @@ func (o *opener) Opened(c *myriad.Conn) {
 	c.SetHandler(s.hs, nil)
 }
 
+// Heir is the handler that a client's conn will have, which the engine has to know from the beginning if it is a Stream's.
+func (o *opener) Heir() myriad.Handler { return o.heir }
+
 // Received is never called.
 func (*opener) Received(*myriad.Conn, []byte) {}
 

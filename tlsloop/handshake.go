@@ -324,9 +324,7 @@ func (h *handshake) succeed(c *myriad.Conn) {
 		return
 	}
 	c.Loop().Later(func() {
-		if p := s.in; len(p) > 0 {
-			s.decode(w, p, false)
-		}
+		s.catchUp(w)
 		if fin {
 			s.Ended(w)
 		}

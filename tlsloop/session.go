@@ -135,8 +135,18 @@ func (s *session) Ended(w myriad.Wire) {
 	switch {
 	case s.hs != nil:
 		s.hs.finish()
-	case !s.ended && !s.leaving:
-		s.end(w, io.ErrUnexpectedEOF)
+	case !s.leaving:
+		s.catchUp(w)
+		if !s.ended {
+			s.end(w, io.ErrUnexpectedEOF)
+		}
+	}
+}
+
+// catchUp decodes what the handshake has left, unless something that came sooner has done so.
+func (s *session) catchUp(w myriad.Wire) {
+	if p := s.in; len(p) > 0 {
+		s.decode(w, p, false)
 	}
 }
 

@@ -1,0 +1,114 @@
+package tlsloop_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// evenPair has keys whose signatures are all of one length, so that runs of one seed differ in their bytes only.
+var evenPair = sync.OnceValue(func() tls.Certificate {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), DNSNames: []string{"localhost"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+})
+
+// Client and server of the engine in one world, whose network delivers late, in pieces and out of step, with small queues: what was
+// sent arrives, both ends end in order, nothing is left.
+func TestSimulated(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	versions(t, func(t *testing.T, version uint16) {
+		for seed := range seeds {
+			if simulated(t, seed, version); t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+func simulated(t *testing.T, seed uint64, version uint16) {
+	w := sim.New(seed, sim.Lossless())
+	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 2, WriteLimit: 4000, ReadBuffer: 1500, MaxWrite: 200_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(err error) {
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+	server := &tls.Config{Certificates: []tls.Certificate{evenPair()}, Time: w.Now}
+	ln, err := e.Listen("tcp", "127.0.0.1:443", tlsloop.Handler(server, func(tls.ConnectionState) myriad.Handler {
+		h, nc := myriad.Stream(1000)
+		w.Go(func() {
+			_, err := io.Copy(nc, struct{ io.Reader }{nc})
+			report(errors.Join(err, nc.Close()))
+		})
+		return h
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &tls.Config{InsecureSkipVerify: true, MaxVersion: version, Time: w.Now}
+	ended := 0
+	for i := range 3 {
+		w.Go(func() {
+			report(exchange(w, e, ln.Addr().String(), client, pattern(int(seed*97)%5000+i*70_000)))
+			ended++
+		})
+	}
+	if !w.RunUntil(func() bool { return ended == 3 }) {
+		t.Errorf("seed %d: the world fell quiet after %d of 3", seed, ended)
+	}
+	if err := e.Shutdown(context.Background()); err != nil {
+		t.Errorf("seed %d: Shutdown: %v", seed, err)
+	}
+	w.Run()
+	w.Check(t)
+}
+
+// exchange sends msg, early bytes first, and reads it back to the end.
+func exchange(w *sim.World, e *myriad.Engine, addr string, cfg *tls.Config, msg string) error {
+	h, nc := myriad.Stream(1000)
+	c, err := e.Dial(context.Background(), "tcp", addr, tlsloop.Client(cfg, h))
+	if err != nil {
+		return errors.Join(err, nc.Close())
+	}
+	if _, err := c.Write([]byte("early")); err != nil {
+		return errors.Join(err, nc.Close())
+	}
+	var sent error
+	w.Go(func() {
+		_, err := io.WriteString(nc, msg)
+		sent = errors.Join(err, nc.(interface{ CloseWrite() error }).CloseWrite())
+	})
+	got, err := io.ReadAll(nc)
+	if err == nil && string(got) != "early"+msg {
+		err = fmt.Errorf("%d bytes that are not the %d sent", len(got), len(msg)+5)
+	}
+	return errors.Join(err, sent, net.Conn(nc).Close())
+}
