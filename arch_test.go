@@ -97,7 +97,7 @@ var ownClock = []string{"internal/driver", "internal/leaktest", "workers"}
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{
 	"arrow bench/servers/websocket/memory.go bench/servers/websocket -> internal/driver": "upgrades are measured without a kernel, on a driver that makes peers up",
-	"injection web/server.go time.Sleep":                                                 "on the caller's goroutine, between two failing Accepts of a foreign listener, which no simulation has",
+	"injection web/accept.go time.Sleep":                                                 "on the caller's goroutine, between two failing Accepts of a foreign listener, which no simulation has",
 }
 
 // A source is one Go file.

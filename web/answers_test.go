@@ -36,79 +36,82 @@ func count(fields []string, want string) (n int) {
 	return n
 }
 
+// framings are handlers that set fields which say how an answer is framed, and what becomes of them.
+var framings = []struct {
+	name, request string
+	handler       http.HandlerFunc
+	with, without []string
+	body          string
+}{
+	{"chunked is said once", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "chunked")
+		io.WriteString(w, "hello")
+	}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"}, "5\r\nhello\r\n0\r\n\r\n"},
+	{"identity ends with the connection", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "identity")
+		io.WriteString(w, "hello")
+	}, []string{"Connection: close"}, []string{"Content-Length", "Transfer-Encoding"}, "hello"},
+	{"another coding is inside chunks", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "rot13")
+		io.WriteString(w, "uryyb")
+	}, []string{"Transfer-Encoding: rot13", "Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"}, "5\r\nuryyb\r\n0\r\n\r\n"},
+	{"no coding for 1.0", "GET / HTTP/1.0", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "chunked")
+		io.WriteString(w, "hello")
+	}, nil, []string{"Transfer-Encoding", "Connection"}, "hello"},
+	{"length against coding", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "chunked")
+		w.Header().Set("Content-Length", "5")
+		io.WriteString(w, "hello")
+	}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length"}, "5\r\nhello\r\n0\r\n\r\n"},
+	{"length switched off", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Length"] = nil
+		io.WriteString(w, "hello")
+	}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length"}, "5\r\nhello\r\n0\r\n\r\n"},
+	{"invalid length", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "five")
+		io.WriteString(w, "hello")
+	}, []string{"Content-Length: 5"}, []string{"Transfer-Encoding"}, "hello"},
+	{"304 has no type", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/css")
+		w.Header().Set("Content-Length", "77")
+		w.Header().Set("Etag", `"x"`)
+		w.WriteHeader(http.StatusNotModified)
+	}, []string{`Etag: "x"`}, []string{"Content-Type", "Content-Length", "Transfer-Encoding"}, ""},
+	{"204 keeps its type", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/css")
+		w.WriteHeader(http.StatusNoContent)
+	}, []string{"Content-Type: text/css"}, []string{"Content-Length", "Transfer-Encoding"}, ""},
+	{"HEAD has no coding", "HEAD / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Transfer-Encoding", "rot13")
+		io.WriteString(w, "hello")
+	}, nil, []string{"Transfer-Encoding", "Content-Length"}, ""},
+	{"Connection is passed on", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "x-hop")
+	}, []string{"Connection: x-hop", "Content-Length: 0"}, []string{"Connection: close"}, ""},
+	{"unless the connection ends", "GET / HTTP/1.1\r\nConnection: close", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "x-hop")
+	}, []string{"Connection: close"}, []string{"Connection: x-hop"}, ""},
+	{"a list with close stays", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "x-hop, close")
+	}, []string{"Connection: x-hop, close"}, []string{"Connection: close"}, ""},
+	{"small writes after a flush are one chunk", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for _, s := range []string{"a", "b", "c"} {
+			io.WriteString(w, s)
+		}
+	}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Type"}, "3\r\nabc\r\n0\r\n\r\n"},
+	{"an announced trailer", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Sum")
+		io.WriteString(w, "abc")
+		w.Header().Set("Sum", "6")
+		w.Header().Set(http.TrailerPrefix+"Late", "yes")
+	}, []string{"Trailer: Sum"}, []string{"Sum"}, "3\r\nabc\r\n0\r\nSum: 6\r\nLate: yes\r\n\r\n"},
+}
+
 // What a handler's own framing fields become: as net/http has it, field by field.
 func TestHandlersFraming(t *testing.T) {
-	for _, c := range []struct {
-		name, request string
-		handler       http.HandlerFunc
-		with, without []string
-		body          string
-	}{
-		{"chunked is said once", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "chunked")
-			io.WriteString(w, "hello")
-		}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"}, "5\r\nhello\r\n0\r\n\r\n"},
-		{"identity ends with the connection", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "identity")
-			io.WriteString(w, "hello")
-		}, []string{"Connection: close"}, []string{"Content-Length", "Transfer-Encoding"}, "hello"},
-		{"another coding is inside chunks", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "rot13")
-			io.WriteString(w, "uryyb")
-		}, []string{"Transfer-Encoding: rot13", "Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"}, "5\r\nuryyb\r\n0\r\n\r\n"},
-		{"no coding for 1.0", "GET / HTTP/1.0", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "chunked")
-			io.WriteString(w, "hello")
-		}, nil, []string{"Transfer-Encoding", "Connection"}, "hello"},
-		{"length against coding", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "chunked")
-			w.Header().Set("Content-Length", "5")
-			io.WriteString(w, "hello")
-		}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length"}, "5\r\nhello\r\n0\r\n\r\n"},
-		{"length switched off", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header()["Content-Length"] = nil
-			io.WriteString(w, "hello")
-		}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length"}, "5\r\nhello\r\n0\r\n\r\n"},
-		{"invalid length", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "five")
-			io.WriteString(w, "hello")
-		}, []string{"Content-Length: 5"}, []string{"Transfer-Encoding"}, "hello"},
-		{"304 has no type", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/css")
-			w.Header().Set("Content-Length", "77")
-			w.Header().Set("Etag", `"x"`)
-			w.WriteHeader(http.StatusNotModified)
-		}, []string{`Etag: "x"`}, []string{"Content-Type", "Content-Length", "Transfer-Encoding"}, ""},
-		{"204 keeps its type", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/css")
-			w.WriteHeader(http.StatusNoContent)
-		}, []string{"Content-Type: text/css"}, []string{"Content-Length", "Transfer-Encoding"}, ""},
-		{"HEAD has no coding", "HEAD / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Transfer-Encoding", "rot13")
-			io.WriteString(w, "hello")
-		}, nil, []string{"Transfer-Encoding", "Content-Length"}, ""},
-		{"Connection is passed on", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Connection", "x-hop")
-		}, []string{"Connection: x-hop", "Content-Length: 0"}, []string{"Connection: close"}, ""},
-		{"unless the connection ends", "GET / HTTP/1.1\r\nConnection: close", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Connection", "x-hop")
-		}, []string{"Connection: close"}, []string{"Connection: x-hop"}, ""},
-		{"a list with close stays", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Connection", "x-hop, close")
-		}, []string{"Connection: x-hop, close"}, []string{"Connection: close"}, ""},
-		{"small writes after a flush are one chunk", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush()
-			for _, s := range []string{"a", "b", "c"} {
-				io.WriteString(w, s)
-			}
-		}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Type"}, "3\r\nabc\r\n0\r\n\r\n"},
-		{"an announced trailer", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Trailer", "Sum")
-			io.WriteString(w, "abc")
-			w.Header().Set("Sum", "6")
-			w.Header().Set(http.TrailerPrefix+"Late", "yes")
-		}, []string{"Trailer: Sum"}, []string{"Sum"}, "3\r\nabc\r\n0\r\nSum: 6\r\nLate: yes\r\n\r\n"},
-	} {
+	for _, c := range framings {
 		t.Run(c.name, func(t *testing.T) {
 			f := serve(t, &Server{Handler: c.handler})
 			status, fields, body := headOf(raw(t, f, c.request+"\r\nHost: h\r\n\r\n", true))
