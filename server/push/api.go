@@ -132,7 +132,7 @@ func (s *Server) broadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
 	return append(result, "]}"...), nil
 }
 
-// mustKeep returns the rules of a channel that has them.
+// mustHave refuses names that are none, and channels whose rules do not have what is asked for.
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	switch {
 	case name == "":

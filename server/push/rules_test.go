@@ -232,7 +232,7 @@ func TestHistoryIsBounded(t *testing.T) {
 			config.Clock, config.Random = newFakeClock(), seeded()
 			b := NewMemoryBus(config).(*memoryBus)
 			defer b.Close()
-			ear := (*lateEar)(new(lateBus))
+			ear := &lateEar{new(lateBus), nil}
 			if err := b.Subscribe("c0", ear); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,166 @@
+package push
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// A simFollower is a follower over the simulated network, as a client library would be: it reads frames, and when the connection ends,
+// for whatever reason, it opens another and recovers.
+type simFollower struct {
+	follower
+	s    *simulated
+	peer *sim.Peer
+	in   []byte // what was received and is not yet a whole frame
+	head bool   // the answer to the upgrade has been read
+	deaf bool
+	back int
+}
+
+func (f *simFollower) connect() {
+	command := `{"id":2,"subscribe":{"channel":"news"}}`
+	if f.at.Epoch != "" {
+		command = fmt.Sprintf(`{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, f.at.Offset, f.at.Epoch)
+	}
+	f.in, f.head, f.deaf = nil, false, false
+	f.peer = f.s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`+"\n"+command))
+	f.back++
+}
+
+// step takes what has arrived, and comes back if the connection has gone.
+func (f *simFollower) step(t *testing.T) {
+	f.in = append(f.in, f.peer.TakeReceived()...)
+	if !f.head {
+		_, rest, found := bytes.Cut(f.in, []byte("\r\n\r\n"))
+		if found {
+			f.in, f.head = rest, true
+		}
+	}
+	gone := f.peer.Ended() || f.peer.Closed()
+	for f.head {
+		r := bytes.NewReader(f.in)
+		op, payload, err := readFrame(r)
+		if err != nil {
+			break // half a frame
+		}
+		f.in = f.in[len(f.in)-r.Len():]
+		if op == 8 {
+			gone = true
+			break
+		}
+		gone = !f.hear(t, lines(t, payload)) || gone // told to subscribe again: a new connection does that too
+	}
+	if gone {
+		f.peer.Close()
+		f.connect()
+	}
+}
+
+// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and the bus hands over late and loses.
+func followInSimulation(t *testing.T, seed uint64) uint64 {
+	bus := new(lateBus)
+	s := simulate(t, seed, sim.Options{}, Config{
+		Namespaces: []Namespace{{HistorySize: 1000, HistoryAge: time.Hour, Recovery: true}},
+		Timing:     Timing{Ping: time.Hour, Connect: time.Hour}, Limits: Limits{Queue: 64 << 10},
+		Bus: bus,
+	})
+	bus.Bus = NewMemoryBus(MemoryConfig{Clock: s.clock, Random: seeded()})
+	random := rand.New(rand.NewPCG(seed, 2))
+	clients := make([]*simFollower, 4)
+	for i := range clients {
+		clients[i] = &simFollower{s: s}
+		clients[i].connect()
+	}
+	published := 0
+	for range 150 {
+		for range random.IntN(4) {
+			published++
+			text := strconv.Itoa(published)
+			if _, err := s.server.node.publish(t.Context(), "news", Publication{Data: []byte(text)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := random.IntN(len(bus.held) + 1)
+		lose := 0
+		if n > 1 && random.IntN(40) == 0 {
+			lose = 1
+		}
+		bus.deliver(n, lose)
+		for _, f := range clients {
+			switch chance := random.IntN(60); {
+			case chance == 0:
+				f.peer.Reset()
+			case chance == 1:
+				f.peer.Close()
+			case chance == 2:
+				f.peer.StopReading()
+			case chance < 8:
+				f.peer.Resume()
+			}
+		}
+		s.RunFor(time.Duration(random.IntN(40)) * time.Millisecond)
+		if random.IntN(10) == 0 {
+			s.clock.advance(wheelSlot)
+		}
+		for _, f := range clients {
+			f.step(t)
+		}
+	}
+	bus.deliver(len(bus.held), 0)
+	for range 400 {
+		done := true
+		for _, f := range clients {
+			f.peer.Resume()
+			f.step(t)
+			done = done && f.seen == published
+		}
+		if done {
+			break
+		}
+		s.run(wheelSlot)
+	}
+	for i, f := range clients {
+		if f.seen != published || f.lost > 0 {
+			t.Errorf("seed %d: client %d has seen %d of %d, lost %d times, came back %d times", seed, i, f.seen, published, f.lost, f.back)
+		}
+	}
+	s.stop()
+	return s.Hash()
+}
+
+// What a client has seen is a run of what was published, without a gap and with nothing twice. MYRIAD_PUSH_SEEDS sets how many seeds
+// are tried.
+func TestFollowInSimulation(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 4
+	}
+	if more, err := strconv.ParseUint(os.Getenv("MYRIAD_PUSH_SEEDS"), 10, 64); err == nil {
+		seeds = more
+	}
+	for seed := range seeds {
+		followInSimulation(t, seed)
+		if t.Failed() {
+			t.Fatalf("with seed %d", seed)
+		}
+	}
+	if a, b := followInSimulation(t, 3), followInSimulation(t, 3); a != b {
+		t.Errorf("seed 3 gave %x and %x", a, b)
+	}
+}
+
+// lines parses what stands in a frame.
+func lines(t *testing.T, payload string) []said {
+	t.Helper()
+	f := new(fakeTransport)
+	f.sent = strings.Split(payload, "\n")
+	return f.said(t)
+}
