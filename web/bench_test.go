@@ -27,7 +27,7 @@ const (
 // BenchmarkServe is a whole request and answer without a kernel: one connection of a driver that has the next request ready
 // as soon as an answer was sent.
 func BenchmarkServe(b *testing.B) {
-	for _, d := range []Dispatch{DispatchInline, DispatchPool} {
+	for _, d := range []Dispatch{DispatchInline, DispatchPool, DispatchAuto} {
 		for name, request := range map[string]string{"small": smallRequest, "browser": browserRequest} {
 			b.Run(d.String()+"/"+name, func(b *testing.B) { benchmarkServe(b, d, request) })
 		}
