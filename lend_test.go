@@ -134,8 +134,9 @@ func TestTakeover(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	var e *myriad.Engine
 	h := &host{visit: func(v *visitor) {
-		if !v.lease.HandOver() || !v.lease.HandOver() {
-			t.Error("HandOver refused")
+		first := v.lease.HandOver()
+		if again := v.lease.HandOver(); !first || !again {
+			t.Errorf("HandOver: %v, and again: %v", first, again)
 		}
 		done := make(chan struct{})
 		if err := v.c.Loop().Do(func() { close(done) }); err != nil {

@@ -17,7 +17,6 @@ import (
 type scripted struct {
 	net.Conn
 	in        []byte
-	exact     bool // no more than a header, or what is left of a record
 	asked     []int
 	empty     error // for Read without bytes
 	out       bytes.Buffer
