@@ -1,0 +1,172 @@
+package myriad_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/leaktest"
+)
+
+// cyclesEnv names the environment variable for how many connections TestCyclesLeaveNothing makes: 5,000 without it.
+const cyclesEnv = "MYRIAD_CYCLES"
+
+const (
+	// churners is how many connections are open at a time.
+	churners = 1000
+	// heapSlack is by how much the heap may have grown afterwards, however many cycles there were: a conn of 144 bytes that is kept
+	// in one cycle of two goes beyond it within the 5,000.
+	heapSlack = 256 << 10
+)
+
+// After many connections, a thousand at a time, which end in all ways, the engine holds what it held after the first thousand.
+func TestCyclesLeaveNothing(t *testing.T) {
+	needFiles(t, 2*churners+200)
+	e := start(t, myriad.Config{LingerTimeout: time.Second, Logger: quiet})
+	ln, err := e.Listen("tcp", "0.0.0.0:0", cycled{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cycles{t: t, port: ln.Addr().(*net.TCPAddr).Port}
+	c.run(churners, true) // tables, pools and goroutines have their size afterwards
+	before := settled(t, e)
+	c.run(int64(number(cyclesEnv, 5000)), false)
+	after := settled(t, e)
+	t.Logf("after %d more connections: %v; before: %v", c.made.Load()-churners, after, before)
+	if after.heap > before.heap+heapSlack || after.files > before.files || after.goroutines > before.goroutines || after.blocks > before.blocks {
+		t.Errorf("%v; before: %v; the heap may grow by %d bytes", after, before, heapSlack)
+	}
+}
+
+// cycled answers the one byte that a peer sends, and ends as it says.
+type cycled struct{}
+
+func (cycled) Opened(c *myriad.Conn) { c.SetTimer(time.Minute) }
+
+func (cycled) Received(c *myriad.Conn, p []byte) {
+	c.Write(p)
+	switch p[0] {
+	case serverCloses:
+		c.Close()
+	case serverAborts:
+		c.Abort(nil)
+	}
+}
+
+func (cycled) Closed(*myriad.Conn, error) {}
+
+// What a peer asks for.
+const (
+	serverCloses = iota
+	serverAborts
+	peerCloses
+	peerResets
+	endings
+)
+
+// cycles are the peers.
+type cycles struct {
+	t    *testing.T
+	port int
+	made atomic.Int64
+}
+
+// run makes n connections, and at first keeps all churners open if it is told to.
+func (c *cycles) run(n int64, together bool) {
+	var left atomic.Int64
+	left.Store(n)
+	var all, peers sync.WaitGroup
+	if together {
+		all.Add(churners)
+	}
+	for range churners {
+		peers.Go(func() {
+			for i := left.Add(-1); i >= 0 && !c.t.Failed(); i = left.Add(-1) {
+				c.cycle(i, func() {
+					if together {
+						all.Done()
+						all.Wait()
+					}
+				})
+			}
+		})
+	}
+	peers.Wait()
+}
+
+func (c *cycles) cycle(i int64, connected func()) {
+	// Several addresses have more ports than one whose connections rest in TIME_WAIT.
+	nc, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.%d:%d", 1+i%16, c.port), patience)
+	connected()
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	defer nc.Close()
+	c.made.Add(1)
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	how := byte(i / 16 % endings)
+	_, err = nc.Write([]byte{how})
+	if how == peerResets {
+		reset(nc)
+		return
+	}
+	if how != serverAborts && err == nil {
+		_, err = io.ReadFull(nc, []byte{0})
+		if how == serverCloses && err == nil {
+			_, err = io.Copy(io.Discard, nc)
+		}
+	} else if err == nil {
+		_, _ = io.Copy(io.Discard, nc) // a reset
+	}
+	if err != nil {
+		c.t.Errorf("connection %d, of kind %d: %v", i, how, err)
+	}
+}
+
+// held is what a process holds.
+type held struct{ heap, files, goroutines, blocks int }
+
+func (h held) String() string {
+	return fmt.Sprintf("%d bytes of heap, %d descriptors, %d goroutines, %d blocks", h.heap, h.files, h.goroutines, h.blocks)
+}
+
+// settled is what is held when every connection has gone.
+func settled(t *testing.T, e *myriad.Engine) held {
+	t.Helper()
+	eventually(t, "no conn is left", func() bool { return e.Limits().Open == 0 && e.Stats().Conns == 0 })
+	goroutines, same := 0, 0
+	eventually(t, "goroutines that are ending have ended", func() bool {
+		last := goroutines
+		if goroutines = runtime.NumGoroutine(); goroutines != last {
+			same = 0
+		}
+		same++
+		return same > 20
+	})
+	var m runtime.MemStats
+	for range 3 { // a pool's contents go with the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return held{int(m.HeapAlloc), leaktest.OpenFiles(), goroutines, buf.InUse()}
+}
+
+func needFiles(t *testing.T, n uint64) {
+	t.Helper()
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		t.Fatal(err)
+	}
+	if l.Cur < n {
+		t.Skipf("needs %d descriptors, and %d are allowed", n, l.Cur)
+	}
+}
