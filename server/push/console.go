@@ -68,19 +68,25 @@ func consoleFile(name string) http.HandlerFunc {
 func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		key := s.consoleKey
-		if key == nil {
-			key = s.apiKey
-		}
 		switch {
-		case key.matches(r) || s.isOpen():
+		case s.isOperator(r):
 			next(w, r)
-		case key == nil:
+		case s.operatorKey() == nil:
 			writeError(w, http.StatusForbidden, apiPermissionDenied, "clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or --api-key")
 		default:
 			writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
 		}
 	}
+}
+
+// isOperator tells whether the request has the operator's key, or needs none because the server is open to everybody.
+func (s *Server) isOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
+
+func (s *Server) operatorKey() *secretKey {
+	if s.consoleKey != nil {
+		return s.consoleKey
+	}
+	return s.apiKey
 }
 
 // consoleStats is what the console shows: the counters of the metrics, for people, and how they were in the last minutes.

@@ -9,11 +9,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newMetrics returns the handler of /metrics: the node's counters and the usual ones of a Go process. The registry is the
-// server's own, so that a process can have several servers.
-func newMetrics(n *node) http.Handler {
+// routeMetrics has two pages under one path. Everybody who reaches the server gets figures without a name; an operator
+// (see Config.ConsoleKey) gets besides which clients did not keep up, in which channels.
+func (s *Server) routeMetrics(mux *http.ServeMux) {
+	figures, names := prometheus.NewRegistry(), prometheus.NewRegistry()
+	registerFigures(figures, s.node)
+	names.MustRegister(slowCollector{s.node})
+	public := metricsPage(figures, figures)
+	whole := metricsPage(figures, prometheus.Gatherers{figures, names})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if s.isOperator(r) {
+			whole.ServeHTTP(w, r)
+			return
+		}
+		public.ServeHTTP(w, r)
+	})
+}
+
+// metricsPage shows what g gathers. A failure to is itself counted in registry.
+func metricsPage(registry prometheus.Registerer, g prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: registry})
+}
+
+// registerFigures adds the node's counters and the usual ones of a Go process. None has a label that a client or a publisher chose:
+// they are for everybody. The registry is the server's own, so that a process can have several servers.
+func registerFigures(registry *prometheus.Registry, n *node) {
 	c := n.count
-	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -25,9 +47,7 @@ func newMetrics(n *node) http.Handler {
 		&c.latency,
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected because they did not keep up.", c.slow.Load),
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get, where the rules are to drop.", c.dropped.Load),
-		slowCollector{n},
 	)
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})
 }
 
 func counter(name, help string, value func() uint64) prometheus.Collector {
@@ -35,7 +55,7 @@ func counter(name, help string, value func() uint64) prometheus.Collector {
 }
 
 // A slowCollector says which clients did not keep up, and what was done: the last ones, because a metric with a label for each client
-// that there ever was would grow without end.
+// that there ever was would grow without end. It names clients, users and channels, so it is for operators only.
 type slowCollector struct{ n *node }
 
 var slowDesc = prometheus.NewDesc("myriad_slow_client_queued_bytes",

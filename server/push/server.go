@@ -18,7 +18,8 @@ type Config struct {
 	// APIKey is what POST /api/publish needs in its header X-API-Key. Empty: nothing.
 	APIKey string
 	// ConsoleKey is what an operator's view needs in X-API-Key: the console asks for it, and shows channels, clients and what is
-	// published. Empty: APIKey; and without any key, the console is for everybody if no TokenSecret is set either, else for nobody.
+	// published; with it /metrics names slow clients. Empty: APIKey; and without any key, the view is for everybody if no TokenSecret is
+	// set either, else for nobody.
 	ConsoleKey string
 	// DisableConsole leaves / and /console/ out.
 	DisableConsole bool
@@ -128,7 +129,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
 	s.routeAPI(mux)
 	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
-	mux.Handle("GET /metrics", newMetrics(s.node))
+	s.routeMetrics(mux)
 	if s.node.sampler != nil {
 		s.routeConsole(mux)
 	}

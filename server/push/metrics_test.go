@@ -1,0 +1,45 @@
+package push
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Whoever reaches the server gets figures; which client was slow in which channel is for who may see the console.
+func TestMetricsNameNobodyToStrangers(t *testing.T) {
+	for _, tt := range []struct {
+		about  string
+		config Config
+		key    string
+		names  bool
+	}{
+		{"nothing is set", Config{}, "", true},
+		{"an API key", Config{APIKey: "key"}, "", false},
+		{"an API key", Config{APIKey: "key"}, "wrong", false},
+		{"an API key", Config{APIKey: "key"}, "key", true},
+		{"a console key", Config{ConsoleKey: "view"}, "", false},
+		{"a console key", Config{ConsoleKey: "view"}, "view", true},
+		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "key", false},
+		{"both keys", Config{APIKey: "key", ConsoleKey: "view"}, "view", true},
+		{"a token secret only", Config{TokenSecret: testSecret}, "", false},
+		{"a token secret only", Config{TokenSecret: testSecret}, testSecret, false},
+		{"no console", Config{APIKey: "key", DisableConsole: true}, "", false},
+		{"no console", Config{APIKey: "key", DisableConsole: true}, "key", true},
+	} {
+		ts := newTestServer(t, tt.config)
+		at := ts.clock.Now()
+		ts.node.slowest.add(slowDisconnect{At: at, Client: "a-client", User: "a-user", Channel: "a-channel", Queued: 4711})
+		ts.node.droppers.add(slowDisconnect{At: at, Client: "another-client", Channel: "another-channel", Queued: 1147})
+		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
+		page, who := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
+		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") || !strings.Contains(page, "\ngo_goroutines ") {
+			t.Errorf("%s: %d without the figures: %s", who, w.Code, page)
+		}
+		for _, name := range []string{"a-client", "a-user", "a-channel", "another-client", "another-channel", "myriad_slow_client_queued_bytes{"} {
+			if strings.Contains(page, name) != tt.names {
+				t.Errorf("%s: names %q: %v, want %v", who, name, !tt.names, tt.names)
+			}
+		}
+	}
+}
