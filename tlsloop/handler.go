@@ -19,7 +19,7 @@ type Options struct {
 	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no bound.
 	Timeout time.Duration
 	// Failed hears of a failed handshake, and how many have failed since it was called last: at once, then once in
-	// 10 s at most. It runs on the loop and must not block. Nil: the engine's Logger is told.
+	// 10 s at most. It runs on the loop and must not block. Nil: the engine's Logger is told, but of a Dial.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil: it was closed here). It
 	// runs on the loop and must not block. Nil: nobody does.
@@ -62,6 +62,7 @@ type opener struct {
 	kind    *kind
 	pick    func(tls.ConnectionState) myriad.Handler
 	heir    myriad.Handler
+	quiet   bool     // the heir does not hear of a failure: a Dial does
 	session *session // of an adopted conn, which has its tls.Conn; else one is made
 }
 
@@ -88,7 +89,7 @@ func (o *opener) Closed(c *myriad.Conn, err error) {
 	if closed := o.kind.o.Closed; closed != nil {
 		closed(c, err)
 	}
-	if o.heir == nil {
+	if o.heir == nil || o.quiet {
 		return
 	}
 	if err == nil {

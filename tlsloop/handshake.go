@@ -59,7 +59,11 @@ const (
 )
 
 func newHandshake(s *session, o *opener) *handshake {
-	return &handshake{s: s, pick: o.pick, heir: o.heir, slow: s.kind.slow}
+	h := &handshake{s: s, pick: o.pick, slow: s.kind.slow}
+	if !o.quiet {
+		h.heir = o.heir
+	}
+	return h
 }
 
 // Opened begins, or waits for the peer to begin.
