@@ -1,0 +1,95 @@
+package myriad
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/wheel"
+)
+
+// A stub is a driver that notes what it is asked for. Its loop is stepped by the test.
+type stub struct {
+	driver.Driver
+	loop     *Loop
+	dials    []string // when, and to where
+	attached int
+}
+
+func (s *stub) Dial(a net.Addr) (driver.ID, error) {
+	s.dials = append(s.dials, fmt.Sprintf("%v at %d", a, s.loop.now))
+	return driver.MakeID(0, uint32(len(s.dials)), 1), nil
+}
+
+func (s *stub) Attach(driver.Socket) (driver.ID, error) {
+	s.attached++
+	return 0, errors.ErrUnsupported
+}
+
+func (s *stub) StopAccept(driver.ID) {}
+func (s *stub) Close(driver.ID)      {}
+
+func newStub(most int64) (*quota, *stub) {
+	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), DialTimeout: time.Minute}}
+	s := &stub{loop: &Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}}}
+	s.loop.drv = s
+	e.loops = []*Loop{s.loop}
+	return &e.quota, s
+}
+
+// Room that has just come up is for the listener that waits, also when another one is quicker to be given a peer.
+func TestNobodyPassesTheQueue(t *testing.T) {
+	q, s := newStub(1)
+	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
+	q.take()
+	q.wait(first)
+	q.open.Add(-1) // the first half of give
+	s.loop.accepted(second, nilSocket{})
+	if s.attached != 0 || second.hand == nil || second.room {
+		t.Errorf("the second listener was given room that the first waits for; %d attached", s.attached)
+	}
+	if posted(s.loop) != 1 || q.open.Load() != 1 || !slices.Equal(q.queue, []*Listener{second}) {
+		t.Errorf("%d open, %d wait: the first was not given its room", q.open.Load(), len(q.queue))
+	}
+}
+
+type nilSocket struct{ driver.Socket }
+
+func (nilSocket) Close() error { return nil }
+
+// The next address is tried 250 ms after the last one was. An older attempt whose own 250 ms end meanwhile changes nothing.
+func TestOnlyTheNewestAttemptStaggers(t *testing.T) {
+	_, s := newStub(100)
+	l := s.loop
+	var addrs []net.Addr
+	for i := range 5 {
+		addrs = append(addrs, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1 + i})
+	}
+	r := &race{loop: l, handler: idling{}, addrs: addrs}
+	r.start()
+	for ; l.now <= 1000; l.now++ {
+		if l.now == 304 {
+			(*sink)(l).DialFailed(driver.MakeID(0, 1, 1), errors.ErrUnsupported) // the first, after the second has begun
+		}
+		l.wheel.Advance(l.now, l.expired)
+	}
+	want := []string{
+		"127.0.0.1:1 at 0", "127.0.0.1:2 at 256", "127.0.0.1:3 at 304", // ticks have 8 ms; a failure is answered at once
+		"127.0.0.1:4 at 560", "127.0.0.1:5 at 816",
+	}
+	if !slices.Equal(s.dials, want) {
+		t.Errorf("tried %v, want %v", s.dials, want)
+	}
+}
+
+type idling struct{}
+
+func (idling) Opened(*Conn)           {}
+func (idling) Received(*Conn, []byte) {}
+func (idling) Closed(*Conn, error)    {}
