@@ -385,6 +385,28 @@ func TestAdoptBusy(t *testing.T) {
 	}
 }
 
+// A call that finds every intake full is counted, once, and the room that it had taken is given back.
+func TestAdoptBusyIsCounted(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 2, MaxConns: 5000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulation{w, t, e}
+	taken := 0
+	for ; err == nil; taken++ { // nobody steps the world
+		_, err = e.Adopt(inert{}, nil, silent{})
+	}
+	_, again := e.Adopt(inert{}, nil, silent{})
+	if taken--; !errors.Is(err, myriad.ErrBusy) || !errors.Is(again, myriad.ErrBusy) || taken != 2*1024 {
+		t.Errorf("after %d of 2048: %v, then %v", taken, err, again)
+	}
+	if st, l := e.Stats(), e.Limits(); st.Busy != 2 || l.Open != taken || l.TooMany != 0 {
+		t.Errorf("%d ErrBusy of 2 are counted; %d open of %d", st.Busy, l.Open, taken)
+	}
+	s.finish()
+}
+
 // One loop that does not run fills its intake; the others go on taking.
 func TestAdoptPastABlockedLoop(t *testing.T) {
 	e, err := myriad.Start(myriad.Config{System: inertReal{std.System{}}, Logger: quiet, Loops: 2})

@@ -225,6 +225,9 @@ func (e *Engine) reserve() (*Loop, error) {
 	if err != nil {
 		e.quota.give()
 	}
+	if err == ErrBusy {
+		e.loops[0].stats.busy.Add(1) // all of them are, and it is one call
+	}
 	return l, err
 }
 

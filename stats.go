@@ -31,7 +31,7 @@ type LoopStats struct {
 	HandOvers    uint64 // times a guest handed the loop over in order to wait
 
 	Full uint64 // calls of Conn's Write methods refused with ErrFull
-	Busy uint64 // calls of Loop.Do refused with ErrBusy
+	Busy uint64 // calls of Loop.Do refused with ErrBusy; of Engine.Adopt, which means all loops, they count on the first
 
 	Queued    int64 // gauge: bytes that the driver holds for peers: given to it, and not yet taken by the kernel
 	Mailbox   int   // gauge: functions that wait for Loop.Do, at most Config.Mailbox
