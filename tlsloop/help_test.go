@@ -237,3 +237,6 @@ func pattern(n int) string {
 	}
 	return string(p)
 }
+
+// exampleCertificate stands for the files that tls.LoadX509KeyPair would read, and who has signed them.
+func exampleCertificate() (tls.Certificate, *x509.CertPool) { return usual(), trusted().pool }

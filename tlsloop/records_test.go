@@ -251,22 +251,3 @@ func TestHalfCloseByUs(t *testing.T) {
 		t.Errorf("Closed(%v)", err)
 	}
 }
-
-// A renegotiation in TLS 1.2 is refused: nothing but a handshake may bring one.
-func TestRenegotiationIsRefused(t *testing.T) {
-	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
-	cfg := clientConfig()
-	cfg.MaxVersion = tls.VersionTLS12
-	tc := dial(t, addr, cfg)
-	send(t, tc, "hello")
-	expect(t, tc, "hello")
-	// A handshake record that the keys do not fit is as good as one that they do: both are the end.
-	send(t, tc.NetConn(), "\x16\x03\x03\x00\x04\x01\x00\x00\x00")
-	if _, err := io.ReadAll(tc); err == nil {
-		t.Error("no alert")
-	}
-	if err := await(t, "Closed", h.closes); err == nil {
-		t.Error("Closed(nil)")
-	}
-}
