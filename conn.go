@@ -165,7 +165,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
 
 // SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time switches it off. Any
-// goroutine; it takes effect when the loop comes to it.
+// goroutine; it takes effect when the loop comes to it. It fails with ErrClosed after the end of the connection.
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.mu.Lock()
 	if c.asked&gone != 0 {

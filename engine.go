@@ -37,7 +37,8 @@ type Engine struct {
 	shared  map[any]any
 }
 
-// Start opens an engine and runs its loops. It fails with ErrUnsupported where the platform has no driver yet.
+// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported where the platform does not have the
+// driver that Config.Driver names, if a setting is negative or Loops above 255, and with the system's error.
 func Start(c Config) (*Engine, error) {
 	cfg, err := c.withDefaults()
 	if err != nil {
@@ -89,11 +90,12 @@ func Default() (*Engine, error) {
 // its means, so that a simulation can order them.
 func (e *Engine) System() driver.System { return e.sys }
 
-// Logger is Config.Logger, or what stands in for it.
+// Logger is Config.Logger, or what stands in for it. Any goroutine.
 func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
 
 // Shared is the one value of key in this engine, made by create when it is first asked for: what a package above keeps for an
 // engine instead of in a variable of its own. key is of a type of that package. create must not call Shared.
+// Any goroutine.
 func (e *Engine) Shared(key any, create func() any) any {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +110,7 @@ func (e *Engine) Shared(key any, create func() any) any {
 	return v
 }
 
-// Loops are the engine's loops.
+// Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
 // Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close: what is queued is flushed), and

@@ -59,11 +59,12 @@ func (c *Conn) WireFor(l Layer) Wire {
 // Layer is what SetLayer has set, or nil. Any goroutine, once the handler has been opened.
 func (c *Conn) Layer() Layer { return c.layer() }
 
-// Conn is the conn the layer serves.
+// Conn is the conn the layer serves. Any goroutine.
 func (w Wire) Conn() *Conn { return w.c }
 
 // Room is how many encoded bytes Write may queue without passing the conn's limit. An empty queue has room for
-// a whole Config.MaxWrite, and as much again for what encoding adds.
+// a whole Config.MaxWrite, and as much again for what encoding adds. Any goroutine; inside the layer's methods and Sync by the
+// Wire that they are given.
 func (w Wire) Room() int {
 	queued := w.c.queued.Load()
 	if queued == 0 {
@@ -77,7 +78,7 @@ func (w Wire) Room() int {
 }
 
 // Write queues encoded bytes for the socket. It is never refused for want of room: see Room. It fails with ErrClosed behind the layer's
-// end, that is after CloseWrite or Fail.
+// end, that is after CloseWrite or Fail. Who may call is as for Room.
 func (w Wire) Write(p []byte) (int, error) {
 	if w.locked {
 		return w.queue(p)

@@ -27,7 +27,8 @@ type fileRun struct {
 
 // Write queues a copy of p, all or nothing: ErrFull takes no byte. An empty queue takes any p up to Config.MaxWrite, so that
 // a limit never makes a message impossible. It is sent when the callback that is running ends or when the loop comes to
-// it; writes made in between leave together. Any goroutine; never blocks.
+// it; writes made in between leave together. Besides it fails with ErrTooLarge above MaxWrite, and with ErrClosed after
+// CloseWrite, Close, Abort or the end of the connection. Any goroutine; never blocks.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	n, err := c.write(p)
@@ -201,7 +202,8 @@ func (c *Conn) Close() error {
 	return c.unlockAndWake(nil)
 }
 
-// CloseWrite ends our side after what is queued; the peer may go on sending. Any goroutine.
+// CloseWrite ends our side after what is queued; the peer may go on sending. It fails with ErrClosed
+// if our side has ended or is to end already. Any goroutine; never blocks.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	if c.asked&(wantFIN|wantClose|wantAbort|gone) != 0 {
