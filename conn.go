@@ -83,6 +83,7 @@ const (
 	lingering                     // flushed, FIN sent, discarding input
 	ending                        // the driver has been told to close, abort or detach
 	connecting                    // Dial is under way: the handler hears nothing yet
+	served                        // has had its share of this turn's encoding, and is on the list of revisits
 )
 
 func newConn(l *Loop, h Handler) *Conn {

@@ -162,6 +162,9 @@ func (x *extra) fileSent(c *Conn, n int64) {
 
 // encodeOwed has the layer encode what it has taken, while not too much is encoded already; a bounded number of slices in one turn.
 func (l *Loop) encodeOwed(c *Conn, x *extra) {
+	if c.is(served) {
+		return
+	}
 	for range slicesPerTurn {
 		c.mu.Lock()
 		more := x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 && x.buffered.Encode(Wire{c, true})
@@ -172,12 +175,15 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 			return
 		}
 	}
-	l.revisit(c)
+	l.revisitServed(c)
 }
 
 // encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. Nobody else writes
 // meanwhile: Write refuses while a file waits before a layer.
 func (l *Loop) encodeFiles(c *Conn, x *extra) {
+	if c.is(served) {
+		return
+	}
 	var slice *buf.Block
 	for range slicesPerTurn {
 		c.mu.Lock()
@@ -202,7 +208,7 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 		}
 	}
 	if slice != nil {
-		l.revisit(c)
+		l.revisitServed(c)
 	}
 }
 

@@ -147,6 +147,12 @@ func (c *Conn) link() bool {
 // revisit has c settled again in the next turn.
 func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
+// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing, whatever room comes.
+func (l *Loop) revisitServed(c *Conn) {
+	c.status |= served
+	l.revisit(c)
+}
+
 // begin is the loop's first goroutine.
 func (l *Loop) begin() {
 	l.slept = true
@@ -229,6 +235,7 @@ func (l *Loop) turn(events int) {
 	l.readClock()
 	l.tellStopping()
 	l.readMail()
+	l.settleRevisits()
 	dirty := l.drainDirty()
 	l.wheel.Advance(l.now, l.expired)
 	dirty += l.drainDirty() // what timers and mail have asked of other conns leaves in this turn
@@ -320,14 +327,20 @@ func (l *Loop) runAfter() {
 	l.runAll(&l.work.after)
 }
 
+// settleRevisits is called once in a turn, so that what it puts on the list anew waits for the next.
+func (l *Loop) settleRevisits() {
+	w := &l.work
+	w.revisits.refill(&l.revisits)
+	for c, ok := w.revisits.take(); ok; c, ok = w.revisits.take() {
+		c.status &^= served
+		l.settle(c)
+	}
+}
+
 // drainDirty settles the conns that were given work, in the order in which they were. It returns how many outside of their
 // own callbacks, most often by other goroutines.
 func (l *Loop) drainDirty() (n int) {
 	w := &l.work
-	w.revisits.refill(&l.revisits)
-	for c, ok := w.revisits.take(); ok; c, ok = w.revisits.take() {
-		l.settle(c)
-	}
 	l.takeDirty()
 	for c := w.dirty; c != nil; c, n = w.dirty, n+1 {
 		w.dirty = c.next
