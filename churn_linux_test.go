@@ -22,8 +22,8 @@ const cyclesEnv = "MYRIAD_CYCLES"
 const (
 	// churners is how many connections are open at a time.
 	churners = 1000
-	// heapSlack is by how much the heap may have grown afterwards, however many cycles there were: a conn of 144 bytes that is kept
-	// in one cycle of two goes beyond it within the 5,000.
+	// heapSlack is by how much the heap may have grown afterwards. 70 KB were measured after 5,000 cycles, 150 KB after 100,000 and 230 KB
+	// after 300,000; a conn of 144 bytes that is kept in one cycle of two goes beyond it within the 5,000.
 	heapSlack = 256 << 10
 )
 
