@@ -27,8 +27,10 @@ test:
 	go test -timeout 12m work
 	GOWORK=off go test -timeout 12m ./...
 
+# What starts other programs, which are built without the detector, is left to "make test".
 race:
-	go test -race -timeout 30m work
+	go test -race -timeout 30m $$(go list work | grep -v -e /server/clients -e /bench)
+	go test -race -short ./bench/...
 
 bench:
 	go test -run '^$$' -bench . -benchmem work

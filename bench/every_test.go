@@ -12,6 +12,9 @@ import (
 // Every server is started with every app that a scenario asks it for, answers rightly and is measured. Servers have no other tests: they
 // are as small as they can be, and what they must do is what the checks ask for.
 func TestEveryServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the programs of all rivals")
+	}
 	done := map[string]bool{}
 	for _, sc := range scenarios {
 		s := selection{scenarios: []string{sc.name}, rounds: 1, duration: 100 * time.Millisecond, times: 2000}
