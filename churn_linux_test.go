@@ -24,7 +24,7 @@ const (
 	churners = 1000
 	// heapSlack is by how much the heap may have grown afterwards. 70 KB were measured after 5,000 cycles, 150 KB after 100,000 and 230 KB
 	// after 300,000; a conn of 144 bytes that is kept in one cycle of two goes beyond it within the 5,000.
-	heapSlack = 256 << 10
+	heapSlack = 192 << 10
 )
 
 // After many connections, a thousand at a time, which end in all ways, the engine holds what it held after the first thousand.
