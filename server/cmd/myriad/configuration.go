@@ -68,7 +68,13 @@ func (o option) given(c *cli.Command) []string {
 	case o.isSwitch():
 		return []string{fmt.Sprint(c.Bool(o.name))}
 	case o.repeatable():
-		return c.StringSlice(o.name)
+		var texts []string
+		for _, text := range c.StringSlice(o.name) {
+			for part := range strings.SplitSeq(strings.TrimSuffix(text, o.separator()), o.separator()) {
+				texts = append(texts, strings.TrimSpace(part))
+			}
+		}
+		return texts
 	}
 	return []string{c.String(o.name)}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -144,9 +143,27 @@ subscribe-token = true
 	for _, args := range [][]string{
 		{"--config", file},
 		{"--namespace", "name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers", "--namespace", "slow=drop-oldest slow-queue=65536 subscribe-token=true"},
+		nil,
 	} {
-		if s, err := configured(t, nil, args...); err != nil || !slices.Equal(s.push.Namespaces, want) {
+		var environ []string
+		if args == nil { // a variable holds them all
+			environ = []string{"MYRIAD_NAMESPACE=name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers; slow=drop-oldest slow-queue=64KiB subscribe-token;"}
+		}
+		if s, err := configured(t, environ, args...); err != nil || !slices.Equal(s.push.Namespaces, want) {
 			t.Errorf("%q: %+v, %v", args, s.push.Namespaces, err)
+		}
+	}
+}
+
+// A comma separates origins, wherever they are written.
+func TestConfigurationOrigins(t *testing.T) {
+	want := []string{"https://a.example", "https://b.example", "c.example"}
+	for _, from := range []struct{ environ, args []string }{
+		{[]string{"MYRIAD_ALLOWED_ORIGIN=https://a.example, https://b.example,c.example"}, nil},
+		{nil, []string{"--allowed-origin=https://a.example,https://b.example", "--allowed-origin=c.example"}},
+	} {
+		if s, err := configured(t, from.environ, from.args...); err != nil || !slices.Equal(s.push.AllowedOrigins, want) {
+			t.Errorf("%q: %q, %v", from, s.push.AllowedOrigins, err)
 		}
 	}
 }
@@ -164,13 +181,15 @@ func TestConfigurationMistakes(t *testing.T) {
 			[]string{`key "lisen", which there is not: did you mean "listen"?`, `"queue_limit", which there is not: did you mean "queue-limit"?`, `key "qquxx", which there is not`}},
 		{"values in the file", "queue-limit = 'many'\nping-interval = 5\nloops = 1.5\nlog-format = ['a', 'b']\nallowed-origin = [1]\n", nil, nil,
 			[]string{`queue-limit in `, `is "many": write a whole number`, `ping-interval in `, `"5": write a time with its unit`, "loops in ", "log-format in ", "write one value", "write a list of strings"}},
-		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s", "--log-level=loud", "--publication-limit=9GiB"},
+		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s", "--log-level=loud", "--publication-limit=many"},
 			[]string{"--queue-limit (MYRIAD_QUEUE_LIMIT) is \"-1\"", "--channel-limit (MYRIAD_CHANNEL_LIMIT) is \"0\": it must not be 0", "longer than 0", "debug, info, warn or error", "--publication-limit"}},
 		{"the environment", "", []string{"MYRIAD_QEUE_LIMIT=1", "MYRIAD_LISTENS=x", "MYRIAD_PORT=tcp://10.0.0.1:8000", "MYRIAD_LOG_FORMAT=xml"}, nil,
 			[]string{"did you mean MYRIAD_QUEUE_LIMIT?", "did you mean MYRIAD_LISTEN?", `--log-format (MYRIAD_LOG_FORMAT) is "xml": write text or json`}},
 		{"namespaces", "[[namespace]]\nnam = 'chat'\nhistory-size = 'x'\n", nil, nil,
 			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`, `history-size is "x": write a whole number`}},
 		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"}, []string{"name is given twice"}},
+		{"commas in a namespace", "", nil, []string{"--namespace=name=chat,history-size=100"}, []string{`"name=chat,history-size=100": write spaces`}},
+		{"a terabyte and more", "", nil, []string{"--history-limit=1025GiB"}, []string{"write a number from 0 to 1099511627776"}},
 		{"one namespace", "namespace = 'name=chat'", nil, nil, []string{"neither a list nor [[namespace]]"}},
 		{"no TOML", "listen: x", nil, nil, []string{"--config", "line 1"}},
 		{"no file", "", nil, []string{"--config=/nowhere/myriad.toml"}, []string{"--config", "/nowhere/myriad.toml", "no such file"}},
@@ -197,20 +216,25 @@ func TestConfigurationMistakes(t *testing.T) {
 
 func TestCommandLineMistakes(t *testing.T) {
 	for args, want := range map[string]string{
-		"serve --lsten x":                    "there is no flag --lsten: did you mean --listen?",
-		"serve --qqqq":                       "there is no flag --qqqq: see myriad serve --help",
-		"serve --listen":                     "flag needs an argument: --listen",
-		"serve --disable-console=x":          `--disable-console is "x": write true or false`,
-		"serv":                               `there is no command "serv": did you mean "serve"?`,
-		"qqqq":                               `there is no command "qqqq": see myriad --help`,
-		"version 1":                          `version takes no arguments and was given "1"`,
-		"serve --check --loops 999":          "Loops",
-		"serve --check --driver x":           `"x"`,
-		"serve --check --namespace name=a:b": `namespace "a:b"`,
-		"serve --check --allowed-origin [a":  `allowed origin "[a"`,
-		"serve --check --listen 0.0.0.0:1":   "MYRIAD_API_KEY",
-		"serve --check --ping-interval 1ms":  "--ping-interval 1ms",
-		"serve --check --namespace recovery --queue-limit xx": "--queue-limit",
+		"serve --lsten x":                  "there is no flag --lsten: did you mean --listen?",
+		"serve --qqqq":                     "there is no flag --qqqq: see myriad serve --help",
+		"serve --listen":                   "flag needs an argument: --listen",
+		"serve --disable-console=x":        `--disable-console is "x": write true or false`,
+		"serv":                             `there is no command "serv": did you mean "serve"?`,
+		"qqqq":                             `there is no command "qqqq": see myriad --help`,
+		"version 1":                        `version takes no arguments and was given "1"`,
+		"serve --check --loops 999":        "--loops 999: there may be at most 255",
+		"serve --check --queue-limit 1KiB": "--queue-limit 1024 is less than --publication-limit 262144",
+		"serve --check --publication-limit 9MiB --queue-limit 16MiB": "it may be at most 8MiB",
+		"serve --check --ping-interval 1500ms":                       "--ping-interval 1.5s: it must be whole seconds",
+		"completion tcsh":                                            `completion takes bash, zsh or fish, and was given "tcsh"`,
+		"--verison":                                                  "there is no flag --verison: did you mean --version?",
+		"serve --check --driver x":                                   `"x"`,
+		"serve --check --namespace name=a:b":                         `namespace "a:b"`,
+		"serve --check --allowed-origin [a":                          `allowed origin "[a"`,
+		"serve --check --listen 0.0.0.0:1":                           "MYRIAD_API_KEY",
+		"serve --check --ping-interval 1ms":                          "--ping-interval 1ms",
+		"serve --check --namespace recovery --queue-limit xx":        "--queue-limit",
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"myriad"}, strings.Fields(args)...), &out, &out)
@@ -265,33 +289,6 @@ func TestLogFormat(t *testing.T) {
 	log.Reset()
 	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-level", "error"}, &log, &log); err != nil || log.Len() > 0 {
 		t.Errorf("at level error: %q, %v", log.String(), err)
-	}
-}
-
-// The scripts are complete: each shell that is here reads its own.
-func TestCompletion(t *testing.T) {
-	for shell, check := range map[string][]string{"bash": {"bash", "-n"}, "zsh": {"zsh", "-n"}, "fish": {"fish", "--no-execute"}} {
-		var out bytes.Buffer
-		if err := run(t.Context(), []string{"myriad", "completion", shell}, &out, &out); err != nil || !strings.Contains(out.String(), "myriad") {
-			t.Errorf("%s: %v", shell, err)
-		}
-		if _, err := exec.LookPath(check[0]); err != nil {
-			continue
-		}
-		file := filepath.Join(t.TempDir(), shell)
-		if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if said, err := exec.Command(check[0], append(check[1:], file)...).CombinedOutput(); err != nil {
-			t.Errorf("%s does not read it: %v: %s", shell, err, said)
-		}
-	}
-	args := os.Args
-	defer func() { os.Args = args }()
-	os.Args = []string{"myriad", "serve", "--lo", "--generate-shell-completion"}
-	var out bytes.Buffer
-	if err := run(t.Context(), os.Args, &out, &out); err != nil || !strings.Contains(out.String(), "--log-format") || strings.Contains(out.String(), "--listen") {
-		t.Errorf("completing --lo: %q, %v", out.String(), err)
 	}
 }
 

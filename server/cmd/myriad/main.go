@@ -26,7 +26,9 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "myriad:", strings.ReplaceAll(err.Error(), "\n", "\nmyriad: "))
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(os.Stderr, "myriad:", strings.TrimPrefix(line, "myriad: ")) // as the engine's errors begin
+		}
 		os.Exit(1)
 	}
 }
@@ -34,16 +36,18 @@ func main() {
 // run is the command, until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := &cli.Command{
-		Name:                  "myriad",
-		Usage:                 "push events to browsers and devices",
-		Writer:                stdout,
-		ErrWriter:             stderr,
-		Commands:              []*cli.Command{serveCommand(stdout, stderr), versionCommand(stdout)},
-		EnableShellCompletion: true,
-		ConfigureShellCompletionCommand: func(c *cli.Command) {
-			c.Hidden, c.Usage = false, "print a script that completes commands and flags: bash, zsh, fish, pwsh"
+		Name:      "myriad",
+		Usage:     "push events to browsers and devices",
+		Writer:    stdout,
+		ErrWriter: stderr,
+		Commands:  []*cli.Command{serveCommand(stdout, stderr), versionCommand(stdout), completionCommand(stdout)},
+		Flags:     []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
+		Action: func(_ context.Context, c *cli.Command) error {
+			if c.Bool("version") {
+				return printVersion(stdout)
+			}
+			return unknownCommand(c)
 		},
-		Action:         unknownCommand,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
 	}
 	for _, c := range append(root.Commands, root) {
@@ -53,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // unknownCommand runs when no command was named, or one that there is not.
-func unknownCommand(_ context.Context, c *cli.Command) error {
+func unknownCommand(c *cli.Command) error {
 	if !c.Args().Present() {
 		return cli.ShowRootCommandHelp(c)
 	}
@@ -101,10 +105,14 @@ func versionCommand(stdout io.Writer) *cli.Command {
 			if c.Args().Present() {
 				return fmt.Errorf("version takes no arguments and was given %q", c.Args().First())
 			}
-			_, err := fmt.Fprintf(stdout, "myriad %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return printVersion(stdout)
 		},
 	}
+}
+
+func printVersion(stdout io.Writer) error {
+	_, err := fmt.Fprintf(stdout, "myriad %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // version is that of the module, or (devel) for a build from a checkout.

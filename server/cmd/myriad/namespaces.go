@@ -30,6 +30,9 @@ var namespaceRules = []rule{
 
 // parseNamespace reads rules with spaces between them: name=value, or the name alone for a switch.
 func parseNamespace(text string) (ns push.Namespace, err error) {
+	if strings.Contains(text, ",") {
+		return ns, errors.New("write spaces between rules, and ; between namespaces, but no comma")
+	}
 	given := map[string]any{}
 	for _, field := range strings.Fields(text) {
 		name, value, ok := strings.Cut(field, "=")

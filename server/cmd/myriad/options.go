@@ -64,6 +64,14 @@ func (o option) repeatable() bool {
 	return false
 }
 
+// separator stands between several values in one text, as in the environment: there is only one of a variable.
+func (o option) separator() string {
+	if o.name == "namespace" {
+		return ";"
+	}
+	return ","
+}
+
 // isSwitch tells whether the option is on when it is named, and needs no value.
 func (o option) isSwitch() bool {
 	_, is := o.field(new(settings)).(*bool)
@@ -145,15 +153,15 @@ func parseNumber(text string) (int, error) {
 	n, err := strconv.Atoi(digits)
 	switch {
 	case err != nil:
-		return 0, errors.New("write a whole number, of bytes with a unit if you like: 65536 or 64KiB")
+		return 0, errors.New("write a whole number; a size may have a unit, as in 64KiB, 1MiB or 2GiB")
 	case n < 0 || n > maxNumber/factor:
 		return 0, fmt.Errorf("write a number from 0 to %d", maxNumber)
 	}
 	return n * factor, nil
 }
 
-// maxNumber is the largest that an int of 32 bits holds.
-const maxNumber = math.MaxInt32
+// maxNumber is 1 TiB, or what an int holds where it is less.
+const maxNumber = min(math.MaxInt, 1<<40)
 
 func parseTime(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)

@@ -40,6 +40,8 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 		Usage:       "run the push server",
 		Description: "Every option can be given as a flag, in the environment, or in the file of --config, and counts in this order.",
 		Flags:       flags,
+		// The library would take a comma anywhere for the end of a value: see option.separator.
+		DisableSliceFlagSeparator: true,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Present() {
 				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT", c.Args().First())
@@ -86,11 +88,27 @@ func check(s settings, stdout io.Writer) error {
 
 // check finds what is wrong with values that are right each for itself.
 func (s settings) check() error {
-	if s.push.Timing.Ping < time.Second {
-		return fmt.Errorf("--ping-interval %v: it must be at least 1s", s.push.Timing.Ping)
+	var wrong []error
+	if ping := s.push.Timing.Ping; ping < time.Second || ping%time.Second != 0 {
+		wrong = append(wrong, fmt.Errorf("--ping-interval %v: it must be whole seconds, at least 1s", ping))
 	}
-	return nil
+	if s.engine.Loops > maxLoops {
+		wrong = append(wrong, fmt.Errorf("--loops %d: there may be at most %d", s.engine.Loops, maxLoops))
+	}
+	switch limit := s.push.Limits; {
+	case limit.Publication > maxPublication:
+		wrong = append(wrong, fmt.Errorf("--publication-limit %d: it may be at most 8MiB", limit.Publication))
+	case limit.Queue < limit.Publication:
+		wrong = append(wrong, fmt.Errorf("--queue-limit %d is less than --publication-limit %d: the largest publication would not fit, and disconnect every client that it is for", limit.Queue, limit.Publication))
+	}
+	return errors.Join(wrong...)
 }
+
+// These are the limits of the engine and of package push.
+const (
+	maxLoops       = 255
+	maxPublication = 8 << 20
+)
 
 // serve runs the server until ctx ends, and then shuts it down.
 func serve(ctx context.Context, s settings) error {
@@ -128,12 +146,22 @@ func serve(ctx context.Context, s settings) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
 	listener, err := s.listenWith(ctx, h, certificates)
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("--listen %s: %w", s.listen, cause(err))
+	} else {
 		s.announce(listener.Addr(), development)
 		<-ctx.Done()
 		s.log.Info("myriad: shutting down", "timeout", s.shutdownTimeout.String())
 	}
 	return errors.Join(err, s.shutdown(pusher, h, engine))
+}
+
+// cause is what the system says of an operation on the network, without who has asked for it.
+func cause(err error) error {
+	if operation := (*net.OpError)(nil); errors.As(err, &operation) {
+		return operation.Err
+	}
+	return err
 }
 
 // listenWith listens for HTTP, or for HTTPS if there is a certificate, which is watched until ctx ends.

@@ -135,8 +135,9 @@ func TestServeSecured(t *testing.T) {
 
 func TestServeOnATakenAddress(t *testing.T) {
 	url, _, _ := start(t)
-	err := run(context.Background(), []string{"myriad", "serve", "--listen", strings.TrimPrefix(url, "http://")}, io.Discard, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+	address := strings.TrimPrefix(url, "http://")
+	err := run(context.Background(), []string{"myriad", "serve", "--listen", address}, io.Discard, io.Discard)
+	if want := "--listen " + address + ": bind: address already in use"; err == nil || err.Error() != want {
 		t.Errorf("serve: %v", err)
 	}
 }
