@@ -135,13 +135,8 @@ func (l *Loop) localOf(a *arrival) net.Addr {
 
 // enter puts the conn into the loop's table.
 func (l *Loop) enter(c *Conn, id driver.ID) {
-	slot := int(id.Slot())
-	if slot >= len(l.conns) {
-		l.conns = append(l.conns, make([]*Conn, slot+1-len(l.conns))...)
-		l.born = append(l.born, make([]uint32, slot+1-len(l.born))...)
-	}
-	l.conns[slot] = c
-	l.born[slot] = uint32(l.now / ageUnit)
+	*l.conns.Grow(id.Slot()) = c
+	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
 	c.id = id
 	l.live++
 	l.stats.conns.Add(1)

@@ -32,19 +32,20 @@ var arrows = map[string][]string{
 	"buf":            nil,
 	"workers":        nil,
 	"internal/quick": nil,
-	"internal/wheel": nil,
+	"internal/table": nil,
+	"internal/wheel": {"internal/table"},
 
 	"internal/leaktest": nil, // for tests
 
 	"internal/driver":            {"buf"},
-	"internal/driver/posix":      {"buf", "internal/driver"},
+	"internal/driver/posix":      {"buf", "internal/driver", "internal/table"},
 	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
 	"internal/driver/kqueue":     {"internal/driver", "internal/driver/posix"},
 	"internal/driver/std":        {"buf", "internal/driver"},
 	"internal/driver/sim":        {"buf", "internal/driver"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
-	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/wheel"},
+	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/table", "internal/wheel"},
 
 	"debug":   {"."},
 	"tlsloop": {".", "buf", "internal/driver"},

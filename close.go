@@ -241,7 +241,7 @@ func (c *Conn) withDriver() int64 {
 // remove takes the conn out of the loop's table.
 func (l *Loop) remove(c *Conn) {
 	slot := c.id.Slot()
-	l.conns[slot] = nil
+	*l.conns.Row(slot) = nil
 	l.wheel.Clear(slot)
 	l.live--
 	l.stats.conns.Add(-1)

@@ -183,8 +183,8 @@ func (l *Loop) fail() {
 		}
 		l.dropHand(ln)
 	}
-	for _, c := range l.conns {
-		if c != nil {
+	for i := range uint32(l.conns.Len()) {
+		if c := l.conn(i); c != nil {
 			l.closedAndCounted(c, err)
 		}
 	}
@@ -214,8 +214,8 @@ func (l *Loop) stop(abort error) {
 
 // tellStopping tells those conns that do not know it yet.
 func (l *Loop) tellStopping() {
-	for l.stopping && l.work.told < len(l.conns) {
-		c := l.conns[l.work.told]
+	for l.stopping && l.work.told < l.conns.Len() {
+		c := l.conn(uint32(l.work.told))
 		l.work.told++
 		switch {
 		case c == nil:

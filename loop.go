@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/table"
 	"github.com/myriad-go/myriad/internal/wheel"
 )
 
@@ -32,8 +33,8 @@ type Loop struct {
 	drv    driver.Driver
 
 	// Owned by the loop's goroutine.
-	conns     []*Conn  // by slot
-	born      []uint32 // by slot: when the conn came, in units of ageUnit since the engine's start
+	conns     table.Table[*Conn]  // by slot
+	born      table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
 	listeners map[uint32]*Listener
 	wheel     *wheel.Wheel
 	clock     time.Duration // since the engine's start, read once per turn
@@ -291,9 +292,7 @@ func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	l.work.funcs.refill(&l.mail.funcs)
-	if l.work.intake.empty() {
-		l.work.intake, l.mail.intake = batch[arrival]{list: l.mail.intake}, nil
-	}
+	l.work.intake.refill(&l.mail.intake)
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {

@@ -35,36 +35,48 @@ func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	fds := make([]int, 0, n)
-	defer func() {
-		for _, fd := range fds {
-			syscall.Close(fd)
-		}
-	}()
+	p := newPeers(t, ln, n)
 	before := heap()
-	for range n {
-		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fds = append(fds, fd)
-		if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.connect(n)
 	waitFor(t, func() bool { return e.Stats().Conns == n })
 	for _, l := range e.Loops() {
 		runOn(l, func() {
-			for _, c := range l.conns {
-				if c != nil {
-					use(c)
-				}
-			}
+			l.Conns(0, l.conns.Len(), use)
 		})
 		runOn(l, func() {}) // what they have asked for is done
 	}
 	return (heap() - before) / n
+}
+
+// peers are bare descriptors.
+type peers struct {
+	t   testing.TB
+	to  syscall.SockaddrInet4
+	fds []int
+}
+
+func newPeers(t testing.TB, ln *Listener, n int) *peers {
+	p := &peers{t: t, fds: make([]int, 0, n)}
+	p.to = syscall.SockaddrInet4{Port: ln.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	t.Cleanup(func() {
+		for _, fd := range p.fds {
+			syscall.Close(fd)
+		}
+	})
+	return p
+}
+
+func (p *peers) connect(n int) {
+	for range n {
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.fds = append(p.fds, fd)
+		if err := syscall.Connect(fd, &p.to); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 func runOn(l *Loop, f func()) {
@@ -112,6 +124,39 @@ func TestIdleConnIsSmall(t *testing.T) {
 				t.Logf("%d bytes for each of %d idle conns", got, n)
 			}
 		})
+	}
+}
+
+// A connection that comes leaves next to no garbage, so that what is held by many is what they need, before the collector has run as well.
+func TestAcceptingLeavesNoGarbage(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector a sync.Pool throws things away")
+	}
+	const limit = 256 // bytes for each; a Conn has 128 of them, its rows in tables 40, the driver's Socket 32
+	for _, addr := range []string{"127.0.0.1:0", ":0"} {
+		e, err := Start(Config{Loops: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Shutdown(context.Background())
+		ln, err := e.Listen("tcp", addr, idle{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := connsFor(t) / 2
+		p := newPeers(t, ln, n)
+		p.connect(n / 10) // pools and lists have their size afterwards
+		waitFor(t, func() bool { return e.Stats().Conns == n/10 })
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		p.connect(n - n/10)
+		waitFor(t, func() bool { return e.Stats().Conns == n })
+		runtime.ReadMemStats(&after)
+		if each := int(after.TotalAlloc-before.TotalAlloc) / (n - n/10); each > limit {
+			t.Errorf("%d bytes are allocated for a connection to %s, at most %d are allowed", each, addr, limit)
+		} else {
+			t.Logf("%d bytes are allocated for a connection to %s", each, addr)
+		}
 	}
 }
 

@@ -428,8 +428,8 @@ func TestConnsInSlices(t *testing.T) {
 			}
 		}
 		none := func(*myriad.Conn) {}
-		if all, most := l.Conns(0, places, none), l.Conns(0, places-1, none); places != 26 || all != 0 || most != places-1 {
-			t.Errorf("of %d places (26: 25 conns and a listener) all lead to %d, all but one to %d", places, all, most)
+		if all, most := l.Conns(0, places, none), l.Conns(0, places-1, none); places < 26 || all != 0 || most != places-1 {
+			t.Errorf("of %d places (for 25 conns and a listener) all lead to %d, all but one to %d", places, all, most)
 		}
 		for _, from := range []int{-1, 1 << 20} {
 			if next := l.Conns(from, 0, func(*myriad.Conn) { t.Error("met in an empty slice") }); next != 0 {

@@ -7,16 +7,24 @@ import "time"
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
 
+// conn is the one of that slot; nil if it is free.
+func (l *Loop) conn(slot uint32) *Conn {
+	if row := l.conns.Row(slot); row != nil {
+		return *row
+	}
+	return nil
+}
+
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns the place to go on with, 0
 // at the table's end. Walking in slices, one for each Loop.Do, holds up nobody else of the loop: a thousand empty places
 // take about a microsecond. A conn keeps its place for life, so none is met twice; those that come or go between two
 // slices may be missed. visit may do what a handler may. On the loop only.
 func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
-	for i := max(0, from); n > 0 && i < len(l.conns); i++ {
-		if c := l.conns[i]; c != nil {
+	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
+		if c := l.conn(uint32(i)); c != nil {
 			visit(c)
 		}
-		if n--; n == 0 && i+1 < len(l.conns) {
+		if n--; n == 0 && i+1 < l.conns.Len() {
 			return i + 1
 		}
 	}
@@ -26,11 +34,11 @@ func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 // Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a second; 0 before and after
 // that. On the loop only.
 func (c *Conn) Age() time.Duration {
-	l, slot := c.loop, int(c.id.Slot())
-	if slot >= len(l.conns) || l.conns[slot] != c {
+	l, slot := c.loop, c.id.Slot()
+	if l.conn(slot) != c {
 		return 0
 	}
-	return time.Duration(l.now-int64(l.born[slot])*ageUnit) * time.Millisecond
+	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
 }
 
 // State says in a word or two where the conn stands: "dialing", "open", "paused", "peer ended" (its FIN was seen), "write ended"

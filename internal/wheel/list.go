@@ -37,7 +37,7 @@ func (w *Wheel) list(place uint16) *list {
 
 // linkTo adds an unlinked slot at the end of a list.
 func (w *Wheel) linkTo(id uint32, place uint16) {
-	s, l := &w.slots[id], w.list(place)
+	s, l := w.slots.Row(id), w.list(place)
 	s.set(s.tick(), place)
 	if l.empty() {
 		s.next, s.prev = id, id
@@ -45,15 +45,14 @@ func (w *Wheel) linkTo(id uint32, place uint16) {
 		w.mark(place, true)
 		return
 	}
-	first := l.first()
-	last := w.slots[first].prev
-	s.next, s.prev = first, last
-	w.slots[last].next, w.slots[first].prev = id, id
+	first := w.slots.Row(l.first())
+	s.next, s.prev = l.first(), first.prev
+	w.slots.Row(first.prev).next, first.prev = id, id
 }
 
 // unlink takes a slot out of the list it is in. Its due tick stays.
 func (w *Wheel) unlink(id uint32) {
-	s := &w.slots[id]
+	s := w.slots.Row(id)
 	place := s.place()
 	s.set(s.tick(), unlinked)
 	l := w.list(place)
@@ -62,7 +61,7 @@ func (w *Wheel) unlink(id uint32) {
 		w.mark(place, false)
 		return
 	}
-	w.slots[s.prev].next, w.slots[s.next].prev = s.next, s.prev
+	w.slots.Row(s.prev).next, w.slots.Row(s.next).prev = s.next, s.prev
 	if l.first() == id {
 		*l = list(s.next + 1)
 	}

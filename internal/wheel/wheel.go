@@ -12,6 +12,8 @@ package wheel
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/myriad-go/myriad/internal/table"
 )
 
 const (
@@ -19,8 +21,8 @@ const (
 	// called when Next says.
 	Tick = 1 << tickShift
 
-	// MaxSlot is the highest slot; Set panics above it. The table grows to the highest slot ever set (16 bytes each) and
-	// does not shrink.
+	// MaxSlot is the highest slot; Set panics above it. The table grows to the highest slot ever set (16 bytes each, 256 at a
+	// time) and does not shrink.
 	MaxSlot = 1<<26 - 1
 
 	tickShift = 3
@@ -35,7 +37,7 @@ type Wheel struct {
 	base  int64  // the time of tick 0
 	cur   uint64 // the tick up to which buckets have been taken; every linked bucket is at cur or later
 	armed int
-	slots []slot
+	slots table.Table[slot]
 	level [levels]ring
 
 	due    list // taken out of their buckets by Advance, waiting for fire
@@ -58,10 +60,7 @@ func (w *Wheel) Set(id uint32, at int64) {
 	if id > MaxSlot {
 		panic(fmt.Sprintf("wheel: Set of slot %d: slots are dense and at most %d", id, MaxSlot))
 	}
-	if int(id) >= len(w.slots) {
-		w.slots = append(w.slots, make([]slot, int(id)+1-len(w.slots))...)
-	}
-	s := &w.slots[id]
+	s := w.slots.Grow(id)
 	tick := w.tickAfter(at)
 	switch place := s.place(); {
 	case place == unlinked:
@@ -78,7 +77,7 @@ func (w *Wheel) Set(id uint32, at int64) {
 
 // Clear disarms the slot's timer, if it is armed: it does not fire, and the slot can be given to another connection at once.
 func (w *Wheel) Clear(id uint32) {
-	if int(id) >= len(w.slots) || w.slots[id].place() == unlinked {
+	if s := w.slots.Row(id); s == nil || s.place() == unlinked {
 		return
 	}
 	w.unlink(id)
@@ -134,7 +133,7 @@ func (w *Wheel) empty(place uint16) {
 	for !bucket.empty() {
 		id := bucket.first()
 		w.unlink(id)
-		if w.slots[id].tick() <= w.cur {
+		if w.slots.Row(id).tick() <= w.cur {
 			w.linkTo(id, placeDue)
 		} else {
 			w.link(id)
@@ -156,7 +155,7 @@ func (w *Wheel) nextBucket() (tick uint64, place uint16, ok bool) {
 
 // link puts a timer where its tick belongs, seen from cur.
 func (w *Wheel) link(id uint32) {
-	tick := max(w.slots[id].tick(), w.cur)
+	tick := max(w.slots.Row(id).tick(), w.cur)
 	level := 0
 	if diff := tick ^ w.cur; diff != 0 {
 		level = (bits.Len64(diff) - 1) / digit

@@ -28,11 +28,11 @@ func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 		return
 	}
 	for range acceptsPerPoll {
-		fd, sa, err := accept(int(s.fd))
+		fd, peer, err := accept(int(s.fd))
 		switch err {
 		case nil:
 			d.polled++
-			ev.Accepted(id, &Socket{fd: fd, remote: addrOf(sa)})
+			ev.Accepted(id, &Socket{fd: fd, remote: peer})
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
 		case unix.EAGAIN:

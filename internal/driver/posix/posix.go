@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/table"
 )
 
 const (
@@ -30,7 +31,8 @@ type Driver struct {
 	loop    uint8
 	poller  Poller
 	buffer  []byte
-	slots   []slot
+	slots   table.Table[slot]
+	used    uint32 // of the slots from the first on, which is never given out
 	free    []uint32
 	changed []driver.ID // whose interest is to be told to the poller before the next wait
 	later   []deferred  // what to emit at the next Poll, because nothing is emitted outside it
@@ -49,7 +51,7 @@ type Driver struct {
 
 // New makes a driver for one loop, which owns the poller.
 func New(loop uint8, o driver.Options, p Poller) *Driver {
-	return &Driver{loop: loop, poller: p, buffer: make([]byte, o.ReadBuffer), slots: make([]slot, 1, 64)}
+	return &Driver{loop: loop, poller: p, buffer: make([]byte, o.ReadBuffer), used: 1}
 }
 
 // ThreadBound is false: any goroutine may take the driver over between two calls.
@@ -179,8 +181,8 @@ func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events)
 
 // Shutdown releases the kernel's objects and aborts what still lives.
 func (d *Driver) Shutdown() error {
-	for i := range d.slots {
-		if s := &d.slots[i]; s.kind == kindConn || s.kind == kindDialing {
+	for i := range d.used {
+		if s := d.slots.Row(i); s != nil && (s.kind == kindConn || s.kind == kindDialing) {
 			d.release(s)
 			unix.Close(int(s.fd))
 		}
@@ -190,7 +192,7 @@ func (d *Driver) Shutdown() error {
 			e.socket.Close()
 		}
 	}
-	d.slots, d.later, d.emit = nil, nil, nil
+	d.slots, d.used, d.later, d.emit = table.Table[slot]{}, 0, nil, nil
 	d.waking.Lock()
 	defer d.waking.Unlock()
 	d.shutDown = true

@@ -56,12 +56,8 @@ type deferred struct {
 
 // live finds the slot of an id, or nil if the id is stale or on its way out.
 func (d *Driver) live(id driver.ID) *slot {
-	i := id.Slot()
-	if int(i) >= len(d.slots) {
-		return nil
-	}
-	s := &d.slots[i]
-	if s.generation != id.Generation() || s.kind == kindFree || s.kind == kindClosing {
+	s := d.slots.Row(id.Slot())
+	if s == nil || s.generation != id.Generation() || s.kind == kindFree || s.kind == kindClosing {
 		return nil
 	}
 	return s
@@ -80,7 +76,7 @@ func (d *Driver) register(fd int, k kind, interest Interest) (driver.ID, error) 
 	if err != nil {
 		return 0, err
 	}
-	s := &d.slots[i]
+	s := d.slots.Row(i)
 	id := driver.MakeID(d.loop, i, s.generation)
 	if err := d.poller.Add(fd, id, interest); err != nil {
 		d.free = append(d.free, i)
@@ -99,16 +95,18 @@ func (d *Driver) takeSlot() (uint32, error) {
 		d.free = d.free[:n-1]
 		return i, nil
 	}
-	if len(d.slots) == driver.MaxSlots {
+	if d.used == driver.MaxSlots {
 		return 0, driver.ErrFull
 	}
-	d.slots = append(d.slots, slot{generation: 1})
-	return uint32(len(d.slots) - 1), nil
+	i := d.used
+	d.used++
+	d.slots.Grow(i).generation = 1
+	return i, nil
 }
 
 // recycle makes a slot free after its last event: a new generation makes every id of the old one stale.
 func (d *Driver) recycle(i uint32) {
-	s := &d.slots[i]
+	s := d.slots.Row(i)
 	generation := s.generation + 1
 	if generation == 0 {
 		generation = 1 // the zero ID is never live

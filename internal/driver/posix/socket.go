@@ -105,27 +105,26 @@ func socketError(fd int) unix.Errno {
 	return unix.Errno(v)
 }
 
-func localAddr(fd int) driver.Addr {
-	sa, _ := unix.Getsockname(fd)
-	return addrOf(sa)
-}
-
 func addrOf(sa unix.Sockaddr) driver.Addr {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
 		return driver.AddrFrom4(sa.Addr, uint16(sa.Port))
 	case *unix.SockaddrInet6:
-		if ip4, ok := mapped(sa.Addr); ok {
-			return driver.AddrFrom4(ip4, uint16(sa.Port))
-		}
-		return driver.AddrFrom16(sa.Addr, sa.ZoneId, uint16(sa.Port))
+		return addrFrom16(sa.Addr, sa.ZoneId, uint16(sa.Port))
 	case *unix.SockaddrUnix:
 		return driver.UnixAddr
 	}
 	return driver.Addr{}
 }
 
-// mapped finds the IPv4 address in ::ffff:0:0/96, as a dual-stack listener reports its IPv4 peers.
+// addrFrom16 is an IPv4 address for those in ::ffff:0:0/96, as a dual-stack listener reports its IPv4 peers.
+func addrFrom16(ip [16]byte, zone uint32, port uint16) driver.Addr {
+	if ip4, ok := mapped(ip); ok {
+		return driver.AddrFrom4(ip4, port)
+	}
+	return driver.AddrFrom16(ip, zone, port)
+}
+
 func mapped(ip [16]byte) (ip4 [4]byte, ok bool) {
 	if [12]byte(ip[:12]) != [12]byte{10: 0xff, 11: 0xff} {
 		return ip4, false

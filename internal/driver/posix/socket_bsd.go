@@ -2,20 +2,29 @@
 
 package posix
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
 // accept takes a peer. Options are not trusted to be inherited: the systems differ.
-func accept(fd int) (int, unix.Sockaddr, error) {
+func accept(fd int) (int, driver.Addr, error) {
 	conn, sa, err := acceptStream(fd)
 	if err != nil {
-		return -1, nil, err
+		return -1, driver.Addr{}, err
 	}
 	if _, local := sa.(*unix.SockaddrUnix); local {
 		noSignals(conn)
 	} else {
 		setTCPOptions(conn)
 	}
-	return conn, sa, nil
+	return conn, addrOf(sa), nil
+}
+
+func localAddr(fd int) driver.Addr {
+	sa, _ := unix.Getsockname(fd)
+	return addrOf(sa)
 }
 
 // setTCPOptions gives a socket the values that the net package gives its own.

@@ -8,10 +8,6 @@ func newStream(family int) (int, error) { return unix.Socket(family, streamType,
 
 func newStreams() ([2]int, error) { return unix.Socketpair(unix.AF_UNIX, streamType, 0) }
 
-func accept(fd int) (int, unix.Sockaddr, error) {
-	return unix.Accept4(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-}
-
 // setTCPOptions gives a socket the values that the net package gives its own. Accepted sockets inherit them.
 func setTCPOptions(fd int) {
 	for _, o := range [...]struct{ level, name, value int }{

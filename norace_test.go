@@ -1,0 +1,5 @@
+//go:build !race
+
+package myriad
+
+const raceEnabled = false
