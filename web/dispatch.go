@@ -101,6 +101,16 @@ func (ln *lane) isQuick(x *exchange) (inline bool) {
 	return inline
 }
 
+// learn has x timed, which is to run on the pool behind another one of its connection, if that can teach anything.
+func (ln *lane) learn(x *exchange) {
+	if ln.s.Dispatch != DispatchAuto || ln.rests() {
+		return
+	}
+	if x.route = ln.routes.of(x.req); x.route != nil {
+		x.timed = !x.route.Inline()
+	}
+}
+
 func (ln *lane) rests() bool {
 	if ln.resting.IsZero() {
 		return false

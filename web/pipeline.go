@@ -93,6 +93,7 @@ func (h *conn) lineUp(tail, x *exchange) {
 	tail.next = x
 	if h.lane.s.PipelineDepth <= 1 {
 		tail.chain, x.follows = x, true
+		h.lane.learn(x)
 		return
 	}
 	x.hold = new(hold)
