@@ -220,3 +220,38 @@ func TestExitsWhileTheDriverFails(t *testing.T) {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
+
+// A postponer has something done at the end of the turn in which its conn closes.
+type postponer struct {
+	echo
+	done int
+}
+
+func (a *postponer) Closed(c *myriad.Conn, _ error) { c.Loop().Later(func() { a.done++ }) }
+
+// What Closed puts off is done, though the driver's failure has ended the loop.
+func TestLaterWhileTheDriverFails(t *testing.T) {
+	w := &breakable{World: sim.New(1, sim.Lossless())}
+	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := new(postponer)
+	ln, err := e.Listen("tcp", "127.0.0.1:0", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Dial(ln.Addr())
+	w.RunUntil(func() bool { return e.Stats().Conns == 1 })
+	w.err = errors.New("out of order")
+	if err := e.Loops()[0].Do(func() {}); err != nil {
+		t.Fatal(err)
+	}
+	w.Run()
+	if a.done != 1 {
+		t.Errorf("Later's function was called %d times", a.done)
+	}
+	if err := e.Shutdown(context.Background()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}

@@ -119,7 +119,7 @@ func (l *Loop) Do(f func()) error {
 }
 
 // Later has f called when this turn's events have been handled: what they have gathered can be passed on in one go.
-// Called by such a function, it is for the next turn. On the loop only.
+// Called by such a function, it is for the next turn; after the loop's last one nothing is called. On the loop only.
 func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
 
 func (l *Loop) wakeIf(needed bool) {
@@ -164,6 +164,7 @@ func (l *Loop) begin() {
 func (l *Loop) run() {
 	for l.entertain() {
 		if l.over() {
+			l.runAfter() // what the last turn has left, or the conns of a driver that has failed
 			l.fellIdle()
 			l.stats.publish(true)
 			l.engine.loopEnded(l)
