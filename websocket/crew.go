@@ -3,6 +3,7 @@ package websocket
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/workers"
 )
@@ -15,14 +16,16 @@ const crewQueue = 1 << 24
 type executor interface {
 	Go(ctx context.Context, f func()) error
 	TryGo(f func()) bool
+	TryGoAll(fs []func()) int
 }
 
 // A crew runs the backlogs of all connections of one Options.
 type crew struct {
-	own   *workers.Pool // Options.Workers
-	once  sync.Once
-	pool  executor
-	spare sync.Pool // of *backlog
+	own     *workers.Pool // Options.Workers
+	once    sync.Once
+	pool    executor
+	spare   sync.Pool                // of *backlog
+	batches atomic.Pointer[[]*batch] // one for each loop that has had connections; replaced under mu
 
 	mu      sync.Mutex
 	waiting []*backlog // those that the pool had no room for; each at most once
@@ -52,8 +55,7 @@ func (w *crew) recycle(b *backlog) {
 
 // run has b drained. It never blocks: what the pool has no room for is brought to it by one goroutine that waits.
 func (w *crew) run(b *backlog) {
-	w.once.Do(func() { w.choose(b) })
-	if w.pool.TryGo(b.run) {
+	if w.executor(b).TryGo(b.run) {
 		return
 	}
 	w.mu.Lock()
@@ -64,6 +66,12 @@ func (w *crew) run(b *backlog) {
 	if start {
 		b.c.nc.Loop().Engine().System().Go(w.feed)
 	}
+}
+
+// executor chooses what runs callbacks when the first one is to run.
+func (w *crew) executor(b *backlog) executor {
+	w.once.Do(func() { w.choose(b) })
+	return w.pool
 }
 
 func (w *crew) choose(b *backlog) {

@@ -41,7 +41,7 @@ func (c *Conn) start(b *backlog) {
 			return
 		}
 	}
-	c.settings.crew.run(b)
+	c.settings.crew.gather(b)
 }
 
 // guest is a Conn whose next callback runs on its loop.
