@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The snippets of Go are whole programs, or what stands in one: then these names are there already.
+const around = `package snippet
+import ("fmt"; "io"; "log"; "net/http"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
+var mux *http.ServeMux
+`
+
+// whole makes a file of a snippet: a changed line is taken as it is afterwards, declarations stand by themselves, and statements
+// in a function.
+func whole(snippet string) string {
+	snippet = regexp.MustCompile(`(?m)^-.*\n`).ReplaceAllString(snippet, "")
+	snippet = regexp.MustCompile(`(?m)^(\+|\t)\t?`).ReplaceAllString(snippet, "\t")
+	if strings.HasPrefix(snippet, "package ") {
+		return snippet
+	}
+	declarations := regexp.MustCompile(`(?ms)^(type|func|var) (\S[^\n]*\}$|\S[^\n]*[^{\n]$|.*?^\})`)
+	return around + strings.Join(declarations.FindAllString(snippet, -1), "\n") + "\nfunc _() {\n" + declarations.ReplaceAllString(snippet, "") + "}\n"
+}
+
+func TestSnippetsCompile(t *testing.T) {
+	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "fmt", "log", "io", "time")
+	list.Dir = repository
+	lines, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exports := map[string]string{}
+	for line := range strings.Lines(string(lines)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	files := token.NewFileSet()
+	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	found := 0
+	for _, b := range documented(t) {
+		if b.language != "go" {
+			continue
+		}
+		found++
+		file, err := parser.ParseFile(files, b.at, whole(b.text), parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
+			continue
+		}
+		check := types.Config{Importer: imports, Error: func(err error) {
+			if wrong := (types.Error{}); !errors.As(err, &wrong) || !wrong.Soft { // what is not used is no mistake of a snippet
+				t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
+			}
+		}}
+		_, _ = check.Check("snippet", files, []*ast.File{file}, nil) // Error has been told
+	}
+	if found < 8 {
+		t.Errorf("only %d snippets were found", found)
+	}
+}
