@@ -45,36 +45,6 @@ func (f *framing) passed(p []byte) {
 	}
 }
 
-const (
-	// smallHello is the size up to which a first record is left as it is. The tls.Conn's buffer for records is at least 1,152 bytes
-	// after the first one that is not tiny, and this fits.
-	smallHello = 600
-	// helloPieces is into how many records a larger one is cut.
-	helloPieces = 8
-)
-
-// recut makes several records of a large first one, which is not encrypted yet: a ClientHello with a post-quantum key share. The
-// tls.Conn's buffers never shrink. The one for records has to be as large as the largest of them and 512 bytes; the one for
-// messages doubles with each piece that it has no room for, and eighths let it end where it would in one piece.
-func recut(p []byte) []byte {
-	if len(p) < headerLen || p[0] != typeHandshake {
-		return p
-	}
-	n := int(p[3])<<8 | int(p[4])
-	if n <= smallHello || n > maxPlaintext || len(p) < headerLen+n {
-		return p
-	}
-	size := (n + helloPieces - 1) / helloPieces
-	out := make([]byte, 0, len(p)+helloPieces*headerLen)
-	for body := p[headerLen : headerLen+n]; len(body) > 0; {
-		m := min(size, len(body))
-		out = append(out, p[0], p[1], p[2], byte(m>>8), byte(m))
-		out = append(out, body[:m]...)
-		body = body[m:]
-	}
-	return append(out, p[headerLen+n:]...)
-}
-
 // firstComplete reports whether a handshake that begins with p has something to work on: the whole first record, or what
 // cannot become one, about which crypto/tls has the last word.
 func firstComplete(p []byte) bool {

@@ -38,37 +38,6 @@ func FuzzFraming(f *testing.F) {
 	})
 }
 
-// A recut stream has the same messages in it, and every piece is small.
-func FuzzRecut(f *testing.F) {
-	f.Add(append([]byte{22, 3, 1, 3, 0}, bytes.Repeat([]byte{1, 2, 3}, 300)...))
-	f.Add([]byte{22, 3, 1, 0, 0})
-	f.Add([]byte{21, 3, 1, 0, 2, 1, 0})
-	f.Fuzz(func(t *testing.T, p []byte) {
-		if len(p) > headerLen && p[0] == typeHandshake { // make large ones likely
-			p[3] &= 7
-		}
-		got := recut(bytes.Clone(p))
-		if bytes.Equal(got, p) {
-			return
-		}
-		n := int(p[3])<<8 | int(p[4])
-		var body []byte
-		for range helloPieces {
-			m := int(got[3])<<8 | int(got[4])
-			if !bytes.Equal(got[:3], p[:3]) || m == 0 || m > (n+7)/8 {
-				t.Fatalf("piece % x of %d bytes", got[:headerLen], n)
-			}
-			body = append(body, got[headerLen:headerLen+m]...)
-			if got = got[headerLen+m:]; len(body) == n {
-				break
-			}
-		}
-		if !bytes.Equal(append(body, got...), p[headerLen:]) {
-			t.Fatal("the bytes are not the same")
-		}
-	})
-}
-
 // Whatever cannot become a record is given to crypto/tls at once, and a record when it is whole.
 func TestFirstComplete(t *testing.T) {
 	for _, tt := range []struct {

@@ -180,11 +180,6 @@ func (h *handshake) resume() (more bool) {
 		if h.err = h.gone(); h.err != nil {
 			return false
 		}
-		if !h.s.kind.client {
-			h.mu.Lock()
-			h.in = recut(h.in)
-			h.mu.Unlock()
-		}
 		h.next, _ = iter.Pull(h.run) // it is always resumed to its end
 	}
 	_, more = h.next()
@@ -271,6 +266,7 @@ func (h *handshake) flush() {
 // end hands the session over to the loop. From now on writes are encoded.
 func (h *handshake) end() {
 	h.next, h.yield = nil, nil
+	buffers.takeBack(h.s.tls, nil)
 	h.mu.Lock()
 	h.state = over
 	h.mu.Unlock()

@@ -86,13 +86,15 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 		return
 	}
 	s.in = p
-	block := buf.Get(maxPlaintext)
+	block := buf.Get(maxPlaintext + lentLen)
 	defer block.Release()
-	plain := block.Extend()
+	plain, lent := block.Extend()[:maxPlaintext], block.Extend()[maxPlaintext:]
+	defer buffers.takeBack(s.tls, lent)
 	if s.conn.Queued() == 0 {
 		s.answers = 0
 	}
 	for (drain || len(s.in) > 0) && !s.ended {
+		buffers.lend(s.tls, lent)
 		n, err := s.read(w, plain)
 		if n > 0 {
 			w.Deliver(plain[:n:n])

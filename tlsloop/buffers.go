@@ -1,0 +1,91 @@
+package tlsloop
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"reflect"
+	"unsafe"
+)
+
+// lentLen is what a lent buffer has to hold so that crypto/tls never makes a larger one: the largest record, and the room behind it that
+// bytes.Buffer.ReadFrom wants.
+const lentLen = headerLen + maxCiphertext + bytes.MinRead
+
+// An inside says where a tls.Conn has its buffers: for the record that is being read, for the messages of a handshake, and for
+// plaintext that Read has not given out, which lies in the first. They never shrink, and an idle connection would hold them for
+// nothing: 1.5 to 21 kB (docs/adr/0015).
+type inside struct {
+	records, messages, plain uintptr
+	known                    bool // this toolchain has them, by these names and of these types
+}
+
+// buffers is asked of the toolchain that has built the program. If it is not known, every tls.Conn keeps its buffers.
+var buffers = lookInside(reflect.TypeFor[tls.Conn]())
+
+func lookInside(conn reflect.Type) (in inside) {
+	var found [3]bool
+	in.records, found[0] = offset(conn, "rawInput", reflect.TypeFor[bytes.Buffer]())
+	in.messages, found[1] = offset(conn, "hand", reflect.TypeFor[bytes.Buffer]())
+	in.plain, found[2] = offset(conn, "input", reflect.TypeFor[bytes.Reader]())
+	in.known = found == [3]bool{true, true, true}
+	return in
+}
+
+func offset(conn reflect.Type, field string, is reflect.Type) (uintptr, bool) {
+	f, ok := conn.FieldByName(field)
+	return f.Offset, ok && f.Type == is && len(f.Index) == 1
+}
+
+// of are the buffers of tc, for who may call its Read.
+func (in inside) of(tc *tls.Conn) (records, messages *bytes.Buffer, plain *bytes.Reader) {
+	p := unsafe.Pointer(tc)
+	return (*bytes.Buffer)(unsafe.Add(p, in.records)), (*bytes.Buffer)(unsafe.Add(p, in.messages)), (*bytes.Reader)(unsafe.Add(p, in.plain))
+}
+
+// lend has tc put the next record into mem, unless a part of one lies elsewhere already.
+func (in inside) lend(tc *tls.Conn, mem []byte) {
+	if !in.known {
+		return
+	}
+	if records, _, plain := in.of(tc); records.Len() == 0 && plain.Len() == 0 {
+		*records = *bytes.NewBuffer(mem[:0])
+	}
+}
+
+// takeBack leaves tc without any buffer that is empty, and nothing of mem, which may have been lent: a part of a record moves to where
+// the whole of it will have room.
+func (in inside) takeBack(tc *tls.Conn, mem []byte) {
+	if !in.known {
+		return
+	}
+	records, messages, plain := in.of(tc)
+	if messages.Len() == 0 {
+		*messages = bytes.Buffer{}
+	}
+	var rest []byte
+	if plain.Len() > 0 { // of an adopted conn whose Read had little room
+		rest, _ = io.ReadAll(plain)
+	}
+	plain.Reset(rest)
+	switch part := records.Bytes(); {
+	case len(part) == 0:
+		*records = bytes.Buffer{}
+	case len(mem) > 0 && within(part, mem):
+		*records = *bytes.NewBuffer(append(make([]byte, 0, roomFor(part)), part...))
+	}
+}
+
+// within reports whether part, which is not empty, lies in mem.
+func within(part, mem []byte) bool {
+	first, start := uintptr(unsafe.Pointer(&part[0])), uintptr(unsafe.Pointer(&mem[0]))
+	return first >= start && first < start+uintptr(len(mem))
+}
+
+// roomFor is what the record that part begins needs, as crypto/tls asks for it.
+func roomFor(part []byte) int {
+	if len(part) < headerLen {
+		return headerLen + bytes.MinRead
+	}
+	return max(len(part), headerLen+min(int(part[3])<<8|int(part[4]), maxCiphertext)+bytes.MinRead)
+}

@@ -1,0 +1,126 @@
+package tlsloop_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// A property of crypto/tls: its buffers have the names and types that are lent and taken back. Without them everything works and costs more
+// memory.
+func TestPropertyBuffers(t *testing.T) {
+	if !tlsloop.BuffersKnown(reflect.TypeFor[tls.Conn]()) {
+		t.Error("the buffers of a tls.Conn are not known: idle connections keep theirs")
+	}
+	for name, other := range map[string]reflect.Type{
+		"another type": reflect.TypeFor[struct{ rawInput, hand, input bytes.Buffer }](),
+		"another name": reflect.TypeFor[struct {
+			rawInput, messages bytes.Buffer
+			input              bytes.Reader
+		}](),
+		"in another":    reflect.TypeFor[struct{ embedded }](),
+		"nothing of it": reflect.TypeFor[struct{}](),
+	} {
+		if tlsloop.BuffersKnown(other) {
+			t.Errorf("%s is taken for a tls.Conn", name)
+		}
+	}
+}
+
+type embedded struct {
+	rawInput, hand bytes.Buffer
+	input          bytes.Reader
+}
+
+// held asks a conn's loop what its buffers have room for, and how much of a record is in them.
+func held(t *testing.T, c *myriad.Conn) (room, part int) {
+	t.Helper()
+	done := make(chan [2]int, 1)
+	if err := c.Loop().Do(func() {
+		room, part := tlsloop.BuffersHeld(c)
+		done <- [2]int{room, part}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := await(t, "answer of the loop", done)
+	return got[0], got[1]
+}
+
+// A connection that waits holds no buffer: not the handshake's, not those of the largest records.
+func TestIdleHoldsNoBuffers(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		h := echo()
+		addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+		cfg := clientConfig()
+		cfg.MaxVersion = version
+		tc := dial(t, addr, cfg)
+		c := await(t, "Opened", h.opens)
+		if n, _ := held(t, c); n > 0 {
+			t.Errorf("%d bytes after the handshake", n)
+		}
+		for _, n := range []int{1, 100, 16 << 10, 100_000, 5} {
+			send(t, tc, pattern(n))
+			expect(t, tc, pattern(n))
+			if n, _ := held(t, c); n > 0 {
+				t.Errorf("%d bytes after %d", n, n)
+			}
+		}
+	})
+}
+
+// The part of a record is held, with room for the rest of it and no more. Two connections whose parts take turns share a lent buffer and
+// must not see each other in it.
+func TestPartsOfTwo(t *testing.T) {
+	h := echo()
+	addr := listen(t, start(t, myriad.Config{Loops: 1}), tlsloop.Handler(ticketless(), always(h)))
+	peers := []*recordPeer{newRecordPeer(t, addr), newRecordPeer(t, addr)}
+	conns := []*myriad.Conn{await(t, "Opened", h.opens), await(t, "Opened", h.opens)}
+	texts := []string{pattern(5000), pattern(9001)[1:]}
+	var records [2][]byte
+	for i, p := range peers {
+		records[i] = p.seal(recordApplication, texts[i], 0)
+	}
+	for _, cuts := range [][2]int{{0, 3}, {3, 5}, {5, 1000}, {1000, 4000}} {
+		for i, p := range peers {
+			p.write(records[i][cuts[0]:cuts[1]])
+			for part := 0; part < cuts[1]; {
+				_, part = held(t, conns[i])
+			}
+		}
+	}
+	for i, c := range conns {
+		if n, _ := held(t, c); n < 4000 || n > 3*len(records[i])/2 {
+			t.Errorf("%d bytes for a record of %d", n, len(records[i]))
+		}
+	}
+	for i, p := range peers {
+		p.write(records[i][4000:])
+		p.expect(texts[i])
+		if n, _ := held(t, conns[i]); n > 0 {
+			t.Errorf("%d bytes after the record", n)
+		}
+	}
+}
+
+// On a toolchain whose tls.Conn is another one, buffers stay with their connections, and nothing else differs.
+func TestUnknownBuffers(t *testing.T) {
+	restore := tlsloop.KeepBuffers()
+	t.Cleanup(restore) // behind the engine's shutdown
+	h := echo()
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+	tc := dial(t, addr, clientConfig())
+	send(t, tc, pattern(100_000))
+	expect(t, tc, pattern(100_000))
+	if n, _ := held(t, await(t, "Opened", h.opens)); n < 16<<10 {
+		t.Errorf("%d bytes held: the buffers are where they were not looked for", n)
+	}
+	tc.CloseWrite()
+	if rest, err := io.ReadAll(tc); len(rest) > 0 || err != nil {
+		t.Errorf("at the end: %q, %v", rest, err)
+	}
+}
