@@ -95,3 +95,23 @@ func TestResumption(t *testing.T) {
 		}
 	})
 }
+
+// A hello may be as large as a message can be, which is more than may wait for a handshake at once.
+func TestLargeHello(t *testing.T) {
+	cfg := serverConfig()
+	cfg.NextProtos = []string{"last"}
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(cfg, always(echo())))
+	for _, n := range []int{1, 60, 100, 150, 200, 250} {
+		cc := clientConfig()
+		for i := range n {
+			cc.NextProtos = append(cc.NextProtos, fmt.Sprintf("%0250d", i))
+		}
+		cc.NextProtos = append(cc.NextProtos, "last")
+		tc := dial(t, addr, cc)
+		send(t, tc, "hello")
+		expect(t, tc, "hello")
+		if got := tc.ConnectionState().NegotiatedProtocol; got != "last" {
+			t.Errorf("%d protocols offered, %q negotiated", n, got)
+		}
+	}
+}

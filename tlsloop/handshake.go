@@ -28,12 +28,12 @@ type handshake struct {
 	pick  func(tls.ConnectionState) myriad.Handler
 	heir  myriad.Handler // who hears of a failure; nil: nobody but the log
 	told  bool           // its end has been dealt with; owned by the loop
-	pause bool           // the conn is paused because of maxAhead; owned by the loop
 
 	mu    sync.Mutex
 	state state
 	in    []byte // guarded by mu
 	off   int    // of it has been read
+	pause bool   // the conn is paused because of maxAhead; changed by the loop
 	fin   bool   // the peer's FIN has come
 	dead  bool   // the conn has gone: nobody waits for the end of this
 
@@ -90,10 +90,10 @@ func (h *handshake) feed(p []byte) {
 	if begin || wake {
 		h.state = active
 	}
-	full := len(h.in)-h.off > maxAhead
+	full := len(h.in)-h.off > maxAhead && !h.pause
+	h.pause = h.pause || full
 	h.mu.Unlock()
-	if full && !h.pause {
-		h.pause = true
+	if full {
 		h.conn.Pause()
 	}
 	switch {
@@ -244,15 +244,29 @@ func (h *handshake) read(b []byte) (int, error) {
 	}
 }
 
-// waits reports whether there is nothing to go on with; feed does so then.
+// waits reports whether there is nothing to go on with; feed does so then, and has the conn read again if it was paused.
 func (h *handshake) waits() bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.in) > h.off || h.fin || h.dead {
-		return false
+	more, paused := len(h.in) > h.off || h.fin || h.dead, h.pause
+	if !more {
+		h.state = stalled
 	}
-	h.state = stalled
-	return true
+	h.mu.Unlock()
+	if !more && paused {
+		h.conn.Notify()
+	}
+	return !more
+}
+
+// goOn reads again once what has come is used.
+func (h *handshake) goOn(c *myriad.Conn) {
+	h.mu.Lock()
+	resume := h.pause && len(h.in)-h.off <= maxAhead
+	h.pause = h.pause && !resume
+	h.mu.Unlock()
+	if resume {
+		c.Resume()
+	}
 }
 
 // flush queues what the step has written. After a failure on the loop it is refused, and not needed.
@@ -284,13 +298,15 @@ func (h *handshake) end() {
 	h.conn.Notify()
 }
 
-// Notified hears of the end, on the loop.
+// Notified hears of the end, on the loop, or that there is room again.
 func (h *handshake) Notified(c *myriad.Conn) {
 	h.mu.Lock()
 	ended := h.state == over
 	h.mu.Unlock()
 	switch {
-	case !ended || h.told:
+	case !ended:
+		h.goOn(c)
+	case h.told:
 	case h.err != nil:
 		h.fail(h.err)
 	default:
