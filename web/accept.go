@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -17,12 +16,14 @@ import (
 const acceptPause = 5 * time.Millisecond
 
 // Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, once, and closing
-// l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each. Request.TLS is set
-// for a connection that has a method ConnectionState, as a *tls.Conn has.
+// l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each; those of tls.NewListener are of
+// that kind, and make their handshake on a third: ServeTLS needs none. Request.TLS is set for a connection that has a method
+// ConnectionState, as a *tls.Conn has.
 func (s *Server) Serve(l net.Listener) error {
 	l = &onceListener{Listener: l}
 	if err := s.start(); err != nil {
-		return errors.Join(err, l.Close())
+		_ = l.Close()
+		return err // callers compare it with http.ErrServerClosed
 	}
 	return s.serve(l, newFront(s))
 }
@@ -34,7 +35,8 @@ func (s *Server) serve(l net.Listener, front *front) error {
 	defer s.state.load.remove(g)
 	one := &listening{stop: func() error { g.end(); return l.Close() }, done: make(chan struct{})}
 	if !s.track(one) {
-		return errors.Join(http.ErrServerClosed, l.Close())
+		_ = l.Close()
+		return http.ErrServerClosed
 	}
 	err := s.acceptFrom(l, g, front)
 	s.untrack(one)
@@ -57,9 +59,11 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 			}
 			return err
 		}
-		if err := s.adopt(nc, front); err != nil {
-			s.logf("web: adopt a connection of %v: %v", l.Addr(), err)
+		if tc, ok := nc.(*tls.Conn); ok && !leavesAtOnce(nc) {
+			s.shake(tc, front)
+			continue
 		}
+		s.adoptOrLog(nc, front)
 	}
 }
 

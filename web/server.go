@@ -39,7 +39,8 @@ type Server struct {
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
 	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
 	// request (0: ReadTimeout).
-	// 0 everywhere: no bound, except that a head that has begun must be complete within a minute.
+	// 0 everywhere: no bound, except that the first head must have come within a minute of the connection's beginning, and each other
+	// within a minute of its own.
 	ReadTimeout       time.Duration
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration
@@ -61,7 +62,7 @@ type Server struct {
 	Engine *myriad.Engine
 	// Dispatch chooses who runs the handler.
 	Dispatch Dispatch
-	// Workers is the most handlers that run at once on the pool. The goroutines are started as needed, a thousand within
+	// Workers is the most handlers that run at once on the pool, without those that wait for their client (Overload). The goroutines are started as needed, a thousand within
 	// milliseconds when handlers block, and retire when idle; a handler that waits for a request to the same server gets one
 	// more. What happens to requests above it, Overload says. 0: workers.DefaultWorkers, which is 16,384.
 	Workers int
@@ -94,6 +95,7 @@ type state struct {
 	pool    executor
 	lent    lent
 	load    load
+	shaking shaking
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
 	conns   atomic.Int64 // open connections

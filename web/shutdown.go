@@ -26,6 +26,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, ln := range st.lanes {
 		ln.ask(func() { ln.drain() })
 	}
+	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
 	if err := st.waitQuiet(ctx); err != nil {
 		return err
 	}
@@ -42,6 +43,7 @@ func (s *Server) Close() error {
 	for _, ln := range st.lanes {
 		ln.ask(func() { ln.abort() })
 	}
+	st.shaking.end(time.Unix(1, 0))
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = st.pool.Close(ended) // refuses new work and goes on draining

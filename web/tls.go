@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -49,7 +50,8 @@ func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, 
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	l = &onceListener{Listener: l}
 	if err := s.start(); err != nil {
-		return errors.Join(err, l.Close())
+		_ = l.Close()
+		return err
 	}
 	front, err := s.secureFront(certFile, keyFile)
 	if err != nil {
@@ -160,6 +162,9 @@ func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
 		return tlsloop.Leave(func(tc *tls.Conn, err error) { f.giveTo(serve, tc, err) })
 	}
+	if !speaks(state.NegotiatedProtocol) {
+		return (*strangeFront)(f)
+	}
 	return (*securedFront)(f)
 }
 
@@ -171,9 +176,32 @@ func (f *front) giveTo(serve func(*http.Server, *tls.Conn, http.Handler), tc *tl
 	st := f.s.state
 	st.engine.System().Go(func() {
 		defer tc.Close()
-		serve(st.std, tc, f.s.handler())
+		serve(st.std, tc, negotiatedHandler{f, tc})
 	})
 }
+
+// A negotiatedHandler is what a function of TLSNextProto gets for a handler: it fills in what a request must have and that function
+// did not know, and has the method BaseContext, which package golang.org/x/net/http2 looks for.
+type negotiatedHandler struct {
+	f  *front
+	tc *tls.Conn
+}
+
+func (h negotiatedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil {
+		state := h.tc.ConnectionState()
+		r.TLS = &state
+	}
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	if r.RemoteAddr == "" {
+		r.RemoteAddr = h.tc.RemoteAddr().String()
+	}
+	h.f.s.handler().ServeHTTP(w, r)
+}
+
+func (h negotiatedHandler) BaseContext() context.Context { return h.f.base }
 
 // securedFront opens connections whose handshake has succeeded.
 type securedFront front
@@ -187,6 +215,13 @@ func (f *securedFront) Opened(c *myriad.Conn) {
 // Received and Closed are never reached: the handler changes in Opened.
 func (*securedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
 func (*securedFront) Closed(*myriad.Conn, error)        {}
+
+// strangeFront ends connections that are to speak what nobody here does.
+type strangeFront front
+
+func (*strangeFront) Opened(c *myriad.Conn)              { _ = c.Close() }
+func (*strangeFront) Received(*myriad.Conn, []byte)      {}
+func (f *strangeFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
 // tlsState is what a request's TLS field points to, nil without TLS.
 func (h *conn) tlsState() *tls.ConnectionState {

@@ -1,0 +1,109 @@
+package web
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ownHandshake is how long a handshake may take whose connection came from a foreign listener, if no timeout is set: as tlsloop's.
+const ownHandshake = 10 * time.Second
+
+// A shaking is the *tls.Conns that a foreign listener, such as tls.NewListener's, has given to Serve and whose handshakes are being
+// made: each on a goroutine, because their configuration cannot be taken out. They belong to nobody else yet.
+type shaking struct {
+	mu    sync.Mutex
+	conns map[*tls.Conn]struct{} // guarded by mu
+}
+
+func (k *shaking) add(tc *tls.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conns == nil {
+		k.conns = map[*tls.Conn]struct{}{}
+	}
+	k.conns[tc] = struct{}{}
+}
+
+func (k *shaking) remove(tc *tls.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.conns, tc)
+}
+
+// end has all of them fail at a time.
+func (k *shaking) end(by time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for tc := range k.conns {
+		_ = tc.SetDeadline(by)
+	}
+}
+
+// shake makes the handshake of tc on a goroutine of its own, and goes on with it then.
+func (s *Server) shake(tc *tls.Conn, f *front) {
+	st := s.state
+	timeout := s.handshakeTimeout()
+	if timeout == 0 {
+		timeout = ownHandshake
+	}
+	_ = tc.SetDeadline(st.engine.System().Now().Add(timeout))
+	st.shaking.add(tc)
+	st.conns.Add(1)
+	if s.closing.Load() {
+		st.shaking.end(time.Unix(1, 0))
+	}
+	st.engine.System().Go(func() {
+		defer st.connGone()
+		defer st.shaking.remove(tc)
+		if err := tc.Handshake(); err != nil {
+			s.shakeFailed(tc, err)
+			return
+		}
+		st.shaking.remove(tc)
+		_ = tc.SetDeadline(time.Time{})
+		s.shaken(tc, f)
+	})
+}
+
+func (s *Server) shakeFailed(tc *tls.Conn, err error) {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) && header.Conn != nil {
+		_, _ = header.Conn.Write(answerPlain(header.RecordHeader))
+	}
+	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), err)
+	if report := s.ConnState; report != nil {
+		report(tc, http.StateNew)
+		report(tc, http.StateClosed)
+	}
+	_ = tc.Close()
+}
+
+// shaken gives tc to whoever speaks what was negotiated.
+func (s *Server) shaken(tc *tls.Conn, f *front) {
+	proto := tc.ConnectionState().NegotiatedProtocol
+	if serve := s.TLSNextProto[proto]; serve != nil && proto != "" {
+		defer tc.Close()
+		serve(s.state.std, tc, negotiatedHandler{f, tc})
+		return
+	}
+	if !speaks(proto) {
+		_ = tc.Close()
+		return
+	}
+	s.adoptOrLog(tc, f)
+}
+
+// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1. What a TLSConfig offers and nobody serves ends the
+// connection, as net/http does it.
+func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
+
+// adoptOrLog is adopt for whoever can only tell the log.
+func (s *Server) adoptOrLog(nc net.Conn, f *front) {
+	if err := s.adopt(nc, f); err != nil {
+		s.logf("web: adopt a connection of %v: %v", nc.LocalAddr(), err)
+	}
+}

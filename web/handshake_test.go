@@ -1,0 +1,167 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// serveShaken runs s behind a listener of crypto/tls until the test ends.
+func serveShaken(t testing.TB, s *Server, cfg *tls.Config) *fixture {
+	t.Helper()
+	engine, err := myriad.Start(myriad.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Server: s, log: new(lockedLog)}
+	s.Engine, s.ErrorLog = engine, log.New(f.log, "", 0)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = l.Addr().String()
+	cfg.Certificates = []tls.Certificate{pair()}
+	if err := s.start(); err != nil { // here, for tests that look at its state
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(tls.NewListener(l, cfg)) }()
+	t.Cleanup(func() {
+		f.stop(t, engine)
+		if err := <-served; err != http.ErrServerClosed {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return f
+}
+
+// What is negotiated decides who speaks, whoever makes the handshake: TLSNextProto, this server, or nobody.
+func TestALPN(t *testing.T) {
+	protos := func() *tls.Config { return &tls.Config{NextProtos: []string{"shout", "unserved", "http/1.1"}} }
+	server := func() *Server {
+		return &Server{Handler: describe, TLSConfig: protos(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
+				r := &http.Request{Method: "GET", URL: &url.URL{Path: "/"}}
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				ctx := h.(interface{ BaseContext() context.Context }).BaseContext()
+				fmt.Fprint(tc, "SHOUTED ", r.TLS.NegotiatedProtocol, " ", r.Body == http.NoBody, r.RemoteAddr == tc.RemoteAddr().String(), ctx.Value(http.ServerContextKey) == s)
+			},
+		}}
+	}
+	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()), "a foreign listener": serveShaken(t, server(), protos())} {
+		for proto, want := range map[string]string{"shout": "SHOUTED shout true true true", "unserved": "", "http/1.1": "HTTP/1.1 200 OK\r\n"} {
+			cfg := trusting()
+			cfg.NextProtos = []string{proto}
+			nc := f.dialTLS(t, cfg)
+			if proto == "http/1.1" { // nobody else waits for anything to be said
+				fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			}
+			got, err := io.ReadAll(nc)
+			if err != nil || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
+				t.Errorf("%s, %s: got %q, %v", name, proto, got, err)
+			}
+		}
+	}
+}
+
+// Failures of handshakes end in time, are told to ConnState and the log, and answered if they are a slip.
+func TestFailingHandshakes(t *testing.T) {
+	states := make(chan http.ConnState, 100)
+	f := serveShaken(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) { states <- s }}, &tls.Config{})
+	for _, c := range []struct{ sent, want, logged string }{
+		{"", "", "timeout"},
+		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", "first record does not look like a TLS handshake"},
+		{"\x16\x03\x01\x00\x02\x01\x00", "", "TLS handshake error"},
+	} {
+		nc := dial(t, f)
+		io.WriteString(nc, c.sent)
+		got, _ := io.ReadAll(nc) // an alert may come before the end
+		if !strings.HasPrefix(string(got), c.want) {
+			t.Errorf("%q: got %q", c.sent, got)
+		}
+		if a, b := <-states, <-states; a != http.StateNew || b != http.StateClosed {
+			t.Errorf("%q: states %v, %v", c.sent, a, b)
+		}
+		if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") || !strings.Contains(text, c.logged) {
+			t.Errorf("%q: logged: %q", c.sent, text)
+		}
+	}
+}
+
+// Close ends handshakes that nobody answers; it leaves no goroutine, as TestMain holds. Shutdown waits for one that is completed.
+func TestShutdownDuringHandshakes(t *testing.T) {
+	f := serveShaken(t, &Server{Handler: describe}, &tls.Config{})
+	silent := dial(t, f)
+	for f.state.conns.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	late := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		late <- f.Shutdown(ctx)
+	}()
+	for !f.closing.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	nc := tls.Client(silent, trusting())
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if _, err := bufio.NewReader(nc).ReadString('\n'); err != nil {
+		t.Errorf("a client whose handshake had begun: %v", err)
+	}
+	if err := <-late; err != nil {
+		t.Error(err)
+	}
+
+	f = serveShaken(t, &Server{Handler: describe}, &tls.Config{})
+	for range 10 {
+		dial(t, f)
+	}
+	for f.state.conns.Load() < 10 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	for f.state.conns.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Who serves after the end gets what net/http gives, to be compared with.
+func TestServeAfterShutdown(t *testing.T) {
+	s := &Server{Handler: describe, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair()}}}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, serve := range map[string]func(net.Listener) error{
+		"Serve": s.Serve, "ServeTLS": func(l net.Listener) error { return s.ServeTLS(l, "", "") },
+		"ListenAndServe": func(net.Listener) error { return s.ListenAndServe() },
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(l); err != http.ErrServerClosed {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := l.Close(); name != "ListenAndServe" && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s has left its listener open: %v", name, err)
+		} else if name == "ListenAndServe" && err != nil {
+			t.Error(err)
+		}
+	}
+}
