@@ -25,7 +25,7 @@ func (h *conn) keep(p []byte) {
 	if a.block.Free() < len(p) {
 		larger := buf.Get(2 * (len(a.bytes()) + len(p)))
 		larger.Append(a.bytes())
-		a.block.Release()
+		h.releaseBlock(a.block)
 		a.block, a.used = larger, 0
 	}
 	a.block.Append(p)
@@ -43,7 +43,7 @@ func (h *conn) takeAhead() {
 	h.ahead = nil
 	n := h.process(a.bytes())
 	if n == len(a.bytes()) {
-		a.block.Release()
+		h.releaseBlock(a.block)
 		return
 	}
 	if h.ahead = a; n > 0 {
@@ -66,9 +66,20 @@ func (h *conn) stillIncomplete(a *ahead) bool {
 	return !a.whole
 }
 
+// largeHead is how large a block may be that the lane's Head goes on pointing into.
+const largeHead = 16 << 10
+
+// releaseBlock gives a block back in which a head has been looked for.
+func (h *conn) releaseBlock(b *buf.Block) {
+	if b.Cap() > largeHead {
+		h.lane.head = h1.Head{} // or one large head would hold a megabyte until another has as many fields
+	}
+	b.Release()
+}
+
 func (h *conn) dropAhead() {
 	if h.ahead != nil {
-		h.ahead.block.Release()
+		h.releaseBlock(h.ahead.block)
 		h.ahead = nil
 	}
 }

@@ -105,7 +105,11 @@ func (b *body) wait() {
 	if cont {
 		b.x.out.sendContinue()
 	}
-	p.Park()
+	if p == b.waiting {
+		b.x.awaitClient(p)
+	} else {
+		p.Park() // one of them is enough not to count
+	}
 	b.mu.Lock()
 	if p == b.waiting {
 		b.waits = false

@@ -19,7 +19,7 @@ const (
 	maxAhead = 32 << 10
 	// maxDiscard is how much of a body that its handler did not read is read away to keep the connection.
 	maxDiscard = 256 << 10
-	// headTimeout bounds an incomplete head when no timeout is set.
+	// headTimeout bounds a new connection's silence, and an incomplete head, when no timeout is set.
 	headTimeout = time.Minute
 	// stopTimeout is for the last answer of a connection that is being shut down or refused.
 	stopTimeout = 5 * time.Second
@@ -66,7 +66,7 @@ func (h *conn) Opened(c *myriad.Conn) {
 	}
 	h.phase = phaseNew
 	s := h.lane.s
-	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout))
+	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, headTimeout))
 	if h.leaving() {
 		h.shut()
 	}

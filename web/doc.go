@@ -15,6 +15,8 @@
 // package web/internal/h1.
 //
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
+//   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute.
+//     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.
 //   - A refused request has Date and Content-Length in its answer, and the reason in its body, not in the status line.
 //   - Bodies are read ahead, up to 64 KiB and one read buffer, whether the handler reads them or not; and a closing connection
 //     reads on for a while, so that a client that is still sending gets the answer instead of a reset.

@@ -11,8 +11,9 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Overload chooses what happens to requests while Server.Workers handlers run. Handlers that have hijacked their connection do not
-// count, nor do Streams, which have no handler. Handlers that a loop has left behind (DispatchInline, DispatchAuto) count for
+// Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait for their own client, to send more of
+// a body or to read more of an answer, do not count, or a few thousand slow clients would keep all others out; nor do those that have
+// hijacked their connection, and Streams, which have no handler. Handlers that a loop has left behind (DispatchInline, DispatchAuto) count for
 // themselves, up to the same number.
 type Overload uint8
 
@@ -95,6 +96,13 @@ func (o *load) end() {
 	}
 }
 
+// goOn counts a handler again that did not count for a while.
+func (o *load) goOn() {
+	if o.policy != OverloadQueue && o.n.Add(1) == o.most+1 && o.policy == OverloadPause {
+		o.look()
+	}
+}
+
 // look has listeners do what the count asks for now: it may have changed again since the caller has seen it.
 func (o *load) look() {
 	o.mu.Lock()
@@ -152,6 +160,21 @@ func (x *exchange) offPool() {
 	if p, ok := x.lane.st.pool.(widener); ok {
 		p.Widen(-1)
 	}
+}
+
+// awaitClient parks the goroutine of a handler until something has come from its client, or gone to it. Meanwhile the handler does
+// not count.
+func (x *exchange) awaitClient(p driver.Parker) {
+	pool, widens := x.lane.st.pool.(widener)
+	if !widens || x.guest || x.left.Load() {
+		p.Park()
+		return
+	}
+	x.lane.st.load.end()
+	pool.Widen(1)
+	p.Park()
+	pool.Widen(-1)
+	x.lane.st.load.goOn()
 }
 
 func (s *Server) checkOverload() error {

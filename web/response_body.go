@@ -233,7 +233,11 @@ func (w *response) waitForRoom() error {
 	if err := w.lostErr(); err != nil {
 		return err
 	}
-	p.Park()
+	if w.x.hold == nil || w.x.hold.isFirst() {
+		w.x.awaitClient(p)
+	} else {
+		p.Park() // for other handlers
+	}
 	return w.lostErr()
 }
 

@@ -1,0 +1,320 @@
+package web
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/workers"
+)
+
+// An attack is what a hostile client does on one connection until stop is closed, or until it has no connection any more.
+type attack struct {
+	name string
+	do   func(c *net.TCPConn, stop <-chan struct{})
+}
+
+// fallSilent says hello and then nothing, and reads nothing.
+func fallSilent(hello string) func(*net.TCPConn, <-chan struct{}) {
+	return func(c *net.TCPConn, stop <-chan struct{}) {
+		io.WriteString(c, hello) // as much as is taken before the deadline
+		<-stop
+	}
+}
+
+// trickle says hello, and then more of it, a piece at a time.
+func trickle(hello, piece string) func(*net.TCPConn, <-chan struct{}) {
+	return func(c *net.TCPConn, stop <-chan struct{}) {
+		io.WriteString(c, hello)
+		for each := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				each.Stop()
+				return
+			case <-each.C:
+				if _, err := io.WriteString(c, piece); err != nil {
+					each.Stop()
+					<-stop
+					return
+				}
+			}
+		}
+	}
+}
+
+// reset sends and then breaks the connection, as soon as at least wait bytes have come back.
+func reset(sent string, wait int64) func(*net.TCPConn, <-chan struct{}) {
+	return func(c *net.TCPConn, _ <-chan struct{}) {
+		io.WriteString(c, sent)
+		io.CopyN(io.Discard, c, wait)
+		c.SetLinger(0)
+	}
+}
+
+const hostileLarge = 1 << 20
+
+// attacks are all that one connection can do to a server that has only its defaults to protect it.
+var attacks = []attack{
+	{"silence", fallSilent("")},
+	{"a head that stops", fallSilent("GET / HTTP/1.1\r\nHo")},
+	{"a slow head", trickle("GET / HTTP/1.1\r\nHost: h\r\n", "X")},
+	{"a slow head of many fields", trickle("GET / HTTP/1.1\r\nHost: h\r\n", "A: b\r\n")},
+	{"a body that stops", fallSilent("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx")},
+	{"a slow body", trickle("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", "x")},
+	{"slow chunks", trickle("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n")},
+	{"a slow trailer", trickle("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", "A: b\r\n")},
+	{"a slow body nobody wants", trickle("POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", "x")},
+	{"an answer that is not read", fallSilent("GET /large HTTP/1.1\r\nHost: h\r\n\r\n")},
+	{"pipelining without reading", fallSilent(strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 200))},
+	{"a flood of requests without reading", fallSilent(strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 2000))},
+	{"uploads without reading", fallSilent(strings.Repeat("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n"+strings.Repeat("x", 4096), 200))},
+	{"garbage", fallSilent(strings.Repeat("\x00\xffgarbage\r\n", 10_000))},
+	{"a head without end", fallSilent("GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 300))},
+	{"empty lines without end", fallSilent(strings.Repeat("\r\n", 100_000))},
+	{"chunk extensions without end", fallSilent("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 100))},
+	{"reset at once", reset("", 0)},
+	{"reset in a head", reset("GET / HTTP/1.1\r\nHo", 0)},
+	{"reset in a body", reset("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx", 0)},
+	{"reset before the answer", reset("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 0)},
+	{"reset in the answer", reset("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 1000)},
+	{"reset in a pipeline", reset(strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20), 1000)},
+}
+
+// hostileHandler answers what the attacks ask for.
+func hostileHandler() http.Handler {
+	large := make([]byte, hostileLarge)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, "read ", n)
+	})
+	mux.HandleFunc("/unread", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "not read") })
+	mux.HandleFunc("/large", func(w http.ResponseWriter, r *http.Request) { w.Write(large) })
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	return mux
+}
+
+// A healthy is clients that behave, while others do not: some keep their connection, some take a new one for each request.
+type healthy struct {
+	t    *testing.T
+	f    *fixture
+	done atomic.Int64
+	stop chan struct{}
+	wg   sync.WaitGroup
+}
+
+func beHealthy(t *testing.T, f *fixture) *healthy {
+	h := &healthy{t: t, f: f, stop: make(chan struct{})}
+	for i := range 4 {
+		h.wg.Go(func() { h.run(i%2 == 0, i) })
+	}
+	return h
+}
+
+func (h *healthy) run(keep bool, i int) {
+	tr := &http.Transport{DisableKeepAlives: !keep}
+	defer tr.CloseIdleConnections()
+	c := &http.Client{Transport: tr, Timeout: 60 * time.Second}
+	body := strings.Repeat("b", 1000*i)
+	for {
+		select {
+		case <-h.stop:
+			return
+		default:
+		}
+		r, err := c.Post(h.f.url("/"), "text/plain", strings.NewReader(body))
+		if err != nil {
+			h.t.Errorf("a healthy client: %v", err)
+			return
+		}
+		got, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if want := fmt.Sprint("read ", len(body)); err != nil || r.StatusCode != 200 || string(got) != want {
+			h.t.Errorf("a healthy client: %s, %q, %v; want %q", r.Status, got, err, want)
+			return
+		}
+		h.done.Add(1)
+	}
+}
+
+// more waits until so many more requests have been answered.
+func (h *healthy) more(n int64) {
+	for target := h.done.Load() + n; h.done.Load() < target && !h.t.Failed(); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (h *healthy) end() { close(h.stop); h.wg.Wait() }
+
+// taken is what a process holds.
+type taken struct {
+	heap, stacks int64
+	goroutines   int
+	files        int
+}
+
+func takenNow() taken {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what a sync.Pool holds survives the first
+	runtime.ReadMemStats(&m)
+	return taken{int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine(), leaktest.OpenFiles()}
+}
+
+// With nothing but its defaults, a server that is attacked in every way at once answers all healthy requests, and when the
+// attackers have gone it holds what it held before: memory, descriptors, handlers; and goroutines, once it has been shut down.
+func TestHostileClientsByDefault(t *testing.T) {
+	const each = 20
+	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+		t.Run(d.String(), func(t *testing.T) {
+			first := takenNow()
+			f := serve(t, &Server{Handler: hostileHandler(), Dispatch: d, ErrorLog: nil})
+			warm := beHealthy(t, f)
+			warm.more(500)
+			warm.end()
+			awaitConns(t, f, 0)
+			before := takenNow()
+
+			h := beHealthy(t, f)
+			h.more(100)
+			stop := make(chan struct{})
+			var attackers sync.WaitGroup
+			for _, a := range attacks {
+				for range each {
+					attackers.Go(func() {
+						nc, err := net.Dial("tcp", f.addr)
+						if err != nil {
+							t.Errorf("%s: %v", a.name, err)
+							return
+						}
+						defer nc.Close()
+						nc.SetWriteDeadline(time.Now().Add(2 * time.Second))
+						a.do(nc.(*net.TCPConn), stop)
+					})
+				}
+				h.more(20)
+			}
+			h.more(500)
+			if n := f.state.conns.Load(); n < int64(each) {
+				t.Errorf("only %d connections while under attack", n)
+			}
+			close(stop)
+			attackers.Wait()
+			h.more(20)
+			h.end()
+			awaitConns(t, f, 0)
+			if p, ok := f.state.pool.(*workers.Pool); !ok || p.Stats().Running > 0 || f.state.lent.n.Load() > 0 {
+				t.Errorf("handlers still run: %+v, %d lent", p.Stats(), f.state.lent.n.Load())
+			}
+			after := takenNow()
+			if grown := after.heap - before.heap; grown > 2<<20 {
+				t.Errorf("%d bytes are left of %d hostile clients", grown, each*len(attacks))
+			}
+			if after.files > before.files {
+				t.Errorf("%d descriptors before, %d after", before.files, after.files)
+			}
+			if n := buf.InUse(); n > 0 {
+				t.Errorf("%d blocks are left", n)
+			}
+			f.stop(t, f.Engine)
+			for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > first.goroutines; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d goroutines before, %d after", first.goroutines, runtime.NumGoroutine())
+				}
+			}
+		})
+	}
+}
+
+func awaitConns(t *testing.T, f *fixture, n int64) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); f.state.conns.Load() > n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are left, want %d", f.state.conns.Load(), n)
+		}
+	}
+}
+
+// However many handlers wait for slow clients, they leave Server.Workers to the others: here each client that sends or reads
+// slowly would have one of two workers for ever.
+func TestSlowClientsLeaveWorkers(t *testing.T) {
+	const slow = 40
+	for _, policy := range []Overload{OverloadQueue, OverloadRefuse, OverloadPause} {
+		t.Run(policy.String(), func(t *testing.T) {
+			var within atomic.Int64
+			handler := hostileHandler()
+			f := serve(t, &Server{Workers: 2, Queue: 10_000, Overload: policy, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				within.Add(1)
+				defer within.Add(-1)
+				handler.ServeHTTP(w, r)
+			})})
+			var held []net.Conn
+			for i := range slow {
+				c := dial(t, f)
+				if i%2 == 0 {
+					io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nx")
+				} else {
+					io.WriteString(c, strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20))
+				}
+				held = append(held, c)
+				for within.Load() <= int64(i) { // it has got in, although those before still wait
+					time.Sleep(time.Millisecond)
+				}
+			}
+			awaitParked(t, f)
+			h := beHealthy(t, f)
+			h.more(100)
+			h.end()
+			if n := within.Load(); n != slow {
+				t.Errorf("%d handlers wait for %d slow clients", n, slow)
+			}
+			for i, c := range held { // who was slow is served to the end
+				if i%2 == 0 {
+					io.WriteString(c, "123456789")
+					mustRead(t, c, 1, "read 10")
+				} else {
+					mustRead(t, c, 20, "")
+				}
+			}
+			for f.state.load.n.Load() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// awaitParked waits until no handler counts any more.
+func awaitParked(t *testing.T, f *fixture) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); f.state.load.policy != OverloadQueue && f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d handlers count, although all wait for their clients", f.state.load.n.Load())
+		}
+	}
+}
+
+// mustRead reads n answers.
+func mustRead(t *testing.T, c net.Conn, n int, want string) {
+	t.Helper()
+	for r := bufio.NewReader(c); n > 0; n-- {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 || want != "" && string(got) != want || want == "" && !bytes.Equal(got, make([]byte, hostileLarge)) {
+			t.Fatalf("%s, %d bytes, %v", resp.Status, len(got), err)
+		}
+	}
+}
