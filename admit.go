@@ -11,6 +11,9 @@ import (
 // maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is above it.
 const maxIntake = 1024
 
+// keptIntake is for how many of them a loop keeps room between two turns, so that those who come leave no garbage.
+const keptIntake = 128
+
 // An arrival is a connection on its way into a loop.
 type arrival struct {
 	sock     driver.Socket

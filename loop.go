@@ -293,6 +293,9 @@ func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	l.work.funcs.refill(&l.mail.funcs)
+	if cap(l.work.intake.list) > keptIntake {
+		l.work.intake.list = nil
+	}
 	l.work.intake.refill(&l.mail.intake)
 }
 
