@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -113,6 +114,34 @@ func TestListenerFile(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// A listener without a host serves both families, and says of each peer what it is: one of IPv4 has an IPv4 address.
+func TestDualStack(t *testing.T) {
+	e := start(t, myriad.Config{})
+	h := newProbe()
+	ln, err := e.Listen("tcp", ":0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	for network, host := range map[string]string{"tcp4": "127.0.0.1", "tcp6": "::1"} {
+		nc, err := net.Dial(network, net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil && network == "tcp6" {
+			t.Skipf("no IPv6 here: %v", err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		c := await(t, "Opened", h.opens)
+		local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
+		if remote.String() != nc.LocalAddr().String() || local.String() != nc.RemoteAddr().String() {
+			t.Errorf("%s: a conn from %v to %v, the peer's is from %v to %v", network, remote, local, nc.LocalAddr(), nc.RemoteAddr())
+		}
+		if four := network == "tcp4"; (len(remote.IP) == net.IPv4len) != four || (len(local.IP) == net.IPv4len) != four {
+			t.Errorf("%s: addresses of %d and %d bytes", network, len(remote.IP), len(local.IP))
+		}
+	}
 }
 
 func TestShutdown(t *testing.T) {
