@@ -256,3 +256,22 @@ func TestConsoleIsLocked(t *testing.T) {
 	b.run(`document.getElementById('leave').click()`, nil)
 	b.until(`!document.getElementById('door').hidden && document.getElementById('main').hidden`)
 }
+
+// When the server is gone the page says so, and its last figures do not look like those of this moment.
+func TestConsoleWithoutServer(t *testing.T) {
+	s := serve(t, "--queue-limit", "1536KiB")
+	b := startBrowser(t)
+	b.look(360, "light")
+	b.open("http://" + s.addr + "/")
+	const figure = `getComputedStyle(document.querySelector('#charts .value')).color`
+	b.until(`document.getElementById('state').textContent === 'Live' && document.getElementById('slow-limit').textContent === '1,536 KiB'`)
+	var live string
+	b.run("return "+figure, &live)
+	s.stop()
+	b.until(`document.getElementById('state').textContent === 'No answer'`)
+	b.until(fmt.Sprintf("%s !== %q", figure, live))
+	var found []string
+	if b.run(audit, &found); len(found) > 0 {
+		t.Errorf("without its server:\n%s", strings.Join(found, "\n"))
+	}
+}

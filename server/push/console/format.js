@@ -19,6 +19,12 @@ export function bytes(n) {
   return `${digits.format(n)} ${units[unit]}`
 }
 
+// limit writes a number of bytes as the options do: 1MiB is set, and 1.05 MB would be another number.
+export function limit(n) {
+  const unit = ['B', 'KiB', 'MiB', 'GiB'].findLastIndex((_, i) => n % 1024 ** i === 0)
+  return `${exact(n / 1024 ** unit)} ${['B', 'KiB', 'MiB', 'GiB'][unit]}`
+}
+
 export const byteRate = (n) => `${bytes(n)}/s`
 
 export function micros(n) {

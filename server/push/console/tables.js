@@ -36,7 +36,7 @@ export function showLoops(loops) {
 
 export function showSlow({ slow, slow_disconnects: total, queue_limit: limit }) {
   say(byId('slow-state'), total > slow.length ? `${format.exact(total)} in all, the last ${slow.length} shown` : total ? `${format.exact(total)} in all` : '')
-  say(byId('slow-limit'), format.bytes(limit))
+  say(byId('slow-limit'), format.limit(limit))
   byId('slow-table').hidden = !slow.length
   byId('slow-none').hidden = slow.length > 0
   fill(byId('slow'), slow, ({ at, client }) => `${at} ${client}`, () => element('tr', {}, ...cells(4, [3])), (row, item) => {
