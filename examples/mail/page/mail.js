@@ -105,7 +105,10 @@ byId('write').addEventListener('submit', (event) => {
   event.preventDefault()
   const form = new FormData(event.target)
   post('/api/deliver', { to: form.get('to'), from: user, subject: form.get('subject'), text: form.get('text') })
-    .then(() => { byId('sent').textContent = `Sent to ${form.get('to')}.` }, (error) => { byId('sent').textContent = error.message })
+    .then(() => {
+      event.target.reset()
+      byId('sent').textContent = `Sent to ${form.get('to')}.`
+    }).catch((error) => { byId('sent').textContent = error.message })
 })
 
 // Listen first and read then: what comes in between waits for its turn, and is known already or is not.
