@@ -21,6 +21,10 @@ import "time"
 //     It never starts more than tasks wait and nobody is on the way to, and at most 1,024 in a look.
 //   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle first.
 //
+// Base is far more than the processors, because of steady loads in which some tasks block: as soon as Base of them do so within a
+// tick, all others wait for it. It may be, because a worker that was called but has no processor yet calls nobody: a burst of quick
+// tasks has as many workers as there are processors for, whatever Base is.
+//
 // Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price of telling them from
 // quick ones. On a machine that is busy with other things quick tasks look stuck now and then, and a few workers more than
 // needed come; they retire. Tasks whose wait is over but for whom no processor is free look stuck too: without the 1,024, a

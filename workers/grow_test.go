@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,33 @@ func TestGrowthHasAPace(t *testing.T) {
 			t.Errorf("it took %d ticks until %d blocked tasks ran", ticks, n)
 		}
 		close(release)
+	})
+}
+
+// Where one task of ten sleeps, those that do not never wait for the monitor's tick.
+func TestQuickTasksDoNotWaitForSleepers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, Config{})
+		r, late := rand.New(rand.NewPCG(1, 2)), 0
+		for range 5000 {
+			came, sleeps := time.Now(), r.IntN(10) == 0
+			p.TryGo(func() {
+				if time.Since(came) > 0 { // no time passes while a worker can be called
+					late++
+				}
+				if sleeps {
+					time.Sleep(5 * tick)
+				}
+			})
+			synctest.Wait() // late needs no lock: tasks of one moment run before the next, and only sleepers run on
+			time.Sleep(tick / 20)
+		}
+		if late > 0 {
+			t.Errorf("%d of 5000 tasks waited, want none", late)
+		}
+		if peak := p.Stats().Peak; peak > 30 {
+			t.Errorf("%d workers for ten sleepers at a time, more or less", peak)
+		}
 	})
 }
 

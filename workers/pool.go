@@ -19,7 +19,7 @@ const (
 	DefaultQueue   = 65536
 	DefaultIdle    = 10 * time.Second
 
-	basePerProcessor = 4
+	basePerProcessor = 32
 	admitFraction    = 8 // of the queue is free when workers let in who waits for room
 )
 
@@ -34,7 +34,8 @@ type Config struct {
 	Queue int
 
 	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks wait; above it only stuck
-	// ones are replaced. It bounds what a burst of quick tasks starts. 0: four for each processor (GOMAXPROCS at New).
+	// ones are replaced. As many tasks as this may block at the same moment without others having to wait
+	// for the next tick. 0: 32 for each processor (GOMAXPROCS at New).
 	Base int
 
 	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least 2 ms. 0: 10 s.
