@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +22,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if order := os.Getenv(crowdEnv); order != "" {
+		if err := beCrowd(order); err != nil {
+			log.Fatal("the crowd: ", err)
+		}
+		return
+	}
 	gin.SetMode(gin.TestMode)
 	os.Exit(m.Run())
 }
@@ -69,24 +75,10 @@ func (c *club) stats(t *testing.T, scheme string) (s struct{ Connected, Goroutin
 	return s
 }
 
-// sockets is how many there are for each scheme; MYRIAD_CHAT_SOCKETS makes it more. Each takes two descriptors here.
-func sockets(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("MYRIAD_CHAT_SOCKETS")
-	if text == "" {
-		return 150
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // Everybody hears everybody, over ws and wss, next to gin's ordinary routes, and no socket has a goroutine.
 func TestChat(t *testing.T) {
 	c := open(t)
-	n := sockets(t)
+	const n = 150 // for each scheme
 	before := c.stats(t, "http").Goroutines
 	heard := make(chan string, 4*n)
 	o := &websocket.DialOptions{TLSConfig: &tls.Config{InsecureSkipVerify: true}}
