@@ -1,5 +1,5 @@
 // Package websocket speaks RFC 6455 on Myriad's engine, without a goroutine, a buffer or a timer object for a connection that
-// is silent: 104 bytes of this package, on top of the engine's own.
+// is silent: 96 bytes of this package, on top of the engine's own.
 //
 // A connection comes into being in one of three ways and is the same [Conn] afterwards:
 //

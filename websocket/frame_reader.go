@@ -26,9 +26,11 @@ func (r *readRules) limitOf(packed bool) int {
 // and belongs to whoever feeds it, one goroutine at a time. Between messages it holds no memory but itself.
 type reader struct {
 	rules *readRules
-	part  *partial // what has begun and is not complete, else nil
-	ended bool     // a close frame or a violation was returned
+	part  *partial // what has begun and is not complete, else nil; over: a close frame or a violation was returned
 }
+
+// over stands for what comes when nothing counts any more.
+var over = new(partial)
 
 // partial is allocated when a frame ends behind the bytes received so far, or a message behind its frame.
 type partial struct {
@@ -70,7 +72,7 @@ func (m message) release() {
 // the rest of the input is void: feed consumes it and returns nothing.
 func (r *reader) feed(p []byte) (n int, m message, err error) {
 	for n < len(p) && m.op == opContinuation && err == nil {
-		if r.ended {
+		if r.part == over {
 			return len(p), message{}, nil
 		}
 		var k int
@@ -83,14 +85,14 @@ func (r *reader) feed(p []byte) (n int, m message, err error) {
 	}
 	if err != nil || m.op == OpClose {
 		r.release()
-		r.ended = true
+		r.part = over
 	}
 	return n, m, err
 }
 
 // release gives up what is incomplete. It must be called when the connection ends, and may be called repeatedly.
 func (r *reader) release() {
-	if r.part == nil {
+	if r.part == nil || r.part == over {
 		return
 	}
 	message{block: r.part.data}.release()

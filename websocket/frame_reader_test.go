@@ -223,7 +223,7 @@ func TestReaderEndsWithoutMemory(t *testing.T) {
 			n, _, _ := r.feed(wire)
 			wire = wire[n:]
 		}
-		if r.part != nil || !r.ended {
+		if r.part != over {
 			t.Errorf("after %x the reader still holds %+v", last, r.part)
 		}
 	}

@@ -246,7 +246,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestConnIsSmall(t *testing.T) {
-	if size := unsafe.Sizeof(Conn{}); size > 112 {
+	if size := unsafe.Sizeof(Conn{}); size > 96 {
 		t.Errorf("a Conn has %d bytes", size)
 	}
 }
