@@ -109,3 +109,24 @@ func BenchmarkRoute(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRoutes is what DispatchAuto pays to find a route that it knows.
+func BenchmarkRoutes(b *testing.B) {
+	for name, target := range map[string]func(i int) string{
+		"one":      func(int) string { return "/" },
+		"thousand": func(i int) string { return fmt.Sprintf("/pages/%c%c%c/of", 'a'+i%10, 'a'+i/10%10, 'a'+i/100%10) },
+		"ids":      func(i int) string { return fmt.Sprintf("/users/%d/posts", i) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			var rs routes
+			requests := make([]*http.Request, 1000)
+			for i := range requests {
+				requests[i] = httptest.NewRequest("GET", target(i), nil)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				rs.of(requests[i%len(requests)])
+			}
+		})
+	}
+}

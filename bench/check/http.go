@@ -19,10 +19,12 @@ const (
 	contentType = "text/plain"
 )
 
-// slow is how long a server takes for what is below slowPath, at least.
+// slow is how long a server takes for these, at least.
 const (
-	slowPath = "/slow"
-	slow     = 5 * time.Millisecond
+	slowPath  = "/slow"
+	sleepPath = path + "?sleep"
+	burnPath  = path + "?burn"
+	slow      = 5 * time.Millisecond
 )
 
 func get(path string) []byte { return []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") }
@@ -41,13 +43,21 @@ func HTTPS(depth int) Check {
 }
 
 // HTTPSlow is for servers that answer one path at once, and with the same answer another one after a while.
-func HTTPSlow(addr string) (load.Talk, error) {
+func HTTPSlow(addr string) (load.Talk, error) { return slowly(addr, slowPath) }
+
+// HTTPTail is for those that take a while for the same path, if its query says so.
+func HTTPTail(addr string) (load.Talk, error) { return slowly(addr, sleepPath) }
+
+// HTTPBurn is for those that use the processor all that while.
+func HTTPBurn(addr string) (load.Talk, error) { return slowly(addr, burnPath) }
+
+func slowly(addr, target string) (load.Talk, error) {
 	quick, err := HTTP(1)(addr)
 	if err != nil {
 		return quick, err
 	}
 	began := time.Now()
-	late, err := requests(dial, slowPath, 1)(addr)
+	late, err := requests(dial, target, 1)(addr)
 	switch took := time.Since(began); {
 	case err != nil:
 		return quick, fmt.Errorf("the slow one: %w", err)

@@ -25,6 +25,7 @@ func main() {
 func plaintext(ctx *fasthttp.RequestCtx) {
 	switch string(ctx.Path()) {
 	case harness.Path:
+		harness.Dally(ctx.URI().QueryString())
 	case harness.SlowPath:
 		time.Sleep(harness.Delay)
 	default:

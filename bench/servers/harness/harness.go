@@ -29,12 +29,15 @@ import (
 	"time"
 )
 
-// Answer is the body of the answer to every request for Path, and after Delay to every request for SlowPath.
+// Answer is the body of the answer to every request for Path, and after Delay to every request for SlowPath. A request for Path may
+// be slow too, if its query says so: it sleeps or computes for Delay.
 const (
 	Answer      = "Hello, World!"
 	Path        = "/plaintext"
 	ContentType = "text/plain; charset=utf-8"
 	SlowPath    = "/slow"
+	SleepQuery  = "sleep"
+	BurnQuery   = "burn"
 	Delay       = 5 * time.Millisecond
 )
 

@@ -17,7 +17,19 @@ func Plaintext() http.Handler {
 	return mux
 }
 
-func plaintext(w http.ResponseWriter, _ *http.Request) {
+// Dally takes the time that the query of a request for Path asks for.
+func Dally[S string | []byte](query S) {
+	switch string(query) {
+	case SleepQuery:
+		time.Sleep(Delay)
+	case BurnQuery:
+		for began := time.Now(); time.Since(began) < Delay; {
+		}
+	}
+}
+
+func plaintext(w http.ResponseWriter, r *http.Request) {
+	Dally(r.URL.RawQuery)
 	w.Header().Set("Content-Type", ContentType)
 	_, _ = io.WriteString(w, Answer)
 }
