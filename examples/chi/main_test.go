@@ -5,31 +5,10 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
-	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/websocket"
 )
-
-const patience = 20 * time.Second
-
-func start(t *testing.T) string {
-	t.Helper()
-	s := &web.Server{Handler: routes()}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
-}
 
 func get(t *testing.T, url string) (*http.Response, string) {
 	t.Helper()
@@ -46,7 +25,7 @@ func get(t *testing.T, url string) (*http.Response, string) {
 }
 
 func TestRoutes(t *testing.T) {
-	url := "http://" + start(t)
+	url := "http://" + exampletest.Serve(t, routes())
 	r, got := get(t, url+"/articles/7")
 	if got != "article 7" || r.Trailer.Get("X-Bytes") != "9" {
 		t.Errorf("got %q, trailer %v", got, r.Trailer)
@@ -60,10 +39,10 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestUpgradeThroughMiddleware(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), exampletest.Patience)
 	defer cancel()
 	got := make(chan string, 1)
-	c, _, err := websocket.Dial(ctx, "ws://"+start(t)+"/echo", &websocket.DialOptions{Options: websocket.Options{
+	c, _, err := websocket.Dial(ctx, "ws://"+exampletest.Serve(t, routes())+"/echo", &websocket.DialOptions{Options: websocket.Options{
 		OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) },
 	}})
 	if err != nil {

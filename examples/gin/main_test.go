@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/websocket"
 )
 
@@ -20,34 +19,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-const patience = 20 * time.Second
-
-// start serves the routes until the test ends, and returns host:port.
-func start(t *testing.T) string {
-	t.Helper()
-	s := &web.Server{Handler: routes()}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
-}
-
-func client(t *testing.T) *http.Client {
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
-}
-
 func TestHello(t *testing.T) {
-	res, err := client(t).Get("http://" + start(t) + "/hello/Ann")
+	res, err := exampletest.Client(t).Get("http://" + exampletest.Serve(t, routes()) + "/hello/Ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +33,14 @@ func TestHello(t *testing.T) {
 
 // WebSockets are accepted through gin's own ResponseWriter.
 func TestEcho(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), exampletest.Patience)
 	defer cancel()
 	answers, ended := make(chan string, 2), make(chan error, 1)
 	o := &websocket.DialOptions{Options: websocket.Options{
 		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) { answers <- op.String() + " " + string(p) },
 		OnClose:   func(_ *websocket.Conn, err error) { ended <- err },
 	}}
-	c, _, err := websocket.Dial(ctx, "ws://"+start(t)+"/echo", o)
+	c, _, err := websocket.Dial(ctx, "ws://"+exampletest.Serve(t, routes())+"/echo", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +75,7 @@ func TestEcho(t *testing.T) {
 
 // What one client posts, another one that listens is told, and one that has left is forgotten.
 func TestEvents(t *testing.T) {
-	url, c := "http://"+start(t)+"/events", client(t)
+	url, c := "http://"+exampletest.Serve(t, routes())+"/events", exampletest.Client(t)
 	for range 2 {
 		res, err := c.Get(url)
 		if err != nil {

@@ -7,38 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/web"
 )
 
-// start serves the routes until the test ends, and returns the server's URL.
-func start(t *testing.T) string {
-	t.Helper()
-	s := &web.Server{Handler: routes()}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + ln.Addr().String()
-}
-
-// client is one whose idle connections do not outlive the test: Shutdown waits for those that have not asked anything.
-func client(t *testing.T) *http.Client {
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
-}
-
 func TestRoutes(t *testing.T) {
-	url, c := start(t), client(t)
+	url, c := "http://"+exampletest.Serve(t, routes()), exampletest.Client(t)
 	for _, tt := range []struct {
 		method, path, body string
 		status             int

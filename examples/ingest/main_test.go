@@ -2,43 +2,24 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/workers"
 )
 
-// asProgram makes the test's own binary the program, with its flags.
-const asProgram = "INGEST_AS_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// client is one whose idle connections do not outlive the test.
-func client(t *testing.T) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 func post(c *http.Client, url, body string) (*http.Response, string, error) {
 	res, err := c.Post(url+"/events", "application/json", strings.NewReader(body))
@@ -69,32 +50,11 @@ func ids(t *testing.T, name string) map[string]int {
 	return found
 }
 
-// program starts the program as its user would, and returns its URL.
-func program(t *testing.T, flags ...string) (cmd *exec.Cmd, url string) {
-	t.Helper()
-	cmd = exec.Command(os.Args[0], append([]string{"--listen", "127.0.0.1:0"}, flags...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in vain if it has ended
-	line, err := bufio.NewReader(log).ReadString('\n')
-	_, addr, ok := strings.Cut(strings.TrimSpace(line), "listening on ")
-	if err != nil || !ok {
-		t.Fatalf("it said %q, %v", line, err)
-	}
-	return cmd, "http://" + addr
-}
-
 // Clients post without end while the program is told to end: each event that was answered with 202 is in the file, once.
 func TestNothingAcceptedIsLostOnSIGTERM(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "events.jsonl")
-	cmd, url := program(t, "--file", name)
-	c := client(t)
+	cmd, url := exampletest.Program(t, "--file", name)
+	c := exampletest.Client(t)
 	var mu sync.Mutex
 	var accepted []string
 	enough := make(chan struct{})
@@ -140,22 +100,6 @@ func TestNothingAcceptedIsLostOnSIGTERM(t *testing.T) {
 	}
 }
 
-// serve runs the routes over real HTTP until the test ends.
-func serve(t *testing.T, in *ingest) (url string) {
-	t.Helper()
-	s := &web.Server{Handler: in.routes()}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + ln.Addr().String()
-}
-
 // A disk that stands still: so many events are held, further ones are refused whole, and none is lost when it goes on.
 func TestFullQueueAnswers503(t *testing.T) {
 	pool := workers.New(workers.Config{})
@@ -165,7 +109,7 @@ func TestFullQueueAnswers503(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := newIngest(pool, func(lines []byte) error { <-gate; return file.append(lines) }, 5)
-	url, c := serve(t, in), client(t)
+	url, c := "http://"+exampletest.Serve(t, in.routes()), exampletest.Client(t)
 	for i, tt := range []struct {
 		body   string
 		status int
@@ -205,7 +149,7 @@ func TestMalformedEvents(t *testing.T) {
 	pool := workers.New(workers.Config{})
 	var written []byte
 	in := newIngest(pool, func(lines []byte) error { written = append(written, lines...); return nil }, 10)
-	url, c := serve(t, in), client(t)
+	url, c := "http://"+exampletest.Serve(t, in.routes()), exampletest.Client(t)
 	for _, tt := range []struct {
 		body   string
 		status int

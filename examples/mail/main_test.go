@@ -10,22 +10,15 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"time"
 )
 
 // compare starts the program that it is in: here the test's own binary.
-const asProgram = "MAIL_AS_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 // A replica is what a page knows: it applies changes as the page does.
 type replica map[string]map[uint32]message
@@ -268,7 +261,7 @@ func TestPageFiles(t *testing.T) {
 
 // Both ways bring messages; only polling asks, and most of it in vain; and no message is lost on either.
 func TestCompare(t *testing.T) {
-	t.Setenv(asProgram, "1")
+	t.Setenv(exampletest.AsProgram, "1")
 	p := plan{users: 20, poll: 200 * time.Millisecond, quiet: .6, last: time.Second}
 	for _, way := range []struct {
 		name   string

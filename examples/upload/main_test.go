@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -12,35 +11,18 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
 
-// asProgram makes the test's own binary the program, with its flags.
-const asProgram = "UPLOAD_AS_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// client is one whose idle connections do not outlive the test.
-func client(t *testing.T) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
-}
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
 // send uploads and returns the response with its body read.
 func send(c *http.Client, url string, body io.Reader) (*http.Response, string, error) {
@@ -121,7 +103,7 @@ func newTest(t *testing.T, limit int) (*upload, *workers.Pool) {
 func TestFilesAreKeptAndLookedInto(t *testing.T) {
 	u, pool := newTest(t, 100)
 	url, stop := serve(t, u, pool)
-	c := client(t)
+	c := exampletest.Client(t)
 	var senders sync.WaitGroup
 	for i, size := range []int{0, 1, 1000, 100_000, 8 << 20} {
 		senders.Go(func() {
@@ -155,7 +137,7 @@ func TestFilesAreKeptAndLookedInto(t *testing.T) {
 func TestWhatIsNotAFile(t *testing.T) {
 	u, pool := newTest(t, 100)
 	url, _ := serve(t, u, pool)
-	c := client(t)
+	c := exampletest.Client(t)
 	if err := os.WriteFile(filepath.Join(u.store.dir, "secret"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +167,7 @@ func TestFullQueueAnswers503(t *testing.T) {
 	pool.TryGo(func() { <-gate })
 	u := newUpload(pool, s, 2, 1<<20)
 	url, _ := serve(t, u, pool)
-	c := client(t)
+	c := exampletest.Client(t)
 	var accepted []string
 	for i, want := range []int{202, 202, 503, 503} {
 		res, text, err := send(c, url, strings.NewReader("file"))
@@ -221,7 +203,7 @@ func TestFailureIsReported(t *testing.T) {
 	if !u.work.TryPut(id) {
 		t.Fatal("refused")
 	}
-	if r := outcome(t, client(t), url+"/files/"+id); r.State != stateFailed || !strings.Contains(r.Error, "directory") {
+	if r := outcome(t, exampletest.Client(t), url+"/files/"+id); r.State != stateFailed || !strings.Contains(r.Error, "directory") {
 		t.Errorf("%+v", r)
 	}
 	if s := u.work.Stats(); s.Tries != retries+1 {
@@ -229,32 +211,11 @@ func TestFailureIsReported(t *testing.T) {
 	}
 }
 
-// program starts the program as its user would, and returns its URL.
-func program(t *testing.T, dir string) (cmd *exec.Cmd, url string) {
-	t.Helper()
-	cmd = exec.Command(os.Args[0], "--listen", "127.0.0.1:0", "--dir", dir)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in vain if it has ended
-	line, err := bufio.NewReader(log).ReadString('\n')
-	_, addr, ok := strings.Cut(strings.TrimSpace(line), "listening on ")
-	if err != nil || !ok {
-		t.Fatalf("it said %q, %v", line, err)
-	}
-	return cmd, "http://" + addr
-}
-
 // SIGTERM ends it with everything accepted looked into; after a crash, what is in the folder is looked into by the next one.
 func TestSIGTERMAndRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "uploads")
-	cmd, url := program(t, dir)
-	c := client(t)
+	cmd, url := exampletest.Program(t, "--dir", dir)
+	c := exampletest.Client(t)
 	var ids []string
 	for range 50 {
 		res, text, err := send(c, url, strings.NewReader("some file"))
@@ -279,7 +240,7 @@ func TestSIGTERMAndRestart(t *testing.T) {
 	if err := errors.Join(os.Remove(filepath.Join(dir, ids[0]+reportEnd)), os.WriteFile(filepath.Join(dir, half), []byte("ha"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	cmd, url = program(t, dir)
+	cmd, url = exampletest.Program(t, "--dir", dir)
 	if r := outcome(t, c, url+"/files/"+ids[0]); r != done {
 		t.Errorf("after a restart: %+v", r)
 	}
