@@ -21,13 +21,13 @@ const maxAhead = 32 << 10
 // A handshake is what a session has while crypto/tls negotiates: the handler of its conn, and a coroutine that runs
 // tls.Conn.Handshake and gives way where it would wait for bytes. The loop feeds it, the crew steps it.
 type handshake struct {
-	s     *session
-	crew  *crew
-	conn  *myriad.Conn
-	wire  myriad.Wire
-	pick  func(tls.ConnectionState) myriad.Handler
-	heir  myriad.Handler // who hears of a failure; nil: nobody but the log
-	told  bool           // its end has been dealt with; owned by the loop
+	s    *session
+	crew *crew
+	conn *myriad.Conn
+	wire myriad.Wire
+	pick func(tls.ConnectionState) myriad.Handler
+	heir myriad.Handler // who hears of a failure; nil: nobody but the log
+	told bool           // its end has been dealt with; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -330,15 +330,11 @@ func (h *handshake) succeed(c *myriad.Conn) {
 	// Nothing else refers to the handshake any more: its memory ends here.
 	w, rest, fin := h.wire, h.in[h.off:], h.fin
 	s.hs = nil
-	_, s.leaving = heir.(*leaver)
 	c.SetHandler(heir, nil)
 	if len(rest) == 0 && !fin {
 		return
 	}
 	s.in = rest
-	if s.leaving {
-		return
-	}
 	c.Loop().Later(func() {
 		s.catchUp(w)
 		if fin {
@@ -366,7 +362,7 @@ func (h *handshake) fail(err error) {
 
 // Expired ends a handshake that takes too long.
 func (h *handshake) Expired(*myriad.Conn) {
-	h.fail(fmt.Errorf("tlsloop: no end of the handshake in %v: %w", h.s.kind.timeout(), os.ErrDeadlineExceeded))
+	h.fail(fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(), os.ErrDeadlineExceeded))
 }
 
 // Closed is the end of a conn whose handshake has not succeeded.

@@ -7,7 +7,7 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// Leave is a handler for pick to return: the connection leaves the engine, and done is called on the loop with its *tls.Conn, which
+// Leave is a handler for pick to return, by itself or embedded in another whose Opened calls its own: the connection leaves the engine, and done is called on the loop with its *tls.Conn, which
 // has not given out any byte yet, or with what went wrong.
 func Leave(done func(tc *tls.Conn, err error)) myriad.Handler { return &leaver{done: done} }
 
@@ -17,6 +17,9 @@ type leaver struct {
 }
 
 func (l *leaver) Opened(c *myriad.Conn) {
+	if s, ok := c.Layer().(*session); ok {
+		s.leaving = true
+	}
 	c.Detach(func(nc net.Conn, _ []byte, err error) {
 		done := l.done
 		l.done = nil

@@ -145,8 +145,11 @@ func (s *session) Ended(w myriad.Wire) {
 	}
 }
 
-// catchUp decodes what the handshake has left, unless something that came sooner has done so.
+// catchUp decodes what the handshake has left, unless something that came sooner has done so, or the tls.Conn leaves with it.
 func (s *session) catchUp(w myriad.Wire) {
+	if s.leaving {
+		return // it may have left, and be somebody else's
+	}
 	if p := s.in; len(p) > 0 {
 		s.decode(w, p, false)
 	}

@@ -154,7 +154,7 @@ func TestHandshakeTimeout(t *testing.T) {
 			o := tlsloop.Options{Timeout: 30 * time.Millisecond, Failed: func(_ *myriad.Conn, err error, _ uint64) { failed <- err }}
 			nc := dialTCP(t, listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(echo()))))
 			nc.Write(first)
-			if err := await(t, "failure", failed); !strings.Contains(err.Error(), "no end of the handshake in 30ms") {
+			if err := await(t, "failure", failed); !strings.Contains(err.Error(), "no end of the handshake in time, of which it had 30ms") {
 				t.Error(err)
 			}
 			if _, err := io.Copy(io.Discard, nc); err != nil {

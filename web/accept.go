@@ -134,7 +134,8 @@ func (f *front1) wake(c *myriad.Conn) {
 }
 
 // Closed is heard by a connection that is refused before it is opened.
-func (f *front1) Closed(*myriad.Conn, error) {
+func (f *front1) Closed(c *myriad.Conn, err error) {
+	f.front.Closed(c, err)
 	if f.opened != nil {
 		f.opened.Unpark()
 	}

@@ -61,7 +61,9 @@ const (
 // Opened begins the wait for the first request.
 func (h *conn) Opened(c *myriad.Conn) {
 	h.lane.add(h)
-	if !h.greeted {
+	if h.greeted {
+		h.lane.part(c)
+	} else {
 		h.setState(http.StateNew)
 	}
 	h.phase = phaseNew

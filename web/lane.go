@@ -21,6 +21,7 @@ type lane struct {
 	batch   []func()
 	waiting []*exchange // whose run is in batch
 	first   *conn       // the list of the lane's connections
+	greeted greeting    // those before them that make their TLS handshake
 	drained bool
 	routes  routes
 	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
@@ -56,6 +57,9 @@ func (ln *lane) remove(h *conn) {
 // drain begins an orderly end: connections that wait for a request go now, the others after their answer.
 func (ln *lane) drain() {
 	ln.drained = true
+	for c := range ln.greeted {
+		ln.hasten(c)
+	}
 	for h := ln.first; h != nil; {
 		next := h.next // shut may remove h
 		h.shut()
@@ -76,6 +80,9 @@ func (ln *lane) closeIdle() {
 
 func (ln *lane) abort() {
 	ln.drained = true
+	for c := range ln.greeted {
+		c.Abort(http.ErrServerClosed)
+	}
 	for h := ln.first; h != nil; h = h.next {
 		h.c.Abort(http.ErrServerClosed)
 	}
@@ -124,9 +131,18 @@ func (f *front) open(c *myriad.Conn, base context.Context) *conn {
 	return h
 }
 
-// Received and Closed are never reached: the handler changes in Opened.
+// Received is never reached: the handler changes in Opened.
 func (*front) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
-func (*front) Closed(*myriad.Conn, error)        {}
+
+// Closed is heard if ConnState or ConnContext has ended the connection in Opened.
+func (f *front) Closed(c *myriad.Conn, err error) {
+	if f.tls == nil {
+		return
+	}
+	if _, ok := f.lane(c).greeted[c]; ok {
+		f.lost(c, err)
+	}
+}
 
 // clock formats the Date field once a second.
 type clock struct{ last atomic.Pointer[stamp] }

@@ -142,12 +142,41 @@ func answerPlain(header [5]byte) []byte {
 	return nil
 }
 
+// A greeting is the connections of a lane that make their handshake, so that Shutdown and Close reach them too.
+type greeting map[*myriad.Conn]struct{}
+
 // greet begins a handshake.
 func (f *front) greet(c *myriad.Conn) {
 	if report := f.s.ConnState; report != nil {
 		report(c, http.StateNew)
 	}
+	ln := f.lane(c)
+	if ln.greeted == nil {
+		ln.greeted = greeting{}
+	}
+	ln.greeted[c] = struct{}{}
+	ln.st.conns.Add(1)
 	c.SetHandler(f.tls, nil)
+	if ln.drained {
+		c.Loop().Later(func() { ln.hasten(c) })
+	}
+}
+
+func (f *front) lane(c *myriad.Conn) *lane { return f.s.state.lanes[c.Loop().Index()] }
+
+// part is the end of a connection's time as one that makes its handshake.
+func (ln *lane) part(c *myriad.Conn) {
+	if _, ok := ln.greeted[c]; ok {
+		delete(ln.greeted, c)
+		ln.st.connGone()
+	}
+}
+
+// hasten gives a handshake no more time than a connection has on which no request has begun.
+func (ln *lane) hasten(c *myriad.Conn) {
+	if _, ok := ln.greeted[c]; ok {
+		c.SetTimer(min(newConnGrace, firstOf(ln.s.handshakeTimeout(), newConnGrace)))
+	}
 }
 
 // lost hears of a connection that ends before its handshake has succeeded.
@@ -155,17 +184,29 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 	if report := f.s.ConnState; report != nil {
 		report(c, http.StateClosed)
 	}
+	f.lane(c).part(c)
 }
 
 // negotiated is what a connection speaks after its handshake.
 func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
-		return tlsloop.Leave(func(tc *tls.Conn, err error) { f.giveTo(serve, tc, err) })
+		return departing{tlsloop.Leave(func(tc *tls.Conn, err error) { f.giveTo(serve, tc, err) }), f}
 	}
 	if !speaks(state.NegotiatedProtocol) {
 		return (*strangeFront)(f)
 	}
 	return (*securedFront)(f)
+}
+
+// A departing handler is that of a connection which leaves the engine for TLSNextProto, and with it the server's care.
+type departing struct {
+	myriad.Handler
+	front *front
+}
+
+func (d departing) Opened(c *myriad.Conn) {
+	d.front.lane(c).part(c)
+	d.Handler.Opened(c)
 }
 
 // giveTo has a function of TLSNextProto serve the connection, which has left the engine. On the loop.
@@ -212,9 +253,11 @@ func (f *securedFront) Opened(c *myriad.Conn) {
 	h.secure, h.greeted = true, true
 }
 
-// Received and Closed are never reached: the handler changes in Opened.
+// Received is never reached: the handler changes in Opened.
 func (*securedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
-func (*securedFront) Closed(*myriad.Conn, error)        {}
+
+// Closed is heard if ConnContext has ended the connection in Opened.
+func (f *securedFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
 // strangeFront ends connections that are to speak what nobody here does.
 type strangeFront front

@@ -1,0 +1,168 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// greetings is a server with connections in their handshake: one that has said nothing, and one in the middle of its hello.
+func greetings(t *testing.T, s *Server) (f *fixture, conns []net.Conn) {
+	t.Helper()
+	greeted := make(chan struct{}, 2)
+	s.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			greeted <- struct{}{}
+		}
+	}
+	f = serveTLS(t, s)
+	for _, begun := range []string{"", "\x16\x03\x01\x02\x00\x01"} {
+		nc, err := net.Dial("tcp", f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(nc, begun); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, nc)
+		<-greeted
+	}
+	return f, conns
+}
+
+// Shutdown waits for connections in their handshake, as for others on which no request has begun.
+func TestShutdownWaitsForHandshakes(t *testing.T) {
+	f, conns := greetings(t, &Server{Handler: describe})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := f.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Shutdown with two handshakes under way: %v", err)
+	}
+	for _, nc := range conns {
+		nc.Close()
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown after the last has gone: %v", err)
+	}
+}
+
+// One whose handshake takes longer than the server's time for it does not hold Shutdown up, whenever it began.
+func TestShutdownEndsSlowHandshakes(t *testing.T) {
+	f, conns := greetings(t, &Server{Handler: describe, ReadHeaderTimeout: 100 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, nc := range conns {
+		if p, err := io.ReadAll(nc); len(p) > 0 || err != nil && !isReset(err) {
+			t.Errorf("read %q, %v", p, err)
+		}
+	}
+}
+
+func isReset(err error) bool {
+	var e *net.OpError
+	return errors.As(err, &e) && !e.Timeout()
+}
+
+// Close resets connections in their handshake.
+func TestCloseEndsHandshakes(t *testing.T) {
+	f, conns := greetings(t, &Server{Handler: describe})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, nc := range conns {
+		if _, err := nc.Read(make([]byte, 1)); !isReset(err) {
+			t.Errorf("connection %d: Read: %v, want a reset", i, err)
+		}
+	}
+}
+
+// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends: every connection is counted out.
+func TestShutdownInMidHandshakes(t *testing.T) {
+	for round := range 6 {
+		f := serveTLS(t, &Server{
+			Handler: describe, TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
+			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) { tc.Close() }},
+			ConnState: func(c net.Conn, state http.ConnState) {
+				if state == http.StateNew && rand.IntN(20) == 0 {
+					c.Close()
+				}
+			},
+		})
+		stop, seen := make(chan struct{}), make(chan struct{}, 1<<10)
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						once(f.addr, i%4)
+					}
+					select {
+					case seen <- struct{}{}:
+					default:
+					}
+				}
+			}()
+		}
+		for range 20 + round {
+			<-seen
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if round%2 == 0 {
+			f.Close()
+		}
+		err := f.Shutdown(ctx)
+		cancel()
+		close(stop)
+		wg.Wait()
+		if n := f.state.conns.Load(); err != nil || n != 0 {
+			t.Errorf("round %d: Shutdown: %v; %d connections are still counted", round, err, n)
+		}
+	}
+}
+
+// once is a connection of one of four kinds.
+func once(addr string, kind int) {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	cfg := trusting()
+	switch kind {
+	case 0: // ends in its hello
+		nc.Write([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc")[:1+rand.IntN(9)])
+		return
+	case 1: // is reset in its handshake
+		go tls.Client(nc, cfg).Handshake()
+		time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond)
+		nc.(*net.TCPConn).SetLinger(0)
+		return
+	case 2:
+		cfg.NextProtos = []string{"shout"}
+	}
+	tc := tls.Client(nc, cfg)
+	if tc.Handshake() == nil {
+		io.WriteString(tc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		io.Copy(io.Discard, tc)
+	}
+}
