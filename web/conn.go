@@ -110,7 +110,7 @@ func (h *conn) process(p []byte) (used int) {
 		if h.x != nil {
 			n, ok = h.feed(p[used:])
 		} else {
-			n = h.parse(p[used:])
+			n, ok = h.parse(p[used:])
 		}
 		if used += n; !ok {
 			return len(p)
@@ -125,11 +125,12 @@ func (h *conn) process(p []byte) (used int) {
 	return used
 }
 
-// parse begins a request with the head at the start of p, and returns how many bytes it took; 0 if the head is not complete.
-func (h *conn) parse(p []byte) int {
+// parse begins a request with the head at the start of p, and with what has come of its body. It returns how many bytes it took, 0 if
+// the head is not complete, and whether the body can be understood so far.
+func (h *conn) parse(p []byte) (n int, ok bool) {
 	ln := h.lane
 	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
-		return n // a client that ends its body with a CRLF too many
+		return n, true // a client that ends its body with a CRLF too many
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
 	if err == h1.ErrPreface {
@@ -138,13 +139,13 @@ func (h *conn) parse(p []byte) int {
 	switch {
 	case err != nil:
 		h.refuseHead(err)
-		return 0
+		return 0, true
 	case n == 0:
 		h.headBegins()
-		return 0
+		return 0, true
 	}
-	h.begin(p[:n], &ln.head)
-	return n
+	used, ok := h.begin(p[:n], &ln.head, p[n:])
+	return n + used, ok
 }
 
 func (h *conn) headBegins() {
@@ -156,19 +157,31 @@ func (h *conn) headBegins() {
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
 }
 
-// begin starts the exchange of a complete head.
-func (h *conn) begin(raw []byte, head *h1.Head) {
+// begin starts the exchange of a complete head, and takes what of its body has come with it, so that a request which has come whole is
+// dispatched as one. It returns how many bytes of rest were the body's, and whether that can be understood.
+func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
 	h.setState(http.StateActive)
 	x, status, reason := newExchange(h, raw, head)
 	if status != 0 {
 		h.refuse(status, reason)
-		return
+		return 0, true
 	}
 	h.x = x
 	h.last = x.closes
+	var err error
+	if len(rest) > 0 && !x.body.complete() {
+		used, err = x.decode(rest, h.lane.st.limits)
+	}
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
+	switch {
+	case err != nil:
+		h.badBody(err)
+	case used > 0 && !complete && x.body.full():
+		h.c.Pause()
+	}
 	h.lane.dispatch(x, complete)
+	return used, err == nil
 }
 
 // setTimes starts the time that an answer has.
