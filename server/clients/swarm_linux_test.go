@@ -17,7 +17,8 @@ import (
 //
 //	join N KIND      opens N clients, "ws" or "sse", subscribed to "crowd"; answers "joined MICROSECONDS"
 //	expect BYTES     waits until each has received so many bytes more; answers "armed", then "done UNIX-NANOSECONDS"
-//	leave            closes all
+//	count N          the same for so many publications, of WebSocket clients
+//	leave            cuts all connections
 //	back N OFFSET    opens N WebSocket clients that recover from that offset; answers "back MICROSECONDS MISSING"
 type swarm struct {
 	addr    syscall.SockaddrInet4
@@ -35,8 +36,9 @@ type swarm struct {
 	missing int // recoveries without everything
 	recover []byte
 
-	need  int // bytes that each still waits for; 0: nobody counts
-	short int // clients that have not had them
+	need   int  // bytes that each still waits for; 0: nobody counts
+	short  int  // clients that have not had them
+	counts bool // publications instead of bytes
 }
 
 // A bee is one client of a swarm.
@@ -44,6 +46,7 @@ type bee struct {
 	fd    int32
 	stage int8
 	got   int
+	seen  int8   // how much of publicationMark has come last
 	buf   []byte // before it is ready
 }
 
@@ -53,6 +56,20 @@ const (
 	beeSubscribing
 	beeReady
 )
+
+// leave cuts all connections, so that nothing of them is left on this machine.
+func (s *swarm) leave() error {
+	for fd := range s.clients {
+		if err := syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1}); err != nil {
+			return err
+		}
+		if err := syscall.Close(int(fd)); err != nil {
+			return err
+		}
+	}
+	clear(s.clients)
+	return nil
+}
 
 const mostOpening = 400 // fewer than the server's backlog
 
@@ -101,8 +118,8 @@ func (s *swarm) obey(words []string) error {
 		err := s.open(number(1))
 		fmt.Println("joined", time.Since(began).Microseconds())
 		return err
-	case "expect":
-		s.need, s.short = number(1), len(s.clients)
+	case "expect", "count":
+		s.need, s.short, s.counts = number(1), len(s.clients), words[0] == "count"
 		for _, b := range s.clients {
 			b.got = 0
 		}
@@ -112,12 +129,9 @@ func (s *swarm) obey(words []string) error {
 		s.need = 0
 		return err
 	case "leave":
-		for fd := range s.clients {
-			syscall.Close(int(fd))
-		}
-		clear(s.clients)
+		err := s.leave()
 		fmt.Println("left")
-		return nil
+		return err
 	case "back":
 		s.say("ws")
 		s.recover = []byte(`"recovered":true`)
@@ -168,9 +182,22 @@ func (s *swarm) open(n int) error {
 	})
 }
 
+// sources is from how many addresses a swarm comes. With one, a third of the ports that there are would be taken, and connect would spend
+// most of its time looking for one that is free.
+const sources = 16
+
+// bindAddressNoPort is IP_BIND_ADDRESS_NO_PORT: connect chooses the port.
+const bindAddressNoPort = 24
+
 func (s *swarm) connect() error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
+		return err
+	}
+	if err := syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, bindAddressNoPort, 1); err != nil {
+		return err
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(s.opened%sources + 1)}}); err != nil {
 		return err
 	}
 	if err := syscall.Connect(fd, &s.addr); err != nil && err != syscall.EINPROGRESS {
@@ -224,20 +251,44 @@ func (s *swarm) handle(b *bee, scratch []byte) error {
 	case err != nil || n == 0:
 		return fmt.Errorf("the server has ended a connection in stage %d: %v, after %q", b.stage, err, b.buf)
 	case b.stage == beeReady:
-		s.count(b, n)
+		s.count(b, scratch[:n])
 		return nil
 	}
 	return s.prepare(b, scratch[:n])
 }
 
-func (s *swarm) count(b *bee, n int) {
+// publicationMark stands in each publication once, and begins with what it has nowhere else but at its end.
+const publicationMark = `"pub":`
+
+func (s *swarm) count(b *bee, p []byte) {
 	if s.need == 0 {
 		return
 	}
 	before := b.got
-	b.got += n
+	if s.counts {
+		b.countPublications(p)
+	} else {
+		b.got += len(p)
+	}
 	if before < s.need && b.got >= s.need {
 		s.short--
+	}
+}
+
+func (b *bee) countPublications(p []byte) {
+	for _, x := range p {
+		switch {
+		case x == publicationMark[b.seen]:
+			b.seen++
+		case x == publicationMark[0]:
+			b.seen = 1
+		default:
+			b.seen = 0
+		}
+		if int(b.seen) == len(publicationMark) {
+			b.got++
+			b.seen = 0
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 		OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) { c.Value().(*session).frame(p) },
 		OnClose:   func(c *websocket.Conn, _ error) { c.Value().(*session).ended() },
 
-		Dispatch:       web.DispatchPool,
+		Dispatch:       web.DispatchAuto,
 		Workers:        pool,
 		Logger:         n.log,
 		Subprotocols:   []string{"centrifuge-json"},

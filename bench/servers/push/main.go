@@ -24,7 +24,7 @@ func serve(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := (&web.Server{Handler: pusher, Engine: engine}).Listen("tcp", addr)
+	ln, err := (&web.Server{Handler: pusher, Engine: engine, Dispatch: web.DispatchAuto}).Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func serve(ctx context.Context, s settings) error {
 		handler = localHost(withDebug(pusher, engine))
 	}
 	h := &web.Server{
-		Handler: handler, Engine: engine, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, Engine: engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
 		ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
