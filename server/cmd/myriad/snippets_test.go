@@ -17,14 +17,15 @@ import (
 
 // The snippets of Go are whole programs, or what stands in one: then these names are there already.
 const around = `package snippet
-import ("fmt"; "io"; "log"; "net/http"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
-var mux *http.ServeMux
+import ("crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
+var mux, handler = http.NewServeMux(), http.NotFoundHandler()
+var certificates []tls.Certificate
 `
 
-// whole makes a file of a snippet: a changed line is taken as it is afterwards, declarations stand by themselves, and statements
+// whole makes a file of a snippet: a changed line is taken as it is afterwards, a line of … is left out, declarations stand by themselves, and statements
 // in a function.
 func whole(snippet string) string {
-	snippet = regexp.MustCompile(`(?m)^-.*\n`).ReplaceAllString(snippet, "")
+	snippet = regexp.MustCompile(`(?m)^(-.*|\s*…)\n`).ReplaceAllString(snippet, "")
 	snippet = regexp.MustCompile(`(?m)^(\+|\t)\t?`).ReplaceAllString(snippet, "\t")
 	if strings.HasPrefix(snippet, "package ") {
 		return snippet
@@ -34,7 +35,7 @@ func whole(snippet string) string {
 }
 
 func TestSnippetsCompile(t *testing.T) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "fmt", "log", "io", "time")
+	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "fmt", "log", "io", "net", "time")
 	list.Dir = repository
 	lines, err := list.Output()
 	if err != nil {
