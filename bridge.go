@@ -1,14 +1,13 @@
 package myriad
 
 import (
+	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -20,18 +19,31 @@ type pairer interface {
 	Pair() (driver.Socket, net.Conn, error)
 }
 
-// A bridge serves an adopted net.Conn without a descriptor: two goroutines copy between it (outer) and one end of a
-// connected pair (inner), whose other end is the engine's. A half close is carried over both ways, and so is an error.
+// A watcherMaker is a driver.System that can tell when a net.Conn may be read.
+type watcherMaker interface {
+	NewWatcher() (driver.Watcher, error)
+}
+
+// A bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and one end of a connected
+// pair (inner), whose other end is the engine's. A half close is carried over both ways, and so is an error.
+//
+// Each direction has a goroutine, which for most kinds of net.Conn lives as long as the bridge. A *tls.Conn is treated better
+// (docs/adr/0013): its goroutines live while there is something to copy, and a Watcher calls for the next ones.
 type bridge struct {
 	engine       *Engine
+	conn         *Conn
 	outer, inner net.Conn
-	left         atomic.Int32 // directions still copying
+	in, out      direction
+	left         atomic.Int32 // directions that have not ended
 
 	mu      sync.Mutex
 	readErr error // what ended the input, unless it ended in order
 	aborted bool
-	cut     bool // copyOut has closed outer: the end of the input is our own doing
+	cut     bool // the way out has closed outer: the end of the input is our own doing
 	peer    net.Addr
+
+	resting sync.Mutex // for who sets deadlines, and for what follows
+	over    bool       // guarded by resting: the engine has let go of its end
 }
 
 // newBridge makes the pair; nothing is copied before start. nc is closed on error.
@@ -44,29 +56,79 @@ func (e *Engine) newBridge(nc net.Conn) (driver.Socket, *bridge, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, nc.Close())
 	}
-	return sock, &bridge{engine: e, outer: nc, inner: inner}, nil
+	b := &bridge{engine: e, outer: nc, inner: inner}
+	b.in, b.out = direction{b: b, src: nc, dst: inner}, direction{b: b, src: inner, dst: nc}
+	return sock, b, nil
 }
 
 // start begins to copy. c's extra part holds the bridge already.
 func (b *bridge) start(c *Conn) {
+	b.conn = c
 	b.left.Store(2)
-	b.engine.mu.Lock()
-	if b.engine.bridges == nil {
-		b.engine.bridges = map[*bridge]struct{}{}
+	e := b.engine
+	e.running.Add(1)
+	e.mu.Lock()
+	if e.bridges == nil {
+		e.bridges = map[*bridge]struct{}{}
 	}
-	b.engine.bridges[b] = struct{}{}
-	b.engine.mu.Unlock()
-	b.engine.running.Add(1)
-	b.engine.sys.Go(b.copyIn)
-	b.engine.sys.Go(func() { b.copyOut(c) })
+	e.bridges[b] = struct{}{}
+	b.beWatched()
+	e.mu.Unlock()
+	e.sys.Go(b.begin)
+	e.sys.Go(b.out.run)
 }
 
-// copyIn carries what the peer sends to the engine. What is not an orderly end is kept for Conn's sink.Ended, so that the
-// engine has all bytes before it hears of it.
-func (b *bridge) copyIn() {
-	defer b.done()
+// beWatched finds out whether goroutines need not wait for what comes. Of crypto/tls it is known that a read which times out
+// loses nothing once the handshake is over; of others it is not. The engine's mu is held.
+func (b *bridge) beWatched() {
+	outer, ok := b.outer.(handshaker)
+	if !ok || !b.engine.hasWatcher() {
+		return
+	}
+	in, err := b.engine.watcher.Watch(outer.NetConn(), b.in.awake)
+	if err != nil {
+		return
+	}
+	out, err := b.engine.watcher.Watch(b.inner, b.out.awake)
+	if err != nil {
+		in.Close()
+		return
+	}
+	b.in.watch, b.out.watch = in, out
+}
+
+// handshaker is what a *tls.Conn has. Its package is not linked for that.
+type handshaker interface {
+	NetConn() net.Conn
+	HandshakeContext(ctx context.Context) error
+}
+
+// hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges. mu is held.
+func (e *Engine) hasWatcher() bool {
+	if s, ok := e.sys.(watcherMaker); ok && e.watcher == nil {
+		if w, err := s.NewWatcher(); err == nil {
+			e.watcher = w
+		}
+	}
+	return e.watcher != nil
+}
+
+// begin is the input's first goroutine. A handshake must not time out, so it comes before all else.
+func (b *bridge) begin() {
 	b.learnPeer()
-	if _, err := copyAll(b.inner, b.outer); err != nil {
+	if outer, ok := b.outer.(handshaker); ok && b.in.watch != nil {
+		if err := outer.HandshakeContext(context.Background()); err != nil {
+			b.in.end(true, err)
+			return
+		}
+	}
+	b.in.run()
+}
+
+// inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's sink.Ended, so that the engine has all bytes
+// before it hears of it.
+func (b *bridge) inputEnded(err error) {
+	if err != nil {
 		b.mu.Lock()
 		if !b.cut {
 			b.readErr = err
@@ -74,6 +136,26 @@ func (b *bridge) copyIn() {
 		b.mu.Unlock()
 	}
 	_ = closeWrite(b.inner)
+}
+
+// outputEnded ends what goes to the peer.
+func (b *bridge) outputEnded(fromEngine bool, err error) {
+	if err != nil && !fromEngine {
+		b.conn.Abort(err) // the peer takes no more
+		return
+	}
+	if closeWrite(b.outer) != nil {
+		b.mu.Lock()
+		b.cut = true
+		b.mu.Unlock()
+		_ = b.outer.Close() // it cannot end one side alone
+	}
+}
+
+func (b *bridge) wasAborted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.aborted
 }
 
 // learnPeer asks for the peer's address before the first byte is carried: a net.Conn may wait for what tells it, such as a
@@ -96,43 +178,6 @@ func (b *bridge) remote() net.Addr {
 	return peer
 }
 
-// copyOut carries what the engine sends to the peer.
-func (b *bridge) copyOut(c *Conn) {
-	defer b.done()
-	fromEngine, err := copyAll(b.outer, b.inner)
-	if err != nil && !fromEngine {
-		c.Abort(err) // the peer takes no more
-		return
-	}
-	if closeWrite(b.outer) != nil {
-		b.mu.Lock()
-		b.cut = true
-		b.mu.Unlock()
-		_ = b.outer.Close() // it cannot end one side alone
-	}
-}
-
-// copyAll copies until the end of src or an error, and says whether the error was that of src.
-func copyAll(dst, src net.Conn) (fromSource bool, err error) {
-	block := buf.Get(bridgeBuffer)
-	defer block.Release()
-	p := block.Extend()
-	for {
-		n, err := src.Read(p)
-		if n > 0 {
-			if _, err := dst.Write(p[:n]); err != nil {
-				return false, err
-			}
-		}
-		if err == io.EOF {
-			return true, nil
-		}
-		if err != nil {
-			return true, err
-		}
-	}
-}
-
 func closeWrite(nc net.Conn) error {
 	if hc, ok := nc.(interface{ CloseWrite() error }); ok {
 		return hc.CloseWrite()
@@ -150,12 +195,23 @@ func (b *bridge) broken() error {
 // end is for when the engine has let go of its end: input is cut off, and what has been flushed may still reach the peer
 // within Config.LingerTimeout, unless abort is set. Any goroutine; does not block if outer's SetDeadline does not.
 func (b *bridge) end(abort bool) {
-	now := b.engine.sys.Now()
-	past := now.Add(-time.Hour)
 	if abort {
 		b.mu.Lock()
 		b.aborted = true
 		b.mu.Unlock()
+	}
+	b.resting.Lock()
+	defer b.resting.Unlock()
+	b.over = true
+	b.setLastDeadlines(abort)
+	b.in.rouse()
+	b.out.rouse()
+}
+
+func (b *bridge) setLastDeadlines(abort bool) {
+	now := b.engine.sys.Now()
+	past := now.Add(-time.Hour)
+	if abort {
 		_ = b.inner.SetDeadline(past)
 		_ = b.outer.SetDeadline(past)
 		return
@@ -170,18 +226,27 @@ func (b *bridge) done() {
 	if b.left.Add(-1) > 0 {
 		return
 	}
-	b.mu.Lock()
-	aborted := b.aborted
-	b.mu.Unlock()
-	if aborted {
+	if b.wasAborted() {
 		resetOnClose(b.outer)
 	}
 	_ = b.inner.Close()
 	_ = b.outer.Close()
-	b.engine.mu.Lock()
-	delete(b.engine.bridges, b)
-	b.engine.mu.Unlock()
+	b.engine.leave(b)
 	b.engine.ended()
+}
+
+// leave forgets a bridge, and with the last one the Watcher.
+func (e *Engine) leave(b *bridge) {
+	e.mu.Lock()
+	delete(e.bridges, b)
+	last := driver.Watcher(nil)
+	if len(e.bridges) == 0 {
+		last, e.watcher = e.watcher, nil
+	}
+	e.mu.Unlock()
+	if last != nil {
+		last.Close()
+	}
 }
 
 // resetOnClose lets the peer of an aborted conn see a reset where there is a TCP connection below.

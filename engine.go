@@ -34,6 +34,7 @@ type Engine struct {
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
 	bridges map[*bridge]struct{}
+	watcher driver.Watcher // of bridges; nil while there are none
 	shared  map[any]any
 }
 

@@ -19,3 +19,12 @@ func (System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	}
 	return posix.New(loop, o, p), nil
 }
+
+// NewWatcher makes a driver.Watcher.
+func (System) NewWatcher() (driver.Watcher, error) {
+	p, err := newPoller(0)
+	if err != nil {
+		return nil, err
+	}
+	return posix.NewWatcher(p), nil
+}

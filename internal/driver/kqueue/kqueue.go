@@ -27,6 +27,15 @@ func (System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	return posix.New(loop, o, newPoller(q)), nil
 }
 
+// NewWatcher makes a driver.Watcher.
+func (System) NewWatcher() (driver.Watcher, error) {
+	q, err := openQueue()
+	if err != nil {
+		return nil, err
+	}
+	return posix.NewWatcher(newPoller(q)), nil
+}
+
 // longestWait is within what every kernel takes for a timeout: some fail with EINVAL above 10^8 seconds.
 const longestWait = 24 * time.Hour
 
