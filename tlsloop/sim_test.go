@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,21 +44,48 @@ func TestSimulated(t *testing.T) {
 	}
 	versions(t, func(t *testing.T, version uint16) {
 		for seed := range seeds {
-			if simulated(t, seed, version); t.Failed() {
+			if broken := simulated(t, seed, version, sim.Lossless()); broken > 0 {
+				t.Errorf("seed %d: %d of 3 broke", seed, broken)
+			}
+			if t.Failed() {
 				return
 			}
 		}
 	})
 }
 
-func simulated(t *testing.T, seed uint64, version uint16) {
-	w := sim.New(seed, sim.Lossless())
+// The same where connections are reset in any phase, and dials and accepts fail: an exchange is whole, or both ends hear that it is
+// not; and nothing is left.
+func TestSimulatedFaults(t *testing.T) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	versions(t, func(t *testing.T, version uint16) {
+		broken := 0
+		for seed := range seeds {
+			if broken += simulated(t, seed, version, sim.Options{Reset: 0.3, Dial: 0.1, Accept: 0.1}); t.Failed() {
+				return
+			}
+		}
+		if broken < int(seeds)/5 || broken > int(seeds)*2 {
+			t.Errorf("%d of %d exchanges broke: the faults are not what this is about", broken, 3*seeds)
+		}
+	})
+}
+
+// errWrong is of an exchange that neither gave what was sent nor said that it had broken.
+var errWrong = errors.New("not what was sent")
+
+// simulated counts the exchanges that broke.
+func simulated(t *testing.T, seed uint64, version uint16, o sim.Options) (broken int) {
+	w := sim.New(seed, o)
 	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 2, WriteLimit: 4000, ReadBuffer: 1500, MaxWrite: 200_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	report := func(err error) {
-		if err != nil {
+		if errors.Is(err, errWrong) || err != nil && o.Reset < 0 {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}
@@ -77,7 +105,10 @@ func simulated(t *testing.T, seed uint64, version uint16) {
 	ended := 0
 	for i := range 3 {
 		w.Go(func() {
-			report(exchange(w, e, ln.Addr().String(), client, pattern(int(seed*97)%5000+i*70_000)))
+			err := exchange(w, e, ln.Addr().String(), client, pattern(int(seed*97)%5000+i*70_000))
+			if report(err); err != nil {
+				broken++
+			}
 			ended++
 		})
 	}
@@ -89,6 +120,7 @@ func simulated(t *testing.T, seed uint64, version uint16) {
 	}
 	w.Run()
 	w.Check(t)
+	return broken
 }
 
 // exchange sends msg, early bytes first, and reads it back to the end.
@@ -107,8 +139,8 @@ func exchange(w *sim.World, e *myriad.Engine, addr string, cfg *tls.Config, msg 
 		sent = errors.Join(err, nc.(interface{ CloseWrite() error }).CloseWrite())
 	})
 	got, err := io.ReadAll(nc)
-	if err == nil && string(got) != "early"+msg {
-		err = fmt.Errorf("%d bytes that are not the %d sent", len(got), len(msg)+5)
+	if whole := "early" + msg; !strings.HasPrefix(whole, string(got)) || err == nil && len(got) < len(whole) {
+		err = fmt.Errorf("%d bytes of %d: %w", len(got), len(whole), errWrong)
 	}
 	return errors.Join(err, sent, net.Conn(nc).Close())
 }

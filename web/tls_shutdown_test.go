@@ -5,12 +5,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // greetings is a server with connections in their handshake: one that has said nothing, and one in the middle of its hello.
@@ -70,6 +74,35 @@ func TestShutdownEndsSlowHandshakes(t *testing.T) {
 			t.Errorf("read %q, %v", p, err)
 		}
 	}
+}
+
+// Without any timeout of the server's own it is 5 s, from Shutdown on.
+func TestShutdownHastensHandshakes(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet(), Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Engine: engine, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair()}}}
+	ln, err := s.ListenTLS("tcp", "127.0.0.1:443", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := w.Dial(ln.Addr())
+	peer.Write([]byte("\x16\x03\x01\x02\x00\x01"))
+	w.RunFor(time.Second)
+	began := w.Now()
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if took := w.Now().Sub(began); took < newConnGrace || took > newConnGrace+2*time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	if err := engine.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	w.Settle()
+	w.Check(t)
 }
 
 func isReset(err error) bool {
