@@ -113,6 +113,39 @@ func TestAutoBlocks(t *testing.T) {
 	}
 }
 
+// A handler that computes is taken over like one that waits, also with one processor: it goes on until its neighbour was
+// answered a hundred times, which only another goroutine of the loop can have done.
+func TestBurnerIsTakenOver(t *testing.T) {
+	for _, d := range []Dispatch{DispatchInline, DispatchAuto} {
+		t.Run(d.String(), func(t *testing.T) {
+			var answered, gaveUp atomic.Bool
+			f := oneLoop(t, d, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.RawQuery == "burn" {
+					for began := time.Now(); !answered.Load() && !gaveUp.Load(); {
+						gaveUp.Store(time.Since(began) > 20*time.Second)
+					}
+				}
+				tellWhere(w, r)
+			})
+			a, b := ask(t, f), ask(t, f)
+			learn(a, "/")
+			fmt.Fprintf(a.c, "GET /?burn HTTP/1.1\r\nHost: h\r\n\r\n")
+			for range 100 {
+				b.get("/")
+			}
+			answered.Store(true)
+			a.answer()
+			if gaveUp.Load() {
+				t.Error("the neighbour waited until the handler had returned")
+			}
+			learn(a, "/")
+			if n := f.Engine.Stats().Takeovers; n == 0 {
+				t.Error("no takeover was counted")
+			}
+		})
+	}
+}
+
 // What blocks all the time does not stay on the loop.
 func TestAutoDemotes(t *testing.T) {
 	f := oneLoop(t, DispatchAuto, func(w http.ResponseWriter, r *http.Request) {
