@@ -59,6 +59,9 @@ func (v Lease) HandOver() bool {
 	return true
 }
 
+// Held reports whether the loop still waits for the guest: then it has been there for a few milliseconds at most. Any goroutine.
+func (v Lease) Held() bool { return v.loop != nil && v.loop.lease.Load() == v.word }
+
 // takeOver ends a lease in its guest's place, and has another goroutine own the loop. Any goroutine.
 func (l *Loop) takeOver(word uint64, overstayed bool) bool {
 	if !l.lease.CompareAndSwap(word, word+1) {

@@ -10,7 +10,8 @@ type ahead struct {
 	block *buf.Block
 	used  int     // bytes at its start that have been processed
 	scan  h1.Scan // of those behind
-	whole bool    // it has seen a whole head, which waits for its turn
+	tried bool    // those have been taken for a head or trailer in vain: now only what is new of them is looked at
+	whole bool    // scan has seen a whole head, which waits for its turn
 }
 
 func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
@@ -37,7 +38,7 @@ func (h *conn) keep(p []byte) {
 // takeAhead processes the kept bytes anew.
 func (h *conn) takeAhead() {
 	a := h.ahead
-	if a == nil || h.answering() && h.lane.s.PipelineDepth <= 1 || h.stillIncomplete(a) {
+	if a == nil || h.answering() && h.lane.s.PipelineDepth <= 1 || a.tried && h.stillIncomplete(a) {
 		return
 	}
 	h.ahead = nil
@@ -50,6 +51,7 @@ func (h *conn) takeAhead() {
 		a.used += n
 		a.scan, a.whole = h1.Scan{}, false
 	}
+	a.tried = !h.answering()
 }
 
 // stillIncomplete looks only at what is new of a head or trailer that comes in pieces.

@@ -21,6 +21,13 @@ const maxBodyBuffer = 64 << 10
 type body struct {
 	x *exchange
 
+	// How it is framed. The loop's, but for chunked, which never changes.
+	remaining int64 // bytes still to come of a body with a length
+	chunks    h1.Chunked
+	chunked   bool
+	inTrailer bool
+	readBy    moment // when it must have come
+
 	mu       sync.Mutex
 	data     buf.Chain
 	err      error       // why no more will come; nothing in data is lost by it
@@ -87,11 +94,11 @@ func (b *body) deliverTrailer() {
 	if b.trailer == nil {
 		return
 	}
-	if b.x.req.Trailer == nil {
-		b.x.req.Trailer = http.Header{}
+	if b.x.request.Trailer == nil {
+		b.x.request.Trailer = http.Header{}
 	}
 	for name, values := range b.trailer {
-		b.x.req.Trailer[name] = values
+		b.x.request.Trailer[name] = values
 	}
 	b.trailer = nil
 }
@@ -242,7 +249,7 @@ func (b *body) continueSent() {
 // awaitEnd reads away what the handler has left of a body of unknown length, so that the head of the answer can say whether
 // the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
 func (b *body) awaitEnd() {
-	if b.complete() || !b.x.chunked || !b.x.lease.HandOver() {
+	if b.complete() || !b.chunked || !b.x.lease.HandOver() {
 		return
 	}
 	b.mu.Lock()
@@ -279,10 +286,10 @@ func (b *body) blocksReuse(over bool) bool {
 		return true
 	case !over && b.begun:
 		return false
-	case b.x.chunked:
+	case b.chunked:
 		return true
 	}
-	return b.x.req.ContentLength-b.total > maxDiscard
+	return b.x.request.ContentLength-b.total > maxDiscard
 }
 
 // complete reports whether all of the body has come from the connection.
@@ -300,34 +307,34 @@ var errTooMuchLeft = &h1.Error{Status: http.StatusBadRequest, Reason: "too much 
 
 // decode takes the frame off body bytes and adds them. It returns how many bytes it used; fewer than all when the body ends
 // among them or a trailer is not complete.
-func (x *exchange) decode(p []byte, lim h1.Limits) (int, error) {
-	if !x.chunked {
-		n := int(min(int64(len(p)), x.remaining))
-		x.remaining -= int64(n)
-		err := x.body.add(p[:n:n])
-		if x.remaining == 0 && err == nil {
-			x.body.end(nil)
+func (b *body) decode(p []byte, lim h1.Limits) (int, error) {
+	if !b.chunked {
+		n := int(min(int64(len(p)), b.remaining))
+		b.remaining -= int64(n)
+		err := b.add(p[:n:n])
+		if b.remaining == 0 && err == nil {
+			b.end(nil)
 		}
 		return n, err
 	}
 	used := 0
-	for used < len(p) && !x.inTrailer {
-		n, data, done, err := x.chunks.Decode(p[used:])
+	for used < len(p) && !b.inTrailer {
+		n, data, done, err := b.chunks.Decode(p[used:])
 		if err == nil && len(data) > 0 {
-			err = x.body.add(data)
+			err = b.add(data)
 		}
 		if err != nil {
 			return used, err
 		}
 		used += n
-		x.inTrailer = done
+		b.inTrailer = done
 	}
-	n, err := x.decodeTrailer(p[used:], lim)
+	n, err := b.decodeTrailer(p[used:], lim)
 	return used + n, err
 }
 
-func (x *exchange) decodeTrailer(p []byte, lim h1.Limits) (int, error) {
-	if !x.inTrailer || len(p) == 0 {
+func (b *body) decodeTrailer(p []byte, lim h1.Limits) (int, error) {
+	if !b.inTrailer || len(p) == 0 {
 		return 0, nil
 	}
 	n, fields, err := h1.ParseTrailer(p, lim, nil)
@@ -341,6 +348,6 @@ func (x *exchange) decodeTrailer(p []byte, lim h1.Limits) (int, error) {
 		}
 		trailer.Add(h1.CanonicalName(f.Name), string(f.Value))
 	}
-	x.body.end(trailer)
+	b.end(trailer)
 	return n, nil
 }

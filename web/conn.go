@@ -170,7 +170,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	h.last = x.closes
 	var err error
 	if len(rest) > 0 && !x.body.complete() {
-		used, err = x.decode(rest, h.lane.st.limits)
+		used, err = x.body.decode(rest, h.lane.st.limits)
 	}
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
@@ -187,7 +187,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 // setTimes starts the time that an answer has.
 func (h *conn) setTimes(x *exchange) {
 	if d := h.lane.s.WriteTimeout; d > 0 {
-		x.writeBy = h.lane.loop.Now().Add(d)
+		x.writeBy = h.now().after(d)
 		x.out.writeBy = x.writeBy
 	}
 }
@@ -199,7 +199,7 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 	if !complete {
 		h.phase = phaseBody
 		if d := h.lane.s.ReadTimeout; d > 0 {
-			x.readBy = h.lane.loop.Now().Add(d)
+			x.body.readBy = h.now().after(d)
 		}
 	}
 	h.armDeadlines(x)
@@ -208,28 +208,35 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 // armDeadlines sets the conn's one timer to the earlier of the two.
 func (h *conn) armDeadlines(x *exchange) {
 	by := x.writeBy
-	if h.phase == phaseBody && !x.readBy.IsZero() && (by.IsZero() || x.readBy.Before(by)) {
-		by = x.readBy
+	if h.phase == phaseBody {
+		by = by.orEarlier(x.body.readBy)
 	}
-	if by.IsZero() {
-		h.c.SetTimer(0)
-		return
+	h.c.SetTimer(h.until(by))
+}
+
+// now is the loop's time.
+func (h *conn) now() moment { return h.lane.st.moment(h.lane.loop.Now()) }
+
+// until is how long the timer is to wait for by; 0 if there is no such moment.
+func (h *conn) until(by moment) time.Duration {
+	if by == never {
+		return 0
 	}
-	h.c.SetTimer(max(by.Sub(h.lane.loop.Now()), time.Nanosecond))
+	return max(time.Duration(by-h.now()), time.Nanosecond)
 }
 
 // deadlinePassed acts on the timer of a request.
 func (h *conn) deadlinePassed(x *exchange) {
-	now := h.lane.loop.Now()
-	if !x.writeBy.IsZero() && !now.Before(x.writeBy) {
+	now := h.now()
+	if x.writeBy.passed(now) {
 		if h.c.Unsent() > 0 {
 			h.c.Abort(os.ErrDeadlineExceeded) // its client does not read
 			return
 		}
 		x.out.lose(os.ErrDeadlineExceeded) // too late to begin: the connection ends in order when the handler does
-		x.writeBy = time.Time{}
+		x.writeBy = never
 	}
-	if h.phase == phaseBody && !x.readBy.IsZero() && !now.Before(x.readBy) {
+	if h.phase == phaseBody && x.body.readBy.passed(now) {
 		h.bodyFailed(x, os.ErrDeadlineExceeded)
 		return
 	}
@@ -248,7 +255,7 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 // that cannot be understood (not ok) nothing can.
 func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
-	n, err := x.decode(p, h.lane.st.limits)
+	n, err := x.body.decode(p, h.lane.st.limits)
 	if err != nil {
 		h.badBody(err)
 		return n, false
@@ -342,7 +349,7 @@ func (h *conn) answered(x *exchange) {
 
 // discardBody reads a body away that its handler has left, if that is not too much.
 func (h *conn) discardBody(x *exchange) {
-	if x.remaining > maxDiscard {
+	if x.body.remaining > maxDiscard {
 		h.close()
 		return
 	}
@@ -359,7 +366,7 @@ func (h *conn) finished() {
 }
 
 // goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its answer has to have gone.
-func (h *conn) goOn(x *exchange, by time.Time) {
+func (h *conn) goOn(x *exchange, by moment) {
 	if x != nil && x.next != nil {
 		h.promote(x, x.next)
 		return
@@ -379,9 +386,9 @@ func (h *conn) goOn(x *exchange, by time.Time) {
 
 // idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by while something of the answer
 // that had to be taken by then is still to go.
-func (h *conn) idleTime(by time.Time) time.Duration {
-	if h.sending = !by.IsZero() && h.c.Unsent() > 0; h.sending {
-		return max(by.Sub(h.lane.loop.Now()), time.Nanosecond)
+func (h *conn) idleTime(by moment) time.Duration {
+	if h.sending = by != never && h.c.Unsent() > 0; h.sending {
+		return h.until(by)
 	}
 	return firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
 }
@@ -451,7 +458,7 @@ func (h *conn) idledOut() {
 	case late && unsent:
 		h.c.Abort(os.ErrDeadlineExceeded)
 	case late || unsent:
-		h.c.SetTimer(h.idleTime(time.Time{}))
+		h.c.SetTimer(h.idleTime(never))
 	default:
 		h.close()
 	}
@@ -516,7 +523,7 @@ func (h *conn) refuseHead(err error) {
 // refuse answers from the loop and closes; the close waits for the client to read it.
 func (h *conn) refuse(status int, reason string) {
 	h.setState(http.StateActive)
-	date := h.lane.st.clock.date(h.lane.loop.Now())
+	date := h.lane.st.clock.at(h.lane.loop.Now()).text
 	_, _ = h.c.Write(appendError(nil, status, reason, date)) // a conn that takes no more needs no answer
 	h.close()
 }

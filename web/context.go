@@ -13,9 +13,14 @@ type requestContext struct {
 	x    *exchange
 	base context.Context
 
-	mu    sync.Mutex
-	err   error
-	done  chan struct{}
+	mu       sync.Mutex
+	err      error
+	watchers *watchers // nil: there have been none
+}
+
+// watchers are those who wait for the end of a context.
+type watchers struct {
+	done  chan struct{}        // nil: nobody has asked for it
 	after map[*func()]struct{} // functions to call at the end
 	stop  func() bool          // the watch on base
 }
@@ -41,15 +46,14 @@ func (c *requestContext) Value(key any) any {
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
-		if c.err != nil {
-			c.done = closedChan
-			return c.done
-		}
-		c.done = make(chan struct{})
-		c.watchBase()
+	if c.err != nil && (c.watchers == nil || c.watchers.done == nil) {
+		return closedChan
 	}
-	return c.done
+	w := c.watch()
+	if w.done == nil {
+		w.done = make(chan struct{})
+	}
+	return w.done
 }
 
 func (c *requestContext) Err() error {
@@ -69,26 +73,30 @@ func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 		c.spawn(f)
 		return func() bool { return false }
 	}
-	if c.after == nil {
-		c.after = map[*func()]struct{}{}
-		c.watchBase()
+	w := c.watch()
+	if w.after == nil {
+		w.after = map[*func()]struct{}{}
 	}
 	key := &f
-	c.after[key] = struct{}{}
+	w.after[key] = struct{}{}
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_, waiting := c.after[key]
-		delete(c.after, key)
+		_, waiting := w.after[key]
+		delete(w.after, key)
 		return waiting
 	}
 }
 
-// watchBase has the end of the base context end this one, once somebody listens. mu is held.
-func (c *requestContext) watchBase() {
-	if c.stop == nil && c.base.Done() != nil {
-		c.stop = context.AfterFunc(c.base, func() { c.cancel(c.base.Err()) })
+// watch has the end of the base context end this one, now that somebody listens. mu is held.
+func (c *requestContext) watch() *watchers {
+	if c.watchers == nil {
+		c.watchers = new(watchers)
 	}
+	if w := c.watchers; w.stop == nil && c.err == nil && c.base.Done() != nil {
+		w.stop = context.AfterFunc(c.base, func() { c.cancel(c.base.Err()) })
+	}
+	return c.watchers
 }
 
 func (c *requestContext) cancel(err error) {
@@ -98,11 +106,16 @@ func (c *requestContext) cancel(err error) {
 		return
 	}
 	c.err = err
-	if c.done != nil {
-		close(c.done)
+	w := c.watchers
+	if w == nil {
+		c.mu.Unlock()
+		return
 	}
-	after, stop := c.after, c.stop
-	c.after, c.stop = nil, nil
+	if w.done != nil {
+		close(w.done)
+	}
+	after, stop := w.after, w.stop
+	w.after, w.stop = nil, nil
 	c.mu.Unlock()
 	if stop != nil {
 		stop()

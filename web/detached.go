@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -55,9 +54,7 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	}
 	r.over = true
 	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
-	r.x.mu.Lock()
-	r.x.detached = s
-	r.x.mu.Unlock()
+	r.x.detached.Store(s)
 	if err := r.lostErr(); err != nil { // it went while nobody could tell s
 		s.lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)
@@ -204,7 +201,7 @@ func (s *Stream) settle(h *conn) {
 			h.close()
 			return
 		}
-		h.goOn(s.from, time.Time{})
+		h.goOn(s.from, never)
 	case h.leaving():
 		_ = s.Close()
 	case h.ended:

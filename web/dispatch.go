@@ -93,7 +93,7 @@ func (ln *lane) invites(x *exchange, complete bool) bool {
 
 // isQuick reports whether the handler is known to be quick, and sees to it that more is learned about it.
 func (ln *lane) isQuick(x *exchange) (inline bool) {
-	x.route = ln.routes.of(x.req)
+	x.route = ln.routes.of(&x.request)
 	if x.route == nil || ln.rests() {
 		return false
 	}
@@ -106,7 +106,7 @@ func (ln *lane) learn(x *exchange) {
 	if ln.s.Dispatch != DispatchAuto || ln.rests() {
 		return
 	}
-	if x.route = ln.routes.of(x.req); x.route != nil {
+	if x.route = ln.routes.of(&x.request); x.route != nil {
 		x.timed = !x.route.Inline()
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
 // An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is fed, an answer that is
@@ -21,19 +20,15 @@ import (
 type exchange struct {
 	transport transport
 	lane      *lane
-	req       *http.Request
+	request   http.Request
 	url       url.URL
+	values    [fewValues]string // of the request's header, if they fit
 	ctx       requestContext
-	body      *body // nil: the request has none
+	began     *stamp // the date when it did
+	body      *body  // nil: the request has none
 	out       response
 
-	// How the body is framed; the loop's.
-	remaining int64 // bytes still to come of a body with a length
-	chunks    h1.Chunked
-	chunked   bool
-	inTrailer bool
-	readBy    time.Time // when the body must have come; zero: no bound
-	writeBy   time.Time // when the answer must be complete; zero: no bound
+	writeBy moment // when the answer must be complete; the loop's
 
 	behind
 
@@ -47,8 +42,9 @@ type exchange struct {
 	wants atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
-	takeover takeover // guarded by mu: who takes the connection over
-	detached *Stream  // guarded by mu: who goes on with the answer
+	takeover *takeover // guarded by mu: who takes the connection over; nil: nobody
+
+	detached atomic.Pointer[Stream] // who goes on with the answer, or nil
 }
 
 // A transport carries the answer of an exchange. It may be called from any goroutine and never blocks, except where it
@@ -83,6 +79,14 @@ func (x *exchange) want(w want) {
 	if !x.guest || w != wantFinish {
 		x.transport.ask(x)
 	}
+}
+
+// date is what the Date field says. A guest's is that of the turn in which its request came: it has not been there for long.
+func (x *exchange) date() string {
+	if x.guest && x.lease.Held() {
+		return x.began.text
+	}
+	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
 }
 
 func (x *exchange) takeWants() want { return want(x.wants.Swap(0)) }
@@ -134,7 +138,7 @@ func (x *exchange) callHandler() (ok bool) {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
-			x.lane.s.logf("http: panic serving %s: %v\n%s", x.req.RemoteAddr, v, debug.Stack())
+			x.lane.s.logf("http: panic serving %s: %v\n%s", x.request.RemoteAddr, v, debug.Stack())
 		}
 		x.ctx.cancel(context.Canceled)
 		x.transport.fail(x, errHandlerPanic, true)
@@ -146,7 +150,7 @@ func (x *exchange) callHandler() (ok bool) {
 
 // removeFiles removes those of a multipart form: they are the handler's only while it runs.
 func (x *exchange) removeFiles() {
-	if form := x.req.MultipartForm; form != nil {
+	if form := x.request.MultipartForm; form != nil {
 		_ = form.RemoveAll()
 	}
 }
@@ -155,16 +159,16 @@ var errHandlerPanic = errors.New("web: the handler panicked or ended its gorouti
 
 func (x *exchange) serve() {
 	h := x.lane.s.handler()
-	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
+	if x.request.Method == http.MethodOptions && x.request.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
 		h = generalOptions{}
 	}
 	if !x.timed {
-		h.ServeHTTP(&x.out, x.req)
+		h.ServeHTTP(&x.out, &x.request)
 		return
 	}
 	system := x.lane.st.engine.System()
 	began := system.Now()
-	h.ServeHTTP(&x.out, x.req)
+	h.ServeHTTP(&x.out, &x.request)
 	if x.took = system.Now().Sub(began); !x.guest {
 		x.route.Made(x.took)
 	}
@@ -200,7 +204,7 @@ func (x *exchange) finish() {
 func (x *exchange) refuse(status int, reason string) {
 	x.out.closeAfter = true
 	x.body.release()
-	date := x.lane.st.clock.date(x.lane.loop.Now())
+	date := x.lane.st.clock.at(x.lane.loop.Now()).text
 	if x.transport.write(x, appendError(nil, status, reason, date)) == nil {
 		x.want(wantFinish)
 	}
@@ -227,9 +231,4 @@ func (x *exchange) connectionLost(err error) {
 	}
 }
 
-// stream is who goes on with the answer, or nil.
-func (x *exchange) stream() *Stream {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.detached
-}
+func (x *exchange) stream() *Stream { return x.detached.Load() }

@@ -152,12 +152,12 @@ type stamp struct {
 	text   string
 }
 
-func (k *clock) date(now time.Time) string {
+func (k *clock) at(now time.Time) *stamp {
 	second := now.Unix()
 	if s := k.last.Load(); s != nil && s.second == second {
-		return s.text
+		return s
 	}
 	s := &stamp{second, now.UTC().Format(http.TimeFormat)}
 	k.last.Store(s)
-	return s.text
+	return s
 }

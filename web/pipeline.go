@@ -108,7 +108,7 @@ func (h *conn) promote(before, x *exchange) {
 	h.phase = phaseAnswer
 	if x.follows {
 		if s := h.lane.s; s.WriteTimeout > 0 {
-			x.writeBy = h.lane.loop.Now().Add(s.WriteTimeout)
+			x.writeBy = h.now().after(s.WriteTimeout)
 		}
 		if !before.plain { // its goroutine has not gone on
 			h.setTimes(x)
@@ -207,7 +207,7 @@ func (x *exchange) runChain() {
 		}
 		x = next
 		if s := x.lane.s; s.WriteTimeout > 0 {
-			x.out.writeBy = x.lane.st.engine.System().Now().Add(s.WriteTimeout)
+			x.out.writeBy = x.lane.st.now().after(s.WriteTimeout)
 		}
 	}
 }

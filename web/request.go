@@ -19,7 +19,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if max := h.lane.s.MaxBodyBytes; max > 0 && head.ContentLength > max {
 		return nil, http.StatusRequestEntityTooLarge, ""
 	}
-	x = &exchange{transport: h, lane: h.lane}
+	x = &exchange{transport: h, lane: h.lane, began: h.lane.st.clock.at(h.lane.loop.Now())}
 	x.ctx.x, x.ctx.base = x, h.base
 	x.out.x = x
 	h.lane.scratch = h.c.AppendRemoteAddr(append(h.lane.scratch[:0], raw...))
@@ -30,18 +30,19 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
-	req := http.Request{
+	x.request = http.Request{
 		Method:     h1.Method(head.Method),
 		URL:        u,
 		Proto:      protos[min(head.Minor, 1)],
 		ProtoMajor: head.Major,
 		ProtoMinor: head.Minor,
-		Header:     t.header(head),
+		Header:     t.header(head, x.values[:0:fewValues]),
 		Host:       t.of(head.Host),
 		RequestURI: target,
 		RemoteAddr: text[len(raw):],
 		Close:      !head.KeepAlive,
 	}
+	req := &x.request
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
@@ -49,9 +50,9 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.raw = text[:len(raw)]
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
-	x.setBody(&req, head)
-	x.out.begin(&req, head)
-	x.req = req.WithContext(&x.ctx)
+	x.setBody(req, head)
+	x.out.begin(req, head)
+	*req = *req.WithContext(&x.ctx)
 	return x, 0, ""
 }
 
@@ -75,14 +76,19 @@ func (t texts) of(view []byte) string {
 	return t.copy[off : off+len(view)]
 }
 
-// header makes the map; all values share one slice.
-func (t texts) header(head *h1.Head) http.Header {
+// fewValues is how many header fields an exchange has room for, within what is allocated for it anyway.
+const fewValues = 3
+
+// header makes the map; all values share one slice, which is values if there are few.
+func (t texts) header(head *h1.Head, values []string) http.Header {
 	kept := len(head.Fields)
 	if kept > 0 && len(head.Host) > 0 {
 		kept-- // most often the Host field is one of them
 	}
 	m := make(http.Header, kept)
-	values := make([]string, 0, kept)
+	if kept > cap(values) {
+		values = make([]string, 0, kept)
+	}
 	for i := range head.Fields {
 		f := &head.Fields[i]
 		name := h1.CanonicalName(f.Name)
@@ -151,18 +157,19 @@ func plainQuery(q string) bool {
 func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 	switch {
 	case head.Chunked:
-		x.chunked = true
 		req.ContentLength = -1
 		req.TransferEncoding = []string{"chunked"}
 		req.Trailer = announcedTrailer(req.Header)
 	case head.ContentLength > 0:
-		x.remaining = head.ContentLength
 		req.ContentLength = head.ContentLength
 	default:
 		req.Body = http.NoBody
 		return
 	}
-	x.body = &body{x: x, limit: x.lane.s.MaxBodyBytes, expect: head.Expect100}
+	x.body = &body{
+		x: x, limit: x.lane.s.MaxBodyBytes, expect: head.Expect100,
+		chunked: head.Chunked, remaining: max(head.ContentLength, 0),
+	}
 	req.Body = x.body
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -26,14 +25,15 @@ type response struct {
 	status int
 	minor  int // of the HTTP version spoken
 
-	fields     *buf.Block // status line and the handler's fields, fixed by WriteHeader, until the head is sent
-	pending    *buf.Block // bytes of the body that have not been given to the transport, up to bodyBuffer
-	length     int64      // declared by the handler, or -1
-	written    int64
-	trailers   []string // announced by the handler
-	connection []string // the handler's Connection field, which the server may have to replace
-	writeBy    time.Time
-	failed     error // what the last send failed with: nothing may follow
+	block   *buf.Block // from WriteHeader until the head is sent: status line and the handler's fields, then room, then bytes of the body
+	fields  int        // bytes of block that the fields take
+	beside  int        // bytes of the body in block, framingRoom behind the fields
+	pending *buf.Block // bytes of the body that have not been given to the transport, up to bodyBuffer, if they are not beside the fields
+	length  int64      // declared by the handler, or -1
+	written int64
+	said    *said  // nil: nothing
+	writeBy moment // the handler's view of exchange.writeBy
+	failed  error  // what the last send failed with: nothing may follow
 
 	coding      coding // the handler's Transfer-Encoding
 	wroteHeader bool
@@ -49,10 +49,51 @@ type response struct {
 
 	mayContinue atomic.Bool // Body.Read may send 100 Continue; cleared under mu
 
-	mu       sync.Mutex
-	lost     error         // guarded by mu: why nothing can be sent any more
-	room     driver.Parker // guarded by mu: the writer that waits for room
-	deadline *deadlines    // guarded by mu; nil: none has been set
+	mu     sync.Mutex
+	lost   error   // guarded by mu: why nothing can be sent any more
+	seldom *seldom // guarded by mu; nil until it is needed
+}
+
+// said is what few handlers say in fields of the head.
+type said struct {
+	trailers   []string // announced
+	connection []string // the Connection field, which the server may have to replace
+}
+
+func (s *said) announced() []string {
+	if s == nil {
+		return nil
+	}
+	return s.trailers
+}
+
+func (s *said) ofConnection() []string {
+	if s == nil {
+		return nil
+	}
+	return s.connection
+}
+
+// seldom is what few responses need.
+type seldom struct {
+	room     driver.Parker // of the writer that waits for room
+	deadline *deadlines    // nil: none has been set
+}
+
+// more gives the response what few have. mu is held.
+func (w *response) more() *seldom {
+	if w.seldom == nil {
+		w.seldom = new(seldom)
+	}
+	return w.seldom
+}
+
+// room is whom to wake when there is room. mu is held.
+func (w *response) room() driver.Parker {
+	if w.seldom == nil {
+		return nil
+	}
+	return w.seldom.room
 }
 
 // A coding is what a handler's Transfer-Encoding means to the framing, which is the server's business.
@@ -67,9 +108,9 @@ const (
 
 // deadlines are what ResponseController has set; zero for none, and set tells which were.
 type deadlines struct {
-	read, write       time.Time
+	read, write       moment
 	readSet, writeSet bool
-	rest              time.Time // for what the handler has left of the body
+	rest              moment // for what the handler has left of the body
 }
 
 func (w *response) begin(req *http.Request, head *h1.Head) {
@@ -137,7 +178,7 @@ func (w *response) informational(status int) {
 		w.x.body.continueSent()
 	}
 	p := h1.AppendStatusLine(make([]byte, 0, headRoom), w.minor, status)
-	for _, name := range w.names() {
+	for _, name := range w.names(nil) {
 		if name == "Content-Length" || name == "Transfer-Encoding" {
 			continue
 		}

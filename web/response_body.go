@@ -31,9 +31,8 @@ func writeBody[T []byte | string](w *response, p T) (int, error) {
 		return 0, err
 	}
 	w.written += int64(len(p))
-	if w.gather(len(p)) {
-		w.pending.Commit(len(append(w.pending.Extend()[:0], p...)))
-		return len(p), nil
+	if room := w.gather(len(p)); room != nil {
+		return copy(room, p), nil
 	}
 	return w.pass([]byte(p))
 }
@@ -67,23 +66,42 @@ func (w *response) mayWrite(n int) error {
 
 var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that outlives it")
 
-// gather makes room for n bytes in what waits, as long as that is little.
-func (w *response) gather(n int) bool {
-	switch {
-	case w.pending == nil:
-		if n > bodyBuffer || w.sentHead && w.noBody {
-			return false
+// gather gives n bytes of room behind what waits, as long as that is little; else nil.
+func (w *response) gather(n int) []byte {
+	if w.block != nil && w.pending == nil {
+		if at := w.fields + framingRoom + w.beside; at+n <= w.block.Cap() {
+			w.beside += n
+			return w.block.Extend()[at:][:n]
 		}
-		w.pending = buf.Get(max(n, firstBuffer))
-	case w.pending.Len()+n > bodyBuffer:
-		return false
+	}
+	first := w.gathered()
+	switch {
+	case len(first)+n > bodyBuffer || len(first) == 0 && w.sentHead && w.noBody:
+		return nil
+	case w.pending == nil:
+		w.pending = buf.Get(max(len(first)+n, firstBuffer))
+		w.pending.Append(first)
+		w.beside = 0
 	case w.pending.Free() < n:
 		larger := buf.Get(bodyBuffer)
-		larger.Append(w.pending.Bytes())
+		larger.Append(first)
 		w.pending.Release()
 		w.pending = larger
 	}
-	return true
+	room := w.pending.Extend()[:n]
+	w.pending.Commit(n)
+	return room
+}
+
+// gathered is the bytes of the body that wait.
+func (w *response) gathered() []byte {
+	switch {
+	case w.pending != nil:
+		return w.pending.Bytes()
+	case w.beside > 0:
+		return w.block.Extend()[w.fields+framingRoom:][:w.beside]
+	}
+	return nil
 }
 
 // pass sends p behind what was gathered.
@@ -210,10 +228,10 @@ func (w *response) sendWhenRoom(send func() error) error {
 
 // inTime fails when the answer is late.
 func (w *response) inTime() error {
-	if w.writeBy.IsZero() {
+	if w.writeBy == never {
 		return nil
 	}
-	if w.x.lane.st.engine.System().Now().Before(w.writeBy) {
+	if !w.writeBy.passed(w.x.lane.st.now()) {
 		return w.lostErr()
 	}
 	w.lose(os.ErrDeadlineExceeded)
@@ -223,12 +241,12 @@ func (w *response) inTime() error {
 // waitForRoom waits for Drained or the end of the connection.
 func (w *response) waitForRoom() error {
 	w.mu.Lock()
-	if w.room == nil {
-		w.room = w.x.lane.st.engine.System().NewParker()
+	if w.room() == nil {
+		w.more().room = w.x.lane.st.engine.System().NewParker()
 		w.mu.Unlock()
 		return w.lostErr() // the transport may have drained before the parker was there: ask it again first
 	}
-	p := w.room
+	p := w.room()
 	w.mu.Unlock()
 	if err := w.lostErr(); err != nil {
 		return err
@@ -250,8 +268,8 @@ func (w *response) lostErr() error {
 func (w *response) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.room != nil {
-		w.room.Unpark()
+	if p := w.room(); p != nil {
+		p.Unpark()
 	}
 }
 

@@ -12,42 +12,46 @@ import (
 	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
-// headRoom is what a usual answer's head takes.
-const headRoom = 512
+const (
+	// headRoom is what a usual answer's head takes, and often its body too.
+	headRoom = 512
+	// framingRoom is kept free behind the handler's fields for those that the server adds: a date, a type, a length or coding, what
+	// becomes of the connection, and the size of a first chunk.
+	framingRoom = 192
+	// fewNames is how many fields a usual answer has at most.
+	fewNames = 12
+)
 
 // fixFields encodes status and fields as they are now: later changes to the map mean trailers only.
 func (w *response) fixFields() {
-	w.fields = buf.Get(headRoom)
-	p := h1.AppendStatusLine(w.fields.Extend()[:0], w.minor, w.status)
+	w.block = buf.Get(headRoom)
+	p := h1.AppendStatusLine(w.block.Extend()[:0], w.minor, w.status)
 	if len(w.header) > 0 {
 		w.announce(w.header["Trailer"])
 		w.coding = codingOf(w.header["Transfer-Encoding"])
-		for _, name := range w.names() {
+		var few [fewNames]string
+		for _, name := range w.names(few[:0]) {
 			if values := w.header[name]; !w.special(name, values) {
 				p = appendFields(p, name, values)
 			}
 		}
 	}
-	if len(p) <= w.fields.Cap() {
-		w.fields.Commit(len(p))
-		return
+	if w.fields = len(p); w.fields > w.block.Cap() {
+		w.block.Release()
+		w.block = buf.Get(len(p) + headRoom)
+		copy(w.block.Extend(), p)
 	}
-	w.fields.Release()
-	w.fields = buf.Get(len(p) + headRoom)
-	w.fields.Append(p)
 }
 
-// names are the header's keys in order, so that the same answer has the same bytes.
-func (w *response) names() []string {
-	if len(w.header) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(w.header))
+// names appends the header's keys to dst, in order, so that the same answer has the same bytes.
+func (w *response) names(dst []string) []string {
 	for name := range w.header {
-		names = append(names, name)
+		dst = append(dst, name)
 	}
-	slices.Sort(names)
-	return names
+	if len(dst) > 1 {
+		slices.Sort(dst)
+	}
+	return dst
 }
 
 func appendFields(p []byte, name string, values []string) []byte {
@@ -77,7 +81,7 @@ func (w *response) special(name string, values []string) bool {
 	case "Transfer-Encoding":
 		return w.coding != codingOther || w.noBody || !bodyAllowed(w.status) || w.minor == 0
 	case "Connection":
-		w.connection = values // whether it can stand is known when the head is sent
+		w.tell().connection = values // whether it can stand is known when the head is sent
 		return true
 	case "Date":
 		w.gotDate = true
@@ -114,12 +118,19 @@ func (w *response) declareLength(values []string) (skip bool) {
 	return false
 }
 
+func (w *response) tell() *said {
+	if w.said == nil {
+		w.said = new(said)
+	}
+	return w.said
+}
+
 func (w *response) announce(values []string) {
 	for _, list := range values {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if httpguts.ValidTrailerHeader(name) {
-				w.trailers = append(w.trailers, name)
+				w.tell().trailers = append(w.tell().trailers, name)
 			}
 		}
 	}
@@ -132,16 +143,18 @@ func bodyAllowed(status int) bool { return status >= 200 && status != 204 && sta
 // next is what the handler writes on top of what has been gathered.
 func (w *response) sendHead(next []byte, last bool) error {
 	w.sentHead = true
-	var first []byte
-	if w.pending != nil {
-		first = w.pending.Bytes()
-	}
 	w.frame(last)
-	b := buf.Get(w.fields.Len() + headRoom + len(first))
-	defer b.Release()
-	p := append(b.Extend()[:0], w.fields.Bytes()...)
-	p = w.appendFraming(p, first, next)
+	defer w.drop()
+	first, room := w.gathered(), w.block.Extend()
+	p := w.appendFraming(room[:w.fields:min(w.fields+framingRoom-chunkRoom, len(room))], first, next)
 	p = append(p, "\r\n"...)
+	if need := len(p) + len(first) + chunkRoom; need > len(room) {
+		b := buf.Get(need)
+		defer b.Release()
+		p = append(b.Extend()[:0], p...)
+	} else if len(p) <= w.fields+framingRoom-chunkRoom {
+		p = room[:len(p)] // where it is: behind it come the bytes of first, to which it may move up
+	}
 	switch {
 	case w.noBody:
 	case w.chunked:
@@ -152,25 +165,24 @@ func (w *response) sendHead(next []byte, last bool) error {
 	default:
 		p = append(p, first...)
 	}
-	w.drop()
 	return w.send(p)
 }
 
 func (w *response) drop() {
-	if w.fields != nil {
-		w.fields.Release()
-		w.fields = nil
+	if w.block != nil {
+		w.block.Release()
+		w.block, w.beside = nil, 0
 	}
 	w.dropPending()
 }
 
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (w *response) frame(last bool) {
-	if last && !w.gotLength && w.coding == codingNone && len(w.trailers) == 0 && !w.hasPrefixed() && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
+	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && !w.hasPrefixed() && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
 	w.closeAfter = w.closeAfter || w.x.lane.s.noAlive.Load() || w.x.body.blocksReuse(w.over) ||
-		len(w.connection) > 0 && httpguts.HeaderValuesContainsToken(w.connection, "close") ||
+		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
 		w.status == http.StatusRequestEntityTooLarge && !w.x.body.complete()
 	switch {
 	case !bodyAllowed(w.status) || w.noBody || w.length >= 0:
@@ -184,7 +196,7 @@ func (w *response) frame(last bool) {
 // appendFraming adds the fields that the server answers for.
 func (w *response) appendFraming(p, first, next []byte) []byte {
 	if !w.gotDate {
-		p = h1.AppendField(p, "Date", w.x.lane.st.clock.date(w.x.lane.st.engine.System().Now()))
+		p = append(append(append(p, "Date: "...), w.x.date()...), "\r\n"...)
 	}
 	if bodyAllowed(w.status) && !w.gotType && w.coding == codingNone && w.written > 0 {
 		p = append(append(append(p, "Content-Type: "...), sniff(first, next)...), "\r\n"...)
@@ -201,11 +213,11 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 // appendConnection sends the handler's Connection field, unless the connection ends and the field does not say so. A
 // switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
 func (w *response) appendConnection(p []byte) []byte {
-	own := len(w.connection) > 0
+	own := w.said.ofConnection()
 	switching := w.status == http.StatusSwitchingProtocols && len(w.header["Upgrade"]) > 0
 	switch {
-	case own && (switching || !w.closeAfter || httpguts.HeaderValuesContainsToken(w.connection, "close")):
-		return appendFields(p, "Connection", w.connection)
+	case len(own) > 0 && (switching || !w.closeAfter || httpguts.HeaderValuesContainsToken(own, "close")):
+		return appendFields(p, "Connection", own)
 	case w.closeAfter && w.minor == 1:
 		return append(p, "Connection: close\r\n"...)
 	case !w.closeAfter && w.keepAlive10:
@@ -226,9 +238,9 @@ func (w *response) hasPrefixed() bool {
 
 // appendTrailer adds the trailer section: the fields that were announced, and those with http.TrailerPrefix.
 func (w *response) appendTrailer(p []byte) []byte {
-	for _, name := range w.names() {
+	for _, name := range w.names(nil) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
-		if prefixed || slices.Contains(w.trailers, name) {
+		if prefixed || slices.Contains(w.said.announced(), name) {
 			p = appendFields(p, key, w.header[name])
 		}
 	}

@@ -90,6 +90,7 @@ type Server struct {
 // state is what a server has once it serves.
 type state struct {
 	engine  *myriad.Engine
+	began   time.Time
 	limits  h1.Limits
 	lanes   []*lane // by loop
 	pool    executor
@@ -198,6 +199,7 @@ func (s *Server) newState() (*state, error) {
 	}
 	st := &state{
 		engine: engine,
+		began:  engine.System().Now(),
 		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
 		std:    s.standard(),
 	}

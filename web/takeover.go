@@ -71,7 +71,7 @@ func (x *exchange) takeBack() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	untold := x.takeover.handler != nil
-	x.takeover.handler = nil
+	x.takeover = new(takeover)
 	return untold
 }
 
@@ -81,7 +81,7 @@ func (x *exchange) take(t takeover) error {
 	if x.taken.Load() {
 		return http.ErrHijacked
 	}
-	x.takeover = t
+	x.takeover = &t
 	x.taken.Store(true)
 	x.wants.Or(uint32(wantTakeover))
 	return nil
@@ -163,7 +163,7 @@ func (h *conn) giveAway(x *exchange) {
 		h.dropAhead()
 	}
 	x.mu.Lock()
-	t := x.takeover
+	t := *x.takeover
 	x.mu.Unlock()
 	if t.handler != nil {
 		h.leave()
@@ -185,7 +185,7 @@ func (h *conn) giveAway(x *exchange) {
 func (h *conn) hijackFailed(x *exchange, err error) {
 	x.mu.Lock()
 	done := x.takeover.done
-	x.takeover.done = nil
+	x.takeover = new(takeover)
 	x.mu.Unlock()
 	if done != nil {
 		done(nil, nil, err)
@@ -205,9 +205,12 @@ func (h *conn) leave() {
 func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 	x.mu.Lock()
 	t := x.takeover
-	x.takeover.handler, x.takeover.done = nil, nil
+	if t != nil {
+		x.takeover = new(takeover)
+	}
 	x.mu.Unlock()
 	switch {
+	case t == nil:
 	case t.handler != nil:
 		t.handler.Opened(c)
 		t.handler.Closed(c, err)
@@ -220,32 +223,35 @@ func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 
 // SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
 func (w *response) SetReadDeadline(t time.Time) error {
-	w.setDeadline(func(d *deadlines) { d.read, d.readSet = t, true })
+	by := w.x.lane.st.moment(t)
+	w.setDeadline(func(d *deadlines) { d.read, d.readSet = by, true })
 	return nil
 }
 
 // SetWriteDeadline bounds the answer. When it has passed, writes fail and go on failing, and the connection ends with the
 // handler; it is reset if the client has left something unread by then.
 func (w *response) SetWriteDeadline(t time.Time) error {
+	by := w.x.lane.st.moment(t)
 	if w.lostErr() == nil {
-		w.writeBy = t
+		w.writeBy = by
 	}
-	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = t, true })
+	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = by, true })
 	return nil
 }
 
 // readWithin bounds the rest of the body by d from now, unless it is bounded more tightly already.
 func (w *response) readWithin(d time.Duration) {
-	by := w.x.lane.st.engine.System().Now().Add(d)
+	by := w.x.lane.st.now().after(d)
 	w.setDeadline(func(d *deadlines) { d.rest = by })
 }
 
 func (w *response) setDeadline(set func(d *deadlines)) {
 	w.mu.Lock()
-	if w.deadline == nil {
-		w.deadline = new(deadlines)
+	more := w.more()
+	if more.deadline == nil {
+		more.deadline = new(deadlines)
 	}
-	set(w.deadline)
+	set(more.deadline)
 	w.mu.Unlock()
 	w.x.want(wantDeadline)
 }
@@ -256,17 +262,18 @@ func (w *response) EnableFullDuplex() error { return nil }
 // takeDeadlines makes the deadlines that ResponseController was given the exchange's own.
 func (h *conn) takeDeadlines(x *exchange) {
 	x.out.mu.Lock()
-	if d := x.out.deadline; d != nil {
-		if d.readSet {
-			x.readBy = d.read
-		}
-		if x.readBy.IsZero() || !d.rest.IsZero() && d.rest.Before(x.readBy) {
-			x.readBy = d.rest
+	more := x.out.more()
+	if d := more.deadline; d != nil {
+		if b := x.body; b != nil {
+			if d.readSet {
+				b.readBy = d.read
+			}
+			b.readBy = b.readBy.orEarlier(d.rest)
 		}
 		if d.writeSet {
 			x.writeBy = d.write
 		}
-		x.out.deadline = nil
+		more.deadline = nil
 	}
 	x.out.mu.Unlock()
 	if h.phase == phaseBody || h.phase == phaseAnswer {
