@@ -169,16 +169,27 @@ func (c *Conn) leave(err error) {
 func (c *Conn) boundClose() {
 	if c.is(closeSent) && c.pings&bounding == 0 {
 		c.pings |= bounding
+		c.due = int64(c.nc.Queued())
 		c.nc.SetTimer(c.settings.closeTimeout)
 	}
 }
 
-// closeExpired: the closing handshake was not completed in time. Output that moves is still sent; one that does not is dropped.
+// closeProgress is how many bytes a closing connection with output must get rid of in each CloseTimeout.
+const closeProgress = 4 << 10
+
+// closeExpired: the closing handshake was not completed in time. A peer to whom output is still moving has the time once more,
+// because it has not read the close frame yet. Output that does not move is dropped.
 func (c *Conn) closeExpired() {
+	queued := int64(c.nc.Queued())
+	if c.due-queued >= min(closeProgress, max(c.due, 1)) {
+		c.due = queued
+		c.nc.SetTimer(c.settings.closeTimeout)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endWith(errNoEcho)
-	if c.nc.Queued() > 0 {
+	if queued > 0 {
 		c.nc.Abort(errNoEcho)
 		return
 	}

@@ -180,6 +180,45 @@ func TestCloseTimeoutOfSlowReader(t *testing.T) {
 	h.stop()
 }
 
+// A peer that reads slowly gets all that was written before the close, however many times CloseTimeout that takes, and may answer.
+func TestCloseTimeoutOfMovingOutput(t *testing.T) {
+	h := hold(t, &Options{CloseTimeout: 3 * time.Second, PingInterval: quiet, WriteLimit: 1 << 20}, myriad.Config{})
+	h.client.StopReading()
+	h.client.OnReceived = func([]byte) { h.client.StopReading() }
+	h.Settle()
+	const size = 10 << 10
+	sent := 0
+	for ; h.conn.Write(OpBinary, make([]byte, size)) == nil; sent++ {
+		h.Settle()
+	}
+	if err := h.conn.Close(1000, ""); err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for before := -1; h.conn.Queued() > 0; steps++ {
+		if queued := h.conn.Queued(); queued == before || h.ended != nil {
+			t.Fatalf("%d bytes are stuck after %d steps, ended with %v", queued, steps, h.ended)
+		} else {
+			before = queued
+		}
+		h.client.Resume() // for one look
+		h.RunFor(2900 * time.Millisecond)
+	}
+	if steps < 5 {
+		t.Fatalf("read in %d steps: the test shows nothing", steps)
+	}
+	h.client.OnReceived = nil
+	h.client.Resume()
+	h.RunFor(time.Millisecond)
+	h.client.send(OpClose, closeWith(1000, ""))
+	h.Run()
+	h.wantEnd(1000, nil)
+	if got := len(h.client.lines(t)); got != sent+1 {
+		t.Errorf("the client read %d messages and closes, %d were written", got, sent+1)
+	}
+	h.stop()
+}
+
 func TestCloseNow(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})

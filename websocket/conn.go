@@ -18,7 +18,7 @@ type Conn struct {
 	reader   reader // the loop's
 	value    any
 	heard    int64 // the loop's: when something was received last, in milliseconds
-	due      int64 // the loop's: when the silence is to be judged, likewise; 0: never
+	due      int64 // the loop's: when the silence is to be judged, likewise; 0: never. While closing, what was queued when the timer was set
 
 	mu      sync.Mutex
 	backlog *backlog      // guarded by mu: what waits for callbacks, else nil

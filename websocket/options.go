@@ -89,7 +89,8 @@ type Options struct {
 	PingInterval time.Duration
 	// PongTimeout is how long the peer may then still be silent before the connection is aborted. 0: 20 s.
 	PongTimeout time.Duration
-	// CloseTimeout is how long the peer may take to answer a close frame. 0: 5 s.
+	// CloseTimeout is how long the peer may take to answer a close frame, and, while it has not been sent, to read 4 KiB of what
+	// goes before it. 0: 5 s.
 	CloseTimeout time.Duration
 
 	compiled atomic.Pointer[settings]
