@@ -121,7 +121,7 @@ func inflate(p, window []byte, limit int) (*buf.Block, error) {
 		case err != nil:
 			out.Release()
 			return nil, violated(StatusInvalidFramePayloadData, "sent a compressed message that is damaged: %v", err)
-		case left == 0 || left == len(flushTail)+len(finalTail):
+		case left <= len(flushTail)+len(finalTail): // the message is used up: a final block ends with it, or with the bytes that §7.2.2 appends
 			return out, nil
 		}
 	}

@@ -67,6 +67,9 @@ func TestInflateRefuses(t *testing.T) {
 	if got := inflated(t, []byte("\xf2\x48\xcd\xc9\xc9\x07\x00"), nil, 5); string(got) != "Hello" {
 		t.Errorf("at the limit: %q", got)
 	}
+	if got := inflated(t, []byte("\x630000"), nil, 5); string(got) != "\x000000" { // the tail has the end of its final block
+		t.Errorf("a final block that ends in the tail: %q", got)
+	}
 }
 
 // A bomb of 64 MiB costs no more than its limit, and a little.
