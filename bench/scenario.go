@@ -20,6 +20,7 @@ type scenario struct {
 	rate       float64 // of load.Open: requests per second, all connections together
 	slow       int     // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
 	publishers int     // connections on top, that publish
+	storm      int     // of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them too
 
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
@@ -85,6 +86,9 @@ var metrics = []metric{
 	{"deliver_p99_ms", "p99 ms", 1, false},
 	{"alone_p50_ms", "p50 without slow ones", 2, false},
 	{"alone_p99_ms", "p99 without slow ones", 2, false},
+	{"calm_p50_ms", "p50 before the storm", 2, false},
+	{"calm_p99_ms", "p99 before the storm", 2, false},
+	{"storm_rate", "handshakes per second", 0, false},
 	{"times_alone", "p99 by p99 without", 2, false},
 	{"seconds", "seconds", 3, true},
 	{"each_ns", "ns each", 0, true},

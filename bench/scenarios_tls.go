@@ -27,4 +27,10 @@ var tlsScenarios = []scenario{
 		app: "https", check: check.HTTPS(1), mode: load.Exchange, conns: 10_000,
 		servers: tlsServers, reference: "net/http", measures: held,
 	},
+	{
+		name: "tls-storm", rows: "A6", asks: "How long do 100 established connections wait while ten thousand handshakes arrive?",
+		app: "https", check: check.HTTPS(1), mode: load.Open, conns: 100, rate: 1000, storm: 10_000,
+		servers: []string{"net/http", "web", "web-inline"}, reference: "net/http",
+		measures: []string{"p99_ms", "calm_p99_ms", "p50_ms", "calm_p50_ms", "storm_rate", "unanswered", "cpu_us", "goroutines"},
+	},
 }

@@ -100,7 +100,17 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		out["alone_p50_ms"], out["alone_p99_ms"] = alone["p50_ms"], alone["p99_ms"]
 		order.Slow = t.scenario.slow
 	}
-	if out, err = t.window(ctx, target, drivers, order, out); err != nil {
+	if t.scenario.storm > 0 {
+		var stormers fleet
+		stormers, err = t.stormy(ctx, target, drivers, order, spec, out)
+		defer stormers.end()
+		for _, d := range stormers {
+			watch.add(d.child)
+		}
+	} else {
+		out, err = t.window(ctx, target, drivers, order, out)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if out["strangers"], err = watch.strangers(); err != nil {
