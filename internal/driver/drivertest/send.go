@@ -20,11 +20,11 @@ const (
 	mostChunk = 64 << 20
 )
 
-// press sends until the peer, who does not read, makes bytes queue up. It returns what was sent.
+// press sends until the peer, who does not read, makes bytes queue up, and stay. It returns what was sent.
 func (b *bed) press(c *Conn) []byte {
 	b.Helper()
 	var sent []byte
-	for c.Left() < pressed {
+	for !b.stuck(c) {
 		p := pattern(chunk, byte(len(sent)>>16))
 		c.Send(p)
 		sent = append(sent, p...)
@@ -34,6 +34,17 @@ func (b *bed) press(c *Conn) []byte {
 		}
 	}
 	return sent
+}
+
+// stuck reports whether what is queued goes nowhere. That a socket is full for a moment is not enough: the other one may have room yet,
+// and a kernel that is busy takes its time to carry bytes over.
+func (b *bed) stuck(c *Conn) bool {
+	if c.Left() < pressed {
+		return false
+	}
+	before := c.Left()
+	b.settle()
+	return c.Left() == before
 }
 
 func backPressure(b *bed) {
