@@ -11,8 +11,9 @@ import (
 )
 
 // Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. From any other server that
-// can be hijacked, as net/http's can for HTTP/1.1, it is adopted by Options.Engine. Of a *tls.Conn that costs two goroutines and
-// two descriptors more, because nobody else may read it; of a connection from a listener of tlsloop's, nothing.
+// can be hijacked, as net/http's can for HTTP/1.1, it is adopted by Options.Engine. Of a *tls.Conn that costs four
+// descriptors more, and goroutines while there is something to copy, because nobody else may read it (ADR 13); of a connection
+// from a listener of tlsloop's, nothing.
 //
 // If it fails it has answered the request (403 for a foreign Origin, 405, 426 and 400 for what is not a WebSocket's handshake,
 // 500 where the connection cannot be taken) and the error says why. Otherwise the Conn may be written to at once, before OnOpen,

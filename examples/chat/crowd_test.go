@@ -29,19 +29,18 @@ const crowdEnv = "MYRIAD_CHAT_CROWD"
 // maxFiles is how many guests a process of 20,000 descriptors can have that need one each.
 const maxFiles = 19_500
 
-// Guests, 150 or as many as MYRIAD_CHAT_SOCKETS says, in a process of their own sit behind a plain http.Server, and hear what one of them says. They cost no
-// goroutine, over ws and over wss with a listener of tlsloop's. With ServeTLS, whose connections nobody can look into, each costs two, and
-// two descriptors more.
+// Guests, 150 or as many as MYRIAD_CHAT_SOCKETS says, in a process of their own sit behind a plain http.Server, and hear what one of them
+// says. While nobody speaks they cost no goroutine, over ws, over wss with a listener of tlsloop's, and with ServeTLS, where
+// each needs five descriptors.
 func TestCrowd(t *testing.T) {
 	for _, with := range []struct {
 		name, scheme string
-		perGuest     int // goroutines
 		most         int // guests
 		serve        func(s *http.Server, ln net.Listener, pair tls.Certificate) error
 	}{
-		{"ws", "ws", 0, maxFiles, func(s *http.Server, ln net.Listener, _ tls.Certificate) error { return s.Serve(ln) }},
-		{"wss", "wss", 0, maxFiles, func(s *http.Server, ln net.Listener, pair tls.Certificate) error { return s.Serve(secured(ln, pair)) }},
-		{"wss by ServeTLS", "wss", 2, maxFiles / 3, func(s *http.Server, ln net.Listener, pair tls.Certificate) error {
+		{"ws", "ws", maxFiles, func(s *http.Server, ln net.Listener, _ tls.Certificate) error { return s.Serve(ln) }},
+		{"wss", "wss", maxFiles, func(s *http.Server, ln net.Listener, pair tls.Certificate) error { return s.Serve(secured(ln, pair)) }},
+		{"wss by ServeTLS", "wss", maxFiles / 5, func(s *http.Server, ln net.Listener, pair tls.Certificate) error {
 			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 			return s.ServeTLS(ln, "", "")
 		}},
@@ -66,11 +65,10 @@ func TestCrowd(t *testing.T) {
 			for r.group.Len() < n {
 				time.Sleep(time.Millisecond)
 			}
-			if got, most := runtime.NumGoroutine(), before+n*with.perGuest+60; got > most {
-				t.Errorf("%d goroutines for %d guests, want at most %d", got, n, most)
-			} else {
-				t.Logf("%d guests: %d goroutines, %d before; %d bytes resident for each", n, got, before, (residentBytes()-idle)/n)
+			for runtime.NumGoroutine() > before+60 { // those of the last greetings end
+				time.Sleep(time.Millisecond)
 			}
+			t.Logf("%d guests: %d goroutines, %d before; %d bytes resident for each", n, runtime.NumGoroutine(), before, (residentBytes()-idle)/n)
 			fmt.Fprintln(say, "speak")
 			crowd.want(t, "heard")
 			_ = say.Close()

@@ -19,5 +19,5 @@ if [ ! -x "$home/venv/bin/wstest" ]; then
 fi
 
 MYRIAD_AUTOBAHN="$home/venv/bin/wstest" MYRIAD_AUTOBAHN_CASES="${1:-}" MYRIAD_AUTOBAHN_REPORTS="$home/reports" \
-	go test -count 1 -timeout 60m -run '^TestAutobahn(Server|Client)$' -v . | grep -v '^Running\|^$'
+	go test -count 1 -timeout 180m -run '^TestAutobahn(Server|Client)$' -v . | grep -v '^Running\|^$'
 echo "reports: $home/reports/servers/index.html and clients/index.html"
