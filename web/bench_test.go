@@ -50,6 +50,10 @@ func BenchmarkPipeline(b *testing.B) {
 				m := newMemory("GET /plaintext HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", depth, b.N)
 				m.serve(b, &Server{Dispatch: d, Handler: mux})
 			})
+			b.Run(fmt.Sprint(d, "-reuse/", depth), func(b *testing.B) {
+				m := newMemory("GET /plaintext HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", depth, b.N)
+				m.serve(b, &Server{Dispatch: d, Handler: mux, ReuseRequests: true})
+			})
 		}
 	}
 }

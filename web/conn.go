@@ -367,9 +367,13 @@ func (h *conn) finished() {
 
 // goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its answer has to have gone.
 func (h *conn) goOn(x *exchange, by moment) {
-	if x != nil && x.next != nil {
-		h.promote(x, x.next)
-		return
+	if x != nil {
+		next, plain := x.next, x.plain
+		x.part()
+		if next != nil {
+			h.promote(next, plain)
+			return
+		}
 	}
 	h.setState(http.StateIdle)
 	h.phase = phaseIdle

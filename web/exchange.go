@@ -24,22 +24,24 @@ type exchange struct {
 	url       url.URL
 	values    [fewValues]string // of the request's header, if they fit
 	ctx       requestContext
-	began     *stamp // the date when it did
-	body      *body  // nil: the request has none
+	fields    http.Header // the request's Header as it was made: a handler may have put its own there
+	began     *stamp      // the date when it did
+	body      *body       // nil: the request has none
 	out       response
 
 	writeBy moment // when the answer must be complete; the loop's
 
 	behind
 
-	lease myriad.Lease // of the loop, if the handler runs as its guest; else zero
-	guest bool         // it does: the end of its answer is seen by whoever runs it
-	timed bool         // the handler is
-	left  atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
-	route *route       // what is known of it; nil: nothing, or nobody asks
-	took  time.Duration
-	taken atomic.Bool   // there is a takeover; written under mu
-	wants atomic.Uint32 // what the loop is asked to do, as bits of want
+	lease  myriad.Lease // of the loop, if the handler runs as its guest; else zero
+	guest  bool         // it does: the end of its answer is seen by whoever runs it
+	timed  bool         // the handler is
+	left   atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
+	route  *route       // what is known of it; nil: nothing, or nobody asks
+	took   time.Duration
+	parted atomic.Bool   // one of loop and handler is done with it; of use with ReuseRequests
+	taken  atomic.Bool   // there is a takeover; written under mu
+	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
 	takeover *takeover // guarded by mu: who takes the connection over; nil: nobody
@@ -129,6 +131,7 @@ func (x *exchange) Left(kept bool) {
 		x.route.MadeInline(x.took)
 	}
 	x.transport.returned(x)
+	x.part()
 }
 
 // callHandler reports whether the handler has returned rather than panicked.

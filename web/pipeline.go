@@ -101,8 +101,8 @@ func (h *conn) lineUp(tail, x *exchange) {
 	h.lane.dispatch(x, true)
 }
 
-// promote makes x, behind the exchange before, the first of the line.
-func (h *conn) promote(before, x *exchange) {
+// promote makes x the first of the line. plain: so was the answer before.
+func (h *conn) promote(x *exchange, plain bool) {
 	h.x = x
 	h.last = x.closes
 	h.phase = phaseAnswer
@@ -110,7 +110,7 @@ func (h *conn) promote(before, x *exchange) {
 		if s := h.lane.s; s.WriteTimeout > 0 {
 			x.writeBy = h.now().after(s.WriteTimeout)
 		}
-		if !before.plain { // its goroutine has not gone on
+		if !plain { // its goroutine has not gone on
 			h.setTimes(x)
 			h.lane.dispatch(x, true)
 		}
@@ -202,7 +202,9 @@ func (x *exchange) runChain() {
 	for {
 		next := x.chain
 		x.run()
-		if next == nil || !x.plain || next.out.lostErr() != nil {
+		plain := x.plain
+		x.part()
+		if next == nil || !plain || next.out.lostErr() != nil {
 			return
 		}
 		x = next

@@ -19,7 +19,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if max := h.lane.s.MaxBodyBytes; max > 0 && head.ContentLength > max {
 		return nil, http.StatusRequestEntityTooLarge, ""
 	}
-	x = &exchange{transport: h, lane: h.lane, began: h.lane.st.clock.at(h.lane.loop.Now())}
+	x = h.lane.obtain()
+	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
 	x.ctx.x, x.ctx.base = x, h.base
 	x.out.x = x
 	h.lane.scratch = h.c.AppendRemoteAddr(append(h.lane.scratch[:0], raw...))
@@ -30,13 +31,14 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
+	x.fields = t.header(head, x.fields, x.values[:0:fewValues])
 	x.request = http.Request{
 		Method:     h1.Method(head.Method),
 		URL:        u,
 		Proto:      protos[min(head.Minor, 1)],
 		ProtoMajor: head.Major,
 		ProtoMinor: head.Minor,
-		Header:     t.header(head, x.values[:0:fewValues]),
+		Header:     x.fields,
 		Host:       t.of(head.Host),
 		RequestURI: target,
 		RemoteAddr: text[len(raw):],
@@ -77,15 +79,18 @@ func (t texts) of(view []byte) string {
 }
 
 // fewValues is how many header fields an exchange has room for, within what is allocated for it anyway.
-const fewValues = 3
+const fewValues = 2
 
-// header makes the map; all values share one slice, which is values if there are few.
-func (t texts) header(head *h1.Head, values []string) http.Header {
+// header makes the map; all values share one slice, which is values if there are few. m is an empty
+// map to be used again, or nil.
+func (t texts) header(head *h1.Head, m http.Header, values []string) http.Header {
 	kept := len(head.Fields)
 	if kept > 0 && len(head.Host) > 0 {
 		kept-- // most often the Host field is one of them
 	}
-	m := make(http.Header, kept)
+	if m == nil {
+		m = make(http.Header, kept)
+	}
 	if kept > cap(values) {
 		values = make([]string, 0, kept)
 	}

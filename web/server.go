@@ -76,6 +76,14 @@ type Server struct {
 	// one that may end HTTP on the connection, begin when everything before them has been answered. 0 is 1.
 	PipelineDepth int
 
+	// ReuseRequests has the *http.Request of one request, its Header, URL and context, and the ResponseWriter with its Header used
+	// for a later one, on whatever connection, once the handler has returned. It saves most of the garbage of a small request, and
+	// it is a danger: a handler that keeps one of these, or has a goroutine that goes on with it, sees or answers the request of
+	// somebody else. So no goroutine may outlive the handler with any of them, and what is handed on must be copied
+	// (Request.Clone). Strings taken from a request stay as they are. Requests with a body, and those from whose context another
+	// was derived, are never used again. Without it nothing is.
+	ReuseRequests bool
+
 	once    sync.Once
 	initErr error
 	state   *state
@@ -99,6 +107,7 @@ type state struct {
 	shaking shaking
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
+	spare   sync.Pool    // of exchanges that are done with, if Server.ReuseRequests
 	conns   atomic.Int64 // open connections
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown

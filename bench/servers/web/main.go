@@ -12,8 +12,10 @@ import (
 func main() {
 	inline := flag.Bool("inline", false, "run handlers on the loop")
 	auto := flag.Bool("auto", false, "run handlers where they are cheapest")
+	reuse := flag.Bool("reuse", false, "use requests again")
 	server := &web.Server{Handler: harness.Plaintext()}
 	dispatch := func() *web.Server {
+		server.ReuseRequests = *reuse
 		switch {
 		case *inline:
 			server.Dispatch = web.DispatchInline

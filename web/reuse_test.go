@@ -1,0 +1,160 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// keeper keeps what it is given of each request, and says what it finds.
+type keeper struct {
+	mu       sync.Mutex
+	requests []*http.Request
+	writers  []http.ResponseWriter
+}
+
+func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(w.Header()) > 0 || r.Form != nil || r.PathValue("id") != "" || r.Context().Err() != nil {
+		fmt.Fprintf(w, "left over: %v %v %q %v;", w.Header(), r.Form, r.PathValue("id"), r.Context().Err())
+	}
+	fmt.Fprint(w, r.URL.Path, " ", len(r.Header), " ", r.Header.Get("X-Path"), "\n")
+	w.Header().Set("X-Left", "over")
+	r.SetPathValue("id", "left over")
+	r.ParseForm()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.requests, k.writers = append(k.requests, r), append(k.writers, w)
+}
+
+// ask sends n requests on one connection, by fives, of which some have a field that others have not.
+func (k *keeper) ask(t *testing.T, f *fixture, who string, n int) {
+	c := dial(t, f)
+	r := bufio.NewReader(c)
+	for i := 0; i < n; i += 5 {
+		var all, want strings.Builder
+		for j := i; j < i+5; j++ {
+			path, field, value := fmt.Sprintf("/%s/%d", who, j), "", ""
+			if j%2 == 0 {
+				field, value = "X-Path: "+path+"\r\n", path
+			}
+			fmt.Fprintf(&all, "GET %s HTTP/1.1\r\nHost: h\r\n%s\r\n", path, field)
+			fmt.Fprintf(&want, "%s %d %s\n", path, 1-j%2, value)
+		}
+		io.WriteString(c, all.String())
+		got := ""
+		for range 5 {
+			resp, err := http.ReadResponse(r, nil)
+			got += mustBody(t, resp, err)
+		}
+		if got != want.String() {
+			t.Errorf("%s: got %q, want %q", who, got, want.String())
+			return
+		}
+	}
+}
+
+func (k *keeper) askTogether(t *testing.T, f *fixture) {
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() { k.ask(t, f, fmt.Sprint("client", i), 100) })
+	}
+	clients.Wait()
+}
+
+func eachDispatchAndDepth(t *testing.T, test func(t *testing.T, s *Server)) {
+	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+		for _, depth := range []int{1, 8} {
+			t.Run(fmt.Sprint(d, "/", depth), func(t *testing.T) { test(t, &Server{Dispatch: d, PipelineDepth: depth}) })
+		}
+	}
+}
+
+// Whoever keeps a request finds it as it was, unless ReuseRequests is set.
+func TestRequestsAreNotUsedAgain(t *testing.T) {
+	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
+		k := new(keeper)
+		s.Handler = k
+		k.askTogether(t, serve(t, s))
+		seen, paths := map[any]bool{}, map[string]bool{}
+		for i, r := range k.requests {
+			if seen[r] || seen[k.writers[i]] || paths[r.URL.Path] {
+				t.Fatalf("request %d, %s, is an earlier one", i, r.URL.Path)
+			}
+			seen[r], seen[k.writers[i]], paths[r.URL.Path] = true, true, true
+			if p := r.Header.Get("X-Path"); p != "" && p != r.URL.Path || r.RequestURI != r.URL.Path {
+				t.Fatalf("request %d: %s has become %s, %s", i, r.URL.Path, r.RequestURI, p)
+			}
+		}
+		if len(k.requests) != 400 {
+			t.Fatalf("%d requests came", len(k.requests))
+		}
+	})
+}
+
+// With ReuseRequests they are, and nothing of one shows in another.
+func TestReuseRequests(t *testing.T) {
+	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
+		k := new(keeper)
+		s.Handler, s.ReuseRequests = k, true
+		k.askTogether(t, serve(t, s))
+		seen := map[*http.Request]bool{}
+		for _, r := range k.requests {
+			seen[r] = true
+		}
+		if len(k.requests) != 400 || len(seen) > 380 { // the race detector has pools forget some
+			t.Fatalf("%d requests, %d of them new", len(k.requests), len(seen))
+		}
+	})
+}
+
+// A request is not used again while somebody may still work for it: from whose context another was derived, or that has a body.
+func TestReuseSparesDerivedContexts(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[*http.Request]bool{}
+	s := &Server{ReuseRequests: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/body" {
+			_, cancel := context.WithTimeout(r.Context(), time.Hour)
+			defer cancel()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[r] {
+			t.Errorf("%s is an earlier request", r.URL.Path)
+		}
+		seen[r] = true
+	})}
+	f := serve(t, s)
+	c := dial(t, f)
+	answers := bufio.NewReader(c)
+	for i := range 100 {
+		request := "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+		if i%2 == 0 {
+			request = "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
+		}
+		io.WriteString(c, request)
+		resp, err := http.ReadResponse(answers, nil)
+		mustBody(t, resp, err)
+	}
+}
+
+// A header that a handler has put into its request is the handler's.
+func TestReuseSparesForeignHeaders(t *testing.T) {
+	own := http.Header{"Mine": {"and mine alone"}}
+	f := serve(t, &Server{ReuseRequests: true, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header = own
+	})})
+	for range 10 {
+		resp, err := client(t).Get(f.url("/"))
+		mustBody(t, resp, err)
+	}
+	f.Close()
+	if len(own) != 1 {
+		t.Fatalf("the handler's header has become %v", own)
+	}
+}
