@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Commands run on a pool, because a publish to many takes a while and others may have to wait for it. They wait for nothing
-// else, so a few goroutines are enough, and a storm of clients does not make them many.
+// Commands run on the loop while they are quick, as nearly all are, and else on a pool, because a publish to many takes a while and others
+// may have to wait for it. They wait for nothing else, so a few goroutines are enough, and a storm of clients does not make them many.
 const (
 	commandWorkers = 16
 	commandQueue   = 1 << 20 // connections with something to say, each once; above it they are fed in as room comes
