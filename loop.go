@@ -19,6 +19,9 @@ const (
 	// turnsPerYield is after how many polls in a row that found something the loop lets other goroutines run: raw system
 	// calls give the scheduler no chance of its own.
 	turnsPerYield = 16
+	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
+	// out to many does not wait for all of them, and what comes for those that wait leaves with what they wait for.
+	dirtySlice = 32
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
@@ -214,7 +217,7 @@ func (l *Loop) poll() (int, error) {
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
-	if l.dirty.Load() != nil || len(l.revisits) > 0 || len(l.after) > 0 {
+	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 {
 		return true
 	}
 	l.mail.mu.Lock()
@@ -240,7 +243,9 @@ func (l *Loop) turn(events int) {
 	l.settleRevisits()
 	dirty := l.drainDirty()
 	l.wheel.Advance(l.now, l.expired)
-	dirty += l.drainDirty() // what timers and mail have asked of other conns leaves in this turn
+	if dirty < dirtySlice {
+		dirty += l.drainDirty() // what timers have asked of other conns leaves in this turn
+	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
 	l.runAfter()
 	l.stats.turns.Add(1)
@@ -340,12 +345,12 @@ func (l *Loop) settleRevisits() {
 	}
 }
 
-// drainDirty settles the conns that were given work, in the order in which they were. It returns how many outside of their
+// drainDirty settles conns that were given work, a slice of them, in the order in which they were. It returns how many outside of their
 // own callbacks, most often by other goroutines.
 func (l *Loop) drainDirty() (n int) {
 	w := &l.work
 	l.takeDirty()
-	for c := w.dirty; c != nil; c, n = w.dirty, n+1 {
+	for c := w.dirty; c != nil && n < dirtySlice; c, n = w.dirty, n+1 {
 		w.dirty = c.next
 		c.mu.Lock()
 		c.next = nil
