@@ -121,3 +121,25 @@ func TestPython(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
+
+// s_client takes up its session again with the ticket it was given.
+func TestOpenSSLSessions(t *testing.T) {
+	openssl := tool(t, "openssl")
+	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	ca, session := authorityFile(t), filepath.Join(t.TempDir(), "session")
+	talk := func(words string, args ...string) string {
+		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca}, args...)
+		cmd := exec.Command(openssl, args...)
+		cmd.Stdin = strings.NewReader(words)
+		out, _ := cmd.CombinedOutput() // its code depends on its version
+		return string(out)
+	}
+	for _, version := range []string{"-tls1_2", "-tls1_3"} {
+		if got := talk("one\nquit\n", version, "-sess_out", session); !strings.Contains(got, "New, TLSv1") || !strings.Contains(got, "ONE\n") {
+			t.Errorf("%s: %s", version, got)
+		}
+		if got := talk("two\nquit\n", version, "-sess_in", session); !strings.Contains(got, "Reused, TLSv1") || !strings.Contains(got, "TWO\n") {
+			t.Errorf("%s with the ticket: %s", version, got)
+		}
+	}
+}
