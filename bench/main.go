@@ -16,12 +16,17 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/load"
 )
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == driveCommand {
 		load.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == attackCommand {
+		attack.Main()
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/load"
 )
 
@@ -22,6 +23,10 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == driveCommand {
 		load.Main()
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == attackCommand {
+		attack.Main()
 		return
 	}
 	if fault := os.Getenv(faultVariable); fault != "" {

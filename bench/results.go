@@ -40,6 +40,7 @@ type outcome struct {
 	Wanted      int             `json:"wanted_connections"`
 	Rate        float64         `json:"rate,omitempty"`
 	Slow        int             `json:"slow_percent,omitempty"`
+	Attack      string          `json:"attack,omitempty"`
 	Publishers  int             `json:"publishers,omitempty"`
 	Work        string          `json:"work,omitempty"` // what was done, if not by connections
 	Drivers     int             `json:"driver_processes"`

@@ -42,7 +42,7 @@ func (s selection) measureAll(ctx context.Context, r *results, plans []planned, 
 func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome, error) {
 	o := &outcome{
 		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,
-		Slow: p.slow, Publishers: p.publishers, Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Ratios: p.ratios,
+		Slow: p.slow, Attack: string(p.attack), Publishers: p.publishers, Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Ratios: p.ratios,
 		Skipped: p.skip,
 	}
 	if p.mode == working {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
 	"github.com/myriad-go/myriad/bench/servers/harness"
@@ -16,11 +17,12 @@ type scenario struct {
 	check      check.Check
 	mode       load.Mode // or connecting, working
 	conns      int
-	drivers    int     // processes that share the connections; 0: 1
-	rate       float64 // of load.Open: requests per second, all connections together
-	slow       int     // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
-	publishers int     // connections on top, that publish
-	storm      int     // of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them too
+	drivers    int         // processes that share the connections; 0: 1
+	rate       float64     // of load.Open: requests per second, all connections together
+	slow       int         // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
+	attack     attack.Kind // of load.Open: what others do meanwhile; the turn has a run without them too
+	publishers int         // connections on top, that publish
+	storm      int         // of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them too
 
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
@@ -84,18 +86,20 @@ var metrics = []metric{
 	{"last_ms", "ms until the last has it", 1, true},
 	{"deliver_p50_ms", "p50 ms until one has it", 1, false},
 	{"deliver_p99_ms", "p99 ms", 1, false},
-	{"alone_p50_ms", "p50 without slow ones", 2, false},
-	{"alone_p99_ms", "p99 without slow ones", 2, false},
+	{"alone_p50_ms", "p50 undisturbed", 2, false},
+	{"alone_p99_ms", "p99 undisturbed", 2, false},
 	{"calm_p50_ms", "p50 before the storm", 2, false},
 	{"calm_p99_ms", "p99 before the storm", 2, false},
 	{"storm_rate", "handshakes per second", 0, false},
-	{"times_alone", "p99 by p99 without", 2, false},
+	{"times_alone", "p99 by p99 undisturbed", 2, false},
 	{"seconds", "seconds", 3, true},
 	{"each_ns", "ns each", 0, true},
 	{"mallocs", "allocations", 1, false},
 	{"alloc_bytes", "bytes allocated", 0, false},
 	{"rss_idle_mb", "RSS idle MB", 1, false},
 	{"rss_peak_mb", "RSS peak MB", 1, false},
+	{"left_mb", "RSS left MB", 1, false},
+	{"left_goroutines", "goroutines left", 0, false},
 	{"conn_bytes", "bytes per connection", 0, true},
 	{"conn_bytes_gc", "after a GC", 0, true},
 	{"idle_cpu_ms", "CPU ms per idle second", 1, false},

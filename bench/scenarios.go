@@ -52,7 +52,7 @@ var (
 const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
-var scenarios = slices.Concat(httpScenarios, slowScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
+var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

@@ -60,6 +60,9 @@ func terms(r *results, o *outcome) string {
 	if o.Slow > 0 {
 		mode += fmt.Sprintf(", of which %d %% are slow", o.Slow)
 	}
+	if o.Attack != "" {
+		mode += fmt.Sprintf(", under attack (%s)", o.Attack)
+	}
 	if o.Publishers > 0 {
 		mode += fmt.Sprintf(", publishers: %d", o.Publishers)
 	}

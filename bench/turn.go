@@ -88,7 +88,8 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	}
 	out := sample{}
 	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate}
-	if t.scenario.slow > 0 {
+	end := func(sample) error { return nil }
+	if t.scenario.slow > 0 || t.scenario.attack != "" {
 		// The first window after the connections have been opened is the worst, and must not be what the other is compared with.
 		if _, err := t.window(ctx, target, drivers, order, sample{}); err != nil {
 			return nil, err
@@ -99,6 +100,11 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		}
 		out["alone_p50_ms"], out["alone_p99_ms"] = alone["p50_ms"], alone["p99_ms"]
 		order.Slow = t.scenario.slow
+	}
+	if t.scenario.attack != "" {
+		if end, err = t.attack(ctx, target); err != nil {
+			return nil, err
+		}
 	}
 	if t.scenario.storm > 0 {
 		var stormers fleet
@@ -120,8 +126,11 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		out["times_alone"] = out["p99_ms"] / alone
 	}
 	busy, err := target.status()
+	if err != nil {
+		return nil, err
+	}
 	out.memory(idle, busy)
-	return out, err
+	return out, end(out)
 }
 
 // window warms up, and adds what one order has shown.

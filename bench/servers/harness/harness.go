@@ -41,6 +41,13 @@ const (
 	Delay       = 5 * time.Millisecond
 )
 
+// What Exposed serves besides. LargeAnswer is bytes.
+const (
+	LargePath   = "/large"
+	UploadPath  = "/upload"
+	LargeAnswer = 1 << 20
+)
+
 // A Start listens on addr, serves in the background and returns the bound address.
 type Start func(addr string) (net.Addr, error)
 

@@ -17,6 +17,19 @@ func Plaintext() http.Handler {
 	return mux
 }
 
+// Exposed is Plaintext, with what attackers ask for: a long answer, and a path that reads whatever it is sent.
+func Exposed() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(Path, plaintext)
+	large := make([]byte, LargeAnswer)
+	mux.HandleFunc(LargePath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
+	mux.HandleFunc(UploadPath, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		plaintext(w, r)
+	})
+	return mux
+}
+
 // Dally takes the time that the query of a request for Path asks for.
 func Dally[S string | []byte](query S) {
 	switch string(query) {

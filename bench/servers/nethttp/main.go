@@ -3,6 +3,8 @@ package main
 
 import (
 	"crypto/tls"
+	"io"
+	"log"
 	"net"
 	"net/http"
 
@@ -16,6 +18,9 @@ func main() {
 		"https": func(addr string) (net.Addr, error) {
 			config := harness.TLSConfig()
 			return harness.Listen(addr, func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
+		},
+		"exposed": func(addr string) (net.Addr, error) {
+			return harness.Listen(addr, (&http.Server{Handler: harness.Exposed(), ErrorLog: log.New(io.Discard, "", 0)}).Serve)
 		},
 		"push-sse": events,
 	})

