@@ -16,6 +16,12 @@ type requestContext struct {
 	mu       sync.Mutex
 	err      error
 	watchers *watchers // nil: there have been none
+
+	// How the handler stands to its connection, guarded by mu.
+	begun  bool // it runs; known only of one that runs behind another
+	over   bool // it has ended
+	lost   bool // the connection has
+	orphan bool // the handler had not ended then, and counts for Shutdown as the connection did
 }
 
 // watchers are those who wait for the end of a context.
@@ -99,8 +105,40 @@ func (c *requestContext) watch() *watchers {
 	return c.watchers
 }
 
+// cancel ends it with err, unless it has ended.
 func (c *requestContext) cancel(err error) {
 	c.mu.Lock()
+	c.cancelAndUnlock(err)
+}
+
+// begin is called before a handler that runs behind another. It reports false if the connection has gone.
+func (c *requestContext) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun = !c.lost
+	return c.begun
+}
+
+// end is cancel when the handler has ended. It reports whether its connection had been lost before.
+func (c *requestContext) end() (orphan bool) {
+	c.mu.Lock()
+	c.over = true
+	orphan = c.orphan
+	c.cancelAndUnlock(context.Canceled)
+	return orphan
+}
+
+// loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on without it: it has begun or is due,
+// and has not ended.
+func (c *requestContext) loseConn(due bool) (orphan bool) {
+	c.mu.Lock()
+	orphan = !c.lost && (due || c.begun) && !c.over
+	c.lost, c.orphan = true, c.orphan || orphan
+	c.cancelAndUnlock(context.Canceled)
+	return orphan
+}
+
+func (c *requestContext) cancelAndUnlock(err error) {
 	if c.err != nil {
 		c.mu.Unlock()
 		return

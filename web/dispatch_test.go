@@ -2,7 +2,6 @@ package web
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -248,36 +247,6 @@ func TestInlineFails(t *testing.T) {
 		for range 10 {
 			good.get("/")
 		}
-	}
-}
-
-// Shutdown waits for a handler that has kept a loop's goroutine although its client has gone.
-func TestShutdownWaitsForLent(t *testing.T) {
-	inside, release := make(chan struct{}), make(chan struct{})
-	var over atomic.Bool
-	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
-		close(inside)
-		<-release
-		over.Store(true)
-	})
-	c := dial(t, f)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	<-inside
-	c.(*net.TCPConn).SetLinger(0)
-	c.Close()
-	ended := make(chan error, 1)
-	go func() { ended <- f.Shutdown(context.Background()) }()
-	for f.state.conns.Load() > 0 || f.state.lent.n.Load() != 1 {
-		time.Sleep(time.Millisecond)
-	}
-	select {
-	case <-ended:
-		t.Error("Shutdown did not wait for the handler")
-	default:
-	}
-	close(release)
-	if err := <-ended; err != nil || !over.Load() {
-		t.Errorf("Shutdown: %v, handler over: %v", err, over.Load())
 	}
 }
 

@@ -103,7 +103,9 @@ func (x *exchange) run() {
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
-	x.ctx.cancel(context.Canceled)
+	if x.ctx.end() {
+		defer x.lane.st.connGone()
+	}
 	x.out.drop()
 	x.body.release()
 	if !x.guest {
@@ -123,7 +125,9 @@ func (x *exchange) Taken(overstayed bool) { x.lane.lost(x, overstayed) }
 // Left has the loop go on with the connection.
 func (x *exchange) Left(kept bool) {
 	if !kept {
-		x.lane.st.lent.end()
+		if !x.left.Load() {
+			x.lane.st.lent.end()
+		}
 		x.transport.ask(x)
 		return
 	}
@@ -205,6 +209,7 @@ func (x *exchange) finish() {
 
 // refuse answers an exchange whose handler does not run. On the loop.
 func (x *exchange) refuse(status int, reason string) {
+	x.due = false
 	x.out.closeAfter = true
 	x.body.release()
 	date := x.lane.st.clock.at(x.lane.loop.Now()).text
@@ -227,7 +232,9 @@ func (x *exchange) connectionLost(err error) {
 	x.body.fail(err)
 	x.hold.drop()
 	x.out.lose(err)
-	x.ctx.cancel(context.Canceled)
+	if x.ctx.loseConn(x.due) {
+		x.lane.st.conns.Add(1) // until the handler has ended
+	}
 	x.takeoverLost(x.transport.conn(), err)
 	if s := x.stream(); s != nil {
 		s.lost(err)

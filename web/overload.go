@@ -141,10 +141,11 @@ type widener interface{ Widen(n int) }
 // leavesPool is for a handler that has hijacked its connection: from now on it counts no more.
 func (x *exchange) leavesPool() {
 	st := x.lane.st
-	if x.guest {
-		return // it counts as one that was left behind, until it is over
-	}
 	x.left.Store(true)
+	if x.guest {
+		st.lent.end()
+		return
+	}
 	st.load.end()
 	if p, ok := st.pool.(widener); ok {
 		p.Widen(1)

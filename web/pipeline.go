@@ -35,6 +35,7 @@ type behind struct {
 	barrier bool      // nothing behind may be begun
 	closes  bool      // the client wants the connection to end with it
 	follows bool      // it is another's chain
+	due     bool      // its handler has run or is going to
 	plain   bool      // its answer has ended in such a way that the next follows
 }
 
@@ -204,7 +205,7 @@ func (x *exchange) runChain() {
 		x.run()
 		plain := x.plain
 		x.part()
-		if next == nil || !plain || next.out.lostErr() != nil {
+		if next == nil || !plain || next.out.lostErr() != nil || !next.ctx.begin() {
 			return
 		}
 		x = next

@@ -13,8 +13,9 @@ import (
 const newConnGrace = 5 * time.Second
 
 // Shutdown stops listening, closes idle connections, lets every request that has begun be answered, and returns when all
-// connections have closed or ctx has ended, then with its error. Detached responses are closed; upgraded and
-// hijacked connections are not its business (RegisterOnShutdown). A second call waits like the first.
+// connections have closed, and handlers whose client had gone have returned, or ctx has ended, then with its error. Detached responses
+// are closed; upgraded and hijacked connections, with the handlers that have hijacked them, are not its business
+// (RegisterOnShutdown). A second call waits like the first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	first, st := s.stopListening()
 	if st == nil {
@@ -30,7 +31,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := st.waitQuiet(ctx); err != nil {
 		return err
 	}
-	return st.pool.Close(ctx)
+	st.endPool()
+	return nil
+}
+
+// endPool has the pool refuse new work and end when the handlers that still run do: those that have hijacked their connection.
+func (st *state) endPool() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = st.pool.Close(ended)
 }
 
 // Close stops listening and resets all connections but those upgraded or hijacked. Handlers that run are not waited for; their
@@ -44,9 +53,7 @@ func (s *Server) Close() error {
 		ln.ask(func() { ln.abort() })
 	}
 	st.shaking.end(time.Unix(1, 0))
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = st.pool.Close(ended) // refuses new work and goes on draining
+	st.endPool()
 	return nil
 }
 
@@ -72,7 +79,7 @@ func (s *Server) runOnShutdown(st *state) {
 	}
 }
 
-// waitQuiet returns when the last connection has gone, and the last handler that has kept a loop's goroutine.
+// waitQuiet returns when the last connection has gone, the last handler without one, and the last that has kept a loop's goroutine.
 func (st *state) waitQuiet(ctx context.Context) error {
 	p := st.engine.System().NewParker()
 	st.mu.Lock()

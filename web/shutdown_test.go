@@ -1,0 +1,177 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+var dispatches = []Dispatch{DispatchPool, DispatchInline, DispatchAuto}
+
+// Shutdown waits for a handler although its client has gone, as net/http does.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	for _, d := range dispatches {
+		t.Run(d.String(), func(t *testing.T) {
+			inside, release := make(chan struct{}), make(chan struct{})
+			var over atomic.Bool
+			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done() // its client goes
+				close(inside)
+				<-release
+				over.Store(true)
+			})}, myriad.Config{Loops: 1})
+			c := dial(t, f)
+			io.WriteString(c, get+"\r\n")
+			c.(*net.TCPConn).SetLinger(0)
+			for f.state.conns.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			c.Close()
+			<-inside
+			ended := make(chan error, 1)
+			go func() { ended <- f.Shutdown(context.Background()) }()
+			for !f.closing.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			select {
+			case err := <-ended:
+				t.Errorf("Shutdown did not wait for the handler: %v", err)
+			case <-time.After(20 * time.Millisecond): // it can only fail to find the fault
+			}
+			close(release)
+			if err := <-ended; err != nil || !over.Load() {
+				t.Errorf("Shutdown: %v, handler over: %v", err, over.Load())
+			}
+		})
+	}
+}
+
+// Shutdown does not wait for handlers that have hijacked their connections, which live on, as with net/http.
+func TestShutdownLeavesHijacked(t *testing.T) {
+	for _, d := range dispatches {
+		t.Run(d.String(), func(t *testing.T) {
+			hijacked := make(chan struct{})
+			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				nc, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer nc.Close()
+				close(hijacked)
+				line, _ := rw.ReadString('\n')
+				io.WriteString(nc, strings.ToUpper(line))
+			})}, myriad.Config{Loops: 1})
+			c := dial(t, f)
+			io.WriteString(c, get+"\r\n")
+			<-hijacked
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := f.Shutdown(ctx); err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(c, "hello\n")
+			if got, err := io.ReadAll(c); err != nil || string(got) != "HELLO\n" {
+				t.Errorf("after Shutdown: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// Shutdown under load cuts nothing off: every handler that has begun is answered to its last byte, also behind others in a pipeline, with
+// a body and without, in the clear and with TLS.
+func TestShutdownUnderLoad(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, d := range dispatches {
+			for _, depth := range []int{1, 8} {
+				t.Run(fmt.Sprintf("%v/TLS %v/depth %d", d, secure, depth), func(t *testing.T) { shutdownUnderLoad(t, d, secure, depth) })
+			}
+		}
+	}
+}
+
+func shutdownUnderLoad(t *testing.T, d Dispatch, secure bool, depth int) {
+	const clients = 24
+	var begun, answered, rounds atomic.Int64
+	large := strings.Repeat("l", 100<<10)
+	s := &Server{Dispatch: d, PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := begun.Add(1)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("a request that was being read was cut off: %v", err)
+		}
+		if n%50 == 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+		fmt.Fprint(w, len(body), " ")
+		if n%20 == 0 {
+			io.WriteString(w, large)
+		}
+	})}
+	serveAny := serve
+	if secure {
+		serveAny = func(t testing.TB, s *Server) *fixture { return serveTLS(t, s) }
+	}
+	f := serveAny(t, s)
+	requests := strings.Repeat(get+"\r\n", 3) + post + "Content-Length: 5000\r\n\r\n" + strings.Repeat("x", 5000) + get + "\r\n"
+	var wg sync.WaitGroup
+	for range clients {
+		c := dial(t, f)
+		if secure {
+			c = tls.Client(c, trusting())
+		}
+		wg.Go(func() {
+			defer c.Close()
+			for r := bufio.NewReader(c); ; rounds.Add(1) {
+				go io.WriteString(c, requests) // it may be refused while the server ends
+				for range 5 {
+					if !readWhole(t, r) {
+						return
+					}
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	for rounds.Load() < 2*clients {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if begun.Load() != answered.Load() {
+		t.Errorf("%d handlers have run, %d answers have come", begun.Load(), answered.Load())
+	}
+}
+
+// readWhole reads an answer. It reports false at an end between answers.
+func readWhole(t *testing.T, r *bufio.Reader) bool {
+	if _, err := r.Peek(1); err != nil {
+		return false
+	}
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Errorf("in the head of an answer: %v", err)
+		return false
+	}
+	defer resp.Body.Close()
+	if n, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%s: cut off after %d bytes: %v", resp.Status, n, err)
+		return false
+	}
+	return true
+}
