@@ -144,6 +144,19 @@ func TestAdoptedTLSWaitsForTheRestOfARecord(t *testing.T) {
 	})
 }
 
+// A handshake that is still to come may take its time: a tls.Conn whose handshake has timed out once is lost.
+func TestAdoptedTLSWaitsForTheHandshake(t *testing.T) {
+	eachTLS(t, func(t *testing.T, version uint16) {
+		h := newProbe()
+		h.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
+		p := newTLSPair(t, version)
+		adopt(t, start(t, myriad.Config{}), p.server, h)
+		p.raw.at = 40 // in the middle of the hello
+		send(t, p.client, pattern(100))
+		expect(t, p.client, pattern(100))
+	})
+}
+
 // What tls.Conn has decrypted and read ahead before it was adopted is not waited for on the socket.
 func TestAdoptDrainsTheTLSConn(t *testing.T) {
 	eachTLS(t, func(t *testing.T, version uint16) {
