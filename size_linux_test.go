@@ -43,7 +43,10 @@ func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
 		runOn(l, func() {
 			l.Conns(0, l.conns.Len(), use)
 		})
-		runOn(l, func() {}) // what they have asked for is done
+		waitFor(t, func() (done bool) { // until what they have asked for is done
+			runOn(l, func() { done = !l.hasWork() })
+			return done
+		})
 	}
 	return (heap() - before) / n
 }

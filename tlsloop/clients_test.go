@@ -128,7 +128,7 @@ func TestOpenSSLSessions(t *testing.T) {
 	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
 	ca, session := authorityFile(t), filepath.Join(t.TempDir(), "session")
 	talk := func(words string, args ...string) string {
-		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca}, args...)
+		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-ign_eof"}, args...)
 		cmd := exec.Command(openssl, args...)
 		cmd.Stdin = strings.NewReader(words)
 		out, _ := cmd.CombinedOutput() // its code depends on its version
