@@ -27,6 +27,8 @@ const (
 	// connections the heap was 1.18 MB, and after each 100,000 more up to a million between 1.19 and 1.20. A conn that is kept in
 	// one cycle of seven goes beyond the slack within 5,000.
 	heapSlack = 96 << 10
+	// heapGrowth is by how much the heap may have grown since the first thousand.
+	heapGrowth = 192 << 10
 )
 
 // After many connections, a thousand at a time, which end in all ways, the engine holds what it held after half of them.
@@ -39,6 +41,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	}
 	c := &cycles{t: t, port: ln.Addr().(*net.TCPAddr).Port}
 	c.run(churners, true)
+	first := settled(t, e)
 	n := int64(number(cyclesEnv, 5000))
 	c.run(n, false)
 	before := settled(t, e)
@@ -47,6 +50,9 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	t.Logf("after %d connections: %v; before the last %d: %v", c.made.Load(), after, n, before)
 	if after.heap > before.heap+heapSlack || after.files > before.files || after.goroutines > before.goroutines || after.blocks > before.blocks {
 		t.Errorf("%v; before: %v; the heap may grow by %d bytes", after, before, heapSlack)
+	}
+	if after.heap > first.heap+heapGrowth || after.files > first.files || after.goroutines > first.goroutines {
+		t.Errorf("%v; after the first %d: %v; the heap may grow by %d bytes", after, churners, first, heapGrowth)
 	}
 }
 

@@ -1,0 +1,77 @@
+package web
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// With timeouts set, every kind of hostile client is let go by them, a healthy one is served meanwhile, and nothing is left.
+func TestHostileClients(t *testing.T) {
+	const each = 50
+	f := serve(t, &Server{ReadHeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond,
+		WriteTimeout: 600 * time.Millisecond, IdleTimeout: 600 * time.Millisecond,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/large" {
+				w.Write(make([]byte, 1<<20))
+			}
+		})})
+	healthy := client(t)
+	ask := func() {
+		r, err := healthy.Get(f.url("/"))
+		if mustBody(t, r, err); r.StatusCode != http.StatusOK {
+			t.Fatal(r.Status)
+		}
+	}
+	ask()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var gone atomic.Int32
+	attacks := []string{
+		"GET / HTTP/1.1\r\nHo", // a slow head
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nx",          // a slow body
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx", // a slow chunk
+		strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 20),             // a reader that does not read
+		"", // silence
+		strings.Repeat("\x00\xffgarbage", 1000),
+	}
+	for _, attack := range attacks {
+		for range each {
+			c := dial(t, f)
+			io.WriteString(c, attack)
+			go func() {
+				defer gone.Add(1)
+				time.Sleep(time.Second) // reading nothing
+				r := bufio.NewReader(c)
+				for {
+					if _, err := r.Discard(1 << 20); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		ask()
+	}
+	for deadline := time.Now().Add(20 * time.Second); gone.Load() < int32(each*len(attacks)); time.Sleep(10 * time.Millisecond) {
+		ask()
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d hostile clients were let go", gone.Load(), each*len(attacks))
+		}
+	}
+	for f.state.conns.Load() > 1 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
+		t.Errorf("%d bytes are left of %d clients", grown, each*len(attacks))
+	}
+}
