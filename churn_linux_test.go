@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -22,16 +23,20 @@ const cyclesEnv = "MYRIAD_CYCLES"
 const (
 	// churners is how many connections are open at a time.
 	churners = 1000
-	// heapSlack is by how much the second half may let the heap grow. Tables, lists, the runtime's heaps of timers and its descriptors of
-	// goroutines have the size of the largest crowd so far, which may still grow by chance: 256 rows more in each loop are 20 KB. After 100,000
-	// connections the heap was 1.18 MB, and after each 100,000 more up to a million between 1.19 and 1.20. A conn that is kept in
-	// one cycle of seven goes beyond the slack within 5,000.
+	// heapSlack is by how much a run may let the heap grow, and one of cycleRuns does not exceed it. Tables, lists, the runtime's heaps of timers
+	// and its descriptors of goroutines have the size of the largest crowd so far, which may still grow by chance; a leak grows in every run.
+	// After 100,000 connections the heap was 1.18 MB, and after each 100,000 more up to a million between 1.19 and 1.20. A conn that
+	// is kept in one cycle of seven goes beyond the slack within 5,000.
 	heapSlack = 96 << 10
+	cycleRuns = 5
 	// heapGrowth is by how much the heap may have grown since the first thousand.
 	heapGrowth = 192 << 10
+	// crowdGrowth is added to it where each conn has goroutines: their descriptors are used again and never given back, so the
+	// largest crowd counts, of which those that linger are a part. A busy machine has made it half as large again.
+	crowdGrowth = 512 << 10
 )
 
-// After many connections, a thousand at a time, which end in all ways, the engine holds what it held after half of them.
+// After many connections, a thousand at a time, which end in all ways, the engine comes to hold what it held after some of them.
 func TestCyclesLeaveNothing(t *testing.T) {
 	needFiles(t, 2*churners+200)
 	e := start(t, myriad.Config{LingerTimeout: time.Second, Logger: quiet})
@@ -42,17 +47,27 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	c := &cycles{t: t, port: ln.Addr().(*net.TCPAddr).Port}
 	c.run(churners, true)
 	first := settled(t, e)
+	growth := heapGrowth
+	if os.Getenv(driverEnv) == "std" {
+		growth += crowdGrowth
+	}
 	n := int64(number(cyclesEnv, 5000))
 	c.run(n, false)
 	before := settled(t, e)
-	c.run(n, false)
-	after := settled(t, e)
-	t.Logf("after %d connections: %v; before the last %d: %v", c.made.Load(), after, n, before)
-	if after.heap > before.heap+heapSlack || after.files > before.files || after.goroutines > before.goroutines || after.blocks > before.blocks {
-		t.Errorf("%v; before: %v; the heap may grow by %d bytes", after, before, heapSlack)
-	}
-	if after.heap > first.heap+heapGrowth || after.files > first.files || after.goroutines > first.goroutines {
-		t.Errorf("%v; after the first %d: %v; the heap may grow by %d bytes", after, churners, first, heapGrowth)
+	for i := 1; ; i++ {
+		c.run(n, false)
+		after := settled(t, e)
+		t.Logf("after %d connections: %v; before the last %d: %v", c.made.Load(), after, n, before)
+		if after.heap > first.heap+growth || after.files > first.files || after.goroutines > first.goroutines || after.blocks > first.blocks {
+			t.Fatalf("%v; after the first %d: %v; the heap may grow by %d bytes", after, churners, first, growth)
+		}
+		if after.heap <= before.heap+heapSlack {
+			return
+		}
+		if i == cycleRuns {
+			t.Fatalf("the heap has grown by more than %d bytes in each of %d runs", heapSlack, i)
+		}
+		before = after
 	}
 }
 
