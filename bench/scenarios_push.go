@@ -10,10 +10,11 @@ import (
 const publicationSize = 128
 
 // subscribed are the ways in which push servers are subscribed to. By default, and so by a server from elsewhere, it is
-// Server-Sent Events.
+// Server-Sent Events, unless it is given the name of one that speaks as clients of that do.
 var subscribed = map[string]dialect{
-	"push": {"push-ws", check.Pushed(check.Centrifuge, publicationSize)},
-	"gws":  {"push-ws", check.Pushed(check.Plain, publicationSize)},
+	"push":       {"push-ws", check.Pushed(check.Centrifuge, publicationSize)},
+	"centrifugo": {"push-ws", check.Pushed(check.Centrifuge, publicationSize)},
+	"gws":        {"push-ws", check.Pushed(check.Plain, publicationSize)},
 }
 
 var pushServers = []string{"c-epoll", "net/http", "gws", "push", "push-sse"}

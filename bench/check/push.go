@@ -26,7 +26,8 @@ type Push struct {
 	welcome string
 	join    []byte
 	joined  string
-	deliver func(data string) []byte // the exact bytes of a publication
+	deliver func(data string) []byte // the exact bytes of a publication, without what frames it
+	framing load.Framing
 }
 
 var (
@@ -34,10 +35,8 @@ var (
 	Events = Push{
 		hello:   "GET /events?channel=" + channel + " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
 		welcome: "HTTP/1.1 200 ", joined: "\n\n\r\n",
-		deliver: func(data string) []byte {
-			event := "data: " + data + "\n\n"
-			return fmt.Appendf(nil, "%x\r\n%s\r\n", len(event), event)
-		},
+		deliver: func(data string) []byte { return []byte("data: " + data + "\n\n") },
+		framing: load.Chunks,
 	}
 	// Centrifuge is the Centrifuge client protocol over WebSocket, in JSON.
 	Centrifuge = Push{
@@ -46,12 +45,21 @@ var (
 			load.ClientFrame([]byte(`{"id":2,"subscribe":{"channel":"`+channel+`"}}`))...),
 		joined: `{"id":2,"subscribe":{}}`,
 		deliver: func(data string) []byte {
-			return load.ServerFrame([]byte(`{"push":{"channel":"` + channel + `","pub":{"data":` + data + `}}}`))
+			return []byte(`{"push":{"channel":"` + channel + `","pub":{"data":` + data + `}}}`)
 		},
+		framing: load.Lines,
 	}
 	// Plain is a WebSocket whose every message is a publication's data, without asking for a channel.
-	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return load.ServerFrame([]byte(data)) }}
+	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) }, framing: load.Lines}
 )
+
+// alone is a publication as it is framed when there is no other to join it.
+func (p Push) alone(publication []byte) []byte {
+	if p.framing == load.Chunks {
+		return fmt.Appendf(nil, "%x\r\n%s\r\n", len(publication), publication)
+	}
+	return load.ServerFrame(publication)
+}
 
 // Pushed is for servers that deliver publications of size bytes to subscribers of p.
 func Pushed(p Push, size int) Check {
@@ -65,6 +73,7 @@ func Pushed(p Push, size int) Check {
 			Hello: []byte(p.hello), Welcome: []byte(p.welcome), Join: p.join, Joined: []byte(p.joined),
 			Reply: whole(p.deliver(data)), Publication: &publish,
 		}
+		talk.Reply.Framing = p.framing
 		return talk, p.deliveries(addr, talk)
 	}
 }
@@ -125,7 +134,7 @@ func (p Push) deliveries(addr string, talk load.Talk) error {
 			return err
 		}
 		for _, c := range members {
-			if err := receive(c, talk.Reply.Prefix); err != nil {
+			if err := receive(c, p.alone(talk.Reply.Prefix)); err != nil {
 				return fmt.Errorf("a publication: %w", err)
 			}
 		}

@@ -75,9 +75,6 @@ func (d *driver) publishOnce() error {
 	})
 }
 
-// late is how long after the last publication its deliveries may come.
-const late = 5 * time.Second
-
 // runPublish keeps the publishers busy and counts what members receive.
 func (d *driver) runPublish() error {
 	members, publishers := d.conns[:d.spec.Conns], d.conns[d.spec.Conns:]
@@ -116,7 +113,7 @@ func (d *driver) runPublish() error {
 	}
 	err := d.loop(func(now int64) (time.Duration, bool, error) {
 		more := d.window.tell(now) || open > 0 || missing > 0
-		if d.window.closed != 0 && now > d.window.closed+int64(late) {
+		if d.window.closed != 0 && now > d.window.closed+int64(d.late) {
 			more = false
 		}
 		return until(d.window.mark, now), more, nil

@@ -16,6 +16,7 @@ const (
 	maxEvents = 512
 	inputSize = 256 << 10
 	patience  = 20 * time.Second // without any reply, when there should be some
+	late      = 5 * time.Second  // how long after the last publication its deliveries may come
 )
 
 // A driver is one epoll loop on one goroutine.
@@ -28,6 +29,7 @@ type driver struct {
 
 	began time.Time // with monotonic, the same moment on the clock that processes share
 	mono  int64
+	late  time.Duration
 
 	window *window
 	// replied is the running mode's: c has a whole reply, the right one.
@@ -126,13 +128,32 @@ func (d *driver) receive(c *conn) error {
 		c.tail = append(c.tail, data...)
 		data = c.tail
 	}
-	for size := c.talk.Reply.Size; len(data) >= size; data = data[size:] {
-		if err := d.take(c, data[:size], now); err != nil {
-			return err
-		}
+	rest, err := d.takeAll(c, data, now)
+	if err != nil {
+		return err
 	}
-	c.tail = append(c.tail[:0], data...) // moves towards the front of itself
+	c.tail = append(c.tail[:0], rest...) // moves towards the front of itself
 	return nil
+}
+
+// takeAll takes the whole replies off data and returns what is left.
+func (d *driver) takeAll(c *conn, data []byte, now int64) ([]byte, error) {
+	want := &c.talk.Reply
+	take := func(reply []byte) error { return d.take(c, reply, now) }
+	for len(data) > 0 {
+		f, err := want.Framing.next(data, want.Size)
+		if err == errPartial {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := f.each(data, want.Size, take); err != nil {
+			return nil, err
+		}
+		data = data[f.size:]
+	}
+	return data, nil
 }
 
 // read takes what has come into d.input. If that is nothing, n is 0 without an error.
@@ -187,7 +208,7 @@ func newDriver(spec Spec) (*driver, error) {
 	d := &driver{
 		spec: spec, ep: ep, conns: make([]conn, spec.Conns+spec.Publishers),
 		events: make([]unix.EpollEvent, maxEvents), input: make([]byte, inputSize),
-		began: time.Now(), mono: proc.Monotonic(), window: &window{mark: 1 << 62},
+		began: time.Now(), mono: proc.Monotonic(), late: late, window: &window{mark: 1 << 62},
 	}
 	for i := range d.conns {
 		d.conns[i].fd, d.conns[i].talk = -1, &d.spec.Talk

@@ -16,8 +16,9 @@ func ClientFrame(payload []byte) []byte {
 // ServerFrame is the same message as a server has to send it: in one frame, with the shortest length (§5.2).
 func ServerFrame(payload []byte) []byte { return append(header(len(payload), 0), payload...) }
 
+const finalText = 0x81 // FIN and the opcode of text
+
 func header(n int, mask byte) []byte {
-	const finalText = 0x81
 	switch {
 	case n < 126:
 		return []byte{finalText, mask | byte(n)}

@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -346,6 +347,71 @@ func TestFrames(t *testing.T) {
 		for i, b := range masked {
 			if b^key[i%4] != p[i] {
 				t.Fatalf("%d bytes: byte %d is masked wrongly", size, i)
+			}
+		}
+	}
+}
+
+// What is published is counted one by one, also where the server joins it; and what it keeps to itself, or sends twice, is missed.
+func TestPublish(t *testing.T) {
+	lines := func(n int) string { return string(ServerFrame([]byte(strings.Repeat("news\n", n)[:5*n-1]))) }
+	for _, tt := range []struct {
+		deliver func(n int) string // so many publications at once
+		err     string
+	}{
+		{lines, ""},
+		{func(n int) string { return strings.Repeat(lines(1), n) }, ""},
+		{func(n int) string { return lines(max(n-1, 1)) }, "deliveries are missing"},
+		{func(n int) string { return lines(n + 1) }, "nobody asked for"},
+		{func(n int) string { return strings.Replace(lines(n), "w", "u", 1) }, `a reply of "neus"`},
+	} {
+		publication := table(1, 1).Talk
+		spec := Spec{Addr: server(t, joining(3, tt.deliver)), Conns: 5, Server: os.Getpid(), Publishers: 1, Talk: Talk{
+			Hello: []byte("join"), Reply: Reply{Size: 4, Prefix: []byte("news"), Framing: Lines}, Publication: &publication,
+		}}
+		d, err := open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.late = 100 * time.Millisecond
+		r := d.obey(soon(Publish, 50*time.Millisecond))
+		d.close()
+		if tt.err == "" && (r.Err != "" || r.Replies < 3) || !strings.Contains(r.Err, tt.err) {
+			t.Errorf("%s: %+v", tt.err, show(r))
+		}
+	}
+}
+
+// joining answers each publication at once, and delivers several together, or what there is when no more come.
+func joining(several int, deliver func(n int) string) func(c net.Conn) {
+	var mu sync.Mutex
+	var members []net.Conn
+	return func(c net.Conn) {
+		held := 0
+		for p := make([]byte, len(ping)); ; {
+			if held > 0 {
+				_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			}
+			_, err := io.ReadFull(c, p)
+			_ = c.SetReadDeadline(time.Time{})
+			mu.Lock()
+			switch {
+			case err == nil && string(p) == "join":
+				members = append(members, c)
+				_, _ = io.WriteString(c, "\r\n\r\n")
+			case err == nil:
+				held++
+				answers(c)
+			}
+			if held == several || err != nil && held > 0 {
+				for _, m := range members {
+					_, _ = io.WriteString(m, deliver(held))
+				}
+				held = 0
+			}
+			mu.Unlock()
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
 			}
 		}
 	}

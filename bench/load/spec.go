@@ -58,10 +58,12 @@ type Talk struct {
 	Publication *Talk // what is said on a connection that publishes
 }
 
-// A Reply is recognised by its size, which never changes, and by how it begins and ends.
+// A Reply is recognised by its size, which never changes, and by how it begins and ends. What frames it, and may join it with others, is
+// not a part of it.
 type Reply struct {
 	Size           int
 	Prefix, Suffix []byte
+	Framing        Framing
 }
 
 // Ready says that the connections stand, and what opening them has cost.

@@ -1,0 +1,104 @@
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// A Framing is how the replies of a push server stand in the stream, where it may join several of them.
+type Framing string
+
+const (
+	// Bare replies follow each other with nothing between them.
+	Bare Framing = ""
+	// Lines are the lines of text messages of a WebSocket, at least one in each, as in the Centrifuge protocol in JSON. Messages are
+	// not fragmented.
+	Lines Framing = "lines"
+	// Chunks of a body (RFC 9112 §7.1) have one reply or more each, whole.
+	Chunks Framing = "chunks"
+)
+
+// A frame is what stands around replies: the first is head bytes behind its beginning, between two of them is gap, and tail bytes
+// are behind the last.
+type frame struct {
+	size, head, tail int
+	gap              []byte
+}
+
+// errPartial says that the end of a frame has not come.
+var errPartial = errors.New("partial")
+
+// next finds the frame with which p begins; size is that of a reply. It is errPartial if p has not all of it.
+func (f Framing) next(p []byte, size int) (one frame, err error) {
+	switch f {
+	case Lines:
+		one, err = textFrame(p)
+	case Chunks:
+		one, err = chunkFrame(p)
+	default:
+		one = frame{size: size}
+	}
+	if err == nil && one.size > len(p) {
+		err = errPartial
+	}
+	return one, err
+}
+
+// each gives take the replies of that size, of which the frame p consists.
+func (f frame) each(p []byte, size int, take func(reply []byte) error) error {
+	p = p[f.head : f.size-f.tail]
+	if (len(p)+len(f.gap))%(size+len(f.gap)) != 0 {
+		return fmt.Errorf("a frame of %d bytes does not consist of replies of %d: %.200q", len(p), size, p)
+	}
+	for {
+		if err := take(p[:size]); err != nil || len(p) == size {
+			return err
+		}
+		p = p[size:]
+		if !bytes.HasPrefix(p, f.gap) {
+			return fmt.Errorf("between two replies is %.20q, not %q", p, f.gap)
+		}
+		p = p[len(f.gap):]
+	}
+}
+
+var newline = []byte("\n")
+
+// textFrame finds an unmasked text message of one frame (RFC 6455 §5.2).
+func textFrame(p []byte) (frame, error) {
+	if len(p) < 2 {
+		return frame{}, errPartial
+	}
+	head, n := 2, int(p[1])
+	switch {
+	case p[0] != finalText || n > 127:
+		return frame{}, fmt.Errorf("a frame begins with %#x %#x: no unmasked text in one piece", p[0], p[1])
+	case n == 126 && len(p) >= 4:
+		head, n = 4, int(binary.BigEndian.Uint16(p[2:]))
+	case n == 127 && len(p) >= 10:
+		head, n = 10, int(min(binary.BigEndian.Uint64(p[2:]), inputSize))
+	case n > 125:
+		return frame{}, errPartial
+	}
+	return frame{size: head + n, head: head, gap: newline}, nil
+}
+
+// chunkFrame finds a chunk without extensions.
+func chunkFrame(p []byte) (frame, error) {
+	const longest = 10
+	end := bytes.IndexByte(p[:min(len(p), longest)], '\n')
+	if end < 0 && len(p) < longest {
+		return frame{}, errPartial
+	}
+	if end < 1 || p[end-1] != '\r' {
+		return frame{}, fmt.Errorf("a chunk begins with %.20q", p)
+	}
+	n, err := strconv.ParseUint(string(p[:end-1]), 16, 31)
+	if err != nil || n == 0 {
+		return frame{}, fmt.Errorf("a chunk begins with %.20q", p)
+	}
+	return frame{size: end + 1 + int(n) + 2, head: end + 1, tail: 2}, nil
+}
