@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// groupSlice is how many members are given messages before their loop goes on with other things.
-	groupSlice = 256
+	// groupSlice is how many members are given messages in a turn of their loop: as many as it sends to in a turn (ADR 3). With more, what
+	// has been queued leaves the processor's cache, and takes memory, before its turn to be sent comes.
+	groupSlice = 32
 	// maxTick and maxTickBytes bound what waits for a loop to broadcast it. Above either, Broadcast does the loop's work itself, so that
 	// who broadcasts more than is taken is slowed down.
 	maxTick      = 128
