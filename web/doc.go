@@ -23,6 +23,8 @@
 //   - Reading a body and writing an answer never exclude each other: ResponseController.EnableFullDuplex has nothing to do.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
 //     by an interface nobody else can implement. It closes after an answer of 413, or if much of the body is left.
+//   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that).
+//   - An answer behind a body that has ended too soon says that the connection closes.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst.

@@ -48,6 +48,9 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
+	if head.Form == h1.Absolute || head.Form == h1.Authority {
+		req.Host = u.Host // without percent-encoding
+	}
 	req.TLS = h.tlsState()
 	x.raw = text[:len(raw)]
 	x.closes = !head.KeepAlive
@@ -168,6 +171,9 @@ func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 	case head.ContentLength > 0:
 		req.ContentLength = head.ContentLength
 	default:
+		if head.Major > 1 {
+			req.ContentLength = -1 // as net/http says of the preface
+		}
 		req.Body = http.NoBody
 		return
 	}

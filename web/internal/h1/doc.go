@@ -19,11 +19,13 @@
 // Refused here, accepted there:
 //   - a bare LF as line end (RFC 9112 2.2 permits it, and permits smuggling with it), and obs-fold (5.2)
 //   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
+//   - a Transfer-Encoding that is empty, or chunked twice, with 400 (6.3); net/http takes it for an unknown coding: 501
 //   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)
 //   - a Content-Length of more than 19 digits, which can only be padding
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
-//   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6)
+//   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6), or to nothing
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
+//   - a trailer with whitespace before its colon, or folded (5.1, 5.2)
 //   - whatever is beyond the caller's [Limits], which net/http draws elsewhere
 //   - the preface of HTTP/2, which is no request here but [ErrPreface]; [ParsePreface] makes it one
 //
@@ -31,6 +33,12 @@
 //   - up to four empty lines before a request line (2.2); net/http skips them only after a POST
 //   - a target with a bad percent-encoding, port or IPv6 literal: the caller parses the target as a URL and refuses it then
 //   - whitespace between a chunk's size and ";", which a recipient MUST parse (RFC 9112 7.1.1, RFC 9110 5.6.3)
+//
+// Understood differently:
+//   - the members of Connection and Expect are separated by commas only (RFC 9110 5.6.1), and all fields of the name count, but of
+//     Expect the first; net/http takes spaces for separators too, and in HTTP/1.0 looks at the first Connection field for keep-alive
+//   - "Connection: keep-alive, close" in HTTP/1.0 closes (9.3)
+//   - of several faults the first on the wire is named, so the status may be another
 //
 // Accepted by both against the letter of the RFC, because clients in use do it:
 //   - CONNECT without a Host field (net/http's issue 18215) and CONNECT with a path (package net/rpc)

@@ -105,11 +105,17 @@ func (s *Scan) connectionField(value []byte) {
 	}
 }
 
+// expectField takes in the first Expect field, and of its members 100-continue before all others, as net/http does: RFC 9110 section
+// 10.1.1 leaves it to the server what becomes of expectations that nobody knows.
 func (s *Scan) expectField(value []byte) {
+	if s.expect100 || s.expectNot {
+		return
+	}
 	for len(value) > 0 {
 		var expectation []byte
 		if expectation, value = element(value); fold(expectation, "100-continue") {
-			s.expect100 = true
+			s.expect100, s.expectNot = true, false
+			return
 		} else if len(expectation) > 0 {
 			s.expectNot = true
 		}
