@@ -286,6 +286,40 @@ func TestAppendUpgradeDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestFieldValueHasNoControlCharacters(t *testing.T) {
+	for size := range 25 {
+		p := []byte(strings.Repeat("\t~ é", 5))[:size]
+		if !isFieldValue(p) {
+			t.Fatalf("%q is refused", p)
+		}
+		for i, was := range p {
+			for b := range 256 {
+				p[i] = byte(b)
+				if got, want := isFieldValue(p), b >= ' ' && b != 0x7f || b == '\t'; got != want {
+					t.Fatalf("%q: %v", p, got)
+				}
+			}
+			p[i] = was
+		}
+	}
+}
+
+func TestFieldNamesInAnyCase(t *testing.T) {
+	const name = "sec-websocket-key"
+	for i := range name {
+		for b := range 256 {
+			p := []byte(name)
+			p[i] = byte(b)
+			if want := strings.EqualFold(string(p), name); tokenBytes[b] && isNamed(p, name) != want {
+				t.Errorf("%q is %v", p, !want)
+			}
+		}
+	}
+	if isNamed([]byte(name), name+"s") || isNamed([]byte(name+"s"), name) {
+		t.Error("a name is not told from the beginning of another one")
+	}
+}
+
 const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\nCache-Control: no-cache\r\n" +
 	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\nUpgrade: websocket\r\nOrigin: https://example.com\r\n" +
 	"Sec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.5\r\n" +

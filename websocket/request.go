@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/http"
 	"strings"
 )
@@ -18,17 +19,14 @@ func parseRequest(p []byte, from int, o *opening[[]byte]) (n int, bad *refusal) 
 	if len(p) > 0 && (p[0] < 'A' || p[0] > 'Z') {
 		return 0, badHead("it does not begin with a method")
 	}
-	start := max(0, from-3)
-	end := bytes.Index(p[start:min(len(p), maxHead)], []byte("\r\n\r\n"))
-	if end < 0 {
+	n = headEnd(p[:min(len(p), maxHead)], from)
+	if n < 0 {
 		if len(p) >= maxHead {
 			return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "", "the head of the request is above 8 KiB"}
 		}
 		return 0, nil
 	}
-	end += start
-	head := p[:end+2]
-	line, head := cutLine(head)
+	line, head := cutLine(p[:n-2])
 	if !o.requestLine(line) {
 		return 0, badHead("its first line is not METHOD TARGET HTTP/1.1")
 	}
@@ -40,7 +38,21 @@ func parseRequest(p []byte, from int, o *opening[[]byte]) (n int, bad *refusal) 
 		}
 		o.field(name, value)
 	}
-	return end + 4, nil
+	return n, nil
+}
+
+// headEnd returns where the first empty line behind another one ends, or -1. It looks at line feeds from at on.
+func headEnd(p []byte, at int) int {
+	for {
+		i := bytes.IndexByte(p[at:], '\n')
+		if i < 0 {
+			return -1
+		}
+		at += i + 1
+		if at >= 4 && string(p[at-4:at]) == "\r\n\r\n" {
+			return at
+		}
+	}
 }
 
 func badHead(why string) *refusal {
@@ -76,22 +88,43 @@ func (o *opening[T]) requestLine(line []byte) bool {
 
 // cutField splits a header line, RFC 9112 §5: no space before the colon, no control characters, no folding.
 func cutField(line []byte) (name, value []byte, ok bool) {
-	name, value, ok = bytes.Cut(line, []byte(":"))
-	if !ok || !isToken(name) {
+	colon := 0
+	for colon < len(line) && tokenBytes[line[colon]] {
+		colon++
+	}
+	if colon == 0 || colon == len(line) || line[colon] != ':' {
 		return nil, nil, false
 	}
+	name, value = line[:colon], line[colon+1:]
 	for len(value) > 0 && isBlank(value[0]) {
 		value = value[1:]
 	}
 	for len(value) > 0 && isBlank(value[len(value)-1]) {
 		value = value[:len(value)-1]
 	}
-	for _, b := range value {
-		if !fieldBytes[b] {
-			return nil, nil, false
+	return name, value, isFieldValue(value)
+}
+
+// isFieldValue looks at eight bytes at a time, and one by one at eight that have something unusual.
+func isFieldValue(p []byte) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(p) >= 8; p = p[8:] {
+		w := binary.LittleEndian.Uint64(p)
+		control, del := (w-' '*ones)&^w, w^0x7f*ones
+		if (control|(del-ones)&^del)&tops != 0 && !areFieldBytes(p[:8]) {
+			return false
 		}
 	}
-	return name, value, true
+	return areFieldBytes(p)
+}
+
+func areFieldBytes(p []byte) bool {
+	for _, b := range p {
+		if !fieldBytes[b] {
+			return false
+		}
+	}
+	return true
 }
 
 // field notes a header line that matters. Its length tells most of those that do not.
@@ -132,8 +165,19 @@ func (o *opening[T]) field(name, value []byte) {
 	}
 }
 
-// isNamed compares without regard to case; lower is in lower case.
-func isNamed(name []byte, lower string) bool { return equalFoldTrimmed(name, 0, len(name), lower) }
+// isNamed compares a token without regard to case with lower, letters in lower case and hyphens: no other byte of a token becomes one of
+// these.
+func isNamed(name []byte, lower string) bool {
+	if len(name) != len(lower) {
+		return false
+	}
+	for i := range name {
+		if name[i]|('a'-'A') != lower[i] {
+			return false
+		}
+	}
+	return true
+}
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
