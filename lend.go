@@ -105,8 +105,8 @@ func (l *Loop) entertain() bool {
 		}
 	}
 	l.guests, l.served = l.guests[:0], 0
-	if l.dirty.Load() != nil {
-		l.drainDirty() // what guests have written to other conns
+	if l.work.dirty != nil || l.dirty.Load() != nil {
+		l.drainDirty(dirtySlice) // what guests have written to other conns, and what has let them go ahead
 	}
 	return true
 }

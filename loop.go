@@ -22,6 +22,9 @@ const (
 	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
 	// out to many does not wait for all of them, and what comes for those that wait leaves with what they wait for.
 	dirtySlice = 32
+	// dirtyFirst is how many of them are settled before the guests of a turn. So answers of others are not held up by guests, and guests
+	// are not by a message that goes out to many.
+	dirtyFirst = 8
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
@@ -241,10 +244,14 @@ func (l *Loop) turn(events int) {
 	l.tellStopping()
 	l.readMail()
 	l.settleRevisits()
-	dirty := l.drainDirty()
+	most := dirtySlice
+	if len(l.guests) > 0 {
+		most = dirtyFirst
+	}
+	dirty := l.drainDirty(most)
 	l.wheel.Advance(l.now, l.expired)
-	if dirty < dirtySlice {
-		dirty += l.drainDirty() // what timers have asked of other conns leaves in this turn
+	if dirty < most {
+		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
 	l.runAfter()
@@ -345,12 +352,12 @@ func (l *Loop) settleRevisits() {
 	}
 }
 
-// drainDirty settles conns that were given work, a slice of them, in the order in which they were. It returns how many outside of their
+// drainDirty settles conns that were given work, at most so many, in the order in which they were. It returns how many outside of their
 // own callbacks, most often by other goroutines.
-func (l *Loop) drainDirty() (n int) {
+func (l *Loop) drainDirty(most int) (n int) {
 	w := &l.work
 	l.takeDirty()
-	for c := w.dirty; c != nil && n < dirtySlice; c, n = w.dirty, n+1 {
+	for c := w.dirty; c != nil && n < most; c, n = w.dirty, n+1 {
 		w.dirty = c.next
 		c.mu.Lock()
 		c.next = nil

@@ -47,3 +47,55 @@ func TestSlicesOfDirtyConns(t *testing.T) {
 		}
 	})
 }
+
+// A counter is a guest that counts the conns that still wait.
+type counter struct {
+	conns  []*myriad.Conn
+	waited chan int // -1: the loop did not wait for it, so the number says nothing
+}
+
+func (g *counter) Visit(l myriad.Lease) {
+	n := 0
+	for _, c := range g.conns {
+		if c.Queued() > 0 {
+			n++
+		}
+	}
+	if !l.Held() {
+		n = -1
+	}
+	g.waited <- n
+}
+
+func (g *counter) Taken(bool) {}
+func (g *counter) Left(bool)  {}
+
+// A guest does not wait for a whole slice either: a few conns go first, which may have answers to others.
+func TestGuestsGoAheadOfDirtyConns(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		const many, few = 200, 16
+		e := start(t, myriad.Config{Loops: 1})
+		h := newProbe()
+		ln := s.listen(t, e, h)
+		g := &counter{waited: make(chan int, 1)}
+		for range many {
+			nc := s.dial(t, ln)
+			defer func() { expect(t, nc, []byte("x")) }()
+			g.conns = append(g.conns, await(t, "Opened", h.opens))
+		}
+		for n := -1; n < 0; {
+			onLoop(t, g.conns[0], func() {
+				g.conns[0].Invite(g)
+				for _, c := range g.conns {
+					c.Write([]byte("x"))
+				}
+			})
+			if n = await(t, "the guest", g.waited); n < 0 {
+				continue
+			}
+			if n < many-few {
+				t.Errorf("the guest came when %d of %d waited: want all but a few", n, many)
+			}
+		}
+	})
+}
