@@ -17,8 +17,10 @@ import (
 
 const (
 	// turnsPerYield is after how many polls in a row that found something the loop lets other goroutines run: raw system
-	// calls give the scheduler no chance of its own.
+	// calls give the scheduler no chance of its own. Less than yieldTime since it last did, it goes on: to yield wakes another thread, if one
+	// is idle, and short turns would spend a fifth of their time with it.
 	turnsPerYield = 16
+	yieldTime     = 250 * time.Microsecond
 	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
 	// out to many does not wait for all of them, and what comes for those that wait leaves with what they wait for.
 	dirtySlice = 32
@@ -54,8 +56,9 @@ type Loop struct {
 	served    int     // of these
 	visitor   guest   // who came last
 	locals    map[driver.Addr]net.Addr
-	turns     int
-	slept     bool // since the clock was read: the first event reads it again, so that no timer is set from the past
+	turns     int           // since others could run
+	yielded   time.Duration // the clock then
+	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
 	bound     bool  // its driver, to a thread: it cannot be taken over; never changes
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
@@ -202,7 +205,7 @@ func (l *Loop) poll() (int, error) {
 		return n, err
 	}
 	l.fellIdle()
-	l.turns = 0
+	l.turns, l.yielded = 0, l.clock
 	runtime.Gosched()
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
@@ -258,8 +261,9 @@ func (l *Loop) turn(events int) {
 	l.stats.turns.Add(1)
 	l.stats.revisits = len(l.revisits)
 	l.stats.publish(false)
-	if l.turns++; events > 0 && l.turns%turnsPerYield == 0 {
+	if l.turns++; events > 0 && l.turns >= turnsPerYield && l.clock-l.yielded >= yieldTime {
 		l.readClock() // what others do meanwhile is not time of this loop's
+		l.turns, l.yielded = 0, l.clock
 		runtime.Gosched()
 		l.slept = true
 	}

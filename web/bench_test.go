@@ -28,12 +28,15 @@ const (
 )
 
 // BenchmarkServe is a whole request and answer without a kernel: one connection of a driver that has the next request ready
-// as soon as an answer was sent.
+// as soon as an answer was sent. The handler runs on the loop, unless the name says otherwise.
 func BenchmarkServe(b *testing.B) {
 	for _, d := range []Dispatch{DispatchInline, DispatchPool, DispatchAuto} {
-		for name, request := range map[string]string{"small": smallRequest, "browser": browserRequest} {
-			b.Run(d.String()+"/"+name, func(b *testing.B) { benchmarkServe(b, d, request) })
+		behind := ""
+		if d != DispatchInline {
+			behind = "-" + d.String()
 		}
+		b.Run("small"+behind, func(b *testing.B) { benchmarkServe(b, d, smallRequest) })
+		b.Run("browser"+behind, func(b *testing.B) { benchmarkServe(b, d, browserRequest) })
 	}
 }
 
