@@ -35,6 +35,7 @@ type body struct {
 	expect   bool        // the client waits for 100 Continue
 	closed   bool        // the handler wants no more
 	begun    bool        // the handler has begun to read
+	readAll  bool        // and has come to the end
 	throttle bool        // the loop has stopped reading
 	drop     int64       // what may still be thrown away, when nobody reads any more
 	dropping bool
@@ -83,6 +84,7 @@ func (b *body) take(p []byte) (int, error) {
 		b.data.Discard(n)
 		return n, nil
 	case b.eof.Load():
+		b.readAll = true
 		b.deliverTrailer()
 		return 0, io.EOF
 	}
@@ -290,6 +292,16 @@ func (b *body) blocksReuse(over bool) bool {
 		return true
 	}
 	return b.x.request.ContentLength-b.total > maxDiscard
+}
+
+// readToEnd reports whether the handler has read all of the body.
+func (b *body) readToEnd() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.readAll
 }
 
 // complete reports whether all of the body has come from the connection.

@@ -22,7 +22,10 @@
 //     reads on for a while, so that a client that is still sending gets the answer instead of a reset.
 //   - Reading a body and writing an answer never exclude each other: ResponseController.EnableFullDuplex has nothing to do.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
-//     by an interface nobody else can implement. It closes after an answer of 413, or if much of the body is left.
+//     by an interface nobody else can implement. It closes after an answer of 413 whose handler has not read its body to the end, or if much of
+//     the body is left.
+//   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
+//   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
 //   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that).
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use

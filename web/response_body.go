@@ -59,6 +59,7 @@ func (w *response) mayWrite(n int) error {
 	case !bodyAllowed(w.status):
 		return http.ErrBodyNotAllowed
 	case w.length >= 0 && w.written+int64(n) > w.length:
+		w.written += int64(n) // nothing fits any more, and the connection ends: the answer is not what its head says
 		return http.ErrContentLength
 	}
 	return nil
@@ -177,7 +178,7 @@ func (w *response) finish() error {
 	if err := w.sendEnd(); err != nil {
 		return err
 	}
-	if w.length >= 0 && w.written < w.length && !w.noBody && bodyAllowed(w.status) {
+	if w.length >= 0 && w.written != w.length && !w.noBody && bodyAllowed(w.status) {
 		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written, http.ErrContentLength)
 	}
 	return nil

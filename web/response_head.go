@@ -178,12 +178,12 @@ func (w *response) drop() {
 
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (w *response) frame(last bool) {
-	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && !w.hasPrefixed() && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
+	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
 	w.closeAfter = w.closeAfter || w.x.lane.s.noAlive.Load() || w.x.body.blocksReuse(w.over) ||
 		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
-		w.status == http.StatusRequestEntityTooLarge && !w.x.body.complete()
+		w.status == http.StatusRequestEntityTooLarge && !w.x.body.readToEnd()
 	switch {
 	case !bodyAllowed(w.status) || w.noBody || w.length >= 0:
 	case w.minor == 1 && w.coding != codingIdentity:
@@ -198,7 +198,7 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 	if !w.gotDate {
 		p = append(append(append(p, "Date: "...), w.x.date()...), "\r\n"...)
 	}
-	if bodyAllowed(w.status) && !w.gotType && w.coding == codingNone && w.written > 0 {
+	if bodyAllowed(w.status) && !w.gotType && w.coding == codingNone && len(first)+len(next) > 0 {
 		p = append(append(append(p, "Content-Type: "...), sniff(first, next)...), "\r\n"...)
 	}
 	switch {
