@@ -335,15 +335,16 @@ func TestAnswersLikeNetHTTP(t *testing.T) {
 			if requests == nil {
 				requests = all
 			}
-			notes := new(record)
+			var notes *record // of the handlers of the server that runs
 			sameOnBoth(t, func(s *Server) {
-				notes = new(record)
+				mine := new(record)
+				notes = mine
 				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/last" {
 						io.WriteString(w, "last")
 						return
 					}
-					c.handle(w, r, notes)
+					c.handle(w, r, mine)
 				})
 			}, func(t *testing.T, f *fixture, r *record) {
 				for _, request := range requests {
