@@ -56,22 +56,38 @@ func (k *keeper) config() *tls.Config {
 }
 
 // watch reads the files again until ctx ends.
-func (k *keeper) watch(ctx context.Context, period time.Duration) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+func (k *keeper) watch(ctx context.Context, period time.Duration, hangups <-chan os.Signal) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangup:
+		case <-hangups:
 			k.renew(k.look())
 		case <-ticker.C:
 			if now := k.look(); now != k.seen {
 				k.renew(now)
 			}
+		}
+	}
+}
+
+// hearHangups is for SIGHUP, which asks a daemon to read its files again. Nobody who sends it wants the server to end.
+func hearHangups() (hangups chan os.Signal, stop func()) {
+	hangups = make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups, func() { signal.Stop(hangups) }
+}
+
+// explainHangups goes on without a certificate, until ctx ends.
+func explainHangups(ctx context.Context, hangups <-chan os.Signal, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			log.Info("myriad: SIGHUP changes nothing: only the certificate of --tls-cert is read again while the server runs; restart it to change options")
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestKeeperWatches(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { k.watch(ctx, time.Millisecond); close(done) }()
+	go func() { k.watch(ctx, time.Millisecond, nil); close(done) }()
 	until := func(what string, ok func() bool) {
 		for range 3000 {
 			if ok() {

@@ -145,7 +145,9 @@ func serve(ctx context.Context, s settings) error {
 		ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}
-	listener, err := s.listenWith(ctx, h, certificates)
+	hangups, stop := hearHangups() // before anybody is told that the server is there
+	defer stop()
+	listener, err := s.listenWith(ctx, h, certificates, hangups)
 	if err != nil {
 		err = fmt.Errorf("--listen %s: %w", s.listen, cause(err))
 	} else {
@@ -165,14 +167,18 @@ func cause(err error) error {
 }
 
 // listenWith listens for HTTP, or for HTTPS if there is a certificate, which is watched until ctx ends.
-func (s settings) listenWith(ctx context.Context, h *web.Server, certificates *keeper) (*web.Listener, error) {
+func (s settings) listenWith(ctx context.Context, h *web.Server, certificates *keeper, hangups <-chan os.Signal) (*web.Listener, error) {
 	if certificates == nil {
-		return h.Listen("tcp", s.listen)
+		ln, err := h.Listen("tcp", s.listen)
+		if err == nil {
+			go explainHangups(ctx, hangups, s.log)
+		}
+		return ln, err
 	}
 	h.TLSConfig = certificates.config()
 	ln, err := h.ListenTLS("tcp", s.listen, "", "")
 	if err == nil {
-		go certificates.watch(ctx, lookPeriod)
+		go certificates.watch(ctx, lookPeriod, hangups)
 	}
 	return ln, err
 }

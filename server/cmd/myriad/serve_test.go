@@ -6,9 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -139,5 +141,31 @@ func TestServeOnATakenAddress(t *testing.T) {
 	err := run(context.Background(), []string{"myriad", "serve", "--listen", address}, io.Discard, io.Discard)
 	if want := "--listen " + address + ": bind: address already in use"; err == nil || err.Error() != want {
 		t.Errorf("serve: %v", err)
+	}
+}
+
+// SIGHUP asks for files to be read again, and ends nothing where there are none.
+func TestServeOutlivesSIGHUP(t *testing.T) {
+	url, log, stop := start(t)
+	for n := 1; n <= 2; n++ {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for range 3000 {
+			if strings.Count(log.String(), "SIGHUP changes nothing") == n {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := strings.Count(log.String(), "SIGHUP changes nothing"); got != n {
+			t.Errorf("the log speaks of %d SIGHUPs after %d:\n%s", got, n, log)
+		}
+	}
+	if status, body := get(t, url+"/health"); status != 200 {
+		t.Errorf("health: %d %s", status, body)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Errorf("serve ended with %v", err)
 	}
 }
