@@ -105,7 +105,7 @@ var webSocketScenarios = []scenario{
 	{
 		name: "ws-echo-1k", rows: "A6 B4 S1", asks: "And one of 1 KiB?",
 		app: "ws-echo", check: check.WebSocketEcho(1024), mode: load.Closed, conns: 1000,
-		servers: []string{"gws", "gorilla", "websocket"}, reference: "gws", measures: loaded,
+		servers: []string{"gws", "gorilla", "websocket", "websocket-inline"}, reference: "gws", measures: loaded,
 	},
 	{
 		name: "ws-upgrade", rows: "B4 S3", asks: "What does an upgrade cost in memory, and the connection around it?",

@@ -1,55 +1,164 @@
 package websocket
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"strconv"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/workers"
 )
 
+const (
+	// slowPeersEnv is how many peers there are to be, instead of 500.
+	slowPeersEnv = "MYRIAD_SLOW_PEERS"
+	// slowPeersAtEnv makes a process of the test that of the peers: it has the server's address.
+	slowPeersAtEnv = "MYRIAD_SLOW_PEERS_AT"
+	slowText       = "xxxxxxxxxxxxxxxxxxxx"
+)
+
 // Peers that send a byte at a time, and never the last one of their message, occupy no worker: a pool of one is free for who has
-// something to say. MYRIAD_SLOW_PEERS makes them more than 500, of two descriptors each.
+// something to say. They are in a process of their own, so that ten thousand of them need no more than 20,000 descriptors in any:
+//
+//	MYRIAD_SLOW_PEERS=10000 go test -v -run ByteByByte ./websocket
 func TestByteByBytePeersOccupyNoWorker(t *testing.T) {
-	peers := 500
-	if text := os.Getenv("MYRIAD_SLOW_PEERS"); text != "" {
+	n := 500
+	if text := os.Getenv(slowPeersEnv); text != "" {
 		var err error
-		if peers, err = strconv.Atoi(text); err != nil {
+		if n, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if addr := os.Getenv(slowPeersAtEnv); addr != "" {
+		beSlowPeers(t, addr, n)
+		return
 	}
 	e := startEngine(t, myriad.Config{Loops: 1})
 	pool := workers.New(workers.Config{Workers: 1})
 	t.Cleanup(func() { _ = pool.Close(t.Context()) })
 	o := &Options{Workers: pool, PingInterval: quiet, OnMessage: echoBack, Compression: Compression{Enabled: true}}
 	addr := listen(t, e, Handler(o))
-	text := strings.Repeat("x", 20)
-	wire := clientFrame(false, OpText, text) + clientFrame(true, OpPing, "?") + clientFrame(true, opContinuation, text)
-	var slow []*rawPeer
-	for range peers {
-		slow = append(slow, dialRaw(t, addr).open())
-	}
+	slow := startSlowPeers(t, addr, n)
+	slow.want("open")
 	healthy := dialRaw(t, addr).open()
-	tasks := pool.Stats().Done
+	tasks, spoken := pool.Stats().Done, uint64(0)
+	wire := slowWire()
 	for i := range len(wire) - 1 {
-		for _, p := range slow {
-			p.write(wire[i : i+1])
-		}
+		slow.order("byte")
 		if i%20 == 0 {
+			_ = healthy.SetDeadline(time.Now().Add(hangs))
 			healthy.write(clientFrame(true, OpText, "quick"))
 			healthy.want(line(OpText, "quick"))
+			spoken++
+		}
+		slow.want("sent")
+	}
+	slow.want("heard pongs")
+	if held := e.Stats().Conns; held != n+1 {
+		t.Errorf("the engine holds %d connections of %d", held, n+1)
+	}
+	if got := pool.Stats().Done - tasks; got != spoken {
+		t.Errorf("%d tasks ran for %d messages of the one who completed any", got, spoken)
+	}
+	slow.order("byte")
+	slow.want("sent")
+	slow.want("heard echoes")
+}
+
+// slowWire is a message in two frames, with a ping between them.
+func slowWire() string {
+	return clientFrame(false, OpText, slowText) + clientFrame(true, OpPing, "?") + clientFrame(true, opContinuation, slowText)
+}
+
+// beSlowPeers is the other process: each line of its input has all peers send their next byte.
+func beSlowPeers(t *testing.T, addr string, n int) {
+	var peers []*rawPeer
+	for range n {
+		peers = append(peers, dialRaw(t, addr).open())
+	}
+	fmt.Println("open")
+	wire, orders := slowWire(), bufio.NewScanner(os.Stdin)
+	for i := range len(wire) {
+		if !orders.Scan() {
+			t.Fatalf("no more orders behind %d: %v", i, orders.Err())
+		}
+		for _, p := range peers {
+			_ = p.SetDeadline(time.Now().Add(hangs))
+			p.write(wire[i : i+1])
+		}
+		fmt.Println("sent")
+		switch i {
+		case len(wire) - 2:
+			hear(peers, `pong "?"`, "pongs")
+		case len(wire) - 1:
+			hear(peers, line(OpText, slowText+slowText), "echoes")
 		}
 	}
-	for _, p := range slow {
-		p.want(`pong "?"`)
+}
+
+func hear(peers []*rawPeer, frame, name string) {
+	for _, p := range peers {
+		p.want(frame)
 	}
-	if got, most := pool.Stats().Done-tasks, uint64(len(wire)/20+1); got > most {
-		t.Errorf("%d tasks ran for %d messages of the one who completed any", got, most)
+	fmt.Println("heard", name)
+}
+
+// slowPeers is the process of the peers, as this one sees it.
+type slowPeers struct {
+	t    *testing.T
+	in   io.Writer
+	says *bufio.Scanner
+}
+
+func startSlowPeers(t *testing.T, addr string, n int) *slowPeers {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range slow {
-		p.write(wire[len(wire)-1:])
-		p.want(line(OpText, text+text))
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), slowPeersAtEnv+"="+addr, fmt.Sprintf("%s=%d", slowPeersEnv, n))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	says := bufio.NewScanner(out)
+	t.Cleanup(func() {
+		_ = in.Close()
+		rest := ""
+		for says.Scan() {
+			rest += says.Text() + "\n"
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the peers' process: %v\n%s", err, rest)
+		}
+	})
+	return &slowPeers{t, in, says}
+}
+
+func (p *slowPeers) order(what string) {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.in, what); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *slowPeers) want(line string) {
+	p.t.Helper()
+	if !p.says.Scan() || p.says.Text() != line {
+		p.t.Fatalf("the peers said %q (%v), want %q", p.says.Text(), p.says.Err(), line)
 	}
 }
