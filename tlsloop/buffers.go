@@ -53,9 +53,23 @@ func (in inside) lend(tc *tls.Conn, mem []byte) {
 	}
 }
 
-// takeBack leaves tc without any buffer that is empty, and nothing of mem, which may have been lent: a part of a record moves to where
-// the whole of it will have room.
-func (in inside) takeBack(tc *tls.Conn, mem []byte) {
+// put gives tc a whole record without a copy, unless the part of one lies in it. tc decrypts it there, and has no use for it once Read has
+// returned what is in it.
+func (in inside) put(tc *tls.Conn, record []byte) bool {
+	if !in.known {
+		return false
+	}
+	records, _, plain := in.of(tc)
+	if records.Len() > 0 || plain.Len() > 0 {
+		return false
+	}
+	*records = *bytes.NewBuffer(record)
+	return true
+}
+
+// takeBack leaves tc without any buffer that is empty, and nothing of others' memory, which it may have been lent or given: a part of a
+// record moves to where the whole of it will have room.
+func (in inside) takeBack(tc *tls.Conn, others ...[]byte) {
 	if !in.known {
 		return
 	}
@@ -68,16 +82,24 @@ func (in inside) takeBack(tc *tls.Conn, mem []byte) {
 		rest, _ = io.ReadAll(plain)
 	}
 	plain.Reset(rest)
-	switch part := records.Bytes(); {
-	case len(part) == 0:
+	part := records.Bytes()
+	if len(part) == 0 {
 		*records = bytes.Buffer{}
-	case len(mem) > 0 && within(part, mem):
-		*records = *bytes.NewBuffer(append(make([]byte, 0, roomFor(part)), part...))
+		return
+	}
+	for _, mem := range others {
+		if within(part, mem) {
+			*records = *bytes.NewBuffer(append(make([]byte, 0, roomFor(part)), part...))
+			return
+		}
 	}
 }
 
 // within reports whether part, which is not empty, lies in mem.
 func within(part, mem []byte) bool {
+	if len(mem) == 0 {
+		return false
+	}
 	first, start := uintptr(unsafe.Pointer(&part[0])), uintptr(unsafe.Pointer(&mem[0]))
 	return first >= start && first < start+uintptr(len(mem))
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/myriad-go/myriad"
@@ -117,5 +118,55 @@ func TestUnknownBuffers(t *testing.T) {
 	tc.CloseWrite()
 	if rest, err := io.ReadAll(tc); len(rest) > 0 || err != nil {
 		t.Errorf("at the end: %q, %v", rest, err)
+	}
+}
+
+// A property of crypto/tls: a record that lies in its buffer is decrypted there, and nothing is asked of the inner conn.
+func TestPropertyGivenRecord(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		server, script, seal, _ := establishedPair(t, version)
+		script.empty = errTemporary
+		_, _ = server.Read(make([]byte, 1)) // what the handshake has left to read
+		script.asked = nil
+		tlsloop.TakeBack(server)
+		for _, want := range []string{"one", pattern(5000)} {
+			for record := seal(want); len(record) > 0; {
+				n := 5 + int(record[3])<<8 + int(record[4])
+				if !tlsloop.Give(server, record[:n:n]) {
+					t.Fatal("the record is not taken")
+				}
+				record = record[n:]
+				got := make([]byte, 16<<10)
+				n, err := server.Read(got)
+				if err != nil || !strings.HasPrefix(want, string(got[:n])) || n == 0 {
+					t.Fatalf("read %q, %v", got[:n], err)
+				}
+				want = want[n:]
+			}
+			if want != "" || len(script.asked) > 0 {
+				t.Errorf("%q is missing; the inner conn was asked for %v", want, script.asked)
+			}
+		}
+	})
+}
+
+// A whole record lies where it was received, and only for an empty tls.Conn. What it has left of one, because it was no record for it, does
+// not keep the driver's memory.
+func TestGivenRecordGoesBack(t *testing.T) {
+	tc := tls.Server(nil, serverConfig())
+	received := []byte("record and more")
+	if !tlsloop.Give(tc, received[:6]) || &tlsloop.Begun(tc)[0] != &received[0] {
+		t.Fatal("the record is not where it was received")
+	}
+	if tlsloop.Give(tc, received[6:]) {
+		t.Error("a record was given in place of another")
+	}
+	tlsloop.TakeBack(tc, make([]byte, 8), received)
+	if got := tlsloop.Begun(tc); string(got) != "record" || &got[0] == &received[0] {
+		t.Errorf("%q is left, in the driver's memory", got)
+	}
+	own := &tlsloop.Begun(tc)[0]
+	if tlsloop.TakeBack(tc, received); &tlsloop.Begun(tc)[0] != own {
+		t.Error("what lies in memory of its own has moved")
 	}
 }

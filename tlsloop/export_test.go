@@ -1,6 +1,7 @@
 package tlsloop
 
 import (
+	"crypto/tls"
 	"reflect"
 
 	"github.com/myriad-go/myriad"
@@ -21,3 +22,8 @@ func KeepBuffers() (restore func()) {
 	buffers.known = false
 	return func() { buffers = was }
 }
+
+// Give is what a session does with a whole record, and TakeBack what it does when it is done with others' memory.
+func Give(tc *tls.Conn, record []byte) bool   { return buffers.put(tc, record) }
+func TakeBack(tc *tls.Conn, others ...[]byte) { buffers.takeBack(tc, others...) }
+func Begun(tc *tls.Conn) []byte               { records, _, _ := buffers.of(tc); return records.Bytes() }

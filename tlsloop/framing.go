@@ -25,6 +25,18 @@ func (f *framing) next() int {
 	return headerLen - int(f.have)
 }
 
+// whole is the length of the record that begins with p, if a record begins there and all of it is in p; else 0.
+func (f *framing) whole(p []byte) int {
+	if f.left > 0 || f.have > 0 || len(p) < headerLen {
+		return 0
+	}
+	n := headerLen + (int(p[3])<<8 | int(p[4]))
+	if len(p) < n {
+		return 0
+	}
+	return n
+}
+
 // passed takes note of bytes that were given to the reader, in any number.
 func (f *framing) passed(p []byte) {
 	for len(p) > 0 {

@@ -52,3 +52,24 @@ func TestFirstComplete(t *testing.T) {
 		}
 	}
 }
+
+// A record is taken as it lies if it begins where one has to and all of it is there.
+func TestWhole(t *testing.T) {
+	for _, tt := range []struct {
+		passed, in string
+		want       int
+	}{
+		{"", "", 0}, {"", "\x17\x03\x03\x00", 0}, {"", "\x17\x03\x03\x00\x02a", 0},
+		{"", "\x17\x03\x03\x00\x02ab", 7}, {"", "\x17\x03\x03\x00\x02ab\x17\x03", 7}, {"", "\x17\x03\x03\x00\x00", 5},
+		{"\x17\x03\x03\x00\x02ab", "\x17\x03\x03\x00\x02ab", 7},
+		{"\x17", "\x03\x03\x00\x00\x00\x00", 0},                     // within a header
+		{"\x17\x03\x03\x00\x09abc", "\x17\x03\x03\x00\x01a", 0},     // within a body
+		{"\x17\x03\x03\x00\x09", "\x17\x03\x03\x00\x01a1234567", 0}, // at a body's beginning
+	} {
+		var f framing
+		f.passed([]byte(tt.passed))
+		if got := f.whole([]byte(tt.in)); got != tt.want {
+			t.Errorf("%q after %q: %d, want %d", tt.in, tt.passed, got, tt.want)
+		}
+	}
+}

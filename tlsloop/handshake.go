@@ -280,7 +280,7 @@ func (h *handshake) flush() {
 // end hands the session over to the loop. From now on writes are encoded.
 func (h *handshake) end() {
 	h.next, h.yield = nil, nil
-	buffers.takeBack(h.s.tls, nil)
+	buffers.takeBack(h.s.tls)
 	h.mu.Lock()
 	h.state = over
 	h.mu.Unlock()

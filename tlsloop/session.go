@@ -89,12 +89,14 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 	block := buf.Get(maxPlaintext + lentLen)
 	defer block.Release()
 	plain, lent := block.Extend()[:maxPlaintext], block.Extend()[maxPlaintext:]
-	defer buffers.takeBack(s.tls, lent)
+	defer buffers.takeBack(s.tls, lent, p)
 	if s.conn.Queued() == 0 {
 		s.answers = 0
 	}
 	for (drain || len(s.in) > 0) && !s.ended {
-		buffers.lend(s.tls, lent)
+		if !s.hand() {
+			buffers.lend(s.tls, lent)
+		}
 		n, err := s.read(w, plain)
 		if n > 0 {
 			w.Deliver(plain[:n:n])
@@ -110,6 +112,17 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 		}
 	}
 	s.in = nil
+}
+
+// hand puts the next record into the tls.Conn as it lies in in, if all of it is there: it is decrypted where the driver has received it. It
+// reports false if the tls.Conn has to ask for it instead.
+func (s *session) hand() bool {
+	n := s.frame.whole(s.in)
+	if n == 0 || !buffers.put(s.tls, s.in[:n:n]) {
+		return false
+	}
+	s.in = s.in[n:]
+	return true
 }
 
 func (s *session) read(w myriad.Wire, plain []byte) (n int, err error) {
