@@ -1,0 +1,144 @@
+package push
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A client that stops reading gets, when it reads again, all that was accepted for it, in order and whole, and then a close frame that
+// says why. The log and a metric say which client it was, in which channel, how much waited for it and what the limit is. Others notice
+// nothing, and the server holds no more for it than that.
+func TestSlowConsumerLearnsWhy(t *testing.T) {
+	const limit, size = 256 << 10, 50 << 10
+	s := newLiveServer(t, Config{Limits: Limits{Queue: limit}, Timing: Timing{Close: time.Minute}})
+	quick := s.subscribe()
+	slow, client := s.subscribeNarrow()
+	padding := strings.Repeat("x", size)
+	published, most := 0, 0
+	for ; s.node.count.slow.Load() == 0; published++ {
+		if published == 2000 {
+			t.Fatal("100 MB later nobody is slow")
+		}
+		s.publish(fmt.Sprintf(`{"n":%d,"padding":%q}`, published, padding))
+		if _, p := quick.frame(); !strings.Contains(p, fmt.Sprintf(`{"n":%d,`, published)) {
+			t.Fatalf("publication %d: the other one received %.60q", published, p)
+		}
+		most = max(most, s.queuedForAll())
+	}
+	s.publish(`"for the others"`)
+	if _, p := quick.frame(); !strings.Contains(p, "for the others") {
+		t.Errorf("the other one received %.60q", p)
+	}
+	if most > limit+64 { // with the headers of frames
+		t.Errorf("%d bytes were queued, the limit is %d", most, limit)
+	}
+
+	received := 0
+	for {
+		op, p := slow.frame()
+		if op == 8 {
+			if p != "\x0b\xc0slow" { // 3008
+				t.Errorf("it was closed with %q", p)
+			}
+			break
+		}
+		if want := fmt.Sprintf(`{"n":%d,"padding":"%s"}`, received, padding); !strings.Contains(p, want) {
+			t.Fatalf("instead of publication %d it received %.60q", received, p)
+		}
+		received++
+	}
+	if received != published-1 {
+		t.Errorf("it received %d of %d publications, want all but the one that had no room", received, published)
+	}
+	io.WriteString(slow, "\x88\x82\x00\x00\x00\x00\x0b\xc0")
+	if _, err := slow.r.ReadByte(); err != io.EOF {
+		t.Errorf("behind the close: %v", err)
+	}
+	s.wantSlowNamed(client, limit)
+}
+
+// subscribeNarrow is subscribe for a client that tells its id, and whose kernel takes little while it does not read.
+func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
+	s.t.Helper()
+	narrow := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		if control := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }); control != nil {
+			err = control
+		}
+		return err
+	}}
+	nc, err := narrow.DialContext(s.t.Context(), "tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(60 * time.Second))
+	io.WriteString(nc, upgradeRequest+maskedText(connectAndSubscribe))
+	c = &rawClient{s.t, nc, bufio.NewReaderSize(nc, 4096)}
+	c.head()
+	_, replies := c.frame()
+	found := regexp.MustCompile(`"client":"([^"]+)".*\n.*"subscribe":\{\}`).FindStringSubmatch(replies)
+	if found == nil {
+		s.t.Fatalf("subscribing: %s", replies)
+	}
+	return c, found[1]
+}
+
+// queuedForAll is how many bytes wait on the server's side of all connections.
+func (s *liveServer) queuedForAll() int {
+	n := 0
+	for _, session := range s.node.wheel.all() {
+		n += session.t.queued()
+	}
+	return n
+}
+
+// wantSlowNamed looks for the client in the log, in the metrics and among what the console shows.
+func (s *liveServer) wantSlowNamed(client string, limit int) {
+	s.t.Helper()
+	line := regexp.MustCompile(`level=WARN msg="push: disconnected a slow client" client=` + client +
+		fmt.Sprintf(` user="" channel=news queued_bytes=([0-9]+) limit_bytes=%d\n`, limit)).FindStringSubmatch(s.log.String())
+	if line == nil {
+		s.t.Fatalf("the log does not name %s:\n%s", client, s.log)
+	}
+	metrics, stats := s.get("/metrics"), s.get("/console/stats")
+	named := regexp.MustCompile(`\nmyriad_slow_client_queued_bytes\{action="disconnected",at="[^"]+",channel="news",client="` + client + `",user=""\} (\S+)\n`)
+	var queued float64
+	if found := named.FindStringSubmatch(metrics); found == nil {
+		s.t.Errorf("the metrics do not name %s:\n%s", client, metrics)
+	} else if _, err := fmt.Sscan(found[1], &queued); err != nil || fmt.Sprintf("%.0f", queued) != line[1] {
+		s.t.Errorf("the metrics have %s bytes, the log %s", found[1], line[1])
+	}
+	if !strings.Contains(metrics, "\nmyriad_slow_disconnects_total 1\n") {
+		s.t.Errorf("the metrics count something else than one:\n%s", metrics)
+	}
+	var shown struct {
+		Slow []struct{ Client, Channel string }
+	}
+	if err := json.Unmarshal([]byte(stats), &shown); err != nil || len(shown.Slow) != 1 || shown.Slow[0].Client != client || shown.Slow[0].Channel != "news" {
+		s.t.Errorf("the console shows %+v of %s, %v", shown, stats, err)
+	}
+}
+
+func (s *liveServer) get(path string) string {
+	s.t.Helper()
+	r, err := http.Get("http://" + s.addr + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %s, %v", path, r.Status, err)
+	}
+	return string(body)
+}
