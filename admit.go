@@ -174,7 +174,7 @@ func (l *Loop) refused(c *Conn, err error) {
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	switch nc.(type) {
 	case *Conn, *streamConn:
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w", nc, ErrUnsupported), nc.Close())
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
 	}
 	l, err := e.reserve()
 	if err != nil {

@@ -20,5 +20,5 @@ func systemFor(name string) (driver.System, error) {
 	case "", "std":
 		return std.System{}, nil
 	}
-	return nil, fmt.Errorf("myriad: driver %q on %s: %w (there are \"std\" and \"kqueue\")", name, runtime.GOOS, ErrUnsupported)
+	return nil, fmt.Errorf("myriad: driver %q: %w (on %s there are \"std\" and \"kqueue\")", name, ErrUnsupported, runtime.GOOS)
 }

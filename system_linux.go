@@ -16,5 +16,5 @@ func systemFor(name string) (driver.System, error) {
 	case "std":
 		return std.System{}, nil
 	}
-	return nil, fmt.Errorf("myriad: driver %q on linux: %w (there are \"epoll\" and \"std\")", name, ErrUnsupported)
+	return nil, fmt.Errorf("myriad: driver %q: %w (on linux there are \"epoll\" and \"std\")", name, ErrUnsupported)
 }

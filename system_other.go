@@ -16,5 +16,5 @@ func systemFor(name string) (driver.System, error) {
 	case "", "std":
 		return std.System{}, nil
 	}
-	return nil, fmt.Errorf("myriad: driver %q on %s: %w (there is \"std\")", name, runtime.GOOS, ErrUnsupported)
+	return nil, fmt.Errorf("myriad: driver %q: %w (on %s there is \"std\")", name, ErrUnsupported, runtime.GOOS)
 }

@@ -66,7 +66,7 @@ import (
 
 // Errors that a driver returns. The engine wraps them with the operation and the address.
 var (
-	ErrUnsupported = errors.New("not supported by this driver")
+	ErrUnsupported = errors.New("not supported")
 	ErrNotIdle     = errors.New("output is still queued")
 	ErrStale       = errors.New("connection is gone")
 	ErrFull        = errors.New("no slot left")

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,12 +84,14 @@ type namespaces struct {
 
 func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 	all := namespaces{none: new(Namespace{}.withDefaults()), named: make(map[string]*Namespace)}
+	var wrong []error
 	for i, ns := range list {
 		if err := ns.check(tokens); err != nil {
-			return namespaces{}, err
+			wrong = append(wrong, err)
+			continue
 		}
 		if slices.ContainsFunc(list[:i], func(before Namespace) bool { return before.Name == ns.Name }) {
-			return namespaces{}, ns.wrong("it is there twice: give each namespace one name")
+			wrong = append(wrong, ns.wrong("it is there twice: put its rules together, or give it another name"))
 		}
 		ns = ns.withDefaults()
 		if ns.Name == "" {
@@ -97,7 +100,7 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 		}
 		all.named[ns.Name] = &ns
 	}
-	return all, nil
+	return all, errors.Join(wrong...)
 }
 
 // of returns the rules of the channel of that name.

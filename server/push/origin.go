@@ -21,6 +21,13 @@ func newOrigins(patterns []string) (origins, error) {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return origins{}, fmt.Errorf("push: allowed origin %q: %w: write a host, or scheme://host, with * for any part", pattern, err)
 		}
+		_, host, ok := strings.Cut(pattern, "://")
+		if !ok {
+			host = pattern
+		}
+		if host == "" || strings.Contains(host, "/") {
+			return origins{}, fmt.Errorf("push: allowed origin %q is none that a browser sends: write a host, or scheme://host, without a path and a slash", pattern)
+		}
 		o.patterns = append(o.patterns, pattern)
 	}
 	return o, nil

@@ -72,12 +72,9 @@ type Server struct {
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed origin or a namespace is malformed.
 func New(c Config) (*Server, error) {
-	origins, err := newOrigins(c.AllowedOrigins)
-	if err != nil {
-		return nil, err
-	}
+	origins, wrong := newOrigins(c.AllowedOrigins)
 	n, err := newNode(c)
-	if err != nil {
+	if err = errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})

@@ -38,7 +38,7 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 	defer nl.Close()
 	sc, ok := nl.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("posix: listen on network %q: %w", network, driver.ErrUnsupported)
+		return nil, fmt.Errorf("posix: listen on network %q: %w (use tcp, tcp4, tcp6 or unix)", network, driver.ErrUnsupported)
 	}
 	l := &Listener{addr: nl.Addr()}
 	if ul, ok := nl.(*net.UnixListener); ok {

@@ -43,7 +43,7 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 	own, ok := nl.(netListener)
 	if !ok {
 		nl.Close()
-		return nil, fmt.Errorf("std: listen on network %q: %w", network, driver.ErrUnsupported)
+		return nil, fmt.Errorf("std: listen on network %q: %w (use tcp, tcp4, tcp6 or unix)", network, driver.ErrUnsupported)
 	}
 	l := &Listener{nl: own}
 	l.resumed.L = &l.mu

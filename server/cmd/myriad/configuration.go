@@ -53,7 +53,9 @@ func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, er
 		case o.standard != "":
 			texts = []string{o.standard}
 		}
-		wrong = append(wrong, complain(o.assign(&s, texts...), from, strings.Join(texts, ", ")))
+		for _, text := range texts {
+			wrong = append(wrong, complain(o.assign(&s, text), from, text))
+		}
 	}
 	if file.tellsSecrets() {
 		s.readable = file.name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -188,6 +189,8 @@ func TestConfigurationMistakes(t *testing.T) {
 		{"namespaces", "[[namespace]]\nnam = 'chat'\nhistory-size = 'x'\n", nil, nil,
 			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`, `history-size is "x": write a whole number`}},
 		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"}, []string{"name is given twice"}},
+		{"one of two namespaces", "", nil, []string{"--namespace=name=a", "--namespace=name=b histori-size=1", "--namespace=name=c slw=x"},
+			[]string{`--namespace (MYRIAD_NAMESPACE) is "name=b histori-size=1": "histori-size" is no rule`, `is "name=c slw=x": "slw" is no rule`}},
 		{"commas in a namespace", "", nil, []string{"--namespace=name=chat,history-size=100"}, []string{`"name=chat,history-size=100": write spaces`}},
 		{"a terabyte and more", "", nil, []string{"--history-limit=1025GiB"}, []string{"write a number from 0 to 1099511627776"}},
 		{"one namespace", "namespace = 'name=chat'", nil, nil, []string{"neither a list nor [[namespace]]"}},
@@ -224,7 +227,7 @@ func TestCommandLineMistakes(t *testing.T) {
 		"qqqq":                             `there is no command "qqqq": see myriad --help`,
 		"version 1":                        `version takes no arguments and was given "1"`,
 		"serve --check --loops 999":        "--loops 999: there may be at most 255",
-		"serve --check --queue-limit 1KiB": "--queue-limit 1024 is less than --publication-limit 262144",
+		"serve --check --queue-limit 1KiB": "--queue-limit 1KiB is less than --publication-limit 256KiB",
 		"serve --check --publication-limit 9MiB --queue-limit 16MiB": "it may be at most 8MiB",
 		"serve --check --ping-interval 1500ms":                       "--ping-interval 1.5s: it must be whole seconds",
 		"completion tcsh":                                            `completion takes bash, zsh or fish, and was given "tcsh"`,
@@ -232,6 +235,8 @@ func TestCommandLineMistakes(t *testing.T) {
 		"serve --check --driver x":                                   `"x"`,
 		"serve --check --namespace name=a:b":                         `namespace "a:b"`,
 		"serve --check --allowed-origin [a":                          `allowed origin "[a"`,
+		"serve --check --allowed-origin https://a.example/":          `allowed origin "https://a.example/" is none that a browser sends`,
+		"serve --check --allowed-origin a.example/page":              "without a path",
 		"serve --check --listen 0.0.0.0:1":                           "MYRIAD_API_KEY",
 		"serve --check --ping-interval 1ms":                          "--ping-interval 1ms",
 		"serve --check --namespace recovery --queue-limit xx":        "--queue-limit",
@@ -244,6 +249,32 @@ func TestCommandLineMistakes(t *testing.T) {
 		if out.Len() > 0 {
 			t.Errorf("myriad %s prints %s", args, out.String())
 		}
+	}
+}
+
+// --check tells all that is wrong at once, also where only the engine, or the server, can know it.
+func TestCheckTellsAll(t *testing.T) {
+	var out bytes.Buffer
+	err := run(t.Context(), strings.Fields("myriad serve --check --listen :1 --tls-cert a --driver x --namespace name=a:b --namespace slow=never --allowed-origin / --publication-limit 9MiB --ping-interval 1ms"), &out, &out)
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	for _, part := range []string{
+		"--listen :1 can be", "--tls-cert and --tls-key", `driver "x": not supported (on `, `namespace "a:b"`, `slow "never"`, `allowed origin "/"`,
+		"--publication-limit 9MiB: it may be at most 8MiB", "--ping-interval 1ms",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v\ndoes not say %s", err, part)
+		}
+	}
+}
+
+// A variable that the library reads by itself is refused in our words.
+func TestSwitchInEnvironment(t *testing.T) {
+	t.Setenv("MYRIAD_DISABLE_CONSOLE", "perhaps")
+	err := run(t.Context(), []string{"myriad", "serve", "--check"}, io.Discard, io.Discard)
+	if err == nil || err.Error() != `MYRIAD_DISABLE_CONSOLE is "perhaps": write true or false` {
+		t.Error(err)
 	}
 }
 

@@ -27,7 +27,8 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			fmt.Fprintln(os.Stderr, "myriad:", strings.TrimPrefix(line, "myriad: ")) // as the engine's errors begin
+			line = strings.TrimPrefix(strings.TrimPrefix(line, "myriad: "), "push: ") // as the errors of the packages begin
+			fmt.Fprintln(os.Stderr, "myriad:", line)
 		}
 		os.Exit(1)
 	}
@@ -53,7 +54,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	for _, c := range append(root.Commands, root) {
 		c.OnUsageError = func(_ context.Context, c *cli.Command, err error, _ bool) error { return explainUsage(c, err) }
 	}
-	return root.Run(ctx, args)
+	err := root.Run(ctx, args)
+	if err != nil {
+		if found := badSwitch.FindStringSubmatch(err.Error()); found != nil { // the library does not take this one to OnUsageError
+			return fmt.Errorf("%s is %q: write true or false", found[2], found[1])
+		}
+	}
+	return err
 }
 
 // unknownCommand runs when no command was named, or one that there is not.
@@ -72,10 +79,11 @@ func unknownCommand(c *cli.Command) error {
 	return fmt.Errorf("there is no command %q: see myriad --help", name)
 }
 
-// The library's own words for the two mistakes that have a better answer.
+// The library's own words for the mistakes that have a better answer.
 var (
-	noFlag   = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-	badValue = regexp.MustCompile(`^invalid value "(.*)" for flag -(.*?): `)
+	noFlag    = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
+	badValue  = regexp.MustCompile(`^invalid value "(.*)" for flag -(.*?): `)
+	badSwitch = regexp.MustCompile(`^could not parse "(.*)" as bool value from environment variable "(.*?)" for flag `)
 )
 
 // explainUsage says what was wrong with a command line in one line, instead of a page of help.

@@ -94,14 +94,9 @@ func (o option) flag() cli.Flag {
 	return &cli.StringFlag{Name: o.name, Value: o.standard, Usage: usage, Sources: sources, HideDefault: o.standard == ""}
 }
 
-// assign sets the option's field to what the texts say: one, or any number for an option that is repeatable.
-func (o option) assign(s *settings, texts ...string) error {
-	for _, text := range texts {
-		if err := assign(o.field(s), text, zeroMeans[o.name]); err != nil {
-			return err
-		}
-	}
-	return nil
+// assign sets the option's field to what text says, or appends it for an option that is repeatable.
+func (o option) assign(s *settings, text string) error {
+	return assign(o.field(s), text, zeroMeans[o.name])
 }
 
 func assign(field any, text string, zero bool) (err error) {
@@ -158,6 +153,16 @@ func parseNumber(text string) (int, error) {
 		return 0, fmt.Errorf("write a number from 0 to %d", maxNumber)
 	}
 	return n * factor, nil
+}
+
+// sizeText is n bytes as parseNumber reads them, with the largest unit that divides n.
+func sizeText(n int) string {
+	for _, unit := range []string{"GiB", "MiB", "KiB"} {
+		if n > 0 && n%units[unit] == 0 {
+			return strconv.Itoa(n/units[unit]) + unit
+		}
+	}
+	return strconv.Itoa(n)
 }
 
 // maxNumber is 1 TiB, or what an int holds where it is less.

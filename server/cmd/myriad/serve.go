@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -61,29 +62,31 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 
 // check does everything that serve does before it listens.
 func check(s settings, stdout io.Writer) error {
-	if _, err := checkExposure(s.listen, s.push.APIKey, s.push.TokenSecret); err != nil {
-		return err
-	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	if _, err := s.certificates(); err != nil {
-		return err
-	}
+	_, _, err := s.prepare()
+	wrong := []error{err}
 	s.push.Logger, s.engine.Logger = s.log, s.log
-	engine, err := myriad.Start(s.engine)
-	if err != nil {
-		return err
+	if s.engine.Loops <= maxLoops { // else prepare has said so
+		engine, err := myriad.Start(s.engine)
+		if wrong = append(wrong, err); err == nil {
+			wrong = append(wrong, engine.Shutdown(context.Background()))
+		}
 	}
 	pusher, err := push.New(s.push)
-	if err == nil {
-		err = pusher.Shutdown(context.Background())
+	if wrong = append(wrong, err); err == nil {
+		wrong = append(wrong, pusher.Shutdown(context.Background()))
 	}
-	if err := errors.Join(err, engine.Shutdown(context.Background())); err != nil {
+	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(stdout, "the configuration is valid")
 	return err
+}
+
+// prepare does what needs neither an engine nor a port, and tells everything that is wrong.
+func (s settings) prepare() (development bool, certificates *keeper, err error) {
+	development, exposed := checkExposure(s.listen, s.push.APIKey, s.push.TokenSecret)
+	certificates, unread := s.certificates()
+	return development, certificates, errors.Join(exposed, s.check(), unread)
 }
 
 // check finds what is wrong with values that are right each for itself.
@@ -97,9 +100,9 @@ func (s settings) check() error {
 	}
 	switch limit := s.push.Limits; {
 	case limit.Publication > maxPublication:
-		wrong = append(wrong, fmt.Errorf("--publication-limit %d: it may be at most 8MiB", limit.Publication))
+		wrong = append(wrong, fmt.Errorf("--publication-limit %s: it may be at most 8MiB", sizeText(limit.Publication)))
 	case limit.Queue < limit.Publication:
-		wrong = append(wrong, fmt.Errorf("--queue-limit %d is less than --publication-limit %d: the largest publication would not fit, and disconnect every client that it is for", limit.Queue, limit.Publication))
+		wrong = append(wrong, fmt.Errorf("--queue-limit %s is less than --publication-limit %s: the largest publication would not fit, and disconnect every client that it is for", sizeText(limit.Queue), sizeText(limit.Publication)))
 	}
 	return errors.Join(wrong...)
 }
@@ -112,14 +115,7 @@ const (
 
 // serve runs the server until ctx ends, and then shuts it down.
 func serve(ctx context.Context, s settings) error {
-	development, err := checkExposure(s.listen, s.push.APIKey, s.push.TokenSecret)
-	if err != nil {
-		return err
-	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	certificates, err := s.certificates()
+	development, certificates, err := s.prepare()
 	if err != nil {
 		return err
 	}
@@ -149,7 +145,7 @@ func serve(ctx context.Context, s settings) error {
 	defer stop()
 	listener, err := s.listenWith(ctx, h, certificates, hangups)
 	if err != nil {
-		err = fmt.Errorf("--listen %s: %w", s.listen, cause(err))
+		err = fmt.Errorf("--listen %s: %w%s", s.listen, cause(err), remedy(err))
 	} else {
 		s.announce(listener.Addr(), development)
 		<-ctx.Done()
@@ -164,6 +160,19 @@ func cause(err error) error {
 		return operation.Err
 	}
 	return err
+}
+
+// remedy is what to do about an address that cannot be listened on, to be appended to the error; empty if there is nothing to say.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ": another process has the port: stop it, or listen on another"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return ": it is no address of this machine: 127.0.0.1 is for programs on it, 0.0.0.0 for all networks"
+	case errors.Is(err, syscall.EACCES):
+		return ": a port below 1024 takes a privilege: see docs/guides/operate.md, or listen on another"
+	}
+	return ""
 }
 
 // listenWith listens for HTTP, or for HTTPS if there is a certificate, which is watched until ctx ends.

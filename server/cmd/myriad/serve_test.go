@@ -139,7 +139,7 @@ func TestServeOnATakenAddress(t *testing.T) {
 	url, _, _ := start(t)
 	address := strings.TrimPrefix(url, "http://")
 	err := run(context.Background(), []string{"myriad", "serve", "--listen", address}, io.Discard, io.Discard)
-	if want := "--listen " + address + ": bind: address already in use"; err == nil || err.Error() != want {
+	if want := "--listen " + address + ": bind: address already in use: another process has the port: stop it, or listen on another"; err == nil || err.Error() != want {
 		t.Errorf("serve: %v", err)
 	}
 }
