@@ -75,22 +75,30 @@ func (s *Server) shakeFailed(tc *tls.Conn, err error) {
 		_, _ = header.Conn.Write(answerPlain(header.RecordHeader))
 	}
 	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), err)
-	if report := s.ConnState; report != nil {
-		report(tc, http.StateNew)
-		report(tc, http.StateClosed)
-	}
+	s.reportOf(tc, http.StateNew)
+	s.reportOf(tc, http.StateClosed)
 	_ = tc.Close()
+}
+
+func (s *Server) reportOf(tc *tls.Conn, state http.ConnState) {
+	if report := s.ConnState; report != nil {
+		report(tc, state)
+	}
 }
 
 // shaken gives tc to whoever speaks what was negotiated.
 func (s *Server) shaken(tc *tls.Conn, f *front) {
 	proto := tc.ConnectionState().NegotiatedProtocol
 	if serve := s.TLSNextProto[proto]; serve != nil && proto != "" {
-		defer tc.Close()
-		serve(s.state.std, tc, negotiatedHandler{f, tc})
+		s.state.given.add(tc)
+		s.reportOf(tc, http.StateNew)
+		s.speak(serve, tc, f)
+		s.reportOf(tc, http.StateClosed)
 		return
 	}
 	if !speaks(proto) {
+		s.reportOf(tc, http.StateNew)
+		s.reportOf(tc, http.StateClosed)
 		_ = tc.Close()
 		return
 	}

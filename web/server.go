@@ -32,8 +32,8 @@ type Server struct {
 	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by it: TLS 1.2 and up.
 	TLSConfig *tls.Config
 	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler; TLSConfig.NextProtos must name
-	// them. Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns. The
-	// *http.Server has this server's settings and serves nothing.
+	// them. Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns, which Shutdown
+	// waits for (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves nothing.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
@@ -104,7 +104,8 @@ type state struct {
 	pool    executor
 	lent    lent
 	load    load
-	shaking shaking
+	shaking shaking      // *tls.Conns in their handshake
+	given   shaking      // and those that a function of TLSNextProto has
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
 	spare   sync.Pool    // of exchanges that are done with, if Server.ReuseRequests

@@ -50,7 +50,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	for _, ln := range st.lanes {
-		ln.ask(func() { ln.abort() })
+		ln.ask(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.end(time.Unix(1, 0))
 	st.endPool()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -190,7 +191,7 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 // negotiated is what a connection speaks after its handshake.
 func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
-		return departing{tlsloop.Leave(func(tc *tls.Conn, err error) { f.giveTo(serve, tc, err) }), f}
+		return &departing{front: f, serve: serve}
 	}
 	if !speaks(state.NegotiatedProtocol) {
 		return (*strangeFront)(f)
@@ -198,27 +199,49 @@ func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	return (*securedFront)(f)
 }
 
-// A departing handler is that of a connection which leaves the engine for TLSNextProto, and with it the server's care.
+// A protocol is a function of TLSNextProto.
+type protocol = func(*http.Server, *tls.Conn, http.Handler)
+
+// A departing handler is that of a connection which leaves the engine for a protocol.
 type departing struct {
 	myriad.Handler
 	front *front
+	serve protocol
 }
 
-func (d departing) Opened(c *myriad.Conn) {
-	d.front.lane(c).part(c)
+func (d *departing) Opened(c *myriad.Conn) {
+	d.Handler = tlsloop.Leave(func(tc *tls.Conn, err error) { d.front.giveTo(d.serve, c, tc, err) })
 	d.Handler.Opened(c)
 }
 
-// giveTo has a function of TLSNextProto serve the connection, which has left the engine. On the loop.
-func (f *front) giveTo(serve func(*http.Server, *tls.Conn, http.Handler), tc *tls.Conn, err error) {
+// giveTo has a protocol serve the connection, which has left the engine, and still counts for Shutdown. On the loop.
+func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, err error) {
 	if err != nil {
+		f.lost(c, err)
 		return
 	}
 	st := f.s.state
+	delete(f.lane(c).greeted, c)
+	st.given.add(tc)
 	st.engine.System().Go(func() {
-		defer tc.Close()
-		serve(st.std, tc, negotiatedHandler{f, tc})
+		defer st.connGone()
+		f.s.speak(serve, tc, f)
+		if report := f.s.ConnState; report != nil {
+			report(c, http.StateClosed)
+		}
 	})
+}
+
+// speak lets a protocol have tc until it returns or panics. Close has its reads and writes fail.
+func (s *Server) speak(serve protocol, tc *tls.Conn, f *front) {
+	defer s.state.given.remove(tc)
+	defer tc.Close()
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
+		}
+	}()
+	serve(s.state.std, tc, negotiatedHandler{f, tc})
 }
 
 // A negotiatedHandler is what a function of TLSNextProto gets for a handler: it fills in what a request must have and that function

@@ -302,3 +302,62 @@ func TestHijackTLS(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
+
+// What TLSNextProto serves is the server's until it returns: ConnState hears of its end, Shutdown waits for it, Close ends it, and a panic
+// is its own.
+func TestTLSNextProtoIsLookedAfter(t *testing.T) {
+	for name, begin := range map[string]func(*Server) *fixture{
+		"ServeTLS":           func(s *Server) *fixture { return serveTLS(t, s) },
+		"a foreign listener": func(s *Server) *fixture { return serveShaken(t, s, &tls.Config{NextProtos: []string{"shout"}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			states := make(chan string, 10)
+			run := make(chan func(tc *tls.Conn), 1)
+			f := begin(&Server{
+				TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
+				ConnState: func(c net.Conn, s http.ConnState) { states <- s.String() + " " + c.RemoteAddr().String() },
+				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
+					(<-run)(tc)
+				}},
+			})
+			cfg := trusting()
+			cfg.NextProtos = []string{"shout"}
+			for _, do := range []func(*tls.Conn){func(*tls.Conn) {}, func(*tls.Conn) { panic("shouted") }, func(*tls.Conn) { panic(http.ErrAbortHandler) }} {
+				nc := f.dialTLS(t, cfg)
+				run <- do
+				if got, err := io.ReadAll(nc); err != nil || len(got) > 0 {
+					t.Errorf("got %q, %v", got, err)
+				}
+				for _, want := range []string{"new ", "closed "} {
+					if got := <-states; got != want+nc.LocalAddr().String() {
+						t.Errorf("ConnState: %s, want %s%v", got, want, nc.LocalAddr())
+					}
+				}
+			}
+			if n := strings.Count(f.log.String(), "http: panic serving 127.0.0.1:"); n != 1 {
+				t.Errorf("%d panics logged: %s", n, f.log)
+			}
+
+			f.dialTLS(t, cfg)
+			begun, failed := make(chan bool), make(chan error)
+			run <- func(tc *tls.Conn) {
+				begun <- true
+				_, err := tc.Read(make([]byte, 1))
+				failed <- err
+			}
+			<-begun
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if err := f.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Shutdown beside a protocol: %v", err)
+			}
+			f.Close()
+			if err := <-failed; err == nil {
+				t.Error("a protocol reads on after Close")
+			}
+			if err := f.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown behind it: %v", err)
+			}
+		})
+	}
+}
