@@ -247,14 +247,14 @@ func awaitConns(t *testing.T, f *fixture, n int64) {
 }
 
 // However many handlers wait for slow clients, they leave Server.Workers to the others: here each client that sends or reads
-// slowly would have one of two workers for ever.
+// slowly would have one of eight workers for ever.
 func TestSlowClientsLeaveWorkers(t *testing.T) {
-	const slow = 10
+	const slow, most = 20, 8
 	for _, policy := range []Overload{OverloadQueue, OverloadRefuse, OverloadPause} {
 		t.Run(policy.String(), func(t *testing.T) {
 			var within atomic.Int64
 			handler := hostileHandler()
-			f := serve(t, &Server{Workers: 2, Queue: 10_000, Overload: policy, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			f := serve(t, &Server{Workers: most, Queue: 10_000, Overload: policy, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				within.Add(1)
 				defer within.Add(-1)
 				handler.ServeHTTP(w, r)
@@ -288,8 +288,10 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 					mustRead(t, c, 20, "")
 				}
 			}
-			for f.state.load.n.Load() > 0 {
-				time.Sleep(time.Millisecond)
+			for deadline := time.Now().Add(20 * time.Second); f.state.load.n.Load() != 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d handlers count when none runs", f.state.load.n.Load())
+				}
 			}
 		})
 	}

@@ -209,6 +209,7 @@ func (x *exchange) runChain() {
 			return
 		}
 		x = next
+		x.lane.st.load.goOn() // over has taken the one before off
 		if s := x.lane.s; s.WriteTimeout > 0 {
 			x.out.writeBy = x.lane.st.now().after(s.WriteTimeout)
 		}
