@@ -17,8 +17,8 @@
 //
 // # To many
 //
-// A message for many is [Prepare]d once, compressed once for those who have agreed to that, and queued by reference. A [Group] broadcasts
-// it: each loop with members is handed the message once, and gives all messages of its turn to each of its members before it sends,
+// [Prepare] frames a message for many once, and compresses it once for those who have agreed to that; it is queued by reference. A [Group]
+// broadcasts it: each loop with members is handed the message once, and gives all messages of its turn to each of its members before it sends,
 // so that whatever came meanwhile leaves in one write. Join in OnOpen, or when something is subscribed to, right behind the answer to
 // that; Leave when it ends. What a member that reads too slowly is worth is its Overflow policy, or OnFull.
 //

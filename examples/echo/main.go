@@ -3,9 +3,11 @@
 //	go run ./examples/echo
 //	curl localhost:8080/hello/Ann
 //	curl -N localhost:8080/count/5
+//	curl localhost:8080/source
 package main
 
 import (
+	"embed"
 	"flag"
 	"fmt"
 	"log"
@@ -17,6 +19,9 @@ import (
 
 	"github.com/myriad-go/myriad/web"
 )
+
+//go:embed main.go
+var source embed.FS
 
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
@@ -38,7 +43,7 @@ func routes() http.Handler {
 		return c.String(http.StatusOK, in.Text+"!")
 	})
 	e.GET("/count/:to", count)
-	e.File("/source", "main.go")
+	e.FileFS("/source", "main.go", source)
 	return e
 }
 

@@ -3,6 +3,8 @@ package clients
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -123,6 +125,41 @@ func (s server) post(channel, data string) {
 	}
 }
 
+// slowSubscribers hold n subscriptions to the channel that are not read, and publish to it until the server has sent them away.
+func slowSubscribers(t *testing.T, s server, n int, channel string) {
+	t.Helper()
+	for range n {
+		nc, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		nc.(*net.TCPConn).SetReadBuffer(4 << 10) // less on the way
+		fmt.Fprintf(nc, "GET /events?channel=%s HTTP/1.1\r\nHost: localhost\r\n\r\n", channel)
+		begin := make([]byte, len("HTTP/1.1 200"))
+		if _, err := io.ReadFull(nc, begin); err != nil || string(begin) != "HTTP/1.1 200" {
+			t.Fatalf("%q, %v", begin, err)
+		}
+	}
+	data := `"` + strings.Repeat("x", 200<<10) + `"`
+	for range 200 {
+		s.post(channel, data)
+		r, err := http.Get("http://" + s.addr + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), fmt.Sprintf("\nmyriad_slow_disconnects_total %d\n", n)) {
+			return
+		}
+	}
+	t.Fatal("40 MB that were not read have not disconnected them all")
+}
+
 // An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves again.
 func TestConsoleByKeyboard(t *testing.T) {
 	s := serve(t, "--namespace", "name=rooms history-size=10 presence publish=nobody")
@@ -176,8 +213,9 @@ func TestConsoleByKeyboard(t *testing.T) {
 
 // The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and asks nobody but its server.
 func TestConsoleLooks(t *testing.T) {
-	s := serve(t, "--namespace", "name=room history-size=10 recovery presence")
+	s := serve(t, "--namespace", "name=room history-size=10 recovery presence", "--queue-limit", "256KiB")
 	b := startBrowser(t)
+	slowSubscribers(t, s, 2, "prices:of-a-market-with-a-long-name")
 	subscribers(t, s, 3, "news")
 	subscribers(t, s, 7, "room:1")
 	subscribers(t, s, 1, "mail/"+strings.Repeat("a-long-name-", 12))
@@ -198,7 +236,7 @@ func TestConsoleLooks(t *testing.T) {
 			time.Sleep(time.Duration(20+30*(i/100%2)) * time.Millisecond)
 		}
 	}
-	b.until(`document.querySelectorAll('#messages li').length >= 5`)
+	b.until(`document.querySelectorAll('#messages li').length >= 5 && document.querySelectorAll('#slow tr').length === 2`)
 	b.run(`document.querySelector('details').open = true; document.querySelector('[aria-label="Look at room:1"]').click()`, nil)
 	b.until(`document.querySelectorAll('#channel-publications li').length === 10 && document.querySelectorAll('#channel-clients li').length === 7`)
 	for _, width := range []int{360, 1440} {
