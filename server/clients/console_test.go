@@ -13,7 +13,7 @@ import (
 )
 
 // audit is what a page must pass in every size and colour: each text has the contrast of WCAG AA against what is behind it, each
-// control has a name, nothing sticks out to the right, and nothing came from elsewhere. It returns complaints.
+// control has a name, figures and times stay in one line, nothing sticks out to the right, and nothing came from elsewhere. It returns complaints.
 const audit = `
 const found = []
 const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && e.getClientRects().length > 0
@@ -49,6 +49,11 @@ for (const e of document.querySelectorAll('body *')) {
 	}
 	const box = e.getBoundingClientRect()
 	if (box.right > screen.width + 1 && !e.closest('.scroll, pre')) found.push('sticks out by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
+	if (e.matches('tbody td.figure, #slow td:first-child')) {
+		const text = document.createRange()
+		text.selectNodeContents(e)
+		if (text.getClientRects().length > 1) found.push('broken over lines: ' + e.outerHTML.slice(0, 120))
+	}
 	if (e.matches('input, textarea, select, button')) {
 		const name = e.getAttribute('aria-label') || [...(e.labels ?? [])].map((l) => l.textContent.trim()).join() || (e.matches('button') && e.textContent.trim())
 		if (!name) found.push('no name: ' + e.outerHTML.slice(0, 120))

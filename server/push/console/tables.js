@@ -39,7 +39,7 @@ export function showSlow({ slow, slow_disconnects: total, queue_limit: limit }) 
   say(byId('slow-limit'), format.limit(limit))
   byId('slow-table').hidden = !slow.length
   byId('slow-none').hidden = slow.length > 0
-  fill(byId('slow'), slow, ({ at, client }) => `${at} ${client}`, () => element('tr', {}, ...cells(4, [3])), (row, item) => {
+  fill(byId('slow'), slow, ({ at, client }) => `${at} ${client}`, () => element('tr', {}, element('td', { class: 'when' }), ...cells(3, [2])), (row, item) => {
     const who = item.user ? `${item.user} (${item.client})` : item.client
     put(row, [format.clock(item.at), who, item.channel ?? 'none', format.bytes(item.queued)])
   })
