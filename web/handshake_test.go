@@ -126,18 +126,35 @@ func TestShutdownDuringHandshakes(t *testing.T) {
 		t.Error(err)
 	}
 
-	f = serveShaken(t, &Server{Handler: describe}, &tls.Config{})
-	for range 10 {
-		dial(t, f)
-	}
-	for f.state.conns.Load() < 10 {
-		time.Sleep(time.Millisecond)
-	}
+	f = serveShaken(t, &Server{Handler: describe, ReadHeaderTimeout: time.Hour}, &tls.Config{})
+	beginHandshakes(t, f, 10)
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	for f.state.conns.Load() > 0 {
+	awaitConns(t, f, 0)
+	_, accepted := net.Pipe() // accepted when Close had been here
+	f.shake(tls.Server(accepted, &tls.Config{}), newFront(f.Server))
+	awaitConns(t, f, 0)
+}
+
+func beginHandshakes(t *testing.T, f *fixture, n int) {
+	for range n {
+		dial(t, f)
+	}
+	for f.state.conns.Load() < int64(n) {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// Shutdown gives handshakes five seconds, however long the server would.
+func TestShutdownCutsHandshakesOff(t *testing.T) {
+	t.Parallel()
+	f := serveShaken(t, &Server{Handler: describe, ReadHeaderTimeout: time.Hour}, &tls.Config{})
+	beginHandshakes(t, f, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -250,7 +250,7 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(8 * time.Second)) // before tlsloop's own bound
 	if got, err := io.ReadAll(nc); len(got) != 0 || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -311,11 +311,14 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 		"a foreign listener": func(s *Server) *fixture { return serveShaken(t, s, &tls.Config{NextProtos: []string{"shout"}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			states := make(chan string, 10)
+			t.Parallel()
+			const handshake = 2 * time.Second
+			states := make(chan string, 20)
 			run := make(chan func(tc *tls.Conn), 1)
 			f := begin(&Server{
-				TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
-				ConnState: func(c net.Conn, s http.ConnState) { states <- s.String() + " " + c.RemoteAddr().String() },
+				ReadTimeout: handshake,
+				TLSConfig:   &tls.Config{NextProtos: []string{"shout"}},
+				ConnState:   func(c net.Conn, s http.ConnState) { states <- s.String() + " " + c.RemoteAddr().String() },
 				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 					(<-run)(tc)
 				}},
@@ -336,6 +339,15 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 			}
 			if n := strings.Count(f.log.String(), "http: panic serving 127.0.0.1:"); n != 1 {
 				t.Errorf("%d panics logged: %s", n, f.log)
+			}
+
+			nc := f.dialTLS(t, cfg)
+			run <- func(tc *tls.Conn) {
+				time.Sleep(handshake + 100*time.Millisecond)
+				fmt.Fprint(tc, "still here")
+			}
+			if got, err := io.ReadAll(nc); err != nil || string(got) != "still here" {
+				t.Errorf("when the handshake's time is over: %q, %v", got, err)
 			}
 
 			f.dialTLS(t, cfg)
