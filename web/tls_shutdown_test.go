@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,61 @@ func TestShutdownHastensHandshakes(t *testing.T) {
 	w.Check(t)
 }
 
+// Clients that go as soon as their whole ClientHello is sent, some with a FIN and some with a reset, are forgotten, also by Shutdown.
+func TestHelloAndGone(t *testing.T) {
+	states := make(chan http.ConnState, 200)
+	f := serveTLS(t, &Server{Handler: describe, ConnState: func(_ net.Conn, s http.ConnState) { states <- s }})
+	hello := clientHello(t)
+	for i := range 60 {
+		nc, err := net.Dial("tcp", f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nc.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			_ = nc.(*net.TCPConn).SetLinger(0)
+		}
+		nc.Close()
+	}
+	for opened, closed := 0, 0; closed < 60; {
+		select {
+		case s := <-states:
+			switch s {
+			case http.StateNew:
+				opened++
+			case http.StateClosed:
+				closed++
+			default:
+				t.Fatalf("state %v without a handshake", s)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d connections have come, %d have gone", opened, closed)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil || f.state.conns.Load() != 0 {
+		t.Errorf("Shutdown: %v; %d connections are still counted", err, f.state.conns.Load())
+	}
+}
+
+// clientHello is the first flight of a client.
+func clientHello(t *testing.T) []byte {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	go tls.Client(a, trusting()).Handshake()
+	p := make([]byte, 4<<10)
+	n, err := b.Read(p)
+	if err != nil || n != 5+int(p[3])<<8+int(p[4]) {
+		t.Fatalf("%d bytes of a ClientHello, %v", n, err)
+	}
+	return p[:n]
+}
+
 func isReset(err error) bool {
 	var e *net.OpError
 	return errors.As(err, &e) && !e.Timeout()
@@ -123,15 +179,22 @@ func TestCloseEndsHandshakes(t *testing.T) {
 	}
 }
 
-// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends: every connection is counted out.
+// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends: every connection is counted out, and
+// ConnState hears of its end.
 func TestShutdownInMidHandshakes(t *testing.T) {
 	for round := range 6 {
+		var open atomic.Int64
 		f := serveTLS(t, &Server{
 			Handler: describe, TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
 			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) { tc.Close() }},
 			ConnState: func(c net.Conn, state http.ConnState) {
-				if state == http.StateNew && rand.IntN(20) == 0 {
-					c.Close()
+				switch {
+				case state == http.StateClosed:
+					open.Add(-1)
+				case state == http.StateNew:
+					if open.Add(1); rand.IntN(20) == 0 {
+						c.Close()
+					}
 				}
 			},
 		})
@@ -168,6 +231,11 @@ func TestShutdownInMidHandshakes(t *testing.T) {
 		wg.Wait()
 		if n := f.state.conns.Load(); err != nil || n != 0 {
 			t.Errorf("round %d: Shutdown: %v; %d connections are still counted", round, err, n)
+		}
+		for patience := 20_000; open.Load() != 0; patience-- { // those of TLSNextProto are not Shutdown's
+			if time.Sleep(time.Millisecond); patience == 0 {
+				t.Fatalf("round %d: %d connections more have come than gone", round, open.Load())
+			}
 		}
 	}
 }

@@ -260,11 +260,15 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 	}
 }
 
-// What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the handshake.
+// What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the handshake. It counts meanwhile, once, and
+// ConnState hears of its end.
 func TestTLSNextProto(t *testing.T) {
+	serving, states := make(chan struct{}), make(chan http.ConnState, 10)
 	f := serveTLS(t, &Server{
+		ConnState: func(_ net.Conn, s http.ConnState) { states <- s },
 		TLSConfig: &tls.Config{NextProtos: []string{"shout", "h2"}},
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
+			serving <- struct{}{}
 			line, err := bufio.NewReader(tc).ReadString('\n')
 			fmt.Fprint(tc, strings.ToUpper(line), err, s.TLSConfig != nil, h != nil)
 		}},
@@ -272,9 +276,24 @@ func TestTLSNextProto(t *testing.T) {
 	cfg := trusting()
 	cfg.NextProtos = []string{"h2", "shout"}
 	nc := f.dialTLS(t, cfg)
-	fmt.Fprint(nc, "hello\n")
+	fmt.Fprint(nc, "hel")
+	<-serving
+	if n := f.state.conns.Load(); n != 1 {
+		t.Errorf("%d connections are counted while it is served", n)
+	}
+	fmt.Fprint(nc, "lo\n")
 	if got, err := io.ReadAll(nc); err != nil || string(got) != "HELLO\n<nil> true true" {
 		t.Errorf("got %q, %v", got, err)
+	}
+	for _, want := range []http.ConnState{http.StateNew, http.StateClosed} {
+		select {
+		case got := <-states:
+			if got != want {
+				t.Errorf("state %v, want %v", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("ConnState does not hear of %v", want)
+		}
 	}
 	if p := nc.ConnectionState().NegotiatedProtocol; p != "shout" {
 		t.Errorf("negotiated %q", p)
