@@ -22,6 +22,7 @@ type scenario struct {
 	slow       int         // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
 	attack     attack.Kind // of load.Open: what others do meanwhile; the turn has a run without them too
 	publishers int         // connections on top, that publish
+	deaf       int         // of load.Broadcast: connections on top, that never read; the turn has a run without them too
 	storm      int         // of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them too
 
 	work  check.Work    // of working, instead of check
@@ -88,6 +89,9 @@ var metrics = []metric{
 	{"deliver_p99_ms", "p99 ms", 1, false},
 	{"alone_p50_ms", "p50 undisturbed", 2, false},
 	{"alone_p99_ms", "p99 undisturbed", 2, false},
+	{"alone_last_ms", "last undisturbed", 1, false},
+	{"alone_deliver_p99_ms", "p99 undisturbed", 1, false},
+	{"times_last", "last by last undisturbed", 2, false},
 	{"calm_p50_ms", "p50 before the storm", 2, false},
 	{"calm_p99_ms", "p99 before the storm", 2, false},
 	{"storm_rate", "handshakes per second", 0, false},

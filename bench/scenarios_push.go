@@ -7,14 +7,20 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-const publicationSize = 128
+// Sizes of publications, in bytes. Of small ones it takes a client that never reads an hour to fill what the kernel holds for it.
+const (
+	publicationSize      = 128
+	largePublicationSize = 16 << 10
+)
 
-// subscribed are the ways in which push servers are subscribed to. By default, and so by a server from elsewhere, it is
-// Server-Sent Events, unless it is given the name of one that speaks as clients of that do.
-var subscribed = map[string]dialect{
-	"push":       {"push-ws", check.Pushed(check.Centrifuge, publicationSize)},
-	"centrifugo": {"push-ws", check.Pushed(check.Centrifuge, publicationSize)},
-	"gws":        {"push-ws", check.Pushed(check.Plain, publicationSize)},
+// subscribed are the ways in which push servers are subscribed to, with publications of size bytes. By default, and so by a server from
+// elsewhere, it is Server-Sent Events, unless it is given the name of one that speaks as clients of that do.
+func subscribed(size int) map[string]dialect {
+	return map[string]dialect{
+		"push":       {"push-ws", check.Pushed(check.Centrifuge, size)},
+		"centrifugo": {"push-ws", check.Pushed(check.Centrifuge, size)},
+		"gws":        {"push-ws", check.Pushed(check.Plain, size)},
+	}
 }
 
 var pushServers = []string{"c-epoll", "net/http", "gws", "push", "push-sse"}
@@ -35,7 +41,20 @@ var pushScenarios = []scenario{
 		mode: connecting, conns: 15_000, reference: "net/http",
 		measures: []string{"cpu_us", "seconds", "rate", "rss_peak_mb", "goroutines"},
 	}),
+	ignoring(),
 	publishing(1, 1), publishing(1, 16), publishing(100, 1), publishing(100, 16),
+}
+
+// ignoring has subscribers that never read. While it lasts they fill what the kernel and the server hold for them, and are disconnected.
+func ignoring() scenario {
+	s := pushing(scenario{
+		name: "push-slow", rows: "L5",
+		asks: "What do 500 subscribers of 16 KiB notice of ten more that never read, and what do those cost?",
+		mode: load.Broadcast, conns: 500, deaf: 10, reference: "push",
+		measures: []string{"times_last", "last_ms", "alone_last_ms", "deliver_p50_ms", "deliver_p99_ms", "alone_deliver_p99_ms", "cpu_us", "rss_idle_mb", "rss_peak_mb"},
+	})
+	s.servers, s.check, s.dialects = []string{"push", "push-sse"}, check.Pushed(check.Events, largePublicationSize), subscribed(largePublicationSize)
+	return s
 }
 
 func publishing(subscribers, publishers int) scenario {
@@ -51,7 +70,7 @@ func publishing(subscribers, publishers int) scenario {
 
 // pushing fills in what all of them have in common.
 func pushing(s scenario) scenario {
-	s.app, s.check, s.dialects, s.servers = "push-sse", check.Pushed(check.Events, publicationSize), subscribed, pushServers
+	s.app, s.check, s.dialects, s.servers = "push-sse", check.Pushed(check.Events, publicationSize), subscribed(publicationSize), pushServers
 	s.publishers = max(s.publishers, 1)
 	return s
 }

@@ -89,17 +89,19 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	out := sample{}
 	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate}
 	end := func(sample) error { return nil }
-	if t.scenario.slow > 0 || t.scenario.attack != "" {
-		// The first window after the connections have been opened is the worst, and must not be what the other is compared with.
-		if _, err := t.window(ctx, target, drivers, order, sample{}); err != nil {
+	if t.scenario.slow > 0 || t.scenario.attack != "" || t.scenario.deaf > 0 {
+		if err := t.undisturbed(ctx, target, drivers, order, out); err != nil {
 			return nil, err
 		}
-		alone, err := t.window(ctx, target, drivers, order, sample{})
+		order.Slow = t.scenario.slow
+	}
+	if t.scenario.deaf > 0 {
+		deaf, err := t.deafen(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
-		out["alone_p50_ms"], out["alone_p99_ms"] = alone["p50_ms"], alone["p99_ms"]
-		order.Slow = t.scenario.slow
+		defer deaf.end()
+		watch.add(deaf[0].child)
 	}
 	if t.scenario.attack != "" {
 		if end, err = t.attack(ctx, target); err != nil {
@@ -125,12 +127,36 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	if alone := out["alone_p99_ms"]; alone > 0 {
 		out["times_alone"] = out["p99_ms"] / alone
 	}
+	if alone := out["alone_last_ms"]; alone > 0 {
+		out["times_last"] = out["last_ms"] / alone
+	}
 	busy, err := target.status()
 	if err != nil {
 		return nil, err
 	}
 	out.memory(idle, busy)
 	return out, end(out)
+}
+
+// undisturbed is what a window shows before anything disturbs.
+func (t turn) undisturbed(ctx context.Context, target *target, drivers fleet, order load.Order, out sample) error {
+	// The first window after the connections have been opened is the worst, and must not be what the other is compared with.
+	if _, err := t.window(ctx, target, drivers, order, sample{}); err != nil {
+		return err
+	}
+	alone, err := t.window(ctx, target, drivers, order, sample{})
+	for _, name := range []string{"p50_ms", "p99_ms", "last_ms", "deliver_p99_ms"} {
+		if figure, ok := alone[name]; ok {
+			out["alone_"+name] = figure
+		}
+	}
+	return err
+}
+
+// deafen opens connections that subscribe and then never read: nobody gives their process an order.
+func (t turn) deafen(ctx context.Context, spec load.Spec) (fleet, error) {
+	spec.Conns = t.scenario.deaf
+	return launchFleet(ctx, 1, spec)
 }
 
 // window warms up, and adds what one order has shown.

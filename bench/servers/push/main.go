@@ -4,6 +4,7 @@ package main
 import (
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/bench/servers/harness"
@@ -20,7 +21,8 @@ func serve(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	pusher, err := push.New(push.Config{Logger: slog.Default()})
+	// The load driver does not answer pings, and none would come in most scenarios.
+	pusher, err := push.New(push.Config{Logger: slog.Default(), Timing: push.Timing{Ping: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
