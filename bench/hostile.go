@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/bench/attack"
+	"github.com/myriad-go/myriad/bench/proc"
 )
 
 // attackCommand makes this program attackers, when it is the first argument.
@@ -18,9 +19,9 @@ const begun = time.Second
 // recovery is how long a server has to get rid of what attackers have left.
 const recovery = 3 * time.Second
 
-// attack begins the scenario's. The function that it returns ends it, and adds what is left of it then: the difference of what the
-// server occupies after a collection, and of its goroutines. Its other clients are there before and after.
-func (t turn) attack(ctx context.Context, target *target) (end func(sample) error, err error) {
+// attack begins the scenario's. The function that it returns ends it, and adds what attacking took, in cores, and what is left of it then:
+// the difference of what the server occupies after a collection, and of its goroutines. Its other clients are there before and after.
+func (t turn) attack(ctx context.Context, target *target, watch *watch) (end func(sample) error, err error) {
 	before := sample{}
 	if err := before.rest(target); err != nil {
 		return nil, err
@@ -45,13 +46,25 @@ func (t turn) attack(ctx context.Context, target *target) (end func(sample) erro
 		attackers.end()
 		return nil, err
 	}
-	return func(out sample) error {
+	watch.add(attackers)
+	began := time.Now()
+	spent, err := proc.CPU(attackers.pid())
+	if err != nil {
 		attackers.end()
+		return nil, err
+	}
+	return func(out sample) error {
+		used, err := proc.CPU(attackers.pid())
+		out["attackers"] = used.Sub(spent).Total.Seconds() / time.Since(began).Seconds()
+		attackers.end()
+		if err != nil {
+			return err
+		}
 		if err := sleep(ctx, recovery); err != nil {
 			return err
 		}
 		after := sample{}
-		err := after.rest(target)
+		err = after.rest(target)
 		for name, value := range after {
 			out[name] = value - before[name]
 		}

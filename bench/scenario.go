@@ -111,6 +111,7 @@ var metrics = []metric{
 	{"threads", "threads", 0, false},
 	{"unanswered", "unanswered", 0, false},
 	{"driver_us", "driver CPU µs", 2, false},
+	{"attackers", "attackers' CPU", 2, false},
 	{"strangers", "strangers' CPU", 2, false},
 }
 

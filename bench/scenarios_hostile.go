@@ -10,6 +10,12 @@ import (
 var hostileScenarios = []scenario{
 	hostile(attack.Slow, "How long do healthy requests wait while 1,600 connections send and read a byte a second, or nothing?"),
 	hostile(attack.Flood, "And while 410 connections a second come with garbage, endless heads and resets, and 100 stay that never read?"),
+	hostile(attack.Heads, "And while 1,000 connections send a byte of their head a second, or nothing?"),
+	hostile(attack.Bodies, "And while 500 send a byte of their body a second?"),
+	hostile(attack.Readers, "And while 100 read a byte a second of an answer of a megabyte?"),
+	hostile(attack.Resets, "And while 300 a second are reset, at once or in the midst of their answer?"),
+	hostile(attack.Garbage, "And while 110 a second send garbage, or heads without an end?"),
+	hostile(attack.Pipelines, "And while 50 send a thousand requests each and 50 ask for a megabyte, and none of them reads?"),
 }
 
 func hostile(kind attack.Kind, asks string) scenario {
@@ -19,7 +25,7 @@ func hostile(kind attack.Kind, asks string) scenario {
 		servers: []string{"net/http", "fasthttp", "web", "web-inline", "web-auto"}, reference: "net/http",
 		measures: []string{
 			"p99_ms", "alone_p99_ms", "times_alone", "p50_ms", "alone_p50_ms", "unanswered", "cpu_us",
-			"rss_peak_mb", "left_mb", "goroutines", "left_goroutines",
+			"rss_peak_mb", "left_mb", "goroutines", "left_goroutines", "attackers",
 		},
 	}
 }

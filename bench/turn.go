@@ -104,7 +104,7 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		watch.add(deaf[0].child)
 	}
 	if t.scenario.attack != "" {
-		if end, err = t.attack(ctx, target); err != nil {
+		if end, err = t.attack(ctx, target, watch); err != nil {
 			return nil, err
 		}
 	}

@@ -67,22 +67,30 @@ func request(method, path, more string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + more
 }
 
-// mixes have few who do not read, because the kernel, which all share, keeps up to a megabyte for each, and starves everybody at its limit.
+// The parts that mixes are made of. Few do not read, because the kernel, which all share, keeps up to a megabyte for each, and starves
+// everybody at its limit.
+var (
+	silent    = part{conns: 500}
+	heads     = part{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second}
+	bodies    = part{conns: 500, first: request("POST", Upload, "Content-Length: 1000000\r\n\r\n"), then: "x", each: time.Second}
+	readers   = part{conns: 100, first: request("GET", Large, "\r\n"), read: 1, each: time.Second}
+	visits    = part{rate: 200}
+	resets    = part{rate: 100, first: request("GET", Large, "\r\n"), read: 1000}
+	garbage   = part{rate: 100, first: strings.Repeat("\x00\xffgarbage\r\n", 1000)}
+	endless   = part{rate: 10, first: request("GET", "/", strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 150))}
+	pipelines = part{conns: 50, first: strings.Repeat(request("GET", "/plaintext", "\r\n"), 1000)}
+	unread    = part{conns: 50, first: request("GET", Large, "\r\n")}
+)
+
 var mixes = map[Kind][]part{
-	Slow: {
-		{conns: 500},
-		{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second},
-		{conns: 500, first: request("POST", Upload, "Content-Length: 1000000\r\n\r\n"), then: "x", each: time.Second},
-		{conns: 100, first: request("GET", Large, "\r\n"), read: 1, each: time.Second},
-	},
-	Flood: {
-		{rate: 200},
-		{rate: 100, first: request("GET", Large, "\r\n"), read: 1000},
-		{rate: 100, first: strings.Repeat("\x00\xffgarbage\r\n", 1000)},
-		{rate: 10, first: request("GET", "/", strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 150))},
-		{conns: 50, first: strings.Repeat(request("GET", "/plaintext", "\r\n"), 1000)},
-		{conns: 50, first: request("GET", Large, "\r\n")},
-	},
+	Slow:      {silent, heads, bodies, readers},
+	Flood:     {visits, resets, garbage, endless, pipelines, unread},
+	Heads:     {silent, heads},
+	Bodies:    {bodies},
+	Readers:   {readers},
+	Resets:    {visits, resets},
+	Garbage:   {garbage, endless},
+	Pipelines: {pipelines, unread},
 }
 
 // dialer makes connections whose kernel takes little: those who do not read would else be sent megabytes first.

@@ -13,6 +13,13 @@ const (
 	// Flood is connections that come and go, some hundreds a second: reset at once or in an answer, with garbage, with endless
 	// heads; and some that stay and pipeline without reading.
 	Flood Kind = "flood"
+
+	Heads     Kind = "heads"     // of Slow: the silent ones, and the heads
+	Bodies    Kind = "bodies"    // of Slow
+	Readers   Kind = "readers"   // of Slow
+	Resets    Kind = "resets"    // of Flood: at once, and in an answer
+	Garbage   Kind = "garbage"   // of Flood, with the endless heads
+	Pipelines Kind = "pipelines" // of Flood: those that stay
 )
 
 // A Spec is whom to attack, and how.
