@@ -16,15 +16,18 @@ type ahead struct {
 
 func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
 
+// leastRoom is the smallest block that is taken, and the least that is added to one at a time.
+const leastRoom = 512
+
 // keep copies p behind what is kept already, and stops reading at the limit.
 func (h *conn) keep(p []byte) {
 	a := h.ahead
 	if a == nil {
-		a = &ahead{block: buf.Get(max(len(p), 512))}
+		a = &ahead{block: buf.Get(max(len(p), leastRoom))}
 		h.ahead = a
 	}
 	if a.block.Free() < len(p) {
-		larger := buf.Get(2 * (len(a.bytes()) + len(p)))
+		larger := buf.Get(h.roomFor(len(a.bytes()) + len(p)))
 		larger.Append(a.bytes())
 		h.releaseBlock(a.block)
 		a.block, a.used = larger, 0
@@ -32,6 +35,31 @@ func (h *conn) keep(p []byte) {
 	a.block.Append(p)
 	if h.answering() && len(a.bytes()) >= maxAhead {
 		h.c.Pause()
+	}
+}
+
+// roomFor is what is taken for n bytes: twice as much, but of a head not more than it may have.
+func (h *conn) roomFor(n int) int {
+	if h.answering() {
+		return 2 * n
+	}
+	return max(n, min(2*n, h.lane.st.limits.HeadBytes))
+}
+
+// extend takes p behind what is kept: no more of it at a time than may belong to a head, because what is kept of one that is too long is
+// copied for nothing, into a block that is larger than any in the pool.
+func (h *conn) extend(p []byte) {
+	for len(p) > 0 && h.ahead != nil && h.phase != phaseClosing {
+		n := len(p)
+		if !h.answering() {
+			n = min(n, max(leastRoom, h.lane.st.limits.HeadBytes-len(h.ahead.bytes())))
+		}
+		h.keep(p[:n])
+		h.takeAhead()
+		p = p[n:]
+	}
+	if len(p) > 0 && h.phase != phaseClosing {
+		h.Received(h.c, p)
 	}
 }
 
@@ -64,6 +92,10 @@ func (h *conn) stillIncomplete(a *ahead) bool {
 		look = a.scan.Trailer
 	}
 	ready, err := look(a.bytes(), h.lane.st.limits)
+	if err != nil && err != h1.ErrPreface && h.x == nil && !h.answering() {
+		h.refuseHead(err) // it would not be another if a megabyte were parsed to find it again
+		return true
+	}
 	a.whole = ready || err != nil
 	return !a.whole
 }

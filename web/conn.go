@@ -86,8 +86,7 @@ func firstOf(ds ...time.Duration) time.Duration {
 // Received takes what has come, behind what was kept.
 func (h *conn) Received(c *myriad.Conn, p []byte) {
 	if h.ahead != nil {
-		h.keep(p)
-		h.takeAhead()
+		h.extend(p)
 		return
 	}
 	if n := h.process(p); n < len(p) {

@@ -1,0 +1,60 @@
+package web
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// fieldsOf is n bytes of field lines.
+func fieldsOf(n int) string {
+	const line = 8000
+	var b strings.Builder
+	for ; n >= 2*line; n -= line {
+		b.WriteString("A: " + strings.Repeat("x", line-5) + "\r\n")
+	}
+	b.WriteString("A: " + strings.Repeat("x", n-5) + "\r\n")
+	return b.String()
+}
+
+// A head may be as long as MaxHeaderBytes says, to the byte, in however many pieces it comes; what follows it at once is not lost.
+func TestLongestHead(t *testing.T) {
+	for _, limit := range []int{0, 100_000, 300_000} {
+		f := serve(t, &Server{MaxHeaderBytes: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w, r.Body)
+		})})
+		if limit == 0 {
+			limit = http.DefaultMaxHeaderBytes
+		}
+		const body = 100_000
+		begin, end := post+"Content-Length: 100000\r\n", "\r\n"
+		request := begin + fieldsOf(limit-len(begin)-len(end)) + end + strings.Repeat("b", body)
+		nc := dial(t, f)
+		go io.WriteString(nc, request+post+"Content-Length: 4\r\n\r\nnext")
+		r := bufio.NewReader(nc)
+		for _, want := range []string{strings.Repeat("b", body), "next"} {
+			answer, err := http.ReadResponse(r, nil)
+			if got := mustBody(t, answer, err); answer.StatusCode != 200 || got != want {
+				t.Fatalf("with MaxHeaderBytes %d a head of that length is answered %s, %d bytes; want the %d that were sent", limit, answer.Status, len(got), len(want))
+			}
+		}
+		nc.Close()
+		got := raw(t, f, begin+fieldsOf(limit-len(begin)-len(end)+1)+end+strings.Repeat("b", body), false)
+		if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
+			t.Errorf("with MaxHeaderBytes %d a head of one byte more is answered %.40q", limit, got)
+		}
+	}
+}
+
+// What is kept of a head that has no end yet takes no more than a head may have: beyond a megabyte there is no pool of blocks.
+func TestRoomForAHead(t *testing.T) {
+	h := &conn{lane: &lane{st: &state{}}}
+	h.lane.st.limits.HeadBytes = 1 << 20
+	for n, want := range map[int]int{1000: 2000, 600_000: 1 << 20, 1 << 20: 1 << 20} {
+		if got := h.roomFor(n); got != want {
+			t.Errorf("for %d bytes of a head %d are taken, want %d", n, got, want)
+		}
+	}
+}
