@@ -28,6 +28,7 @@
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
 //   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that).
 //   - An answer behind a body that has ended too soon says that the connection closes.
+//   - ConnState does not hear of StateIdle between pipelined requests that have come already.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst.
