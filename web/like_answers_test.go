@@ -219,7 +219,7 @@ var writings = []writing{
 		w.Header().Set("Etag", "x")
 		http.Error(w, "no", 404)
 	}},
-	{name: "moved", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { http.Redirect(w, r, "/else?a=b", 302) }},
+	{name: "moved", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { http.Redirect(w, r, "/else?a=b", http.StatusFound) }},
 	{name: "body read behind the answer", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		write(w, notes, "hello")
 		p, err := io.ReadAll(r.Body)
@@ -247,7 +247,7 @@ var writings = []writing{
 		p, err := io.ReadAll(r.Body)
 		note(notes, "read", string(p), err)
 		if err != nil {
-			http.Error(w, err.Error(), 413)
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		}
 	}},
 	{name: "a deadline that has passed", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
