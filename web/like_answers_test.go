@@ -219,7 +219,9 @@ var writings = []writing{
 		w.Header().Set("Etag", "x")
 		http.Error(w, "no", 404)
 	}},
-	{name: "moved", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { http.Redirect(w, r, "/else?a=b", http.StatusFound) }},
+	{name: "moved", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		http.Redirect(w, r, "/else?a=b", http.StatusFound)
+	}},
 	{name: "body read behind the answer", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		write(w, notes, "hello")
 		p, err := io.ReadAll(r.Body)
