@@ -61,6 +61,9 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		if after.heap > first.heap+growth || after.files > first.files || after.goroutines > first.goroutines || after.blocks > first.blocks {
 			t.Fatalf("%v; after the first %d: %v; the heap may grow by %d bytes", after, churners, first, growth)
 		}
+		if after.files > before.files || after.goroutines > before.goroutines || after.blocks > before.blocks {
+			t.Fatalf("%v; before: %v", after, before)
+		}
 		if after.heap <= before.heap+heapSlack {
 			return
 		}
