@@ -5,10 +5,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -27,8 +29,7 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil || err2 != nil {
 		missing(t, "Chromium", "apt-get install chromium chromium-driver")
 	}
-	p := start(t, nil, driver, "--port=0")
-	b := &browser{t: t, session: "http://127.0.0.1:" + p.want(`started successfully on port (\d+)`)[1] + "/session"}
+	b := &browser{t: t, session: "http://127.0.0.1:" + startDriver(t, driver) + "/session"}
 	var answer struct{ SessionID string }
 	b.decode(b.do("POST", "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
 		"browserName": "chrome",
@@ -41,6 +42,25 @@ func startBrowser(t *testing.T) *browser {
 	b.session += "/" + answer.SessionID
 	t.Cleanup(func() { b.do("DELETE", "", nil) })
 	return b
+}
+
+// startDriver returns chromedriver's port. Port 0 would be what the kernel finds for ::1, and chromedriver ends if a socket has that port of
+// 127.0.0.1, be it a connection of an earlier test that lingers in TIME_WAIT. So it is given a port that is free there, until it agrees.
+func startDriver(t *testing.T, driver string) (port string) {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		if start(t, nil, driver, "--port="+port).want(`started successfully|port not available`)[0] == "started successfully" {
+			return port
+		}
+	}
+	t.Fatal("chromedriver found 20 ports taken that were free for IPv4")
+	return ""
 }
 
 // do sends a command and returns its value.
