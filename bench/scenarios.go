@@ -13,12 +13,12 @@ var servers = []server{
 	{name: "net/http", program: "nethttp", about: "the standard library's server"},
 	{name: "fasthttp", program: "fasthttp", about: "github.com/valyala/fasthttp"},
 	{name: "hertz", program: "hertz", about: "github.com/cloudwego/hertz on netpoll"},
-	{name: "web", program: "web", ours: true, about: "package web, handlers on the pool (its default)"},
+	{name: "web", program: "web", ours: true, about: "package web, handlers where they are cheapest (its default)"},
 	{name: "web-inline", program: "web", args: []string{"--inline"}, ours: true, about: "package web, handlers on the loop"},
-	{name: "web-auto", program: "web", args: []string{"--auto"}, ours: true, about: "package web, handlers where they are cheapest"},
+	{name: "web-pool", program: "web", args: []string{"--pool"}, ours: true, about: "package web, handlers on the pool"},
 	{name: "web-reuse", program: "web", args: []string{"--inline", "--reuse"}, ours: true, about: "the same as web-inline, requests used again (ReuseRequests)"},
 	{name: "gin", program: "gin", about: "github.com/gin-gonic/gin on net/http"},
-	{name: "gin-web", program: "ginweb", ours: true, about: "the same gin router on package web, on the pool"},
+	{name: "gin-web", program: "ginweb", ours: true, about: "the same gin router on package web"},
 	{name: "gin-web-inline", program: "ginweb", args: []string{"--inline"}, ours: true, about: "the same, on the loop"},
 	{name: "gws", program: "gws", about: "github.com/lxzan/gws on net/http"},
 	{name: "gorilla", program: "gorilla", about: "github.com/gorilla/websocket on net/http"},
@@ -41,7 +41,7 @@ var servers = []server{
 }
 
 var (
-	httpServers = []string{"net/http", "fasthttp", "hertz", "web", "web-inline", "web-reuse", "c-epoll"}
+	httpServers = []string{"net/http", "fasthttp", "hertz", "web", "web-pool", "web-inline", "web-reuse", "c-epoll"}
 	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-inline", "websocket-accept"}
 
 	loaded = []string{"cpu_us", "user_us", "rate", "p50_ms", "p99_ms", "p999_ms", "rss_peak_mb", "goroutines", "threads"}

@@ -22,7 +22,7 @@ func hostile(kind attack.Kind, asks string) scenario {
 	return scenario{
 		name: "hostile-" + string(kind), rows: "A4 L3", asks: asks,
 		app: "exposed", check: check.HTTP(1), mode: load.Open, conns: 50, rate: 2000, attack: kind,
-		servers: []string{"net/http", "fasthttp", "web", "web-inline", "web-auto"}, reference: "net/http",
+		servers: []string{"net/http", "fasthttp", "web", "web-pool", "web-inline"}, reference: "net/http",
 		measures: []string{
 			"p99_ms", "alone_p99_ms", "times_alone", "p50_ms", "alone_p50_ms", "unanswered", "cpu_us",
 			"rss_peak_mb", "left_mb", "goroutines", "left_goroutines", "attackers",

@@ -18,7 +18,7 @@ func slowly(name, asks string, talk check.Check, percent int, rate float64) scen
 	return scenario{
 		name: name, rows: "A4 E6 P7", asks: asks,
 		app: "http", check: talk, mode: load.Open, conns: 200, rate: rate, slow: percent,
-		servers: []string{"net/http", "fasthttp", "web", "web-inline", "web-auto"}, reference: "net/http",
+		servers: []string{"net/http", "fasthttp", "web", "web-pool", "web-inline"}, reference: "net/http",
 		measures: []string{"p99_ms", "alone_p99_ms", "times_alone", "p50_ms", "alone_p50_ms", "unanswered", "cpu_us", "goroutines"},
 	}
 }

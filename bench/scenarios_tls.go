@@ -14,7 +14,7 @@ var tlsScenarios = []scenario{
 	{
 		name: "tls-http", rows: "A6 T1", asks: "What does a small request cost through TLS, 500 connections?",
 		app: "https", check: check.HTTPS(1), mode: load.Closed, conns: 500,
-		servers: append(slices.Clone(tlsServers), "web-inline"), reference: "net/http", measures: loaded,
+		servers: append(slices.Clone(tlsServers), "web-pool", "web-inline"), reference: "net/http", measures: loaded,
 	},
 	{
 		name: "tls-handshake", rows: "A6 T2", asks: "What does a full handshake cost, and how many are there per second?",
@@ -30,7 +30,7 @@ var tlsScenarios = []scenario{
 	{
 		name: "tls-storm", rows: "A6", asks: "How long do 100 established connections wait while ten thousand handshakes arrive?",
 		app: "https", check: check.HTTPS(1), mode: load.Open, conns: 100, rate: 1000, storm: 10_000,
-		servers: []string{"net/http", "web", "web-inline"}, reference: "net/http",
+		servers: []string{"net/http", "web", "web-pool", "web-inline"}, reference: "net/http",
 		measures: []string{"p99_ms", "calm_p99_ms", "p50_ms", "calm_p50_ms", "storm_rate", "unanswered", "cpu_us", "goroutines"},
 	},
 }

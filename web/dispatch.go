@@ -11,21 +11,22 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Dispatch chooses who runs a handler.
+// Dispatch chooses who runs a handler. The zero value is DispatchAuto.
 type Dispatch uint8
 
 const (
-	// DispatchPool hands each request to a bounded pool of warm goroutines. Safe for everything.
-	DispatchPool Dispatch = iota
+	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been quick many times in a row (100 µs),
+	// then on the loop as DispatchInline does, and on the pool again when it has overstayed. A route is method and path; segments of
+	// a path that look like ids make no difference. Handlers may block.
+	DispatchAuto Dispatch = iota
+	// DispatchPool hands each request to a bounded pool of warm goroutines: one that computes for long takes no loop's time, not even for
+	// the millisecond or two that it takes until another goroutine goes on with the loop.
+	DispatchPool
 	// DispatchInline runs the handler on the loop. It is for handlers known not to block: every connection of the loop waits for
 	// them, until after a millisecond or two another goroutine goes on with the loop. A request whose body has not arrived yet, or whose client
 	// is behind with reading earlier answers, runs on the pool. A call that would wait lets the loop go on first; where
 	// the driver is bound to a thread it fails with myriad.ErrOnLoop.
 	DispatchInline
-	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been quick many times in a row (100 µs),
-	// then on the loop as DispatchInline does, and on the pool again when it has overstayed. A route is method and path; segments of
-	// a path that look like ids make no difference.
-	DispatchAuto
 )
 
 // inlineQueue is how many bytes may wait for a client whose next request is to run on the loop.

@@ -2,7 +2,8 @@
 // http.Server where their meaning is the same; a connection that waits for a request costs a few hundred bytes and no
 // goroutine.
 //
-// The loop reads and parses; handlers run on a pool of goroutines and may block (Server.Dispatch chooses). A
+// The loop reads and parses. Handlers may block: they run on a pool of goroutines, or on the loop while their route is known to be quick
+// (DispatchAuto), where another goroutine goes on with the loop if one blocks all the same. A
 // request is an ordinary *http.Request and stays valid after its handler has returned. Its body streams: the
 // handler starts when the head is complete, and the loop stops reading when maxBodyBuffer bytes wait to be read.
 //

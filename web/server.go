@@ -60,7 +60,7 @@ type Server struct {
 
 	// Engine runs the connections. Nil: myriad.Default(). Shutdown and Close never stop it.
 	Engine *myriad.Engine
-	// Dispatch chooses who runs the handler.
+	// Dispatch chooses who runs the handler. 0: DispatchAuto.
 	Dispatch Dispatch
 	// Workers is the most handlers that run at once on the pool, without those that wait for their client (Overload). The goroutines are started as needed, a thousand within
 	// milliseconds when handlers block, and retire when idle; a handler that waits for a request to the same server gets one

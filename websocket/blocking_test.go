@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
 )
 
 // pulled is a server's connection that is read by the test, and its peer.
@@ -145,7 +146,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 	e := startEngine(t, myriad.Config{Loops: 1})
 	said := make(chan error, 3)
-	o := &Options{Dispatch: 1, OnMessage: func(c *Conn, _ Op, _ []byte) {
+	o := &Options{Dispatch: web.DispatchInline, OnMessage: func(c *Conn, _ Op, _ []byte) {
 		_, _, err := c.Read(context.Background())
 		said <- err
 	}}

@@ -200,12 +200,12 @@ func TestCompressedEndToEnd(t *testing.T) {
 	kinds := []Compression{{}, {Enabled: true, Threshold: -1}, {Enabled: true, WriteWindowBits: 15, ReadWindowBits: 15},
 		{Enabled: true, Threshold: -1, WriteWindowBits: 8, ReadWindowBits: 9, Level: 9}}
 	for i, server := range kinds {
-		o := &Options{Workers: pool, Compression: server, OnMessage: echoBack, Dispatch: web.Dispatch(i % 2)}
+		o := &Options{Workers: pool, Compression: server, OnMessage: echoBack, Dispatch: web.Dispatch(i % 3)}
 		addr := listen(t, e, Handler(o))
 		for j, client := range kinds {
 			heard := make(chan string, 1)
 			d := &DialOptions{}
-			d.Engine, d.Workers, d.Compression, d.Dispatch = e, pool, client, web.Dispatch(j%2)
+			d.Engine, d.Workers, d.Compression, d.Dispatch = e, pool, client, web.Dispatch(j%3)
 			d.OnMessage = func(_ *Conn, _ Op, p []byte) { heard <- string(p) }
 			c, _, err := Dial(context.Background(), "ws://"+addr, d)
 			if err != nil {

@@ -178,8 +178,8 @@ func (o *Options) compile() (*settings, error) {
 
 func (o *Options) check() error {
 	switch {
-	case o.Dispatch > web.DispatchAuto:
-		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchPool, DispatchInline or DispatchAuto of package web", o.Dispatch)
+	case o.Dispatch > web.DispatchInline:
+		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchAuto, DispatchPool or DispatchInline of package web", o.Dispatch)
 	case o.MaxMessage < 0 || o.MaxMessage > buf.MaxBlock:
 		return fmt.Errorf("websocket: Options.MaxMessage is %d: it must be 0 (the default) to %d", o.MaxMessage, buf.MaxBlock)
 	case o.WriteLimit < 0:

@@ -140,7 +140,7 @@ func TestByteByByte(t *testing.T) {
 func TestChaos(t *testing.T) {
 	for seed := range uint64(40) {
 		byConn := map[*Conn]*[]string{}
-		o := &Options{Dispatch: web.Dispatch(seed % 2), PingInterval: quiet, Logger: slog.New(slog.DiscardHandler)}
+		o := &Options{Dispatch: web.Dispatch(seed % 3), PingInterval: quiet, Logger: slog.New(slog.DiscardHandler)}
 		note := func(c *Conn, s string) {
 			if byConn[c] == nil {
 				byConn[c] = new([]string)

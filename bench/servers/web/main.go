@@ -11,7 +11,7 @@ import (
 
 func main() {
 	inline := flag.Bool("inline", false, "run handlers on the loop")
-	auto := flag.Bool("auto", false, "run handlers where they are cheapest")
+	pool := flag.Bool("pool", false, "run handlers on the pool")
 	reuse := flag.Bool("reuse", false, "use requests again")
 	server := &web.Server{Handler: harness.Plaintext()}
 	dispatch := func() *web.Server {
@@ -19,8 +19,8 @@ func main() {
 		switch {
 		case *inline:
 			server.Dispatch = web.DispatchInline
-		case *auto:
-			server.Dispatch = web.DispatchAuto
+		case *pool:
+			server.Dispatch = web.DispatchPool
 		}
 		return server
 	}
