@@ -38,7 +38,8 @@ type Config struct {
 	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
 	// when others have closed; Dial and Adopt fail with ErrTooMany. 0: what the process's limit on descriptors allows
 	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 64 for everything else; where there is no
-	// such limit, or with a System of its own, none.
+	// such limit, or with a System of its own, none. More than that is taken, with a warning in the log: accepting fails, and goes on
+	// by itself, before so many are open.
 	MaxConns int
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms worth of them may come
 	// at once. Others wait as they do for MaxConns. 0: no limit.
@@ -80,12 +81,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.MaxConns == 0 {
-		c.MaxConns = math.MaxInt
-		if files, ok := fileLimit(); ok && c.System == nil {
-			c.MaxConns = connsWithin(files)
-		}
-	}
+	c.limitConns()
 	if c.System == nil {
 		s, err := systemFor(c.Driver)
 		if err != nil {
@@ -94,6 +90,21 @@ func (c Config) withDefaults() (Config, error) {
 		c.System = s
 	}
 	return c, nil
+}
+
+// limitConns sets the default of MaxConns, and warns if it is more than the descriptors are enough for.
+func (c *Config) limitConns() {
+	most, files := math.MaxInt, uint64(0)
+	if c.System == nil {
+		if n, ok := fileLimit(); ok {
+			most, files = connsWithin(n), n
+		}
+	}
+	setDefault(&c.MaxConns, most)
+	if c.MaxConns > most {
+		c.Logger.Warn("myriad: Config.MaxConns is more than the limit on descriptors allows: raise that (ulimit -n, LimitNOFILE) or lower it",
+			"MaxConns", c.MaxConns, "descriptors", files, "enough_for", most)
+	}
 }
 
 // filesForOthers is how many descriptors MaxConns leaves to the rest of the process at most.

@@ -1,6 +1,9 @@
 package myriad
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 )
@@ -113,6 +116,24 @@ func TestConnsWithin(t *testing.T) {
 	for files, want := range map[uint64]int{1: 1, 8: 7, 256: 224, 1024: 960, 1 << 20: 1<<20 - filesForOthers, 1<<64 - 1: int(^uint(0) >> 1)} {
 		if got := connsWithin(files); got != want {
 			t.Errorf("%d descriptors: MaxConns %d, want %d", files, got, want)
+		}
+	}
+}
+
+// A MaxConns that the descriptors are not enough for is taken, and said. The default is not.
+func TestTooManyConnsWarn(t *testing.T) {
+	files, limited := fileLimit()
+	for _, tc := range []struct {
+		most int
+		warn bool
+	}{{0, false}, {connsWithin(files), false}, {connsWithin(files) + 1, limited}} {
+		var log bytes.Buffer
+		c, err := Config{MaxConns: tc.most, Logger: slog.New(slog.NewTextHandler(&log, nil))}.withDefaults()
+		if err != nil || (tc.most > 0 && c.MaxConns != tc.most) {
+			t.Errorf("MaxConns %d became %d, %v", tc.most, c.MaxConns, err)
+		}
+		if got := strings.Contains(log.String(), "ulimit -n"); got != tc.warn {
+			t.Errorf("MaxConns %d of %d descriptors: warned %v, want %v: %s", tc.most, files, got, tc.warn, &log)
 		}
 	}
 }
