@@ -24,9 +24,10 @@ var servers = []server{
 	{name: "gorilla", program: "gorilla", about: "github.com/gorilla/websocket on net/http"},
 	{name: "coder", program: "coder", about: "github.com/coder/websocket on net/http"},
 	{name: "gobwas", program: "gobwas", about: "github.com/gobwas/ws on raw connections, a goroutine for each"},
-	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks on the pool"},
+	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks where they are cheapest (its default)"},
 	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true, about: "the same, callbacks on the loop"},
-	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web, on the pool"},
+	{name: "websocket-pool", program: "websocket", args: []string{"--pool"}, ours: true, about: "the same, callbacks on the pool"},
+	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web"},
 	{name: "push", program: "push", ours: true, about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "go", program: "goroutines", endless: true, about: "a goroutine for each task, without any bound"},
@@ -42,7 +43,7 @@ var servers = []server{
 
 var (
 	httpServers = []string{"net/http", "fasthttp", "hertz", "web", "web-pool", "web-inline", "web-reuse", "c-epoll"}
-	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-inline", "websocket-accept"}
+	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-pool", "websocket-inline", "websocket-accept"}
 
 	loaded = []string{"cpu_us", "user_us", "rate", "p50_ms", "p99_ms", "p999_ms", "rss_peak_mb", "goroutines", "threads"}
 	held   = []string{"conn_bytes", "conn_bytes_gc", "rss_idle_mb", "rss_peak_mb", "idle_cpu_ms", "goroutines", "threads"}
@@ -105,7 +106,7 @@ var webSocketScenarios = []scenario{
 	{
 		name: "ws-echo-1k", rows: "A6 B4 S1", asks: "And one of 1 KiB?",
 		app: "ws-echo", check: check.WebSocketEcho(1024), mode: load.Closed, conns: 1000,
-		servers: []string{"gws", "gorilla", "websocket", "websocket-inline"}, reference: "gws", measures: loaded,
+		servers: []string{"gws", "gorilla", "websocket", "websocket-pool", "websocket-inline"}, reference: "gws", measures: loaded,
 	},
 	{
 		name: "ws-upgrade", rows: "B4 S3", asks: "What does an upgrade cost in memory, and the connection around it?",

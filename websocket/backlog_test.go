@@ -24,41 +24,43 @@ func TestSlowCallbacksAreBounded(t *testing.T) {
 		n       int
 	}{{"many", "", 5000}, {"large", strings.Repeat("x", 50<<10), 40}} {
 		t.Run(c.name, func(t *testing.T) {
-			var gate driver.Parker
-			slow, seen := true, 0
-			h := hold(t, &Options{OnMessage: func(_ *Conn, _ Op, p []byte) {
-				if slow {
-					gate.Park()
+			eachQueue(t, func(t *testing.T, d web.Dispatch) {
+				var gate driver.Parker
+				slow, seen := true, 0
+				h := hold(t, &Options{Dispatch: d, OnMessage: func(_ *Conn, _ Op, p []byte) {
+					if slow {
+						gate.Park()
+					}
+					if n := fmt.Sprint(seen); !strings.HasPrefix(string(p), n+" ") {
+						t.Errorf("message %d begins with %.10q", seen, p)
+					}
+					seen++
+				}}, myriad.Config{})
+				gate = h.NewParker()
+				for i := range c.n {
+					h.client.send(OpText, fmt.Sprint(i, " ", c.payload))
 				}
-				if n := fmt.Sprint(seen); !strings.HasPrefix(string(p), n+" ") {
-					t.Errorf("message %d begins with %.10q", seen, p)
+				h.RunFor(10 * time.Minute) // it is not taken for dead because it is not read
+				if h.ended != nil || seen != 0 {
+					t.Fatalf("after a while %d messages were seen, ended with %v", seen, h.ended)
 				}
-				seen++
-			}}, myriad.Config{})
-			gate = h.NewParker()
-			for i := range c.n {
-				h.client.send(OpText, fmt.Sprint(i, " ", c.payload))
-			}
-			h.RunFor(10 * time.Minute) // it is not taken for dead because it is not read
-			if h.ended != nil || seen != 0 {
-				t.Fatalf("after a while %d messages were seen, ended with %v", seen, h.ended)
-			}
-			waiting, size := h.waiting()
-			if waiting > maxBacklog || size > maxBacklogBytes+len(c.payload)+10 {
-				t.Errorf("%d messages of %d bytes wait", waiting, size)
-			}
-			slow = false
-			gate.Unpark()
-			h.RunFor(time.Second)
-			if seen != c.n {
-				t.Errorf("%d messages of %d", seen, c.n)
-			}
-			if h.conn.backlog != nil {
-				t.Error("an idle connection has a backlog")
-			}
-			h.client.Close()
-			h.Run()
-			h.stop()
+				waiting, size := h.waiting()
+				if waiting > maxBacklog || size > maxBacklogBytes+len(c.payload)+10 {
+					t.Errorf("%d messages of %d bytes wait", waiting, size)
+				}
+				slow = false
+				gate.Unpark()
+				h.RunFor(time.Second)
+				if seen != c.n {
+					t.Errorf("%d messages of %d", seen, c.n)
+				}
+				if h.conn.backlog != nil {
+					t.Error("an idle connection has a backlog")
+				}
+				h.client.Close()
+				h.Run()
+				h.stop()
+			})
 		})
 	}
 }
@@ -83,36 +85,38 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 	} {
 		for _, n := range []int{5, 1000} {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
-				var gate driver.Parker
-				seen := 0
-				h := hold(t, &Options{CloseTimeout: time.Second, OnMessage: func(*Conn, Op, []byte) {
-					if seen == 0 {
-						gate.Park()
+				eachQueue(t, func(t *testing.T, d web.Dispatch) {
+					var gate driver.Parker
+					seen := 0
+					h := hold(t, &Options{Dispatch: d, CloseTimeout: time.Second, OnMessage: func(*Conn, Op, []byte) {
+						if seen == 0 {
+							gate.Park()
+						}
+						seen++
+					}}, myriad.Config{})
+					gate = h.NewParker()
+					for i := range n {
+						h.client.send(OpText, fmt.Sprint(i))
 					}
-					seen++
-				}}, myriad.Config{})
-				gate = h.NewParker()
-				for i := range n {
-					h.client.send(OpText, fmt.Sprint(i))
-				}
-				h.Settle()
-				end(h)
-				h.RunFor(3 * time.Second)
-				if h.ended != nil {
-					t.Fatal("OnClose before OnMessage has returned")
-				}
-				gate.Unpark()
-				h.RunFor(10 * time.Second)
-				if (name == "close" || name == "closefin" || name == "fin") && seen != n {
-					t.Errorf("%d messages of %d were delivered", seen, n)
-				}
-				if got := h.client.lines(t); strings.HasPrefix(name, "close") && name != "closenow" && !slices.Equal(got, lines(line(OpClose, closeWith(1000, "")))) {
-					t.Errorf("the client read %q", got)
-				}
-				if name != "shutdown" && h.ended == nil {
-					t.Error("no OnClose")
-				}
-				h.stop()
+					h.Settle()
+					end(h)
+					h.RunFor(3 * time.Second)
+					if h.ended != nil {
+						t.Fatal("OnClose before OnMessage has returned")
+					}
+					gate.Unpark()
+					h.RunFor(10 * time.Second)
+					if (name == "close" || name == "closefin" || name == "fin") && seen != n {
+						t.Errorf("%d messages of %d were delivered", seen, n)
+					}
+					if got := h.client.lines(t); strings.HasPrefix(name, "close") && name != "closenow" && !slices.Equal(got, lines(line(OpClose, closeWith(1000, "")))) {
+						t.Errorf("the client read %q", got)
+					}
+					if name != "shutdown" && h.ended == nil {
+						t.Error("no OnClose")
+					}
+					h.stop()
+				})
 			})
 		}
 	}
@@ -120,7 +124,7 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 
 func TestPanicClosesOnlyItsConnection(t *testing.T) {
 	for _, fail := range map[string]func(){"panic": func() { panic("oops") }, "goexit": runtime.Goexit} {
-		eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+		eachWay(t, func(t *testing.T, d web.Dispatch) {
 			h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, op Op, p []byte) {
 				if string(p) == "fail" {
 					fail()
@@ -155,12 +159,12 @@ func TestPanicClosesOnlyItsConnection(t *testing.T) {
 }
 
 func TestPanicInOnOpenAndOnClose(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		l := new(logLines)
 		o := &Options{Dispatch: d, PingInterval: quiet, Logger: testLogger(l),
 			OnOpen:  func(*Conn) { panic("in OnOpen") },
 			OnClose: func(*Conn, error) { l.add("ended"); panic("in OnClose") }}
-		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, handlerOf(t, o))
 		c := w.client(sampleRequest)
 		w.Run()
 		if got, want := c.lines(t), lines(line(OpClose, closeWith(1011, "internal error"))); !slices.Equal(got, want) {
@@ -179,7 +183,7 @@ func TestPanicInOnOpenAndOnClose(t *testing.T) {
 func TestCrewWaitsForRoom(t *testing.T) {
 	faults := sim.Calm()
 	faults.Workers, faults.Queue, faults.Backlog = 2, 3, 1000
-	o, heard := recorded(&Options{PingInterval: quiet, OnMessage: echoBack})
+	o, heard := recorded(&Options{Dispatch: web.DispatchPool, PingInterval: quiet, OnMessage: echoBack})
 	w := newWorld(t, 3, faults, myriad.Config{}, Handler(o))
 	var clients []*client
 	for range 100 {
@@ -207,7 +211,7 @@ func TestCrewOutlivesItsPool(t *testing.T) {
 	}
 	e := startEngine(t, myriad.Config{Loops: 1})
 	heard := make(chan string, 100)
-	o := &Options{Workers: pool,
+	o := &Options{Workers: pool, Dispatch: web.DispatchPool,
 		OnOpen:    func(*Conn) { heard <- "open" },
 		OnMessage: func(_ *Conn, _ Op, p []byte) { heard <- string(p) },
 		OnClose:   func(_ *Conn, err error) { heard <- fmt.Sprint(CloseStatus(err)) }}

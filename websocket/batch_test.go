@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -43,7 +44,7 @@ func TestBatchOfATurn(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Add(conns * perConn)
 		open := make(chan *Conn, conns)
-		o := &Options{OnOpen: func(c *Conn) { open <- c }, OnMessage: func(*Conn, Op, []byte) { wg.Done() }}
+		o := &Options{Dispatch: web.DispatchPool, OnOpen: func(c *Conn) { open <- c }, OnMessage: func(*Conn, Op, []byte) { wg.Done() }}
 		s, err := o.settings()
 		if err != nil {
 			t.Fatal(err)

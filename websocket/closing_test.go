@@ -45,7 +45,7 @@ func hold(t *testing.T, o *Options, cfg myriad.Config) *held {
 		}
 		h.ended = err
 	}
-	h.world = newWorld(t, 1, sim.Calm(), cfg, Handler(o))
+	h.world = newWorld(t, 1, sim.Calm(), cfg, handlerOf(t, o))
 	h.client = h.world.client(sampleRequest)
 	h.Settle()
 	if h.conn == nil {
@@ -69,7 +69,7 @@ func (h *held) wantEnd(code StatusCode, is error) {
 }
 
 func TestCloseByServer(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
 		if err := h.conn.Write(OpText, []byte("last")); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestCloseAtTheSameTime(t *testing.T) {
 }
 
 func TestCloseInsideCallbacks(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, _ []byte) {
 			if err := c.Close(StatusPolicyViolation, "one is enough"); err != nil {
 				t.Error(err)
@@ -133,7 +133,7 @@ func TestCloseInsideCallbacks(t *testing.T) {
 }
 
 func TestCloseInOnOpen(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
 		h.client.send(OpClose, closeWith(1013, ""))
 		h.Run()
@@ -220,7 +220,7 @@ func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 }
 
 func TestCloseNow(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
 		h.conn.CloseNow()
 		h.conn.CloseNow()
@@ -266,7 +266,7 @@ func TestLongReasonIsCut(t *testing.T) {
 }
 
 func TestPeerLeavesWithoutClose(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet}, myriad.Config{})
 		h.client.Write([]byte(clientFrame(false, OpText, "unfinished")))
 		h.client.CloseWrite()

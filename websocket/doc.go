@@ -9,7 +9,7 @@
 //   - [Dial] connects to a server, with TLS, through a proxy, past redirects.
 //
 // What happens on it is told to the callbacks in [Options]: OnOpen first, OnMessage in order, OnClose last, one at a time. They may
-// block, because they run on a bounded pool unless Options.Dispatch says otherwise. What is written goes out by itself:
+// block, because they run on a bounded pool until they have been quick many times (Options.Dispatch). What is written goes out by itself:
 // [Conn.Write] does not block and may be called by any goroutine.
 //
 // Who wants to wait instead sets Options.Pull and calls [Conn.Read] and [Conn.WriteContext], or has a net.Conn by [NetConn]. A connection

@@ -100,7 +100,7 @@ func TestPingByHand(t *testing.T) {
 
 // A peer that floods with pings and reads nothing gets few answers, and the last one is to its latest ping.
 func TestPingFlood(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, WriteLimit: 64 << 10}, myriad.Config{})
 		h.client.StopReading()
 		for h.conn.Write(OpBinary, make([]byte, 32<<10)) == nil {

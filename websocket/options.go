@@ -43,14 +43,15 @@ type Options struct {
 	// a close frame, os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time, or what broke the network.
 	OnClose func(c *Conn, err error)
 
-	// Dispatch says who runs the callbacks. DispatchPool, the zero value: a pool of goroutines, so they may block.
-	// DispatchInline: the connection's loop, without a copy; they must not block, because they hold up every other
-	// connection of the loop. DispatchAuto: the pool until callbacks have been quick many times in a row, then the loop, behind the
-	// turn's events, where a callback that blocks is left behind after a millisecond or two; two of these, and it is the pool again.
+	// Dispatch says who runs the callbacks. DispatchAuto, the zero value: a pool of goroutines until they have been quick many times in a
+	// row, then the connection's loop, behind the turn's events. They may block: one that does is left behind after a
+	// millisecond or two; two of these, and it is the pool again.
+	// DispatchPool: always the pool. DispatchInline: the loop, without a copy of the message; they must not block, because they hold up
+	// every other connection of the loop.
 	//
 	// A callback that panics is logged and its connection closed with 1011; OnClose is still called.
 	Dispatch web.Dispatch
-	// Workers is the pool of DispatchPool. It stays its owner's to close; if it is closed early, or has no room, callbacks are
+	// Workers is the pool of DispatchAuto and DispatchPool. It stays its owner's to close; if it is closed early, or has no room, callbacks are
 	// run later or one by one, but none is lost. Nil: one is made for these Options. It needs no closing: its goroutines end when they
 	// have had nothing to do for a while.
 	Workers *workers.Pool

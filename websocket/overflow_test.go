@@ -71,7 +71,7 @@ func upTo(n int) (all []int) {
 }
 
 func TestOverflowFail(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		drains := 0
 		h := holdSlow(t, &Options{Dispatch: d, OnDrained: func(*Conn) { drains++ }})
 		errs := h.flood(400)
@@ -225,11 +225,13 @@ func TestOverflowBlockOnLoop(t *testing.T) {
 }
 
 // Elsewhere the writer waits, and everything arrives in order, however slowly it is read.
-func TestOverflowBlockWaits(t *testing.T) {
+func TestOverflowBlockWaits(t *testing.T) { eachQueue(t, testOverflowBlockWaits) }
+
+func testOverflowBlockWaits(t *testing.T, d web.Dispatch) {
 	const n = 3000
 	e := startEngine(t, myriad.Config{Loops: 1})
 	pool := startPool(t)
-	o := &Options{Overflow: OverflowBlock, WriteLimit: slowLimit, Workers: pool}
+	o := &Options{Overflow: OverflowBlock, WriteLimit: slowLimit, Workers: pool, Dispatch: d}
 	o.OnOpen = func(c *Conn) {
 		for i := range n {
 			if err := c.Write(OpText, append(numbered(i), make([]byte, 4000)...)); err != nil {
@@ -238,7 +240,7 @@ func TestOverflowBlockWaits(t *testing.T) {
 			}
 		}
 	}
-	p := dialRaw(t, listen(t, e, Handler(o))).open()
+	p := dialRaw(t, listen(t, e, handlerOf(t, o))).open()
 	for i := range n {
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond) // the peer is slow; nothing waits for this

@@ -67,9 +67,9 @@ func sessions() []session {
 	return list
 }
 
-// Every session, in worlds that cut, delay and hold up the bytes in every way but losing them, under both dispatches.
+// Every session, in worlds that cut, delay and hold up the bytes in every way but losing them, under every dispatch.
 func TestSessions(t *testing.T) {
-	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		for i, s := range sessions() {
 			t.Run(s.name, func(t *testing.T) {
 				for seed := range uint64(8) {
@@ -83,15 +83,15 @@ func TestSessions(t *testing.T) {
 func runSession(t *testing.T, s session, d web.Dispatch, seed uint64) {
 	t.Helper()
 	o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000, OnMessage: echoBack})
-	w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+	w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, handlerOf(t, o))
 	c := w.client(sampleRequest + s.wire)
 	w.Run()
 	read := c.lines(t)
 	if got := heard.all(); !slices.Equal(got, s.heard) {
 		t.Errorf("seed %d: heard %q, want %q", seed, got, s.heard)
 	}
-	if d == web.DispatchPool {
-		read = orderedByKind(read) // echoes and control frames come from different goroutines
+	if d == web.DispatchPool || d == quickly {
+		read = orderedByKind(read) // echoes come from other goroutines than control frames, or at the end of the turn
 		s.read = orderedByKind(s.read)
 	}
 	if !slices.Equal(read, s.read) {
@@ -138,9 +138,10 @@ func TestByteByByte(t *testing.T) {
 
 // With every fault on, whatever happens to a connection, its callbacks come in order: open, a prefix of what was sent, one end.
 func TestChaos(t *testing.T) {
+	ways := [4]web.Dispatch{web.DispatchPool, web.DispatchInline, web.DispatchAuto, quickly}
 	for seed := range uint64(40) {
 		byConn := map[*Conn]*[]string{}
-		o := &Options{Dispatch: web.Dispatch(seed % 3), PingInterval: quiet, Logger: slog.New(slog.DiscardHandler)}
+		o := &Options{Dispatch: ways[seed%4], PingInterval: quiet, Logger: slog.New(slog.DiscardHandler)}
 		note := func(c *Conn, s string) {
 			if byConn[c] == nil {
 				byConn[c] = new([]string)
@@ -150,7 +151,7 @@ func TestChaos(t *testing.T) {
 		o.OnOpen = func(c *Conn) { note(c, "open") }
 		o.OnMessage = func(c *Conn, op Op, p []byte) { note(c, string(p)); _ = c.Write(op, p) }
 		o.OnClose = func(c *Conn, err error) { note(c, "end") }
-		w := newWorld(t, seed, sim.Options{}, myriad.Config{}, Handler(o))
+		w := newWorld(t, seed, sim.Options{}, myriad.Config{}, handlerOf(t, o))
 		var clients []*client
 		for range 8 {
 			c := w.client(sampleRequest)

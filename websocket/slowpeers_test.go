@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -23,7 +24,7 @@ const (
 )
 
 // Peers that send a byte at a time, and never the last one of their message, occupy no worker: a pool of one is free for who has
-// something to say. They are in a process of their own, so that ten thousand of them need no more than 20,000 descriptors in any:
+// something to say, and the loop is, where quick callbacks run on it. They are in a process of their own, so that ten thousand of them need no more than 20,000 descriptors in any:
 //
 //	MYRIAD_SLOW_PEERS=10000 go test -v -run ByteByByte ./websocket
 func TestByteByBytePeersOccupyNoWorker(t *testing.T) {
@@ -38,11 +39,16 @@ func TestByteByBytePeersOccupyNoWorker(t *testing.T) {
 		beSlowPeers(t, addr, n)
 		return
 	}
+	t.Run("pool", func(t *testing.T) { testByteByByte(t, n, web.DispatchPool) })
+	t.Run("quickly", func(t *testing.T) { testByteByByte(t, n, quickly) })
+}
+
+func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	pool := workers.New(workers.Config{Workers: 1})
 	t.Cleanup(func() { _ = pool.Close(t.Context()) })
-	o := &Options{Workers: pool, PingInterval: quiet, OnMessage: echoBack, Compression: Compression{Enabled: true}}
-	addr := listen(t, e, Handler(o))
+	o := &Options{Workers: pool, Dispatch: d, PingInterval: quiet, OnMessage: echoBack, Compression: Compression{Enabled: true}}
+	addr := listen(t, e, handlerOf(t, o))
 	slow := startSlowPeers(t, addr, n)
 	slow.want("open")
 	healthy := dialRaw(t, addr).open()
@@ -62,8 +68,11 @@ func TestByteByBytePeersOccupyNoWorker(t *testing.T) {
 	if held := e.Stats().Conns; held != n+1 {
 		t.Errorf("the engine holds %d connections of %d", held, n+1)
 	}
+	if d == quickly {
+		spoken = 0
+	}
 	if got := pool.Stats().Done - tasks; got != spoken {
-		t.Errorf("%d tasks ran for %d messages of the one who completed any", got, spoken)
+		t.Errorf("%d tasks of the pool ran for %d messages of the one who completed any", got, spoken)
 	}
 	slow.order("byte")
 	slow.want("sent")

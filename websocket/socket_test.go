@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -173,11 +174,13 @@ func TestWritersAtOnce(t *testing.T) {
 }
 
 // Slow callbacks, quick peers, real goroutines: order holds for each connection.
-func TestOrderOnThePool(t *testing.T) {
+func TestOrderOnThePool(t *testing.T) { eachQueue(t, testOrder) }
+
+func testOrder(t *testing.T, d web.Dispatch) {
 	const conns, each = 20, 300
 	e := startEngine(t, myriad.Config{})
 	heard := make(chan []string, conns)
-	o := &Options{Workers: startPool(t),
+	o := &Options{Workers: startPool(t), Dispatch: d,
 		OnOpen: func(c *Conn) { c.SetValue(&[]string{}) },
 		OnMessage: func(c *Conn, op Op, p []byte) {
 			l := c.Value().(*[]string)
@@ -187,7 +190,7 @@ func TestOrderOnThePool(t *testing.T) {
 			}
 		},
 		OnClose: func(c *Conn, err error) { heard <- *c.Value().(*[]string) }}
-	addr := listen(t, e, Handler(o))
+	addr := listen(t, e, handlerOf(t, o))
 	var want []string
 	var wire strings.Builder
 	for i := range each {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/quick"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -142,6 +143,46 @@ func eachDispatch(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
 	for _, d := range []web.Dispatch{web.DispatchPool, web.DispatchInline, web.DispatchAuto} {
 		t.Run(d.String(), func(t *testing.T) { f(t, d) })
 	}
+}
+
+// quickly is DispatchAuto with all callbacks known to be quick: they run on the loop from the first on. It is for handlerOf.
+const quickly web.Dispatch = 255
+
+// handlerOf is Handler for options that may have quickly.
+func handlerOf(t testing.TB, o *Options) myriad.Handler {
+	t.Helper()
+	if o.Dispatch == quickly {
+		o.Dispatch = web.DispatchAuto
+		learn(t, o)
+	}
+	return Handler(o)
+}
+
+// learn has the callbacks be known to be quick on every loop.
+func learn(t testing.TB, o *Options) {
+	t.Helper()
+	s, err := o.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.habits {
+		for range quick.Row {
+			s.habits[i].Made(0)
+		}
+	}
+}
+
+// eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from a backlog.
+func eachQueue(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
+	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "auto": web.DispatchAuto, "quickly": quickly} {
+		t.Run(name, func(t *testing.T) { f(t, d) })
+	}
+}
+
+// eachWay is eachQueue and DispatchInline.
+func eachWay(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
+	eachQueue(t, f)
+	t.Run("inline", func(t *testing.T) { f(t, web.DispatchInline) })
 }
 
 const quiet = -1 * time.Second // switches pings off, so that the world can fall quiet

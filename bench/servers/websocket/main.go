@@ -14,11 +14,15 @@ import (
 
 func main() {
 	accept := flag.Bool("accept", false, "upgrade requests of a web.Server instead of raw connections")
+	pool := flag.Bool("pool", false, "run callbacks on the pool")
 	inline := flag.Bool("inline", false, "run callbacks on the loop")
 	with := func(o *websocket.Options) harness.Start {
 		return func(addr string) (net.Addr, error) {
 			o.PingInterval = -1 // no other server here pings
-			if *inline {
+			switch {
+			case *pool:
+				o.Dispatch = web.DispatchPool
+			case *inline:
 				o.Dispatch = web.DispatchInline
 			}
 			if *accept {
