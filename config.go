@@ -13,7 +13,8 @@ import (
 // Config holds an Engine's settings. The zero value works.
 type Config struct {
 	// Loops is the number of event loops, at most 255. 0: half of GOMAXPROCS, at least one; the other half is for handlers that
-	// run elsewhere and for the kernel (docs/adr/0011). Where handlers run on the loops, GOMAXPROCS uses the whole machine.
+	// run elsewhere and for the kernel (docs/adr/0011). Where most handlers run on the loops, as quick ones do under package web, GOMAXPROCS
+	// uses the whole machine.
 	Loops int
 	// Driver forces what moves the bytes: "epoll" (Linux), "kqueue" (macOS and the BSDs), "std" (package net, everywhere). Empty: the best
 	// one that is proven on the platform. Start fails with ErrUnsupported where it does not exist.
