@@ -20,7 +20,7 @@ var choices = map[string]string{"log-format": "text json", "log-level": "debug i
 func completionCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:        "completion",
-		Usage:       "print a script that completes commands and flags: bash, zsh, fish",
+		Usage:       "print a script that completes commands, flags and values: bash, zsh, fish",
 		ArgsUsage:   "bash|zsh|fish",
 		HideHelp:    true, // else a shell that there is not would be looked for in the help
 		Description: "bash  source <(myriad completion bash)   in ~/.bashrc\nzsh   source <(myriad completion zsh)    in ~/.zshrc, below compinit\nfish  myriad completion fish > ~/.config/fish/completions/myriad.fish",

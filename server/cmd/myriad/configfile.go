@@ -42,7 +42,7 @@ func readConfiguration(name string) (f configFile, err error) {
 	var wrong []error
 	for _, key := range sortedKeys(f.values) {
 		if !known[key] {
-			wrong = append(wrong, fmt.Errorf("%s has the key %q, which there is not%s", name, key, cmp.Or(didYouMean(key, names), ": see myriad serve --help")))
+			wrong = append(wrong, fmt.Errorf("%s has the unknown key %q%s", name, key, cmp.Or(didYouMean(key, names), ": see myriad serve --help")))
 			delete(f.values, key)
 		}
 	}

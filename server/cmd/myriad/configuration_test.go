@@ -179,7 +179,7 @@ func TestConfigurationMistakes(t *testing.T) {
 		want    []string
 	}{
 		{"keys", "lisen = 'x'\nqueue_limit = 1\nqquxx = 2\n", nil, nil,
-			[]string{`key "lisen", which there is not: did you mean "listen"?`, `"queue_limit", which there is not: did you mean "queue-limit"?`, `key "qquxx", which there is not`}},
+			[]string{`unknown key "lisen": did you mean "listen"?`, `"queue_limit": did you mean "queue-limit"?`, `unknown key "qquxx": see myriad serve --help`}},
 		{"values in the file", "queue-limit = 'many'\nping-interval = 5\nloops = 1.5\nlog-format = ['a', 'b']\nallowed-origin = [1]\n", nil, nil,
 			[]string{`queue-limit in `, `is "many": write a whole number`, `ping-interval in `, `"5": write a time with its unit`, "loops in ", "log-format in ", "write one value", "write a list of strings"}},
 		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s", "--log-level=loud", "--publication-limit=many"},
