@@ -96,11 +96,11 @@ func (b *body) deliverTrailer() {
 	if b.trailer == nil {
 		return
 	}
-	if b.x.request.Trailer == nil {
-		b.x.request.Trailer = http.Header{}
+	if b.x.given.request.Trailer == nil {
+		b.x.given.request.Trailer = http.Header{}
 	}
 	for name, values := range b.trailer {
-		b.x.request.Trailer[name] = values
+		b.x.given.request.Trailer[name] = values
 	}
 	b.trailer = nil
 }
@@ -291,7 +291,7 @@ func (b *body) blocksReuse(over bool) bool {
 	case b.chunked:
 		return true
 	}
-	return b.x.request.ContentLength-b.total > maxDiscard
+	return b.x.given.request.ContentLength-b.total > maxDiscard
 }
 
 // readToEnd reports whether the handler has read all of the body.

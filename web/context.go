@@ -10,8 +10,7 @@ import (
 // requestContext is the context of one request, part of its exchange. It ends when the handler returns, the
 // client goes away or the base context ends. Its channel is made only if somebody asks for it.
 type requestContext struct {
-	x    *exchange
-	base context.Context
+	h *conn // whose base context is its parent
 
 	mu       sync.Mutex
 	err      error
@@ -40,13 +39,13 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-func (c *requestContext) Deadline() (time.Time, bool) { return c.base.Deadline() }
+func (c *requestContext) Deadline() (time.Time, bool) { return c.h.base.Deadline() }
 
 func (c *requestContext) Value(key any) any {
 	if key == http.LocalAddrContextKey {
-		return c.x.transport.conn().LocalAddr()
+		return c.h.c.LocalAddr()
 	}
-	return c.base.Value(key)
+	return c.h.base.Value(key)
 }
 
 func (c *requestContext) Done() <-chan struct{} {
@@ -66,7 +65,7 @@ func (c *requestContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		return c.base.Err()
+		return c.h.base.Err()
 	}
 	return c.err
 }
@@ -99,8 +98,8 @@ func (c *requestContext) watch() *watchers {
 	if c.watchers == nil {
 		c.watchers = new(watchers)
 	}
-	if w := c.watchers; w.stop == nil && c.err == nil && c.base.Done() != nil {
-		w.stop = context.AfterFunc(c.base, func() { c.cancel(c.base.Err()) })
+	if w := c.watchers; w.stop == nil && c.err == nil && c.h.base.Done() != nil {
+		w.stop = context.AfterFunc(c.h.base, func() { c.cancel(c.h.base.Err()) })
 	}
 	return c.watchers
 }
@@ -163,5 +162,12 @@ func (c *requestContext) cancelAndUnlock(err error) {
 	}
 }
 
+// unwatched reports whether nobody has asked to be told of the end. Who has may still copy the request, as http.TimeoutHandler does.
+func (c *requestContext) unwatched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watchers == nil
+}
+
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
-func (c *requestContext) spawn(f func()) { c.x.lane.st.engine.System().Go(f) }
+func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }

@@ -49,7 +49,7 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	if err := r.x.awaitTurn(); err != nil {
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}
-	if err := r.FlushError(); err != nil {
+	if err := r.flush(); err != nil {
 		return nil, err
 	}
 	r.over = true

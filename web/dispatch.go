@@ -95,7 +95,7 @@ func (ln *lane) invites(x *exchange, complete bool) bool {
 
 // isQuick reports whether the handler is known to be quick, and sees to it that more is learned about it.
 func (ln *lane) isQuick(x *exchange) (inline bool) {
-	x.route = ln.routes.of(&x.request)
+	x.route = ln.routes.of(&x.given.request)
 	if x.route == nil || ln.rests() {
 		return false
 	}
@@ -108,7 +108,7 @@ func (ln *lane) learn(x *exchange) {
 	if ln.s.Dispatch != DispatchAuto || ln.rests() {
 		return
 	}
-	if x.route = ln.routes.of(&x.request); x.route != nil {
+	if x.route = ln.routes.of(&x.given.request); x.route != nil {
 		x.timed = !x.route.Inline()
 	}
 }

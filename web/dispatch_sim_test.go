@@ -58,7 +58,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	}
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*response).x.guest {
+		if rw.(*given).out.Load().x.guest {
 			c.onLoop++
 		}
 		if r.Header.Get("Sleep") != "" {
@@ -198,7 +198,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	}
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*response).x.guest {
+		if rw.(*given).out.Load().x.guest {
 			onLoop++
 		}
 	})}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -20,10 +19,7 @@ import (
 type exchange struct {
 	transport transport
 	lane      *lane
-	request   http.Request
-	url       url.URL
-	values    [fewValues]string // of the request's header, if they fit
-	ctx       requestContext
+	given     *given
 	fields    http.Header // the request's Header as it was made: a handler may have put its own there
 	began     *stamp      // the date when it did
 	body      *body       // nil: the request has none
@@ -39,7 +35,7 @@ type exchange struct {
 	left   atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
 	route  *route       // what is known of it; nil: nothing, or nobody asks
 	took   time.Duration
-	parted atomic.Bool   // one of loop and handler is done with it; of use with ReuseRequests
+	parted atomic.Bool   // one of loop and handler is done with it
 	taken  atomic.Bool   // there is a takeover; written under mu
 	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
 
@@ -103,7 +99,7 @@ func (x *exchange) run() {
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
-	if x.ctx.end() {
+	if x.given.ctx.end() {
 		defer x.lane.st.connGone()
 	}
 	x.out.drop()
@@ -145,9 +141,9 @@ func (x *exchange) callHandler() (ok bool) {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
-			x.lane.s.logf("http: panic serving %s: %v\n%s", x.request.RemoteAddr, v, debug.Stack())
+			x.lane.s.logf("http: panic serving %s: %v\n%s", x.given.request.RemoteAddr, v, debug.Stack())
 		}
-		x.ctx.cancel(context.Canceled)
+		x.given.ctx.cancel(context.Canceled)
 		x.transport.fail(x, errHandlerPanic, true)
 	}()
 	defer x.removeFiles()
@@ -157,7 +153,7 @@ func (x *exchange) callHandler() (ok bool) {
 
 // removeFiles removes those of a multipart form: they are the handler's only while it runs.
 func (x *exchange) removeFiles() {
-	if form := x.request.MultipartForm; form != nil {
+	if form := x.given.request.MultipartForm; form != nil {
 		_ = form.RemoveAll()
 	}
 }
@@ -166,16 +162,16 @@ var errHandlerPanic = errors.New("web: the handler panicked or ended its gorouti
 
 func (x *exchange) serve() {
 	h := x.lane.s.handler()
-	if x.request.Method == http.MethodOptions && x.request.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
+	if x.given.request.Method == http.MethodOptions && x.given.request.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
 		h = generalOptions{}
 	}
 	if !x.timed {
-		h.ServeHTTP(&x.out, &x.request)
+		h.ServeHTTP(x.given, &x.given.request)
 		return
 	}
 	system := x.lane.st.engine.System()
 	began := system.Now()
-	h.ServeHTTP(&x.out, &x.request)
+	h.ServeHTTP(x.given, &x.given.request)
 	if x.took = system.Now().Sub(began); !x.guest {
 		x.route.Made(x.took)
 	}
@@ -221,7 +217,7 @@ func (x *exchange) refuse(status int, reason string) {
 // clientEnded is the client's FIN while the exchange runs: a body that is not complete never will be.
 func (x *exchange) clientEnded() {
 	x.body.ended()
-	x.ctx.cancel(context.Canceled)
+	x.given.ctx.cancel(context.Canceled)
 }
 
 // connectionLost ends whatever the handler may be waiting for.
@@ -232,7 +228,7 @@ func (x *exchange) connectionLost(err error) {
 	x.body.fail(err)
 	x.hold.drop()
 	x.out.lose(err)
-	if x.ctx.loseConn(x.due) {
+	if x.given.ctx.loseConn(x.due) {
 		x.lane.st.conns.Add(1) // until the handler has ended
 	}
 	x.takeoverLost(x.transport.conn(), err)

@@ -205,7 +205,7 @@ func (x *exchange) runChain() {
 		x.run()
 		plain := x.plain
 		x.part()
-		if next == nil || !plain || next.out.lostErr() != nil || !next.ctx.begin() {
+		if next == nil || !plain || next.out.lostErr() != nil || !next.given.ctx.begin() {
 			return
 		}
 		x = next

@@ -21,7 +21,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	}
 	x = h.lane.obtain()
 	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
-	x.ctx.x, x.ctx.base = x, h.base
+	x.given.ctx.h = h
 	x.out.x = x
 	h.lane.scratch = h.c.AppendRemoteAddr(append(h.lane.scratch[:0], raw...))
 	text := string(h.lane.scratch)
@@ -31,8 +31,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
-	x.fields = t.header(head, x.fields, x.values[:0:fewValues])
-	x.request = http.Request{
+	x.fields = t.header(head, x.fields)
+	req := http.Request{
 		Method:     h1.Method(head.Method),
 		URL:        u,
 		Proto:      protos[min(head.Minor, 1)],
@@ -44,7 +44,6 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		RemoteAddr: text[len(raw):],
 		Close:      !head.KeepAlive,
 	}
-	req := &x.request
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
@@ -55,9 +54,9 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.raw = text[:len(raw)]
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
-	x.setBody(req, head)
-	x.out.begin(req, head)
-	*req = *req.WithContext(&x.ctx)
+	x.setBody(&req, head)
+	x.out.begin(&req, head)
+	x.given.request = *req.WithContext(&x.given.ctx)
 	return x, 0, ""
 }
 
@@ -81,12 +80,8 @@ func (t texts) of(view []byte) string {
 	return t.copy[off : off+len(view)]
 }
 
-// fewValues is how many header fields an exchange has room for, within what is allocated for it anyway.
-const fewValues = 2
-
-// header makes the map; all values share one slice, which is values if there are few. m is an empty
-// map to be used again, or nil.
-func (t texts) header(head *h1.Head, m http.Header, values []string) http.Header {
+// header makes the map; all values share one slice. m is an empty map to be used again, or nil.
+func (t texts) header(head *h1.Head, m http.Header) http.Header {
 	kept := len(head.Fields)
 	if kept > 0 && len(head.Host) > 0 {
 		kept-- // most often the Host field is one of them
@@ -94,7 +89,8 @@ func (t texts) header(head *h1.Head, m http.Header, values []string) http.Header
 	if m == nil {
 		m = make(http.Header, kept)
 	}
-	if kept > cap(values) {
+	var values []string
+	if kept > 0 {
 		values = make([]string, 0, kept)
 	}
 	for i := range head.Fields {
@@ -121,8 +117,8 @@ func (t texts) header(head *h1.Head, m http.Header, values []string) http.Header
 func (x *exchange) parseTarget(target string, head *h1.Head) (*url.URL, error) {
 	if head.Form == h1.Origin && plainTarget(target) {
 		path, query, has := strings.Cut(target, "?")
-		x.url = url.URL{Path: path, RawQuery: query, ForceQuery: has && query == ""}
-		return &x.url, nil
+		x.given.url = url.URL{Path: path, RawQuery: query, ForceQuery: has && query == ""}
+		return &x.given.url, nil
 	}
 	if head.Form == h1.Authority { // CONNECT
 		u, err := url.ParseRequestURI("http://" + target)

@@ -1,9 +1,7 @@
 package web
 
 import (
-	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"path"
 	"runtime"
@@ -17,11 +15,11 @@ import (
 	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
-// A response is the http.ResponseWriter of an exchange. The handler's goroutine owns it, except for what mu guards.
+// A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it, except for what mu guards.
 // response_head.go has the head's part of it, response_body.go the body's.
 type response struct {
 	x      *exchange
-	header http.Header
+	header http.Header // given.header
 	status int
 	minor  int // of the HTTP version spoken
 
@@ -127,22 +125,14 @@ func (w *response) begin(req *http.Request, head *h1.Head) {
 	}
 }
 
-// Header implements http.ResponseWriter.
-func (w *response) Header() http.Header {
-	if w.header == nil {
-		w.header = make(http.Header)
-	}
-	return w.header
-}
-
-// WriteHeader implements http.ResponseWriter. Informational answers (1xx) are sent at once. What net/http logs or panics
+// WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or panics
 // with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
 	switch {
 	case w.x.takenOver():
 		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
 	case w.over || w.wroteHeader:
-		w.x.lane.s.logf("http: superfluous response.WriteHeader call from %s", caller())
+		w.x.lane.s.logSuperfluous()
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
 	case status < 200 && status != http.StatusSwitchingProtocols:
@@ -155,18 +145,26 @@ func (w *response) WriteHeader(status int) {
 	}
 }
 
+func (s *Server) logSuperfluous() {
+	s.logf("http: superfluous response.WriteHeader call from %s", caller())
+}
+
 // caller names the function that has called into the server, past net/http's helpers.
 func caller() string {
-	const here = "github.com/myriad-go/myriad/web."
 	pc := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
 	for {
 		f, more := frames.Next()
-		ours := strings.HasPrefix(f.Function, here+"(*response)") || strings.HasPrefix(f.Function, here+"writeBody")
-		if !more || !ours && !strings.HasPrefix(f.Function, "net/http.") {
+		if !more || !isOurs(f.Function) && !strings.HasPrefix(f.Function, "net/http.") {
 			return fmt.Sprintf("%s (%s:%d)", f.Function, path.Base(f.File), f.Line)
 		}
 	}
+}
+
+func isOurs(function string) bool {
+	name, ok := strings.CutPrefix(function, "github.com/myriad-go/myriad/web.")
+	return ok && (strings.HasPrefix(name, "(*given)") || strings.HasPrefix(name, "(*response)") ||
+		strings.HasPrefix(name, "(*Server).logSuperfluous") || strings.HasPrefix(name, "writeBody"))
 }
 
 func (w *response) informational(status int) {
@@ -221,11 +219,8 @@ func (w *response) refuseContinue() {
 	}
 }
 
-// Flush implements http.Flusher.
-func (w *response) Flush() { _ = w.FlushError() }
-
-// FlushError sends what has been gathered. The connection's loop sends it to the client without further waiting.
-func (w *response) FlushError() error {
+// flush sends what has been gathered.
+func (w *response) flush() error {
 	if w.x.takenOver() || w.over {
 		return http.ErrHijacked
 	}
@@ -240,13 +235,3 @@ func (w *response) FlushError() error {
 	}
 	return w.lostErr()
 }
-
-// CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's Context.Stream needs it.
-func (w *response) CloseNotify() <-chan bool {
-	gone := make(chan bool, 1)
-	w.x.ctx.AfterFunc(func() { gone <- true })
-	return gone
-}
-
-// Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
-func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.x.hijack() }

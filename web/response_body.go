@@ -20,12 +20,6 @@ const (
 	pieceBytes = 32 << 10
 )
 
-// Write implements http.ResponseWriter. It waits while the connection's queue is full.
-func (w *response) Write(p []byte) (int, error) { return writeBody(w, p) }
-
-// WriteString implements io.StringWriter.
-func (w *response) WriteString(s string) (int, error) { return writeBody(w, s) }
-
 func writeBody[T []byte | string](w *response, p T) (int, error) {
 	if err := w.mayWrite(len(p)); err != nil || len(p) == 0 {
 		return 0, err

@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"reflect"
 
@@ -13,11 +12,8 @@ import (
 // minSendFile is the least of a file that is sent by the kernel; less is read and written.
 const minSendFile = sniffLen
 
-// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file, also behind an
-// io.LimitedReader, is sent by the kernel if the length of the answer is known or its end is the connection's: then ReadFrom
-// returns as soon as the file is queued, and no goroutine waits for the client. The file may be closed at once, but must not
-// get shorter: the connection would be reset.
-func (w *response) ReadFrom(src io.Reader) (int64, error) {
+// readFrom has the kernel send src where it can.
+func (w *response) readFrom(src io.Reader) (int64, error) {
 	first, err := w.readFirst(src)
 	if err != nil || first < sniffLen && !w.sentHead {
 		return first, err
@@ -28,7 +24,7 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	}
 	b := buf.Get(pieceBytes)
 	defer b.Release()
-	rest, err := io.CopyBuffer(writerOnly{w}, src, b.Extend())
+	rest, err := io.CopyBuffer(writerOnly{w.x.given}, src, b.Extend())
 	return first + n + rest, err
 }
 
@@ -39,7 +35,7 @@ func (w *response) readFirst(src io.Reader) (int64, error) {
 	}
 	b := buf.Get(sniffLen)
 	defer b.Release()
-	return io.CopyBuffer(writerOnly{w}, io.LimitReader(src, sniffLen), b.Extend())
+	return io.CopyBuffer(writerOnly{w.x.given}, io.LimitReader(src, sniffLen), b.Extend())
 }
 
 // writerOnly hides ReadFrom from io.Copy.
@@ -54,7 +50,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	if part.n < minSendFile {
 		return 0, nil
 	}
-	if err := w.FlushError(); err != nil {
+	if err := w.flush(); err != nil {
 		return 0, err
 	}
 	if w.chunked {
@@ -130,10 +126,3 @@ func (p filePart) skip() error {
 	}
 	return nil
 }
-
-var _ interface {
-	http.Flusher
-	http.Hijacker
-	io.ReaderFrom
-	io.StringWriter
-} = (*response)(nil)

@@ -2,45 +2,58 @@ package web
 
 import "net/http"
 
-// This file is Server.ReuseRequests: what becomes of an exchange that nobody in the server needs any more.
+// This file is what becomes of an exchange that nobody in the server needs any more: it is used for another request, without what its
+// handler was given. With Server.ReuseRequests that is used again, too.
 
 // keptFields is how many fields a header may have had whose map is kept: maps do not shrink.
 const keptFields = 64
 
 // obtain gives an exchange to fill in.
 func (ln *lane) obtain() *exchange {
-	if ln.s.ReuseRequests {
-		if x, _ := ln.st.spare.Get().(*exchange); x != nil {
-			return x
-		}
+	x, _ := ln.st.spare.Get().(*exchange)
+	if x == nil {
+		x = new(exchange)
 	}
-	return new(exchange)
+	if x.given == nil {
+		x.given = new(given)
+	}
+	x.given.out.Store(&x.out)
+	return x
 }
 
 // part is called by each of the two who work with an exchange, when it touches x no more: the loop, when it goes on behind it in order,
 // and the goroutine of its handler. Whoever comes second makes it ready for another request.
 func (x *exchange) part() {
-	if x.lane.s.ReuseRequests && x.parted.Swap(true) && x.reusable() {
-		x.reset()
+	if !x.parted.Swap(true) {
+		return
+	}
+	again := x.lane.s.ReuseRequests && x.given.ctx.unwatched()
+	if !again {
+		x.given.out.Store(nil)
+	}
+	if x.reusable() {
+		x.reset(again)
 	}
 }
 
-// reusable reports whether nothing that was made for this request, by the server or at a handler's wish, refers to x. What has
-// asked its context to be told of the end may still copy the request, as http.TimeoutHandler does.
+// reusable reports whether nothing else that was made for this request, by the server or at a handler's wish, refers to x.
 func (x *exchange) reusable() bool {
-	x.ctx.mu.Lock()
-	defer x.ctx.mu.Unlock()
-	x.out.mu.Lock()
-	defer x.out.mu.Unlock()
-	return x.ctx.watchers == nil && x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
+	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
 		x.body == nil && x.hold == nil && !x.takenOver() && x.stream() == nil
 }
 
-func (x *exchange) reset() {
-	spare := &x.lane.st.spare
-	asked, answered := emptied(x.fields), emptied(x.out.header)
-	*x = exchange{}
-	x.fields, x.out.header = asked, answered
+// reset empties x, and what its handler was given if that is to be used again.
+func (x *exchange) reset(again bool) {
+	spare, g := &x.lane.st.spare, x.given
+	if !again {
+		*x = exchange{}
+		spare.Put(x)
+		return
+	}
+	asked, answered := emptied(x.fields), emptied(g.header)
+	*g = given{header: answered}
+	*x = exchange{given: g, fields: asked}
+	x.out.header = answered
 	spare.Put(x)
 }
 

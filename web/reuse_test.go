@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"strings"
 	"sync"
@@ -157,4 +158,89 @@ func TestReuseSparesForeignHeaders(t *testing.T) {
 	if len(own) != 1 {
 		t.Fatalf("the handler's header has become %v", own)
 	}
+}
+
+// lateComer is a handler that uses the ResponseWriters of earlier requests while it answers a later one.
+type lateComer struct {
+	t     *testing.T
+	mu    sync.Mutex
+	late  []http.ResponseWriter
+	seen  map[*response]bool
+	again int // requests whose response was an earlier one's
+}
+
+func (l *lateComer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out := w.(*given).out.Load()
+	w.Header().Set("X-Path", r.URL.Path)
+	l.mu.Lock()
+	if l.seen[out] {
+		l.again++
+	}
+	l.seen[out] = true
+	for _, old := range l.late {
+		l.misuse(old)
+	}
+	l.late = append(l.late, w)[max(0, len(l.late)-8):]
+	l.mu.Unlock()
+	fmt.Fprint(w, "only ", r.URL.Path)
+}
+
+// misuse does what is not allowed with w, unless its handler is still there.
+func (l *lateComer) misuse(w http.ResponseWriter) {
+	if out := w.(*given).out.Load(); out != nil {
+		return // the loop, or a goroutine of the pool, is about to part with it
+	}
+	for name, try := range map[string]func() error{
+		"Write":       func() error { _, err := w.Write([]byte("intruder")); return err },
+		"WriteString": func() error { _, err := io.WriteString(w, "intruder"); return err },
+		"ReadFrom":    func() error { _, err := io.Copy(w, strings.NewReader("intruder")); return err },
+		"Flush":       func() error { return http.NewResponseController(w).Flush() },
+		"Hijack":      func() error { _, _, err := http.NewResponseController(w).Hijack(); return err },
+		"Upgrade":     func() error { return Upgrade(w, []byte("intruder"), nil) },
+		"Detached":    func() error { _, err := Detached(w); return err },
+	} {
+		if err := try(); err == nil {
+			l.t.Errorf("%s after the handler has returned does not fail", name)
+		}
+	}
+	w.WriteHeader(http.StatusTeapot)
+	if h := w.Header(); !strings.HasPrefix(h.Get("X-Path"), "/") {
+		l.t.Errorf("the header of an answer that has gone is %v", h)
+	}
+	w.Header().Set("X-Intruder", "yes")
+	past := time.Unix(0, 1)
+	http.NewResponseController(w).SetWriteDeadline(past)
+	http.NewResponseController(w).SetReadDeadline(past)
+	http.NewResponseController(w).EnableFullDuplex()
+}
+
+// Whoever goes on with a ResponseWriter when its handler has returned harms nobody: it leads to no other request's answer, though the
+// server uses what was behind it again.
+func TestLateComersHarmNobody(t *testing.T) {
+	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
+		l := &lateComer{t: t, seen: map[*response]bool{}}
+		s.Handler, s.ErrorLog = l, log.New(io.Discard, "", 0)
+		f := serve(t, s)
+		var clients sync.WaitGroup
+		for i := range 4 {
+			clients.Go(func() {
+				c := dial(t, f)
+				answers := bufio.NewReader(c)
+				for j := range 100 {
+					path := fmt.Sprintf("/%d/%d", i, j)
+					fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+					resp, err := http.ReadResponse(answers, nil)
+					if body := mustBody(t, resp, err); body != "only "+path || resp.StatusCode != 200 || resp.Header.Get("X-Path") != path ||
+						resp.Header.Get("X-Intruder") != "" {
+						t.Errorf("%s: %s, %v, %q", path, resp.Status, resp.Header, body)
+						return
+					}
+				}
+			})
+		}
+		clients.Wait()
+		if l.again < 20 {
+			t.Errorf("%d of 400 responses were used before: nothing was tried", l.again)
+		}
+	})
 }

@@ -81,7 +81,7 @@ type Server struct {
 	// it is a danger: a handler that keeps one of these, or has a goroutine that goes on with it, sees or answers the request of
 	// somebody else. So no goroutine may outlive the handler with any of them, and what is handed on must be copied
 	// (Request.Clone). Strings taken from a request stay as they are. Requests with a body, and those from whose context another
-	// was derived, are never used again. Without it nothing is.
+	// was derived, are never used again. Without it nothing that a handler is given is.
 	ReuseRequests bool
 
 	once    sync.Once
@@ -108,7 +108,7 @@ type state struct {
 	given   shaking      // and those that a function of TLSNextProto has
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
-	spare   sync.Pool    // of exchanges that are done with, if Server.ReuseRequests
+	spare   sync.Pool    // of exchanges that are done with
 	conns   atomic.Int64 // open connections
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown

@@ -27,8 +27,11 @@ type takeover struct {
 func responseOf(w http.ResponseWriter) (*response, error) {
 	for {
 		switch v := w.(type) {
-		case *response:
-			return v, nil
+		case *given:
+			if r := v.out.Load(); r != nil {
+				return r, nil
+			}
+			return nil, errHandlerOver
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = v.Unwrap()
 		default:
@@ -97,7 +100,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case x.out.over:
 		return nil, nil, errHandlerOver
 	case x.out.wroteHeader:
-		if err := x.out.FlushError(); err != nil {
+		if err := x.out.flush(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -219,24 +222,17 @@ func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 	}
 }
 
-// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for.
-
-// SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
-func (w *response) SetReadDeadline(t time.Time) error {
+func (w *response) setReadDeadline(t time.Time) {
 	by := w.x.lane.st.moment(t)
 	w.setDeadline(func(d *deadlines) { d.read, d.readSet = by, true })
-	return nil
 }
 
-// SetWriteDeadline bounds the answer. When it has passed, writes fail and go on failing, and the connection ends with the
-// handler; it is reset if the client has left something unread by then.
-func (w *response) SetWriteDeadline(t time.Time) error {
+func (w *response) setWriteDeadline(t time.Time) {
 	by := w.x.lane.st.moment(t)
 	if w.lostErr() == nil {
 		w.writeBy = by
 	}
 	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = by, true })
-	return nil
 }
 
 // readWithin bounds the rest of the body by d from now, unless it is bounded more tightly already.
@@ -255,9 +251,6 @@ func (w *response) setDeadline(set func(d *deadlines)) {
 	w.mu.Unlock()
 	w.x.want(wantDeadline)
 }
-
-// EnableFullDuplex does nothing: reading and writing never exclude each other here.
-func (w *response) EnableFullDuplex() error { return nil }
 
 // takeDeadlines makes the deadlines that ResponseController was given the exchange's own.
 func (h *conn) takeDeadlines(x *exchange) {

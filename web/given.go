@@ -1,0 +1,125 @@
+package web
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// given is what a handler is given, and may keep: the request with its URL and context, and itself as the ResponseWriter. Unless
+// Server.ReuseRequests says otherwise it is made anew for each request, in one piece of 512 bytes. The response behind it is used for
+// other requests when both the handler and the loop are done with it; from then on the ResponseWriter fails as it does after the handler has
+// returned, and leads nowhere.
+type given struct {
+	request http.Request
+	url     url.URL
+	ctx     requestContext
+	out     atomic.Pointer[response] // nil: it is used for another request
+	header  http.Header              // out's: it can be read still
+}
+
+var _ interface {
+	http.Flusher
+	http.Hijacker
+	io.ReaderFrom
+	io.StringWriter
+} = (*given)(nil)
+
+// Header implements http.ResponseWriter.
+func (g *given) Header() http.Header {
+	if g.header == nil {
+		g.header = make(http.Header)
+		if w := g.out.Load(); w != nil {
+			w.header = g.header
+		}
+	}
+	return g.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (g *given) WriteHeader(status int) {
+	if w := g.out.Load(); w != nil {
+		w.WriteHeader(status)
+		return
+	}
+	g.ctx.h.lane.s.logSuperfluous()
+}
+
+// Write implements http.ResponseWriter. It waits while the connection's queue is full.
+func (g *given) Write(p []byte) (int, error) {
+	if w := g.out.Load(); w != nil {
+		return writeBody(w, p)
+	}
+	return 0, errHandlerOver
+}
+
+// WriteString implements io.StringWriter.
+func (g *given) WriteString(s string) (int, error) {
+	if w := g.out.Load(); w != nil {
+		return writeBody(w, s)
+	}
+	return 0, errHandlerOver
+}
+
+// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file, also behind an
+// io.LimitedReader, is sent by the kernel if the length of the answer is known or its end is the connection's: then ReadFrom
+// returns as soon as the file is queued, and no goroutine waits for the client. The file may be closed at once, but must not
+// get shorter: the connection would be reset.
+func (g *given) ReadFrom(src io.Reader) (int64, error) {
+	if w := g.out.Load(); w != nil {
+		return w.readFrom(src)
+	}
+	return 0, errHandlerOver
+}
+
+// Flush implements http.Flusher.
+func (g *given) Flush() { _ = g.FlushError() }
+
+// FlushError sends what has been gathered. The connection's loop sends it to the client without further waiting.
+func (g *given) FlushError() error {
+	if w := g.out.Load(); w != nil {
+		return w.flush()
+	}
+	return http.ErrHijacked
+}
+
+// CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's Context.Stream needs it.
+func (g *given) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	g.ctx.AfterFunc(func() { gone <- true })
+	return gone
+}
+
+// Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
+func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w := g.out.Load(); w != nil {
+		return w.x.hijack()
+	}
+	return nil, nil, errHandlerOver
+}
+
+// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for.
+
+// SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
+func (g *given) SetReadDeadline(t time.Time) error {
+	if w := g.out.Load(); w != nil {
+		w.setReadDeadline(t)
+	}
+	return nil
+}
+
+// SetWriteDeadline bounds the answer. When it has passed, writes fail and go on failing, and the connection ends with the
+// handler; it is reset if the client has left something unread by then.
+func (g *given) SetWriteDeadline(t time.Time) error {
+	if w := g.out.Load(); w != nil {
+		w.setWriteDeadline(t)
+	}
+	return nil
+}
+
+// EnableFullDuplex does nothing: reading and writing never exclude each other here.
+func (g *given) EnableFullDuplex() error { return nil }
