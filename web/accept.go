@@ -29,13 +29,13 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 func (s *Server) serve(l net.Listener, front *front) error {
+	defer l.Close() // also if BaseContext panics
 	front.setBase(l.(*onceListener).Listener)
 	g := &gate{waiter: s.state.engine.System().NewParker()}
 	s.state.load.add(g)
 	defer s.state.load.remove(g)
 	one := &listening{stop: func() error { g.end(); return l.Close() }, done: make(chan struct{})}
 	if !s.track(one) {
-		_ = l.Close()
 		return http.ErrServerClosed
 	}
 	err := s.acceptFrom(l, g, front)
@@ -44,7 +44,6 @@ func (s *Server) serve(l net.Listener, front *front) error {
 }
 
 func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
-	defer l.Close()
 	for {
 		g.pass()
 		nc, err := l.Accept()

@@ -50,6 +50,7 @@ type body struct {
 // Read implements io.Reader. It waits for bytes, for the end, or for the connection to fail.
 func (b *body) Read(p []byte) (int, error) {
 	if len(p) == 0 {
+		b.invite()
 		return 0, nil
 	}
 	b.mu.Lock()
@@ -71,6 +72,17 @@ func (b *body) Read(p []byte) (int, error) {
 			return 0, myriad.ErrOnLoop
 		}
 		b.wait()
+	}
+}
+
+// invite tells a client that waits for it to send the body, as net/http does for a Read of nothing too.
+func (b *body) invite() {
+	b.mu.Lock()
+	cont := b.expect && !b.closed && b.err == nil && b.x.lease.HandOver()
+	b.expect = b.expect && !cont
+	b.mu.Unlock()
+	if cont {
+		b.x.out.sendContinue()
 	}
 }
 

@@ -27,11 +27,15 @@
 //     the body is left.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
-//   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that).
+//   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that), or who has ended its side.
+//     Whoever has been told to send it may leave some of it: the connection goes on. net/http closes it there.
+//   - Close of a request's body neither waits nor fails: what is left is read away behind the answer. net/http reads it first, also one that
+//     it has not asked for.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
+//   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst.
 //   - What a handler flushes while it runs on the loop (DispatchAuto, DispatchInline) is sent when it returns, waits for its client, or has
 //     run for a millisecond or two. On the pool it is sent at once.

@@ -37,8 +37,14 @@ func (r *record) String() string {
 // The fixture of net/http's server is of use for its address and log alone.
 func sameOnBoth(t *testing.T, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
+	sameBeside(t, serve, set, run)
+}
+
+// sameBeside is sameOnBoth with another way to begin.
+func sameBeside(t *testing.T, begin func(testing.TB, *Server) *fixture, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
+	t.Helper()
 	both := [2]record{}
-	for i, begin := range []func(testing.TB, *Server) *fixture{serveStandard, serve} {
+	for i, begin := range []func(testing.TB, *Server) *fixture{serveStandard, begin} {
 		s := new(Server)
 		set(s)
 		run(t, begin(t, s), &both[i])
@@ -113,11 +119,13 @@ func sent(t testing.TB, f *fixture, request string, fin bool) (string, error) {
 	c := dial(t, f)
 	io.WriteString(c, request)
 	if fin {
-		c.(*net.TCPConn).CloseWrite()
+		closeWrite(c)
 	}
 	answer, err := io.ReadAll(c)
 	return string(answer), err
 }
+
+func closeWrite(c net.Conn) { c.(*net.TCPConn).CloseWrite() }
 
 // methodsOf are the methods of pipelined requests.
 func methodsOf(request string) (methods []string) {

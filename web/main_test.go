@@ -30,6 +30,18 @@ func serve(t testing.TB, s *Server) *fixture { return serveOn(t, s, myriad.Confi
 
 func serveOn(t testing.TB, s *Server, c myriad.Config) *fixture {
 	t.Helper()
+	f := prepare(t, s, c)
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.addr = ln.Addr().String()
+	return f
+}
+
+// prepare gives s an engine until the test ends.
+func prepare(t testing.TB, s *Server, c myriad.Config) *fixture {
+	t.Helper()
 	engine, err := myriad.Start(c)
 	if err != nil {
 		t.Fatal(err)
@@ -39,11 +51,6 @@ func serveOn(t testing.TB, s *Server, c myriad.Config) *fixture {
 	if s.ErrorLog == nil {
 		s.ErrorLog = log.New(f.log, "", 0)
 	}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.addr = ln.Addr().String()
 	t.Cleanup(func() { f.stop(t, engine) })
 	return f
 }

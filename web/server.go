@@ -157,11 +157,17 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
+	l := &listening{stop: func() error { s.state.load.remove(inner); return inner.Close() }, done: make(chan struct{})}
+	tracked := false
+	defer func() {
+		if !tracked { // the server has been closed, or BaseContext has panicked
+			_ = l.stop()
+		}
+	}()
 	front.setBase(listenerView{inner})
 	s.state.load.add(inner)
-	l := &listening{stop: func() error { s.state.load.remove(inner); return inner.Close() }, done: make(chan struct{})}
-	if !s.track(l) {
-		return nil, errors.Join(http.ErrServerClosed, inner.Close())
+	if tracked = s.track(l); !tracked {
+		return nil, http.ErrServerClosed
 	}
 	return &Listener{inner, l}, nil
 }

@@ -91,13 +91,29 @@ var ambiguous = []struct {
 	{"a chunk of 2^63", chunked + "8000000000000000\r\nabc", 400},
 	{"a chunk that is longer than it says", chunked + "2\r\nabc\r\n0\r\n\r\n", 400},
 	{"a chunk line with bare LF", chunked + "3\nabc\r\n0\r\n\r\n", 400},
+	{"a chunk line with bare CR", chunked + "3\rXabc\r\n0\r\n\r\n", 400},
 	{"chunk data that ends with bare LF", chunked + "3\r\nabc\n0\r\n\r\n", 400},
+	{"chunk data that ends with bare CR", chunked + "3\r\nabc\r0\r\n\r\n", 400},
+	{"chunk data that ends with another byte and LF", chunked + "3\r\nabcX\n0\r\n\r\n", 400},
+	{"chunk data that ends with CR and another byte", chunked + "3\r\nabc\rX0\r\n\r\n", 400},
 	{"an underscore in a chunk size", chunked + "1_0\r\n", 400},
 	{"an empty chunk size", chunked + "\r\nabc", 400},
+	{"an empty chunk size as the last", chunked + "3\r\nabc\r\n\r\n\r\n", 400},
+	{"a chunk size of spaces", chunked + "3\r\nabc\r\n \r\n\r\n", 400},
+	{"a chunk size of 17 digits", chunked + "00000000000000003\r\nabc\r\n0\r\n\r\n", 400},
+	{"junk behind a chunk size", chunked + "3 x\r\nabc\r\n0\r\n\r\n", 400},
+	{"an extension without a name", chunked + "3;=b\r\nabc\r\n0\r\n\r\n", 400},
+	{"an extension of two words", chunked + "3;a b\r\nabc\r\n0\r\n\r\n", 400},
+	{"an extension of two values", chunked + "3;a=b c\r\nabc\r\n0\r\n\r\n", 400},
+	{"NUL in an extension", chunked + "3;a=\"\x00\"\r\nabc\r\n0\r\n\r\n", 400},
 	{"a quoted extension that does not end", chunked + "3;a=\"b\r\nabc\r\n0\r\n\r\n", 400},
-	{"an extension without end", chunked + "3;" + strings.Repeat("a", 5000), 400},
-	{"extensions that outweigh the data", chunked + strings.Repeat("1;"+strings.Repeat("a", 400)+"\r\nx\r\n", 100), 400},
+	{"an extension without end", chunked + "3;" + strings.Repeat("a", 5000) + "\r\nabc\r\n0\r\n\r\n", 400},
+	{"extensions that outweigh the data", chunked + strings.Repeat("1;"+strings.Repeat("a", 400)+"\r\nx\r\n", 100) + "0\r\n\r\n", 400},
 	{"a trailer with a space before its colon", chunked + "0\r\nA : b\r\n\r\n", 400},
+	{"a folded trailer", chunked + "0\r\nA: b\r\n c\r\n\r\n", 400},
+	{"a trailer without a colon", chunked + "0\r\nnonsense\r\n\r\n", 400},
+	{"NUL in a trailer", chunked + "0\r\nA: \x00\r\n\r\n", 400},
+	{"many trailers", chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n", 431},
 	{"a trailer with bare LF", chunked + "0\r\nA: b\n\r\n", 400},
 	{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 9000) + "\r\n\r\n", 431},
 }
@@ -118,6 +134,9 @@ func TestStrictness(t *testing.T) {
 			}
 			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) || !strings.Contains(answer, "Connection: close\r\n") {
 				t.Errorf("%.200q: got %.300q, want %s", c.request, answer, want)
+			}
+			if strings.Contains(answer, "EOF") {
+				t.Errorf("%.200q: refused for its end only: %.300q", c.request, answer)
 			}
 			if n := strings.Count(answer, "HTTP/1.1 "); n != 1 {
 				t.Errorf("%.200q: %d answers: %.400q", c.request, n, answer)

@@ -1,0 +1,193 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+type contextKey struct{}
+
+// hear has a server's functions say what they hear, in order.
+func hear(s *Server, r *record, base context.Context, closed chan<- struct{}) {
+	s.BaseContext = func(l net.Listener) context.Context {
+		r.add("base for %s %s", l.Addr().Network(), plain(l.Addr().String()))
+		return base
+	}
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
+		r.add("conn %s in %v: server %t, local address %v", c.LocalAddr().Network(), ctx.Value(contextKey{}), srv != nil && srv.Handler != nil, ctx.Value(http.LocalAddrContextKey))
+		return context.WithValue(ctx, contextKey{}, fmt.Sprint(ctx.Value(contextKey{}), " of ", plain(c.RemoteAddr().String())))
+	}
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		r.add("%v %s", state, plain(c.RemoteAddr().String()))
+		if state == http.StateClosed || state == http.StateHijacked {
+			closed <- struct{}{}
+		}
+	}
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		ctx := q.Context()
+		srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
+		local, _ := ctx.Value(http.LocalAddrContextKey).(net.Addr)
+		_, ok := ctx.Deadline()
+		r.add("%s in %v: server %t, local address %s %s, deadline %t, %v %v", q.URL, ctx.Value(contextKey{}), srv != nil && srv.Handler != nil, local.Network(),
+			plain(local.String()), ok, ctx.Err(), context.Cause(ctx))
+		context.AfterFunc(ctx, func() {}) // a watcher must not change anything
+		switch q.URL.Path {
+		case "/hijack":
+			nc, _, err := http.NewResponseController(w).Hijack()
+			r.add("hijacked: %v %v", err, ctx.Err())
+			nc.Close()
+		case "/wait":
+			w.(http.Flusher).Flush()
+			<-ctx.Done()
+			r.add("waited: %v, %v", ctx.Err(), context.Cause(ctx))
+		}
+	})
+}
+
+// serveFrom is serve by means of Server.Serve.
+func serveFrom(t testing.TB, s *Server) *fixture {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := prepare(t, s, myriad.Config{Loops: 2})
+	f.addr = ln.Addr().String()
+	go s.Serve(ln)
+	return f
+}
+
+// BaseContext, ConnContext and ConnState hear the same in the same order as from net/http, and handlers have the same contexts, which
+// end alike with the connection, the handler or the base.
+func TestContextsLikeNetHTTP(t *testing.T) {
+	for name, begin := range map[string]func(testing.TB, *Server) *fixture{"Listen": serve, "Serve": serveFrom} {
+		for _, c := range []struct {
+			name, request, ends string
+		}{
+			{"one", get + end, ""},
+			{"silent", "", "fin"},
+			{"hijack", "GET /hijack HTTP/1.1\r\nHost: h\r\n\r\n", ""},
+			{"the client goes", "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", "close"},
+			{"the base ends", "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", "base"},
+			{"the base ends with a cause", "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", "cause"},
+		} {
+			t.Run(name+"/"+c.name, func(t *testing.T) {
+				heard, closed := new(record), make(chan struct{}, 1)
+				var endBase context.CancelCauseFunc
+				sameBeside(t, begin, func(s *Server) {
+					base, cancel := context.WithCancelCause(context.WithValue(context.Background(), contextKey{}, "base"))
+					heard, endBase = new(record), cancel
+					hear(s, heard, base, closed)
+				}, func(t *testing.T, f *fixture, r *record) {
+					conn := dial(t, f)
+					in := bufio.NewReader(conn)
+					io.WriteString(conn, c.request)
+					if c.ends != "fin" { // what the answer begins with, or the end of who has hijacked
+						in.ReadString('\n')
+					}
+					switch c.ends {
+					case "close":
+						conn.Close()
+					case "fin":
+						closeWrite(conn)
+					case "base":
+						endBase(nil)
+					case "cause":
+						endBase(errors.New("enough"))
+					}
+					if c.ends != "close" {
+						closeWrite(conn)
+						io.Copy(io.Discard, in)
+					}
+					select {
+					case <-closed:
+					case <-time.After(20 * time.Second):
+						t.Error("never closed")
+					}
+					all := heard.String()
+					if c.ends == "close" { // whether the reset is seen before the connection is idle is chance
+						all = strings.Replace(all, "; idle #", "", 1)
+					}
+					r.add("%s", all)
+				})
+				endBase(nil)
+			})
+		}
+	}
+}
+
+// A BaseContext that returns nil panics where the server begins, as with net/http, and nothing goes on listening.
+func TestNilBaseContext(t *testing.T) {
+	base := func(net.Listener) context.Context { return nil }
+	said := func(serve func(net.Listener) error, ln net.Listener) (v any) {
+		defer func() { v = recover() }()
+		return serve(ln)
+	}
+	listen := func() net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	std, ours := listen(), listen()
+	want := said((&http.Server{BaseContext: base}).Serve, std)
+	f := prepare(t, &Server{BaseContext: base}, myriad.Config{Loops: 1})
+	if got := said(f.Serve, ours); got != want {
+		t.Errorf("Serve: got %v, net/http: %v", got, want)
+	}
+	closed := func(addr net.Addr) {
+		if c, err := net.Dial("tcp", addr.String()); err == nil {
+			t.Errorf("%v is still open", addr)
+			c.Close()
+		}
+	}
+	closed(std.Addr())
+	closed(ours.Addr())
+	if got := said(func(net.Listener) error { _, err := f.Listen("tcp", ours.Addr().String()); return err }, nil); got != want {
+		t.Errorf("Listen: got %v, net/http: %v", got, want)
+	}
+	closed(ours.Addr())
+}
+
+// A ConnContext that returns nil costs its connection, and is logged; the server goes on.
+func TestNilConnContext(t *testing.T) {
+	first := true
+	s := &Server{
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if first {
+				first = false
+				return nil
+			}
+			return ctx
+		},
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+	}
+	logged := new(lockedLog)
+	f := serveOn(t, s, myriad.Config{Loops: 1, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	c, err := net.Dial("tcp", f.addr)
+	if err == nil { // else it has been reset already
+		defer c.Close()
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("got %d bytes", n)
+		}
+	}
+	if got := logged.String(); !strings.Contains(got, "ConnContext returned nil") {
+		t.Errorf("logged %q", got)
+	}
+	if got := raw(t, f, last, false); statusOf(got) != "200" {
+		t.Errorf("then %q", got)
+	}
+}

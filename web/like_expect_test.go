@@ -1,0 +1,210 @@
+package web
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// expecting are heads whose clients wait for 100 Continue before they send the body, "hello", in chunks or not.
+var expecting = []struct{ name, head, body string }{
+	{"length", post + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", "hello"},
+	{"chunked", post + "Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"},
+	{"close", post + "Expect: 100-continue\r\nConnection: close\r\nContent-Length: 5\r\n\r\n", "hello"},
+	{"large", post + "Expect: 100-continue\r\nContent-Length: 1000000\r\n\r\n", strings.Repeat("hello", 200000)},
+	{"nothing to come", post + "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", ""},
+	{"no length", post + "Expect: 100-continue\r\n\r\n", ""},
+	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", ""},
+}
+
+func readAll(r *http.Request, notes *record) {
+	p, err := io.ReadAll(r.Body)
+	note(notes, "read", len(p), err)
+}
+
+// expected are handlers of such requests.
+var expected = []writing{
+	{name: "200 unread", handle: status(200, "ok")},
+	{name: "413 unread", handle: status(413, "too much")},
+	{name: "417 unread", handle: status(417, "no")},
+	{name: "nothing", handle: func(http.ResponseWriter, *http.Request, *record) {}},
+	{name: "read", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { readAll(r, notes) }},
+	{name: "some read", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		n, err := io.ReadFull(r.Body, make([]byte, 3))
+		note(notes, "read", n, err)
+		write(w, notes, "ok")
+	}},
+	{name: "nothing read by a read", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		r.Body.Read(nil)
+		write(w, notes, "ok")
+	}},
+	{name: "100, then read", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.WriteHeader(100)
+		readAll(r, notes)
+		write(w, notes, "ok")
+	}},
+	{name: "100 unread", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.WriteHeader(100)
+		write(w, notes, "ok")
+	}},
+	{name: "hints, then read", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.WriteHeader(103)
+		readAll(r, notes)
+		write(w, notes, "ok")
+	}},
+	{name: "read behind a flush", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.WriteHeader(201)
+		w.(http.Flusher).Flush()
+		readAll(r, notes)
+		write(w, notes, "ok")
+	}},
+	{name: "closed", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		r.Body.Close()
+		readAll(r, notes)
+		write(w, notes, "ok")
+	}},
+	{name: "read to a limit", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		r.Body = http.MaxBytesReader(w, r.Body, 3)
+		readAll(r, notes)
+		w.WriteHeader(413)
+	}},
+	{name: "panic", handle: func(http.ResponseWriter, *http.Request, *record) { panic("unread") }},
+	{name: "hijack", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		nc, rw, err := http.NewResponseController(w).Hijack()
+		note(notes, "hijack", err)
+		if err != nil {
+			return
+		}
+		io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		p, err := io.ReadAll(rw)
+		note(notes, "then", len(p), err)
+		nc.Close()
+	}},
+}
+
+// headed is what a server has sent, with the fields of each head in alphabetical order and without what chance has chosen.
+func headed(sent string) string {
+	parts := strings.SplitAfter(regexp.MustCompile(`Date: [^\r]*`).ReplaceAllString(sent, "Date: some"), "\r\n\r\n")
+	for i, part := range parts {
+		if lines := strings.Split(strings.TrimSuffix(part, "\r\n\r\n"), "\r\n"); len(lines) > 1 {
+			slices.Sort(lines[1:])
+			parts[i] = strings.Join(lines, "\r\n") + "\r\n\r\n"
+		}
+	}
+	return strings.Join(parts, "")
+}
+
+// A patience is how a client goes on that expects 100 Continue.
+type patience string
+
+const (
+	patient  patience = "patient"  // sends the body when it is told to; else its end
+	stubborn patience = "stubborn" // sends it when any head has come
+	gone     patience = "gone"     // sends its end at once
+)
+
+// continued sends a head and what follows it, and records what comes.
+func continued(t *testing.T, f *fixture, r *record, head, body string, p patience) {
+	c := dial(t, f)
+	in := bufio.NewReader(c)
+	io.WriteString(c, head)
+	if p == gone {
+		closeWrite(c)
+	}
+	var got strings.Builder
+	for line := ""; line != "\r\n"; {
+		var err error
+		if line, err = in.ReadString('\n'); err != nil {
+			r.add("%s", err)
+			break
+		}
+		got.WriteString(line)
+	}
+	if strings.HasPrefix(got.String(), "HTTP/1.1 100 ") || p == stubborn {
+		io.WriteString(c, body+last)
+	}
+	closeWrite(c)
+	rest, _ := io.ReadAll(in) // a reset may follow the end of an answer that says close
+	got.Write(rest)
+	all := headed(got.String())
+	if p == gone { // whether its end comes before the handler reads is chance; and behind such a body we say that the connection closes
+		all = strings.NewReplacer("HTTP/1.1 100 Continue\r\n\r\n", "", "\r\nConnection: close", "").Replace(all)
+	}
+	if strings.HasPrefix(all, "HTTP/1.0") { // which knows no interim answers, and to which nothing says close
+		all = strings.NewReplacer("HTTP/1.0 100 Continue\r\n\r\n", "", "HTTP/1.0 103 Early Hints\r\n\r\n", "", "\r\nConnection: close", "").Replace(all)
+	}
+	r.add("%.90q %s: %q", head, p, all)
+}
+
+// alike reports whether net/http is to be compared: it waits for bodies that it has not asked for when their handler closes them or
+// panics, it closes where one that it has asked for is not read to its end, and it keeps a connection of HTTP/1.0 with an unread one.
+func alike(handler, head string, p patience) bool {
+	switch handler {
+	case "panic", "closed":
+		return p == gone
+	case "100 unread", "some read", "nothing read by a read":
+		return p == gone || head != "length" && head != "chunked"
+	case "413 unread":
+		return head != "HTTP/1.0"
+	}
+	return true
+}
+
+// Who expects 100 Continue gets the same from net/http, whatever the handler does.
+func TestExpectLikeNetHTTP(t *testing.T) {
+	for _, h := range expected {
+		for _, e := range expecting {
+			t.Run(h.name+"/"+e.name, func(t *testing.T) {
+				t.Parallel()
+				var notes *record
+				sameOnBoth(t, func(s *Server) {
+					mine := new(record)
+					notes = mine
+					s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.URL.Path == "/last" {
+							io.WriteString(w, "last")
+							return
+						}
+						h.handle(w, r, mine)
+					})
+				}, func(t *testing.T, f *fixture, r *record) {
+					for _, p := range []patience{patient, stubborn, gone} {
+						if !alike(h.name, e.name, p) {
+							continue
+						}
+						continued(t, f, r, e.head, e.body, p)
+					}
+					r.add("handler: %s", notes)
+					r.add("log: %s", firstLines(f.log.String()))
+				})
+			})
+		}
+	}
+}
+
+// A body that the client has been told to send is read away if the handler leaves it, and the connection goes on.
+func TestExpectedBodyLeft(t *testing.T) {
+	for _, h := range expected {
+		if h.name != "100 unread" && h.name != "some read" && h.name != "nothing read by a read" {
+			continue
+		}
+		for _, e := range expecting[:2] {
+			t.Run(h.name+"/"+e.name, func(t *testing.T) {
+				f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/" {
+						h.handle(w, r, new(record))
+					}
+				})})
+				var r record
+				continued(t, f, &r, e.head, e.body, patient)
+				if got := r.String(); strings.Count(got, "HTTP/1.1 200 ") != 2 || strings.Count(got, "HTTP/1.1 100 ") != 1 {
+					t.Errorf("got %s", got)
+				}
+			})
+		}
+	}
+}
