@@ -31,7 +31,8 @@ const (
 // Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that was tried. A unix socket whose
 // backlog is full fails at once (EAGAIN), for the kernel keeps nobody waiting there.
 //
-// h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's.
+// h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's, on which it fails
+// with ErrOnLoop; a guest of this engine hands its loop over.
 func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
 	c, err := e.dial(ctx, network, addr, h)
 	if err != nil {
@@ -41,6 +42,9 @@ func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Co
 }
 
 func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
+	if !e.HandOver() {
+		return nil, ErrOnLoop
+	}
 	addrs, err := e.sys.Resolve(ctx, network, addr)
 	if err == nil {
 		err = ctx.Err()

@@ -154,6 +154,60 @@ func TestHandOver(t *testing.T) {
 	eventually(t, "the hand-overs are counted", func() bool { return e.Stats().HandOvers >= 50 })
 }
 
+// Engine.HandOver finds the lease of the guest that calls it, and nobody else's. In fake time nobody else takes the loop over.
+func TestEngineHandOver(t *testing.T) {
+	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 2})
+	other, err := myriad.Start(myriad.Config{Loops: 1, System: s.World})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{visit: func(v *visitor) {
+		if !other.HandOver() || !v.lease.Held() {
+			t.Error("an engine that the guest is not on has taken its loop over, or refused to")
+		}
+		w := s.NewParker()
+		s.Go(func() {
+			if !s.e.HandOver() || !v.lease.Held() {
+				t.Error("a goroutine that is no guest has handed a loop over, or may not wait")
+			}
+			w.Unpark()
+		})
+		w.Park()
+		if !s.e.HandOver() || v.lease.Held() {
+			t.Error("the loop was not handed over")
+		}
+		if err := v.c.Loop().Do(func() {
+			if s.e.HandOver() || other.HandOver() {
+				t.Error("a callback of a loop may wait")
+			}
+			w.Unpark()
+		}); err != nil {
+			t.Error(err)
+		}
+		w.Park() // until the loop, which goes on, has called that
+		if !s.e.HandOver() {
+			t.Error("HandOver is refused the second time")
+		}
+	}}
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		p := s.Dial(ln.Addr())
+		p.Write(pattern(500))
+		p.CloseWrite()
+	}
+	s.Run()
+	if n := h.visits.Load(); n < 40 || h.taken.Load() != n || s.e.Stats().HandOvers != uint64(n) {
+		t.Errorf("%d visits, %d taken over, %d handed over", n, h.taken.Load(), s.e.Stats().HandOvers)
+	}
+	if err := other.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	s.finish()
+}
+
 // Panics and Goexit in a guest cost neither the loop nor its other conns.
 func TestGuestFails(t *testing.T) {
 	for name, fail := range map[string]func(v *visitor){
@@ -272,7 +326,7 @@ func TestGuestOnBoundThread(t *testing.T) {
 	refused := 0
 	s := simulate(t, 1, sim.Options{ThreadBound: true, Overstay: 0.5}, myriad.Config{})
 	h := &host{visit: func(v *visitor) {
-		if !v.lease.HandOver() {
+		if !v.lease.HandOver() && !s.e.HandOver() {
 			refused++
 		}
 	}}

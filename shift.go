@@ -17,6 +17,7 @@ func (l *Loop) employ(first func()) {
 				l.employ(l.resume)
 			}
 		}()
+		l.owner.Store(goroutine()) // before it lends the loop
 		l.own()
 		l.shift = s
 		first()

@@ -66,11 +66,11 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 			c.forgetReader(w)
 			return c.taken(ev)
 		case w == nil:
-			if myriad.OnLoop() {
-				return 0, nil, fmt.Errorf("websocket: Read would wait for a message: %w", myriad.ErrOnLoop)
-			}
 			if w, err = c.newParker(); err != nil {
 				return 0, nil, err
+			}
+			if !c.handOver() {
+				return 0, nil, fmt.Errorf("websocket: Read would wait for a message: %w", myriad.ErrOnLoop)
 			}
 			defer context.AfterFunc(ctx, w.Unpark)()
 		default:

@@ -44,8 +44,8 @@ type Options struct {
 	OnClose func(c *Conn, err error)
 
 	// Dispatch says who runs the callbacks. DispatchAuto, the zero value: a pool of goroutines until they have been quick many times in a
-	// row, then the connection's loop, behind the turn's events. They may block: one that does is left behind after a
-	// millisecond or two; two of these, and it is the pool again.
+	// row, then the connection's loop, behind the turn's events. They may block: who waits there by a method of this package lets the
+	// loop go on first, who waits for anything else is left behind after a millisecond or two; two of these, and it is the pool again.
 	// DispatchPool: always the pool. DispatchInline: the loop, without a copy of the message; they must not block, because they hold up
 	// every other connection of the loop.
 	//

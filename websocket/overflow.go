@@ -267,7 +267,7 @@ func (c *Conn) writeWaiting(ctx context.Context, m outgoing, expired func() erro
 			return err
 		}
 		if first {
-			if myriad.OnLoop() {
+			if !c.handOver() {
 				c.forgetWriter(w)
 				return errOnLoop
 			}
@@ -302,12 +302,23 @@ func (c *Conn) forgetWriter(w driver.Parker) {
 
 // newParker is for a goroutine that is to wait.
 func (c *Conn) newParker() (driver.Parker, error) {
-	if nc := c.conn(); nc != nil {
-		return nc.Loop().Engine().System().NewParker(), nil
-	}
-	e, err := c.settings.on()
+	e, err := c.engine()
 	if err != nil {
 		return nil, err
 	}
 	return e.System().NewParker(), nil
+}
+
+// handOver has the loop go on whose guest the calling goroutine may be, so that it can wait. It reports false if it must not.
+func (c *Conn) handOver() bool {
+	e, err := c.engine()
+	return err == nil && e.HandOver()
+}
+
+// engine is the connection's, or the one that it will come to.
+func (c *Conn) engine() (*myriad.Engine, error) {
+	if nc := c.conn(); nc != nil {
+		return nc.Loop().Engine(), nil
+	}
+	return c.settings.on()
 }

@@ -1,0 +1,144 @@
+package websocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// A waitingRoom is an engine of one loop whose callbacks run on it, with a peer that does not read and one who has nothing to say.
+type waitingRoom struct {
+	*world
+	slow, silent *client
+	slowConn     *Conn
+	silentConn   *Conn // with Pull
+	wait         func(r *waitingRoom, c *Conn) error
+	returned     bool
+}
+
+func newWaitingRoom(t *testing.T) *waitingRoom {
+	t.Helper()
+	r := new(waitingRoom)
+	o := &Options{Dispatch: quickly, PingInterval: quiet, Overflow: OverflowBlock, WriteLimit: slowLimit}
+	o.OnOpen = func(c *Conn) {
+		if r.slowConn == nil {
+			r.slowConn = c
+		}
+	}
+	o.OnMessage = func(c *Conn, op Op, p []byte) {
+		if string(p) != "wait" {
+			echoBack(c, op, p)
+			return
+		}
+		if err := r.wait(r, c); err != nil {
+			t.Error(err)
+		}
+		r.returned = true
+	}
+	r.world = newWorld(t, 1, sim.Calm(), myriad.Config{Loops: 1}, handlerOf(t, o))
+	pull := &Options{Pull: true, PingInterval: quiet, OnOpen: func(c *Conn) { r.silentConn = c }}
+	ln, err := r.e.Listen("tcp", "127.0.0.1:0", Handler(pull))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.slow = r.client(sampleRequest)
+	r.silent = &client{r.Dial(ln.Addr())}
+	r.silent.Write([]byte(sampleRequest))
+	r.Settle()
+	r.slow.StopReading()
+	return r
+}
+
+// writeMuch writes more than the peer that does not read has room for.
+func writeMuch(write func(op Op, p []byte) error) error {
+	for i := range 400 {
+		if err := write(OpText, numbered(i)); err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// A callback on the loop that calls what waits hands the loop over before: its neighbours wait not at all, and nobody has to take the loop
+// away from it. It makes no difference whether it waits for its own connection.
+func TestAutoHandsOver(t *testing.T) {
+	for name, wait := range map[string]func(r *waitingRoom, c *Conn) error{
+		"own Write":    func(_ *waitingRoom, c *Conn) error { return writeMuch(c.Write) },
+		"Write":        func(r *waitingRoom, _ *Conn) error { return writeMuch(r.slowConn.Write) },
+		"WriteContext": func(r *waitingRoom, _ *Conn) error { return writeMuch(r.writeContext) },
+		"Read": func(r *waitingRoom, _ *Conn) error {
+			_, _, err := r.silentConn.Read(context.Background())
+			return err
+		},
+		"NetConn": func(r *waitingRoom, _ *Conn) error {
+			_, err := NetConn(r.silentConn, OpText).Read(make([]byte, 10))
+			return err
+		},
+		"Dial": func(r *waitingRoom, _ *Conn) error {
+			c, _, err := Dial(context.Background(), "ws://"+r.ln.Addr().String(), &DialOptions{Options: Options{Engine: r.e, PingInterval: quiet}, Random: seeded(1)})
+			if err == nil {
+				c.CloseNow()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newWaitingRoom(t)
+			r.wait = wait
+			asks, neighbour := r.client(sampleRequest), r.client(sampleRequest)
+			if name == "own Write" {
+				asks = r.slow
+			}
+			r.Settle()
+			asks.send(OpText, "wait")
+			neighbour.send(OpText, "quick")
+			r.Settle()
+			if got := neighbour.lines(t); !slices.Equal(got, lines(`text "quick"`)) {
+				t.Errorf("the neighbour read %q at once", got)
+			}
+			if r.returned && name != "Dial" {
+				t.Error("the call has not waited")
+			}
+			if st := r.e.Stats(); st.HandOvers != 1 || st.Takeovers != 0 {
+				t.Errorf("%d hand-overs and %d takeovers, want 1 and 0", st.HandOvers, st.Takeovers)
+			}
+			r.slow.Resume()
+			r.silent.send(OpText, "come")
+			asks.send(OpText, "more")
+			r.RunFor(time.Second)
+			if got := asks.lines(t); !r.returned || len(got) == 0 || got[len(got)-1] != `text "more"` {
+				t.Errorf("returned: %v; the one who asked read %.100q", r.returned, got)
+			}
+			r.stop()
+		})
+	}
+}
+
+func (r *waitingRoom) writeContext(op Op, p []byte) error {
+	return r.slowConn.WriteContext(context.Background(), op, p)
+}
+
+// Where the driver is bound to a thread nobody can go on with the loop, and what would wait fails.
+func TestBoundLoopDoesNotWait(t *testing.T) {
+	faults := sim.Calm()
+	faults.ThreadBound = true
+	var failed error
+	o := &Options{Dispatch: quickly, PingInterval: quiet, Overflow: OverflowBlock, WriteLimit: slowLimit,
+		OnMessage: func(c *Conn, _ Op, _ []byte) { failed = writeMuch(c.Write) }}
+	w := newWorld(t, 1, faults, myriad.Config{Loops: 1}, handlerOf(t, o))
+	c := w.client(sampleRequest)
+	c.StopReading()
+	c.send(OpText, "go")
+	w.Settle()
+	if !errors.Is(failed, myriad.ErrOnLoop) {
+		t.Errorf("Write: %v", failed)
+	}
+	c.Resume()
+	w.stop()
+}
