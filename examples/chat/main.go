@@ -32,6 +32,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	log.Print("serving on ", ln.Addr())
 	log.Fatal(http.Serve(ln, routes(newRoom())))
 }
 

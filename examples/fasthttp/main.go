@@ -21,6 +21,7 @@ const maxBody = 8 << 20
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
 	flag.Parse()
+	log.Print("serving on http://", *addr)
 	log.Fatal(web.ListenAndServe(*addr, Adapt(handle, maxBody)))
 }
 

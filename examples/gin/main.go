@@ -24,6 +24,7 @@ import (
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
 	flag.Parse()
+	log.Print("serving on http://", *addr)
 	gin.SetMode(gin.ReleaseMode)
 	log.Fatal(web.ListenAndServe(*addr, routes()))
 }

@@ -26,6 +26,7 @@ const drainTimeout = 10 * time.Second
 func main() {
 	addr := flag.String("listen", "127.0.0.1:8080", "host:port to listen on")
 	flag.Parse()
+	log.Print("serving on http://", *addr)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := serve(ctx, &web.Server{Addr: *addr, Handler: routes()}); err != nil {
