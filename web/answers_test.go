@@ -107,6 +107,11 @@ var framings = []struct {
 		w.Header().Set("Sum", "6")
 		w.Header().Set(http.TrailerPrefix+"Late", "yes")
 	}, []string{"Trailer: Sum"}, []string{"Sum"}, "3\r\nabc\r\n0\r\nSum: 6\r\nLate: yes\r\n\r\n"},
+	{"a trailer that nobody announced", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/x")
+		io.WriteString(w, "abc")
+		w.Header().Set(http.TrailerPrefix+"Late", "yes")
+	}, []string{"Transfer-Encoding: chunked"}, []string{"Content-Length"}, "3\r\nabc\r\n0\r\nLate: yes\r\n\r\n"},
 }
 
 // What a handler's own framing fields become: as net/http has it, field by field.

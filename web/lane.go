@@ -18,6 +18,8 @@ type lane struct {
 	loop    *myriad.Loop
 	head    h1.Head // of the request being parsed
 	scratch []byte  // where its text is put together
+	asked   *conn   // whose request was the last; nil: it has gone
+	address string  // of its client, if that has been asked for again; else empty
 	batch   []func()
 	waiting []*exchange // whose run is in batch
 	first   *conn       // the list of the lane's connections
@@ -25,6 +27,22 @@ type lane struct {
 	drained bool
 	routes  routes
 	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
+}
+
+// texts copies what a request keeps of its head and the address of its client: in one piece, unless the same client has asked before, without
+// anybody in between, as those do who pipeline.
+func (ln *lane) texts(h *conn, raw []byte) (head, address string) {
+	if ln.asked != h {
+		ln.asked, ln.address = h, ""
+		ln.scratch = h.c.AppendRemoteAddr(append(ln.scratch[:0], raw...))
+		both := string(ln.scratch)
+		return both[:len(raw)], both[len(raw):]
+	}
+	if ln.address == "" {
+		ln.scratch = h.c.AppendRemoteAddr(ln.scratch[:0])
+		ln.address = string(ln.scratch)
+	}
+	return string(raw), ln.address
 }
 
 // waits reports whether x is the last of those that the pool will be given at the end of this turn.
@@ -51,6 +69,9 @@ func (ln *lane) remove(h *conn) {
 		h.next.prev = h.prev
 	}
 	h.prev, h.next = nil, nil
+	if ln.asked == h {
+		ln.asked, ln.address = nil, ""
+	}
 	ln.st.connGone()
 }
 

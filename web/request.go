@@ -23,8 +23,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
 	x.given.ctx.h = h
 	x.out.x = x
-	h.lane.scratch = h.c.AppendRemoteAddr(append(h.lane.scratch[:0], raw...))
-	text := string(h.lane.scratch)
+	text, address := h.lane.texts(h, raw)
 	t := texts{raw, text}
 	target := t.of(head.Target)
 	u, err := x.parseTarget(target, head)
@@ -41,7 +40,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		Header:     x.fields,
 		Host:       t.of(head.Host),
 		RequestURI: target,
-		RemoteAddr: text[len(raw):],
+		RemoteAddr: address,
 		Close:      !head.KeepAlive,
 	}
 	if head.Minor > 1 || head.Major > 1 {
@@ -51,7 +50,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		req.Host = u.Host // without percent-encoding
 	}
 	req.TLS = h.tlsState()
-	x.raw = text[:len(raw)]
+	x.raw = text
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
 	x.setBody(&req, head)

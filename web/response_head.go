@@ -22,6 +22,9 @@ const (
 	fewNames = 12
 )
 
+// usualNames are the fields that most answers have, and no others, in order: to look them up costs less than to iterate over the map.
+var usualNames = [...]string{"Content-Length", "Content-Type"}
+
 // fixFields encodes status and fields as they are now: later changes to the map mean trailers only.
 func (w *response) fixFields() {
 	w.block = buf.Get(headRoom)
@@ -45,11 +48,28 @@ func (w *response) fixFields() {
 
 // names appends the header's keys to dst, in order, so that the same answer has the same bytes.
 func (w *response) names(dst []string) []string {
+	if dst = w.usual(dst); len(dst) == len(w.header) {
+		return dst
+	}
+	dst = dst[:0]
 	for name := range w.header {
 		dst = append(dst, name)
 	}
 	if len(dst) > 1 {
 		slices.Sort(dst)
+	}
+	return dst
+}
+
+// usual appends those of the header's keys that are usual, unless there are too many for these to be all.
+func (w *response) usual(dst []string) []string {
+	if len(w.header) > len(usualNames) {
+		return dst
+	}
+	for _, name := range usualNames {
+		if _, ok := w.header[name]; ok {
+			dst = append(dst, name)
+		}
 	}
 	return dst
 }
@@ -228,6 +248,10 @@ func (w *response) appendConnection(p []byte) []byte {
 
 // hasPrefixed reports whether the handler has set a trailer that it did not announce.
 func (w *response) hasPrefixed() bool {
+	var few [len(usualNames)]string
+	if len(w.usual(few[:0])) == len(w.header) {
+		return false
+	}
 	for name := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			return true

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -243,4 +245,39 @@ func TestLateComersHarmNobody(t *testing.T) {
 			t.Errorf("%d of 400 responses were used before: nothing was tried", l.again)
 		}
 	})
+}
+
+// Each request says whose it is, whoever asked before, and a client that has gone is not remembered.
+func TestRemoteAddrOfClientsInTurn(t *testing.T) {
+	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
+		t.Run(d.String(), func(t *testing.T) {
+			s := &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) })}
+			f := serve(t, s)
+			clients := []net.Conn{dial(t, f), dial(t, f), dial(t, f)}
+			for i := range 30 {
+				c := clients[i%len(clients)]
+				n := 1 + i%4
+				io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", n))
+				answers := bufio.NewReader(c)
+				for range n {
+					resp, err := http.ReadResponse(answers, nil)
+					if got := mustBody(t, resp, err); got != c.LocalAddr().String() {
+						t.Fatalf("a request of %v says that it is from %s", c.LocalAddr(), got)
+					}
+				}
+			}
+			for _, c := range clients {
+				c.Close()
+			}
+			for s.state.conns.Load() > 0 {
+				runtime.Gosched()
+			}
+			for i, ln := range s.state.lanes {
+				told := make(chan bool)
+				if err := ln.loop.Do(func() { told <- ln.asked == nil && ln.address == "" }); err != nil || !<-told {
+					t.Errorf("loop %d remembers a client that has gone (%v)", i, err)
+				}
+			}
+		})
+	}
 }
