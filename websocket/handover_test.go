@@ -142,3 +142,60 @@ func TestBoundLoopDoesNotWait(t *testing.T) {
 	c.Resume()
 	w.stop()
 }
+
+// One message in a hundred takes 20 ms, the others nothing, on one loop and in fake time, where delays are exact: neighbours of the slow one
+// wait for the monitor twice, and never longer than it takes to look twice. Then the callbacks run on the pool, and stay there.
+func TestAutoKeepsNeighbours(t *testing.T) {
+	const (
+		step, steps = 250 * time.Microsecond, 8000
+		peers       = 10 // the last one's messages are slow, one in ten of them
+		atMost      = 8  // steps: two ticks of the monitor
+	)
+	var w *world
+	o := &Options{Dispatch: quickly, PingInterval: quiet, OnMessage: func(c *Conn, op Op, p []byte) {
+		if p[0] == 's' {
+			w.NewParker().ParkFor(20 * time.Millisecond)
+		}
+		echoBack(c, op, p)
+	}}
+	w = newWorld(t, 1, sim.Calm(), myriad.Config{Loops: 1}, handlerOf(t, o))
+	var clients []*client
+	var sent [peers][]int    // in which step
+	var want [peers][]string // to be read
+	for range peers {
+		clients = append(clients, w.client(sampleRequest))
+	}
+	w.Settle()
+	frame := len("..") + len("q0000")
+	head, waited := len(clients[0].Received()), map[int]int{}
+	for at := range steps {
+		i := at % peers
+		text := fmt.Sprintf("q%04d", at)
+		if at%(10*peers) == peers-1 {
+			text = fmt.Sprintf("s%04d", at)
+		}
+		clients[i].send(OpText, text)
+		sent[i], want[i] = append(sent[i], at), append(want[i], fmt.Sprintf("text %q", text))
+		w.RunFor(step)
+		for i, c := range clients[:peers-1] {
+			if done := (len(c.Received()) - head) / frame; done < len(sent[i]) {
+				waited[at-sent[i][done]]++
+			}
+		}
+	}
+	w.RunFor(time.Second)
+	for i, c := range clients {
+		if got := c.lines(t); !slices.Equal(got, want[i]) {
+			t.Errorf("client %d read %d messages of %d, or in another order", i, len(got), len(want[i]))
+		}
+	}
+	for late, n := range waited {
+		if late > atMost {
+			t.Errorf("a neighbour waited for %v, %d times", time.Duration(late)*step, n)
+		}
+	}
+	if n := w.e.Stats().Takeovers; n != 2 {
+		t.Errorf("%d takeovers, want 2", n)
+	}
+	w.stop()
+}

@@ -114,7 +114,7 @@ type settings struct {
 	packing        packing
 	inline         bool
 	auto           bool
-	habits         []habit // if auto
+	habits         [maxHabits]atomic.Pointer[habit] // by loop, if auto
 	pull           bool
 	writeLimit     int
 	overflow       Overflow
@@ -154,7 +154,7 @@ func (o *Options) compile() (*settings, error) {
 		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
-		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
+		inline:  o.Dispatch == web.DispatchInline, auto: o.Dispatch == web.DispatchAuto, pull: o.Pull,
 		writeLimit: o.WriteLimit, overflow: o.Overflow, overflowStatus: o.OverflowStatus,
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
@@ -162,9 +162,6 @@ func (o *Options) compile() (*settings, error) {
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 	}
 	s.crew.own = o.Workers
-	if s.auto = o.Dispatch == web.DispatchAuto; s.auto {
-		s.habits = make([]habit, maxHabits)
-	}
 	if s.rules.limit == 0 {
 		s.rules.limit = DefaultMaxMessage
 	}

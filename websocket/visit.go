@@ -29,7 +29,17 @@ func (c *Conn) habit() *habit {
 	if !s.auto {
 		return nil
 	}
-	return &s.habits[c.nc.Loop().Index()%maxHabits]
+	return s.habitOf(c.nc.Loop().Index())
+}
+
+// habitOf makes a habit when the first callback of a loop is to run: Options may be those of a single connection.
+func (s *settings) habitOf(loop int) *habit {
+	slot := &s.habits[loop%maxHabits]
+	if h := slot.Load(); h != nil {
+		return h
+	}
+	slot.CompareAndSwap(nil, new(habit))
+	return slot.Load()
 }
 
 // start has a backlog that is not empty drained, here or on the pool. On the loop, in a callback of the connection.

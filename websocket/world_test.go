@@ -167,7 +167,7 @@ func learn(t testing.TB, o *Options) {
 	}
 	for i := range s.habits {
 		for range quick.Row {
-			s.habits[i].Made(0)
+			s.habitOf(i).Made(0)
 		}
 	}
 }
