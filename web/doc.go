@@ -36,7 +36,7 @@
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics.
-//   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst.
+//   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
 //   - What a handler flushes while it runs on the loop (DispatchAuto, DispatchInline) is sent when it returns, waits for its client, or has
 //     run for a millisecond or two. On the pool it is sent at once.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
