@@ -367,7 +367,7 @@ func (h *conn) finished() {
 // goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its answer has to have gone.
 func (h *conn) goOn(x *exchange, by moment) {
 	if x != nil {
-		next, plain := x.next, x.plain
+		next, plain := x.next, x.plain && x.chain != nil
 		x.part()
 		if next != nil {
 			h.promote(next, plain)

@@ -65,6 +65,7 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 func (ln *lane) dispatch(x *exchange, complete bool) {
 	x.due = true
 	if ln.invites(x, complete) {
+		x.chain = nil // a guest visits alone: those behind are dispatched in their turn
 		x.transport.invite(x)
 		return
 	}

@@ -225,6 +225,53 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	w.Check(t)
 }
 
+// Requests that have been handed to the pool together, of which one ends in a Stream, are all answered, although the next behind it
+// goes to the loop by itself.
+func TestChainGoesOnBehindStream(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := ""
+	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ran += r.URL.Path
+		if rw.(*given).out.Load().x.guest {
+			ran += "!"
+		}
+		if r.URL.Path == "/stream" {
+			st, err := Detached(rw)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			st.Close()
+		}
+	})}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.Dial(ln.Addr())
+	p.Write([]byte(strings.Repeat("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n", quick.Row)))
+	w.RunFor(10 * time.Millisecond)
+	ran = ""
+	p.Write([]byte(pipelined("/new", "/stream", "/quick", "/quick", "/newer")))
+	w.RunFor(10 * time.Millisecond)
+	if want := "/new/stream/quick!/quick!/newer"; ran != want {
+		t.Errorf("these ran, ! on the loop: %s, want %s", ran, want)
+	}
+	p.Close()
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := engine.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	w.Settle()
+	w.Check(t)
+}
+
 // Of a thousand routes every one comes to the loop after its first calls, and those that differ only in an id as one.
 func TestAutoThousandRoutes(t *testing.T) {
 	const kinds, rounds = 1000, 40

@@ -102,7 +102,7 @@ func (h *conn) lineUp(tail, x *exchange) {
 	h.lane.dispatch(x, true)
 }
 
-// promote makes x the first of the line. plain: so was the answer before.
+// promote makes x the first of the line. plain: so was the answer before, and whoever gave it goes on with x.
 func (h *conn) promote(x *exchange, plain bool) {
 	h.x = x
 	h.last = x.closes
