@@ -36,13 +36,13 @@ type conn struct {
 	stream     *Stream   // instead of it, when its handler has left the answer to a Stream
 	ahead      *ahead    // bytes that wait: an incomplete head, or what follows the current request
 	phase      phase
-	state      http.ConnState
-	ended      bool // the client's FIN
-	secure     bool // the conn's layer is TLS, or base has a connectionStater
-	greeted    bool // ConnState has heard of the conn before its handshake
-	sending    bool // idle, but for a file that has to have gone when the timer expires
-	last       bool // the connection closes after this answer
-	stopping   bool // and no other request begins: the server or its engine shuts down
+	state      uint8 // what ConnState was told last, an http.ConnState
+	ended      bool  // the client's FIN
+	secure     bool  // the conn's layer is TLS, or base has a connectionStater
+	greeted    bool  // ConnState has heard of the conn before its handshake
+	sending    bool  // idle, but for a file that has to have gone when the timer expires
+	last       bool  // the connection closes after this answer
+	stopping   bool  // and no other request begins: the server or its engine shuts down
 }
 
 // phase says what the conn's timer is for.
@@ -504,10 +504,10 @@ func (h *conn) close() {
 }
 
 func (h *conn) setState(state http.ConnState) {
-	if h.state == state && state != http.StateNew {
+	if h.state == uint8(state) && state != http.StateNew {
 		return
 	}
-	h.state = state
+	h.state = uint8(state)
 	if f := h.lane.s.ConnState; f != nil {
 		f(net.Conn(h.c), state)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,14 @@ const (
 	defaultBytes = 192 << 20 // three times what may be resident
 	maxResident  = 64 << 20
 )
+
+// A conn must fit the allocator's size class of 80 bytes. That of 96 is also the class of much that a TLS handshake throws away: conns among
+// it keep pages that are nearly empty, 300 bytes for each.
+func TestConnIsSmall(t *testing.T) {
+	if size := reflect.TypeFor[conn]().Size(); size > 80 {
+		t.Errorf("a conn has %d bytes, at most 80 are allowed", size)
+	}
+}
 
 // TestSizesChild is the server of the tests below, when they start this binary again.
 func TestSizesChild(t *testing.T) {
