@@ -33,6 +33,8 @@
 //     it has not asked for.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
+//   - Of a connection from tls.NewListener ConnState hears when the handshake is over, because it is another net.Conn from then on; so
+//     httptest.Server.Close does not wait for handshakes.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics.
