@@ -225,6 +225,33 @@ func TestInlineWaits(t *testing.T) {
 	}
 }
 
+// What a handler flushes leaves at once, whatever it does next: it does not wait for the loop to be taken from it.
+func TestFlushLeavesLoop(t *testing.T) {
+	read := make(chan struct{})
+	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		<-read
+		w.(http.Flusher).Flush() // of nothing
+	})
+	defer http.DefaultClient.CloseIdleConnections()
+	for range 20 { // the loop may have been taken away before
+		resp, err := http.Get(f.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+		read <- struct{}{}
+		resp.Body.Close()
+		if f.Engine.Stats().HandOvers > 0 {
+			return
+		}
+	}
+	t.Errorf("20 answers were flushed on the loop, and it was handed over in none")
+}
+
 // Failing handlers on the loop cost their connection and nothing else, before and after a takeover.
 func TestInlineFails(t *testing.T) {
 	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {

@@ -39,8 +39,6 @@
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
-//   - What a handler flushes while it runs on the loop (DispatchAuto, DispatchInline) is sent when it returns, waits for its client, or has
-//     run for a millisecond or two. On the pool it is sent at once.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
 //   - Shutdown waits five seconds for a connection on which no request has begun, and for a head that has begun, as net/http
 //     does for a new connection: a request may be on its way.

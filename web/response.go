@@ -227,11 +227,15 @@ func (w *response) flush() error {
 	if !w.wroteHeader {
 		w.WriteHeader(http.StatusOK)
 	}
+	var err error
 	switch {
 	case !w.sentHead:
-		return w.sendHead(nil, false)
+		err = w.sendHead(nil, false)
 	case w.pending != nil:
-		return w.sendPending(nil)
+		err = w.sendPending(nil)
+	default:
+		return w.lostErr()
 	}
-	return w.lostErr()
+	w.x.lease.HandOver() // nothing leaves a loop before its guest does, and the handler may go on for long
+	return err
 }
