@@ -23,8 +23,9 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// drainTimeout is how long requests that have begun, and what is queued for pages, may take once the program is told to end.
-const drainTimeout = 5 * time.Second
+// drainTimeout is how long requests that have begun, and what is queued for pages, may take once the program is told to end. It is above
+// the five seconds that Shutdown gives a connection to begin its first request: browsers and http.Transport dial more than they use.
+const drainTimeout = 10 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
