@@ -116,6 +116,7 @@ func autobahnOptions() map[string]*Options {
 	}
 	agents := map[string]*Options{
 		"inline":       echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1}),
+		"auto":         echo(web.DispatchAuto, Compression{Enabled: true, Threshold: -1}),
 		"pool-windows": echo(web.DispatchPool, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 15, ReadWindowBits: 15}),
 		"small-windows": echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 9, ReadWindowBits: 10,
 			Level: 6}),
