@@ -227,9 +227,15 @@ func TestInlineWaits(t *testing.T) {
 
 // What a handler flushes leaves at once, whatever it does next: it does not wait for the loop to be taken from it.
 func TestFlushLeavesLoop(t *testing.T) {
+	for name, n := range map[string]int{"gathered": 5, "queued by Write": 100 << 10} {
+		t.Run(name, func(t *testing.T) { flushOnLoop(t, n) })
+	}
+}
+
+func flushOnLoop(t *testing.T, n int) {
 	read := make(chan struct{})
 	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "first")
+		w.Write(make([]byte, n))
 		w.(http.Flusher).Flush()
 		<-read
 		w.(http.Flusher).Flush() // of nothing
@@ -240,16 +246,39 @@ func TestFlushLeavesLoop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
+		if _, err := io.ReadFull(resp.Body, make([]byte, n)); err != nil {
 			t.Fatal(err)
 		}
+		handed := f.Engine.Stats().HandOvers > 0
 		read <- struct{}{}
 		resp.Body.Close()
-		if f.Engine.Stats().HandOvers > 0 {
+		if handed {
 			return
 		}
 	}
 	t.Errorf("20 answers were flushed on the loop, and it was handed over in none")
+}
+
+// So does an informational answer.
+func TestEarlyHintsLeaveLoop(t *testing.T) {
+	read := make(chan struct{})
+	f := oneLoop(t, DispatchInline, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		<-read
+	})
+	for range 20 {
+		a := ask(t, f)
+		fmt.Fprintf(a.c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		if line, err := a.r.ReadString('\n'); line != "HTTP/1.1 103 Early Hints\r\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		handed := f.Engine.Stats().HandOvers > 0
+		read <- struct{}{}
+		if handed {
+			return
+		}
+	}
+	t.Errorf("20 early hints were sent on the loop, and it was handed over for none")
 }
 
 // Failing handlers on the loop cost their connection and nothing else, before and after a takeover.

@@ -183,6 +183,7 @@ func (w *response) informational(status int) {
 		p = appendFields(p, name, w.header[name])
 	}
 	_ = w.send(append(p, "\r\n"...))
+	w.x.lease.HandOver() // as flush does
 }
 
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It may run beside the
@@ -234,7 +235,7 @@ func (w *response) flush() error {
 	case w.pending != nil:
 		err = w.sendPending(nil)
 	default:
-		return w.lostErr()
+		err = w.lostErr() // there may be something in the queue all the same
 	}
 	w.x.lease.HandOver() // nothing leaves a loop before its guest does, and the handler may go on for long
 	return err
