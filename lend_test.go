@@ -364,3 +364,56 @@ func TestEngineEndsWithGuests(t *testing.T) {
 	close(release)
 	eventually(t, "the guest has left", func() bool { return h.lost.Load() == 1 })
 }
+
+// A guest's visit notifies another conn, whose handler then invites a guest, too: that one comes though nothing else happens.
+func TestGuestInvitedByNotifiedConn(t *testing.T) {
+	e := start(t, myriad.Config{Loops: 1})
+	p := &pair{came: make(chan *myriad.Conn, 2), left: make(chan struct{})}
+	ln, err := e.Listen("tcp", "127.0.0.1:0", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+	p.first.Store(<-p.came)
+	p.second.Store(<-p.came)
+	for range 100 {
+		p.first.Load().Notify()
+		select {
+		case <-p.left:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the guest of the second conn has not come")
+		}
+	}
+}
+
+// A pair is the handler of two conns. Each invites a guest when it is notified; that of the first notifies the second.
+type pair struct {
+	first, second atomic.Pointer[myriad.Conn]
+	came          chan *myriad.Conn
+	left          chan struct{}
+}
+
+func (p *pair) Opened(c *myriad.Conn)         { p.came <- c }
+func (p *pair) Received(*myriad.Conn, []byte) {}
+func (p *pair) Closed(*myriad.Conn, error)    {}
+
+func (p *pair) Notified(c *myriad.Conn) {
+	if c == p.first.Load() {
+		c.Invite(errand(p.second.Load().Notify))
+		return
+	}
+	c.Invite(errand(func() { p.left <- struct{}{} }))
+}
+
+// An errand is a guest that makes it.
+type errand func()
+
+func (f errand) Visit(myriad.Lease) { f() }
+func (errand) Taken(bool)           {}
+func (errand) Left(bool)            {}

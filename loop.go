@@ -224,7 +224,7 @@ func (l *Loop) poll() (int, error) {
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
-	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 {
+	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 || len(l.guests) > 0 {
 		return true
 	}
 	l.mail.mu.Lock()
