@@ -62,15 +62,18 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 			s.shake(tc, front)
 			continue
 		}
-		s.adoptOrLog(nc, front)
+		s.adoptOrLog(nc, front, nil)
 	}
 }
 
 // adopt gives nc to the engine. With a ConnState function it waits until that has heard of the connection, as those
-// expect who know net/http: Serve does not return before.
-func (s *Server) adopt(nc net.Conn, f *front) error {
-	one := &front1{front: f}
+// expect who know net/http: Serve does not return before. base is the connection's base context, if ConnContext and ConnState have heard of it already.
+func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
+	one := &front1{front: f, own: base}
 	one.secure, _ = nc.(connectionStater)
+	if !goesApart(nc) {
+		one.seen = nc
+	}
 	if s.ConnState != nil && !leavesAtOnce(nc) {
 		one.opened = s.state.engine.System().NewParker()
 	}
@@ -98,15 +101,30 @@ func (l *onceListener) Close() error {
 // connectionStater is what tells Serve that a connection is one of TLS.
 type connectionStater interface{ ConnectionState() tls.ConnectionState }
 
-// secureKey is where the base context of a connection that came with TLS has its connectionStater. What was negotiated is
-// known when the first bytes have come.
-type secureKey struct{}
+// goesApart reports whether the engine goes on with a connection under another net.Conn, because it needs its descriptor alone.
+func goesApart(nc net.Conn) bool {
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		return true
+	}
+	return leavesAtOnce(nc)
+}
+
+// An accepted is what a listener has given to Serve, as far as that is needed later on.
+type accepted struct {
+	seen   net.Conn         // what ConnState and ConnContext are given; nil: the engine's
+	secure connectionStater // nil: no TLS. What was negotiated is known when the first bytes have come.
+}
+
+// acceptedKey is where the base context of a connection has its *accepted, if there is something in it.
+type acceptedKey struct{}
 
 // A front1 is the front of one adopted connection.
 type front1 struct {
 	*front
-	secure connectionStater // nil: no TLS
-	opened driver.Parker    // of the goroutine that waits until ConnState has been called; nil: none does
+	accepted
+	own    context.Context // its base context, if ConnContext and ConnState have heard of it; else nil
+	opened driver.Parker   // of the goroutine that waits until ConnState has been called; nil: none does
 }
 
 // Opened gives the connection its own handler.
@@ -116,12 +134,18 @@ func (f *front1) Opened(c *myriad.Conn) {
 		f.wake(c)
 		return
 	}
-	base := f.base
-	if f.secure != nil {
-		base = context.WithValue(base, secureKey{}, f.secure)
+	seen, base := f.seen, f.own
+	if seen == nil {
+		seen = c
+	}
+	if base == nil {
+		base = f.contextOf(seen)
 	}
 	h := f.open(c, base)
-	h.secure = f.secure != nil
+	if f.seen != nil || f.secure != nil {
+		h.base = context.WithValue(h.base, acceptedKey{}, &f.accepted)
+	}
+	h.secure, h.greeted = f.secure != nil, f.own != nil
 	f.wake(c)
 }
 
@@ -135,6 +159,9 @@ func (f *front1) wake(c *myriad.Conn) {
 // Closed is heard by a connection that is refused before it is opened.
 func (f *front1) Closed(c *myriad.Conn, err error) {
 	f.front.Closed(c, err)
+	if f.own != nil {
+		f.s.reportOf(f.seen, http.StateClosed)
+	}
 	if f.opened != nil {
 		f.opened.Unpark()
 	}

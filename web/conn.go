@@ -38,7 +38,7 @@ type conn struct {
 	phase      phase
 	state      uint8 // what ConnState was told last, an http.ConnState
 	ended      bool  // the client's FIN
-	secure     bool  // the conn's layer is TLS, or base has a connectionStater
+	secure     bool  // the conn's layer is TLS, or base has an accepted of TLS
 	greeted    bool  // ConnState has heard of the conn before its handshake
 	sending    bool  // idle, but for a file that has to have gone when the timer expires
 	last       bool  // the connection closes after this answer
@@ -509,8 +509,16 @@ func (h *conn) setState(state http.ConnState) {
 	}
 	h.state = uint8(state)
 	if f := h.lane.s.ConnState; f != nil {
-		f(net.Conn(h.c), state)
+		f(h.seen(), state)
 	}
+}
+
+// seen is what ConnState is given.
+func (h *conn) seen() net.Conn {
+	if a, ok := h.base.Value(acceptedKey{}).(*accepted); ok && a.seen != nil {
+		return a.seen
+	}
+	return h.c
 }
 
 // refuseHead answers what is not a request.

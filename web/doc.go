@@ -33,11 +33,11 @@
 //     it has not asked for.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
-//   - Of a connection from tls.NewListener ConnState hears when the handshake is over, because it is another net.Conn from then on; so
-//     httptest.Server.Close does not wait for handshakes.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
-//     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn.
-//   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics.
+//     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn for a *net.TCPConn or
+//     *net.UnixConn, for what the server has accepted itself and with ServeTLS; else what the listener gave, also a *tls.Conn of tls.NewListener.
+//   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics, and so does this one for
+//     a connection of tls.NewListener.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
 //   - Shutdown waits five seconds for a connection on which no request has begun, and for a head that has begun, as net/http

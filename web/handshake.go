@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -43,8 +44,11 @@ func (k *shaking) end(by time.Time) {
 	}
 }
 
-// shake makes the handshake of tc on a goroutine of its own, and goes on with it then.
+// shake makes the handshake of tc on a goroutine of its own, and goes on with it then. ConnContext and ConnState hear of tc before,
+// on Serve's goroutine, as those of net/http do.
 func (s *Server) shake(tc *tls.Conn, f *front) {
+	base := f.contextOf(tc)
+	s.reportOf(tc, http.StateNew)
 	st := s.state
 	timeout := s.handshakeTimeout()
 	if timeout == 0 {
@@ -65,7 +69,7 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 		}
 		st.shaking.remove(tc)
 		_ = tc.SetDeadline(time.Time{})
-		s.shaken(tc, f)
+		s.shaken(tc, f, base)
 	})
 }
 
@@ -75,34 +79,31 @@ func (s *Server) shakeFailed(tc *tls.Conn, err error) {
 		_, _ = header.Conn.Write(answerPlain(header.RecordHeader))
 	}
 	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), err)
-	s.reportOf(tc, http.StateNew)
 	s.reportOf(tc, http.StateClosed)
 	_ = tc.Close()
 }
 
-func (s *Server) reportOf(tc *tls.Conn, state http.ConnState) {
+func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 	if report := s.ConnState; report != nil {
-		report(tc, state)
+		report(nc, state)
 	}
 }
 
 // shaken gives tc to whoever speaks what was negotiated.
-func (s *Server) shaken(tc *tls.Conn, f *front) {
+func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	proto := tc.ConnectionState().NegotiatedProtocol
 	if serve := s.TLSNextProto[proto]; serve != nil && proto != "" {
 		s.state.given.add(tc)
-		s.reportOf(tc, http.StateNew)
 		s.speak(serve, tc, f)
 		s.reportOf(tc, http.StateClosed)
 		return
 	}
 	if !speaks(proto) {
-		s.reportOf(tc, http.StateNew)
 		s.reportOf(tc, http.StateClosed)
 		_ = tc.Close()
 		return
 	}
-	s.adoptOrLog(tc, f)
+	s.adoptOrLog(tc, f, base)
 }
 
 // speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1. What a TLSConfig offers and nobody serves ends the
@@ -110,8 +111,11 @@ func (s *Server) shaken(tc *tls.Conn, f *front) {
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
 
 // adoptOrLog is adopt for whoever can only tell the log.
-func (s *Server) adoptOrLog(nc net.Conn, f *front) {
-	if err := s.adopt(nc, f); err != nil {
+func (s *Server) adoptOrLog(nc net.Conn, f *front, base context.Context) {
+	if err := s.adopt(nc, f, base); err != nil {
+		if base != nil {
+			s.reportOf(nc, http.StateClosed)
+		}
 		s.logf("web: adopt a connection of %v: %v", nc.LocalAddr(), err)
 	}
 }

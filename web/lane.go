@@ -138,16 +138,23 @@ func (f *front) Opened(c *myriad.Conn) {
 		f.greet(c)
 		return
 	}
-	f.open(c, f.base)
+	f.open(c, f.contextOf(c))
+}
+
+// contextOf is the base context of nc.
+func (f *front) contextOf(nc net.Conn) context.Context {
+	if f.s.ConnContext == nil {
+		return f.base
+	}
+	base := f.s.ConnContext(f.base, nc)
+	if base == nil {
+		panic("ConnContext returned nil")
+	}
+	return base
 }
 
 func (f *front) open(c *myriad.Conn, base context.Context) *conn {
 	h := &conn{c: c, lane: f.s.state.lanes[c.Loop().Index()], base: base}
-	if f.s.ConnContext != nil {
-		if h.base = f.s.ConnContext(base, c); h.base == nil {
-			panic("ConnContext returned nil")
-		}
-	}
 	c.SetHandler(h, nil)
 	return h
 }

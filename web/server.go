@@ -53,10 +53,10 @@ type Server struct {
 	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
 	MaxBodyBytes int64
 
-	ConnState   func(net.Conn, http.ConnState) // runs on a loop and must not block
+	ConnState   func(net.Conn, http.ConnState) // runs on a loop, or on Serve's goroutine, and must not block
 	ErrorLog    *log.Logger                    // nil: the log package's
 	BaseContext func(net.Listener) context.Context
-	ConnContext func(ctx context.Context, c net.Conn) context.Context // runs on a loop and must not block
+	ConnContext func(ctx context.Context, c net.Conn) context.Context // as ConnState does
 
 	// Engine runs the connections. Nil: myriad.Default(). Shutdown and Close never stop it.
 	Engine *myriad.Engine

@@ -272,7 +272,7 @@ type securedFront front
 
 func (f *securedFront) Opened(c *myriad.Conn) {
 	<-f.set
-	h := (*front)(f).open(c, f.base)
+	h := (*front)(f).open(c, (*front)(f).contextOf(c))
 	h.secure, h.greeted = true, true
 }
 
@@ -297,7 +297,7 @@ func (h *conn) tlsState() *tls.ConnectionState {
 	if state := tlsloop.SharedState(h.c); state != nil {
 		return state
 	}
-	state := h.base.Value(secureKey{}).(connectionStater).ConnectionState()
+	state := h.base.Value(acceptedKey{}).(*accepted).secure.ConnectionState()
 	return &state
 }
 
