@@ -48,7 +48,7 @@ func BenchmarkPipeline(b *testing.B) {
 		hello(w, r)
 	})
 	for _, depth := range []int{1, 16} {
-		for _, d := range []Dispatch{DispatchInline, DispatchPool} {
+		for _, d := range []Dispatch{DispatchInline, DispatchPool, DispatchAuto} {
 			b.Run(fmt.Sprint(d, "/", depth), func(b *testing.B) {
 				m := newMemory("GET /plaintext HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", depth, b.N)
 				m.serve(b, &Server{Dispatch: d, Handler: mux})

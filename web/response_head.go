@@ -25,18 +25,28 @@ const (
 // usualNames are the fields that most answers have, and no others, in order: to look them up costs less than to iterate over the map.
 var usualNames = [...]string{"Content-Length", "Content-Type"}
 
+// usualFields are the values of usualNames.
+type usualFields [len(usualNames)]struct {
+	values []string
+	set    bool
+}
+
 // fixFields encodes status and fields as they are now: later changes to the map mean trailers only.
 func (w *response) fixFields() {
 	w.block = buf.Get(headRoom)
 	p := h1.AppendStatusLine(w.block.Extend()[:0], w.minor, w.status)
-	if len(w.header) > 0 {
+	if usual, only := w.usual(); only {
+		for i := range usual {
+			if f := &usual[i]; f.set {
+				p = w.appendOwn(p, usualNames[i], f.values)
+			}
+		}
+	} else {
 		w.announce(w.header["Trailer"])
 		w.coding = codingOf(w.header["Transfer-Encoding"])
 		var few [fewNames]string
 		for _, name := range w.names(few[:0]) {
-			if values := w.header[name]; !w.special(name, values) {
-				p = appendFields(p, name, values)
-			}
+			p = w.appendOwn(p, name, w.header[name])
 		}
 	}
 	if w.fields = len(p); w.fields > w.block.Cap() {
@@ -46,12 +56,20 @@ func (w *response) fixFields() {
 	}
 }
 
+// usual finds those of the header's fields that are usual, and reports whether there are no others. It does not look for more than there are.
+func (w *response) usual() (found usualFields, only bool) {
+	left := len(w.header)
+	for i := len(usualNames) - 1; i >= 0 && 0 < left && left <= i+1; i-- {
+		if values, ok := w.header[usualNames[i]]; ok {
+			found[i].values, found[i].set = values, true
+			left--
+		}
+	}
+	return found, left == 0
+}
+
 // names appends the header's keys to dst, in order, so that the same answer has the same bytes.
 func (w *response) names(dst []string) []string {
-	if dst = w.usual(dst); len(dst) == len(w.header) {
-		return dst
-	}
-	dst = dst[:0]
 	for name := range w.header {
 		dst = append(dst, name)
 	}
@@ -61,17 +79,12 @@ func (w *response) names(dst []string) []string {
 	return dst
 }
 
-// usual appends those of the header's keys that are usual, unless there are too many for these to be all.
-func (w *response) usual(dst []string) []string {
-	if len(w.header) > len(usualNames) {
-		return dst
+// appendOwn appends a field of the handler's, unless that says how the answer is framed and the server finds other words for it.
+func (w *response) appendOwn(p []byte, name string, values []string) []byte {
+	if w.special(name, values) {
+		return p
 	}
-	for _, name := range usualNames {
-		if _, ok := w.header[name]; ok {
-			dst = append(dst, name)
-		}
-	}
-	return dst
+	return appendFields(p, name, values)
 }
 
 func appendFields(p []byte, name string, values []string) []byte {
@@ -248,8 +261,7 @@ func (w *response) appendConnection(p []byte) []byte {
 
 // hasPrefixed reports whether the handler has set a trailer that it did not announce.
 func (w *response) hasPrefixed() bool {
-	var few [len(usualNames)]string
-	if len(w.usual(few[:0])) == len(w.header) {
+	if _, only := w.usual(); only {
 		return false
 	}
 	for name := range w.header {

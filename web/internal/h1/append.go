@@ -1,9 +1,6 @@
 package h1
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // Continue is the whole interim response that a client with Expect: 100-continue waits for.
 const Continue = "HTTP/1.1 100 Continue\r\n\r\n"
@@ -47,10 +44,9 @@ func AppendField(dst []byte, name, value string) []byte {
 	}
 	dst = append(dst, name...)
 	dst = append(dst, ": "...)
-	if strings.IndexByte(value, '\n') < 0 && strings.IndexByte(value, '\r') < 0 && strings.IndexByte(value, 0) < 0 {
-		dst = append(dst, trimString(value)...)
-	} else {
-		dst = appendClean(dst, value)
+	start := len(dst)
+	if dst = append(dst, trimString(value)...); text(dst, start) < len(dst) {
+		dst = appendClean(dst[:start], value)
 	}
 	return append(dst, "\r\n"...)
 }
@@ -93,7 +89,7 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// appendClean is for the rare value with CR, LF or NUL in it. Trimming comes after, as in net/http.
+// appendClean is for the rare value with a control character in it, maybe CR, LF or NUL. Trimming comes after, as in net/http.
 func appendClean(dst []byte, value string) []byte {
 	clean := []byte(value)
 	for i, c := range clean {
