@@ -29,6 +29,17 @@ var _ interface {
 	io.StringWriter
 } = (*given)(nil)
 
+func newGiven() *given {
+	g := new(given)
+	g.adopt()
+	return g
+}
+
+// adopt gives an empty request its context. That takes a copy of it, and is done before there is more to copy.
+func (g *given) adopt() { g.request = *empty.WithContext(&g.ctx) }
+
+var empty http.Request
+
 // Header implements http.ResponseWriter.
 func (g *given) Header() http.Header {
 	if g.header == nil {

@@ -31,18 +31,14 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
 	x.fields = t.header(head, x.fields)
-	req := http.Request{
-		Method:     h1.Method(head.Method),
-		URL:        u,
-		Proto:      protos[min(head.Minor, 1)],
-		ProtoMajor: head.Major,
-		ProtoMinor: head.Minor,
-		Header:     x.fields,
-		Host:       t.of(head.Host),
-		RequestURI: target,
-		RemoteAddr: address,
-		Close:      !head.KeepAlive,
-	}
+	req := &x.given.request
+	req.Method = h1.Method(head.Method)
+	req.URL = u
+	req.Proto, req.ProtoMajor, req.ProtoMinor = protos[min(head.Minor, 1)], head.Major, head.Minor
+	req.Header = x.fields
+	req.Host = t.of(head.Host)
+	req.RequestURI, req.RemoteAddr = target, address
+	req.Close = !head.KeepAlive
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
@@ -53,9 +49,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.raw = text
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
-	x.setBody(&req, head)
-	x.out.begin(&req, head)
-	x.given.request = *req.WithContext(&x.given.ctx)
+	x.setBody(req, head)
+	x.out.begin(req, head)
 	return x, 0, ""
 }
 
@@ -116,8 +111,9 @@ func (t texts) header(head *h1.Head, m http.Header) http.Header {
 func (x *exchange) parseTarget(target string, head *h1.Head) (*url.URL, error) {
 	if head.Form == h1.Origin && plainTarget(target) {
 		path, query, has := strings.Cut(target, "?")
-		x.given.url = url.URL{Path: path, RawQuery: query, ForceQuery: has && query == ""}
-		return &x.given.url, nil
+		u := &x.given.url
+		u.Path, u.RawQuery, u.ForceQuery = path, query, has && query == ""
+		return u, nil
 	}
 	if head.Form == h1.Authority { // CONNECT
 		u, err := url.ParseRequestURI("http://" + target)

@@ -15,7 +15,7 @@ func (ln *lane) obtain() *exchange {
 		x = new(exchange)
 	}
 	if x.given == nil {
-		x.given = new(given)
+		x.given = newGiven()
 	}
 	x.given.out.Store(&x.out)
 	return x
@@ -52,6 +52,7 @@ func (x *exchange) reset(again bool) {
 	}
 	asked, answered := emptied(x.fields), emptied(g.header)
 	*g = given{header: answered}
+	g.adopt()
 	*x = exchange{given: g, fields: asked}
 	x.out.header = answered
 	spare.Put(x)
