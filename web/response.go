@@ -23,9 +23,9 @@ type response struct {
 	status int
 	minor  int // of the HTTP version spoken
 
-	block   *buf.Block // from WriteHeader until the head is sent: status line and the handler's fields, then room, then bytes of the body
-	fields  int        // bytes of block that the fields take
-	beside  int        // bytes of the body in block, framingRoom behind the fields
+	front   []byte     // from WriteHeader until the head is sent: status line and the handler's fields, then room, then bytes of the body; kept for another request
+	fields  int        // bytes of front that the fields take
+	beside  int        // bytes of the body in front, framingRoom behind the fields
 	pending *buf.Block // bytes of the body that have not been given to the transport, up to bodyBuffer, if they are not beside the fields
 	length  int64      // declared by the handler, or -1
 	written int64

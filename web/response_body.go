@@ -63,10 +63,10 @@ var errHandlerOver = errors.New("web: Write after the handler has returned: use 
 
 // gather gives n bytes of room behind what waits, as long as that is little; else nil.
 func (w *response) gather(n int) []byte {
-	if w.block != nil && w.pending == nil {
-		if at := w.fields + framingRoom + w.beside; at+n <= w.block.Cap() {
+	if !w.sentHead && w.pending == nil {
+		if at := w.fields + framingRoom + w.beside; at+n <= len(w.front) {
 			w.beside += n
-			return w.block.Extend()[at:][:n]
+			return w.front[at:][:n]
 		}
 	}
 	first := w.gathered()
@@ -94,7 +94,7 @@ func (w *response) gathered() []byte {
 	case w.pending != nil:
 		return w.pending.Bytes()
 	case w.beside > 0:
-		return w.block.Extend()[w.fields+framingRoom:][:w.beside]
+		return w.front[w.fields+framingRoom:][:w.beside]
 	}
 	return nil
 }

@@ -33,8 +33,10 @@ type usualFields [len(usualNames)]struct {
 
 // fixFields encodes status and fields as they are now: later changes to the map mean trailers only.
 func (w *response) fixFields() {
-	w.block = buf.Get(headRoom)
-	p := h1.AppendStatusLine(w.block.Extend()[:0], w.minor, w.status)
+	if w.front == nil {
+		w.front = w.x.lane.st.front()
+	}
+	p := h1.AppendStatusLine(w.front[:0], w.minor, w.status)
 	if usual, only := w.usual(); only {
 		for i := range usual {
 			if f := &usual[i]; f.set {
@@ -49,10 +51,8 @@ func (w *response) fixFields() {
 			p = w.appendOwn(p, name, w.header[name])
 		}
 	}
-	if w.fields = len(p); w.fields > w.block.Cap() {
-		w.block.Release()
-		w.block = buf.Get(len(p) + headRoom)
-		copy(w.block.Extend(), p)
+	if w.fields = len(p); w.fields > len(w.front) {
+		w.front = append(p, make([]byte, headRoom)...)
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *response) sendHead(next []byte, last bool) error {
 	w.sentHead = true
 	w.frame(last)
 	defer w.drop()
-	first, room := w.gathered(), w.block.Extend()
+	first, room := w.gathered(), w.front
 	p := w.appendFraming(room[:w.fields:min(w.fields+framingRoom-chunkRoom, len(room))], first, next)
 	p = append(p, "\r\n"...)
 	if need := len(p) + len(first) + chunkRoom; need > len(room) {
@@ -202,10 +202,7 @@ func (w *response) sendHead(next []byte, last bool) error {
 }
 
 func (w *response) drop() {
-	if w.block != nil {
-		w.block.Release()
-		w.block, w.beside = nil, 0
-	}
+	w.beside = 0
 	w.dropPending()
 }
 

@@ -27,12 +27,15 @@ func (x *exchange) part() {
 	if !x.parted.Swap(true) {
 		return
 	}
-	again := x.lane.s.ReuseRequests && x.given.ctx.unwatched()
+	reusable := x.reusable()
+	again := reusable && x.lane.s.ReuseRequests && x.given.ctx.unwatched()
 	if !again {
 		x.given.out.Store(nil)
 	}
-	if x.reusable() {
+	if reusable {
 		x.reset(again)
+	} else {
+		x.lane.st.keepFront(x.out.front)
 	}
 }
 
@@ -44,18 +47,33 @@ func (x *exchange) reusable() bool {
 
 // reset empties x, and what its handler was given if that is to be used again.
 func (x *exchange) reset(again bool) {
-	spare, g := &x.lane.st.spare, x.given
-	if !again {
-		*x = exchange{}
-		spare.Put(x)
-		return
+	spare, g, fields, front := &x.lane.st.spare, x.given, x.fields, x.out.front
+	*x = exchange{}
+	if len(front) == headRoom {
+		x.out.front = front
 	}
-	asked, answered := emptied(x.fields), emptied(g.header)
-	*g = given{header: answered}
-	g.adopt()
-	*x = exchange{given: g, fields: asked}
-	x.out.header = answered
+	if again {
+		header := emptied(g.header)
+		*g = given{header: header}
+		g.adopt()
+		x.given, x.fields, x.out.header = g, emptied(fields), header
+	}
 	spare.Put(x)
+}
+
+// front gives what an answer is put together in.
+func (st *state) front() []byte {
+	if p, _ := st.fronts.Get().(*[headRoom]byte); p != nil {
+		return p[:]
+	}
+	return make([]byte, headRoom)
+}
+
+// keepFront keeps one whose exchange is not used again.
+func (st *state) keepFront(front []byte) {
+	if len(front) == headRoom {
+		st.fronts.Put((*[headRoom]byte)(front))
+	}
 }
 
 func emptied(h http.Header) http.Header {

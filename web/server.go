@@ -109,6 +109,7 @@ type state struct {
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
 	spare   sync.Pool    // of exchanges that are done with
+	fronts  sync.Pool    // of those that are not used again: response.front
 	conns   atomic.Int64 // open connections
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
