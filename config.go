@@ -26,7 +26,8 @@ type Config struct {
 	// 0: 64 KiB.
 	ReadBuffer int
 	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it fails with ErrFull, unless
-	// the queue is empty. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB.
+	// the queue is empty. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB
+	// that it cannot send yet besides (TCP_NOTSENT_LOWAT).
 	WriteLimit int
 	// MaxWrite is the largest single Write, in bytes. 0: 16 MiB.
 	MaxWrite int

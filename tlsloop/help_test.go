@@ -192,6 +192,7 @@ func (h *probe) Closed(_ *myriad.Conn, err error) { h.closes <- err }
 // echo answers with what it gets.
 func echo() *probe {
 	h := newProbe()
+	h.opened = func(c *myriad.Conn) { c.SetWriteLimit(8 << 20) } // whoever asks writes all before reading
 	h.received = func(c *myriad.Conn, p []byte) {
 		if _, err := c.Write(p); err != nil {
 			c.Abort(err)

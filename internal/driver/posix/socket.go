@@ -67,6 +67,9 @@ func importConn(nc net.Conn) (*Socket, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("posix: import: %w", err)
 	}
+	if _, ok := nc.(*net.TCPConn); ok {
+		limitUnsent(fd)
+	}
 	return newSocket(fd), nil
 }
 

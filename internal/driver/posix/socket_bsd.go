@@ -27,6 +27,9 @@ func localAddr(fd int) driver.Addr {
 	return addrOf(sa)
 }
 
+// limitUnsent is for kernels that are known to take much for peers that do not read.
+func limitUnsent(int) {}
+
 // setTCPOptions gives a socket the values that the net package gives its own.
 func setTCPOptions(fd int) {
 	noSignals(fd)
