@@ -29,8 +29,8 @@ func run(in io.Reader, out io.Writer) error {
 	if _, err := proc.RaiseFiles(); err != nil {
 		return err
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 19); err != nil {
-		return fmt.Errorf("setpriority: %w", err)
+	if err := giveWay(); err != nil {
+		return err
 	}
 	lines := bufio.NewReader(in)
 	var spec Spec
@@ -51,6 +51,18 @@ func run(in io.Reader, out io.Writer) error {
 	}
 	_, err := io.Copy(io.Discard, lines)
 	return err
+}
+
+// giveWay lowers the priority of all threads, of which a call for the process would be told to lower one: those that the runtime has started
+// already, and so those that they start. They are a process group of their own for that.
+func giveWay() error {
+	if err := unix.Setpgid(0, 0); err != nil {
+		return fmt.Errorf("setpgid: %w", err)
+	}
+	if err := unix.Setpriority(unix.PRIO_PGRP, 0, 19); err != nil {
+		return fmt.Errorf("setpriority: %w", err)
+	}
+	return nil
 }
 
 // A part is one way to attack: on conns connections that stay, or on rate a second that go.
