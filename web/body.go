@@ -27,12 +27,12 @@ type body struct {
 	chunked   bool
 	inTrailer bool
 	readBy    moment // when it must have come
+	expects   bool   // the client expects 100 Continue, as net/http has it: it may not send the body, or may have sent it already; never changes
 
 	mu       sync.Mutex
 	data     buf.Chain
 	err      error       // why no more will come; nothing in data is lost by it
 	eof      atomic.Bool // written under mu
-	expect   bool        // the client waits for 100 Continue
 	closed   bool        // the handler wants no more
 	begun    bool        // the handler has begun to read
 	readAll  bool        // and has come to the end
@@ -49,11 +49,14 @@ type body struct {
 
 // Read implements io.Reader. It waits for bytes, for the end, or for the connection to fail.
 func (b *body) Read(p []byte) (int, error) {
-	if len(p) == 0 {
+	if b.expects {
 		b.invite()
-		return 0, nil
 	}
 	b.mu.Lock()
+	if len(p) == 0 && !b.closed && !b.readAll {
+		b.mu.Unlock()
+		return 0, nil
+	}
 	b.begun = true
 	for {
 		if n, err := b.take(p); n > 0 || err != nil {
@@ -75,18 +78,17 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 }
 
-// invite tells a client that waits for it to send the body, as net/http does for a Read of nothing too.
+// invite tells a client that expects it to send the body, once, as net/http does: whether some has come or not, and for a Read of nothing too.
 func (b *body) invite() {
 	b.mu.Lock()
-	cont := b.expect && !b.closed && b.err == nil && b.x.lease.HandOver()
-	b.expect = b.expect && !cont
+	closed := b.closed
 	b.mu.Unlock()
-	if cont {
+	if !closed {
 		b.x.out.sendContinue()
 	}
 }
 
-// take reads what is there. mu is held.
+// take reads what is there, and tells of the end with the last of it, as net/http does. mu is held.
 func (b *body) take(p []byte) (int, error) {
 	switch {
 	case b.closed:
@@ -94,17 +96,21 @@ func (b *body) take(p []byte) (int, error) {
 	case b.data.Len() > 0:
 		n := b.data.CopyTo(p)
 		b.data.Discard(n)
-		return n, nil
+		if b.data.Len() > 0 || !b.eof.Load() {
+			return n, nil
+		}
+		b.sawEnd()
+		return n, io.EOF
 	case b.eof.Load():
-		b.readAll = true
-		b.deliverTrailer()
+		b.sawEnd()
 		return 0, io.EOF
 	}
 	return 0, b.err
 }
 
-// deliverTrailer shows the trailer to the handler, once it has read everything before it.
-func (b *body) deliverTrailer() {
+// sawEnd shows the trailer to the handler, which has read everything before it.
+func (b *body) sawEnd() {
+	b.readAll = true
 	if b.trailer == nil {
 		return
 	}
@@ -120,12 +126,7 @@ func (b *body) deliverTrailer() {
 // wait lets the lock go until something has changed.
 func (b *body) wait() {
 	p := b.parker()
-	cont := b.expect
-	b.expect = false
 	b.mu.Unlock()
-	if cont {
-		b.x.out.sendContinue()
-	}
 	if p == b.waiting {
 		b.x.awaitClient(p)
 	} else {
@@ -171,11 +172,10 @@ func (b *body) wake() {
 	b.others = nil
 }
 
-// add takes decoded bytes from the loop.
-func (b *body) add(p []byte) error {
+// add takes decoded bytes from the loop, which may be the last.
+func (b *body) add(p []byte, last bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.expect = false // the client did not wait
 	b.total += int64(len(p))
 	switch {
 	case b.limit > 0 && b.total > b.limit:
@@ -185,19 +185,21 @@ func (b *body) add(p []byte) error {
 		if b.drop < 0 {
 			return errTooMuchLeft
 		}
-		return nil
+	default:
+		b.data.Append(p)
 	}
-	b.data.Append(p)
+	if last {
+		b.eof.Store(true)
+	}
 	b.wake()
 	return nil
 }
 
-// end is the orderly end of the body.
+// end is the orderly end of a chunked body.
 func (b *body) end(trailer http.Header) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.eof.Store(true)
-	b.expect = false
 	b.trailer = trailer
 	b.wake()
 }
@@ -250,16 +252,6 @@ func (b *body) unread() []byte {
 	return p
 }
 
-// continueSent is called when the client has been told to go on by other means than Read.
-func (b *body) continueSent() {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.expect = false
-}
-
 // awaitEnd reads away what the handler has left of a body of unknown length, so that the head of the answer can say whether
 // the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
 func (b *body) awaitEnd() {
@@ -268,7 +260,7 @@ func (b *body) awaitEnd() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.expect || b.err != nil {
+	if b.expects || b.err != nil {
 		return
 	}
 	b.releaseLocked()
@@ -286,17 +278,19 @@ func (b *body) awaitEnd() {
 
 // blocksReuse reports whether the connection cannot be kept, because the client may never send the body, or because too much
 // of it is still to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the handler
-// has returned.
+// has returned. As with net/http, one whose client expects 100 Continue must have been read to its end.
 func (b *body) blocksReuse(over bool) bool {
-	if b.complete() {
+	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.expects:
+		return !b.readAll
 	case b.eof.Load():
 		return false
-	case b.err != nil || b.expect:
+	case b.err != nil:
 		return true
 	case !over && b.begun:
 		return false
@@ -335,17 +329,13 @@ func (b *body) decode(p []byte, lim h1.Limits) (int, error) {
 	if !b.chunked {
 		n := int(min(int64(len(p)), b.remaining))
 		b.remaining -= int64(n)
-		err := b.add(p[:n:n])
-		if b.remaining == 0 && err == nil {
-			b.end(nil)
-		}
-		return n, err
+		return n, b.add(p[:n:n], b.remaining == 0)
 	}
 	used := 0
 	for used < len(p) && !b.inTrailer {
 		n, data, done, err := b.chunks.Decode(p[used:])
 		if err == nil && len(data) > 0 {
-			err = b.add(data)
+			err = b.add(data, false)
 		}
 		if err != nil {
 			return used, err

@@ -58,9 +58,6 @@ var decisions = []*decision{
 	{why: "a coding that is empty, or chunked twice, is no unknown one: 400, not 501 (6.3)", is: func(d *difference) bool {
 		return refused("invalid Transfer-Encoding")(d) && d.std.status == "501 close"
 	}},
-	{why: "a Content-Length of more than 19 digits is padding", is: func(d *difference) bool {
-		return refused("invalid Content-Length")(d) && d.has(`\d{20}`)
-	}},
 	{why: "of several faults the first on the wire is named, and an expectation before a bad URL", is: func(d *difference) bool {
 		return d.bothRefused() && slices.Contains([]string{"501 400", "400 501", "417 400", "505 400"}, d.ours.status[:3]+" "+d.std.status[:3])
 	}},
@@ -69,9 +66,6 @@ var decisions = []*decision{
 	}},
 	{why: "an answer behind a body that ended too soon says that the connection closes", is: func(d *difference) bool {
 		return d.bothServed() && d.ours.seen == d.std.seen && d.ours.cut() && d.ours.closes() && !d.std.closes()
-	}},
-	{why: "100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1)", is: func(d *difference) bool {
-		return d.std.status == "100" && d.ours.served() && d.has(`(?i)100-continue`)
 	}},
 	{why: "close wins over keep-alive, also in HTTP/1.0 (9.3)", is: func(d *difference) bool {
 		return d.bothServed() && d.ours.seen == d.std.seen && d.ours.closes() && !d.std.closes() && d.has(`Connection: Keep-Alive, close`)

@@ -27,8 +27,7 @@
 //     the body is left.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
-//   - 100 Continue is not sent to a client whose body has begun to come (RFC 9110 section 10.1.1 allows that), or who has ended its side.
-//     Whoever has been told to send it may leave some of it: the connection goes on. net/http closes it there.
+//   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
 //   - Close of a request's body neither waits nor fails: what is left is read away behind the answer. net/http reads it first, also one that
 //     it has not asked for.
 //   - An answer behind a body that has ended too soon says that the connection closes.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,14 +70,14 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		wrap   func(net.Listener) net.Listener
-		client func(t *testing.T, f *fixture, closeIt func())
+		client func(t *testing.T, f *fixture, h hands)
 	}{
-		{"tls", secure, func(t *testing.T, f *fixture, _ func()) { askOnce(t, f.dialTLS(t, trusting())) }},
-		{"wrapped", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, _ func()) { askOnce(t, dial(t, f)) }},
-		{"tls, closed from outside", secure, func(t *testing.T, f *fixture, closeIt func()) { closeIdle(t, f.dialTLS(t, trusting()), closeIt) }},
-		{"wrapped, closed from outside", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, closeIt func()) { closeIdle(t, dial(t, f), closeIt) }},
-		{"no handshake", secure, func(t *testing.T, f *fixture, _ func()) { dial(t, f).Close() }},
-		{"another language", secure, func(t *testing.T, f *fixture, _ func()) {
+		{"tls", secure, func(t *testing.T, f *fixture, h hands) { askOnce(t, f.dialTLS(t, trusting()), h.idle) }},
+		{"wrapped", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, h hands) { askOnce(t, dial(t, f), h.idle) }},
+		{"tls, closed from outside", secure, func(t *testing.T, f *fixture, h hands) { closeIdle(t, f.dialTLS(t, trusting()), h) }},
+		{"wrapped, closed from outside", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, h hands) { closeIdle(t, dial(t, f), h) }},
+		{"no handshake", secure, func(t *testing.T, f *fixture, _ hands) { dial(t, f).Close() }},
+		{"another language", secure, func(t *testing.T, f *fixture, _ hands) {
 			nc := dial(t, f)
 			fmt.Fprint(nc, "SSH-2.0\r\n\r\n")
 			io.Copy(io.Discard, nc)
@@ -109,11 +110,15 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 					r.add("request in %v, TLS %t", q.Context().Value(contextKey{}), q.TLS != nil && q.TLS.HandshakeComplete)
 				})
 			}, func(t *testing.T, f *fixture, r *record) {
-				c.client(t, f, func() {
+				c.client(t, f, hands{close: func() {
 					mu.Lock()
 					defer mu.Unlock()
 					first.Close()
-				})
+				}, idle: func() {
+					for !strings.Contains(heard.String(), "idle") {
+						time.Sleep(time.Millisecond)
+					}
+				}})
 				select {
 				case <-closed:
 				case <-time.After(20 * time.Second):
@@ -125,23 +130,33 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// askOnce makes a request, and goes when it has been answered and the connection may wait for another.
-func askOnce(t *testing.T, nc net.Conn) {
-	fmt.Fprint(nc, get+end)
-	resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
-	mustBody(t, resp, err)
+// hands are what a test's client can do at the server.
+type hands struct {
+	idle  func() // waits until ConnState has heard that the connection is idle
+	close func() // closes what ConnContext was given
+}
+
+// askOnce makes a request, and goes when the connection waits for another.
+func askOnce(t *testing.T, nc net.Conn, idle func()) {
+	askIdle(t, nc, idle)
 	nc.Close()
 }
 
-// closeIdle makes a request, and has closeIt end the connection behind it.
-func closeIdle(t *testing.T, nc net.Conn, closeIt func()) {
-	fmt.Fprint(nc, get+end)
-	in := bufio.NewReader(nc)
-	resp, err := http.ReadResponse(in, nil)
-	mustBody(t, resp, err)
-	closeIt()
+// closeIdle makes a request, and has the server's side end the connection behind it.
+func closeIdle(t *testing.T, nc net.Conn, h hands) {
+	in := askIdle(t, nc, h.idle)
+	h.close()
 	if n, err := in.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
 	nc.Close()
+}
+
+func askIdle(t *testing.T, nc net.Conn, idle func()) *bufio.Reader {
+	fmt.Fprint(nc, get+end)
+	in := bufio.NewReader(nc)
+	resp, err := http.ReadResponse(in, nil)
+	mustBody(t, resp, err)
+	idle()
+	return in
 }

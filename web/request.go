@@ -169,7 +169,7 @@ func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 		return
 	}
 	x.body = &body{
-		x: x, limit: x.lane.s.MaxBodyBytes, expect: head.Expect100,
+		x: x, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100,
 		chunked: head.Chunked, remaining: max(head.ContentLength, 0),
 	}
 	req.Body = x.body

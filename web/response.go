@@ -173,7 +173,6 @@ func (w *response) informational(status int) {
 	}
 	if status == http.StatusContinue {
 		w.refuseContinue() // once is enough
-		w.x.body.continueSent()
 	}
 	p := h1.AppendStatusLine(make([]byte, 0, headRoom), w.minor, status)
 	for _, name := range w.names(nil) {
@@ -189,7 +188,7 @@ func (w *response) informational(status int) {
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It may run beside the
 // handler, on a goroutine that reads the body.
 func (w *response) sendContinue() {
-	for {
+	for w.mayContinue.Load() {
 		w.mu.Lock()
 		if !w.mayContinue.Load() {
 			w.mu.Unlock()

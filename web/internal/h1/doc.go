@@ -21,7 +21,6 @@
 //   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
 //   - a Transfer-Encoding that is empty, or chunked twice, with 400 (6.3); net/http takes it for an unknown coding: 501
 //   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)
-//   - a Content-Length of more than 19 digits, which can only be padding
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
 //   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6), or to nothing
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them

@@ -51,15 +51,15 @@ func (s *Scan) hostField(value []byte) *Error {
 // RFC 9110 section 8.6: Content-Length = 1*DIGIT. A list of equal values could be taken for one value, net/http takes
 // only repeated field lines so, and they must be equal to the byte.
 func (s *Scan) lengthField(value []byte) *Error {
-	if len(value) == 0 || len(value) > len("9223372036854775807") {
+	if len(value) == 0 {
 		return errLength
 	}
-	n := uint64(0) // 19 digits fit
+	n := uint64(0)
 	for _, c := range value {
-		if !isDigit(c) {
+		if !isDigit(c) || n > math.MaxInt64/10 {
 			return errLength
 		}
-		n = n*10 + uint64(c-'0')
+		n = n*10 + uint64(c-'0') // at most MaxInt64 + 2
 	}
 	switch {
 	case n > math.MaxInt64:
