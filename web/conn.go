@@ -380,8 +380,12 @@ func (h *conn) goOn(x *exchange, by moment) {
 	h.c.Resume()
 	h.takeAhead()
 	switch {
+	case h.ended && h.x == nil && h.phase == phaseHead:
+		h.refuse(http.StatusBadRequest, "the head is not complete")
 	case h.ended && h.x == nil && h.phase != phaseClosing:
 		h.close() // what it had asked before its FIN is answered
+	case h.ended && h.x != nil:
+		h.x.body.ended()
 	case h.leaving():
 		h.shut()
 	}

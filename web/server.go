@@ -39,6 +39,7 @@ type Server struct {
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
 	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
 	// request (0: ReadTimeout).
+	// A connection that waits keeps its place among the engine's Config.MaxConns, at which new clients wait: nothing but IdleTimeout ends it.
 	// 0 everywhere: no bound, except that the first head must have come within a minute of the connection's beginning, and each other
 	// within a minute of its own.
 	ReadTimeout       time.Duration
