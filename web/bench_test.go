@@ -37,6 +37,11 @@ func BenchmarkServe(b *testing.B) {
 		}
 		b.Run("small"+behind, func(b *testing.B) { benchmarkServe(b, d, smallRequest) })
 		b.Run("browser"+behind, func(b *testing.B) { benchmarkServe(b, d, browserRequest) })
+		b.Run("browsers"+behind, func(b *testing.B) { // of two kinds, so that no fields come twice in a row
+			m := newMemory(browserRequest+strings.ReplaceAll(browserRequest, "130", "130.1"), 1, b.N/2)
+			m.depth = 2
+			m.serve(b, &Server{Dispatch: d, Handler: http.HandlerFunc(hello)})
+		})
 	}
 }
 

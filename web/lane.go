@@ -17,6 +17,7 @@ type lane struct {
 	st      *state
 	loop    *myriad.Loop
 	head    h1.Head // of the request being parsed
+	known   known   // of the last
 	scratch []byte  // where its text is put together
 	asked   *conn   // whose request was the last; nil: it has gone
 	address string  // of its client, if that has been asked for again; else empty

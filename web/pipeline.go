@@ -31,6 +31,7 @@ type behind struct {
 	next    *exchange // in the connection's line
 	chain   *exchange // run by the same goroutine after this one; it is next, too
 	raw     string    // the head, for whoever takes the connection over
+	rest    string    // and the fields, if they were known
 	hold    *hold     // nil: what it answers is sent at once
 	barrier bool      // nothing behind may be begun
 	closes  bool      // the client wants the connection to end with it
@@ -219,7 +220,7 @@ func (x *exchange) runChain() {
 // unbegun is the bytes of the requests behind x, for whoever takes the connection over.
 func (x *exchange) unbegun() (heads []byte) {
 	for y := x.next; y != nil; y = y.next {
-		heads = append(heads, y.raw...)
+		heads = append(append(heads, y.raw...), y.rest...)
 	}
 	return heads
 }

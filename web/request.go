@@ -23,6 +23,10 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
 	x.given.ctx.h = h
 	x.out.x = x
+	k := &h.lane.known
+	if head.Repeats {
+		raw, x.rest = raw[:head.Section], k.text
+	}
 	text, address := h.lane.texts(h, raw)
 	t := texts{raw, text}
 	target := t.of(head.Target)
@@ -30,13 +34,21 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	if err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
-	x.fields = t.header(head, x.fields)
+	host := k.host
+	if head.Repeats {
+		x.fields = k.header(x.fields)
+	} else {
+		host, x.fields = t.of(head.Host), t.header(head, x.fields)
+		if section := text[head.Section:]; k.comesAgain(section) {
+			k.learn(head, section, host, x.fields)
+		}
+	}
 	req := &x.given.request
 	req.Method = h1.Method(head.Method)
 	req.URL = u
 	req.Proto, req.ProtoMajor, req.ProtoMinor = protos[min(head.Minor, 1)], head.Major, head.Minor
 	req.Header = x.fields
-	req.Host = t.of(head.Host)
+	req.Host = host
 	req.RequestURI, req.RemoteAddr = target, address
 	req.Close = !head.KeepAlive
 	if head.Minor > 1 || head.Major > 1 {

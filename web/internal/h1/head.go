@@ -19,7 +19,7 @@ const (
 )
 
 // Head is the head of a request. Its slices are views of the parsed bytes and valid as long as those; the slice Fields
-// is used again by the next parse into the same Head.
+// is used again by the next parse into the same Head. If Repeats is set, Host is valid until the next Remember.
 type Head struct {
 	Method, Target []byte
 	Host           []byte // of the target if that has one, as RFC 9112 section 3.2.2 demands, else the Host field
@@ -28,6 +28,9 @@ type Head struct {
 	Form      Form
 	Expect100 bool // the client waits for 100 Continue before it sends the body; never in HTTP/1.0
 	ExpectNot bool // an expectation that nobody knows: answer 417
+	Repeats   bool // the fields are those of the section that was remembered last, and Fields is empty
+	Section   int  // where the fields begin: how many bytes are before them
+	known     section
 }
 
 // Framing is what the fields say about the message's body and the connection after it.
@@ -48,7 +51,7 @@ func (h *Head) Reset() {
 // ParseRequest parses the request head at the start of p into h. n > 0: the head took n bytes. n == 0 and err == nil:
 // all of p belongs to a head that is not complete. err is always an *Error. h is of use only with n > 0.
 func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
-	*h = Head{Fields: h.Fields[:0]}
+	h.Fields, h.Repeats = h.Fields[:0], false
 	var s Scan
 	n, e := s.request(p, lim, h)
 	if e != nil {
@@ -96,6 +99,9 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 		}
 		if err := s.requestLine(line, h); err != nil {
 			return 0, err
+		}
+		if n := s.repeated(p, lim, h); n > 0 {
+			return n, nil
 		}
 	}
 	var fields *[]Field

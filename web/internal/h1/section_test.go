@@ -1,0 +1,66 @@
+package h1
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What ParseRequest says of a head whose fields it knows is what it says of any other, behind each request line.
+func TestRepeats(t *testing.T) {
+	lines := []string{
+		"GET /a HTTP/1.1", "POST /bcd?e HTTP/1.1", "GET / HTTP/1.0", "GET / HTTP/1.2", "CONNECT /rpc HTTP/1.1", "\r\nGET /x HTTP/1.1",
+		"GET http://other/ HTTP/1.1", "CONNECT other:80 HTTP/1.1", "OPTIONS * HTTP/1.1", "PRI * HTTP/2.0", "GET /a HTTP/1.1 ", "GET /",
+	}
+	sections := []string{
+		"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nX: z\r\n\r\n", "\r\n", "X: y\r\n\r\n", "Host: \r\n\r\n",
+		"Host: h\r\nContent-Length: 5\r\n\r\n", "Host: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
+		"Expect: other\r\nHost: h\r\nConnection: close, upgrade\r\nUpgrade: a\r\n\r\n", "Connection: keep-alive\r\nHost: h\r\n\r\n",
+		"Host: h\r\nX", "Host: h\r\nX : y\r\n\r\n",
+	}
+	repeats := 0
+	for _, line := range lines {
+		for _, section := range sections {
+			for _, behind := range lines {
+				for _, next := range sections {
+					repeats += repeat(t, line+"\r\n"+section, behind+"\r\n"+next, section == next)
+				}
+			}
+		}
+	}
+	if repeats < 150 {
+		t.Errorf("%d heads were known, of those that should have been", repeats)
+	}
+}
+
+// repeat parses first, remembers it, and compares what then is said of second with what is said without that.
+func repeat(t *testing.T, first, second string, same bool) (repeats int) {
+	var h, fresh Head
+	if n, err := ParseRequest([]byte(first), Limits{}, &h); n == 0 || err != nil || !h.Remember(first[h.Section:n]) {
+		h.Remember("")
+	}
+	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1}} {
+		p := []byte(second + "behind")
+		wantN, want := ParseRequest(p, lim, &fresh)
+		n, err := ParseRequest(p, lim, &h)
+		if n != wantN || err != want {
+			t.Fatalf("%q after %q: %d, %v; want %d, %v", second, first, n, err, wantN, want)
+		}
+		if n == 0 || err != nil {
+			continue
+		}
+		if h.Repeats {
+			repeats++
+			if !same || len(h.Fields) > 0 {
+				t.Fatalf("%q after %q is known, with %d fields", second, first, len(h.Fields))
+			}
+		}
+		if got, want := described(&h), described(&fresh); got != want || !h.Repeats && fmt.Sprintf("%q", h.Fields) != fmt.Sprintf("%q", fresh.Fields) {
+			t.Fatalf("%q after %q:\n%s, want\n%s", second, first, got, want)
+		}
+	}
+	return repeats
+}
+
+func described(h *Head) string {
+	return fmt.Sprintf("%s %s %q %+v %v %v %v %d", h.Method, h.Target, h.Host, h.Framing, h.Form, h.Expect100, h.ExpectNot, h.Section)
+}

@@ -1,0 +1,112 @@
+package web
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// spoiler answers with what it was asked, and spoils what it was given.
+func spoiler(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		fmt.Fprintf(w, "%s: %q\n", name, r.Header[name])
+		r.Header[name][0] = "spoilt"
+		r.Header[name] = append(r.Header[name], "more")
+	}
+	fmt.Fprintf(w, "%s %s %s %d %v %q", r.Method, r.Host, r.URL, r.ContentLength, r.TransferEncoding, body)
+	r.Header.Set("X-Left", "over")
+}
+
+// Each of these means the same whatever has come before, the same fields or others of the same length, and however a handler has treated those.
+func TestFieldsThatComeAgain(t *testing.T) {
+	requests := []string{
+		"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /1 HTTP/1.1\r\nHost: g\r\n\r\n",
+		"GET /2 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n",
+		"PUT /3 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 3\r\n\r\n",
+		"GET /4 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-A: 2\r\n\r\n",
+		"GET /5 HTTP/1.1\r\nHost: h\r\nPragma: no-cache\r\n\r\n",
+		"GET /6 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-A: 2\r\nPragma: no-cache\r\n\r\n",
+		"PUT /7 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+		"PUT /8 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+		"PUT /9 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\nX-A: 1\r\nX-A: 2\r\n\r\nabc",
+		"PUT /10 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"GET http://other/11 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n",
+		"GET /12 HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", maxKnown) + "\r\n\r\n",
+		"GET /13 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxKnownFields) + "\r\n",
+		"GET /14 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxKnownFields+1) + "\r\n",
+	}
+	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
+		s.Handler = http.HandlerFunc(spoiler)
+		f := serve(t, s)
+		want := make([]string, len(requests))
+		for i, request := range requests { // each after one that is not of its length
+			c := dial(t, f)
+			io.WriteString(c, "GET /first/of/all HTTP/1.1\r\nHost: somebody.else\r\n\r\n"+request)
+			r := bufio.NewReader(c)
+			for range 2 {
+				resp, err := http.ReadResponse(r, nil)
+				want[i] = mustBody(t, resp, err)
+			}
+		}
+		if !strings.HasPrefix(want[2], "X-A: [\"1\"]\nX-B: [\"2\"]\nGET h /2 0 []") || !strings.HasPrefix(want[5], "Cache-Control: [\"no-cache\"]\nPragma") {
+			t.Fatalf("answers %q, %q", want[2], want[5])
+		}
+		for _, reuse := range []bool{false, true} {
+			f := serve(t, &Server{Handler: s.Handler, Dispatch: s.Dispatch, PipelineDepth: s.PipelineDepth, ReuseRequests: reuse})
+			for first := range requests {
+				var order []int
+				for second := range requests {
+					order = append(order, first, first, first, second, second, first)
+				}
+				inTurn(t, f, requests, want, order)
+			}
+		}
+	})
+}
+
+// What is long is not held, and what has come once only is not worth it.
+func TestKnownIsBounded(t *testing.T) {
+	var k known
+	for _, tc := range []struct {
+		length int
+		again  bool
+	}{{maxKnown, false}, {maxKnown, true}, {maxKnown + 1, false}, {maxKnown + 1, false}, {2, false}, {3, false}, {3, true}} {
+		if got := k.comesAgain(strings.Repeat("x", tc.length)); got != tc.again {
+			t.Errorf("%d bytes come again: %v", tc.length, got)
+		}
+	}
+}
+
+func manyFields(n int) string {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, "X-%02d: %d\r\n", i, i)
+	}
+	return all.String()
+}
+
+// inTurn sends requests on one connection in the given order, without waiting.
+func inTurn(t *testing.T, f *fixture, requests, want []string, order []int) {
+	t.Helper()
+	c := dial(t, f)
+	defer c.Close()
+	go func() {
+		for _, i := range order {
+			io.WriteString(c, requests[i])
+		}
+	}()
+	r := bufio.NewReader(c)
+	for n, i := range order {
+		resp, err := http.ReadResponse(r, nil)
+		if got := mustBody(t, resp, err); got != want[i] {
+			t.Fatalf("request %d, %q: got\n%s\nwant\n%s", n, requests[i], got, want[i])
+		}
+	}
+}
