@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -11,8 +12,23 @@ import (
 // This file is how a loop runs what may block, and how another goroutine takes the loop over meanwhile. docs/adr/0010 is the
 // protocol, lend_model_test.go explores it.
 
-// maxChain is how many guests of one conn run one after the other before what they have written is sent.
-const maxChain = 64
+const (
+	// maxChain is how many guests of one conn run one after the other before what they have written is sent.
+	maxChain = 64
+	// What guests have written leaves together with what the next ones write, for up to heldConns conns and heldTime: the kernel's part
+	// in sending costs less when it is done in a row, and a peer that waits for many answers is woken once.
+	heldConns = 32
+	heldTime  = 250 * time.Microsecond
+	// visitsPerLook is after how many visits the clock is read to see whether that time is over.
+	visitsPerLook = 4
+)
+
+// held are the conns that guests have left and that wait to be settled.
+type held struct {
+	batch[*Conn]
+	visits int           // since the clock was read
+	since  time.Duration // the clock when the first of them may have come
+}
 
 // A Guest is work for the goroutine of a loop that may block all the same: if it does, or takes longer than a millisecond or two,
 // another goroutine goes on with the loop. It is for protocols whose users' code is quick most of the time.
@@ -82,6 +98,7 @@ func (l *Loop) succeed(overstayed bool) {
 	v := l.visitor
 	l.callTaken(v, overstayed)
 	l.leave(v.c)
+	l.settleHeld() // these have waited for as long as that guest has stayed
 }
 
 // own tells a driver that looks at its callers whom it belongs to now.
@@ -93,9 +110,10 @@ func (l *Loop) own() {
 
 // entertain runs the guests of this turn. It reports false if the loop belongs to another goroutine now.
 func (l *Loop) entertain() bool {
-	if len(l.guests) == 0 {
+	if len(l.guests) == 0 && l.held.empty() {
 		return true
 	}
+	l.held.since = l.clock
 	for l.served < len(l.guests) {
 		v := l.guests[l.served]
 		l.guests[l.served] = guest{}
@@ -105,15 +123,17 @@ func (l *Loop) entertain() bool {
 		}
 	}
 	l.guests, l.served = l.guests[:0], 0
+	l.settleHeld()
 	if l.work.dirty != nil || l.dirty.Load() != nil {
 		l.drainDirty(dirtySlice) // what guests have written to other conns, and what has let them go ahead
 	}
 	return true
 }
 
-// host runs a guest, then those that it leads to, and sends what they have written.
+// host runs a guest, then those that it leads to, and has what they have written sent before long.
 func (l *Loop) host(v guest) bool {
-	for n := 1; ; n++ {
+	n := 1
+	for ; ; n++ {
 		if !l.visit(v) {
 			return false
 		}
@@ -125,8 +145,27 @@ func (l *Loop) host(v guest) bool {
 		l.guests = l.guests[:last]
 	}
 	l.current.Store(nil)
-	l.settle(v.c)
+	h := &l.held
+	h.list = append(h.list, v.c)
+	if h.visits += n; n == maxChain || len(h.list) >= heldConns || h.visits >= visitsPerLook && l.heldLong() {
+		l.settleHeld()
+		h.since = l.elapsed()
+	}
 	return true
+}
+
+// heldLong reads the clock.
+func (l *Loop) heldLong() bool {
+	l.held.visits = 0
+	return l.elapsed()-l.held.since >= heldTime
+}
+
+// settleHeld sends what guests have written.
+func (l *Loop) settleHeld() {
+	l.held.visits = 0
+	for c, ok := l.held.take(); ok; c, ok = l.held.take() {
+		l.settle(c)
+	}
 }
 
 // visit lends the loop to one guest. It reports false if it did not get it back.

@@ -417,3 +417,103 @@ type errand func()
 func (f errand) Visit(myriad.Lease) { f() }
 func (errand) Taken(bool)           {}
 func (errand) Left(bool)            {}
+
+// What a guest has written leaves soon, however many others visit in the same turn: after so many of them, and after so much time.
+func TestGuestsLeaveInTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		most  int64 // visits that the first answer waits for
+	}{
+		"quick":  {0, 32},
+		"slower": {300 * time.Microsecond, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var first atomic.Pointer[myriad.Conn]
+			var visits, taken atomic.Int64
+			crowd(t, 200, &crowded{taken: &taken, visit: func(c *myriad.Conn) {
+				n := visits.Add(1)
+				if n == 1 {
+					first.Store(c)
+				}
+				for began := time.Now(); time.Since(began) < tc.takes; {
+				}
+				// With the std driver a goroutine of its own sends; and one whose visit was taken over writes when it likes.
+				waits := first.Load().Queued() > 0 && c.Loop().Engine().System().Name() != "std" && taken.Load() == 0
+				if n > tc.most && waits {
+					t.Errorf("visit %d: the answer of the first still waits", n)
+				}
+				c.Write([]byte("a"))
+			}})
+		})
+	}
+}
+
+// A callback that ends the loop's goroutine while answers leave costs nobody else his.
+func TestGuestsLeaveDespiteGoexit(t *testing.T) {
+	var visits, taken atomic.Int64
+	crowd(t, 10, &crowded{lost: 1, taken: &taken, visit: func(c *myriad.Conn) {
+		if visits.Add(1) == 3 {
+			c.Notify()
+		}
+		c.Write([]byte("a"))
+	}})
+}
+
+// crowd has n conns visited in one turn, as far as that can be had, and waits for their answers.
+func crowd(t *testing.T, n int, h *crowded) {
+	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+	ln, err := e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clients []net.Conn
+	for range n {
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		clients = append(clients, nc)
+	}
+	eventually(t, "all are in", func() bool { return e.Stats().Conns == n })
+	sent := make(chan struct{})
+	if err := e.Loops()[0].Do(func() { <-sent }); err != nil {
+		t.Fatal(err)
+	}
+	for _, nc := range clients {
+		send(t, nc, []byte("q"))
+	}
+	close(sent)
+	lost := 0
+	for _, nc := range clients {
+		nc.SetReadDeadline(time.Now().Add(patience))
+		if _, err := nc.Read(make([]byte, 1)); err != nil {
+			lost++
+		}
+	}
+	if lost > h.lost {
+		t.Errorf("%d of %d have no answer", lost, n)
+	}
+}
+
+// crowded is a handler whose conns are visited, and which ends its goroutine when it is notified.
+type crowded struct {
+	visit func(c *myriad.Conn)
+	taken *atomic.Int64
+	lost  int // conns that need not be answered
+}
+
+func (*crowded) Opened(*myriad.Conn)                 {}
+func (h *crowded) Received(c *myriad.Conn, _ []byte) { c.Invite(oneOf{h, c}) }
+func (*crowded) Notified(*myriad.Conn)               { runtime.Goexit() }
+func (*crowded) Closed(*myriad.Conn, error)          {}
+
+// oneOf is the guest of one of the crowd.
+type oneOf struct {
+	h *crowded
+	c *myriad.Conn
+}
+
+func (g oneOf) Visit(myriad.Lease) { g.h.visit(g.c) }
+func (g oneOf) Taken(bool)         { g.h.taken.Add(1) }
+func (oneOf) Left(bool)            {}

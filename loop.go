@@ -55,6 +55,7 @@ type Loop struct {
 	guests    []guest // of this turn
 	served    int     // of these
 	visitor   guest   // who came last
+	held      held    // conns that guests have left
 	locals    map[driver.Addr]net.Addr
 	turns     int           // since others could run
 	yielded   time.Duration // the clock then
