@@ -70,13 +70,13 @@ var surface = []struct {
 	{"/setcookies", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		http.SetCookie(w, &http.Cookie{Name: "n", Value: "v w", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
 		http.SetCookie(w, &http.Cookie{Name: "n2", Value: "v", MaxAge: -1, Secure: true})
-		http.Redirect(w, r, "../x?y=z", 303)
+		http.Redirect(w, r, "../x?y=z", http.StatusSeeOther)
 	}},
 	{"/error", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.Header().Set("Content-Length", "3")
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Set("Cache-Control", "max-age=3")
-		http.Error(w, "no <b>way", 418)
+		http.Error(w, "no <b>way", http.StatusTeapot)
 	}},
 	{"/auth", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		u, p, ok := r.BasicAuth()
