@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -243,7 +244,7 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 		return nil, nil, err
 	}
 	c := newConn(l, h)
-	c.local = local
+	c.local = l.engine.locals.share(local)
 	if b != nil {
 		c.ownExtra().bridge = b // it asks nc for its peer where that may block
 		return c, sock, nil
@@ -253,6 +254,32 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 		c.ownExtra().peer = peer
 	}
 	return c, sock, nil
+}
+
+// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have that a loop accepts.
+type sharedAddrs struct {
+	mu   sync.Mutex
+	list map[driver.Addr]net.Addr // at most maxLocalAddrs
+}
+
+// share finds the one for na, or makes na that one. What is no socket's address stays as it is.
+func (s *sharedAddrs) share(na net.Addr) net.Addr {
+	a := driver.AddrOf(na)
+	if a == (driver.Addr{}) || a == driver.UnixAddr {
+		return na
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one, ok := s.list[a]; ok {
+		return one
+	}
+	if s.list == nil {
+		s.list = map[driver.Addr]net.Addr{}
+	}
+	if len(s.list) < maxLocalAddrs {
+		s.list[a] = na
+	}
+	return na
 }
 
 func (c *Conn) bridged() *bridge {

@@ -69,7 +69,8 @@ const (
 	wantEmpty                        // and that with less than half of the limit queued: Drained waits for an empty queue
 	wantNotify                       // Notify
 	wantDeadline                     // SetDeadline
-	gone                             // Closed has been reported, or the conn was detached
+	gone                             // Closed has been reported, or the conn was detached, or its connection hibernates
+	shown                            // Loop.Conns has: who has looked may keep it
 )
 
 // status is where the conn stands, as its loop knows it.
@@ -88,8 +89,11 @@ const (
 
 func newConn(l *Loop, h Handler) *Conn {
 	l.engine.bind(h)
-	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: int32(min(l.engine.cfg.WriteLimit, maxWriteLimit))}
+	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: l.engine.writeLimit()}
 }
+
+// writeLimit is the high mark of conns that nobody has set another for.
+func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
 

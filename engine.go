@@ -24,6 +24,7 @@ type Engine struct {
 
 	quota   quota
 	pace    pace
+	locals  sharedAddrs
 	spare   spare
 	monitor monitor
 	linger  func() // of a simulation
@@ -185,7 +186,7 @@ func (l *Loop) fail() {
 		l.dropHand(ln)
 	}
 	for i := range uint32(l.conns.Len()) {
-		if c := l.conn(i); c != nil {
+		if c := l.awake(i); c != nil {
 			l.closedAndCounted(c, err)
 		}
 	}
@@ -216,7 +217,7 @@ func (l *Loop) stop(abort error) {
 // tellStopping tells those conns that do not know it yet.
 func (l *Loop) tellStopping() {
 	for l.stopping && l.work.told < l.conns.Len() {
-		c := l.conn(uint32(l.work.told))
+		c := l.awake(uint32(l.work.told))
 		l.work.told++
 		switch {
 		case c == nil:

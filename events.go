@@ -19,7 +19,7 @@ func (s *sink) loop() *Loop {
 	return l
 }
 
-func (s *sink) conn(id driver.ID) *Conn { return (*Loop)(s).conn(id.Slot()) }
+func (s *sink) conn(id driver.ID) *Conn { return s.loop().awake(id.Slot()) }
 
 func (s *sink) Received(id driver.ID, p []byte) {
 	c, l := s.conn(id), s.loop()
@@ -121,7 +121,7 @@ func (l *Loop) expired(slot uint32) {
 		l.rested(ln)
 		return
 	}
-	c := l.conn(slot)
+	c := l.awake(slot)
 	if c.is(connecting) {
 		l.attemptDue(c)
 		return

@@ -43,11 +43,13 @@ type Loop struct {
 	// Owned by the loop's goroutine.
 	conns     table.Table[*Conn]  // by slot
 	born      table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
+	sleepers  table.Table[sleeper]
+	kinds     []kind // of sleepers
 	listeners map[uint32]*Listener
 	wheel     *wheel.Wheel
 	clock     time.Duration // since the engine's start, read once per turn
 	now       int64         // the same in milliseconds
-	live      int           // conns in the table
+	live      int           // connections, those that hibernate included
 	switches  []handlerSwitch
 	revisits  []*Conn // to be settled again in the next turn
 	after     []func()

@@ -58,6 +58,7 @@ type tallies struct {
 	sleeps, turns, longTurns         tally
 	takeovers, handOvers             tally
 	dirty, mostDirty, revisits       int
+	hibernating                      int // connections
 	busyTime, handlerTime, longest   time.Duration
 }
 

@@ -18,6 +18,7 @@ type Stats struct {
 // operating system may have run something else.
 type LoopStats struct {
 	Conns        int    // gauge: connections attached now
+	Hibernating  int    // gauge: of those, how many hibernate (Conn.Hibernate)
 	Accepts      uint64 // connections accepted by this loop, for itself and others
 	AcceptErrors uint64
 	Reads        uint64 // times input was received
@@ -90,7 +91,8 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 		Takeovers: uint64(t.takeovers), HandOvers: uint64(t.handOvers),
 		Full: s.full.Load(), Busy: s.busy.Load(),
 		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
-		Dirty: t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
+		Hibernating: t.hibernating,
+		Dirty:       t.dirty, MostDirty: t.mostDirty, Revisits: t.revisits,
 		BusyTime: t.busyTime, HandlerTime: t.handlerTime, LongTurns: uint64(t.longTurns), LongestTurn: t.longest,
 	}
 	if began := s.turnBegan.Load(); began != noTurn {
@@ -105,6 +107,7 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 
 func (a *LoopStats) add(b *LoopStats) {
 	a.Conns += b.Conns
+	a.Hibernating += b.Hibernating
 	a.Accepts += b.Accepts
 	a.AcceptErrors += b.AcceptErrors
 	a.Reads += b.Reads

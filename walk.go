@@ -7,7 +7,7 @@ import "time"
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
 
-// conn is the one of that slot; nil if it is free.
+// conn is the one of that slot; nil if it is free, or its connection hibernates.
 func (l *Loop) conn(slot uint32) *Conn {
 	if row := l.conns.Row(slot); row != nil {
 		return *row
@@ -18,10 +18,11 @@ func (l *Loop) conn(slot uint32) *Conn {
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns the place to go on with, 0
 // at the table's end. Walking in slices, one for each Loop.Do, holds up nobody else of the loop: a thousand empty places
 // take about a microsecond. A conn keeps its place for life, so none is met twice; those that come or go between two
-// slices may be missed. visit may do what a handler may. On the loop only.
+// slices may be missed, and those that hibernate are. visit may do what a handler may. On the loop only.
 func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
 		if c := l.conn(uint32(i)); c != nil {
+			c.show()
 			visit(c)
 		}
 		if n--; n == 0 && i+1 < l.conns.Len() {
@@ -29,6 +30,13 @@ func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 		}
 	}
 	return 0
+}
+
+// show notes that somebody is shown c who may keep it.
+func (c *Conn) show() {
+	c.mu.Lock()
+	c.asked |= shown
+	c.mu.Unlock()
 }
 
 // Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a second; 0 before and after

@@ -72,9 +72,9 @@ func (r *report) writeLoops(w io.Writer) {
 		t.row(name, short(s.BusyTime), short(s.HandlerTime), s.LongTurns, short(s.LongestTurn), short(s.Turn))
 	})
 	t.Flush()
-	t = newTable(w, "loops, what waits now", "loop", "queued bytes", "mailbox", "intake", "dirty", "most dirty", "revisits")
+	t = newTable(w, "loops, what waits now", "loop", "queued bytes", "mailbox", "intake", "dirty", "most dirty", "revisits", "hibernating")
 	r.eachLoop(func(name any, s *myriad.LoopStats) {
-		t.row(name, s.Queued, s.Mailbox, s.Intake, s.Dirty, s.MostDirty, s.Revisits)
+		t.row(name, s.Queued, s.Mailbox, s.Intake, s.Dirty, s.MostDirty, s.Revisits, s.Hibernating)
 	})
 	t.Flush()
 }

@@ -1,0 +1,178 @@
+package myriad
+
+import (
+	"net"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// This file is for protocols whose connections are silent most of the time: while one of them is, its Conn serves another
+// (docs/adr/0016).
+
+const (
+	// maxKinds bounds the kinds of hibernating connections that a loop tells apart at a time.
+	maxKinds = 64
+	// keptConns is how many Conns of a kind a loop keeps for those that wake, rather than leave them to the garbage collector.
+	keptConns = 256
+)
+
+// A Waker goes on with connections that hibernate. Wake is called on the loop when something comes for one: bytes, its peer's FIN, its
+// timer, the end of its engine. c is what the connection is from then on, and the handler that Wake returns hears what has
+// come as if it had been c's all the time; Opened is not called. If c has hibernated with the same Waker before, last was its handler
+// then, and may be that again; else last is nil. The methods of Handler hear of a connection whose Wake has panicked.
+type Waker interface {
+	Handler
+	Wake(c *Conn, last Handler) Handler
+}
+
+// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its places in the loop's tables. Its timer stays
+// set. It reports false, and does nothing, unless the conn is at rest: nothing is queued, held back or asked for, it has no
+// layer, is not paused, its peer has not ended, nobody closes it, it was not adopted without a descriptor, and it is not the one whose
+// callback runs. w must be comparable, as pointers are, and be the same for many connections.
+//
+// Afterwards c is not the connection's any more, and its methods do what they do after Closed, which is not called. alone says
+// that nobody but its handler has c: then c may become another connection with the same Waker and local address. One that Loop.Conns has
+// visited never does. On the loop only.
+func (c *Conn) Hibernate(w Waker, alone bool) bool {
+	l := c.loop
+	if !l.atRest(c) {
+		return false
+	}
+	k, ok := l.kindOf(w, c.local)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked&^shown != 0 || c.queued.Load() != 0 {
+		return false
+	}
+	*l.sleepers.Grow(c.id.Slot()) = sleeper{remote: c.remote, generation: c.id.Generation(), kind: k}
+	*l.conns.Row(c.id.Slot()) = nil
+	l.kinds[k].asleep++
+	l.stats.hibernating++
+	alone = alone && c.asked == 0
+	c.asked |= gone
+	c.status = closing | ending
+	if kept := &l.kinds[k].spare; alone && len(*kept) < keptConns {
+		*kept = append(*kept, c)
+	}
+	return true
+}
+
+// atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
+func (l *Loop) atRest(c *Conn) bool {
+	if c.id == 0 || c.status != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() || l.current.Load() == c {
+		return false
+	}
+	for i := range l.switches {
+		if l.switches[i].c == c {
+			return false
+		}
+	}
+	for i := l.served; i < len(l.guests); i++ {
+		if l.guests[i].c == c {
+			return false
+		}
+	}
+	return true
+}
+
+// A sleeper is what a loop keeps of a connection that hibernates.
+type sleeper struct {
+	remote     driver.Addr
+	generation uint32 // of its id; 0: it is awake
+	kind       uint16
+}
+
+// A kind is what many hibernating connections have in common.
+type kind struct {
+	waker  Waker
+	local  net.Addr
+	asleep int     // connections
+	spare  []*Conn // for those that wake; at most keptConns
+}
+
+// kindOf finds the kind of a connection, or makes it in the place of one that nobody is of any more.
+func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
+	free := len(l.kinds)
+	for i := range l.kinds {
+		k := &l.kinds[i]
+		if k.waker == w && k.local == local {
+			return uint16(i), true
+		}
+		if k.asleep == 0 {
+			free = i
+		}
+	}
+	switch {
+	case free == maxKinds:
+		return 0, false
+	case free == len(l.kinds):
+		l.kinds = append(l.kinds, kind{})
+	}
+	l.kinds[free] = kind{waker: w, local: local}
+	return uint16(free), true
+}
+
+// awake is the conn of that slot, woken if it hibernates; nil if there is none.
+func (l *Loop) awake(slot uint32) *Conn {
+	if c := l.conn(slot); c != nil {
+		return c
+	}
+	return l.wake(slot)
+}
+
+// wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
+func (l *Loop) wake(slot uint32) *Conn {
+	s := l.sleepers.Row(slot)
+	if s == nil || s.generation == 0 {
+		return nil
+	}
+	k := &l.kinds[s.kind]
+	c, last := l.connOf(k)
+	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
+	*l.conns.Row(slot) = c
+	*s = sleeper{}
+	k.asleep--
+	l.stats.hibernating--
+	before := l.current.Swap(c) // which keeps c awake
+	l.callWake(c, k.waker, last)
+	l.current.Store(before)
+	return c
+}
+
+// connOf takes a Conn that is kept for a kind, with the handler that it had, or makes one.
+func (l *Loop) connOf(k *kind) (c *Conn, last Handler) {
+	n := len(k.spare)
+	if n == 0 {
+		c = newConn(l, k.waker)
+		c.local = k.local
+		return c, nil
+	}
+	c, k.spare[n-1] = k.spare[n-1], nil
+	k.spare = k.spare[:n-1]
+	c.mu.Lock()
+	c.asked, c.status = 0, 0
+	c.mu.Unlock()
+	return c, c.handler
+}
+
+func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
+	c.handler, c.can = w, 0 // if Wake panics
+	call := l.calls(c)
+	defer l.returned(c, &call)
+	h := w.Wake(c, last)
+	l.engine.bind(h)
+	c.handler, c.can = h, abilitiesOf(h)
+	call.returned = true
+}
+
+// WakeAll wakes the connections whose Waker is chosen. On the loop only.
+func (l *Loop) WakeAll(chosen func(w Waker) bool) {
+	for i := range uint32(l.sleepers.Len()) {
+		if s := l.sleepers.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
+			l.wake(i)
+		}
+	}
+}
