@@ -141,10 +141,10 @@ func (f *front1) Opened(c *myriad.Conn) {
 	if base == nil {
 		base = f.contextOf(seen)
 	}
-	h := f.open(c, base)
 	if f.seen != nil || f.secure != nil {
-		h.base = context.WithValue(h.base, acceptedKey{}, &f.accepted)
+		base = context.WithValue(base, acceptedKey{}, &f.accepted)
 	}
+	h := f.open(c, base)
 	h.secure, h.greeted = f.secure != nil, f.own != nil
 	f.wake(c)
 }

@@ -1,12 +1,12 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -28,21 +28,22 @@ const (
 // A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges. Its fields are the
 // loop's.
 type conn struct {
-	c          *myriad.Conn
-	lane       *lane
-	base       context.Context
-	prev, next *conn
-	x          *exchange // the request that is being read or answered
-	stream     *Stream   // instead of it, when its handler has left the answer to a Stream
-	ahead      *ahead    // bytes that wait: an incomplete head, or what follows the current request
-	phase      phase
-	state      uint8 // what ConnState was told last, an http.ConnState
-	ended      bool  // the client's FIN
-	secure     bool  // the conn's layer is TLS, or base has an accepted of TLS
-	greeted    bool  // ConnState has heard of the conn before its handshake
-	sending    bool  // idle, but for a file that has to have gone when the timer expires
-	last       bool  // the connection closes after this answer
-	stopping   bool  // and no other request begins: the server or its engine shuts down
+	c        *myriad.Conn
+	lane     *lane
+	from     *origin
+	x        *exchange    // the request that is being read or answered
+	stream   *Stream      // instead of it, when its handler has left the answer to a Stream
+	ahead    *ahead       // bytes that wait: an incomplete head, or what follows the current request
+	place    int32        // in lane.awake
+	unparted atomic.Int32 // exchanges that still know the conn: see exchange.part
+	phase    phase
+	state    uint8 // what ConnState was told last, an http.ConnState
+	ended    bool  // the client's FIN
+	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
+	greeted  bool  // ConnState has heard of the conn before its handshake
+	sending  bool  // idle, but for a file that has to have gone when the timer expires
+	last     bool  // the connection closes after this answer
+	stopping bool  // and no other request begins: the server or its engine shuts down
 }
 
 // phase says what the conn's timer is for.
@@ -388,6 +389,8 @@ func (h *conn) goOn(x *exchange, by moment) {
 		h.x.body.ended()
 	case h.leaving():
 		h.shut()
+	case h.x == nil:
+		h.lane.idles(h)
 	}
 }
 
@@ -519,7 +522,7 @@ func (h *conn) setState(state http.ConnState) {
 
 // seen is what ConnState is given.
 func (h *conn) seen() net.Conn {
-	if a, ok := h.base.Value(acceptedKey{}).(*accepted); ok && a.seen != nil {
+	if a, ok := h.from.base.Value(acceptedKey{}).(*accepted); ok && a.seen != nil {
 		return a.seen
 	}
 	return h.c

@@ -39,13 +39,13 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-func (c *requestContext) Deadline() (time.Time, bool) { return c.h.base.Deadline() }
+func (c *requestContext) Deadline() (time.Time, bool) { return c.h.from.base.Deadline() }
 
 func (c *requestContext) Value(key any) any {
 	if key == http.LocalAddrContextKey {
 		return c.h.c.LocalAddr()
 	}
-	return c.h.base.Value(key)
+	return c.h.from.base.Value(key)
 }
 
 func (c *requestContext) Done() <-chan struct{} {
@@ -65,7 +65,7 @@ func (c *requestContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		return c.h.base.Err()
+		return c.h.from.base.Err()
 	}
 	return c.err
 }
@@ -98,8 +98,8 @@ func (c *requestContext) watch() *watchers {
 	if c.watchers == nil {
 		c.watchers = new(watchers)
 	}
-	if w := c.watchers; w.stop == nil && c.err == nil && c.h.base.Done() != nil {
-		w.stop = context.AfterFunc(c.h.base, func() { c.cancel(c.h.base.Err()) })
+	if w := c.watchers; w.stop == nil && c.err == nil && c.h.from.base.Done() != nil {
+		w.stop = context.AfterFunc(c.h.from.base, func() { c.cancel(c.h.from.base.Err()) })
 	}
 	return c.watchers
 }

@@ -1,6 +1,6 @@
 // Package web runs net/http handlers on the event loops of package myriad. Server has the fields and methods of
-// http.Server where their meaning is the same; a connection that waits for a request costs a few hundred bytes and no
-// goroutine.
+// http.Server where their meaning is the same; a connection that waits for a request costs no goroutine and a few hundred
+// bytes, or if there are many less than two hundred.
 //
 // The loop reads and parses. Handlers may block: they run on a pool of goroutines, or on the loop while their route is known to be quick
 // (DispatchAuto), where another goroutine goes on with the loop if one blocks all the same. A

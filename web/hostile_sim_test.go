@@ -118,7 +118,7 @@ func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 		t.Fatal(err)
 	}
 	var errs lockedLog
-	s := &Server{Engine: engine, Dispatch: d, PipelineDepth: int(seed % 3), ErrorLog: log.New(&errs, "", 0), Handler: hostileHandler()}
+	s := &Server{Engine: engine, mostAwake: int(seed % 2), Dispatch: d, PipelineDepth: int(seed % 3), ErrorLog: log.New(&errs, "", 0), Handler: hostileHandler()}
 	if timeouts {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = time.Second, 2*time.Second, 2*time.Second, 5*time.Second
 	}

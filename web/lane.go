@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +24,9 @@ type lane struct {
 	address string  // of its client, if that has been asked for again; else empty
 	batch   []func()
 	waiting []*exchange // whose run is in batch
-	first   *conn       // the list of the lane's connections
-	greeted greeting    // those before them that make their TLS handshake
+	awake   []*conn     // the lane's connections, without those that hibernate
+	idle    []*conn     // of these, who hibernate when this turn ends, if they can
+	greeted greeting    // connections that make their TLS handshake
 	drained bool
 	routes  routes
 	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
@@ -53,26 +55,12 @@ func (ln *lane) waits(x *exchange) bool {
 }
 
 func (ln *lane) add(h *conn) {
-	if h.next = ln.first; h.next != nil {
-		h.next.prev = h
-	}
-	ln.first = h
 	ln.st.conns.Add(1)
+	ln.stay(h)
 }
 
 func (ln *lane) remove(h *conn) {
-	if h.prev != nil {
-		h.prev.next = h.next
-	} else {
-		ln.first = h.next
-	}
-	if h.next != nil {
-		h.next.prev = h.prev
-	}
-	h.prev, h.next = nil, nil
-	if ln.asked == h {
-		ln.asked, ln.address = nil, ""
-	}
+	ln.depart(h)
 	ln.st.connGone()
 }
 
@@ -82,21 +70,19 @@ func (ln *lane) drain() {
 	for c := range ln.greeted {
 		ln.hasten(c)
 	}
-	for h := ln.first; h != nil; {
-		next := h.next // shut may remove h
+	ln.wakeAll()
+	for _, h := range slices.Clone(ln.awake) {
 		h.shut()
-		h = next
 	}
 }
 
 // closeIdle closes the connections that wait for another request.
 func (ln *lane) closeIdle() {
-	for h := ln.first; h != nil; {
-		next := h.next
+	ln.wakeAll()
+	for _, h := range slices.Clone(ln.awake) {
 		if h.phase == phaseIdle {
 			h.close()
 		}
-		h = next
 	}
 }
 
@@ -105,31 +91,35 @@ func (ln *lane) abort() {
 	for c := range ln.greeted {
 		c.Abort(http.ErrServerClosed)
 	}
-	for h := ln.first; h != nil; h = h.next {
+	ln.wakeAll()
+	for _, h := range ln.awake {
 		h.c.Abort(http.ErrServerClosed)
 	}
 }
 
 // front opens connections: it is the handler that a listener gives them, and gives way to a conn of their own.
 type front struct {
-	s    *Server
-	base context.Context
-	set  chan struct{}  // closed when base is set: a connection may come before its listener is known
-	tls  myriad.Handler // makes the handshake first; nil: no TLS
+	s      *Server
+	origin *origin
+	set    chan struct{}  // closed when origin is set: a connection may come before its listener is known
+	tls    myriad.Handler // makes the handshake first; nil: no TLS
 }
 
 func newFront(s *Server) *front {
-	return &front{s: s, base: context.Background(), set: make(chan struct{})}
+	return &front{s: s, origin: &origin{base: context.Background()}, set: make(chan struct{})}
 }
 
 func (f *front) setBase(l net.Listener) {
 	defer close(f.set)
+	if f.s.ConnState == nil && f.s.ConnContext == nil {
+		f.origin.waiter = f
+	}
 	if f.s.BaseContext != nil {
-		if f.base = f.s.BaseContext(l); f.base == nil {
+		if f.origin.base = f.s.BaseContext(l); f.origin.base == nil {
 			panic("BaseContext returned a nil context")
 		}
 	}
-	f.base = context.WithValue(f.base, http.ServerContextKey, f.s.state.std)
+	f.origin.base = context.WithValue(f.origin.base, http.ServerContextKey, f.s.state.std)
 }
 
 // Opened gives the connection its own handler.
@@ -145,9 +135,9 @@ func (f *front) Opened(c *myriad.Conn) {
 // contextOf is the base context of nc.
 func (f *front) contextOf(nc net.Conn) context.Context {
 	if f.s.ConnContext == nil {
-		return f.base
+		return f.origin.base
 	}
-	base := f.s.ConnContext(f.base, nc)
+	base := f.s.ConnContext(f.origin.base, nc)
 	if base == nil {
 		panic("ConnContext returned nil")
 	}
@@ -155,7 +145,11 @@ func (f *front) contextOf(nc net.Conn) context.Context {
 }
 
 func (f *front) open(c *myriad.Conn, base context.Context) *conn {
-	h := &conn{c: c, lane: f.s.state.lanes[c.Loop().Index()], base: base}
+	from := f.origin
+	if base != from.base {
+		from = &origin{base: base}
+	}
+	h := &conn{c: c, lane: f.lane(c), from: from}
 	c.SetHandler(h, nil)
 	return h
 }

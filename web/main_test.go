@@ -47,6 +47,7 @@ func prepare(t testing.TB, s *Server, c myriad.Config) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{Server: s, log: new(lockedLog)}
+	s.mostAwake = 1 // so that in every test with more than one connection some hibernate
 	s.Engine = engine
 	if s.ErrorLog == nil {
 		s.ErrorLog = log.New(f.log, "", 0)

@@ -33,7 +33,9 @@ func (x *exchange) part() {
 		x.given.out.Store(nil)
 	}
 	if reusable {
+		h := x.given.ctx.h
 		x.reset(again)
+		h.unparted.Add(-1)
 	} else {
 		x.lane.st.keepFront(x.out.front)
 	}

@@ -85,6 +85,8 @@ type Server struct {
 	// was derived, are never used again. Without it nothing that a handler is given is.
 	ReuseRequests bool
 
+	mostAwake int // mostAwake, if above 0: for tests
+
 	once    sync.Once
 	initErr error
 	state   *state

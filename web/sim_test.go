@@ -120,7 +120,7 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 		t.Fatal(err)
 	}
 	var errs lockedLog
-	s := &Server{Engine: engine, Dispatch: d, PipelineDepth: int(seed % 5), ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	s := &Server{Engine: engine, mostAwake: int(seed % 3), Dispatch: d, PipelineDepth: int(seed % 5), ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, r.URL.Path+" ")
 		w.Linger()
 		io.Copy(rw, r.Body)

@@ -265,7 +265,7 @@ func (h negotiatedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.f.s.handler().ServeHTTP(w, r)
 }
 
-func (h negotiatedHandler) BaseContext() context.Context { return h.f.base }
+func (h negotiatedHandler) BaseContext() context.Context { return h.f.origin.base }
 
 // securedFront opens connections whose handshake has succeeded.
 type securedFront front
@@ -297,7 +297,7 @@ func (h *conn) tlsState() *tls.ConnectionState {
 	if state := tlsloop.SharedState(h.c); state != nil {
 		return state
 	}
-	state := h.base.Value(acceptedKey{}).(*accepted).secure.ConnectionState()
+	state := h.from.base.Value(acceptedKey{}).(*accepted).secure.ConnectionState()
 	return &state
 }
 

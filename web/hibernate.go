@@ -1,0 +1,92 @@
+package web
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/myriad-go/myriad"
+)
+
+// This file is what becomes of connections that wait for another request when many do: each gives back its conn and its
+// myriad.Conn, until something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
+
+// mostAwake is how many connections of a lane may be awake while they wait.
+const mostAwake = 1024
+
+// An origin is what requests of many connections have in common: those of a listener, most often.
+type origin struct {
+	base   context.Context
+	waiter *front // for those that hibernate; nil: they must not, because others know their net.Conn
+}
+
+// stay puts h on the list of those that are awake.
+func (ln *lane) stay(h *conn) {
+	h.place = int32(len(ln.awake))
+	ln.awake = append(ln.awake, h)
+}
+
+// idles is told that h waits for a request. If many are awake it hibernates when its answer has left, at the end of the turn.
+func (ln *lane) idles(h *conn) {
+	if h.from.waiter == nil || len(ln.awake) <= ln.s.awakeConns() {
+		return
+	}
+	if len(ln.idle) == 0 {
+		ln.loop.Later(ln.thin)
+	}
+	ln.idle = append(ln.idle, h)
+}
+
+// thin has those hibernate that have come to wait in this turn.
+func (ln *lane) thin() {
+	for _, h := range ln.idle {
+		if len(ln.awake) > ln.s.awakeConns() {
+			h.hibernate()
+		}
+	}
+	clear(ln.idle)
+	ln.idle = ln.idle[:0]
+}
+
+// depart takes h off the list.
+func (ln *lane) depart(h *conn) {
+	last := len(ln.awake) - 1
+	ln.awake[h.place] = ln.awake[last]
+	ln.awake[h.place].place = h.place
+	ln.awake[last] = nil
+	ln.awake = ln.awake[:last]
+	if ln.asked == h {
+		ln.asked, ln.address = nil, ""
+	}
+}
+
+// hibernate gives h back if its connection does nothing but wait for a request.
+func (h *conn) hibernate() {
+	if h.phase == phaseIdle && !h.sending && h.c.Hibernate(h.from.waiter, h.unparted.Load() == 0) {
+		h.lane.depart(h)
+	}
+}
+
+// Wake implements myriad.Waker.
+func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
+	h, ok := last.(*conn)
+	if !ok {
+		h = &conn{c: c, lane: f.lane(c), from: f.origin, phase: phaseIdle, state: uint8(http.StateIdle)}
+	}
+	h.lane.stay(h)
+	return h
+}
+
+// wakeAll ends the hibernation of all connections of the lane.
+func (ln *lane) wakeAll() {
+	ln.loop.WakeAll(func(w myriad.Waker) bool {
+		f, ok := w.(*front)
+		return ok && f.s == ln.s
+	})
+}
+
+func (s *Server) awakeConns() int {
+	if s.mostAwake > 0 {
+		return s.mostAwake
+	}
+	return mostAwake
+}

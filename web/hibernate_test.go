@@ -1,0 +1,286 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// A sleepers fixture has a server of which one connection for each loop stays awake, and clients that have asked it once.
+type sleepers struct {
+	*fixture
+	conns   []net.Conn
+	readers []*bufio.Reader
+}
+
+func manySleepers(t *testing.T, n int, s *Server) *sleepers {
+	t.Helper()
+	many := &sleepers{fixture: serveOn(t, s, myriad.Config{Loops: 1})}
+	for range n {
+		c := dial(t, many.fixture)
+		many.conns = append(many.conns, c)
+		many.readers = append(many.readers, bufio.NewReader(c))
+	}
+	for i := range many.conns {
+		many.get(t, i, "/")
+	}
+	return many
+}
+
+// get asks by one of the connections, and returns the body of the answer.
+func (m *sleepers) get(t *testing.T, i int, path string) string {
+	t.Helper()
+	return m.ask(t, i, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n")
+}
+
+func (m *sleepers) ask(t *testing.T, i int, request string) string {
+	t.Helper()
+	io.WriteString(m.conns[i], request)
+	resp, err := http.ReadResponse(m.readers[i], nil)
+	return mustBody(t, resp, err)
+}
+
+func (m *sleepers) hibernating() int { return m.Engine.Stats().Hibernating }
+
+func whoAsks(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprint(w, r.RemoteAddr, r.URL.Path, string(body))
+}
+
+// Connections that wait hibernate but for one, and each is served again as itself: bodies, pipelines and heads in pieces, too.
+func TestHibernation(t *testing.T) {
+	for _, d := range []Dispatch{DispatchAuto, DispatchPool, DispatchInline} {
+		t.Run(d.String(), func(t *testing.T) {
+			const n = 20
+			m := manySleepers(t, n, &Server{Handler: http.HandlerFunc(whoAsks), Dispatch: d})
+			within(t, "all but one hibernate", func() bool { return m.hibernating() == n-1 })
+			awake := make(chan int)
+			m.state.lanes[0].ask(func() { awake <- len(m.state.lanes[0].awake) })
+			if got := <-awake; got != 1 {
+				t.Errorf("the lane has %d conns", got)
+			}
+			for round := range 3 {
+				for i, c := range m.conns {
+					me := c.LocalAddr().String()
+					if got := m.get(t, i, "/get"); got != me+"/get" {
+						t.Fatalf("round %d: %q, want %s/get", round, got, me)
+					}
+					if got := m.ask(t, i, "POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"); got != me+"/postbody" {
+						t.Fatalf("round %d: %q, want %s/postbody", round, got, me)
+					}
+					io.WriteString(c, "GET /two HTTP/1.1\r\nHost: h\r\n\r\nGET /pie")
+					resp, err := http.ReadResponse(m.readers[i], nil)
+					if got := mustBody(t, resp, err); got != me+"/two" {
+						t.Fatalf("round %d: %q, want %s/two", round, got, me)
+					}
+					m.get(t, (i+1)%n, "/other")
+					if got := m.ask(t, i, "ces HTTP/1.1\r\nHost: h\r\n\r\n"); got != me+"/pieces" {
+						t.Fatalf("round %d: %q, want %s/pieces", round, got, me)
+					}
+				}
+			}
+			if err := m.Shutdown(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range m.readers {
+				if _, err := r.ReadByte(); err != io.EOF {
+					t.Errorf("after Shutdown: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// within is for what a loop brings about soon.
+func within(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
+}
+
+// What Serve gets from a listener of package net hibernates, too.
+func TestHibernationOfServed(t *testing.T) {
+	f := prepare(t, &Server{Handler: http.HandlerFunc(whoAsks)}, myriad.Config{Loops: 1})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(l) }()
+	const n = 80 // more than a loop tells kinds apart
+	for range n {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		mustBody(t, resp, err)
+	}
+	within(t, "all but one hibernate", func() bool { return f.Engine.Stats().Hibernating == n-1 })
+	f.Close()
+	<-served
+}
+
+// What a handler keeps of a request stays that request's, whoever is served by its conn later.
+func TestHibernationLeavesRequestsAlone(t *testing.T) {
+	var mu sync.Mutex
+	kept := map[string]*http.Request{}
+	var streams []*Stream
+	m := manySleepers(t, 10, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.URL.Path == "/stream" {
+			s, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+			}
+			s.Close()
+			streams = append(streams, s)
+			return
+		}
+		kept[r.RemoteAddr] = r
+	})})
+	for i := range m.conns {
+		m.get(t, i, "/stream")
+	}
+	for i := range m.conns {
+		m.get(t, i, fmt.Sprint("/kept/", i))
+	}
+	for _, s := range streams { // nothing of this is for those who are served now
+		s.SetWriteLimit(1)
+		s.Abort(errors.New("late"))
+		if _, err := s.Write([]byte("late")); err == nil {
+			t.Error("a stream takes bytes after its end")
+		}
+	}
+	for i, c := range m.conns {
+		m.get(t, i, "/again")
+		mu.Lock()
+		kept[c.LocalAddr().String()+"*"] = kept[c.LocalAddr().String()]
+		mu.Unlock()
+		m.get(t, (i+1)%len(m.conns), "/other")
+		r := kept[c.LocalAddr().String()+"*"]
+		if local := r.Context().Value(http.LocalAddrContextKey); r.URL.Path != "/again" || r.Context().Err() != context.Canceled ||
+			fmt.Sprint(local) != m.addr || r.Context().Value(http.ServerContextKey) == nil {
+			t.Errorf("%s: path %s, %v, local address %v", c.LocalAddr(), r.URL.Path, r.Context().Err(), local)
+		}
+	}
+	within(t, "all hibernate, as those do whose limit has not been changed", func() bool { return m.hibernating() == len(m.conns)-1 })
+}
+
+// A conn that has hibernated as the last that asked is another client's when it wakes.
+func TestHibernationForgetsAddress(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	m := manySleepers(t, 3, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			began <- struct{}{}
+			<-release
+		}
+		whoAsks(w, r)
+	})})
+	within(t, "the first hibernates", func() bool { return m.hibernating() > 0 })
+	for range 10 {
+		io.WriteString(m.conns[1], "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-began
+		m.get(t, 2, "/quick")
+		release <- struct{}{}
+		resp, err := http.ReadResponse(m.readers[1], nil)
+		mustBody(t, resp, err) // and 2 hibernates, whose request was the last
+		if got, want := m.get(t, 0, "/"), m.conns[0].LocalAddr().String()+"/"; got != want {
+			t.Fatalf("%s is served as %s", want, got)
+		}
+	}
+}
+
+// A connection whose client was late in taking an answer may wait as long as others once it has.
+func TestHibernationAfterLateAnswer(t *testing.T) {
+	large := strings.Repeat("x", 8<<20)
+	m := manySleepers(t, 3, &Server{WriteTimeout: 2 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(large))
+		}
+	})})
+	m.get(t, 0, "/large")
+	for i := range 30 {
+		m.get(t, 1+i%2, "/")
+	}
+	m.conns[0].SetReadDeadline(time.Now().Add(3 * time.Second))
+	if _, err := m.readers[0].ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the idle connection: %v", err)
+	}
+}
+
+// Who is shown the net.Conns of connections finds them unchanged.
+func TestHibernationNeedsNobodyElse(t *testing.T) {
+	var mu sync.Mutex
+	conns := map[net.Conn]bool{}
+	see := func(c net.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		conns[c] = true
+	}
+	for name, s := range map[string]*Server{
+		"ConnState": {ConnState: func(c net.Conn, _ http.ConnState) { see(c) }},
+		"ConnContext": {ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			see(c)
+			return context.WithValue(ctx, http.LocalAddrContextKey, c)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clear(conns)
+			s.Handler = http.HandlerFunc(whoAsks)
+			m := manySleepers(t, 10, s)
+			for i := range m.conns {
+				m.get(t, i, "/")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(conns) != 10 || m.hibernating() != 0 {
+				t.Errorf("%d net.Conns of 10 connections, %d hibernate", len(conns), m.hibernating())
+			}
+		})
+	}
+}
+
+// Connections that hibernate end as others do.
+func TestHibernationEnds(t *testing.T) {
+	for name, end := range map[string]func(m *sleepers){
+		"IdleTimeout": func(*sleepers) {},
+		"keep-alives": func(m *sleepers) { m.SetKeepAlivesEnabled(false) },
+		"Close":       func(m *sleepers) { m.Close() },
+		"engine":      func(m *sleepers) { m.Engine.Shutdown(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Server{Handler: http.HandlerFunc(whoAsks)}
+			if name == "IdleTimeout" {
+				s.IdleTimeout = 300 * time.Millisecond
+			}
+			m := manySleepers(t, 10, s)
+			if end(m); name != "IdleTimeout" && m.hibernating() > 0 {
+				within(t, "none hibernates", func() bool { return m.hibernating() == 0 })
+			}
+			for _, r := range m.readers {
+				if _, err := r.ReadByte(); err == nil || strings.Contains(err.Error(), "timeout") {
+					t.Errorf("the client reads %v", err)
+				}
+			}
+			within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+		})
+	}
+}
