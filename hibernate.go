@@ -44,7 +44,7 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked&^shown != 0 || c.queued.Load() != 0 {
+	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
 	*l.sleepers.Grow(c.id.Slot()) = sleeper{remote: c.remote, generation: c.id.Generation(), kind: k}
@@ -62,7 +62,7 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (l *Loop) atRest(c *Conn) bool {
-	if c.id == 0 || c.status != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() || l.current.Load() == c {
+	if c.id == 0 || c.status != 0 || l.current.Load() == c {
 		return false
 	}
 	for i := range l.switches {
@@ -98,7 +98,7 @@ func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	free := len(l.kinds)
 	for i := range l.kinds {
 		k := &l.kinds[i]
-		if k.waker == w && k.local == local {
+		if k.waker == w && sameAddr(k.local, local) {
 			return uint16(i), true
 		}
 		if k.asleep == 0 {
@@ -113,6 +113,10 @@ func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	}
 	l.kinds[free] = kind{waker: w, local: local}
 	return uint16(free), true
+}
+
+func sameAddr(a, b net.Addr) bool {
+	return a == b || a != nil && b != nil && a.Network() == b.Network() && a.String() == b.String()
 }
 
 // awake is the conn of that slot, woken if it hibernates; nil if there is none.
@@ -168,11 +172,16 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 	call.returned = true
 }
 
-// WakeAll wakes the connections whose Waker is chosen. On the loop only.
+// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for these. On the loop only.
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
 	for i := range uint32(l.sleepers.Len()) {
 		if s := l.sleepers.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
-			l.wake(i)
+			l.revisit(l.wake(i)) // for what Wake has asked of it
+		}
+	}
+	for i := range l.kinds {
+		if k := &l.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
+			*k = kind{}
 		}
 	}
 }

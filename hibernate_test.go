@@ -219,6 +219,22 @@ func TestWakeAll(t *testing.T) {
 	} // and start has the engine shut down, for which it must end
 }
 
+// What a Wake asks of its conn is done when WakeAll has called it, too.
+func TestWakeAllSettles(t *testing.T) {
+	d := newDormitory()
+	_, nc, c := d.served(t, myriad.Config{})
+	d.wake = func(c *myriad.Conn, _ myriad.Handler) { c.Write([]byte("awake")) }
+	d.sleep(t, c, false)
+	onLoop(t, c, func() { c.Loop().WakeAll(func(myriad.Waker) bool { return true }) })
+	expect(t, nc, []byte("awake"))
+	d.wake = func(*myriad.Conn, myriad.Handler) { panic("not now") }
+	d.sleep(t, await(t, "Wake", d.woken), false)
+	onLoop(t, c, func() { c.Loop().WakeAll(func(myriad.Waker) bool { return true }) })
+	if err := await(t, "Closed", d.closes); err == nil {
+		t.Error("closed in order")
+	}
+}
+
 // Shutdown wakes those whose peers go on.
 func TestShutdownWakes(t *testing.T) {
 	d := newDormitory()
