@@ -284,3 +284,50 @@ func TestHibernationEnds(t *testing.T) {
 		})
 	}
 }
+
+// A handler that panics after an upgrade ends its connection: the next protocol hears so, and other connections do not notice.
+func TestUpgradeThenPanic(t *testing.T) {
+	for _, others := range []int{1, 4} {
+		next := &told{opened: make(chan struct{}, 1), closed: make(chan error, 1)}
+		m := manySleepers(t, others+1, &Server{Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/up" {
+				whoAsks(w, r)
+				return
+			}
+			if err := Upgrade(w, []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n"), next); err != nil {
+				t.Error(err)
+			}
+			panic(http.ErrAbortHandler)
+		})})
+		io.WriteString(m.conns[others], "GET /up HTTP/1.1\r\nHost: h\r\n\r\n")
+		if _, err := io.Copy(io.Discard, m.readers[others]); err != nil {
+			t.Error(err)
+		}
+		m.conns[others].Close()
+		select {
+		case <-next.closed:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the next protocol does not hear of the end")
+		}
+		if len(next.opened) != 1 {
+			t.Error("Closed without Opened")
+		}
+		for i := range others {
+			m.get(t, i, "/")
+		}
+		within(t, "the server counts the others", func() bool { return m.state.conns.Load() == int64(others) })
+		if err := m.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// told is a handler that tells what it hears.
+type told struct {
+	opened chan struct{}
+	closed chan error
+}
+
+func (h *told) Opened(*myriad.Conn)              { h.opened <- struct{}{} }
+func (*told) Received(*myriad.Conn, []byte)      {}
+func (h *told) Closed(_ *myriad.Conn, err error) { h.closed <- err }

@@ -169,9 +169,8 @@ func (h *conn) giveAway(x *exchange) {
 	t := *x.takeover
 	x.mu.Unlock()
 	if t.handler != nil {
-		h.leave()
 		h.c.Resume()
-		h.c.SetHandler(t.handler, rest)
+		h.c.SetHandler(&heir{h, t.handler}, rest)
 		return
 	}
 	h.c.Detach(func(nc net.Conn, unread []byte, err error) {
@@ -182,6 +181,31 @@ func (h *conn) giveAway(x *exchange) {
 		h.leave()
 		t.done(nc, append(rest, unread...), nil)
 	})
+}
+
+// An heir is between a conn and what its connection speaks after HTTP: the conn leaves when it is certain that it hears nothing
+// more, since a connection that is closed meanwhile keeps its handler.
+type heir struct {
+	h    *conn
+	next myriad.Handler
+}
+
+// Opened makes way; next gets the rest, too.
+func (i *heir) Opened(c *myriad.Conn) {
+	i.h.leave()
+	c.SetHandler(i.next, nil)
+}
+
+// Received is never reached: the handler changes in Opened.
+func (*heir) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
+
+// Stopping leaves it to next, which is told as well.
+func (*heir) Stopping(*myriad.Conn) {}
+
+// Closed is heard if somebody has closed the connection in that moment.
+func (i *heir) Closed(c *myriad.Conn, err error) {
+	i.next.Opened(c)
+	i.next.Closed(c, err)
 }
 
 // hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in order.
