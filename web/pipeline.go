@@ -44,6 +44,7 @@ type behind struct {
 type hold struct {
 	mu    sync.Mutex
 	first bool // it is now: nothing is held any more
+	lost  bool // it never will be: nobody gets what it answers, and it ends no connection
 	data  buf.Chain
 	fail  func() // how the connection is to end once the answer has gone
 }
@@ -149,6 +150,8 @@ func (k *hold) take(p []byte) (held bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
+	case k.lost:
+		return false, myriad.ErrClosed
 	case k.first:
 		return false, nil
 	case k.data.Len() > 0 && k.data.Len()+len(p) > maxHeld:
@@ -172,17 +175,17 @@ func (k *hold) failLater(f func()) bool {
 	if !k.first {
 		k.fail = f
 	}
-	return !k.first
+	return k.lost || !k.first
 }
 
-// drop forgets what is held.
+// drop forgets what is held, and whatever would be: the connection may be somebody else's by now.
 func (k *hold) drop() {
 	if k == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.first = true
+	k.lost = true
 	k.data.Release()
 }
 

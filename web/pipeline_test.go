@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
 // pipelined asks for all paths at once, the last with Connection: close.
@@ -198,6 +200,70 @@ func TestHijackInAPipeline(t *testing.T) {
 			t.Errorf("depth %d: got %q", depth, got)
 		}
 	}
+}
+
+// Handlers that run behind a request which takes the connection over have lost it: they neither write on it nor end it.
+func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
+	for _, how := range []string{"/hijack", "/upgrade"} {
+		taken := make(chan struct{})
+		var behind sync.WaitGroup
+		behind.Add(2)
+		s := &shout{make(chan struct{}), make(chan error, 1)}
+		f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/hijack":
+				behind.Wait()
+				nc, rw, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.CopyN(io.Discard, rw, int64(len(pipelined("/write", "/panic"))))
+				s.Opened(nil)
+				line, _ := rw.ReadString('\n')
+				io.WriteString(nc, switching+strings.ToUpper(line))
+				nc.Close()
+			case "/upgrade":
+				behind.Wait()
+				if err := Upgrade(w, []byte(switching), &deafTo{len(pipelined("/write", "/panic")), s}); err != nil {
+					t.Error(err)
+				}
+			case "/write":
+				behind.Done()
+				<-taken
+				io.WriteString(w, "intruder")
+				http.NewResponseController(w).Flush()
+			case "/panic":
+				behind.Done()
+				<-taken
+				panic(http.ErrAbortHandler)
+			}
+		})})
+		c := dial(t, f)
+		io.WriteString(c, "GET "+how+" HTTP/1.1\r\nHost: h\r\n\r\n"+pipelined("/write", "/panic"))
+		<-s.opened
+		within(t, "the line knows that it is lost", func() bool { return f.state.conns.Load() == 2 })
+		close(taken)
+		within(t, "both handlers have ended", func() bool { return f.state.conns.Load() == 0 })
+		io.WriteString(c, "hello\n")
+		want := switching + "HELLO\n"
+		got := make([]byte, len(want))
+		if n, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v", how, got[:n], err)
+		}
+	}
+}
+
+// deafTo does not tell its handler of the first n bytes.
+type deafTo struct {
+	n int
+	*shout
+}
+
+func (d *deafTo) Received(c *myriad.Conn, p []byte) {
+	ignored := min(d.n, len(p))
+	d.n -= ignored
+	d.shout.Received(c, p[ignored:])
 }
 
 // A request with a body and a broken one wait for their turn.
