@@ -73,6 +73,7 @@ func (h *conn) Opened(c *myriad.Conn) {
 	if h.leaving() {
 		h.shut()
 	}
+	h.lane.idles(h)
 }
 
 func firstOf(ds ...time.Duration) time.Duration {

@@ -7,7 +7,7 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file is what becomes of connections that wait for another request when many do: each gives back its conn and its
+// This file is what becomes of connections that wait for a request when many do: each gives back its conn and its
 // myriad.Conn, until something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
 
 // mostAwake is how many connections of a lane may be awake while they wait.
@@ -25,7 +25,7 @@ func (ln *lane) stay(h *conn) {
 	ln.awake = append(ln.awake, h)
 }
 
-// idles is told that h waits for a request. If many are awake it hibernates when its answer has left, at the end of the turn.
+// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn, when an answer has left.
 func (ln *lane) idles(h *conn) {
 	if h.from.waiter == nil || len(ln.awake) <= ln.s.awakeConns() {
 		return
@@ -61,16 +61,37 @@ func (ln *lane) depart(h *conn) {
 
 // hibernate gives h back if its connection does nothing but wait for a request.
 func (h *conn) hibernate() {
-	if h.phase == phaseIdle && !h.sending && h.c.Hibernate(h.from.waiter, h.unparted.Load() == 0) {
+	var w myriad.Waker
+	switch {
+	case h.phase == phaseNew:
+		w = newcomers{h.from.waiter}
+	case h.phase == phaseIdle && !h.sending:
+		w = h.from.waiter
+	default:
+		return
+	}
+	if h.c.Hibernate(w, h.unparted.Load() == 0) {
 		h.lane.depart(h)
 	}
 }
 
+// newcomers are the connections of a front that have not asked yet.
+type newcomers struct{ *front }
+
 // Wake implements myriad.Waker.
+func (f newcomers) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
+	return f.rouse(c, last, phaseNew, http.StateNew)
+}
+
+// Wake implements myriad.Waker for those that have.
 func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
+	return f.rouse(c, last, phaseIdle, http.StateIdle)
+}
+
+func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) myriad.Handler {
 	h, ok := last.(*conn)
 	if !ok {
-		h = &conn{c: c, lane: f.lane(c), from: f.origin, phase: phaseIdle, state: uint8(http.StateIdle)}
+		h = &conn{c: c, lane: f.lane(c), from: f.origin, phase: waits, state: uint8(state)}
 	}
 	h.lane.stay(h)
 	return h
@@ -79,6 +100,9 @@ func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
 // wakeAll ends the hibernation of all connections of the lane.
 func (ln *lane) wakeAll() {
 	ln.loop.WakeAll(func(w myriad.Waker) bool {
+		if n, ok := w.(newcomers); ok {
+			w = n.front
+		}
 		f, ok := w.(*front)
 		return ok && f.s == ln.s
 	})

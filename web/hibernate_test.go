@@ -24,7 +24,8 @@ type sleepers struct {
 	readers []*bufio.Reader
 }
 
-func manySleepers(t *testing.T, n int, s *Server) *sleepers {
+// connected is a sleepers fixture whose clients have not asked yet.
+func connected(t *testing.T, n int, s *Server) *sleepers {
 	t.Helper()
 	many := &sleepers{fixture: serveOn(t, s, myriad.Config{Loops: 1})}
 	for range n {
@@ -32,6 +33,12 @@ func manySleepers(t *testing.T, n int, s *Server) *sleepers {
 		many.conns = append(many.conns, c)
 		many.readers = append(many.readers, bufio.NewReader(c))
 	}
+	return many
+}
+
+func manySleepers(t *testing.T, n int, s *Server) *sleepers {
+	t.Helper()
+	many := connected(t, n, s)
 	for i := range many.conns {
 		many.get(t, i, "/")
 	}
@@ -99,6 +106,60 @@ func TestHibernation(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// hibernatingNewcomers have connected, and all but one hibernate before they ask anything. They are more than a loop keeps Conns for.
+func hibernatingNewcomers(t *testing.T, s *Server) *sleepers {
+	t.Helper()
+	m := connected(t, 300, s)
+	within(t, "all but one hibernate", func() bool { return m.hibernating() == len(m.conns)-1 })
+	return m
+}
+
+// Connections that have not asked yet hibernate as well, and are served as those that have just come.
+func TestNewcomersHibernate(t *testing.T) {
+	t.Run("ask", func(t *testing.T) {
+		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
+		m.SetKeepAlivesEnabled(false) // ends those that have asked before, and only those
+		for i, c := range m.conns {
+			if got, want := m.get(t, i, "/"), c.LocalAddr().String()+"/"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	})
+	t.Run("leave", func(t *testing.T) {
+		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
+		for _, c := range m.conns {
+			c.Close()
+		}
+		within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
+	})
+	t.Run("are late", func(t *testing.T) {
+		m := hibernatingNewcomers(t, &Server{ReadHeaderTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(whoAsks)})
+		m.allEnd(t)
+	})
+	t.Run("Close", func(t *testing.T) {
+		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
+		m.Close()
+		m.allEnd(t)
+	})
+	t.Run("Shutdown", func(t *testing.T) {
+		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
+		if err := m.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		m.allEnd(t)
+	})
+}
+
+// allEnd reads the end of every connection, before which nothing comes.
+func (m *sleepers) allEnd(t *testing.T) {
+	t.Helper()
+	for i, r := range m.readers {
+		if b, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d: %q, %v", i, b, err)
+		}
 	}
 }
 
