@@ -95,18 +95,17 @@ func (ln *Listener) admitHand() {
 		return
 	}
 	ln.room = true
-	if l.letInTime(ln) {
-		l.resumeAccept(ln)
-	}
+	l.resumeAccept(ln) // before its handler is called, which may not return
+	l.letInTime(ln)
 }
 
 // letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it wait.
-func (l *Loop) letInTime(ln *Listener) bool {
+func (l *Loop) letInTime(ln *Listener) {
 	e := l.engine
 	wait := e.pace.reserve(l.now)
 	if wait == 0 {
 		l.letIn(ln)
-		return true
+		return
 	}
 	l.drv.StopAccept(ln.id)
 	l.wheel.Set(ln.id.Slot(), l.now+wait)
@@ -114,7 +113,6 @@ func (l *Loop) letInTime(ln *Listener) bool {
 	if n := e.fast.due(l.now); n > 0 {
 		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit", e.cfg.AcceptRate, "times", n)
 	}
-	return false
 }
 
 func (l *Loop) letIn(ln *Listener) {
@@ -176,7 +174,9 @@ func (l *Loop) rested(ln *Listener) {
 	case ln.hand != nil && !ln.room: // it waits for the quota
 		return
 	case ln.hand != nil:
+		l.resumeAccept(ln) // before its handler is called, which may not return
 		l.letIn(ln)
+		return
 	case ln.shedding:
 		l.endShedding(ln)
 		l.rest(ln)

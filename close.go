@@ -48,7 +48,13 @@ func (l *Loop) advance(c *Conn, asked request) {
 // inputDone reports whether the peer has ended its side and the handler has heard all there was, or will not.
 func (c *Conn) inputDone() bool {
 	x := c.extra.Load()
-	return c.is(peerEnded) && (c.is(closing) || x == nil || x.held.Len() == 0 && !x.endHeld)
+	switch {
+	case c.is(closing):
+		return c.is(peerEnded) || x != nil && x.fin
+	case x == nil:
+		return c.is(peerEnded)
+	}
+	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
 // hasUnencoded reports whether a file is still to be sent, or something that the layer owes, or what was queued behind it is to be dropped anyway.
@@ -157,6 +163,7 @@ func (l *Loop) closedAndCounted(c *Conn, err error) {
 
 // closed is the end: the driver has let go of the conn.
 func (l *Loop) closed(c *Conn, err error) {
+	l.current.Store(nil)
 	l.remove(c)
 	layer, x := c.layer(), c.extra.Load()
 	undelivered := c.queued.Load() > 0
@@ -233,7 +240,7 @@ func (c *Conn) withDriver() int64 {
 		n -= int64(c.out.Len())
 	}
 	if x := c.extra.Load(); x != nil {
-		n += x.fileLeft
+		n += x.fileLeft - x.owed
 	}
 	return n
 }
@@ -248,9 +255,10 @@ func (l *Loop) remove(c *Conn) {
 }
 
 // Detach takes the connection out of the engine: what is queued is sent first, receiving stops at once, and then done is called
-// on the loop with an ordinary net.Conn and the bytes that have been received but not delivered. The handler
-// hears nothing more. If the connection breaks first, or the driver cannot give it away, done gets the error; in the first
-// case Closed follows, in the second the conn goes on. done is never called from inside Detach. On the loop only.
+// on the loop with an ordinary net.Conn and the bytes that have been received but not delivered. Until then the handler hears
+// of no bytes and of no end, but is called for all else as before, so that its timer bounds how long that takes; afterwards it hears
+// nothing more. If the connection breaks first, or no net.Conn can be made of it, done gets the error and Closed follows; if the driver
+// cannot give it away, done gets the error and the conn goes on. done is never called from inside Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownExtra()
 	switch {
@@ -271,15 +279,17 @@ func (l *Loop) advanceDetach(c *Conn, x *extra) {
 		c.status |= closing | ending
 		return
 	}
+	l.revisit(c) // for what was held meanwhile
 	l.callDetached(c, nil, nil, err)
 	if !c.is(paused) {
 		l.drv.Resume(c.id)
 	}
-	l.revisit(c) // for what was held meanwhile
+	l.switchHandlers()
 }
 
 // detached hands the connection over.
 func (l *Loop) detached(c *Conn, sock driver.Socket) {
+	l.current.Store(nil)
 	l.remove(c)
 	x, layer := c.extra.Load(), c.layer()
 	var unread []byte
@@ -288,13 +298,21 @@ func (l *Loop) detached(c *Conn, sock driver.Socket) {
 	}
 	c.bury()
 	nc, err := sock.Conn()
-	if err == nil && x.bridge != nil {
+	if err != nil { // it is closed
+		if x.bridge != nil {
+			x.bridge.end(true)
+		}
+		defer l.lastCall(c, err)
+		l.callDetached(c, nil, nil, err)
+		return
+	}
+	if x.bridge != nil {
 		nc = &bridgedConn{nc, x.bridge}
 	}
-	if err == nil && layer != nil {
+	if layer != nil {
 		nc, unread = layer.Detach(nc, unread)
 	}
-	l.callDetached(c, nc, unread, err)
+	l.callDetached(c, nc, unread, nil)
 	l.switchHandlers()
 }
 

@@ -283,3 +283,47 @@ func TestLayerEnds(t *testing.T) {
 		}
 	})
 }
+
+// A deadline that passes between Close and the loop's coming to it costs nothing of what was queued.
+func TestCloseBeforeTheDeadline(t *testing.T) {
+	e := start(t, myriad.Config{Loops: 1})
+	ln, err := e.Listen("tcp", "127.0.0.1:0", echo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 100 // more than a loop settles before it looks for timers
+	var conns []*myriad.Conn
+	var peers []net.Conn
+	for range n {
+		h := newProbe()
+		one, err := e.Listen("tcp", "127.0.0.1:0", struct{ myriad.Handler }{h}) // without Expired
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := net.Dial("tcp", one.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetReadDeadline(time.Now().Add(patience))
+		conns, peers = append(conns, await(t, "Opened", h.opens)), append(peers, nc)
+		_ = one.Close()
+	}
+	_ = ln.Close()
+	msg := pattern(100_000)
+	onLoop(t, conns[0], func() {
+		for _, c := range conns {
+			c.SetTimer(time.Millisecond)
+		}
+		_ = e.Loops()[0].Do(func() { // in the next turn, when all of them are due
+			for _, c := range conns {
+				c.Write(msg)
+				c.Close()
+			}
+		})
+		time.Sleep(30 * time.Millisecond)
+	})
+	for _, nc := range peers {
+		expectEnd(t, nc, msg)
+	}
+}

@@ -53,6 +53,7 @@ type extra struct {
 	fileLeft int64         // bytes of that file
 	sending  bool          // it has one
 	endHeld  bool          // the peer's FIN came while bytes were held
+	fin      bool          // it has come, and the layer judges by itself what it means
 
 	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
 }
@@ -278,11 +279,13 @@ func (c *Conn) Resume() {
 		return
 	}
 	c.status &^= paused
-	if x := c.extra.Load(); x != nil && (x.held.Len() > 0 || x.endHeld) {
+	switch x := c.extra.Load(); {
+	case x != nil && x.detach != nil: // it is on its way out, and receives no more
+	case x != nil && (x.held.Len() > 0 || x.endHeld):
 		c.loop.revisit(c)
-		return
+	default:
+		c.loop.drv.Resume(c.id)
 	}
-	c.loop.drv.Resume(c.id)
 }
 
 // maxWriteLimit bounds WriteLimit and SetWriteLimit.

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 type departure struct {
@@ -312,4 +315,127 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	client.Close()
 	await(t, "Closed", p.closes)
+}
+
+// Where the driver keeps its connections, who has asked in vain can hand over to another handler.
+func TestDetachRefusedThenSetHandler(t *testing.T) {
+	s := simulate(t, 1, func() sim.Options { o := sim.Calm(); o.NoDetach = true; return o }(), myriad.Config{Loops: 1})
+	next, h := newProbe(), newProbe()
+	var refused error
+	next.opened = func(c *myriad.Conn) { c.Write([]byte("next")) }
+	h.opened = func(c *myriad.Conn) {
+		c.Detach(func(_ net.Conn, _ []byte, err error) {
+			refused = err
+			c.SetHandler(next, nil)
+		})
+	}
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Dial(ln.Addr())
+	s.Run()
+	if refused == nil || string(p.Received()) != "next" {
+		t.Errorf("Detach: %v, then the peer received %q", refused, p.Received())
+	}
+	p.Close()
+	s.finish()
+}
+
+// Receiving stops when Detach is called, whatever the handler does with a pause of its own; so nothing piles up behind output that
+// the peer does not read.
+func TestDetachStopsReceiving(t *testing.T) {
+	for seed := range seeds() / 5 {
+		const buffer = 1000
+		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1, ReadBuffer: buffer})
+		var unread []byte
+		h := newProbe()
+		h.received = func(c *myriad.Conn, p []byte) {
+			c.Pause()
+			c.Write(pattern(300_000)) // more than the sockets' buffers hold
+			c.Detach(func(nc net.Conn, left []byte, err error) {
+				if unread = left; err == nil {
+					nc.Close()
+				}
+			})
+			c.Resume()
+		}
+		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Dial(ln.Addr())
+		p.StopReading()
+		p.Write(pattern(100_000))
+		s.RunFor(time.Minute)
+		p.Resume()
+		s.Run()
+		if len(unread) > 2*buffer {
+			t.Fatalf("seed %d: %d bytes were received after Detach", seed, len(unread))
+		}
+		p.Close()
+		s.finish()
+	}
+}
+
+// A strict world's sockets become no net.Conn, as when there are no descriptors left.
+type strict struct{ *sim.World }
+
+func (w strict) Open(loop uint8, o driver.Options) (driver.Driver, error) {
+	d, err := w.World.Open(loop, o)
+	return strictDriver{d}, err
+}
+
+type strictDriver struct{ driver.Driver }
+
+func (d strictDriver) Own() { d.Driver.(driver.Owned).Own() }
+
+func (d strictDriver) Poll(wait time.Duration, ev driver.Events) (int, error) {
+	return d.Driver.Poll(wait, strictEvents{ev})
+}
+
+type strictEvents struct{ driver.Events }
+
+func (e strictEvents) Detached(id driver.ID, s driver.Socket) { e.Events.Detached(id, strictSocket{s}) }
+
+type strictSocket struct{ driver.Socket }
+
+func (s strictSocket) Conn() (net.Conn, error) {
+	_ = s.Close()
+	return nil, syscall.EMFILE
+}
+
+// A conn that has left its driver and cannot be a net.Conn is closed: its handler hears that, behind done.
+func TestDetachWithoutDescriptors(t *testing.T) {
+	w := strict{sim.New(1, sim.Calm())}
+	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newProbe()
+	var failed error
+	h.opened = func(c *myriad.Conn) {
+		c.Detach(func(nc net.Conn, _ []byte, err error) {
+			if failed = err; nc != nil || h.closing.Load() != 0 {
+				t.Errorf("done is given %v, after %d Closed", nc, h.closing.Load())
+			}
+		})
+	}
+	ln, err := e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Dial(ln.Addr())
+	w.Run()
+	if !errors.Is(failed, syscall.EMFILE) || len(h.closes) != 1 {
+		t.Fatalf("done(%v), %d Closed", failed, len(h.closes))
+	}
+	if err := <-h.closes; !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("Closed(%v)", err)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.Run()
+	w.Check(t)
 }

@@ -200,8 +200,11 @@ func (l *Loop) fail() {
 	}
 }
 
-// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it into an abort.
+// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it into an abort, and else does nothing.
 func (l *Loop) stop(abort error) {
+	if l.stopping && abort == nil {
+		return
+	}
 	l.stopping = true
 	l.abortWith = abort
 	for _, ln := range l.listeners {

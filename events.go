@@ -46,6 +46,7 @@ func (s *sink) Ended(id driver.ID) {
 	switch {
 	case x == nil || x.layer == nil || c.is(closing|peerEnded):
 	case x.buffered != nil:
+		x.fin = true
 		l.layerEnded(c, x)
 		l.leave(c)
 		return
@@ -82,7 +83,8 @@ func (s *sink) Closed(id driver.ID, err error) {
 		ln.ended()
 		return
 	}
-	l.closedAndCounted(s.conn(id), err)
+	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }() // also if the conn hibernates, and its Wake does not return
+	l.awake(id.Slot())
 }
 
 func (s *sink) Detached(id driver.ID, sock driver.Socket) {

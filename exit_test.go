@@ -255,3 +255,64 @@ func TestLaterWhileTheDriverFails(t *testing.T) {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
+
+// A listener goes on accepting though Opened ends the goroutine for a peer that it had kept waiting: for room, or for its time.
+func TestExitInOpenedOfWhoHasWaited(t *testing.T) {
+	for name, cfg := range map[string]myriad.Config{"MaxConns": {MaxConns: 1}, "AcceptRate": {AcceptRate: 20}} {
+		t.Run(name, func(t *testing.T) {
+			cfg.Loops = 1
+			s := simulate(t, 1, sim.Calm(), cfg)
+			var conns []*myriad.Conn
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) {
+				if conns = append(conns, c); len(conns) == 2 {
+					runtime.Goexit()
+				}
+			}
+			ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 4 {
+				s.Dial(ln.Addr())
+			}
+			for range 4 {
+				s.RunFor(time.Second)
+				for _, c := range conns {
+					c.Abort(nil)
+				}
+			}
+			if len(conns) != 4 {
+				t.Errorf("%d of 4 peers were accepted", len(conns))
+			}
+			s.finish()
+		})
+	}
+}
+
+// A host whose conn has a guest when another conn of the loop ends the goroutine keeps its conn.
+func TestExitBesideAGuest(t *testing.T) {
+	for seed := range seeds() {
+		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1})
+		h := new(host)
+		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &mortal{at: "Closed"}
+		other, err := s.e.Listen("tcp", "127.0.0.1:0", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest, victim := s.Dial(ln.Addr()), s.Dial(other.Addr())
+		s.RunFor(10 * time.Second)
+		guest.Write([]byte("x"))
+		victim.Reset()
+		s.RunFor(10 * time.Second)
+		if got := guest.Received(); string(got) != "x" || guest.Err() != nil {
+			t.Fatalf("seed %d: the guest's peer got %q, %v", seed, got, guest.Err())
+		}
+		guest.Close()
+		s.finish()
+	}
+}

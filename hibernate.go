@@ -27,8 +27,8 @@ type Waker interface {
 
 // Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its places in the loop's tables. Its timer stays
 // set. It reports false, and does nothing, unless the conn is at rest: nothing is queued, held back or asked for, it has no
-// layer, is not paused, its peer has not ended, nobody closes it, it was not adopted without a descriptor, and it is not the one whose
-// callback runs. w must be comparable, as pointers are, and be the same for many connections.
+// layer, is not paused, its peer has not ended, nobody closes it, it was not adopted without a descriptor, it is not the one whose
+// callback runs, and the engine does not shut down. w must be comparable, as pointers are, and be the same for many connections.
 //
 // Afterwards c is not the connection's any more, and its methods do what they do after Closed, which is not called. alone says
 // that nobody but its handler has c: then c may become another connection with the same Waker and local address. One that Loop.Conns has
@@ -62,7 +62,7 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (l *Loop) atRest(c *Conn) bool {
-	if c.id == 0 || c.status != 0 || l.current.Load() == c {
+	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c {
 		return false
 	}
 	for i := range l.switches {
@@ -119,15 +119,20 @@ func sameAddr(a, b net.Addr) bool {
 	return a == b || a != nil && b != nil && a.Network() == b.Network() && a.String() == b.String()
 }
 
-// awake is the conn of that slot, woken if it hibernates; nil if there is none.
+// awake is the conn of that slot, woken if it hibernates; nil if there is none. Outside of callbacks.
 func (l *Loop) awake(slot uint32) *Conn {
 	if c := l.conn(slot); c != nil {
 		return c
 	}
-	return l.wake(slot)
+	c := l.wake(slot)
+	if c != nil {
+		l.current.Store(nil)
+		l.switchHandlers() // Wake may have called SetHandler
+	}
+	return c
 }
 
-// wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
+// wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none. The conn is current then.
 func (l *Loop) wake(slot uint32) *Conn {
 	s := l.sleepers.Row(slot)
 	if s == nil || s.generation == 0 {
@@ -140,9 +145,8 @@ func (l *Loop) wake(slot uint32) *Conn {
 	*s = sleeper{}
 	k.asleep--
 	l.stats.hibernating--
-	before := l.current.Swap(c) // which keeps c awake
+	l.current.Store(c) // which keeps it awake
 	l.callWake(c, k.waker, last)
-	l.current.Store(before)
 	return c
 }
 
@@ -174,11 +178,13 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 
 // WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for these. On the loop only.
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
+	before := l.current.Load()
 	for i := range uint32(l.sleepers.Len()) {
 		if s := l.sleepers.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
 			l.revisit(l.wake(i)) // for what Wake has asked of it
 		}
 	}
+	l.current.Store(before)
 	for i := range l.kinds {
 		if k := &l.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
 			*k = kind{}

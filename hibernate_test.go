@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -384,3 +385,69 @@ func TestSimulatedHibernation(t *testing.T) {
 		t.Error("no conn has become another connection")
 	}
 }
+
+// A Wake that ends the loop's goroutine costs its connection alone, whatever it was woken for.
+func TestWakeExits(t *testing.T) {
+	for name, wake := range map[string]func(nc *net.TCPConn){
+		"bytes":   func(nc *net.TCPConn) { nc.Write([]byte("x")) },
+		"end":     func(nc *net.TCPConn) { nc.CloseWrite() },
+		"reset":   func(nc *net.TCPConn) { nc.SetLinger(0); nc.Close() },
+		"WakeAll": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDormitory()
+			e, nc, c := d.served(t, myriad.Config{})
+			d.wake = func(*myriad.Conn, myriad.Handler) { runtime.Goexit() }
+			d.sleep(t, c, true)
+			if wake != nil {
+				wake(nc.(*net.TCPConn))
+			} else if err := c.Loop().Do(func() { c.Loop().WakeAll(func(myriad.Waker) bool { return true }) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := await(t, "Closed", d.closes); err == nil {
+				t.Error("closed in order")
+			}
+			eventually(t, "nothing is left", func() bool { st := e.Stats(); return st.Conns == 0 && st.Hibernating == 0 && e.Limits().Open == 0 })
+		})
+	}
+}
+
+// What Wake hands the connection to with SetHandler hears what it was woken for.
+func TestWakeSwitches(t *testing.T) {
+	d, next := newDormitory(), newProbe()
+	next.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
+	d.received = func(*myriad.Conn, []byte) { t.Error("the former handler is given bytes") }
+	_, nc, c := d.served(t, myriad.Config{})
+	d.wake = func(c *myriad.Conn, _ myriad.Handler) { c.SetHandler(next, nil) }
+	d.sleep(t, c, true)
+	send(t, nc, []byte("x"))
+	expect(t, nc, []byte("x"))
+	if next.openings.Load() != 1 {
+		t.Errorf("the new handler was opened %d times", next.openings.Load())
+	}
+}
+
+// A loop that is stopping has told all conns: none of them hibernates any more, for nobody would wake it.
+func TestHibernateRefusedWhileStopping(t *testing.T) {
+	d := newDormitory()
+	e, err := myriad.Start(myriad.Config{Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, c := d.join(t, setting{client: func(nc net.Conn) net.Conn { return nc }}.listenTo(t, e, lingerer{d}))
+	down := make(chan error, 1)
+	go func() { down <- e.Shutdown(t.Context()) }()
+	await(t, "Stopping", d.woken)
+	if d.sleep(t, c, true) {
+		t.Error("it hibernates")
+	}
+	nc.Close()
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
+// A lingerer does nothing when the engine stops.
+type lingerer struct{ *dormitory }
+
+func (l lingerer) Stopping(c *myriad.Conn) { l.woken <- c }

@@ -320,6 +320,9 @@ func (l *Loop) takeMail() {
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
+	if !fs.empty() {
+		l.current.Store(nil)
+	}
 	for f, ok := fs.take(); ok; f, ok = fs.take() {
 		l.guard(f)
 		l.switchHandlers()

@@ -63,11 +63,11 @@ func (l *Loop) callOpened(c *Conn) {
 }
 
 func (l *Loop) callExpired(c *Conn) {
-	if c.can&canExpire == 0 {
-		c.Abort(os.ErrDeadlineExceeded)
+	switch {
+	case c.closeAsked(): // what is queued has the time that Close gives it
 		return
-	}
-	if c.closeAsked() {
+	case c.can&canExpire == 0:
+		c.Abort(os.ErrDeadlineExceeded)
 		return
 	}
 	call := l.calls(c)

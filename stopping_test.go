@@ -1,6 +1,8 @@
 package myriad_test
 
 import (
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,4 +85,42 @@ func TestTimerAfterALongSleep(t *testing.T) {
 	}
 	p.Close()
 	s.finish()
+}
+
+// A stubborn handler counts how often it is told.
+type stubborn struct {
+	echo
+	told atomic.Int32
+}
+
+func (h *stubborn) Stopping(*myriad.Conn) { h.told.Add(1) }
+
+// Further calls of Shutdown wait with the first: nobody is told anew, and what one of them has aborted stays so.
+func TestShutdownAgain(t *testing.T) {
+	h := new(stubborn)
+	e, err := myriad.Start(myriad.Config{Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	nc := s.dial(t, s.listen(t, e, h))
+	send(t, nc, []byte("hello"))
+	expect(t, nc, []byte("hello"))
+	down := make(chan error, 3)
+	for range 3 {
+		go func() { down <- e.Shutdown(t.Context()) }()
+	}
+	eventually(t, "it is told", func() bool { return h.told.Load() > 0 })
+	done := make(chan struct{})
+	time.AfterFunc(20*time.Millisecond, func() { _ = e.Loops()[0].Do(func() { close(done) }) })
+	<-done
+	nc.Close()
+	for range 3 {
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := h.told.Load(); n != 1 {
+		t.Errorf("the handler was told %d times", n)
+	}
 }
