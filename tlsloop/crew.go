@@ -99,8 +99,15 @@ func (k *crew) push(h *handshake) {
 	}
 }
 
-// work is a goroutine of the squad: it ends when there is nothing left to do.
+// work is a goroutine of the squad: it ends when there is nothing left to do. Another one takes the place of one that a callback has
+// ended (runtime.Goexit).
 func (k *crew) work(q *squad) {
+	done := false
+	defer func() {
+		if !done {
+			k.sys.Go(func() { k.work(q) })
+		}
+	}()
 	for {
 		k.mu.Lock()
 		h := q.again.take()
@@ -110,6 +117,7 @@ func (k *crew) work(q *squad) {
 		if h == nil {
 			q.running--
 			k.mu.Unlock()
+			done = true
 			return
 		}
 		k.mu.Unlock()

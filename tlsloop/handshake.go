@@ -150,8 +150,8 @@ func (h *handshake) kill() {
 func (h *handshake) step() {
 	if f := h.call; f != nil {
 		h.call = nil
+		defer h.crew.push(h) // also if it ends its goroutine
 		f()
-		h.crew.push(h)
 		return
 	}
 	more := h.resume()
@@ -167,15 +167,35 @@ func (h *handshake) step() {
 	}
 }
 
-// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing else.
+// errExit is in place of what a callback has panicked with that has ended its goroutine.
+var errExit = errors.New("it ended its goroutine (runtime.Goexit)")
+
+// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing else; and so is the end of its goroutine,
+// when nobody else goes on with it.
 func (h *handshake) resume() (more bool) {
+	returned := false
 	defer func() {
-		if v := recover(); v != nil {
-			h.conn.Loop().Engine().Logger().Error("tlsloop: panic in a handshake", "panic", v, "stack", string(debug.Stack()))
-			h.err = fmt.Errorf("tlsloop: panic in a handshake: %v", v)
-			more = false
+		v := recover()
+		if returned {
+			return
+		}
+		exited := v == nil
+		if exited {
+			v = errExit
+		}
+		h.conn.Loop().Engine().Logger().Error("tlsloop: panic in a handshake", "panic", v, "stack", string(debug.Stack()))
+		h.err = fmt.Errorf("tlsloop: panic in a handshake: %v", v)
+		if exited {
+			h.end()
 		}
 	}()
+	more = h.goAhead()
+	returned = true
+	return more
+}
+
+// goAhead has the coroutine go on, or begin.
+func (h *handshake) goAhead() (more bool) {
 	if h.next == nil {
 		if h.err = h.gone(); h.err != nil {
 			return false
@@ -211,10 +231,15 @@ func elsewhere(ctx context.Context, f func()) {
 		f()
 		return
 	}
-	var panicked any
+	var panicked any = errExit
 	h.call = func() {
-		defer func() { panicked = recover() }()
+		defer func() {
+			if v := recover(); v != nil {
+				panicked = v
+			}
+		}()
 		f()
+		panicked = nil
 	}
 	h.yield(struct{}{})
 	if panicked != nil {

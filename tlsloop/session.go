@@ -214,12 +214,12 @@ func (s *session) Encode(w myriad.Wire) (more bool) {
 		return false
 	}
 	p := s.debt.first(directWrite)
+	s.debt.discard(len(p))
 	w.Owe(-len(p))
 	if _, err := s.encode(w, p); err != nil { // its Read has failed, and the conn with it
 		w.Owe(-s.debt.drop())
 		return false
 	}
-	s.debt.discard(len(p))
 	return s.debt.n > 0
 }
 

@@ -144,3 +144,68 @@ func exchange(w *sim.World, e *myriad.Engine, addr string, cfg *tls.Config, msg 
 	}
 	return errors.Join(err, sent, net.Conn(nc).Close())
 }
+
+// A peer that ends before its handshake has is not waited for.
+func TestEndBeforeTheHandshake(t *testing.T) {
+	first := hello(t)
+	for name, sent := range map[string][]byte{"nothing": nil, "half": first[:len(first)/2], "hello": first, "garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
+		t.Run(name, func(t *testing.T) {
+			w, e := calm(t)
+			ln, err := e.Listen("tcp", "127.0.0.1:443", tlsloop.Handler(&tls.Config{Certificates: []tls.Certificate{evenPair()}, Time: w.Now}, always(echo())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.Dial(ln.Addr())
+			p.Write(sent)
+			p.CloseWrite()
+			w.RunFor(100 * time.Millisecond)
+			if st := e.Stats(); st.Accepts != 1 || st.Conns != 0 {
+				t.Errorf("%d accepted, %d open", st.Accepts, st.Conns)
+			}
+			end(t, w, e)
+		})
+	}
+}
+
+// What a conn has taken and not encoded when it is aborted is not counted as with the driver, neither before nor after.
+func TestQueuedOfTheAborted(t *testing.T) {
+	w, e := calm(t)
+	ln, err := e.Listen("tcp", "127.0.0.1:443", newProbe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Go(func() {
+		c, err := e.Dial(context.Background(), "tcp", ln.Addr().String(), tlsloop.Client(&tls.Config{InsecureSkipVerify: true, Time: w.Now}, newProbe()))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err = c.Write(make([]byte, 100_000)); err != nil {
+			t.Error(err)
+		}
+		c.Abort(nil)
+	})
+	w.Run()
+	if st := e.Stats(); st.Queued != 0 || st.Conns != 0 {
+		t.Errorf("%d bytes are queued for %d conns", st.Queued, st.Conns)
+	}
+	end(t, w, e)
+}
+
+// calm is a world without faults, with an engine.
+func calm(t *testing.T) (*sim.World, *myriad.Engine) {
+	w := sim.New(1, sim.Calm())
+	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, e
+}
+
+func end(t *testing.T, w *sim.World, e *myriad.Engine) {
+	if err := e.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	w.Run()
+	w.Check(t)
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -223,5 +224,60 @@ func TestGoroutines(t *testing.T) {
 	}
 	if now := runtime.NumGoroutine(); now > before+20 {
 		t.Errorf("%d goroutines more for 200 connections", now-before)
+	}
+}
+
+// A callback that ends its goroutine costs its handshake alone, as often as that may be.
+func TestCallbacksThatExit(t *testing.T) {
+	cert := usual()
+	for name, cfg := range map[string]*tls.Config{
+		"called elsewhere": {GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if hello.ServerName == "exit.example" {
+				runtime.Goexit()
+			}
+			return &cert, nil
+		}},
+		"called in place": {Certificates: []tls.Certificate{cert}, VerifyConnection: func(s tls.ConnectionState) error {
+			if s.ServerName == "exit.example" {
+				runtime.Goexit()
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var closed atomic.Int32
+			o := tlsloop.Options{Timeout: -1, Closed: func(*myriad.Conn, error) { closed.Add(1) }}
+			addr := listen(t, start(t, myriad.Config{Logger: quiet}), o.Handler(cfg, always(echo())))
+			handshake := func(name string) error {
+				cc := clientConfig()
+				cc.ServerName, cc.InsecureSkipVerify, cc.MaxVersion = name, true, tls.VersionTLS12
+				nc := dialTCP(t, addr)
+				defer nc.Close()
+				return tls.Client(nc, cc).Handshake()
+			}
+			const goroutines = 256 // of an engine, for callbacks
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					for range goroutines/10 + 1 {
+						if err := handshake("exit.example"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+							t.Errorf("the handshake ends with %v", err)
+							return
+						}
+					}
+				}()
+			}
+			wg.Wait()
+			if err := handshake("localhost"); err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(patience); int(closed.Load()) < 10*(goroutines/10+1); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%d connections have been closed", closed.Load())
+				}
+			}
+		})
 	}
 }
