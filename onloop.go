@@ -1,9 +1,10 @@
 package myriad
 
 import (
-	"bytes"
 	"reflect"
 	"runtime"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file is for those who are about to wait: whether they may, where they run, and what has to be done before.
@@ -29,7 +30,7 @@ func (e *Engine) HandOver() bool {
 	case loopBody:
 		return false
 	case guestHost:
-		return e.leaseOf(goroutine()).HandOver()
+		return e.leaseOf(driver.Goroutine()).HandOver()
 	}
 	return true
 }
@@ -61,18 +62,4 @@ func whereabouts() string {
 			return ""
 		}
 	}
-}
-
-// goroutine is the number of the calling goroutine, which no other one ever has: a stack begins with "goroutine 18 [running]:". It is 0 if it
-// does not.
-func goroutine() (id uint64) {
-	var first [32]byte
-	text, _ := bytes.CutPrefix(first[:runtime.Stack(first[:], false)], []byte("goroutine "))
-	for _, digit := range text {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		id = 10*id + uint64(digit-'0')
-	}
-	return id
 }

@@ -1,5 +1,7 @@
 package myriad
 
+import "github.com/myriad-go/myriad/internal/driver"
+
 // This file is how a loop outlives the goroutines that it runs on. A callback may end its goroutine (runtime.Goexit), and a guest
 // may keep it (lend.go); another one goes on.
 
@@ -17,7 +19,7 @@ func (l *Loop) employ(first func()) {
 				l.employ(l.resume)
 			}
 		}()
-		l.owner.Store(goroutine()) // before it lends the loop
+		l.owner.Store(driver.Goroutine()) // before it lends the loop
 		l.own()
 		l.shift = s
 		first()

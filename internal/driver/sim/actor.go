@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // An actor is a goroutine of the world.
@@ -13,7 +15,7 @@ type actor struct {
 	name    string
 	f       func()
 	resume  chan struct{}
-	goid    int64
+	goid    uint64
 	started bool
 	killed  bool
 	task    *executor // of a task: who took it
@@ -60,7 +62,7 @@ func (a *actor) main(w *World) {
 		w.back <- a
 	}()
 	w.mu.Lock()
-	a.goid = goid()
+	a.goid = driver.Goroutine()
 	w.mu.Unlock()
 	a.f()
 }
@@ -118,22 +120,8 @@ func (w *World) handBack(a *actor) {
 
 // caller is the actor that calls, or nil for a goroutine outside. The lock is held.
 func (w *World) caller() *actor {
-	if w.current == nil || w.current.goid != goid() {
+	if w.current == nil || w.current.goid != driver.Goroutine() {
 		return nil
 	}
 	return w.current
-}
-
-// goid reads the number of the calling goroutine from its stack trace: the runtime has no other way to tell, and the world
-// must know whether one of its own goroutines is calling.
-func goid() int64 {
-	var b [40]byte
-	n := int64(0)
-	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = n*10 + int64(c-'0')
-	}
-	return n
 }

@@ -23,7 +23,7 @@ type Driver struct {
 	woken  bool
 	closed bool
 	owner  *actor // who polls, nil for somebody outside
-	goid   int64  // his goroutine, once he has polled
+	goid   uint64 // his goroutine, once he has polled
 	calls  int
 	inPoll bool
 	wt     *waiter // in Poll
@@ -98,7 +98,7 @@ func (d *Driver) enter(op string) {
 	if d.goid == 0 || w.current == d.owner && d.calls%sampled != 0 {
 		return
 	}
-	if g := goid(); g != d.goid {
+	if g := driver.Goroutine(); g != d.goid {
 		w.mu.Unlock()
 		w.fail("contract: %s on goroutine %d, but goroutine %d owns %s: one goroutine makes every call but Wake", op, g, d.goid, d.name)
 	}
@@ -111,7 +111,7 @@ func (d *Driver) Own() {
 	if d.inPoll {
 		d.refuse("Own during Poll: a driver changes hands between two calls")
 	}
-	d.goid, d.owner = goid(), d.w.caller()
+	d.goid, d.owner = driver.Goroutine(), d.w.caller()
 }
 
 func (d *Driver) exit() { d.w.mu.Unlock() }

@@ -23,7 +23,7 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	}
 	d.inPoll = true
 	if d.goid == 0 {
-		d.goid, d.owner = goid(), d.w.caller()
+		d.goid, d.owner = driver.Goroutine(), d.w.caller()
 	}
 	defer d.polled()
 	d.await(wait)

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // Shutdown implements driver.Driver.
@@ -95,7 +96,7 @@ func (w *World) leftovers() []string {
 func (w *World) Kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.exclusive("Kill", goid())
+	w.exclusive("Kill", driver.Goroutine())
 	for len(w.actors) > 0 {
 		a := w.actors[0]
 		if !a.started {

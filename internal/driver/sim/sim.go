@@ -57,7 +57,7 @@ type World struct {
 	born     int
 	current  *actor
 	stepping bool
-	stepper  int64 // the goroutine that made the last step
+	stepper  uint64 // the goroutine that made the last step
 	back     chan *actor
 	outside  int // goroutines outside that wait
 	watchdog *time.Timer

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
 // far is later than everything.
 var far = Epoch.AddDate(1000, 0, 0)
@@ -15,7 +19,7 @@ const (
 func (w *World) Step() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.oneStep("Step", goid(), far, timer)
+	return w.oneStep("Step", driver.Goroutine(), far, timer)
 }
 
 // Run goes on until the world is quiet for good. Time jumps over every wait, so a world with a timer that is always set
@@ -51,7 +55,7 @@ func (w *World) RunUntil(done func() bool) bool {
 func (w *World) runWhile(name string, until time.Time, k kind, on func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	self := goid()
+	self := driver.Goroutine()
 	for steps := 0; w.unlocked(on); steps++ {
 		if steps >= w.o.MaxSteps {
 			w.fail("%s is not quiet after %d steps (%v of fake time); %s\nlast steps:\n%s",
@@ -63,7 +67,7 @@ func (w *World) runWhile(name string, until time.Time, k kind, on func() bool) {
 	}
 }
 
-func (w *World) oneStep(name string, self int64, until time.Time, k kind) bool {
+func (w *World) oneStep(name string, self uint64, until time.Time, k kind) bool {
 	w.exclusive(name, self)
 	defer w.endStep()
 	return w.step(until, k)

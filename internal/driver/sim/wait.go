@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // tailLines is how much of the trace goes into a panic's message.
@@ -56,7 +58,7 @@ func (w *World) wait(wt *waiter, doing string) {
 }
 
 // yield lets others go before a, or before the goroutine outside whose number is self. The lock is held.
-func (w *World) yield(a *actor, self int64, doing string) {
+func (w *World) yield(a *actor, self uint64, doing string) {
 	if a == nil {
 		w.oneStep(doing, self, far, delivery)
 		return
@@ -87,7 +89,7 @@ func (w *World) Linger() {
 func (w *World) driveWhile(doing string, on func() bool) {
 	w.outside++
 	defer func() { w.outside-- }()
-	self := goid()
+	self := driver.Goroutine()
 	for on() {
 		if w.stepping {
 			w.refuseInCallback(doing, self)
@@ -118,7 +120,7 @@ func (w *World) awaitOutside(doing string) {
 }
 
 // exclusive makes the calling goroutine, whose number is self, the one that steps. The lock is held.
-func (w *World) exclusive(doing string, self int64) {
+func (w *World) exclusive(doing string, self uint64) {
 	w.outside++
 	for w.stepping {
 		w.refuseInCallback(doing, self)
@@ -140,7 +142,7 @@ func (w *World) poke() {
 	}
 }
 
-func (w *World) refuseInCallback(doing string, self int64) {
+func (w *World) refuseInCallback(doing string, self uint64) {
 	if w.stepper == self {
 		w.fail("%s inside a peer's callback: callbacks run in the middle of a step and must not wait", doing)
 	}
@@ -162,7 +164,7 @@ func (w *World) awaitToken() bool {
 	}
 }
 
-func stackOf(id int64) string {
+func stackOf(id uint64) string {
 	b := make([]byte, 1<<20)
 	b = b[:runtime.Stack(b, true)]
 	for s := range strings.SplitSeq(string(b), "\n\n") {

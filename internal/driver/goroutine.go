@@ -1,0 +1,21 @@
+package driver
+
+import (
+	"bytes"
+	"runtime"
+)
+
+// Goroutine is the number of the calling goroutine, which no other one ever has, for those who must know whether they are called by
+// themselves: the runtime tells it only by a stack, which begins with "goroutine 18 [running]:". It is 0 if it does not. That takes
+// about a microsecond.
+func Goroutine() (id uint64) {
+	var first [32]byte
+	text, _ := bytes.CutPrefix(first[:runtime.Stack(first[:], false)], []byte("goroutine "))
+	for _, digit := range text {
+		if digit < '0' || digit > '9' {
+			break
+		}
+		id = 10*id + uint64(digit-'0')
+	}
+	return id
+}
