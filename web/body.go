@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -67,6 +69,9 @@ func (b *body) Read(p []byte) (int, error) {
 			b.mu.Unlock()
 			if resume {
 				b.x.want(wantInput)
+			}
+			if err == io.ErrUnexpectedEOF || err == os.ErrDeadlineExceeded {
+				b.x.given.ctx.cancel(context.Canceled) // as with net/http, the connection is as good as lost for its handler
 			}
 			return n, err
 		}
@@ -298,6 +303,16 @@ func (b *body) blocksReuse(over bool) bool {
 		return true
 	}
 	return b.x.given.request.ContentLength-b.total > maxDiscard
+}
+
+// got reports whether its handler has got all it wants of it.
+func (b *body) got() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.readAll || b.closed
 }
 
 // readToEnd reports whether the handler has read all of the body.

@@ -206,11 +206,14 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 	h.armDeadlines(x)
 }
 
-// armDeadlines sets the conn's one timer to the earlier of the two.
+// armDeadlines sets the conn's one timer to the earlier of the two, or to when the handler is to be told of its client's FIN.
 func (h *conn) armDeadlines(x *exchange) {
 	by := x.writeBy
 	if h.phase == phaseBody {
 		by = by.orEarlier(x.body.readBy)
+	}
+	if h.ended {
+		by = by.orEarlier(x.tellsOfEnd(h.now()))
 	}
 	h.c.SetTimer(h.until(by))
 }
@@ -229,6 +232,9 @@ func (h *conn) until(by moment) time.Duration {
 // deadlinePassed acts on the timer of a request.
 func (h *conn) deadlinePassed(x *exchange) {
 	now := h.now()
+	if x.farewell.at.passed(now) {
+		x.lookAtEnd(now)
+	}
 	if x.writeBy.passed(now) {
 		if h.c.Unsent() > 0 {
 			h.c.Abort(os.ErrDeadlineExceeded) // its client does not read
@@ -416,7 +422,8 @@ func (h *conn) Ended(c *myriad.Conn) {
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
-		h.x.clientEnded()
+		h.x.body.ended()
+		h.armDeadlines(h.x)
 	}
 }
 

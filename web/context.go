@@ -17,7 +17,7 @@ type requestContext struct {
 	watchers *watchers // nil: there have been none
 
 	// How the handler stands to its connection, guarded by mu.
-	begun  bool // it runs; known only of one that runs behind another
+	begun  bool // it runs; not known of a guest of the loop
 	over   bool // it has ended
 	lost   bool // the connection has
 	orphan bool // the handler had not ended then, and counts for Shutdown as the connection did
@@ -110,11 +110,17 @@ func (c *requestContext) cancel(err error) {
 	c.cancelAndUnlock(err)
 }
 
-// begin is called before a handler that runs behind another. It reports false if the connection has gone.
+// begin is called before a handler of the pool. It reports false if the connection has gone.
 func (c *requestContext) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun = !c.lost
+	return c.begun
+}
+
+func (c *requestContext) hasBegun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.begun
 }
 
@@ -171,3 +177,38 @@ func (c *requestContext) unwatched() bool {
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
 func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }
+
+// A farewell is when the loop tells a handler, by its context, that its client has ended its side of the connection. net/http reads for that on a
+// goroutine which it starts when the handler begins, or later, when that has read its body to the end. So a handler that is done soon is not
+// told, least of all before it has begun: its client wants the answer, and http.TimeoutHandler would not let it have that.
+type farewell struct {
+	at   moment        // of the next look; never: there is none, or it has been told
+	wait time.Duration // between the last look and that; 0: there has been none
+	now  bool          // at the last look the handler could be told
+}
+
+const (
+	firstFarewell = time.Millisecond // between the first two looks
+	maxFarewell   = time.Second / 8  // at most, between any two
+)
+
+// tellsOfEnd begins with it, if it has not been, and returns when the next look is. On the loop.
+func (x *exchange) tellsOfEnd(now moment) moment {
+	if x.farewell.wait == 0 {
+		x.lookAtEnd(now)
+	}
+	return x.farewell.at
+}
+
+// lookAtEnd ends the context if that could have been done at the last look, too. On the loop.
+func (x *exchange) lookAtEnd(now moment) {
+	f := &x.farewell
+	if f.now {
+		f.at = never
+		x.given.ctx.cancel(context.Canceled)
+		return
+	}
+	f.now = (x.invited || x.given.ctx.hasBegun()) && x.body.got()
+	f.wait = min(max(2*f.wait, firstFarewell), maxFarewell)
+	f.at = now.after(f.wait)
+}

@@ -25,7 +25,8 @@ type exchange struct {
 	body      *body       // nil: the request has none
 	out       response
 
-	writeBy moment // when the answer must be complete; the loop's
+	writeBy  moment // when the answer must be complete; the loop's
+	farewell farewell
 
 	behind
 
@@ -212,12 +213,6 @@ func (x *exchange) refuse(status int, reason string) {
 	if x.transport.write(x, appendError(nil, status, reason, date)) == nil {
 		x.want(wantFinish)
 	}
-}
-
-// clientEnded is the client's FIN while the exchange runs: a body that is not complete never will be.
-func (x *exchange) clientEnded() {
-	x.body.ended()
-	x.given.ctx.cancel(context.Canceled)
 }
 
 // connectionLost ends whatever the handler may be waiting for.

@@ -2,11 +2,13 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Who pipelines requests and ends its side gets the answers, although contexts end then; and what is incomplete fails.
@@ -46,5 +48,99 @@ func statuses(sent string) (all []string) {
 			body = nil
 		}
 		all = append(all, fmt.Sprintf("%d close %t %s %v", resp.StatusCode, resp.Close, body, err))
+	}
+}
+
+// Handlers that wait for the end of their context see it, each in its turn, when their client has ended its side.
+func TestHandlersHearOfTheEndLikeNetHTTP(t *testing.T) {
+	for _, request := range []string{
+		get + end, get + end + get + end + get + end, post + "Content-Length: 3\r\n\r\nabc", post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + get + end,
+	} {
+		for _, depth := range []int{0, 8} {
+			for _, dispatch := range []Dispatch{DispatchAuto, DispatchPool, DispatchInline} {
+				t.Run(fmt.Sprintf("%d bytes, %v, at most %d", len(request), dispatch, depth), func(t *testing.T) {
+					t.Parallel()
+					sameOnBoth(t, func(s *Server) {
+						s.PipelineDepth, s.Dispatch = depth, dispatch
+						s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							_, err := io.ReadAll(r.Body)
+							<-r.Context().Done()
+							fmt.Fprint(w, err, r.Context().Err())
+						})
+					}, func(t *testing.T, f *fixture, r *record) {
+						r.add("%s", statuses(raw(t, f, request, true)))
+					})
+				})
+			}
+		}
+	}
+}
+
+// Whose body cannot be read because of its connection has no context either, but one that is wrong or too large leaves it.
+func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
+	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
+	for _, request := range []string{
+		post + "Content-Length: 9\r\n\r\nabc", post + chunked + "3\r\nab", post + chunked + "3\r\nabc\r\n", post + chunked + "0\r\nA: b\r\n",
+		post + "X-Late: 1\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "x\r\n\r\n", post + "X-Most: 1\r\nContent-Length: 3\r\n\r\nabc",
+	} {
+		t.Run(fmt.Sprintf("%.80q", request), func(t *testing.T) {
+			t.Parallel()
+			sameOnBoth(t, func(s *Server) {
+				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Late") != "" {
+						_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(-time.Second))
+					}
+					if r.Header.Get("X-Most") != "" {
+						r.Body = http.MaxBytesReader(w, r.Body, 2)
+					}
+					_, err := io.ReadAll(r.Body)
+					fmt.Fprint(w, err != nil, r.Context().Err())
+				})
+			}, func(t *testing.T, f *fixture, r *record) {
+				got := raw(t, f, request, !strings.Contains(request, "Late"))
+				r.add("%s", got[strings.LastIndex(got, "\n")+1:]) // whether that closes the connection is tested elsewhere
+			})
+		})
+	}
+}
+
+// A handler is not told of its client's FIN before it has begun, nor before it has read its body, nor as soon as it has.
+func TestFarewell(t *testing.T) {
+	var now moment = 1
+	h := &conn{from: &origin{base: context.Background()}}
+	begin := func(x *exchange) *exchange {
+		x.given = newGiven()
+		x.given.ctx.h = h
+		return x
+	}
+	x := begin(&exchange{body: new(body)})
+	told := func() bool { return x.given.ctx.Err() != nil }
+	look := func(times int) {
+		for range times {
+			if now = x.tellsOfEnd(now); now == never {
+				t.Fatal("nobody will look again")
+			}
+			x.lookAtEnd(now)
+		}
+	}
+	if look(100); told() {
+		t.Error("a handler that has not begun is told")
+	}
+	x.given.ctx.begin()
+	if look(100); told() {
+		t.Error("a handler that has not read its body is told")
+	}
+	x.body.sawEnd()
+	if look(1); told() {
+		t.Error("a handler is told at once")
+	}
+	if look(1); !told() || x.tellsOfEnd(now+1) != never {
+		t.Error("a handler is not told, or will be again")
+	}
+	for name, x := range map[string]*exchange{"a guest": {behind: behind{invited: true}}, "a body that is closed": {behind: behind{invited: true}, body: &body{closed: true}}} {
+		begin(x).lookAtEnd(x.tellsOfEnd(1))
+		if x.given.ctx.Err() == nil {
+			t.Errorf("%s is not told", name)
+		}
 	}
 }

@@ -37,6 +37,7 @@ type behind struct {
 	closes  bool      // the client wants the connection to end with it
 	follows bool      // it is another's chain
 	due     bool      // its handler has run or is going to
+	invited bool      // as a guest of the loop: at once
 	plain   bool      // its answer has ended in such a way that the next follows
 }
 
@@ -204,6 +205,7 @@ func (x *exchange) awaitTurn() error {
 
 // runChain runs x and those that were handed over with it, as long as each ends in such a way that the next may follow.
 func (x *exchange) runChain() {
+	x.given.ctx.begin() // also if its client has gone by now
 	for {
 		next := x.chain
 		x.run()
