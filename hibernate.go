@@ -62,13 +62,8 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (l *Loop) atRest(c *Conn) bool {
-	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c {
+	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c || l.switching(c) {
 		return false
-	}
-	for i := range l.switches {
-		if l.switches[i].c == c {
-			return false
-		}
 	}
 	for i := l.served; i < len(l.guests); i++ {
 		if l.guests[i].c == c {

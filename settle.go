@@ -5,6 +5,7 @@ import (
 	"os"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -173,12 +174,17 @@ func (l *Loop) switchHandler(s handlerSwitch) {
 	if len(s.rest) > 0 && !c.closeAsked() {
 		l.deliverRest(c, s.rest[:len(s.rest):len(s.rest)])
 	}
-	if l.stopping {
+	if l.stopping && !l.switching(c) {
 		l.callStopping(c) // its predecessor was told
 	}
 	if l.current.Load() != c {
 		l.revisit(c) // its callbacks ran outside of its turn
 	}
+}
+
+// switching reports whether c is to have another handler.
+func (l *Loop) switching(c *Conn) bool {
+	return slices.ContainsFunc(l.switches, func(s handlerSwitch) bool { return s.c == c })
 }
 
 // deliverRest hands over what a former handler left: before all that is held, because it came earlier. If Opened has
@@ -250,9 +256,11 @@ func (l *Loop) serve(c *Conn, asked request) {
 	l.current.Store(c)
 	if c.hasHeld() {
 		l.serveHeld(c)
+		l.switchHandlers()
 	}
 	if asked&wantNotify != 0 && c.can&canNotify != 0 && !c.closeAsked() {
 		l.callNotified(c)
+		l.switchHandlers()
 	}
 	if asked&wantRoom != 0 && l.hasRoom(c) {
 		l.callDrained(c)

@@ -159,3 +159,26 @@ func TestSetHandlerOfAnotherConn(t *testing.T) {
 		expect(t, other, []byte("echo"))
 	})
 }
+
+// What else is owed in the same turn goes to the new handler.
+func TestSwitchBetweenCalls(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		first, second := newProbe(), newProbe()
+		first.notified = func(c *myriad.Conn) { c.SetHandler(second, nil) }
+		drained := make(chan string, 1)
+		first.drained = func(*myriad.Conn) { drained <- "the first" }
+		second.drained = func(*myriad.Conn) { drained <- "the second" }
+		s.one(t, myriad.Config{WriteLimit: 10}, first)
+		c := await(t, "Opened", first.opens)
+		onLoop(t, c, func() {
+			c.Write(pattern(10))
+			if _, err := c.Write(pattern(10)); err != myriad.ErrFull {
+				t.Errorf("Write: %v", err)
+			}
+			c.Notify()
+		})
+		if who := await(t, "Drained", drained); who != "the second" || second.openings.Load() != 1 {
+			t.Errorf("%s handler hears Drained; the second was opened %d times", who, second.openings.Load())
+		}
+	})
+}
