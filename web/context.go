@@ -168,12 +168,9 @@ func (c *requestContext) cancelAndUnlock(err error) {
 	}
 }
 
-// unwatched reports whether nobody has asked to be told of the end. Who has may still copy the request, as http.TimeoutHandler does.
-func (c *requestContext) unwatched() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.watchers == nil
-}
+// unwatched reports whether nobody has asked to be told of the end, which has come: nobody can any more, so there is no need to lock. Who
+// has may still copy the request, as http.TimeoutHandler does.
+func (c *requestContext) unwatched() bool { return c.watchers == nil }
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
 func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }

@@ -31,7 +31,10 @@ type exchange struct {
 	behind
 
 	lease  myriad.Lease // of the loop, if the handler runs as its guest; else zero
-	guest  bool         // it does: the end of its answer is seen by whoever runs it
+	guest  bool         // it does
+	done   bool         // and its answer is complete: whoever runs it sees to that
+	kept   bool         // and it has left the loop to whoever lent it: from then on only that touches the exchange
+	half   bool         // as parted, of an exchange that is kept
 	timed  bool         // the handler is
 	left   atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
 	route  *route       // what is known of it; nil: nothing, or nobody asks
@@ -75,9 +78,16 @@ const (
 
 func (x *exchange) want(w want) {
 	x.wants.Or(uint32(w))
-	if !x.guest || w != wantFinish {
-		x.transport.ask(x)
+	x.transport.ask(x)
+}
+
+// complete says that the answer is. It is the handler's last.
+func (x *exchange) complete() {
+	if x.guest {
+		x.done = true
+		return
 	}
+	x.want(wantFinish)
 }
 
 // date is what the Date field says. A guest's is that of the turn in which its request came: it has not been there for long.
@@ -88,7 +98,16 @@ func (x *exchange) date() string {
 	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
 }
 
-func (x *exchange) takeWants() want { return want(x.wants.Swap(0)) }
+func (x *exchange) takeWants() (w want) {
+	if x.wants.Load() != 0 {
+		w = want(x.wants.Swap(0))
+	}
+	if x.kept && x.done {
+		x.done = false
+		w |= wantFinish
+	}
+	return w
+}
 
 // run calls the handler and completes the answer.
 func (x *exchange) run() {
@@ -125,9 +144,13 @@ func (x *exchange) Left(kept bool) {
 		if !x.left.Load() {
 			x.lane.st.lent.end()
 		}
+		if x.done {
+			x.wants.Or(uint32(wantFinish))
+		}
 		x.transport.ask(x)
 		return
 	}
+	x.kept = true
 	if x.timed {
 		x.route.MadeInline(x.took)
 	}
@@ -193,14 +216,14 @@ func (x *exchange) finish() {
 	switch {
 	case x.takenOver():
 	case x.stream() != nil:
-		x.want(wantFinish)
+		x.complete()
 	default:
 		if err := x.out.finish(); err != nil {
 			x.transport.fail(x, err, true)
 			return
 		}
 		x.plain = !x.out.closeAfter
-		x.want(wantFinish)
+		x.complete()
 	}
 }
 

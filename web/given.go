@@ -38,6 +38,12 @@ func newGiven() *given {
 // adopt gives an empty request its context. That takes a copy of it, and is done before there is more to copy.
 func (g *given) adopt() { g.request = *empty.WithContext(&g.ctx) }
 
+// again empties what is used for another request of the same exchange.
+func (g *given) again() {
+	g.url, g.ctx, g.header = url.URL{}, requestContext{}, emptied(g.header)
+	g.adopt()
+}
+
 var empty http.Request
 
 // Header implements http.ResponseWriter.

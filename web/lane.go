@@ -17,11 +17,12 @@ type lane struct {
 	s       *Server
 	st      *state
 	loop    *myriad.Loop
-	head    h1.Head // of the request being parsed
-	known   known   // of the last
-	scratch []byte  // where its text is put together
-	asked   *conn   // whose request was the last; nil: it has gone
-	address string  // of its client, if that has been asked for again; else empty
+	head    h1.Head   // of the request being parsed
+	known   known     // of the last
+	scratch []byte    // where its text is put together
+	spare   *exchange // of a guest that has left: for the next request; nil: none
+	asked   *conn     // whose request was the last; nil: it has gone
+	address string    // of its client, if that has been asked for again; else empty
 	batch   []func()
 	waiting []*exchange // whose run is in batch
 	awake   []*conn     // the lane's connections, without those that hibernate

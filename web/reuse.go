@@ -10,21 +10,24 @@ const keptFields = 64
 
 // obtain gives an exchange to fill in.
 func (ln *lane) obtain() *exchange {
-	x, _ := ln.st.spare.Get().(*exchange)
+	x := ln.spare
+	if ln.spare = nil; x == nil {
+		x, _ = ln.st.spare.Get().(*exchange)
+	}
 	if x == nil {
 		x = new(exchange)
 	}
 	if x.given == nil {
 		x.given = newGiven()
+		x.given.out.Store(&x.out)
 	}
-	x.given.out.Store(&x.out)
 	return x
 }
 
 // part is called by each of the two who work with an exchange, when it touches x no more: the loop, when it goes on behind it in order,
 // and the goroutine of its handler. Whoever comes second makes it ready for another request.
 func (x *exchange) part() {
-	if !x.parted.Swap(true) {
+	if !x.alone() {
 		return
 	}
 	reusable := x.reusable()
@@ -41,6 +44,15 @@ func (x *exchange) part() {
 	}
 }
 
+// alone reports whether the other of the two has parted from x already.
+func (x *exchange) alone() (yes bool) {
+	if !x.kept {
+		return x.parted.Swap(true)
+	}
+	yes, x.half = x.half, true // both are the loop
+	return yes
+}
+
 // reusable reports whether nothing else that was made for this request, by the server or at a handler's wish, refers to x.
 func (x *exchange) reusable() bool {
 	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
@@ -49,18 +61,20 @@ func (x *exchange) reusable() bool {
 
 // reset empties x, and what its handler was given if that is to be used again.
 func (x *exchange) reset(again bool) {
-	spare, g, fields, front := &x.lane.st.spare, x.given, x.fields, x.out.front
+	ln, kept, g, fields, front := x.lane, x.kept, x.given, x.fields, x.out.front
 	*x = exchange{}
 	if len(front) == headRoom {
 		x.out.front = front
 	}
 	if again {
-		header := emptied(g.header)
-		*g = given{header: header}
-		g.adopt()
-		x.given, x.fields, x.out.header = g, emptied(fields), header
+		g.again()
+		x.given, x.fields, x.out.header = g, emptied(fields), g.header
 	}
-	spare.Put(x)
+	if kept && ln.spare == nil {
+		ln.spare = x
+		return
+	}
+	ln.st.spare.Put(x)
 }
 
 // front gives what an answer is put together in.
@@ -79,9 +93,11 @@ func (st *state) keepFront(front []byte) {
 }
 
 func emptied(h http.Header) http.Header {
-	if len(h) > keptFields {
+	switch n := len(h); {
+	case n > keptFields:
 		return nil
+	case n > 0:
+		clear(h)
 	}
-	clear(h)
 	return h
 }
