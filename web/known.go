@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/myriad-go/myriad/web/internal/h1"
@@ -15,7 +16,13 @@ type known struct {
 	names  []string // the keys of its Header
 	values []string // a value for each
 	length int      // of the text that came last and was not known
+
+	line knownLine // a request line before these fields
+	came int       // how long the last was that was not known
 }
+
+// A knownLine is what a request has of a request line whose target need not be decoded.
+type knownLine struct{ text, target, path, query string }
 
 const (
 	// maxKnown is how many bytes of fields a lane may hold to know them again.
@@ -47,6 +54,15 @@ func (k *known) learn(head *h1.Head, text, host string, header http.Header) {
 		return
 	}
 	k.text, k.host, k.names, k.values = text, host, names, values
+}
+
+// learnLine remembers a request line before fields that are known: text, of which the rest are parts.
+func (k *known) learnLine(head *h1.Head, text, target string, u *url.URL) {
+	again := len(text) == k.came && len(text) <= maxKnown && !u.ForceQuery
+	if k.came = len(text); again {
+		k.line = knownLine{text, target, u.Path, u.RawQuery}
+		head.RememberLine(text)
+	}
 }
 
 // header makes the Header of a request whose fields are known. m is an empty map to be used again, or nil.

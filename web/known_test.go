@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -21,6 +22,7 @@ func spoiler(w http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprintf(w, "%s %s %s %d %v %q", r.Method, r.Host, r.URL, r.ContentLength, r.TransferEncoding, body)
 	r.Header.Set("X-Left", "over")
+	r.URL.Path, r.URL.RawQuery, r.URL.Fragment, r.RequestURI, r.Host = "/spoilt", "s=p", "f", "/", "spoilt"
 }
 
 // Each of these means the same whatever has come before, the same fields or others of the same length, and however a handler has treated those.
@@ -28,6 +30,11 @@ func TestFieldsThatComeAgain(t *testing.T) {
 	requests := []string{
 		"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /1 HTTP/1.1\r\nHost: g\r\n\r\n",
+		"PUT /2 HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /1?a=b HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /1? HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /%31 HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /1 HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n",
 		"GET /2 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n",
 		"PUT /3 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 3\r\n\r\n",
 		"GET /4 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-A: 2\r\n\r\n",
@@ -55,20 +62,45 @@ func TestFieldsThatComeAgain(t *testing.T) {
 				want[i] = mustBody(t, resp, err)
 			}
 		}
-		if !strings.HasPrefix(want[2], "X-A: [\"1\"]\nX-B: [\"2\"]\nGET h /2 0 []") || !strings.HasPrefix(want[5], "Cache-Control: [\"no-cache\"]\nPragma") {
-			t.Fatalf("answers %q, %q", want[2], want[5])
+		if !strings.HasPrefix(want[7], "X-A: [\"1\"]\nX-B: [\"2\"]\nGET h /2 0 []") || !strings.HasPrefix(want[10], "Cache-Control: [\"no-cache\"]\nPragma") {
+			t.Fatalf("answers %q, %q", want[7], want[10])
 		}
 		for _, reuse := range []bool{false, true} {
 			f := serve(t, &Server{Handler: s.Handler, Dispatch: s.Dispatch, PipelineDepth: s.PipelineDepth, ReuseRequests: reuse})
 			for first := range requests {
 				var order []int
 				for second := range requests {
-					order = append(order, first, first, first, second, second, first)
+					order = append(order, first, first, first, first, first, second, second, first)
 				}
 				inTurn(t, f, requests, want, order)
 			}
 		}
 	})
+}
+
+// A line is learned from the second time on that one of its length has come before known fields.
+func TestLinesThatComeAgain(t *testing.T) {
+	mux := http.NewServeMux()
+	var again atomic.Int32
+	mux.HandleFunc("GET /{path}", func(w http.ResponseWriter, r *http.Request) {
+		if w.(*given).out.Load().x.lane.head.Again {
+			again.Add(1)
+		}
+		fmt.Fprint(w, r.Method, r.URL, r.RequestURI, r.PathValue("path"))
+	})
+	f := serve(t, &Server{Handler: mux, Dispatch: DispatchInline})
+	c := dial(t, f)
+	r := bufio.NewReader(c)
+	for i, path := range strings.Fields("/a /a /a /a /a /a /b /a /a?q=1 /a?q=2 /a?q=2 /a?q=2") {
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n")
+		resp, err := http.ReadResponse(r, nil)
+		if got, want := mustBody(t, resp, err), "GET"+path+path+path[1:2]; got != want {
+			t.Errorf("%d: got %q, want %q", i, got, want)
+		}
+	}
+	if n := again.Load(); n != 4 {
+		t.Errorf("%d lines were known, want 4", n)
+	}
 }
 
 // What is long is not held, and what has come once only is not worth it.

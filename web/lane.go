@@ -42,11 +42,19 @@ func (ln *lane) texts(h *conn, raw []byte) (head, address string) {
 		both := string(ln.scratch)
 		return both[:len(raw)], both[len(raw):]
 	}
+	return string(raw), ln.addressOf(h)
+}
+
+// addressOf is the address of h's client.
+func (ln *lane) addressOf(h *conn) string {
+	if ln.asked != h {
+		ln.asked, ln.address = h, ""
+	}
 	if ln.address == "" {
 		ln.scratch = h.c.AppendRemoteAddr(ln.scratch[:0])
 		ln.address = string(ln.scratch)
 	}
-	return string(raw), ln.address
+	return ln.address
 }
 
 // waits reports whether x is the last of those that the pool will be given at the end of this turn.

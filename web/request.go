@@ -23,48 +23,69 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
 	x.given.ctx.h = h
 	x.out.x = x
-	k := &h.lane.known
-	if head.Repeats {
-		raw, x.rest = raw[:head.Section], k.text
-	}
-	text, address := h.lane.texts(h, raw)
-	t := texts{raw, text}
-	target := t.of(head.Target)
-	u, err := x.parseTarget(target, head)
-	if err != nil {
+	req := &x.given.request
+	if head.Again {
+		x.setKnown(req)
+	} else if err := x.setTexts(req, raw, head); err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
-	host := k.host
-	if head.Repeats {
-		x.fields = k.header(x.fields)
-	} else {
-		host, x.fields = t.of(head.Host), t.header(head, x.fields)
-		if section := text[head.Section:]; k.comesAgain(section) {
-			k.learn(head, section, host, x.fields)
-		}
-	}
-	req := &x.given.request
 	req.Method = h1.Method(head.Method)
-	req.URL = u
 	req.Proto, req.ProtoMajor, req.ProtoMinor = protos[min(head.Minor, 1)], head.Major, head.Minor
 	req.Header = x.fields
-	req.Host = host
-	req.RequestURI, req.RemoteAddr = target, address
 	req.Close = !head.KeepAlive
 	if head.Minor > 1 || head.Major > 1 {
 		req.Proto = "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor)
 	}
 	if head.Form == h1.Absolute || head.Form == h1.Authority {
-		req.Host = u.Host // without percent-encoding
+		req.Host = req.URL.Host // without percent-encoding
 	}
 	req.TLS = h.tlsState()
-	x.raw = text
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
 	x.setBody(req, head)
 	x.out.begin(req, head)
 	h.unparted.Add(1)
 	return x, 0, ""
+}
+
+// setTexts fills in what the request has of its head's text, of which raw is all.
+func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
+	ln, h := x.lane, x.given.ctx.h
+	k := &ln.known
+	if head.Repeats {
+		raw, x.rest = raw[:head.Section], k.text
+	}
+	text, address := ln.texts(h, raw)
+	t := texts{raw, text}
+	target := t.of(head.Target)
+	u, err := x.parseTarget(target, head)
+	if err != nil {
+		return err
+	}
+	host := k.host
+	if head.Repeats {
+		x.fields = k.header(x.fields)
+		if u == &x.given.url {
+			k.learnLine(head, text, target, u)
+		}
+	} else {
+		host, x.fields = t.of(head.Host), t.header(head, x.fields)
+		if section := text[head.Section:]; k.comesAgain(section) {
+			k.learn(head, section, host, x.fields)
+		}
+	}
+	x.raw = text
+	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, host, target, address
+	return nil
+}
+
+// setKnown fills the same in for a head that comes again.
+func (x *exchange) setKnown(req *http.Request) {
+	k := &x.lane.known
+	u := &x.given.url
+	u.Path, u.RawQuery = k.line.path, k.line.query
+	x.raw, x.rest, x.fields = k.line.text, k.text, k.header(x.fields)
+	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, k.host, k.line.target, x.lane.addressOf(x.given.ctx.h)
 }
 
 var protos = [...]string{"HTTP/1.0", "HTTP/1.1"}

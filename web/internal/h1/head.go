@@ -29,6 +29,7 @@ type Head struct {
 	Expect100 bool // the client waits for 100 Continue before it sends the body; never in HTTP/1.0
 	ExpectNot bool // an expectation that nobody knows: answer 417
 	Repeats   bool // the fields are those of the section that was remembered last, and Fields is empty
+	Again     bool // and the request line is the one that was remembered last
 	Section   int  // where the fields begin: how many bytes are before them
 	known     section
 }
@@ -51,7 +52,10 @@ func (h *Head) Reset() {
 // ParseRequest parses the request head at the start of p into h. n > 0: the head took n bytes. n == 0 and err == nil:
 // all of p belongs to a head that is not complete. err is always an *Error. h is of use only with n > 0.
 func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
-	h.Fields, h.Repeats = h.Fields[:0], false
+	h.Fields, h.Repeats, h.Again = h.Fields[:0], false, false
+	if n := h.again(p, lim); n > 0 {
+		return n, nil
+	}
 	var s Scan
 	n, e := s.request(p, lim, h)
 	if e != nil {

@@ -8,6 +8,9 @@ type section struct {
 	host   []byte
 	Framing
 	expect100, expectNot bool
+
+	line           string // a request line before them, with its CRLF; "": none is remembered
+	method, target int    // how long these are in it
 }
 
 // Remember has ParseRequest know the fields of h, which it has just parsed, when they come again: then it sets Repeats instead of Fields. text
@@ -15,7 +18,7 @@ type section struct {
 // mean something else behind another request line.
 func (h *Head) Remember(text string) bool {
 	k := &h.known
-	if k.text = ""; !h.mayRepeat() || len(h.Fields) == 0 {
+	if k.text, k.line = "", ""; !h.mayRepeat() || len(h.Fields) == 0 {
 		return false
 	}
 	k.text, k.fields, k.host = text, len(h.Fields), append(k.host[:0], h.Host...)
@@ -37,6 +40,39 @@ func (s *Scan) repeated(p []byte, lim Limits, h *Head) (n int) {
 	if k.text == "" || k.fields > lim.Fields || n > len(p) || string(p[s.line:n]) != k.text || k.Minor != int(s.minor) || !h.mayRepeat() {
 		return 0
 	}
-	h.Host, h.Framing, h.Expect100, h.ExpectNot, h.Repeats = k.host, k.Framing, k.expect100, k.expectNot, true
+	h.repeat()
 	return n
+}
+
+// RememberLine has ParseRequest know the head again that it has just parsed, for which it has set Repeats, when all of it comes again: then it
+// sets Again, too. line is the bytes before h.Section.
+func (h *Head) RememberLine(line string) {
+	k := &h.known
+	k.line, k.method, k.target = line, len(h.Method), len(h.Target)
+	if line[0] == '\r' { // an empty line
+		k.line = ""
+	}
+}
+
+// again fills h in if p begins with the head that is known, and returns where it ends; else 0.
+func (h *Head) again(p []byte, lim Limits) (n int) {
+	k := &h.known
+	line := len(k.line)
+	n = line + len(k.text)
+	if line == 0 || n > len(p) || string(p[:line]) != k.line || string(p[line:n]) != k.text {
+		return 0
+	}
+	if lim = lim.orDefaults(); n > lim.HeadBytes || line-len("\r\n") > lim.LineBytes || k.fields > lim.Fields {
+		return 0
+	}
+	h.Method, h.Target = p[:k.method], p[k.method+1:][:k.target]
+	h.Section, h.Form, h.Again = line, Origin, true
+	h.repeat()
+	return n
+}
+
+// repeat fills in what the fields say that are known.
+func (h *Head) repeat() {
+	k := &h.known
+	h.Host, h.Framing, h.Expect100, h.ExpectNot, h.Repeats = k.host, k.Framing, k.expect100, k.expectNot, true
 }

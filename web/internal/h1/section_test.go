@@ -61,6 +61,57 @@ func repeat(t *testing.T, first, second string, same bool) (repeats int) {
 	return repeats
 }
 
+// What it says of a head that comes again as a whole is that, too.
+func TestAgain(t *testing.T) {
+	lines := []string{"GET /a HTTP/1.1", "GET /b HTTP/1.1", "PUT /a HTTP/1.1", "GET /a HTTP/1.0", "GET /ab?c HTTP/1.1", "\r\nGET /a HTTP/1.1", "GET http://h/ HTTP/1.1", "CONNECT h:1 HTTP/1.1"}
+	sections := []string{"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nContent-Length: 5\r\n\r\n", "\r\n", "Host: h\r\nX"}
+	again := 0
+	for _, line := range lines {
+		for _, section := range sections {
+			for _, next := range lines {
+				for _, fields := range sections {
+					again += repeatLine(t, line+"\r\n"+section, next+"\r\n"+fields)
+				}
+			}
+		}
+	}
+	if want := 15*2 + 5 + 4*3; again != want { // within the first two limits, with one field, with a line of 15 bytes
+		t.Errorf("%d heads came again, want %d", again, want)
+	}
+}
+
+// repeatLine parses first until all of it is known, and compares what then is said of second with what is said without that.
+func repeatLine(t *testing.T, first, second string) (again int) {
+	var h, fresh Head
+	if n, _ := ParseRequest([]byte(first), Limits{}, &h); n == 0 || !h.Remember(first[h.Section:n]) {
+		return 0
+	}
+	if ParseRequest([]byte(first), Limits{}, &h); h.Repeats {
+		h.RememberLine(first[:h.Section])
+	}
+	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1}, {LineBytes: 15}, {LineBytes: 14}} {
+		p := []byte(second + "behind")
+		wantN, want := ParseRequest(p, lim, &fresh)
+		n, err := ParseRequest(p, lim, &h)
+		if n != wantN || err != want {
+			t.Fatalf("%q after %q, %+v: %d, %v; want %d, %v", second, first, lim, n, err, wantN, want)
+		}
+		if n == 0 || err != nil {
+			continue
+		}
+		if got, want := described(&h), described(&fresh); got != want {
+			t.Fatalf("%q after %q:\n%s, want\n%s", second, first, got, want)
+		}
+		if h.Again {
+			again++
+			if first != second || !h.Repeats {
+				t.Fatalf("%q after %q comes again", second, first)
+			}
+		}
+	}
+	return again
+}
+
 func described(h *Head) string {
 	return fmt.Sprintf("%s %s %q %+v %v %v %v %d", h.Method, h.Target, h.Host, h.Framing, h.Form, h.Expect100, h.ExpectNot, h.Section)
 }
