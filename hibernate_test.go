@@ -451,3 +451,23 @@ func TestHibernateRefusedWhileStopping(t *testing.T) {
 type lingerer struct{ *dormitory }
 
 func (l lingerer) Stopping(c *myriad.Conn) { l.woken <- c }
+
+// A Wake that ends the goroutine inside another conn's callback ends that conn too: of its callback the rest has not run.
+func TestWakeExitsInACallback(t *testing.T) {
+	d := newDormitory()
+	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+	dial := setting{client: func(nc net.Conn) net.Conn { return nc }}.listenTo(t, e, d)
+	_, c := d.join(t, dial)
+	other, _ := d.join(t, dial)
+	d.wake = func(*myriad.Conn, myriad.Handler) { runtime.Goexit() }
+	d.received = func(c *myriad.Conn, _ []byte) {
+		c.Loop().WakeAll(func(myriad.Waker) bool { return true })
+	}
+	d.sleep(t, c, true)
+	send(t, other, []byte("x"))
+	for range 2 {
+		if err := await(t, "Closed", d.closes); err == nil {
+			t.Error("closed in order")
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package myriad
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -118,11 +119,18 @@ func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf
 // of the conn; in the second case the deferred calls above are all that still runs here, and Loop.run goes on elsewhere.
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
-	if v != nil || !call.returned && !l.shift.exiting {
+	switch {
+	case v != nil || !call.returned && !l.shift.exiting:
 		l.failed(c, v)
+	case call.returned:
+	case !c.closeAsked(): // a call inside of this one is ending the goroutine: what was to come behind it is lost
+		c.Abort(errUnwound)
+		l.revisit(c)
 	}
 	l.called(reflect.TypeOf(c.handler), call.began)
 }
+
+var errUnwound = errors.New("myriad: another conn's handler ended the goroutine (runtime.Goexit) inside of a callback")
 
 func (l *Loop) failed(c *Conn, v any) {
 	other := (*Conn)(nil)
