@@ -135,7 +135,9 @@ func TestAcceptingLeavesNoGarbage(t *testing.T) {
 	if raceEnabled {
 		t.Skip("under the race detector a sync.Pool throws things away")
 	}
-	const limit = 256 // bytes for each; 215 to 235 are measured; a Conn has 128 of them, its rows in tables 40, the driver's Socket 32
+	// Bytes for each: 215 to 235 are measured, and up to 306 on one processor, where many come between two turns. A Conn has 128 of
+	// them, its rows in tables 40, the driver's Socket 32.
+	const limit = 340
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		e, err := Start(Config{Loops: 2})
 		if err != nil {

@@ -28,6 +28,7 @@ type body struct {
 	chunks    h1.Chunked
 	chunked   bool
 	inTrailer bool
+	broken    bool   // it has failed: what comes is not looked at
 	readBy    moment // when it must have come
 	expects   bool   // the client expects 100 Continue, as net/http has it: it may not send the body, or may have sent it already; never changes
 

@@ -236,11 +236,14 @@ func (h *conn) deadlinePassed(x *exchange) {
 		x.lookAtEnd(now)
 	}
 	if x.writeBy.passed(now) {
-		if h.c.Unsent() > 0 {
+		switch {
+		case x.stream() != nil: // which may take its time
+		case h.c.Unsent() > 0:
 			h.c.Abort(os.ErrDeadlineExceeded) // its client does not read
 			return
+		default:
+			x.out.lose(os.ErrDeadlineExceeded) // too late to begin: the connection ends in order when the handler does
 		}
-		x.out.lose(os.ErrDeadlineExceeded) // too late to begin: the connection ends in order when the handler does
 		x.writeBy = never
 	}
 	if h.phase == phaseBody && x.body.readBy.passed(now) {
@@ -254,6 +257,7 @@ func (h *conn) deadlinePassed(x *exchange) {
 func (h *conn) bodyFailed(x *exchange, err error) {
 	h.last = true
 	h.phase = phaseAnswer
+	x.body.broken = true
 	x.body.fail(err)
 	h.armDeadlines(x)
 }
@@ -262,6 +266,9 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 // that cannot be understood (not ok) nothing can.
 func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
+	if x.body.broken {
+		return len(p), false
+	}
 	n, err := x.body.decode(p, h.lane.st.limits)
 	if err != nil {
 		h.badBody(err)
@@ -360,6 +367,7 @@ func (h *conn) discardBody(x *exchange) {
 		h.close()
 		return
 	}
+	x.body.release() // its handler's goroutine may not have come to it, and would let the body fill up
 	h.phase = phaseDiscard
 	h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
 	h.c.Resume()

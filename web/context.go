@@ -143,6 +143,13 @@ func (c *requestContext) loseConn(due bool) (orphan bool) {
 	return orphan
 }
 
+// isLost reports whether the connection has gone.
+func (c *requestContext) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
 func (c *requestContext) cancelAndUnlock(err error) {
 	if c.err != nil {
 		c.mu.Unlock()

@@ -55,7 +55,8 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	r.over = true
 	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
 	r.x.detached.Store(s)
-	if err := r.lostErr(); err != nil { // it went while nobody could tell s
+	if err := r.lostErr(); err != nil { // it went while nobody could tell s, or was late: nothing may follow the head
+		s.closeAfter = true
 		s.lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}

@@ -230,12 +230,17 @@ func (x *exchange) finish() {
 // refuse answers an exchange whose handler does not run. On the loop.
 func (x *exchange) refuse(status int, reason string) {
 	x.due = false
+	if x.given.ctx.end() {
+		defer x.lane.st.connGone()
+	}
 	x.out.closeAfter = true
 	x.body.release()
 	date := x.lane.st.clock.at(x.lane.loop.Now()).text
-	if x.transport.write(x, appendError(nil, status, reason, date)) == nil {
-		x.want(wantFinish)
+	if err := x.transport.write(x, appendError(nil, status, reason, date)); err != nil {
+		x.transport.fail(x, err, true) // a conn that takes no more needs no answer, but an end
+		return
 	}
+	x.want(wantFinish)
 }
 
 // connectionLost ends whatever the handler may be waiting for.

@@ -211,8 +211,8 @@ func (x *exchange) runChain() {
 		x.run()
 		plain := x.plain
 		x.part()
-		if next == nil || !plain || next.out.lostErr() != nil || !next.given.ctx.begin() {
-			return
+		if next == nil || !plain || !next.given.ctx.begin() {
+			return // one that is late runs all the same: the connection ends with its handler
 		}
 		x = next
 		x.lane.st.load.goOn() // over has taken the one before off

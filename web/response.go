@@ -75,8 +75,12 @@ func (s *said) ofConnection() []string {
 // seldom is what few responses need.
 type seldom struct {
 	room     driver.Parker // of the writer that waits for room
+	interim  driver.Parker // of the reader that waits for room to send 100 Continue
 	deadline *deadlines    // nil: none has been set
 }
+
+func forAnswer(s *seldom) *driver.Parker  { return &s.room }
+func forInterim(s *seldom) *driver.Parker { return &s.interim }
 
 // more gives the response what few have. mu is held.
 func (w *response) more() *seldom {
@@ -84,14 +88,6 @@ func (w *response) more() *seldom {
 		w.seldom = new(seldom)
 	}
 	return w.seldom
-}
-
-// room is whom to wake when there is room. mu is held.
-func (w *response) room() driver.Parker {
-	if w.seldom == nil {
-		return nil
-	}
-	return w.seldom.room
 }
 
 // A coding is what a handler's Transfer-Encoding means to the framing, which is the server's business.
@@ -188,34 +184,46 @@ func (w *response) informational(status int) {
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It may run beside the
 // handler, on a goroutine that reads the body.
 func (w *response) sendContinue() {
-	for w.mayContinue.Load() {
-		w.mu.Lock()
-		if !w.mayContinue.Load() {
-			w.mu.Unlock()
+	if !w.mayContinue.Load() {
+		return
+	}
+	for w.tryContinue() == myriad.ErrFull { // with answers to earlier requests
+		if !w.x.lease.HandOver() {
 			return
 		}
-		err := w.x.transport.write(w.x, []byte(h1.Continue))
-		if err == myriad.ErrFull { // with answers to earlier requests
-			w.mu.Unlock()
-			lost := w.waitForRoom() != nil
-			w.wake() // the handler may wait for the same
-			if lost {
-				return
-			}
-			continue
+		if w.waitForRoom(forInterim) != nil {
+			w.wake() // another reader
+			return   // a broken connection shows in Read
 		}
-		w.mayContinue.Store(false)
-		w.mu.Unlock()
-		return // a broken connection shows in Read
 	}
+}
+
+func (w *response) tryContinue() (err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mayContinue.Load() {
+		err = w.x.transport.write(w.x, []byte(h1.Continue))
+	}
+	if err != myriad.ErrFull {
+		w.settleContinue()
+	}
+	return err
 }
 
 // refuseContinue keeps an interim answer from coming behind the final one.
 func (w *response) refuseContinue() {
 	if w.mayContinue.Load() {
 		w.mu.Lock()
-		w.mayContinue.Store(false)
-		w.mu.Unlock()
+		defer w.mu.Unlock()
+		w.settleContinue()
+	}
+}
+
+// settleContinue lets readers go on that wait to send it. mu is held.
+func (w *response) settleContinue() {
+	w.mayContinue.Store(false)
+	if w.seldom != nil {
+		unpark(w.seldom.interim)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/web/internal/h1"
 )
 
@@ -215,7 +216,7 @@ func (w *response) sendWhenRoom(send func() error) error {
 		case !w.x.lease.HandOver():
 			w.failed = myriad.ErrOnLoop
 		default:
-			w.failed = w.waitForRoom()
+			w.failed = w.waitForRoom(forAnswer)
 		}
 	}
 	return w.failed
@@ -234,22 +235,21 @@ func (w *response) inTime() error {
 }
 
 // waitForRoom waits for Drained or the end of the connection.
-func (w *response) waitForRoom() error {
+func (w *response) waitForRoom(purpose func(*seldom) *driver.Parker) error {
 	w.mu.Lock()
-	if w.room() == nil {
-		w.more().room = w.x.lane.st.engine.System().NewParker()
-		w.mu.Unlock()
-		return w.lostErr() // the transport may have drained before the parker was there: ask it again first
+	p := purpose(w.more())
+	fresh := *p == nil
+	if fresh {
+		*p = w.x.lane.st.engine.System().NewParker()
 	}
-	p := w.room()
 	w.mu.Unlock()
-	if err := w.lostErr(); err != nil {
-		return err
+	if err := w.lostErr(); fresh || err != nil {
+		return err // fresh: the transport may have drained before the parker was there, and is to be asked again first
 	}
 	if w.x.hold == nil || w.x.hold.isFirst() {
-		w.x.awaitClient(p)
+		w.x.awaitClient(*p)
 	} else {
-		p.Park() // for other handlers
+		(*p).Park() // for other handlers
 	}
 	return w.lostErr()
 }
@@ -263,7 +263,14 @@ func (w *response) lostErr() error {
 func (w *response) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.room(); p != nil {
+	if s := w.seldom; s != nil {
+		unpark(s.room)
+		unpark(s.interim)
+	}
+}
+
+func unpark(p driver.Parker) {
+	if p != nil {
 		p.Unpark()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -43,7 +42,8 @@ func responseOf(w http.ResponseWriter) (*response, error) {
 // Upgrade ends HTTP on the connection: head, a whole response head such as that of a 101, is sent as it is, and then h speaks,
 // beginning with what the client has sent already. The connection is h's when Upgrade returns, and may be written to from
 // then on; h.Opened follows on the loop. It fails once an answer has begun, while the request's body is incomplete, and
-// with ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method.
+// with ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method. With a PipelineDepth above 1 it
+// waits until requests before this one have been answered.
 func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
 	r, err := responseOf(w)
 	if err != nil {
@@ -59,13 +59,16 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	case !x.body.complete():
 		return errors.New("web: Upgrade of a request whose body has not been read to its end")
 	}
+	if err := x.awaitTurn(); err != nil { // or whoever takes the connection over before would meet h on it
+		return fmt.Errorf("web: Upgrade: %w", err)
+	}
 	if err := x.take(takeover{handler: h}); err != nil {
 		return err
 	}
 	if err := x.transport.write(x, head); err != nil && x.takeBack() {
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
-	x.transport.ask(x)
+	x.want(wantTakeover) // not before: h may write as soon as it is opened
 	return nil
 }
 
@@ -86,7 +89,6 @@ func (x *exchange) take(t takeover) error {
 	}
 	x.takeover = &t
 	x.taken.Store(true)
-	x.wants.Or(uint32(wantTakeover))
 	return nil
 }
 
@@ -108,10 +110,10 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := x.take(takeover{done: gone.arrived}); err != nil {
 		return nil, nil, err
 	}
-	if err := x.out.lostErr(); err != nil && err != os.ErrDeadlineExceeded { // nobody is left to answer
-		return nil, nil, fmt.Errorf("web: Hijack: %w", err)
+	if x.given.ctx.isLost() { // nobody may be left to answer
+		return nil, nil, fmt.Errorf("web: Hijack: %w", x.out.lostErr())
 	}
-	x.transport.ask(x)
+	x.want(wantTakeover)
 	gone.waiter.Park()
 	if gone.err != nil {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)

@@ -253,6 +253,7 @@ func TestDetachedWriteAndCloseAtOnce(t *testing.T) {
 					break
 				}
 				n++
+				runtime.Gosched() // or on one processor it fills the queue each time
 			}
 			wrote <- n
 		}()

@@ -1,0 +1,396 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+)
+
+// These are about moments: the loop does something for an exchange exactly where its handler's goroutine stands.
+
+func exchangeOf(w http.ResponseWriter) *exchange { return w.(*given).out.Load().x }
+
+// turnOf runs f on the loop of x, when it has looked at what x wants, and returns after that.
+func turnOf(x *exchange, f func()) {
+	for _, g := range []func(){func() {}, f} { // what is asked for in one turn is done in the next
+		done := make(chan struct{})
+		x.lane.ask(func() { g(); close(done) })
+		<-done
+	}
+}
+
+// A detour is a transport on which something else happens before a write, or instead of it.
+type detour struct {
+	transport
+	before func() error
+	after  func()
+}
+
+func (d *detour) write(x *exchange, p []byte) error {
+	if d.before != nil {
+		if err := d.before(); err != nil {
+			return err
+		}
+	}
+	err := d.transport.write(x, p)
+	if d.after != nil {
+		d.after()
+	}
+	return err
+}
+
+// A holding is the context of a connection whose requests, if they have been watched, are held up at their end: by then a handler
+// has returned and its answer is complete.
+type holding struct {
+	context.Context
+	hold func()
+}
+
+func (h *holding) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (h *holding) AfterFunc(func()) (stop func() bool) {
+	return func() bool { h.hold(); return true }
+}
+
+// holdingServer calls hold on the goroutine of a handler that has asked for its context's end.
+func holdingServer(hold func(), s *Server) *Server {
+	s.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return &holding{ctx, hold} }
+	return s
+}
+
+// A request of a chain that is late before its handler begins is run, or nobody would end the connection.
+func TestChainOfALateRequest(t *testing.T) {
+	var next *exchange
+	late := func() { next.out.lose(os.ErrDeadlineExceeded) }
+	f := serve(t, holdingServer(late, &Server{Dispatch: DispatchPool, WriteTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			next = exchangeOf(w).chain
+			r.Context().Done()
+		}
+		io.WriteString(w, r.URL.Path)
+	})}))
+	c := dial(t, f)
+	io.WriteString(c, "GET /first HTTP/1.1\r\nHost: h\r\n\r\nGET /late HTTP/1.1\r\nHost: h\r\n\r\n")
+	all, err := io.ReadAll(c)
+	if got := answers(t, string(all)); err != nil || fmt.Sprint(got) != "[/first]" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// Hijack of a connection that went when the answer was late already does not wait for it.
+func TestHijackOfALateAndLostRequest(t *testing.T) {
+	ready, gone, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	f := serve(t, &Server{
+		Dispatch: DispatchPool,
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateClosed {
+				close(gone)
+			}
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+			w.WriteHeader(http.StatusEarlyHints)
+			if err := exchangeOf(w).out.lostErr(); err != os.ErrDeadlineExceeded {
+				t.Errorf("not late: %v", err)
+			}
+			close(ready)
+			<-gone
+			_, _, err := w.(http.Hijacker).Hijack()
+			failed <- err
+		}),
+	})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-ready
+	c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	select {
+	case err := <-failed:
+		if err == nil {
+			t.Error("Hijack of a connection that has gone")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Hijack waits for ever")
+	}
+}
+
+// Who reads a body that the client holds back until it is asked for, while answers to earlier requests fill the queue, waits for room
+// without using the processor, and no longer than until the final answer begins.
+func TestContinueWaitsForRoom(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		begun, settled, free := make(chan *exchange), make(chan struct{}), make(chan struct{})
+		f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			held := make(chan struct{})
+			x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+			<-held
+			w.WriteHeader(http.StatusEarlyHints)
+			x.transport.conn().SetWriteLimit(1)
+			read := make(chan string)
+			go func() {
+				body, err := io.ReadAll(r.Body)
+				read <- fmt.Sprint(string(body), err)
+			}()
+			begun <- x
+			if answered {
+				refusedTwice(x)
+				w.WriteHeader(http.StatusOK)
+				within(t, "the body itself is waited for", func() bool {
+					x.body.mu.Lock()
+					defer x.body.mu.Unlock()
+					return x.body.waits
+				})
+				close(settled)
+			}
+			io.WriteString(w, <-read)
+		})}, myriad.Config{Loops: 1})
+		c := dial(t, f)
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n")
+		refusedTwice(<-begun)
+		for range 1000 {
+			runtime.Gosched()
+		}
+		if n := f.Engine.Stats().Full; n > 4 {
+			t.Errorf("tried %d times", n)
+		}
+		if answered {
+			<-settled
+			io.WriteString(c, "body")
+		}
+		close(free)
+		r := bufio.NewReader(c)
+		for _, want := range []string{"HTTP/1.1 103 Early Hints\r\n", "\r\n", "HTTP/1.1 100 Continue\r\n", "\r\n"} {
+			if answered && strings.Contains(want, "100") {
+				break
+			}
+			if line, err := r.ReadString('\n'); line != want {
+				t.Fatalf("got %q, %v", line, err)
+			}
+		}
+		if !answered {
+			io.WriteString(c, "body")
+		}
+		if all, err := io.ReadAll(r); err != nil || !strings.HasSuffix(string(all), "\r\n\r\nbody<nil>") {
+			t.Errorf("got %q, %v", all, err)
+		}
+	}
+}
+
+// refusedTwice returns when something has been refused for want of room, and again when there was somebody to wait for it.
+func refusedTwice(x *exchange) {
+	for x.lane.st.engine.Stats().Full < 2 {
+		runtime.Gosched()
+	}
+}
+
+// waitsForRoom reports whether the handler of x waits for room, or is about to.
+func waitsForRoom(x *exchange) bool {
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	return x.out.seldom != nil && x.out.seldom.room != nil
+}
+
+// The rest of a body is read away also while the goroutine of its handler has not come to its end.
+func TestDiscardBesideTheHandlersEnd(t *testing.T) {
+	second := make(chan struct{})
+	hold := func() {
+		select {
+		case <-second:
+		case <-time.After(20 * time.Second):
+		}
+	}
+	f := serve(t, holdingServer(hold, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/second" {
+			close(second)
+			return
+		}
+		r.Context().Done()
+	})}))
+	c := dial(t, f)
+	r := bufio.NewReader(c)
+	const size = 200 << 10
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
+	resp, err := http.ReadResponse(r, nil)
+	mustBody(t, resp, err)
+	io.CopyN(c, zeros{}, size)
+	io.WriteString(c, "GET /second HTTP/1.1\r\nHost: h\r\n\r\n")
+	resp, err = http.ReadResponse(r, nil)
+	mustBody(t, resp, err)
+}
+
+// A refusing executor takes nothing, and does something first.
+type refusing struct {
+	executor
+	before func()
+}
+
+func (e refusing) TryGoAll([]func()) int { e.before(); return 0 }
+
+// refusingServer refuses all requests: before is called with each, on the loop.
+func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
+	f := serveOn(t, &Server{Dispatch: DispatchPool}, myriad.Config{Loops: 1})
+	set, ln := make(chan struct{}), f.state.lanes[0]
+	ln.ask(func() {
+		f.state.pool = refusing{f.state.pool, func() { before(ln.waiting[0]) }}
+		close(set)
+	})
+	<-set
+	return f
+}
+
+// A request that is refused when its client has gone does not count as a handler that goes on without it.
+func TestRefusedOfALostClient(t *testing.T) {
+	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF) })
+	raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
+	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
+}
+
+// A connection that has no room for the refusal ends without it.
+func TestRefusedWithoutRoom(t *testing.T) {
+	f := refusingServer(t, func(x *exchange) {
+		x.transport = &detour{transport: x.transport, before: func() error { return myriad.ErrFull }}
+	})
+	if got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What comes behind the fault of a body is not taken for its continuation.
+func TestNothingBehindABrokenBody(t *testing.T) {
+	for _, body := range [][2]string{{"4\r\nabcdXX", "\r\n0\r\n\r\n"}, {"4\r\nabcd\r\nX\r\n", "0\r\n\r\n"}} {
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				return
+			}
+			close(begun)
+			<-goOn
+			_, err := io.ReadAll(r.Body)
+			fmt.Fprint(w, err)
+		})}, myriad.Config{Loops: 1})
+		c := dial(t, f)
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"+body[0])
+		<-begun
+		io.WriteString(c, body[1])
+		for range 5 { // the loop has come to the rest by then
+			raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
+		}
+		close(goOn)
+		all, err := io.ReadAll(c)
+		if got := answers(t, string(all)); err != nil || len(got) != 1 || got[0] == "<nil>" {
+			t.Errorf("%q: got %q, %v", body, all, err)
+		}
+	}
+}
+
+// first speaks first.
+type first struct{ text string }
+
+func (f first) Opened(c *myriad.Conn)        { io.WriteString(c, f.text) }
+func (first) Received(*myriad.Conn, []byte)  {}
+func (first) Closed(_ *myriad.Conn, _ error) {}
+
+// An upgraded connection is opened when the head of the switch has been queued, whenever the loop looks.
+func TestUpgradeHeadComesFirst(t *testing.T) {
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(w)
+		h := x.transport
+		x.transport = &detour{transport: h, before: func() error {
+			h.ask(x) // as a deadline does
+			turnOf(x, func() {})
+			return nil
+		}}
+		if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
+			t.Error(err)
+		}
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	got := make([]byte, len(switching+"hello"))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != switching+"hello" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// An upgrade waits for its turn: what takes the connection over before does not find the new handler on it.
+func TestUpgradeBehindATakeover(t *testing.T) {
+	behind, upgraded := make(chan *exchange, 1), make(chan error, 1)
+	f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/upgrade" {
+			behind <- exchangeOf(w)
+			upgraded <- Upgrade(w, []byte(switching), first{"intruder"})
+			return
+		}
+		for y := <-behind; !waitsForRoom(y); {
+			runtime.Gosched()
+		}
+		nc, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		io.WriteString(nc, "mine")
+		nc.Close()
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET /hijack HTTP/1.1\r\nHost: h\r\n\r\nGET /upgrade HTTP/1.1\r\nHost: h\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+	all, err := io.ReadAll(c)
+	if string(all) != "mine" {
+		t.Errorf("got %q, %v", all, err)
+	}
+	if err := <-upgraded; !errors.Is(err, http.ErrHijacked) {
+		t.Errorf("Upgrade: %v", err)
+	}
+}
+
+// A stream that begins too late ends the connection: its head has gone, and promises a body.
+func TestDetachedTooLate(t *testing.T) {
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/late" {
+			return
+		}
+		x := exchangeOf(w)
+		x.transport = &detour{transport: x.transport, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
+		if _, err := Detached(w); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Detached: %v", err)
+		}
+	})})
+	c := dial(t, f)
+	io.WriteString(c, "GET /late HTTP/1.1\r\nHost: h\r\n\r\nGET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+	if all, err := io.ReadAll(c); err != nil || strings.Count(string(all), "HTTP/1.1") > 1 {
+		t.Errorf("got %q, %v", all, err)
+	}
+}
+
+// The deadline of an answer does not end the stream that it has become, not even before the handler has returned.
+func TestDetachedOutlivesTheDeadline(t *testing.T) {
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		x := exchangeOf(w)
+		turnOf(x, func() {
+			x.writeBy = 1
+			s.Write([]byte("text"))
+			x.transport.(*conn).deadlinePassed(x)
+		})
+		s.Close()
+	})})
+	got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
+	if bodies := answers(t, got); fmt.Sprint(bodies) != "[text]" {
+		t.Errorf("got %q", got)
+	}
+}
