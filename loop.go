@@ -60,6 +60,7 @@ type Loop struct {
 	held      held    // conns that guests have left
 	locals    map[driver.Addr]net.Addr
 	turns     int           // since others could run
+	owing     bool          // and in them something ran that may have given goroutines work, other than guests
 	yielded   time.Duration // the clock then
 	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
@@ -202,15 +203,16 @@ func (l *Loop) over() bool {
 	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish()
 }
 
-// poll asks for events: at once, then once more after other goroutines had a chance to run, and only then it sleeps.
+// poll asks for events: at once, then once more after other goroutines had a chance to run, if one may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
 	n, err := l.drv.Poll(0, (*sink)(l))
 	if n > 0 || err != nil || l.hasWork() {
 		return n, err
 	}
 	l.fellIdle()
-	l.turns, l.yielded = 0, l.clock
-	runtime.Gosched()
+	if l.owes() {
+		l.yield()
+	}
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
 		return n, err
 	}
@@ -224,6 +226,17 @@ func (l *Loop) poll() (int, error) {
 	wait := l.untilTimer()
 	return l.drv.Poll(wait, (*sink)(l))
 }
+
+// yield lets others run.
+func (l *Loop) yield() {
+	l.turns, l.yielded, l.owing = 0, l.clock, false
+	runtime.Gosched()
+}
+
+// owes reports whether others are to run before the loop sleeps. What guests wake finds an idle processor, or waits for the next yield, or
+// until the runtime takes this one from a loop that sleeps: where there is no other one, that takes too long. To yield after guests
+// all the same costs more than most of them: it wakes another thread, which looks for work and finds none.
+func (l *Loop) owes() bool { return l.owing || runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
@@ -261,14 +274,14 @@ func (l *Loop) turn(events int) {
 		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
+	l.owing = l.owing || dirty > 0 || len(l.guests) == 0
 	l.runAfter()
 	l.stats.turns.Add(1)
 	l.stats.revisits = len(l.revisits)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.turns >= turnsPerYield && l.clock-l.yielded >= yieldTime {
 		l.readClock() // what others do meanwhile is not time of this loop's
-		l.turns, l.yielded = 0, l.clock
-		runtime.Gosched()
+		l.yield()
 		l.slept = true
 	}
 }
@@ -322,6 +335,7 @@ func (l *Loop) takeMail() {
 func (l *Loop) runAll(fs *batch[func()]) {
 	if !fs.empty() {
 		l.current.Store(nil)
+		l.owing = true
 	}
 	for f, ok := fs.take(); ok; f, ok = fs.take() {
 		l.guard(f)

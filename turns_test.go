@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ func (s *stub) Dial(a net.Addr) (driver.ID, error) {
 	s.dials = append(s.dials, fmt.Sprintf("%v at %d", a, s.loop.now))
 	return driver.MakeID(0, uint32(len(s.dials)), 1), nil
 }
+
+func (s *stub) Poll(time.Duration, driver.Events) (int, error) { return 0, nil }
 
 func (s *stub) Attach(driver.Socket) (driver.ID, error) {
 	s.attached++
@@ -93,3 +96,49 @@ type idling struct{}
 func (idling) Opened(*Conn)           {}
 func (idling) Received(*Conn, []byte) {}
 func (idling) Closed(*Conn, error)    {}
+
+// standing is a world in which no time passes.
+type standing struct{ driver.System }
+
+func (standing) Now() time.Time { return time.Time{} }
+
+// Before it sleeps a loop lets others run, but behind guests only where there is but one processor.
+func TestYieldsBeforeSleeping(t *testing.T) {
+	procs := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(procs)
+	_, s := newStub(1)
+	l := s.loop
+	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
+	guests := func() { l.guests = append(l.guests, guest{}) }
+	for _, step := range []struct {
+		name  string
+		procs int
+		do    func()
+		want  bool
+	}{
+		{"callbacks", 2, func() {}, true},
+		{"guests", 2, guests, false},
+		{"guests again", 2, guests, false},
+		{"guests on one processor", 1, guests, true},
+		{"guests, and Later", 2, func() { guests(); l.Later(func() {}) }, true},
+		{"guests, and Do", 2, func() { guests(); _ = l.Do(func() {}) }, true},
+		{"guests at last", 2, guests, false},
+	} {
+		runtime.GOMAXPROCS(step.procs)
+		step.do()
+		l.turn(1)
+		l.guests = nil
+		if l.owes() != step.want {
+			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
+		}
+		if _, err := l.poll(); err != nil || l.owing {
+			t.Fatalf("%s: after the poll: %v, %v", step.name, l.owing, err)
+		}
+	}
+	l.turn(1)
+	guests()
+	l.turn(1)
+	if !l.owes() {
+		t.Error("a turn with guests has paid what one without them owes")
+	}
+}
