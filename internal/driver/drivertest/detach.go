@@ -14,6 +14,7 @@ var detachCases = []testCase{
 	{"DetachKeepsUnreadBytes", detachKeepsUnreadBytes},
 	{"DetachWithQueue", detachWithQueue},
 	{"DetachInsideReceived", detachInsideReceived},
+	{"DetachOthersInsideReceived", detachOthersInsideReceived},
 	{"DetachAndAttach", detachAndAttach},
 	{"ImportBack", importBack},
 	{"ImportForeign", importForeign},
@@ -140,6 +141,84 @@ func detachInsideReceived(b *bed) {
 	}
 	b.same("received and read", append(c.In, rest...), want)
 	nc.Close()
+}
+
+// Whoever is the first to hear something detaches all others that have something to hear.
+func detachOthersInsideReceived(b *bed) {
+	const n = 9
+	b.start()
+	other := b.open(otherLoop)
+	var peers []Peer
+	var conns []*Conn
+	want := pattern(3*readBuffer, 5)
+	for range n {
+		p, c := b.connect()
+		c.Pause()
+		peers, conns = append(peers, p), append(conns, c)
+		p.Write(want[:100])
+	}
+	b.settle()
+	var first *Conn
+	var err error
+	for _, c := range conns {
+		c.OnReceived = func([]byte) {
+			if first != nil {
+				return
+			}
+			first = c
+			for _, o := range conns {
+				if o != c && err == nil {
+					err = o.Detach()
+				}
+			}
+		}
+		c.Resume()
+	}
+	b.until("all others are detached", func() bool {
+		return err != nil || first != nil && all(conns, func(c *Conn) bool { return c == first || c.Over })()
+	})
+	if errors.Is(err, driver.ErrUnsupported) {
+		b.Skipf("Detach: %v", err)
+	}
+	for i, c := range conns {
+		if c != first {
+			peers[i].Write(want[100:])
+			peers[i].CloseWrite()
+			b.goesOn(c, want, other, i%3)
+		}
+	}
+}
+
+// goesOn reads what is left of a connection that has been detached: by hand, on another loop, or on another loop after it has been taken
+// out again.
+func (b *bed) goesOn(c *Conn, want []byte, other *Checker, how int) {
+	b.Helper()
+	if c.Socket == nil {
+		b.Fatalf("no socket after Detach: %v", c)
+	}
+	sock := c.Socket
+	if how == 2 {
+		var err error
+		if sock, err = b.sys.Import(b.conn(sock)); err != nil {
+			b.Fatalf("Import: %v", err)
+		}
+	}
+	if how == 0 {
+		nc := b.conn(sock)
+		defer nc.Close()
+		rest, err := io.ReadAll(nc)
+		if err != nil {
+			b.Errorf("read: %v", err)
+		}
+		b.same("received and read", append(c.In, rest...), want)
+		return
+	}
+	again, err := other.AttachTo(sock)
+	if err != nil {
+		b.Fatalf("Attach: %v", err)
+	}
+	b.until("Ended on the other loop", func() bool { return again.Ended })
+	b.same("received on both loops", append(c.In, again.In...), want)
 }
 
 func detachAndAttach(b *bed) {

@@ -54,6 +54,12 @@ type deferred struct {
 	err    error
 }
 
+// A view is what has been read of a connection, until it is delivered.
+type view struct {
+	id driver.ID
+	p  []byte
+}
+
 // live finds the slot of an id, or nil if the id is stale or on its way out.
 func (d *Driver) live(id driver.ID) *slot {
 	s := d.slots.Row(id.Slot())

@@ -18,6 +18,7 @@ import (
 type Socket struct {
 	fd     int // -1 once it has been given on
 	remote driver.Addr
+	ahead  []byte // what has been read of it and not delivered
 }
 
 func newSocket(fd int) *Socket {
@@ -39,7 +40,7 @@ func (s *Socket) Close() error {
 	return unix.Close(fd)
 }
 
-// Conn makes an ordinary net.Conn of the socket.
+// Conn makes an ordinary net.Conn of the socket, whose first bytes are those that were read ahead.
 func (s *Socket) Conn() (net.Conn, error) {
 	if s.fd < 0 {
 		return nil, driver.ErrStale
@@ -47,12 +48,17 @@ func (s *Socket) Conn() (net.Conn, error) {
 	f := os.NewFile(uintptr(s.fd), "myriad-detached")
 	s.fd = -1
 	defer f.Close() // FileConn has a duplicate of its own
-	return net.FileConn(f)
+	nc, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Ahead(nc, s.ahead), nil
 }
 
 // importConn duplicates the descriptor of nc and closes nc, which takes it out of the runtime's poller while the socket
 // lives on.
 func importConn(nc net.Conn) (*Socket, error) {
+	nc, ahead := driver.SplitAhead(nc)
 	switch nc.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
@@ -70,7 +76,9 @@ func importConn(nc net.Conn) (*Socket, error) {
 	if _, ok := nc.(*net.TCPConn); ok {
 		limitUnsent(fd)
 	}
-	return newSocket(fd), nil
+	s := newSocket(fd)
+	s.ahead = ahead
+	return s, nil
 }
 
 func duplicate(c syscall.Conn) (int, error) {

@@ -47,50 +47,13 @@ func (s *Socket) Conn() (net.Conn, error) {
 	}
 	nc := s.nc
 	s.nc = nil
-	if len(s.ahead) == 0 {
-		return nc, nil
-	}
-	a := &aheadConn{Conn: nc, ahead: s.ahead}
-	if half, ok := nc.(interface{ CloseWrite() error }); ok {
-		return halfConn{a, half.CloseWrite}, nil
-	}
-	return a, nil
+	return driver.Ahead(nc, s.ahead), nil
 }
-
-// An aheadConn begins with bytes that were read before. Reading is for one goroutine at a time until they are gone.
-type aheadConn struct {
-	net.Conn
-	ahead []byte
-}
-
-func (c *aheadConn) Read(p []byte) (int, error) {
-	if len(c.ahead) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.ahead)
-	c.ahead = c.ahead[n:]
-	return n, nil
-}
-
-// NetConn is the connection below, whose next bytes are not the first.
-func (c *aheadConn) NetConn() net.Conn { return c.Conn }
-
-type halfConn struct {
-	*aheadConn
-	closeWrite func() error
-}
-
-func (c halfConn) CloseWrite() error { return c.closeWrite() }
 
 // importConn takes nc over.
 func importConn(nc net.Conn) (*Socket, error) {
-	s := &Socket{nc: nc}
-	switch c := nc.(type) {
-	case halfConn:
-		s.nc, s.ahead = c.Conn, c.ahead
-	case *aheadConn:
-		s.nc, s.ahead = c.Conn, c.ahead
-	}
+	s := new(Socket)
+	s.nc, s.ahead = driver.SplitAhead(nc)
 	own, err := renewed(s.nc)
 	if err != nil {
 		return nil, err
