@@ -52,9 +52,11 @@ func TestTimer(t *testing.T) {
 func TestExpiredAbsentMeansAbort(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		d := &diary{done: make(chan string, 1)}
-		end := make(chan error, 1)
-		h := &lasting{stage{name: "a", d: d, opened: func(c *myriad.Conn) { c.SetTimer(time.Millisecond) }}, end}
+		end, conns := make(chan error, 1), make(chan *myriad.Conn, 1)
+		h := &lasting{stage{name: "a", d: d, opened: func(c *myriad.Conn) { conns <- c }}, end}
 		s.one(t, myriad.Config{}, h)
+		c := <-conns
+		onLoop(t, c, func() { c.SetTimer(time.Millisecond) }) // not in Opened: the peer's connect would fail if it came late
 		if err := await(t, "Closed", end); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Closed(%v), want os.ErrDeadlineExceeded", err)
 		}
