@@ -113,7 +113,7 @@ func TestFarewell(t *testing.T) {
 		x.given.ctx.h = h
 		return x
 	}
-	x := begin(&exchange{body: new(body)})
+	x := begin(new(exchange))
 	told := func() bool { return x.given.ctx.Err() != nil }
 	look := func(times int) {
 		for range times {
@@ -126,6 +126,7 @@ func TestFarewell(t *testing.T) {
 	if look(100); told() {
 		t.Error("a handler that has not begun is told")
 	}
+	x.body = new(body)
 	x.given.ctx.begin()
 	if look(100); told() {
 		t.Error("a handler that has not read its body is told")
