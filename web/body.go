@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -71,7 +72,7 @@ func (b *body) Read(p []byte) (int, error) {
 			if resume {
 				b.x.want(wantInput)
 			}
-			if err == io.ErrUnexpectedEOF || err == os.ErrDeadlineExceeded {
+			if err == io.ErrUnexpectedEOF || errors.Is(err, os.ErrDeadlineExceeded) {
 				b.x.given.ctx.cancel(context.Canceled) // as with net/http, the connection is as good as lost for its handler
 			}
 			return n, err

@@ -258,6 +258,9 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 	h.last = true
 	h.phase = phaseAnswer
 	x.body.broken = true
+	if err == os.ErrDeadlineExceeded {
+		err = x.netError("read", err)
+	}
 	x.body.fail(err)
 	h.armDeadlines(x)
 }

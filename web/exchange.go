@@ -3,11 +3,13 @@ package web
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -248,9 +250,11 @@ func (x *exchange) connectionLost(err error) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
-	x.body.fail(err)
+	x.out.lose(err) // first: who is woken by its body may write
+	if x.body != nil {
+		x.body.fail(x.netError("read", err))
+	}
 	x.hold.drop()
-	x.out.lose(err)
 	if x.given.ctx.loseConn(x.due) {
 		x.lane.st.conns.Add(1) // until the handler has ended
 	}
@@ -258,6 +262,22 @@ func (x *exchange) connectionLost(err error) {
 	if s := x.stream(); s != nil {
 		s.lost(err)
 	}
+}
+
+// netError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a *net.OpError.
+func (x *exchange) netError(op string, err error) error {
+	var number syscall.Errno
+	switch {
+	case errors.As(err, &number):
+		err = os.NewSyscallError(op, number)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = os.ErrDeadlineExceeded
+	case errors.Is(err, myriad.ErrClosed) || errors.Is(err, http.ErrServerClosed):
+		err = net.ErrClosed
+	}
+	c := x.transport.conn()
+	local := c.LocalAddr()
+	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.RemoteAddr(), Err: err}
 }
 
 func (x *exchange) stream() *Stream { return x.detached.Load() }

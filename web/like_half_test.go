@@ -3,10 +3,14 @@ package web
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -144,4 +148,62 @@ func TestFarewell(t *testing.T) {
 			t.Errorf("%s is not told", name)
 		}
 	}
+}
+
+// What a handler reads and writes in vain fails as with net/http, as far as anybody looks into it, and ends its context.
+func TestErrorsLikeNetHTTP(t *testing.T) {
+	for _, late := range []string{"", "read", "write"} {
+		t.Run("late "+late, func(t *testing.T) {
+			t.Parallel()
+			var ended chan string
+			sameOnBoth(t, func(s *Server) {
+				mine := make(chan string, 1)
+				ended = mine
+				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					c, past := http.NewResponseController(w), time.Now().Add(-time.Second)
+					var err error
+					if late == "write" {
+						_ = c.SetWriteDeadline(past)
+					} else {
+						if late == "read" {
+							_ = c.SetReadDeadline(past)
+						}
+						_, err = io.ReadAll(r.Body)
+					}
+					note := kinds(err)
+					if late != "read" {
+						for err = nil; err == nil; {
+							_, err = w.Write(make([]byte, 10_000))
+						}
+						note += kinds(err) + kinds(c.Flush())
+					}
+					mine <- fmt.Sprint(note, r.Context().Err())
+				})
+			}, func(t *testing.T, f *fixture, r *record) {
+				c := dial(t, f)
+				request := post + "Content-Length: 9\r\n\r\nabc"
+				if late == "write" {
+					request = get + end // net/http would wait for the body first
+				}
+				io.WriteString(c, request)
+				if late == "" {
+					_ = c.(*net.TCPConn).SetLinger(0) // a reset
+					c.Close()
+				}
+				r.add("%s", <-ended)
+			})
+		})
+	}
+}
+
+// kinds is what frameworks ask of an error to find out that nobody is left to answer.
+func kinds(err error) string {
+	var op *net.OpError
+	var number *os.SyscallError
+	var timeout net.Error
+	if !errors.As(err, &op) {
+		return fmt.Sprintf("%v; ", err)
+	}
+	return fmt.Sprintf("%s %s from %t to %t, system %t gone %t, timeout %t %t; ", op.Op, op.Net, op.Source != nil, op.Addr != nil, errors.As(err, &number),
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, os.ErrDeadlineExceeded))
 }

@@ -242,7 +242,9 @@ func (w *response) flush() error {
 	case w.pending != nil:
 		err = w.sendPending(nil)
 	default:
-		err = w.lostErr() // there may be something in the queue all the same
+		if err = w.lostErr(); err != nil { // there may be something in the queue all the same
+			err = w.x.netError("write", err)
+		}
 	}
 	w.x.lease.HandOver() // nothing leaves a loop before its guest does, and the handler may go on for long
 	return err

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -204,10 +205,10 @@ func (w *response) send(p []byte) error {
 // from then on: whatever has been left out, nothing must follow.
 func (w *response) sendWhenRoom(send func() error) error {
 	for w.failed == nil {
-		if w.failed = w.inTime(); w.failed != nil {
-			break
+		err := w.inTime()
+		if err == nil {
+			err = send()
 		}
-		err := send()
 		switch {
 		case err == nil:
 			return nil
@@ -218,8 +219,20 @@ func (w *response) sendWhenRoom(send func() error) error {
 		default:
 			w.failed = w.waitForRoom(forAnswer)
 		}
+		if w.failed != nil && w.failed != myriad.ErrOnLoop {
+			w.sendFailed()
+		}
 	}
 	return w.failed
+}
+
+// sendFailed says what has failed in the words of net/http, and ends the context, as that does.
+func (w *response) sendFailed() {
+	if cause := w.lostErr(); cause != nil {
+		w.failed = cause // of which the transport need not know
+	}
+	w.failed = w.x.netError("write", w.failed)
+	w.x.given.ctx.cancel(context.Canceled)
 }
 
 // inTime fails when the answer is late.
