@@ -466,6 +466,10 @@ func (h *conn) Drained(c *myriad.Conn) {
 
 // Expired acts on the timeout of the phase the conn is in.
 func (h *conn) Expired(c *myriad.Conn) {
+	if h.stream != nil { // of a deadline that somebody has set whom ConnState or ConnContext has shown the conn
+		c.Abort(os.ErrDeadlineExceeded)
+		return
+	}
 	switch h.phase {
 	case phaseHead:
 		h.refuse(http.StatusRequestTimeout, "the head was not complete in time")

@@ -18,6 +18,7 @@ const ownHandshake = 10 * time.Second
 type shaking struct {
 	mu    sync.Mutex
 	conns map[*tls.Conn]struct{} // guarded by mu
+	by    time.Time              // guarded by mu: when they have to have ended, also those to come; zero: nobody has said
 }
 
 func (k *shaking) add(tc *tls.Conn) {
@@ -27,6 +28,9 @@ func (k *shaking) add(tc *tls.Conn) {
 		k.conns = map[*tls.Conn]struct{}{}
 	}
 	k.conns[tc] = struct{}{}
+	if !k.by.IsZero() {
+		_ = tc.SetDeadline(k.by)
+	}
 }
 
 func (k *shaking) remove(tc *tls.Conn) {
@@ -35,12 +39,15 @@ func (k *shaking) remove(tc *tls.Conn) {
 	delete(k.conns, tc)
 }
 
-// end has all of them fail at a time.
+// end has all of them fail at a time, and those that are added later.
 func (k *shaking) end(by time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.by.IsZero() || by.Before(k.by) {
+		k.by = by
+	}
 	for tc := range k.conns {
-		_ = tc.SetDeadline(by)
+		_ = tc.SetDeadline(k.by)
 	}
 }
 
@@ -57,9 +64,6 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 	_ = tc.SetDeadline(st.engine.System().Now().Add(timeout))
 	st.shaking.add(tc)
 	st.conns.Add(1)
-	if s.closing.Load() {
-		st.shaking.end(time.Unix(1, 0))
-	}
 	st.engine.System().Go(func() {
 		defer st.connGone()
 		defer st.shaking.remove(tc)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -180,5 +181,21 @@ func TestServeAfterShutdown(t *testing.T) {
 		} else if name == "ListenAndServe" && err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Who comes after the end has been set has to end then, too, and nobody later than was said first.
+func TestShakingEndsLateComers(t *testing.T) {
+	var k shaking
+	k.end(time.Unix(1, 0))
+	k.end(time.Now().Add(time.Hour))
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	defer time.AfterFunc(20*time.Second, func() { client.Close() }).Stop()
+	tc := tls.Server(server, &tls.Config{})
+	k.add(tc)
+	if err := tc.Handshake(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("handshake: %v", err)
 	}
 }

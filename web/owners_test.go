@@ -394,3 +394,41 @@ func TestDetachedOutlivesTheDeadline(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A deadline that somebody has set on the conn which ConnState has shown ends a Stream as it ends other connections.
+func TestDeadlineFromOutsideEndsAStream(t *testing.T) {
+	var shown net.Conn
+	ended := make(chan error, 1)
+	f := serve(t, &Server{
+		ConnState: func(nc net.Conn, state http.ConnState) {
+			if state == http.StateActive {
+				shown = nc
+			}
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.OnClose(func(err error) { ended <- err })
+			s.Write([]byte("text"))
+		}),
+	})
+	c := dial(t, f)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		shown.SetDeadline(time.Unix(1, 0)) // it may come before the Stream has the connection
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the stream ended with %v", err)
+			}
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -135,8 +135,12 @@ func (h *conn) release(x *exchange) {
 	if k.first {
 		return
 	}
-	if _, err := h.c.Write(k.data.AppendTo(nil)); errors.Is(err, myriad.ErrFull) {
+	_, err := h.c.Write(k.data.AppendTo(nil))
+	switch {
+	case errors.Is(err, myriad.ErrFull):
 		return
+	case errors.Is(err, myriad.ErrTooLarge): // of an engine with a small Config.MaxWrite: nothing may follow
+		h.c.Abort(err)
 	}
 	k.first = true
 	k.data.Release()

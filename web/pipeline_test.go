@@ -379,3 +379,28 @@ func TestPipelineOfALostClient(t *testing.T) {
 		}
 	}
 }
+
+// What was held and is then too large for the engine is not left out: the connection ends there.
+func TestHeldAnswerTooLarge(t *testing.T) {
+	var written sync.WaitGroup
+	written.Add(2)
+	f := serveOn(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			written.Wait()
+			return
+		}
+		defer written.Done()
+		times := 1
+		if r.URL.Path == "/large" {
+			times = 1000
+		}
+		w.Write([]byte(strings.Repeat(r.URL.Path, times)))
+		http.NewResponseController(w).Flush()
+	})}, myriad.Config{Loops: 1, MaxWrite: 4 << 10})
+	c := dial(t, f)
+	io.WriteString(c, pipelined("/first", "/large", "/last"))
+	all, _ := io.ReadAll(c)
+	if strings.Contains(string(all), "/la") {
+		t.Errorf("behind an answer that could not be sent came %.80q", all)
+	}
+}

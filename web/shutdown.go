@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may be on its way.
@@ -85,6 +87,7 @@ func (st *state) waitQuiet(ctx context.Context) error {
 	st.mu.Lock()
 	st.waiters = append(st.waiters, p)
 	st.mu.Unlock()
+	defer st.forget(p)
 	stop := context.AfterFunc(ctx, p.Unpark)
 	defer stop()
 	for st.conns.Load() > 0 || st.lent.n.Load() != 0 {
@@ -101,6 +104,12 @@ func (st *state) connGone() {
 	if st.conns.Add(-1) == 0 {
 		st.wakeWaiters()
 	}
+}
+
+func (st *state) forget(waiter driver.Parker) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.waiters = slices.DeleteFunc(st.waiters, func(p driver.Parker) bool { return p == waiter })
 }
 
 func (st *state) wakeWaiters() {

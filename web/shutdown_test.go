@@ -175,3 +175,28 @@ func readWhole(t *testing.T, r *bufio.Reader) bool {
 	}
 	return true
 }
+
+// A Shutdown that gives up leaves nothing behind.
+func TestShutdownThatGivesUp(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(inside)
+		<-release
+	})})
+	io.WriteString(dial(t, f), get+"\r\n")
+	<-inside
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3 {
+		if err := f.Shutdown(over); err != context.Canceled {
+			t.Errorf("Shutdown: %v", err)
+		}
+	}
+	f.state.mu.Lock()
+	left := len(f.state.waiters)
+	f.state.mu.Unlock()
+	if left != 0 {
+		t.Errorf("%d are still to be told", left)
+	}
+	close(release)
+}
