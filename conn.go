@@ -207,9 +207,9 @@ func (c *Conn) Notify() {
 }
 
 // SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called, h.Received with
-// rest if there is any, and h.Received with newer bytes as they come. The old handler hears nothing more. rest must stay
-// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A second call in
-// the same callback replaces the first. On the loop only.
+// rest if there is any, and h.Received with newer bytes as they come; h.Ended, too, if the peer had ended its side before. The old
+// handler hears nothing more. rest must stay unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A
+// second call in the same callback replaces the first. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
 	s := handlerSwitch{c, h, rest}

@@ -58,6 +58,7 @@ type soul struct {
 	paused           bool
 	finished         bool // CloseWrite
 	heardEnd         bool
+	hearsAgain       bool // of that end, which has come before it was set: Ended is owed
 	notes, full      bool // Notified, Drained are owed
 	armed            bool // Expired is
 	guests           int
@@ -171,8 +172,8 @@ func (k *crowdOf) rest() {
 		case s.opened == 0 || s.ended > 0:
 		case s.closing:
 			s.fault("it is closing still")
-		case s.notes || s.armed || s.switching:
-			s.fault("notes %v, armed %v, switching %v", s.notes, s.armed, s.switching)
+		case s.notes || s.armed || s.switching || s.hearsAgain && !s.paused && !s.detaching:
+			s.fault("notes %v, armed %v, switching %v, to hear of the end again %v", s.notes, s.armed, s.switching, s.hearsAgain)
 		case s.peer.Faulted() || s.left || s.c == nil:
 		case s.full || s.c.Queued() > 0 || s.detaching:
 			s.fault("full %v, queued %d, detaching %v", s.full, s.c.Queued(), s.detaching)
@@ -384,7 +385,7 @@ func (s *soul) detach(c *myriad.Conn) {
 
 func (s *soul) Opened(c *myriad.Conn) {
 	if s.switching {
-		s.switching = false
+		s.switching, s.hearsAgain = false, s.heardEnd
 	} else {
 		s.opened++
 		s.c, s.at[c.RemoteAddr().String()] = c, s
@@ -401,10 +402,10 @@ func (s *soul) Received(c *myriad.Conn, p []byte) {
 }
 
 func (s *soul) Ended(c *myriad.Conn) {
-	if s.heardEnd {
+	if s.heardEnd && !s.hearsAgain {
 		s.fault("Ended twice")
 	}
-	s.heardEnd = true
+	s.heardEnd, s.hearsAgain = true, false
 	s.hears("Ended", c)
 	if s.c == c && s.rng.IntN(2) == 0 {
 		s.closing = true

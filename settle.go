@@ -182,8 +182,11 @@ func (l *Loop) switchHandler(s handlerSwitch) {
 	if len(s.rest) > 0 && !c.closeAsked() {
 		l.deliverRest(c, s.rest[:len(s.rest):len(s.rest)])
 	}
+	if c.is(peerEnded) && !l.switching(c) {
+		l.inputEnded(c) // only its predecessor was told
+	}
 	if l.stopping && !l.switching(c) {
-		l.callStopping(c) // its predecessor was told
+		l.callStopping(c) // the same
 	}
 	if l.current.Load() != c {
 		l.revisit(c) // its callbacks ran outside of its turn
@@ -222,14 +225,18 @@ func (l *Loop) peerEnded(c *Conn) {
 		return
 	}
 	c.status |= peerEnded
-	if c.is(closing | ending) {
-		return
-	}
-	if x := c.extra.Load(); c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil) {
+	l.inputEnded(c)
+}
+
+// inputEnded tells the handler of the peer's FIN, unless it has yet to get bytes that came before.
+func (l *Loop) inputEnded(c *Conn) {
+	switch x := c.extra.Load(); {
+	case c.is(closing | ending):
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || x.detach != nil):
 		c.ownExtra().endHeld = true
-		return
+	default:
+		l.callEnded(c)
 	}
-	l.callEnded(c)
 }
 
 func (l *Loop) callEnded(c *Conn) {

@@ -182,3 +182,31 @@ func TestSwitchBetweenCalls(t *testing.T) {
 		}
 	})
 }
+
+// A handler that comes after its peer's FIN hears of that, behind what its predecessor has left.
+func TestSwitchBehindTheEnd(t *testing.T) {
+	for name, opened := range map[string]func(c *myriad.Conn){
+		"at once":      nil,
+		"while paused": func(c *myriad.Conn) { c.Pause(); _ = c.Loop().Do(c.Resume) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachLayer(t, func(t *testing.T, s setting) {
+				first, second := newProbe(), newProbe()
+				ends := make(chan *myriad.Conn, 1)
+				first.ended = func(c *myriad.Conn) { ends <- c }
+				heard := make(chan string, 3)
+				second.opened = opened
+				second.received = func(_ *myriad.Conn, p []byte) { heard <- string(p) }
+				second.ended = func(c *myriad.Conn) { heard <- "the end"; _ = c.Close() }
+				nc := s.one(t, myriad.Config{}, first)
+				closeWrite(t, nc)
+				c := await(t, "Ended", ends)
+				onLoop(t, c, func() { c.SetHandler(second, []byte("rest")) })
+				await(t, "Closed", second.closes)
+				if got := await(t, "Received", heard) + ", " + await(t, "Ended", heard); got != "rest, the end" || len(heard) > 0 || first.endings.Load() != 1 {
+					t.Errorf("heard %s, and %d more; the first heard of %d ends", got, len(heard), first.endings.Load())
+				}
+			})
+		})
+	}
+}

@@ -64,6 +64,25 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
+// What speaks after an upgrade hears of a FIN that came before it: else the connection would stay without end.
+func TestUpgradeBehindTheEnd(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		s := &shout{make(chan struct{}), make(chan error, 1)}
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			if err := Upgrade(w, []byte(switching), s); err != nil {
+				t.Error(err)
+			}
+		})})
+		if got, want := raw(t, f, get+"Upgrade: shout\r\nConnection: Upgrade\r\n\r\nread ahead", true), switching+"READ AHEAD"; got != want {
+			t.Errorf("got %q", got)
+		}
+		if err := <-s.closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestUpgradeIsRefused(t *testing.T) {
 	if err := Upgrade(httptest.NewRecorder(), nil, nil); !errors.Is(err, ErrNotMyriad) || !strings.Contains(err.Error(), "ResponseRecorder") {
 		t.Errorf("foreign writer: %v", err)
