@@ -38,6 +38,11 @@
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics, and so does this one for
 //     a connection of tls.NewListener.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
+//   - The *http.Server under http.ServerContextKey has this server's settings and serves nothing: its Shutdown, Close and SetKeepAlivesEnabled
+//     end nothing here. Use the Server's own.
+//   - Bytes of TLS on a port without it are answered with 400 at once; net/http waits for the end of a line.
+//   - A connection whose client has left part of an answer unread when WriteTimeout ends is reset, so that what is queued costs no memory;
+//     net/http ends it behind what the kernel has taken.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
 //   - Shutdown waits five seconds for a connection on which no request has begun, and for a head that has begun, as net/http
 //     does for a new connection: a request may be on its way.
