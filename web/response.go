@@ -100,13 +100,6 @@ const (
 	codingOther           // sent as it is, inside chunks
 )
 
-// deadlines are what ResponseController has set; zero for none, and set tells which were.
-type deadlines struct {
-	read, write       moment
-	readSet, writeSet bool
-	rest              moment // for what the handler has left of the body
-}
-
 func (w *response) begin(req *http.Request, head *h1.Head) {
 	w.length = -1
 	w.minor = min(head.Minor, 1)

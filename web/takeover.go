@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -245,57 +244,5 @@ func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 		t.handler.Closed(c, err)
 	case t.done != nil:
 		t.done(nil, nil, err)
-	}
-}
-
-func (w *response) setReadDeadline(t time.Time) {
-	by := w.x.lane.st.moment(t)
-	w.setDeadline(func(d *deadlines) { d.read, d.readSet = by, true })
-}
-
-func (w *response) setWriteDeadline(t time.Time) {
-	by := w.x.lane.st.moment(t)
-	if w.lostErr() == nil {
-		w.writeBy = by
-	}
-	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = by, true })
-}
-
-// readWithin bounds the rest of the body by d from now, unless it is bounded more tightly already.
-func (w *response) readWithin(d time.Duration) {
-	by := w.x.lane.st.now().after(d)
-	w.setDeadline(func(d *deadlines) { d.rest = by })
-}
-
-func (w *response) setDeadline(set func(d *deadlines)) {
-	w.mu.Lock()
-	more := w.more()
-	if more.deadline == nil {
-		more.deadline = new(deadlines)
-	}
-	set(more.deadline)
-	w.mu.Unlock()
-	w.x.want(wantDeadline)
-}
-
-// takeDeadlines makes the deadlines that ResponseController was given the exchange's own.
-func (h *conn) takeDeadlines(x *exchange) {
-	x.out.mu.Lock()
-	more := x.out.more()
-	if d := more.deadline; d != nil {
-		if b := x.body; b != nil {
-			if d.readSet {
-				b.readBy = d.read
-			}
-			b.readBy = b.readBy.orEarlier(d.rest)
-		}
-		if d.writeSet {
-			x.writeBy = d.write
-		}
-		more.deadline = nil
-	}
-	x.out.mu.Unlock()
-	if h.phase == phaseBody || h.phase == phaseAnswer {
-		h.armDeadlines(x)
 	}
 }
