@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -43,6 +42,7 @@ type exchange struct {
 	took   time.Duration
 	parted atomic.Bool   // one of loop and handler is done with it
 	taken  atomic.Bool   // there is a takeover; written under mu
+	orphan bool          // its connection went before its handler had ended
 	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
@@ -121,7 +121,7 @@ func (x *exchange) run() {
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
-	if x.given.ctx.end() {
+	if x.orphan {
 		defer x.lane.st.connGone()
 	}
 	x.out.drop()
@@ -160,16 +160,16 @@ func (x *exchange) Left(kept bool) {
 	x.part()
 }
 
-// callHandler reports whether the handler has returned rather than panicked.
+// callHandler reports whether the handler has returned rather than panicked. Its context ends before its answer does, as with net/http: a
+// client that has that whole may count on it.
 func (x *exchange) callHandler() (ok bool) {
 	defer func() {
-		if ok {
+		if x.orphan = x.given.ctx.end(); ok {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
 			x.lane.s.logf("http: panic serving %s: %v\n%s", x.given.request.RemoteAddr, v, debug.Stack())
 		}
-		x.given.ctx.cancel(context.Canceled)
 		x.transport.fail(x, errHandlerPanic, true)
 	}()
 	defer x.removeFiles()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,4 +191,36 @@ func TestNilConnContext(t *testing.T) {
 	if got := raw(t, f, last, false); statusOf(got) != "200" {
 		t.Errorf("then %q", got)
 	}
+}
+
+// Who has the whole answer knows that the request's context has ended, as with net/http.
+func TestContextEndsBeforeAnswer(t *testing.T) {
+	eachDispatch(t, func(t *testing.T, d Dispatch) {
+		var contexts sync.Map // by address
+		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			contexts.Store(r.RemoteAddr, r.Context())
+		})})
+		var clients sync.WaitGroup
+		for range 8 { // that keep the processors busy
+			c := dial(t, f)
+			clients.Go(func() {
+				in := bufio.NewReader(c)
+				for i := range 500 {
+					io.WriteString(c, get+end)
+					resp, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp.Body.Close()
+					ctx, _ := contexts.Load(c.LocalAddr().String())
+					if err := ctx.(context.Context).Err(); err != context.Canceled {
+						t.Errorf("request %d: %v", i, err)
+						return
+					}
+				}
+			})
+		}
+		clients.Wait()
+	})
 }

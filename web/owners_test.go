@@ -35,6 +35,14 @@ type detour struct {
 	transport
 	before func() error
 	after  func()
+	asked  func() // after the loop has been asked to look
+}
+
+func (d *detour) ask(x *exchange) {
+	d.transport.ask(x)
+	if d.asked != nil {
+		d.asked()
+	}
 }
 
 func (d *detour) write(x *exchange, p []byte) error {
@@ -51,7 +59,7 @@ func (d *detour) write(x *exchange, p []byte) error {
 }
 
 // A holding is the context of a connection whose requests, if they have been watched, are held up at their end: by then a handler
-// has returned and its answer is complete.
+// has returned, and its answer is not complete.
 type holding struct {
 	context.Context
 	hold func()
@@ -210,13 +218,14 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 		case <-time.After(20 * time.Second):
 		}
 	}
-	f := serve(t, holdingServer(hold, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/second" {
 			close(second)
 			return
 		}
-		r.Context().Done()
-	})}))
+		x := exchangeOf(w)
+		x.transport = &detour{transport: x.transport, asked: hold}
+	})})
 	c := dial(t, f)
 	r := bufio.NewReader(c)
 	const size = 200 << 10
