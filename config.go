@@ -70,11 +70,11 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.DialTimeout, 30*time.Second)
 	for _, f := range []struct {
 		name  string
-		value int
+		value int64 // an int has no room for a Duration on 32 bits
 	}{
-		{"ReadBuffer", c.ReadBuffer}, {"WriteLimit", c.WriteLimit}, {"MaxWrite", c.MaxWrite},
-		{"Mailbox", c.Mailbox}, {"LingerTimeout", int(c.LingerTimeout)}, {"LingerBytes", c.LingerBytes},
-		{"MaxConns", c.MaxConns}, {"AcceptRate", c.AcceptRate}, {"DialTimeout", int(c.DialTimeout)},
+		{"ReadBuffer", int64(c.ReadBuffer)}, {"WriteLimit", int64(c.WriteLimit)}, {"MaxWrite", int64(c.MaxWrite)},
+		{"Mailbox", int64(c.Mailbox)}, {"LingerTimeout", int64(c.LingerTimeout)}, {"LingerBytes", int64(c.LingerBytes)},
+		{"MaxConns", int64(c.MaxConns)}, {"AcceptRate", int64(c.AcceptRate)}, {"DialTimeout", int64(c.DialTimeout)},
 	} {
 		if f.value < 0 {
 			return c, fmt.Errorf("myriad: Config.%s is %d: it must not be negative", f.name, f.value)

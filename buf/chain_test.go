@@ -101,7 +101,7 @@ func TestLongQueueKeepsItsViewsBounded(t *testing.T) {
 			c.Discard(10)
 		}
 	}
-	if cap(c.views) > 32 {
+	if cap(c.views) > 44 { // four times 11; what append makes of that depends on the size of a view
 		t.Fatalf("a queue of 10 views grew its table to %d", cap(c.views))
 	}
 }

@@ -160,7 +160,7 @@ func (w *Wheel) link(id uint32) {
 	if diff := tick ^ w.cur; diff != 0 {
 		level = (bits.Len64(diff) - 1) / digit
 	}
-	w.linkTo(id, placeOf(level, int(tick>>(level*digit))%fanout))
+	w.linkTo(id, placeOf(level, int(tick>>(level*digit)%fanout)))
 }
 
 // start is the first tick of a bucket. All buckets in use share with cur the digits above their level.

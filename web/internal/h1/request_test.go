@@ -3,6 +3,7 @@ package h1
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 )
@@ -223,7 +224,7 @@ func TestParseRequestLimits(t *testing.T) {
 		{"a field too many", head, Limits{Fields: 1}, errFieldsMany},
 		{"defaults hold", get("X: " + strings.Repeat("y", DefaultHeadBytes)), Limits{}, errHeadLong},
 		{"default fields hold", get(strings.Repeat("X: y\r\n", DefaultFields)), Limits{}, errFieldsMany},
-		{"largest numbers", head, Limits{1<<63 - 1, 1<<63 - 1, 1<<63 - 1}, nil},
+		{"largest numbers", head, Limits{math.MaxInt, math.MaxInt, math.MaxInt}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
