@@ -17,7 +17,8 @@
 // What both accept means the same to both; a differential fuzzer holds that. The rest is a list of decisions.
 //
 // Refused here, accepted there:
-//   - a bare LF as line end (RFC 9112 2.2 permits it, and permits smuggling with it), and obs-fold (5.2)
+//   - a bare LF as line end (RFC 9112 2.2 permits it, and permits smuggling with it), but for the one head that package net/rpc
+//     sends, "CONNECT /path HTTP/1.0" and two LFs; and obs-fold (5.2)
 //   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
 //   - a Transfer-Encoding that is empty, or chunked twice, with 400 (6.3); net/http takes it for an unknown coding: 501
 //   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)

@@ -104,6 +104,12 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 		if err := s.requestLine(line, h); err != nil {
 			return 0, err
 		}
+		if h != nil {
+			h.Section = s.line
+		}
+		if s.bare {
+			return s.line, s.finishRequest(h)
+		}
 		if n := s.repeated(p, lim, h); n > 0 {
 			return n, nil
 		}

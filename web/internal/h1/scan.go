@@ -21,6 +21,7 @@ type Scan struct {
 	started bool  // the first line is behind us
 	atStart bool  // and it was the first of the input
 	trailer bool  // fields only, without meaning for framing
+	bare    bool  // the first line is the whole head: bareHead
 
 	connect, chunked, badTrailer      bool
 	closes, keepAlive, upgrade, offer bool
@@ -46,6 +47,9 @@ func (s *Scan) firstLine(p []byte, lim Limits) ([]byte, *Error) {
 			bounded = p[:s.line+limit]
 		}
 		cr, next, err := lineEnd(bounded, s.next)
+		if err == errBareLF {
+			cr, next, err = s.bareHead(bounded, next)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -64,6 +68,22 @@ func (s *Scan) firstLine(p []byte, lim Limits) ([]byte, *Error) {
 			return nil, errEmptyLines
 		}
 	}
+}
+
+// bareHead is lineEnd for the one head whose lines may end with a LF alone, of which p[lf] is the first: what package net/rpc sends, CONNECT
+// with a path in HTTP/1.0 and no fields. Nothing of HTTP follows it that two servers could find in different places.
+func (s *Scan) bareHead(p []byte, lf int) (end, next int, err *Error) {
+	line := p[s.line:lf]
+	switch {
+	case !bytes.HasPrefix(line, []byte("CONNECT /")) || !bytes.HasSuffix(line, []byte(" HTTP/1.0")):
+		return -1, lf, errBareLF
+	case lf+1 == len(p):
+		return -1, lf, nil
+	case p[lf+1] != '\n':
+		return -1, lf, errBareLF
+	}
+	s.bare = true
+	return lf, lf + 2, nil
 }
 
 // lineTooLong judges a first line that has not ended yet: "A server that receives a method longer than any that it

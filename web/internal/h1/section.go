@@ -34,7 +34,6 @@ func (s *Scan) repeated(p []byte, lim Limits, h *Head) (n int) {
 	if h == nil {
 		return 0
 	}
-	h.Section = s.line
 	k := &h.known
 	n = s.line + len(k.text)
 	if k.text == "" || k.fields > lim.Fields || n > len(p) || string(p[s.line:n]) != k.text || k.Minor != int(s.minor) || !h.mayRepeat() {

@@ -115,3 +115,17 @@ func repeatLine(t *testing.T, first, second string) (again int) {
 func described(h *Head) string {
 	return fmt.Sprintf("%s %s %q %+v %v %v %v %d", h.Method, h.Target, h.Host, h.Framing, h.Form, h.Expect100, h.ExpectNot, h.Section)
 }
+
+// The head before another one in the same Head leaves no Section behind.
+func TestSectionOfEachHead(t *testing.T) {
+	var h Head
+	for _, tt := range []struct{ line, rest string }{
+		{"GET /longer/than/what/follows HTTP/1.1\r\n", "Host: h\r\n\r\n"},
+		{"CONNECT /rpc HTTP/1.0\n\n", ""},
+		{"\r\nGET / HTTP/1.0\r\n", "\r\n"},
+	} {
+		if n, err := ParseRequest([]byte(tt.line+tt.rest+"more"), Limits{}, &h); n != len(tt.line+tt.rest) || h.Section != len(tt.line) || err != nil {
+			t.Errorf("%q: %d bytes, Section %d, %v", tt.line+tt.rest, n, h.Section, err)
+		}
+	}
+}
