@@ -32,9 +32,12 @@ type Server struct {
 	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by it: TLS 1.2 and up.
 	TLSConfig *tls.Config
 	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler; TLSConfig.NextProtos must name
-	// them. Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns, which Shutdown
+	// them, but for "h2". Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns, which Shutdown
 	// waits for (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves nothing.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
+
+	// Protocols must include HTTP/1, or Serve and its like fail: HTTP/2 is served by TLSNextProto alone, if Protocols includes it. nil: both.
+	Protocols *http.Protocols
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
 	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
@@ -205,6 +208,9 @@ func (s *Server) newState() (*state, error) {
 	if err := s.checkOverload(); err != nil {
 		return nil, err
 	}
+	if p := s.Protocols; p != nil && !p.HTTP1() {
+		return nil, fmt.Errorf("web: Server.Protocols is %v: HTTP/1 alone is served here, so include it, or leave it nil", p)
+	}
 	engine := s.Engine
 	if engine == nil {
 		var err error
@@ -238,7 +244,7 @@ func (s *Server) newState() (*state, error) {
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings, never served.
 func (s *Server) standard() *http.Server {
 	return &http.Server{
-		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig, TLSNextProto: s.TLSNextProto,
+		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig, TLSNextProto: s.TLSNextProto, Protocols: s.Protocols,
 		DisableGeneralOptionsHandler: s.DisableGeneralOptionsHandler,
 		ReadTimeout:                  s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
 		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,

@@ -83,7 +83,7 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	if f := cfg.GetConfigForClient; f != nil {
 		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			other, err := f(hello)
-			if err == nil && other != nil && slices.Contains(other.NextProtos, "h2") && s.TLSNextProto["h2"] == nil {
+			if err == nil && other != nil && slices.Contains(other.NextProtos, "h2") && !s.offersHTTP2() {
 				other = other.Clone()
 				other.NextProtos = s.protos(other.NextProtos)
 			}
@@ -104,16 +104,20 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 
 // protos are the protocols that ALPN offers: those asked for that are served here, and HTTP/1.1.
 func (s *Server) protos(asked []string) []string {
-	var offered []string
-	for _, p := range asked {
-		if p != "h2" || s.TLSNextProto[p] != nil {
-			offered = append(offered, p)
-		}
+	h2 := s.offersHTTP2()
+	offered := slices.DeleteFunc(slices.Clone(asked), func(p string) bool { return p == "h2" && !h2 })
+	if h2 && !slices.Contains(offered, "h2") {
+		offered = append(offered, "h2")
 	}
 	if !slices.Contains(offered, "http/1.1") {
 		offered = append(offered, "http/1.1")
 	}
 	return offered
+}
+
+// offersHTTP2 reports whether there is somebody else who serves HTTP/2, and he may.
+func (s *Server) offersHTTP2() bool {
+	return s.TLSNextProto["h2"] != nil && (s.Protocols == nil || s.Protocols.HTTP2())
 }
 
 // handshakeTimeout is net/http's rule; 0 leaves it to tlsloop.

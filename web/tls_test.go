@@ -392,3 +392,40 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 		})
 	}
 }
+
+// HTTP/2 is offered if TLSNextProto has somebody who serves it and Protocols does not say otherwise.
+func TestProtocols(t *testing.T) {
+	set := func(one, two bool) *http.Protocols {
+		p := new(http.Protocols)
+		p.SetHTTP1(one)
+		p.SetHTTP2(two)
+		return p
+	}
+	h2 := map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, tc *tls.Conn, _ http.Handler) { io.WriteString(tc, "2") }}
+	for _, tt := range []struct {
+		protocols *http.Protocols
+		next      map[string]func(*http.Server, *tls.Conn, http.Handler)
+		asked     []string
+		want      string
+	}{
+		{nil, nil, []string{"h2"}, "http/1.1"},
+		{nil, h2, nil, "h2"},
+		{nil, h2, []string{"http/1.1", "h2"}, "http/1.1"},
+		{set(true, true), nil, nil, "http/1.1"},
+		{set(true, true), h2, nil, "h2"},
+		{set(true, false), nil, nil, "http/1.1"},
+		{set(true, false), h2, []string{"h2"}, "http/1.1"},
+	} {
+		f := serveTLS(t, &Server{Protocols: tt.protocols, TLSNextProto: tt.next, TLSConfig: &tls.Config{NextProtos: tt.asked}})
+		cfg := trusting()
+		cfg.NextProtos = []string{"h2", "http/1.1"}
+		if got := f.dialTLS(t, cfg).ConnectionState().NegotiatedProtocol; got != tt.want {
+			t.Errorf("Protocols %v, TLSNextProto for HTTP/2 %t, NextProtos %q: negotiated %q, want %q", tt.protocols, tt.next != nil, tt.asked, got, tt.want)
+		}
+	}
+	for _, p := range []*http.Protocols{set(false, false), set(false, true)} {
+		if ln, err := (&Server{Protocols: p, TLSNextProto: h2}).Listen("tcp", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), p.String()) {
+			t.Errorf("Protocols %v: %v, %v", p, ln, err)
+		}
+	}
+}
