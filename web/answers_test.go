@@ -230,6 +230,7 @@ func TestMultipartFilesAreRemoved(t *testing.T) {
 			t.Error(err)
 			return
 		}
+		defer file.Close()
 		names <- file.(*os.File).Name()
 	})})
 	var body strings.Builder
@@ -389,7 +390,11 @@ func TestServeAndItsListener(t *testing.T) {
 			known.Add(1)
 		}
 	}})
-	go net.Dial("tcp", inner.Addr().String())
+	c, err := net.Dial("tcp", inner.Addr().String()) // the backlog takes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	if err := f.Serve(l); err != io.EOF || known.Load() != 1 {
 		t.Errorf("Serve: %v, %d connections known", err, known.Load())
 	}

@@ -41,7 +41,8 @@ func (d *driver) runOpen(rate float64, slow int) error {
 	if err := unix.EpollCtl(d.ep, unix.EPOLL_CTL_ADD, timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	e := &evenly{driver: d, timer: timer, origin: d.now(), interval: 1e9 / rate, free: newRing(d.conns), slow: slow}
+	origin := min(d.now(), d.window.start) // an order that comes late omits nothing either
+	e := &evenly{driver: d, timer: timer, origin: origin, interval: 1e9 / rate, free: newRing(d.conns), slow: slow}
 	d.replied = e.answered
 	if err := d.loop(e.turn); err != nil {
 		return err
