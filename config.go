@@ -26,10 +26,10 @@ type Config struct {
 	// 0: 64 KiB.
 	ReadBuffer int
 	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it fails with ErrFull, unless
-	// the queue is empty. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB
+	// the queue is empty; at most 1 GiB. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB
 	// that it cannot send yet besides (TCP_NOTSENT_LOWAT).
 	WriteLimit int
-	// MaxWrite is the largest single Write, in bytes. 0: 16 MiB.
+	// MaxWrite is the largest single Write, in bytes, at most 1 GiB. 0: 16 MiB.
 	MaxWrite int
 	// Mailbox is how many functions may wait in one loop for Loop.Do. 0: 4096.
 	Mailbox int
@@ -80,6 +80,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("myriad: Config.%s is %d: it must not be negative", f.name, f.value)
 		}
 	}
+	c.MaxWrite = min(c.MaxWrite, maxWriteLimit)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -251,17 +251,17 @@ func (x *extra) setLayer(l Layer) {
 	x.buffered, _ = l.(BufferedLayer)
 }
 
-// SetTimer has Expired called after d; a new call replaces the earlier one, 0 switches it off. It is kept in milliseconds
-// and never early against the loop's clock. On the loop only.
+// SetTimer has Expired called after d, in this turn or the next one if d is negative; a new call replaces the earlier one, 0 switches it off.
+// It is kept in milliseconds and never early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
 	if c.is(closing | ending) {
 		return // the timer now bounds the close
 	}
-	if d <= 0 {
+	if d == 0 {
 		c.loop.wheel.Clear(c.id.Slot())
 		return
 	}
-	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(d))
+	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
 }
 
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until Resume. A paused conn
@@ -288,7 +288,7 @@ func (c *Conn) Resume() {
 	}
 }
 
-// maxWriteLimit bounds WriteLimit and SetWriteLimit.
+// maxWriteLimit bounds WriteLimit, SetWriteLimit and MaxWrite.
 const maxWriteLimit = 1 << 30
 
 // SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores Config.WriteLimit.

@@ -79,6 +79,28 @@ func TestDetach(t *testing.T) {
 	})
 }
 
+// What a driver has read ahead is among the unread bytes, and the connection is the socket's own.
+func TestDetachWhatWasReadAhead(t *testing.T) {
+	e := start(t, myriad.Config{})
+	server, client := socketPair(t, "tcp", "127.0.0.1:0")
+	h := newProbe()
+	left := make(chan (<-chan departure), 1)
+	h.opened = func(c *myriad.Conn) { left <- detach(c) }
+	if _, err := e.Adopt(driver.Ahead(server, []byte("early")), nil, h); err != nil {
+		t.Fatal(err)
+	}
+	d := await(t, "done", await(t, "Opened", left))
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	defer d.nc.Close()
+	if _, ok := d.nc.(*net.TCPConn); !ok || string(d.unread) != "early" {
+		t.Errorf("detached a %T with %q unread", d.nc, d.unread)
+	}
+	send(t, client, []byte("late"))
+	expect(t, d.nc, []byte("late"))
+}
+
 func TestDetachAfterCloseWrite(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()

@@ -174,12 +174,12 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 // WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for these. On the loop only.
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
 	before := l.current.Load()
+	defer func() { l.current.Store(before) }() // chosen may not return
 	for i := range uint32(l.sleepers.Len()) {
 		if s := l.sleepers.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
 			l.revisit(l.wake(i)) // for what Wake has asked of it
 		}
 	}
-	l.current.Store(before)
 	for i := range l.kinds {
 		if k := &l.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
 			*k = kind{}

@@ -236,6 +236,38 @@ func TestWakeAllSettles(t *testing.T) {
 	}
 }
 
+// A choice that panics leaves no conn behind whose output nobody sends.
+func TestWakeAllPanics(t *testing.T) {
+	d := newDormitory()
+	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+	dial := setting{client: func(nc net.Conn) net.Conn { return nc }}.listenTo(t, e, d)
+	peers := map[string]net.Conn{}
+	for range 2 {
+		nc, c := d.join(t, dial)
+		peers[nc.LocalAddr().String()] = nc
+		d.sleep(t, c, false)
+	}
+	sleeps, asked := make(chan uint64, 1), 0
+	if err := e.Loops()[0].Do(func() {
+		sleeps <- e.Stats().Sleeps
+		e.Loops()[0].WakeAll(func(myriad.Waker) bool {
+			if asked++; asked == 2 {
+				panic("no choice")
+			}
+			return true
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before := await(t, "the panic", sleeps)
+	eventually(t, "the loop sleeps", func() bool { return e.Stats().Sleeps > before })
+	c := await(t, "Wake", d.woken)
+	if _, err := c.Write([]byte("awake")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, peers[c.RemoteAddr().String()], []byte("awake"))
+}
+
 // Shutdown wakes those whose peers go on.
 func TestShutdownWakes(t *testing.T) {
 	d := newDormitory()

@@ -1,6 +1,9 @@
 package myriad
 
-import "net"
+import (
+	"math"
+	"net"
+)
 
 // A Layer stands between the socket and the handler and changes the bytes: TLS, the PROXY protocol, a test's XOR.
 // Conn.Write goes through it, and only Wire reaches the socket. Write and CloseWrite run on any goroutine, one at a time,
@@ -68,7 +71,7 @@ func (w Wire) Conn() *Conn { return w.c }
 func (w Wire) Room() int {
 	queued := w.c.queued.Load()
 	if queued == 0 {
-		return 2 * w.c.loop.engine.cfg.MaxWrite
+		return int(min(2*int64(w.c.loop.engine.cfg.MaxWrite), math.MaxInt))
 	}
 	if !w.locked {
 		w.c.mu.Lock()

@@ -29,6 +29,8 @@ func TestTimer(t *testing.T) {
 		if at := await(t, "Expired", fired); at.Sub(set) < 25*time.Millisecond {
 			t.Errorf("fired after %v, want 25ms at least", at.Sub(set))
 		}
+		onLoop(t, c, func() { c.SetTimer(-time.Second) }) // what time.Until says of a moment that has passed
+		await(t, "Expired", fired)
 		onLoop(t, c, func() { c.SetTimer(time.Millisecond); c.SetTimer(0) })
 		for _, when := range []time.Time{time.Now().Add(20 * time.Millisecond), time.Unix(1, 0), time.Now()} {
 			if err := c.SetReadDeadline(when); err != nil {

@@ -131,6 +131,9 @@ func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
 		_, err := c.write(blocks[0].Bytes())
 		return err
 	}
+	if err := c.admit(n); err != nil { // before they are copied
+		return err
+	}
 	whole := buf.Get(n)
 	defer whole.Release()
 	for _, b := range blocks {

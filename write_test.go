@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,6 +176,38 @@ func TestMaxWrite(t *testing.T) {
 			t.Errorf("SetWriteLimit(5): %v then %v", first, second)
 		}
 		expect(t, nc, []byte("123"))
+	})
+}
+
+// What is too large is refused before anything is made of it, also by a layer, for which blocks are joined.
+func TestTooManyBlocks(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		buf.CheckLeaks(t)
+		h := newProbe()
+		s.one(t, myriad.Config{}, h)
+		c := await(t, "Opened", h.opens)
+		block := buf.Get(1 << 20)
+		block.Commit(block.Free())
+		defer block.Release()
+		many := make([]*buf.Block, 1+buf.MaxBlock/block.Len())
+		for i := range many {
+			many[i] = block.Retain()
+		}
+		if err := c.WriteBlocks(many...); !errors.Is(err, myriad.ErrTooLarge) {
+			t.Errorf("WriteBlocks of more than a block can hold: %v", err)
+		}
+	})
+}
+
+// A MaxWrite that is to say "any" is 1 GiB: a layer is told of twice as much room.
+func TestLargestMaxWrite(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		nc := s.one(t, myriad.Config{MaxWrite: math.MaxInt, WriteLimit: math.MaxInt}, h)
+		if _, err := await(t, "Opened", h.opens).Write([]byte("small")); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, nc, []byte("small"))
 	})
 }
 
