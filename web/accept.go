@@ -12,8 +12,11 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// acceptPause is the wait after a temporary error of a foreign listener.
-const acceptPause = 5 * time.Millisecond
+// acceptPause is the wait after a temporary error of a foreign listener, and twice as long after each that follows, up to maxAcceptPause.
+const (
+	acceptPause    = 5 * time.Millisecond
+	maxAcceptPause = time.Second
+)
 
 // Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, once, and closing
 // l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each; those of tls.NewListener are of
@@ -44,7 +47,7 @@ func (s *Server) serve(l net.Listener, front *front) error {
 }
 
 func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
-	for {
+	for pause := acceptPause; ; {
 		g.pass()
 		nc, err := l.Accept()
 		if err != nil {
@@ -52,12 +55,14 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 				return http.ErrServerClosed
 			}
 			if ne, ok := err.(interface{ Temporary() bool }); ok && ne.Temporary() {
-				s.logf("http: Accept error: %v; retrying in %v", err, acceptPause)
-				time.Sleep(acceptPause)
+				s.logf("http: Accept error: %v; retrying in %v", err, pause)
+				time.Sleep(pause)
+				pause = min(2*pause, maxAcceptPause)
 				continue
 			}
 			return err
 		}
+		pause = acceptPause
 		if tc, ok := nc.(*tls.Conn); ok && !leavesAtOnce(nc) {
 			s.shake(tc, front)
 			continue

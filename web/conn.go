@@ -34,6 +34,7 @@ type conn struct {
 	x        *exchange    // the request that is being read or answered
 	stream   *Stream      // instead of it, when its handler has left the answer to a Stream
 	ahead    *ahead       // bytes that wait: an incomplete head, or what follows the current request
+	began    moment       // when the head did that is coming; kept if ReadTimeout counts from it
 	place    int32        // in lane.awake
 	unparted atomic.Int32 // exchanges that still know the conn: see exchange.part
 	phase    phase
@@ -145,7 +146,14 @@ func (h *conn) headBegins() {
 		return
 	}
 	s := h.lane.s
+	if s.ReadTimeout > 0 {
+		h.began = h.now()
+	}
+	first := h.phase == phaseNew && (s.ReadHeaderTimeout != 0 || s.ReadTimeout != 0 || s.IdleTimeout == 0)
 	h.phase = phaseHead
+	if first || h.leaving() {
+		return // its time has begun with the connection, or with the end of the server
+	}
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
 }
 
@@ -155,7 +163,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	h.setState(http.StateActive)
 	x, status, reason := newExchange(h, raw, head)
 	if status != 0 {
-		h.refuse(status, reason)
+		h.refuseTo(head.Method, status, reason)
 		return 0, true
 	}
 	h.x = x
@@ -389,6 +397,9 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 		h.stream.from.loseLine(err)
 	}
 	h.dropAhead()
+	if h.phase == phaseHead && h.state == uint8(http.StateNew) {
+		h.setState(http.StateActive) // as net/http says of a first request that has begun
+	}
 	h.setState(http.StateClosed)
 	h.x, h.stream = nil, nil
 	h.lane.remove(h)
@@ -442,16 +453,19 @@ func (h *conn) refuseHead(err error) {
 	h.refuse(http.StatusBadRequest, err.Error())
 }
 
-// refuse answers from the loop and closes; the close waits for the client to read it.
-func (h *conn) refuse(status int, reason string) {
+// refuse answers what may be no request from the loop and closes; the close waits for the client to read it.
+func (h *conn) refuse(status int, reason string) { h.refuseTo(nil, status, reason) }
+
+// refuseTo is refuse of a request with this method.
+func (h *conn) refuseTo(method []byte, status int, reason string) {
 	h.setState(http.StateActive)
 	date := h.lane.st.clock.at(h.lane.loop.Now()).text
-	_, _ = h.c.Write(appendError(nil, status, reason, date)) // a conn that takes no more needs no answer
+	_, _ = h.c.Write(appendError(nil, method, status, reason, date)) // a conn that takes no more needs no answer
 	h.close()
 }
 
-// appendError is a whole answer in the words of net/http.
-func appendError(dst []byte, status int, reason, date string) []byte {
+// appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section 9.3.2).
+func appendError[T []byte | string](dst []byte, method T, status int, reason, date string) []byte {
 	body := strconv.Itoa(status) + " " + http.StatusText(status)
 	if reason != "" {
 		body += ": " + reason
@@ -467,5 +481,9 @@ func appendError(dst []byte, status int, reason, date string) []byte {
 	}
 	dst = h1.AppendLength(dst, int64(len(body)))
 	dst = h1.AppendField(dst, "Connection", "close")
-	return append(append(dst, "\r\n"...), body...)
+	dst = append(dst, "\r\n"...)
+	if string(method) == http.MethodHead {
+		return dst
+	}
+	return append(dst, body...)
 }

@@ -38,11 +38,13 @@ func (h *conn) setTimes(x *exchange) {
 // setDeadlines starts the times that a request has: for its body, and for its answer.
 func (h *conn) setDeadlines(x *exchange, complete bool) {
 	h.setTimes(x)
+	began := h.began
+	h.began = never
 	h.phase = phaseAnswer
 	if !complete {
 		h.phase = phaseBody
 		if d := h.lane.s.ReadTimeout; d > 0 {
-			x.body.readBy = h.now().after(d)
+			x.body.readBy = h.now().orEarlier(began).after(d)
 		}
 	}
 	h.armDeadlines(x)

@@ -238,11 +238,18 @@ func (x *exchange) refuse(status int, reason string) {
 	x.out.closeAfter = true
 	x.body.release()
 	date := x.lane.st.clock.at(x.lane.loop.Now()).text
-	if err := x.transport.write(x, appendError(nil, status, reason, date)); err != nil {
+	if err := x.transport.write(x, appendError(nil, x.given.request.Method, status, reason, date)); err != nil {
 		x.transport.fail(x, err, true) // a conn that takes no more needs no answer, but an end
 		return
 	}
 	x.want(wantFinish)
+}
+
+// endsConn reports whether the server ends the connection behind this answer, which has to say so then. With a larger PipelineDepth only the loop
+// knows whether another request has been accepted, and ends it without a word.
+func (x *exchange) endsConn() bool {
+	s := x.lane.s
+	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.next == nil
 }
 
 // connectionLost ends whatever the handler may be waiting for.

@@ -211,7 +211,7 @@ func (w *response) frame(last bool) {
 	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
-	w.closeAfter = w.closeAfter || w.x.lane.s.noAlive.Load() || w.x.body.blocksReuse(w.over) ||
+	w.closeAfter = w.closeAfter || w.x.endsConn() || w.x.body.blocksReuse(w.over) ||
 		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
 		w.status == http.StatusRequestEntityTooLarge && !w.x.body.readToEnd()
 	switch {

@@ -15,16 +15,14 @@ import (
 const newConnGrace = 5 * time.Second
 
 // Shutdown stops listening, closes idle connections, lets every request that has begun be answered, and returns when all
-// connections have closed, and handlers whose client had gone have returned, or ctx has ended, then with its error. Detached responses
-// are closed; upgraded and hijacked connections, with the handlers that have hijacked them, are not its business
-// (RegisterOnShutdown). A second call waits like the first.
+// connections have closed, and handlers whose client had gone have returned, or ctx has ended, then with its error; else with what failed first when
+// the listeners were closed. Detached responses are closed; upgraded and hijacked connections, with the handlers that have hijacked them, are
+// not its business (RegisterOnShutdown). A second call waits like the first.
 func (s *Server) Shutdown(ctx context.Context) error {
-	first, st := s.stopListening()
+	st, failed := s.stopListening()
+	s.runOnShutdown(st)
 	if st == nil {
-		return nil
-	}
-	if first {
-		s.runOnShutdown(st)
+		return failed
 	}
 	for _, ln := range st.lanes {
 		ln.ask(func() { ln.drain() })
@@ -34,7 +32,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	st.endPool()
-	return nil
+	return failed
 }
 
 // endPool has the pool refuse new work and end when the handlers that still run do: those that have hijacked their connection.
@@ -45,40 +43,48 @@ func (st *state) endPool() {
 }
 
 // Close stops listening and resets all connections but those upgraded or hijacked. Handlers that run are not waited for; their
-// requests' contexts are cancelled.
+// requests' contexts are cancelled. The error is what failed first when the listeners were closed.
 func (s *Server) Close() error {
-	_, st := s.stopListening()
+	st, failed := s.stopListening()
 	if st == nil {
-		return nil
+		return failed
 	}
 	for _, ln := range st.lanes {
 		ln.ask(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.end(time.Unix(1, 0))
 	st.endPool()
-	return nil
+	return failed
 }
 
-// stopListening ends every Serve, once, and reports whether this call did.
-func (s *Server) stopListening() (first bool, st *state) {
-	first = !s.closing.Swap(true)
+// stopListening ends every Serve. failed is what went wrong first with closing what they listen on.
+func (s *Server) stopListening() (st *state, failed error) {
+	s.closing.Store(true)
 	s.once.Do(func() { s.initErr = http.ErrServerClosed })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.listeners {
-		_ = l.stop()
+		if err := l.stop(); failed == nil {
+			failed = err
+		}
 		close(l.done)
 		delete(s.listeners, l)
 	}
-	return first, s.state
+	return s.state, failed
 }
 
+// runOnShutdown calls what RegisterOnShutdown was given, each once. st is nil for a server that has never served.
 func (s *Server) runOnShutdown(st *state) {
+	start := driver.Process{}.Go
+	if st != nil {
+		start = st.engine.System().Go
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.onShutdown {
-		st.engine.System().Go(f)
+		start(f)
 	}
+	s.onShutdown = nil
 }
 
 // waitQuiet returns when the last connection has gone, the last handler without one, and the last that has kept a loop's goroutine.

@@ -1,0 +1,320 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// serves is what this server and net/http's have in common.
+type serves interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+	RegisterOnShutdown(func())
+}
+
+// onEach runs a test with net/http's server, with this one and with every Dispatch of it.
+func onEach(t *testing.T, h http.Handler, run func(t *testing.T, s serves)) {
+	t.Run("net/http", func(t *testing.T) { run(t, &http.Server{Handler: h}) })
+	for _, d := range dispatches {
+		t.Run(d.String(), func(t *testing.T) {
+			s := &Server{Handler: h, Dispatch: d}
+			prepare(t, s, myriad.Config{Loops: 1})
+			run(t, s)
+		})
+	}
+}
+
+// begin serves, and returns the address.
+func begin(t *testing.T, s serves, wrap func(net.Listener) net.Listener) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(wrap(ln)) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-ended; err != http.ErrServerClosed {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+func asItIs(l net.Listener) net.Listener { return l }
+
+// An answer that begins when the server shuts down says that its connection ends (RFC 9112 section 9.6); of a line the last one does.
+func TestShutdownSaysClose(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			begun <- struct{}{}
+			<-goOn
+		}
+		io.WriteString(w, r.URL.Path)
+	})
+	onEach(t, h, func(t *testing.T, s serves) {
+		c := dial(t, &fixture{addr: begin(t, s, asItIs)})
+		ours, _ := s.(*Server)
+		request, want := get+end, []string{"/ true"}
+		if ours != nil && ours.Dispatch == DispatchPool { // net/http leaves those behind unanswered
+			request, want = request+asks("/behind", "")+asks("/end", ""), []string{"/ false", "/behind false", "/end true"}
+		}
+		io.WriteString(c, request)
+		<-begun
+		hooked := make(chan struct{})
+		s.RegisterOnShutdown(func() { close(hooked) })
+		ended := make(chan error, 1)
+		go func() { ended <- s.Shutdown(context.Background()) }()
+		<-hooked
+		goOn <- struct{}{}
+		in := bufio.NewReader(c)
+		for _, want := range want {
+			resp, err := http.ReadResponse(in, nil)
+			if got := fmt.Sprint(mustBody(t, resp, err), " ", resp.Close); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		if _, err := in.ReadByte(); err != io.EOF {
+			t.Errorf("then %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A failing listener is one whose Close says so.
+type failing struct{ net.Listener }
+
+var errFailing = errors.New("cannot be closed")
+
+func (l failing) Close() error { return errors.Join(l.Listener.Close(), errFailing) }
+
+// Shutdown and Close say what went wrong with closing listeners.
+func TestErrorsOfListenersLikeNetHTTP(t *testing.T) {
+	for _, end := range []func(serves) error{serves.Close, func(s serves) error { return s.Shutdown(context.Background()) }} {
+		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
+			addr := begin(t, s, func(l net.Listener) net.Listener { return failing{l} })
+			raw(t, &fixture{addr: addr}, last, false)
+			if err := end(s); !errors.Is(err, errFailing) {
+				t.Errorf("got %v", err)
+			}
+			if err := end(s); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		})
+	}
+}
+
+// Functions of RegisterOnShutdown are called when Shutdown is, also after Close and if nothing was ever served.
+func TestOnShutdownLikeNetHTTP(t *testing.T) {
+	for _, c := range []struct{ served, closed bool }{{}, {closed: true}, {served: true, closed: true}} {
+		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
+			called := make(chan struct{})
+			s.RegisterOnShutdown(func() { close(called) })
+			if c.served {
+				raw(t, &fixture{addr: begin(t, s, asItIs)}, last, false)
+			}
+			if c.closed {
+				s.Close()
+				runtime.Gosched()
+				select {
+				case <-called:
+					t.Error("called by Close")
+				default:
+				}
+			}
+			if err := s.Shutdown(context.Background()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-called:
+			case <-time.After(20 * time.Second):
+				t.Error("not called")
+			}
+		})
+	}
+}
+
+// A first request that breaks off has been StateActive, as with net/http; a connection that has not begun one has not.
+func TestStatesOfABrokenHead(t *testing.T) {
+	for _, request := range []string{"", "G", "GET / HTTP/1.1\r\nHo"} {
+		states := make(chan http.ConnState, 20)
+		f := serve(t, &Server{ConnState: func(_ net.Conn, state http.ConnState) { states <- state }})
+		c := dial(t, f)
+		all := fmt.Sprint(<-states)
+		io.WriteString(c, request)
+		within(t, "the request is read", func() bool { return f.Engine.Stats().Reads > 0 || request == "" })
+		_ = c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		for state := http.StateNew; state != http.StateClosed; all += fmt.Sprint(" ", state) {
+			state = <-states
+		}
+		if want := map[bool]string{true: "new closed", false: "new active closed"}[request == ""]; all != want {
+			t.Errorf("%q: %s", request, all)
+		}
+	}
+}
+
+// A HEAD that is refused gets no body (RFC 9110 section 9.3.2).
+func TestRefusedHead(t *testing.T) {
+	f := serve(t, &Server{MaxBodyBytes: 1, Handler: http.NotFoundHandler()})
+	for _, fields := range []string{"Expect: x\r\n\r\n", "Content-Length: 2\r\n\r\n"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			_, body, _ := strings.Cut(raw(t, f, method+" / HTTP/1.1\r\nHost: h\r\n"+fields, false), "\r\n\r\n")
+			if (body == "") != (method == "HEAD") {
+				t.Errorf("%s with %q: %q", method, fields, body)
+			}
+		}
+	}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	f = serve(t, &Server{Workers: 1, Overload: OverloadRefuse, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-goOn
+	})})
+	io.WriteString(dial(t, f), get+end)
+	<-begun
+	if got := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", false); statusOf(got) != "503" || !strings.HasSuffix(got, "\r\n\r\n") {
+		t.Errorf("got %q", got)
+	}
+	goOn <- struct{}{}
+}
+
+// A flaky listener cannot accept for a while, again and again.
+type flaky struct {
+	net.Listener
+	failures []int // before each connection
+}
+
+type temporary struct{ error }
+
+func (temporary) Temporary() bool { return true }
+func (temporary) Timeout() bool   { return false }
+
+func (l *flaky) Accept() (net.Conn, error) {
+	if len(l.failures) > 0 {
+		if l.failures[0]--; l.failures[0] >= 0 {
+			return nil, temporary{errors.New("no descriptors")}
+		}
+		l.failures = l.failures[1:]
+	}
+	return l.Listener.Accept()
+}
+
+// A listener that fails for a while is asked again after longer and longer pauses, as by net/http.
+func TestAcceptPausesLikeNetHTTP(t *testing.T) {
+	var logs []string
+	onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
+		said := new(lockedLog)
+		switch s := s.(type) {
+		case *http.Server:
+			s.ErrorLog = log.New(said, "", 0)
+		case *Server:
+			s.ErrorLog = log.New(said, "", 0)
+		}
+		f := &fixture{addr: begin(t, s, func(l net.Listener) net.Listener { return &flaky{l, []int{3, 2, 0}} })}
+		for range 3 {
+			raw(t, f, last, false)
+		}
+		if logs = append(logs, said.String()); logs[len(logs)-1] != logs[0] {
+			t.Errorf("net/http says %s, here %s", logs[0], said)
+		}
+	})
+	if !strings.Contains(logs[0], "20ms") {
+		t.Errorf("net/http says %s", logs[0])
+	}
+}
+
+// slow is a server in a world where time is given, and a connection to it.
+func slow(t *testing.T, s *Server) (w *sim.World, peer *sim.Peer) {
+	w = sim.New(1, sim.Calm())
+	engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet(), Loops: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Engine, s.ErrorLog = engine, log.New(io.Discard, "", 0)
+	ln, err := s.Listen("tcp", "127.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		if err := engine.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		w.Settle()
+		w.Check(t)
+	})
+	return w, w.Dial(ln.Addr())
+}
+
+// The time of a first head begins with the connection, as with net/http, and that of a body with its head.
+func TestTimesBeginOnce(t *testing.T) {
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, "failed ", err != nil)
+	})
+	for _, c := range []struct {
+		name   string
+		server *Server
+		pieces []string // of which one comes every 6 s
+		want   string
+	}{
+		{"a head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{"", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "HTTP/1.1 408"},
+		{"a later head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{get + end, "", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 200"},
+		{"a body", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed true"},
+		{"a body in time", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"}, "failed false"},
+		{"a second body", &Server{ReadTimeout: 10 * time.Second}, []string{
+			"POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed false HTTP/1.1 200 failed false"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.server.Handler = echo
+			w, peer := slow(t, c.server)
+			for _, piece := range c.pieces {
+				peer.Write([]byte(piece))
+				w.RunFor(6 * time.Second)
+			}
+			var got []string
+			for in := bufio.NewReader(strings.NewReader(string(peer.Received()))); ; {
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					break
+				}
+				got = append(got, resp.Proto, fmt.Sprint(resp.StatusCode), mustBody(t, resp, err))
+			}
+			if all := strings.Join(got, " "); !strings.Contains(all, c.want) {
+				t.Errorf("got %s", all)
+			}
+		})
+	}
+}
+
+// A head that begins when the server shuts down has no more time than one that had begun.
+func TestShutdownHastensHeads(t *testing.T) {
+	s := &Server{Handler: http.NotFoundHandler(), IdleTimeout: time.Hour}
+	w, peer := slow(t, s)
+	w.RunFor(time.Second)
+	ended := false
+	w.Go(func() { _ = s.Shutdown(context.Background()); ended = true })
+	w.RunFor(newConnGrace / 2)
+	peer.Write([]byte("GET / HTTP/1.1\r\n"))
+	if w.RunFor(newConnGrace); !ended {
+		t.Error("Shutdown goes on waiting")
+	}
+}
