@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -73,7 +72,7 @@ func (b *body) Read(p []byte) (int, error) {
 				b.x.want(wantInput)
 			}
 			if err == io.ErrUnexpectedEOF || errors.Is(err, os.ErrDeadlineExceeded) {
-				b.x.given.ctx.cancel(context.Canceled) // as with net/http, the connection is as good as lost for its handler
+				b.x.given.ctx.depart() // as with net/http, the connection is as good as lost for its handler
 			}
 			return n, err
 		}
@@ -247,7 +246,7 @@ func (b *body) releaseLocked() {
 	}
 }
 
-// unread takes what has come of the body and was not read, for whoever takes the connection over.
+// unread takes what has come of the body and was not read, for whoever takes the connection over. From then on nothing can be read here.
 func (b *body) unread() []byte {
 	if b == nil {
 		return nil
@@ -256,6 +255,11 @@ func (b *body) unread() []byte {
 	defer b.mu.Unlock()
 	p := b.data.AppendTo(nil)
 	b.data.Release()
+	if !b.readAll {
+		b.eof.Store(false)
+		b.err = http.ErrHijacked
+		b.wake()
+	}
 	return p
 }
 

@@ -20,6 +20,7 @@ type requestContext struct {
 	begun  bool // it runs; not known of a guest of the loop
 	over   bool // it has ended
 	lost   bool // the connection has
+	away   bool // the client had gone before: CloseNotify says so
 	orphan bool // the handler had not ended then, and counts for Shutdown as the connection did
 }
 
@@ -28,6 +29,7 @@ type watchers struct {
 	done  chan struct{}        // nil: nobody has asked for it
 	after map[*func()]struct{} // functions to call at the end
 	stop  func() bool          // the watch on base
+	gone  chan bool            // of CloseNotify; nil: nobody has asked for it
 }
 
 var _ context.Context = (*requestContext)(nil)
@@ -110,6 +112,41 @@ func (c *requestContext) cancel(err error) {
 	c.cancelAndUnlock(err)
 }
 
+// depart is cancel because the client has gone.
+func (c *requestContext) depart() {
+	c.mu.Lock()
+	c.sayGone()
+	c.cancelAndUnlock(context.Canceled)
+}
+
+// sayGone has CloseNotify tell of it, unless the handler has ended. mu is held.
+func (c *requestContext) sayGone() {
+	if c.away || c.over {
+		return
+	}
+	c.away = true
+	if c.watchers != nil && c.watchers.gone != nil {
+		c.watchers.gone <- true
+	}
+}
+
+// closeNotify is the channel of http.CloseNotifier, always the same.
+func (c *requestContext) closeNotify() <-chan bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers == nil {
+		c.watchers = new(watchers)
+	}
+	w := c.watchers
+	if w.gone == nil {
+		w.gone = make(chan bool, 1)
+		if c.away {
+			w.gone <- true
+		}
+	}
+	return w.gone
+}
+
 // begin is called before a handler of the pool. It reports false if the connection has gone.
 func (c *requestContext) begin() bool {
 	c.mu.Lock()
@@ -139,6 +176,7 @@ func (c *requestContext) loseConn(due bool) (orphan bool) {
 	c.mu.Lock()
 	orphan = !c.lost && (due || c.begun) && !c.over
 	c.lost, c.orphan = true, c.orphan || orphan
+	c.sayGone()
 	c.cancelAndUnlock(context.Canceled)
 	return orphan
 }
@@ -209,7 +247,7 @@ func (x *exchange) lookAtEnd(now moment) {
 	f := &x.farewell
 	if f.now {
 		f.at = never
-		x.given.ctx.cancel(context.Canceled)
+		x.given.ctx.depart()
 		return
 	}
 	f.now = (x.invited || x.given.ctx.hasBegun()) && x.body.got()

@@ -27,6 +27,15 @@
 //     the body is left.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
+//   - A handler's Content-Length that is no number, or stands beside a Transfer-Encoding, is as if it were not there. net/http sends the one to
+//     HTTP/1.0 and for HEAD, and compares the other with what is written.
+//   - A handler's Connection field ends the connection if "close" is one of its members (RFC 9112 section 9.6); for net/http it must be all of it.
+//   - ReadFrom gathers what it cannot have the kernel send, as Write does; net/http sends the first 512 bytes at once, and what comes behind them if the
+//     length is known.
+//   - Hijack sends what was written before; net/http its head alone. The request's body cannot be read any more then (http.ErrHijacked); there it could
+//     be, and must not.
+//   - SetReadDeadline of a ResponseController bounds the body alone: when that has been read it means nothing. There it ends the request's context.
+//   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
 //   - Close of a request's body neither waits nor fails: what is left is read away behind the answer. net/http reads it first, also one that
 //     it has not asked for.

@@ -105,11 +105,7 @@ func (g *given) FlushError() error {
 }
 
 // CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's Context.Stream needs it.
-func (g *given) CloseNotify() <-chan bool {
-	gone := make(chan bool, 1)
-	g.ctx.AfterFunc(func() { gone <- true })
-	return gone
-}
+func (g *given) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
 
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
 func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -278,6 +278,7 @@ func TestTimesBeginOnce(t *testing.T) {
 	}{
 		{"a head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{"", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "HTTP/1.1 408"},
 		{"a later head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{get + end, "", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 200"},
+		{"a later head that is slow", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{get + end, "GET / HT", "", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 408"},
 		{"a body", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed true"},
 		{"a body in time", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"}, "failed false"},
 		{"a second body", &Server{ReadTimeout: 10 * time.Second}, []string{

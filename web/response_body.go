@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -232,7 +231,7 @@ func (w *response) sendFailed() {
 		w.failed = cause // of which the transport need not know
 	}
 	w.failed = w.x.netError("write", w.failed)
-	w.x.given.ctx.cancel(context.Canceled)
+	w.x.given.ctx.depart()
 }
 
 // inTime fails when the answer is late.

@@ -64,11 +64,29 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	if err := x.take(takeover{handler: h}); err != nil {
 		return err
 	}
-	if err := x.transport.write(x, head); err != nil && x.takeBack() {
+	x.out.refuseContinue() // it would come in the middle of what h speaks
+	if err := x.writeSwitch(head); err != nil && x.takeBack() {
+		x.transport.fail(x, err, true) // nobody answers here any more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	x.want(wantTakeover) // not before: h may write as soon as it is opened
 	return nil
+}
+
+// writeSwitch queues the head of an upgrade, as soon as there is room for it behind earlier answers.
+func (x *exchange) writeSwitch(head []byte) error {
+	for {
+		err := x.transport.write(x, head)
+		if !errors.Is(err, myriad.ErrFull) {
+			return err
+		}
+		if !x.lease.HandOver() {
+			return myriad.ErrOnLoop
+		}
+		if err := x.out.waitForRoom(forAnswer); err != nil {
+			return err
+		}
+	}
 }
 
 // takeBack undoes an upgrade of a connection that has gone, unless the new handler has been told already.
@@ -109,6 +127,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := x.take(takeover{done: gone.arrived}); err != nil {
 		return nil, nil, err
 	}
+	x.out.refuseContinue()
 	if x.given.ctx.isLost() { // nobody may be left to answer
 		return nil, nil, fmt.Errorf("web: Hijack: %w", x.out.lostErr())
 	}

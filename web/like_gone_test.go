@@ -1,0 +1,145 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+)
+
+// CloseNotify has one channel for a request, on which true comes when the client goes before the handler has ended, and else nothing.
+func TestCloseNotifyLikeNetHTTP(t *testing.T) {
+	for _, d := range dispatches {
+		told := make(chan string, 1)
+		sameOnBoth(t, func(s *Server) {
+			s.Dispatch = d
+			var first <-chan bool
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				//lint:ignore SA1019 deprecated, and asked for by frameworks
+				n := w.(http.CloseNotifier)
+				gone := n.CloseNotify()
+				switch r.URL.Path {
+				case "/first":
+					first = gone
+				case "/next":
+					fmt.Fprint(w, "of the first ", len(first), ", of this ", len(gone))
+				case "/wait":
+					told <- fmt.Sprint(<-gone, gone == n.CloseNotify(), len(n.CloseNotify()))
+				case "/cut":
+					_, err := io.ReadAll(r.Body)
+					told <- fmt.Sprint(<-n.CloseNotify(), err)
+				}
+			})
+		}, func(t *testing.T, f *fixture, r *record) {
+			_, body, _ := strings.Cut(raw(t, f, asks("/first", "")+asks("/next", "Connection: close\r\n"), false), "of the")
+			r.add("%s", body)
+			c := dial(t, f)
+			io.WriteString(c, asks("/wait", ""))
+			closeWrite(c)
+			r.add("%s", <-told)
+			c = dial(t, f)
+			io.WriteString(c, posts("/cut", "Content-Length: 5\r\n\r\nab"))
+			closeWrite(c)
+			r.add("%s", <-told)
+		})
+	}
+}
+
+// After Hijack the body is not the request's any more: who reads it all the same waits for nothing and asks its client for nothing.
+func TestBodyBehindHijack(t *testing.T) {
+	for _, rest := range []string{
+		"Content-Length: 5\r\n\r\n", "Content-Length: 5\r\n\r\nab", "Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+	} {
+		f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			nc, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			n, err := r.Body.Read(make([]byte, 9))
+			fmt.Fprint(nc, n, err)
+		})})
+		if got, want := raw(t, f, post+rest, false), fmt.Sprint(0, http.ErrHijacked); got != want {
+			t.Errorf("%q: %s", rest, got)
+		}
+	}
+}
+
+// A body that has been read to its end before stays so.
+func TestReadBodyBehindHijack(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		before, _ := io.ReadAll(r.Body)
+		nc, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		behind, err := io.ReadAll(r.Body)
+		fmt.Fprintf(nc, "%s %s %v", before, behind, err)
+	})})
+	if got := raw(t, f, post+"Content-Length: 5\r\n\r\nhello", false); got != "hello  <nil>" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Nor does an upgraded connection hear 100 Continue.
+func TestUpgradeContinuesNothing(t *testing.T) {
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(w)
+		within(t, "the body comes", x.body.complete)
+		if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
+			t.Error(err)
+		}
+		_, _ = r.Body.Read(make([]byte, 9))
+		_ = x.transport.conn().Close()
+	})})
+	got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", false)
+	if !strings.HasPrefix(got, switching) || strings.Contains(got, "Continue") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// An upgrade waits for room behind what is still to be sent.
+func TestUpgradeWaitsForRoom(t *testing.T) {
+	begun, free, upgraded := make(chan *exchange), make(chan struct{}), make(chan error, 1)
+	f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(w)
+		held := make(chan struct{})
+		x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+		<-held
+		w.WriteHeader(http.StatusEarlyHints)
+		x.transport.conn().SetWriteLimit(1)
+		begun <- x
+		upgraded <- Upgrade(w, []byte(switching), first{"hello"})
+	})}, myriad.Config{Loops: 1})
+	c := dial(t, f)
+	io.WriteString(c, get+end)
+	refusedTwice(<-begun)
+	close(free)
+	if err := <-upgraded; err != nil {
+		t.Error(err)
+	}
+	want := "HTTP/1.1 103 Early Hints\r\n\r\n" + switching
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// One that fails ends the connection, which nobody else would.
+func TestUpgradeThatFails(t *testing.T) {
+	f := serveOn(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := Upgrade(w, []byte(strings.Repeat("x", 4<<10)), first{"hello"}); !errors.Is(err, myriad.ErrTooLarge) {
+			t.Errorf("got %v", err)
+		}
+	})}, myriad.Config{Loops: 1, MaxWrite: 1 << 10})
+	if got := raw(t, f, get+end, false); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
