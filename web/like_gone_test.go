@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,16 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 			closeWrite(c)
 			r.add("%s", <-told)
 		})
+	}
+}
+
+// Who goes when the handler has ended is not told of any more.
+func TestCloseNotifyBehindTheHandler(t *testing.T) {
+	c := &requestContext{h: &conn{from: &origin{base: context.Background()}}}
+	gone := c.closeNotify()
+	c.end()
+	if c.loseConn(true); len(gone) > 0 {
+		t.Error("told")
 	}
 }
 
