@@ -55,20 +55,24 @@ func addrOfPort(ap netip.AddrPort) Addr {
 	case ip.Is4() || ip.Is4In6():
 		return AddrFrom4(ip.Unmap().As4(), ap.Port())
 	case ip.Is6():
-		return AddrFrom16(ip.As16(), zoneID(ip.Zone()), ap.Port())
+		return AddrFrom16(ip.As16(), ZoneID(ip.Zone()), ap.Port())
 	}
 	return Addr{}
 }
 
-func zoneID(zone string) uint32 {
+// ZoneID is the scope id of a zone, which is an interface's name or its number; 0 if it is neither.
+func ZoneID(zone string) uint32 {
 	if zone == "" {
 		return 0
 	}
-	ifi, err := net.InterfaceByName(zone)
+	if ifi, err := net.InterfaceByName(zone); err == nil {
+		return uint32(ifi.Index)
+	}
+	id, err := strconv.ParseUint(zone, 10, 32)
 	if err != nil {
 		return 0
 	}
-	return uint32(ifi.Index)
+	return uint32(id)
 }
 
 // Net is the address in the form that net.Conn speaks; nil for the zero Addr.
@@ -89,8 +93,8 @@ func zoneName(id uint32) string {
 		return ""
 	}
 	ifi, err := net.InterfaceByIndex(int(id))
-	if err != nil {
-		return ""
+	if err != nil { // it may have gone
+		return strconv.FormatUint(uint64(id), 10)
 	}
 	return ifi.Name
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 )
@@ -15,5 +16,19 @@ func TestAddrAppendTo(t *testing.T) {
 				t.Fatalf("%q, want %q", got, want)
 			}
 		}
+	}
+}
+
+// A zone is a name or a number, of an interface that may not be there (any more).
+func TestAddrZones(t *testing.T) {
+	for _, text := range []string{"[fe80::1%2147480000]:80", "[fe80::1%1]:80", "[fe80::1]:80"} {
+		a := AddrOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)))
+		again := AddrOf(a.Net())
+		if again != a || a.zone == 0 && text != "[fe80::1]:80" {
+			t.Errorf("%s became %v, and by way of a net.Addr %v", text, a, again)
+		}
+	}
+	if id := ZoneID("nonsense"); id != 0 {
+		t.Errorf("the zone of no interface is %d", id)
 	}
 }

@@ -42,7 +42,16 @@ func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, e
 	case "tcp", "tcp4", "tcp6":
 		return resolveTCP(ctx, network, addr)
 	}
-	return nil, fmt.Errorf("network %q: %w (use tcp, tcp4, tcp6 or unix)", network, ErrUnsupported)
+	return nil, CheckNetwork(network)
+}
+
+// CheckNetwork fails for networks whose connections are not streams, which package net knows too, or that do not exist.
+func CheckNetwork(network string) error {
+	switch network {
+	case "tcp", "tcp4", "tcp6", "unix":
+		return nil
+	}
+	return fmt.Errorf("network %q: %w (use tcp, tcp4, tcp6 or unix)", network, ErrUnsupported)
 }
 
 func resolveTCP(ctx context.Context, network, addr string) ([]net.Addr, error) {

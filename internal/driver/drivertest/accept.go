@@ -19,6 +19,7 @@ var acceptCases = []testCase{
 	{"ListenerAddress", listenerAddress},
 	{"ListenerFile", listenerFile},
 	{"ListenOnAForeignListener", listenOnAForeignListener},
+	{"ListenOnOtherNetworks", listenOnOtherNetworks},
 }
 
 func stopAccept(b *bed) {
@@ -215,3 +216,16 @@ func listenOnAForeignListener(b *bed) {
 }
 
 type foreignListener struct{ driver.Listener }
+
+// Packets are no streams: what does not fit into a read would be lost.
+func listenOnOtherNetworks(b *bed) {
+	for _, network := range []string{"unixpacket", "unixgram", "udp", "", "nonsense"} {
+		l, err := b.sys.Listen(b.context(), network, b.TempDir()+"/s")
+		if !errors.Is(err, driver.ErrUnsupported) {
+			b.Errorf("Listen on network %q: %v, want ErrUnsupported", network, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}

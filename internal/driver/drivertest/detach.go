@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -17,6 +18,7 @@ var detachCases = []testCase{
 	{"DetachOthersInsideReceived", detachOthersInsideReceived},
 	{"DetachAndAttach", detachAndAttach},
 	{"ImportBack", importBack},
+	{"ImportDuplicated", importDuplicated},
 	{"ImportForeign", importForeign},
 	{"AttachForeign", attachForeign},
 }
@@ -271,6 +273,39 @@ func importBack(b *bed) {
 		b.Errorf("a conn that was imported can still be written to")
 	}
 	b.closed(c)
+}
+
+// Somebody keeps a duplicate of what was imported, which is open for him when the driver has closed its own.
+func importDuplicated(b *bed) {
+	b.start()
+	for _, end := range []func(c *Conn){(*Conn).Close, (*Conn).Abort} {
+		p, c := b.connect()
+		nc := b.conn(b.detached(c))
+		filer, ok := nc.(interface{ File() (*os.File, error) })
+		if !ok {
+			b.Skipf("a %T has no descriptor", nc)
+		}
+		f, err := filer.File()
+		if err != nil {
+			b.Fatalf("File: %v", err)
+		}
+		defer f.Close()
+		s, err := b.sys.Import(nc)
+		if err != nil {
+			b.Fatalf("Import: %v", err)
+		}
+		if c, err = b.k.AttachTo(s); err != nil {
+			b.Fatalf("Attach: %v", err)
+		}
+		if c, err = b.k.AttachTo(b.detached(c)); err != nil {
+			b.Fatalf("Attach: %v", err)
+		}
+		b.exchange(p, c)
+		end(c)
+		b.over(c, false)
+		p.Write([]byte("for the other one"))
+		b.idles("with a duplicate of what it has closed")
+	}
 }
 
 func importForeign(b *bed) {

@@ -29,6 +29,9 @@ type Listener struct {
 }
 
 func listen(ctx context.Context, network, addr string) (*Listener, error) {
+	if err := driver.CheckNetwork(network); err != nil {
+		return nil, err
+	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // its sockets cost twice the time of plain TCP
 	nl, err := lc.Listen(ctx, network, addr)
@@ -36,19 +39,15 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 		return nil, err
 	}
 	defer nl.Close()
-	sc, ok := nl.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("posix: listen on network %q: %w (use tcp, tcp4, tcp6 or unix)", network, driver.ErrUnsupported)
-	}
 	l := &Listener{addr: nl.Addr()}
+	if l.fd, err = duplicate(nl.(syscall.Conn)); err != nil {
+		return nil, fmt.Errorf("posix: listen on %v: %w", nl.Addr(), err)
+	}
 	if ul, ok := nl.(*net.UnixListener); ok {
-		ul.SetUnlinkOnClose(false)
+		ul.SetUnlinkOnClose(false) // from here on its name is ours to remove
 		if l.addr.String() != "" && l.addr.String()[0] != '@' {
 			l.unlink = l.addr.String()
 		}
-	}
-	if l.fd, err = duplicate(sc); err != nil {
-		return nil, fmt.Errorf("posix: listen on %v: %w", nl.Addr(), err)
 	}
 	if network != "unix" {
 		setTCPOptions(l.fd) // accepted sockets inherit them

@@ -9,7 +9,7 @@ import (
 )
 
 // A Poller is the kernel's list of the descriptors that one driver serves. Its calls are the driver's owner's, except Wake. A
-// descriptor that is closed leaves it by itself.
+// descriptor that is closed leaves it by itself, if it has no duplicate.
 type Poller interface {
 	// Add takes a descriptor in. Nothing of a former one with the same number is reported for id.
 	Add(fd int, id driver.ID, i Interest) error

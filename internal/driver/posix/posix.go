@@ -113,10 +113,10 @@ func (d *Driver) deliver(ev driver.Events) {
 
 // await asks the kernel for a batch.
 func (d *Driver) await(wait time.Duration) error {
+	d.applyInterest()
 	if d.polled > 0 || len(d.later) > 0 {
 		wait = 0
 	}
-	d.applyInterest()
 	n, err := d.poller.Wait(d.events[:], wait)
 	if err != nil {
 		return fmt.Errorf("posix: wait: %w", err)
@@ -202,7 +202,7 @@ func (d *Driver) hungUp(id driver.ID, s *slot, ev driver.Events) {
 // fail ends a connection that the peer or the network has broken.
 func (d *Driver) fail(id driver.ID, s *slot, errno unix.Errno, ev driver.Events) {
 	d.release(s)
-	unix.Close(int(s.fd))
+	d.shut(s)
 	d.recycle(id.Slot()) // before the event, which may not return
 	d.polled++
 	ev.Closed(id, errno)
@@ -240,7 +240,9 @@ func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
 		sock.Close()
 		return 0, err
 	}
-	s.fd = -1
+	if s.fd = -1; s.shared {
+		d.live(id).set(shared)
+	}
 	if len(s.ahead) > 0 {
 		d.row = append(d.row, view{id, s.ahead})
 	}
@@ -263,7 +265,11 @@ func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
 
 func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
 	d.polled++
-	if errno := socketError(int(s.fd)); errno != 0 {
+	local, errno := localAddr(int(s.fd)), socketError(int(s.fd))
+	if errno == 0 && local == peerAddr(int(s.fd)) && local != driver.UnixAddr {
+		errno = unix.ECONNREFUSED // nobody listens: the kernel has taken the port for ours, and connected it to itself
+	}
+	if errno != 0 {
 		unix.Close(int(s.fd))
 		d.recycle(id.Slot()) // before the event, which may not return
 		ev.DialFailed(id, errno)
@@ -272,7 +278,7 @@ func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
 	s.kind = kindConn
 	s.set(reading)
 	d.touch(id, s)
-	ev.Dialed(id, localAddr(int(s.fd)))
+	ev.Dialed(id, local)
 }
 
 // Pause, Resume, CloseWrite, Close, Abort and Detach implement driver.Driver.
@@ -319,7 +325,7 @@ func (d *Driver) end(id driver.ID, reset bool) {
 	if reset {
 		_ = unix.SetsockoptLinger(int(s.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	unix.Close(int(s.fd))
+	d.shut(s)
 	s.kind = kindClosing
 	d.later = append(d.later, deferred{id: id})
 }
@@ -338,7 +344,7 @@ func (d *Driver) Detach(id driver.ID) error {
 	}
 	s.kind = kindClosing
 	sock := newSocket(int(s.fd))
-	sock.ahead = d.takeRead(id)
+	sock.ahead, sock.shared = d.takeRead(id), s.has(shared)
 	d.later = append(d.later, deferred{id: id, socket: sock})
 	return nil
 }

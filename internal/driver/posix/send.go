@@ -103,7 +103,7 @@ func (d *Driver) sendFailed(id driver.ID, s *slot, errno unix.Errno) {
 
 func (d *Driver) endWith(id driver.ID, s *slot, err error) {
 	d.release(s)
-	unix.Close(int(s.fd))
+	d.shut(s)
 	s.kind = kindClosing
 	d.later = append(d.later, deferred{id: id, err: err})
 }

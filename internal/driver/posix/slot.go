@@ -5,6 +5,8 @@ package posix
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -38,6 +40,7 @@ const (
 	registered                  // the descriptor is in the poller
 	parked                      // out of the poller until Resume: it would be reported without end
 	touched                     // in Driver.changed
+	shared                      // somebody else may have a duplicate of the descriptor
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }
@@ -129,6 +132,14 @@ func (d *Driver) release(s *slot) {
 	}
 }
 
+// shut closes the descriptor, which leaves the poller by that unless it has a duplicate: of that one events would come without end.
+func (d *Driver) shut(s *slot) {
+	if s.has(shared) && s.has(registered) {
+		d.poller.Remove(int(s.fd), s.interest)
+	}
+	unix.Close(int(s.fd))
+}
+
 // emitDeferred emits what is deferred, and before that what is left of the last time, if an event did not return.
 func (d *Driver) emitDeferred(ev driver.Events) {
 	if d.emitted == len(d.emit) {
@@ -194,9 +205,11 @@ func (d *Driver) tellPoller(id driver.ID, s *slot, interest Interest) {
 		s.clear(registered)
 	case s.has(parked):
 	case !s.has(registered):
-		if d.poller.Add(int(s.fd), id, interest) == nil {
-			s.set(registered)
+		if err := d.poller.Add(int(s.fd), id, interest); err != nil { // nothing of it would ever be heard
+			d.endWith(id, s, fmt.Errorf("posix: register again: %w", err))
+			return
 		}
+		s.set(registered)
 	case s.interest != interest:
 		d.poller.Modify(int(s.fd), id, s.interest, interest)
 	}

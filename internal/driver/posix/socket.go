@@ -19,11 +19,14 @@ type Socket struct {
 	fd     int // -1 once it has been given on
 	remote driver.Addr
 	ahead  []byte // what has been read of it and not delivered
+	shared bool   // somebody else may have a duplicate of it
 }
 
-func newSocket(fd int) *Socket {
+func newSocket(fd int) *Socket { return &Socket{fd: fd, remote: peerAddr(fd)} }
+
+func peerAddr(fd int) driver.Addr {
 	sa, _ := unix.Getpeername(fd)
-	return &Socket{fd: fd, remote: addrOf(sa)}
+	return addrOf(sa)
 }
 
 // Local asks the kernel; Remote is known from accept.
@@ -77,7 +80,7 @@ func importConn(nc net.Conn) (*Socket, error) {
 		limitUnsent(fd)
 	}
 	s := newSocket(fd)
-	s.ahead = ahead
+	s.ahead, s.shared = ahead, true
 	return s, nil
 }
 
@@ -170,11 +173,7 @@ func sockaddrOf(addr net.Addr) (int, unix.Sockaddr, error) {
 		if ip := ap.Addr().Unmap(); ip.Is4() {
 			return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4(), Port: addr.Port}, nil
 		}
-		zone := uint32(0)
-		if ifi, err := net.InterfaceByName(addr.Zone); err == nil {
-			zone = uint32(ifi.Index)
-		}
-		return unix.AF_INET6, &unix.SockaddrInet6{Addr: ap.Addr().As16(), Port: addr.Port, ZoneId: zone}, nil
+		return unix.AF_INET6, &unix.SockaddrInet6{Addr: ap.Addr().As16(), Port: addr.Port, ZoneId: driver.ZoneID(addr.Zone)}, nil
 	case *net.UnixAddr:
 		return unix.AF_UNIX, &unix.SockaddrUnix{Name: addr.Name}, nil
 	}

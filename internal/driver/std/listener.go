@@ -34,18 +34,16 @@ type netListener interface {
 }
 
 func listen(ctx context.Context, network, addr string) (*Listener, error) {
+	if err := driver.CheckNetwork(network); err != nil {
+		return nil, err
+	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // its sockets cost twice the time of plain TCP
 	nl, err := lc.Listen(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	own, ok := nl.(netListener)
-	if !ok {
-		nl.Close()
-		return nil, fmt.Errorf("std: listen on network %q: %w (use tcp, tcp4, tcp6 or unix)", network, driver.ErrUnsupported)
-	}
-	l := &Listener{nl: own}
+	l := &Listener{nl: nl.(netListener)}
 	l.resumed.L = &l.mu
 	return l, nil
 }

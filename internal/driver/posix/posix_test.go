@@ -1,0 +1,162 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package posix
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m, leaktest.Count{Name: "blocks", Now: buf.InUse}) }
+
+// A script is a Poller that reports what a test says.
+type script struct {
+	next   []Event
+	full   bool // Add fails
+	inside map[int]bool
+}
+
+func (p *script) Add(fd int, _ driver.ID, _ Interest) error {
+	if p.full {
+		return unix.ENOSPC
+	}
+	p.inside[fd] = true
+	return nil
+}
+
+func (p *script) Modify(int, driver.ID, Interest, Interest) {}
+func (p *script) Remove(fd int, _ Interest)                 { delete(p.inside, fd) }
+func (p *script) Wake()                                     {}
+func (p *script) Close() error                              { return nil }
+
+func (p *script) Wait(events []Event, _ time.Duration) (int, error) {
+	n := copy(events, p.next)
+	p.next = nil
+	return n, nil
+}
+
+// A log is what a driver has emitted of connections.
+type log struct {
+	driver.Events
+	closed, failed error
+	dialed         bool
+}
+
+func (l *log) Closed(_ driver.ID, err error)     { l.closed = err }
+func (l *log) DialFailed(_ driver.ID, err error) { l.failed = err }
+func (l *log) Dialed(driver.ID, driver.Addr)     { l.dialed = true }
+
+func open(t *testing.T) (*Driver, *script) {
+	p := &script{inside: map[int]bool{}}
+	d := New(1, driver.Options{ReadBuffer: 4096}, p)
+	t.Cleanup(func() { _ = d.Shutdown() })
+	return d, p
+}
+
+func poll(t *testing.T, d *Driver, ev driver.Events) {
+	t.Helper()
+	if _, err := d.Poll(0, ev); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A connection that was out of the poller, and that the kernel does not take again, is closed: nothing would ever be heard of it.
+func TestResumeWithoutRoomInThePoller(t *testing.T) {
+	d, p := open(t)
+	sock, peer, err := Sockets{}.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	id, err := d.Attach(sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ev log
+	d.Pause(id)
+	poll(t, d, &ev)
+	p.next = []Event{{ID: id, Ready: Broken}}
+	poll(t, d, &ev)
+	if poll(t, d, &ev); len(p.inside) != 0 {
+		t.Fatal("a hang-up of a paused connection would be reported without end")
+	}
+	p.full = true
+	d.Resume(id)
+	if poll(t, d, &ev); !errors.Is(ev.closed, unix.ENOSPC) {
+		t.Errorf("closed with %v, want %v", ev.closed, unix.ENOSPC)
+	}
+}
+
+// Where nobody listens on a port that programs are given for connecting, the kernel may give it to the one who connects to it.
+func TestDialOfItself(t *testing.T) {
+	d, p := open(t)
+	fd, err := newStream(unix.AF_INET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS {
+		unix.Close(fd)
+		t.Skipf("this system connects no socket to itself: %v", err)
+	}
+	id, err := d.register(fd, kindDialing, Write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ev log
+	p.next = []Event{{ID: id, Ready: Writable}}
+	if poll(t, d, &ev); ev.dialed || !errors.Is(ev.failed, unix.ECONNREFUSED) {
+		t.Errorf("dialed: %t, failed with %v; want %v", ev.dialed, ev.failed, unix.ECONNREFUSED)
+	}
+}
+
+// A Listen that fails for want of descriptors leaves no name behind.
+func TestListenWithoutDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	few := before
+	few.Cur = min(few.Cur, 128)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	var taken []int
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	unix.Close(taken[0]) // for package net's listener
+	l, err := listen(context.Background(), "unix", path)
+	for _, fd := range taken[1:] {
+		unix.Close(fd)
+	}
+	if err == nil {
+		_ = l.Close()
+		t.Skip("somebody has closed a descriptor meanwhile")
+	}
+	if _, gone := os.Stat(path); !errors.Is(gone, os.ErrNotExist) {
+		t.Errorf("after Listen has failed (%v) its name is still there", err)
+	}
+}
