@@ -78,6 +78,24 @@ func TestPanicIsReportedAndSurvived(t *testing.T) {
 
 func failingTask() { panic("no such table") }
 
+// An OnPanic that ends its goroutine, as t.FailNow does, costs no worker, and Close does not wait for one that is gone.
+func TestOnPanicExits(t *testing.T) {
+	p := New(Config{Workers: 1, OnPanic: func(any, []byte) { runtime.Goexit() }})
+	for range 3 {
+		if err := p.Go(t.Context(), func() { panic("on purpose") }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := p.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Stats(); s.Panics != 3 || s.Done != 3 || s.Workers != 0 {
+		t.Errorf("%d panics, %d tasks done, %d workers left; want 3, 3 and none", s.Panics, s.Done, s.Workers)
+	}
+}
+
 func TestPanicIsLoggedWithoutOnPanic(t *testing.T) {
 	var out bytes.Buffer
 	p := New(Config{Logger: slog.New(slog.NewTextHandler(&out, nil))})

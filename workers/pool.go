@@ -19,6 +19,7 @@ const (
 	DefaultQueue   = 65536
 	DefaultIdle    = 10 * time.Second
 
+	mostWorkers      = 1 << 30 // so that Widen has room to count
 	basePerProcessor = 32
 	admitFraction    = 8 // of the queue is free when workers let in who waits for room
 )
@@ -26,7 +27,8 @@ const (
 // A Config says how large a pool may get. Its zero value works. New panics on a negative number.
 type Config struct {
 	// Workers is the most tasks that run at once. When that many are blocked, further tasks wait in the queue. A task that
-	// waits for another task of the same pool needs Workers to be above the number of tasks that wait so. 0: 16384.
+	// waits for another task of the same pool needs Workers to be above the number of tasks that wait so. At most 2^30, for which more is
+	// taken. 0: 16384.
 	Workers int
 
 	// Queue is the most tasks that wait for a worker. When it is full, TryGo and TryGoAll refuse, and Go and GoTimeout wait.
@@ -41,7 +43,8 @@ type Config struct {
 	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least 2 ms. 0: 10 s.
 	Idle time.Duration
 
-	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on. It must not panic itself.
+	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on, also if OnPanic calls runtime.Goexit. It must not
+	// panic itself.
 	// nil: the panic and its stack are logged as an error to Logger.
 	OnPanic func(v any, stack []byte)
 
@@ -54,7 +57,7 @@ func (c Config) withDefaults() Config {
 		panic(fmt.Sprintf("workers: Config{Workers: %d, Queue: %d, Base: %d, Idle: %v}: use 0 for the default, not a negative number",
 			c.Workers, c.Queue, c.Base, c.Idle))
 	}
-	c.Workers = or(c.Workers, DefaultWorkers)
+	c.Workers = min(or(c.Workers, DefaultWorkers), mostWorkers)
 	c.Queue = or(c.Queue, DefaultQueue)
 	c.Idle = or(c.Idle, DefaultIdle)
 	c.Base = min(or(c.Base, basePerProcessor*runtime.GOMAXPROCS(0)), c.Workers)

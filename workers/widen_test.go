@@ -2,7 +2,9 @@ package workers
 
 import (
 	"context"
+	"math"
 	"testing"
+	"time"
 )
 
 // Widen makes room for one more task, and takes it back when it is asked to: never do more run than the limit says.
@@ -39,5 +41,24 @@ func TestWiden(t *testing.T) {
 	}
 	if s := p.Stats(); s.Done != 8 || s.Workers != 0 {
 		t.Errorf("%d of 8 tasks done, %d workers left", s.Done, s.Workers)
+	}
+}
+
+// A limit that is to say "any" can be widened like another.
+func TestWidenOfTheLargestPool(t *testing.T) {
+	p := New(Config{Workers: math.MaxInt})
+	p.Widen(1)
+	ran := make(chan struct{})
+	if err := p.Go(context.Background(), func() { close(ran) }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ran:
+	case <-time.After(20 * time.Second):
+		t.Error("the task does not run")
+	}
+	p.Widen(-1)
+	if err := p.Close(context.Background()); err != nil {
+		t.Fatal(err)
 	}
 }

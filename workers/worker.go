@@ -85,6 +85,11 @@ func (w *worker) interrupted(v any) (again bool) {
 		go w.live()
 		return false
 	}
+	defer func() {
+		if !again { // OnPanic has ended this goroutine too
+			go w.live()
+		}
+	}()
 	p.report(v, debug.Stack())
 	return true
 }
