@@ -101,7 +101,8 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 					fmt.Fprint(w, err != nil, r.Context().Err())
 				})
 			}, func(t *testing.T, f *fixture, r *record) {
-				got := raw(t, f, request, !strings.Contains(request, "Late"))
+				// What is complete is sent without a FIN, because net/http may see that before its handler asks, and may not.
+				got := raw(t, f, request, !strings.Contains(request, "X-"))
 				r.add("%s", got[strings.LastIndex(got, "\n")+1:]) // whether that closes the connection is tested elsewhere
 			})
 		})

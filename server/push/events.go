@@ -160,6 +160,9 @@ func (n *node) startEvents(stream eventStream, form wire, g grant, channels []st
 		w = wish{}
 	}
 	for _, name := range channels {
+		if s.leaving.Load() { // the node may have ended before there was a session that it could wait for, and its bus with it
+			break
+		}
 		err := s.subscribe(name, w, func(hello welcome) {
 			if form.numbered() {
 				stream.send(&message{payload: form.appendWelcome(nil, name, hello)})

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -317,4 +318,32 @@ func FuzzFrame(f *testing.F) {
 		c.hangUp()
 		bystander.wantOpen(t, "a client that did nothing")
 	})
+}
+
+// A lateStream has its node end before it has a session.
+type lateStream struct {
+	*fakeTransport
+	n     *testNode
+	ended func()
+}
+
+func (l *lateStream) send(m *message) error {
+	if err := errors.Join(l.n.drain(context.Background()), l.n.close()); err != nil {
+		l.n.t.Errorf("the node's end: %v", err)
+	}
+	return l.fakeTransport.send(m)
+}
+
+func (l *lateStream) onClose(f func()) { l.ended = f }
+
+// A stream that comes while the node ends is told to go, and is no error.
+func TestEventsAtTheEnd(t *testing.T) {
+	n := newTestNode(t)
+	l := &lateStream{fakeTransport: new(fakeTransport), n: n}
+	n.startEvents(l, wireSSE, grant{}, []string{"news", "sports"}, wish{})
+	l.wantClosed(t, "a late stream", centrifuge.Shutdown)
+	l.ended()
+	if strings.Contains(n.log.String(), "ERROR") {
+		t.Errorf("the log says:\n%s", n.log)
+	}
 }
