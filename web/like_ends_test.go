@@ -306,6 +306,56 @@ func TestTimesBeginOnce(t *testing.T) {
 	}
 }
 
+// A counted listener tells when it is asked to accept.
+type counted struct {
+	net.Listener
+	asked chan struct{}
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	l.asked <- struct{}{}
+	return l.Listener.Accept()
+}
+
+// Shutdown waits for a connection that was accepted, and that its loop has not come to yet: what its client has asked is answered.
+func TestShutdownWaitsForUnopened(t *testing.T) {
+	s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
+	prepare(t, s, myriad.Config{Loops: 1})
+	asked := make(chan struct{}, 3)
+	c := dial(t, &fixture{addr: begin(t, s, func(l net.Listener) net.Listener { return counted{l, asked} })})
+	<-asked
+	held, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s.state.lanes[0].ask(func() { close(held); <-free })
+	<-held
+	<-asked // the connection has been given to the loop, before that was held or behind
+	io.WriteString(c, get+end)
+	go func() { ended <- s.Shutdown(context.Background()) }()
+	within(t, "Shutdown begins", s.closing.Load)
+	select {
+	case err := <-ended:
+		t.Errorf("Shutdown: %v", err)
+	case <-time.After(20 * time.Millisecond): // it can only fail to find the fault
+	}
+	close(free)
+	if got, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(got), "hello") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Shutdown of a server whose engine has ended waits for nothing.
+func TestShutdownBehindItsEngine(t *testing.T) {
+	f := serve(t, &Server{})
+	if err := f.Engine.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := f.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A head that begins when the server shuts down has no more time than one that had begun.
 func TestShutdownHastensHeads(t *testing.T) {
 	s := &Server{Handler: http.NotFoundHandler(), IdleTimeout: time.Hour}

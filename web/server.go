@@ -166,7 +166,11 @@ func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
-	l := &listening{stop: func() error { s.state.load.remove(inner); return inner.Close() }, done: make(chan struct{})}
+	l := &listening{stop: func() error {
+		s.state.load.remove(inner)
+		_ = inner.Close() // its engine may have done so: it fails with nothing else
+		return nil
+	}, done: make(chan struct{})}
 	tracked := false
 	defer func() {
 		if !tracked { // the server has been closed, or BaseContext has panicked

@@ -25,7 +25,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return failed
 	}
 	for _, ln := range st.lanes {
-		ln.ask(func() { ln.drain() })
+		st.conns.Add(1) // for those that wait to be opened: they are counted when the loop has come as far as this
+		if !ln.ask(func() { ln.drain(); st.connGone() }) {
+			st.connGone()
+		}
 	}
 	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
 	if err := st.waitQuiet(ctx); err != nil {
@@ -126,9 +129,11 @@ func (st *state) wakeWaiters() {
 	}
 }
 
-// ask runs f on the lane's loop. A mailbox that is full is being emptied.
-func (ln *lane) ask(f func()) {
-	for ln.loop.Do(f) == myriad.ErrBusy {
+// ask runs f on the lane's loop, or reports false if that has ended. A mailbox that is full is being emptied.
+func (ln *lane) ask(f func()) bool {
+	err := ln.loop.Do(f)
+	for ; err == myriad.ErrBusy; err = ln.loop.Do(f) {
 		runtime.Gosched()
 	}
+	return err == nil
 }
