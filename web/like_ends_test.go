@@ -322,18 +322,20 @@ func TestShutdownWaitsForUnopened(t *testing.T) {
 	s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
 	prepare(t, s, myriad.Config{Loops: 1})
 	asked := make(chan struct{}, 3)
-	c := dial(t, &fixture{addr: begin(t, s, func(l net.Listener) net.Listener { return counted{l, asked} })})
+	addr := begin(t, s, func(l net.Listener) net.Listener { return counted{l, asked} })
 	<-asked
 	held, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	s.state.lanes[0].ask(func() { close(held); <-free })
 	<-held
-	<-asked // the connection has been given to the loop, before that was held or behind
+	c := dial(t, &fixture{addr: addr})
+	<-asked // the connection has been given to the loop
 	io.WriteString(c, get+end)
 	go func() { ended <- s.Shutdown(context.Background()) }()
 	within(t, "Shutdown begins", s.closing.Load)
 	select {
 	case err := <-ended:
 		t.Errorf("Shutdown: %v", err)
+		ended <- err
 	case <-time.After(20 * time.Millisecond): // it can only fail to find the fault
 	}
 	close(free)
