@@ -15,6 +15,7 @@
 // Go's own tests of its server pass here, but for what follows. What is refused or accepted otherwise on the wire is listed in
 // package web/internal/h1.
 //
+//   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
 //   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute.
 //     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.
