@@ -55,7 +55,7 @@ func TestLeftoverSeesFiles(t *testing.T) {
 func TestReportWaitsForWhatIsEnding(t *testing.T) {
 	asked := 0
 	var out strings.Builder
-	code := report(&out, func() string {
+	code := report(&out, patience, func() string {
 		if asked++; asked < 3 {
 			return "something"
 		}
@@ -63,5 +63,16 @@ func TestReportWaitsForWhatIsEnding(t *testing.T) {
 	})
 	if code != 0 || out.Len() != 0 {
 		t.Errorf("exit code %d, said %q", code, &out)
+	}
+}
+
+// Who is held up until patience has ended looks once more before he says anything, and then says it.
+func TestReportLooksBeforeItGivesUp(t *testing.T) {
+	var out strings.Builder
+	if code := report(&out, 0, func() string { return "" }); code != 0 || out.Len() != 0 {
+		t.Errorf("with nothing left: exit code %d, said %q", code, &out)
+	}
+	if code := report(&out, 0, func() string { return "3 blocks" }); code != 1 || !strings.Contains(out.String(), "3 blocks") {
+		t.Errorf("with blocks left: exit code %d, said %q", code, &out)
 	}
 }
