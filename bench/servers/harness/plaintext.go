@@ -6,28 +6,39 @@ import (
 	"time"
 )
 
-// Plaintext is the handler of those who run a net/http handler.
-func Plaintext() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc(Path, plaintext)
-	mux.HandleFunc(SlowPath, func(w http.ResponseWriter, r *http.Request) {
+// Plaintext is the handler of those who run a net/http handler. It tells paths apart by a switch, as fasthttp's does: routers are left to the
+// scenario of gin.
+func Plaintext() http.Handler { return http.HandlerFunc(plaintext) }
+
+func plaintext(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case Path:
+		Dally(r.URL.RawQuery)
+	case SlowPath:
 		time.Sleep(Delay)
-		plaintext(w, r)
-	})
-	return mux
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", ContentType)
+	_, _ = io.WriteString(w, Answer)
 }
 
 // Exposed is Plaintext, with what attackers ask for: a long answer, and a path that reads whatever it is sent.
 func Exposed() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc(Path, plaintext)
 	large := make([]byte, LargeAnswer)
-	mux.HandleFunc(LargePath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
-	mux.HandleFunc(UploadPath, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		plaintext(w, r)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case LargePath:
+			_, _ = w.Write(large)
+		case UploadPath:
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", ContentType)
+			_, _ = io.WriteString(w, Answer)
+		default:
+			plaintext(w, r)
+		}
 	})
-	return mux
 }
 
 // Dally takes the time that the query of a request for Path asks for.
@@ -39,10 +50,4 @@ func Dally[S string | []byte](query S) {
 		for began := time.Now(); time.Since(began) < Delay; {
 		}
 	}
-}
-
-func plaintext(w http.ResponseWriter, r *http.Request) {
-	Dally(r.URL.RawQuery)
-	w.Header().Set("Content-Type", ContentType)
-	_, _ = io.WriteString(w, Answer)
 }
