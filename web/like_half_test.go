@@ -85,7 +85,7 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	for _, request := range []string{
 		post + "Content-Length: 9\r\n\r\nabc", post + chunked + "3\r\nab", post + chunked + "3\r\nabc\r\n", post + chunked + "0\r\nA: b\r\n",
-		post + "X-Late: 1\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "x\r\n\r\n", post + "X-Most: 1\r\nContent-Length: 3\r\n\r\nabc",
+		post + "X-Late: 1\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "x\r\n\r\n", post + "X-Most: 1\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
 	} {
 		t.Run(fmt.Sprintf("%.80q", request), func(t *testing.T) {
 			t.Parallel()
