@@ -24,18 +24,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if st == nil {
 		return failed
 	}
+	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
+	// The second time, because the loop that accepted may have handed connections to others until it came to this in the first.
+	for range 2 {
+		st.drain()
+		if err := st.waitQuiet(ctx); err != nil {
+			return err
+		}
+	}
+	st.endPool()
+	return failed
+}
+
+// drain has all lanes end in order. Each counts as a connection until its loop has come to that, and so to those that waited to be opened.
+func (st *state) drain() {
 	for _, ln := range st.lanes {
-		st.conns.Add(1) // for those that wait to be opened: they are counted when the loop has come as far as this
+		st.conns.Add(1)
 		if !ln.ask(func() { ln.drain(); st.connGone() }) {
 			st.connGone()
 		}
 	}
-	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
-	if err := st.waitQuiet(ctx); err != nil {
-		return err
-	}
-	st.endPool()
-	return failed
 }
 
 // endPool has the pool refuse new work and end when the handlers that still run do: those that have hijacked their connection.
