@@ -72,7 +72,7 @@ func receive(t *testing.T, r *bufio.Reader, part string) {
 
 // Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that was a request.
 func TestServeEndsRequestsInTime(t *testing.T) {
-	const short = 500 * time.Millisecond
+	const short = 2 * time.Second
 	url, _, _ := startWith(t, settings{readTimeout: short, writeTimeout: short, shutdownTimeout: 100 * time.Millisecond})
 	_, events := connect(t, url, getEvents)
 	until(t, events, "retry:")
