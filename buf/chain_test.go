@@ -2,6 +2,7 @@ package buf
 
 import (
 	"bytes"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -101,7 +102,11 @@ func TestLongQueueKeepsItsViewsBounded(t *testing.T) {
 			c.Discard(10)
 		}
 	}
-	if cap(c.views) > 44 { // four times 11; what append makes of that depends on the size of a view
+	most := 32
+	if bits.UintSize == 32 {
+		most = 34 // append rounds a table of views of 12 bytes differently
+	}
+	if cap(c.views) > most {
 		t.Fatalf("a queue of 10 views grew its table to %d", cap(c.views))
 	}
 }
