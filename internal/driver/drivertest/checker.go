@@ -294,7 +294,8 @@ func (c *Conn) pokeStale() {
 	k.call("Send (stale)", c.sendStale)
 }
 
-// sendStale checks that the block is released: a reference too many would panic at the end.
+// sendStale checks that the driver gives its reference to the block back, once. It asks the block: how many blocks are in
+// use says nothing while other connections write.
 func (c *Conn) sendStale() {
 	block := buf.From([]byte("stale"))
 	var chain buf.Chain
@@ -306,11 +307,13 @@ func (c *Conn) sendStale() {
 		errorf(c.k.t, "Send on a stale id left the chain with its caller")
 		chain.Release()
 	}
-	before := buf.InUse()
+	defer func() {
+		if p := recover(); p != nil {
+			errorf(c.k.t, "Send on a stale id kept the block or released it twice: %v", p)
+		}
+	}()
+	block.Reset()
 	block.Release()
-	if after := buf.InUse(); after != before-1 {
-		errorf(c.k.t, "Send on a stale id kept the block")
-	}
 }
 
 func (c *Conn) String() string {

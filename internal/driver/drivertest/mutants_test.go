@@ -188,6 +188,16 @@ var sendMutants = []mutant{
 			return r.Driver.Send(id, c)
 		}
 	}},
+	{"Send on a stale id keeps a reference", func(r *relay) {
+		over := map[driver.ID]bool{}
+		r.closed = func(id driver.ID, err error) { over[id] = true; r.ev.Closed(id, err) }
+		r.send = func(id driver.ID, c *buf.Chain) int64 {
+			if over[id] {
+				c.Share(new(buf.Chain))
+			}
+			return r.Driver.Send(id, c)
+		}
+	}},
 	{"CloseWrite is lost", func(r *relay) { r.closeWrite = func(driver.ID) {} }},
 	{"CloseWrite drops the queue", func(r *relay) {
 		left := map[driver.ID]int64{}
