@@ -146,7 +146,7 @@ type Socket interface {
 // A Listener is a bound, listening address that drivers of the same System can accept from.
 type Listener interface {
 	Addr() net.Addr
-	File() (*os.File, error) // a duplicate, for another process
+	File() (*os.File, error) // a duplicate, for another process; its Fd leaves the listener in non-blocking mode
 	// Refuse ends listening at once, while a driver may still hold the listener: new peers are refused and the address
 	// can be bound again. Any goroutine.
 	Refuse()

@@ -18,6 +18,7 @@ var acceptCases = []testCase{
 	{"HandOver", handOver},
 	{"ListenerAddress", listenerAddress},
 	{"ListenerFile", listenerFile},
+	{"ListenerFileIsLent", listenerFileIsLent},
 	{"ListenOnAForeignListener", listenOnAForeignListener},
 	{"ListenOnOtherNetworks", listenOnOtherNetworks},
 }
@@ -206,6 +207,27 @@ func listenerFile(b *bed) {
 	}
 	nc.Close()
 	b.until("the peer sees the end", func() bool { return p.Ended() || p.Err() != nil })
+}
+
+// What is done with the duplicate to give it to another process, which package os/exec does by Fd, leaves the listener as it is: its owner
+// can stop accepting at any time.
+func listenerFileIsLent(b *bed) {
+	b.start()
+	f, err := b.listener.File()
+	if errors.Is(err, driver.ErrUnsupported) {
+		b.Skipf("Listener.File: %v", err)
+	}
+	if err != nil {
+		b.Fatalf("Listener.File: %v", err)
+	}
+	defer f.Close()
+	_ = f.Fd()
+	p, c := b.connect() // so that the kernel is asked for another one now
+	b.exchange(p, c)
+	b.settle()
+	b.l.CloseListener()
+	b.over(b.l, false)
+	b.closed(c)
 }
 
 func listenOnAForeignListener(b *bed) {

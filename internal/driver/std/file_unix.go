@@ -10,6 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lend duplicates a listener's descriptor. With package net's own duplicate, os.File.Fd would have them both block, and so would whoever
+// accepts, whatever the deadline.
+func lend(nl netListener) (*os.File, error) {
+	raw, err := nl.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	dup, failed := -1, error(nil)
+	if err := raw.Control(func(fd uintptr) { dup, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, os.NewSyscallError("dup", failed)
+	}
+	return os.NewFile(uintptr(dup), "listener "+nl.Addr().String()), nil
+}
+
 // reopen opens the file again by its descriptor where the system has a way to, which gives it an offset of its own. Else the
 // descriptor is duplicated, and the shared offset never used.
 func reopen(f *os.File) (*File, error) {

@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// lend duplicates a listener's descriptor.
+func lend(nl netListener) (*os.File, error) { return nl.File() }
+
 // reopen opens the file again by its handle, which gives it an offset of its own; a duplicate would share the user's, which
 // package os moves with every read.
 func reopen(f *os.File) (*File, error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -31,6 +32,7 @@ type netListener interface {
 	net.Listener
 	SetDeadline(t time.Time) error
 	File() (*os.File, error)
+	SyscallConn() (syscall.RawConn, error)
 }
 
 func listen(ctx context.Context, network, addr string) (*Listener, error) {
@@ -106,7 +108,7 @@ func (l *Listener) File() (*os.File, error) {
 	if runtime.GOOS == "windows" {
 		return nil, fmt.Errorf("std: a listener on windows has no file: %w", driver.ErrUnsupported)
 	}
-	f, err := l.nl.File()
+	f, err := lend(l.nl)
 	if err != nil {
 		return nil, err
 	}
