@@ -359,7 +359,7 @@ func TestIdleTimeoutSparesFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	returned := make(chan struct{}, 2)
-	f := serve(t, &Server{IdleTimeout: 30 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f := serve(t, &Server{IdleTimeout: 30 * time.Millisecond, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(w, r, name)
 		returned <- struct{}{}
 	})})

@@ -330,7 +330,7 @@ func TestHibernationEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{Handler: http.HandlerFunc(whoAsks)}
 			if name == "IdleTimeout" {
-				s.IdleTimeout = 300 * time.Millisecond
+				s.IdleTimeout, s.ReadHeaderTimeout = 300*time.Millisecond, time.Minute // the latter for clients that have not asked yet
 			}
 			m := manySleepers(t, 10, s)
 			if end(m); name != "IdleTimeout" && m.hibernating() > 0 {
