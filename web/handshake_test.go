@@ -87,14 +87,17 @@ func TestFailingHandshakes(t *testing.T) {
 		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", "first record does not look like a TLS handshake"},
 		{"\x16\x03\x01\x00\x02\x01\x00", "", "TLS handshake error"},
 	} {
-		nc := dial(t, f)
-		io.WriteString(nc, c.sent)
-		got, _ := io.ReadAll(nc) // an alert may come before the end
+		var got []byte
+		for tries := 0; tries == 0 || c.want != "" && len(got) == 0 && tries < 100; tries++ { // the client may be held up until it is too late
+			nc := dial(t, f)
+			io.WriteString(nc, c.sent)
+			got, _ = io.ReadAll(nc) // an alert may come before the end
+			if a, b := <-states, <-states; a != http.StateNew || b != http.StateClosed {
+				t.Errorf("%q: states %v, %v", c.sent, a, b)
+			}
+		}
 		if !strings.HasPrefix(string(got), c.want) {
 			t.Errorf("%q: got %q", c.sent, got)
-		}
-		if a, b := <-states, <-states; a != http.StateNew || b != http.StateClosed {
-			t.Errorf("%q: states %v, %v", c.sent, a, b)
 		}
 		if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") || !strings.Contains(text, c.logged) {
 			t.Errorf("%q: logged: %q", c.sent, text)

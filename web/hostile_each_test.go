@@ -5,9 +5,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // Each attack by itself, with nothing but the defaults: healthy clients are answered meanwhile, and twenty attackers leave less than 13 kB each,
@@ -20,23 +17,13 @@ func TestEachAttackLeavesNothing(t *testing.T) {
 			wave(t, f, a, attackers)
 			before := takenNow()
 			wave(t, f, a, attackers)
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-				after := takenNow()
-				if after.heap-before.heap <= most && after.files <= before.files && buf.InUse() == 0 {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("%d attackers leave %d bytes, %d descriptors, %d blocks", attackers, after.heap-before.heap, after.files-before.files, buf.InUse())
-				}
-			}
+			awaitTaken(t, before, most)
 		})
 		if !clean {
 			return // what one leaves would be found behind all others
 		}
 	}
-	if p := f.state.pool.(*workers.Pool).Stats(); p.Running > 0 || f.state.lent.n.Load() > 0 {
-		t.Errorf("handlers still run: %+v, %d lent", p, f.state.lent.n.Load())
-	}
+	awaitHandlers(t, f)
 }
 
 // wave has n clients attack at once, and returns when the last has gone, for the server too.

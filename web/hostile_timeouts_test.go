@@ -3,8 +3,8 @@ package web
 import (
 	"bufio"
 	"io"
+	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,10 +35,9 @@ func TestHostileClients(t *testing.T) {
 		}
 	}
 	ask()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := takenNow()
 	var gone atomic.Int32
+	var attackers []net.Conn
 	attacks := []string{
 		"GET / HTTP/1.1\r\nHo", // a slow head
 		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nx",          // a slow body
@@ -50,6 +49,7 @@ func TestHostileClients(t *testing.T) {
 	for _, attack := range attacks {
 		for range each {
 			c := dial(t, f)
+			attackers = append(attackers, c)
 			io.WriteString(c, attack)
 			go func() {
 				defer gone.Add(1)
@@ -70,13 +70,10 @@ func TestHostileClients(t *testing.T) {
 			t.Fatalf("%d of %d hostile clients were let go", gone.Load(), each*len(attacks))
 		}
 	}
-	for f.state.conns.Load() > 1 {
-		time.Sleep(10 * time.Millisecond)
+	awaitConns(t, f, 1)
+	healthy.CloseIdleConnections()
+	for _, c := range attackers {
+		c.Close()
 	}
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2<<20 {
-		t.Errorf("%d bytes are left of %d clients", grown, each*len(attacks))
-	}
+	awaitTaken(t, before, 2<<20)
 }

@@ -173,15 +173,10 @@ func TestServeTLSVariants(t *testing.T) {
 			transport := &http.Transport{TLSClientConfig: trusting()}
 			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
 			var resp *http.Response
-			for range 200 {
-				if resp, err = client.Get("https://" + l.Addr().String()); err == nil {
-					break
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			within(t, "it is served", func() bool {
+				resp, err = client.Get("https://" + l.Addr().String())
+				return err == nil
+			})
 			body, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if !strings.HasPrefix(string(body), "HTTP/1.1 TLS 1.3") {
