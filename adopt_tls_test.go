@@ -269,7 +269,11 @@ func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
 				p.client.Close()
 			}()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 3*quietly)
+		wait := patience
+		if stubborn {
+			wait = 3 * quietly
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		if err := e.Shutdown(ctx); (err != nil) != stubborn {
 			t.Errorf("Shutdown: %v, with a stubborn peer: %v", err, stubborn)
 		}

@@ -124,10 +124,10 @@ func TestTakeover(t *testing.T) {
 	expect(t, slow, []byte("!"))
 	send(t, slow, []byte("again"))
 	expect(t, slow, []byte("again"))
-	eventually(t, "the takeover is counted", func() bool { st := e.Stats(); return st.Takeovers == 1 && st.HandOvers == 0 })
-	if h.taken.Load() != 1 || h.lost.Load() != 1 {
-		t.Errorf("taken %d times, lost %d times, want one each", h.taken.Load(), h.lost.Load())
-	}
+	eventually(t, "the takeover is counted, and those of guests that the machine has held up", func() bool {
+		st, n := e.Stats(), h.taken.Load()
+		return n > 0 && h.lost.Load() == n && st.Takeovers == uint64(n) && st.HandOvers == 0
+	})
 }
 
 // HandOver makes a blocking call legal at once: here the guest waits for its own loop.

@@ -66,14 +66,13 @@ func fullBacklog(t *testing.T) string {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
-	for range 10 {
-		nc, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
+	for wait := patience; ; wait = 50 * time.Millisecond { // the first is connected, however long it takes
+		nc, err := net.DialTimeout("tcp", addr, wait)
 		if err != nil {
-			break
+			return addr
 		}
 		t.Cleanup(func() { nc.Close() })
 	}
-	return addr
 }
 
 // Without descriptors nobody is accepted, and those who are connected are served on. The limit is lowered in a child.
