@@ -198,7 +198,7 @@ func TestDialProxyFails(t *testing.T) {
 		p := startProxy(t, answer)
 		o := dialer(t, e, nil)
 		o.Proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: p.Addr().String()}, nil }
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		if want == "" {
 			cancel()
 		}

@@ -71,6 +71,23 @@ func (b *bed) listen(network, addr string) driver.Listener {
 	return l
 }
 
+// listenAgain listens where another one has left. Somebody else on this machine may be given the port meanwhile: then others are left.
+func (b *bed) listenAgain(left driver.Listener, leave func(driver.Listener)) driver.Listener {
+	b.Helper()
+	for tries := 0; ; tries++ {
+		l, err := b.sys.Listen(b.context(), "tcp", left.Addr().String())
+		if err == nil {
+			b.listeners = append(b.listeners, l)
+			return l
+		}
+		if tries == 3 {
+			b.Fatalf("Listen(%v), which is free: %v", left.Addr(), err)
+		}
+		left = b.listen("tcp", "127.0.0.1:0")
+		leave(left)
+	}
+}
+
 func (b *bed) context() context.Context { return context.Background() }
 
 func (b *bed) listenOn(k *Checker, l driver.Listener) *Conn {

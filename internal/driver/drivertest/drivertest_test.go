@@ -17,6 +17,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	for _, m := range slices.Concat(receiveMutants, sendMutants, closeMutants, otherMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			for _, o := range []sim.Options{sim.Calm(), sim.Lossless()} {
+				o.Stall = time.Second // a mutant that stands still is soon caught
 				if by := caught(t, o, m); by != "" {
 					t.Log(by)
 					return
@@ -38,7 +39,6 @@ func TestRelayPasses(t *testing.T) {
 
 // caught runs the suite against a mutant until a case fails, and says how it did.
 func caught(t *testing.T, o sim.Options, m mutant) string {
-	o.Stall = time.Second
 	open := func(T) (driver.System, Harness) {
 		w := sim.New(1, o)
 		return mutated{w, m}, SimHarness(w)
