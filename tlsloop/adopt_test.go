@@ -2,6 +2,8 @@ package tlsloop_test
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -128,4 +130,46 @@ func TestClientFailure(t *testing.T) {
 	if _, err := c.Write([]byte("x")); err == nil {
 		t.Error("Write after the failure")
 	}
+}
+
+// A handshake that is closed here has failed for a server, who is told before Options.Closed; a client who gives up need not be told.
+func TestClosedInItsHandshake(t *testing.T) {
+	e := start(t, myriad.Config{})
+	said := make(chan string, 10)
+	o := tlsloop.Options{
+		Failed: func(_ *myriad.Conn, _ error, times uint64) { said <- fmt.Sprint("failed ", times) },
+		Closed: func(_ *myriad.Conn, err error) { said <- fmt.Sprint("closed ", err) },
+	}
+	front := told{o.Handler(serverConfig(), always(echo())), make(chan *myriad.Conn, 1)}
+	nc := dialTCP(t, listen(t, e, front))
+	await(t, "connection", front.opens).Close()
+	expect(t, nc, "")
+	nc.Close()
+	if first, then := await(t, "failure", said), await(t, "end", said); first != "failed 1" || then != "closed <nil>" {
+		t.Errorf("the server: %s, %s", first, then)
+	}
+	silent, h := newProbe(), newProbe()
+	c, err := e.Dial(t.Context(), "tcp", listen(t, e, silent), o.Client(clientConfig(), h))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "connection", silent.opens)
+	c.Close()
+	if first := await(t, "end", said); first != "closed <nil>" {
+		t.Errorf("the client: %s", first)
+	}
+	if err := await(t, "Closed", h.closes); !errors.Is(err, myriad.ErrClosed) || len(said) > 0 {
+		t.Errorf("Closed(%v), %d more", err, len(said))
+	}
+}
+
+// A told handler tells the test of a conn.
+type told struct {
+	myriad.Handler
+	opens chan *myriad.Conn
+}
+
+func (h told) Opened(c *myriad.Conn) {
+	h.Handler.Opened(c)
+	h.opens <- c
 }

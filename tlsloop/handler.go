@@ -19,7 +19,8 @@ type Options struct {
 	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no bound.
 	Timeout time.Duration
 	// Failed hears of a failed handshake, and how many have failed since it was called last: at once, then once in
-	// 10 s at most. It runs on the loop and must not block. Nil: the engine's Logger is told, but of a Dial.
+	// 10 s at most. One that is closed here has failed for a server, and not for a client. It runs on the loop, before
+	// Closed, and must not block. Nil: the engine's Logger is told, but of a Dial.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil: it was closed here). It
 	// runs on the loop and must not block. Nil: nobody does.
@@ -86,17 +87,11 @@ func (*opener) Received(*myriad.Conn, []byte) {}
 
 // Closed is called if the conn ends before the handshake can be its handler.
 func (o *opener) Closed(c *myriad.Conn, err error) {
-	if closed := o.kind.o.Closed; closed != nil {
-		closed(c, err)
+	heir := o.heir
+	if o.quiet {
+		heir = nil
 	}
-	if o.heir == nil || o.quiet {
-		return
-	}
-	if err == nil {
-		err = myriad.ErrClosed
-	}
-	o.heir.Opened(c)
-	o.heir.Closed(c, err)
+	o.kind.ended(c, err, heir, false)
 }
 
 func newSession(k *kind) *session {

@@ -343,11 +343,11 @@ func (h *handshake) Notified(c *myriad.Conn) {
 func (h *handshake) succeed(c *myriad.Conn) {
 	s := h.s
 	heir := h.pick(s.tls.ConnectionState())
+	h.told = true
 	if heir == nil {
 		_ = c.Close()
 		return
 	}
-	h.told = true
 	c.SetTimer(0)
 	if h.pause {
 		c.Resume()
@@ -393,17 +393,5 @@ func (h *handshake) Expired(*myriad.Conn) {
 // Closed is the end of a conn whose handshake has not succeeded.
 func (h *handshake) Closed(c *myriad.Conn, err error) {
 	h.kill()
-	if closed := h.s.kind.o.Closed; closed != nil {
-		closed(c, err)
-	}
-	if err == nil {
-		err = myriad.ErrClosed
-	} else if !h.told && !errors.Is(err, myriad.ErrClosed) {
-		h.told = true
-		h.s.kind.report(c, err)
-	}
-	if h.heir != nil {
-		h.heir.Opened(c)
-		h.heir.Closed(c, err)
-	}
+	h.s.kind.ended(c, err, h.heir, h.told)
 }

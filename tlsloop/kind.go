@@ -112,6 +112,25 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
+// ended is for a conn that has closed and has had no handler but those of this package: the log hears of it first, unless it has been told
+// why, or a client has given up by itself; then Options.Closed, and last the heir, if there is one.
+func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) {
+	why := err
+	if why == nil {
+		why = myriad.ErrClosed
+	}
+	if !told && !(k.client && errors.Is(why, myriad.ErrClosed)) {
+		k.report(c, why)
+	}
+	if closed := k.o.Closed; closed != nil {
+		closed(c, err)
+	}
+	if heir != nil {
+		heir.Opened(c)
+		heir.Closed(c, why)
+	}
+}
+
 // report tells of a failure, unless one has been told of just now. On a loop.
 func (k *kind) report(c *myriad.Conn, err error) {
 	now := c.Loop().Now()

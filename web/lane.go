@@ -172,7 +172,7 @@ func (f *front) Closed(c *myriad.Conn, err error) {
 		return
 	}
 	if _, ok := f.lane(c).greeted[c]; ok {
-		f.lost(c, err)
+		f.tls.Closed(c, err) // who was to be next
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,6 +60,36 @@ func TestShutdownWaitsForHandshakes(t *testing.T) {
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Errorf("Shutdown after the last has gone: %v", err)
+	}
+}
+
+// A handshake that is cut off by whoever has the connection from ConnState, as httptest.Server does it, is logged before ConnState hears of its
+// end, as with net/http; wherever the handshake was.
+func TestHandshakeCutOffIsLogged(t *testing.T) {
+	for _, begun := range []string{"", "\x16\x03\x01\x02\x00\x01", string(clientHello(t))} {
+		for _, soon := range []bool{false, true} {
+			logged, conns, closed := new(lockedLog), make(chan net.Conn, 1), make(chan string, 1)
+			f := serveTLS(t, &Server{ErrorLog: log.New(logged, "", 0), Handler: describe, ConnState: func(c net.Conn, state http.ConnState) {
+				switch state {
+				case http.StateNew:
+					if soon {
+						c.Close()
+					}
+					conns <- c
+				case http.StateClosed:
+					closed <- logged.String()
+				}
+			}})
+			client := dial(t, f)
+			io.WriteString(client, begun)
+			c := <-conns
+			c.Close()
+			io.Copy(io.Discard, client)
+			client.Close()
+			if got := <-closed; !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || strings.Count(got, "\n") != 1 {
+				t.Errorf("%d bytes, closed at once %t: logged %q", len(begun), soon, got)
+			}
+		}
 	}
 }
 
@@ -166,7 +197,7 @@ func isReset(err error) bool {
 	return errors.As(err, &e) && !e.Timeout()
 }
 
-// Close resets connections in their handshake.
+// Close resets connections in their handshake, and says so in the log, as net/http does.
 func TestCloseEndsHandshakes(t *testing.T) {
 	f, conns := greetings(t, &Server{Handler: describe})
 	if err := f.Close(); err != nil {
@@ -176,6 +207,14 @@ func TestCloseEndsHandshakes(t *testing.T) {
 		if _, err := nc.Read(make([]byte, 1)); !isReset(err) {
 			t.Errorf("connection %d: Read: %v, want a reset", i, err)
 		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := f.log.String(); !strings.Contains(got, "http: TLS handshake error from 127.0.0.1:") {
+		t.Errorf("logged %q", got)
 	}
 }
 

@@ -81,7 +81,10 @@ func serveTLS(t testing.TB, s *Server) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{Server: s, log: new(lockedLog)}
-	s.Engine, s.ErrorLog = engine, log.New(f.log, "", 0)
+	s.Engine = engine
+	if s.ErrorLog == nil {
+		s.ErrorLog = log.New(f.log, "", 0)
+	}
 	if s.TLSConfig == nil {
 		s.TLSConfig = new(tls.Config)
 	}
