@@ -28,9 +28,9 @@ type body struct {
 	chunks    h1.Chunked
 	chunked   bool
 	inTrailer bool
-	broken    bool   // it has failed: what comes is not looked at
-	readBy    moment // when it must have come
-	expects   bool   // the client expects 100 Continue, as net/http has it: it may not send the body, or may have sent it already; never changes
+	broken    bool // it has failed: what comes is not looked at
+	halted    bool // it was late, and the loop has stopped reading
+	expects   bool // the client expects 100 Continue, as net/http has it: it may not send the body, or may have sent it already; never changes
 
 	mu       sync.Mutex
 	data     buf.Chain
@@ -42,7 +42,9 @@ type body struct {
 	throttle bool        // the loop has stopped reading
 	drop     int64       // what may still be thrown away, when nobody reads any more
 	dropping bool
-	limit    int64 // most bytes altogether; 0: no limit
+	readBy   moment // when it must have come
+	late     bool   // and has not
+	limit    int64  // most bytes altogether; 0: no limit
 	total    int64
 	waiting  driver.Parker // the reader that waits, kept for the next time
 	waits    bool          // it does
@@ -110,6 +112,8 @@ func (b *body) take(p []byte) (int, error) {
 	case b.eof.Load():
 		b.sawEnd()
 		return 0, io.EOF
+	case b.err == nil && b.late:
+		return 0, b.x.netError("read", os.ErrDeadlineExceeded)
 	}
 	return 0, b.err
 }
@@ -276,12 +280,12 @@ func (b *body) awaitEnd() {
 	}
 	b.releaseLocked()
 	asked := false
-	for !b.eof.Load() && b.err == nil {
+	for !b.eof.Load() && b.err == nil && !b.late {
 		if !asked {
 			asked = true
 			b.throttle = false
-			b.x.out.readWithin(stopTimeout)
-			b.x.want(wantInput)
+			b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
+			b.x.want(wantInput | wantDeadline)
 		}
 		b.wait()
 	}
@@ -301,7 +305,7 @@ func (b *body) blocksReuse(over bool) bool {
 		return !b.readAll
 	case b.eof.Load():
 		return false
-	case b.err != nil:
+	case b.err != nil || b.late:
 		return true
 	case !over && b.begun:
 		return false

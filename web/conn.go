@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -189,9 +188,6 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 	h.last = true
 	h.phase = phaseAnswer
 	x.body.broken = true
-	if err == os.ErrDeadlineExceeded {
-		err = x.netError("read", err)
-	}
 	x.body.fail(err)
 	h.armDeadlines(x)
 }
@@ -259,7 +255,7 @@ func (h *conn) serveWants(x *exchange) {
 		h.giveAway(x)
 		return
 	}
-	if want&wantInput != 0 && !x.body.full() {
+	if want&wantInput != 0 && !x.body.halted && !x.body.full() {
 		h.c.Resume()
 	}
 	if want&wantDeadline != 0 {
@@ -284,7 +280,7 @@ func (h *conn) answered(x *exchange) {
 		s.settle(h)
 		return
 	}
-	h.last = h.last || x.out.closeAfter || x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
+	h.last = h.last || x.out.closeAfter || x.body.isLate() || x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
 	switch {
 	case h.last:
 		h.close()

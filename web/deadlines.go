@@ -11,13 +11,6 @@ import (
 // This file is a connection's one timer, and what it stands for: the timeouts of the Server, and the deadlines that a handler sets by
 // http.ResponseController.
 
-// deadlines are what ResponseController has set; zero for none, and set tells which were.
-type deadlines struct {
-	read, write       moment
-	readSet, writeSet bool
-	rest              moment // for what the handler has left of the body
-}
-
 func firstOf(ds ...time.Duration) time.Duration {
 	for _, d := range ds {
 		if d != 0 {
@@ -52,9 +45,12 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 
 // armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when the handler is to be told of its client's FIN.
 func (h *conn) armDeadlines(x *exchange) {
-	by := x.writeBy
+	by := never
+	if !x.late {
+		by = x.writeBy
+	}
 	if h.phase == phaseBody {
-		by = by.orEarlier(x.body.readBy)
+		by = by.orEarlier(x.body.bound())
 	}
 	if h.ended {
 		by = by.orEarlier(x.tellsOfEnd(h.now()))
@@ -73,28 +69,39 @@ func (h *conn) until(by moment) time.Duration {
 	return max(time.Duration(by-h.now()), time.Nanosecond)
 }
 
-// deadlinePassed acts on the timer of a request.
+// deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither reads nor writes does nothing by itself, as
+// with net/http: it may be moved before the handler does.
 func (h *conn) deadlinePassed(x *exchange) {
 	now := h.now()
+	x.moveWriteBy()
 	if x.farewell.at.passed(now) {
 		x.lookAtEnd(now)
 	}
-	if x.writeBy.passed(now) {
-		switch {
-		case x.stream() != nil: // which may take its time
-		case h.c.Unsent() > 0:
-			h.c.Abort(os.ErrDeadlineExceeded) // its client does not read
-			return
-		default:
-			x.out.lose(os.ErrDeadlineExceeded) // too late to begin: the connection ends in order when the handler does
-		}
-		x.writeBy = never
-	}
-	if h.phase == phaseBody && x.body.readBy.passed(now) {
-		h.bodyFailed(x, os.ErrDeadlineExceeded)
+	if !x.late && x.writeBy.passed(now) && !h.answerLate(x) {
 		return
 	}
+	if h.phase == phaseBody && x.body.expire(now) {
+		x.body.halted = true // or one that comes slowly could be read without end
+		h.c.Pause()
+	}
 	h.armDeadlines(x)
+}
+
+// unsentTime is how long what was written in time has to reach the kernel: the loop comes to it in its next turn.
+const unsentTime = time.Millisecond
+
+// answerLate ends a connection whose client does not read the answer in time. It reports whether the connection goes on.
+func (h *conn) answerLate(x *exchange) bool {
+	switch {
+	case h.c.Unsent() == 0 || x.stream() != nil: // which may take its time
+		x.late = true
+	case x.looked:
+		h.c.Abort(os.ErrDeadlineExceeded)
+		return false
+	default:
+		x.looked, x.writeBy = true, x.writeBy.after(unsentTime)
+	}
+	return true
 }
 
 // idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by while something of the answer
@@ -140,8 +147,9 @@ func (h *conn) idledOut() {
 }
 
 func (w *response) setReadDeadline(t time.Time) {
-	by := w.x.lane.st.moment(t)
-	w.setDeadline(func(d *deadlines) { d.read, d.readSet = by, true })
+	if b := w.x.body; b != nil {
+		b.setReadBy(w.x.lane.st.moment(t))
+	}
 }
 
 func (w *response) setWriteDeadline(t time.Time) {
@@ -149,44 +157,71 @@ func (w *response) setWriteDeadline(t time.Time) {
 	if w.lostErr() == nil {
 		w.writeBy = by
 	}
-	w.setDeadline(func(d *deadlines) { d.write, d.writeSet = by, true })
-}
-
-// readWithin bounds the rest of the body by d from now, unless it is bounded more tightly already.
-func (w *response) readWithin(d time.Duration) {
-	by := w.x.lane.st.now().after(d)
-	w.setDeadline(func(d *deadlines) { d.rest = by })
-}
-
-func (w *response) setDeadline(set func(d *deadlines)) {
 	w.mu.Lock()
 	more := w.more()
-	if more.deadline == nil {
-		more.deadline = new(deadlines)
-	}
-	set(more.deadline)
+	more.writeBy, more.moved = by, true
 	w.mu.Unlock()
 	w.x.want(wantDeadline)
 }
 
-// takeDeadlines makes the deadlines that ResponseController was given the exchange's own.
+// takeDeadlines has the loop go by the deadlines that ResponseController was given.
 func (h *conn) takeDeadlines(x *exchange) {
-	x.out.mu.Lock()
-	more := x.out.more()
-	if d := more.deadline; d != nil {
-		if b := x.body; b != nil {
-			if d.readSet {
-				b.readBy = d.read
-			}
-			b.readBy = b.readBy.orEarlier(d.rest)
+	x.moveWriteBy()
+	if b := x.body; b != nil && b.halted && !b.isLate() {
+		if b.halted = false; !b.full() {
+			h.c.Resume()
 		}
-		if d.writeSet {
-			x.writeBy = d.write
-		}
-		more.deadline = nil
 	}
-	x.out.mu.Unlock()
 	if h.phase == phaseBody || h.phase == phaseAnswer {
 		h.armDeadlines(x)
 	}
+}
+
+// moveWriteBy makes the write deadline that ResponseController was given the exchange's own. On the loop.
+func (x *exchange) moveWriteBy() {
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	if more := x.out.seldom; more != nil && more.moved {
+		x.writeBy, x.late, x.looked, more.moved = more.writeBy, false, false, false
+	}
+}
+
+// setReadBy moves the time by which the body must have come. Reads go on, also if it had passed. On the handler's goroutine.
+func (b *body) setReadBy(by moment) {
+	b.mu.Lock()
+	b.readBy, b.late = by, false
+	b.mu.Unlock()
+	b.x.want(wantDeadline)
+}
+
+// bound is until when the loop is to wait for the body.
+func (b *body) bound() moment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.late {
+		return never
+	}
+	return b.readBy
+}
+
+// expire has reads fail that find nothing, if the time of the body has just passed, and reports that.
+func (b *body) expire(now moment) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.late || !b.readBy.passed(now) {
+		return false
+	}
+	b.late = true
+	b.wake()
+	return true
+}
+
+// isLate reports whether the time of the body has passed before it has come, and has not been moved since.
+func (b *body) isLate() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.late
 }

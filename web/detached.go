@@ -49,13 +49,17 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	if err := r.x.awaitTurn(); err != nil {
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}
+	if !r.x.body.complete() {
+		r.closeAfter = true // what is still to come of it would be taken for a request
+	}
 	if err := r.flush(); err != nil {
 		return nil, err
 	}
 	r.over = true
 	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
 	r.x.detached.Store(s)
-	if err := r.lostErr(); err != nil { // it went while nobody could tell s, or was late: nothing may follow the head
+	_ = r.inTime()                      // it loses what is late
+	if err := r.lostErr(); err != nil { // it went while nobody could tell s: nothing may follow the head
 		s.closeAfter = true
 		s.lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)

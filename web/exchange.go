@@ -27,6 +27,8 @@ type exchange struct {
 	out       response
 
 	writeBy  moment // when the answer must be complete; the loop's
+	late     bool   // that has passed; the loop's
+	looked   bool   // it had passed when something had not been sent yet; the loop's
 	farewell farewell
 
 	behind

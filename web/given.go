@@ -117,7 +117,8 @@ func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for.
 
-// SetReadDeadline bounds the reading of the body; the zero time lifts the bound.
+// SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has passed, what has come can be read, and then reads fail until
+// it is moved: the same body goes on.
 func (g *given) SetReadDeadline(t time.Time) error {
 	if w := g.out.Load(); w != nil {
 		w.setReadDeadline(t)
@@ -125,8 +126,8 @@ func (g *given) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline bounds the answer. When it has passed, writes fail and go on failing, and the connection ends with the
-// handler; it is reset if the client has left something unread by then.
+// SetWriteDeadline bounds the answer. The first write behind it fails, unless it has been moved by then; from then on all do, and the connection ends with
+// the handler. It is reset if the client has left something unread when the deadline passes.
 func (g *given) SetWriteDeadline(t time.Time) error {
 	if w := g.out.Load(); w != nil {
 		w.setWriteDeadline(t)

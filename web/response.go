@@ -74,9 +74,10 @@ func (s *said) ofConnection() []string {
 
 // seldom is what few responses need.
 type seldom struct {
-	room     driver.Parker // of the writer that waits for room
-	interim  driver.Parker // of the reader that waits for room to send 100 Continue
-	deadline *deadlines    // nil: none has been set
+	room    driver.Parker // of the writer that waits for room
+	interim driver.Parker // of the reader that waits for room to send 100 Continue
+	writeBy moment        // of ResponseController, if it has moved since the loop has looked
+	moved   bool
 }
 
 func forAnswer(s *seldom) *driver.Parker  { return &s.room }
