@@ -56,7 +56,7 @@ func children() (pids []string) {
 
 // quiet waits for goroutines that are ending.
 func quiet() bool {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		stacks := make([]byte, 1<<16)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		if runtime.NumGoroutine() == 1 || bytes.Count(stacks, []byte("goroutine ")) == bytes.Count(stacks, []byte("os/signal")) {

@@ -17,8 +17,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/myriad-go/myriad/examples/exampletest"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
+	"github.com/myriad-go/myriad/workers"
 )
 
 func TestMain(m *testing.M) {
@@ -106,7 +108,12 @@ func TestChat(t *testing.T) {
 			}
 		}
 	}
-	if after := c.stats(t, "http").Goroutines; after > before+60 {
+	after := c.stats(t, "http").Goroutines
+	for end := time.Now().Add(workers.DefaultIdle*3/2 + exampletest.Patience); after > before+60 && time.Now().Before(end); { // idle workers leave
+		time.Sleep(10 * time.Millisecond)
+		after = c.stats(t, "http").Goroutines
+	}
+	if after > before+60 {
 		t.Errorf("%d goroutines for %d sockets, %d without", after, 2*n, before)
 	} else {
 		t.Logf("%d sockets, %d goroutines; %d without them", 2*n, after, before)

@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long anything may take that should take milliseconds.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 var binary string // of the server, built once
 

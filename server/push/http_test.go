@@ -49,7 +49,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		for _, stream := range ts.streams {
 			stream.close(centrifuge.Closed)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
