@@ -16,7 +16,7 @@ import (
 func TestCloseOfUnusedPool(t *testing.T) {
 	before := runtime.NumGoroutine()
 	p := New(Config{})
-	if n := runtime.NumGoroutine(); n != before {
+	if n := runtime.NumGoroutine(); n > before { // fewer, if one of another test is still ending
 		t.Errorf("New started %d goroutines", n-before)
 	}
 	for range 2 {
