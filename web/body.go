@@ -23,9 +23,10 @@ const maxBodyBuffer = 64 << 10
 type body struct {
 	x *exchange
 
-	// How it is framed. The loop's, but for chunked, which never changes.
+	// How it is framed. The loop's, but for chunked and length, which never change.
 	remaining int64 // bytes still to come of a body with a length
 	chunks    h1.Chunked
+	length    int64 // of a body that is not chunked
 	chunked   bool
 	inTrailer bool
 	broken    bool // it has failed: what comes is not looked at
@@ -267,15 +268,12 @@ func (b *body) unread() []byte {
 	return p
 }
 
-// awaitEnd reads away what the handler has left of a body of unknown length, so that the head of the answer can say whether
-// the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
+// awaitEnd reads away what the handler has left, so that a client which sends its whole request first is not interrupted, and the head of the
+// answer can say whether the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
 func (b *body) awaitEnd() {
-	if b.complete() || !b.chunked || !b.x.lease.HandOver() {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.expects || b.err != nil {
+	if b.eof.Load() || b.expects || b.err != nil || b.isLong() || !b.x.lease.HandOver() {
 		return
 	}
 	b.releaseLocked()
@@ -312,8 +310,11 @@ func (b *body) blocksReuse(over bool) bool {
 	case b.chunked:
 		return true
 	}
-	return b.x.given.request.ContentLength-b.total > maxDiscard
+	return b.isLong()
 }
+
+// isLong reports whether more than maxDiscard of the body is known to be still to come. mu is held.
+func (b *body) isLong() bool { return !b.chunked && b.length-b.total > maxDiscard }
 
 // got reports whether its handler has got all it wants of it.
 func (b *body) got() bool {

@@ -22,7 +22,9 @@
 //   - A refused request has Date and Content-Length in its answer, and the reason in its body, not in the status line.
 //   - Bodies are read ahead, up to 64 KiB and one read buffer, whether the handler reads them or not; and a closing connection
 //     reads on for a while, so that a client that is still sending gets the answer instead of a reset.
-//   - Reading a body and writing an answer never exclude each other: ResponseController.EnableFullDuplex has nothing to do.
+//   - Reading a body and writing an answer never exclude each other. An answer that is whole when its handler returns waits for what is to come of the
+//     body, as there (not if the connection ends with it, or 256 KiB are left, or after ResponseController.EnableFullDuplex), but five seconds at
+//     most. What is sent before, by Flush or because it is more than 2 KiB, does not.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
 //     by an interface nobody else can implement. It closes after an answer of 413 whose handler has not read its body to the end, or if much of
 //     the body is left.
@@ -38,8 +40,8 @@
 //   - SetReadDeadline of a ResponseController bounds the body alone: when that has been read it means nothing. There it ends the request's context.
 //   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
-//   - Close of a request's body neither waits nor fails: what is left is read away behind the answer. net/http reads it first, also one that
-//     it has not asked for.
+//   - Close of a request's body neither waits nor fails: what is left is read away when the handler has returned. net/http reads it in Close,
+//     also one that it has not asked for.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use

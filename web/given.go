@@ -135,5 +135,11 @@ func (g *given) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex does nothing: reading and writing never exclude each other here.
-func (g *given) EnableFullDuplex() error { return nil }
+// EnableFullDuplex has an answer that is complete when its handler returns leave at once, also if the request's body is still coming. Reading and
+// writing never exclude each other here.
+func (g *given) EnableFullDuplex() error {
+	if w := g.out.Load(); w != nil {
+		w.duplex = true
+	}
+	return nil
+}

@@ -223,6 +223,7 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 			close(second)
 			return
 		}
+		http.NewResponseController(w).EnableFullDuplex() // the answer does not wait for the body
 		x := exchangeOf(w)
 		x.transport = &detour{transport: x.transport, asked: hold}
 	})})

@@ -204,7 +204,7 @@ func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 	}
 	x.body = &body{
 		x: x, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100,
-		chunked: head.Chunked, remaining: max(head.ContentLength, 0),
+		chunked: head.Chunked, length: max(head.ContentLength, 0), remaining: max(head.ContentLength, 0),
 	}
 	req.Body = x.body
 }

@@ -44,6 +44,7 @@ type response struct {
 	gotDate     bool
 	gotLength   bool // the handler set Content-Length, even to nothing
 	over        bool // the handler has returned
+	duplex      bool // the answer does not wait for the end of the request's body
 
 	mayContinue atomic.Bool // Body.Read may send 100 Continue; cleared under mu
 

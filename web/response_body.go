@@ -182,7 +182,9 @@ func (w *response) finish() error {
 func (w *response) sendEnd() error {
 	switch {
 	case !w.sentHead:
-		w.x.body.awaitEnd()
+		if !w.x.body.complete() && !w.duplex && !w.ends() {
+			w.x.body.awaitEnd()
+		}
 		return w.sendHead(nil, true)
 	case w.chunked && !w.noBody:
 		return w.sendPending(w.appendTrailer(append(make([]byte, 0, headRoom), h1.LastChunk...)))

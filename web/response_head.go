@@ -211,9 +211,7 @@ func (w *response) frame(last bool) {
 	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
-	w.closeAfter = w.closeAfter || w.x.endsConn() || w.x.body.blocksReuse(w.over) ||
-		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
-		w.status == http.StatusRequestEntityTooLarge && !w.x.body.readToEnd()
+	w.closeAfter = w.ends() || w.x.body.blocksReuse(w.over)
 	switch {
 	case !bodyAllowed(w.status) || w.noBody || w.length >= 0:
 	case w.minor == 1 && w.coding != codingIdentity:
@@ -221,6 +219,13 @@ func (w *response) frame(last bool) {
 	default:
 		w.closeAfter = true
 	}
+}
+
+// ends reports whether the connection ends with the answer, however its request's body does.
+func (w *response) ends() bool {
+	return w.closeAfter || w.x.endsConn() ||
+		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
+		w.status == http.StatusRequestEntityTooLarge && !w.x.body.readToEnd()
 }
 
 // appendFraming adds the fields that the server answers for.
