@@ -37,7 +37,8 @@ var arrows = map[string][]string{
 
 	"internal/leaktest": nil, // for tests
 
-	"internal/driver":            {"buf"},
+	"internal/driver":            {"buf", "internal/driver/ballast"},
+	"internal/driver/ballast":    nil,
 	"internal/driver/posix":      {"buf", "internal/driver", "internal/table"},
 	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
 	"internal/driver/kqueue":     {"internal/driver", "internal/driver/posix"},

@@ -28,6 +28,7 @@ type Engine struct {
 	spare   spare
 	monitor monitor
 	linger  func() // of a simulation
+	lighten func() // gives the ballast back; nil: there is none
 	hits    limitHits
 
 	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
@@ -63,6 +64,9 @@ func Start(c Config) (*Engine, error) {
 	if s, ok := e.sys.(sparer); ok {
 		e.spare.open = s.Spare
 		e.spare.keep()
+	}
+	if s, ok := e.sys.(interface{ Ballast() (release func()) }); ok {
+		e.lighten = s.Ballast()
 	}
 	e.running.Store(int32(len(e.loops)))
 	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
@@ -164,6 +168,9 @@ func (e *Engine) loopEnded(l *Loop) {
 func (e *Engine) ended() {
 	if e.running.Add(-1) == 0 {
 		e.monitor.end()
+		if e.lighten != nil {
+			e.lighten()
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver/ballast"
 )
 
 // Process is the half of a System that every real operating system shares: the clock, goroutines, name resolution.
@@ -33,6 +35,9 @@ func (Process) Spare() (io.Closer, error) {
 	}
 	return f, nil
 }
+
+// Ballast is ballast.Hold: this world has a garbage collector.
+func (Process) Ballast() (release func()) { return ballast.Hold() }
 
 // Resolve asks the resolver of the net package, whose order it keeps.
 func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, error) {
