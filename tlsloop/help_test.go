@@ -85,6 +85,9 @@ func versions(t *testing.T, f func(t *testing.T, version uint16)) {
 	}
 }
 
+// goroutinePerConn is so with the driver std, whatever is above it.
+var goroutinePerConn = os.Getenv("MYRIAD_DRIVER") == "std"
+
 // start runs an engine that must shut down in order when the test ends.
 func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	t.Helper()

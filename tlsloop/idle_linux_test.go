@@ -78,7 +78,7 @@ func TestIdle(t *testing.T) {
 	if n := e.Stats().Conns; n != conns {
 		t.Errorf("%d connections, want %d", n, conns)
 	}
-	if n := runtime.NumGoroutine(); n >= 50 {
+	if n := runtime.NumGoroutine(); n >= 50 && !goroutinePerConn {
 		t.Errorf("%d goroutines for %d connections", n, conns)
 	}
 	send(t, in, "again\n")
