@@ -32,6 +32,8 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 func (s *Server) serve(l net.Listener, front *front) error {
+	s.state.serving.Add(1)
+	defer s.state.serveOver()
 	defer l.Close() // also if BaseContext panics
 	front.setBase(l.(*onceListener).Listener)
 	g := &gate{waiter: s.state.engine.System().NewParker()}

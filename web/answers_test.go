@@ -543,3 +543,15 @@ func TestGzipThroughFlush(t *testing.T) {
 		t.Errorf("got %q, %v", got, r.Header)
 	}
 }
+
+// A trailer that is announced twice is one field all the same.
+func TestTrailerAnnouncedTwice(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Trailer"] = []string{"A, a", "A"}
+		w.WriteHeader(http.StatusOK)
+		w.Header().Set("A", "1")
+	})})
+	if got := raw(t, f, get+"Connection: close\r\n\r\n", false); !strings.HasSuffix(got, "\r\n0\r\nA: 1\r\n\r\n") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -38,6 +38,8 @@
 //   - Hijack sends what was written before; net/http its head alone. The request's body cannot be read any more then (http.ErrHijacked); there it could
 //     be, and must not.
 //   - SetReadDeadline of a ResponseController bounds the body alone: when that has been read it means nothing. There it ends the request's context.
+//   - Close does not wait until Serve has returned, so that handlers may call it anywhere; Shutdown does, as long as its context lets it.
+//   - A trailer that is announced twice is sent once.
 //   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
 //   - Close of a request's body neither waits nor fails: what is left is read away when the handler has returned. net/http reads it in Close,

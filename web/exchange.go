@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -210,8 +211,13 @@ type generalOptions struct{}
 
 func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", "0")
-	if r.ContentLength != 0 {
-		_, _ = http.MaxBytesReader(w, r.Body, 4<<10).Read(make([]byte, 4<<10)) // politeness, not needed for the answer
+	if r.ContentLength == 0 {
+		return
+	}
+	const most = 4 << 10 // of what nobody has asked for
+	_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, most))
+	if _, more := errors.AsType[*http.MaxBytesError](err); more || r.ContentLength > most {
+		w.Header().Set("Connection", "close")
 	}
 }
 

@@ -70,6 +70,14 @@ func fields(pairs ...string) func(http.ResponseWriter, *http.Request, *record) {
 	}
 }
 
+// set is for values that are not to be sent: none at all.
+func set(name string, values []string) func(http.ResponseWriter, *http.Request, *record) {
+	return func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.Header()[name] = values
+		write(w, notes, "hello")
+	}
+}
+
 var writings = []writing{
 	{name: "nothing", handle: func(http.ResponseWriter, *http.Request, *record) {}},
 	{name: "an empty write", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { write(w, notes, "") }},
@@ -150,6 +158,20 @@ var writings = []writing{
 		w.Header().Set("D", "4")
 		w.Header().Set(http.TrailerPrefix+"E", "5")
 	}},
+	{name: "trailers that may not be", handle: fields("Trailer", "Authorization, Content-Type", "Trailer", "If-Match")},
+	{name: "trailers of no name", handle: fields("Trailer", "")},
+	{name: "no trailers", handle: set("Trailer", nil)},
+	{name: "no connection field", handle: set("Connection", nil)},
+	{name: "no connection field, with a length", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.Header()["Connection"] = []string{}
+		w.Header().Set("Content-Length", "5")
+		write(w, notes, "hello")
+	}},
+	{name: "an empty connection field", handle: fields("Connection", "")},
+	{name: "no length", handle: set("Content-Length", nil)},
+	{name: "no coding", handle: set("Transfer-Encoding", nil)},
+	{name: "no type", handle: set("Content-Type", nil)},
+	{name: "no encoding", handle: set("Content-Encoding", nil)},
 	{name: "trailers without body", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.Header().Set("Trailer", "A")
 		w.WriteHeader(200)
@@ -301,6 +323,18 @@ var writings = []writing{
 		"CONNECT a:1 HTTP/1.0\r\n\r\n", "GET * HTTP/1.1\r\nHost: h\r\n\r\n" + last, "OPTIONS / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab" + last,
 		"TRACE / HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + last,
 	}},
+	{name: "options", handle: fields("The-Handler", "is asked"), requests: func() (requests []string) {
+		const head = "OPTIONS * HTTP/1.1\r\nHost: h\r\n"
+		for _, n := range []int{0, 3, 4095, 4096, 4097, 9000} {
+			body := strings.Repeat("x", n)
+			requests = append(requests, fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, n, body)+last, fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", head, n, body))
+			if n > 0 {
+				requests[len(requests)-1] += "0\r\n\r\n"
+			}
+			requests[len(requests)-1] += last
+		}
+		return append(requests, head+"Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello"+last, strings.Replace(head, "1.1", "1.0", 1)+end+last)
+	}()},
 	{name: "through a mux", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /item/{id}/{rest...}", func(w http.ResponseWriter, r *http.Request) {

@@ -56,7 +56,8 @@ type response struct {
 // said is what few handlers say in fields of the head.
 type said struct {
 	trailers   []string // announced
-	connection []string // the Connection field, which the server may have to replace
+	trails     bool     // something was announced, if only names that no trailer may have
+	connection []string // the Connection field, which the server may have to replace; nil: there is none, not even one without a value
 }
 
 func (s *said) announced() []string {
@@ -65,6 +66,9 @@ func (s *said) announced() []string {
 	}
 	return s.trailers
 }
+
+// hasTrailer reports whether the length is not to be found out, because a trailer is to follow.
+func (s *said) hasTrailer() bool { return s != nil && s.trails }
 
 func (s *said) ofConnection() []string {
 	if s == nil {

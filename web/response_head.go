@@ -114,6 +114,9 @@ func (w *response) special(name string, values []string) bool {
 	case "Transfer-Encoding":
 		return w.coding != codingOther || w.noBody || !bodyAllowed(w.status) || w.minor == 0
 	case "Connection":
+		if values == nil {
+			values = []string{}
+		}
 		w.tell().connection = values // whether it can stand is known when the head is sent
 		return true
 	case "Date":
@@ -160,6 +163,7 @@ func (w *response) tell() *said {
 
 func (w *response) announce(values []string) {
 	for _, list := range values {
+		w.tell().trails = true
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if httpguts.ValidTrailerHeader(name) {
@@ -208,7 +212,7 @@ func (w *response) drop() {
 
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (w *response) frame(last bool) {
-	if last && !w.gotLength && w.coding == codingNone && len(w.said.announced()) == 0 && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
+	if last && !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
 	w.closeAfter = w.ends() || w.x.body.blocksReuse(w.over)
@@ -255,7 +259,7 @@ func (w *response) appendConnection(p []byte) []byte {
 		return appendFields(p, "Connection", own)
 	case w.closeAfter && w.minor == 1:
 		return append(p, "Connection: close\r\n"...)
-	case !w.closeAfter && w.keepAlive10:
+	case !w.closeAfter && w.keepAlive10 && own == nil:
 		return append(p, "Connection: keep-alive\r\n"...)
 	}
 	return p

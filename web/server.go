@@ -119,6 +119,7 @@ type state struct {
 	spare   sync.Pool    // of exchanges that are done with
 	fronts  sync.Pool    // of those that are not used again: response.front
 	conns   atomic.Int64 // open connections
+	serving atomic.Int64 // Serves that have not returned
 	mu      sync.Mutex
 	waiters []driver.Parker // of Shutdown
 }

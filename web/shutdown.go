@@ -15,7 +15,7 @@ import (
 const newConnGrace = 5 * time.Second
 
 // Shutdown stops listening, closes idle connections, lets every request that has begun be answered, and returns when all
-// connections have closed, and handlers whose client had gone have returned, or ctx has ended, then with its error; else with what failed first when
+// connections have closed, handlers whose client had gone have returned, and every Serve is about to return, or ctx has ended, then with its error; else with what failed first when
 // the listeners were closed. Detached responses are closed; upgraded and hijacked connections, with the handlers that have hijacked them, are
 // not its business (RegisterOnShutdown). A second call waits like the first.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -53,7 +53,7 @@ func (st *state) endPool() {
 	_ = st.pool.Close(ended)
 }
 
-// Close stops listening and resets all connections but those upgraded or hijacked. Handlers that run are not waited for; their
+// Close stops listening and resets all connections but those upgraded or hijacked. Neither Serve nor handlers that run are waited for; their
 // requests' contexts are cancelled. The error is what failed first when the listeners were closed.
 func (s *Server) Close() error {
 	st, failed := s.stopListening()
@@ -98,7 +98,7 @@ func (s *Server) runOnShutdown(st *state) {
 	s.onShutdown = nil
 }
 
-// waitQuiet returns when the last connection has gone, the last handler without one, and the last that has kept a loop's goroutine.
+// waitQuiet returns when the last connection has gone, the last handler without one, the last that has kept a loop's goroutine, and the last Serve.
 func (st *state) waitQuiet(ctx context.Context) error {
 	p := st.engine.System().NewParker()
 	st.mu.Lock()
@@ -107,7 +107,7 @@ func (st *state) waitQuiet(ctx context.Context) error {
 	defer st.forget(p)
 	stop := context.AfterFunc(ctx, p.Unpark)
 	defer stop()
-	for st.conns.Load() > 0 || st.lent.n.Load() != 0 {
+	for st.conns.Load() > 0 || st.lent.n.Load() != 0 || st.serving.Load() > 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -119,6 +119,13 @@ func (st *state) waitQuiet(ctx context.Context) error {
 // connGone wakes each Shutdown that waits for the last connection.
 func (st *state) connGone() {
 	if st.conns.Add(-1) == 0 {
+		st.wakeWaiters()
+	}
+}
+
+// serveOver wakes them for the last Serve.
+func (st *state) serveOver() {
+	if st.serving.Add(-1) == 0 {
 		st.wakeWaiters()
 	}
 }

@@ -57,6 +57,43 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 	}
 }
 
+// A lateListener takes its time to end.
+type lateListener struct {
+	net.Listener
+	accepting chan struct{}
+	release   chan struct{}
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	close(l.accepting)
+	<-l.release
+	return nil, net.ErrClosed
+}
+
+func (*lateListener) Close() error   { return nil }
+func (*lateListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Shutdown waits for Serve, too, as net/http does: who has called it may count on it that nothing is accepted any more.
+func TestShutdownWaitsForServe(t *testing.T) {
+	f := prepare(t, &Server{}, myriad.Config{Loops: 1})
+	l := &lateListener{accepting: make(chan struct{}), release: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(l) }()
+	<-l.accepting
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := f.Shutdown(soon); err != context.DeadlineExceeded {
+		t.Errorf("Shutdown while Serve accepts: %v", err)
+	}
+	close(l.release)
+	if err := f.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := <-served; err != http.ErrServerClosed {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
 // Shutdown does not wait for handlers that have hijacked their connections, which live on, as with net/http.
 func TestShutdownLeavesHijacked(t *testing.T) {
 	for _, d := range dispatches {

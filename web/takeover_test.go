@@ -352,3 +352,22 @@ func TestShutdownEndsStreams(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who hijacks a connection whose client waits for 100 Continue has it to himself: a read of the body does not write that on it any more.
+func TestHijackRefusesContinue(t *testing.T) {
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		nc, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
+			t.Errorf("Read behind Hijack: %d, %v", n, err)
+		}
+		io.WriteString(nc, "mine")
+	})})
+	if got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", false); got != "mine" {
+		t.Errorf("the client has got %q", got)
+	}
+}
