@@ -21,11 +21,11 @@ func fieldsOf(n int) string {
 
 // A head may be as long as MaxHeaderBytes says, to the byte, in however many pieces it comes; what follows it at once is not lost.
 func TestLongestHead(t *testing.T) {
-	for _, limit := range []int{0, 100_000, 300_000} {
+	for _, limit := range []int{0, -1, 100_000, 300_000} {
 		f := serve(t, &Server{MaxHeaderBytes: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, r.Body)
 		})})
-		if limit == 0 {
+		if limit <= 0 {
 			limit = http.DefaultMaxHeaderBytes
 		}
 		const body = 100_000

@@ -70,7 +70,10 @@ func (h *conn) Opened(c *myriad.Conn) {
 	h.phase = phaseNew
 	s := h.lane.s
 	c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, headTimeout))
-	if h.leaving() {
+	switch {
+	case h.lane.aborted:
+		c.Abort(http.ErrServerClosed)
+	case h.leaving():
 		h.shut()
 	}
 	h.lane.idles(h)
@@ -384,19 +387,23 @@ func (h *conn) Drained(c *myriad.Conn) {
 
 // Closed is the end of the connection.
 func (h *conn) Closed(c *myriad.Conn, err error) {
+	var end *lastState
+	if h.lane.s.ConnState != nil {
+		end = newLastState(h)
+	}
 	if h.x != nil {
-		h.x.connectionLost(err)
-		h.x.loseLine(err)
+		h.x.connectionLost(err, end)
+		h.x.loseLine(err, end)
 	}
 	if h.stream != nil {
 		h.stream.lost(err)
-		h.stream.from.loseLine(err)
+		h.stream.from.loseLine(err, end)
 	}
 	h.dropAhead()
 	if h.phase == phaseHead && h.state == uint8(http.StateNew) {
 		h.setState(http.StateActive) // as net/http says of a first request that has begun
 	}
-	h.setState(http.StateClosed)
+	end.part()
 	h.x, h.stream = nil, nil
 	h.lane.remove(h)
 }

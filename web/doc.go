@@ -17,6 +17,7 @@
 //
 //   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
+//   - MaxHeaderBytes is the limit; net/http accepts 4,096 bytes more.
 //   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute.
 //     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.
 //   - A refused request has Date and Content-Length in its answer, and the reason in its body, not in the status line.

@@ -46,6 +46,7 @@ type exchange struct {
 	parted atomic.Bool   // one of loop and handler is done with it
 	taken  atomic.Bool   // there is a takeover; written under mu
 	orphan bool          // its connection went before its handler had ended
+	end    *lastState    // of that connection, for an orphan; nil: nobody asks
 	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
@@ -125,7 +126,7 @@ func (x *exchange) run() {
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
 	if x.orphan {
-		defer x.lane.st.connGone()
+		defer x.outlived()
 	}
 	x.out.drop()
 	x.body.release()
@@ -241,7 +242,7 @@ func (x *exchange) finish() {
 func (x *exchange) refuse(status int, reason string) {
 	x.due = false
 	if x.given.ctx.end() {
-		defer x.lane.st.connGone()
+		defer x.outlived()
 	}
 	x.out.closeAfter = true
 	x.body.release()
@@ -260,8 +261,33 @@ func (x *exchange) endsConn() bool {
 	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.next == nil
 }
 
+// outlived is the end of an orphan.
+func (x *exchange) outlived() {
+	defer x.lane.st.connGone()
+	x.end.part()
+}
+
+// A lastState is that a connection is closed, of which ConnState hears when no handler of it runs any more, as from net/http.
+type lastState struct {
+	h    *conn
+	left atomic.Int32 // who must part before: those handlers, and the loop
+}
+
+func newLastState(h *conn) *lastState {
+	e := &lastState{h: h}
+	e.left.Store(1)
+	return e
+}
+
+// part is called by the loop, and by each handler when it ends. A nil lastState is of no interest to anybody.
+func (e *lastState) part() {
+	if e != nil && e.left.Add(-1) == 0 {
+		e.h.lane.s.reportOf(e.h.seen(), http.StateClosed)
+	}
+}
+
 // connectionLost ends whatever the handler may be waiting for.
-func (x *exchange) connectionLost(err error) {
+func (x *exchange) connectionLost(err error, end *lastState) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
@@ -270,8 +296,14 @@ func (x *exchange) connectionLost(err error) {
 		x.body.fail(x.netError("read", err))
 	}
 	x.hold.drop()
+	if end != nil {
+		x.end = end
+		end.left.Add(1)
+	}
 	if x.given.ctx.loseConn(x.due) {
 		x.lane.st.conns.Add(1) // until the handler has ended
+	} else {
+		end.part()
 	}
 	x.takeoverLost(x.transport.conn(), err)
 	if s := x.stream(); s != nil {

@@ -82,7 +82,7 @@ func (s *Server) shakeFailed(tc *tls.Conn, err error) {
 	if errors.As(err, &header) && header.Conn != nil {
 		_, _ = header.Conn.Write(answerPlain(header.RecordHeader))
 	}
-	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), err)
+	s.logf("http: TLS handshake error from %v: %v", tc.RemoteAddr(), reasonOf(err))
 	s.reportOf(tc, http.StateClosed)
 	_ = tc.Close()
 }

@@ -84,7 +84,7 @@ func TestFailingHandshakes(t *testing.T) {
 	f := serveShaken(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) { states <- s }}, &tls.Config{})
 	for _, c := range []struct{ sent, want, logged string }{
 		{"", "", "timeout"},
-		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", "first record does not look like a TLS handshake"},
+		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", "client sent an HTTP request to an HTTPS server"},
 		{"\x16\x03\x01\x00\x02\x01\x00", "", "TLS handshake error"},
 	} {
 		var got []byte

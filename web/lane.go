@@ -29,6 +29,7 @@ type lane struct {
 	idle    []*conn     // of these, who hibernate when this turn ends, if they can
 	greeted greeting    // connections that make their TLS handshake
 	drained bool
+	aborted bool // Close was called: what is opened yet is reset
 	routes  routes
 	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
 }
@@ -96,7 +97,7 @@ func (ln *lane) closeIdle() {
 }
 
 func (ln *lane) abort() {
-	ln.drained = true
+	ln.drained, ln.aborted = true, true
 	for c := range ln.greeted {
 		c.Abort(http.ErrServerClosed)
 	}

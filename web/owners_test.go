@@ -98,14 +98,9 @@ func TestChainOfALateRequest(t *testing.T) {
 
 // Hijack of a connection that went when the answer was late already does not wait for it.
 func TestHijackOfALateAndLostRequest(t *testing.T) {
-	ready, gone, failed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	ready, failed := make(chan struct{}), make(chan error, 1)
 	f := serve(t, &Server{
 		Dispatch: DispatchPool,
-		ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed {
-				close(gone)
-			}
-		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 			w.WriteHeader(http.StatusEarlyHints)
@@ -113,7 +108,9 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 				t.Errorf("not late: %v", err)
 			}
 			close(ready)
-			<-gone
+			for ctx := &exchangeOf(w).given.ctx; !ctx.isLost(); {
+				time.Sleep(time.Millisecond)
+			}
 			_, _, err := w.(http.Hijacker).Hijack()
 			failed <- err
 		}),
@@ -261,7 +258,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 
 // A request that is refused when its client has gone does not count as a handler that goes on without it.
 func TestRefusedOfALostClient(t *testing.T) {
-	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF) })
+	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF, nil) })
 	raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
 	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
 }

@@ -235,11 +235,11 @@ func (x *exchange) unbegun() (heads []byte) {
 }
 
 // loseLine ends all exchanges behind x.
-func (x *exchange) loseLine(err error) {
+func (x *exchange) loseLine(err error, end *lastState) {
 	if x == nil {
 		return
 	}
 	for y := x.next; y != nil; y = y.next {
-		y.connectionLost(err)
+		y.connectionLost(err, end)
 	}
 }

@@ -51,13 +51,13 @@ type Server struct {
 	IdleTimeout       time.Duration
 
 	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431, as are more than 1,024 fields, or with 414
-	// if its first line alone is too long. 0: http.DefaultMaxHeaderBytes.
+	// if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
 	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
 	MaxBodyBytes int64
 
-	// ConnState and ConnContext run on a loop, or on Serve's goroutine, and must not block. With either of them an idle connection costs some
+	// ConnState and ConnContext run on a loop, on Serve's goroutine, or on that of a handler which has outlived its connection, and must not block. With either of them an idle connection costs some
 	// 200 bytes more when there are many, because it has to stay the net.Conn that they were given.
 	ConnState   func(net.Conn, http.ConnState)
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
@@ -227,7 +227,7 @@ func (s *Server) newState() (*state, error) {
 		return nil, fmt.Errorf("web: Server.PipelineDepth is %d: use 0 to %d", s.PipelineDepth, maxDepth)
 	}
 	head := s.MaxHeaderBytes
-	if head == 0 {
+	if head <= 0 {
 		head = http.DefaultMaxHeaderBytes
 	}
 	st := &state{

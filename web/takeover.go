@@ -180,7 +180,7 @@ func (p *prefixed) Read(q []byte) (int, error) {
 func (h *conn) giveAway(x *exchange) {
 	h.c.SetTimer(0)
 	rest := append(x.body.unread(), x.unbegun()...)
-	x.loseLine(http.ErrHijacked)
+	x.loseLine(http.ErrHijacked, nil)
 	if h.ahead != nil {
 		rest = append(rest, h.ahead.bytes()...)
 		h.dropAhead()

@@ -132,10 +132,18 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
 	if times > 1 {
-		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), err, times-1)
+		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), reasonOf(err), times-1)
 		return
 	}
-	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), err)
+	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), reasonOf(err))
+}
+
+// reasonOf is err in the words of net/http.
+func reasonOf(err error) string {
+	if header := (tls.RecordHeaderError{}); errors.As(err, &header) && answerPlain(header.RecordHeader) != nil {
+		return "client sent an HTTP request to an HTTPS server"
+	}
+	return err.Error()
 }
 
 // answerPlain is for a client that has typed http:// for https://.
@@ -162,7 +170,10 @@ func (f *front) greet(c *myriad.Conn) {
 	ln.greeted[c] = struct{}{}
 	ln.st.conns.Add(1)
 	c.SetHandler(f.tls, nil)
-	if ln.drained {
+	switch {
+	case ln.aborted:
+		c.Abort(http.ErrServerClosed)
+	case ln.drained:
 		c.Loop().Later(func() { ln.hasten(c) })
 	}
 }

@@ -427,3 +427,15 @@ func TestProtocols(t *testing.T) {
 		}
 	}
 }
+
+// The log says in the words of net/http that somebody has typed http:// for https://.
+func TestPlainRequestInTheLog(t *testing.T) {
+	f := serveTLS(t, &Server{Handler: describe})
+	raw(t, f, "GET / HTTP/1.0\r\n\r\n", false)
+	for f.log.String() == "" {
+		time.Sleep(time.Millisecond)
+	}
+	if got := f.log.String(); !strings.HasSuffix(got, ": client sent an HTTP request to an HTTPS server\n") {
+		t.Errorf("the log says %q", got)
+	}
+}
