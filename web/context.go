@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -48,6 +49,11 @@ func (c *requestContext) Value(key any) any {
 		return c.h.c.LocalAddr()
 	}
 	return c.h.from.base.Value(key)
+}
+
+// String is what net/http's contexts say of themselves. Without it whoever prints a context would read what the loop may be changing.
+func (c *requestContext) String() string {
+	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.h.from.base, c.h.c.LocalAddr())
 }
 
 func (c *requestContext) Done() <-chan struct{} {

@@ -70,6 +70,25 @@ func serveFrom(t testing.TB, s *Server) *fixture {
 	return f
 }
 
+// Contexts say of themselves what net/http's do, also while they end: programs print them, and the arguments of mocked calls.
+func TestPrintedContextsLikeNetHTTP(t *testing.T) {
+	printed := make(chan string)
+	set := func(s *Server) {
+		s.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			printed <- fmt.Sprintf("%v and %+v", r.Context(), context.WithValue(r.Context(), contextKey{}, "derived"))
+			for r.Context().Err() == nil {
+				_ = fmt.Sprint(r.Context())
+			}
+		})
+	}
+	sameBeside(t, serveFrom, set, func(t *testing.T, f *fixture, r *record) {
+		nc := dial(t, f)
+		io.WriteString(nc, get+end)
+		r.add("%s", plain(<-printed))
+		nc.Close()
+	})
+}
+
 // BaseContext, ConnContext and ConnState hear the same in the same order as from net/http, and handlers have the same contexts, which
 // end alike with the connection, the handler or the base.
 func TestContextsLikeNetHTTP(t *testing.T) {
