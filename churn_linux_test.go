@@ -14,6 +14,9 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/epoll"
+	"github.com/myriad-go/myriad/internal/driver/std"
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
@@ -39,7 +42,11 @@ const (
 // After many connections, a thousand at a time, which end in all ways, the engine comes to hold what it held after some of them.
 func TestCyclesLeaveNothing(t *testing.T) {
 	needFiles(t, 2*churners+200)
-	e := start(t, myriad.Config{LingerTimeout: time.Second, Logger: quiet})
+	sys := driver.System(epoll.System{})
+	if os.Getenv(driverEnv) == "std" {
+		sys = std.System{}
+	}
+	e := start(t, myriad.Config{LingerTimeout: time.Second, Logger: quiet, System: unladen{sys}})
 	ln, err := e.Listen("tcp", "0.0.0.0:0", cycled{})
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +77,9 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		before = after
 	}
 }
+
+// An unladen system has no ballast, which the collector counts as held where it is busy.
+type unladen struct{ driver.System }
 
 // cycled answers the one byte that a peer sends, and ends as it says.
 type cycled struct{}

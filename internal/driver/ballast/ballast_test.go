@@ -90,9 +90,12 @@ func TestWatch(t *testing.T) {
 	}
 	k.release()
 	collect(&k, func() bool { return !k.watching })
-	if k.hold(); !k.watching {
+	k.hold()
+	k.mu.Lock()
+	if !k.watching {
 		t.Error("nobody watches for who holds it anew")
 	}
+	k.mu.Unlock()
 	k.release()
 }
 
