@@ -25,7 +25,7 @@
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
 //   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6), or to nothing
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
-//   - a trailer with whitespace before its colon, or folded (5.1, 5.2)
+//   - a trailer with whitespace in its name or before its colon, or folded (5.1, 5.2)
 //   - whatever is beyond the caller's [Limits], which net/http draws elsewhere
 //   - the preface of HTTP/2, which is no request here but [ErrPreface]; [ParsePreface] makes it one
 //
@@ -35,8 +35,9 @@
 //   - whitespace between a chunk's size and ";", which a recipient MUST parse (RFC 9112 7.1.1, RFC 9110 5.6.3)
 //
 // Understood differently:
-//   - the members of Connection and Expect are separated by commas only (RFC 9110 5.6.1), and all fields of the name count, but of
-//     Expect the first; net/http takes spaces for separators too, and in HTTP/1.0 looks at the first Connection field for keep-alive
+//   - the members of Connection and Expect are separated by commas only (RFC 9110 5.6.1), but for "close", which counts between
+//     spaces, too, and then for the request's Close as well; and all fields of the name count, but of Expect the first. net/http takes spaces
+//     for separators when it decides, and looks at the first Connection field for keep-alive in HTTP/1.0
 //   - "Connection: keep-alive, close" in HTTP/1.0 closes (9.3)
 //   - of several faults the first on the wire is named, so the status may be another
 //

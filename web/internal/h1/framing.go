@@ -1,6 +1,9 @@
 package h1
 
-import "math"
+import (
+	"bytes"
+	"math"
+)
 
 // meaning takes in what a field says about framing, routing and the connection. It is called once for each field, in
 // order, and refuses a field as soon as it contradicts an earlier one.
@@ -99,10 +102,26 @@ func (s *Scan) connectionField(value []byte) {
 	for len(value) > 0 {
 		var option []byte
 		option, value = element(value)
-		s.closes = s.closes || fold(option, "close")
-		s.keepAlive = s.keepAlive || fold(option, "keep-alive")
-		s.upgrade = s.upgrade || fold(option, "upgrade")
+		switch {
+		case fold(option, "keep-alive"):
+			s.keepAlive = true
+		case fold(option, "upgrade"):
+			s.upgrade = true
+		case hasWord(option, "close"):
+			s.closes = true
+		}
 	}
+}
+
+// hasWord reports whether word stands in p between spaces and tabs. Members of a list are separated by commas alone, but to end the
+// connection of who may have asked for that is never wrong.
+func hasWord(p []byte, word string) bool {
+	for w := range bytes.FieldsFuncSeq(p, func(r rune) bool { return r == ' ' || r == '\t' }) {
+		if fold(w, word) {
+			return true
+		}
+	}
+	return false
 }
 
 // expectField takes in the first Expect field, and of its members 100-continue before all others, as net/http does: RFC 9110 section

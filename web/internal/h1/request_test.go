@@ -36,6 +36,8 @@ func TestParseRequestAccepts(t *testing.T) {
 		{"9112-9.3 HTTP/1.0 closes", "GET / HTTP/1.0\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
 		{"9112-9.3 HTTP/1.0 keep-alive", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, true)}},
 		{"9112-9.6 close in a list", get("CONNECTION: foo ,\tClose\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
+		{"close among words", get("Connection: x\tclose y\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
+		{"9110-5.6.1 no list", get("Connection: x-close closed\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
 		{"9112-9.6 close wins over keep-alive", get("Connection: keep-alive\r\nConnection: close\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
 		{"9112-6.3 length", get("content-length:\t12 \r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 12, true)}},
 		{"9112-6.3 largest length", get("Content-Length: 9223372036854775807\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 1<<63-1, true)}},
