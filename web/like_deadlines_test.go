@@ -62,7 +62,9 @@ func TestMovedWriteDeadlinesLikeNetHTTP(t *testing.T) {
 func TestMovedReadDeadlinesLikeNetHTTP(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Millisecond} {
 		var handler replaceable
-		set := func(s *Server) { s.ReadHeaderTimeout, s.ReadTimeout, s.Handler = time.Hour, timeout, &handler }
+		set := func(s *Server) {
+			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, s.Handler = time.Hour, timeout, time.Hour, &handler
+		}
 		sameOnBoth(t, set, func(t *testing.T, f *fixture, r *record) {
 			step := make(chan bool)
 			handler.set(func(w http.ResponseWriter, q *http.Request) {
