@@ -70,6 +70,12 @@ func quietProxy(to string) *httputil.ReverseProxy {
 	p := httputil.NewSingleHostReverseProxy(u)
 	p.FlushInterval = -1
 	p.ErrorLog = log.New(io.Discard, "", 0)
+	p.ModifyResponse = func(resp *http.Response) error {
+		if resp.StatusCode == http.StatusSwitchingProtocols && resp.Header.Get("Upgrade") != resp.Request.Header.Get("Upgrade") {
+			resp.Body.Close() // the proxy refuses it, and would leave its connection to the garbage collector
+		}
+		return nil
+	}
 	return p
 }
 
