@@ -70,6 +70,7 @@ func Start(c Config) (*Engine, error) {
 	}
 	e.running.Store(int32(len(e.loops)))
 	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
+	e.monitor.threads, _ = e.sys.(driver.Threads)
 	if s, ok := e.sys.(driver.Lingerer); ok {
 		e.linger = s.Linger
 	}

@@ -114,6 +114,7 @@ func (l *Loop) entertain() bool {
 		return true
 	}
 	l.held.since = l.clock
+	l.noteThread(len(l.guests))
 	for l.served < len(l.guests) {
 		v := l.guests[l.served]
 		l.guests[l.served] = guest{}

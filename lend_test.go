@@ -17,6 +17,7 @@ import (
 // host is a handler whose answers are written by guests: one at a time for a conn, as many as there were bytes.
 type host struct {
 	visit  func(v *visitor)
+	loses  func() // on Taken; nil: nothing
 	visits atomic.Int64
 	taken  atomic.Int64
 	lost   atomic.Int64
@@ -74,7 +75,12 @@ func (v *visitor) Visit(l myriad.Lease) {
 	v.c.Write(v.given)
 }
 
-func (v *visitor) Taken(bool) { v.host.taken.Add(1) }
+func (v *visitor) Taken(bool) {
+	v.host.taken.Add(1)
+	if v.host.loses != nil {
+		v.host.loses()
+	}
+}
 
 func (v *visitor) Left(kept bool) {
 	if !kept {

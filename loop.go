@@ -73,6 +73,7 @@ type Loop struct {
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
 	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
 	lease   atomic.Uint64        // odd while a guest has the loop's goroutine (lend.go)
+	thread  atomic.Int64         // that guests are on; 0: not known
 	owner   atomic.Uint64        // the number of the goroutine that the loop belongs to
 	asleep  atomic.Bool          // the loop waits, or is about to: whoever gives it work wakes it
 	mail    mailbox

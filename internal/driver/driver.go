@@ -203,6 +203,16 @@ type Lingerer interface {
 	Linger()
 }
 
+// Threads is a System that knows of the process's threads by number. Any goroutine.
+type Threads interface {
+	// Thread is the calling thread.
+	Thread() int
+	// Ran is for how long a thread has had a processor in all; -1 if that cannot be had.
+	Ran(thread int) time.Duration
+	// Ready reports whether a thread runs or waits for a processor, and is known not to wait for anything else.
+	Ready(thread int) bool
+}
+
 // An Executor has the methods of *workers.Pool that run tasks.
 type Executor interface {
 	Go(ctx context.Context, f func()) error

@@ -1,0 +1,99 @@
+package myriad_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// A machine is a world with one thread, of which it tells what the test wants.
+type machine struct {
+	*sim.World
+	ready  bool
+	speed  int // of a hundred: the processor time that the thread has had
+	began  time.Time
+	number int
+}
+
+func (m *machine) Thread() int { return m.number }
+
+func (m *machine) Ran(thread int) time.Duration {
+	if thread != m.number {
+		return -1
+	}
+	return m.World.Now().Sub(m.began) * time.Duration(m.speed) / 100
+}
+
+func (m *machine) Ready(thread int) bool { return thread == m.number && m.ready }
+
+// A guest whose thread waits for a processor is left alone for a while, unlike one that computes or waits for something else.
+func TestStarvedGuest(t *testing.T) {
+	const tick = time.Millisecond
+	for _, tt := range []struct {
+		name        string
+		machine     machine
+		guests      int
+		stays       time.Duration
+		least, most time.Duration // until it is taken over; 0: it is not
+	}{
+		{"waits for something else", machine{}, 4, 20 * tick, tick, 2 * tick},
+		{"computes", machine{ready: true, speed: 100}, 4, 20 * tick, tick, 2 * tick},
+		{"has half a processor", machine{ready: true, speed: 50}, 4, 20 * tick, tick, 2 * tick},
+		{"starves", machine{ready: true}, 4, 20 * tick, 9 * tick, 10 * tick},
+		{"starves, and is soon done", machine{ready: true}, 4, 8 * tick, 0, 0},
+		{"has a hundredth of a processor", machine{ready: true, speed: 1}, 4, 8 * tick, 0, 0},
+		{"starves alone", machine{ready: true}, 3, 20 * tick, tick, 2 * tick},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := tt.machine
+			m.World, m.number = sim.New(1, sim.Calm()), 7
+			m.began = m.World.Now()
+			if took := m.takeover(t, tt.guests, tt.stays); took < tt.least || took > tt.most {
+				t.Errorf("taken over after %v, want %v to %v", took, tt.least, tt.most)
+			}
+		})
+	}
+}
+
+// takeover has the first of some guests of a turn stay, and returns after what time it was taken over.
+func (m *machine) takeover(t *testing.T, guests int, stays time.Duration) (took time.Duration) {
+	e, err := myriad.Start(myriad.Config{Loops: 1, System: m, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulation{m.World, t, e}
+	var came time.Time
+	h := &host{conns: make(chan *myriad.Conn, guests)}
+	h.visit = func(*visitor) {
+		if h.visits.Load() == 1 {
+			came = s.Now()
+			s.NewParker().ParkFor(stays)
+		}
+	}
+	h.loses = func() { took = s.Now().Sub(came) }
+	ln, err := e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peers []*sim.Peer
+	for range guests {
+		peers = append(peers, s.Dial(ln.Addr()))
+	}
+	s.RunFor(time.Millisecond)
+	if err := (<-h.conns).Loop().Do(func() { s.NewParker().ParkFor(time.Second) }); err != nil { // so that all come in one turn
+		t.Fatal(err)
+	}
+	s.RunFor(time.Millisecond)
+	for _, p := range peers {
+		p.Write([]byte("message"))
+		p.CloseWrite()
+	}
+	s.RunFor(time.Minute)
+	if n := h.visits.Load(); n != int64(guests) {
+		t.Errorf("%d visits of %d guests", n, guests)
+	}
+	s.finish()
+	return took
+}
