@@ -23,10 +23,11 @@ func TestStatesOfHandlersThatOutliveLikeNetHTTP(t *testing.T) {
 			s.ConnState = func(_ net.Conn, state http.ConnState) { states <- state }
 		}
 		sameOnBoth(t, set, func(t *testing.T, f *fixture, r *record) {
-			began, ended := make(chan bool), make(chan bool)
+			began, gone, ended := make(chan bool), make(chan bool), make(chan bool)
 			handler.set(func(w http.ResponseWriter, q *http.Request) {
 				began <- true
 				<-q.Context().Done()
+				<-gone
 				time.Sleep(passing) // for whoever does not wait for it
 				r.add("the handler ends")
 				close(ended)
@@ -39,14 +40,15 @@ func TestStatesOfHandlersThatOutliveLikeNetHTTP(t *testing.T) {
 				nc.(*net.TCPConn).SetLinger(0)
 				nc.Close()
 			}
-			select {
-			case state := <-states:
-				r.add("%v before the handler has ended", state)
-			case <-ended:
-			}
+			close(gone)
 			for state := http.StateActive; state != http.StateClosed; {
 				state = <-states
-				r.add("%v", state)
+				select {
+				case <-ended:
+					r.add("%v", state)
+				default:
+					r.add("%v before the handler has ended", state)
+				}
 			}
 		})
 	}
