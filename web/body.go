@@ -114,7 +114,11 @@ func (b *body) take(p []byte) (int, error) {
 		b.sawEnd()
 		return 0, io.EOF
 	case b.err == nil && b.late:
-		return 0, b.x.netError("read", os.ErrDeadlineExceeded)
+		err := b.x.netError("read", os.ErrDeadlineExceeded)
+		if b.chunked {
+			b.err = err // for good: as with net/http, who reads chunks does not go on behind an error
+		}
+		return 0, err
 	}
 	return 0, b.err
 }

@@ -241,3 +241,35 @@ func TestContextEndsBeforeAnswer(t *testing.T) {
 		clients.Wait()
 	})
 }
+
+// A read deadline that has passed and is then lifted lets a body with a length go on, and one in chunks not, as with net/http.
+func TestLiftedDeadlineLikeNetHTTP(t *testing.T) {
+	for _, body := range [][2]string{{"Content-Length: 6\r\n\r\none", "two"}, {"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"}} {
+		var failed, over chan struct{}
+		var notes *record
+		sameOnBoth(t, func(s *Server) {
+			failed, over, notes = make(chan struct{}), make(chan struct{}), new(record)
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(over)
+				deadlines := http.NewResponseController(w)
+				p := make([]byte, 3)
+				_, err := io.ReadFull(r.Body, p)
+				notes.add("%s %v", p, err)
+				deadlines.SetReadDeadline(time.Now())
+				p, err = io.ReadAll(r.Body)
+				notes.add("%s %t", p, err != nil)
+				deadlines.SetReadDeadline(time.Time{})
+				close(failed)
+				p, err = io.ReadAll(r.Body)
+				notes.add("%s %t", p, err != nil)
+			})
+		}, func(t *testing.T, f *fixture, r *record) {
+			c := dial(t, f)
+			io.WriteString(c, post+body[0])
+			<-failed
+			io.WriteString(c, body[1])
+			<-over
+			r.add("%s: %s", body[0], notes)
+		})
+	}
+}
