@@ -108,29 +108,33 @@ func (c *Conn) unsent() int64 {
 	return n + x.fileLeft
 }
 
-// quietLinger is how long a peer that sends nothing is waited for: long enough for what was on its way to arrive.
+// quietLinger is how long a peer is waited for that sends nothing, or more than LingerBytes: long enough for what was on its way to arrive, and
+// the last answer to be read.
 const quietLinger = 500 * time.Millisecond
 
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
 func (l *Loop) lingerTime(c *Conn) time.Duration {
-	if x := c.extra.Load(); x != nil && x.lingered > 0 {
+	if x := c.extra.Load(); x != nil && x.lingered > 0 && x.lingered <= l.engine.cfg.LingerBytes {
 		return l.engine.cfg.LingerTimeout
 	}
 	return min(quietLinger, l.engine.cfg.LingerTimeout)
 }
 
 // discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose buffers fill until the peer
-// pauses and can read the last answer: a close would reset it.
+// pauses and can read the last answer: a close would reset it. Its FIN is not seen any more, so it is not waited for as long.
 func (l *Loop) discard(c *Conn, n int) {
 	x := c.ownExtra()
 	first := x.lingered == 0
 	x.lingered += n
+	tooMuch := x.lingered > l.engine.cfg.LingerBytes
 	switch {
 	case c.is(ending):
-	case x.lingered > l.engine.cfg.LingerBytes:
+		return
+	case tooMuch:
 		l.drv.Pause(c.id)
-	case first && c.is(lingering):
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
+	}
+	if c.is(lingering) && (first || tooMuch) {
+		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
 	}
 }
 

@@ -23,7 +23,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// ReadBuffer is the size in bytes of the one read buffer of a loop, and so the most that one Received is given.
-	// 0: 64 KiB.
+	// 0: 64 KiB, at most 64 MiB.
 	ReadBuffer int
 	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it fails with ErrFull, unless
 	// the queue is empty; at most 1 GiB. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB
@@ -34,7 +34,7 @@ type Config struct {
 	// Mailbox is how many functions may wait in one loop for Loop.Do. 0: 4096.
 	Mailbox int
 	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for a peer that is still sending to end
-	// its side; one that sends nothing is waited for half a second. 0: 5 s.
+	// its side; one that sends nothing, or more than LingerBytes, is waited for half a second. 0: 5 s.
 	LingerTimeout time.Duration
 	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the limit the engine stops
 	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
@@ -49,12 +49,14 @@ type Config struct {
 	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its context says. 0: 30 s.
 	DialTimeout time.Duration
 	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to a reset; more is left
-	// unread until LingerTimeout. 0: 256 KiB.
+	// unread until the conn closes. 0: 256 KiB.
 	LingerBytes int
 
 	// System replaces the operating system. It is for the simulations of this module and otherwise nil.
 	System driver.System
 }
+
+const maxReadBuffer = 64 << 20
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Loops < 0 || c.Loops > 255 {
@@ -79,6 +81,9 @@ func (c Config) withDefaults() (Config, error) {
 		if f.value < 0 {
 			return c, fmt.Errorf("myriad: Config.%s is %d: it must not be negative", f.name, f.value)
 		}
+	}
+	if c.ReadBuffer > maxReadBuffer {
+		return c, fmt.Errorf("myriad: Config.ReadBuffer is %d: each loop has one, of %d bytes at most", c.ReadBuffer, maxReadBuffer)
 	}
 	c.MaxWrite = min(c.MaxWrite, maxWriteLimit)
 	if c.Logger == nil {

@@ -286,7 +286,7 @@ func TestDefaultLoops(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, c := range []myriad.Config{{Loops: -1}, {Loops: 256}, {Driver: "none"}, {MaxWrite: -1}, {LingerTimeout: -1}} {
+	for _, c := range []myriad.Config{{Loops: -1}, {Loops: 256}, {Driver: "none"}, {MaxWrite: -1}, {LingerTimeout: -1}, {ReadBuffer: 64<<20 + 1}} {
 		if e, err := myriad.Start(c); err == nil {
 			t.Errorf("Start(%+v) worked", c)
 			_ = e.Shutdown(t.Context())
