@@ -17,9 +17,12 @@ import (
 const (
 	// Size is how much there is, in bytes, of a whole process: by so much, with GOGC at 100, more garbage may lie about.
 	Size = 8 << 20
-	// often is how many collections within rhythm are too many. None for as long as rhythm, and the ballast goes overboard.
+	// often is how many collections within rhythm are too many. None for as long as rhythm, and the ballast goes overboard, with the
+	// garbage that has gathered because of it.
 	often  = 16
 	rhythm = time.Second
+	// small is a heap, in bytes, that is collected in milliseconds.
+	small = 8 * Size
 	// leastLimit is the memory limit (GOMEMLIMIT), in bytes, below which there is no ballast: it would count.
 	leastLimit = 16 * Size
 )
@@ -34,7 +37,7 @@ func Hold() (release func()) {
 	return process.release
 }
 
-// A keeper looks at each collection, and does nothing between two of them.
+// A keeper looks at each collection, and at when there has been none for a while.
 type keeper struct {
 	mu       sync.Mutex
 	holders  int
@@ -42,6 +45,7 @@ type keeper struct {
 	count    uint64 // of collections that came by themselves
 	pace     pace
 	weight   *strings.Builder // nil: there is no ballast
+	calm     *time.Timer      // until the ballast goes; nil: there is none
 }
 
 func (k *keeper) hold() {
@@ -56,7 +60,7 @@ func (k *keeper) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.holders--; k.holders == 0 {
-		k.weight = nil
+		k.drop()
 	}
 }
 
@@ -77,46 +81,66 @@ func (k *keeper) collected() {
 		return
 	}
 	k.watch()
-	count, limit := read()
-	asked := count == k.count // somebody has called runtime.GC
-	k.count = count
-	k.judge(time.Now(), asked, limit)
-}
-
-// judge takes ballast in or throws it out, after a collection. asked: it did not come by itself. Under mu.
-func (k *keeper) judge(now time.Time, asked bool, limit uint64) {
-	heavy := k.weight != nil
-	switch tooOften, seldom := k.pace.next(now, asked); {
-	case heavy && (seldom || limit < leastLimit):
-		k.weight = nil
-	case !heavy && tooOften && limit >= leastLimit:
-		k.weight = new(strings.Builder)
-		k.weight.Grow(Size) // not zeroed, unlike what make returns
+	now := read()
+	asked := now.count == k.count // somebody has called runtime.GC
+	k.count = now.count
+	if !asked {
+		k.judge(time.Now(), now.limit)
 	}
 }
 
-// read returns how many collections came by themselves, and the memory limit.
-func read() (count, limit uint64) {
-	samples := [...]metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}}
-	metrics.Read(samples[:])
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+// judge takes ballast in or throws it out, after a collection that came by itself. Under mu.
+func (k *keeper) judge(now time.Time, limit uint64) {
+	tooOften := k.pace.next(now)
+	switch {
+	case limit < leastLimit:
+		k.drop()
+	case k.weight != nil:
+		k.calm.Reset(rhythm)
+	case tooOften:
+		k.weight = new(strings.Builder)
+		k.weight.Grow(Size) // not zeroed, unlike what make returns
+		k.calm = time.AfterFunc(rhythm, k.overboard)
+	}
 }
 
-// A pace are the times of the last collections that came by themselves, the oldest at next.
+// overboard is called when no collection has come for a while: then none is near, and garbage would stay for minutes.
+func (k *keeper) overboard() {
+	k.mu.Lock()
+	laden := k.weight != nil
+	k.drop()
+	k.mu.Unlock()
+	if laden && read().live < small {
+		runtime.GC()
+	}
+}
+
+func (k *keeper) drop() {
+	if k.weight != nil {
+		k.calm.Stop()
+		k.weight, k.calm = nil, nil
+	}
+}
+
+// A reading is what the runtime tells: how many collections came by themselves, the memory limit, and how many bytes the last collection
+// left.
+type reading struct{ count, limit, live uint64 }
+
+func read() reading {
+	samples := [...]metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(samples[:])
+	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()}
+}
+
+// A pace are the times of the last collections that came by themselves, the oldest at turn.
 type pace struct {
 	times [often]time.Time
 	turn  int
 }
 
-// next notes a collection, unless it was asked for. tooOften: the last ones came within rhythm. seldom: the one before is as
-// far back.
-func (p *pace) next(now time.Time, asked bool) (tooOften, seldom bool) {
-	last := p.times[(p.turn+often-1)%often]
-	seldom = now.Sub(last) >= rhythm
-	if asked {
-		return false, seldom
-	}
+// next notes a collection and reports whether the last ones came within rhythm.
+func (p *pace) next(now time.Time) (tooOften bool) {
 	p.times[p.turn] = now
 	p.turn = (p.turn + 1) % often
-	return now.Sub(p.times[p.turn]) < rhythm, seldom
+	return now.Sub(p.times[p.turn]) < rhythm
 }

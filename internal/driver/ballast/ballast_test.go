@@ -4,7 +4,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 )
@@ -14,68 +13,108 @@ func TestPace(t *testing.T) {
 		name   string
 		apart  time.Duration // from one collection to the next
 		limit  uint64
-		asked  bool
 		weight bool // after so many that it would be there
 	}{
-		{"forty a second", 25 * time.Millisecond, math.MaxInt64, false, true},
-		{"ten a second", 100 * time.Millisecond, math.MaxInt64, false, false},
-		{"one a minute", time.Minute, math.MaxInt64, false, false},
-		{"asked for", time.Millisecond, math.MaxInt64, true, false},
-		{"in little memory", 25 * time.Millisecond, leastLimit - 1, false, false},
-		{"in enough memory", 25 * time.Millisecond, leastLimit, false, true},
+		{"forty a second", 25 * time.Millisecond, math.MaxInt64, true},
+		{"ten a second", 100 * time.Millisecond, math.MaxInt64, false},
+		{"one a minute", time.Minute, math.MaxInt64, false},
+		{"in little memory", 25 * time.Millisecond, leastLimit - 1, false},
+		{"in enough memory", 25 * time.Millisecond, leastLimit, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var k keeper
+			defer k.overboard()
 			now := time.Now()
 			for i := range 2 * often {
-				if k.weight != nil && i < often {
+				if k.laden() && i < often {
 					t.Fatalf("ballast after %d collections, want %d", i, often)
 				}
-				k.judge(now, tt.asked, tt.limit)
+				k.collect(now, tt.limit)
 				now = now.Add(tt.apart)
 			}
-			if (k.weight != nil) != tt.weight {
-				t.Errorf("ballast: %v, want %v", k.weight != nil, tt.weight)
+			if k.laden() != tt.weight {
+				t.Errorf("ballast: %v, want %v", k.laden(), tt.weight)
 			}
 		})
 	}
 }
 
-// Ballast stays while collections come now and then, and goes when there was none for a second, or when memory has become scarce.
-func TestOverboard(t *testing.T) {
-	laden := func() (*keeper, time.Time) {
-		k, now := new(keeper), time.Now()
-		for range often {
-			now = now.Add(time.Millisecond)
-			k.judge(now, false, math.MaxInt64)
-		}
-		if k.weight == nil || k.weight.Cap() < Size {
-			t.Fatal("no ballast to begin with")
-		}
-		return k, now
+func (k *keeper) collect(now time.Time, limit uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.judge(now, limit)
+}
+
+func (k *keeper) laden() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.weight != nil && k.weight.Cap() >= Size
+}
+
+// load has a keeper take ballast in.
+func load(t *testing.T) *keeper {
+	t.Helper()
+	k, now := new(keeper), time.Now()
+	for range often {
+		now = now.Add(time.Millisecond)
+		k.collect(now, math.MaxInt64)
 	}
-	for _, tt := range []struct {
-		name  string
-		after time.Duration
-		asked bool
-		limit uint64
-		stays bool
-	}{
-		{"soon", rhythm - 1, false, math.MaxInt64, true},
-		{"late", rhythm, false, math.MaxInt64, false},
-		{"soon and asked for", rhythm - 1, true, math.MaxInt64, true},
-		{"late and asked for", rhythm, true, math.MaxInt64, false},
-		{"soon, but in little memory", time.Millisecond, false, leastLimit - 1, false},
-	} {
-		k, now := laden()
-		if k.judge(now.Add(tt.after), tt.asked, tt.limit); (k.weight != nil) != tt.stays {
-			t.Errorf("%s: ballast: %v, want %v", tt.name, k.weight != nil, tt.stays)
-		}
+	if !k.laden() {
+		t.Fatal("no ballast to begin with")
+	}
+	return k
+}
+
+// Ballast goes by itself when there are no collections, and what it has let gather goes, too.
+func TestOverboard(t *testing.T) {
+	k := load(t)
+	before := forced()
+	for forced() == before {
+		time.Sleep(time.Millisecond)
+	}
+	if k.laden() {
+		t.Error("the ballast is still there")
+	}
+	k.overboard()
+	if n := forced(); n != before+1 {
+		t.Errorf("%d collections, want 1: there was nothing more to throw out", n-before)
+	}
+}
+
+func forced() uint32 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.NumForcedGC
+}
+
+// Each collection puts it off that the ballast goes, unless memory has become scarce.
+func TestCollectionKeepsBallast(t *testing.T) {
+	k := load(t)
+	k.calm.Stop()
+	k.collect(time.Now(), math.MaxInt64)
+	if !k.laden() || !k.calm.Stop() {
+		t.Error("ballast that no timer will throw out")
+	}
+	if k.collect(time.Now(), leastLimit-1); k.laden() {
+		t.Error("ballast where there is little memory")
+	}
+}
+
+func TestReleaseDropsBallast(t *testing.T) {
+	k := load(t)
+	k.hold()
+	k.hold()
+	if k.release(); !k.laden() {
+		t.Error("the first of two has thrown it out")
+	}
+	if k.release(); k.laden() {
+		t.Error("nobody holds it, and it is there")
 	}
 }
 
 // Each collection is seen while somebody holds on, and none any more when nobody does.
 func TestWatch(t *testing.T) {
+	const unheard = math.MaxUint64 // a count that a collection replaces
 	var k keeper
 	k.hold()
 	k.hold()
@@ -84,9 +123,9 @@ func TestWatch(t *testing.T) {
 			k.release()
 		}
 		k.mu.Lock()
-		k.weight = new(strings.Builder) // collections are far apart, as far as the keeper knows
+		k.count = unheard
 		k.mu.Unlock()
-		collect(&k, func() bool { return k.weight == nil })
+		collect(&k, func() bool { return k.count != unheard })
 	}
 	k.release()
 	collect(&k, func() bool { return !k.watching })
@@ -97,6 +136,22 @@ func TestWatch(t *testing.T) {
 	}
 	k.mu.Unlock()
 	k.release()
+}
+
+// However often somebody asks for a collection, that is no reason for ballast.
+func TestAskedFor(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var k keeper
+	k.hold()
+	defer k.release()
+	k.count = read().count
+	for range 4 * often {
+		runtime.GC()
+		runtime.Gosched()
+	}
+	if k.laden() {
+		t.Error("ballast because of calls of runtime.GC")
+	}
 }
 
 // collect has the collector come until done, which is called under mu.
@@ -113,12 +168,15 @@ func collect(k *keeper, done func() bool) {
 func TestRead(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC() // one that has begun by itself is over then
-	before, limit := read()
+	before := read()
 	runtime.GC()
-	if after, _ := read(); after != before {
-		t.Errorf("%d collections by themselves, before a call of runtime.GC %d", after, before)
+	if after := read(); after.count != before.count {
+		t.Errorf("%d collections by themselves, before a call of runtime.GC %d", after.count, before.count)
 	}
-	if want := uint64(debug.SetMemoryLimit(-1)); limit != want {
-		t.Errorf("memory limit %d, want %d", limit, want)
+	if want := uint64(debug.SetMemoryLimit(-1)); before.limit != want {
+		t.Errorf("memory limit %d, want %d", before.limit, want)
+	}
+	if before.live == 0 || before.live >= small {
+		t.Errorf("%d bytes alive in a test that holds next to nothing", before.live)
 	}
 }
