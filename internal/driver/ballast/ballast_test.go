@@ -24,12 +24,14 @@ func TestPace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var k keeper
 			defer k.overboard()
+			k.mu.Lock() // so that the timer finds nothing before it is over
+			defer k.mu.Unlock()
 			now := time.Now()
 			for i := range 2 * often {
 				if k.laden() && i < often {
 					t.Fatalf("ballast after %d collections, want %d", i, often)
 				}
-				k.collect(now, tt.limit)
+				k.judge(now, tt.limit)
 				now = now.Add(tt.apart)
 			}
 			if k.laden() != tt.weight {
@@ -39,29 +41,29 @@ func TestPace(t *testing.T) {
 	}
 }
 
-func (k *keeper) collect(now time.Time, limit uint64) {
+// laden is called under mu.
+func (k *keeper) laden() bool { return k.weight != nil && k.weight.Cap() >= Size }
+
+func (k *keeper) isLaden() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.judge(now, limit)
+	return k.laden()
 }
 
-func (k *keeper) laden() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.weight != nil && k.weight.Cap() >= Size
-}
-
-// load has a keeper take ballast in.
+// load returns a keeper with ballast, whose timer stands still.
 func load(t *testing.T) *keeper {
 	t.Helper()
 	k, now := new(keeper), time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for range often {
 		now = now.Add(time.Millisecond)
-		k.collect(now, math.MaxInt64)
+		k.judge(now, math.MaxInt64)
 	}
 	if !k.laden() {
 		t.Fatal("no ballast to begin with")
 	}
+	k.calm.Stop()
 	return k
 }
 
@@ -69,10 +71,11 @@ func load(t *testing.T) *keeper {
 func TestOverboard(t *testing.T) {
 	k := load(t)
 	before := forced()
+	k.calm.Reset(time.Millisecond)
 	for forced() == before {
 		time.Sleep(time.Millisecond)
 	}
-	if k.laden() {
+	if k.isLaden() {
 		t.Error("the ballast is still there")
 	}
 	k.overboard()
@@ -90,12 +93,13 @@ func forced() uint32 {
 // Each collection puts it off that the ballast goes, unless memory has become scarce.
 func TestCollectionKeepsBallast(t *testing.T) {
 	k := load(t)
-	k.calm.Stop()
-	k.collect(time.Now(), math.MaxInt64)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.judge(time.Now(), math.MaxInt64)
 	if !k.laden() || !k.calm.Stop() {
 		t.Error("ballast that no timer will throw out")
 	}
-	if k.collect(time.Now(), leastLimit-1); k.laden() {
+	if k.judge(time.Now(), leastLimit-1); k.laden() {
 		t.Error("ballast where there is little memory")
 	}
 }
@@ -104,10 +108,10 @@ func TestReleaseDropsBallast(t *testing.T) {
 	k := load(t)
 	k.hold()
 	k.hold()
-	if k.release(); !k.laden() {
+	if k.release(); !k.isLaden() {
 		t.Error("the first of two has thrown it out")
 	}
-	if k.release(); k.laden() {
+	if k.release(); k.isLaden() {
 		t.Error("nobody holds it, and it is there")
 	}
 }
@@ -142,14 +146,14 @@ func TestWatch(t *testing.T) {
 func TestAskedFor(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var k keeper
+	k.count = read().count
 	k.hold()
 	defer k.release()
-	k.count = read().count
 	for range 4 * often {
 		runtime.GC()
 		runtime.Gosched()
 	}
-	if k.laden() {
+	if k.isLaden() {
 		t.Error("ballast because of calls of runtime.GC")
 	}
 }
