@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -179,8 +180,9 @@ func listenerAddress(b *bed) {
 	}
 }
 
-func listenerFile(b *bed) {
-	b.start()
+// listenerFile is a duplicate of the bed's listener. Where there is none the case is left out.
+func (b *bed) listenerFile() *os.File {
+	b.Helper()
 	f, err := b.listener.File()
 	if errors.Is(err, driver.ErrUnsupported) {
 		b.Skipf("Listener.File: %v", err)
@@ -188,6 +190,12 @@ func listenerFile(b *bed) {
 	if err != nil {
 		b.Fatalf("Listener.File: %v", err)
 	}
+	return f
+}
+
+func listenerFile(b *bed) {
+	b.start()
+	f := b.listenerFile()
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -213,13 +221,7 @@ func listenerFile(b *bed) {
 // can stop accepting at any time.
 func listenerFileIsLent(b *bed) {
 	b.start()
-	f, err := b.listener.File()
-	if errors.Is(err, driver.ErrUnsupported) {
-		b.Skipf("Listener.File: %v", err)
-	}
-	if err != nil {
-		b.Fatalf("Listener.File: %v", err)
-	}
+	f := b.listenerFile()
 	defer f.Close()
 	_ = f.Fd()
 	p, c := b.connect() // so that the kernel is asked for another one now
