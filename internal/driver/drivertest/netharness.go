@@ -18,14 +18,16 @@ func NetHarness(t T) Harness {
 }
 
 type netHarness struct {
-	mu    sync.Mutex
-	peers []*netPeer
-	work  sync.WaitGroup
+	mu     sync.Mutex
+	peers  []*netPeer
+	closed bool // what is accepted from now on is dropped
+	work   sync.WaitGroup
 }
 
 func (h *netHarness) close() {
 	h.mu.Lock()
 	peers := h.peers
+	h.closed = true
 	h.mu.Unlock()
 	for _, p := range peers {
 		p.kill()
@@ -39,6 +41,7 @@ func (h *netHarness) newPeer() *netPeer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.peers = append(h.peers, p)
+	p.dead = h.closed
 	return p
 }
 
