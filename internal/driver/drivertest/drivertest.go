@@ -74,7 +74,7 @@ type Peer interface {
 type Open func(t T) (driver.System, Harness)
 
 // ScaleEnv names the environment variable for the number of connections where many are made: 1,000 without it. No more than
-// 8,000 of them live at a time, because both ends of each are in this process.
+// 8,000 of them live at a time, and no more than the limit on descriptors allows, because both ends of each are in this process.
 const ScaleEnv = "MYRIAD_DRIVERTEST_SCALE"
 
 const (

@@ -25,3 +25,12 @@ func (h *netHarness) Exhaust() (restore func(), ok bool) {
 		}
 	}), true
 }
+
+// room is how many connections may live at a time: the limit on descriptors must allow both ends of each, and a hundred others.
+func room() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 102 {
+		return 1
+	}
+	return int(min((uint64(limit.Cur)-100)/2, mostLive))
+}

@@ -10,8 +10,9 @@ var loadCases = []testCase{
 
 func manyConnects(b *bed) {
 	b.start()
-	for n := scale(); n > 0; n -= mostLive {
-		b.manyAtOnce(min(n, mostLive))
+	most := room()
+	for n := scale(); n > 0; n -= most {
+		b.manyAtOnce(min(n, most))
 	}
 }
 
