@@ -23,6 +23,30 @@ func (c *Chain) Move(dst *Chain) {
 	c.reset()
 }
 
+// packed is how long a view may be for Pack to copy it.
+const packed = 8 << 10
+
+// Pack is Move for bytes that are going to wait: what lies in small pieces, in blocks that nobody else holds, is copied together, so that a queue of
+// short messages takes little more memory than they have bytes.
+func (c *Chain) Pack(dst *Chain) {
+	if c == dst {
+		panic("buf: Pack of a chain into itself: it needs another chain")
+	}
+	if dst.n == 0 {
+		c.Move(dst)
+		return
+	}
+	for _, v := range c.views[c.head:] {
+		if v.end-v.off > packed || v.b.refs.Load() > 1 {
+			dst.push(v)
+			continue
+		}
+		dst.Append(v.b.mem[v.off:v.end])
+		v.b.Release()
+	}
+	c.reset()
+}
+
 // Cut moves the first n bytes of c to the end of dst. Nothing is copied: a block that both sides need is retained. It
 // panics if n is negative or above Len.
 func (c *Chain) Cut(n int, dst *Chain) {

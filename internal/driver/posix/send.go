@@ -48,7 +48,7 @@ func (d *Driver) Send(id driver.ID, c *buf.Chain) (queued int64) {
 		}
 		d.startBacklog(id, s)
 	}
-	c.Move(&s.out.chain)
+	c.Pack(&s.out.chain)
 	return queued
 }
 

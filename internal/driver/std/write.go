@@ -30,7 +30,7 @@ func (d *Driver) Send(id driver.ID, chain *buf.Chain) (queued int64) {
 		}
 	}
 	if queued = int64(chain.Len()); queued > 0 {
-		chain.Move(&c.out)
+		chain.Pack(&c.out)
 		c.queued += queued
 		c.startWriter()
 	}
