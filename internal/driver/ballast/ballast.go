@@ -3,7 +3,10 @@
 // The collector comes when the heap has grown by as much as it found alive the last time, and by 4 MiB at least (with GOGC at 100). A server that
 // needs a few hundred bytes for a connection finds 2 MiB alive where others find 200, so it is visited a hundred times as often for
 // the same requests. Ballast is memory that nobody uses. The collector counts it as alive and comes less often; the operating
-// system gives no page for it, because none is ever touched. docs/adr/0017 has the figures.
+// system gives no page for it, because none is ever touched.
+//
+// It also has the collector come when much has been alive and may have gone, which the collector does not notice by itself (calm.go).
+// docs/adr/0017 has the figures.
 package ballast
 
 import (
@@ -46,6 +49,7 @@ type keeper struct {
 	pace     pace
 	weight   *strings.Builder // nil: there is no ballast
 	calm     *time.Timer      // until the ballast goes; nil: there is none
+	quiet    calm
 }
 
 func (k *keeper) hold() {
@@ -61,6 +65,7 @@ func (k *keeper) release() {
 	defer k.mu.Unlock()
 	if k.holders--; k.holders == 0 {
 		k.drop()
+		k.rest()
 	}
 }
 
@@ -84,6 +89,9 @@ func (k *keeper) collected() {
 	now := read()
 	asked := now.count == k.count // somebody has called runtime.GC
 	k.count = now.count
+	if !k.quiet.looking {
+		k.await(k.quiet.next(now.size(), false))
+	}
 	if !asked {
 		k.judge(time.Now(), now.limit)
 	}
@@ -122,14 +130,18 @@ func (k *keeper) drop() {
 	}
 }
 
-// A reading is what the runtime tells: how many collections came by themselves, the memory limit, and how many bytes the last collection
-// left.
-type reading struct{ count, limit, live uint64 }
+// A reading is what the runtime tells: how many collections came by themselves, the memory limit, how many bytes the last collection
+// left, and how many stacks take.
+type reading struct{ count, limit, live, stacks uint64 }
+
+func (r reading) size() uint64 { return r.live + r.stacks }
 
 func read() reading {
-	samples := [...]metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	samples := [...]metrics.Sample{
+		{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
+	}
 	metrics.Read(samples[:])
-	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()}
+	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()}
 }
 
 // A pace are the times of the last collections that came by themselves, the oldest at turn.

@@ -84,6 +84,18 @@ func TestOverboard(t *testing.T) {
 	}
 }
 
+// A heap that takes long to collect is not collected only because the ballast goes.
+func TestOverboardFromALargeHeap(t *testing.T) {
+	large := make([]byte, small) // never touched
+	runtime.GC()
+	k, before := load(t), forced()
+	k.overboard()
+	if n := forced() - before; n != 0 || k.isLaden() {
+		t.Errorf("%d collections of %d MiB, want none; ballast: %v", n, small>>20, k.isLaden())
+	}
+	runtime.KeepAlive(large)
+}
+
 func forced() uint32 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
