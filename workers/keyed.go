@@ -28,7 +28,8 @@ type KeyedConfig struct {
 // Keyed runs the tasks of one key one at a time and in the order in which they were accepted, and those of different keys at
 // the same time. A key with nothing to do costs nothing, and no key has a goroutine: what runs on the pool is the key's lane,
 // which has one place in the pool's queue whatever its backlog. So at most as many keys are busy as the pool has places and
-// workers, and each has at most Backlog tasks waiting.
+// workers, and each has at most Backlog tasks waiting. A key that is not equal to itself, a NaN, is a new one in each call, and
+// Stats does not count it.
 //
 // Its methods are safe for use by any goroutine. There is nothing to close: the pool's Close runs what is accepted.
 type Keyed[K comparable] struct {
@@ -161,7 +162,9 @@ func (k *Keyed[K]) open(s *keyShard[K], key K) *lane[K] {
 	if s.lanes == nil {
 		s.lanes = map[K]*lane[K]{}
 	}
-	s.lanes[key] = l
-	s.most = max(s.most, len(s.lanes))
+	if same := key; same == key { // a NaN would never be found in the table again, not even to be taken out
+		s.lanes[key] = l
+		s.most = max(s.most, len(s.lanes))
+	}
 	return l
 }

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -42,6 +43,26 @@ func TestKeysRunInOrderAndAtTheSameTime(t *testing.T) {
 		}
 		checkNoKeys(t, k)
 	})
+}
+
+// A key that is not equal to itself is another one each time, and nothing of it stays.
+func TestKeyThatEqualsNothing(t *testing.T) {
+	p := New(Config{Workers: 2})
+	k := NewKeyed[float64](p, KeyedConfig{})
+	var ran atomic.Int32
+	for range 10 {
+		if !k.TryGo(math.NaN(), func() { ran.Add(1) }) {
+			t.Error("TryGo refused")
+		}
+		if err := k.Go(t.Context(), math.NaN(), func() { ran.Add(1) }); err != nil {
+			t.Errorf("Go: %v", err)
+		}
+	}
+	closeAndCheck(t, p)
+	if n := ran.Load(); n != 20 {
+		t.Errorf("%d of 20 tasks ran", n)
+	}
+	checkNoKeys(t, k)
 }
 
 // A key with much to do lets the others have the worker after a turn.
