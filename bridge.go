@@ -114,15 +114,16 @@ func (e *Engine) hasWatcher() bool {
 }
 
 // begin is the input's first goroutine. A handshake must not time out, so it comes before all else.
-func (b *bridge) begin() {
+func (b *bridge) begin() { b.in.goOn(b.shakeAndCopy) }
+
+func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
 	b.learnPeer()
 	if outer, ok := b.outer.(handshaker); ok && b.in.watch != nil {
 		if err := outer.HandshakeContext(context.Background()); err != nil {
-			b.in.end(true, err)
-			return
+			return true, err
 		}
 	}
-	b.in.run()
+	return b.in.copy()
 }
 
 // inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's sink.Ended, so that the engine has all bytes
@@ -276,6 +277,9 @@ type bridgedConn struct {
 func (c *bridgedConn) LocalAddr() net.Addr  { return c.bridge.outer.LocalAddr() }
 func (c *bridgedConn) RemoteAddr() net.Addr { return c.bridge.outer.RemoteAddr() }
 func (c *bridgedConn) CloseWrite() error    { return closeWrite(c.Conn) }
+
+// NetConn is what was adopted, to be looked at: the goroutines read and write it.
+func (c *bridgedConn) NetConn() net.Conn { return c.bridge.outer }
 
 // Close ends both directions.
 func (c *bridgedConn) Close() error {

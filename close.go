@@ -259,7 +259,8 @@ func (l *Loop) remove(c *Conn) {
 }
 
 // Detach takes the connection out of the engine: what is queued is sent first, receiving stops at once, and then done is called
-// on the loop with an ordinary net.Conn (a *net.TCPConn for TCP without a layer) and the bytes that have been received but not delivered. Until then the handler hears
+// on the loop with an ordinary net.Conn (a *net.TCPConn for TCP without a layer; for what was adopted without a descriptor one whose method
+// NetConn gives that) and the bytes that have been received but not delivered. Until then the handler hears
 // of no bytes and of no end, but is called for all else as before, so that its timer bounds how long that takes; afterwards it hears
 // nothing more. If the connection breaks first, or no net.Conn can be made of it, done gets the error and Closed follows; if the driver
 // cannot give it away, done gets the error and the conn goes on. done is never called from inside Detach. On the loop only.

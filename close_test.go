@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -227,6 +228,74 @@ func panicsCostOneConn(t *testing.T, s setting, fail func()) {
 			expect(t, neighbour, []byte("alive"))
 		})
 	}
+}
+
+// failingLayer fails to return where its field says so.
+type failingLayer struct {
+	xorLayer
+	write, closeWrite func()
+}
+
+func (l *failingLayer) Write(w myriad.Wire, p []byte) (int, error) {
+	if l.write != nil {
+		l.write()
+	}
+	return l.xorLayer.Write(w, p)
+}
+
+func (l *failingLayer) CloseWrite(w myriad.Wire) error {
+	if l.closeWrite != nil {
+		l.closeWrite()
+	}
+	return l.xorLayer.CloseWrite(w)
+}
+
+// A layer that fails to return while the conn is locked costs that conn, whoever writes.
+func TestPanicsInALayerCostOneConn(t *testing.T) {
+	eachFailure(t, func(t *testing.T, fail func()) {
+		write := func(c *myriad.Conn) error { _, err := c.Write([]byte("x")); return err }
+		elsewhere := func(c *myriad.Conn) {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				if err := write(c); err == nil {
+					t.Error("Write in which the layer panicked succeeded")
+				}
+			}()
+			<-ended
+		}
+		for name, received := range map[string]func(c *myriad.Conn){
+			"on the loop":          func(c *myriad.Conn) { _ = write(c) },
+			"on another goroutine": elsewhere,
+		} {
+			t.Run(name, func(t *testing.T) {
+				layerCostsOneConn(t, &failingLayer{write: fail}, func(c *myriad.Conn, _ []byte) { received(c) })
+			})
+		}
+	})
+	t.Run("at the end", func(t *testing.T) {
+		layerCostsOneConn(t, &failingLayer{closeWrite: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { c.Close() })
+	})
+	t.Run("with a file", func(t *testing.T) {
+		f := tempFile(t, pattern(1000))
+		layerCostsOneConn(t, &failingLayer{write: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { _ = c.WriteFile(f, 0, 1000) })
+	})
+}
+
+func layerCostsOneConn(t *testing.T, l *failingLayer, received func(c *myriad.Conn, p []byte)) {
+	h := newProbe()
+	h.opened = func(c *myriad.Conn) { c.SetLayer(l) }
+	h.received = received
+	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	neighbour := s.dial(t, s.listen(t, e, echo{}))
+	send(t, s.dial(t, s.listen(t, e, h)), []byte("x"))
+	if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), "panic in *myriad_test.failingLayer") {
+		t.Errorf("Closed(%v), want the panic", err)
+	}
+	send(t, neighbour, []byte("alive"))
+	expect(t, neighbour, []byte("alive"))
 }
 
 // shortLayer ends like TLS: the peer's FIN alone is a truncation.

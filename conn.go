@@ -234,7 +234,8 @@ func (c *Conn) SetLayer(l Layer) {
 	err := error(nil)
 	if early != nil {
 		c.queued.Add(-int64(early.Len()))
-		_, err = l.Write(Wire{c, true}, early.AppendTo(nil))
+		p := early.AppendTo(nil)
+		err = c.encode(func(w Wire) error { _, err := l.Write(w, p); return err })
 		early.Put()
 	}
 	c.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -305,6 +307,9 @@ func TestDetachOfABridge(t *testing.T) {
 	var ch <-chan departure
 	onLoop(t, c, func() { ch = detach(c) })
 	d := await(t, "done", ch)
+	if inside, ok := d.nc.(interface{ NetConn() net.Conn }); d.nc != (wrapped{server}) && (!ok || inside.NetConn() != (wrapped{server})) {
+		t.Errorf("a %T does not tell what was adopted", d.nc)
+	}
 	if d.err != nil || d.nc.RemoteAddr() != remote {
 		t.Fatalf("%v, remote %v", d.err, d.nc.RemoteAddr())
 	}
@@ -337,6 +342,11 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	client.Close()
 	await(t, "Closed", p.closes)
+	packets, peer := socketPair(t, "unixpacket", filepath.Join(t.TempDir(), "s"))
+	defer peer.Close()
+	if _, err := e.Adopt(packets, nil, p); !errors.Is(err, myriad.ErrUnsupported) || !strings.Contains(err.Error(), "unixpacket") {
+		t.Errorf("Adopt of a connection of packets: %v", err)
+	}
 }
 
 // Where the driver keeps its connections, who has asked in vain can hand over to another handler.

@@ -77,7 +77,7 @@ func (l *Loop) endLayer(c *Conn) {
 	}
 	c.mu.Lock()
 	if !x.layerEnded {
-		_ = x.layer.CloseWrite(Wire{c, true}) // a layer that cannot end in order has nothing to queue
+		_ = c.encode(x.layer.CloseWrite) // a layer that cannot end in order has nothing to queue
 		x.layerEnded = true
 	}
 	out := c.takeOutput()
@@ -167,7 +167,10 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	}
 	for range slicesPerTurn {
 		c.mu.Lock()
-		more := x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 && x.buffered.Encode(Wire{c, true})
+		more := false
+		if x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 {
+			_ = c.encode(func(w Wire) error { more = x.buffered.Encode(w); return nil })
+		}
 		out := c.takeOutput()
 		c.mu.Unlock()
 		l.send(c, out)
@@ -215,7 +218,7 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 // encodeSlice reports whether the layer took the slice. One that found no room is read again when there is some.
 func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	c.mu.Lock()
-	_, err := x.layer.Write(Wire{c, true}, p)
+	err := c.encode(func(w Wire) error { _, err := x.layer.Write(w, p); return err })
 	if err == nil {
 		run := &x.files[0]
 		run.off += int64(len(p))

@@ -1,13 +1,16 @@
 package myriad
 
 import (
+	"fmt"
 	"math"
 	"net"
+	"runtime/debug"
 )
 
 // A Layer stands between the socket and the handler and changes the bytes: TLS, the PROXY protocol, a test's XOR.
 // Conn.Write goes through it, and only Wire reaches the socket. Write and CloseWrite run on any goroutine, one at a time,
-// under the conn's lock; Received, Closed and Detach run on the loop and may overlap with them.
+// under the conn's lock; Received, Closed and Detach run on the loop and may overlap with them. A panic in Write, CloseWrite,
+// Received or a BufferedLayer's methods is the end of the conn alone.
 type Layer interface {
 	// Received is given bytes from the wire, valid until return, and calls w.Deliver any number of times.
 	Received(w Wire, p []byte)
@@ -104,8 +107,43 @@ func (w Wire) queue(p []byte) (int, error) {
 // and must not call any method of the conn. Any goroutine, but not from Write, CloseWrite or Encode.
 func (w Wire) Sync(f func(w Wire)) {
 	w.c.mu.Lock()
+	defer func() { _ = w.c.unlockAndWake(nil) }() // also if f panics
 	f(Wire{w.c, true})
-	_ = w.c.unlockAndWake(nil)
+}
+
+// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is aborted, with what encode returns; if
+// it ends its goroutine the lock is given back, because nobody above will.
+func (c *Conn) encode(f func(w Wire) error) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		v := recover()
+		err = c.layerFailed(v)
+		if v == nil {
+			c.mu.Unlock()
+		}
+	}()
+	err = f(Wire{c, true})
+	returned = true
+	return err
+}
+
+// layerFailed aborts the conn, as Abort does. mu is held.
+func (c *Conn) layerFailed(v any) error {
+	x := c.more()
+	err := fmt.Errorf("myriad: panic in %T: %v", x.layer, v)
+	c.loop.engine.cfg.Logger.Error("myriad: panic in a layer; its connection is ended",
+		"layer", fmt.Sprintf("%T", x.layer), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
+	if c.asked&(wantAbort|gone) == 0 {
+		c.asked |= wantAbort
+		if x.reason == nil {
+			x.reason = err
+		}
+		c.loop.wakeIf(c.link())
+	}
+	return err
 }
 
 // Owe counts n more bytes (or fewer, if it is negative) as queued that the layer has taken and not encoded: the conn's limit

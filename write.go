@@ -40,7 +40,8 @@ func (c *Conn) write(p []byte) (int, error) {
 		return 0, err
 	}
 	if l := c.layer(); l != nil {
-		n, err := l.Write(Wire{c, true}, p)
+		n := 0
+		err := c.encode(func(w Wire) (err error) { n, err = l.Write(w, p); return err })
 		if errors.Is(err, ErrFull) {
 			c.oweRoom()
 		}
