@@ -252,6 +252,60 @@ func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 	})
 }
 
+// A wildConn does what it is told before it reads and writes.
+type wildConn struct {
+	net.Conn
+	read, write func()
+}
+
+func (c wildConn) Read(p []byte) (int, error) {
+	c.read()
+	return c.Conn.Read(p)
+}
+
+func (c wildConn) Write(p []byte) (int, error) {
+	c.write()
+	return c.Conn.Write(p)
+}
+
+// A panic in somebody's net.Conn, or in a callback of its configuration, costs its connection alone, and so does the end of its goroutine.
+func TestPanicInAdoptedConn(t *testing.T) {
+	if d := os.Getenv(driverEnv); d == "std" || d == "" && runtime.GOOS != "linux" {
+		t.Skip("the driver std calls a net.Conn itself, and is at its mercy")
+	}
+	e := start(t, myriad.Config{Logger: quiet})
+	h := newProbe()
+	nothing, panics := func() {}, func() { panic("wild") }
+	certificate := func(f func()) func(net.Conn) net.Conn {
+		return func(nc net.Conn) net.Conn {
+			return tls.Server(nc, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				f()
+				return nil, io.ErrNoProgress
+			}})
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		wrap func(net.Conn) net.Conn
+	}{
+		{"Read", func(nc net.Conn) net.Conn { return wildConn{nc, panics, nothing} }},
+		{"Read ends its goroutine", func(nc net.Conn) net.Conn { return wildConn{nc, runtime.Goexit, nothing} }},
+		{"Write", func(nc net.Conn) net.Conn { return wildConn{nc, nothing, panics} }},
+		{"GetCertificate", certificate(panics)},
+		{"GetCertificate ends its goroutine", certificate(runtime.Goexit)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server, client := socketPair(t, "tcp", "127.0.0.1:0")
+			defer client.Close()
+			go tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
+			adopt(t, e, tc.wrap(server), h).Write([]byte("hello"))
+			if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), "panic in an adopted net.Conn") {
+				t.Errorf("Closed(%v)", err)
+			}
+		})
+	}
+}
+
 // Shutdown ends connections that nobody waits for, in order or, at its deadline, by force.
 func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
 	for _, stubborn := range []bool{false, true} {

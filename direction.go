@@ -2,9 +2,11 @@ package myriad
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
@@ -23,13 +25,26 @@ type direction struct {
 }
 
 // run is the time of one goroutine: until the end, or until nothing comes for a while.
-func (d *direction) run() {
-	fromSource, err := d.copy()
-	if err == errRest {
-		d.watch.Arm()
-		return
-	}
-	d.end(fromSource, err)
+func (d *direction) run() { d.goOn(d.copy) }
+
+// goOn runs a direction's next part, which says whether what ended it was src's error. The net.Conn may be anybody's, and has callbacks of
+// its configuration if it is a *tls.Conn: a panic there, or the end of the goroutine, costs its connection and nobody else's.
+func (d *direction) goOn(part func() (fromSource bool, err error)) {
+	returned, fromSource, err := false, true, error(nil)
+	defer func() {
+		if v := recover(); !returned {
+			d.b.engine.cfg.Logger.Error("myriad: panic in an adopted net.Conn",
+				"conn", fmt.Sprintf("%T", d.b.outer), "panic", v, "stack", string(debug.Stack()))
+			fromSource, err = d == &d.b.in, fmt.Errorf("myriad: panic in an adopted net.Conn: %v", v)
+		}
+		if err == errRest {
+			d.watch.Arm()
+			return
+		}
+		d.end(fromSource, err)
+	}()
+	fromSource, err = part()
+	returned = true
 }
 
 // errRest is copy's result when the direction has become idle.

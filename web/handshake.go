@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -67,14 +68,31 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 	st.engine.System().Go(func() {
 		defer st.connGone()
 		defer st.shaking.remove(tc)
+		ok := false
+		defer func() {
+			if !ok {
+				s.shakePanicked(tc, recover())
+			}
+		}()
 		if err := tc.Handshake(); err != nil {
 			s.shakeFailed(tc, err)
-			return
+		} else {
+			st.shaking.remove(tc)
+			_ = tc.SetDeadline(time.Time{})
+			s.shaken(tc, f, base)
 		}
-		st.shaking.remove(tc)
-		_ = tc.SetDeadline(time.Time{})
-		s.shaken(tc, f, base)
+		ok = true
 	})
+}
+
+// shakePanicked is for a callback of tc's configuration that has panicked with v, or ended its goroutine, as GetCertificate may.
+// Like net/http's, it costs nobody else's connection.
+func (s *Server) shakePanicked(tc *tls.Conn, v any) {
+	if v != nil && v != http.ErrAbortHandler {
+		s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
+	}
+	s.reportOf(tc, http.StateClosed)
+	_ = tc.Close()
 }
 
 func (s *Server) shakeFailed(tc *tls.Conn, err error) {

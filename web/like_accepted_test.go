@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,54 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 					t.Error("never closed")
 				}
 				r.add("%s", heard)
+			})
+		})
+	}
+}
+
+// A callback of a tls.Config that panics, or ends its goroutine, costs its connection and nobody else's.
+func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func()
+	}{
+		{"panic", func() { panic("no certificate") }},
+		{"ErrAbortHandler", func() { panic(http.ErrAbortHandler) }},
+		{"Goexit", runtime.Goexit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var states chan http.ConnState
+			serveAccepted(t, func(l net.Listener) net.Listener {
+				return tls.NewListener(l, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+					if hello.ServerName == "unknown" {
+						c.fail()
+					}
+					cert := pair()
+					return &cert, nil
+				}})
+			}, func(s *Server) {
+				heard := make(chan http.ConnState, 10)
+				states, s.ConnState = heard, func(_ net.Conn, state http.ConnState) { heard <- state }
+				s.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			}, func(t *testing.T, f *fixture, r *record) {
+				err := tls.Client(dial(t, f), &tls.Config{ServerName: "unknown"}).Handshake()
+				r.add("%v", err)
+				for range 2 {
+					select {
+					case state := <-states:
+						r.add("%v", state)
+					case <-time.After(20 * time.Second):
+						t.Fatal("never closed")
+					}
+				}
+				logged := f.log.String()
+				r.add("logged %t", strings.HasPrefix(logged, "http: panic serving 127.0.0.1:") && strings.Contains(logged, "no certificate\ngoroutine "))
+				r.add("logged nothing %t", logged == "")
+				nc := f.dialTLS(t, trusting())
+				fmt.Fprint(nc, get+end)
+				resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+				mustBody(t, resp, err)
+				r.add("%d", resp.StatusCode)
 			})
 		})
 	}
