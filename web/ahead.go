@@ -12,6 +12,7 @@ type ahead struct {
 	scan  h1.Scan // of those behind
 	tried bool    // those have been taken for a head or trailer in vain: now only what is new of them is looked at
 	whole bool    // scan has seen a whole head, which waits for its turn
+	turn  turn    // among the large heads
 }
 
 func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
@@ -33,17 +34,23 @@ func (h *conn) keep(p []byte) {
 		a.block, a.used = larger, 0
 	}
 	a.block.Append(p)
-	if h.answering() && len(a.bytes()) >= maxAhead {
+	if h.aheadIsFull() {
 		h.c.Pause()
 	}
 }
 
-// roomFor is what is taken for n bytes: twice as much, but of a head not more than it may have.
+// aheadIsFull reports whether enough is kept behind the current request for the loop to stop reading.
+func (h *conn) aheadIsFull() bool {
+	return h.ahead != nil && h.answering() && len(h.ahead.bytes()) >= maxAhead
+}
+
+// roomFor is what is taken for n bytes: twice as much, but not more than may be kept.
 func (h *conn) roomFor(n int) int {
-	if h.answering() {
-		return 2 * n
+	most := maxAhead
+	if !h.answering() {
+		most = h.lane.st.limits.HeadBytes
 	}
-	return max(n, min(2*n, h.lane.st.limits.HeadBytes))
+	return max(n, min(2*n, most))
 }
 
 // extend takes p behind what is kept: no more of it at a time than may belong to a head, because what is kept of one that is too long is
@@ -56,6 +63,7 @@ func (h *conn) extend(p []byte) {
 		}
 		h.keep(p[:n])
 		h.takeAhead()
+		h.takeTurn()
 		p = p[n:]
 	}
 	if len(p) > 0 && h.phase != phaseClosing {
@@ -71,6 +79,9 @@ func (h *conn) takeAhead() {
 	}
 	h.ahead = nil
 	n := h.process(a.bytes())
+	if n > 0 {
+		h.endTurn(a)
+	}
 	if n == len(a.bytes()) {
 		h.releaseBlock(a.block)
 		return
@@ -112,8 +123,9 @@ func (h *conn) releaseBlock(b *buf.Block) {
 }
 
 func (h *conn) dropAhead() {
-	if h.ahead != nil {
-		h.releaseBlock(h.ahead.block)
+	if a := h.ahead; a != nil {
 		h.ahead = nil
+		h.endTurn(a)
+		h.releaseBlock(a.block)
 	}
 }

@@ -58,3 +58,55 @@ func TestRoomForAHead(t *testing.T) {
 		}
 	}
 }
+
+// However much a client pipelines, of what it has not been answered no more is kept than maxAhead and one read buffer: each answer lets the
+// loop read again, which had gone on for as long as the client did.
+func TestPipelinesAreNotReadAhead(t *testing.T) {
+	const (
+		answers = 60
+		most    = maxAhead + 64<<10 // which is the read buffer
+	)
+	for name, request := range map[string]string{
+		"without a body":            get + "\r\n",
+		"with a body":               post + "Content-Length: 4096\r\n\r\n" + strings.Repeat("b", 4096),
+		"with a body of chunks":     post + "Transfer-Encoding: chunked\r\n\r\n1000\r\n" + strings.Repeat("b", 4096) + "\r\n0\r\n\r\n",
+		"without a body, 8 at once": get + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			served, over := make(chan *conn), make(chan struct{})
+			s := &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				select {
+				case served <- exchangeOf(w).transport.(*conn):
+				case <-over:
+				}
+			})}
+			if strings.HasSuffix(name, "8 at once") {
+				s.PipelineDepth = 8
+			}
+			f := serve(t, s)
+			c := dial(t, f)
+			go io.WriteString(c, strings.Repeat(request, 8<<20/len(request)))
+			kept := make(chan int)
+			for range answers {
+				var h *conn
+				for range maxChain { // of which a turn of the loop begins no more
+					h = <-served
+				}
+				for h.c.Loop().Do(func() {
+					if h.ahead == nil {
+						kept <- 0
+						return
+					}
+					kept <- h.ahead.block.Len() - h.ahead.used
+				}) != nil {
+				}
+				if n := <-kept; n > most {
+					t.Errorf("%d bytes are kept of what has not been answered, want %d at most", n, most)
+					break
+				}
+			}
+			close(over)
+		})
+	}
+}

@@ -87,6 +87,7 @@ func (h *conn) Received(c *myriad.Conn, p []byte) {
 	}
 	if n := h.process(p); n < len(p) {
 		h.keep(p[n:])
+		h.takeTurn()
 	}
 }
 
@@ -328,6 +329,9 @@ func (h *conn) goOn(x *exchange, by moment) {
 	h.c.SetTimer(h.idleTime(by))
 	h.c.Resume()
 	h.takeAhead()
+	if h.aheadIsFull() {
+		h.c.Pause()
+	}
 	switch {
 	case h.ended && h.x == nil && h.phase == phaseHead:
 		h.refuse(http.StatusBadRequest, "the head is not complete")

@@ -28,6 +28,7 @@ type lane struct {
 	awake   []*conn     // the lane's connections, without those that hibernate
 	idle    []*conn     // of these, who hibernate when this turn ends, if they can
 	greeted greeting    // connections that make their TLS handshake
+	large   largeHeads
 	drained bool
 	aborted bool // Close was called: what is opened yet is reset
 	routes  routes

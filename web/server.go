@@ -51,7 +51,8 @@ type Server struct {
 	IdleTimeout       time.Duration
 
 	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431, as are more than 1,024 fields, or with 414
-	// if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes.
+	// if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
+	// 32 KiB of a head that is not complete; others wait for them, as long as their time for a head lasts.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
 	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.

@@ -1,0 +1,58 @@
+package web
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// A client that pipelines and does not read costs its limits, and little besides: what waits for it lies in few blocks, which are full, also
+// when the answers are small and leave one by one. They had a block of 512 bytes each.
+func TestPipeliningWithoutReadingFillsBlocks(t *testing.T) {
+	const (
+		clients = 20
+		most    = 256/16 + 16 // blocks: those of the output queue, the small ones it begins with, what is kept ahead and what is being written
+	)
+	echo := "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n" + strings.Repeat("x", 4096)
+	for name, request := range map[string]string{"small answers": get + "\r\n", "echoes": echo} {
+		flood := []byte(strings.Repeat(request, 20<<20/len(request)))
+		for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
+			t.Run(fmt.Sprint(name, ", ", d), func(t *testing.T) {
+				f := serve(t, &Server{Handler: hostileHandler(), Dispatch: d})
+				before := buf.InUse()
+				for range clients {
+					c := dial(t, f)
+					c.(*net.TCPConn).SetReadBuffer(4096)
+					c.SetWriteDeadline(time.Now().Add(time.Minute))
+					go c.Write(flood) // until the server reads no more, and the test ends
+				}
+				awaitFullQueues(t, f, clients)
+				if n := (buf.InUse() - before) / clients; n > most {
+					t.Errorf("what waits for a client lies in %d blocks, want %d at most", n, most)
+				}
+			})
+		}
+	}
+}
+
+// awaitFullQueues waits until so many writes have found their queue full, for as long as the server goes on writing.
+func awaitFullQueues(t *testing.T, f *fixture, n uint64) {
+	t.Helper()
+	var written uint64
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		st := f.Engine.Stats()
+		if st.Full >= n {
+			return
+		}
+		if st.BytesOut != written {
+			written, end = st.BytesOut, time.Now().Add(20*time.Second)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d queues are full, and nothing more is written", st.Full, n)
+		}
+	}
+}
