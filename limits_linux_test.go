@@ -19,12 +19,7 @@ import (
 // A failed Dial calls no handler.
 func TestDialFails(t *testing.T) {
 	e := start(t, myriad.Config{})
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing := closed.Addr().String()
-	closed.Close()
+	_, refusing := boundSocket(t)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	short, stop := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -51,21 +46,30 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// fullBacklog is an address that answers no connect.
-func fullBacklog(t *testing.T) string {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+// boundSocket returns a socket whose address refuses connects while it does not listen: nobody else is given its port before the test ends.
+func boundSocket(t *testing.T) (fd int, addr string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
 	sa, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
+	return fd, fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
+}
+
+// fullBacklog is an address that answers no connect.
+func fullBacklog(t *testing.T) string {
+	fd, addr := boundSocket(t)
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
 	for wait := patience; ; wait = 50 * time.Millisecond { // the first is connected, however long it takes
 		nc, err := net.DialTimeout("tcp", addr, wait)
 		if err != nil {

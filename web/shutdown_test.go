@@ -94,6 +94,82 @@ func TestShutdownWaitsForServe(t *testing.T) {
 	}
 }
 
+// A lastListener has one connection, and gives it away when it has been closed.
+type lastListener struct {
+	lateListener
+	nc net.Conn
+}
+
+func (l *lastListener) Accept() (net.Conn, error) {
+	nc := l.nc
+	if l.nc = nil; nc == nil {
+		return nil, net.ErrClosed
+	}
+	close(l.accepting)
+	<-l.release
+	return nc, nil
+}
+
+// Shutdown waits for a connection that comes to a loop which has already been told of the end, and is not opened yet.
+func TestShutdownFindsWhatComesLate(t *testing.T) {
+	f := prepare(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "in time")
+	})}, myriad.Config{Loops: 1})
+	client, nc := tcpPair(t)
+	io.WriteString(client, get+end)
+	l := &lastListener{lateListener{accepting: make(chan struct{}), release: make(chan struct{})}, nc}
+	served := make(chan error, 1)
+	go func() { served <- f.Serve(l) }()
+	<-l.accepting
+	ended := make(chan error, 1)
+	go func() { ended <- f.Shutdown(t.Context()) }()
+	ln := f.state.lanes[0]
+	within(t, "the loop knows of the end", func() bool {
+		knows := make(chan bool)
+		ln.ask(func() { knows <- ln.drained })
+		return <-knows
+	})
+	held, free := make(chan struct{}), make(chan struct{})
+	ln.ask(func() { close(held); <-free })
+	<-held
+	close(l.release)
+	if err := <-served; err != http.ErrServerClosed {
+		t.Errorf("Serve: %v", err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("Shutdown does not wait for the connection: %v", err)
+		ended <- err
+	case <-time.After(20 * time.Millisecond): // it can only fail to find the fault
+	}
+	close(free)
+	if answer, err := io.ReadAll(client); err != nil || !strings.HasSuffix(string(answer), "in time") {
+		t.Errorf("got %q, %v", answer, err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// tcpPair is both ends of a connection, the first until the test ends.
+func tcpPair(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	client.SetDeadline(time.Now().Add(20 * time.Second))
+	if server, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
 // Shutdown does not wait for handlers that have hijacked their connections, which live on, as with net/http.
 func TestShutdownLeavesHijacked(t *testing.T) {
 	for _, d := range dispatches {
