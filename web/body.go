@@ -330,14 +330,14 @@ func (b *body) got() bool {
 	return b.readAll || b.closed
 }
 
-// readToEnd reports whether the handler has read all of the body.
-func (b *body) readToEnd() bool {
+// halfRead reports whether the handler has begun to read the body and not come to its end.
+func (b *body) halfRead() bool {
 	if b == nil {
-		return true
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.readAll
+	return b.begun && !b.readAll
 }
 
 // complete reports whether all of the body has come from the connection.

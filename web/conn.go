@@ -152,9 +152,10 @@ func (h *conn) headBegins() {
 	if s.ReadTimeout > 0 {
 		h.began = h.now()
 	}
-	first := h.phase == phaseNew && (s.ReadHeaderTimeout != 0 || s.ReadTimeout != 0 || s.IdleTimeout == 0)
+	onlyIdle := s.ReadHeaderTimeout == 0 && s.ReadTimeout == 0 && s.IdleTimeout != 0 // Opened had no other time to set
+	runs := h.leaving() || h.phase == phaseNew && !onlyIdle
 	h.phase = phaseHead
-	if first || h.leaving() {
+	if runs {
 		return // its time has begun with the connection, or with the end of the server
 	}
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
@@ -284,7 +285,7 @@ func (h *conn) answered(x *exchange) {
 		s.settle(h)
 		return
 	}
-	h.last = h.last || x.out.closeAfter || x.body.isLate() || x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
+	h.last = h.last || h.endsBehind(x)
 	switch {
 	case h.last:
 		h.close()
@@ -293,6 +294,17 @@ func (h *conn) answered(x *exchange) {
 	default:
 		h.discardBody(x)
 	}
+}
+
+// endsBehind reports whether no other request can follow x, or is to.
+func (h *conn) endsBehind(x *exchange) bool {
+	switch {
+	case x.out.closeAfter || x.body.isLate():
+		return true
+	case h.ended && !x.body.complete(): // the rest of it will not come
+		return true
+	}
+	return x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
 }
 
 // discardBody reads a body away that its handler has left, if that is not too much.

@@ -17,8 +17,9 @@
 //
 //   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
-//   - MaxHeaderBytes is the limit; net/http accepts 4,096 bytes more.
-//   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute.
+//   - MaxHeaderBytes is the limit; net/http accepts 4,096 bytes more. Heads above 32 KiB take turns.
+//   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute. IdleTimeout
+//     bounds the silence of a new connection, too, if neither ReadTimeout nor ReadHeaderTimeout is set.
 //     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.
 //   - A refused request has Date and Content-Length in its answer, and the reason in its body, not in the status line.
 //   - Bodies are read ahead, up to 64 KiB and one read buffer, whether the handler reads them or not; and a closing connection
@@ -27,8 +28,8 @@
 //     body, as there (not if the connection ends with it, or 256 KiB are left, or after ResponseController.EnableFullDuplex), but five seconds at
 //     most. What is sent before, by Flush or because it is more than 2 KiB, does not.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
-//     by an interface nobody else can implement. It closes after an answer of 413 whose handler has not read its body to the end, or if much of
-//     the body is left.
+//     by an interface nobody else can implement. It closes after an answer of 413 whose handler has begun to read its body and not come to the end,
+//     or if much of the body is left.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
 //   - A handler's Content-Length that is no number, or stands beside a Transfer-Encoding, is as if it were not there. net/http sends the one to
@@ -38,9 +39,13 @@
 //     length is known.
 //   - Hijack sends what was written before; net/http its head alone. The request's body cannot be read any more then (http.ErrHijacked); there it could
 //     be, and must not.
+//   - Hijack of a connection that the listener has wrapped (a type of its own, a *tls.Conn of tls.NewListener) gives another net.Conn, whose method NetConn
+//     gives the listener's, to be looked at.
 //   - SetReadDeadline of a ResponseController bounds the body alone: when that has been read it means nothing. There it ends the request's context.
 //   - Close does not wait until Serve has returned, so that handlers may call it anywhere; Shutdown does, as long as its context lets it.
 //   - A trailer that is announced twice is sent once.
+//   - A handler that changes its request's Method or ProtoMinor changes nothing about how its answer is framed; there it does.
+//   - Hijack and CloseNotify behind the end of the handler do not panic: the one fails, and the other gives a channel.
 //   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
 //   - Close of a request's body neither waits nor fails: what is left is read away when the handler has returned. net/http reads it in Close,

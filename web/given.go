@@ -115,23 +115,34 @@ func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, errHandlerOver
 }
 
-// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for.
+// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for. After Hijack the first two are those of the
+// net.Conn that it has returned.
 
 // SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has passed, what has come can be read, and then reads fail until
 // it is moved: the same body goes on.
 func (g *given) SetReadDeadline(t time.Time) error {
-	if w := g.out.Load(); w != nil {
-		w.setReadDeadline(t)
+	w := g.out.Load()
+	if w == nil {
+		return nil
 	}
+	if nc := w.x.hijacked(); nc != nil {
+		return nc.SetReadDeadline(t)
+	}
+	w.setReadDeadline(t)
 	return nil
 }
 
 // SetWriteDeadline bounds the answer. The first write behind it fails, unless it has been moved by then; from then on all do, and the connection ends with
 // the handler. It is reset if the client has left something unread when the deadline passes.
 func (g *given) SetWriteDeadline(t time.Time) error {
-	if w := g.out.Load(); w != nil {
-		w.setWriteDeadline(t)
+	w := g.out.Load()
+	if w == nil {
+		return nil
 	}
+	if nc := w.x.hijacked(); nc != nil {
+		return nc.SetWriteDeadline(t)
+	}
+	w.setWriteDeadline(t)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	}
+	tooMuch := func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(413) } // http.MaxBytesReader would have read
 	duplex := func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		w.WriteHeader(http.StatusAccepted)
@@ -40,6 +42,8 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 		{"that is not asked for", length + "Expect: 100-continue\r\n", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, true, true},
 		{"with a length, too large", length, deny(413), true, true},
 		{"of chunks, too large", chunked, deny(413), true, true},
+		{"with a length that is too much", length, tooMuch, false, false},
+		{"of chunks that are too many", chunked, tooMuch, false, false},
 		{"with a length, handler that closes", length, deny(401, "close"), true, true},
 		{"of chunks, handler that closes", chunked, deny(505, "close"), true, true},
 		{"with a length, client that closes", length + "Connection: close\r\n", deny(401), true, true},
@@ -84,5 +88,22 @@ func TestAnswerWithoutTheBody(t *testing.T) {
 				t.Errorf("%s, close %v", resp.Status, resp.Close)
 			}
 		})
+	}
+}
+
+// Where the head has gone before, the connection does not wait for what cannot come any more.
+func TestNothingFollowsTheEnd(t *testing.T) {
+	w, peer := slow(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).Flush()
+		if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {
+			t.Errorf("the body ends with %v", err)
+		}
+	})})
+	peer.Write([]byte("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc"))
+	w.RunFor(time.Second)
+	peer.CloseWrite()
+	w.RunFor(time.Second)
+	if got := string(peer.Received()); !strings.HasSuffix(got, "\r\n0\r\n\r\n") || !peer.Ended() {
+		t.Errorf("a second after the client's end it has %q, ended %v", got, peer.Ended())
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -169,4 +171,31 @@ func TestReverseProxySwitchesInFront(t *testing.T) {
 func TestReverseProxySwitchesBetween(t *testing.T) {
 	back := serve(t, &Server{Handler: http.HandlerFunc(upgraders)})
 	sameOnBoth(t, func(s *Server) { s.Handler = quietProxy("http://" + back.addr) }, askSwitched)
+}
+
+// Deadlines that a handler sets are those of the connection also when it has hijacked that.
+func TestDeadlinesOfWhatIsHijackedLikeNetHTTP(t *testing.T) {
+	sameOnBoth(t, func(s *Server) {
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			nc, _, err := rc.Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			past := time.Now().Add(-time.Second)
+			set := errors.Join(rc.SetReadDeadline(past), rc.SetWriteDeadline(past))
+			_, writes := nc.Write(make([]byte, 1))
+			_, reads := nc.Read(make([]byte, 1))
+			set = errors.Join(set, rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}))
+			fmt.Fprintf(nc, "%t %t %v", errors.Is(reads, os.ErrDeadlineExceeded), errors.Is(writes, os.ErrDeadlineExceeded), set)
+		})
+	}, func(t *testing.T, f *fixture, r *record) {
+		c := dial(t, f)
+		io.WriteString(c, get+end)
+		got := make([]byte, len("true true <nil>"))
+		n, err := io.ReadFull(c, got)
+		r.add("%s %v", got[:n], err)
+	})
 }

@@ -17,8 +17,8 @@ const (
 	// fits gets a Content-Length. The same as net/http.
 	bodyBuffer  = 2 << 10
 	firstBuffer = 256 // what is taken for it at first
-	// pieceBytes is how a large Write is cut, so that waiting for room makes progress.
-	pieceBytes = 32 << 10
+	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk it just fits a block.
+	pieceBytes = 32<<10 - chunkRoom
 )
 
 func writeBody[T []byte | string](w *response, p T) (int, error) {

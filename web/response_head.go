@@ -141,13 +141,14 @@ func (w *response) declareLength(values []string) (skip bool) {
 	switch {
 	case err != nil || n < 0:
 		w.gotLength = false
+		delete(w.header, "Content-Length")
 		w.x.lane.s.logf("http: invalid Content-Length of %q", values[0])
-		return true
-	case !bodyAllowed(w.status):
 		return true
 	case w.coding != codingNone && w.coding != codingIdentity:
 		w.x.lane.s.logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
 			w.header.Get("Transfer-Encoding"), n)
+		return true
+	case !bodyAllowed(w.status):
 		return true
 	}
 	w.length = n
@@ -182,15 +183,16 @@ func (w *response) sendHead(next []byte, last bool) error {
 	w.sentHead = true
 	w.frame(last)
 	defer w.drop()
-	first, room := w.gathered(), w.front
-	p := w.appendFraming(room[:w.fields:min(w.fields+framingRoom-chunkRoom, len(room))], first, next)
-	p = append(p, "\r\n"...)
-	if need := len(p) + len(first) + chunkRoom; need > len(room) {
+	first, front := w.gathered(), w.front
+	limit := min(w.fields+framingRoom-chunkRoom, len(front)) // of the head where it is; if it is longer, append has moved it
+	p := append(w.appendFraming(front[:w.fields:limit], first, next), "\r\n"...)
+	switch need := len(p) + len(first) + chunkRoom; {
+	case need > len(front):
 		b := buf.Get(need)
 		defer b.Release()
 		p = append(b.Extend()[:0], p...)
-	} else if len(p) <= w.fields+framingRoom-chunkRoom {
-		p = room[:len(p)] // where it is: behind it come the bytes of first, to which it may move up
+	case len(p) <= limit:
+		p = front[:len(p)] // with all that is behind it: first is there, and moves up
 	}
 	switch {
 	case w.noBody:
@@ -229,7 +231,7 @@ func (w *response) frame(last bool) {
 func (w *response) ends() bool {
 	return w.closeAfter || w.x.endsConn() ||
 		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
-		w.status == http.StatusRequestEntityTooLarge && !w.x.body.readToEnd()
+		w.status == http.StatusRequestEntityTooLarge && w.x.body.halfRead()
 }
 
 // appendFraming adds the fields that the server answers for.
@@ -253,7 +255,7 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 // switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
 func (w *response) appendConnection(p []byte) []byte {
 	own := w.said.ofConnection()
-	switching := w.status == http.StatusSwitchingProtocols && len(w.header["Upgrade"]) > 0
+	switching := w.status == http.StatusSwitchingProtocols && w.header.Get("Upgrade") != "" && httpguts.HeaderValuesContainsToken(own, "upgrade")
 	switch {
 	case len(own) > 0 && (switching || !w.closeAfter || httpguts.HeaderValuesContainsToken(own, "close")):
 		return appendFields(p, "Connection", own)

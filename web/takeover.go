@@ -19,6 +19,7 @@ var ErrNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server"
 type takeover struct {
 	handler myriad.Handler                              // upgrade
 	done    func(nc net.Conn, unread []byte, err error) // hijack
+	nc      net.Conn                                    // what Hijack has returned
 }
 
 // responseOf finds the response behind wrappers that have an Unwrap method, as gin's and chi's do.
@@ -137,7 +138,20 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
 	}
 	x.leavesPool()
+	x.mu.Lock()
+	x.takeover.nc = gone.nc
+	x.mu.Unlock()
 	return gone.nc, gone.buffered(), nil
+}
+
+// hijacked is the connection if it has been hijacked, or nil.
+func (x *exchange) hijacked() net.Conn {
+	if !x.takenOver() {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.takeover.nc
 }
 
 // A departure is a connection on its way to the goroutine that hijacks it.

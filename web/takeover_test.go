@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -369,5 +370,43 @@ func TestHijackRefusesContinue(t *testing.T) {
 	})})
 	if got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", false); got != "mine" {
 		t.Errorf("the client has got %q", got)
+	}
+}
+
+// Nor does a read that has been waiting for room to write it, when the client takes what was to go before.
+func TestHijackRefusesContinueThatWaits(t *testing.T) {
+	const before = 1 << 20
+	w, peer := slow(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(w)
+		c, system := x.transport.conn(), x.lane.st.engine.System()
+		c.SetWriteLimit(before / 2)
+		c.Write(make([]byte, before))
+		refused, read := system.NewParker(), system.NewParker()
+		system.(*sim.World).AfterFunc(time.Second, refused.Unpark)
+		system.Go(func() {
+			if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
+				t.Errorf("Read beside Hijack: %d, %v", n, err)
+			}
+			read.Unpark()
+		})
+		refused.Park()
+		if x.lane.st.engine.Stats().Full == 0 {
+			t.Error("there was room for 100 Continue")
+		}
+		nc, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nc.Close()
+		read.Park()
+	})})
+	peer.StopReading()
+	peer.Write([]byte(post + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"))
+	w.RunFor(2 * time.Second)
+	peer.Resume()
+	w.RunFor(2 * time.Second)
+	if n := peer.Count(); n != before {
+		t.Errorf("the client has got %d bytes of %d: ...%.100q", n, before, peer.Received()[before:])
 	}
 }
