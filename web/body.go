@@ -59,7 +59,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.invite()
 	}
 	b.mu.Lock()
-	if len(p) == 0 && !b.closed && !b.readAll {
+	if len(p) == 0 && !b.closed && !(b.eof.Load() && b.data.Len() == 0) {
 		b.mu.Unlock()
 		return 0, nil
 	}

@@ -346,7 +346,7 @@ func (h *conn) goOn(x *exchange, by moment) {
 	}
 	switch {
 	case h.ended && h.x == nil && h.phase == phaseHead:
-		h.refuse(http.StatusBadRequest, "the head is not complete")
+		h.brokenOff()
 	case h.ended && h.x == nil && h.phase != phaseClosing:
 		h.close() // what it had asked before its FIN is answered
 	case h.ended && h.x != nil:
@@ -366,13 +366,25 @@ func (h *conn) Ended(c *myriad.Conn) {
 	case h.stream != nil:
 		h.close()
 	case h.x == nil && h.phase == phaseHead:
-		h.refuse(http.StatusBadRequest, "the head is not complete")
+		h.brokenOff()
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
 		h.x.body.ended()
 		h.armDeadlines(h.x)
 	}
+}
+
+// leastHead is how many bytes behind an answer are the beginning of a request, as net/http has it.
+const leastHead = 4
+
+// brokenOff is the client's FIN in a head.
+func (h *conn) brokenOff() {
+	if h.state == uint8(http.StateIdle) && len(h.ahead.bytes()) < leastHead {
+		h.close()
+		return
+	}
+	h.refuse(http.StatusBadRequest, "the head is not complete")
 }
 
 // leaving reports whether the connection ends with what it is doing.

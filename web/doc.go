@@ -48,8 +48,10 @@
 //   - Hijack and CloseNotify behind the end of the handler do not panic: the one fails, and the other gives a channel.
 //   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
-//   - Close of a request's body neither waits nor fails: what is left is read away when the handler has returned. net/http reads it in Close,
+//   - Close of a request's body neither waits nor fails, nor fills in the Trailer: what is left is read away when the handler has returned. net/http reads it in Close,
 //     also one that it has not asked for.
+//   - A body that the client offers by "Expect: 100-continue" and that nobody has read ends the connection, whatever stands in Request.Body. net/http waits
+//     for it without having asked, if the handler has put something else there, such as an http.MaxBytesReader.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use

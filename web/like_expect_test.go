@@ -193,12 +193,13 @@ func TestExpectLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// The last bytes of a body come with its end, as they do from net/http.
+// The last bytes of a body come with its end, as they do from net/http, and so does nothing.
 func TestLastReadLikeNetHTTP(t *testing.T) {
-	for _, rest := range []string{"Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nT: v\r\n\r\n"} {
+	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
+	for _, rest := range []string{"Content-Length: 5\r\n\r\nhello", chunked + "5\r\nhello\r\n0\r\nT: v\r\n\r\n", chunked + "0\r\nT: v\r\n\r\n"} {
 		sameOnBoth(t, func(s *Server) {
 			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				for _, size := range []int{2, 0, 3, 0, 1} {
+				for _, size := range []int{0, 2, 0, 3, 0, 1} {
 					n, err := r.Body.Read(make([]byte, size))
 					fmt.Fprintln(w, n, err, r.Trailer)
 				}

@@ -55,6 +55,34 @@ func statuses(sent string) (all []string) {
 	}
 }
 
+// A head that breaks off is answered, but for one behind an answer that has hardly begun, with which the connection ends as if it had not.
+func TestHeadsThatBreakOffLikeNetHTTP(t *testing.T) {
+	for _, before := range []string{"", get + end, post + "Content-Length: 3\r\n\r\nabc"} {
+		for _, rest := range []string{"G", "GET", "PRI", "GET ", "GET / HTTP/1.1", "GET / HTTP/1.1\r\nHo", "\r", "\r\n\r"} {
+			for _, apart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%.4q, %.20q, apart %t", before, rest, apart), func(t *testing.T) {
+					t.Parallel()
+					sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() }, func(t *testing.T, f *fixture, r *record) {
+						c := dial(t, f)
+						in := bufio.NewReader(c)
+						if apart && before != "" {
+							io.WriteString(c, before)
+							resp, err := http.ReadResponse(in, nil)
+							r.add("%s", mustBody(t, resp, err))
+							io.WriteString(c, rest)
+						} else {
+							io.WriteString(c, before+rest)
+						}
+						closeWrite(c)
+						got, err := io.ReadAll(in)
+						r.add("%v %v", statuses(string(got)), err)
+					})
+				})
+			}
+		}
+	}
+}
+
 // Handlers that wait for the end of their context see it, each in its turn, when their client has ended its side.
 func TestHandlersHearOfTheEndLikeNetHTTP(t *testing.T) {
 	for _, request := range []string{
