@@ -178,7 +178,7 @@ func (l *Loop) closed(c *Conn, err error) {
 	case asked&wantClose != 0 && (!undelivered || reason != nil):
 		err = reason // nil, unless the layer has failed
 	case err != nil && layer != nil:
-		err = layer.Closed(err)
+		err = l.meaning(c, err)
 	}
 	if c.is(connecting) {
 		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
@@ -191,6 +191,16 @@ func (l *Loop) closed(c *Conn, err error) {
 	if x != nil && x.detach != nil {
 		l.callDetached(c, nil, nil, orClosed(err))
 	}
+}
+
+// meaning is what the layer makes of an end, or that end itself if it panics.
+func (l *Loop) meaning(c *Conn, end error) (err error) {
+	call := call{began: untimed}
+	defer l.returned(c, &call)
+	err = end
+	err = c.layer().Closed(end)
+	call.returned = true
+	return err
 }
 
 func orClosed(err error) error {
@@ -296,13 +306,10 @@ func (l *Loop) advanceDetach(c *Conn, x *extra) {
 func (l *Loop) detached(c *Conn, sock driver.Socket) {
 	l.current.Store(nil)
 	l.remove(c)
-	x, layer := c.extra.Load(), c.layer()
-	var unread []byte
-	if x.held.Len() > 0 {
-		unread = x.held.AppendTo(nil)
-	}
+	x := c.extra.Load()
+	unread := x.held.AppendTo(nil)
 	c.bury()
-	nc, err := sock.Conn()
+	nc, unread, err := l.outside(c, sock, unread)
 	if err != nil { // it is closed
 		if x.bridge != nil {
 			x.bridge.end(true)
@@ -311,18 +318,42 @@ func (l *Loop) detached(c *Conn, sock driver.Socket) {
 		l.callDetached(c, nil, nil, err)
 		return
 	}
+	l.callDetached(c, nc, unread, nil)
+	l.switchHandlers()
+}
+
+// outside makes a net.Conn of what leaves the engine.
+func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
+	nc, err := sock.Conn()
+	if err != nil {
+		return nil, nil, err
+	}
+	layer := c.layer()
 	if layer == nil { // else what the driver has read ahead is not decoded
 		below, ahead := driver.SplitAhead(nc)
 		nc, unread = below, append(unread, ahead...)
 	}
-	if x.bridge != nil {
-		nc = &bridgedConn{nc, x.bridge}
+	if b := c.bridged(); b != nil {
+		nc = &bridgedConn{nc, b}
 	}
-	if layer != nil {
-		nc, unread = layer.Detach(nc, unread)
+	if layer == nil {
+		return nc, unread, nil
 	}
-	l.callDetached(c, nc, unread, nil)
-	l.switchHandlers()
+	return c.peel(layer, nc, unread)
+}
+
+// peel asks the layer for its view. raw is closed if it panics.
+func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			raw.Close()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			nc, rest, err = nil, nil, c.layerFailed(v)
+		}
+	}()
+	nc, rest = layer.Detach(raw, unread)
+	return nc, rest, nil
 }
 
 func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {

@@ -234,6 +234,21 @@ func panicsCostOneConn(t *testing.T, s setting, fail func()) {
 type failingLayer struct {
 	xorLayer
 	write, closeWrite func()
+	closed, detach    func()
+}
+
+func (l *failingLayer) Closed(err error) error {
+	if l.closed != nil {
+		l.closed()
+	}
+	return err
+}
+
+func (l *failingLayer) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
+	if l.detach != nil {
+		l.detach()
+	}
+	return l.xorLayer.Detach(raw, unread)
 }
 
 func (l *failingLayer) Write(w myriad.Wire, p []byte) (int, error) {
@@ -281,6 +296,32 @@ func TestPanicsInALayerCostOneConn(t *testing.T) {
 		f := tempFile(t, pattern(1000))
 		layerCostsOneConn(t, &failingLayer{write: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { _ = c.WriteFile(f, 0, 1000) })
 	})
+	t.Run("that detaches", func(t *testing.T) {
+		done := make(chan (<-chan departure), 1)
+		layerCostsOneConn(t, &failingLayer{detach: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { done <- detach(c) })
+		if d := await(t, "done", <-done); d.err == nil || d.nc != nil {
+			t.Errorf("detached as %v, %v", d.nc, d.err)
+		}
+	})
+}
+
+// So does one that is asked what an end means.
+func TestPanicsOfALayerAtTheEnd(t *testing.T) {
+	for name, end := range map[string]func(nc net.Conn){
+		"FIN":   func(nc net.Conn) { _ = nc.(*net.TCPConn).CloseWrite() },
+		"reset": func(nc net.Conn) { _ = nc.(*net.TCPConn).SetLinger(0); nc.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newProbe()
+			h.opened = func(c *myriad.Conn) { c.SetLayer(&failingLayer{closed: func() { panic("boom") }}) }
+			e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+			end(s.dial(t, s.listen(t, e, h)))
+			if err := await(t, "Closed", h.closes); err == nil {
+				t.Error("Closed(nil) behind a panic")
+			}
+		})
+	}
 }
 
 func layerCostsOneConn(t *testing.T, l *failingLayer, received func(c *myriad.Conn, p []byte)) {

@@ -51,7 +51,7 @@ func (s *sink) Ended(id driver.ID) {
 		l.leave(c)
 		return
 	default:
-		if err := x.layer.Closed(nil); err != nil {
+		if err := l.meaning(c, nil); err != nil {
 			c.Abort(err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 // A Layer stands between the socket and the handler and changes the bytes: TLS, the PROXY protocol, a test's XOR.
 // Conn.Write goes through it, and only Wire reaches the socket. Write and CloseWrite run on any goroutine, one at a time,
-// under the conn's lock; Received, Closed and Detach run on the loop and may overlap with them. A panic in Write, CloseWrite,
-// Received or a BufferedLayer's methods is the end of the conn alone.
+// under the conn's lock; Received, Closed and Detach run on the loop and may overlap with them. A panic in any of them is the end of the
+// conn alone.
 type Layer interface {
 	// Received is given bytes from the wire, valid until return, and calls w.Deliver any number of times.
 	Received(w Wire, p []byte)
