@@ -19,15 +19,15 @@ import (
 
 const (
 	// Size is how much there is, in bytes, of a whole process: by so much, with GOGC at 100, more garbage may lie about.
-	Size = 8 << 20
+	Size = 16 << 20
 	// often is how many collections within rhythm are too many. None for as long as rhythm, and the ballast goes overboard, with the
 	// garbage that has gathered because of it.
 	often  = 16
 	rhythm = time.Second
 	// small is a heap, in bytes, that is collected in milliseconds.
-	small = 8 * Size
+	small = 4 * Size
 	// leastLimit is the memory limit (GOMEMLIMIT), in bytes, below which there is no ballast: it would count.
-	leastLimit = 16 * Size
+	leastLimit = 8 * Size
 )
 
 // process is the ballast of this process, because the heap is one.
