@@ -61,13 +61,25 @@ func TestAutoCallbacks(t *testing.T) {
 		}
 		_ = c.Write(op, p)
 	})
-	for n := 0; onLoop.Load() < 100; n++ {
-		if n > 50_000 {
-			t.Fatal("never on the loop")
+	// The last callback on the loop may have been slow as well, on a busy machine, and what comes next is then for the pool.
+	for tries := 0; e.Stats().Takeovers == 0; tries++ {
+		if tries == 50 {
+			t.Fatal("no takeover was counted")
 		}
-		say[0]("learn")
-		heard(t, hear[0])
+		for n, before := 0, onLoop.Load(); onLoop.Load() < before+100; n++ {
+			if n > 50_000 {
+				t.Fatal("never on the loop")
+			}
+			say[0]("learn")
+			heard(t, hear[0])
+		}
+		blockOnce(t, say, hear, release)
 	}
+}
+
+// blockOnce has a callback of the first connection block until the second has been answered a hundred times.
+func blockOnce(t *testing.T, say [2]func(string), hear [2]chan string, release chan<- struct{}) {
+	t.Helper()
 	say[0]("block")
 	for i := range 50 {
 		say[0](fmt.Sprint(i))
@@ -78,7 +90,7 @@ func TestAutoCallbacks(t *testing.T) {
 			t.Fatalf("neighbour: %q, want %d", got, i)
 		}
 	}
-	close(release)
+	release <- struct{}{}
 	if got := heard(t, hear[0]); got != "block" {
 		t.Fatalf("got %q", got)
 	}
@@ -86,8 +98,5 @@ func TestAutoCallbacks(t *testing.T) {
 		if got := heard(t, hear[0]); got != fmt.Sprint(i) {
 			t.Fatalf("after the block: %q, want %d", got, i)
 		}
-	}
-	if n := e.Stats().Takeovers; n == 0 {
-		t.Error("no takeover was counted")
 	}
 }
