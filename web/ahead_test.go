@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fieldsOf is n bytes of field lines.
@@ -74,6 +75,7 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			served, over := make(chan *conn), make(chan struct{})
+			defer close(over)
 			s := &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				io.Copy(io.Discard, r.Body)
 				select {
@@ -91,7 +93,11 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 			for range answers {
 				var h *conn
 				for range maxChain { // of which a turn of the loop begins no more
-					h = <-served
+					select {
+					case h = <-served:
+					case <-time.After(20 * time.Second):
+						t.Fatal("nothing more is served")
+					}
 				}
 				for h.c.Loop().Do(func() {
 					if h.ahead == nil {
@@ -106,7 +112,6 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 					break
 				}
 			}
-			close(over)
 		})
 	}
 }

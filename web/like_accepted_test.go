@@ -116,9 +116,7 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 					defer mu.Unlock()
 					first.Close()
 				}, idle: func() {
-					for !strings.Contains(heard.String(), "idle") {
-						time.Sleep(time.Millisecond)
-					}
+					within(t, "the connection is idle", func() bool { return strings.Contains(heard.String(), "idle") })
 				}})
 				select {
 				case <-closed:

@@ -306,14 +306,14 @@ var writings = []writing{
 		}), time.Hour, "late").ServeHTTP(w, r)
 	}},
 	{name: "too late", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
-		gone := make(chan error, 1)
+		answered, gone := make(chan struct{}), make(chan error, 1)
 		http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("A", "b")
-			<-r.Context().Done()
-			time.Sleep(time.Millisecond)
+			<-answered // a TimeoutHandler that is held up finds both ended, the time and this, and chance decides
 			_, err := io.WriteString(w, "hello")
 			gone <- errors.Join(err, context.Cause(r.Context()))
 		}), 5*time.Millisecond, "late").ServeHTTP(w, r)
+		close(answered)
 		note(notes, "handler", errors.Is(<-gone, context.DeadlineExceeded))
 	}},
 	{name: "content", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {

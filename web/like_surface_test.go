@@ -213,10 +213,14 @@ func ready(t *testing.T, notes *record) *http.ServeMux {
 		w.Header().Set("ETag", `"abc"`)
 		http.ServeContent(w, r, "x.bin", at, strings.NewReader(strings.Repeat("abcdefghij", 1000)))
 	})
-	m.Handle("/timeout", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-		_, _ = io.WriteString(w, "x")
-	}), 30*time.Millisecond, "too late"))
+	m.HandleFunc("/timeout", func(w http.ResponseWriter, r *http.Request) {
+		answered := make(chan struct{})
+		defer close(answered)
+		http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-answered // a TimeoutHandler that is held up finds both ended, the time and this, and chance decides
+			_, _ = io.WriteString(w, "x")
+		}), 30*time.Millisecond, "too late").ServeHTTP(w, r)
+	})
 	m.Handle("/intime", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X", "y")
 		w.WriteHeader(http.StatusAccepted)

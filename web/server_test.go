@@ -47,20 +47,17 @@ func TestGetAndKeepAlive(t *testing.T) {
 		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s %s from %s", r.Method, r.URL.Path, r.Header.Get("X-Who"))
 		})})
-		c := client(t)
+		c := dial(t, f) // an http.Client takes another one if its writer is held up
+		in := bufio.NewReader(c)
 		for i := range 5 {
-			req, _ := http.NewRequest("GET", f.url("/p"+strconv.Itoa(i)), nil)
-			req.Header.Set("X-Who", "me")
-			r, err := c.Do(req)
+			fmt.Fprintf(c, "GET /p%d HTTP/1.1\r\nHost: h\r\nX-Who: me\r\n\r\n", i)
+			r, err := http.ReadResponse(in, nil)
 			if got, want := mustBody(t, r, err), fmt.Sprintf("GET /p%d from me", i); got != want {
 				t.Fatalf("got %q, want %q", got, want)
 			}
 			if r.ContentLength < 0 || r.Header.Get("Date") == "" || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 				t.Fatalf("head %v, length %d", r.Header, r.ContentLength)
 			}
-		}
-		if n := f.Engine.Stats().Accepts; n != 1 {
-			t.Errorf("%d connections for 5 requests", n)
 		}
 	})
 }
@@ -433,13 +430,14 @@ func inTime(t *testing.T, f *fixture, request string) (answer string) {
 
 func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 	f := serve(t, &Server{Handler: http.NotFoundHandler()})
-	c := client(t)
-	for range 3 {
-		r, err := c.Post(f.url("/"), "text/plain", strings.NewReader(strings.Repeat("x", 100<<10)))
-		mustBody(t, r, err)
-	}
-	if n := f.Engine.Stats().Accepts; n != 1 {
-		t.Errorf("%d connections for 3 requests with bodies of 100 KiB", n)
+	c := dial(t, f)
+	in := bufio.NewReader(c)
+	for i := range 3 {
+		io.WriteString(c, post+"Content-Length: 102400\r\n\r\n"+strings.Repeat("x", 100<<10))
+		r, err := http.ReadResponse(in, nil)
+		if mustBody(t, r, err); r.Close {
+			t.Fatalf("request %d with a body of 100 KiB ends the connection", i)
+		}
 	}
 }
 

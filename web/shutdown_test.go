@@ -257,9 +257,7 @@ func shutdownUnderLoad(t *testing.T, d Dispatch, secure bool, depth int) {
 			}
 		})
 	}
-	for rounds.Load() < 2*clients {
-		time.Sleep(time.Millisecond)
-	}
+	within(t, "everybody has been answered twice", func() bool { return rounds.Load() >= 2*clients })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {

@@ -329,7 +329,7 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const handshake = 2 * time.Second
+			const handshake = 8 * time.Second // in which clients that are held up come to its end, too
 			states := make(chan string, 20)
 			run := make(chan func(tc *tls.Conn), 1)
 			f := begin(&Server{
