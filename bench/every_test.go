@@ -4,6 +4,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,13 +37,10 @@ func TestEveryServer(t *testing.T) {
 }
 
 func measureEach(t *testing.T, s selection) {
-	plans, err := s.plan()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.measureAll(t.Context(), s.newResults(), plans, newProgress(io.Discard, 1), func(*results, *outcome) {})
-	if r == nil {
-		t.Fatal(err)
+	r := measureOnce(t, s)
+	for s.duration < 5*time.Second && tooShort(r) {
+		s.duration *= 4
+		r = measureOnce(t, s)
 	}
 	for _, o := range r.Scenarios {
 		for _, x := range o.Servers {
@@ -51,9 +49,36 @@ func measureEach(t *testing.T, s selection) {
 				t.Log(x.Refused)
 			case x.Refused != "":
 				t.Errorf("%s: %s", x.Name, x.Refused)
-			case x.Summary[o.Measures[0]].Median <= 0 && o.Measures[0] != "conn_bytes":
+			case hasNothing(&o, x):
 				t.Errorf("%s has no %s: %v", x.Name, o.Measures[0], x.Summary)
 			}
 		}
 	}
+}
+
+func measureOnce(t *testing.T, s selection) *results {
+	t.Helper()
+	plans, err := s.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.measureAll(t.Context(), s.newResults(), plans, newProgress(io.Discard, 1), func(*results, *outcome) {})
+	if r == nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tooShort reports whether a server has done nothing in its time, which a machine that was held up meanwhile may have taken from it.
+func tooShort(r *results) bool {
+	return slices.ContainsFunc(r.Scenarios, func(o outcome) bool {
+		return slices.ContainsFunc(o.Servers, func(x serverOutcome) bool {
+			return strings.Contains(x.Refused, "give it longer") || x.Refused == "" && hasNothing(&o, x)
+		})
+	})
+}
+
+// hasNothing reports whether the first figure of a server is nothing. Memory for a connection may be: some is given back meanwhile.
+func hasNothing(o *outcome, x serverOutcome) bool {
+	return x.Summary[o.Measures[0]].Median <= 0 && o.Measures[0] != "conn_bytes"
 }
