@@ -35,13 +35,32 @@ func startBrowser(t *testing.T) *browser {
 		"browserName": "chrome",
 		"goog:chromeOptions": map[string]any{
 			"binary": chromium,
-			"args":   []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb", "--user-data-dir=" + t.TempDir()},
+			"args":   []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb", "--user-data-dir=" + profile(t)},
 		},
 		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
 	}}}), &answer)
 	b.session += "/" + answer.SessionID
 	t.Cleanup(func() { b.do("DELETE", "", nil) })
 	return b
+}
+
+// profile is a folder for Chromium. Its processes may write there for a moment when the session has ended, and t.TempDir fails the test for it.
+func profile(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := os.RemoveAll(dir)
+		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = os.RemoveAll(dir) {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // startDriver returns chromedriver's port. Port 0 would be what the kernel finds for ::1, and chromedriver ends if a socket has that port of

@@ -275,7 +275,9 @@ func (w *storm) leave() {
 		p.say("leave")
 		p.want("^left$")
 	}
-	for w.s.metric("myriad_connections") > 0 {
-		time.Sleep(10 * time.Millisecond)
+	for end := time.Now().Add(patience); w.s.metric("myriad_connections") > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("%d connections of clients that have left", w.s.metric("myriad_connections"))
+		}
 	}
 }
