@@ -69,12 +69,11 @@ func load(t *testing.T) *keeper {
 
 // Ballast goes by itself when there are no collections, and what it has let gather goes, too.
 func TestOverboard(t *testing.T) {
+	runtime.GC() // the last collection may have found a large heap, another test's
 	k := load(t)
 	before := forced()
 	k.calm.Reset(time.Millisecond)
-	for forced() == before {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "a collection", func() bool { return forced() != before })
 	if k.isLaden() {
 		t.Error("the ballast is still there")
 	}
@@ -141,10 +140,10 @@ func TestWatch(t *testing.T) {
 		k.mu.Lock()
 		k.count = unheard
 		k.mu.Unlock()
-		collect(&k, func() bool { return k.count != unheard })
+		collect(t, &k, func() bool { return k.count != unheard })
 	}
 	k.release()
-	collect(&k, func() bool { return !k.watching })
+	collect(t, &k, func() bool { return !k.watching })
 	k.hold()
 	k.mu.Lock()
 	if !k.watching {
@@ -171,12 +170,23 @@ func TestAskedFor(t *testing.T) {
 }
 
 // collect has the collector come until done, which is called under mu.
-func collect(k *keeper, done func() bool) {
-	for over := false; !over; {
+func collect(t *testing.T, k *keeper, done func() bool) {
+	t.Helper()
+	eventually(t, "a collection that is heard of", func() bool {
 		runtime.GC()
 		k.mu.Lock()
-		over = done()
-		k.mu.Unlock()
+		defer k.mu.Unlock()
+		return done()
+	})
+}
+
+// eventually is for what another goroutine brings about at its own pace.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long for %s", what)
+		}
 	}
 }
 

@@ -75,16 +75,15 @@ func TestCrowdGoes(t *testing.T) {
 	k.hold()
 	defer k.release()
 	give := crowd()
-	for !k.armed() { // a collection is heard of a little later
+	eventually(t, "a look to come", func() bool { // a collection is heard of a little later
 		runtime.GC()
-	}
+		return k.armed()
+	})
 	give()
 	k.mu.Lock()
 	k.await(time.Millisecond)
 	k.mu.Unlock()
-	for read().live >= much || k.looks() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "a look that finds nothing", func() bool { return read().live < much && !k.looks() })
 }
 
 // A look is followed by another, later, while there is much; and by none once it has gone.
