@@ -20,9 +20,9 @@ const (
 	longWait  = 100 * time.Millisecond // when nothing has happened for idlePolls
 	idlePolls = 200
 
-	mostPolls  = 200_000          // until something must have happened
-	mostTime   = 30 * time.Second // of the real clock
-	systemTime = 5 * time.Minute  // of the system's, which may be faster
+	mostPolls  = 200_000         // until something must have happened
+	mostTime   = time.Minute     // of the real clock
+	systemTime = 5 * time.Minute // of the system's, which may be faster
 )
 
 // A bed is what a case works with: one driver with a listener, unless it asks for more.

@@ -78,11 +78,10 @@ func dialUnix(b *bed) {
 
 func dialRefused(b *bed) {
 	b.start()
-	l := b.listen("tcp", "127.0.0.1:0")
-	addr := l.Addr()
-	if err := l.Close(); err != nil {
-		b.Fatalf("Listener.Close: %v", err)
-	}
+	b.connect()
+	b.l.CloseListener()
+	b.over(b.l, false)
+	addr := b.deserted()
 	for range 3 {
 		c, err := b.k.DialTo(addr)
 		if err != nil {
@@ -94,6 +93,16 @@ func dialRefused(b *bed) {
 		}
 	}
 	b.settle()
+}
+
+// deserted closes the bed's listener, which no driver accepts from any more. As a connection that came by it is there, the system gives its
+// port to nobody else.
+func (b *bed) deserted() net.Addr {
+	b.Helper()
+	if err := b.listener.Close(); err != nil {
+		b.Fatalf("Listener.Close: %v", err)
+	}
+	return b.listener.Addr()
 }
 
 func dialAndClose(b *bed) {

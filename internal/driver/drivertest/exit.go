@@ -157,15 +157,15 @@ func dialsThatDoNotReturn(b *bed) {
 	if !ok {
 		b.Fatalf("no peer can be dialled")
 	}
-	nobody := b.listen("tcp", "127.0.0.1:0")
-	if err := nobody.Close(); err != nil {
-		b.Fatalf("Listener.Close: %v", err)
-	}
+	b.mortals(1)
+	b.l.CloseListener()
+	b.mortal("the listener is closed", func() bool { return b.l.Over })
+	nobody := b.deserted()
 	var conns []*Conn
 	for i := range n {
 		addr := a.Addr()
 		if i%2 == 1 {
-			addr = nobody.Addr()
+			addr = nobody
 		}
 		c, err := b.k.DialTo(addr)
 		if err != nil {

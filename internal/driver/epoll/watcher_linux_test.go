@@ -10,7 +10,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/posix"
 )
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // counted counts how often a Watcher asks the kernel, and can refuse descriptors.
 type counted struct {

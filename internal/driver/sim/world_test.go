@@ -130,7 +130,7 @@ func TestTwoOutsideTakeTurns(t *testing.T) {
 }
 
 func TestStuckGoroutineIsNamed(t *testing.T) {
-	w := sim.New(5, sim.Options{Stall: 20 * time.Millisecond})
+	w := sim.New(5, sim.Options{Stall: 500 * time.Millisecond}) // by then it has begun to wait, on a busy machine too
 	foreign := make(chan struct{})
 	w.Go(func() { waitsElsewhere(foreign) })
 	mustSay(t, panics(t, w.Run), "seed 5", "TestStuckGoroutineIsNamed", "waitsElsewhere", "token")
