@@ -313,9 +313,16 @@ func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newProbe()
+		probe := newProbe()
+		h := myriad.Handler(probe)
+		if stubborn {
+			h = unmoved{probe}
+		}
 		p := newTLSPair(t, tls.VersionTLS13).shake(t)
-		adopt(t, e, p.server, h)
+		if _, err := e.Adopt(p.server, nil, h); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "Opened", probe.opens)
 		time.Sleep(quietly)
 		if !stubborn {
 			go func() {

@@ -175,7 +175,7 @@ func TestShutdown(t *testing.T) {
 			}
 			peers.Wait()
 			for range 10 {
-				if err := <-h.closes; err != nil {
+				if err := await(t, "Closed", h.closes); err != nil {
 					t.Errorf("Closed(%v)", err)
 				}
 			}
@@ -188,11 +188,11 @@ func TestShutdown(t *testing.T) {
 		})
 		t.Run("deadline", func(t *testing.T) {
 			h := newProbe()
-			e, err := myriad.Start(myriad.Config{Loops: 2, LingerTimeout: time.Hour})
+			e, err := myriad.Start(myriad.Config{Loops: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
-			ln := s.listen(t, e, h)
+			ln := s.listen(t, e, unmoved{h})
 			for range 4 {
 				s.dial(t, ln)
 				await(t, "Opened", h.opens)
@@ -203,7 +203,7 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("Shutdown: %v", err)
 			}
 			for range 4 {
-				if err := <-h.closes; !errors.Is(err, context.DeadlineExceeded) {
+				if err := await(t, "Closed", h.closes); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Closed(%v)", err)
 				}
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// patience is how long a test waits for what must happen before it gives up.
-const patience = 20 * time.Second
+// patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
+const patience = time.Minute
 
 // quiet hides the log of tests that provoke what is logged.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -31,6 +31,9 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
+	}
+	if cfg.LingerTimeout == 0 {
+		cfg.LingerTimeout = patience // a peer may be held up
 	}
 	e, err := myriad.Start(cfg)
 	if err != nil {

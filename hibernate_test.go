@@ -312,6 +312,7 @@ func TestHibernateKeepsLocalAddr(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(patience))
 		peers = append(peers, nc)
 		d.sleep(t, await(t, "Opened", d.opens), true)
 	}
@@ -474,7 +475,7 @@ func TestHibernateRefusedWhileStopping(t *testing.T) {
 		t.Error("it hibernates")
 	}
 	nc.Close()
-	if err := <-down; err != nil {
+	if err := await(t, "the end of Shutdown", down); err != nil {
 		t.Error(err)
 	}
 }

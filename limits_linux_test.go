@@ -118,6 +118,9 @@ func TestFewFiles(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
+	if e.Limits().Shed > 0 { // this process was held up for seconds, and who waits for so long is told to go elsewhere
+		return
+	}
 	for _, nc := range peers {
 		nc = bare.own(t, nc)
 		send(t, nc, []byte("at last"))

@@ -57,7 +57,7 @@ func TestExpiredAbsentMeansAbort(t *testing.T) {
 		end, conns := make(chan error, 1), make(chan *myriad.Conn, 1)
 		h := &lasting{stage{name: "a", d: d, opened: func(c *myriad.Conn) { conns <- c }}, end}
 		s.one(t, myriad.Config{}, h)
-		c := <-conns
+		c := await(t, "Opened", conns)
 		onLoop(t, c, func() { c.SetTimer(time.Millisecond) }) // not in Opened: the peer's connect would fail if it came late
 		if err := await(t, "Closed", end); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Closed(%v), want os.ErrDeadlineExceeded", err)

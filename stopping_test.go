@@ -47,10 +47,10 @@ func TestShutdownAsksTheHandler(t *testing.T) {
 				go func() { down <- e.Shutdown(t.Context()) }()
 				expectEnd(t, nc, []byte("goodbye"))
 				nc.Close()
-				if err := <-down; err != nil {
+				if err := await(t, "the end of Shutdown", down); err != nil {
 					t.Error(err)
 				}
-				if err := <-last.closed; err != nil {
+				if err := await(t, "Closed", last.closed); err != nil {
 					t.Errorf("Closed(%v)", err)
 				}
 			})
@@ -95,6 +95,12 @@ type stubborn struct {
 
 func (h *stubborn) Stopping(*myriad.Conn) { h.told.Add(1) }
 
+// An unmoved handler does nothing, so that only a deadline ends Shutdown. One that closes waits for half a second at most, which may pass
+// before a deadline is heard of.
+type unmoved struct{ *probe }
+
+func (unmoved) Stopping(*myriad.Conn) {}
+
 // Further calls of Shutdown wait with the first: nobody is told anew, and what one of them has aborted stays so.
 func TestShutdownAgain(t *testing.T) {
 	h := new(stubborn)
@@ -113,10 +119,10 @@ func TestShutdownAgain(t *testing.T) {
 	eventually(t, "it is told", func() bool { return h.told.Load() > 0 })
 	done := make(chan struct{})
 	time.AfterFunc(20*time.Millisecond, func() { _ = e.Loops()[0].Do(func() { close(done) }) })
-	<-done
+	await(t, "a function on the loop", done)
 	nc.Close()
 	for range 3 {
-		if err := <-down; err != nil {
+		if err := await(t, "the end of Shutdown", down); err != nil {
 			t.Error(err)
 		}
 	}
