@@ -84,9 +84,7 @@ func TestPartsOfTwo(t *testing.T) {
 	for _, cuts := range [][2]int{{0, 3}, {3, 5}, {5, 1000}, {1000, 4000}} {
 		for i, p := range peers {
 			p.write(records[i][cuts[0]:cuts[1]])
-			for part := 0; part < cuts[1]; {
-				_, part = held(t, conns[i])
-			}
+			eventually(t, "the part is held", func() bool { _, part := held(t, conns[i]); return part >= cuts[1] })
 		}
 	}
 	for i, c := range conns {

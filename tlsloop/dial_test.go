@@ -91,11 +91,7 @@ func TestDialFailures(t *testing.T) {
 	hangsUp := newProbe()
 	hangsUp.opened = func(c *myriad.Conn) { c.Close() }
 	leaves := listen(t, e, hangsUp)
-	unbound, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unbound.Close()
+	left := deserted(t)
 	for name, test := range map[string]struct {
 		addr string
 		cfg  *tls.Config
@@ -103,7 +99,7 @@ func TestDialFailures(t *testing.T) {
 		ctx  time.Duration
 		want func(error) bool
 	}{
-		"nobody listens":      {addr: unbound.Addr().String(), cfg: authorityConfig(), want: is(syscall.ECONNREFUSED)},
+		"nobody listens":      {addr: left, cfg: authorityConfig(), want: is(syscall.ECONNREFUSED)},
 		"unknown authority":   {addr: serves, cfg: nil, want: isA[x509.UnknownAuthorityError]},
 		"name does not match": {addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, ServerName: "else.test"}, want: isA[x509.HostnameError]},
 		"no version in common": {
@@ -126,6 +122,24 @@ func TestDialFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// deserted is an address where nobody listens any more. A connection that was made there stays, so that the system gives the port to
+// nobody else.
+func deserted(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialTCP(t, l.Addr().String())
+	nc, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return l.Addr().String()
 }
 
 func isA[E error](err error) bool {

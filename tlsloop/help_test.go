@@ -20,8 +20,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// patience is how long a test waits for what must happen before it gives up.
-const patience = 20 * time.Second
+// patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
+const patience = time.Minute
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
@@ -96,6 +96,9 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
+	}
+	if cfg.LingerTimeout == 0 {
+		cfg.LingerTimeout = patience // a peer may be held up
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = quiet
@@ -212,6 +215,16 @@ func await[T any](t testing.TB, what string, ch <-chan T) (v T) {
 		t.Fatalf("no %s in %v", what, patience)
 	}
 	return v
+}
+
+// eventually is for what another goroutine brings about at its own pace.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
 }
 
 // expect reads exactly want.

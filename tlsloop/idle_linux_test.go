@@ -48,7 +48,7 @@ func TestIdle(t *testing.T) {
 	h := echo()
 	e := start(t, myriad.Config{})
 	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(h)))
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestHolder$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestHolder$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", holderEnv, conns, addr))
 	in, err := cmd.StdinPipe()
 	if err != nil {
