@@ -39,6 +39,15 @@ var decidedAnswers = []decided{
 	{"what is copied", get + "Connection: close\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, io.LimitReader(strings.NewReader(strings.Repeat("x", 600)), 1000))
 	}, "\r\n\r\n200\r\n", "Content-Length: 600\r\n"},
+	{"copied beyond a length", get + "Connection: close\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(w, io.LimitReader(strings.NewReader("hello"), 1000))
+	}, "\r\n\r\nhello$", "\r\n\r\n$"},
+	{"a body in place of an expected one", post + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nab" + last, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 10)
+		_, _ = io.WriteString(w, r.URL.Path)
+	}, "/last$", "\r\n\r\n/$"},
 	{"written before Hijack", h10 + end, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "hello")
 		nc, _, _ := http.NewResponseController(w).Hijack()
@@ -62,6 +71,21 @@ var decidedAnswers = []decided{
 		}
 		_, _ = io.WriteString(w, ended)
 	}, "ended$", "goes on$"},
+}
+
+// What has failed a body's Read fails the next one, too.
+func TestDecidedFailureOfBody(t *testing.T) {
+	read := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, first := io.ReadAll(r.Body)
+		_, second := io.ReadAll(r.Body)
+		fmt.Fprint(w, first, ", ", second)
+	})
+	for i, serve := range []func(testing.TB, *Server) *fixture{serveStandard, serve} {
+		got, _ := sent(t, serve(t, &Server{Handler: read}), post+"Content-Length: 5\r\n\r\nhe", true)
+		if want := []string{"unexpected EOF, <nil>", "unexpected EOF, unexpected EOF"}[i]; !strings.HasSuffix(got, want) {
+			t.Errorf("%s: got %q, want %q", []string{"net/http", "here"}[i], got, want)
+		}
+	}
 }
 
 // ours is ready for this server's ResponseWriter.

@@ -26,7 +26,9 @@
 //     reads on for a while, so that a client that is still sending gets the answer instead of a reset.
 //   - Reading a body and writing an answer never exclude each other. An answer that is whole when its handler returns waits for what is to come of the
 //     body, as there (not if the connection ends with it, or 256 KiB are left, or after ResponseController.EnableFullDuplex), but five seconds at
-//     most. What is sent before, by Flush or because it is more than 2 KiB, does not.
+//     most. What is sent before, by Flush or because it is more than 2 KiB, does not, and says that the connection closes if the body is chunked, has not
+//     come to its end, and nobody has begun to read it.
+//   - A body that has ended before its Content-Length fails each Read; there the second one says io.EOF.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
 //     by an interface nobody else can implement. It closes after an answer of 413 whose handler has begun to read its body and not come to the end,
 //     or if much of the body is left.
@@ -36,7 +38,7 @@
 //     HTTP/1.0 and for HEAD, and compares the other with what is written.
 //   - A handler's Connection field ends the connection if "close" is one of its members (RFC 9112 section 9.6); for net/http it must be all of it.
 //   - ReadFrom gathers what it cannot have the kernel send, as Write does; net/http sends the first 512 bytes at once, and what comes behind them if the
-//     length is known.
+//     length is known. It keeps to a declared Content-Length, as Write does; there it does not.
 //   - Hijack sends what was written before; net/http its head alone. The request's body cannot be read any more then (http.ErrHijacked); there it could
 //     be, and must not.
 //   - Hijack of a connection that the listener has wrapped (a type of its own, a *tls.Conn of tls.NewListener) gives another net.Conn, whose method NetConn

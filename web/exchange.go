@@ -191,10 +191,7 @@ func (x *exchange) removeFiles() {
 var errHandlerPanic = errors.New("web: the handler panicked or ended its goroutine")
 
 func (x *exchange) serve() {
-	h := x.lane.s.handler()
-	if x.given.request.Method == http.MethodOptions && x.given.request.RequestURI == "*" && !x.lane.s.DisableGeneralOptionsHandler {
-		h = generalOptions{}
-	}
+	h := x.lane.s.handlerOf(&x.given.request)
 	if !x.timed {
 		h.ServeHTTP(x.given, &x.given.request)
 		return

@@ -116,7 +116,7 @@ func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	proto := tc.ConnectionState().NegotiatedProtocol
 	if serve := s.TLSNextProto[proto]; serve != nil && proto != "" {
 		s.state.given.add(tc)
-		s.speak(serve, tc, f)
+		s.speak(serve, tc, base)
 		s.reportOf(tc, http.StateClosed)
 		return
 	}

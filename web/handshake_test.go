@@ -78,6 +78,54 @@ func TestALPN(t *testing.T) {
 	}
 }
 
+// The handler that a function of TLSNextProto is given has the context of ConnContext, and answers "OPTIONS *" itself, as net/http's does.
+func TestALPNHandler(t *testing.T) {
+	type key struct{}
+	protos := &tls.Config{NextProtos: []string{"shout"}}
+	server := func() *Server {
+		return &Server{Handler: describe, TLSConfig: protos,
+			ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
+				return context.WithValue(ctx, key{}, nc.RemoteAddr().String())
+			},
+			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, h http.Handler) {
+				ctx := h.(interface{ BaseContext() context.Context }).BaseContext()
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, &http.Request{Method: "OPTIONS", RequestURI: "*", URL: &url.URL{Path: "*"}})
+				fmt.Fprintf(tc, "context %t body %q fields %s", ctx.Value(key{}) == tc.RemoteAddr().String(), w.Body, sorted(w.Header()))
+			}},
+		}
+	}
+	cfg := trusting()
+	cfg.NextProtos = []string{"shout"}
+	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()), "a foreign listener": serveShaken(t, server(), protos.Clone())} {
+		want := `context true body "" fields Content-Length=["0"]`
+		if got, err := io.ReadAll(f.dialTLS(t, cfg)); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+}
+
+// A ConnContext that panics costs its connection alone, also where a function of TLSNextProto would have had it.
+func TestALPNConnContextPanics(t *testing.T) {
+	states := make(chan http.ConnState, 10)
+	f := serveTLS(t, &Server{TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
+		ConnState:   func(_ net.Conn, s http.ConnState) { states <- s },
+		ConnContext: func(context.Context, net.Conn) context.Context { panic("no context") },
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"shout": func(*http.Server, *tls.Conn, http.Handler) { t.Error("served") },
+		},
+	})
+	cfg := trusting()
+	cfg.NextProtos = []string{"shout"}
+	if got, _ := io.ReadAll(f.dialTLS(t, cfg)); len(got) > 0 {
+		t.Errorf("got %q", got)
+	}
+	if a, b := <-states, <-states; a != http.StateNew || b != http.StateClosed {
+		t.Errorf("states %v, %v", a, b)
+	}
+	awaitConns(t, f, 0)
+}
+
 // Failures of handshakes end in time, are told to ConnState and the log, and answered if they are a slip.
 func TestFailingHandshakes(t *testing.T) {
 	states := make(chan http.ConnState, 100)

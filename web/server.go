@@ -33,7 +33,8 @@ type Server struct {
 	TLSConfig *tls.Config
 	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler; TLSConfig.NextProtos must name
 	// them, but for "h2". Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns, which Shutdown
-	// waits for (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves nothing.
+	// waits for (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves nothing. The handler does what this server
+	// does for "OPTIONS *", and has a method BaseContext with what ConnContext has returned. The *myriad.Conn of ConnState does nothing meanwhile.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
 	// Protocols must include HTTP/1, or Serve and its like fail: HTTP/2 is served by TLSNextProto alone, if Protocols includes it. nil: both.
@@ -304,6 +305,14 @@ func (s *Server) handler() http.Handler {
 		return http.DefaultServeMux
 	}
 	return s.Handler
+}
+
+// handlerOf is the handler for r.
+func (s *Server) handlerOf(r *http.Request) http.Handler {
+	if r.Method == http.MethodOptions && r.RequestURI == "*" && !s.DisableGeneralOptionsHandler {
+		return generalOptions{}
+	}
+	return s.handler()
 }
 
 func (s *Server) logf(format string, args ...any) {

@@ -206,7 +206,7 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 // negotiated is what a connection speaks after its handshake.
 func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
 	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
-		return &departing{front: f, serve: serve}
+		return &departing{Handler: (*securedFront)(f), front: f, serve: serve}
 	}
 	if !speaks(state.NegotiatedProtocol) {
 		return (*strangeFront)(f)
@@ -219,18 +219,20 @@ type protocol = func(*http.Server, *tls.Conn, http.Handler)
 
 // A departing handler is that of a connection which leaves the engine for a protocol.
 type departing struct {
-	myriad.Handler
-	front *front
-	serve protocol
+	myriad.Handler // of the connection on its way; before that a securedFront, which hears if ConnContext has ended it
+	front          *front
+	serve          protocol
 }
 
 func (d *departing) Opened(c *myriad.Conn) {
-	d.Handler = tlsloop.Leave(func(tc *tls.Conn, err error) { d.front.giveTo(d.serve, c, tc, err) })
+	<-d.front.set
+	base := d.front.contextOf(c)
+	d.Handler = tlsloop.Leave(func(tc *tls.Conn, err error) { d.front.giveTo(d.serve, c, tc, base, err) })
 	d.Handler.Opened(c)
 }
 
 // giveTo has a protocol serve the connection, which has left the engine, and still counts for Shutdown. On the loop.
-func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, err error) {
+func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, base context.Context, err error) {
 	if err != nil {
 		f.lost(c, err)
 		return
@@ -240,7 +242,7 @@ func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, err error) 
 	st.given.add(tc)
 	st.engine.System().Go(func() {
 		defer st.connGone()
-		f.s.speak(serve, tc, f)
+		f.s.speak(serve, tc, base)
 		if report := f.s.ConnState; report != nil {
 			report(c, http.StateClosed)
 		}
@@ -248,7 +250,7 @@ func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, err error) 
 }
 
 // speak lets a protocol have tc until it returns or panics. Close has its reads and writes fail.
-func (s *Server) speak(serve protocol, tc *tls.Conn, f *front) {
+func (s *Server) speak(serve protocol, tc *tls.Conn, base context.Context) {
 	defer s.state.given.remove(tc)
 	defer tc.Close()
 	defer func() {
@@ -256,14 +258,15 @@ func (s *Server) speak(serve protocol, tc *tls.Conn, f *front) {
 			s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
 		}
 	}()
-	serve(s.state.std, tc, negotiatedHandler{f, tc})
+	serve(s.state.std, tc, negotiatedHandler{s, tc, base})
 }
 
 // A negotiatedHandler is what a function of TLSNextProto gets for a handler: it fills in what a request must have and that function
 // did not know, and has the method BaseContext, which package golang.org/x/net/http2 looks for.
 type negotiatedHandler struct {
-	f  *front
-	tc *tls.Conn
+	s    *Server
+	tc   *tls.Conn
+	base context.Context // of the connection
 }
 
 func (h negotiatedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -277,10 +280,10 @@ func (h negotiatedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.RemoteAddr == "" {
 		r.RemoteAddr = h.tc.RemoteAddr().String()
 	}
-	h.f.s.handler().ServeHTTP(w, r)
+	h.s.handlerOf(r).ServeHTTP(w, r)
 }
 
-func (h negotiatedHandler) BaseContext() context.Context { return h.f.origin.base }
+func (h negotiatedHandler) BaseContext() context.Context { return h.base }
 
 // securedFront opens connections whose handshake has succeeded.
 type securedFront front
