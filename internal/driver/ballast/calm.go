@@ -67,9 +67,13 @@ func (k *keeper) look() {
 		return
 	}
 	k.quiet.looking = true
+	had := k.quiet.size
 	k.mu.Unlock()
 	runtime.GC()
 	runtime.GC() // what is in a sync.Pool survives the first
+	if read().size() < had/2 {
+		runtime.GC() // only behind another does the runtime give back to the system what has become free
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.quiet.looking = false

@@ -105,8 +105,12 @@ func TestLook(t *testing.T) {
 		t.Error("no look after one that has found much")
 	}
 	give()
+	before = forced()
 	if k.look(); k.armed() {
 		t.Errorf("a look is to come when %d bytes are left", read().size())
+	}
+	if n := forced() - before; n != 3 {
+		t.Errorf("%d collections in a look that finds much gone, want 3: the system gets it back with the last", n)
 	}
 }
 
