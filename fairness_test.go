@@ -120,7 +120,7 @@ func TestFirehoseOfFile(t *testing.T) {
 		layered := metered{withXOR{h}, func(n int) { f.flow += n }}
 		hose, crowd := s.flood(f, layered)
 		hose.OnReceived = func([]byte) { hose.TakeReceived() }
-		hose.Write([]byte("go"))
+		hose.Write([]byte("x"))
 		s.speak(f, crowd, func() bool { return f.flow > 0 })
 		f.check(t, seed, fairFile, simRounds)
 		if f.flow == size {

@@ -29,8 +29,13 @@ func tempFile(t testing.TB, content []byte) *os.File {
 
 // writeAll writes p once there is room: under a layer that is after the files before it.
 func writeAll(t testing.TB, c *myriad.Conn, p []byte) {
+	taken(t, func() error { _, err := c.Write(p); return err })
+}
+
+// taken calls write until there is room for it.
+func taken(t testing.TB, write func() error) {
 	eventually(t, "Write is taken", func() bool {
-		_, err := c.Write(p)
+		err := write()
 		if err != nil && !errors.Is(err, myriad.ErrFull) {
 			t.Fatalf("Write: %v", err)
 		}
@@ -47,13 +52,12 @@ func TestFilesKeepTheirPlace(t *testing.T) {
 			nc := s.one(t, myriad.Config{}, h)
 			c := await(t, "Opened", h.opens)
 			writeAll(t, c, []byte("head"))
-			for range 2 {
-				if err := c.WriteFile(f, 10, int64(size)); err != nil {
-					t.Fatal(err)
-				}
+			if err := c.WriteFile(f, 10, int64(size)); err != nil {
+				t.Fatal(err)
 			}
-			f.Close()
 			go func() {
+				taken(t, func() error { return c.WriteFile(f, 10, int64(size)) })
+				f.Close()
 				writeAll(t, c, []byte("tail"))
 				c.Close()
 			}()
@@ -92,6 +96,7 @@ func TestFileInOneCallback(t *testing.T) {
 	})
 }
 
+// A peer that does not read holds few descriptors: those of a file that is being sent, and of one that waits.
 func TestTooManyFiles(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		f := tempFile(t, pattern(2_000_000))
@@ -108,7 +113,7 @@ func TestTooManyFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n < 4 || n > 20 {
+		if n < 1 || n > 2 {
 			t.Fatalf("%d files were taken", n)
 		}
 		for range n {
@@ -149,10 +154,12 @@ func TestFilesOfABrokenConn(t *testing.T) {
 		nc := s.one(t, myriad.Config{}, h)
 		c := await(t, "Opened", h.opens)
 		before := leaktest.OpenFiles()
-		for range 4 {
-			if err := c.WriteFile(f, 0, 8_000_000); err != nil {
-				t.Fatal(err)
-			}
+		var err error
+		for err == nil {
+			err = c.WriteFile(f, 0, 8_000_000)
+		}
+		if err != myriad.ErrFull {
+			t.Fatal(err)
 		}
 		reset(nc)
 		await(t, "Closed", h.closes)

@@ -118,7 +118,7 @@ func TestStatsCountRefusals(t *testing.T) {
 		for range 4 {
 			c.Write(make([]byte, 600))
 		}
-		for range 6 {
+		for range 3 {
 			_ = c.WriteFile(file, 0, 10)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// maxFiles is how many files WriteFile queues on one conn before it fails with ErrFull: each holds a descriptor.
-const maxFiles = 4
+// maxFiles is how many files wait on one conn, besides the one that is being sent, before WriteFile fails with ErrFull: each holds a
+// descriptor, and MaxConns does not count it.
+const maxFiles = 1
 
 // fileSlice is how much of a file is read and encoded at a time under a Layer.
 const fileSlice = 64 << 10
@@ -152,7 +153,7 @@ func releaseAll(blocks []*buf.Block) {
 
 // WriteFile queues n bytes of f from off on, after everything written before; f may be closed at once. The kernel sends
 // them from its page cache (sendfile); under a Layer they are read and encoded in slices as room comes. The bytes do not
-// count as Queued, but ErrFull is returned while four files wait. A file that turns out shorter aborts the conn, because its
+// count as Queued, but ErrFull is returned while another file waits for its turn. A file that turns out shorter aborts the conn, because its
 // peer was promised more. Any goroutine; the read from disk may hold the loop up.
 func (c *Conn) WriteFile(f *os.File, off, n int64) error {
 	if off < 0 || n < 0 {
