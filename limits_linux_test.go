@@ -82,7 +82,7 @@ func fullBacklog(t *testing.T) string {
 // Without descriptors nobody is accepted, and those who are connected are served on. The limit is lowered in a child.
 func TestFewFiles(t *testing.T) {
 	if os.Getenv(fewFilesEnv) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFewFiles$", "-test.timeout=60s")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFewFiles$", "-test.timeout=5m")
 		cmd.Env = append(os.Environ(), fewFilesEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

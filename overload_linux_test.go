@@ -272,7 +272,7 @@ const fewFiles = 24
 
 // startServer runs the child and returns its address and how to ask it.
 func startServer(t *testing.T) (addr string, ask func() report) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestServerOutOfFiles$", "-test.timeout=120s")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServerOutOfFiles$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), fewFilesEnv+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
