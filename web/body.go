@@ -310,7 +310,7 @@ func (b *body) blocksReuse(over bool) bool {
 	case b.err != nil || b.late:
 		return true
 	case !over && b.begun:
-		return false
+		return b.closed && b.isLong()
 	case b.chunked:
 		return true
 	}

@@ -26,6 +26,11 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	}
+	closed := func(w http.ResponseWriter, r *http.Request) { // more than is gathered
+		_, _ = io.ReadFull(r.Body, make([]byte, 2))
+		r.Body.Close()
+		_, _ = w.Write(make([]byte, 3000))
+	}
 	tooMuch := func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(413) } // http.MaxBytesReader would have read
 	duplex := func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
@@ -48,6 +53,9 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 		{"of chunks, handler that closes", chunked, deny(505, "close"), true, true},
 		{"with a length, client that closes", length + "Connection: close\r\n", deny(401), true, true},
 		{"of chunks, client that closes", chunked + "Connection: close\r\n", deny(401), true, true},
+		{"with a length, closed", length, closed, true, false},
+		{"of chunks, closed", chunked, closed, true, false},
+		{"too long to read away, closed", "Content-Length: 300000\r\n", closed, true, true},
 		{"with a length, beside the answer", length, duplex, true, false},
 		{"of chunks, beside the answer", chunked, duplex, true, true},
 	} {
