@@ -35,7 +35,8 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	buf.CheckLeaks(t)
 	log := new(syncBuffer)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
-	engine, err := myriad.Start(myriad.Config{Logger: c.Logger})
+	// Beyond LingerBytes a client has half a second to read why it is refused, and may be held up for as long as that.
+	engine, err := myriad.Start(myriad.Config{Logger: c.Logger, LingerBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
