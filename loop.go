@@ -18,7 +18,8 @@ import (
 const (
 	// turnsPerYield is after how many polls in a row that found something the loop lets other goroutines run: raw system
 	// calls give the scheduler no chance of its own. Less than yieldTime since it last did, it goes on: to yield wakes another thread, if one
-	// is idle, and short turns would spend a fifth of their time with it.
+	// is idle, and short turns would spend a fifth of their time with it. A loop that is alone on its processor wakes nobody, and is who keeps
+	// all others waiting, the garbage collector included: it yields after every turn, but for yieldTime.
 	turnsPerYield = 16
 	yieldTime     = 250 * time.Microsecond
 	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
@@ -237,7 +238,10 @@ func (l *Loop) yield() {
 // owes reports whether others are to run before the loop sleeps. What guests wake finds an idle processor, or waits for the next yield, or
 // until the runtime takes this one from a loop that sleeps: where there is no other one, that takes too long. To yield after guests
 // all the same costs more than most of them: it wakes another thread, which looks for work and finds none.
-func (l *Loop) owes() bool { return l.owing || runtime.GOMAXPROCS(0) == 1 }
+func (l *Loop) owes() bool { return l.owing || alone() }
+
+// alone reports whether this processor is the only one that goroutines have.
+func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
@@ -280,7 +284,7 @@ func (l *Loop) turn(events int) {
 	l.stats.turns.Add(1)
 	l.stats.revisits = len(l.revisits)
 	l.stats.publish(false)
-	if l.turns++; events > 0 && l.turns >= turnsPerYield && l.clock-l.yielded >= yieldTime {
+	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
 		l.yield()
 		l.slept = true

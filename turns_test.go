@@ -142,3 +142,41 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		t.Error("a turn with guests has paid what one without them owes")
 	}
 }
+
+// A stopped world has no time.
+type stopped struct{ driver.System }
+
+func (stopped) Now() time.Time { return time.Time{} }
+
+// A loop that is alone on its processor lets others run after each turn, unless it has just done so. Others have a processor of their own.
+func TestLoopsYield(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		processors int
+		since      time.Duration // it yielded last
+		want       int           // turns without a yield
+	}{
+		{"alone", 1, time.Hour, 0},
+		{"alone, and has just yielded", 1, -time.Hour, turnsPerYield},
+		{"among others", 2, time.Hour, turnsPerYield - 1},
+		{"among others, and has just yielded", 2, -time.Hour, turnsPerYield},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.processors))
+			_, s := newStub(1)
+			l := s.loop
+			l.engine.sys = stopped{}
+			l.yielded = l.elapsed() - tt.since
+			turns := 0
+			for turns < turnsPerYield {
+				if l.turn(1); l.turns == 0 {
+					break
+				}
+				turns++
+			}
+			if turns != tt.want {
+				t.Errorf("%d turns without a yield, want %d", turns, tt.want)
+			}
+		})
+	}
+}
