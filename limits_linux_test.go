@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -118,12 +119,15 @@ func TestFewFiles(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if e.Limits().Shed > 0 { // this process was held up for seconds, and who waits for so long is told to go elsewhere
-		return
-	}
+	unserved := uint64(0)
 	for _, nc := range peers {
-		nc = bare.own(t, nc)
-		send(t, nc, []byte("at last"))
-		expect(t, nc, []byte("at last"))
+		nc, got := bare.own(t, nc), make([]byte, len("at last"))
+		_, _ = io.WriteString(nc, "at last")
+		if _, err := io.ReadFull(nc, got); err != nil || string(got) != "at last" {
+			unserved++
+		}
+	}
+	if shed := e.Limits().Shed; unserved != shed { // some are where this process was held up for seconds
+		t.Errorf("%d of %d peers are not served, and %d were shed", unserved, len(peers), shed)
 	}
 }
