@@ -109,7 +109,7 @@ func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
 }
 
 // The same against the real clock, where a busy machine makes quick tasks look stuck, and a look may start 1,024 workers for them. The bound is that
-// of a few such looks; if each task called a worker there would be more than 12,000.
+// of a few such looks; if each task called a worker there would be ten thousand and more.
 func TestBurstStaysSmallInRealTime(t *testing.T) {
 	p := newPool(t, Config{})
 	var all sync.WaitGroup
