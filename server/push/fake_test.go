@@ -239,6 +239,12 @@ func (f *fakeTransport) want(t *testing.T, what string, messages ...string) {
 	}
 }
 
+func (f *fakeTransport) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed != nil
+}
+
 // wantClosed checks why the server has closed the connection.
 func (f *fakeTransport) wantClosed(t *testing.T, what string, d centrifuge.Disconnect) {
 	t.Helper()

@@ -262,18 +262,14 @@ func TestDrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.drain(ctx) }()
-	for !n.isDraining() || !b.s.leaving.Load() || !a.s.leaving.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, "both to be sent away", func() bool { return n.isDraining() && a.isClosed() && b.isClosed() })
 	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
 	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
 		t.Errorf("publish: %v", err)
 	}
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
-		for !c.s.leaving.Load() {
-			time.Sleep(time.Millisecond)
-		}
+		waitFor(t, "a client to be sent away", c.isClosed)
 		c.wantClosed(t, fmt.Sprint("client ", i), centrifuge.Shutdown)
 		c.hangUp()
 	}
