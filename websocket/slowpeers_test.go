@@ -68,14 +68,17 @@ func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 	if held := e.Stats().Conns; held != n+1 {
 		t.Errorf("the engine holds %d connections of %d", held, n+1)
 	}
+	least, most := spoken, spoken
 	if d == quickly {
-		spoken = 0
+		if least = 0; e.Stats().Takeovers == 0 { // or a callback was held up, and the next may run on the pool
+			most = 0
+		}
 	}
-	for end := time.Now().Add(hangs); pool.Stats().Done-tasks < spoken && time.Now().Before(end); {
+	for end := time.Now().Add(hangs); pool.Stats().Done-tasks < least && time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // a task is done a moment after its answer is sent
 	}
-	if got := pool.Stats().Done - tasks; got != spoken {
-		t.Errorf("%d tasks of the pool ran for %d messages of the one who completed any", got, spoken)
+	if got := pool.Stats().Done - tasks; got < least || got > most {
+		t.Errorf("%d tasks of the pool ran for %d messages of the one who completed any, want %d to %d", got, spoken, least, most)
 	}
 	slow.order("byte")
 	slow.want("sent")
