@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // faultVariable makes the test program a server that must be refused.
@@ -83,9 +84,12 @@ func TestRefusesWrongServers(t *testing.T) {
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Setenv(faultVariable, fault)
-			out, err := bench(t, "run", "http-100", "--rounds", "1", "--duration", "300ms", "--conns", "10",
+			refused := func(out string, err error) bool {
+				return err != nil && strings.Contains(out, "wrong not measured: ") && strings.Contains(out, reason)
+			}
+			out, err := benchFor(t, 300*time.Millisecond, refused, "run", "http-100", "--rounds", "1", "--conns", "10",
 				"--server", "wrong="+self, "--only", "wrong")
-			if err == nil || !strings.Contains(out, "wrong not measured: ") || !strings.Contains(out, reason) {
+			if !refused(out, err) {
 				t.Errorf("not refused for %q: %v\n%s", reason, err, out)
 			}
 			if strings.Contains(out, "server CPU") {
@@ -102,7 +106,7 @@ func TestTakesForeignServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(faultVariable, "none")
-	out, err := bench(t, "run", "http-100", "--rounds", "2", "--duration", "200ms", "--conns", "10",
+	out, err := benchFor(t, 200*time.Millisecond, measured, "run", "http-100", "--rounds", "2", "--conns", "10",
 		"--server", "right="+self, "--only", "right")
 	if err != nil || strings.Contains(out, "not measured") || !strings.Contains(out, "× right") {
 		t.Errorf("%v\n%s", err, out)
