@@ -33,6 +33,9 @@ type liveServer struct {
 func newLiveServer(t *testing.T, c Config) *liveServer {
 	t.Helper()
 	buf.CheckLeaks(t)
+	if c.Timing.Ping == 0 {
+		c.Timing.Ping = time.Hour // a ping is a frame that these tests do not expect, however long they take
+	}
 	log := new(syncBuffer)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	// Beyond LingerBytes a client has half a second to read why it is refused, and may be held up for as long as that.
