@@ -20,6 +20,7 @@ type host struct {
 	loses  func() // on Taken; nil: nothing
 	visits atomic.Int64
 	taken  atomic.Int64
+	stayed atomic.Int64 // of these: overstayed
 	lost   atomic.Int64
 	conns  chan *myriad.Conn
 }
@@ -75,8 +76,11 @@ func (v *visitor) Visit(l myriad.Lease) {
 	v.c.Write(v.given)
 }
 
-func (v *visitor) Taken(bool) {
+func (v *visitor) Taken(overstayed bool) {
 	v.host.taken.Add(1)
+	if overstayed {
+		v.host.stayed.Add(1)
+	}
 	if v.host.loses != nil {
 		v.host.loses()
 	}
@@ -109,9 +113,10 @@ func (v *visitor) Closed(*myriad.Conn, error) { v.busy = true }
 
 // A guest that blocks for good is taken over: its neighbours are answered, and it ends as any goroutine would.
 func TestTakeover(t *testing.T) {
-	release := make(chan struct{})
+	inside, release := make(chan struct{}), make(chan struct{})
 	h := &host{visit: func(v *visitor) {
 		if v.given[0] == '!' {
+			close(inside)
 			<-release
 		}
 	}}
@@ -121,6 +126,7 @@ func TestTakeover(t *testing.T) {
 	ln := s.listen(t, e, h)
 	slow, quick := s.dial(t, ln), s.dial(t, ln)
 	send(t, slow, []byte("!"))
+	await(t, "the guest", inside)
 	for i := range 100 {
 		msg := fmt.Appendf(nil, "message %d", i)
 		send(t, quick, msg)
@@ -157,7 +163,10 @@ func TestHandOver(t *testing.T) {
 		send(t, nc, []byte("message"))
 		expect(t, nc, []byte("message"))
 	}
-	eventually(t, "the hand-overs are counted", func() bool { return e.Stats().HandOvers >= 50 })
+	eventually(t, "the hand-overs are counted, and the guests that the machine has held up before", func() bool {
+		st, late := e.Stats(), uint64(h.stayed.Load())
+		return st.HandOvers+late == 50 && st.Takeovers == late
+	})
 }
 
 // Engine.HandOver finds the lease of the guest that calls it, and nobody else's. In fake time nobody else takes the loop over.
@@ -224,8 +233,10 @@ func TestGuestFails(t *testing.T) {
 		"goexit after a while": func(v *visitor) { time.Sleep(5 * time.Millisecond); runtime.Goexit() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			came := make(chan struct{})
 			h := &host{visit: func(v *visitor) {
 				if v.given[0] == '!' {
+					close(came)
 					fail(v)
 				}
 			}}
@@ -240,7 +251,8 @@ func TestGuestFails(t *testing.T) {
 					send(t, bad, []byte("!"))
 				}
 			}
-			if name == "goexit" { // it was no panic: the conn goes on
+			await(t, "the guest that fails", came) // with that byte alone
+			if name == "goexit" {                  // it was no panic: the conn goes on
 				send(t, bad, []byte("more"))
 				expect(t, bad, []byte("more"))
 			}
@@ -386,15 +398,11 @@ func TestGuestInvitedByNotifiedConn(t *testing.T) {
 		}
 		defer nc.Close()
 	}
-	p.first.Store(<-p.came)
-	p.second.Store(<-p.came)
+	p.first.Store(await(t, "Opened", p.came))
+	p.second.Store(await(t, "Opened", p.came))
 	for range 100 {
 		p.first.Load().Notify()
-		select {
-		case <-p.left:
-		case <-time.After(20 * time.Second):
-			t.Fatal("the guest of the second conn has not come")
-		}
+		await(t, "the guest of the second conn", p.left)
 	}
 }
 
@@ -443,8 +451,8 @@ func TestGuestsLeaveInTime(t *testing.T) {
 				}
 				for began := time.Now(); time.Since(began) < tc.takes; {
 				}
-				// With the std driver a goroutine of its own sends; and one whose visit was taken over writes when it likes.
-				waits := first.Load().Queued() > 0 && c.Loop().Engine().System().Name() != "std" && taken.Load() == 0
+				// With the std driver a goroutine of its own sends; and one whose visit was taken over writes, and is the first, when it likes.
+				waits := taken.Load() == 0 && c.Loop().Engine().System().Name() != "std" && first.Load().Queued() > 0
 				if n > tc.most && waits {
 					t.Errorf("visit %d: the answer of the first still waits", n)
 				}
