@@ -85,6 +85,7 @@ func TestDetach(t *testing.T) {
 func TestDetachWhatWasReadAhead(t *testing.T) {
 	e := start(t, myriad.Config{})
 	server, client := socketPair(t, "tcp", "127.0.0.1:0")
+	defer client.Close()
 	h := newProbe()
 	left := make(chan (<-chan departure), 1)
 	h.opened = func(c *myriad.Conn) { left <- detach(c) }
