@@ -154,8 +154,8 @@ func (e *Engine) logAcceptFailure(l *Loop, err error) {
 
 // shed closes a peer that cannot be served.
 func (l *Loop) shed(ln *Listener, sock driver.Socket) {
+	l.engine.hits.shed.Add(1) // before the peer knows it
 	_ = sock.Close()
-	l.engine.hits.shed.Add(1)
 	if ln.mayShed--; ln.mayShed == 0 {
 		l.drv.StopAccept(ln.id) // until the pause ends
 	}
