@@ -263,7 +263,7 @@ func TestNeverMoreThanWorkers(t *testing.T) {
 			running.Add(-1)
 		})
 	}
-	for p.Stats().Running < 7 { // the seven that fit do come
+	for running.Load() < 7 { // the seven that fit do come
 		time.Sleep(tick)
 	}
 	close(gate)
