@@ -41,7 +41,7 @@ func (l *Loop) advance(c *Conn, asked request) {
 		l.advanceDetach(c, x)
 	case c.is(closing) && !c.is(lingering):
 		c.status |= lingering
-		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
+		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c))) // from now on, however long this turn has lasted
 	}
 }
 

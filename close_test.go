@@ -23,7 +23,7 @@ func TestCloseDeliversTheLastBytesToASender(t *testing.T) {
 			c.Write(answer)
 			c.Close()
 		}
-		nc := s.one(t, myriad.Config{LingerBytes: 64 << 20, LingerTimeout: patience}, h)
+		nc := s.one(t, myriad.Config{LingerBytes: 64 << 20, System: timeless(t)}, h)
 		send(t, nc, pattern(300_000))
 		send(t, nc, pattern(300_000))
 		got := make([]byte, len(answer))

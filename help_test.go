@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
@@ -48,6 +49,18 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	})
 	return e
 }
+
+// timeless is the system of the other engines, but that its clock stands still: nobody is late, however long he is held up.
+func timeless(t testing.TB) driver.System {
+	return halted{start(t, myriad.Config{}).System(), time.Now()}
+}
+
+type halted struct {
+	driver.System
+	at time.Time
+}
+
+func (h halted) Now() time.Time { return h.at }
 
 // A setting is how one run of a test is layered: wrap is for its handlers, client for the peers' side.
 type setting struct {

@@ -63,6 +63,7 @@ type Loop struct {
 	turns     int           // since others could run
 	owing     bool          // and in them something ran that may have given goroutines work, other than guests
 	yielded   time.Duration // the clock then
+	late      bool          // to its timers: they wait for one poll
 	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
 	bound     bool  // its driver, to a thread: it cannot be taken over; never changes
@@ -274,7 +275,7 @@ func (l *Loop) turn(events int) {
 		most = dirtyFirst
 	}
 	dirty := l.drainDirty(most)
-	l.wheel.Advance(l.now, l.expired)
+	l.expire()
 	if dirty < most {
 		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
@@ -288,6 +289,15 @@ func (l *Loop) turn(events int) {
 		l.readClock() // what others do meanwhile is not time of this loop's
 		l.yield()
 		l.slept = true
+	}
+}
+
+// expire is for the timers that have run out. If the loop comes late to them, because it was held up, it looks first for what has come
+// meanwhile: a peer that has sent in time is not ended as one that has not.
+func (l *Loop) expire() {
+	due, armed := l.wheel.Next()
+	if l.late = !l.late && armed && l.now-due > wheel.Tick; !l.late {
+		l.wheel.Advance(l.now, l.expired)
 	}
 }
 

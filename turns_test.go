@@ -143,6 +143,60 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	}
 }
 
+// A dawdler is a handler that hears of its timer, and sets it anew when bytes come.
+type dawdler struct{ expirations int }
+
+func (d *dawdler) Opened(*Conn)               {}
+func (d *dawdler) Received(c *Conn, _ []byte) { c.SetTimer(time.Second) }
+func (d *dawdler) Expired(*Conn)              { d.expirations++ }
+func (d *dawdler) Closed(*Conn, error)        {}
+
+// A clock is a world whose time a test sets.
+type clock struct {
+	driver.System
+	now time.Duration
+}
+
+func (c *clock) Now() time.Time { return time.Time{}.Add(c.now) }
+
+// A loop that was held up hears what has come meanwhile before it finds timers run out; but nothing puts these off twice.
+func TestLateLoopLooksFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		at    time.Duration // the clock when the loop comes to the timer of a second
+		heard bool          // bytes that have come
+		want  [2]int        // expirations after that turn, and after the next
+	}{
+		{"in time", 1008 * time.Millisecond, false, [2]int{1, 1}},
+		{"late", 3 * time.Second, false, [2]int{0, 1}},
+		{"late, and bytes have come", 3 * time.Second, true, [2]int{0, 0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, s := newStub(1)
+			l, world, h := s.loop, new(clock), new(dawdler)
+			l.engine.sys = world
+			c := newConn(l, h)
+			l.enter(c, driver.MakeID(0, 1, 1))
+			c.SetTimer(time.Second)
+			l.settle(c)
+			for due, _ := l.wheel.Next(); due < 1000; due, _ = l.wheel.Next() {
+				world.now = time.Duration(due) * time.Millisecond
+				l.turn(0)
+			}
+			world.now = tt.at
+			l.turn(0)
+			got := [2]int{h.expirations}
+			if tt.heard {
+				(*sink)(l).Received(c.id, []byte("x"))
+			}
+			l.turn(0)
+			if got[1] = h.expirations; got != tt.want {
+				t.Errorf("%d expirations after the turns, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
 // A stopped world has no time.
 type stopped struct{ driver.System }
 
