@@ -17,7 +17,7 @@ import (
 )
 
 // Patience is how long anything may take that should take milliseconds.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // AsProgram is the variable of the environment with which a test's binary is the program. Programs that start themselves want it set.
 const AsProgram = "EXAMPLE_AS_PROGRAM"
