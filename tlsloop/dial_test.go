@@ -89,7 +89,7 @@ func TestDialFailures(t *testing.T) {
 	serves := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
 	silent := listen(t, e, newProbe())
 	hangsUp := newProbe()
-	hangsUp.opened = func(c *myriad.Conn) { c.Close() }
+	hangsUp.received = func(c *myriad.Conn, _ []byte) { c.Close() } // before, who is late with writing would find a broken pipe
 	leaves := listen(t, e, hangsUp)
 	left := deserted(t)
 	for name, test := range map[string]struct {
