@@ -2,6 +2,7 @@ package myriad
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"runtime/debug"
 	"time"
@@ -13,8 +14,10 @@ import (
 // protocol, lend_model_test.go explores it.
 
 const (
-	// maxChain is how many guests of one conn run one after the other before what they have written is sent.
-	maxChain = 64
+	// maxChain is how many guests of one conn run one after the other before what they have written is sent, and others have their turn.
+	// looksPerChain is how often heldTime may pass meanwhile. It is looked for after 2, 4, 8, 16 of them.
+	maxChain      = 32
+	looksPerChain = 2
 	// What guests have written leaves together with what the next ones write, for up to heldConns conns and heldTime: the kernel's part
 	// in sending costs less when it is done in a row, and a peer that waits for many answers is woken once.
 	heldConns = 32
@@ -52,7 +55,8 @@ type guest struct {
 
 // Invite has g visit the loop when the events of this turn have been handled. Whoever invites sees to it that the conn stays
 // quiet meanwhile as far as its protocol asks for it: its events come as usual. A guest that Left invites for the
-// same conn comes next, and what both write leaves together. On the loop only, inside a callback of the conn.
+// same conn comes next, and what both write leaves together; after 32 of them it is the others' turn. On the loop only, inside a
+// callback of the conn.
 func (c *Conn) Invite(g Guest) { c.loop.guests = append(c.loop.guests, guest{c, g}) }
 
 // A Lease is a guest's claim on the goroutine that it runs on.
@@ -115,7 +119,7 @@ func (l *Loop) entertain() bool {
 	}
 	l.held.since = l.clock
 	l.noteThread(len(l.guests))
-	for l.served < len(l.guests) {
+	for most := l.invited(); l.served < min(most, len(l.guests)); {
 		v := l.guests[l.served]
 		l.guests[l.served] = guest{}
 		l.served++
@@ -123,7 +127,9 @@ func (l *Loop) entertain() bool {
 			return false
 		}
 	}
-	l.guests, l.served = l.guests[:0], 0
+	n := copy(l.guests, l.guests[l.served:])
+	clear(l.guests[n:])
+	l.guests, l.served = l.guests[:n], 0
 	l.settleHeld()
 	if l.work.dirty != nil || l.dirty.Load() != nil {
 		l.drainDirty(dirtySlice) // what guests have written to other conns, and what has let them go ahead
@@ -131,14 +137,23 @@ func (l *Loop) entertain() bool {
 	return true
 }
 
+// invited is how many guests this turn has. Those that their visits lead to come in the next one, after a look at everybody else: a peer that
+// has asked for a thousand things at once does not keep others waiting for all of them. A loop that ends has no next turn.
+func (l *Loop) invited() int {
+	if l.failure != nil {
+		return math.MaxInt
+	}
+	return len(l.guests)
+}
+
 // host runs a guest, then those that it leads to, and has what they have written sent before long.
 func (l *Loop) host(v guest) bool {
-	n := 1
+	n, looks := 1, 0
 	for ; ; n++ {
 		if !l.visit(v) {
 			return false
 		}
-		if n == maxChain || !l.expecting(v.c) {
+		if !l.goesOn(v.c, n, &looks) {
 			break
 		}
 		last := len(l.guests) - 1
@@ -149,10 +164,31 @@ func (l *Loop) host(v guest) bool {
 	h := &l.held
 	h.list = append(h.list, v.c)
 	if h.visits += n; n == maxChain || len(h.list) >= heldConns || h.visits >= visitsPerLook && l.heldLong() {
-		l.settleHeld()
-		h.since = l.elapsed()
+		l.sendHeld()
 	}
 	return true
+}
+
+// goesOn reports whether c has another guest and it comes at once, behind n others.
+func (l *Loop) goesOn(c *Conn, n int, looks *int) bool {
+	switch {
+	case n == maxChain || !l.expecting(c):
+		return false
+	case n == 1 || n&(n-1) != 0 || !l.heldLong():
+		return true
+	}
+	*looks++
+	if *looks == looksPerChain {
+		return false
+	}
+	l.sendHeld()
+	return true
+}
+
+// sendHeld has what guests have written sent, and what the next ones write wait anew.
+func (l *Loop) sendHeld() {
+	l.settleHeld()
+	l.held.since = l.elapsed()
 }
 
 // heldLong reads the clock.

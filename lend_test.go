@@ -260,6 +260,49 @@ func TestGuestFails(t *testing.T) {
 	}
 }
 
+// A conn whose guests follow one another lets the loop do other things in between.
+func TestGuestsOfOneConnTakeTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		most  int64
+	}{
+		"quick":  {0, 32},
+		"slower": {300 * time.Microsecond, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := visitsBeforeWork(t, tc.takes); n > tc.most {
+				t.Errorf("what the loop was asked in the first visit was done after %d", n)
+			}
+		})
+	}
+}
+
+// visitsBeforeWork has one conn visited 600 times in a row, and returns how many of these a function waits for that the loop is given in the first.
+func visitsBeforeWork(t *testing.T, takes time.Duration) int64 {
+	const sent = 60_000
+	e := start(t, myriad.Config{Loops: 1})
+	asked := make(chan int64, 1)
+	h := &host{}
+	h.visit = func(v *visitor) {
+		if h.visits.Load() == 1 {
+			_ = v.c.Loop().Do(func() { asked <- h.visits.Load() })
+		}
+		for began := time.Now(); time.Since(began) < takes; {
+		}
+	}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	nc := s.dial(t, s.listen(t, e, h))
+	eventually(t, "it is in", func() bool { return e.Stats().Conns == 1 })
+	written := make(chan struct{})
+	if err := e.Loops()[0].Do(func() { <-written }); err != nil {
+		t.Fatal(err)
+	}
+	send(t, nc, pattern(sent))
+	close(written)
+	expect(t, nc, pattern(sent))
+	return await(t, "the function", asked)
+}
+
 // In simulated worlds guests are held up by seed, block, and hand over, while peers send, reset and leave.
 func TestSimulatedGuests(t *testing.T) {
 	var taken, lost, visits int64

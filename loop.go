@@ -203,7 +203,7 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && len(l.guests) == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one may need it, and only then it sleeps.
