@@ -164,7 +164,12 @@ func (h *conn) headBegins() {
 func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
 	h.setState(http.StateActive)
 	x, status, reason := newExchange(h, raw, head)
-	if status != 0 {
+	switch status {
+	case 0:
+	case http.StatusExpectationFailed:
+		h.refuseExpectation(head)
+		return 0, true
+	default:
 		h.refuseTo(head.Method, status, reason)
 		return 0, true
 	}

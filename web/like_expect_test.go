@@ -193,6 +193,22 @@ func TestExpectLikeNetHTTP(t *testing.T) {
 	}
 }
 
+// Who expects what nobody knows gets the same bytes, and then the end of the connection.
+func TestUnknownExpectationLikeNetHTTP(t *testing.T) {
+	date := regexp.MustCompile(`Date: [^\r]*`)
+	for _, request := range []string{
+		get + "Expect: tea\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", get + end + get + "Expect: tea\r\n\r\n" + last,
+		"GET / HTTP/1.0\r\nExpect: tea\r\n\r\n", "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\nExpect: tea\r\n\r\n",
+		post + "Expect: tea\r\nContent-Length: 5\r\n\r\nhello", post + "Expect: tea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	} {
+		sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() }, func(t *testing.T, f *fixture, r *record) {
+			got := raw(t, f, request, false)
+			at := strings.LastIndex(got, "HTTP/1.")
+			r.add("%q: %d answers, %q", request, strings.Count(got, "HTTP/1."), date.ReplaceAllString(got[max(at, 0):], "Date: some"))
+		})
+	}
+}
+
 // The last bytes of a body come with its end, as they do from net/http, and so does nothing.
 func TestLastReadLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"

@@ -25,10 +25,31 @@ func (h *conn) refuse(status int, reason string) { h.refuseTo(nil, status, reaso
 
 // refuseTo is refuse of a request with this method.
 func (h *conn) refuseTo(method []byte, status int, reason string) {
+	h.answerAndClose(appendError(nil, method, status, reason, h.date()))
+}
+
+// refuseExpectation answers a request whose client expects what nobody knows.
+func (h *conn) refuseExpectation(head *h1.Head) {
+	h.answerAndClose(appendExpectationFailed(nil, head, h.date()))
+}
+
+func (h *conn) date() string { return h.lane.st.clock.at(h.lane.loop.Now()).text }
+
+func (h *conn) answerAndClose(answer []byte) {
 	h.setState(http.StateActive)
-	date := h.lane.st.clock.at(h.lane.loop.Now()).text
-	_, _ = h.c.Write(appendError(nil, method, status, reason, date)) // a conn that takes no more needs no answer
+	_, _ = h.c.Write(answer) // a conn that takes no more needs no answer
 	h.close()
+}
+
+// appendExpectationFailed is the whole answer, to the byte that of net/http.
+func appendExpectationFailed(dst []byte, head *h1.Head, date string) []byte {
+	dst = h1.AppendStatusLine(dst, min(head.Minor, 1), http.StatusExpectationFailed)
+	dst = h1.AppendField(dst, "Connection", "close")
+	dst = h1.AppendField(dst, "Date", date)
+	if string(head.Method) != http.MethodHead {
+		dst = h1.AppendLength(dst, 0)
+	}
+	return append(dst, "\r\n"...)
 }
 
 // appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section 9.3.2).
