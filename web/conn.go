@@ -1,6 +1,7 @@
 package web
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -40,6 +41,8 @@ type conn struct {
 	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
 	greeted  bool  // ConnState has heard of the conn before its handshake
 	sending  bool  // idle, but for a file that has to have gone when the timer expires
+	posted   bool  // the last request was a POST
+	blank    uint8 // bytes of empty lines in front of the request to come
 	last     bool  // the connection closes after this answer
 	stopping bool  // and no other request begins: the server or its engine shuts down
 }
@@ -124,6 +127,7 @@ func (h *conn) process(p []byte) (used int) {
 func (h *conn) parse(p []byte) (n int, ok bool) {
 	ln := h.lane
 	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
+		h.blank = uint8(min(int(h.blank)+n, math.MaxUint8))
 		return n, true // a client that ends its body with a CRLF too many
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
@@ -246,8 +250,8 @@ func (h *conn) Ended(c *myriad.Conn) {
 	switch {
 	case h.stream != nil:
 		h.close()
-	case h.x == nil && h.phase == phaseHead:
-		h.brokenOff()
+	case h.x == nil && h.phase != phaseClosing:
+		h.endsBetween()
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
@@ -259,13 +263,29 @@ func (h *conn) Ended(c *myriad.Conn) {
 // leastHead is how many bytes behind an answer are the beginning of a request, as net/http has it.
 const leastHead = 4
 
-// brokenOff is the client's FIN in a head.
-func (h *conn) brokenOff() {
-	if h.state == uint8(http.StateIdle) && len(h.ahead.bytes()) < leastHead {
-		h.close()
+// endsBetween is the client's FIN where a request would begin.
+func (h *conn) endsBetween() {
+	if h.headBegun() {
+		h.refuse(http.StatusBadRequest, "the head is not complete")
 		return
 	}
-	h.refuse(http.StatusBadRequest, "the head is not complete")
+	h.close()
+}
+
+// headBegun reports whether what has come must be answered: empty lines count as there, which skips four bytes of them behind a POST.
+func (h *conn) headBegun() bool {
+	var kept []byte
+	if h.ahead != nil {
+		kept = h.ahead.bytes()
+	}
+	n, least := int(h.blank)+len(kept), 1
+	if h.state == uint8(http.StateIdle) {
+		least = leastHead
+		if h.posted && h1.EmptyLines(kept) == len(kept) {
+			least++
+		}
+	}
+	return n >= least
 }
 
 // leaving reports whether the connection ends with what it is doing.

@@ -117,10 +117,8 @@ func (h *conn) goOn(x *exchange, by moment) {
 		h.c.Pause()
 	}
 	switch {
-	case h.ended && h.x == nil && h.phase == phaseHead:
-		h.brokenOff()
 	case h.ended && h.x == nil && h.phase != phaseClosing:
-		h.close() // what it had asked before its FIN is answered
+		h.endsBetween() // what it had asked before its FIN is answered
 	case h.ended && h.x != nil:
 		h.x.body.ended()
 	case h.leaving():

@@ -55,10 +55,11 @@ func statuses(sent string) (all []string) {
 	}
 }
 
-// A head that breaks off is answered, but for one behind an answer that has hardly begun, with which the connection ends as if it had not.
+// A head that breaks off is answered, also if it is empty lines alone, but for one behind an answer that has hardly begun, with which the connection ends as if it had not.
 func TestHeadsThatBreakOffLikeNetHTTP(t *testing.T) {
 	for _, before := range []string{"", get + end, post + "Content-Length: 3\r\n\r\nabc"} {
-		for _, rest := range []string{"G", "GET", "PRI", "GET ", "GET / HTTP/1.1", "GET / HTTP/1.1\r\nHo", "\r", "\r\n\r"} {
+		for _, rest := range []string{"G", "GET", "PRI", "GET ", "GET / HTTP/1.1", "GET / HTTP/1.1\r\nHo", "\r", "\r\n", "\r\n\r", "\r\n\r\n", "\r\n\r\n\r",
+			"\r\n\r\n\r\n", "\r\nG", "\r\nGE", "\r\n\r\nG", "\r\n\r\nGET / HTT"} {
 			for _, apart := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%.4q, %.20q, apart %t", before, rest, apart), func(t *testing.T) {
 					t.Parallel()
