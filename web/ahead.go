@@ -17,6 +17,14 @@ type ahead struct {
 
 func (a *ahead) bytes() []byte { return a.block.Bytes()[a.used:] }
 
+// kept is what waits, if anything does.
+func (h *conn) kept() []byte {
+	if h.ahead == nil {
+		return nil
+	}
+	return h.ahead.bytes()
+}
+
 // leastRoom is the smallest block that is taken, and the least that is added to one at a time.
 const leastRoom = 512
 

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -36,6 +35,7 @@ type body struct {
 	mu       sync.Mutex
 	data     buf.Chain
 	err      error       // why no more will come; nothing in data is lost by it
+	then     error       // err, once a Read has returned that; nil as long as err is
 	eof      atomic.Bool // written under mu
 	closed   bool        // the handler wants no more
 	begun    bool        // the handler has begun to read
@@ -74,8 +74,8 @@ func (b *body) Read(p []byte) (int, error) {
 			if resume {
 				b.x.want(wantInput)
 			}
-			if err == io.ErrUnexpectedEOF || errors.Is(err, os.ErrDeadlineExceeded) {
-				b.x.given.ctx.depart() // as with net/http, the connection is as good as lost for its handler
+			if saysGone(err) {
+				b.x.given.ctx.depart()
 			}
 			return n, err
 		}
@@ -116,11 +116,13 @@ func (b *body) take(p []byte) (int, error) {
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
 		if b.chunked {
-			b.err = err // for good: as with net/http, who reads chunks does not go on behind an error
+			b.err, b.then = err, err // for good: as with net/http, who reads chunks does not go on behind an error
 		}
 		return 0, err
 	}
-	return 0, b.err
+	err := b.err
+	b.err = b.then
+	return 0, err
 }
 
 // sawEnd shows the trailer to the handler, which has read everything before it.
@@ -219,22 +221,6 @@ func (b *body) end(trailer http.Header) {
 	b.wake()
 }
 
-// fail is its end without order.
-func (b *body) fail(err error) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err == nil && !b.eof.Load() {
-		b.err = err
-	}
-	b.wake()
-}
-
-// ended is the client's FIN.
-func (b *body) ended() { b.fail(io.ErrUnexpectedEOF) }
-
 // release throws away what is there when the handler is done, and what still comes, up to maxDiscard.
 func (b *body) release() {
 	if b == nil {
@@ -266,7 +252,7 @@ func (b *body) unread() []byte {
 	b.data.Release()
 	if !b.readAll {
 		b.eof.Store(false)
-		b.err = http.ErrHijacked
+		b.err, b.then = http.ErrHijacked, http.ErrHijacked
 		b.wake()
 	}
 	return p

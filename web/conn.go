@@ -200,7 +200,7 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 	h.last = true
 	h.phase = phaseAnswer
 	x.body.broken = true
-	x.body.fail(err)
+	x.body.misread(err)
 	h.armDeadlines(x)
 }
 
@@ -255,7 +255,7 @@ func (h *conn) Ended(c *myriad.Conn) {
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
-		h.x.body.ended()
+		h.x.body.ended(len(h.kept()))
 		h.armDeadlines(h.x)
 	}
 }
@@ -274,10 +274,7 @@ func (h *conn) endsBetween() {
 
 // headBegun reports whether what has come must be answered: empty lines count as there, which skips four bytes of them behind a POST.
 func (h *conn) headBegun() bool {
-	var kept []byte
-	if h.ahead != nil {
-		kept = h.ahead.bytes()
-	}
+	kept := h.kept()
 	n, least := int(h.blank)+len(kept), 1
 	if h.state == uint8(http.StateIdle) {
 		least = leastHead

@@ -120,7 +120,7 @@ func (h *conn) goOn(x *exchange, by moment) {
 	case h.ended && h.x == nil && h.phase != phaseClosing:
 		h.endsBetween() // what it had asked before its FIN is answered
 	case h.ended && h.x != nil:
-		h.x.body.ended()
+		h.x.body.ended(len(h.kept()))
 	case h.leaving():
 		h.shut()
 	case h.x == nil:

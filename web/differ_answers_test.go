@@ -73,21 +73,6 @@ var decidedAnswers = []decided{
 	}, "ended$", "goes on$"},
 }
 
-// What has failed a body's Read fails the next one, too.
-func TestDecidedFailureOfBody(t *testing.T) {
-	read := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, first := io.ReadAll(r.Body)
-		_, second := io.ReadAll(r.Body)
-		fmt.Fprint(w, first, ", ", second)
-	})
-	for i, serve := range []func(testing.TB, *Server) *fixture{serveStandard, serve} {
-		got, _ := sent(t, serve(t, &Server{Handler: read}), post+"Content-Length: 5\r\n\r\nhe", true)
-		if want := []string{"unexpected EOF, <nil>", "unexpected EOF, unexpected EOF"}[i]; !strings.HasSuffix(got, want) {
-			t.Errorf("%s: got %q, want %q", []string{"net/http", "here"}[i], got, want)
-		}
-	}
-}
-
 // ours is ready for this server's ResponseWriter.
 func ours(w http.ResponseWriter) <-chan struct{} {
 	ready := make(chan struct{})

@@ -15,7 +15,8 @@ type chunkState uint8
 
 const (
 	inSize      chunkState = iota
-	inSizeSpace            // after the size, an extension's name or value: BWS, ";" or the end
+	inAfterSize            // after the size: BWS, ";" or the end
+	inSizeSpace            // after an extension's name or value: the same
 	inName0                // after ";": BWS or a name
 	inName
 	inNameSpace // after a name: BWS, "=", ";" or the end
@@ -89,7 +90,7 @@ func (d *Chunked) step(c byte) *Error {
 		return nil
 	case inSizeLF:
 		if c != '\n' {
-			return errBareCR
+			return errChunkCR
 		}
 		return d.endLine()
 	}
@@ -99,37 +100,45 @@ func (d *Chunked) step(c byte) *Error {
 // sizeLine takes one byte of chunk-size [ chunk-ext ], up to and with the CR.
 func (d *Chunked) sizeLine(c byte) *Error {
 	if c == '\n' {
-		return errBareLF
+		return errChunkLF
 	}
 	state := d.state
 	if state == inSize {
-		if digit := hexDigit(c); digit < 16 {
-			if d.line == maxChunkDigits || d.left > math.MaxInt64>>4 {
-				return errChunkSize
-			}
-			d.left = d.left<<4 | uint64(digit)
-			d.line++
-			return nil
+		digit := hexDigit(c)
+		switch {
+		case digit < 16:
+			return d.sizeDigit(digit)
+		case d.line == 0 && (c == '\r' || c == ';'):
+			return errChunkEmpty
+		case d.line == 0:
+			return errChunkByte
 		}
-		if d.line == 0 {
-			return errChunkSize
-		}
-		state = inSizeSpace
-		if c != ';' && c != '\r' && !isSpace(c) {
-			return errChunkSize
-		}
+		state = inAfterSize
 	}
 	next, ok := extension(state, c)
-	if !ok {
+	switch {
+	case !ok && state == inAfterSize:
+		return errChunkByte
+	case !ok:
 		return errChunkExt
 	}
 	if c != '\r' {
 		if d.line+1 >= maxChunkLine {
-			return errChunkOver
+			return ErrChunkLine
 		}
 		d.line++
 	}
 	d.state = next
+	return nil
+}
+
+// sizeDigit takes a digit of the chunk's size.
+func (d *Chunked) sizeDigit(digit byte) *Error {
+	if d.line == maxChunkDigits || d.left > math.MaxInt64>>4 {
+		return errChunkLarge
+	}
+	d.left = d.left<<4 | uint64(digit)
+	d.line++
 	return nil
 }
 
@@ -166,6 +175,8 @@ func extension(state chunkState, c byte) (next chunkState, ok bool) {
 		return inName0, true
 	case c == '=':
 		return inValue0, state == inName || state == inNameSpace
+	case isSpace(c) && state == inAfterSize:
+		return state, true
 	case isSpace(c):
 		return pick(state == inName || state == inNameSpace, inNameSpace, inSizeSpace), true
 	}

@@ -40,20 +40,21 @@ var chunkedBodies = []struct {
 	{"9112-7.1.1 quoted extension", "5;ext=\"some \\\"quoted; string\"\r\nhello\r\n0;last=1\r\n", "hello", nil},
 	{"9112-7.1.1 spaces around", "5 ; a = b ;c\t\r\nhello\r\n0 \r\n", "hello", nil},
 	{"net/http spaces after the size", "5  \r\nhello\r\n0\r\n", "hello", nil},
-	{"9112-7.1 no size", "\r\nhello", "", errChunkSize},
-	{"9112-7.1 no size but extension", ";a\r\nhello", "", errChunkSize},
-	{"9112-7.1 sign", "+5\r\nhello\r\n0\r\n", "", errChunkSize},
-	{"9112-7.1 0x", "0x5\r\nhello\r\n0\r\n", "", errChunkSize},
-	{"9112-7.1 space before", " 5\r\nhello\r\n0\r\n", "", errChunkSize},
-	{"9112-7.1 space inside", "1 0\r\nhello\r\n0\r\n", "", errChunkExt},
-	{"9112-7.1 not hex", "g\r\n", "", errChunkSize},
-	{"9112-7.1 2^63", "8000000000000000\r\n", "", errChunkSize},
-	{"9112-7.1 17 digits", "00000000000000001\r\nx", "", errChunkSize},
-	{"9112-2.2 bare LF after the size", "1\na\r\n0\r\n", "", errBareLF},
-	{"9112-2.2 bare CR in the size", "1\r\r\na\r\n0\r\n", "", errBareCR},
-	{"9112-2.2 bare LF in an extension", "1;\na\r\n0\r\n", "", errBareLF},
-	{"9112-2.2 bare LF in a quoted extension", "1;a=\"\n\"\r\na\r\n0\r\n", "", errBareLF},
-	{"9112-2.2 bare CR in an extension", "1;a\rb\r\na\r\n0\r\n", "", errBareCR},
+	{"9112-7.1 no size", "\r\nhello", "", errChunkEmpty},
+	{"9112-7.1 no size but extension", ";a\r\nhello", "", errChunkEmpty},
+	{"9112-7.1 sign", "+5\r\nhello\r\n0\r\n", "", errChunkByte},
+	{"9112-7.1 0x", "0x5\r\nhello\r\n0\r\n", "", errChunkByte},
+	{"9112-7.1 space before", " 5\r\nhello\r\n0\r\n", "", errChunkByte},
+	{"9112-7.1 space inside", "1 0\r\nhello\r\n0\r\n", "", errChunkByte},
+	{"9112-7.1 not hex", "g\r\n", "", errChunkByte},
+	{"9112-7.1 2^63", "8000000000000000\r\n", "", errChunkLarge},
+	{"9112-7.1 junk after the size", "1 x\r\na\r\n0\r\n", "", errChunkByte},
+	{"9112-7.1 17 digits", "00000000000000001\r\nx", "", errChunkLarge},
+	{"9112-2.2 bare LF after the size", "1\na\r\n0\r\n", "", errChunkLF},
+	{"9112-2.2 bare CR in the size", "1\r\r\na\r\n0\r\n", "", errChunkCR},
+	{"9112-2.2 bare LF in an extension", "1;\na\r\n0\r\n", "", errChunkLF},
+	{"9112-2.2 bare LF in a quoted extension", "1;a=\"\n\"\r\na\r\n0\r\n", "", errChunkLF},
+	{"9112-2.2 bare CR in an extension", "1;a\rb\r\na\r\n0\r\n", "", errChunkCR},
 	{"9112-7.1 bare LF after data", "1\r\na\n0\r\n", "a", errChunkEnd},
 	{"9112-7.1 data longer than the chunk", "1\r\nab\r\n0\r\n", "a", errChunkEnd},
 	{"9112-7.1 CR CR after data", "1\r\na\r\r\n0\r\n", "a", errChunkEnd},
@@ -64,7 +65,7 @@ var chunkedBodies = []struct {
 	{"9112-7.1.1 words after a quoted value", "1;a=\"b\"c\r\na\r\n0\r\n", "", errChunkExt},
 	{"9112-7.1.1 NUL", "1;a\x00\r\na\r\n0\r\n", "", errChunkExt},
 	{"9112-7.1.1 NUL in quotes", "1;a=\"\x00\"\r\na\r\n0\r\n", "", errChunkExt},
-	{"limit on one line", "1;" + strings.Repeat("a", 4094) + "\r\na\r\n0\r\n", "", errChunkOver},
+	{"limit on one line", "1;" + strings.Repeat("a", 4094) + "\r\na\r\n0\r\n", "", ErrChunkLine},
 	{"line that just fits", "1;" + strings.Repeat("a", 4093) + "\r\na\r\n0\r\n", "a", nil},
 	{"limit on all extensions", strings.Repeat("1;"+strings.Repeat("a", 4000)+"\r\na\r\n", 5) + "0\r\n", "aaaa", errChunkOver},
 	{"a byte a chunk is fair", strings.Repeat("1\r\na\r\n", 20000) + "0\r\n", strings.Repeat("a", 20000), nil},
@@ -109,10 +110,10 @@ func TestChunkedLeavesTheRest(t *testing.T) {
 func TestChunkedErrorStays(t *testing.T) {
 	var d Chunked
 	n, _, _, err := d.Decode([]byte("5\n"))
-	if n != 1 || err != error(errBareLF) {
+	if n != 1 || err != error(errChunkLF) {
 		t.Fatal(n, err)
 	}
-	if n, _, _, err = d.Decode([]byte("\n")); n != 0 || err != error(errBareLF) {
+	if n, _, _, err = d.Decode([]byte("\n")); n != 0 || err != error(errChunkLF) {
 		t.Fatal(n, err)
 	}
 }

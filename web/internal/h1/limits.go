@@ -46,7 +46,7 @@ func (e *Error) Error() string { return "h1: " + strconv.Itoa(e.Status) + ": " +
 // the very start of its input. A server that speaks HTTP/2 hands all bytes to it; another answers 505.
 var ErrPreface = &Error{505, "unsupported protocol version: HTTP/2 connection preface"}
 
-// The reasons that net/http puts into its answers keep net/http's words.
+// The reasons that net/http puts into its answers, or gives handlers, keep net/http's words.
 var (
 	errBareCR     = &Error{400, "CR without LF (RFC 9112 section 2.2)"}
 	errBareLF     = &Error{400, "LF without CR (RFC 9112 section 2.2)"}
@@ -79,8 +79,15 @@ var (
 	errTEOld       = &Error{400, "Transfer-Encoding in HTTP/1.0 (RFC 9112 section 6.1)"}
 	errTrailerKey  = &Error{400, "bad trailer key (RFC 9110 section 6.5.1)"}
 
-	errChunkSize = &Error{400, "invalid chunk size (RFC 9112 section 7.1)"}
-	errChunkEnd  = &Error{400, "chunk data not followed by CRLF (RFC 9112 section 7.1)"}
-	errChunkExt  = &Error{400, "invalid chunk extension (RFC 9112 section 7.1.1)"}
-	errChunkOver = &Error{400, "chunked encoding contains too much non-data"}
+	errChunkByte  = &Error{400, "invalid byte in chunk length"}
+	errChunkEmpty = &Error{400, "empty hex number for chunk length"}
+	errChunkLarge = &Error{400, "http chunk length too large"}
+	errChunkLF    = &Error{400, "chunked line ends with bare LF"}
+	errChunkCR    = &Error{400, "invalid CR in chunked line"}
+	errChunkEnd   = &Error{400, "malformed chunked encoding"}
+	errChunkExt   = &Error{400, "invalid chunk extension (RFC 9112 section 7.1.1)"}
+	errChunkOver  = &Error{400, "chunked encoding contains too much non-data"}
 )
+
+// ErrChunkLine says that the line of a chunk's size is too long.
+var ErrChunkLine = &Error{400, "header line too long"}
