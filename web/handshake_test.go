@@ -105,6 +105,60 @@ func TestALPNHandler(t *testing.T) {
 	}
 }
 
+// A handedOn connection is the only one of its own listener, whose second Accept fails when it has been closed.
+type handedOn struct {
+	net.Conn
+	given  bool
+	closed chan struct{}
+}
+
+func (c *handedOn) Accept() (net.Conn, error) {
+	if !c.given {
+		c.given = true
+		return c, nil
+	}
+	<-c.closed
+	return nil, io.EOF
+}
+
+func (c *handedOn) Close() error {
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
+	return c.Conn.Close()
+}
+
+func (c *handedOn) Addr() net.Addr { return c.LocalAddr() }
+
+// The *http.Server that a function of TLSNextProto is given knows what SetKeepAlivesEnabled has said, before it was made and later.
+func TestALPNKeepAlives(t *testing.T) {
+	s := &Server{Handler: http.NotFoundHandler(), TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(std *http.Server, tc *tls.Conn, _ http.Handler) {
+			if err := std.Serve(&handedOn{Conn: tc, closed: make(chan struct{})}); err != io.EOF {
+				t.Error(err)
+			}
+		}},
+	}
+	s.SetKeepAlivesEnabled(false)
+	f := serveTLS(t, s)
+	cfg := trusting()
+	cfg.NextProtos = []string{"shout"}
+	for i, kept := range []bool{false, true, false} {
+		if i > 0 {
+			s.SetKeepAlivesEnabled(kept)
+		}
+		nc := f.dialTLS(t, cfg)
+		io.WriteString(nc, get+end)
+		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+		if mustBody(t, resp, err); resp.Close == kept {
+			t.Errorf("keep-alives %t, and the connection closes: %t", kept, resp.Close)
+		}
+		nc.Close()
+	}
+}
+
 // A ConnContext that panics costs its connection alone, also where a function of TLSNextProto would have had it.
 func TestALPNConnContextPanics(t *testing.T) {
 	states := make(chan http.ConnState, 10)

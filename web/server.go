@@ -207,6 +207,9 @@ func (s *Server) start() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.state, s.initErr = st, err
+		if st != nil {
+			st.std.SetKeepAlivesEnabled(!s.noAlive.Load())
+		}
 	})
 	return s.initErr
 }
@@ -278,11 +281,15 @@ func (s *Server) untrack(l *listening) {
 	delete(s.listeners, l)
 }
 
-// SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one after its answer.
+// SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one after its answer. The *http.Server of
+// TLSNextProto hears of it.
 func (s *Server) SetKeepAlivesEnabled(on bool) {
-	s.noAlive.Store(!on)
 	s.mu.Lock()
+	s.noAlive.Store(!on)
 	st := s.state
+	if st != nil {
+		st.std.SetKeepAlivesEnabled(on)
+	}
 	s.mu.Unlock()
 	if on || st == nil {
 		return
