@@ -1,6 +1,7 @@
 package myriad
 
 import (
+	"cmp"
 	"net"
 	"time"
 
@@ -169,7 +170,7 @@ func (l *Loop) closedAndCounted(c *Conn, err error) {
 func (l *Loop) closed(c *Conn, err error) {
 	l.current.Store(nil)
 	l.remove(c)
-	layer, x := c.layer(), c.extra.Load()
+	layer := c.layer()
 	undelivered := c.queued.Load() > 0
 	asked, reason := c.bury()
 	switch {
@@ -178,8 +179,16 @@ func (l *Loop) closed(c *Conn, err error) {
 	case asked&wantClose != 0 && (!undelivered || reason != nil):
 		err = reason // nil, unless the layer has failed
 	case err != nil && layer != nil:
+		defer func() { l.tellClosed(c, asked, err) }() // also if the layer ends the goroutine
 		err = l.meaning(c, err)
+		return
 	}
+	l.tellClosed(c, asked, err)
+}
+
+// tellClosed tells everybody who waits for something of the conn that it has ended.
+func (l *Loop) tellClosed(c *Conn, asked request, err error) {
+	x := c.extra.Load()
 	if c.is(connecting) {
 		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
 		return
@@ -309,17 +318,26 @@ func (l *Loop) detached(c *Conn, sock driver.Socket) {
 	x := c.extra.Load()
 	unread := x.held.AppendTo(nil)
 	c.bury()
-	nc, unread, err := l.outside(c, sock, unread)
-	if err != nil { // it is closed
-		if x.bridge != nil {
-			x.bridge.end(true)
-		}
-		defer l.lastCall(c, err)
-		l.callDetached(c, nil, nil, err)
+	var nc net.Conn
+	var err error
+	defer func() { l.handedOver(c, nc, unread, err) }() // also if the layer ends the goroutine
+	nc, unread, err = l.outside(c, sock, unread)
+}
+
+// handedOver tells who has asked for the connection. Without a net.Conn it is closed.
+func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
+	if nc != nil {
+		l.callDetached(c, nc, unread, nil)
+		l.switchHandlers()
 		return
 	}
-	l.callDetached(c, nc, unread, nil)
-	l.switchHandlers()
+	x := c.extra.Load()
+	err = cmp.Or(err, x.reason)
+	if x.bridge != nil {
+		x.bridge.end(true)
+	}
+	defer l.lastCall(c, err)
+	l.callDetached(c, nil, nil, err)
 }
 
 // outside makes a net.Conn of what leaves the engine.
@@ -342,17 +360,25 @@ func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []
 	return c.peel(layer, nc, unread)
 }
 
-// peel asks the layer for its view. raw is closed if it panics.
+// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then extra.reason says so.
 func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
+	returned := false
 	defer func() {
-		if v := recover(); v != nil {
-			raw.Close()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			nc, rest, err = nil, nil, c.layerFailed(v)
+		if returned {
+			return
 		}
+		v := recover()
+		if v == nil {
+			v = c.loop.exit()
+		}
+		raw.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		nc, rest, err = nil, nil, c.layerFailed(v)
+		c.extra.Load().reason = err
 	}()
 	nc, rest = layer.Detach(raw, unread)
+	returned = true
 	return nc, rest, nil
 }
 

@@ -268,58 +268,67 @@ func (l *failingLayer) CloseWrite(w myriad.Wire) error {
 // A layer that fails to return while the conn is locked costs that conn, whoever writes.
 func TestPanicsInALayerCostOneConn(t *testing.T) {
 	eachFailure(t, func(t *testing.T, fail func()) {
-		write := func(c *myriad.Conn) error { _, err := c.Write([]byte("x")); return err }
-		elsewhere := func(c *myriad.Conn) {
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				defer func() { _ = recover() }()
-				if err := write(c); err == nil {
-					t.Error("Write in which the layer panicked succeeded")
-				}
-			}()
-			<-ended
-		}
-		for name, received := range map[string]func(c *myriad.Conn){
-			"on the loop":          func(c *myriad.Conn) { _ = write(c) },
-			"on another goroutine": elsewhere,
-		} {
-			t.Run(name, func(t *testing.T) {
-				layerCostsOneConn(t, &failingLayer{write: fail}, func(c *myriad.Conn, _ []byte) { received(c) })
-			})
-		}
+		layersCostOneConn(t, fail)
 	})
+}
+
+func layersCostOneConn(t *testing.T, fail func()) {
+	write := func(c *myriad.Conn) error { _, err := c.Write([]byte("x")); return err }
+	elsewhere := func(c *myriad.Conn) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { _ = recover() }()
+			if err := write(c); err == nil {
+				t.Error("Write in which the layer panicked succeeded")
+			}
+		}()
+		<-ended
+	}
+	for name, received := range map[string]func(c *myriad.Conn){
+		"on the loop":          func(c *myriad.Conn) { _ = write(c) },
+		"on another goroutine": elsewhere,
+	} {
+		t.Run(name, func(t *testing.T) {
+			layerCostsOneConn(t, &failingLayer{write: fail}, func(c *myriad.Conn, _ []byte) { received(c) })
+		})
+	}
 	t.Run("at the end", func(t *testing.T) {
-		layerCostsOneConn(t, &failingLayer{closeWrite: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { c.Close() })
+		layerCostsOneConn(t, &failingLayer{closeWrite: fail}, func(c *myriad.Conn, _ []byte) { c.Close() })
 	})
 	t.Run("with a file", func(t *testing.T) {
 		f := tempFile(t, pattern(1000))
-		layerCostsOneConn(t, &failingLayer{write: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { _ = c.WriteFile(f, 0, 1000) })
+		layerCostsOneConn(t, &failingLayer{write: fail}, func(c *myriad.Conn, _ []byte) { _ = c.WriteFile(f, 0, 1000) })
 	})
 	t.Run("that detaches", func(t *testing.T) {
 		done := make(chan (<-chan departure), 1)
-		layerCostsOneConn(t, &failingLayer{detach: func() { panic("boom") }}, func(c *myriad.Conn, _ []byte) { done <- detach(c) })
+		layerCostsOneConn(t, &failingLayer{detach: fail}, func(c *myriad.Conn, _ []byte) { done <- detach(c) })
 		if d := await(t, "done", <-done); d.err == nil || d.nc != nil {
 			t.Errorf("detached as %v, %v", d.nc, d.err)
 		}
 	})
 }
 
-// So does one that is asked what an end means.
+// So does one that is asked what an end means, and the loop goes on.
 func TestPanicsOfALayerAtTheEnd(t *testing.T) {
 	for name, end := range map[string]func(nc net.Conn){
 		"FIN":   func(nc net.Conn) { _ = nc.(*net.TCPConn).CloseWrite() },
 		"reset": func(nc net.Conn) { _ = nc.(*net.TCPConn).SetLinger(0); nc.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newProbe()
-			h.opened = func(c *myriad.Conn) { c.SetLayer(&failingLayer{closed: func() { panic("boom") }}) }
-			e := start(t, myriad.Config{Loops: 1, Logger: quiet})
-			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
-			end(s.dial(t, s.listen(t, e, h)))
-			if err := await(t, "Closed", h.closes); err == nil {
-				t.Error("Closed(nil) behind a panic")
-			}
+			eachFailure(t, func(t *testing.T, fail func()) {
+				h := newProbe()
+				h.opened = func(c *myriad.Conn) { c.SetLayer(&failingLayer{closed: fail}) }
+				e := start(t, myriad.Config{Loops: 1, Logger: quiet})
+				s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+				neighbour := s.dial(t, s.listen(t, e, echo{}))
+				end(s.dial(t, s.listen(t, e, h)))
+				if err := await(t, "Closed", h.closes); err == nil {
+					t.Error("Closed(nil) behind a panic")
+				}
+				send(t, neighbour, []byte("alive"))
+				expect(t, neighbour, []byte("alive"))
+			})
 		})
 	}
 }

@@ -77,7 +77,7 @@ func (l *Loop) endLayer(c *Conn) {
 	}
 	c.mu.Lock()
 	if !x.layerEnded {
-		_ = c.encode(x.layer.CloseWrite) // a layer that cannot end in order has nothing to queue
+		_ = l.encode(c, x.layer.CloseWrite) // a layer that cannot end in order has nothing to queue
 		x.layerEnded = true
 	}
 	out := c.takeOutput()
@@ -160,6 +160,20 @@ func (x *extra) fileSent(c *Conn, n int64) {
 	x.sending = x.fileLeft > 0
 }
 
+// encode is Conn.encode where no callback notices that the goroutine ends.
+func (l *Loop) encode(c *Conn, f func(w Wire) error) error {
+	returned := false
+	defer func() {
+		if !returned {
+			l.exit()
+			l.revisit(c)
+		}
+	}()
+	err := c.encode(f)
+	returned = true
+	return err
+}
+
 // encodeOwed has the layer encode what it has taken, while not too much is encoded already; a bounded number of slices in one turn.
 func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	if c.is(served) {
@@ -169,7 +183,7 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 		c.mu.Lock()
 		more := false
 		if x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 {
-			_ = c.encode(func(w Wire) error { more = x.buffered.Encode(w); return nil })
+			_ = l.encode(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
 		}
 		out := c.takeOutput()
 		c.mu.Unlock()
@@ -218,7 +232,7 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 // encodeSlice reports whether the layer took the slice. One that found no room is read again when there is some.
 func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	c.mu.Lock()
-	err := c.encode(func(w Wire) error { _, err := x.layer.Write(w, p); return err })
+	err := l.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })
 	if err == nil {
 		run := &x.files[0]
 		run.off += int64(len(p))
