@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
 // A sleepers fixture has a server of which one connection for each loop stays awake, and clients that have asked it once.
@@ -302,6 +303,31 @@ func waitsAfterLateAnswer(t *testing.T, limit time.Duration) bool {
 		t.Errorf("the idle connection: %v", err)
 	}
 	return true
+}
+
+// A connection whose answer is on its way when it comes to wait does not hibernate: its timer is that of the answer, and whoever woke for it
+// would take it for that of an idle connection.
+func TestHibernationLeavesAnswersAlone(t *testing.T) {
+	const limit = 10 * time.Second
+	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/unbounded" {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		}
+	})})
+	w.RunFor(time.Second)
+	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
+	bounded, unbounded := w.Dial(addr), w.Dial(addr)
+	unbounded.Write([]byte("GET /unbounded HTTP/1.1\r\nHost: h\r\n\r\n"))
+	w.RunFor(time.Second)
+	bounded.Write([]byte(get + end))
+	w.RunFor(time.Second)
+	unbounded.Write([]byte("GET")) // wakes, with what the other has left if that hibernates
+	w.RunFor(2 * limit)
+	for name, p := range map[string]*sim.Peer{"waiting for its first request": awake, "bounded": bounded, "unbounded": unbounded} {
+		if p.Ended() {
+			t.Errorf("the connection that is %s has ended, with %q", name, p.Received())
+		}
+	}
 }
 
 // Who is shown the net.Conns of connections finds them unchanged.
