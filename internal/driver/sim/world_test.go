@@ -130,11 +130,15 @@ func TestTwoOutsideTakeTurns(t *testing.T) {
 }
 
 func TestStuckGoroutineIsNamed(t *testing.T) {
-	w := sim.New(5, sim.Options{Stall: 500 * time.Millisecond}) // by then it has begun to wait, on a busy machine too
-	foreign := make(chan struct{})
-	w.Go(func() { waitsElsewhere(foreign) })
-	mustSay(t, panics(t, w.Run), "seed 5", "TestStuckGoroutineIsNamed", "waitsElsewhere", "token")
-	close(foreign)
+	said := ""
+	for stall := 100 * time.Millisecond; stall < time.Minute && !strings.Contains(said, "waitsElsewhere"); stall *= 4 { // it may be held up on its way there
+		w := sim.New(5, sim.Options{Stall: stall})
+		foreign := make(chan struct{})
+		w.Go(func() { waitsElsewhere(foreign) })
+		said = panics(t, w.Run)
+		close(foreign)
+	}
+	mustSay(t, said, "seed 5", "TestStuckGoroutineIsNamed", "waitsElsewhere", "token")
 }
 
 func waitsElsewhere(c chan struct{}) { <-c }
