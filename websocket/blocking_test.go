@@ -29,7 +29,9 @@ func pulled(t *testing.T, o *Options) (*Conn, *rawPeer) {
 
 func wantMessage(t *testing.T, c *Conn, want string) {
 	t.Helper()
-	op, p, err := c.Read(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	op, p, err := c.Read(ctx)
 	if err != nil || describe(op, false, p) != want {
 		t.Fatalf("Read: %v %.80q, %v, want %.80q", op, p, err, want)
 	}
@@ -96,6 +98,7 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 	progress := make(chan int, n)
 	go func() {
 		for i := range n {
+			_ = p.SetDeadline(time.Now().Add(hangs)) // each has so much time, however long those before have waited
 			if _, err := io.WriteString(p.Conn, clientFrame(true, OpBinary, message)); err != nil {
 				sent <- err
 				return

@@ -259,7 +259,7 @@ func TestGroupBroadcastersAtOnce(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	var g Group
 	joined := make(chan bool, peers)
-	o := &Options{Workers: startPool(t), WriteLimit: 16 << 20, OnOpen: func(c *Conn) {
+	o := &Options{Workers: startPool(t), WriteLimit: 16 << 20, PingInterval: quiet, OnOpen: func(c *Conn) {
 		if _, err := g.Join(c); err != nil {
 			t.Error(err)
 		}
