@@ -62,6 +62,7 @@
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics, and so does this one for
 //     a connection of tls.NewListener.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
+//   - After SetKeepAlivesEnabled(false) no answer says keep-alive; there those to HTTP/1.0 do, and the connection closes all the same.
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.
 //   - The *http.Server under http.ServerContextKey has this server's settings and serves nothing: its Shutdown, Close and SetKeepAlivesEnabled
 //     end nothing here. Use the Server's own.

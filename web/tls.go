@@ -47,7 +47,7 @@ func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, 
 	return s.listen(network, addr, front)
 }
 
-// ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS.
+// ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS. Without a certificate it leaves l open.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	l = &onceListener{Listener: l}
 	if err := s.start(); err != nil {
@@ -56,7 +56,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	}
 	front, err := s.secureFront(certFile, keyFile)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
 	return s.serve(l, front)
 }
