@@ -48,7 +48,6 @@
 //   - A trailer that is announced twice is sent once.
 //   - A handler that changes its request's Method or ProtoMinor changes nothing about how its answer is framed; there it does.
 //   - Hijack and CloseNotify behind the end of the handler do not panic: the one fails, and the other gives a channel.
-//   - Functions of RegisterOnShutdown are called once; there whenever Shutdown is.
 //   - Hijack behind a chunked body of which something has come gives that without its framing, if it has not been read.
 //   - Close of a request's body neither waits nor fails, nor fills in the Trailer: what is left is read away when the handler has returned. net/http reads it in Close,
 //     also one that it has not asked for.

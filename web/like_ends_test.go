@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func TestShutdownSaysClose(t *testing.T) {
 		io.WriteString(c, request)
 		<-begun
 		hooked := make(chan struct{})
-		s.RegisterOnShutdown(func() { close(hooked) })
+		s.RegisterOnShutdown(sync.OnceFunc(func() { close(hooked) }))
 		ended := make(chan error, 1)
 		go func() { ended <- s.Shutdown(context.Background()) }()
 		<-hooked
@@ -122,12 +123,12 @@ func TestErrorsOfListenersLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Functions of RegisterOnShutdown are called when Shutdown is, also after Close and if nothing was ever served.
+// Functions of RegisterOnShutdown are called whenever Shutdown is, also after Close and if nothing was ever served.
 func TestOnShutdownLikeNetHTTP(t *testing.T) {
 	for _, c := range []struct{ served, closed bool }{{}, {closed: true}, {served: true, closed: true}} {
 		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
-			called := make(chan struct{})
-			s.RegisterOnShutdown(func() { close(called) })
+			called := make(chan struct{}, 10)
+			s.RegisterOnShutdown(func() { called <- struct{}{} })
 			if c.served {
 				raw(t, &fixture{addr: begin(t, s, asItIs)}, last, false)
 			}
@@ -140,13 +141,15 @@ func TestOnShutdownLikeNetHTTP(t *testing.T) {
 				default:
 				}
 			}
-			if err := s.Shutdown(context.Background()); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-called:
-			case <-time.After(20 * time.Second):
-				t.Error("not called")
+			for i := range 2 {
+				if err := s.Shutdown(context.Background()); err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-called:
+				case <-time.After(20 * time.Second):
+					t.Errorf("Shutdown %d: not called", i)
+				}
 			}
 		})
 	}

@@ -299,7 +299,7 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 	}
 }
 
-// RegisterOnShutdown has f called once, on a goroutine of its own, when Shutdown begins: for what the server no longer
+// RegisterOnShutdown has f called, on a goroutine of its own, whenever Shutdown is, which may be more than once: for what the server no longer
 // owns, such as upgraded connections.
 func (s *Server) RegisterOnShutdown(f func()) {
 	s.mu.Lock()

@@ -558,7 +558,7 @@ func TestShutdownAnswersWhatHasBegun(t *testing.T) {
 	}()
 	<-began
 	hook := make(chan struct{})
-	f.RegisterOnShutdown(func() { close(hook) })
+	f.RegisterOnShutdown(sync.OnceFunc(func() { close(hook) }))
 	down := make(chan error, 1)
 	go func() { down <- f.Shutdown(context.Background()) }()
 	<-hook

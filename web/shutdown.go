@@ -84,7 +84,7 @@ func (s *Server) stopListening() (st *state, failed error) {
 	return s.state, failed
 }
 
-// runOnShutdown calls what RegisterOnShutdown was given, each once. st is nil for a server that has never served.
+// runOnShutdown calls what RegisterOnShutdown was given. st is nil for a server that has never served.
 func (s *Server) runOnShutdown(st *state) {
 	start := driver.Process{}.Go
 	if st != nil {
@@ -95,7 +95,6 @@ func (s *Server) runOnShutdown(st *state) {
 	for _, f := range s.onShutdown {
 		start(f)
 	}
-	s.onShutdown = nil
 }
 
 // waitQuiet returns when the last connection has gone, the last handler without one, the last that has kept a loop's goroutine, and the last Serve.
