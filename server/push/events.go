@@ -55,19 +55,23 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 	return channels, true
 }
 
-// holdEvents answers with a stream of events that outlives the handler.
+// holdEvents answers with a stream of events that outlives the handler. It subscribes first: who has the head of the answer counts on
+// everything that is published from then on.
 func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
+	t := newEventTransport()
+	session := s.node.startEvents(t, s.node.eventWire(named, channels), g, channels, resumption(r))
 	stream, err := s.detach(w)
 	if err != nil {
+		session.ended()
 		s.notDetached(w, r, err)
 		return
 	}
-	s.node.startEvents(stream, s.node.eventWire(named, channels), g, channels, resumption(r))
+	session.openEvents(t, stream)
 }
 
 // eventWire is the form of the events of a stream.
@@ -149,10 +153,9 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 	}
 }
 
-// startEvents makes the stream a session that is connected and subscribed from the start.
-func (n *node) startEvents(stream eventStream, form wire, g grant, channels []string, w wish) {
-	stream.send(&message{payload: fmt.Appendf(nil, "retry: %d\n\n", n.retry().Milliseconds())}) // an error comes to onClose, too
-	s := n.start(stream, form)
+// startEvents makes a session that is connected and subscribed from the start. openEvents has to follow, or the session's end.
+func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w wish) *session {
+	s := n.start(t, form)
 	s.mu.Lock()
 	s.admit(g)
 	s.mu.Unlock()
@@ -165,13 +168,21 @@ func (n *node) startEvents(stream eventStream, form wire, g grant, channels []st
 		}
 		err := s.subscribe(name, w, func(hello welcome) {
 			if form.numbered() {
-				stream.send(&message{payload: form.appendWelcome(nil, name, hello)})
+				t.send(&message{payload: form.appendWelcome(nil, name, hello)}) // it is kept: there is no error yet
 			}
 		})
 		if err != nil {
 			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name, "error", err)
 			s.disconnect(centrifuge.ServerError)
 		}
+	}
+	return s
+}
+
+// openEvents sends what has come for s until now, and lets everything else follow.
+func (s *session) openEvents(t *eventTransport, stream eventStream) {
+	if t.open(stream, fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())) == errFull { // another error comes to onClose, too
+		s.tooSlow("")
 	}
 	stream.onClose(s.ended)
 }

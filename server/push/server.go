@@ -57,6 +57,8 @@ type Config struct {
 //	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
 //	/metrics  /health  /   Prometheus, a probe, and the console
 //
+// Who has the head of the answer of /events, or the reply to a subscribe command, gets everything that is published from then on.
+//
 // It must be run by a web.Server: clients are held without a goroutine, which net/http's server cannot do.
 type Server struct {
 	node       *node

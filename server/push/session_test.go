@@ -316,29 +316,24 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// A lateStream has its node end before it has a session.
-type lateStream struct {
+// A quietStream ends when it is told to.
+type quietStream struct {
 	*fakeTransport
-	n     *testNode
 	ended func()
 }
 
-func (l *lateStream) send(m *message) error {
-	if err := errors.Join(l.n.drain(context.Background()), l.n.close()); err != nil {
-		l.n.t.Errorf("the node's end: %v", err)
-	}
-	return l.fakeTransport.send(m)
-}
-
-func (l *lateStream) onClose(f func()) { l.ended = f }
+func (q *quietStream) onClose(f func()) { q.ended = f }
 
 // A stream that comes while the node ends is told to go, and is no error.
 func TestEventsAtTheEnd(t *testing.T) {
 	n := newTestNode(t)
-	l := &lateStream{fakeTransport: new(fakeTransport), n: n}
-	n.startEvents(l, wireSSE, grant{}, []string{"news", "sports"}, wish{})
-	l.wantClosed(t, "a late stream", centrifuge.Shutdown)
-	l.ended()
+	if err := errors.Join(n.drain(context.Background()), n.close()); err != nil {
+		t.Errorf("the node's end: %v", err)
+	}
+	late, q := newEventTransport(), &quietStream{fakeTransport: new(fakeTransport)}
+	n.startEvents(late, wireSSE, grant{}, []string{"news", "sports"}, wish{}).openEvents(late, q)
+	q.wantClosed(t, "a late stream", centrifuge.Shutdown)
+	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)
 	}

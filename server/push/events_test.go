@@ -1,0 +1,233 @@
+package push
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// A heldBus has who subscribes wait until it is let go. It fails with err, if that is not nil.
+type heldBus struct {
+	Bus
+	asked chan string
+	goOn  chan struct{}
+	err   error
+}
+
+func newHeldBus() *heldBus {
+	return &heldBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
+}
+
+func (b *heldBus) Subscribe(channel string, r Receiver) error {
+	b.asked <- channel
+	<-b.goOn
+	if b.err != nil {
+		return b.err
+	}
+	return b.Bus.Subscribe(channel, r)
+}
+
+// opens asks for a stream on a goroutine, and has the channel closed when that has been answered with 200.
+func (ts *testServer) opens(query string) (answered chan struct{}) {
+	answered = make(chan struct{})
+	go func() {
+		defer close(answered)
+		if w := ts.do("GET", "/events?"+query, ""); w.Code != 200 {
+			ts.t.Errorf("/events?%s: %d %s", query, w.Code, w.Body)
+		}
+	}()
+	return answered
+}
+
+func (ts *testServer) heads() int {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.streams)
+}
+
+// The head of a stream says that its channels have been subscribed to.
+func TestEventsSubscribeBeforeTheHead(t *testing.T) {
+	for _, recovery := range []bool{false, true} {
+		bus := newHeldBus()
+		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 3, Recovery: recovery}}})
+		for _, query := range []string{"channel=news", "channel=a&channel=b&channel=c"} {
+			before := ts.heads()
+			answered := ts.opens(query)
+			for range strings.Count(query, "channel=") {
+				if name := <-bus.asked; ts.heads() > before {
+					t.Errorf("recovery %v, %s: the head has gone before %s is subscribed to", recovery, query, name)
+				}
+				bus.goOn <- struct{}{}
+			}
+			<-answered
+			if ts.heads() != before+1 {
+				t.Errorf("recovery %v, %s: no head", recovery, query)
+			}
+		}
+	}
+}
+
+// detaching has f run in front of every head.
+func (ts *testServer) detaching(f func()) {
+	detach := ts.detach
+	ts.detach = func(w http.ResponseWriter) (eventStream, error) {
+		f()
+		return detach(w)
+	}
+}
+
+// What is published while the head goes out comes behind it, in order.
+func TestEventsBehindTheHead(t *testing.T) {
+	for _, tt := range []struct{ query, want string }{
+		{"channel=plain:1", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
+		{"channel=plain:1&named=1", "event: plain:1\ndata: 1\n\nevent: plain:1\ndata: 2\n\nevent: plain:1\ndata: 3\n\n"},
+		{"channel=plain:1&channel=news", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
+		{"channel=kept:1", "id: E:0\n\nid: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
+	} {
+		ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "plain"}, {Name: "kept", HistorySize: 3, Recovery: true}, {}}})
+		name, _, _ := strings.Cut(strings.TrimPrefix(tt.query, "channel="), "&")
+		publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
+		ts.detaching(func() { publish("1"); publish("2") })
+		stream := ts.subscribe(tt.query)
+		publish("3")
+		retry, got, _ := strings.Cut(stream.take(), "\n\n")
+		_, rest, _ := strings.Cut(got, "id: ")
+		if epoch, _, found := strings.Cut(rest, ":"); found {
+			got = strings.ReplaceAll(got, epoch, "E")
+		}
+		if !strings.HasPrefix(retry, "retry: ") || got != tt.want {
+			t.Errorf("%s: received %q and %q, want %q", tt.query, retry, got, tt.want)
+		}
+	}
+}
+
+// Streams that open while somebody publishes without a pause hear everything behind their heads, once and in order.
+func TestEventsOpenUnderLoad(t *testing.T) {
+	const last, streams = 2000, 100
+	ts := newTestServer(t, Config{})
+	var begun atomic.Int64
+	var heads []int64 // what had begun when the head went out
+	ts.detaching(func() { heads = append(heads, begun.Load()) })
+	var publisher sync.WaitGroup
+	publisher.Go(func() {
+		for range last {
+			data := strconv.FormatInt(begun.Add(1), 10)
+			if _, err := ts.node.publish(t.Context(), "news", Publication{Data: []byte(data)}); err != nil {
+				t.Errorf("publish: %v", err)
+			}
+		}
+	})
+	for range streams {
+		ts.subscribe("channel=news")
+	}
+	publisher.Wait()
+	for i, stream := range ts.streams {
+		_, got, _ := strings.Cut(stream.take(), "\n\n")
+		first := int64(last) + 1
+		if _, err := fmt.Sscanf(got, "data: %d", &first); err != nil && got != "" || first > heads[i]+1 {
+			t.Fatalf("the head went out behind publication %d, and the first that came was %d (%v)", heads[i], first, err)
+		}
+		for n := first; n <= last; n++ {
+			next := fmt.Sprintf("data: %d\n\n", n)
+			if !strings.HasPrefix(got, next) {
+				t.Fatalf("publication %d does not follow: %.40q", n, got)
+			}
+			got = got[len(next):]
+		}
+	}
+}
+
+// A stream whose subscription fails, or whose server shuts down meanwhile, begins and ends: an EventSource comes back to that, and gives
+// up at any other status.
+func TestEventsEndBeforeTheHead(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(ts *testServer, bus *heldBus) (ended chan error)
+	}{
+		{"refused", func(_ *testServer, bus *heldBus) chan error {
+			bus.err = errors.New("no route to the broker")
+			return nil
+		}},
+		{"shut down", func(ts *testServer, _ *heldBus) chan error {
+			ended := make(chan error, 1)
+			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
+			waitFor(ts.t, "the session to be sent away", ts.node.wheel.all()[0].leaving.Load)
+			return ended
+		}},
+	} {
+		bus := newHeldBus()
+		ts := newTestServer(t, Config{Bus: bus})
+		answered := ts.opens("channel=news")
+		<-bus.asked
+		ended := tt.end(ts, bus)
+		bus.goOn <- struct{}{}
+		<-answered
+		if ended != nil {
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+		if got := ts.streams[0].take(); !strings.HasPrefix(got, "retry: ") || !ts.streams[0].isClosed() {
+			t.Errorf("%s: received %q, closed: %v", tt.name, got, ts.streams[0].isClosed())
+		}
+	}
+}
+
+// Nothing is left of a client that goes before the head.
+func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	ts.detach = func(http.ResponseWriter) (eventStream, error) {
+		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
+		return nil, net.ErrClosed
+	}
+	ts.do("GET", "/events?channel=news&channel=more", "")
+	if n, channels := ts.node.count.connections.Load(), ts.node.hub.channels(); n != 0 || channels != 0 {
+		t.Errorf("%d connections and %d channels are left", n, channels)
+	}
+}
+
+// What may wait for a client is bounded before the head, too.
+func TestSlowBeforeTheHead(t *testing.T) {
+	ts := newTestServer(t, Config{Limits: Limits{Queue: 1000}})
+	ts.detaching(func() {
+		for range 200 {
+			ts.do("POST", "/api/publish", `{"channel":"news","data":"0123456789"}`)
+		}
+	})
+	stream := ts.subscribe("channel=news")
+	if got := stream.take(); !stream.isClosed() || len(got) > 1100 {
+		t.Errorf("received %d bytes, closed: %v", len(got), stream.isClosed())
+	}
+	if got := ts.node.count.slow.Load(); got != 1 {
+		t.Errorf("%d slow disconnects", got)
+	}
+}
+
+// So it is on the wire.
+func TestEventsAfterTheHead(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	for i := range 50 {
+		c := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
+		if line := c.head(); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Fatalf("events: %s", line)
+		}
+		if _, err := s.node.publish(t.Context(), "news", Publication{Data: []byte(strconv.Itoa(i))}); err != nil {
+			t.Fatal(err)
+		}
+		for want := fmt.Sprintf("data: %d", i); ; {
+			if line := c.line(); strings.Contains(line, "data: ") {
+				if line != want {
+					t.Fatalf("received %q first, want %q", line, want)
+				}
+				break
+			}
+		}
+		c.Close()
+	}
+}
