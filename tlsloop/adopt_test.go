@@ -110,9 +110,9 @@ func TestAdoptBeforeTheHandshake(t *testing.T) {
 // A client whose handshake fails hears of it, once, as a handler that was opened and closed.
 func TestClientFailure(t *testing.T) {
 	e := start(t, myriad.Config{})
-	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+	addr := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 	h := newProbe()
-	c, err := e.Dial(t.Context(), "tcp", addr, tlsloop.Client(&tls.Config{ServerName: "localhost"}, h))
+	c, err := e.Dial(t.Context(), "tcp", addr, patient.Client(&tls.Config{ServerName: "localhost"}, h))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,9 @@ func TestClosedInItsHandshake(t *testing.T) {
 	e := start(t, myriad.Config{})
 	said := make(chan string, 10)
 	o := tlsloop.Options{
-		Failed: func(_ *myriad.Conn, _ error, times uint64) { said <- fmt.Sprint("failed ", times) },
-		Closed: func(_ *myriad.Conn, err error) { said <- fmt.Sprint("closed ", err) },
+		Timeout: patience,
+		Failed:  func(_ *myriad.Conn, _ error, times uint64) { said <- fmt.Sprint("failed ", times) },
+		Closed:  func(_ *myriad.Conn, err error) { said <- fmt.Sprint("closed ", err) },
 	}
 	front := told{o.Handler(serverConfig(), always(echo())), make(chan *myriad.Conn, 1)}
 	nc := dialTCP(t, listen(t, e, front))

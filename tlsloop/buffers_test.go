@@ -51,7 +51,7 @@ func held(t *testing.T, c *myriad.Conn) (room, part int) {
 func TestIdleHoldsNoBuffers(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		h := echo()
-		addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+		addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 		cfg := clientConfig()
 		cfg.MaxVersion = version
 		tc := dial(t, addr, cfg)
@@ -73,7 +73,7 @@ func TestIdleHoldsNoBuffers(t *testing.T) {
 // must not see each other in it.
 func TestPartsOfTwo(t *testing.T) {
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{Loops: 1}), tlsloop.Handler(ticketless(), always(h)))
+	addr := listen(t, start(t, myriad.Config{Loops: 1}), patient.Handler(ticketless(), always(h)))
 	var peers [2]*recordPeer
 	var conns [2]*myriad.Conn
 	for i := range peers { // one behind the other: a handshake may end here later than there
@@ -109,7 +109,7 @@ func TestUnknownBuffers(t *testing.T) {
 	restore := tlsloop.KeepBuffers()
 	t.Cleanup(restore) // behind the engine's shutdown
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 	tc := dial(t, addr, clientConfig())
 	send(t, tc, pattern(100_000))
 	expect(t, tc, pattern(100_000))

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // tool finds a client that is not ours, or skips.
@@ -69,7 +68,7 @@ func lines() *probe {
 
 func TestOpenSSL(t *testing.T) {
 	openssl := tool(t, "openssl")
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(lines())))
 	ca := authorityFile(t)
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
 		t.Run(version, func(t *testing.T) {
@@ -135,7 +134,7 @@ print("done", version)
 
 func TestPython(t *testing.T) {
 	python := tool(t, "python3")
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(lines())))
 	out, err := exec.CommandContext(inTime(t), python, "-c", pythonClient, addr, authorityFile(t)).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "done TLSv1.3") {
 		t.Errorf("%s, %v", out, err)
@@ -145,7 +144,7 @@ func TestPython(t *testing.T) {
 // s_client takes up its session again with the ticket it was given.
 func TestOpenSSLSessions(t *testing.T) {
 	openssl := tool(t, "openssl")
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(lines())))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(lines())))
 	ca, session := authorityFile(t), filepath.Join(t.TempDir(), "session")
 	talk := func(words string, args ...string) string {
 		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-ign_eof"}, args...)

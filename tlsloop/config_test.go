@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
@@ -17,7 +16,7 @@ func negotiate(t *testing.T, server, client *tls.Config) (seen, got tls.Connecti
 	t.Helper()
 	states := make(chan tls.ConnectionState, 1)
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(server, func(s tls.ConnectionState) myriad.Handler {
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(server, func(s tls.ConnectionState) myriad.Handler {
 		states <- s
 		return h
 	}))
@@ -81,7 +80,7 @@ func TestProtocols(t *testing.T) {
 // Tickets resume sessions, in both versions.
 func TestResumption(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
-		addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(echo())))
+		addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(echo())))
 		client := clientConfig()
 		client.MaxVersion, client.ClientSessionCache = version, tls.NewLRUClientSessionCache(1)
 		for i := range 3 {
@@ -100,7 +99,7 @@ func TestResumption(t *testing.T) {
 func TestLargeHello(t *testing.T) {
 	cfg := serverConfig()
 	cfg.NextProtos = []string{"last"}
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(cfg, always(echo())))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(cfg, always(echo())))
 	for _, n := range []int{1, 60, 100, 150, 200, 250} {
 		cc := clientConfig()
 		for i := range n {

@@ -23,13 +23,13 @@ func authorityConfig() *tls.Config { return &tls.Config{RootCAs: trusted().pool}
 func TestDial(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		e := start(t, myriad.Config{})
-		addr := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+		addr := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 		cfg := authorityConfig()
 		cfg.MaxVersion = version
 		h := newProbe()
 		got := make(chan string, 10)
 		h.received = func(_ *myriad.Conn, p []byte) { got <- string(p) }
-		c, err := tlsloop.Dial(t.Context(), e, "tcp", addr, cfg, h)
+		c, err := patient.Dial(t.Context(), e, "tcp", addr, cfg, h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestDialStream(t *testing.T) {
 	e := start(t, myriad.Config{})
 	greeter := newProbe()
 	greeter.opened = func(c *myriad.Conn) { c.Write([]byte("welcome")) }
-	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(greeter)))
+	addr := listen(t, e, patient.Handler(serverConfig(), always(greeter)))
 	h, nc := myriad.Stream(0)
 	defer nc.Close()
 	read := make(chan string, 1)
@@ -69,7 +69,7 @@ func TestDialStream(t *testing.T) {
 		_, _ = io.ReadFull(nc, p)
 		read <- string(p)
 	}()
-	if _, err := tlsloop.Dial(t.Context(), e, "tcp", addr, authorityConfig(), h); err != nil {
+	if _, err := patient.Dial(t.Context(), e, "tcp", addr, authorityConfig(), h); err != nil {
 		t.Fatal(err)
 	}
 	if got := await(t, "greeting", read); got != "welcome" {
@@ -86,7 +86,7 @@ func TestDialFailures(t *testing.T) {
 		}
 	})
 	e := start(t, myriad.Config{})
-	serves := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+	serves := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 	silent := listen(t, e, newProbe())
 	hangsUp := newProbe()
 	hangsUp.received = func(c *myriad.Conn, _ []byte) { c.Close() } // before, who is late with writing would find a broken pipe
@@ -95,7 +95,7 @@ func TestDialFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		addr string
 		cfg  *tls.Config
-		o    tlsloop.Options
+		most time.Duration // Timeout; 0: patience
 		ctx  time.Duration
 		want func(error) bool
 	}{
@@ -106,7 +106,7 @@ func TestDialFailures(t *testing.T) {
 			addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}, want: isA[*net.OpError],
 		},
 		"hangs up":      {addr: leaves, cfg: authorityConfig(), want: is(io.EOF)},
-		"no answer":     {addr: silent, cfg: authorityConfig(), o: tlsloop.Options{Timeout: 20 * time.Millisecond}, want: is(os.ErrDeadlineExceeded)},
+		"no answer":     {addr: silent, cfg: authorityConfig(), most: 20 * time.Millisecond, want: is(os.ErrDeadlineExceeded)},
 		"context ended": {addr: silent, cfg: authorityConfig(), ctx: 20 * time.Millisecond, want: is(context.DeadlineExceeded)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,11 @@ func TestDialFailures(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, test.ctx)
 				defer cancel()
 			}
-			c, err := test.o.Dial(ctx, e, "tcp", test.addr, test.cfg, h)
+			o := patient
+			if test.most > 0 {
+				o.Timeout = test.most
+			}
+			c, err := o.Dial(ctx, e, "tcp", test.addr, test.cfg, h)
 			if c != nil || err == nil || !test.want(err) || !strings.Contains(err.Error(), ": Dial tcp "+test.addr+": ") {
 				t.Errorf("Dial: %v, %v", c, err)
 			}
@@ -162,7 +166,7 @@ func TestDialAndShutdown(t *testing.T) {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		_, err := tlsloop.Dial(context.Background(), e, "tcp", addr, authorityConfig(), newProbe())
+		_, err := patient.Dial(context.Background(), e, "tcp", addr, authorityConfig(), newProbe())
 		failed <- err
 	}()
 	await(t, "connection", h.opens)

@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 func TestEcho(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		h := echo()
-		addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+		addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 		cfg := clientConfig()
 		cfg.MaxVersion = version
 		tc := dial(t, addr, cfg)
@@ -40,9 +39,9 @@ func TestEcho(t *testing.T) {
 // The engine's own client and server, with a Write before the handshake has begun.
 func TestClient(t *testing.T) {
 	e := start(t, myriad.Config{})
-	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+	addr := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 	h, nc := myriad.Stream(0)
-	c, err := e.Dial(t.Context(), "tcp", addr, tlsloop.Client(clientConfig(), h))
+	c, err := e.Dial(t.Context(), "tcp", addr, patient.Client(clientConfig(), h))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,14 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
 const patience = time.Minute
+
+// patient bounds handshakes likewise, where ten seconds are usual.
+var patient = tlsloop.Options{Timeout: patience}
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 

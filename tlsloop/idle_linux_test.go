@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // holderEnv marks the child process that holds the clients, and says whom they call.
@@ -47,7 +46,7 @@ func TestIdle(t *testing.T) {
 	}
 	h := echo()
 	e := start(t, myriad.Config{})
-	addr := listen(t, e, tlsloop.Handler(serverConfig(), always(h)))
+	addr := listen(t, e, patient.Handler(serverConfig(), always(h)))
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHolder$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", holderEnv, conns, addr))
 	in, err := cmd.StdinPipe()

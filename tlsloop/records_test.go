@@ -25,7 +25,7 @@ func ticketless() *tls.Config {
 func echoPeer(t *testing.T) (*recordPeer, *probe) {
 	t.Helper()
 	h := echo()
-	return newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h)))), h
+	return newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h)))), h
 }
 
 // A stream of records, one of them a KeyUpdate that wants an answer, cut in two at every byte.
@@ -86,7 +86,7 @@ func TestChoppedClient(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		for name, sizes := range map[string][]int{"bytes": {1}, "odd": {7, 1, 300, 2, 1500}, "across records": {17000}} {
 			t.Run(name, func(t *testing.T) {
-				addr := listen(t, start(t, myriad.Config{ReadBuffer: 4096}), tlsloop.Handler(serverConfig(), always(echo())))
+				addr := listen(t, start(t, myriad.Config{ReadBuffer: 4096}), patient.Handler(serverConfig(), always(echo())))
 				cfg := clientConfig()
 				cfg.MaxVersion, cfg.DynamicRecordSizingDisabled = version, true
 				tc := tls.Client(&chopper{Conn: dialTCP(t, addr), sizes: sizes}, cfg)
@@ -214,7 +214,7 @@ func TestHalfCloseByPeer(t *testing.T) {
 	h := newProbe()
 	ended := make(chan *myriad.Conn, 1)
 	h.ended = func(c *myriad.Conn) { ended <- c }
-	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h))))
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h))))
 	p.write(p.seal(recordAlert, "\x01\x00", 0))
 	c := await(t, "Ended", ended)
 	msg := pattern(300_000)
@@ -235,7 +235,7 @@ func TestHalfCloseByUs(t *testing.T) {
 	h := newProbe()
 	got := make(chan string, 10)
 	h.received = func(_ *myriad.Conn, p []byte) { got <- string(p) }
-	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), tlsloop.Handler(ticketless(), always(h))))
+	p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(h))))
 	c := await(t, "Opened", h.opens)
 	c.Write([]byte("bye"))
 	c.CloseWrite()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/tlsloop"
 )
 
 // A client that asks for a new handshake within a TLS 1.2 connection, in a record that its keys fit, gets an alert and the
@@ -19,7 +18,7 @@ func TestRenegotiationIsRefused(t *testing.T) {
 	openssl := tool(t, "openssl")
 	t.Run("tlsloop", func(t *testing.T) {
 		h := echo()
-		said := renegotiate(t, openssl, listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h))))
+		said := renegotiate(t, openssl, listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h))))
 		if !strings.Contains(said, unexpectedMessage) {
 			t.Errorf("openssl says %q", said)
 		}
@@ -80,7 +79,7 @@ func renegotiate(t *testing.T, openssl, addr string) string {
 // A handshake record in the clear is the end as well.
 func TestPlainHandshakeRecord(t *testing.T) {
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 	cfg := clientConfig()
 	cfg.MaxVersion = tls.VersionTLS12
 	tc := dial(t, addr, cfg)

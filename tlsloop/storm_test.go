@@ -36,8 +36,7 @@ func hello(t testing.TB) []byte {
 func TestStorm(t *testing.T) {
 	h := echo()
 	e := start(t, myriad.Config{})
-	o := tlsloop.Options{Timeout: patience}
-	addr := listen(t, e, o.Handler(serverConfig(), always(h)))
+	addr := listen(t, e, patient.Handler(serverConfig(), always(h)))
 	first := hello(t)
 	var wg sync.WaitGroup
 	var good atomic.Int32
@@ -99,7 +98,7 @@ func TestShutdownInMidHandshake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr := listen(t, e, tlsloop.Handler(serverConfig(), always(echo())))
+		addr := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 		first := hello(t)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -182,8 +181,7 @@ func TestCallbacksThatBlock(t *testing.T) {
 		}
 		return &cert, nil
 	}
-	o := tlsloop.Options{Timeout: patience}
-	addr := listen(t, start(t, myriad.Config{}), o.Handler(cfg, always(echo())))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(cfg, always(echo())))
 	handshake := func(name string) error {
 		cc := clientConfig()
 		cc.ServerName, cc.InsecureSkipVerify = name, true
@@ -215,7 +213,7 @@ func TestCallbacksThatBlock(t *testing.T) {
 // Connections keep no goroutine.
 func TestGoroutines(t *testing.T) {
 	h := echo()
-	addr := listen(t, start(t, myriad.Config{}), tlsloop.Handler(serverConfig(), always(h)))
+	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 	before := runtime.NumGoroutine()
 	for range 200 {
 		tc := dial(t, addr, clientConfig())
