@@ -155,14 +155,7 @@ func TestNilBaseContext(t *testing.T) {
 		defer func() { v = recover() }()
 		return serve(ln)
 	}
-	listen := func() net.Listener {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ln
-	}
-	std, ours := listen(), listen()
+	std, ours := keptPort(t), keptPort(t)
 	want := said((&http.Server{BaseContext: base}).Serve, std)
 	f := prepare(t, &Server{BaseContext: base}, myriad.Config{Loops: 1})
 	if got := said(f.Serve, ours); got != want {
@@ -180,6 +173,24 @@ func TestNilBaseContext(t *testing.T) {
 		t.Errorf("Listen: got %v, net/http: %v", got, want)
 	}
 	closed(ours.Addr())
+}
+
+// keptPort listens on a port that the system gives to nobody else for as long as the test runs, also when the listener is closed: a
+// connection that was made there stays.
+func keptPort(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, connect := range []func() (net.Conn, error){func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }, ln.Accept} {
+		c, err := connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	return ln
 }
 
 // A ConnContext that returns nil costs its connection, and is logged; the server goes on.
