@@ -13,10 +13,10 @@ import (
 func tellWhereRead(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		fmt.Fprintf(w, "%s %q and an error", where(), body)
+		fmt.Fprintf(w, "%s %q and an error", where(w), body)
 		return
 	}
-	fmt.Fprintf(w, "%s %q", where(), body)
+	fmt.Fprintf(w, "%s %q", where(w), body)
 }
 
 // A request whose body comes with its head is complete: it runs on the loop, its handler waits for nothing, and what follows it is the
