@@ -281,8 +281,9 @@ func (b *body) awaitEnd() {
 
 // blocksReuse reports whether the connection cannot be kept, because the client may never send the body, or because too much
 // of it is still to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the handler
-// has returned. As with net/http, one whose client expects 100 Continue must have been read to its end.
-func (b *body) blocksReuse(over bool) bool {
+// has returned. duplex: it has said that it reads on behind the head of its answer. As with net/http, a body whose client expects 100 Continue
+// must have been read to its end.
+func (b *body) blocksReuse(over, duplex bool) bool {
 	if b == nil {
 		return false
 	}
@@ -295,9 +296,9 @@ func (b *body) blocksReuse(over bool) bool {
 		return false
 	case b.err != nil || b.late:
 		return true
-	case !over && b.begun:
+	case !over && (b.begun || duplex):
 		return b.closed && b.isLong()
-	case b.chunked:
+	case b.chunked && !duplex:
 		return true
 	}
 	return b.isLong()

@@ -27,7 +27,7 @@
 //   - Reading a body and writing an answer never exclude each other. An answer that is whole when its handler returns waits for what is to come of the
 //     body, as there (not if the connection ends with it, or 256 KiB are left, or after ResponseController.EnableFullDuplex), but five seconds at
 //     most. What is sent before, by Flush or because it is more than 2 KiB, does not, and says that the connection closes if the body is chunked, has not
-//     come to its end, and nobody has begun to read it.
+//     come to its end, and nobody has begun to read it (not after EnableFullDuplex).
 //   - A Read that fails for a fault in a chunk's line does so at the first byte that is wrong; and of a trailer it does not repeat the line.
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
 //     by an interface nobody else can implement. It closes after an answer of 413 whose handler has begun to read its body and not come to the end,

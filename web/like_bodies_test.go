@@ -60,7 +60,7 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 		{"of chunks, closed", chunked, closed, true, false},
 		{"too long to read away, closed", "Content-Length: 300000\r\n", closed, true, true},
 		{"with a length, beside the answer", length, duplex, true, false},
-		{"of chunks, beside the answer", chunked, duplex, true, true},
+		{"of chunks, beside the answer", chunked, duplex, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			begin, rest := "abc", "defgh"
@@ -79,6 +79,35 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 			if mustBody(t, resp, err); resp.Close != c.close {
 				t.Errorf("%s, close %v, want %v", resp.Status, resp.Close, c.close)
 			}
+		})
+	}
+}
+
+// With EnableFullDuplex an answer that has begun before its request's body says nothing of an end of the connection, which goes on.
+func TestFullDuplexGoesOnLikeNetHTTP(t *testing.T) {
+	const long = 300_000 // more than would be read away
+	for fields, body := range map[string]string{
+		fmt.Sprintf("Content-Length: %d\r\n\r\n", long): strings.Repeat("b", long),
+		"Transfer-Encoding: chunked\r\n\r\n":            "5\r\nhello\r\n0\r\n\r\n",
+	} {
+		sameOnBoth(t, func(s *Server) {
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				fmt.Fprint(w, c.EnableFullDuplex(), c.Flush())
+				n, err := io.Copy(io.Discard, r.Body)
+				fmt.Fprint(w, n, err)
+			})
+		}, func(t *testing.T, f *fixture, r *record) {
+			c := dial(t, f)
+			io.WriteString(c, post+fields)
+			in := bufio.NewReader(c)
+			resp, err := http.ReadResponse(in, nil)
+			io.WriteString(c, body)
+			r.add("%q: %s", fields, mustBody(t, resp, err))
+			r.add("close %t", resp.Close)
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			resp, err = http.ReadResponse(in, nil)
+			r.add("%q: then %s", fields, mustBody(t, resp, err))
 		})
 	}
 }

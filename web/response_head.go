@@ -217,7 +217,7 @@ func (w *response) frame(last bool) {
 	if last && !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
-	w.closeAfter = w.ends() || w.x.body.blocksReuse(w.over)
+	w.closeAfter = w.ends() || w.x.body.blocksReuse(w.over, w.duplex)
 	switch {
 	case !bodyAllowed(w.status) || w.noBody || w.length >= 0:
 	case w.minor == 1 && w.coding != codingIdentity:
