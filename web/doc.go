@@ -59,7 +59,7 @@
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn for a *net.TCPConn or
 //     *net.UnixConn, for what the server has accepted itself and with ServeTLS; else what the listener gave, also a *tls.Conn of tls.NewListener.
 //   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics, and so does this one for
-//     a connection of tls.NewListener.
+//     a connection of tls.NewListener. A callback of TLSConfig that panics is logged as a failed handshake, and by the engine.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
 //   - After SetKeepAlivesEnabled(false) no answer says keep-alive; there those to HTTP/1.0 do, and the connection closes all the same.
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.

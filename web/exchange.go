@@ -309,7 +309,9 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 }
 
 // netError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a *net.OpError.
-func (x *exchange) netError(op string, err error) error {
+func (x *exchange) netError(op string, err error) error { return netError(x.transport.conn(), op, err) }
+
+func netError(c *myriad.Conn, op string, err error) error {
 	var number syscall.Errno
 	switch {
 	case errors.As(err, &number):
@@ -319,7 +321,6 @@ func (x *exchange) netError(op string, err error) error {
 	case errors.Is(err, myriad.ErrClosed) || errors.Is(err, http.ErrServerClosed):
 		err = net.ErrClosed
 	}
-	c := x.transport.conn()
 	local := c.LocalAddr()
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.RemoteAddr(), Err: err}
 }

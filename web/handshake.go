@@ -114,22 +114,22 @@ func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 // shaken gives tc to whoever speaks what was negotiated.
 func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	proto := tc.ConnectionState().NegotiatedProtocol
-	if serve := s.TLSNextProto[proto]; serve != nil && proto != "" {
+	if speaks(proto) {
+		s.adoptOrLog(tc, f, base)
+		return
+	}
+	if serve := s.TLSNextProto[proto]; serve != nil {
 		s.state.given.add(tc)
 		s.speak(serve, tc, base)
 		s.reportOf(tc, http.StateClosed)
 		return
 	}
-	if !speaks(proto) {
-		s.reportOf(tc, http.StateClosed)
-		_ = tc.Close()
-		return
-	}
-	s.adoptOrLog(tc, f, base)
+	s.reportOf(tc, http.StateClosed)
+	_ = tc.Close()
 }
 
-// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1. What a TLSConfig offers and nobody serves ends the
-// connection, as net/http does it.
+// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which nobody else serves. What a TLSConfig offers and nobody serves
+// ends the connection, as net/http does it.
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
 
 // adoptOrLog is adopt for whoever can only tell the log.

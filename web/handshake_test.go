@@ -52,6 +52,7 @@ func serveShaken(t testing.TB, s *Server, cfg *tls.Config) *fixture {
 // What is negotiated decides who speaks, whoever makes the handshake: TLSNextProto, this server, or nobody.
 func TestALPN(t *testing.T) {
 	protos := func() *tls.Config { return &tls.Config{NextProtos: []string{"shout", "unserved", "http/1.1"}} }
+	never := func(_ *http.Server, tc *tls.Conn, _ http.Handler) { fmt.Fprint(tc, "net/http serves this itself") }
 	server := func() *Server {
 		return &Server{Handler: describe, TLSConfig: protos(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
@@ -60,6 +61,7 @@ func TestALPN(t *testing.T) {
 				ctx := h.(interface{ BaseContext() context.Context }).BaseContext()
 				fmt.Fprint(tc, "SHOUTED ", r.TLS.NegotiatedProtocol, " ", r.Body == http.NoBody, r.RemoteAddr == tc.RemoteAddr().String(), ctx.Value(http.ServerContextKey) == s)
 			},
+			"http/1.1": never,
 		}}
 	}
 	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()), "a foreign listener": serveShaken(t, server(), protos())} {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -49,13 +51,13 @@ func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, 
 
 // ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS. Without a certificate it leaves l open.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	front, err := s.secureFront(certFile, keyFile)
+	if err != nil {
+		return err // also after Shutdown, as net/http does
+	}
 	l = &onceListener{Listener: l}
 	if err := s.start(); err != nil {
 		_ = l.Close()
-		return err
-	}
-	front, err := s.secureFront(certFile, keyFile)
-	if err != nil {
 		return err
 	}
 	return s.serve(l, front)
@@ -131,11 +133,24 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 }
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
+	reason := reasonOf(fromBelow(c, err))
 	if times > 1 {
-		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), reasonOf(err), times-1)
+		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), reason, times-1)
 		return
 	}
-	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), reasonOf(err))
+	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), reason)
+}
+
+// fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a callback of the configuration has failed
+// with stays as it is, although that may have such an error inside.
+func fromBelow(c *myriad.Conn, err error) error {
+	_, numbered := err.(syscall.Errno)
+	_, ofConn := err.(*net.OpError)
+	late := !ofConn && errors.Unwrap(err) == os.ErrDeadlineExceeded // as tlsloop says it
+	if numbered || late || err == myriad.ErrClosed || err == http.ErrServerClosed {
+		return netError(c, "read", err)
+	}
+	return err
 }
 
 // reasonOf is err in the words of net/http.
@@ -205,13 +220,13 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 
 // negotiated is what a connection speaks after its handshake.
 func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
-	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil && state.NegotiatedProtocol != "" {
+	if speaks(state.NegotiatedProtocol) {
+		return (*securedFront)(f)
+	}
+	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil {
 		return &departing{Handler: (*securedFront)(f), front: f, serve: serve}
 	}
-	if !speaks(state.NegotiatedProtocol) {
-		return (*strangeFront)(f)
-	}
-	return (*securedFront)(f)
+	return (*strangeFront)(f)
 }
 
 // A protocol is a function of TLSNextProto.

@@ -203,10 +203,19 @@ func TestServeTLSVariants(t *testing.T) {
 	}
 }
 
-// A server without a certificate leaves the listener to whoever has it, as net/http's does.
+// A server without a certificate leaves the listener to whoever has it, as net/http's does, also when it has been shut down.
 func TestServeTLSWithoutCertificate(t *testing.T) {
-	ours := serve(t, &Server{}).Server
-	for name, serveTLS := range map[string]func(net.Listener, string, string) error{"net/http": new(http.Server).ServeTLS, "here": ours.ServeTLS} {
+	std, ours, gone := new(http.Server), serve(t, &Server{}).Server, new(Server)
+	if err := gone.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stdGone := new(http.Server)
+	if err := stdGone.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, serveTLS := range map[string]func(net.Listener, string, string) error{
+		"net/http": std.ServeTLS, "here": ours.ServeTLS, "net/http, shut down": stdGone.ServeTLS, "here, shut down": gone.ServeTLS,
+	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -256,8 +265,17 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	<-closed
-	if text := f.log.String(); !strings.Contains(text, "TLS handshake error") {
-		t.Errorf("logged: %q", text)
+	want := fmt.Sprintf("http: TLS handshake error from %v: read tcp %[2]s->%[1]s: i/o timeout\n", nc.LocalAddr(), f.addr)
+	if got := f.log.String(); got != want {
+		t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+// An error that a callback of the configuration has met stays what it is.
+func TestErrorsFromBelowHandshakes(t *testing.T) {
+	failed := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	if got := fromBelow(nil, failed); got != failed {
+		t.Errorf("%v has become %v", failed, got)
 	}
 }
 
