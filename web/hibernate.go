@@ -63,8 +63,12 @@ func (ln *lane) depart(h *conn) {
 func (h *conn) hibernate() {
 	var w myriad.Waker
 	switch {
+	case h.blank > 0: // nobody would know of them
+		return
 	case h.phase == phaseNew:
 		w = newcomers{h.from.waiter}
+	case h.phase == phaseIdle && !h.sending && h.posted:
+		w = posters{h.from.waiter}
 	case h.phase == phaseIdle && !h.sending:
 		w = h.from.waiter
 	default:
@@ -83,12 +87,22 @@ func (f newcomers) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
 	return f.rouse(c, last, phaseNew, http.StateNew)
 }
 
-// Wake implements myriad.Waker for those that have.
+// posters are those whose last request was a POST.
+type posters struct{ *front }
+
+// Wake implements myriad.Waker.
+func (f posters) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
+	h := f.rouse(c, last, phaseIdle, http.StateIdle)
+	h.posted = true
+	return h
+}
+
+// Wake implements myriad.Waker for the others that have asked.
 func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
 	return f.rouse(c, last, phaseIdle, http.StateIdle)
 }
 
-func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) myriad.Handler {
+func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) *conn {
 	h, ok := last.(*conn)
 	if !ok {
 		h = &conn{c: c, lane: f.lane(c), from: f.origin, phase: waits, state: uint8(state)}
@@ -100,11 +114,15 @@ func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state ht
 // wakeAll ends the hibernation of all connections of the lane.
 func (ln *lane) wakeAll() {
 	ln.loop.WakeAll(func(w myriad.Waker) bool {
-		if n, ok := w.(newcomers); ok {
-			w = n.front
+		switch w := w.(type) {
+		case newcomers:
+			return w.s == ln.s
+		case posters:
+			return w.s == ln.s
+		case *front:
+			return w.s == ln.s
 		}
-		f, ok := w.(*front)
-		return ok && f.s == ln.s
+		return false
 	})
 }
 

@@ -376,6 +376,9 @@ func TestHibernationEnds(t *testing.T) {
 				s.IdleTimeout, s.ReadHeaderTimeout = 300*time.Millisecond, time.Minute // the latter for clients that have not asked yet
 			}
 			m := manySleepers(t, 10, s)
+			for i := 1; i < len(m.conns) && name != "IdleTimeout"; i += 2 {
+				m.ask(t, i, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody")
+			}
 			if end(m); name != "IdleTimeout" && m.hibernating() > 0 {
 				within(t, "none hibernates", func() bool { return m.hibernating() == 0 })
 			}
@@ -435,3 +438,46 @@ type told struct {
 func (h *told) Opened(*myriad.Conn)              { h.opened <- struct{}{} }
 func (*told) Received(*myriad.Conn, []byte)      {}
 func (h *told) Closed(_ *myriad.Conn, err error) { h.closed <- err }
+
+// A client that sends empty lines and its end gets the same answer, or none, whether its connection can hibernate or not: what has come of them
+// counts, and what it has asked before, and nothing that others have asked.
+func TestHibernationKeepsEmptyLines(t *testing.T) {
+	const posted = post + "Content-Length: 3\r\n\r\nabc"
+	for _, before := range []string{"", get + end, posted} {
+		for _, lines := range []string{"", "\r\n", "\r\n\r\n", "\r\n\r\n\r\n"} {
+			for _, apart := range []bool{false, true} {
+				for _, other := range []string{"", get + end, posted} {
+					wakes, want := emptyLines(t, before, lines, other, apart, 1), emptyLines(t, before, lines, other, apart, mostAwake)
+					if wakes != want {
+						t.Errorf("%.4q, %q, apart %v, beside %.4q: got %s, if awake %s", before, lines, apart, other, wakes, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// emptyLines returns the statuses that a client gets that asks and sends empty lines and its end, with what it has asked or apart. Another one asks before it ends.
+func emptyLines(t *testing.T, before, lines, other string, apart bool, awake int) string {
+	w, first := slow(t, &Server{Dispatch: DispatchInline, mostAwake: awake, Handler: http.NotFoundHandler()})
+	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
+	first.Write([]byte(get + end)) // and is the one that stays awake
+	w.RunFor(time.Second)
+	client, beside := w.Dial(addr), w.Dial(addr)
+	w.RunFor(time.Second)
+	if apart {
+		client.Write([]byte(before))
+		w.RunFor(time.Second)
+		beside.Write([]byte(other))
+		w.RunFor(time.Second)
+		client.Write([]byte(lines))
+	} else {
+		client.Write([]byte(before + lines))
+		w.RunFor(time.Second)
+		beside.Write([]byte(other))
+		w.RunFor(time.Second)
+	}
+	client.CloseWrite()
+	w.RunFor(time.Second)
+	return fmt.Sprint(statuses(string(client.Received())), client.Ended())
+}
