@@ -57,6 +57,9 @@ func (c *requestContext) String() string {
 }
 
 func (c *requestContext) Done() <-chan struct{} {
+	if c.h.from.base.Done() != nil {
+		_ = c.Err() // which has it end at once, if base has, and not when a goroutine comes to it
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil && (c.watchers == nil || c.watchers.done == nil) {
@@ -69,12 +72,16 @@ func (c *requestContext) Done() <-chan struct{} {
 	return w.done
 }
 
+// Err ends it if the base context has ended: when there is an error, Done must be closed.
 func (c *requestContext) Err() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.err == nil {
-		return c.h.from.base.Err()
+		if err := c.h.from.base.Err(); err != nil {
+			c.cancelAndUnlock(err)
+			return err
+		}
 	}
+	defer c.mu.Unlock()
 	return c.err
 }
 

@@ -32,6 +32,7 @@
 //   - http.MaxBytesReader stops the handler at its limit as usual, but cannot tell this server to close the connection: that goes
 //     by an interface nobody else can implement. It closes after an answer of 413 whose handler has begun to read its body and not come to the end,
 //     or if much of the body is left.
+//   - A Write behind one that has failed fails itself; there it says that all is well if there is room to gather it. Flush after Hijack fails; there it panics.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
 //   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
 //   - A handler's Content-Length that is no number, or stands beside a Transfer-Encoding, is as if it were not there. net/http sends the one to
@@ -58,8 +59,9 @@
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn for a *net.TCPConn or
 //     *net.UnixConn, for what the server has accepted itself and with ServeTLS; else what the listener gave, also a *tls.Conn of tls.NewListener.
-//   - A ConnContext that panics or returns nil costs its connection, and the engine logs it; net/http's Serve panics, and so does this one for
-//     a connection of tls.NewListener. A callback of TLSConfig that panics is logged as a failed handshake, and by the engine.
+//     Who closes it ends the contexts of its handlers when the client has closed its side, too, or Config.LingerTimeout has passed, and not at once.
+//   - A ConnContext that panics or returns nil, or a ConnState that panics, costs its connection, and the engine logs it; net/http's Serve panics
+//     with the first, and so does this one for a connection of tls.NewListener. A callback of TLSConfig that panics is logged as a failed handshake, and by the engine.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
 //   - After SetKeepAlivesEnabled(false) no answer says keep-alive; there those to HTTP/1.0 do, and the connection closes all the same.
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.

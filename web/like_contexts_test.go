@@ -253,6 +253,42 @@ func TestContextEndsBeforeAnswer(t *testing.T) {
 	})
 }
 
+// A context whose base has ended has ended at once: where Err says so Done is closed, as package context promises.
+func TestContextEndsWithItsBaseLikeNetHTTP(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		var end context.CancelFunc
+		var notes *record
+		sameOnBoth(t, func(s *Server) {
+			var base context.Context
+			base, end = context.WithCancel(context.Background())
+			notes = new(record)
+			s.BaseContext = func(net.Listener) context.Context { return base }
+			s.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if first {
+					notes.add("before: %v, done %t", r.Context().Err(), isDone(r.Context()))
+				}
+				end()
+				notes.add("%v, done %t, %v", r.Context().Err(), isDone(r.Context()), r.Context().Err())
+			})
+		}, func(t *testing.T, f *fixture, r *record) {
+			for range 20 {
+				raw(t, f, last, false)
+			}
+			r.add("%v", notes)
+			end()
+		})
+	}
+}
+
+func isDone(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // A read deadline that has passed and is then lifted lets a body with a length go on, and one in chunks not, as with net/http.
 func TestLiftedDeadlineLikeNetHTTP(t *testing.T) {
 	for _, body := range [][2]string{{"Content-Length: 6\r\n\r\none", "two"}, {"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"}} {
