@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
 // This file has handlers as users write them, with what packages net/http and httputil offer them, under requests of many kinds.
@@ -307,5 +310,21 @@ func TestSurfaceLikeNetHTTP(t *testing.T) {
 				r.add("%q; %s; log %s", headed(string(got)), notes, firstLines(f.log.String()))
 			})
 		})
+	}
+}
+
+// What keeps a server from listening is said as net/http says it, in the same type.
+func TestListenFailsLikeNetHTTP(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, addr := range []string{busy.Addr().String(), "nonsense", "127.0.0.1:99999", ":nosuch"} {
+		std := (&http.Server{Addr: addr}).ListenAndServe()
+		ours := prepare(t, &Server{Addr: addr}, myriad.Config{Loops: 1}).ListenAndServe()
+		if a, b := fmt.Sprintf("%T %v", std, std), fmt.Sprintf("%T %v", ours, ours); a != b {
+			t.Errorf("%s:\nnet/http: %s\nhere:     %s", addr, a, b)
+		}
 	}
 }

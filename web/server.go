@@ -166,6 +166,9 @@ func (s *Server) Listen(network, addr string) (*Listener, error) {
 
 func (s *Server) listen(network, addr string, front *front) (*Listener, error) {
 	inner, err := s.state.engine.Listen(network, addr, front)
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return nil, op // says all, as from net/http
+	}
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
