@@ -146,13 +146,13 @@ func (c *Conn) Loop() *Loop { return c.loop }
 // LocalAddr is the address at this end. Any goroutine.
 func (c *Conn) LocalAddr() net.Addr {
 	if c.local == nil {
-		return &net.UnixAddr{Net: "unix"}
+		return driver.UnixAddr.Net()
 	}
 	return c.local
 }
 
-// RemoteAddr is the peer's address. Any goroutine. That of an adopted net.Conn without a descriptor is what its own
-// RemoteAddr says, which is asked for before the first byte of it is delivered.
+// RemoteAddr is the peer's address, "@" on a unix socket, also if the peer's own has a name. Any goroutine. That of an adopted net.Conn without a
+// descriptor is what its own RemoteAddr says, which is asked for before the first byte of it is delivered.
 func (c *Conn) RemoteAddr() net.Addr {
 	if x := c.extra.Load(); x != nil && x.bridge != nil {
 		if peer := x.bridge.remote(); peer != nil {
@@ -164,7 +164,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 	if a := c.remote.Net(); a != nil {
 		return a
 	}
-	return &net.UnixAddr{Net: "unix"}
+	return driver.UnixAddr.Net()
 }
 
 // Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be read.

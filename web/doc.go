@@ -56,6 +56,7 @@
 //     for it without having asked, if the handler has put something else there, such as an http.MaxBytesReader.
 //   - An answer behind a body that has ended too soon says that the connection closes.
 //   - ConnState does not hear of StateIdle between pipelined requests that have come already.
+//   - The address of a client on a unix socket is "@", also if the client's socket has a name.
 //   - Deadlines set on a net.Conn that the listener gave to Serve have no effect afterwards: the connection is the engine's. Use
 //     ResponseController, or the net.Conn that Hijack returns. ConnState and ConnContext get a *myriad.Conn for a *net.TCPConn or
 //     *net.UnixConn, for what the server has accepted itself and with ServeTLS; else what the listener gave, also a *tls.Conn of tls.NewListener.

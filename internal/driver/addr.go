@@ -83,10 +83,13 @@ func (a Addr) Net() net.Addr {
 	case familyIPv6:
 		return &net.TCPAddr{IP: net.IP(a.ip[:]), Port: int(a.port), Zone: zoneName(a.zone)}
 	case familyUnix:
-		return &net.UnixAddr{Net: "unix"}
+		return &net.UnixAddr{Name: unnamed, Net: "unix"}
 	}
 	return nil
 }
+
+// unnamed is how package net prints the address of a unix socket without a name, on Linux.
+const unnamed = "@"
 
 func zoneName(id uint32) string {
 	if id == 0 {
@@ -99,7 +102,7 @@ func zoneName(id uint32) string {
 	return ifi.Name
 }
 
-// AppendTo appends what Net().String() would be, or "@" for an unnamed unix peer, without the addresses in between.
+// AppendTo appends what Net().String() would be without the addresses in between.
 func (a Addr) AppendTo(dst []byte) []byte {
 	switch a.family {
 	case familyIPv4:
@@ -111,7 +114,7 @@ func (a Addr) AppendTo(dst []byte) []byte {
 		ip := netip.AddrFrom16(a.ip).Unmap().WithZone(zoneName(a.zone))
 		return netip.AddrPortFrom(ip, a.port).AppendTo(dst)
 	}
-	return append(dst, '@')
+	return append(dst, unnamed...)
 }
 
 // appendByte appends b as a decimal number. It is for each request of a server: strconv takes twice as long.

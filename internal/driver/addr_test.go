@@ -19,6 +19,13 @@ func TestAddrAppendTo(t *testing.T) {
 	}
 }
 
+// A unix socket without a name has the address that package net gives it.
+func TestUnixAddr(t *testing.T) {
+	if got := UnixAddr.Net(); UnixAddr.String() != "@" || got.String() != "@" || got.Network() != "unix" || AddrOf(got) != UnixAddr {
+		t.Errorf("%v, as a net.Addr %s %q", UnixAddr, got.Network(), got)
+	}
+}
+
 // A zone is a name or a number, of an interface that may not be there (any more).
 func TestAddrZones(t *testing.T) {
 	for _, text := range []string{"[fe80::1%2147480000]:80", "[fe80::1%1]:80", "[fe80::1]:80"} {
