@@ -14,10 +14,10 @@ import (
 // protocol, lend_model_test.go explores it.
 
 const (
-	// maxChain is how many guests of one conn run one after the other before what they have written is sent, and others have their turn.
-	// looksPerChain is how often heldTime may pass meanwhile. It is looked for after 2, 4, 8, 16 of them.
-	maxChain      = 32
-	looksPerChain = 2
+	// maxChain is how many guests of one conn run one after the other before others have their turn, and chainTime is for how long they may.
+	// The clock is read after 1, 2, 4 and 8 of them, and after each once half of the time is over.
+	maxChain  = 16
+	chainTime = 100 * time.Microsecond
 	// What guests have written leaves together with what the next ones write, for up to heldConns conns and heldTime: the kernel's part
 	// in sending costs less when it is done in a row, and a peer that waits for many answers is woken once.
 	heldConns = 32
@@ -30,6 +30,7 @@ const (
 type held struct {
 	batch[*Conn]
 	visits int           // since the clock was read
+	looked time.Duration // the clock when it was
 	since  time.Duration // the clock when the first of them may have come
 }
 
@@ -55,7 +56,7 @@ type guest struct {
 
 // Invite has g visit the loop when the events of this turn have been handled. Whoever invites sees to it that the conn stays
 // quiet meanwhile as far as its protocol asks for it: its events come as usual. A guest that Left invites for the
-// same conn comes next, and what both write leaves together; after 32 of them it is the others' turn. On the loop only, inside a
+// same conn comes next, and what both write leaves together; after 16 of them, or 100 µs, it is the others' turn. On the loop only, inside a
 // callback of the conn.
 func (c *Conn) Invite(g Guest) { c.loop.guests = append(c.loop.guests, guest{c, g}) }
 
@@ -117,7 +118,7 @@ func (l *Loop) entertain() bool {
 	if len(l.guests) == 0 && l.held.empty() {
 		return true
 	}
-	l.held.since = l.clock
+	l.held.since = l.look()
 	l.noteThread(len(l.guests))
 	for most := l.invited(); l.served < min(most, len(l.guests)); {
 		v := l.guests[l.served]
@@ -146,14 +147,22 @@ func (l *Loop) invited() int {
 	return len(l.guests)
 }
 
+// A chain is the guests of one conn that run one after the other.
+type chain struct {
+	n     int           // how many they have been
+	look  int           // after how many the clock is read
+	began time.Duration // the clock, not long before the first
+}
+
 // host runs a guest, then those that it leads to, and has what they have written sent before long.
 func (l *Loop) host(v guest) bool {
-	n, looks := 1, 0
-	for ; ; n++ {
+	h := &l.held
+	for done := (chain{n: 1, look: 1, began: h.looked}); ; done.n++ {
 		if !l.visit(v) {
 			return false
 		}
-		if !l.goesOn(v.c, n, &looks) {
+		h.visits++
+		if !l.goesOn(v.c, &done) {
 			break
 		}
 		last := len(l.guests) - 1
@@ -161,45 +170,37 @@ func (l *Loop) host(v guest) bool {
 		l.guests = l.guests[:last]
 	}
 	l.current.Store(nil)
-	h := &l.held
 	h.list = append(h.list, v.c)
-	if h.visits += n; n == maxChain || len(h.list) >= heldConns || h.visits >= visitsPerLook && l.heldLong() {
-		l.sendHeld()
+	if len(h.list) >= heldConns || h.visits >= visitsPerLook && l.look()-h.since >= heldTime {
+		l.settleHeld()
+		h.since = l.look() // what the next ones write waits anew
 	}
 	return true
 }
 
-// goesOn reports whether c has another guest and it comes at once, behind n others.
-func (l *Loop) goesOn(c *Conn, n int, looks *int) bool {
+// goesOn reports whether c has another guest and it comes at once, behind those that are done.
+func (l *Loop) goesOn(c *Conn, done *chain) bool {
 	switch {
-	case n == maxChain || !l.expecting(c):
+	case done.n == maxChain || !l.expecting(c):
 		return false
-	case n == 1 || n&(n-1) != 0 || !l.heldLong():
+	case done.n < done.look:
 		return true
 	}
-	*looks++
-	if *looks == looksPerChain {
-		return false
+	spent := l.look() - done.began
+	if done.look *= 2; spent > chainTime/2 {
+		done.look = done.n + 1
 	}
-	l.sendHeld()
-	return true
+	return spent < chainTime
 }
 
-// sendHeld has what guests have written sent, and what the next ones write wait anew.
-func (l *Loop) sendHeld() {
-	l.settleHeld()
-	l.held.since = l.elapsed()
-}
-
-// heldLong reads the clock.
-func (l *Loop) heldLong() bool {
-	l.held.visits = 0
-	return l.elapsed()-l.held.since >= heldTime
+// look reads the clock.
+func (l *Loop) look() time.Duration {
+	l.held.visits, l.held.looked = 0, l.elapsed()
+	return l.held.looked
 }
 
 // settleHeld sends what guests have written.
 func (l *Loop) settleHeld() {
-	l.held.visits = 0
 	for c, ok := l.held.take(); ok; c, ok = l.held.take() {
 		l.settle(c)
 	}

@@ -266,8 +266,9 @@ func TestGuestsOfOneConnTakeTurns(t *testing.T) {
 		takes time.Duration
 		most  int64
 	}{
-		"quick":  {0, 32},
-		"slower": {300 * time.Microsecond, 4},
+		"quick":  {0, 16},
+		"slower": {30 * time.Microsecond, 4},
+		"slow":   {300 * time.Microsecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := visitsBeforeWork(t, tc.takes); n > tc.most {
@@ -481,7 +482,7 @@ func TestGuestsLeaveInTime(t *testing.T) {
 		takes time.Duration
 		most  int64 // visits that the first answer waits for
 	}{
-		"quick":  {0, 32},
+		"quick":  {0, 16},
 		"slower": {300 * time.Microsecond, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
