@@ -20,15 +20,16 @@ func fieldsOf(n int) string {
 	return b.String()
 }
 
-// A head may be as long as MaxHeaderBytes says, to the byte, in however many pieces it comes; what follows it at once is not lost.
+// A head may be 4,096 bytes longer than MaxHeaderBytes says, to the byte, in however many pieces it comes; what follows it at once is not lost.
 func TestLongestHead(t *testing.T) {
-	for _, limit := range []int{0, -1, 100_000, 300_000} {
+	for _, limit := range []int{0, -1, 1, 1000, 100_000, 300_000} {
 		f := serve(t, &Server{MaxHeaderBytes: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, r.Body)
 		})})
 		if limit <= 0 {
 			limit = http.DefaultMaxHeaderBytes
 		}
+		limit += 4096
 		const body = 100_000
 		begin, end := post+"Content-Length: 100000\r\n", "\r\n"
 		request := begin + fieldsOf(limit-len(begin)-len(end)) + end + strings.Repeat("b", body)
@@ -38,13 +39,13 @@ func TestLongestHead(t *testing.T) {
 		for _, want := range []string{strings.Repeat("b", body), "next"} {
 			answer, err := http.ReadResponse(r, nil)
 			if got := mustBody(t, answer, err); answer.StatusCode != 200 || got != want {
-				t.Fatalf("with MaxHeaderBytes %d a head of that length is answered %s, %d bytes; want the %d that were sent", limit, answer.Status, len(got), len(want))
+				t.Fatalf("with a limit of %d a head of that length is answered %s, %d bytes; want the %d that were sent", limit, answer.Status, len(got), len(want))
 			}
 		}
 		nc.Close()
 		got := raw(t, f, begin+fieldsOf(limit-len(begin)-len(end)+1)+end+strings.Repeat("b", body), false)
 		if !strings.HasPrefix(got, "HTTP/1.1 431 ") {
-			t.Errorf("with MaxHeaderBytes %d a head of one byte more is answered %.40q", limit, got)
+			t.Errorf("with a limit of %d a head of one byte more is answered %.40q", limit, got)
 		}
 	}
 }

@@ -17,7 +17,7 @@
 //
 //   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
-//   - MaxHeaderBytes is the limit; net/http accepts 4,096 bytes more. Heads above 32 KiB take turns.
+//   - Heads above 32 KiB take turns.
 //   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute. IdleTimeout
 //     bounds the silence of a new connection, too, if neither ReadTimeout nor ReadHeaderTimeout is set.
 //     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.

@@ -20,6 +20,9 @@ import (
 // maxFields bounds the header fields of one request, which is answered with 431 above it.
 const maxFields = 1024
 
+// headSlack is what net/http adds to MaxHeaderBytes.
+const headSlack = 4 << 10
+
 // Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they must not change once the
 // server serves. The zero value works.
 type Server struct {
@@ -51,8 +54,8 @@ type Server struct {
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 
-	// MaxHeaderBytes bounds a request's head, beyond which it is answered with 431, as are more than 1,024 fields, or with 414
-	// if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
+	// MaxHeaderBytes bounds a request's head: with 4,096 bytes more, as in net/http, it is answered with 431, as are more than 1,024 fields, or
+	// with 414 if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
 	// 32 KiB of a head that is not complete; others wait for them, as long as their time for a head lasts.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
@@ -238,6 +241,7 @@ func (s *Server) newState() (*state, error) {
 	if head <= 0 {
 		head = http.DefaultMaxHeaderBytes
 	}
+	head = min(head, h1.MaxHeadBytes) + headSlack
 	st := &state{
 		engine: engine,
 		began:  engine.System().Now(),

@@ -77,9 +77,9 @@ var ambiguous = []struct {
 	{"version 2.0", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505},
 	{"no version", "GET /\r\n\r\n", 400},
 	{"empty lines without end", strings.Repeat("\r\n", 4096) + "GET", 400},
-	{"a long method", strings.Repeat("X", 9000), 501},
-	{"a long target", "GET /" + strings.Repeat("x", 9000) + " HTTP/1.1\r\n", 414},
-	{"a long field", get + "A: " + strings.Repeat("x", 9000) + "\r\n\r\n", 431},
+	{"a long method", strings.Repeat("X", 13_000), 501},
+	{"a long target", "GET /" + strings.Repeat("x", 13_000) + " HTTP/1.1\r\n", 414},
+	{"a long field", get + "A: " + strings.Repeat("x", 13_000) + "\r\n\r\n", 431},
 	{"many fields", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n", 431},
 	{"a large body", post + "Content-Length: 1001\r\n\r\n", 413},
 	{"an expectation", get + "Expect: tea\r\n\r\n", 417},
@@ -115,7 +115,7 @@ var ambiguous = []struct {
 	{"NUL in a trailer", chunked + "0\r\nA: \x00\r\n\r\n", 400},
 	{"many trailers", chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n", 431},
 	{"a trailer with bare LF", chunked + "0\r\nA: b\n\r\n", 400},
-	{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 9000) + "\r\n\r\n", 431},
+	{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 13_000) + "\r\n\r\n", 431},
 }
 
 // Everything that two servers could understand differently, as bytes over a socket: with its status, an answer that arrives
