@@ -377,6 +377,31 @@ func TestIdleTimeoutSparesFiles(t *testing.T) {
 	}
 }
 
+// IdleTimeout begins when a large answer has gone, and not when its handler has returned; within twice of it the connection ends.
+func TestIdleTimeoutBehindLargeAnswers(t *testing.T) {
+	const size, timeout = 250_000, 5 * time.Second
+	w, client := slow(t, &Server{IdleTimeout: timeout, ReadHeaderTimeout: time.Minute, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write(make([]byte, size))
+	})})
+	for asked := range 3 {
+		client.StopReading()
+		client.Write([]byte(get + end))
+		w.RunFor(timeout - time.Second)
+		if got := client.Count(); got > asked*size+size {
+			t.Fatalf("%d bytes have come, although the client does not read", got)
+		}
+		client.Resume()
+		w.RunFor(timeout - time.Second)
+		if got := client.Count(); got < asked*size+size || client.Ended() {
+			t.Fatalf("%d bytes have come of %d answers, ended %v", got, asked+1, client.Ended())
+		}
+	}
+	w.RunFor(timeout + 2*time.Second)
+	if !client.Ended() {
+		t.Error("the connection does not end")
+	}
+}
+
 // A listener is closed once, and ConnState knows a connection before Serve goes on.
 func TestServeAndItsListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

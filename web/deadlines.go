@@ -131,15 +131,19 @@ func (h *conn) Expired(c *myriad.Conn) {
 	}
 }
 
-// idledOut ends a connection that has waited too long for a request, but not one whose client is still taking a file of the
-// answer before: that may last as long as the answer itself may.
+// lateBytes is how large an answer is for its client to take it a long time after its handler has returned: more than sockets usually hold.
+const lateBytes = 64 << 10
+
+// idledOut ends a connection that has waited too long for a request, but not one whose client is still taking the answer before: that may last as
+// long as the answer itself may. Nor does it end one whose client has only just taken it.
 func (h *conn) idledOut() {
-	late := h.sending
-	h.sending = false
-	switch unsent := h.c.Unsent() > 0; {
+	late, unsent := h.sending, h.c.Unsent() > 0
+	just := h.lately && !unsent
+	h.sending, h.lately = false, unsent
+	switch {
 	case late && unsent:
 		h.c.Abort(os.ErrDeadlineExceeded)
-	case late || unsent:
+	case late || unsent || just:
 		h.c.SetTimer(h.idleTime(never))
 	default:
 		h.close()
