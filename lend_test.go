@@ -482,7 +482,7 @@ func TestGuestsLeaveInTime(t *testing.T) {
 		takes time.Duration
 		most  int64 // visits that the first answer waits for
 	}{
-		"quick":  {0, 16},
+		"quick":  {0, 32},
 		"slower": {300 * time.Microsecond, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
