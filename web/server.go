@@ -54,8 +54,8 @@ type Server struct {
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 
-	// MaxHeaderBytes bounds a request's head: with 4,096 bytes more, as in net/http, it is answered with 431, as are more than 1,024 fields, or
-	// with 414 if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
+	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in net/http. Beyond that it is answered with 431, as are
+	// more than 1,024 fields, or with 414 if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
 	// 32 KiB of a head that is not complete; others wait for them, as long as their time for a head lasts.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
