@@ -28,7 +28,7 @@ func TestReconnectStorm(t *testing.T) {
 	storm := int32(min(5000, needFiles(t, held+limit+others+1000)-held-limit-others))
 	e := start(t, myriad.Config{MaxConns: limit, Logger: quiet})
 	k := &doorkeeper{}
-	ln, err := e.Listen("tcp", "127.0.0.1:0", doorkept{k, "a"})
+	ln, err := e.Listen("tcp", "127.0.0.1:0", greeting{doorkept{k, "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,7 @@ func TestReconnectStorm(t *testing.T) {
 	for i := range old {
 		old[i] = bare.dial(t, ln)
 		_ = old[i].SetDeadline(time.Now().Add(5 * patience)) // until the last of thousands has gone
-		send(t, old[i], []byte("a"))
-		expect(t, old[i], []byte("a"))
+		expect(t, old[i], []byte("welcome"))
 	}
 	var served atomic.Int32
 	full := make(chan struct{}) // somebody has had to wait for room, or could not connect
@@ -73,7 +72,17 @@ func TestReconnectStorm(t *testing.T) {
 	}
 }
 
-// visitOnce comes, says something when it is told to, reads the answer, and goes.
+// A greeting doorkeeper speaks first.
+type greeting struct{ doorkept }
+
+func (g greeting) Opened(c *myriad.Conn) {
+	g.doorkept.Opened(c)
+	c.Write([]byte("welcome"))
+}
+
+// visitOnce comes, is greeted, says something when it is told to, reads the answer, and goes. Who spoke before the server has
+// accepted might be reset by the kernel: while one processor turns a handshake into a socket, another that has the next segment
+// finds neither of them, for an instant (Linux 6.18; once in some hundred thousand here, when both processors are busy).
 func visitOnce(addr net.Addr, speak <-chan struct{}) error {
 	const patience = 5 * patience // behind thousands of others
 	nc, err := net.DialTimeout(addr.Network(), addr.String(), patience)
@@ -81,12 +90,15 @@ func visitOnce(addr net.Addr, speak <-chan struct{}) error {
 		return err
 	}
 	defer nc.Close()
-	<-speak
 	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.ReadFull(nc, make([]byte, len("welcome"))); err != nil {
+		return err
+	}
+	<-speak
 	if _, err := nc.Write([]byte("hello")); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(nc, make([]byte, 5))
+	_, err = io.ReadFull(nc, make([]byte, len("hello")))
 	return err
 }
 
