@@ -16,8 +16,10 @@ const (
 	samplePeriod = 61
 	// longTurn is from when on a turn is long, and a timed call slow.
 	longTurn = time.Millisecond
-	// burstCalls is how many calls are timed one by one after a long turn: it is seldom alone.
+	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone, and burstEvery is how many there are at least from
+	// one such burst to the next: a loop with a thousand connections has nothing but long turns.
 	burstCalls = 256
+	burstEvery = 16 * burstCalls
 	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length. Others are not blamed.
 	maxTurnTypes = 8
 	// maxHandlerRows bounds the table of types: the one with the lowest maximum makes way for one with a higher.
@@ -67,6 +69,7 @@ type sampler struct {
 	until  int // calls until one is timed
 	weight int // how many calls the next timed one stands for
 	burst  int // how many more are timed one by one
+	rest   int // calls until the next burst may begin
 
 	last  reflect.Type // whose handler was called last
 	types [maxTurnTypes]reflect.Type
@@ -129,9 +132,12 @@ func (s *loopStats) blame(took time.Duration) {
 	}
 }
 
-// timeEach has the next calls timed one by one.
+// timeEach has the next calls timed one by one, unless others were not long ago.
 func (s *sampler) timeEach() {
-	s.burst = burstCalls
+	if s.rest > 0 {
+		return
+	}
+	s.burst, s.rest = burstCalls, burstEvery
 	if s.until > 1 {
 		s.weight -= s.until - 1
 		s.until = 1
@@ -168,6 +174,7 @@ func (l *Loop) called(t reflect.Type, began time.Duration) {
 func (s *loopStats) timed(t reflect.Type, took time.Duration) {
 	n := max(1, s.weight)
 	s.handlerTime += took * time.Duration(n)
+	s.rest -= n
 	s.weight = samplePeriod
 	if s.burst > 0 {
 		s.burst--

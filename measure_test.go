@@ -83,3 +83,22 @@ func TestSamplesStandForAllCalls(t *testing.T) {
 		}
 	}
 }
+
+// Where each turn is long, most calls are not timed all the same.
+func TestLongTurnsDoNotTimeAllCalls(t *testing.T) {
+	l := &Loop{engine: &Engine{sys: clockOnly{}}}
+	kind := reflect.TypeFor[int]()
+	const calls = 4 * burstEvery
+	timed := 0
+	for range calls {
+		l.stats.timeEach()
+		began := l.calling(kind)
+		if began != untimed {
+			timed++
+		}
+		l.called(kind, began)
+	}
+	if least, most := calls/burstEvery*burstCalls, calls/burstEvery*burstCalls+calls/samplePeriod; timed < least || timed > most {
+		t.Errorf("%d of %d calls are timed, want %d to %d", timed, calls, least, most)
+	}
+}

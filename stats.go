@@ -51,7 +51,7 @@ type LoopStats struct {
 }
 
 // HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a turn of 1 ms or more each one of
-// the next 256. So a handler that is slow more than now and then is found by Max; one that was slow a single time is
+// the next 256, but no more than 256 of 4,096 so. A handler that is slow more than now and then is found by Max; one that was slow a single time is
 // found by LongestTurn, which it may share with the other types that were called in that turn.
 type HandlerStats struct {
 	Type        string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
