@@ -88,10 +88,13 @@ func atOnce(n int) {
 // An unladen system has no ballast, which the collector counts as held where it is busy.
 type unladen struct{ driver.System }
 
-// cycled answers the one byte that a peer sends, and ends as it says.
+// cycled speaks first, answers the one byte that a peer sends, and ends as it says.
 type cycled struct{}
 
-func (cycled) Opened(c *myriad.Conn) { c.SetTimer(time.Minute) }
+func (cycled) Opened(c *myriad.Conn) {
+	c.SetTimer(time.Minute)
+	c.Write([]byte{endings})
+}
 
 func (cycled) Received(c *myriad.Conn, p []byte) {
 	c.Write(p)
@@ -163,7 +166,12 @@ func (c *cycles) cycle(i int64, connected func()) {
 	c.made.Add(1)
 	_ = nc.SetDeadline(time.Now().Add(patience))
 	how := byte(i / 16 % endings)
-	_, err = nc.Write([]byte{how})
+	if how != peerResets { // others wait until they are accepted, as visitOnce does, lest the kernel resets them
+		_, err = io.ReadFull(nc, []byte{0})
+	}
+	if err == nil {
+		_, err = nc.Write([]byte{how})
+	}
 	if how == peerResets {
 		reset(nc)
 		return
