@@ -45,6 +45,7 @@ type body struct {
 	dropping bool
 	readBy   moment // when it must have come
 	late     bool   // and has not
+	spoilt   bool   // of one in chunks: a Read has failed for that, so that every other does, whatever comes
 	limit    int64  // most bytes altogether; 0: no limit
 	total    int64
 	waiting  driver.Parker // the reader that waits, kept for the next time
@@ -102,6 +103,8 @@ func (b *body) take(p []byte) (int, error) {
 	switch {
 	case b.closed:
 		return 0, http.ErrBodyReadAfterClose
+	case b.spoilt:
+		return 0, b.err
 	case b.data.Len() > 0:
 		n := b.data.CopyTo(p)
 		b.data.Discard(n)
@@ -116,7 +119,7 @@ func (b *body) take(p []byte) (int, error) {
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
 		if b.chunked {
-			b.err, b.then = err, err // for good: as with net/http, who reads chunks does not go on behind an error
+			b.err, b.then, b.spoilt = err, err, true // as with net/http, who reads chunks does not go on behind an error
 		}
 		return 0, err
 	}
@@ -292,6 +295,8 @@ func (b *body) blocksReuse(over, duplex bool) bool {
 	switch {
 	case b.expects:
 		return !b.readAll
+	case b.spoilt:
+		return true
 	case b.eof.Load():
 		return false
 	case b.err != nil || b.late:
