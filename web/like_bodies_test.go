@@ -83,6 +83,26 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 	}
 }
 
+// An answer to HTTP/1.0 that only the end of the connection can end does not wait for a body that nobody will read on, as with net/http.
+func TestAnswersWithoutLengthWaitForNoBodyLikeNetHTTP(t *testing.T) {
+	for method, atOnce := range map[string]bool{"POST": true, "HEAD": false} {
+		for _, field := range []string{"", "Content-Length", "Transfer-Encoding"} {
+			t.Run(method+" without a length because of "+field, func(t *testing.T) {
+				w, peer := slow(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if field != "" {
+						w.Header()[field] = map[string][]string{"Transfer-Encoding": {"gzip"}}[field]
+					}
+				})})
+				peer.Write([]byte(method + " / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 8\r\n\r\nabc"))
+				w.RunFor(time.Second)
+				if got, want := peer.Count() > 0, atOnce && field != ""; got != want {
+					t.Errorf("answered before the end of the body: %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
+
 // With EnableFullDuplex an answer that has begun before its request's body says nothing of an end of the connection, which goes on.
 func TestFullDuplexGoesOnLikeNetHTTP(t *testing.T) {
 	const long = 300_000 // more than would be read away

@@ -182,6 +182,7 @@ func (w *response) finish() error {
 func (w *response) sendEnd() error {
 	switch {
 	case !w.sentHead:
+		w.findLength()
 		if !w.x.body.complete() && !w.duplex && !w.ends() {
 			w.x.body.awaitEnd()
 		}

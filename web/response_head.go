@@ -181,7 +181,7 @@ func bodyAllowed(status int) bool { return status >= 200 && status != 204 && sta
 // next is what the handler writes on top of what has been gathered.
 func (w *response) sendHead(next []byte, last bool) error {
 	w.sentHead = true
-	w.frame(last)
+	w.frame()
 	defer w.drop()
 	first, front := w.gathered(), w.front
 	limit := min(w.fields+framingRoom-chunkRoom, len(front)) // of the head where it is; if it is longer, append has moved it
@@ -212,14 +212,18 @@ func (w *response) drop() {
 	w.dropPending()
 }
 
-// frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
-func (w *response) frame(last bool) {
-	if last && !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
+// findLength is for an answer that is whole: it has the length that was written, unless the handler has said otherwise.
+func (w *response) findLength() {
+	if !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
+}
+
+// frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
+func (w *response) frame() {
 	w.closeAfter = w.ends() || w.x.body.blocksReuse(w.over, w.duplex)
 	switch {
-	case !bodyAllowed(w.status) || w.noBody || w.length >= 0:
+	case !w.needsFrame():
 	case w.minor == 1 && w.coding != codingIdentity:
 		w.chunked = true
 	default:
@@ -227,9 +231,12 @@ func (w *response) frame(last bool) {
 	}
 }
 
+// needsFrame reports whether nothing says yet where the answer's body ends.
+func (w *response) needsFrame() bool { return bodyAllowed(w.status) && !w.noBody && w.length < 0 }
+
 // ends reports whether the connection ends with the answer, however its request's body does.
 func (w *response) ends() bool {
-	return w.closeAfter || w.x.endsConn() ||
+	return w.closeAfter || w.x.endsConn() || w.minor == 0 && w.needsFrame() ||
 		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
 		w.status == http.StatusRequestEntityTooLarge && w.x.body.halfRead()
 }
