@@ -34,10 +34,14 @@
 //     or if much of the body is left.
 //   - A Write behind one that has failed fails itself; there it says that all is well if there is room to gather it. Flush after Hijack fails; there it panics.
 //   - A handler's informational answers (1xx) are not sent to a client of HTTP/1.0 (RFC 9110 section 15.2).
-//   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set.
+//   - A field with http.TrailerPrefix is sent as a trailer also if the whole answer was gathered before it was set. To HTTP/1.0, which has no
+//     trailers, it costs an answer neither its length nor the connection.
 //   - A handler's Content-Length that is no number, or stands beside a Transfer-Encoding, is as if it were not there. net/http sends the one to
 //     HTTP/1.0 and for HEAD, and compares the other with what is written.
-//   - A handler's Connection field ends the connection if "close" is one of its members (RFC 9112 section 9.6); for net/http it must be all of it.
+//   - A handler's Connection field ends the connection if "close" is one of its members (RFC 9112 section 9.6); for net/http it must be all of it, in small letters.
+//   - A NUL in a handler's field is sent as a space, as CR and LF are, and an empty Transfer-Encoding not at all; there both can go out as they are.
+//   - What a handler has written beyond the 2 KiB that are gathered is sent. There it waits in 4 KiB more, and is lost if the handler panics before
+//     they are full.
 //   - ReadFrom gathers what it cannot have the kernel send, as Write does; net/http sends the first 512 bytes at once, and what comes behind them if the
 //     length is known. It keeps to a declared Content-Length, as Write does; there it does not.
 //     Of a file that the kernel sends it returns as soon as that is queued: a handler that calls http.ServeFile does not wait for its client, and
@@ -70,7 +74,8 @@
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.
 //   - The *http.Server under http.ServerContextKey has this server's settings and serves nothing: its Shutdown, Close and SetKeepAlivesEnabled
 //     end nothing here. Use the Server's own.
-//   - Bytes of TLS on a port without it are answered with 400 at once; net/http waits for the end of a line.
+//   - What cannot become a request any more, such as bytes of TLS on a port without it, is answered with 400 at once; net/http waits for the end of a line
+//     or of the head, and says nothing if the client ends its side within four bytes behind an earlier request.
 //   - A connection whose client has left part of an answer unread when WriteTimeout ends is reset, so that what is queued costs no memory;
 //     net/http ends it behind what the kernel has taken.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).

@@ -30,7 +30,7 @@
 //   - the preface of HTTP/2, which is no request here but [ErrPreface]; [ParsePreface] makes it one
 //
 // Accepted here, refused there:
-//   - up to four empty lines before a request line (2.2); net/http skips them only after a POST
+//   - up to four empty lines before a request line (2.2); net/http skips them only after a POST, and there any number of CRs and LFs
 //   - a target with a bad percent-encoding, port or IPv6 literal: the caller parses the target as a URL and refuses it then
 //   - whitespace between a chunk's size and ";", which a recipient MUST parse (RFC 9112 7.1.1, RFC 9110 5.6.3)
 //
