@@ -231,6 +231,14 @@ func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 				expectEnd(t, p.client, []byte("bye"))
 				p.client.Close()
 			}, nil},
+			{"we cut", func(p tlsPair, c *myriad.Conn) {
+				c.Write([]byte("by"))
+				c.Cut()
+				if all, err := io.ReadAll(p.client); string(all) != "by" || !errors.Is(err, io.ErrUnexpectedEOF) {
+					t.Errorf("got %q, %v", all, err)
+				}
+				p.client.Close()
+			}, nil},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				e := start(t, myriad.Config{})
@@ -243,7 +251,7 @@ func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 					t.Errorf("Closed(%v), want %v", err, tc.want)
 				}
 				if tc.want == io.ErrNoProgress {
-					if _, err := p.client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					if _, err := p.client.Read(make([]byte, 1)); err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("the peer reads: %v, want that it was aborted", err)
 					}
 				}

@@ -81,7 +81,7 @@ func (b *bridge) start(c *Conn) {
 // beWatched finds out whether goroutines need not wait for what comes. Of crypto/tls it is known that a read which times out
 // loses nothing once the handshake is over; of others it is not. The engine's mu is held.
 func (b *bridge) beWatched() {
-	outer, ok := b.outer.(handshaker)
+	outer, ok := b.outer.(driver.Handshaker)
 	if !ok || !b.engine.hasWatcher() {
 		return
 	}
@@ -95,12 +95,6 @@ func (b *bridge) beWatched() {
 		return
 	}
 	b.in.watch, b.out.watch = in, out
-}
-
-// handshaker is what a *tls.Conn has. Its package is not linked for that.
-type handshaker interface {
-	NetConn() net.Conn
-	HandshakeContext(ctx context.Context) error
 }
 
 // hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges. mu is held.
@@ -118,7 +112,7 @@ func (b *bridge) begin() { b.in.goOn(b.shakeAndCopy) }
 
 func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
 	b.learnPeer()
-	if outer, ok := b.outer.(handshaker); ok && b.in.watch != nil {
+	if outer, ok := b.outer.(driver.Handshaker); ok && b.in.watch != nil {
 		if err := outer.HandshakeContext(context.Background()); err != nil {
 			return true, err
 		}
@@ -145,12 +139,28 @@ func (b *bridge) outputEnded(fromEngine bool, err error) {
 		b.conn.Abort(err) // the peer takes no more
 		return
 	}
-	if closeWrite(b.outer) != nil {
+	end := b.outer
+	if b.conn.isShort() {
+		end = driver.BreakOff(end)
+	}
+	if b.wasAborted() || closeWrite(end) != nil {
 		b.mu.Lock()
 		b.cut = true
 		b.mu.Unlock()
-		_ = b.outer.Close() // it cannot end one side alone
+		b.closeOuter() // it cannot end one side alone, or is not to
 	}
+}
+
+// closeOuter begins below TLS if a close_notify would not be true.
+func (b *bridge) closeOuter() {
+	aborted := b.wasAborted()
+	if aborted {
+		resetOnClose(b.outer)
+	}
+	if aborted || b.conn.isShort() {
+		driver.CloseBelow(b.outer)
+	}
+	_ = b.outer.Close()
 }
 
 func (b *bridge) wasAborted() bool {
@@ -227,11 +237,8 @@ func (b *bridge) done() {
 	if b.left.Add(-1) > 0 {
 		return
 	}
-	if b.wasAborted() {
-		resetOnClose(b.outer)
-	}
 	_ = b.inner.Close()
-	_ = b.outer.Close()
+	b.closeOuter()
 	b.engine.leave(b)
 	b.engine.ended()
 }

@@ -29,12 +29,14 @@ func (l *Loop) advance(c *Conn, asked request) {
 	flushed := c.queued.Load() == 0
 	if flushed && !detaching && asked&(wantFIN|wantClose) != 0 && c.inputDone() {
 		c.status |= closing | ending
+		if asked&short != 0 {
+			l.endOutput(c, asked)
+		}
 		l.drv.Close(c.id)
 		return
 	}
-	if asked&(wantFIN|wantClose) != 0 && !c.is(finSent) {
-		c.status |= finSent
-		l.drv.CloseWrite(c.id)
+	if asked&(wantFIN|wantClose) != 0 {
+		l.endOutput(c, asked)
 	}
 	switch {
 	case !flushed:
@@ -44,6 +46,19 @@ func (l *Loop) advance(c *Conn, asked request) {
 		c.status |= lingering
 		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c))) // from now on, however long this turn has lasted
 	}
+}
+
+// endOutput sends our FIN, once.
+func (l *Loop) endOutput(c *Conn, asked request) {
+	if c.is(finSent) {
+		return
+	}
+	c.status |= finSent
+	if cutter, ok := l.drv.(driver.Cutter); ok && asked&short != 0 {
+		cutter.Cut(c.id)
+		return
+	}
+	l.drv.CloseWrite(c.id)
 }
 
 // inputDone reports whether the peer has ended its side and the handler has heard all there was, or will not.

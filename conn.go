@@ -64,13 +64,14 @@ type request uint16
 const (
 	linked       request = 1 << iota // in the loop's list of dirty conns
 	wantFIN                          // CloseWrite
-	wantClose                        // Close
+	wantClose                        // Close or Cut
 	wantAbort                        // Abort
 	wantRoom                         // ErrFull was given, Drained is owed
 	wantEmpty                        // and that with less than half of the limit queued: Drained waits for an empty queue
 	wantNotify                       // Notify
 	wantDeadline                     // SetDeadline
 	gone                             // Closed has been reported, or the conn was detached, or its connection hibernates
+	short                            // Cut: what has been written is not the whole
 	shown                            // Loop.Conns has: who has looked may keep it
 )
 

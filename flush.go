@@ -77,12 +77,23 @@ func (l *Loop) endLayer(c *Conn) {
 	}
 	c.mu.Lock()
 	if !x.layerEnded {
-		_ = l.encode(c, x.layer.CloseWrite) // a layer that cannot end in order has nothing to queue
+		_ = l.encode(c, c.lastOf(x.layer)) // a layer that cannot end in order has nothing to queue
 		x.layerEnded = true
 	}
 	out := c.takeOutput()
 	c.mu.Unlock()
 	l.send(c, out)
+}
+
+// lastOf is what ends the stream of a layer. mu is held.
+func (c *Conn) lastOf(l Layer) func(Wire) error {
+	if c.asked&short == 0 {
+		return l.CloseWrite
+	}
+	if cutter, ok := l.(interface{ Cut(w Wire) error }); ok {
+		return cutter.Cut
+	}
+	return func(Wire) error { return nil }
 }
 
 func (l *Loop) setDeadline(c *Conn, due int64) {

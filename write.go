@@ -197,14 +197,27 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 // Close flushes the queue, ends our side, discards what the peer still sends up to Config.LingerBytes, and closes when the
 // peer has ended its side too: the peer can read the last answer. It returns at once; a peer that holds the close up
 // longer than Config.LingerTimeout is aborted. Any goroutine; always nil.
-func (c *Conn) Close() error {
+func (c *Conn) Close() error { return c.close(wantClose) }
+
+// Cut is Close for what is not complete: TLS, also that of an adopted *tls.Conn, ends without close_notify and in the middle of a record, so that
+// no peer takes what it has been sent for the whole. Without a layer it is Close. Any goroutine; never blocks.
+func (c *Conn) Cut() { _ = c.close(wantClose | short) }
+
+func (c *Conn) close(how request) error {
 	c.mu.Lock()
 	if c.asked&(wantClose|wantAbort|gone) != 0 {
 		c.mu.Unlock()
 		return nil
 	}
-	c.asked |= wantClose
+	c.asked |= how
 	return c.unlockAndWake(nil)
+}
+
+// isShort reports whether Cut has ended the conn.
+func (c *Conn) isShort() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked&short != 0
 }
 
 // CloseWrite ends our side after what is queued; the peer may go on sending. It fails with ErrClosed

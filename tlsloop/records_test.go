@@ -251,3 +251,33 @@ func TestHalfCloseByUs(t *testing.T) {
 		t.Errorf("Closed(%v)", err)
 	}
 }
+
+// What is cut reaches the peer, however much it is, without a close_notify; Close has one.
+func TestCut(t *testing.T) {
+	versions(t, func(t *testing.T, version uint16) {
+		for _, n := range []int{0, 100, 64<<10 + 1, 1 << 20} {
+			for _, cut := range []bool{false, true} {
+				h, msg := newProbe(), pattern(n)
+				h.opened = func(c *myriad.Conn) {
+					c.SetWriteLimit(8 << 20)
+					c.Write([]byte(msg))
+					if cut {
+						c.Cut()
+					}
+					c.Close()
+				}
+				cfg := clientConfig()
+				cfg.MaxVersion = version
+				tc := dial(t, listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h))), cfg)
+				want := map[bool]error{true: io.ErrUnexpectedEOF}[cut]
+				if all, err := io.ReadAll(tc); string(all) != msg || !errors.Is(err, want) {
+					t.Errorf("%d bytes, cut %t: got %d, %v", n, cut, len(all), err)
+				}
+				tc.Close()
+				if err := await(t, "Closed", h.closes); err != nil {
+					t.Errorf("%d bytes, cut %t: Closed(%v)", n, cut, err)
+				}
+			}
+		}
+	})
+}

@@ -232,6 +232,16 @@ func (s *session) CloseWrite(w myriad.Wire) error {
 	return s.tls.CloseWrite()
 }
 
+// Cut queues the beginning of a record that nothing follows, for Conn.Cut: many peers, crypto/tls among them, take an end between two records
+// for an orderly one.
+func (s *session) Cut(w myriad.Wire) error {
+	if s.phase != established {
+		return nil
+	}
+	_, err := w.Write([]byte{23, 3, 3})
+	return err
+}
+
 // Detach gives the tls.Conn itself, over the connection that has left the engine.
 func (s *session) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
 	if s.hs != nil { // there is nothing yet that anybody could read

@@ -79,6 +79,8 @@
 //   - A connection whose client has left part of an answer unread when WriteTimeout ends is reset, so that what is queued costs no memory;
 //     net/http ends it behind what the kernel has taken.
 //   - User information in an absolute request target is refused with 400 (RFC 9110 section 4.2.4).
+//   - An answer that has begun and is cut short (a panic, a deadline) ends over TLS in the middle of a record, so that one whose end is that of its
+//     connection does not look whole. net/http does so by chance behind a deadline, and sends a close_notify after a panic.
 //   - Shutdown waits five seconds for a connection on which no request has begun, and for a head that has begun, as net/http
 //     does for a new connection: a request may be on its way.
 //

@@ -67,8 +67,8 @@ type transport interface {
 	// invite has x visit the loop, and returned looks at what it wants after that. On the loop.
 	invite(x *exchange)
 	returned(x *exchange)
-	// fail ends the connection because the answer cannot be completed. orderly: what was written is flushed.
-	fail(x *exchange, err error, orderly bool)
+	// fail ends the connection behind what was written, because the answer cannot be completed.
+	fail(x *exchange)
 	conn() *myriad.Conn
 }
 
@@ -174,7 +174,7 @@ func (x *exchange) callHandler() (ok bool) {
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
 			x.lane.s.logf("http: panic serving %s: %v\n%s", x.given.request.RemoteAddr, v, debug.Stack())
 		}
-		x.transport.fail(x, errHandlerPanic, true)
+		x.transport.fail(x)
 	}()
 	defer x.removeFiles()
 	x.serve()
@@ -187,8 +187,6 @@ func (x *exchange) removeFiles() {
 		_ = form.RemoveAll()
 	}
 }
-
-var errHandlerPanic = errors.New("web: the handler panicked or ended its goroutine")
 
 func (x *exchange) serve() {
 	h := x.lane.s.handlerOf(&x.given.request)
@@ -227,7 +225,7 @@ func (x *exchange) finish() {
 		x.complete()
 	default:
 		if err := x.out.finish(); err != nil {
-			x.transport.fail(x, err, true)
+			x.transport.fail(x)
 			return
 		}
 		x.plain = !x.out.closeAfter
@@ -245,7 +243,7 @@ func (x *exchange) refuse(status int, reason string) {
 	x.body.release()
 	date := x.lane.st.clock.at(x.lane.loop.Now()).text
 	if err := x.transport.write(x, appendError(nil, x.given.request.Method, status, reason, date)); err != nil {
-		x.transport.fail(x, err, true) // a conn that takes no more needs no answer, but an end
+		x.transport.fail(x) // a conn that takes no more needs no answer, but an end
 		return
 	}
 	x.want(wantFinish)

@@ -67,7 +67,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	}
 	x.out.refuseContinue() // it would come in the middle of what h speaks
 	if err := x.writeSwitch(head); err != nil && x.takeBack() {
-		x.transport.fail(x, err, true) // nobody answers here any more
+		x.transport.fail(x) // nobody answers here any more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	x.want(wantTakeover) // not before: h may write as soon as it is opened

@@ -37,19 +37,16 @@ func (h *conn) returned(x *exchange) {
 	}
 }
 
-func (h *conn) fail(x *exchange, err error, orderly bool) {
-	if x.hold != nil && x.hold.failLater(func() { h.end(err, orderly) }) {
-		return
+// fail ends in order if the answer has not begun. Else TLS must not say that this was all: an answer whose end is that of its connection would
+// look whole (RFC 9112 section 8, RFC 8446 section 6.1).
+func (h *conn) fail(x *exchange) {
+	end := func() { _ = h.c.Close() }
+	if x.out.sentHead {
+		end = h.c.Cut
 	}
-	h.end(err, orderly)
-}
-
-func (h *conn) end(err error, orderly bool) {
-	if orderly {
-		_ = h.c.Close()
-		return
+	if x.hold == nil || !x.hold.failLater(end) {
+		end()
 	}
-	h.c.Abort(err)
 }
 
 func (h *conn) conn() *myriad.Conn { return h.c }

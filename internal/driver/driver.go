@@ -197,6 +197,9 @@ type Owned interface {
 	Own()
 }
 
+// A Cutter is a Driver whose conns may be *tls.Conns. Cut is CloseWrite for what is not complete: see BreakOff.
+type Cutter interface{ Cut(id ID) }
+
 // Lingerer is a System in which a goroutine is never held up by chance, and that can be asked to do it.
 type Lingerer interface {
 	// Linger returns some time later, or at once; other goroutines run meanwhile. Any goroutine.

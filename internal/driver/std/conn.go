@@ -54,6 +54,7 @@ type conn struct {
 	sent    int64 // to be reported
 	fin     bool  // CloseWrite was called
 	finSent bool
+	short   bool // by Cut
 	cut     bool // ending our side has closed the whole conn
 }
 

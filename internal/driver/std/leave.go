@@ -88,6 +88,9 @@ func (c *conn) release(how leaving) {
 		if how == aborting {
 			resetOnClose(c.nc)
 		}
+		if c.short || how == aborting {
+			driver.CloseBelow(c.nc)
+		}
 		c.nc.Close()
 	}
 }

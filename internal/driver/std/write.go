@@ -66,7 +66,12 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 }
 
 // CloseWrite implements driver.Driver.
-func (d *Driver) CloseWrite(id driver.ID) {
+func (d *Driver) CloseWrite(id driver.ID) { d.endOutput(id, false) }
+
+// Cut implements driver.Cutter.
+func (d *Driver) Cut(id driver.ID) { d.endOutput(id, true) }
+
+func (d *Driver) endOutput(id driver.ID, short bool) {
 	c := d.conn(id)
 	if c == nil {
 		return
@@ -74,7 +79,7 @@ func (d *Driver) CloseWrite(id driver.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leaving == staying && c.sendFail == nil && !c.fin {
-		c.fin = true
+		c.fin, c.short = true, short
 		c.startWriter()
 	}
 }
@@ -183,14 +188,18 @@ func (c *conn) writeFile() (int64, error) {
 
 // endOutput sends FIN. A conn that cannot end one side alone is closed, and its input with it.
 func (c *conn) endOutput() {
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+	nc := c.nc
+	if c.short {
+		nc = driver.BreakOff(nc)
+	}
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // fails only where the connection has, which the reader reports
 		return
 	}
 	c.mu.Lock()
 	c.cut = true
 	c.mu.Unlock()
-	c.nc.Close()
+	nc.Close()
 }
 
 func (c *conn) wrote(n int64, err error) {
