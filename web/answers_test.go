@@ -352,56 +352,6 @@ func TestReadFrom(t *testing.T) {
 	})
 }
 
-// While a client takes its time over a file, no timeout of idle connections ends it, and its next request is served.
-func TestIdleTimeoutSparesFiles(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "f.bin")
-	if err := os.WriteFile(name, make([]byte, 24<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	returned := make(chan struct{}, 2)
-	f := serve(t, &Server{IdleTimeout: 30 * time.Millisecond, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, r, name)
-		returned <- struct{}{}
-	})})
-	c := dial(t, f)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	<-returned // with nothing read: no goroutine waits for the client
-	time.Sleep(100 * time.Millisecond)
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	r := bufio.NewReader(c)
-	for range 2 {
-		resp, err := http.ReadResponse(r, nil)
-		if got := mustBody(t, resp, err); len(got) != 24<<20 {
-			t.Fatalf("%d bytes", len(got))
-		}
-	}
-}
-
-// IdleTimeout begins when a large answer has gone, and not when its handler has returned; within twice of it the connection ends.
-func TestIdleTimeoutBehindLargeAnswers(t *testing.T) {
-	const size, timeout = 250_000, 5 * time.Second
-	w, client := slow(t, &Server{IdleTimeout: timeout, ReadHeaderTimeout: time.Minute, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Write(make([]byte, size))
-	})})
-	for asked := range 3 {
-		client.StopReading()
-		client.Write([]byte(get + end))
-		w.RunFor(timeout - time.Second)
-		if got := client.Count(); got > asked*size+size {
-			t.Fatalf("%d bytes have come, although the client does not read", got)
-		}
-		client.Resume()
-		w.RunFor(timeout - time.Second)
-		if got := client.Count(); got < asked*size+size || client.Ended() {
-			t.Fatalf("%d bytes have come of %d answers, ended %v", got, asked+1, client.Ended())
-		}
-	}
-	w.RunFor(timeout + 2*time.Second)
-	if !client.Ended() {
-		t.Error("the connection does not end")
-	}
-}
-
 // A listener is closed once, and ConnState knows a connection before Serve goes on.
 func TestServeAndItsListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

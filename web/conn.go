@@ -41,7 +41,7 @@ type conn struct {
 	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
 	greeted  bool  // ConnState has heard of the conn before its handshake
 	sending  bool  // idle, but for a file that has to have gone when the timer expires
-	lately   bool  // idle, and the answer before is a large one, of which the last may have gone since the timer was set
+	lately   bool  // idle, and the answer before is a large one, for which the loop looks whether it has gone when the timer expires
 	posted   bool  // the last request was a POST
 	blank    uint8 // bytes of empty lines in front of the request to come
 	last     bool  // the connection closes after this answer

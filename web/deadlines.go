@@ -110,8 +110,16 @@ func (h *conn) idleTime(by moment) time.Duration {
 	if h.sending = by != never && h.c.Unsent() > 0; h.sending {
 		return h.until(by)
 	}
-	return firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
+	d := firstOf(h.lane.s.IdleTimeout, h.lane.s.ReadTimeout)
+	if h.lately {
+		d = min(d, max(d/goneLooks, time.Second))
+	}
+	return d
 }
+
+// goneLooks is how often in the time of an idle connection, but not more often than once in a second, the loop looks whether a large answer has
+// gone: that time begins then.
+const goneLooks = 8
 
 // Expired acts on the timeout of the phase the conn is in.
 func (h *conn) Expired(c *myriad.Conn) {
@@ -135,15 +143,14 @@ func (h *conn) Expired(c *myriad.Conn) {
 const lateBytes = 64 << 10
 
 // idledOut ends a connection that has waited too long for a request, but not one whose client is still taking the answer before: that may last as
-// long as the answer itself may. Nor does it end one whose client has only just taken it.
+// long as the answer itself may. Nor does it end one whose client has taken it since the last look.
 func (h *conn) idledOut() {
-	late, unsent := h.sending, h.c.Unsent() > 0
-	just := h.lately && !unsent
+	late, looked, unsent := h.sending, h.lately, h.c.Unsent() > 0
 	h.sending, h.lately = false, unsent
 	switch {
 	case late && unsent:
 		h.c.Abort(os.ErrDeadlineExceeded)
-	case late || unsent || just:
+	case late || looked || unsent:
 		h.c.SetTimer(h.idleTime(never))
 	default:
 		h.close()

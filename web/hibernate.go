@@ -61,9 +61,13 @@ func (ln *lane) depart(h *conn) {
 
 // hibernate gives h back if its connection does nothing but wait for a request.
 func (h *conn) hibernate() {
+	if h.lately && h.c.Unsent() == 0 {
+		h.lately = false // who wakes would not know what the timer is for
+		h.c.SetTimer(h.idleTime(never))
+	}
 	var w myriad.Waker
 	switch {
-	case h.blank > 0: // nobody would know of them
+	case h.blank > 0 || h.lately: // nobody would know of them, or of it
 		return
 	case h.phase == phaseNew:
 		w = newcomers{h.from.waiter}
