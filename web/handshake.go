@@ -20,6 +20,7 @@ type shaking struct {
 	mu    sync.Mutex
 	conns map[*tls.Conn]struct{} // guarded by mu
 	by    time.Time              // guarded by mu: when they have to have ended, also those to come; zero: nobody has said
+	over  bool                   // guarded by mu: at once
 }
 
 func (k *shaking) add(tc *tls.Conn) {
@@ -29,7 +30,10 @@ func (k *shaking) add(tc *tls.Conn) {
 		k.conns = map[*tls.Conn]struct{}{}
 	}
 	k.conns[tc] = struct{}{}
-	if !k.by.IsZero() {
+	switch {
+	case k.over:
+		_ = tc.NetConn().Close()
+	case !k.by.IsZero():
 		_ = tc.SetDeadline(k.by)
 	}
 }
@@ -49,6 +53,16 @@ func (k *shaking) end(by time.Time) {
 	}
 	for tc := range k.conns {
 		_ = tc.SetDeadline(k.by)
+	}
+}
+
+// cut closes the connections of all of them, and of those that are added later.
+func (k *shaking) cut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	for tc := range k.conns {
+		_ = tc.NetConn().Close()
 	}
 }
 

@@ -245,6 +245,36 @@ func TestShutdownDuringHandshakes(t *testing.T) {
 	awaitConns(t, f, 0)
 }
 
+// Close is logged for those in their handshake as by net/http, before ConnState hears of their end.
+func TestCloseInHandshakesLikeNetHTTP(t *testing.T) {
+	var said []string
+	onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
+		logged, states := new(lockedLog), make(chan http.ConnState, 10)
+		report := func(_ net.Conn, state http.ConnState) { states <- state }
+		switch s := s.(type) {
+		case *http.Server:
+			s.ErrorLog, s.ConnState = log.New(logged, "", 0), report
+		case *Server:
+			s.ErrorLog, s.ConnState = log.New(logged, "", 0), report
+		}
+		secured := func(l net.Listener) net.Listener {
+			return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair()}})
+		}
+		dial(t, &fixture{addr: begin(t, s, secured)})
+		if state := <-states; state != http.StateNew {
+			t.Errorf("state %v", state)
+		}
+		s.Close()
+		if state := <-states; state != http.StateClosed {
+			t.Errorf("then %v", state)
+		}
+		said = append(said, plain(logged.String()))
+		if got := said[len(said)-1]; got != said[0] || !strings.Contains(got, net.ErrClosed.Error()) {
+			t.Errorf("net/http says %q, here %q", said[0], got)
+		}
+	})
+}
+
 func beginHandshakes(t *testing.T, f *fixture, n int) {
 	for range n {
 		dial(t, f)

@@ -63,7 +63,7 @@ func (s *Server) Close() error {
 	for _, ln := range st.lanes {
 		ln.ask(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
-	st.shaking.end(time.Unix(1, 0))
+	st.shaking.cut()
 	st.endPool()
 	return failed
 }
