@@ -313,6 +313,9 @@ func netError(c *myriad.Conn, op string, err error) error {
 	var number syscall.Errno
 	switch {
 	case errors.As(err, &number):
+		if op == "write" && number == syscall.ECONNRESET {
+			number = syscall.EPIPE // so the kernel calls it when a read has had the reset, and here a read always has
+		}
 		err = os.NewSyscallError(op, number)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = os.ErrDeadlineExceeded

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/myriad-go/myriad"
@@ -48,6 +50,32 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 			io.WriteString(c, posts("/cut", "Content-Length: 5\r\n\r\nab"))
 			closeWrite(c)
 			r.add("%s", <-told)
+		})
+	}
+}
+
+// What is written behind a client's reset meets a broken pipe, in net/http because a read has had the reset already.
+func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
+	for _, request := range []string{asks("/", ""), posts("/", "Content-Length: 5\r\n\r\nab")} {
+		began, ended := make(chan bool), make(chan string)
+		set := func(s *Server) {
+			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				began <- true
+				_, read := io.ReadAll(r.Body)
+				<-r.Context().Done()
+				io.WriteString(w, "late")
+				err := http.NewResponseController(w).Flush()
+				_, again := io.WriteString(w, strings.Repeat("later", bodyBuffer))
+				ended <- fmt.Sprint(read, "; ", err, "; ", again, " ", errors.Is(again, syscall.EPIPE))
+			})
+		}
+		sameOnBoth(t, set, func(t *testing.T, f *fixture, r *record) {
+			c := dial(t, f).(*net.TCPConn)
+			io.WriteString(c, request)
+			<-began
+			c.SetLinger(0)
+			c.Close()
+			r.add("%s", plain(<-ended))
 		})
 	}
 }
