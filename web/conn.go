@@ -129,6 +129,7 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 	ln := h.lane
 	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
 		h.blank = uint8(min(int(h.blank)+n, math.MaxUint8))
+		ln.idles(h)
 		return n, true // a client that ends its body with a CRLF too many
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)

@@ -67,10 +67,12 @@ func (h *conn) hibernate() {
 	}
 	var w myriad.Waker
 	switch {
-	case h.blank > 0 || h.lately: // nobody would know of them, or of it
+	case h.lately || h.blank > 0 && !h.padded(): // nobody would know
 		return
 	case h.phase == phaseNew:
 		w = newcomers{h.from.waiter}
+	case h.phase == phaseIdle && !h.sending && h.padded():
+		w = padders{posters{h.from.waiter}}
 	case h.phase == phaseIdle && !h.sending && h.posted:
 		w = posters{h.from.waiter}
 	case h.phase == phaseIdle && !h.sending:
@@ -82,6 +84,11 @@ func (h *conn) hibernate() {
 		h.lane.depart(h)
 	}
 }
+
+// padded reports whether all that has come for the next request is a CRLF behind a POST.
+func (h *conn) padded() bool { return h.posted && h.blank == paddingLen }
+
+const paddingLen = 2
 
 // newcomers are the connections of a front that have not asked yet.
 type newcomers struct{ *front }
@@ -98,6 +105,16 @@ type posters struct{ *front }
 func (f posters) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
 	h := f.rouse(c, last, phaseIdle, http.StateIdle)
 	h.posted = true
+	return h
+}
+
+// padders are those of them that have sent a CRLF behind it, as some clients always do.
+type padders struct{ posters }
+
+// Wake implements myriad.Waker.
+func (f padders) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
+	h := f.rouse(c, last, phaseIdle, http.StateIdle)
+	h.posted, h.blank = true, paddingLen
 	return h
 }
 
@@ -122,6 +139,8 @@ func (ln *lane) wakeAll() {
 		case newcomers:
 			return w.s == ln.s
 		case posters:
+			return w.s == ln.s
+		case padders:
 			return w.s == ln.s
 		case *front:
 			return w.s == ln.s

@@ -457,6 +457,25 @@ func TestHibernationKeepsEmptyLines(t *testing.T) {
 	}
 }
 
+// A client that has posted hibernates although it has sent a CRLF behind the body, as some do always.
+func TestHibernationBehindALineTooMany(t *testing.T) {
+	for _, pieces := range [][]string{{"abc"}, {"abc\r\n"}, {"abc", "\r\n"}} {
+		s := &Server{Dispatch: DispatchInline, mostAwake: 1, Handler: http.NotFoundHandler()}
+		w, first := slow(t, s)
+		first.Write([]byte(get + end)) // and stays awake
+		w.RunFor(time.Second)
+		client := w.Dial(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80})
+		client.Write([]byte(post + "Content-Length: 3\r\n\r\n"))
+		for _, piece := range pieces {
+			client.Write([]byte(piece))
+			w.RunFor(time.Second)
+		}
+		if n := s.Engine.Stats().Hibernating; n != 1 {
+			t.Errorf("%q: %d connections hibernate", pieces, n)
+		}
+	}
+}
+
 // emptyLines returns the statuses that a client gets that asks and sends empty lines and its end, with what it has asked or apart. Another one asks before it ends.
 func emptyLines(t *testing.T, before, lines, other string, apart bool, awake int) string {
 	w, first := slow(t, &Server{Dispatch: DispatchInline, mostAwake: awake, Handler: http.NotFoundHandler()})
