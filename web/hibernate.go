@@ -25,9 +25,10 @@ func (ln *lane) stay(h *conn) {
 	ln.awake = append(ln.awake, h)
 }
 
-// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn, when an answer has left.
+// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn, when an answer has left; and if its timer is that
+// of its answer, it is set anew then.
 func (ln *lane) idles(h *conn) {
-	if h.from.waiter == nil || len(ln.awake) <= ln.s.awakeConns() {
+	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
 		return
 	}
 	if len(ln.idle) == 0 {
@@ -39,7 +40,8 @@ func (ln *lane) idles(h *conn) {
 // thin has those hibernate that have come to wait in this turn.
 func (ln *lane) thin() {
 	for _, h := range ln.idle {
-		if len(ln.awake) > ln.s.awakeConns() {
+		h.hasSent()
+		if h.from.waiter != nil && ln.crowded() {
 			h.hibernate()
 		}
 	}
@@ -59,12 +61,19 @@ func (ln *lane) depart(h *conn) {
 	}
 }
 
-// hibernate gives h back if its connection does nothing but wait for a request.
-func (h *conn) hibernate() {
-	if h.lately && h.c.Unsent() == 0 {
-		h.lately = false // who wakes would not know what the timer is for
+// crowded reports whether more are awake than may be.
+func (ln *lane) crowded() bool { return len(ln.awake) > ln.s.awakeConns() }
+
+// hasSent begins the time of an idle connection if all of its answer has gone. Who wakes does not know what the timer was for.
+func (h *conn) hasSent() {
+	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.Unsent() == 0 {
+		h.sending, h.lately = false, false
 		h.c.SetTimer(h.idleTime(never))
 	}
+}
+
+// hibernate gives h back if its connection does nothing but wait for a request.
+func (h *conn) hibernate() {
 	var w myriad.Waker
 	switch {
 	case h.lately || h.blank > 0 && !h.padded(): // nobody would know

@@ -99,3 +99,21 @@ func TestIdleTimeoutBehindLargeAnswersAsleep(t *testing.T) {
 		}
 	}
 }
+
+// With a WriteTimeout, too, the time of an idle connection begins when its answer has gone, and not when that had to have gone.
+func TestIdleTimeoutBesideWriteTimeout(t *testing.T) {
+	const timeout = 5 * time.Second
+	for _, d := range dispatches {
+		w, client := slow(t, &Server{IdleTimeout: timeout, WriteTimeout: time.Minute, Dispatch: d, Handler: http.NotFoundHandler()})
+		for range 3 { // with DispatchAuto the first are not guests of the loop
+			client.Write([]byte(get + end))
+			w.RunFor(timeout - time.Second)
+		}
+		if client.Ended() {
+			t.Errorf("%v: the connection ends too soon", d)
+		}
+		if w.RunFor(2 * time.Second); !client.Ended() {
+			t.Errorf("%v: the connection does not end", d)
+		}
+	}
+}
