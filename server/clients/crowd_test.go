@@ -3,8 +3,8 @@ package clients
 import (
 	"bufio"
 	"bytes"
+
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -179,73 +178,20 @@ func runCrowd(kind string) error {
 	return err
 }
 
-// A crowd comes again as often as the kernel might reset it, and not more often.
-func TestCrowdComesAgain(t *testing.T) {
-	for _, resets := range []int32{0, mostUnheard, mostUnheard + 1} {
-		c := crowd{addr: resetting(t, resets), deadline: time.Now().Add(patience)}
-		nc, err := c.connect(c.events)
-		if nc != nil {
-			nc.Close()
-		}
-		if failed := err != nil; failed != (resets > mostUnheard) {
-			t.Errorf("after %d resets: %v", resets, err)
-		}
-	}
-}
-
-// resetting resets so many connections at their first byte, and welcomes the next.
-func resetting(t *testing.T, resets int32) (addr string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for ; ; resets-- {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = nc.Read(make([]byte, 1))
-			if resets > 0 {
-				_ = nc.(*net.TCPConn).SetLinger(0)
-			} else {
-				_, _ = io.WriteString(nc, "HTTP/1.1 200 OK\r\n\r\n")
-				_, _ = io.Copy(io.Discard, nc)
-			}
-			nc.Close()
-		}
-	}()
-	return ln.Addr().String()
-}
-
 type crowd struct {
 	addr     string
 	deadline time.Time
-	unheard  atomic.Int32
 	mu       sync.Mutex
 	kept     []net.Conn // idle ones, which nobody else refers to
 }
 
-// mostUnheard is how many clients of a crowd may be reset before they have had a byte. Who speaks before the server has accepted might be, by
-// the kernel: while one processor turns a handshake into a socket, another that has the next segment finds neither of them, for an instant.
-const mostUnheard = 5
-
-var errUnheard = errors.New("reset before a byte has come")
-
-// connect comes again where the server has not heard anything.
 func (c *crowd) connect(join func(net.Conn) error) (net.Conn, error) {
-	for {
-		nc, err := net.Dial("tcp", c.addr)
-		if err != nil {
-			return nil, err
-		}
-		_ = nc.SetDeadline(c.deadline)
-		if err = join(nc); !errors.Is(err, errUnheard) || c.unheard.Add(1) > mostUnheard {
-			return nc, err
-		}
-		nc.Close()
+	nc, err := net.Dial("tcp", c.addr)
+	if err != nil {
+		return nil, err
 	}
+	_ = nc.SetDeadline(c.deadline)
+	return nc, join(nc)
 }
 
 func (c *crowd) idle(nc net.Conn) error {
@@ -293,9 +239,7 @@ func readHead(r io.Reader, want string) error {
 	var head []byte
 	one := make([]byte, 1)
 	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
-		if _, err := io.ReadFull(r, one); len(head) == 0 && errors.Is(err, syscall.ECONNRESET) {
-			return errUnheard
-		} else if err != nil {
+		if _, err := io.ReadFull(r, one); err != nil {
 			return err
 		}
 		head = append(head, one[0])
