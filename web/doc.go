@@ -45,7 +45,8 @@
 //   - ReadFrom gathers what it cannot have the kernel send, as Write does; net/http sends the first 512 bytes at once, and what comes behind them if the
 //     length is known. It keeps to a declared Content-Length, as Write does; there it does not.
 //     Of a file that the kernel sends it returns as soon as that is queued: a handler that calls http.ServeFile does not wait for its client, and
-//     ConnState hears of StateIdle while the file is still being sent. Behind a large answer IdleTimeout may last an eighth longer, or a second.
+//     ConnState hears of StateIdle while the file is still being sent. Behind a large answer IdleTimeout may last an eighth longer, or a second;
+//     with a WriteTimeout it begins when that has passed, if something had not been sent when the handler returned.
 //   - Hijack sends what was written before; net/http its head alone. The request's body cannot be read any more then (http.ErrHijacked); there it could
 //     be, and must not.
 //   - Hijack of a connection that the listener has wrapped (a type of its own, a *tls.Conn of tls.NewListener) gives another net.Conn, whose method NetConn
