@@ -11,6 +11,14 @@ import (
 	"time"
 )
 
+// heldUp is for how long a loop was held up at most. A timer begins with the turn that its loop is in, so it may be early by as much.
+func heldUp(f *fixture) (longest time.Duration) {
+	for _, l := range f.Engine.Stats().Loops {
+		longest = max(longest, l.LongestTurn)
+	}
+	return longest
+}
+
 // With timeouts set, every kind of hostile client is let go by them, a healthy one is served meanwhile, and nothing is left.
 func TestHostileClients(t *testing.T) {
 	const each, headTime = 50, 200 * time.Millisecond
@@ -23,17 +31,10 @@ func TestHostileClients(t *testing.T) {
 			}
 		})})
 	healthy := client(t)
-	// A timer begins with the turn that its loop was in, so it may be early by as much as that turn took: the loop was held up.
-	heldUp := func() (longest time.Duration) {
-		for _, l := range f.Engine.Stats().Loops {
-			longest = max(longest, l.LongestTurn)
-		}
-		return longest
-	}
 	ask := func() {
 		began := time.Now()
 		r, err := healthy.Get(f.url("/"))
-		for late := began; err != nil && time.Since(late) > headTime-heldUp() && time.Since(began) < 20*time.Second; { // let go as a slow head is
+		for late := began; err != nil && time.Since(late) > headTime-heldUp(f) && time.Since(began) < 20*time.Second; { // let go as a slow head is
 			late = time.Now()
 			r, err = healthy.Get(f.url("/"))
 		}
