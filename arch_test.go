@@ -51,9 +51,10 @@ var arrows = map[string][]string{
 	"debug":   {"."},
 	"tlsloop": {".", "buf", "internal/driver"},
 
-	"web/internal/h1": nil,
-	"web":             {".", "buf", "internal/driver", "internal/quick", "tlsloop", "web/internal/h1", "workers"},
-	"websocket":       {".", "buf", "internal/driver", "internal/quick", "tlsloop", "web", "workers"},
+	"internal/h1": nil,
+
+	"web":       {".", "buf", "internal/driver", "internal/quick", "tlsloop", "internal/h1", "workers"},
+	"websocket": {".", "buf", "internal/driver", "internal/quick", "tlsloop", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
@@ -76,7 +77,7 @@ var foreign = map[string][]string{
 
 // codecs are the files of pure functions on bytes. Of the project they may import buf, and nothing below codecForbids.
 var codecs = []string{
-	"web/internal/h1/*.go",
+	"internal/h1/*.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
 	"server/push/internal/centrifuge/*.go",
@@ -370,7 +371,7 @@ func TestChecksCanFail(t *testing.T) {
 		{"foreign", "web/a.go", `import "golang.org/x/net/http/httpguts"`, ""},
 		{"foreign", "server/push/a.go", `import "golang.org/x/tools/go/packages"`, "x/tools"},
 		{"foreign", "examples/gin/a.go", `import "github.com/gin-gonic/gin"`, ""},
-		{"codec", "web/internal/h1/a.go", `import "net/http"`, "net/http"},
+		{"codec", "internal/h1/a.go", `import "net/http"`, "net/http"},
 		{"codec", "websocket/frame_reader.go", `import "time"`, "time"},
 		{"codec", "websocket/mask.go", `import "github.com/myriad-go/myriad"`, "myriad"},
 		{"codec", "websocket/frame.go", `import "github.com/myriad-go/myriad/buf"`, ""},

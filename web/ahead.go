@@ -2,7 +2,7 @@ package web
 
 import (
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the current request.

@@ -10,7 +10,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // maxBodyBuffer is how much of a body waits to be read before the loop stops reading the connection; a read that was

@@ -7,7 +7,7 @@ import (
 	"net/textproto"
 	"os"
 
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // This file is how a body fails: in the words of net/http, because programs look for them.

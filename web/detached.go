@@ -8,7 +8,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen bytes. Its methods may be called

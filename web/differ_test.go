@@ -164,7 +164,7 @@ func apart(input string, ours, std *outcome) *difference {
 
 // A decision is a kind of difference from net/http that is on purpose.
 type decision struct {
-	why   string // as the documentation of this package, or of web/internal/h1, has it
+	why   string // as the documentation of this package, or of internal/h1, has it
 	is    func(d *difference) bool
 	shown int // how many inputs have shown it
 }

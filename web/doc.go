@@ -13,7 +13,7 @@
 // # Differences from net/http
 //
 // Go's own tests of its server pass here, but for what follows. What is refused or accepted otherwise on the wire is listed in
-// package web/internal/h1.
+// package internal/h1.
 //
 //   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.

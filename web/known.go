@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // known is what a request has of the fields of a head that came lately. h1.Head tells when they come again: then neither are they

@@ -6,7 +6,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // This file is what a connection does with requests that come before the answer to an earlier one has ended (RFC 9112

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // This file is what a conn answers by itself.

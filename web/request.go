@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // newExchange makes the exchange and its *http.Request out of a parsed head. raw is all of the head; what the request

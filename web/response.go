@@ -12,7 +12,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it, except for what mu guards.

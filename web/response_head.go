@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 const (

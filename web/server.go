@@ -14,7 +14,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // maxFields bounds the header fields of one request, which is answered with 431 above it.

@@ -3,7 +3,7 @@ package h1_test
 import (
 	"fmt"
 
-	"github.com/myriad-go/myriad/web/internal/h1"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // A server's read path: parse what has come; if a head is not complete, keep its bytes and let a Scan watch it grow.
