@@ -81,6 +81,30 @@ func TestThousandHandlersAtOnce(t *testing.T) {
 	}
 }
 
+// Requests for which a worker is free take no place of the queue, also when they all come at once.
+func TestQueueCountsWaitingRequests(t *testing.T) {
+	b := newBlocker()
+	f := serveOn(t, &Server{Handler: b, Dispatch: DispatchPool, Workers: 100, Queue: 1}, myriad.Config{Loops: 1})
+	var all []*asker
+	for range 50 {
+		all = append(all, ask(t, f))
+	}
+	idle, sent := make(chan struct{}), make(chan struct{})
+	f.Engine.Loops()[0].Do(func() { close(idle); <-sent }) // what is sent meanwhile arrives in one poll
+	<-idle
+	for _, a := range all {
+		fmt.Fprint(a.c, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	close(sent)
+	b.await(t, 50)
+	close(b.release)
+	for _, a := range all {
+		if got := a.answer(); got != "/slow" {
+			t.Errorf("answer %q", got)
+		}
+	}
+}
+
 func TestOverloadQueue(t *testing.T) {
 	b := newBlocker()
 	f := serveOn(t, &Server{Handler: b, Workers: 2, Queue: 3}, myriad.Config{Loops: 1})

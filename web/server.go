@@ -79,8 +79,8 @@ type Server struct {
 	Workers int
 	// Overload is what happens when Workers handlers run: OverloadQueue, OverloadRefuse or OverloadPause.
 	Overload Overload
-	// Queue is how many requests wait for a handler to end, at most; further ones are answered with 503. 0: workers.DefaultQueue,
-	// which is 65,536.
+	// Queue is the most requests that wait while Workers handlers run or are about to; further ones are
+	// answered with 503. 0: workers.DefaultQueue, which is 65,536.
 	Queue int
 	// PipelineDepth is how many pipelined requests of one connection may run at once, at most 1,024; their answers leave in
 	// order, and each but the first in line waits with at most 64 KiB, then its handler does. Requests with a body, and those behind

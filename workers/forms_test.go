@@ -125,8 +125,8 @@ func (m *medley) submitAny(r *rand.Rand, producer, n int) {
 	case 7:
 		m.submitJobs(r)
 	}
-	if s := m.pool.Stats(); s.Workers > m.workers || !m.pool.closed.Load() && s.Queued > m.pool.config.Queue {
-		m.t.Errorf("%+v is beyond %d workers or %d queued", s, m.workers, m.pool.config.Queue)
+	if s := m.pool.Stats(); s.Workers > m.workers || !m.pool.closed.Load() && s.Queued+s.Running > m.workers+m.pool.config.Queue {
+		m.t.Errorf("%+v is beyond %d workers or as many tasks and %d queued", s, m.workers, m.pool.config.Queue)
 	}
 	if s := m.queue.Stats(); s.Held > m.limit || s.Handlers > m.handlers {
 		m.t.Errorf("%+v is beyond %d held or %d handlers", s, m.limit, m.handlers)

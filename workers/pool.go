@@ -20,8 +20,9 @@ const (
 	DefaultIdle    = 10 * time.Second
 
 	mostWorkers      = 1 << 30 // so that Widen has room to count
+	mostQueue        = 1 << 29 // so that Workers + Queue fit into an int of 32 bits
 	basePerProcessor = 32
-	admitFraction    = 8 // of the queue is free when workers let in who waits for room
+	admitFraction    = 8 // 1/8 of the queue is free when workers admit the line
 )
 
 // A Config says how large a pool may get. Its zero value works. New panics on a negative number.
@@ -31,8 +32,10 @@ type Config struct {
 	// taken. 0: 16384.
 	Workers int
 
-	// Queue is the most tasks that wait for a worker. When it is full, TryGo and TryGoAll refuse, and Go and GoTimeout wait.
-	// Those who wait are let in together when an eighth of it is free, or after 1 ms. 0: 65536.
+	// Queue is the most tasks that wait while Workers tasks run. A task on its way to a worker counts
+	// as one that runs: the pool holds Workers + Queue tasks, however they came. At that limit TryGo and
+	// TryGoAll refuse, and Go and GoTimeout wait; waiting calls are admitted together when an eighth of
+	// the queue is free, or after 1 ms. At most 2^29, for which more is taken. 0: 65536.
 	Queue int
 
 	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks wait; above it only stuck
@@ -58,7 +61,7 @@ func (c Config) withDefaults() Config {
 			c.Workers, c.Queue, c.Base, c.Idle))
 	}
 	c.Workers = min(or(c.Workers, DefaultWorkers), mostWorkers)
-	c.Queue = or(c.Queue, DefaultQueue)
+	c.Queue = min(or(c.Queue, DefaultQueue), mostQueue)
 	c.Idle = or(c.Idle, DefaultIdle)
 	c.Base = min(or(c.Base, basePerProcessor*runtime.GOMAXPROCS(0)), c.Workers)
 	return c
@@ -75,7 +78,7 @@ func or[T comparable](v, fallback T) T {
 // A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before the first task.
 type Pool struct {
 	config  Config
-	admitAt int           // queued tasks at which workers let in who waits for room
+	admitAt int           // free places in the queue at which workers admit the line
 	kick    chan struct{} // wakes the monitor
 	done    chan struct{} // closed when Close has drained and every goroutine is ending
 
@@ -104,7 +107,7 @@ func New(config Config) *Pool {
 	config = config.withDefaults()
 	return &Pool{
 		config:  config,
-		admitAt: config.Queue - max(1, config.Queue/admitFraction),
+		admitAt: max(1, config.Queue/admitFraction),
 		kick:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		waits:   waits{start: time.Now(), last: -quick},
@@ -132,7 +135,7 @@ type Stats struct {
 	Running int // tasks that run
 	Stuck   int // tasks of these that have run for a tick of the monitor (1 ms) or longer while others waited
 	Idle    int // goroutines that wait for a task
-	Queued  int // tasks that wait for a worker
+	Queued  int // tasks that have not begun: those that wait, and those on their way to a worker
 	Waiting int // calls of Go and GoTimeout, and lanes and queues of this package, that wait for room in the queue
 
 	// How long the tasks that have begun were in the queue, added up and at most. The mean is WaitedSeconds / (Done + Running).

@@ -133,19 +133,27 @@ func (p *Pool) push(f func()) {
 	p.tasks.push(f)
 }
 
-// room is how many more tasks the queue takes now: none while somebody waits, for he comes first.
+// room is how many more tasks the pool accepts now: 0 while calls wait in the line, because they come
+// first.
 func (p *Pool) room() int {
 	if p.line.n > 0 {
 		return 0
 	}
-	return p.config.Queue - p.tasks.n
+	return max(0, p.free())
 }
 
-// admit lets those in who wait for room. Workers call it when a good part of the queue is free, because one by one each would
-// cost a switch to the one who waits, whose next task then waits again; the monitor calls it within a tick in any case, for
-// tasks may block until he goes on.
+// free is how many more tasks fit. Of the tasks that have not begun, as many as Workers minus those
+// that run are on their way to a worker; only the others take places of Queue. It is below 0 after a
+// Widen that took away places in use.
+func (p *Pool) free() int {
+	return p.config.Queue - p.tasks.n + max(0, p.config.Workers-p.running)
+}
+
+// admit accepts tasks of the line while there is room. Workers call it when admitAt places are free:
+// admitted one by one, each waiting goroutine would be woken for one task and wait again with its next.
+// The monitor calls it within a tick in any case, because tasks may block until that goroutine goes on.
 func (p *Pool) admit() {
-	for p.line.n > 0 && p.tasks.n < p.config.Queue {
+	for p.line.n > 0 && p.free() > 0 {
 		t := p.line.first
 		p.push(t.f)
 		p.line.decide(t, nil)

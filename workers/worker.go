@@ -144,12 +144,12 @@ func (w *worker) next() func() {
 func (p *Pool) begin(w *worker) func() {
 	p.waits.pop()
 	f := p.tasks.pop()
-	if p.line.n > 0 && p.tasks.n <= p.admitAt {
-		p.admit()
-	}
 	w.begun++
 	w.busy = true
 	p.running++
+	if p.line.n > 0 && p.free() >= p.admitAt {
+		p.admit()
+	}
 	return f
 }
 
