@@ -199,7 +199,7 @@ func TestDialProxyFails(t *testing.T) {
 		"HTTP/1.1 200 OK\r\n\r\nand more":                                            "before we had said anything",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                                    "not a response",
 		"HTTP/1.1 200 OK\r\n":                                                        "", // and a proxy that waits: the context ends it
-		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxProxyResponse):             "above",
+		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxResponse):                  "above",
 	} {
 		p := startProxy(t, answer)
 		o := dialer(t, e, nil)

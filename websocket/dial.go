@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -247,14 +248,14 @@ func parseAddress(address string) (*url.URL, error) {
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		switch lower := strings.ToLower(name); {
-		case !isToken(name):
+		case !h1.IsToken(name):
 			return fmt.Errorf("websocket: DialOptions.Header has the name %q: it must be a token", name)
 		case strings.HasPrefix(lower, "sec-websocket-"), lower == "host", lower == "connection", lower == "upgrade",
 			lower == "content-length", lower == "transfer-encoding", lower == "trailer", lower == "te", lower == "expect":
 			return fmt.Errorf("websocket: DialOptions.Header has %s, which the handshake is made of: use the fields of DialOptions", name)
 		}
 		for _, v := range values {
-			if _, _, ok := cutField([]byte("x:" + v)); !ok {
+			if !h1.IsFieldValue([]byte(v)) {
 				return fmt.Errorf("websocket: DialOptions.Header has a control character in %s", name)
 			}
 		}

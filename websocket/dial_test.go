@@ -79,15 +79,29 @@ func TestDialPeerThatMisbehaves(t *testing.T) {
 	}{
 		"refused":           {func(string) string { return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno" }, 401, "no", "401"},
 		"refused at length": {func(string) string { return "HTTP/1.1 404 Not Found\r\n\r\n" + strings.Repeat("x", 5000) }, 404, strings.Repeat("x", 1024), "404"},
-		"no http":           {func(string) string { return "SSH-2.0-OpenSSH\r\n\r\n" }, 0, "", "not a response"},
-		"wrong accept":      {func(string) string { return answer("AAAAAAAAAAAAAAAAAAAAAA==") }, 101, "", "Sec-WebSocket-Accept"},
-		"no upgrade":        {func(key string) string { return strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1) }, 101, "", "does not upgrade"},
+		"refused in chunks": {func(string) string {
+			return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n5\r\n, you\r\n0\r\n\r\n"
+		}, 403, "no, you", "403"},
+		"cut in a chunk": {func(string) string {
+			return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nno"
+		}, 403, "no", "403"},
+		"early hints first": {func(string) string {
+			return "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno"
+		}, 401, "no", "401"},
+		"endless hints": {func(string) string { return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) }, 0, "", "above"},
+		"two lengths":   {func(string) string { return "HTTP/1.1 401 x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno" }, 0, "", "not a response"},
+		"no http":       {func(string) string { return "SSH-2.0-OpenSSH\r\n\r\n" }, 0, "", "not a response"},
+		"wrong accept":  {func(string) string { return answer("AAAAAAAAAAAAAAAAAAAAAA==") }, 101, "", "Sec-WebSocket-Accept"},
+		"no upgrade":    {func(key string) string { return strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1) }, 101, "", "does not upgrade"},
 		"extension": {func(key string) string {
 			return strings.Replace(answer(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
 		}, 101, "", "extensions"},
 		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other", deflateTerms{})) }, 101, "", "not offered"},
-		"endless":     {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "", "above"},
-		"hangs up":    {func(string) string { return "" }, 0, "", "without a response"},
+		"opened after hints": {func(key string) string {
+			return "HTTP/1.1 103 Early Hints\r\n\r\n" + strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1)
+		}, 101, "", "does not upgrade"},
+		"endless":  {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "", "above"},
+		"hangs up": {func(string) string { return "" }, 0, "", "without a response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {

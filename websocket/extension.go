@@ -2,6 +2,8 @@ package websocket
 
 // This file is the negotiation of permessage-deflate: RFC 7692 §7.1 over the grammar of RFC 6455 §9.1.
 
+import "github.com/myriad-go/myriad/internal/h1"
+
 const (
 	deflateName = "permessage-deflate"
 
@@ -288,7 +290,7 @@ func skipBlanks[T text](s T, at int) int {
 }
 
 func skipToken[T text](s T, at int) int {
-	for at < len(s) && tokenBytes[s[at]] {
+	for at < len(s) && h1.IsTokenByte(s[at]) {
 		at++
 	}
 	return at

@@ -1,8 +1,6 @@
 package websocket
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,21 +14,14 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-const (
-	// maxResponse bounds the head of a server's response, in bytes.
-	maxResponse = 16 << 10
-	// maxRefusalBody is how much of the body of a response that is not a 101 is kept.
-	maxRefusalBody = 1 << 10
-)
-
 // A greeting is a client's side of the opening handshake: the handler of a connection until the server has agreed. Its methods
 // run on the loop, wait on Dial's goroutine.
 type greeting struct {
 	settings *settings
 	request  []byte
 	key      string
-	got      []byte
-	body     int // bytes of the body to wait for, once response is there
+	answer   responseReader
+	refusal  *refusalBody // of a response that is not a 101
 
 	waiter   driver.Parker
 	done     atomic.Bool // the rest is written before it
@@ -48,41 +39,26 @@ func (g *greeting) Opened(c *myriad.Conn) {
 }
 
 func (g *greeting) Received(c *myriad.Conn, p []byte) {
-	if g.done.Load() {
-		return
-	}
-	seen := len(g.got)
-	g.got = append(g.got, p[:min(len(p), maxResponse+maxRefusalBody-seen)]...)
-	if g.response != nil {
-		g.refused(c, false)
-		return
-	}
-	end := bytes.Index(g.got[max(0, seen-3):], []byte("\r\n\r\n"))
 	switch {
-	case end >= 0:
-		end += max(0, seen-3) + 4
-		g.answered(c, end, p[min(end-seen, len(p)):])
-	case len(g.got) >= maxResponse:
-		g.fail(c, fmt.Errorf("the head of the server's response is above %d bytes", maxResponse))
+	case g.done.Load():
+	case g.refusal != nil:
+		g.refused(c, p)
+	default:
+		response, rest, err := g.answer.add(p)
+		if err != nil {
+			g.fail(c, fmt.Errorf("the server's answer: %w", err))
+		} else if response != nil {
+			g.answered(c, response, rest)
+		}
 	}
 }
 
-// answered looks at the response, whose head ends at end. rest are the frames behind it.
-func (g *greeting) answered(c *myriad.Conn, end int, rest []byte) {
-	response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(g.got[:end])), nil)
-	if err != nil {
-		g.fail(c, fmt.Errorf("the server's answer is not a response of HTTP/1.1: %w", err))
-		return
-	}
+// answered judges the response. rest are the bytes behind its head.
+func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte) {
 	g.response = response
-	response.Body = http.NoBody
 	if response.StatusCode != http.StatusSwitchingProtocols {
-		g.got = g.got[end:]
-		g.body = maxRefusalBody
-		if n := response.ContentLength; n >= 0 {
-			g.body = int(min(n, maxRefusalBody))
-		}
-		g.refused(c, false)
+		g.refusal = newRefusalBody(&g.answer.head)
+		g.refused(c, rest)
 		return
 	}
 	subprotocol, err := g.agreed(response)
@@ -141,12 +117,16 @@ func (s *settings) agreedExtensions(lines []string) (t deflateTerms, err error) 
 	return t, nil
 }
 
-// refused waits for the body of a response that is not a 101, or for the connection's end.
-func (g *greeting) refused(c *myriad.Conn, over bool) {
-	if len(g.got) < g.body && !over {
-		return
+// refused takes in a part of the body of a response that is not a 101, until it is whole.
+func (g *greeting) refused(c *myriad.Conn, p []byte) {
+	if g.refusal.add(p) {
+		g.refusedWith(c)
 	}
-	g.response.Body = io.NopCloser(bytes.NewReader(g.got[:min(len(g.got), g.body)]))
+}
+
+// refusedWith fails the handshake with the response and what has come of its body.
+func (g *greeting) refusedWith(c *myriad.Conn) {
+	g.response.Body = io.NopCloser(&g.refusal.bytes)
 	g.fail(c, fmt.Errorf("the server answered %s", g.response.Status))
 }
 
@@ -165,8 +145,8 @@ func (g *greeting) finish(err error) {
 }
 
 func (g *greeting) Ended(c *myriad.Conn) {
-	if g.response != nil {
-		g.refused(c, true)
+	if g.refusal != nil {
+		g.refusedWith(c)
 		return
 	}
 	g.fail(c, fmt.Errorf("the server ended the connection without a response: %w", io.ErrUnexpectedEOF))

@@ -10,7 +10,6 @@ import (
 type opening[T text] struct {
 	get        bool
 	http11     bool
-	hosts      int // header lines
 	upgrade    bool
 	connection bool
 	body       bool
@@ -67,8 +66,8 @@ func check[T text](o *opening[T], originPatterns []string) *refusal {
 		return &refusal{http.StatusUpgradeRequired, upgradeLines, "a WebSocket is opened with HTTP/1.1"}
 	case !o.upgrade || !o.connection:
 		return &refusal{http.StatusUpgradeRequired, upgradeLines, "this address speaks WebSocket: send Upgrade: websocket and Connection: Upgrade"}
-	case o.hosts != 1 || len(o.host) == 0:
-		return &refusal{http.StatusBadRequest, "", "the request needs one Host"}
+	case len(o.host) == 0:
+		return &refusal{http.StatusBadRequest, "", "the request needs a Host"}
 	case o.body:
 		return &refusal{http.StatusBadRequest, "", "the request has a body"}
 	case o.versions != 1 || string(o.version) != protocolVersion:
@@ -100,7 +99,7 @@ func openingOf(r *http.Request, packing deflatePolicy) *opening[string] {
 	o := &opening[string]{
 		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
 		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
-		host: r.Host, hosts: 1, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
+		host: r.Host, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
 	}
 	for _, line := range r.Header["Upgrade"] {
 		o.upgrade = o.upgrade || hasToken(line, "websocket")

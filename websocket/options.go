@@ -10,6 +10,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
@@ -192,7 +193,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols), maxSubprotocols)
 	}
 	for _, name := range o.Subprotocols {
-		if !isToken(name) {
+		if !h1.IsToken(name) {
 			return fmt.Errorf("websocket: Options.Subprotocols has %q: a name is a token, RFC 9110 §5.6.2", name)
 		}
 	}

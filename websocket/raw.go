@@ -5,6 +5,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // Handler serves raw connections of an engine: each is to begin with a request to open a WebSocket, for whatever path. It is
@@ -24,8 +25,8 @@ type greeter settings
 func (g *greeter) Opened(c *myriad.Conn) { c.SetTimer(g.handshakeTimeout) }
 
 func (g *greeter) Received(c *myriad.Conn, p []byte) {
-	if !(*settings)(g).greet(c, p, 0) {
-		c.SetHandler(&waitingHead{settings: (*settings)(g), head: append([]byte(nil), p...)}, nil)
+	if !(*settings)(g).greet(c, p) {
+		c.SetHandler(&waitingHead{settings: (*settings)(g)}, p)
 	}
 }
 
@@ -37,14 +38,16 @@ func (g *greeter) Closed(*myriad.Conn, error) {}
 type waitingHead struct {
 	settings *settings
 	head     []byte
+	scan     h1.Scan
 }
 
 func (w *waitingHead) Opened(*myriad.Conn) {}
 
 func (w *waitingHead) Received(c *myriad.Conn, p []byte) {
-	seen := len(w.head)
 	w.head = append(w.head, p...)
-	w.settings.greet(c, w.head, seen)
+	if ready, err := w.scan.Request(w.head, requestLimits); ready || err != nil {
+		w.settings.greet(c, w.head)
+	}
 }
 
 func (w *waitingHead) Expired(c *myriad.Conn) { lateHead(c) }
@@ -60,11 +63,10 @@ func refuseRaw(c *myriad.Conn, bad *refusal) {
 	_ = c.Close()
 }
 
-// greet answers the request at the start of p, of which an earlier call has seen the first bytes, and reports false if it is
-// not complete yet.
-func (s *settings) greet(nc *myriad.Conn, p []byte, seen int) bool {
+// greet answers the request at the start of p, and reports false if it is not complete yet.
+func (s *settings) greet(nc *myriad.Conn, p []byte) bool {
 	var o opening[[]byte]
-	n, bad := s.opening(p, seen, &o)
+	n, bad := s.opening(p, &o)
 	if n == 0 && bad == nil {
 		return false
 	}

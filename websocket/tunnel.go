@@ -1,8 +1,6 @@
 package websocket
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -15,9 +13,6 @@ import (
 
 	"github.com/myriad-go/myriad"
 )
-
-// maxProxyResponse bounds the head of a proxy's response, in bytes.
-const maxProxyResponse = 16 << 10
 
 // proxyFor asks DialOptions.Proxy, which knows of http and https as http.ProxyFromEnvironment does.
 func (o *DialOptions) proxyFor(ctx context.Context, target *url.URL) (*url.URL, error) {
@@ -60,7 +55,7 @@ type tunnel struct {
 	greeting *greeting
 	next     myriad.Handler // speaks when the tunnel stands: the greeting, or TLS before it
 	request  []byte
-	got      []byte
+	answer   responseReader
 }
 
 func newTunnel(g *greeting, next myriad.Handler, proxy *url.URL, target string) *tunnel {
@@ -80,21 +75,14 @@ func (t *tunnel) Opened(c *myriad.Conn) {
 }
 
 func (t *tunnel) Received(c *myriad.Conn, p []byte) {
-	t.got = append(t.got, p[:min(len(p), maxProxyResponse-len(t.got))]...)
-	end := bytes.Index(t.got, []byte("\r\n\r\n"))
-	if end < 0 {
-		if len(t.got) >= maxProxyResponse {
-			t.greeting.fail(c, fmt.Errorf("the head of the proxy's response is above %d bytes", maxProxyResponse))
-		}
-		return
-	}
-	response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(t.got)), &http.Request{Method: http.MethodConnect})
+	response, rest, err := t.answer.add(p)
 	switch {
 	case err != nil:
-		t.greeting.fail(c, fmt.Errorf("the proxy's answer is not a response of HTTP/1.1: %w", err))
+		t.greeting.fail(c, fmt.Errorf("the proxy's answer: %w", err))
+	case response == nil:
 	case response.StatusCode < 200 || response.StatusCode > 299:
 		t.greeting.fail(c, fmt.Errorf("the proxy answered %s", response.Status))
-	case len(t.got) > end+4:
+	case len(rest) > 0:
 		t.greeting.fail(c, errors.New("the proxy sent something behind its response, before we had said anything"))
 	default:
 		c.SetHandler(t.next, nil)

@@ -23,7 +23,7 @@ func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 		return dst, Handshake{}, err
 	}
 	var req opening[[]byte]
-	n, bad := s.opening(p, 0, &req)
+	n, bad := s.opening(p, &req)
 	switch {
 	case bad != nil:
 		return bad.append(dst), Handshake{}, bad
@@ -34,11 +34,11 @@ func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 	return appendSwitching(dst, req.key, subprotocol, req.terms), Handshake{n, subprotocol, req.terms.agreed}, nil
 }
 
-// opening reads and judges the request at the start of p, of which an earlier call has seen the first bytes. n is 0 without a refusal
-// if it is not complete yet.
-func (s *settings) opening(p []byte, seen int, o *opening[[]byte]) (n int, bad *refusal) {
+// opening reads and judges the request at the start of p. n is 0 without a refusal if it is not
+// complete yet.
+func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	o.choosing, o.packing = len(s.subprotocols) > 0, s.packing.policy
-	n, bad = parseRequest(p, seen, o)
+	n, bad = parseRequest(p, o)
 	if n > 0 && bad == nil {
 		bad = check(o, s.originPatterns)
 	}

@@ -39,7 +39,7 @@ func AppendStatusLine(dst []byte, minor, status int) []byte {
 // value and turns CR and LF in it into spaces, so that no handler can be made to split a response; NUL too, because
 // RFC 9110 section 5.5 counts it among them.
 func AppendField(dst []byte, name, value string) []byte {
-	if !validName(name) {
+	if !IsToken(name) {
 		return dst
 	}
 	dst = append(dst, name...)
@@ -79,15 +79,6 @@ func AppendChunkSize(dst []byte, n int) []byte {
 
 // LastChunk ends the data of a chunked body. Trailer fields may follow, then a CRLF.
 const LastChunk = "0\r\n"
-
-func validName(name string) bool {
-	for i := range len(name) {
-		if class[name[i]]&isToken == 0 {
-			return false
-		}
-	}
-	return name != ""
-}
 
 // appendClean is for the rare value with a control character in it, maybe CR, LF or NUL. Trimming comes after, as in net/http.
 func appendClean(dst []byte, value string) []byte {

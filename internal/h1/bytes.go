@@ -79,6 +79,23 @@ func lineEnd(p []byte, from int) (cr, next int, err *Error) {
 	return i, i + 2, nil
 }
 
+// IsToken reports whether s is a token (RFC 9110 section 5.6.2).
+func IsToken[T ~string | ~[]byte](s T) bool {
+	for i := range len(s) {
+		if class[s[i]]&isToken == 0 {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// IsTokenByte reports whether c may be part of a token.
+func IsTokenByte(c byte) bool { return class[c]&isToken != 0 }
+
+// IsFieldValue reports whether a field may have the value p: it has no control character but the
+// tab (RFC 9110 section 5.5).
+func IsFieldValue(p []byte) bool { return text(p, 0) == len(p) }
+
 // fold reports whether p is lower apart from the case of letters. lower holds lower-case letters, digits and "-" only,
 // and p no control characters.
 func fold(p []byte, lower string) bool {

@@ -8,6 +8,10 @@ type Field struct {
 	Value []byte // without whitespace around it; no control character but the tab
 }
 
+// Is reports whether the field has the name lower, in any case. lower holds lower-case letters,
+// digits and hyphens only.
+func (f Field) Is(lower string) bool { return fold(f.Name, lower) }
+
 // A Form says how a request names its target (RFC 9112 section 3.2).
 type Form uint8
 

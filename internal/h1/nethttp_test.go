@@ -59,7 +59,7 @@ func readAsServer(r *bufio.Reader) (*http.Request, error) {
 		return nil, fmt.Errorf("version %s", req.Proto)
 	}
 	for name := range req.Header {
-		if !validName(name) { // http.ReadRequest takes spaces
+		if !IsToken(name) { // http.ReadRequest takes spaces
 			return nil, fmt.Errorf("name %q", name)
 		}
 	}
