@@ -69,9 +69,9 @@ func (l *Loop) unpromise() {
 }
 
 // loopWithRoom is the loop whose turn it is, or else the next one that promises room. It fails with ErrBusy if none does, and with
-// ErrClosed if all have ended.
+// errShutDown if all have ended.
 func (e *Engine) loopWithRoom() (*Loop, error) {
-	failure := ErrClosed
+	failure := errShutDown
 	first := e.turn.Add(1)
 	for i := range uint32(len(e.loops)) {
 		l := e.loops[(first+i)%uint32(len(e.loops))]
@@ -204,7 +204,7 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	}
 	if !l.take(a, true) {
 		e.quota.give()
-		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", ErrClosed), sock.Close()); bridge != nil {
+		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); bridge != nil {
 			bridge.end(true)
 		}
 		return nil, err

@@ -62,7 +62,7 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 			return r.wait(ctx)
 		}
 	}
-	return nil, ErrClosed
+	return nil, errShutDown
 }
 
 // interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps maxAddresses.
@@ -155,7 +155,7 @@ func (r *race) next() {
 	switch {
 	case r.over:
 	case r.loop.stopping:
-		r.lose(errors.Join(append([]error{ErrClosed}, r.failed...)...))
+		r.lose(errors.Join(append([]error{errShutDown}, r.failed...)...))
 	case len(r.running) == 0:
 		r.lose(errors.Join(r.failed...))
 	}

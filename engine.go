@@ -233,7 +233,7 @@ func (l *Loop) tellStopping() {
 		switch {
 		case c == nil:
 		case c.is(connecting):
-			c.extra.Load().dial.race.lose(ErrClosed)
+			c.extra.Load().dial.race.lose(errShutDown)
 		default:
 			l.dismiss(c)
 		}

@@ -25,3 +25,11 @@ var (
 	// ErrSlow is the reason with which a Close that the peer does not read to its end is aborted.
 	ErrSlow = errors.New("myriad: the peer did not take the last bytes in time")
 )
+
+// errShutDown is ErrClosed where that alone would not say what has been closed.
+var errShutDown error = shutDown{}
+
+type shutDown struct{}
+
+func (shutDown) Error() string        { return "the engine has been shut down: start another one" }
+func (shutDown) Is(target error) bool { return target == ErrClosed }

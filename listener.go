@@ -26,7 +26,8 @@ type Listener struct {
 
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose Opened may exchange itself for
 // a handler of the conn's own. One loop accepts and hands connections to all loops in turn. At Config.MaxConns or AcceptRate,
-// or without descriptors, it keeps peers waiting and goes on by itself; listeners take turns then. Any goroutine but a loop's.
+// or without descriptors, it keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been shut
+// down it fails with an error that is ErrClosed. Any goroutine but a loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	inner, err := e.sys.Listen(context.Background(), network, addr)
 	if err != nil {
@@ -41,7 +42,7 @@ func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	if ln.loop.post(func() { err = ln.start(); started.Unpark() }) {
 		started.Park()
 	} else {
-		err = ErrClosed
+		err = errShutDown
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("myriad: Listen on %v: %w", inner.Addr(), err), inner.Close())
@@ -52,7 +53,7 @@ func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 // start runs on the loop.
 func (ln *Listener) start() error {
 	if ln.loop.stopping {
-		return ErrClosed
+		return errShutDown
 	}
 	id, err := ln.loop.drv.Listen(ln.inner)
 	if err != nil {

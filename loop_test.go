@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,11 +136,17 @@ func TestDoIsBounded(t *testing.T) {
 	if err := l.Do(func() {}); err != myriad.ErrClosed {
 		t.Errorf("Do after Shutdown: %v", err)
 	}
-	if _, err := e.Listen("tcp", "127.0.0.1:0", echo{}); !errors.Is(err, myriad.ErrClosed) {
-		t.Errorf("Listen after Shutdown: %v", err)
-	}
-	if _, err := e.Dial(context.Background(), "tcp", "127.0.0.1:1", echo{}); !errors.Is(err, myriad.ErrClosed) {
-		t.Errorf("Dial after Shutdown: %v", err)
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	for name, begin := range map[string]func() error{
+		"Listen": func() error { _, err := e.Listen("tcp", "127.0.0.1:0", echo{}); return err },
+		"Dial":   func() error { _, err := e.Dial(context.Background(), "tcp", "127.0.0.1:1", echo{}); return err },
+		"Adopt":  func() error { _, err := e.Adopt(mine, nil, echo{}); return err },
+	} {
+		err := begin()
+		if !errors.Is(err, myriad.ErrClosed) || !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "the engine has been shut down") {
+			t.Errorf("%s after Shutdown: %v", name, err)
+		}
 	}
 }
 
