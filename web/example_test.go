@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"time"
 
@@ -50,6 +52,31 @@ func ExampleServer() {
 	defer stop()
 	show(url + "/hello/Ann")
 	// Output: 200 Hello, Ann <nil>
+}
+
+// Serve is http.Serve on the default engine, which goes on for as long as the program does.
+func ExampleServe() {
+	listener, err := net.Listen("tcp", "127.0.0.1:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(web.Serve(listener, http.FileServer(http.Dir("."))))
+}
+
+// The files hold a certificate with its chain, and its key, in PEM.
+func ExampleListenAndServeTLS() {
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "This is %s.", r.Host)
+	})
+	log.Fatal(web.ListenAndServeTLS(":443", "cert.pem", "key.pem", nil))
+}
+
+func ExampleServeTLS() {
+	listener, err := net.Listen("tcp", ":443")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(web.ServeTLS(listener, http.FileServer(http.Dir(".")), "cert.pem", "key.pem"))
 }
 
 // A detached response outlives its handler and costs no goroutine while it waits: it is written to from wherever there is

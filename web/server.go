@@ -135,11 +135,6 @@ type listening struct {
 	done chan struct{}
 }
 
-// ListenAndServe serves h on addr with an otherwise zero Server.
-func ListenAndServe(addr string, h http.Handler) error {
-	return (&Server{Addr: addr, Handler: h}).ListenAndServe()
-}
-
 // ListenAndServe listens on Addr and serves until Shutdown or Close, then returns http.ErrServerClosed.
 func (s *Server) ListenAndServe() error {
 	addr := s.Addr
