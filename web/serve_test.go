@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad"
 )
 
 // The package's functions have the signatures of net/http's.
@@ -91,5 +93,31 @@ func askUntil(url string, ended <-chan error) (string, error) {
 			return "", err
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+func TestTLSSaysWhatIsMissing(t *testing.T) {
+	cert, key := pairFiles(t)
+	for _, tt := range []struct{ cert, key, want string }{
+		{"", "", "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or GetCertificate in Server.TLSConfig"},
+		{cert, "", fmt.Sprintf("web: HTTPS with the certificate file %q needs a key file: name it too", cert)},
+		{"", key, fmt.Sprintf("web: HTTPS with the key file %q needs a certificate file: name it too", key)},
+	} {
+		for name, fails := range map[string]func(s *Server) error{
+			"ListenAndServeTLS": func(s *Server) error { return s.ListenAndServeTLS(tt.cert, tt.key) },
+			"ListenTLS":         func(s *Server) error { _, err := s.ListenTLS("tcp", "127.0.0.1:0", tt.cert, tt.key); return err },
+			"ServeTLS":          func(s *Server) error { return s.ServeTLS(nil, tt.cert, tt.key) },
+		} {
+			s := &Server{Addr: "127.0.0.1:0"}
+			prepare(t, s, myriad.Config{Loops: 1})
+			if err := fails(s); err == nil || err.Error() != tt.want || !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s(%q, %q): %v; want %s", name, tt.cert, tt.key, err, tt.want)
+			}
+		}
+	}
+	s := &Server{}
+	prepare(t, s, myriad.Config{Loops: 1})
+	if _, err := s.ListenTLS("tcp", "127.0.0.1:0", "no-such-file", key); err == nil || !strings.Contains(err.Error(), `"no-such-file"`) {
+		t.Errorf("with a certificate file that is not there: %v", err)
 	}
 }

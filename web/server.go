@@ -40,7 +40,9 @@ type Server struct {
 	// does for "OPTIONS *", and has a method BaseContext with what ConnContext has returned. The *myriad.Conn of ConnState does nothing meanwhile.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
-	// Protocols must include HTTP/1, or Serve and its like fail: HTTP/2 is served by TLSNextProto alone, if Protocols includes it. nil: both.
+	// Protocols are the versions of HTTP that are served. They must include HTTP/1 and not
+	// UnencryptedHTTP2, or Serve, Listen and their like fail. HTTP/2 is served over TLS by TLSNextProto
+	// alone. nil: HTTP/1, and HTTP/2 if TLSNextProto has "h2".
 	Protocols *http.Protocols
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
@@ -219,8 +221,8 @@ func (s *Server) newState() (*state, error) {
 	if err := s.checkOverload(); err != nil {
 		return nil, err
 	}
-	if p := s.Protocols; p != nil && !p.HTTP1() {
-		return nil, fmt.Errorf("web: Server.Protocols is %v: HTTP/1 alone is served here, so include it, or leave it nil", p)
+	if err := s.checkProtocols(); err != nil {
+		return nil, err
 	}
 	engine := s.Engine
 	if engine == nil {
@@ -251,6 +253,19 @@ func (s *Server) newState() (*state, error) {
 		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, routes: routes{mux: mux}})
 	}
 	return st, nil
+}
+
+// checkProtocols refuses what a client would find missing only when it connects.
+func (s *Server) checkProtocols() error {
+	p := s.Protocols
+	switch {
+	case p == nil:
+	case !p.HTTP1():
+		return fmt.Errorf("web: Server.Protocols is %v: HTTP/1 alone is served here, so include it, or leave it nil", p)
+	case p.UnencryptedHTTP2():
+		return fmt.Errorf("web: Server.Protocols is %v: UnencryptedHTTP2 is not served here, so leave it out", p)
+	}
+	return nil
 }
 
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings, never served.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -96,6 +97,9 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	if has && certFile == "" && keyFile == "" {
 		return cfg, nil
 	}
+	if certFile == "" || keyFile == "" {
+		return nil, missing{certFile, keyFile}
+	}
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("web: certificate %q with key %q: %w", certFile, keyFile, err)
@@ -103,6 +107,22 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	cfg.Certificates = []tls.Certificate{cert}
 	return cfg, nil
 }
+
+// missing is the error of a TLS method that lacks one of its files, or both.
+type missing struct{ certFile, keyFile string }
+
+func (m missing) Error() string {
+	switch {
+	case m.certFile != "":
+		return fmt.Sprintf("web: HTTPS with the certificate file %q needs a key file: name it too", m.certFile)
+	case m.keyFile != "":
+		return fmt.Sprintf("web: HTTPS with the key file %q needs a certificate file: name it too", m.keyFile)
+	}
+	return "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or GetCertificate in Server.TLSConfig"
+}
+
+// Is makes it the error that net/http has from opening a file without a name.
+func (missing) Is(target error) bool { return target == fs.ErrNotExist }
 
 // protos are the protocols that ALPN offers: those asked for that are served here, and HTTP/1.1.
 func (s *Server) protos(asked []string) []string {

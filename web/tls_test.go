@@ -442,9 +442,19 @@ func TestProtocols(t *testing.T) {
 			t.Errorf("Protocols %v, TLSNextProto for HTTP/2 %t, NextProtos %q: negotiated %q, want %q", tt.protocols, tt.next != nil, tt.asked, got, tt.want)
 		}
 	}
-	for _, p := range []*http.Protocols{set(false, false), set(false, true)} {
-		if ln, err := (&Server{Protocols: p, TLSNextProto: h2}).Listen("tcp", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), p.String()) {
-			t.Errorf("Protocols %v: %v, %v", p, ln, err)
+	clear := set(true, true)
+	clear.SetUnencryptedHTTP2(true)
+	for _, p := range []*http.Protocols{set(false, false), set(false, true), clear} {
+		for name, begin := range map[string]func(*Server) error{
+			"Listen":         func(s *Server) error { _, err := s.Listen("tcp", "127.0.0.1:0"); return err },
+			"ListenAndServe": (*Server).ListenAndServe,
+			"ListenTLS":      func(s *Server) error { _, err := s.ListenTLS("tcp", "127.0.0.1:0", "", ""); return err },
+			"Serve":          func(s *Server) error { l, _ := net.Listen("tcp", "127.0.0.1:0"); return s.Serve(l) },
+		} {
+			s := &Server{Addr: "127.0.0.1:0", Protocols: p, TLSNextProto: h2}
+			if err := begin(s); err == nil || !strings.Contains(err.Error(), "Server.Protocols is "+p.String()) {
+				t.Errorf("%s with Protocols %v: %v", name, p, err)
+			}
 		}
 	}
 }
