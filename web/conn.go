@@ -1,6 +1,7 @@
 package web
 
 import (
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -324,7 +325,7 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 		h.x.loseLine(err, end)
 	}
 	if h.stream != nil {
-		h.stream.lost(err)
+		h.stream.lost(h.streamEnd(err))
 		h.stream.from.loseLine(err, end)
 	}
 	h.dropAhead()
@@ -334,6 +335,17 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 	end.part()
 	h.x, h.stream = nil, nil
 	h.lane.remove(h)
+}
+
+// streamEnd is what a Stream's OnClose gets for a connection that has ended with err.
+func (h *conn) streamEnd(err error) error {
+	switch {
+	case err != nil:
+		return err
+	case h.ended:
+		return io.EOF
+	}
+	return myriad.ErrClosed // by the server's side, around the Stream
 }
 
 // shut ends the connection in order: at once if it only waits, after its answer otherwise.

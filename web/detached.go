@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 
@@ -135,8 +136,9 @@ func (s *Stream) Queued() int { return s.c.Queued() }
 // SetWriteLimit changes the limit of the queue, in bytes, for the rest of the connection.
 func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
 
-// OnClose has f called on the loop, once, when the stream has ended: err is nil after Close, else what broke the connection.
-// If it has ended already, f is called at once. f must not block.
+// OnClose has f called on the loop, once, when the stream has ended. err is nil after Close or the
+// server's Shutdown, io.EOF after the client has ended its side in order, and otherwise what broke the
+// connection. If the stream has ended already, f is called at once. f must not block.
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.told {
@@ -217,6 +219,9 @@ func (s *Stream) settle(h *conn) {
 // lost is the end. On the loop.
 func (s *Stream) lost(err error) {
 	s.mu.Lock()
+	if s.over && !s.owed && err == io.EOF {
+		err = nil // Close came first
+	}
 	s.over = true
 	f := s.onClose
 	if s.told {

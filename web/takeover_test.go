@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -180,7 +182,7 @@ func TestDetached(t *testing.T) {
 	})
 }
 
-// A client that goes away ends its stream, however late anybody asks.
+// OnClose tells how a client has left, however late it is called.
 func TestDetachedHearsTheClientGo(t *testing.T) {
 	streams := make(chan *Stream, 1)
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,15 +192,58 @@ func TestDetachedHearsTheClientGo(t *testing.T) {
 		}
 		streams <- s
 	})})
+	for _, tt := range []struct {
+		name  string
+		leave func(c *net.TCPConn)
+		want  error
+	}{
+		{"close", func(c *net.TCPConn) { c.Close() }, io.EOF},
+		{"end its side", func(c *net.TCPConn) { c.CloseWrite() }, io.EOF},
+		{"reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, syscall.ECONNRESET},
+	} {
+		c := dial(t, f)
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+			t.Fatal(err)
+		}
+		s := <-streams
+		closed := make(chan error, 2)
+		s.OnClose(func(err error) { closed <- err })
+		tt.leave(c.(*net.TCPConn))
+		first := <-closed
+		s.OnClose(func(err error) { closed <- err })
+		if second := <-closed; !errors.Is(first, tt.want) || second != first {
+			t.Errorf("%s: OnClose got %v, and once more %v; want %v", tt.name, first, second, tt.want)
+		}
+	}
+}
+
+// A client that ends its side before the handler detaches has left in order, too.
+func TestDetachedAfterTheClientHasGone(t *testing.T) {
+	entered, gone, closed := make(chan *conn, 1), make(chan struct{}), make(chan error, 1)
+	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own, _ := responseOf(w)
+		entered <- own.x.transport.(*conn)
+		<-gone
+		s, err := Detached(w)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s.OnClose(func(err error) { closed <- err })
+	})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	s := <-streams
-	closed := make(chan error, 2)
-	s.OnClose(func(err error) { closed <- err })
-	c.Close()
-	<-closed
-	s.OnClose(func(err error) { closed <- err })
-	<-closed
+	h := <-entered
+	c.(*net.TCPConn).CloseWrite()
+	for ended := false; !ended; {
+		h.lane.ask(func() { ended = h.ended; entered <- h })
+		<-entered
+	}
+	close(gone)
+	if err := <-closed; err != io.EOF {
+		t.Errorf("OnClose got %v, want io.EOF", err)
+	}
 }
 
 // Streams cost no goroutine, and a connection whose stream has ended serves the next request.
