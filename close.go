@@ -192,11 +192,13 @@ func (l *Loop) closed(c *Conn, err error) {
 	case asked&wantAbort != 0:
 		err = reason
 	case asked&wantClose != 0 && (!undelivered || reason != nil):
-		err = reason // nil, unless the layer has failed
+		err = cmp.Or(reason, c.truncation()) // nil, unless the layer has failed or lacks its end
 	case err != nil && layer != nil:
 		defer func() { l.tellClosed(c, asked, err) }() // also if the layer ends the goroutine
 		err = l.meaning(c, err)
 		return
+	case err == nil:
+		err = c.truncation()
 	}
 	l.tellClosed(c, asked, err)
 }

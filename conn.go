@@ -54,6 +54,7 @@ type extra struct {
 	sending  bool          // it has one
 	endHeld  bool          // the peer's FIN came while bytes were held
 	fin      bool          // it has come, and the layer judges by itself what it means
+	cut      error         // it came before the end of the layer's stream
 
 	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
 }
@@ -132,6 +133,14 @@ func (c *Conn) trim() {
 	if len(x.files) == 0 && x.reason == nil {
 		c.extra.Store(nil)
 	}
+}
+
+// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
+func (c *Conn) truncation() error {
+	if x := c.extra.Load(); x != nil {
+		return x.cut
+	}
+	return nil
 }
 
 func (c *Conn) layer() Layer {

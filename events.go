@@ -1,6 +1,8 @@
 package myriad
 
 import (
+	"errors"
+	"io"
 	"net"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -51,12 +53,13 @@ func (s *sink) Ended(id driver.ID) {
 		l.leave(c)
 		return
 	default:
-		if err := l.meaning(c, nil); err != nil {
-			c.Abort(err)
-		}
+		x.cut = l.meaning(c, nil)
 	}
 	if b := c.bridged(); b != nil && !c.is(closing) {
-		if err := b.broken(); err != nil {
+		switch err := b.broken(); {
+		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
+			c.ownExtra().cut = err
+		case err != nil:
 			c.Abort(err)
 		}
 	}

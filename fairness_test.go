@@ -117,7 +117,7 @@ func TestFirehoseOfFile(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		layered := metered{withXOR{h}, func(n int) { f.flow += n }}
+		layered := metered{withXOR(h), func(n int) { f.flow += n }}
 		hose, crowd := s.flood(f, layered)
 		hose.OnReceived = func([]byte) { hose.TakeReceived() }
 		hose.Write([]byte("x"))
@@ -133,7 +133,7 @@ func TestFirehoseOfFile(t *testing.T) {
 
 // metered is a handler below which a layer tells how much it encodes.
 type metered struct {
-	withXOR
+	withLayer
 	encoded func(n int)
 }
 

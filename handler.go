@@ -9,7 +9,7 @@ type Handler interface {
 	// Received hands over what has arrived. p is valid until return; cap(p) == len(p).
 	Received(c *Conn, p []byte)
 	// Closed is the last call. err is nil if both sides ended in order or the conn was closed by Close; else it is Abort's
-	// argument, or what broke the connection.
+	// argument, or what broke the connection. If the peer's stream was truncated, err is that of Truncated, also after Close.
 	Closed(c *Conn, err error)
 }
 
@@ -17,6 +17,13 @@ type Handler interface {
 
 // An Ender hears the peer's FIN or close_notify; writing still works. Without it the conn is closed.
 type Ender interface{ Ended(c *Conn) }
+
+// A TruncatedEnder is called, in place of Ended, when the peer's FIN came without the end of the
+// layer's stream: with TLS, without a close_notify. err says so: io.ErrUnexpectedEOF for TLS.
+// Bytes at the end of the stream may be missing, so only a protocol whose messages show their own
+// end may answer those that are complete; writing still works. Without the method the conn ends as
+// by Wire.Fail(err): what is queued is sent, and Closed is called with err.
+type TruncatedEnder interface{ Truncated(c *Conn, err error) }
 
 // A Drainer hears, once after each ErrFull, that the queue is below its low mark (half the limit) again.
 type Drainer interface{ Drained(c *Conn) }
@@ -41,6 +48,7 @@ const (
 	canExpire
 	canNotify
 	canStop
+	canTruncate
 )
 
 func abilitiesOf(h Handler) (a abilities) {
@@ -58,6 +66,9 @@ func abilitiesOf(h Handler) (a abilities) {
 	}
 	if _, ok := h.(Stopper); ok {
 		a |= canStop
+	}
+	if _, ok := h.(TruncatedEnder); ok {
+		a |= canTruncate
 	}
 	return a
 }

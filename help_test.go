@@ -75,7 +75,7 @@ func eachLayer(t *testing.T, f func(t *testing.T, s setting)) {
 		f(t, setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }})
 	})
 	t.Run("xor", func(t *testing.T) {
-		f(t, setting{true, func(h myriad.Handler) myriad.Handler { return withXOR{h} }, newXORConn})
+		f(t, setting{true, func(h myriad.Handler) myriad.Handler { return withXOR(h) }, newXORConn})
 	})
 }
 

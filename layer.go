@@ -20,8 +20,9 @@ type Layer interface {
 	// CloseWrite queues what ends the layer's stream; the FIN follows it. For Conn.Cut it is not called, but a method Cut of the same kind, if
 	// there is one: that queues what shows the peer that the stream has not come to its end.
 	CloseWrite(w Wire) error
-	// Closed says what an end means: it is asked with nil at the peer's FIN and with the error of a broken connection.
-	// Truncation becomes io.ErrUnexpectedEOF.
+	// Closed says what an end means. It is called with nil at the peer's FIN, and with the error of a
+	// broken connection. It returns io.ErrUnexpectedEOF for a stream that lacks its end. An error at
+	// the peer's FIN has the effect of Wire.Truncated.
 	Closed(err error) error
 	// Detach gives the layer's view of a connection that leaves the engine, and the plaintext not yet delivered.
 	Detach(raw net.Conn, unread []byte) (net.Conn, []byte)
@@ -36,8 +37,8 @@ type BufferedLayer interface {
 	// once. It is called while less than half of the conn's limit is encoded and not sent, and again when the conn
 	// is settled (Wire.Sync does that). On the loop, under the conn's lock.
 	Encode(w Wire) (more bool)
-	// Ended is the peer's FIN, in place of Closed(nil): the layer answers it with w.End or w.Fail, now or later.
-	// On the loop.
+	// Ended is the peer's FIN, in place of Closed(nil). The layer answers it with w.End, w.Truncated
+	// or w.Fail, now or later. On the loop.
 	Ended(w Wire)
 }
 
@@ -162,6 +163,16 @@ func (w Wire) Deliver(p []byte) { w.c.loop.deliver(w.c, p) }
 
 // End says that the peer has ended the layer's stream in order (close_notify). On the loop only.
 func (w Wire) End() { w.c.loop.peerEnded(w.c) }
+
+// Truncated says that the peer's FIN came before the end of the layer's stream; err, which is not
+// nil, says why. A handler that is a TruncatedEnder is called once it has had all bytes, and may
+// write on; for others the conn ends as by Fail. Closed gets err in either case. On the loop only.
+func (w Wire) Truncated(err error) {
+	if !w.c.is(peerEnded) {
+		w.c.ownExtra().cut = err
+	}
+	w.c.loop.peerEnded(w.c)
+}
 
 // Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and the connection is closed as by
 // Conn.Close, so that the peer can read the layer's last word. What the layer owes is dropped. The handler hears Closed with

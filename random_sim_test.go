@@ -110,7 +110,7 @@ func (k *crowdOf) join(i int) {
 	s := &soul{crowdOf: k, i: i, layered: k.rng.IntN(4) == 0}
 	var h myriad.Handler = s
 	if s.layered {
-		h = withXOR{s}
+		h = withXOR(s)
 	}
 	ln, err := k.e.Listen("tcp", "127.0.0.1:0", h)
 	if err != nil {

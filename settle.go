@@ -219,7 +219,7 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 	later.Move(&x.held)
 }
 
-// peerEnded notes the peer's FIN, or the layer's, and tells the handler once it has had all bytes.
+// peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all bytes.
 func (l *Loop) peerEnded(c *Conn) {
 	if c.is(peerEnded) {
 		return
@@ -228,7 +228,7 @@ func (l *Loop) peerEnded(c *Conn) {
 	l.inputEnded(c)
 }
 
-// inputEnded tells the handler of the peer's FIN, unless it has yet to get bytes that came before.
+// inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
 func (l *Loop) inputEnded(c *Conn) {
 	switch x := c.extra.Load(); {
 	case c.is(closing | ending):
@@ -240,6 +240,10 @@ func (l *Loop) inputEnded(c *Conn) {
 }
 
 func (l *Loop) callEnded(c *Conn) {
+	if err := c.truncation(); err != nil {
+		l.callTruncated(c, err)
+		return
+	}
 	if c.can&canEnd == 0 {
 		_ = c.Close()
 		return
@@ -248,6 +252,19 @@ func (l *Loop) callEnded(c *Conn) {
 		call := l.calls(c)
 		defer l.returned(c, &call)
 		c.handler.(Ender).Ended(c)
+		call.returned = true
+	}
+}
+
+func (l *Loop) callTruncated(c *Conn, err error) {
+	switch {
+	case c.closeAsked(): // what is queued is still sent
+	case c.can&canTruncate == 0:
+		Wire{c, false}.Fail(err)
+	default:
+		call := l.calls(c)
+		defer l.returned(c, &call)
+		c.handler.(TruncatedEnder).Truncated(c, err)
 		call.returned = true
 	}
 }

@@ -124,7 +124,7 @@ func (r *rig) invite() {
 	p := &party{rig: r, kind: kinds[r.rng.IntN(len(kinds))], layered: r.rng.IntN(3) == 0}
 	var h myriad.Handler = p
 	if p.layered {
-		h = withXOR{p}
+		h = withXOR(p)
 	}
 	ln, err := r.e.Listen("tcp", "127.0.0.1:0", h)
 	if err != nil {

@@ -25,7 +25,8 @@ const (
 // Read waits for bytes. When limit unread bytes are held (0: 64 KiB) the conn is paused until half of them have been read, so that
 // it holds at most limit and one Config.ReadBuffer. Write returns when all of p is queued, and waits while the
 // queue is full; Close flushes in the background as Conn.Close does. CloseWrite is there too. Deadlines, EOF and
-// errors are those of a net.Conn: os.ErrDeadlineExceeded, io.EOF after the peer's FIN, *net.OpError.
+// errors are those of a net.Conn: os.ErrDeadlineExceeded, io.EOF after the peer's FIN, *net.OpError. If TLS lacks its
+// close_notify, Read fails with an error that wraps io.ErrUnexpectedEOF, and Write goes on.
 //
 // Before the handler is opened both calls wait; only Close or a deadline that has passed ends that, so a Dial that fails
 // must be followed by Close. The net.Conn must be closed in any case. A second conn that is given the same handler
@@ -54,6 +55,7 @@ type streamConn struct {
 	in       buf.Chain
 	paused   bool  // the conn, because of limit
 	ended    bool  // the peer's FIN
+	cut      error // that FIN came before the end of the layer's stream
 	dead     bool  // Closed was heard
 	err      error // its error
 	closed   bool  // Close was called
@@ -95,6 +97,8 @@ func (s *streamConn) Read(p []byte) (int, error) {
 			return 0, nil
 		case s.in.Len() > 0:
 			return s.take(p), nil
+		case s.cut != nil:
+			return 0, s.failed("read", s.cut)
 		case s.ended:
 			return 0, io.EOF
 		case s.dead && s.err != nil:

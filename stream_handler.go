@@ -41,11 +41,14 @@ func (h *streamHandler) Received(c *Conn, p []byte) {
 	s.wake(&s.readers)
 }
 
-func (h *streamHandler) Ended(*Conn) {
-	s := (*streamConn)(h)
+func (h *streamHandler) Ended(*Conn) { (*streamConn)(h).inputEnded(nil) }
+
+func (h *streamHandler) Truncated(_ *Conn, err error) { (*streamConn)(h).inputEnded(err) }
+
+func (s *streamConn) inputEnded(cut error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
+	s.ended, s.cut = true, cut
 	s.wake(&s.readers)
 }
 

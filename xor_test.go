@@ -44,15 +44,22 @@ func (l *xorLayer) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
 	return &xorConn{Conn: raw, in: l.in, out: l.out}, unread
 }
 
-// withXOR is a handler that puts the layer below another one.
-type withXOR struct{ h myriad.Handler }
+// withLayer is a handler that puts a layer below another one.
+type withLayer struct {
+	h        myriad.Handler
+	newLayer func() myriad.Layer
+}
 
-func (w withXOR) Opened(c *myriad.Conn) {
-	c.SetLayer(new(xorLayer))
+func (w withLayer) Opened(c *myriad.Conn) {
+	c.SetLayer(w.newLayer())
 	c.SetHandler(w.h, nil)
 }
-func (w withXOR) Received(c *myriad.Conn, _ []byte) { panic("the handler below was not installed") }
-func (w withXOR) Closed(c *myriad.Conn, err error)  { w.h.Opened(c); w.h.Closed(c, err) }
+func (withLayer) Received(*myriad.Conn, []byte)      { panic("the handler below was not installed") }
+func (w withLayer) Closed(c *myriad.Conn, err error) { w.h.Opened(c); w.h.Closed(c, err) }
+
+func withXOR(h myriad.Handler) withLayer {
+	return withLayer{h, func() myriad.Layer { return new(xorLayer) }}
+}
 
 // xorConn is the peer's side. One goroutine reads and one writes.
 type xorConn struct {

@@ -183,7 +183,7 @@ func TestKeyUpdateFlood(t *testing.T) {
 	}
 }
 
-// The end of the stream without a close_notify is a truncation, unless we have ended it ourselves.
+// A FIN without a close_notify is a truncation. A handler that is no TruncatedEnder has its conn ended with it.
 func TestTruncation(t *testing.T) {
 	for name, cut := range map[string]int{"between records": 0, "in a header": 3, "in a record": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +191,42 @@ func TestTruncation(t *testing.T) {
 			p.write(p.seal(recordApplication, "whole", 0), p.seal(recordApplication, pattern(100), 0)[:cut])
 			p.expect("whole")
 			p.Conn.(*net.TCPConn).CloseWrite()
+			if err := await(t, "Closed", h.closes); err != io.ErrUnexpectedEOF {
+				t.Errorf("Closed(%v)", err)
+			}
+		})
+	}
+}
+
+// A cutProbe is a probe that is called for truncated streams.
+type cutProbe struct {
+	*probe
+	truncated func(c *myriad.Conn, err error)
+}
+
+func (h cutProbe) Truncated(c *myriad.Conn, err error) { h.truncated(c, err) }
+
+// A TruncatedEnder may answer: all of it is sent, with a close_notify. The end is still no orderly one.
+func TestTruncationIsAnswered(t *testing.T) {
+	for name, cut := range map[string]int{"between records": 0, "in a header": 3, "in a record": 20} {
+		t.Run(name, func(t *testing.T) {
+			h, msg := newProbe(), pattern(3<<20)
+			h.opened = func(c *myriad.Conn) { c.SetWriteLimit(8 << 20) }
+			h.ended = func(*myriad.Conn) { t.Error("Ended: a cut stream looks whole") }
+			front := cutProbe{h, func(c *myriad.Conn, err error) {
+				if err != io.ErrUnexpectedEOF {
+					t.Errorf("Truncated(%v)", err)
+				}
+				if _, err := c.Write([]byte(msg)); err != nil {
+					t.Error(err)
+				}
+				c.Close()
+			}}
+			p := newRecordPeer(t, listen(t, start(t, myriad.Config{}), patient.Handler(ticketless(), always(front))))
+			p.write(p.seal(recordApplication, "whole", 0), p.seal(recordApplication, pattern(100), 0)[:cut])
+			p.Conn.(*net.TCPConn).CloseWrite()
+			p.expect(msg)
+			p.expectAlert(0)
 			if err := await(t, "Closed", h.closes); err != io.ErrUnexpectedEOF {
 				t.Errorf("Closed(%v)", err)
 			}

@@ -53,7 +53,7 @@ type session struct {
 	open    bool // the handshake's coroutine has ended; guarded by the conn's lock, once it has
 	reading bool // the tls.Conn's Read is running: what it writes are answers
 	leaving bool // it is on its way out of the engine, and in is kept for the tls.Conn
-	ended   bool // the peer's close_notify has come, or an error: the tls.Conn is not read again
+	ended   bool // the peer's close_notify or FIN has come, or an error: the tls.Conn is not read again
 }
 
 var _ myriad.BufferedLayer = (*session)(nil)
@@ -145,7 +145,8 @@ func (s *session) end(w myriad.Wire, err error) {
 	w.Fail(err)
 }
 
-// Ended is the peer's FIN: in order after its close_notify, else a truncation.
+// Ended is the peer's FIN: in order after its close_notify, else a truncation. This side of the
+// session goes on, because many clients end theirs without a close_notify and wait for an answer.
 func (s *session) Ended(w myriad.Wire) {
 	switch {
 	case s.hs != nil:
@@ -153,7 +154,8 @@ func (s *session) Ended(w myriad.Wire) {
 	case !s.leaving:
 		s.catchUp(w)
 		if !s.ended {
-			s.end(w, io.ErrUnexpectedEOF)
+			s.ended = true
+			w.Truncated(io.ErrUnexpectedEOF)
 		}
 	}
 }
