@@ -263,6 +263,10 @@ func (h *conn) Ended(c *myriad.Conn) {
 	}
 }
 
+// Truncated is the client's FIN without a close_notify. A request shows its own end, so it is as
+// good as Ended: what is complete is answered, and a body that is not fails with io.ErrUnexpectedEOF.
+func (h *conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
+
 // leastHead is how many bytes behind an answer are the beginning of a request, as net/http has it.
 const leastHead = 4
 

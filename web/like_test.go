@@ -43,16 +43,22 @@ func sameOnBoth(t *testing.T, set func(*Server), run func(t *testing.T, f *fixtu
 // sameBeside is sameOnBoth with another way to begin.
 func sameBeside(t *testing.T, begin func(testing.TB, *Server) *fixture, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
+	sameBetween(t, serveStandard, begin, set, run)
+}
+
+// sameBetween is sameOnBoth with other ways to begin for both.
+func sameBetween(t *testing.T, standard, ours func(testing.TB, *Server) *fixture, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
+	t.Helper()
 	both := [2]record{}
-	for i, begin := range []func(testing.TB, *Server) *fixture{serveStandard, begin} {
+	for i, begin := range []func(testing.TB, *Server) *fixture{standard, ours} {
 		s := new(Server)
 		set(s)
 		run(t, begin(t, s), &both[i])
 	}
-	std, ours := both[0].lines, both[1].lines
-	for i := range max(len(std), len(ours)) {
-		if a, b := line(std, i), line(ours, i); a != b {
-			t.Errorf("after %.100s\nnet/http: %s\nhere:     %s", line(std, i-1), a, b)
+	want, got := both[0].lines, both[1].lines
+	for i := range max(len(want), len(got)) {
+		if a, b := line(want, i), line(got, i); a != b {
+			t.Errorf("after %.100s\nnet/http: %s\nhere:     %s", line(want, i-1), a, b)
 			return
 		}
 	}
@@ -68,6 +74,12 @@ func line(of []string, i int) string {
 // serveStandard serves with net/http what s says.
 func serveStandard(t testing.TB, s *Server) *fixture {
 	t.Helper()
+	return serveStandardOn(t, s, func(ln net.Listener) net.Listener { return ln })
+}
+
+// serveStandardOn is serveStandard on what wrap makes of a listener.
+func serveStandardOn(t testing.TB, s *Server, wrap func(net.Listener) net.Listener) *fixture {
+	t.Helper()
 	f := &fixture{Server: s, log: new(lockedLog)}
 	std := s.standard()
 	if std.ErrorLog == nil {
@@ -79,7 +91,7 @@ func serveStandard(t testing.TB, s *Server) *fixture {
 	}
 	f.addr = ln.Addr().String()
 	var ended sync.WaitGroup
-	ended.Go(func() { std.Serve(ln) })
+	ended.Go(func() { std.Serve(wrap(ln)) })
 	t.Cleanup(func() { std.Close(); ended.Wait() })
 	return f
 }
