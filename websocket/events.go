@@ -107,6 +107,10 @@ func (h *handler) Ended(nc *myriad.Conn) {
 	}
 }
 
+// Truncated is the peer's FIN without a close_notify of TLS. A close frame shows the end as well as
+// that does, so it is the same as Ended.
+func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
+
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they have sent, or reading to go on.
 func (h *handler) Notified(*myriad.Conn) {
 	c := (*Conn)(h)
