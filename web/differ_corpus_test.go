@@ -49,6 +49,8 @@ var places = []string{
 	"GET / HTTP/1.1\r\nHost:§h\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: a§b\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: h§\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: h:8§0\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: [::§1]\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\n§X: y\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nX§Y: z\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nX§: y\r\n\r\n",

@@ -50,6 +50,7 @@ var decisions = []*decision{
 		return d.has(`:[ \t]*\r\n[ \t]`) && (refused("invalid Content-Length")(d) || refused("invalid Transfer-Encoding")(d))
 	}},
 	{why: "an absolute-form needs \"//\" and a host without user information (RFC 9110 section 4.2.4), CONNECT a port (9.3.6)", is: refused("invalid request target")},
+	{why: "a Host must be of the grammar (RFC 9112 section 3.2)", is: refused("malformed Host header")},
 	{why: "nor may the target of CONNECT be empty (9112 section 3)", is: func(d *difference) bool {
 		return refused("malformed request line")(d) && d.has(`CONNECT  HTTP`)
 	}},

@@ -6,20 +6,34 @@ import (
 )
 
 const (
-	isToken = 1 << iota // tchar, RFC 9110 section 5.6.2
-	isHost              // may appear in a Host value; the bytes that net/http allows
+	isToken      = 1 << iota // tchar, RFC 9110 section 5.6.2
+	isUnreserved             // unreserved, RFC 3986 section 2.3
+	isRegName                // unreserved or sub-delims, of which names of hosts are made beside percent-encoded bytes
+	isColon                  // ":"
+	isHex                    // HEXDIG
+	isDecimal                // DIGIT
 )
 
 // class says what each byte may be part of.
 var class = classes()
 
 func classes() (t [256]uint8) {
-	const alnum = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	for _, c := range []byte(alnum + "!#$%&'*+-.^_`|~") {
-		t[c] |= isToken
-	}
-	for _, c := range []byte(alnum + "!$%&'()*+,-.:;=[]_~") {
-		t[c] |= isHost
+	const (
+		digits     = "0123456789"
+		alnum      = digits + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+		unreserved = alnum + "-._~"
+	)
+	for bytes, kind := range map[string]uint8{
+		alnum + "!#$%&'*+-.^_`|~":  isToken,
+		unreserved:                 isUnreserved,
+		unreserved + "!$&'()*+,;=": isRegName,
+		":":                        isColon,
+		digits + "abcdefABCDEF":    isHex,
+		digits:                     isDecimal,
+	} {
+		for _, c := range []byte(bytes) {
+			t[c] |= kind
+		}
 	}
 	return t
 }

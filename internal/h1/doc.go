@@ -22,6 +22,7 @@
 //   - Content-Length together with Transfer-Encoding (6.3, "ought to be handled as an error"), whatever their values
 //   - a Transfer-Encoding that is empty, or chunked twice, with 400 (6.3); net/http takes it for an unknown coding: 501
 //   - Transfer-Encoding in HTTP/1.0, where net/http ignores it (6.1: the framing is faulty)
+//   - a Host that is not of the grammar (9112 3.2, RFC 3986 3.2.2), such as "a:b", "::1" or "[::1"; an empty one is legal
 //   - an absolute-form without "//" and host, or with user information (RFC 9110 4.2.4)
 //   - CONNECT to an authority without a port from 1 to 65535 (RFC 9110 9.3.6), or to nothing
 //   - chunk extensions that are not of the grammar (7.1.1), a chunk of 2^63 bytes or more, and a NUL in them
@@ -31,7 +32,7 @@
 //
 // Accepted here, refused there:
 //   - up to four empty lines before a request line (2.2); net/http skips them only after a POST, and there any number of CRs and LFs
-//   - a target with a bad percent-encoding, port or IPv6 literal: the caller parses the target as a URL and refuses it then
+//   - a target with a bad percent-encoding: the caller parses the target as a URL and refuses it then
 //   - whitespace between a chunk's size and ";", which a recipient MUST parse (RFC 9112 7.1.1, RFC 9110 5.6.3)
 //
 // Understood differently:

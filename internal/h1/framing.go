@@ -44,7 +44,7 @@ func (s *Scan) hostField(value []byte) *Error {
 	if s.host > 0 {
 		return errHostMany
 	}
-	if !allOf(value, isHost) {
+	if !validHost(value) {
 		return errHost
 	}
 	s.host = s.read

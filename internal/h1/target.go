@@ -19,7 +19,7 @@ func targetForm(method, target []byte) (form Form, host []byte, err *Error) {
 		return Asterisk, nil, nil // section 3.2.4 knows it with OPTIONS only; http.ServeMux refuses the rest
 	}
 	host = absoluteHost(target)
-	if len(host) == 0 || !allOf(host, isHost) {
+	if len(host) == 0 || host[0] == ':' || !validHost(host) {
 		return 0, nil, errTarget
 	}
 	return Absolute, host, nil
@@ -50,12 +50,12 @@ func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 // number" (RFC 9110 section 9.3.6).
 func validAuthority(p []byte) bool {
 	colon := bytes.LastIndexByte(p, ':')
-	if colon <= 0 || !allOf(p[:colon], isHost) {
+	if colon <= 0 || !validHost(p) {
 		return false
 	}
 	port := 0
 	for _, c := range p[colon+1:] {
-		if !isDigit(c) {
+		if !isDigit(c) { // the colon is one inside of brackets
 			return false
 		}
 		port = port*10 + int(c-'0')
