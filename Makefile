@@ -11,7 +11,10 @@ SOURCES := find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go'
 # What "make dev" tests, as in: make dev PKG=./web
 PKG ?= ./...
 
-.PHONY: fmt lint test race bench run dev
+# What "make soak" runs of its list: all of it.
+SHARE ?= 1/1
+
+.PHONY: fmt lint test race soak bench run dev
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -21,16 +24,20 @@ lint:
 	go vet work
 	go run $(STATICCHECK) -checks $(CHECKS) work
 
-# The pattern "work" is every package of the four modules, where ./... stops at this one. The second line tests the library
-# with the dependency versions that its own users get.
+# The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
+# its tests with the dependency versions that its own users get.
 test:
 	go test -timeout 12m work
-	GOWORK=off go test -timeout 12m ./...
+	GOWORK=off go vet ./...
 
 # What starts other programs, which are built without the detector, is left to "make test".
 race:
-	go test -race -timeout 30m $$(go list work | grep -v -e /server/clients -e /bench)
-	go test -race -short ./bench/...
+	go test -race -short -timeout 20m $$(go list work | grep -v /server/clients)
+
+# The tests that have a full size, at that size: crowds, figures, witnesses, idle worlds, all seeds. "make soak SHARE=3/8" runs the
+# third of eight parts.
+soak:
+	.ci/soak $(SHARE)
 
 bench:
 	go test -run '^$$' -bench . -benchmem work

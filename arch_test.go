@@ -36,6 +36,7 @@ var arrows = map[string][]string{
 	"internal/wheel": {"internal/table"},
 
 	"internal/leaktest": nil, // for tests
+	"internal/soak":     nil, // for tests
 
 	"internal/driver":            {"buf", "internal/driver/ballast"},
 	"internal/driver/ballast":    nil,
