@@ -112,7 +112,7 @@ func (h *conn) stillIncomplete(a *ahead) bool {
 	}
 	ready, err := look(a.bytes(), h.lane.st.limits)
 	if err != nil && err != h1.ErrPreface && h.x == nil && !h.answering() {
-		h.refuseHead(err) // it would not be another if a megabyte were parsed to find it again
+		h.refuseHead(a.bytes(), err) // it would not be another if a megabyte were parsed to find it again
 		return true
 	}
 	a.whole = ready || err != nil

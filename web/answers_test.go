@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -184,11 +185,13 @@ func TestPrefaceReachesHandlers(t *testing.T) {
 	}
 }
 
-// A coding that nobody knows is refused to the byte as net/http does.
+// A coding that the server does not know is refused in the words of net/http, with the fields that an answer has.
 func TestUnknownCodingsWords(t *testing.T) {
 	f := serve(t, &Server{Handler: http.NotFoundHandler()})
-	const want = "HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\nUnsupported transfer encoding"
-	if got := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: rot13\r\n\r\n", false); got != want {
+	const want = "HTTP/1.1 501 Not Implemented\r\nDate: now\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 50\r\n" +
+		"Connection: close\r\n\r\n501 Not Implemented: Unsupported transfer encoding"
+	got := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: rot13\r\n\r\n", false)
+	if got = regexp.MustCompile(`Date: .*GMT`).ReplaceAllString(got, "Date: now"); got != want {
 		t.Errorf("got %q", got)
 	}
 }

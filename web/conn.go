@@ -139,7 +139,7 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 	}
 	switch {
 	case err != nil:
-		h.refuseHead(err)
+		h.refuseHead(p, err)
 		return 0, true
 	case n == 0:
 		h.headBegins()
@@ -177,7 +177,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 		h.refuseExpectation(head)
 		return 0, true
 	default:
-		h.refuseTo(head.Method, status, reason)
+		h.refuse(head.Method, status, reason)
 		return 0, true
 	}
 	h.x = x
@@ -273,7 +273,7 @@ const leastHead = 4
 // endsBetween is the client's FIN where a request would begin.
 func (h *conn) endsBetween() {
 	if h.headBegun() {
-		h.refuse(http.StatusBadRequest, "the head is not complete")
+		h.refuseUnfinished(http.StatusBadRequest, "the head is not complete")
 		return
 	}
 	h.close()

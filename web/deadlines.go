@@ -129,7 +129,7 @@ func (h *conn) Expired(c *myriad.Conn) {
 	}
 	switch h.phase {
 	case phaseHead:
-		h.refuse(http.StatusRequestTimeout, "the head was not complete in time")
+		h.refuseUnfinished(http.StatusRequestTimeout, "the head was not complete in time")
 	case phaseBody, phaseAnswer:
 		h.deadlinePassed(h.x)
 	case phaseIdle:

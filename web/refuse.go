@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -10,21 +11,31 @@ import (
 
 // This file is what a conn answers by itself.
 
-// refuseHead answers what is not a request.
-func (h *conn) refuseHead(err error) {
-	var e *h1.Error
-	if errors.As(err, &e) {
-		h.refuse(e.Status, e.Reason)
-		return
+// refuseHead answers head, the bytes of what is no request, and closes.
+func (h *conn) refuseHead(head []byte, err error) {
+	status, reason := http.StatusBadRequest, err.Error()
+	if e, ok := errors.AsType[*h1.Error](err); ok {
+		status, reason = e.Status, e.Reason
 	}
-	h.refuse(http.StatusBadRequest, err.Error())
+	h.refuse(methodOf(head), status, reason)
 }
 
-// refuse answers what may be no request from the loop and closes; the close waits for the client to read it.
-func (h *conn) refuse(status int, reason string) { h.refuseTo(nil, status, reason) }
+// refuseUnfinished answers a head of which no more is awaited, and closes.
+func (h *conn) refuseUnfinished(status int, reason string) {
+	h.refuse(methodOf(h.kept()), status, reason)
+}
 
-// refuseTo is refuse of a request with this method.
-func (h *conn) refuseTo(method []byte, status int, reason string) {
+// methodOf is the method that a head begins with, of which the rest may be missing or wrong.
+func methodOf(head []byte) []byte {
+	method, _, found := bytes.Cut(head[h1.EmptyLines(head):], []byte(" "))
+	if !found {
+		return nil
+	}
+	return method
+}
+
+// refuse answers from the loop and closes; the close waits for the client to read the answer.
+func (h *conn) refuse(method []byte, status int, reason string) {
 	h.answerAndClose(appendError(nil, method, status, reason, h.date()))
 }
 
@@ -59,9 +70,6 @@ func appendError[T []byte | string](dst []byte, method T, status int, reason, da
 		body += ": " + reason
 	}
 	dst = h1.AppendStatusLine(dst, 1, status)
-	if status == http.StatusNotImplemented {
-		return append(append(dst, "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"...), reason...) // to the byte
-	}
 	dst = h1.AppendField(dst, "Date", date)
 	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")
 	if status == http.StatusServiceUnavailable {
