@@ -2,7 +2,6 @@ package web
 
 import (
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -44,7 +43,7 @@ type conn struct {
 	sending  bool  // idle, but for a file that has to have gone when the timer expires
 	lately   bool  // idle, and the answer before is a large one, for which the loop looks whether it has gone when the timer expires
 	posted   bool  // the last request was a POST
-	blank    uint8 // bytes of empty lines in front of the request to come
+	blank    uint8 // bytes of empty lines in front of the request to come, which have been discarded
 	last     bool  // the connection closes after this answer
 	stopping bool  // and no other request begins: the server or its engine shuts down
 }
@@ -128,10 +127,9 @@ func (h *conn) process(p []byte) (used int) {
 // the head is not complete, and whether the body can be understood so far.
 func (h *conn) parse(p []byte) (n int, ok bool) {
 	ln := h.lane
-	if n := h1.EmptyLines(p); n > 0 && n == len(p) {
-		h.blank = uint8(min(int(h.blank)+n, math.MaxUint8))
-		ln.idles(h)
-		return n, true // a client that ends its body with a CRLF too many
+	if n := h1.EmptyLines(p); n > 0 {
+		h.skip(p[:n], n == len(p))
+		return n, true
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
 	if err == h1.ErrPreface {
@@ -147,6 +145,22 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 	}
 	used, ok := h.begin(p[:n], &ln.head, p[n:])
 	return n + used, ok
+}
+
+// skip discards the empty lines before a request, of which a few are let pass: some clients end a body
+// with a CRLF too many. last: nothing has come behind them.
+func (h *conn) skip(lines []byte, last bool) {
+	if int(h.blank)+len(lines) > h1.MaxEmptyLines*len("\r\n") {
+		h.refuseHead(lines, h1.ErrEmptyLines)
+		return
+	}
+	h.blank += uint8(len(lines))
+	switch {
+	case h.blank >= leastHead:
+		h.headBegins()
+	case last:
+		h.lane.idles(h)
+	}
 }
 
 func (h *conn) headBegins() {

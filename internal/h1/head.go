@@ -83,9 +83,9 @@ func ParsePreface(p []byte, h *Head) (n int, err error) {
 	return len(Preface), nil
 }
 
-// EmptyLines returns how many bytes of complete empty lines p starts with. ParseRequest skips a few of them before a
-// request line (RFC 9112 section 2.2); a server that discards them at once keeps nothing for a connection whose
-// client ended its last body with a CRLF too many.
+// EmptyLines returns how many bytes of complete empty lines p starts with. ParseRequest skips up to
+// MaxEmptyLines of them before a request line (RFC 9112 section 2.2). A server that discards them at
+// once keeps nothing for a client that ends its body with a CRLF too many; it counts them itself then.
 func EmptyLines(p []byte) int {
 	n := 0
 	for len(p) >= n+2 && p[n] == '\r' && p[n+1] == '\n' {

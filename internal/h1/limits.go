@@ -16,7 +16,7 @@ const (
 	DefaultFields    = 256
 	MaxHeadBytes     = 64 << 20 // what a larger Limits.HeadBytes is cut to
 
-	maxEmptyLines = 4 // before a request line; the fifth is refused with 400
+	MaxEmptyLines = 4 // before a request line; the fifth is refused with ErrEmptyLines
 )
 
 func (l Limits) orDefaults() Limits {
@@ -46,12 +46,14 @@ func (e *Error) Error() string { return "h1: " + strconv.Itoa(e.Status) + ": " +
 // the very start of its input. A server that speaks HTTP/2 hands all bytes to it; another answers 505.
 var ErrPreface = &Error{505, "unsupported protocol version: HTTP/2 connection preface"}
 
+// ErrEmptyLines refuses more than MaxEmptyLines.
+var ErrEmptyLines = &Error{400, "too many empty lines before the request line (RFC 9112 section 2.2)"}
+
 // The reasons that net/http puts into its answers, or gives handlers, keep net/http's words.
 var (
-	errBareCR     = &Error{400, "CR without LF (RFC 9112 section 2.2)"}
-	errBareLF     = &Error{400, "LF without CR (RFC 9112 section 2.2)"}
-	errControl    = &Error{400, "invalid header value: control character (RFC 9110 section 5.5)"}
-	errEmptyLines = &Error{400, "too many empty lines before the request line (RFC 9112 section 2.2)"}
+	errBareCR  = &Error{400, "CR without LF (RFC 9112 section 2.2)"}
+	errBareLF  = &Error{400, "LF without CR (RFC 9112 section 2.2)"}
+	errControl = &Error{400, "invalid header value: control character (RFC 9110 section 5.5)"}
 
 	errRequestLine = &Error{400, "malformed request line (RFC 9112 section 3)"}
 	errMethod      = &Error{400, "invalid method (RFC 9110 section 9.1)"}

@@ -118,7 +118,7 @@ var refusedRequests = []struct {
 	{"9112-2.2 bare CR in a value", get("X: a\rb\r\n"), errBareCR},
 	{"9112-2.2 bare CR in a name", get("X\rY: a\r\n"), errBareCR},
 	{"9112-2.2 CR CR LF", get("X: a\r\r\n"), errBareCR},
-	{"9112-2.2 five empty lines", "\r\n\r\n\r\n\r\n\r\n" + get(""), errEmptyLines},
+	{"9112-2.2 five empty lines", "\r\n\r\n\r\n\r\n\r\n" + get(""), ErrEmptyLines},
 	{"9112-2.2 leading bare LF", "\n" + get(""), errBareLF},
 	{"9112-2.3 no version", "GET /\r\n\r\n", errRequestLine},
 	{"9112-2.3 lower case", "GET / http/1.1\r\n\r\n", errVersion},

@@ -64,8 +64,8 @@ func (s *Scan) firstLine(p []byte, lim Limits) ([]byte, *Error) {
 			s.started = true
 			return line, nil
 		}
-		if s.empty++; s.empty > maxEmptyLines {
-			return nil, errEmptyLines
+		if s.empty++; s.empty > MaxEmptyLines {
+			return nil, ErrEmptyLines
 		}
 	}
 }
