@@ -75,7 +75,7 @@
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.
 //   - The *http.Server under http.ServerContextKey has this server's settings and serves nothing: its Shutdown, Close and SetKeepAlivesEnabled
 //     end nothing here. Use the Server's own.
-//   - What cannot become a request any more, such as bytes of TLS on a port without it, is answered with 400 at once; net/http waits for the end of a line
+//   - What cannot become a request any more, such as bytes of TLS on a port without it (of which the log is told), is answered with 400 at once; net/http waits for the end of a line
 //     or of the head, and says nothing if the client ends its side within four bytes behind an earlier request.
 //   - A connection whose client has left part of an answer unread when WriteTimeout ends is reset, so that what is queued costs no memory;
 //     net/http ends it behind what the kernel has taken.

@@ -29,6 +29,7 @@ type lane struct {
 	idle    []*conn     // of these, who hibernate when this turn ends, if they can
 	greeted greeting    // connections that make their TLS handshake
 	large   largeHeads
+	misled  misled
 	drained bool
 	aborted bool // Close was called: what is opened yet is reset
 	routes  routes

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/h1"
 )
@@ -17,7 +18,30 @@ func (h *conn) refuseHead(head []byte, err error) {
 	if e, ok := errors.AsType[*h1.Error](err); ok {
 		status, reason = e.Status, e.Reason
 	}
+	if err == h1.ErrTLS {
+		h.reportTLS(reason)
+	}
 	h.refuse(methodOf(head), status, reason)
+}
+
+// A misled counts the TLS clients of a lane that have come to a port without TLS.
+type misled struct {
+	times uint64    // since the log was told
+	told  time.Time // when it was; zero: never
+}
+
+// misledPeriod is how often the log is told of them at most, for each loop.
+const misledPeriod = 10 * time.Second
+
+// reportTLS has the log tell of a TLS client, in the words of a handshake that has failed: the client
+// cannot read the answer, unless it looks for one in plain text as that of net/http does.
+func (h *conn) reportTLS(reason string) {
+	m, now := &h.lane.misled, h.lane.loop.Now()
+	if m.times++; !m.told.IsZero() && now.Sub(m.told) < misledPeriod {
+		return
+	}
+	h.lane.s.logHandshake(h.c.RemoteAddr(), reason, m.times)
+	*m = misled{told: now}
 }
 
 // refuseUnfinished answers a head of which no more is awaited, and closes.

@@ -153,12 +153,16 @@ func (s *Server) handshakeTimeout() (shortest time.Duration) {
 }
 
 func (s *Server) handshakeFailed(c *myriad.Conn, err error, times uint64) {
-	reason := reasonOf(fromBelow(c, err))
+	s.logHandshake(c.RemoteAddr(), reasonOf(fromBelow(c, err)), times)
+}
+
+// logHandshake logs the last of so many handshakes that have failed, in the words of net/http.
+func (s *Server) logHandshake(remote net.Addr, reason string, times uint64) {
 	if times > 1 {
-		s.logf("http: TLS handshake error from %v: %v (and %d more)", c.RemoteAddr(), reason, times-1)
+		s.logf("http: TLS handshake error from %v: %v (and %d more)", remote, reason, times-1)
 		return
 	}
-	s.logf("http: TLS handshake error from %v: %v", c.RemoteAddr(), reason)
+	s.logf("http: TLS handshake error from %v: %v", remote, reason)
 }
 
 // fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a callback of the configuration has failed

@@ -470,3 +470,25 @@ func TestPlainRequestInTheLog(t *testing.T) {
 		t.Errorf("the log says %q", got)
 	}
 }
+
+// A client that has typed https:// for http:// learns it, as far as it looks, and so does the log: at
+// once, and then once in ten seconds.
+func TestTLSToPlainPort(t *testing.T) {
+	f := serve(t, &Server{Handler: describe})
+	if _, err := http.Get("https://" + f.addr); err == nil || !strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client") {
+		t.Errorf("the client of net/http says %v", err)
+	}
+	got := raw(t, f, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false)
+	if statusOf(got) != "400" || !strings.HasSuffix(got, "400 Bad Request: client sent a TLS handshake to an HTTP server") {
+		t.Errorf("got %q", got)
+	}
+	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
+	if len(lines) > 2 { // of two loops
+		t.Errorf("the log has %q", lines)
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(line, ": client sent a TLS handshake to an HTTP server") {
+			t.Errorf("the log says %q", line)
+		}
+	}
+}

@@ -102,6 +102,9 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 	}
 	if !s.started {
 		line, err := s.firstLine(p, lim)
+		if err == errControl && s.line == 0 {
+			err = helloOr(err, p, lim)
+		}
 		if line == nil || err != nil {
 			return 0, err
 		}
@@ -127,6 +130,20 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 		return 0, err
 	}
 	return n, s.finishRequest(h)
+}
+
+// helloOr is err, or ErrTLS if p begins as a TLS client does: with a record of type handshake (22) of
+// version 3.x (RFC 8446 section 5.1). It is nil while p may still become one.
+func helloOr(err *Error, p []byte, lim Limits) *Error {
+	const handshake, major = 22, 3
+	switch {
+	case p[0] != handshake:
+	case len(p) > 1 && p[1] == major:
+		return ErrTLS
+	case len(p) == 1 && lim.HeadBytes > 1:
+		return nil
+	}
+	return err
 }
 
 // requestLine = method SP request-target SP HTTP-version (RFC 9112 section 3), exactly one SP each.

@@ -46,6 +46,9 @@ func (e *Error) Error() string { return "h1: " + strconv.Itoa(e.Status) + ": " +
 // the very start of its input. A server that speaks HTTP/2 hands all bytes to it; another answers 505.
 var ErrPreface = &Error{505, "unsupported protocol version: HTTP/2 connection preface"}
 
+// ErrTLS is the answer of ParseRequest to the first bytes of a TLS handshake at the start of its input.
+var ErrTLS = &Error{400, "client sent a TLS handshake to an HTTP server"}
+
 // ErrEmptyLines refuses more than MaxEmptyLines.
 var ErrEmptyLines = &Error{400, "too many empty lines before the request line (RFC 9112 section 2.2)"}
 

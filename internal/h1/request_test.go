@@ -104,6 +104,11 @@ var refusedRequests = []struct {
 	name, in string
 	want     *Error
 }{
+	{"a TLS client", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", ErrTLS},
+	{"a TLS client with a line end in its hello", "\x16\x03\x00\r\n\r\n", ErrTLS},
+	{"a byte of a TLS client, and others", "\x16GET / HTTP/1.1\r\n", errControl},
+	{"a TLS record that is no handshake", "\x15\x03\x01", errControl},
+	{"a TLS client behind an empty line", "\r\n\x16\x03\x01", errControl},
 	{"9112-2.2 bare LF ends the request line", "GET / HTTP/1.1\nHost: a\r\n\r\n", errBareLF},
 	{"9112-2.2 bare LF ends a field", "GET / HTTP/1.1\r\nHost: a\n\r\n", errBareLF},
 	{"9112-2.2 bare LF ends the head", "GET / HTTP/1.1\r\nHost: a\r\n\n", errBareLF},
@@ -137,7 +142,6 @@ var refusedRequests = []struct {
 	{"9112-3 space in target", "GET /a b HTTP/1.1\r\n\r\n", errVersion},
 	{"9110-9.1 method not a token", "G(T / HTTP/1.1\r\n\r\n", errMethod},
 	{"9110-9.1 method alone", "GET\r\n\r\n", errMethod},
-	{"9112-3 TLS to the wrong port", "\x16\x03\x01\x02\x00\x01", errControl},
 	{"9112-3.2 NUL in target", "GET /\x00 HTTP/1.1\r\n\r\n", errControl},
 	{"9112-3.2 DEL in target", "GET /\x7f HTTP/1.1\r\n\r\n", errControl},
 	{"9112-3.2 relative target", "GET a/b HTTP/1.1\r\n\r\n", errTarget},
