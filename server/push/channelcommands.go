@@ -63,7 +63,7 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case token == "":
 		return nil, 0, nil
 	}
-	g, ends, err := n.tokens.verifySubscription(token, s.user(), name)
+	g, ends, err := n.tokens.verifySubscription(token, s.user(), s.id.String(), name)
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, centrifuge.ErrTokenExpired

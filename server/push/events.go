@@ -142,12 +142,15 @@ func bearer(r *http.Request) string {
 
 // writeUnauthorized answers 401, which makes an EventSource give up.
 func writeUnauthorized(w http.ResponseWriter, err error) {
+	var claim claimError
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):
 		writeError(w, http.StatusUnauthorized, apiTokenExpired, centrifuge.ErrTokenExpired.Message)
 	case errors.Is(err, errNoToken):
 		writeError(w, http.StatusUnauthorized, apiUnauthorized, "a token is needed: ?token=… or Authorization: Bearer …")
+	case errors.As(err, &claim):
+		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason+": "+claim.Error())
 	default:
 		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason)
 	}

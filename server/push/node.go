@@ -164,7 +164,17 @@ func (n *node) authenticate(token string) (grant, error) {
 	if token == "" {
 		return grant{}, errNoToken
 	}
-	return n.tokens.verify(token)
+	g, err := n.tokens.verify(token)
+	if err != nil {
+		return grant{}, err
+	}
+	for _, name := range g.channels {
+		if !n.rules.of(name).SubscribeToken {
+			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, and its namespace does not have subscribe-token: "+
+				"every client may subscribe there, and the server does not subscribe clients by itself", name))
+		}
+	}
+	return g, nil
 }
 
 // refuse refuses publications and clients from now on, and returns when the publications under way are queued for everybody.

@@ -37,6 +37,48 @@ type claims struct {
 	Channel string `json:"channel"`
 	// Allow lists what such a token allows besides: "pub" is to publish.
 	Allow []string `json:"allow"`
+	// Client is the id of the one connection that such a token is for; empty: any of the user.
+	Client string `json:"client"`
+
+	// These are not served: see unserved.
+	Subs     json.RawMessage `json:"subs"`
+	Caps     json.RawMessage `json:"caps"`
+	ExpireAt json.RawMessage `json:"expire_at"`
+	B64Info  json.RawMessage `json:"b64info"`
+	Data     json.RawMessage `json:"data"`
+	B64Data  json.RawMessage `json:"b64data"`
+	Override json.RawMessage `json:"override"`
+}
+
+// A claimError is the reason why a token that is ours is refused. Its bearer may be told.
+type claimError string
+
+func (e claimError) Error() string   { return string(e) }
+func (e claimError) Is(t error) bool { return t == errTokenInvalid }
+
+// unserved returns an error for a claim of Centrifugo's tokens that the server would not act on. Others it ignores, as
+// RFC 7519 §4 asks.
+func (c *claims) unserved() error {
+	subscription := c.Channel != ""
+	for _, claim := range []struct {
+		name         string
+		value        json.RawMessage
+		subscription bool // it has a meaning in tokens for subscriptions; else in those for connections
+		instead      string
+	}{
+		{"subs", c.Subs, false, "let clients subscribe themselves"},
+		{"caps", c.Caps, false, "use namespaces with publish and subscribe-token, and tokens for subscriptions"},
+		{"expire_at", c.ExpireAt, subscription, "the connection or subscription ends with exp, unless the client brings a new token"},
+		{"b64info", c.B64Info, subscription, "put JSON into info"},
+		{"data", c.Data, true, "put it into info, or publish it"},
+		{"b64data", c.B64Data, true, "put it into info, or publish it"},
+		{"override", c.Override, true, "set the rules of the namespace"},
+	} {
+		if claim.subscription == subscription && len(claim.value) > 0 && string(claim.value) != "null" {
+			return claimError("the claim " + claim.name + " is not served: " + claim.instead)
+		}
+	}
+	return nil
 }
 
 // A grant is what a valid token for a connection gives its bearer.
@@ -69,8 +111,9 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 	return grant{user: c.Subject, ends: c.ExpiresAt.Time, info: c.Info, channels: c.Channels}, nil
 }
 
-// verifySubscription returns what a token for a subscription of that user to that channel grants, and when it ends.
-func (v *tokenVerifier) verifySubscription(token, user, channel string) (*memberGrant, time.Time, error) {
+// verifySubscription returns what a token for a subscription of that user's connection to that channel grants, and when it
+// ends.
+func (v *tokenVerifier) verifySubscription(token, user, client, channel string) (*memberGrant, time.Time, error) {
 	c, err := v.parse(token)
 	switch {
 	case err != nil:
@@ -79,6 +122,8 @@ func (v *tokenVerifier) verifySubscription(token, user, channel string) (*member
 		return nil, time.Time{}, fmt.Errorf("%w: it is for the channel %q", errTokenInvalid, c.Channel)
 	case c.Subject != user:
 		return nil, time.Time{}, fmt.Errorf("%w: it is another user's than the connection", errTokenInvalid)
+	case c.Client != "" && c.Client != client:
+		return nil, time.Time{}, fmt.Errorf("%w: it is for another connection, %q", errTokenInvalid, c.Client)
 	}
 	return &memberGrant{info: c.Info, publish: slices.Contains(c.Allow, "pub")}, c.ExpiresAt.Time, nil
 }
@@ -95,7 +140,7 @@ func (v *tokenVerifier) parse(token string) (c claims, err error) {
 		return c, fmt.Errorf("%w: it has no sub", errTokenInvalid)
 	}
 	c.Info = compact(c.Info)
-	return c, nil
+	return c, c.unserved()
 }
 
 // compact returns valid JSON on one line, or nil for what says nothing or is not UTF-8.

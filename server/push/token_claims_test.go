@@ -1,0 +1,87 @@
+package push
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// A claim that the server would not act on is refused by its name: its issuer counts on what it says.
+func TestClaimsAreRefusedByName(t *testing.T) {
+	n := newTestNode(t, withTokens, func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	for _, tt := range []struct {
+		claim string
+		value any
+		want  string // in the log; empty: the token is good
+	}{
+		{"channels", []string{"p:mine"}, ""},
+		{"channels", []string{}, ""},
+		{"channels", []string{"p:mine", "news"}, `the claim channels has \"news\", and its namespace does not have subscribe-token`},
+		{"subs", map[string]any{"news": map[string]any{}}, "the claim subs is not served"},
+		{"subs", nil, ""},
+		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}}, "the claim caps is not served"},
+		{"expire_at", 0, "the claim expire_at is not served"},
+		{"b64info", "eyJ9", "the claim b64info is not served"},
+		{"meta", map[string]any{"a": 1}, ""}, // no answer shows it, here or in Centrifugo
+		{"data", 1, ""},
+		{"roles", []string{"admin"}, ""}, // RFC 7519 §4: claims that are not understood are ignored
+	} {
+		c := n.dial()
+		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), tt.claim: tt.value}
+		c.s.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
+		if tt.want == "" {
+			c.wantOpen(t, tt.claim)
+			continue
+		}
+		c.wantClosed(t, tt.claim, centrifuge.InvalidToken)
+		if !strings.Contains(n.log.String(), tt.want) {
+			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
+		}
+	}
+}
+
+// The same for the tokens of subscriptions. One that names a connection is for that connection alone.
+func TestSubscriptionClaims(t *testing.T) {
+	n := newTestNode(t, withTokens, func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	c := n.dial()
+	c.s.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
+	c.take()
+	for _, tt := range []struct {
+		claim string
+		value any
+		want  string
+	}{
+		{"override", map[string]any{"presence": map[string]any{"value": true}}, "the claim override is not served"},
+		{"data", 1, "the claim data is not served"},
+		{"b64data", "MQ==", "the claim b64data is not served"},
+		{"expire_at", 1, "the claim expire_at is not served"},
+		{"client", "another", "it is for another connection"},
+		{"client", c.s.id.String(), ""},
+	} {
+		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1", tt.claim: tt.value}
+		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
+		got := strings.Join(c.take(), "")
+		if tt.want == "" {
+			if !strings.HasPrefix(got, `{"id":2,"subscribe":{`) {
+				t.Errorf("%s %v: %s", tt.claim, tt.value, got)
+			}
+			continue
+		}
+		if got != `{"id":2,"error":{"code":103,"message":"permission denied"}}` || !strings.Contains(n.log.String(), tt.want) {
+			t.Errorf("%s %v: %s; the log says\n%s, want %s", tt.claim, tt.value, got, n.log, tt.want)
+		}
+	}
+}
+
+// A subscriber by SSE is told which claim it is.
+func TestEventsTellTheClaim(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"news"}}
+	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
+	if w.Code != 401 || !strings.Contains(w.Body.String(), `"code":3500,"message":"invalid token: the claim channels has \"news\"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
