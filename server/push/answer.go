@@ -36,12 +36,16 @@ func writeError(w http.ResponseWriter, status int, code apiCode, message string)
 }
 
 func appendError(dst []byte, code apiCode, message string) []byte {
-	dst = fmt.Appendf(dst, `{"error":{"code":%d,"message":`, code)
-	return append(centrifuge.AppendString(dst, message), "}}"...)
+	return append(appendBareError(append(dst, `{"error":`...), code, message), '}')
+}
+
+func appendBareError(dst []byte, code apiCode, message string) []byte {
+	dst = fmt.Appendf(dst, `{"code":%d,"message":`, code)
+	return append(centrifuge.AppendString(dst, message), '}')
 }
 
 func writeTooLarge(w http.ResponseWriter, limit int) {
-	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the data is larger than %d bytes", limit))
+	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the body is larger than %d bytes", limit))
 }
 
 // allowMethod answers 405 to every other method.

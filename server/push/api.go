@@ -5,53 +5,60 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the HTTP API besides publish: POST /api/METHOD with a JSON object, and the key in X-API-Key where one is set. Names
-// and results are those of servers of the Centrifuge protocol, so that their client libraries for backends can be used.
-//
-//	publish         {"channel", "data"}                    {"offset", "epoch"}, empty without history
-//	broadcast       {"channels", "data"}                   {"responses": [{"result": {…}} or {"error": {…}}, …]}, one for each channel
-//	history         {"channel", "limit", "since": {"offset", "epoch"}, "reverse"}   {"publications", "offset", "epoch"}
-//	history_remove  {"channel"}                            {}
-//	presence        {"channel"}                            {"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}}}
-//	presence_stats  {"channel"}                            {"num_clients", "num_users"}
-//	channels        {"pattern"}                            {"channels": {NAME: {"num_clients"}}}, of this node
-//	info            {}                                     {"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}
-//	disconnect      {"user", "client", "disconnect": {"code", "reason"}}            {"num_clients"}, of this node
-//	unsubscribe     {"channel", "user", "client"}          {"num_clients"}, of this node
-//
-// What fails is answered with a status other than 200 and {"error": {"code", "message"}}.
-type apiMethod func(s *Server, ctx context.Context, r *apiRequest) (result []byte, err error)
+// This file is the table of the HTTP API: POST /api/METHOD with a JSON object, and the key in X-API-Key or, as
+// Authorization: apikey KEY, where one is set. Names, fields, results and errors are those of Centrifugo 6, so that its
+// client libraries for backends can be used. docs/guides/api.md is checked against this table.
 
-var apiMethods = map[string]apiMethod{
-	"broadcast": (*Server).broadcast, "history": (*Server).apiHistory, "history_remove": (*Server).removeHistory,
-	"presence": (*Server).apiPresence, "presence_stats": (*Server).apiPresenceStats, "channels": (*Server).apiChannels,
-	"info": (*Server).apiInfo, "disconnect": (*Server).apiDisconnect, "unsubscribe": (*Server).apiUnsubscribe,
+// An apiMethod is one row of the table.
+type apiMethod struct {
+	name   string
+	fields []string // that a request may have, in alphabetical order
+	result string   // its shape, for the documentation
+	run    func(s *Server, ctx context.Context, r *apiRequest) (result []byte, err error)
 }
 
-// apiRequest is the body of any method; each looks at its own members.
-type apiRequest struct {
-	Channel    string               `json:"channel"`
-	Channels   []string             `json:"channels"`
-	Data       json.RawMessage      `json:"data"`
-	Limit      int                  `json:"limit"`
-	Since      *centrifuge.Position `json:"since"`
-	Reverse    bool                 `json:"reverse"`
-	Pattern    string               `json:"pattern"`
-	Client     string               `json:"client"`
-	User       string               `json:"user"`
-	Disconnect *struct {
-		Code   uint16 `json:"code"`
-		Reason string `json:"reason"`
-	} `json:"disconnect"`
+var apiMethods = []*apiMethod{
+	{"publish", []string{"channel", "data", "idempotency_key", "skip_history", "tags"},
+		`{"offset", "epoch"}`, (*Server).apiPublish},
+	{"broadcast", []string{"channels", "data", "idempotency_key", "skip_history", "tags"},
+		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`, (*Server).apiBroadcast},
+	{"history", []string{"channel", "limit", "reverse", "since"},
+		`{"publications": [{"data", "info", "offset", "tags"}, …], "offset", "epoch"}`, (*Server).apiHistory},
+	{"history_remove", []string{"channel"}, `{}`, (*Server).apiHistoryRemove},
+	{"presence", []string{"channel"},
+		`{"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}, …}}`, (*Server).apiPresence},
+	{"presence_stats", []string{"channel"}, `{"num_clients", "num_users"}`, (*Server).apiPresenceStats},
+	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*Server).apiChannels},
+	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`, (*Server).apiInfo},
+	{"disconnect", []string{"client", "disconnect", "user", "whitelist"}, `{"num_clients"}`, (*Server).apiDisconnect},
+	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
 }
 
-// An apiError is a request that cannot be answered as it is.
+// unservedMethods are those of Centrifugo's API that are not here, with what to do instead.
+var unservedMethods = map[string]string{
+	"subscribe":   "let clients subscribe themselves; `subscribe-token` and the claim `channels` say to what",
+	"refresh":     "give tokens a short life; clients fetch a new one by themselves",
+	"rpc":         "call your own backend",
+	"connections": "ask `presence` for the clients of a channel, or look at the console",
+}
+
+// row is the method's line in docs/guides/api.md.
+func (m *apiMethod) row() string {
+	fields := "none"
+	if len(m.fields) > 0 {
+		fields = "`" + strings.Join(m.fields, "`, `") + "`"
+	}
+	return "| `" + m.name + "` | " + fields + " | `" + m.result + "` |"
+}
+
+// An apiError is the answer to a request that has no result.
 type apiError struct {
-	status  int
+	status  int // of HTTP; 0: 200, because the request reached the API, and its answer is an error
 	code    apiCode
 	message string
 }
@@ -59,30 +66,55 @@ type apiError struct {
 func (e *apiError) Error() string { return "push: api: " + e.message }
 
 func badRequest(message string) error {
-	return &apiError{http.StatusBadRequest, apiBadRequest, message}
+	return &apiError{code: apiBadRequest, message: message}
+}
+
+// methodNamed returns the row of that name.
+func methodNamed(name string) (*apiMethod, error) {
+	for _, m := range apiMethods {
+		if m.name == name {
+			return m, nil
+		}
+	}
+	message := "there is no method \"" + name + "\": docs/guides/api.md lists them"
+	if instead, known := unservedMethods[name]; known {
+		message = "the method \"" + name + "\" is not served: " + strings.ReplaceAll(instead, "`", "")
+	}
+	return nil, &apiError{code: apiMethodNotFound, message: message}
 }
 
 func (s *Server) routeAPI(mux *http.ServeMux) {
-	mux.HandleFunc("/api/publish", s.servePublish)
-	for name, method := range apiMethods {
-		mux.HandleFunc("/api/"+name, func(w http.ResponseWriter, r *http.Request) { s.serveAPI(w, r, method) })
+	for _, m := range apiMethods {
+		mux.HandleFunc("/api/"+m.name, func(w http.ResponseWriter, r *http.Request) { s.serveAPI(w, r, m) })
 	}
+	for name := range unservedMethods {
+		mux.HandleFunc("/api/"+name, s.serveUnserved)
+	}
+	mux.HandleFunc("/api/batch", s.serveBatch)
+	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "there is no "+r.URL.Path+": use /api/publish, or see the documentation for the others")
+		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"))
+		writeError(w, http.StatusNotFound, apiMethodNotFound, err.(*apiError).message)
 	})
 }
 
-func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, method apiMethod) {
-	body, ok := s.readAPI(w, r)
+func (s *Server) serveUnserved(w http.ResponseWriter, r *http.Request) {
+	if _, ok := s.readAPI(w, r, s.node.limits.Batch); ok {
+		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"))
+		s.answerError(w, r, err)
+	}
+}
+
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) {
+	limit := s.node.limits.Batch
+	if m.name == "publish" {
+		limit = s.node.limits.Publication + bodySlack
+	}
+	body, ok := s.readAPI(w, r, limit)
 	if !ok {
 		return
 	}
-	var req apiRequest
-	if err := json.Unmarshal(body, &req); err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not a JSON object as "+r.URL.Path+" wants it: "+err.Error())
-		return
-	}
-	result, err := method(s, r.Context(), &req)
+	result, err := s.call(r.Context(), m, body)
 	if err != nil {
 		s.answerError(w, r, err)
 		return
@@ -90,97 +122,78 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, method apiMeth
 	writeJSON(w, http.StatusOK, append(append([]byte(`{"result":`), result...), '}'))
 }
 
-func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
+// call runs the method with the request that body holds. The error is an *apiError.
+func (s *Server) call(ctx context.Context, m *apiMethod, body []byte) ([]byte, error) {
+	r, err := m.read(body)
+	if err != nil {
+		return nil, err
+	}
+	result, err := m.run(s, ctx, &r)
+	if err != nil {
+		return nil, s.explain(m.name, err)
+	}
+	return result, nil
+}
+
+// explain makes an *apiError of err, and logs what the sender cannot be told.
+func (s *Server) explain(method string, err error) *apiError {
 	var known *apiError
 	var protocol centrifuge.Error
 	switch {
 	case errors.As(err, &known):
-		writeError(w, known.status, known.code, known.message)
+		return known
 	case errors.As(err, &protocol):
-		writeError(w, http.StatusBadRequest, apiCode(protocol.Code), protocol.Message)
+		return &apiError{code: apiCode(protocol.Code), message: protocol.Message}
+	case errors.Is(err, errDraining):
+		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server is shutting down"}
+	}
+	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
+	return &apiError{code: apiInternal, message: "the request failed, and the server's log says why"}
+}
+
+// errorModeHeader set to "transport" makes errors of the API have a status of their own, as Centrifugo does.
+const errorModeHeader = "X-Centrifugo-Error-Mode"
+
+// statuses are those of errors by their code in that mode. Others have 400.
+var statuses = map[apiCode]int{
+	apiInternal: http.StatusInternalServerError, apiMethodNotFound: http.StatusNotFound,
+	apiCode(centrifuge.ErrUnrecoverablePosition.Code): http.StatusRequestedRangeNotSatisfiable,
+}
+
+// answerError answers with err, which is an *apiError or becomes one.
+func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	e := s.explain(r.URL.Path, err)
+	switch {
+	case e.status != 0:
+		writeError(w, e.status, e.code, e.message)
+	case r.Header.Get(errorModeHeader) == "transport":
+		status := statuses[e.code]
+		if status == 0 {
+			status = http.StatusBadRequest
+		}
+		writeJSON(w, status, appendBareError(nil, e.code, e.message))
 	default:
-		s.node.log.Error("push: a request to the API failed", "path", r.URL.Path, "error", err)
-		writeError(w, http.StatusInternalServerError, apiInternal, "the request failed")
+		writeError(w, http.StatusOK, e.code, e.message)
 	}
 }
 
-// broadcast publishes the same to several channels, at most as many as one client may subscribe to.
-func (s *Server) broadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
-	switch {
-	case len(r.Channels) == 0:
-		return nil, badRequest("channels is missing")
-	case len(r.Channels) > s.node.limits.Channels:
-		return nil, &apiError{http.StatusBadRequest, apiLimitExceeded, "too many channels in one request"}
-	case r.Data == nil:
-		return nil, badRequest("data is missing")
-	case len(r.Data) > s.node.limits.Publication:
-		return nil, &apiError{http.StatusRequestEntityTooLarge, apiLimitExceeded, "the data is too large"}
-	}
-	result := []byte(`{"responses":[`)
-	for i, name := range r.Channels {
-		if i > 0 {
-			result = append(result, ',')
-		}
-		at, err := s.node.publish(ctx, name, Publication{Data: r.Data})
-		if err == nil {
-			result = append(appendPublished(append(result, `{"result":`...), at), '}')
-			continue
-		}
-		e := s.publishError(name, err)
-		result = appendError(result, e.code, e.message)
-	}
-	return append(result, "]}"...), nil
-}
-
-// mustHave refuses names that are none, and channels whose rules do not have what is asked for.
-func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
-	switch {
-	case name == "":
-		return badRequest("channel is missing")
-	case !s.node.validChannel(name):
-		return badRequest(s.node.channelRule("the channel"))
-	case !has(s.node.rules.of(name)):
-		return centrifuge.ErrNotAvailable
-	}
-	return nil
-}
-
-func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
-func showsPresence(ns *Namespace) bool { return ns.Presence }
-
-func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
-		return nil, err
-	}
-	h, err := s.node.history(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})
-	if err != nil {
-		return nil, err
-	}
-	return centrifuge.AppendHistoryResult(nil, listed(h.Publications), centrifuge.Position(h.Top)), nil
-}
-
-func (s *Server) removeHistory(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
-		return nil, err
-	}
-	return []byte("{}"), s.node.bus.Forget(ctx, r.Channel)
-}
-
-func (s *Server) apiPresence(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, showsPresence); err != nil {
-		return nil, err
-	}
-	list, err := s.node.bus.Present(ctx, r.Channel)
-	if err == nil && len(list) > s.node.limits.Present {
-		err = centrifuge.ErrLimitExceeded
-	}
-	return centrifuge.AppendPresenceResult(nil, infos(list)), err
-}
-
-func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if err := s.mustHave(r.Channel, showsPresence); err != nil {
-		return nil, err
-	}
-	list, err := s.node.bus.Present(ctx, r.Channel)
-	return centrifuge.AppendPresenceStatsResult(nil, len(list), users(list)), err
+// apiRequest is the body of any method; each looks at its own fields.
+type apiRequest struct {
+	Channel        string               `json:"channel"`
+	Channels       []string             `json:"channels"`
+	Data           json.RawMessage      `json:"data"`
+	Tags           map[string]string    `json:"tags"`
+	SkipHistory    bool                 `json:"skip_history"`
+	IdempotencyKey string               `json:"idempotency_key"`
+	Limit          int                  `json:"limit"`
+	Since          *centrifuge.Position `json:"since"`
+	Reverse        bool                 `json:"reverse"`
+	Pattern        string               `json:"pattern"`
+	Client         string               `json:"client"`
+	User           string               `json:"user"`
+	Whitelist      []string             `json:"whitelist"`
+	Disconnect     *struct {
+		Code   uint32 `json:"code"`
+		Reason string `json:"reason"`
+	} `json:"disconnect"`
 }

@@ -3,6 +3,8 @@ package push
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,9 @@ const mostChannels = 1000
 func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
 	type shown struct {
 		Clients int `json:"num_clients"`
+	}
+	if strings.ContainsAny(r.Pattern, "?[]{}\\") {
+		return nil, badRequest(fmt.Sprintf("pattern %q: only * has a meaning here, and stands for any part", r.Pattern))
 	}
 	list := s.node.hub.matching(func(name string) bool { return matches(r.Pattern, name) }, mostChannels)
 	channels := make(map[string]shown, len(list.Channels))
@@ -69,7 +74,7 @@ func (s *Server) chosen(r *apiRequest) ([]*session, error) {
 	}
 	var list []*session
 	for _, one := range s.node.wheel.all() {
-		if r.Client != "" && one.id.String() != r.Client {
+		if id := one.id.String(); r.Client != "" && id != r.Client || slices.Contains(r.Whitelist, id) {
 			continue
 		}
 		if r.User == "" || one.isConnected() && one.user() == r.User {
@@ -92,7 +97,7 @@ func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error)
 		if d.Code < 3000 || d.Code > 4999 || len(d.Reason) > maxReason {
 			return nil, badRequest("disconnect wants a code of 3000 to 4999 and a reason of at most 123 bytes")
 		}
-		reason = centrifuge.Disconnect{Code: d.Code, Reason: d.Reason}
+		reason = centrifuge.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
 	}
 	n := 0
 	for _, one := range list {

@@ -8,9 +8,20 @@ import (
 
 // A Publication is one message of a channel, as it travels on a Bus.
 type Publication struct {
-	Data         []byte // one valid JSON value in UTF-8, without newlines; at most Limits.Publication bytes
-	Client, User string // the connection that published it and its user; empty when the HTTP API did
-	Position            // the bus sets it; zero if the channel keeps no history
+	Data         []byte            // one valid JSON value in UTF-8, without newlines; with Tags at most Limits.Publication bytes
+	Tags         map[string]string // of the publisher, for subscribers; nil for most
+	Client, User string            // the connection that published it and its user; empty when the HTTP API did
+	Position                       // the bus sets it; zero if it is not in the channel's history
+}
+
+// size is how many bytes Data and Tags have.
+func (p *Publication) size() int { return len(p.Data) + tagsSize(p.Tags) }
+
+func tagsSize(tags map[string]string) (n int) {
+	for name, value := range tags {
+		n += len(name) + len(value)
+	}
+	return n
 }
 
 // A Position is a place in the history of a channel.
@@ -86,7 +97,8 @@ type Receiver interface {
 //   - Present asks every receiver. One that does not answer in time is left out.
 //   - The methods of a receiver are called by the bus, from a goroutine of its own or from within a method of the bus. Receive is
 //     called once at a time for each channel, at the same time for different channels. None may block or call the bus. The bus
-//     never changes p.Data after Publish has been called, and neither may the publisher or a receiver; a receiver may keep it.
+//     never changes p.Data and p.Tags after Publish has been called, and neither may the publisher or a receiver; a receiver
+//     may keep both.
 //   - Unsubscribe returns when the last Receive and Notice of r for channel has returned: nothing is delivered afterwards. It must
 //     not be called from within a receiver. Unsubscribing what is not subscribed does nothing.
 //   - Close ends the bus: calls of receivers have returned when it does, the other methods then return ErrBusClosed. Closing

@@ -162,7 +162,7 @@ func (ch *channel) together(list []Publication) int {
 	}
 	bytes := 0
 	for i, p := range list {
-		bytes += envelope + len(p.Data)
+		bytes += envelope + p.size()
 		if bytes > frameBytes && i > 0 {
 			return i
 		}

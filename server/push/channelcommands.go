@@ -46,7 +46,7 @@ func listed(list []Publication) []byte {
 	shown := make([]centrifuge.Publication, len(list))
 	for i := range list {
 		shown[i] = list[i].forClients()
-		size += envelope + len(list[i].Data)
+		size += envelope + list[i].size()
 	}
 	return centrifuge.AppendPublications(make([]byte, 0, size), shown)
 }
@@ -157,7 +157,7 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 	}
 	bytes := 0
 	for i, p := range h.Publications {
-		bytes += envelope + len(p.Data)
+		bytes += envelope + p.size()
 		if bytes > n.limits.Queue && i > 0 {
 			h.Publications = h.Publications[:i]
 			break

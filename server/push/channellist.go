@@ -2,6 +2,7 @@ package push
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -55,14 +56,14 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	}{Namespace: rules.Name, Recovery: rules.Recovery, Publish: rules.Publish, Slow: rules.Slow}
 	for _, part := range []struct {
 		to     *json.RawMessage
-		method apiMethod
+		method func(*Server, context.Context, *apiRequest) ([]byte, error)
 	}{{&shown.History, (*Server).apiHistory}, {&shown.Presence, (*Server).apiPresence}} {
 		result, err := part.method(s, r.Context(), &apiRequest{Channel: name, Limit: shownHistory, Reverse: true})
 		switch {
 		case err == nil:
 			*part.to = result
 		case !errors.Is(err, centrifuge.ErrNotAvailable) && !errors.Is(err, centrifuge.ErrLimitExceeded):
-			s.answerError(w, r, err)
+			writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
 			return
 		}
 	}

@@ -9,15 +9,16 @@ type Limits struct {
 	Queue int
 	// Frame is the size of a client's WebSocket message in bytes, default 64 KiB. A longer one closes the connection with 1009.
 	Frame int
-	// Commands is how many commands one frame may hold, default 256. More disconnect with 3501 "bad request".
+	// Commands is how many commands one frame, or one batch of the API, may hold, default 256. More disconnect with 3501
+	// "bad request"; the API answers 413.
 	Commands int
 	// Channels is how many channels one client may be subscribed to, default 128. Another one is error 106 "limit exceeded",
 	// or status 400 for SSE.
 	Channels int
 	// ChannelName is the length of a channel's name in bytes, default 255. A longer one is error 107 "bad request" or status 400.
 	ChannelName int
-	// Publication is the size of a publication's data in bytes, default 256 KiB and at most 8 MiB. More is error 107 "bad request"
-	// or status 413.
+	// Publication is the size of a publication's data and tags in bytes, default 256 KiB and at most 8 MiB. More is error
+	// 107 "bad request" for a client and 106 "limit exceeded" for the API.
 	Publication int
 	// HistoryBytes is how much the histories of all channels may take in memory, default 256 MiB. Above it the channels to which
 	// nothing has been published for the longest time lose theirs, and then who wants to recover there is told that it cannot.
@@ -31,6 +32,15 @@ type Limits struct {
 	// Present is how many clients the answer to a presence command may hold, default 1,000. More is error 106 "limit exceeded";
 	// presence_stats has no limit.
 	Present int
+	// Broadcast is how many channels one broadcast of the API may name, default 10,000. More is error 106 "limit exceeded".
+	Broadcast int
+	// Batch is the size in bytes of a request to the API that is not a publish, default 4 MiB, at least that of one
+	// publication. A larger one is answered 413. It also bounds the replies to a batch: when they are larger, the
+	// commands that follow are answered 106 "limit exceeded".
+	Batch int
+	// IdempotencyKeys is how many idempotency keys of publications are remembered, for five minutes each, default
+	// 100,000. Above it the oldest is forgotten sooner, and does not keep a publication from being made again.
+	IdempotencyKeys int
 }
 
 func (l Limits) withDefaults() Limits {
@@ -44,7 +54,11 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.HistoryChannels, 100_000)
 	setDefault(&l.Recovered, 1000)
 	setDefault(&l.Present, 1000)
+	setDefault(&l.Broadcast, 10_000)
+	setDefault(&l.Batch, 4<<20)
+	setDefault(&l.IdempotencyKeys, 100_000)
 	l.Publication = min(l.Publication, 8<<20)
+	l.Batch = max(l.Batch, l.Publication+bodySlack)
 	return l
 }
 

@@ -57,7 +57,8 @@ type node struct {
 	randomMu sync.Mutex
 	random   io.Reader
 
-	pings [wires]*message
+	pings    [wires]*message
+	receipts receipts // of publications with an idempotency key
 
 	timerMu   sync.Mutex
 	stopTimer func() bool
@@ -83,6 +84,7 @@ type counters struct {
 func (n *node) open() {
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
+	n.receipts.most = n.limits.IdempotencyKeys
 	for w := range wires {
 		n.pings[w] = w.ping()
 	}
@@ -100,6 +102,7 @@ func (n *node) schedule() {
 	n.stopTimer = n.clock.AfterFunc(wheelSlot, func() {
 		n.wheel.sweep(n.clock.Now())
 		n.sampler.tick(n.clock.Now())
+		n.receipts.sweep(n.clock.Now())
 		n.schedule()
 	})
 }
@@ -109,10 +112,15 @@ func (n *node) schedule() {
 // p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which encoding/json does not, because it goes
 // into text frames as it is: one that is not UTF-8 makes every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
+	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
+}
+
+// publishWith is publish with another Retention than that of the channel's rules.
+func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
 	if !n.validChannel(channel) {
 		return Position{}, errBadChannel
 	}
-	if len(p.Data) > n.limits.Publication || !utf8.Valid(p.Data) {
+	if p.size() > n.limits.Publication || !utf8.Valid(p.Data) {
 		return Position{}, errBadData
 	}
 	// Line ends between tokens are legal JSON, but end a command here and a field of an event there.
@@ -128,7 +136,7 @@ func (n *node) publish(ctx context.Context, channel string, p Publication) (Posi
 		return Position{}, errDraining
 	}
 	began := n.clock.Now()
-	at, err := n.bus.Publish(ctx, channel, p, n.rules.of(channel).retention())
+	at, err := n.bus.Publish(ctx, channel, p, keep)
 	if err != nil {
 		return Position{}, err
 	}

@@ -35,7 +35,7 @@ func FuzzPlainPublish(f *testing.F) {
 		if !ok {
 			return
 		}
-		var want publishRequest
+		var want apiRequest
 		if err := json.Unmarshal(body, &want); err != nil || got.Channel != want.Channel || !bytes.Equal(got.Data, want.Data) {
 			t.Errorf("%q is %q and %q, and for encoding/json %q and %q, %v", body, got.Channel, got.Data, want.Channel, want.Data, err)
 		}

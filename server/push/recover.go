@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -135,7 +136,7 @@ func (meet *meeting) welcome(w wish, limits Limits) welcome {
 	count, bytes := len(meet.past.Publications)+len(meet.rest), 0
 	for _, list := range [][]Publication{meet.past.Publications, meet.rest} {
 		for _, p := range list {
-			bytes += envelope + len(p.Data)
+			bytes += envelope + p.size()
 		}
 	}
 	if uint64(count) != meet.at.Offset-w.since.Offset || count > limits.Recovered || bytes > limits.Queue {
@@ -152,20 +153,44 @@ func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
 	if !ch.rules.Recovery {
 		return list, false
 	}
-	for len(list) > 0 && list[0].Epoch == ch.last.Epoch && list[0].Offset <= ch.last.Offset {
-		list = list[1:]
-	}
+	list = newerThan(list, ch.last)
 	for _, p := range list {
+		if p.Epoch == "" {
+			continue
+		}
 		lost = lost || ch.last.Epoch != "" && p.Position != (Position{ch.last.Offset + 1, ch.last.Epoch})
 		ch.last = p.Position
 	}
 	if ch.joining > 0 && len(list) > 0 {
 		ch.missed = ch.missed || lost || len(ch.window)+len(list) > windowLimit
 		if !ch.missed {
-			ch.window = append(ch.window, list...)
+			ch.window = appendPositioned(ch.window, list)
 		}
 	}
 	return list, lost
+}
+
+// newerThan returns the publications of list that stand behind at, and those without a position, which are in no history.
+// It does not change list.
+func newerThan(list []Publication, at Position) []Publication {
+	old := func(p Publication) bool { return p.Epoch != "" && p.Epoch == at.Epoch && p.Offset <= at.Offset }
+	for len(list) > 0 && old(list[0]) {
+		list = list[1:]
+	}
+	if slices.ContainsFunc(list, old) {
+		list = slices.DeleteFunc(slices.Clone(list), old)
+	}
+	return list
+}
+
+// appendPositioned appends those of list that have a position. A client that joins now is behind the others already.
+func appendPositioned(window, list []Publication) []Publication {
+	for _, p := range list {
+		if p.Epoch != "" {
+			window = append(window, p)
+		}
+	}
+	return window
 }
 
 // spreadAhead gives members that are ahead what they do not have yet, and lets those go on as any other that are not ahead any more.
@@ -173,10 +198,7 @@ func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 	var behind []*member
 	kept := ch.ahead[:0]
 	for _, early := range ch.ahead {
-		rest := list
-		for len(rest) > 0 && rest[0].Offset <= early.at {
-			rest = rest[1:]
-		}
+		rest := newerThan(list, Position{early.at, ch.last.Epoch})
 		m := early.m
 		if len(rest) > 0 {
 			ch.hub.node.count.messages.Add(uint64(len(rest)))

@@ -440,3 +440,22 @@ func TestHistoryCommand(t *testing.T) {
 		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
 	}
 }
+
+// A publication without a position reaches members wherever they stand, and counts as no gap.
+func TestPublicationsBesideTheHistory(t *testing.T) {
+	at := func(offset uint64) Publication {
+		return Publication{Data: []byte("1"), Position: Position{offset, "e"}}
+	}
+	beside := Publication{Data: []byte("2")}
+	ch := &channel{rules: &Namespace{Recovery: true}, last: Position{2, "e"}, joining: 1}
+	fresh, lost := ch.follow([]Publication{beside, at(1), at(2), beside, at(3), beside})
+	if len(fresh) != 4 || lost || ch.last != (Position{3, "e"}) || fresh[2].Offset != 3 {
+		t.Errorf("behind 2: %v, lost: %v, then at %v", fresh, lost, ch.last)
+	}
+	if len(ch.window) != 1 || ch.window[0].Offset != 3 {
+		t.Errorf("a client that joins meanwhile is behind %v", ch.window)
+	}
+	if rest := newerThan([]Publication{at(1), beside, at(2), at(3)}, Position{2, "e"}); len(rest) != 2 || rest[0].Epoch != "" || rest[1].Offset != 3 {
+		t.Errorf("a member that is ahead gets %v", rest)
+	}
+}

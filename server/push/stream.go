@@ -21,7 +21,7 @@ type kept struct {
 // keptOverhead is about what an item takes besides its texts: itself, and the slack of the slice.
 const keptOverhead = 192
 
-func (k *kept) size() int { return keptOverhead + len(k.Data) + len(k.Client) + len(k.User) }
+func (k *kept) size() int { return keptOverhead + k.Publication.size() + len(k.Client) + len(k.User) }
 
 // add appends p and returns where it stands.
 func (st *stream) add(p Publication, keep Retention, now time.Time) Position {

@@ -59,7 +59,7 @@ const envelope = 128
 func (w wire) publications(channel string, list []Publication) []byte {
 	size := 0
 	for _, p := range list {
-		size += envelope + len(channel) + len(p.User) + len(p.Data)
+		size += envelope + len(channel) + len(p.User) + p.size()
 	}
 	dst := make([]byte, 0, size)
 	for i, p := range list {
@@ -86,7 +86,7 @@ func (w wire) appendPublication(dst []byte, channel string, p Publication) []byt
 }
 
 func (p *Publication) forClients() centrifuge.Publication {
-	return centrifuge.Publication{Data: p.Data, Client: p.Client, User: p.User, Offset: p.Offset}
+	return centrifuge.Publication{Data: p.Data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
 
 // appendID appends the field that an EventSource gives back as Last-Event-ID.

@@ -37,6 +37,7 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"PublishAfterContextEnded", publishAfterContextEnded},
 		{"Close", closes},
 		{"NoHistory", noHistory},
+		{"BesideTheHistory", besideTheHistory},
 		{"HistoryHasWhatIsDelivered", historyHasWhatIsDelivered},
 		{"HistoryQueries", historyQueries},
 		{"HistorySize", historySize},

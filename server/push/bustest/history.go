@@ -63,6 +63,32 @@ func noHistory(t *testing.T, bus push.Bus) {
 	}
 }
 
+// besideTheHistory publishes without a Retention to a channel that has a history.
+func besideTheHistory(t *testing.T, bus push.Bus) {
+	e := newEar()
+	mustSubscribe(t, bus, "news", e)
+	tagged := message("1")
+	tagged.Tags = map[string]string{"kind": "first"}
+	if _, err := bus.Publish(context.Background(), "news", tagged, long); err != nil {
+		t.Fatal(err)
+	}
+	if at := mustKeep(t, bus, "news", "2", push.Retention{}); at != (push.Position{}) {
+		t.Errorf("a publication beside the history is at %v", at)
+	}
+	mustKeep(t, bus, "news", "3", long)
+	e.wait(t, 3)
+	h := mustRead(t, bus, "news", push.Query{Limit: -1})
+	if got := texts(h); !slices.Equal(got, []string{"1=1", "2=3"}) {
+		t.Errorf("the history has %q", got)
+	}
+	if want := []push.Position{{Offset: 1, Epoch: h.Top.Epoch}, {}, {Offset: 2, Epoch: h.Top.Epoch}}; !slices.Equal(e.at, want) {
+		t.Errorf("the positions of what was delivered are %v, want %v", e.at, want)
+	}
+	if got := h.Publications[0].Tags["kind"]; got != "first" {
+		t.Errorf("the history has the tag %q, want %q", got, "first")
+	}
+}
+
 // historyHasWhatIsDelivered publishes from several goroutines and reads the history while that goes on.
 func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	const publishers, each = 4, 100

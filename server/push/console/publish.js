@@ -24,10 +24,11 @@ async function publish(form) {
   }
   const began = performance.now()
   try {
-    await request('/api/publish', {
+    const answer = await (await request('/api/publish', {
       method: 'POST', headers: { 'Content-Type': 'application/json' }, as: form.get('key') || key(),
       body: JSON.stringify({ channel: form.get('channel'), data }),
-    })
+    })).json()
+    if (answer.error) return say(state, `Not published: ${answer.error.message}`, true) // with status 200
     say(state, `Published to ${form.get('channel')} in ${micros((performance.now() - began) * 1000)}.`)
   } catch (error) {
     if (error instanceof Refused && error.status === 401) {

@@ -1,6 +1,8 @@
 package centrifuge
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -189,10 +191,12 @@ func AppendPresenceStatsResult(dst []byte, clients, users int) []byte {
 
 // A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client and User name the connection that
 // published it, and are empty when the server's own API did. Offset is its place in the channel's history, 0 if there is none.
+// Tags are left out if there are none.
 type Publication struct {
 	Data         []byte
 	Client, User string
 	Offset       uint64
+	Tags         map[string]string
 }
 
 // AppendPublication appends the push of p to a subscriber of channel.
@@ -219,6 +223,20 @@ func appendBare(dst []byte, p Publication) []byte {
 	}
 	if p.Offset > 0 {
 		dst = appendUint64(append(dst, `,"offset":`...), p.Offset)
+	}
+	if len(p.Tags) > 0 {
+		dst = appendTags(append(dst, `,"tags":`...), p.Tags)
+	}
+	return append(dst, '}')
+}
+
+// appendTags appends them in the order of their names, so that equal publications have equal bytes.
+func appendTags(dst []byte, tags map[string]string) []byte {
+	open := byte('{')
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		dst = AppendString(append(dst, open), name)
+		dst = AppendString(append(dst, ':'), tags[name])
+		open = ','
 	}
 	return append(dst, '}')
 }

@@ -1,0 +1,219 @@
+package push
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// call answers a request to the API.
+func (ts *testServer) call(method, body string) string {
+	ts.t.Helper()
+	w := ts.do("POST", "/api/"+method, body)
+	if w.Code != 200 {
+		ts.t.Errorf("%s %s: status %d, %s", method, body, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// A field that the server does not act on is refused by its name, with what to do instead.
+func TestAPIRefusesFieldsByName(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Presence: true}}})
+	stream := ts.subscribe("channel=news")
+	stream.take()
+	for _, tt := range []struct{ method, body, want string }{
+		{"publish", `{"channel":"news","b64data":"eHg="}`, `"field \"b64data\" of publish is not served`},
+		{"publish", `{"channel":"news","data":1,"delta":true}`, `"field \"delta\" of publish is not served`},
+		{"publish", `{"channel":"news","data":1,"version":3}`, `"field \"version\" of publish is not served`},
+		{"publish", `{"channel":"news","data":1,"version_epoch":"a"}`, `"field \"version_epoch\" of publish is not served`},
+		{"publish", `{"channel":"news","dta":1}`, `"publish has no field \"dta\": it takes channel, data, idempotency_key, skip_history, tags"`},
+		{"publish", `{"channel":"news","data":1,"user":"ann"}`, `"publish has no field \"user\"`},
+		{"broadcast", `{"channels":["news"],"data":1,"delta":true}`, `"field \"delta\" of broadcast is not served`},
+		{"history", `{"channel":"news","since":{"offset":1,"epch":"x"}}`, `"history has no field \"since.epch\": since takes epoch, offset"`},
+		{"disconnect", `{"user":"ann","session":"s"}`, `"field \"session\" of disconnect is not served`},
+		{"disconnect", `{"user":"ann","disconnect":{"code":4000,"reason":"x","reconnect":true}}`, `"field \"disconnect.reconnect\" of disconnect is not served`},
+		{"unsubscribe", `{"user":"ann","channel":"news","session":"s"}`, `"field \"session\" of unsubscribe is not served`},
+		{"info", `{"verbose":true}`, `"info has no field \"verbose\": it takes none"`},
+		{"channels", `{"pattern":"a?b"}`, `"pattern \"a?b\": only * has a meaning`},
+	} {
+		got := ts.call(tt.method, tt.body)
+		if !strings.HasPrefix(got, `{"error":{"code":107,"message":`+tt.want) || !json.Valid([]byte(got)) {
+			t.Errorf("%s %s: %s, want %s", tt.method, tt.body, got, tt.want)
+		}
+	}
+	if got := stream.take(); got != "" {
+		t.Errorf("a refused publication was delivered: %q", got)
+	}
+	// What says nothing is not refused: generated clients send every field.
+	for _, body := range []string{
+		`{"channel":"news","data":1,"b64data":"","delta":false,"version":0,"version_epoch":null,"tags":{},"idempotency_key":"","unknown":null}`,
+		`{"Channel":"news","DATA":1}`,
+	} {
+		if got := ts.call("publish", body); !strings.HasPrefix(got, `{"result":`) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+}
+
+// Methods of other servers of the protocol that are not here are named, so that a client library keeps the message.
+func TestAPIRefusesMethodsByName(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	for method := range unservedMethods {
+		if got := ts.call(method, `{}`); !strings.HasPrefix(got, `{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+}
+
+func TestAPISkipsHistory(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true}}})
+	stream := ts.subscribe("channel=news")
+	epoch := ts.node.epochOf(t, "news")
+	stream.take()
+	ts.call("publish", `{"channel":"news","data":1}`)
+	if got := ts.call("publish", `{"channel":"news","data":2,"skip_history":true}`); got != `{"result":{}}` {
+		t.Errorf("a publication beside the history: %s", got)
+	}
+	ts.call("broadcast", `{"channels":["news"],"data":3,"skip_history":true}`)
+	ts.call("publish", `{"channel":"news","data":4}`)
+	want := strings.ReplaceAll("id: E:1\ndata: 1\n\ndata: 2\n\ndata: 3\n\nid: E:2\ndata: 4\n\n", "E", epoch)
+	if got := stream.take(); got != want {
+		t.Errorf("received %q, want %q", got, want)
+	}
+	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got, `[{"data":1,"offset":1},{"data":4,"offset":2}]`) {
+		t.Errorf("history: %s", got)
+	}
+}
+
+func (n *node) epochOf(t *testing.T, channel string) string {
+	t.Helper()
+	h, err := n.bus.History(t.Context(), channel, Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Top.Epoch
+}
+
+func TestAPITags(t *testing.T) {
+	n := newTestNode(t)
+	n.rules.none.HistorySize = 3
+	c := n.connected("news")
+	p := Publication{Data: []byte("1"), Tags: map[string]string{"b": "2", "a": "é\n"}}
+	if _, err := n.publish(t.Context(), "news", p); err != nil {
+		t.Fatal(err)
+	}
+	c.want(t, "with tags", `{"push":{"channel":"news","pub":{"data":1,"offset":1,"tags":{"a":"é\u000a","b":"2"}}}}`)
+
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Publication: 100}})
+	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
+	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got, `[{"data":1,"offset":1,"tags":{"k":"v"}}]`) {
+		t.Errorf("history: %s", got)
+	}
+	got := ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"`+strings.Repeat("v", 100)+`"}}`)
+	if got != `{"error":{"code":106,"message":"data and tags are 102 bytes together, and may be 100"}}` {
+		t.Errorf("too large tags: %s", got)
+	}
+}
+
+// A publication with an idempotency key is made once for each channel in five minutes.
+func TestAPIPublishesOnce(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 9}}, Limits: Limits{IdempotencyKeys: 3}})
+	stream := ts.subscribe("channel=news&channel=kept:1&named=1")
+	stream.take()
+	publish := func(channel, key string) string {
+		return ts.call("publish", `{"channel":"`+channel+`","data":1,"idempotency_key":"`+key+`"}`)
+	}
+	first := publish("kept:1", "a")
+	if again := publish("kept:1", "a"); again != first || !strings.Contains(first, `"offset":1`) {
+		t.Errorf("the same key: first %s, then %s", first, again)
+	}
+	publish("news", "a")
+	if got := strings.Count(stream.take(), "data: 1"); got != 2 {
+		t.Errorf("%d publications of one key in two channels, want one in each", got)
+	}
+	ts.call("broadcast", `{"channels":["kept:1","news"],"data":1,"idempotency_key":"a"}`)
+	if got := stream.take(); got != "" {
+		t.Errorf("a broadcast with the same key was delivered: %q", got)
+	}
+	publish("news", "b") // the third key; the next one makes the oldest forgotten
+	publish("news", "c")
+	publish("kept:1", "a")
+	if got := strings.Count(stream.take(), "data: 1"); got != 3 {
+		t.Errorf("%d publications, want those of two new keys and one of a forgotten key", got)
+	}
+	ts.clock.advance(idempotencyWindow + time.Second)
+	if got := ts.node.receipts.size(); got != 0 {
+		t.Errorf("%d keys are remembered after their time", got)
+	}
+	stream.take()
+	publish("news", "c")
+	if got := strings.Count(stream.take(), "data: 1"); got != 1 {
+		t.Errorf("%d publications after the key's time", got)
+	}
+	if got := ts.call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got, "channel is missing") {
+		t.Error(got)
+	}
+}
+
+// A publication that failed does not use up its key, and the one that waited for it is made.
+func TestReceiptsAfterAFailure(t *testing.T) {
+	var r receipts
+	r.most = 2
+	now := time.Unix(1, 0)
+	key := receiptKey("news", "a")
+	first, _, _ := r.take(key, now)
+	if first == nil {
+		t.Fatal("the first use of a key waits")
+	}
+	second, done, _ := r.take(key, now)
+	if second != nil || done == nil {
+		t.Fatal("the second use of a key does not wait")
+	}
+	r.drop(first)
+	<-done
+	third, _, _ := r.take(key, now)
+	if third == nil {
+		t.Fatal("a key whose publication failed is used up")
+	}
+	r.keep(third, Position{7, "e"})
+	if mine, done, at := r.take(key, now); mine != nil || done != nil || at != (Position{7, "e"}) {
+		t.Errorf("a key that was used: %v, %v, %v", mine, done, at)
+	}
+}
+
+func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	token := tokens(t, ts.clock.Now())["good"]
+	ts.subscribe("channel=a&token=" + token)
+	ts.subscribe("channel=a&token=" + token)
+	all := ts.node.wheel.all()
+	got := ts.call("disconnect", `{"user":"`+all[0].user()+`","whitelist":["`+all[0].id.String()+`"]}`)
+	if got != `{"result":{"num_clients":1}}` || all[0].leaving.Load() || !all[1].leaving.Load() {
+		t.Errorf("%s; the one kept is leaving: %v, the other: %v", got, all[0].leaving.Load(), all[1].leaving.Load())
+	}
+}
+
+// docs/guides/api.md has a line for each method, with the fields and the result that the handlers' table has.
+func TestGuideListsTheAPI(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guides/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range apiMethods {
+		if !strings.Contains(string(text), m.row()) {
+			t.Errorf("docs/guides/api.md has no line\n%s", m.row())
+		}
+	}
+	for name, instead := range unservedMethods {
+		if !strings.Contains(string(text), "| `"+name+"` | "+instead+" |") {
+			t.Errorf("docs/guides/api.md does not say of the method %q: %s", name, instead)
+		}
+	}
+	for name, instead := range unservedFields {
+		if !strings.Contains(string(text), "| `"+name+"` | "+instead+" |") {
+			t.Errorf("docs/guides/api.md does not say of the field %q: %s", name, instead)
+		}
+	}
+}

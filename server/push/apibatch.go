@@ -1,0 +1,184 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// This file is how several commands come in one request: POST /api/batch, and the older POST /api with a command to a
+// line, which gocent v3 sends. Each command is answered by itself. Limits.Commands bounds their number, Limits.Batch the
+// bytes of the request; when the replies so far are larger than Limits.Batch, further commands are refused.
+
+// batchParallel is how many commands of a batch run at the same time, if it asks for that.
+const batchParallel = 16
+
+// A command is one call in such a request.
+type command struct {
+	id     uint32
+	method *apiMethod
+	body   []byte
+	err    error // it is not run, and answered with this
+}
+
+type batchRequest struct {
+	Commands []map[string]json.RawMessage `json:"commands"`
+	Parallel bool                         `json:"parallel"`
+}
+
+// serveBatch answers POST /api/batch: {"commands": [{METHOD: REQUEST}, …], "parallel"} by
+// {"replies": [{METHOD: RESULT} or {"error": {"code", "message"}}, …]}.
+func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+	if !ok {
+		return
+	}
+	var given batchRequest
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(&given)
+	if err == nil && d.More() {
+		err = errors.New("something follows it")
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not the JSON object {\"commands\": […], \"parallel\": false}: "+err.Error())
+		return
+	}
+	if len(given.Commands) > s.node.limits.Commands {
+		s.refuseCommands(w)
+		return
+	}
+	commands := make([]command, len(given.Commands))
+	for i, one := range given.Commands {
+		commands[i] = newCommand(one)
+	}
+	replies := s.runAll(r.Context(), commands, given.Parallel, appendBatchReply)
+	writeJSON(w, http.StatusOK, append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...))
+}
+
+// newCommand reads {METHOD: REQUEST}.
+func newCommand(given map[string]json.RawMessage) command {
+	maps.DeleteFunc(given, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
+	names := slices.Sorted(maps.Keys(given))
+	if len(names) != 1 {
+		has := "none"
+		if len(names) > 0 {
+			has = strings.Join(names, ", ")
+		}
+		return command{err: badRequest("a command has one method, and this one has " + has)}
+	}
+	m, err := methodNamed(names[0])
+	return command{method: m, body: given[names[0]], err: err}
+}
+
+// serveLines answers POST /api: commands {"id", "method", "params"}, one behind the other, by replies {"id", "result"} or
+// {"id", "error"}, one to a line.
+func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
+	body, ok := s.readAPI(w, r, s.node.limits.Batch)
+	if !ok {
+		return
+	}
+	var commands []command
+	for d := json.NewDecoder(bytes.NewReader(body)); ; {
+		var given struct {
+			ID     uint32          `json:"id"`
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		}
+		err := d.Decode(&given)
+		if err == io.EOF && len(commands) > 0 {
+			break
+		}
+		if err != nil {
+			message := "the body is not JSON objects {\"method\": …, \"params\": {…}}: " + err.Error()
+			writeError(w, http.StatusBadRequest, apiBadRequest, message)
+			return
+		}
+		if len(commands) == s.node.limits.Commands {
+			s.refuseCommands(w)
+			return
+		}
+		if given.Params == nil {
+			given.Params = json.RawMessage("{}")
+		}
+		m, err := methodNamed(strings.ToLower(given.Method))
+		commands = append(commands, command{given.ID, m, given.Params, err})
+	}
+	replies := s.runAll(r.Context(), commands, false, appendLineReply)
+	writeJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
+}
+
+func (s *Server) refuseCommands(w http.ResponseWriter) {
+	message := fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)
+	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, message)
+}
+
+// runAll runs the commands, in order or several at the same time, and returns the reply of each, as encode makes it.
+func (s *Server) runAll(ctx context.Context, commands []command, parallel bool, encode func(command, []byte) []byte) [][]byte {
+	replies := make([][]byte, len(commands))
+	var size atomic.Int64
+	run := func(i int) {
+		c := commands[i]
+		var result []byte
+		if before := size.Load(); c.err == nil && before > int64(s.node.limits.Batch) {
+			message := fmt.Sprintf("the replies before it are %d bytes: send it in another request", before)
+			c.err = &apiError{code: apiLimitExceeded, message: message}
+		}
+		if c.err == nil {
+			result, c.err = s.call(ctx, c.method, c.body)
+		}
+		replies[i] = encode(c, result)
+		size.Add(int64(len(replies[i])))
+	}
+	if !parallel {
+		for i := range commands {
+			run(i)
+		}
+		return replies
+	}
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range min(batchParallel, len(commands)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(commands); i = int(next.Add(1)) - 1 {
+				run(i)
+			}
+		})
+	}
+	all.Wait()
+	return replies
+}
+
+func appendBatchReply(c command, result []byte) []byte {
+	if c.err != nil {
+		return c.appendError(nil)
+	}
+	return append(append(append([]byte(`{"`), c.method.name...), `":`...), append(result, '}')...)
+}
+
+func appendLineReply(c command, result []byte) []byte {
+	reply := []byte{'{'}
+	if c.id != 0 {
+		reply = append(strconv.AppendUint(append(reply, `"id":`...), uint64(c.id), 10), ',')
+	}
+	if c.err != nil {
+		return append(reply, c.appendError(nil)[1:]...)
+	}
+	return append(append(append(reply, `"result":`...), result...), '}')
+}
+
+// appendError appends the object {"error": {…}}.
+func (c command) appendError(dst []byte) []byte {
+	e := c.err.(*apiError)
+	return appendError(dst, e.code, e.message)
+}

@@ -1,0 +1,62 @@
+package push
+
+import (
+	"context"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// This file is the methods of the API that ask about one channel.
+
+// mustHave refuses names that are invalid, and channels whose rules do not have what is asked for.
+func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
+	switch {
+	case name == "":
+		return badRequest("channel is missing")
+	case !s.node.validChannel(name):
+		return badRequest(s.node.channelRule("the channel"))
+	case !has(s.node.rules.of(name)):
+		return centrifuge.ErrNotAvailable
+	}
+	return nil
+}
+
+func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }
+func showsPresence(ns *Namespace) bool { return ns.Presence }
+
+func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) {
+	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
+		return nil, err
+	}
+	h, err := s.node.history(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})
+	if err != nil {
+		return nil, err
+	}
+	return centrifuge.AppendHistoryResult(nil, listed(h.Publications), centrifuge.Position(h.Top)), nil
+}
+
+func (s *Server) apiHistoryRemove(ctx context.Context, r *apiRequest) ([]byte, error) {
+	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
+		return nil, err
+	}
+	return []byte("{}"), s.node.bus.Forget(ctx, r.Channel)
+}
+
+func (s *Server) apiPresence(ctx context.Context, r *apiRequest) ([]byte, error) {
+	if err := s.mustHave(r.Channel, showsPresence); err != nil {
+		return nil, err
+	}
+	list, err := s.node.bus.Present(ctx, r.Channel)
+	if err == nil && len(list) > s.node.limits.Present {
+		err = centrifuge.ErrLimitExceeded
+	}
+	return centrifuge.AppendPresenceResult(nil, infos(list)), err
+}
+
+func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, error) {
+	if err := s.mustHave(r.Channel, showsPresence); err != nil {
+		return nil, err
+	}
+	list, err := s.node.bus.Present(ctx, r.Channel)
+	return centrifuge.AppendPresenceStatsResult(nil, len(list), users(list)), err
+}

@@ -1,0 +1,100 @@
+package push
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// This file reads requests to the API. A field that the server would not act on is refused by its name, because a client
+// that is answered "ok" counts on what it has asked for.
+
+// unservedFields are those of Centrifugo's API that are not here, with what to do instead.
+var unservedFields = map[string]string{
+	"b64data":              "publish JSON in `data`",
+	"delta":                "leave it out: subscribers get whole publications",
+	"version":              "leave it out, and publish states in order",
+	"version_epoch":        "leave it out, and publish states in order",
+	"session":              "name the connection with `client`",
+	"disconnect.reconnect": "clients stay away after the codes 3500 to 3999 and 4500 to 4999, and come back after all others",
+}
+
+// nested are the fields of those that are objects.
+var nested = map[string][]string{"since": {"epoch", "offset"}, "disconnect": {"code", "reason"}}
+
+// read returns the request that body holds, or an *apiError that says what is wrong with it.
+func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
+	if m.name == "publish" {
+		if r, plain := plainPublish(body); plain {
+			return r, nil
+		}
+	}
+	var given map[string]json.RawMessage
+	err = json.Unmarshal(body, &given)
+	if err == nil && given == nil {
+		err = errNotAnObject
+	}
+	if err == nil {
+		if wrong := m.refuse("", m.fields, given); wrong != nil {
+			return r, wrong
+		}
+		err = json.Unmarshal(body, &r)
+	}
+	if err != nil {
+		message := "the body is not a JSON object as " + m.name + " takes it: " + err.Error()
+		return r, &apiError{http.StatusBadRequest, apiBadRequest, message}
+	}
+	return r, nil
+}
+
+var errNotAnObject = errors.New("it is null")
+
+// refuse returns an error for the first of the given fields that is not among the known ones. A field that says nothing
+// passes, because generated clients send all fields. path is that of the object, which ends with a dot, or is empty.
+func (m *apiMethod) refuse(path string, known []string, given map[string]json.RawMessage) error {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		value := given[name]
+		lower := strings.ToLower(name) // as encoding/json compares
+		switch {
+		case slices.Contains(known, lower):
+			var inner map[string]json.RawMessage
+			if nested[path+lower] == nil || json.Unmarshal(value, &inner) != nil {
+				continue // the type is checked when the request is read
+			}
+			if err := m.refuse(lower+".", nested[lower], inner); err != nil {
+				return err
+			}
+		case saysNothing(value):
+		case unservedFields[path+lower] != "":
+			instead := strings.ReplaceAll(unservedFields[path+lower], "`", "")
+			return badRequest(fmt.Sprintf("field %q of %s is not served: %s", path+lower, m.name, instead))
+		default:
+			return badRequest(m.name + " has no field \"" + path + name + "\": " + takes(path, known))
+		}
+	}
+	return nil
+}
+
+func takes(path string, known []string) string {
+	what := "it takes "
+	if path != "" {
+		what = strings.TrimSuffix(path, ".") + " takes "
+	}
+	if len(known) == 0 {
+		return what + "none"
+	}
+	return what + strings.Join(known, ", ")
+}
+
+// saysNothing reports whether the JSON value is that of a field that was not set.
+func saysNothing(value json.RawMessage) bool {
+	switch string(value) {
+	case "null", "false", "0", `""`, "{}", "[]":
+		return true
+	}
+	return false
+}

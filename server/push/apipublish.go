@@ -1,0 +1,127 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// This file is the methods of the API that publish. They return when the bus has taken the publication; subscribers of
+// this node have it queued then.
+
+func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) {
+	if r.Channel == "" {
+		return nil, badRequest("channel is missing")
+	}
+	if err := s.checkPublication(r); err != nil {
+		return nil, err
+	}
+	at, err := s.publishTo(ctx, r.Channel, r)
+	if err != nil {
+		return nil, err
+	}
+	return appendPublished(nil, at), nil
+}
+
+// apiBroadcast publishes the same to several channels, and answers for each.
+func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
+	switch most := s.node.limits.Broadcast; {
+	case len(r.Channels) == 0:
+		return nil, badRequest("channels is missing")
+	case len(r.Channels) > most:
+		return nil, &apiError{code: apiLimitExceeded, message: fmt.Sprintf("%d channels, and one request may name %d", len(r.Channels), most)}
+	}
+	if err := s.checkPublication(r); err != nil {
+		return nil, err
+	}
+	result := []byte(`{"responses":[`)
+	for i, name := range r.Channels {
+		if i > 0 {
+			result = append(result, ',')
+		}
+		at, err := s.publishTo(ctx, name, r)
+		if err == nil {
+			result = append(appendPublished(append(result, `{"result":`...), at), '}')
+			continue
+		}
+		e := s.explain("broadcast", err)
+		result = appendError(result, e.code, e.message)
+	}
+	return append(result, "]}"...), nil
+}
+
+// checkPublication refuses what no channel could be sent.
+func (s *Server) checkPublication(r *apiRequest) error {
+	limit, size := s.node.limits.Publication, len(r.Data)+tagsSize(r.Tags)
+	switch {
+	case r.Data == nil:
+		return badRequest("data is missing")
+	case size <= limit:
+		return nil
+	case len(r.Tags) == 0:
+		return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data is %d bytes, and may be %d", size, limit)}
+	}
+	return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data and tags are %d bytes together, and may be %d", size, limit)}
+}
+
+// publishTo publishes what r has to one channel, once if it has an idempotency key.
+func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (Position, error) {
+	p := Publication{Data: r.Data, Tags: r.Tags}
+	at, err := s.node.publishOnce(ctx, channel, p, r.IdempotencyKey, r.SkipHistory)
+	switch {
+	case errors.Is(err, errBadChannel):
+		return at, badRequest(s.node.channelRule("the channel"))
+	case errors.Is(err, errBadData):
+		return at, badRequest("data is not UTF-8, which JSON has to be")
+	}
+	return at, err
+}
+
+// publishOnce publishes, unless a publication with the key was made to the channel in the last five minutes: then it
+// returns the position of that one. Without a key it always publishes.
+func (n *node) publishOnce(ctx context.Context, channel string, p Publication, key string, skipHistory bool) (Position, error) {
+	if key == "" || !n.validChannel(channel) { // which publish refuses
+		return n.publishKept(ctx, channel, p, skipHistory)
+	}
+	for id := receiptKey(channel, key); ; {
+		mine, underWay, at := n.receipts.take(id, n.clock.Now())
+		switch {
+		case mine != nil:
+			at, err := n.publishKept(ctx, channel, p, skipHistory)
+			if err != nil {
+				n.receipts.drop(mine)
+				return at, err
+			}
+			n.receipts.keep(mine, at)
+			return at, nil
+		case underWay == nil:
+			return at, nil
+		}
+		select {
+		case <-underWay: // it was made, or has failed
+		case <-ctx.Done():
+			return Position{}, ctx.Err()
+		}
+	}
+}
+
+// publishKept publishes; with skipHistory the publication has no place in the channel's history, and cannot be recovered.
+func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
+	keep := n.rules.of(channel).retention()
+	if skipHistory {
+		keep = Retention{}
+	}
+	return n.publishWith(ctx, channel, p, keep)
+}
+
+// appendPublished appends the result of a publication: where it stands, if the channel has a history.
+func appendPublished(dst []byte, at Position) []byte {
+	if at.Epoch == "" {
+		return append(dst, "{}"...)
+	}
+	dst = strconv.AppendUint(append(dst, `{"offset":`...), at.Offset, 10)
+	return append(centrifuge.AppendString(append(dst, `,"epoch":`...), at.Epoch), '}')
+}
