@@ -22,7 +22,9 @@ var libraries = []library{
 	{"centrifuge-js", func(t *testing.T, args ...string) *process {
 		return node(t, "centrifuge", "testdata/client.mjs", args...)
 	}},
-	{"centrifuge-python", func(t *testing.T, args ...string) *process { return pythonScript(t, "testdata/client.py", args...) }},
+	{"centrifuge-python", func(t *testing.T, args ...string) *process {
+		return python(t, "centrifuge", "testdata/client.py", args...)
+	}},
 }
 
 func node(t *testing.T, module, script string, args ...string) *process {
@@ -37,16 +39,17 @@ func node(t *testing.T, module, script string, args ...string) *process {
 	return start(t, nil, program, append([]string{script}, args...)...)
 }
 
-func pythonScript(t *testing.T, script string, args ...string) *process {
+// python runs a script that needs the module.
+func python(t *testing.T, module, script string, args ...string) *process {
 	t.Helper()
 	program := ".venv/bin/python"
 	if _, err := os.Stat(program); err != nil {
 		program = "python3"
 	}
-	if err := exec.Command(program, "-c", "import centrifuge").Run(); err != nil {
-		missing(t, "centrifuge-python", "see doc.go for how to make server/clients/.venv")
+	if err := exec.Command(program, "-c", "import "+module).Run(); err != nil {
+		missing(t, "the Python module "+module, "see docs/HACKING.md for how to make server/clients/.venv")
 	}
-	return start(t, nil, program, append([]string{script}, args...)...)
+	return start(t, nil, program, append([]string{"-u", script}, args...)...)
 }
 
 func curl(t *testing.T, args ...string) *process {

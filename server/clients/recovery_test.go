@@ -14,7 +14,9 @@ var followers = []library{
 	{"centrifuge-js", func(t *testing.T, args ...string) *process {
 		return node(t, "centrifuge", "testdata/follow.mjs", args...)
 	}},
-	{"centrifuge-python", func(t *testing.T, args ...string) *process { return pythonScript(t, "testdata/follow.py", args...) }},
+	{"centrifuge-python", func(t *testing.T, args ...string) *process {
+		return python(t, "centrifuge", "testdata/follow.py", args...)
+	}},
 }
 
 // number publishes a number by HTTP.
