@@ -74,6 +74,9 @@ func (s *Server) chosen(r *apiRequest) ([]*session, error) {
 	}
 	var list []*session
 	for _, one := range s.node.wheel.all() {
+		if one.watcher {
+			continue
+		}
 		if id := one.id.String(); r.Client != "" && id != r.Client || slices.Contains(r.Whitelist, id) {
 			continue
 		}

@@ -19,7 +19,8 @@ type channel struct {
 
 	mu      sync.Mutex // also what orders a member's arrival among the publications
 	members []*member
-	curious int              // members that want to hear of others
+	visible int              // members that are counted: all but watchers
+	curious int              // members that want to be told of others
 	lags    map[*member]*lag // what waits for slow members; mostly nil: see slow.go
 
 	// These are for recovery: see recover.go.
@@ -114,17 +115,37 @@ func (ch *channel) unlink(m *member) {
 		ch.members = shrunk(ch.members[:last])
 	}
 	m.at = nowhere
+	ch.uncount(m)
 	if m.curious {
 		ch.curious--
 	}
 	delete(ch.lags, m)
 }
 
-// size returns how many members there are.
+// size returns how many members are counted.
 func (ch *channel) size() int {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return len(ch.members) + len(ch.ahead)
+	return ch.visible
+}
+
+// count and uncount keep the number of members, and the hub's of channels that have some. The caller holds ch.mu.
+func (ch *channel) count(m *member) {
+	if m.s.watcher {
+		return
+	}
+	if ch.visible++; ch.visible == 1 {
+		ch.hub.inhabited.Add(1)
+	}
+}
+
+func (ch *channel) uncount(m *member) {
+	if m.s.watcher {
+		return
+	}
+	if ch.visible--; ch.visible == 0 {
+		ch.hub.inhabited.Add(-1)
+	}
 }
 
 // frameBytes is up to what size publications that come together go out in one frame.
@@ -175,12 +196,12 @@ func (ch *channel) together(list []Publication) int {
 func (ch *channel) spread(list []Publication, slow []*member) []*member {
 	e := encoder{name: ch.name, list: list}
 	defer e.release()
-	sent, from := 0, len(slow)
+	sent, from := int64(0), len(slow)
 	if ch.rules.Slow == SlowDisconnect {
 		for _, m := range ch.members {
 			switch m.s.offer(e.message(m.s.wire)) {
 			case offerTaken:
-				sent++
+				sent += m.s.counted()
 			case offerFull:
 				slow = append(slow, m)
 			}
@@ -190,7 +211,7 @@ func (ch *channel) spread(list []Publication, slow []*member) []*member {
 			sent += ch.offer(m, e.message(m.s.wire))
 		}
 	}
-	sent *= len(list)
+	sent *= int64(len(list))
 	if len(ch.ahead) > 0 {
 		slow = ch.spreadAhead(list, slow)
 	}
@@ -251,15 +272,19 @@ func (ch *channel) Notice(_ string, n Notice) {
 	}
 }
 
-// Present appends the members.
+// Present appends the members that are no watchers.
 func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	for _, m := range ch.members {
-		to = append(to, m.info())
+		if !m.s.watcher {
+			to = append(to, m.info())
+		}
 	}
 	for _, early := range ch.ahead {
-		to = append(to, early.m.info())
+		if !early.m.s.watcher {
+			to = append(to, early.m.info())
+		}
 	}
 	return to
 }

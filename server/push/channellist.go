@@ -97,8 +97,12 @@ func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 		if !wanted(name) {
 			continue
 		}
+		size := ch.size()
+		if size == 0 { // it has watchers alone, or a client is about to become a member
+			continue
+		}
 		l.Total++
-		l.Channels = append(l.Channels, listedChannel{name, ch.size()})
+		l.Channels = append(l.Channels, listedChannel{name, size})
 	}
 }
 

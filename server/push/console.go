@@ -148,11 +148,11 @@ func loopsOf(engine *myriad.Engine) []loopStats {
 }
 
 // serveConsoleEvents holds an operator's own subscription, which needs no token: the key has been seen. Events are named after
-// their channels.
+// their channels. No client is told of the subscription, and it is in no count.
 func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := s.eventChannels(w, r)
 	if !ok {
 		return
 	}
-	s.holdEvents(w, r, true, grant{}, channels)
+	s.holdEvents(w, r, true, grant{watcher: true}, channels)
 }

@@ -158,7 +158,7 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 
 // startEvents makes a session that is connected and subscribed from the start. openEvents has to follow, or the session's end.
 func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w wish) *session {
-	s := n.start(t, form)
+	s := n.begin(&session{node: n, t: t, id: n.newClientID(), wire: form, slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
 	s.admit(g)
 	s.mu.Unlock()

@@ -187,7 +187,7 @@ func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 		return nil, net.ErrClosed
 	}
 	ts.do("GET", "/events?channel=news&channel=more", "")
-	if n, channels := ts.node.count.connections.Load(), ts.node.hub.channels(); n != 0 || channels != 0 {
+	if n, channels := ts.node.count.connections.Load(), ts.node.hub.held(); n != 0 || channels != 0 {
 		t.Errorf("%d connections and %d channels are left", n, channels)
 	}
 }

@@ -127,11 +127,21 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 		if left := n.count.connections.Load(); left != 0 {
 			t.Errorf("%d connections left", left)
 		}
-		if left := n.hub.channels(); left != 0 {
+		if left := n.hub.held(); left != 0 {
 			t.Errorf("%d channels left", left)
 		}
 	})
 	return &testNode{n, t, clock, log}
+}
+
+// held is how many channels there are, with and without members that are counted.
+func (h *hub) held() (n int) {
+	for i := range h.shards {
+		h.shards[i].mu.Lock()
+		n += len(h.shards[i].channels)
+		h.shards[i].mu.Unlock()
+	}
+	return n
 }
 
 // mustRules returns the rules of the namespaces.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 )
 
 // A hub knows which sessions are subscribed to which channel on this node.
@@ -12,9 +13,10 @@ import (
 // with a lock of the bus held, so it asks nothing of the bus. A shard's is held for look-ups only: whoever has to wait for the bus
 // to subscribe to one channel, or to leave it, holds up nobody but those who want the same.
 type hub struct {
-	node   *node
-	seed   maphash.Seed
-	shards [hubShards]shard
+	node      *node
+	seed      maphash.Seed
+	inhabited atomic.Int64 // channels with members that are counted
+	shards    [hubShards]shard
 }
 
 const hubShards = 64
@@ -83,26 +85,19 @@ func (h *hub) release(ch *channel) {
 // It must not be called from within Receive.
 func (h *hub) leave(m *member) {
 	m.ch.remove(m)
-	if m.ch.rules.JoinLeave {
-		h.node.announce(m, false)
-	}
+	h.node.announce(m, false)
 	h.release(m.ch)
 }
 
-// channels returns how many channels have members.
-func (h *hub) channels() int {
-	n := 0
-	for i := range h.shards {
-		sh := &h.shards[i]
-		sh.mu.Lock()
-		n += len(sh.channels)
-		sh.mu.Unlock()
-	}
-	return n
-}
+// channels returns how many channels have members that are counted.
+func (h *hub) channels() int { return int(h.inhabited.Load()) }
 
-// announce tells the subscribers of m's channel that it has come, or has gone. Nobody is told again if it fails.
+// announce tells the subscribers of m's channel that it has come, or has gone, where the rules say so. If it fails, it is
+// not repeated.
 func (n *node) announce(m *member, joined bool) {
+	if !m.ch.rules.JoinLeave || m.s.watcher {
+		return
+	}
 	err := n.bus.Announce(context.Background(), m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
 	if err != nil && !n.isDraining() {
 		n.log.Warn("push: a notice was not taken", "channel", m.ch.name, "joined", joined, "error", err)

@@ -67,12 +67,13 @@ type node struct {
 	// gate is held for reading by every publish that is under way, and for writing to close it.
 	gate     sync.RWMutex
 	draining bool
+	sessions atomic.Int64  // that have not ended, watchers included
 	lastGone chan struct{} // closed when draining and no session is left
 }
 
 // counters are what the metrics and the console show.
 type counters struct {
-	connections atomic.Int64
+	connections atomic.Int64  // clients; an operator who watches in the console is none
 	publishes   atomic.Uint64 // publications that were accepted
 	messages    atomic.Uint64 // publications that were queued for a subscriber
 	slow        atomic.Uint64 // clients that were disconnected because they did not keep up
@@ -215,8 +216,9 @@ func (n *node) isDraining() bool {
 }
 
 // gone is called when a session has ended.
-func (n *node) gone() {
-	n.count.connections.Add(-1)
+func (n *node) gone(s *session) {
+	n.count.connections.Add(-s.counted())
+	n.sessions.Add(-1)
 	if n.isDraining() {
 		n.checkGone()
 	}
@@ -225,7 +227,7 @@ func (n *node) gone() {
 func (n *node) checkGone() {
 	n.gate.Lock()
 	defer n.gate.Unlock()
-	if n.count.connections.Load() > 0 {
+	if n.sessions.Load() > 0 {
 		return
 	}
 	select {

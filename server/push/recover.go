@@ -59,6 +59,7 @@ func (ch *channel) admit(s *session, w wish, announce func(welcome)) (*member, e
 
 func (ch *channel) enter(m *member) {
 	ch.add(m)
+	ch.count(m)
 	if m.curious {
 		ch.curious++
 	}
@@ -201,7 +202,7 @@ func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 		rest := newerThan(list, Position{early.at, ch.last.Epoch})
 		m := early.m
 		if len(rest) > 0 {
-			ch.hub.node.count.messages.Add(uint64(len(rest)))
+			ch.hub.node.count.messages.Add(uint64(m.s.counted()) * uint64(len(rest)))
 			if m.s.offer(&message{payload: m.s.wire.publications(ch.name, rest)}) == offerFull {
 				slow = append(slow, m)
 			}
@@ -230,6 +231,7 @@ func (ch *channel) empty() (told int, others []*member) {
 	ch.members, ch.ahead, ch.curious, ch.lags = nil, nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere
+		ch.uncount(m)
 		if m.s.wire != wireCentrifuge {
 			others = append(others, m)
 		} else if m.s.lose(m) {

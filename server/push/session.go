@@ -35,6 +35,7 @@ type session struct {
 	slot  int16 // the wheel's
 	place int32
 
+	watcher bool        // an operator's, in the console: it receives, and no one else is told of it
 	leaving atomic.Bool // a disconnect is under way, or over
 
 	mu      sync.Mutex
@@ -79,8 +80,13 @@ const queueSlack = 64 << 10
 
 // start gives a client whose connection has just opened to the node. Until it connects it can do nothing else.
 func (n *node) start(t transport, w wire) *session {
-	s := &session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel}
-	n.count.connections.Add(1)
+	return n.begin(&session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel})
+}
+
+// begin is start for a session that is made.
+func (n *node) begin(s *session) *session {
+	n.sessions.Add(1)
+	n.count.connections.Add(s.counted())
 	s.mu.Lock()
 	s.endAt = n.clock.Now().Add(n.timing.Connect).UnixNano()
 	n.wheel.set(s, s.endAt)
@@ -264,5 +270,13 @@ func (s *session) ended() {
 	for _, m := range members {
 		s.node.hub.leave(m)
 	}
-	s.node.gone()
+	s.node.gone(s)
+}
+
+// counted is what the session adds to counts of clients, subscribers and messages.
+func (s *session) counted() int64 {
+	if s.watcher {
+		return 0
+	}
+	return 1
 }

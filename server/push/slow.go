@@ -23,14 +23,14 @@ func (ns *Namespace) handedOver() int {
 	return handedOver
 }
 
-// offer gives m a publication, or has it wait. It returns how many it got at once. The caller holds ch.mu.
-func (ch *channel) offer(m *member, e *message) int {
+// offer gives m a publication, or has it wait. It returns how many to count as sent. The caller holds ch.mu.
+func (ch *channel) offer(m *member, e *message) int64 {
 	l := ch.lags[m]
 	if l == nil {
 		if m.s.t.queued() <= ch.rules.handedOver() {
 			switch m.s.offer(e) {
 			case offerTaken:
-				return 1
+				return m.s.counted()
 			case offerGone:
 				return 0
 			}
@@ -86,7 +86,7 @@ func (ch *channel) catchUp(m *member) (left bool) {
 			return false
 		}
 		l.pop()
-		ch.hub.node.count.messages.Add(1)
+		ch.hub.node.count.messages.Add(uint64(m.s.counted()))
 	}
 	if len(l.waiting) > 0 {
 		return true

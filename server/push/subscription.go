@@ -17,9 +17,7 @@ func (s *session) subscribe(name string, w wish, announce func(welcome)) error {
 	if err != nil {
 		return err
 	}
-	if m.ch.rules.JoinLeave {
-		s.node.announce(m, true) // before anybody can find it and announce that it has gone
-	}
+	s.node.announce(m, true) // before it can be found, and its leaving announced
 	s.settle(m)
 	return nil
 }

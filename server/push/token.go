@@ -87,6 +87,7 @@ type grant struct {
 	ends     time.Time // never zero
 	info     []byte
 	channels []string
+	watcher  bool // an operator has shown the console's key instead of a token
 }
 
 // newTokenVerifier returns nil for an empty secret: then nobody needs a token.

@@ -124,7 +124,7 @@ func TestConnectWithToken(t *testing.T) {
 	c := n.dial()
 	c.s.frame([]byte(`{"id":1,"connect":{}}`))
 	c.wantClosed(t, "missing", centrifuge.BadRequest)
-	if n.hub.channels() != 0 {
+	if n.hub.held() != 0 {
 		t.Error("somebody got in")
 	}
 }

@@ -1,0 +1,97 @@
+package push
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// An operator who watches channels in the console receives what is published, and is seen nowhere.
+func TestWatchersAreInvisible(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5, Recovery: true}}})
+	client := new(fakeTransport)
+	client.s = ts.node.start(client, wireCentrifuge)
+	t.Cleanup(client.hangUp)
+	client.s.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
+	client.take()
+	if w := ts.do("GET", "/console/events?channel=news&channel=only-watched", ""); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	watcher := ts.streams[0]
+	watcher.take()
+
+	if got := ts.call("publish", `{"channel":"news","data":1}`); !strings.Contains(got, `"offset":1`) {
+		t.Error(got)
+	}
+	if got := watcher.take(); !strings.Contains(got, "event: news\ndata: 1\n") {
+		t.Errorf("the watcher received %q", got)
+	}
+	if got := strings.Join(client.take(), ""); strings.Contains(got, "join") {
+		t.Errorf("a client is told of the watcher: %s", got)
+	}
+	id := client.s.id.String()
+	for _, tt := range []struct{ method, body, want string }{
+		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + id + `":{"user":"","client":"` + id + `"}}}}`},
+		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
+		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+	} {
+		if got := ts.call(tt.method, tt.body); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.method, got, tt.want)
+		}
+	}
+	var info struct {
+		Result struct {
+			Nodes []struct {
+				Clients  int `json:"num_clients"`
+				Channels int `json:"num_channels"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(ts.call("info", `{}`)), &info); err != nil || info.Result.Nodes[0].Clients != 1 || info.Result.Nodes[0].Channels != 1 {
+		t.Errorf("info counts %+v, %v", info, err)
+	}
+	if s := ts.stats(t, ""); s.Connections != 1 || s.Channels != 1 || s.Messages != 1 {
+		t.Errorf("the console counts %d connections, %d channels, %d messages", s.Connections, s.Channels, s.Messages)
+	}
+	if metrics := ts.do("GET", "/metrics", "").Body.String(); !strings.Contains(metrics, "\nmyriad_connections 1\n") {
+		t.Error("the metrics count the watcher")
+	}
+	for _, s := range ts.node.wheel.all() {
+		got := ts.call("disconnect", `{"client":"`+s.id.String()+`"}`)
+		if want := s == client.s; strings.Contains(got, `"num_clients":1`) != want {
+			t.Errorf("disconnecting a watcher by its id: %s", got)
+		}
+	}
+	watcher.close(centrifuge.Closed)
+	client.hangUp()
+	waitFor(t, "the watcher to end", func() bool { return len(ts.node.wheel.all()) == 0 })
+	if got := ts.node.hub.held(); got != 0 {
+		t.Errorf("%d channels are left", got)
+	}
+}
+
+// Watchers are counted where the server ends: their streams are waited for, too.
+func TestShutdownEndsWatchers(t *testing.T) {
+	ts := newTestServer(t, Config{})
+	ts.do("GET", "/console/events?channel=news", "")
+	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.node.wheel.all()) != 0 {
+		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(), len(ts.node.wheel.all()))
+	}
+}
+
+// Members that wait behind the history or that policies drop for are counted like others.
+func TestWatchersAmongSlowMembers(t *testing.T) {
+	for _, policy := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
+		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: policy}}})
+		ts.do("GET", "/console/events?channel=news", "")
+		ts.subscribe("channel=news")
+		for range 3 {
+			ts.call("publish", `{"channel":"news","data":1}`)
+		}
+		if got := ts.node.count.messages.Load(); got != 3 {
+			t.Errorf("%s: %d messages are counted, want those of one subscriber", policy, got)
+		}
+	}
+}
