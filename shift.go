@@ -13,6 +13,7 @@ type shift struct {
 // employ has a new goroutine own the loop: it does first, and then what a loop does.
 func (l *Loop) employ(first func()) {
 	l.engine.sys.Go(func() {
+		driver.Unlabel() // a guest that hands the loop over may have labels
 		s := new(shift)
 		defer func() {
 			if s.exiting {

@@ -71,6 +71,8 @@
 //   - A ConnContext that panics or returns nil, or a ConnState that panics, costs its connection, and the engine logs it; net/http's Serve panics
 //     with the first, and so does this one for a connection of tls.NewListener. A callback of TLSConfig that panics is logged as a failed handshake, and by the engine.
 //   - Handlers run on goroutines that are kept for a while, so that runtime.NumGoroutine falls only some time after a burst: 10 to 15 s.
+//   - Labels of runtime/pprof that a handler sets end with it, and those of the goroutine that calls Serve or Listen are not inherited. With net/http both
+//     hold for later requests of the connection.
 //   - After SetKeepAlivesEnabled(false) no answer says keep-alive; there those to HTTP/1.0 do, and the connection closes all the same.
 //   - A server does not run in a bubble of package testing/synctest: its loops, and other goroutines it shares, are outside.
 //   - The *http.Server under http.ServerContextKey has this server's settings and serves nothing: its Shutdown, Close and SetKeepAlivesEnabled

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is fed, an answer that is
@@ -168,6 +169,7 @@ func (x *exchange) Left(kept bool) {
 // client that has that whole may count on it.
 func (x *exchange) callHandler() (ok bool) {
 	defer func() {
+		driver.Unlabel() // the goroutine runs other handlers next
 		if x.orphan = x.given.ctx.end(); ok {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // What waits for the callbacks of one connection is bounded: at either limit it is not read until below half. A message larger than
@@ -178,6 +179,7 @@ func (c *Conn) forget(b *backlog) {
 
 // call runs one callback, with nothing held.
 func (c *Conn) call(ev event) {
+	defer driver.Unlabel() // the goroutine runs callbacks of others next
 	switch ev.kind {
 	case opened:
 		c.settings.onOpen(c)

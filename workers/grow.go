@@ -98,6 +98,7 @@ func (p *Pool) kickMonitor() {
 
 // monitor is a goroutine that lives while there are workers. It sleeps until it is kicked or workers are to retire.
 func (p *Pool) monitor() {
+	unlabel()
 	round := max(p.config.Idle/retireRounds, tick)
 	ticks, retires := time.NewTimer(tick), time.NewTimer(round)
 	defer ticks.Stop()

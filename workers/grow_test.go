@@ -1,12 +1,16 @@
 package workers
 
 import (
+	"context"
 	"math/rand/v2"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
 // The barrier opens when all run at once: a pool that does not grow never ends this test. Time is fake, so the few
@@ -315,5 +319,26 @@ func TestWarmestWorkerIsUsedFirst(t *testing.T) {
 		if s := p.Stats(); s.Workers != 1 || s.Done != 120 {
 			t.Errorf("%+v, want one worker after 5 s of lone tasks", s)
 		}
+	})
+}
+
+// The labels of runtime/pprof of a goroutine that submits a task do not become those of a worker.
+func TestWorkersHaveNoLabels(t *testing.T) {
+	const name = "of-the-submitter"
+	count, stop := leaktest.CountLabelled(name)
+	defer stop()
+	p := newPool(t, Config{Base: 1})
+	pprof.Do(t.Context(), pprof.Labels(name, "yes"), func(context.Context) {
+		var begun sync.WaitGroup
+		release := make(chan struct{})
+		for range 20 { // of which the monitor's goroutine starts most workers
+			begun.Add(1)
+			p.TryGo(func() { begun.Done(); <-release })
+		}
+		begun.Wait()
+		if n := count(); n != 1 {
+			t.Errorf("%d goroutines have the submitter's label, which only it has set", n)
+		}
+		close(release)
 	})
 }

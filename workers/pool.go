@@ -76,6 +76,8 @@ func or[T comparable](v, fallback T) T {
 }
 
 // A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before the first task.
+// Its workers begin without labels of runtime/pprof. Labels that a task sets stay on its worker until the
+// task takes them off: use pprof.Do.
 type Pool struct {
 	config  Config
 	admitAt int           // free places in the queue at which workers admit the line

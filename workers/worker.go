@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 )
 
 // yieldEvery is how many tasks a worker runs before it lets other goroutines of the process have the processor. A worker
@@ -46,10 +48,15 @@ func (w *worker) rouse() {
 	}
 }
 
+// live is the worker's goroutine.
 func (w *worker) live() {
+	unlabel() // those of the goroutine that happened to submit a task
 	for w.serve() {
 	}
 }
+
+// unlabel takes the labels of runtime/pprof off a goroutine that has inherited them.
+func unlabel() { pprof.SetGoroutineLabels(context.Background()) }
 
 // serve runs tasks until the worker is told to end. It returns true if a panic came in between, to be called again: so the
 // usual task pays for no defer.
