@@ -34,6 +34,7 @@ type Stream struct {
 // handler returns, and the body is written to the Stream, whenever there is something to write, until Close or until the client
 // goes away (OnClose). It is how server-sent events and long polls are held. The server's WriteTimeout does not apply.
 // It fails with ErrNotMyriad for a foreign ResponseWriter, and once a body with a declared length has begun.
+// Middleware sees the head by an empty Write, and nothing of what the Stream writes.
 func Detached(w http.ResponseWriter) (*Stream, error) {
 	r, err := responseOf(w)
 	if err != nil {
@@ -44,7 +45,11 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, http.ErrHijacked
 	case r.over:
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
-	case r.length >= 0:
+	}
+	if !r.wroteHeader {
+		_, _ = w.Write(nil) // so that middleware learns of the status, and gives its own
+	}
+	if r.length >= 0 {
 		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
 	}
 	if err := r.x.awaitTurn(); err != nil {

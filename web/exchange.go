@@ -45,7 +45,7 @@ type exchange struct {
 	route  *route       // what is known of it; nil: nothing, or nobody asks
 	took   time.Duration
 	parted atomic.Bool   // one of loop and handler is done with it
-	taken  atomic.Bool   // there is a takeover; written under mu
+	taken  atomic.Uint32 // a taking; written under mu
 	orphan bool          // its connection went before its handler had ended
 	end    *lastState    // of that connection, for an orphan; nil: nobody asks
 	wants  atomic.Uint32 // what the loop is asked to do, as bits of want

@@ -124,6 +124,8 @@ func (w *response) begin(req *http.Request, head *h1.Head) {
 // with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
 	switch {
+	case w.x.taken.Load() == takenByUpgrade || w.x.detached.Load() != nil:
+		// Middleware that records the status calls it behind the head that has been sent.
 	case w.x.takenOver():
 		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
 	case w.over || w.wroteHeader:

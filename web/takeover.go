@@ -44,6 +44,9 @@ func responseOf(w http.ResponseWriter) (*response, error) {
 // then on; h.Opened follows on the loop. It fails once an answer has begun, while the request's body is incomplete, and
 // with ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method. With a PipelineDepth above 1 it
 // waits until requests before this one have been answered.
+//
+// Middleware that records the status learns it by a call of WriteHeader on the outermost
+// ResponseWriter, which the caller makes after Upgrade: it has no other effect.
 func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
 	r, err := responseOf(w)
 	if err != nil {
@@ -102,15 +105,26 @@ func (x *exchange) takeBack() bool {
 func (x *exchange) take(t takeover) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.taken.Load() {
+	if x.takenOver() {
 		return http.ErrHijacked
 	}
 	x.takeover = &t
-	x.taken.Store(true)
+	if t.handler != nil {
+		x.taken.Store(takenByUpgrade)
+	} else {
+		x.taken.Store(takenByHijack)
+	}
 	return nil
 }
 
-func (x *exchange) takenOver() bool { return x.taken.Load() }
+// What exchange.taken may be.
+const (
+	notTaken       = iota
+	takenByUpgrade // another handler speaks on the connection
+	takenByHijack  // the connection leaves the engine
+)
+
+func (x *exchange) takenOver() bool { return x.taken.Load() != notTaken }
 
 // hijack waits until the loop has let the connection go.
 func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -3,10 +3,12 @@ package websocket
 import (
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"net/http"
-	"time"
+	"slices"
+	"strings"
 
+	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -14,6 +16,9 @@ import (
 // can be hijacked, as net/http's can for HTTP/1.1, it is adopted by Options.Engine. Of a *tls.Conn that costs four
 // descriptors more, and goroutines while there is something to copy, because nobody else may read it (ADR 13); of a connection
 // from a listener of tlsloop's, nothing.
+//
+// The fields of w.Header() go out with the 101, cookies for instance, but for those of the handshake and
+// those that frame a body. Middleware sees the status 101 by a call of WriteHeader.
 //
 // If it fails it has answered the request (403 for a foreign Origin, 405, 426 and 400 for what is not a WebSocket's handshake,
 // 500 where the connection cannot be taken) and the error says why. Otherwise the Conn may be written to at once, before OnOpen,
@@ -38,10 +43,14 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	c.value = value
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)
-	head := appendSwitching(make([]byte, 0, switchingRoom+len(subprotocol)), req.key, subprotocol, req.terms)
-	err = web.Upgrade(w, head, (*handler)(c))
-	if errors.Is(err, web.ErrNotMyriad) {
-		err = c.hijack(w, head)
+	fields := handlerFields(w.Header())
+	head := make([]byte, 0, switchingRoom+len(subprotocol)+len(fields))
+	head = appendSwitching(head, req.key, subprotocol, req.terms, fields)
+	switch err = web.Upgrade(w, head, (*handler)(c)); {
+	case err == nil:
+		w.WriteHeader(http.StatusSwitchingProtocols)
+	case errors.Is(err, web.ErrNotMyriad):
+		err = c.hijack(w, string(head))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("websocket: Accept: %w", err)
@@ -49,22 +58,44 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	return c, nil
 }
 
+// handlerFields encodes the fields that a handler and its middleware have set, but for those of the
+// handshake and those that frame a body, which a 101 has not (RFC 9110 section 15.2.2).
+func handlerFields(header http.Header) (lines []byte) {
+	if len(header) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		switch name {
+		case "Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer":
+			continue
+		}
+		if strings.HasPrefix(name, "Sec-Websocket-") || strings.HasPrefix(name, http.TrailerPrefix) {
+			continue
+		}
+		for _, v := range header[name] {
+			lines = h1.AppendField(lines, name, v)
+		}
+	}
+	return lines
+}
+
 // hijack takes the connection of a server that is not ours to an engine, with what has been read ahead.
-func (c *Conn) hijack(w http.ResponseWriter, head []byte) error {
+func (c *Conn) hijack(w http.ResponseWriter, head string) error {
 	e, err := c.settings.on()
 	if err != nil {
 		http.Error(w, "the server has no engine for WebSockets", http.StatusInternalServerError)
 		return err
 	}
+	if !canHijack(w) {
+		http.Error(w, "the server cannot give this connection away", http.StatusInternalServerError)
+		return fmt.Errorf("hijack a %T: %w", w, http.ErrNotSupported)
+	}
+	switchVisibly(w, head)
 	nc, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		http.Error(w, "the server cannot give this connection away", http.StatusInternalServerError)
 		return err
 	}
 	unread, err := rw.Reader.Peek(rw.Reader.Buffered())
-	if err == nil {
-		err = c.greetHijacked(nc, head, e.System().Now())
-	}
 	if err != nil {
 		return errors.Join(err, nc.Close())
 	}
@@ -76,17 +107,32 @@ func (c *Conn) hijack(w http.ResponseWriter, head []byte) error {
 	return nil
 }
 
-// greetHijacked writes the response from the server's own goroutine.
-func (c *Conn) greetHijacked(nc net.Conn, head []byte, now time.Time) error {
-	deadline := time.Time{}
-	if c.settings.handshakeTimeout > 0 {
-		deadline = now.Add(c.settings.handshakeTimeout)
+// canHijack reports whether w has a method Hijack, itself or behind Unwrap.
+func canHijack(w http.ResponseWriter) bool {
+	for {
+		switch v := w.(type) {
+		case http.Hijacker:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return false
+		}
 	}
-	if err := nc.SetDeadline(deadline); err != nil {
-		return err
+}
+
+// switchVisibly gives the server the head of the 101, which it sends when it is hijacked, as
+// net/http's does. So middleware sees the status.
+func switchVisibly(w http.ResponseWriter, head string) {
+	header := w.Header()
+	clear(header)
+	for line := range strings.SplitSeq(head, "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			header[name] = append(header[name], value)
+		}
 	}
-	if _, err := nc.Write(head); err != nil {
-		return err
+	w.WriteHeader(http.StatusSwitchingProtocols)
+	if gin, ok := w.(interface{ WriteHeaderNow() }); ok {
+		gin.WriteHeaderNow() // without it gin keeps the head back
 	}
-	return nc.SetDeadline(time.Time{})
 }

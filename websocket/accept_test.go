@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -288,4 +290,101 @@ func TestAcceptHasAddresses(t *testing.T) {
 	defer s.Close()
 	p := dialRaw(t, s.Listener.Addr().String()).open()
 	p.want(line(OpClose, closeWith(1000, "")))
+}
+
+// Fields that a handler or middleware has set before Accept go out with the 101.
+func TestAcceptKeepsFields(t *testing.T) {
+	o := &Options{Engine: startEngine(t, myriad.Config{})}
+	logged := &lockedLines{}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "abc"})
+		w.Header().Add("Set-Cookie", "other=1")
+		w.Header().Set("X-Request-Id", "7")
+		w.Header().Set("Content-Length", "5")
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Sec-WebSocket-Accept", "forged")
+		w.Header().Set("X-Split", "a\r\nX-Injected: 1")
+		seen := &statusWriter{ResponseWriter: w}
+		if _, err := Accept(seen, r, o); err != nil {
+			t.Error(err)
+		}
+		if seen.status != http.StatusSwitchingProtocols {
+			t.Errorf("middleware saw the status %d, want 101", seen.status)
+		}
+	})
+	eachHandler(t, h, logged, func(t *testing.T, addr string) {
+		p := dialRaw(t, addr)
+		p.write(sampleRequest)
+		r, err := http.ReadResponse(bufio.NewReader(strings.NewReader(p.head())), nil)
+		if err != nil || r.StatusCode != 101 {
+			t.Fatal(r, err)
+		}
+		for name, want := range map[string][]string{
+			"Set-Cookie": {"session=abc", "other=1"}, "X-Request-Id": {"7"}, "Content-Length": nil, "Connection": {"Upgrade"},
+			"Sec-Websocket-Accept": {"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "X-Split": {"a  X-Injected: 1"},
+		} {
+			if got := r.Header[name]; !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		p.Close()
+	})
+	if lines := logged.all(); len(lines) > 0 {
+		t.Errorf("the servers logged %q", lines)
+	}
+}
+
+// A statusWriter is middleware that records the status, as access logs do.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// eachHandler runs f against h on a web.Server and on net/http's, whose error logs go to logged.
+func eachHandler(t *testing.T, h http.Handler, logged *lockedLines, f func(t *testing.T, addr string)) {
+	errorLog := log.New(logged, "", 0)
+	t.Run("web", func(t *testing.T) {
+		s := &web.Server{Engine: startEngine(t, myriad.Config{}), Handler: h, ErrorLog: errorLog}
+		ln, err := s.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, ln.Addr().String())
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("net/http", func(t *testing.T) {
+		s := httptest.NewUnstartedServer(h)
+		s.Config.ErrorLog = errorLog
+		s.Start()
+		defer s.Close()
+		f(t, s.Listener.Addr().String())
+	})
+}
+
+// lockedLines is what an error log is given.
+type lockedLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *lockedLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(p))
+	return len(p), nil
+}
+
+func (l *lockedLines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines)
 }

@@ -306,7 +306,7 @@ func TestClientWaitsForServer(t *testing.T) {
 				r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(p.Received())))
 				if err == nil {
 					p.OnReceived = nil
-					p.Write(appendSwitching(nil, r.Header.Get("Sec-WebSocket-Key"), "", deflateTerms{}))
+					p.Write(appendSwitching(nil, r.Header.Get("Sec-WebSocket-Key"), "", deflateTerms{}, nil))
 				}
 			}
 		})

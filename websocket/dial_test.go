@@ -70,7 +70,7 @@ func TestDialOnSim(t *testing.T) {
 }
 
 func TestDialPeerThatMisbehaves(t *testing.T) {
-	answer := func(key string) string { return string(appendSwitching(nil, key, "", deflateTerms{})) }
+	answer := func(key string) string { return string(appendSwitching(nil, key, "", deflateTerms{}, nil)) }
 	for name, c := range map[string]struct {
 		answer func(key string) string
 		status int    // of the response that is returned, 0: none
@@ -96,7 +96,7 @@ func TestDialPeerThatMisbehaves(t *testing.T) {
 		"extension": {func(key string) string {
 			return strings.Replace(answer(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
 		}, 101, "", "extensions"},
-		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other", deflateTerms{})) }, 101, "", "not offered"},
+		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other", deflateTerms{}, nil)) }, 101, "", "not offered"},
 		"opened after hints": {func(key string) string {
 			return "HTTP/1.1 103 Early Hints\r\n\r\n" + strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1)
 		}, 101, "", "does not upgrade"},

@@ -49,10 +49,11 @@ func appendAcceptKey[T text](dst []byte, key T) []byte {
 }
 
 // appendSwitching appends the response that completes the handshake, RFC 6455 §4.2.2. The key must be valid;
-// subprotocol is one that the client offered, or empty; terms are of an extension that it offered, or none.
+// subprotocol is one that the client offered, or empty; terms are of an extension that it offered, or none. more are
+// field lines of the handler's, each with its CRLF.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2
-func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflateTerms) []byte {
+func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflateTerms, more []byte) []byte {
 	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\n"+
 		"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	dst = appendAcceptKey(dst, key)
@@ -64,7 +65,8 @@ func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflat
 		dst = append(dst, "\r\nSec-WebSocket-Extensions: "...)
 		dst = terms.params().append(dst)
 	}
-	return append(dst, "\r\n\r\n"...)
+	dst = append(append(dst, "\r\n"...), more...)
+	return append(dst, "\r\n"...)
 }
 
 // hasToken reports whether value, a comma-separated list such as that of Connection or Upgrade, has the token, without

@@ -24,10 +24,10 @@ func TestAcceptKeyRFCExample(t *testing.T) {
 func TestAppendSwitching(t *testing.T) {
 	const head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
-	if got := string(appendSwitching(nil, sampleKey, "", deflateTerms{})); got != head+"\r\n" {
+	if got := string(appendSwitching(nil, sampleKey, "", deflateTerms{}, nil)); got != head+"\r\n" {
 		t.Errorf("without subprotocol:\n%s", got)
 	}
-	if got := string(appendSwitching(nil, []byte(sampleKey), "chat", deflateTerms{})); got != head+"Sec-WebSocket-Protocol: chat\r\n\r\n" {
+	if got := string(appendSwitching(nil, []byte(sampleKey), "chat", deflateTerms{}, nil)); got != head+"Sec-WebSocket-Protocol: chat\r\n\r\n" {
 		t.Errorf("with subprotocol:\n%s", got)
 	}
 }
@@ -39,7 +39,7 @@ func TestHandshakeDoesNotAllocate(t *testing.T) {
 		if !validKey(key) || !hasToken(connection, "upgrade") || !originAllowed("https://example.com", "example.com", nil) {
 			t.Fatal("a good request was refused")
 		}
-		dst = appendSwitching(dst[:0], key, "chat", deflateTerms{})
+		dst = appendSwitching(dst[:0], key, "chat", deflateTerms{}, nil)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations for a handshake, want 0", allocs)
@@ -204,6 +204,6 @@ func BenchmarkAppendSwitching(b *testing.B) {
 	dst, key := make([]byte, 0, 512), []byte(sampleKey)
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = appendSwitching(dst[:0], key, "", deflateTerms{})
+		dst = appendSwitching(dst[:0], key, "", deflateTerms{}, nil)
 	}
 }

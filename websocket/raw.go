@@ -79,7 +79,7 @@ func (s *settings) greet(nc *myriad.Conn, p []byte) bool {
 	subprotocol := selectSubprotocol(s.subprotocols, o.offered)
 	c.subprotocol = s.number(subprotocol)
 	b := buf.Get(switchingRoom + len(subprotocol))
-	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol, o.terms))
+	_, err := nc.Write(appendSwitching(b.Extend()[:0], o.key, subprotocol, o.terms, nil))
 	b.Release()
 	if err == nil {
 		nc.SetHandler((*handler)(c), p[n:])

@@ -31,7 +31,7 @@ func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 		return dst, Handshake{}, ErrIncomplete
 	}
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
-	return appendSwitching(dst, req.key, subprotocol, req.terms), Handshake{n, subprotocol, req.terms.agreed}, nil
+	return appendSwitching(dst, req.key, subprotocol, req.terms, nil), Handshake{n, subprotocol, req.terms.agreed}, nil
 }
 
 // opening reads and judges the request at the start of p. n is 0 without a refusal if it is not
