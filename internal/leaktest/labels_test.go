@@ -2,17 +2,22 @@ package leaktest
 
 import (
 	"context"
+	"fmt"
 	"runtime/pprof"
+	"sync/atomic"
 	"testing"
 )
 
+var runs atomic.Int32
+
 func TestCountLabelled(t *testing.T) {
-	count, stop := CountLabelled("a-label")
+	name := fmt.Sprint("a-label-", runs.Add(1)) // goroutines of the run before may still be ending
+	count, stop := CountLabelled(name)
 	defer stop()
 	if n := count(); n != 0 {
 		t.Errorf("%d before one is set", n)
 	}
-	pprof.Do(context.Background(), pprof.Labels("a-label", "x", "another", "y"), func(context.Context) {
+	pprof.Do(context.Background(), pprof.Labels(name, "x", "another", "y"), func(context.Context) {
 		end := make(chan struct{})
 		for range 2 {
 			go func() { <-end }() // inherits the label
