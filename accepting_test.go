@@ -94,7 +94,7 @@ func TestMaxConnsSimulated(t *testing.T) {
 	for name, o := range map[string]sim.Options{"lossless": lossless, "failing": failing, "hostile": {Reset: 0.3, Accept: 0.1}} {
 		t.Run(name, func(t *testing.T) {
 			waits := uint64(0)
-			for seed := range seeds() / 2 {
+			for seed := range seeds(t) / 2 {
 				limit := 1 + int(seed%7)
 				s := simulate(t, seed, o, myriad.Config{MaxConns: limit, LingerTimeout: time.Second})
 				k := &doorkeeper{}
@@ -124,7 +124,7 @@ func TestListenersTakeTurns(t *testing.T) {
 	o.Backlog = 1000
 	for name, cfg := range map[string]myriad.Config{"MaxConns": {MaxConns: 4}, "AcceptRate": {AcceptRate: 50}} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range seeds() / 5 {
+			for seed := range seeds(t) / 5 {
 				s := simulate(t, seed, o, cfg)
 				k := &doorkeeper{}
 				stormed := s.visit(s.listen(doorkept{k, "stormed"}), 300)
@@ -149,7 +149,7 @@ func TestAcceptRateSimulated(t *testing.T) {
 	const rate, burst = 100, 5 // 50 ms worth
 	o := sim.Lossless()
 	o.Backlog = 1000
-	for seed := range seeds() / 5 {
+	for seed := range seeds(t) / 5 {
 		s := simulate(t, seed, o, myriad.Config{AcceptRate: rate})
 		k := &doorkeeper{now: s.Now}
 		peers := append(s.visit(s.listen(doorkept{k, "a"}), 200), s.visit(s.listen(doorkept{k, "b"}), 100)...)
@@ -176,7 +176,7 @@ func TestAcceptRateSimulated(t *testing.T) {
 
 // Without descriptors nobody is accepted, those who are connected are served, the loops sleep, and it ends by itself.
 func TestNoFilesSimulated(t *testing.T) {
-	for seed := range seeds() / 5 {
+	for seed := range seeds(t) / 5 {
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{})
 		k := &doorkeeper{}
 		ln := s.listen(doorkept{k, "a"})
@@ -252,7 +252,7 @@ func (f *files) Close() error {
 
 // When descriptors have been lacking for 2 s, peers are closed by means of the spare one, at a bounded pace.
 func TestShedding(t *testing.T) {
-	for seed := range seeds() / 5 {
+	for seed := range seeds(t) / 5 {
 		o := sim.Lossless()
 		o.Backlog = 1000
 		w := sim.New(seed, o)
@@ -313,7 +313,7 @@ func TestShedding(t *testing.T) {
 
 // A listener that is closed, or an engine shut down, while peers wait leaves nothing behind, and its room goes to others.
 func TestEndWhilePeersWait(t *testing.T) {
-	for seed := range seeds() {
+	for seed := range seeds(t) {
 		cfg := myriad.Config{MaxConns: 3, LingerTimeout: time.Second}
 		if seed%2 == 1 {
 			cfg.AcceptRate = 20

@@ -378,7 +378,7 @@ func TestDetachRefusedThenSetHandler(t *testing.T) {
 // Receiving stops when Detach is called, whatever the handler does with a pause of its own; so nothing piles up behind output that
 // the peer does not read.
 func TestDetachStopsReceiving(t *testing.T) {
-	for seed := range seeds() / 5 {
+	for seed := range seeds(t) / 5 {
 		const buffer = 1000
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1, ReadBuffer: buffer})
 		var unread []byte

@@ -241,7 +241,7 @@ func TestDialManyAddresses(t *testing.T) {
 // An address has 10 s, and all of them Config.DialTimeout.
 func TestDialTimeouts(t *testing.T) {
 	dead := sim.Options{Dial: 1} // refuses, or times out after 75 s
-	for seed := range seeds() {
+	for seed := range seeds(t) {
 		for _, tc := range []struct{ limit, addresses, most time.Duration }{
 			{0, 2, 10*time.Second + 250*time.Millisecond}, {3 * time.Second, 5, 3 * time.Second}, {100 * time.Millisecond, 3, 100 * time.Millisecond},
 		} {
@@ -275,7 +275,7 @@ func TestDialTimeouts(t *testing.T) {
 // nothing is left.
 func TestDialRaces(t *testing.T) {
 	results := map[string]int{}
-	for seed := range 3 * seeds() {
+	for seed := range 3 * seeds(t) {
 		if dialRace(t, seed, results); t.Failed() {
 			return
 		}
@@ -351,7 +351,7 @@ func dialRace(t *testing.T, seed uint64, results map[string]int) {
 
 // Shutdown ends a Dial.
 func TestDialAndShutdown(t *testing.T) {
-	for seed := range seeds() / 2 {
+	for seed := range seeds(t) / 2 {
 		s, names := simulateNames(t, seed, oneBacklog(), myriad.Config{})
 		names.addrs = []net.Addr{blackhole(t, s.World, "[::1]:80"), blackhole(t, s.World, "127.0.0.1:80")}
 		h := newProbe()

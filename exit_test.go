@@ -92,7 +92,7 @@ func TestSimulatedExits(t *testing.T) {
 	callbacks := []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "next", "Detached", "Stopping", "Closed"}
 	for name, o := range map[string]sim.Options{"lossless": sim.Lossless(), "faulty": {}} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range seeds() / 4 {
+			for seed := range seeds(t) / 4 {
 				if simulateExits(t, seed, o, callbacks); t.Failed() {
 					return
 				}
@@ -292,7 +292,7 @@ func TestExitInOpenedOfWhoHasWaited(t *testing.T) {
 
 // A host whose conn has a guest when another conn of the loop ends the goroutine keeps its conn.
 func TestExitBesideAGuest(t *testing.T) {
-	for seed := range seeds() {
+	for seed := range seeds(t) {
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1})
 		h := new(host)
 		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)

@@ -86,7 +86,7 @@ func fairWorld() sim.Options {
 
 // A peer that always has data does not keep a thousand others waiting beyond its budget.
 func TestFirehoseOfInput(t *testing.T) {
-	for seed := range seeds() / 10 {
+	for seed := range seeds(t) / 10 {
 		s := simulate(t, seed, fairWorld(), myriad.Config{Loops: 1, ReadBuffer: fairRead})
 		f := new(fountain)
 		var hose *sim.Peer
@@ -108,7 +108,7 @@ func TestFirehoseOfInput(t *testing.T) {
 func TestFirehoseOfFile(t *testing.T) {
 	const size = 32 << 20
 	file := tempFile(t, make([]byte, size))
-	for seed := range seeds() / 50 {
+	for seed := range seeds(t) / 50 {
 		s := simulate(t, seed, fairWorld(), myriad.Config{Loops: 1, ReadBuffer: fairRead, WriteLimit: size})
 		f := new(fountain)
 		h := newProbe()

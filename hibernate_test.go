@@ -375,7 +375,7 @@ func TestWakePanics(t *testing.T) {
 // Echoes whose conns hibernate at the end of each turn, in faulty worlds: every peer gets its own bytes, and nothing is left.
 func TestSimulatedHibernation(t *testing.T) {
 	shared := 0
-	for seed := range seeds() {
+	for seed := range seeds(t) {
 		s := simulate(t, seed, sim.Options{Reset: 0.1 * float64(seed%3)}, myriad.Config{WriteLimit: 3000, ReadBuffer: 2000})
 		d := newDormitory()
 		d.received = func(c *myriad.Conn, p []byte) {

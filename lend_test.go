@@ -307,7 +307,7 @@ func visitsBeforeWork(t *testing.T, takes time.Duration) int64 {
 // In simulated worlds guests are held up by seed, block, and hand over, while peers send, reset and leave.
 func TestSimulatedGuests(t *testing.T) {
 	var taken, lost, visits int64
-	for seed := range seeds() {
+	for seed := range seeds(t) {
 		h := simulateGuests(t, seed, sim.Options{Overstay: 0.2})
 		taken, lost, visits = taken+h.taken.Load(), lost+h.lost.Load(), visits+h.visits.Load()
 		if t.Failed() {

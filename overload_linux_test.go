@@ -19,13 +19,14 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/epoll"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// Five thousand, or as many as there are descriptors for, come back at once to a server that holds four hundred and has room for a
+// Two thousand, or five at full size, or as many as there are descriptors for, come back at once to a server that holds four hundred and has room for a
 // hundred more: those who are held notice nothing, and all are served in the end.
 func TestReconnectStorm(t *testing.T) {
 	const held, limit, others = 400, 500, 200
-	storm := int32(min(5000, needFiles(t, held+limit+others+1000)-held-limit-others))
+	storm := int32(min(soak.Size(t, uint64(2000), 5000), needFiles(t, held+limit+others+1000)-held-limit-others))
 	e := start(t, myriad.Config{MaxConns: limit, Logger: quiet})
 	k := &doorkeeper{}
 	ln, err := e.Listen("tcp", "127.0.0.1:0", greeting{doorkept{k, "a"}})

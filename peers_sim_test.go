@@ -14,7 +14,7 @@ import (
 func TestPeerThatStopsReading(t *testing.T) {
 	const limit = 10_000
 	eachLayer(t, func(t *testing.T, set setting) {
-		for seed := range seeds() / 20 {
+		for seed := range seeds(t) / 20 {
 			s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1, WriteLimit: limit})
 			h := newProbe()
 			wrote, refused, most := 0, 0, 0
@@ -78,7 +78,7 @@ func (d *deadlined) Closed(_ *myriad.Conn, err error) { d.closed, d.err = d.now(
 func TestPeerThatTrickles(t *testing.T) {
 	const tick = 8 * time.Millisecond
 	eachLayer(t, func(t *testing.T, set setting) {
-		for seed := range seeds() / 5 {
+		for seed := range seeds(t) / 5 {
 			for _, each := range []bool{false, true} {
 				s := simulate(t, seed, sim.Calm(), myriad.Config{Loops: 1})
 				d := &deadlined{limit: time.Second + time.Duration(seed)*37*time.Millisecond, each: each, now: s.Now}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // Everything that can be called, at every place where it can be called, in an order that chance makes: from each callback, from guests whose
@@ -22,7 +23,7 @@ import (
 func TestSimulatedCalls(t *testing.T) {
 	first := number(firstSeedEnv, 0)
 	file := tempFile(t, pattern(3000))
-	for seed := first; seed < first+number(seedsEnv, 200); seed++ {
+	for seed := first; seed < first+number(seedsEnv, soak.Size(t, uint64(60), 500)); seed++ {
 		if simulateCalls(t, seed, file); t.Failed() {
 			t.Fatalf("%s=%d %s=1 go test -run %s . repeats it", firstSeedEnv, seed, seedsEnv, t.Name())
 		}

@@ -16,9 +16,10 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// seedsEnv names the environment variable for the number of worlds in which the whole engine is simulated: 200 without it.
+// seedsEnv names the environment variable for the number of worlds in which the whole engine is simulated.
 const seedsEnv = "MYRIAD_SIM_SEEDS"
 
 // firstSeedEnv names that for the first of them, to repeat one that has failed.
@@ -35,7 +36,7 @@ func number(env string, otherwise uint64) uint64 {
 // goroutine; peers that send in pieces, stop reading, half close, reset; limits that are reached, and descriptors that run out.
 func TestSimulatedEngine(t *testing.T) {
 	first := number(firstSeedEnv, 0)
-	for seed := first; seed < first+number(seedsEnv, 200); seed++ {
+	for seed := first; seed < first+number(seedsEnv, soak.Size(t, uint64(60), 500)); seed++ {
 		if simulateEngine(t, seed); t.Failed() {
 			t.Fatalf("%s=%d %s=1 go test -run %s . repeats it", firstSeedEnv, seed, seedsEnv, t.Name())
 		}

@@ -12,14 +12,16 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // seeds is how many worlds each simulation runs in.
-func seeds() uint64 {
+func seeds(t *testing.T) uint64 {
+	t.Helper()
 	if testing.Short() {
 		return 20
 	}
-	return 100
+	return soak.Size(t, uint64(50), 200)
 }
 
 // A simulated world with an engine in it.
@@ -108,7 +110,7 @@ func TestSimulatedEcho(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
 		for name, o := range worlds {
 			t.Run(name, func(t *testing.T) {
-				for seed := range seeds() / 2 {
+				for seed := range seeds(t) / 2 {
 					if talk(t, seed, o, set); t.Failed() {
 						return
 					}
@@ -121,15 +123,15 @@ func TestSimulatedEcho(t *testing.T) {
 func TestSameSeedSameRun(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
 		seen := map[uint64]bool{}
-		for seed := range seeds() / 4 {
+		for seed := range seeds(t) / 4 {
 			first, second := talk(t, seed, sim.Options{}, set), talk(t, seed, sim.Options{}, set)
 			if first != second {
 				t.Fatalf("seed %d: hash %x, then %x", seed, first, second)
 			}
 			seen[first] = true
 		}
-		if len(seen) < int(seeds()/4) {
-			t.Errorf("%d seeds had only %d different runs", seeds()/4, len(seen))
+		if len(seen) < int(seeds(t)/4) {
+			t.Errorf("%d seeds had only %d different runs", seeds(t)/4, len(seen))
 		}
 	})
 }
@@ -137,7 +139,7 @@ func TestSameSeedSameRun(t *testing.T) {
 // Streams over the engine's own Dial, with blocking goroutines of the world on both ends.
 func TestSimulatedStreams(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
-		for seed := range seeds() {
+		for seed := range seeds(t) {
 			if streams(t, seed, set); t.Failed() {
 				return
 			}

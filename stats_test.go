@@ -69,7 +69,7 @@ func TestQueuedBytesAreAccountedFor(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
 		file := tempFile(t, make([]byte, 100_000))
 		var most int64
-		for seed := range seeds() {
+		for seed := range seeds(t) {
 			s := simulate(t, seed, sim.Options{Reset: 0.2}, myriad.Config{WriteLimit: 200_000, LingerTimeout: time.Second})
 			h := newProbe()
 			h.opened = func(c *myriad.Conn) {

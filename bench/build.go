@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/myriad-go/myriad/bench/check"
@@ -42,25 +43,42 @@ func build(ctx context.Context, wanted []server) (*bakery, error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, err
 	}
-	made := map[string]bool{}
+	var programs []string // in Go
 	for _, s := range wanted {
-		if s.foreign || made[s.program] {
-			continue
+		switch {
+		case s.foreign || slices.Contains(programs, s.program):
+		case s.program != "c":
+			programs = append(programs, s.program)
+		default:
+			b.note(s.program, b.makeC(ctx))
 		}
-		made[s.program] = true
-		if err := b.make(ctx, s.program); err != nil {
-			b.missing[s.program] = err
-		}
+	}
+	if b.make(ctx, programs...) == nil {
+		return b, ctx.Err()
+	}
+	for _, program := range programs {
+		b.note(program, b.make(ctx, program))
 	}
 	return b, ctx.Err()
 }
 
-func (b *bakery) make(ctx context.Context, program string) error {
-	if program == "c" {
-		return b.makeC(ctx)
+func (b *bakery) note(program string, err error) {
+	if err != nil {
+		b.missing[program] = err
+	}
+}
+
+// make builds programs with one go command.
+func (b *bakery) make(ctx context.Context, programs ...string) error {
+	if len(programs) == 0 {
+		return nil
 	}
 	folder := path.Dir(reflect.TypeFor[check.Check]().PkgPath()) // this module, wherever it has been moved to
-	return output(exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-w", "-o", b.path(program), folder+"/servers/"+program))
+	args := []string{"build", "-buildvcs=false", "-ldflags=-w", "-o", b.dir + string(filepath.Separator)}
+	for _, program := range programs {
+		args = append(args, folder+"/servers/"+program)
+	}
+	return output(exec.CommandContext(ctx, "go", args...))
 }
 
 func (b *bakery) makeC(ctx context.Context) error {

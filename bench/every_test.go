@@ -16,6 +16,9 @@ func TestEveryServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the programs of all rivals")
 	}
+	if _, err := build(t.Context(), servers); err != nil { // so that no scenario builds what another one runs
+		t.Fatal(err)
+	}
 	done := map[string]bool{}
 	for _, sc := range scenarios {
 		s := selection{scenarios: []string{sc.name}, rounds: 1, duration: 100 * time.Millisecond, times: 2000}
@@ -32,7 +35,10 @@ func TestEveryServer(t *testing.T) {
 		if s.only == nil {
 			continue
 		}
-		t.Run(sc.name, func(t *testing.T) { measureEach(t, s) })
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			measureEach(t, s)
+		})
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 // attackCommand makes this program attackers, when it is the first argument.
 const attackCommand = "attack"
 
-// begun is how long attackers attack before it counts.
+// begun is how long attackers attack before it counts: that long, or the time under load if that is shorter.
 const begun = time.Second
 
-// recovery is how long a server has to get rid of what attackers have left.
+// recovery is how long a server has to release what attackers have left: that long, or the time under load if that is shorter.
 const recovery = 3 * time.Second
 
 // attack begins the scenario's. The function that it returns ends it, and adds what attacking took, in cores, and what is left of it then:
@@ -42,7 +42,7 @@ func (t turn) attack(ctx context.Context, target *target, watch *watch) (end fun
 		attackers.end()
 		return nil, fmt.Errorf("the attackers say %q: %w", line, err)
 	}
-	if err := sleep(ctx, begun); err != nil {
+	if err := sleep(ctx, min(t.duration, begun)); err != nil {
 		attackers.end()
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (t turn) attack(ctx context.Context, target *target, watch *watch) (end fun
 		if err != nil {
 			return err
 		}
-		if err := sleep(ctx, recovery); err != nil {
+		if err := sleep(ctx, min(t.duration, recovery)); err != nil {
 			return err
 		}
 		after := sample{}

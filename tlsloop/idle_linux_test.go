@@ -14,13 +14,11 @@ import (
 	"testing"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // holderEnv marks the child process that holds the clients, and says whom they call.
 const holderEnv = "MYRIAD_TLS_HOLDER"
-
-// idleConns is how many connections TestIdle holds.
-const idleConns = 10_000
 
 func raiseFiles(t testing.TB) uint64 {
 	var limit syscall.Rlimit
@@ -32,15 +30,13 @@ func raiseFiles(t testing.TB) uint64 {
 	return limit.Cur
 }
 
-// Ten thousand connections that have spoken and are silent, on fewer than fifty goroutines; then all of them speak again.
+// A thousand connections, or ten thousand at full size, that have spoken and are silent, on fewer than fifty goroutines; then all of
+// them speak again.
 func TestIdle(t *testing.T) {
 	if testing.Short() {
-		t.Skip("ten thousand handshakes take seconds")
+		t.Skip("a thousand handshakes take seconds")
 	}
-	conns := idleConns
-	if raceEnabled {
-		conns /= 10
-	}
+	conns := soak.Size(t, 1000, 10_000)
 	if files := raiseFiles(t); files < uint64(conns+200) {
 		t.Skipf("the limit is %d descriptors; ulimit -n %d", files, conns+200)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -35,13 +36,19 @@ var evenPair = sync.OnceValue(func() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 })
 
+// seeds is how many worlds a simulation runs in.
+func seeds(t *testing.T, usual, full uint64) uint64 {
+	t.Helper()
+	if testing.Short() {
+		return 10
+	}
+	return soak.Size(t, usual, full)
+}
+
 // Client and server of the engine in one world, whose network delivers late, in pieces and out of step, with small queues: what was
 // sent arrives, both ends end in order, nothing is left.
 func TestSimulated(t *testing.T) {
-	seeds := uint64(60)
-	if testing.Short() {
-		seeds = 10
-	}
+	seeds := seeds(t, 20, 60)
 	versions(t, func(t *testing.T, version uint16) {
 		for seed := range seeds {
 			if broken := simulated(t, seed, version, sim.Lossless()); broken > 0 {
@@ -57,10 +64,7 @@ func TestSimulated(t *testing.T) {
 // The same where connections are reset in any phase, and dials and accepts fail: an exchange is whole, or both ends hear that it is
 // not; and nothing is left.
 func TestSimulatedFaults(t *testing.T) {
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds = 20
-	}
+	seeds := seeds(t, 50, 200)
 	versions(t, func(t *testing.T, version uint16) {
 		broken := 0
 		for seed := range seeds {

@@ -14,6 +14,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 	"github.com/myriad-go/myriad/internal/quick"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // This file holds DispatchAuto against what docs/adr/0010 promises the neighbours of slow handlers, in fake time: how much longer they
@@ -157,7 +158,7 @@ func TestAutoKeepsNeighbours(t *testing.T) {
 		{"10 % by another route", slowRoute(10), isSlowRoute, 0, 85},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range uint64(3) {
+			for seed := range soak.Size(t, uint64(1), 3) {
 				const requests = 4000
 				r := rand.New(rand.NewPCG(seed, 7))
 				alone := runCrowd(t, seed, requests, tt.path, func(int) bool { return false })

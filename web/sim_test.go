@@ -18,6 +18,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // simSeeds is how many worlds each simulation runs through; MYRIAD_SIM_SEEDS asks for more.
@@ -29,7 +30,10 @@ func simSeeds(t *testing.T) uint64 {
 		}
 		return n
 	}
-	return 100
+	if testing.Short() {
+		return 20
+	}
+	return soak.Size(t, uint64(50), 200)
 }
 
 // simFiller is the body of an answer to a GET.

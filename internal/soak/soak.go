@@ -6,8 +6,10 @@ package soak
 import (
 	_ "embed"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -15,22 +17,43 @@ import (
 const Env = "MYRIAD_SOAK"
 
 //go:embed tests.txt
-var list string
+var text string
 
 // An entry is one test of tests.txt.
 type entry struct {
-	dir  string // of its package, from the root: "./web"
-	name string
+	folder string // of its package: "./web"
+	name   string
 }
 
-// entries parses lines of a folder and a test's name. Lines that begin with # are comments.
-func entries(text string) (all []entry) {
+var listed = sync.OnceValue(func() (all []entry) {
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) == 2 && fields[0] != "#" {
 			all = append(all, entry{fields[0], fields[1]})
 		}
 	}
 	return all
+})
+
+// folder is where the test's package is, as tests.txt writes it. A test runs in the folder of its package.
+var folder = findFolder()
+
+func findFolder() string {
+	here, err := os.Getwd()
+	if err != nil {
+		return err.Error()
+	}
+	for root := here; ; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "internal", "soak", "tests.txt")); err == nil {
+			within, _ := filepath.Rel(root, here)
+			if within == "." {
+				return within
+			}
+			return "./" + filepath.ToSlash(within)
+		}
+		if root == filepath.Dir(root) {
+			return here
+		}
+	}
 }
 
 // On reports whether t runs at its full size. A test that asks and is not in tests.txt fails, because "make soak" and CI would
@@ -38,8 +61,8 @@ func entries(text string) (all []entry) {
 func On(t testing.TB) bool {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
-	if !slices.ContainsFunc(entries(list), func(e entry) bool { return e.name == name }) {
-		t.Fatalf("add a line for %s to internal/soak/tests.txt, so that make soak runs it", name)
+	if !slices.Contains(listed(), entry{folder, name}) {
+		t.Fatalf("add the line \"%s %s\" to internal/soak/tests.txt, so that make soak runs it", folder, name)
 	}
 	return os.Getenv(Env) == "1"
 }

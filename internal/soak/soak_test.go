@@ -7,20 +7,19 @@ import (
 	"testing"
 )
 
-// Every line names a test that exists, in a package that asks for its size, and no two lines have the same name: On knows
-// a test by its name alone.
+// Every line names another test, which exists in a package that asks for its size.
 func TestList(t *testing.T) {
-	seen := map[string]bool{}
-	all := entries(list)
+	seen := map[entry]bool{}
+	all := listed()
 	if len(all) == 0 {
 		t.Error("no tests")
 	}
 	for _, e := range all {
-		if seen[e.name] {
-			t.Errorf("%s has two lines", e.name)
+		if seen[e] {
+			t.Errorf("%s %s has two lines", e.folder, e.name)
 		}
-		seen[e.name] = true
-		files, err := filepath.Glob(filepath.Join("../..", e.dir, "*_test.go"))
+		seen[e] = true
+		files, err := filepath.Glob(filepath.Join("../..", e.folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +33,7 @@ func TestList(t *testing.T) {
 			asks = asks || bytes.Contains(text, []byte(`myriad/internal/soak"`))
 		}
 		if !exists || !asks {
-			t.Errorf("%s %s: exists %v, package imports soak %v", e.dir, e.name, exists, asks)
+			t.Errorf("%s %s: exists %v, package imports soak %v", e.folder, e.name, exists, asks)
 		}
 	}
 }
@@ -52,7 +51,13 @@ func (f *fake) Fatalf(string, ...any) { f.failed = true }
 func (f *fake) Skipf(string, ...any)  { f.skipped = true }
 
 func TestOn(t *testing.T) {
-	listed := entries(list)[0].name + "/case"
+	defer func(here string) { folder = here }(folder)
+	if folder != "./internal/soak" {
+		t.Errorf("the folder of this test is %s", folder)
+	}
+	first := listed()[0]
+	folder = first.folder
+	listed := first.name + "/case"
 	for _, value := range []string{"", "0", "1"} {
 		t.Setenv(Env, value)
 		full := value == "1"
@@ -70,5 +75,10 @@ func TestOn(t *testing.T) {
 		if On(f); !f.failed {
 			t.Errorf("%q: a test that is not listed goes on", value)
 		}
+	}
+	folder = "./elsewhere"
+	f := &fake{name: listed}
+	if On(f); !f.failed {
+		t.Error("a test of the same name in another package goes on")
 	}
 }

@@ -3,7 +3,6 @@ package clients
 import (
 	"bufio"
 	"bytes"
-
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,11 +16,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// The crowd tests hold as many clients as one process may have descriptors for, in a child process of their own,
-// because the server needs as many again.
+// The crowd tests hold as many clients as one process may have descriptors for at their full size, in a child process of their
+// own, because the server needs as many again.
 const (
+	usualCrowd    = 2000
 	idleCrowd     = 19_000
 	eventCrowd    = 15_000
 	channelCrowd  = 15_000
@@ -33,9 +35,10 @@ const (
 // spareFiles is what a process needs besides its connections.
 const spareFiles = 300
 
-// crowdSize is wanted, or what the limit on descriptors allows.
-func crowdSize(t *testing.T, wanted int) int {
+// crowdSize is usual, or at full size what is wanted, or what the limit on descriptors allows.
+func crowdSize(t *testing.T, usual, wanted int) int {
 	t.Helper()
+	wanted = soak.Size(t, usual, wanted)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -62,7 +65,7 @@ func startCrowd(t *testing.T, s server, kind string, n int) *process {
 func TestIdleCrowd(t *testing.T) {
 	s := serve(t)
 	before := s.resident()
-	n := crowdSize(t, idleCrowd)
+	n := crowdSize(t, usualCrowd, idleCrowd)
 	startCrowd(t, s, "idle", n)
 	s.fewRoutines(n)
 	perClient := (s.resident() - before) / n
@@ -72,8 +75,10 @@ func TestIdleCrowd(t *testing.T) {
 	}
 }
 
-func TestEventCrowd(t *testing.T)   { broadcastTo(t, "events", crowdSize(t, eventCrowd)) }
-func TestChannelCrowd(t *testing.T) { broadcastTo(t, "channel", crowdSize(t, channelCrowd)) }
+func TestEventCrowd(t *testing.T) { broadcastTo(t, "events", crowdSize(t, usualCrowd, eventCrowd)) }
+func TestChannelCrowd(t *testing.T) {
+	broadcastTo(t, "channel", crowdSize(t, usualCrowd, channelCrowd))
+}
 
 // broadcastTo publishes to n subscribers, each of which must get everything, in order.
 func broadcastTo(t *testing.T, kind string, n int) {

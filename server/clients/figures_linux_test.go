@@ -11,12 +11,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // These tests measure the server, with a message of 128 bytes and as many subscribers as one process can have. They hold anywhere with
-// few clients; MYRIAD_FIGURES=1 makes them the size of the figures that are published, on a machine with nothing else to do:
+// few clients; MYRIAD_SOAK=1 makes them the size of the figures that are published, on a machine with nothing else to do:
 //
-//	MYRIAD_FIGURES=1 go test -run Figure -v -count 1 ./server/clients
+//	MYRIAD_SOAK=1 go test -run Figure -v -count 1 ./server/clients
 const figureSubscribers = 15_000
 
 // missedBySwarm is how many publications a client recovers in the storm.
@@ -24,10 +26,7 @@ const missedBySwarm = 5
 
 func figureSize(t *testing.T) int {
 	t.Helper()
-	if os.Getenv("MYRIAD_FIGURES") == "" {
-		return 300
-	}
-	return crowdSize(t, figureSubscribers)
+	return crowdSize(t, 300, figureSubscribers)
 }
 
 // cpu is the processor time that the server has used.
@@ -142,10 +141,7 @@ func spread(t *testing.T, s server, p *process, bytes, n, rounds int, to string)
 
 // TestFigurePublish is U2: publications per second over HTTP, all of which arrive.
 func TestFigurePublish(t *testing.T) {
-	total := 1000
-	if os.Getenv("MYRIAD_FIGURES") != "" {
-		total = 30_000
-	}
+	total := soak.Size(t, 1000, 30_000)
 	for _, subscribers := range []int{1, 100} {
 		for _, publishers := range []int{1, 16} {
 			t.Run(fmt.Sprintf("%d subscribers, %d publishers", subscribers, publishers), func(t *testing.T) {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package tlsloop_test
-
-const raceEnabled = false
