@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
@@ -45,4 +47,29 @@ func ExampleServer_Publish() {
 	engine.Shutdown(context.Background())
 	http.DefaultClient.CloseIdleConnections()
 	// Output: data: {"text":"hello"}
+}
+
+// The API, the metrics and the console are served on another listener than the paths of clients.
+func ExampleServer_Admin() {
+	pusher, err := push.New(push.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer pusher.Shutdown(context.Background())
+	ask := func(h http.Handler) {
+		var served []string
+		for _, path := range []string{"/health", "/api/info", "/metrics", "/events"} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", path, strings.NewReader("{}")))
+			if w.Code != http.StatusNotFound {
+				served = append(served, path)
+			}
+		}
+		fmt.Println(served)
+	}
+	ask(pusher.Clients())
+	ask(pusher.Admin())
+	// Output:
+	// [/health /events]
+	// [/health /api/info /metrics]
 }

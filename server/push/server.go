@@ -61,8 +61,9 @@ type Config struct {
 //
 // It must be run by a web.Server: clients are held without a goroutine, which net/http's server cannot do.
 type Server struct {
-	node       *node
-	handler    http.Handler
+	node           *node
+	handler        http.Handler
+	clients, admin http.Handler // parts of it
 	apiKey     *secretKey // nil: none is needed
 	consoleKey *secretKey // nil: see Config.ConsoleKey
 
@@ -86,7 +87,8 @@ func New(c Config) (*Server, error) {
 		n.sampler = newSampler(n, c.Engine)
 	}
 	n.open()
-	s.handler = origins.guard(s.routes())
+	s.handler = origins.guard(s.routes(s.routeClients, s.routeAdmin))
+	s.clients, s.admin = origins.guard(s.routes(s.routeClients)), origins.guard(s.routes(s.routeAdmin))
 	return s, nil
 }
 
@@ -122,20 +124,38 @@ func newNode(c Config) (*node, error) {
 	return n, nil
 }
 
-func (s *Server) routes() http.Handler {
+// routes has the probe, and what parts add.
+func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/connection/websocket", s.unlessDraining(s.serveWebSocket))
-	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
-	s.routeAPI(mux)
 	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
-	s.routeMetrics(mux)
-	if s.node.sampler != nil {
-		s.routeConsole(mux)
+	for _, add := range parts {
+		add(mux)
 	}
 	return mux
 }
 
+func (s *Server) routeClients(mux *http.ServeMux) {
+	mux.HandleFunc("/connection/websocket", s.unlessDraining(s.serveWebSocket))
+	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
+}
+
+func (s *Server) routeAdmin(mux *http.ServeMux) {
+	s.routeAPI(mux)
+	s.routeMetrics(mux)
+	if s.node.sampler != nil {
+		s.routeConsole(mux)
+	}
+}
+
+// ServeHTTP serves all paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Clients returns a handler of the paths that clients use, and of /health. With Admin it divides the server between two
+// listeners, of which only this one needs to be reached by clients.
+func (s *Server) Clients() http.Handler { return s.clients }
+
+// Admin returns a handler of all other paths, and of /health: the HTTP API, the metrics and the console.
+func (s *Server) Admin() http.Handler { return s.admin }
 
 // serveHealth answers while clients are welcome: from the moment Drain or Shutdown begins it is 503, so that a load balancer
 // stops sending them here.
