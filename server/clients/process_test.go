@@ -63,8 +63,14 @@ type process struct {
 // start runs a program until the test ends, or stop is called.
 func start(t *testing.T, env []string, program string, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, env, program, args...)
+}
+
+// startWith is start for a program that inherits files, from descriptor 3 on.
+func startWith(t *testing.T, files []*os.File, env []string, program string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 10000), done: make(chan error, 1)}
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env, p.cmd.ExtraFiles = append(os.Environ(), env...), files
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -64,8 +64,8 @@ type Server struct {
 	node           *node
 	handler        http.Handler
 	clients, admin http.Handler // parts of it
-	apiKey     *secretKey // nil: none is needed
-	consoleKey *secretKey // nil: see Config.ConsoleKey
+	apiKey         *secretKey   // nil: none is needed
+	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
 	pool       *workers.Pool // for commands
 	webSockets *websocket.Options

@@ -16,7 +16,9 @@ import (
 // settings are what flags, environment and file say together.
 type settings struct {
 	listen          string
-	tlsCert, tlsKey string // files; empty: no TLS
+	adminListen     string   // empty: none
+	socketMode      fileMode // of unix sockets
+	tlsCert, tlsKey string   // files; empty: no TLS
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level
@@ -83,6 +85,9 @@ func (o option) given(c *cli.Command) []string {
 
 // written is what the file says.
 func (o option) written(given any) ([]string, error) {
+	if _, text := given.(string); !text && o.isMode() {
+		return nil, errors.New("write it in quotes, as in \"0660\": numbers of TOML are not octal")
+	}
 	texts, err := textsOf(given)
 	if err == nil && len(texts) != 1 && !o.repeatable() {
 		return nil, errors.New("write one value")

@@ -51,6 +51,7 @@ func TestConfigurationOrder(t *testing.T) {
 		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
 		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"}, "*slog.Level": {"debug", "warn", "error"},
 		"*main.logFormat": {"json", "json", "json"}, "*[]push.Namespace": {"name=one", "name=two", "name=three"},
+		"*main.fileMode": {"0600", "0660", "666"},
 	}
 	for _, o := range options {
 		kind := fmt.Sprintf("%T", o.field(new(settings)))
@@ -104,6 +105,8 @@ func show(field any) string {
 		return fmt.Sprint(*field)
 	case *logFormat:
 		return string(*field)
+	case *fileMode:
+		return fmt.Sprintf("%o", *field)
 	}
 	return fmt.Sprintf("%T", field)
 }

@@ -12,8 +12,8 @@ import (
 // connect anyway.
 var localOrigins = []string{"localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", `\[::1\]`, `\[::1\]:*`}
 
-// localHost refuses requests that a browser believes to be for another host. A page of that host whose name has been made to
-// resolve to this machine (DNS rebinding) would else count as the server's own.
+// localHost refuses requests for another host than this machine. Else a page of another host whose name was made to resolve
+// to this machine (DNS rebinding) would count as the server's own.
 func localHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
@@ -21,7 +21,7 @@ func localHost(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if host != "" && !isLoopback(host) && !isLoopback(trimBrackets(host)) {
-			http.Error(w, "in development mode requests must be for localhost or a loopback address, not "+host+": set --api-key and --token-secret", http.StatusForbidden)
+			http.Error(w, "without keys, requests must be for localhost or a loopback address, not "+host+": set --api-key and --token-secret", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

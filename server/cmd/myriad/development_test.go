@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -66,3 +67,5 @@ func TestDevelopmentServesThisMachineOnly(t *testing.T) {
 		}
 	}
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -31,14 +31,24 @@ func TestExposure(t *testing.T) {
 		{"10.0.0.1:8000", key, "", false, []string{"MYRIAD_TOKEN_SECRET"}},
 		{"10.0.0.1:8000", "", secret, false, []string{"MYRIAD_API_KEY"}},
 		{"localhost.example.org:8000", "", "", false, []string{"MYRIAD_API_KEY"}},
-		{"127.0.0.1", "", "", false, []string{"host:port"}},
-		{"unix:/run/myriad.sock", "", "", false, []string{"only host:port is supported"}},
-		{"unix:/run/myriad.sock", key, secret, false, []string{"only host:port is supported"}},
-		{"/run/myriad.sock", "", "", false, []string{"only host:port is supported"}},
-		{"http://127.0.0.1:8000", "", "", false, []string{"only host:port is supported"}},
+		{"127.0.0.1", "", "", false, []string{"HOST:PORT"}},
+		{"unix:/run/myriad.sock", "", "", true, nil},
+		{"unix:/run/myriad.sock", key, secret, false, nil},
+		{"unix:", "", "", false, []string{"write the path"}},
+		{"unix:@myriad", "", "", false, []string{"abstract sockets have no permissions"}},
+		{"unix:/" + strings.Repeat("x", maxUnixPath), "", "", false, []string{"the path has 104 bytes"}},
+		{"fd:2", "", "", false, []string{"write a descriptor from 3 on"}},
+		{"fd:", "", "", false, []string{"write a descriptor from 3 on"}},
+		{"fd:3", "", "", true, nil}, // what it is, is known when it is inherited
+		{"/run/myriad.sock", "", "", false, []string{"HOST:PORT"}},
+		{"http://127.0.0.1:8000", "", "", false, []string{"HOST:PORT"}},
 		{"127.0.0.1:65536", "", "", false, []string{"port"}},
 	} {
-		development, err := checkExposure(tt.listen, tt.key, tt.secret)
+		all, err := settings{listen: tt.listen}.addresses()
+		development := false
+		if err == nil {
+			development, err = all.checkExposure(tt.key, tt.secret)
+		}
 		if development != tt.development || (err != nil) != (tt.wrong != nil) {
 			t.Errorf("%+v: %v, %v", tt, development, err)
 		}
@@ -47,7 +57,7 @@ func TestExposure(t *testing.T) {
 				t.Errorf("%+v: %v does not say %q", tt, err, word)
 			}
 		}
-		if err != nil && tt.wrong[0] == "only host:port is supported" && strings.Contains(err.Error(), "other machines") {
+		if err != nil && tt.wrong[0] == "HOST:PORT" && strings.Contains(err.Error(), "other machines") {
 			t.Errorf("%+v: %v gives another reason, too", tt, err)
 		}
 		if err != nil && tt.key != "" && strings.Contains(err.Error(), "MYRIAD_API_KEY") {

@@ -24,7 +24,9 @@ type option struct {
 
 // options are all of them but --config, which cannot stand in a file, and --check, which is a question and no setting.
 var options = []option{
-	{"listen", "127.0.0.1:8000", "`HOST:PORT` to listen on", func(s *settings) any { return &s.listen }},
+	{"listen", "127.0.0.1:8000", "`ADDRESS` to listen on: `HOST:PORT`, `unix:PATH`, or `fd:NAME` for a socket that systemd passes", func(s *settings) any { return &s.listen }},
+	{"admin-listen", "", "`ADDRESS` for the API, the metrics and the console, which `--listen` then does not serve", func(s *settings) any { return &s.adminListen }},
+	{"socket-mode", "0660", "`MODE` of the unix sockets that it makes: who may connect, as for chmod", func(s *settings) any { return &s.socketMode }},
 	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and when it changes", func(s *settings) any { return &s.tlsCert }},
 	{"tls-key", "", "`FILE` with the certificate's key (PEM)", func(s *settings) any { return &s.tlsKey }},
 	{"api-key", "", "`KEY` that publishers send in `X-API-Key`", func(s *settings) any { return &s.push.APIKey }},
@@ -78,6 +80,12 @@ func (o option) isSwitch() bool {
 	return is
 }
 
+// isMode reports whether the option is the permissions of a file.
+func (o option) isMode() bool {
+	_, is := o.field(new(settings)).(*fileMode)
+	return is
+}
+
 // flag is what the CLI library reads. Values are read as text here, and understood in assign, so that what is wrong with one is
 // said in the same words wherever it comes from.
 func (o option) flag() cli.Flag {
@@ -117,6 +125,8 @@ func assign(field any, text string, zero bool) (err error) {
 		err = parseLevel(field, text)
 	case *logFormat:
 		*field, err = parseLogFormat(text)
+	case *fileMode:
+		*field, err = parseFileMode(text)
 	case *[]push.Namespace:
 		var ns push.Namespace
 		ns, err = parseNamespace(text)

@@ -62,7 +62,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 
 // check does everything that serve does before it listens.
 func check(s settings, stdout io.Writer) error {
-	_, _, err := s.prepare()
+	_, _, err := s.prepare() // it does not see sockets that a service manager passes
 	wrong := []error{err}
 	s.push.Logger, s.engine.Logger = s.log, s.log
 	if s.engine.Loops <= maxLoops { // else prepare has said so
@@ -83,10 +83,13 @@ func check(s settings, stdout io.Writer) error {
 }
 
 // prepare does what needs neither an engine nor a port, and tells everything that is wrong.
-func (s settings) prepare() (development bool, certificates *keeper, err error) {
-	development, exposed := checkExposure(s.listen, s.push.APIKey, s.push.TokenSecret)
+func (s settings) prepare() (all addresses, certificates *keeper, err error) {
+	all, wrong := s.addresses()
+	if wrong == nil {
+		_, wrong = all.checkExposure(s.push.APIKey, s.push.TokenSecret)
+	}
 	certificates, unread := s.certificates()
-	return development, certificates, errors.Join(exposed, s.check(), unread)
+	return all, certificates, errors.Join(wrong, s.check(), unread)
 }
 
 // check finds what is wrong with values that are right each for itself.
@@ -113,45 +116,128 @@ const (
 	maxPublication = 8 << 20
 )
 
+// A running is what serve has started.
+type running struct {
+	settings
+	addresses
+	development bool
+	engine      *myriad.Engine
+	pusher      *push.Server
+	servers     []*web.Server // one for each address
+}
+
 // serve runs the server until ctx ends, and then shuts it down.
 func serve(ctx context.Context, s settings) error {
-	development, certificates, err := s.prepare()
+	all, certificates, err := s.prepare()
+	for _, a := range all.list() {
+		if err == nil {
+			err = a.inherit(os.Getenv)
+		}
+	}
 	if err != nil {
 		return err
 	}
+	development, err := all.checkExposure(s.push.APIKey, s.push.TokenSecret) // again: now inherited sockets are known
+	if err != nil {
+		return err
+	}
+	r, err := setUp(s, all, development)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.run(ctx, certificates), r.shutdown())
+}
+
+// setUp makes what serves, and listens nowhere yet.
+func setUp(s settings, all addresses, development bool) (r *running, err error) {
 	s.engine.Logger = s.log
-	engine, err := myriad.Start(s.engine)
-	if err != nil {
+	r = &running{settings: s, addresses: all, development: development}
+	if r.engine, err = myriad.Start(s.engine); err != nil {
+		return nil, err
+	}
+	r.push.Logger, r.push.Engine = s.log, r.engine
+	if development {
+		r.push.AllowedOrigins = append(r.push.AllowedOrigins, localOrigins...)
+	}
+	if r.pusher, err = push.New(r.push); err != nil {
+		return nil, errors.Join(err, r.engine.Shutdown(context.Background()))
+	}
+	for _, h := range r.handlers() {
+		r.servers = append(r.servers, &web.Server{
+			Handler: h, Engine: r.engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
+			ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
+			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		})
+	}
+	return r, nil
+}
+
+// handlers are those of the addresses, in the order of addresses.list.
+func (r *running) handlers() []http.Handler {
+	if r.admin == nil {
+		if r.development {
+			return []http.Handler{localHost(withDebug(r.pusher, r.engine))}
+		}
+		return []http.Handler{r.pusher}
+	}
+	public, admin := r.pusher.Clients(), r.pusher.Admin()
+	if r.development {
+		public, admin = localHost(public), withDebug(admin, r.engine)
+	}
+	if r.push.APIKey == "" { // then programs on this machine alone reach it
+		admin = localHost(admin)
+	}
+	return []http.Handler{public, admin}
+}
+
+// run listens, and returns when ctx has ended or an address cannot be served any more.
+func (r *running) run(ctx context.Context, certificates *keeper) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	manager, err := newNotifier(os.Getenv)
+	period, unknown := watchdogPeriod(os.Getenv)
+	if err = errors.Join(err, unknown); err != nil {
 		return err
 	}
-	s.push.Logger, s.push.Engine = s.log, engine
-	if development {
-		s.push.AllowedOrigins = append(s.push.AllowedOrigins, localOrigins...)
-	}
-	pusher, err := push.New(s.push)
-	if err != nil {
-		return errors.Join(err, engine.Shutdown(context.Background()))
-	}
-	var handler http.Handler = pusher
-	if development {
-		handler = localHost(withDebug(pusher, engine))
-	}
-	h := &web.Server{
-		Handler: handler, Engine: engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
-		ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
-	}
-	hangups, stop := hearHangups() // before anybody is told that the server is there
+	defer manager.close()
+	hangups, stop := hearHangups() // before any program is told that the server is there
 	defer stop()
-	listener, err := s.listenWith(ctx, h, certificates, hangups)
-	if err != nil {
-		err = fmt.Errorf("--listen %s: %w%s", s.listen, cause(err), remedy(err))
-	} else {
-		s.announce(listener.Addr(), development)
-		<-ctx.Done()
-		s.log.Info("myriad: shutting down", "timeout", s.shutdownTimeout.String())
+	failed := make(chan error, len(r.servers))
+	var bound []net.Addr
+	for i, a := range r.list() {
+		addr, err := r.open(a, r.servers[i], certificates, func(err error) { failed <- err })
+		if err != nil {
+			return err
+		}
+		bound = append(bound, addr)
 	}
-	return errors.Join(err, s.shutdown(pusher, h, engine))
+	if certificates == nil {
+		go explainHangups(ctx, hangups, r.log)
+	} else {
+		go certificates.watch(ctx, lookPeriod, hangups)
+	}
+	r.announce(bound)
+	if err := manager.say("READY=1\nSTATUS=serving " + r.urlOf(r.public, bound[0])); err != nil {
+		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
+	}
+	go manager.watch(ctx, period, func() bool { return r.isStuck(period / 2) })
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	r.log.Info("myriad: shutting down", "timeout", r.shutdownTimeout.String())
+	_ = manager.say("STOPPING=1") // the server ends in any case
+	return err
+}
+
+// isStuck reports whether a loop has been in one poll cycle for so long.
+func (r *running) isStuck(long time.Duration) bool {
+	for _, l := range r.engine.Stats().Loops {
+		if l.Turn > long {
+			return true
+		}
+	}
+	return false
 }
 
 // cause is what the system says of an operation on the network, without who has asked for it.
@@ -175,63 +261,59 @@ func remedy(err error) string {
 	return ""
 }
 
-// listenWith listens for HTTP, or for HTTPS if there is a certificate, which is watched until ctx ends.
-func (s settings) listenWith(ctx context.Context, h *web.Server, certificates *keeper, hangups <-chan os.Signal) (*web.Listener, error) {
-	if certificates == nil {
-		ln, err := h.Listen("tcp", s.listen)
-		if err == nil {
-			go explainHangups(ctx, hangups, s.log)
-		}
-		return ln, err
-	}
-	h.TLSConfig = certificates.config()
-	ln, err := h.ListenTLS("tcp", s.listen, "", "")
-	if err == nil {
-		go certificates.watch(ctx, lookPeriod, hangups)
-	}
-	return ln, err
-}
-
-// scheme is how the server's URLs begin.
-func (s settings) scheme() string {
-	if s.tlsCert != "" {
-		return "https://"
-	}
-	return "http://"
-}
-
-func (s settings) announce(addr net.Addr, development bool) {
-	if s.readable != "" {
-		s.log.Warn("myriad: everybody on this machine can read the secrets in the configuration: chmod o-r", "file", s.readable)
-	}
-	s.log.Info("myriad: serving", "url", s.scheme()+addr.String(), "version", version())
+// urlOf is how the address is reached.
+func (r *running) urlOf(a *address, bound net.Addr) string {
 	switch {
-	case development:
-		s.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no token needed; " +
+	case a.isUnix():
+		return "unix:" + bound.String()
+	case r.tlsCert != "":
+		return "https://" + bound.String()
+	}
+	return "http://" + bound.String()
+}
+
+func (r *running) announce(bound []net.Addr) {
+	if r.readable != "" {
+		r.log.Warn("myriad: everybody on this machine can read the secrets in the configuration: chmod o-r", "file", r.readable)
+	}
+	r.log.Info("myriad: serving", "url", r.urlOf(r.public, bound[0]), "version", version())
+	if r.admin != nil {
+		r.log.Info("myriad: serving the API, the metrics and the console", "admin", r.urlOf(r.admin, bound[1]))
+	}
+	switch {
+	case r.development:
+		r.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no token needed; " +
 			"set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others can reach it")
-	case s.push.APIKey == "":
-		s.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
-	case s.push.TokenSecret == "":
-		s.log.Warn("myriad: every program on this machine may connect: set --token-secret (MYRIAD_TOKEN_SECRET)")
+	case r.push.APIKey == "":
+		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
+	case r.push.TokenSecret == "":
+		r.log.Warn("myriad: every program on this machine may connect: set --token-secret (MYRIAD_TOKEN_SECRET)")
 	}
 }
 
-// shutdown ends everything in the order in which it stands on each other. What has been accepted is delivered first. Clients that
-// do not let themselves be ended in time are cut off, which is how it is meant to be and no error.
-func (s settings) shutdown(pusher *push.Server, h *web.Server, engine *myriad.Engine) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.shutdownTimeout)
+// shutdown ends everything in the order of what needs what. What has been accepted is delivered first. Connections that do
+// not end in time are reset, which is no error.
+func (r *running) shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
 	defer cancel()
-	pusher.Drain()
-	stopped := make(chan error, 1)
-	go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for requests
-	err := errors.Join(pusher.Shutdown(ctx), <-stopped)
-	left := engine.Stats().Conns
-	if ctx.Err() != nil {
-		err = errors.Join(err, h.Close())
+	r.pusher.Drain()
+	stopped := make(chan error, len(r.servers))
+	for _, h := range r.servers {
+		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for requests
 	}
-	err = errors.Join(err, engine.Shutdown(ctx)) // cuts off whoever is left when ctx ends
+	err := r.pusher.Shutdown(ctx)
+	for range r.servers {
+		err = errors.Join(err, <-stopped)
+	}
+	left := r.engine.Stats().Conns
+	if ctx.Err() != nil {
+		for _, h := range r.servers {
+			err = errors.Join(err, h.Close())
+		}
+	}
+	err = errors.Join(err, r.engine.Shutdown(ctx)) // resets what is left when ctx ends
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", s.shutdownTimeout.String())
+		r.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", r.shutdownTimeout.String())
 	}
 	if err = without(err, context.DeadlineExceeded); err != nil {
 		return fmt.Errorf("shutting down: %w", err)

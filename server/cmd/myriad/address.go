@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// An address is what --listen and --admin-listen name:
+//
+//	HOST:PORT   a TCP port
+//	unix:PATH   a unix socket, which the server makes and removes
+//	fd:N        a listening socket that is inherited as descriptor N, 3 or higher
+//	fd:NAME     the one that systemd passes by that name (sd_listen_fds(3), FileDescriptorName=)
+type address struct {
+	option string // "--listen" or "--admin-listen"
+	text   string // as it was written
+	kind   addressKind
+	target string       // host:port, path, number or name
+	socket net.Listener // of an inherited one, once inherit was called
+}
+
+type addressKind uint8
+
+const (
+	tcpAddress addressKind = iota
+	unixAddress
+	inheritedAddress
+)
+
+// maxUnixPath is what every system takes: macOS has 104 bytes for it, with the zero at the end.
+const maxUnixPath = 103
+
+func parseAddress(option, text string) (*address, error) {
+	a := &address{option: option, text: text, target: text}
+	if path, is := strings.CutPrefix(text, "unix:"); is {
+		a.kind, a.target = unixAddress, path
+		return a, a.checkPath()
+	}
+	if name, is := strings.CutPrefix(text, "fd:"); is {
+		a.kind, a.target = inheritedAddress, name
+		if n, err := strconv.Atoi(name); name == "" || err == nil && n < 3 {
+			return a, a.wrong("write a descriptor from 3 on, as in fd:3, or the name that systemd passes, as in fd:public")
+		}
+		return a, nil
+	}
+	_, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return a, fmt.Errorf("%s %q: %w: write HOST:PORT, as in 127.0.0.1:8000, unix:PATH or fd:NAME", option, text, err)
+	}
+	return a, nil
+}
+
+func (a *address) checkPath() error {
+	switch {
+	case a.target == "":
+		return a.wrong("write the path of the socket, as in unix:/run/myriad/public.sock")
+	case a.target[0] == '@':
+		return a.wrong("abstract sockets have no permissions: write a path")
+	case len(a.target) > maxUnixPath:
+		return a.wrong(fmt.Sprintf("the path has %d bytes, and a socket's may have %d", len(a.target), maxUnixPath))
+	}
+	return nil
+}
+
+func (a *address) wrong(what string) error { return fmt.Errorf("%s %q: %s", a.option, a.text, what) }
+
+// isExposed reports whether other machines can reach the address. That of an inherited socket is known when it was
+// inherited; until then it is false.
+func (a *address) isExposed() bool {
+	switch {
+	case a.kind == unixAddress || a.kind == inheritedAddress && a.socket == nil:
+		return false
+	case a.kind == tcpAddress:
+		host, _, _ := net.SplitHostPort(a.target) // parseAddress has checked it
+		return !isLoopback(host)
+	}
+	tcp, is := a.socket.Addr().(*net.TCPAddr)
+	return is && !tcp.IP.IsLoopback()
+}
+
+// isUnix reports whether it is a unix socket, which has no TLS.
+func (a *address) isUnix() bool {
+	return a.kind == unixAddress || a.socket != nil && a.socket.Addr().Network() == "unix"
+}
+
+// inherit takes over the socket of an inherited address. It does nothing for another.
+func (a *address) inherit(environ func(string) string) error {
+	if a.kind != inheritedAddress {
+		return nil
+	}
+	n, err := strconv.Atoi(a.target)
+	if err != nil {
+		if n, err = passedDescriptor(a.target, os.Getpid(), environ); err != nil {
+			return a.wrong(err.Error())
+		}
+	}
+	file := os.NewFile(uintptr(n), a.text)
+	if file == nil {
+		return a.wrong("there is no such descriptor")
+	}
+	ln, err := net.FileListener(file)
+	if err == nil && ln.Addr().Network() != "tcp" && ln.Addr().Network() != "unix" {
+		err = errors.Join(errors.New("it is a socket of the type "+ln.Addr().Network()), ln.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w: descriptor %d must be a listening TCP or unix socket", a.option, a.text, cause(err), n)
+	}
+	a.socket = ln
+	return file.Close() // ln has a duplicate
+}
+
+// firstPassed is the first descriptor that systemd passes (SD_LISTEN_FDS_START).
+const firstPassed = 3
+
+// passedDescriptor returns the descriptor that systemd has passed by that name (sd_listen_fds_with_names(3)).
+func passedDescriptor(name string, pid int, environ func(string) string) (int, error) {
+	count, _ := strconv.Atoi(environ("LISTEN_FDS"))
+	if environ("LISTEN_PID") != strconv.Itoa(pid) || count <= 0 {
+		return 0, errors.New("systemd has passed no socket to this process: start it by its socket unit")
+	}
+	names := strings.Split(environ("LISTEN_FDNAMES"), ":")
+	found := 0
+	for i, one := range names[:min(len(names), count)] {
+		switch {
+		case one != name:
+		case found != 0:
+			return 0, errors.New("systemd has passed several sockets of that name: give each a socket unit with a FileDescriptorName of its own")
+		default:
+			found = firstPassed + i
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("systemd has passed no socket of that name, but %s: set FileDescriptorName in the socket unit", strings.Join(names, ", "))
+	}
+	return found, nil
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// A notifier tells the service manager how the server is (sd_notify(3)): a datagram with lines NAME=VALUE to the socket
+// in NOTIFY_SOCKET. nil: there is no service manager, and nothing is sent.
+type notifier struct{ conn *net.UnixConn }
+
+func newNotifier(environ func(string) string) (*notifier, error) {
+	path := environ("NOTIFY_SOCKET")
+	if path == "" {
+		return nil, nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"}) // @ begins an abstract name
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies has to allow AF_UNIX", path, cause(err))
+	}
+	return &notifier{conn}, nil
+}
+
+// say sends the state. A service manager that is gone is not waited for.
+func (n *notifier) say(state string) error {
+	if n == nil {
+		return nil
+	}
+	_ = n.conn.SetWriteDeadline(time.Now().Add(time.Second)) // it fails where Write fails too
+	_, err := n.conn.Write([]byte(state))
+	return err
+}
+
+func (n *notifier) close() error {
+	if n == nil {
+		return nil
+	}
+	return n.conn.Close()
+}
+
+// watchdogPeriod is how often the service manager has to be told that the server is alive; 0: never (sd_watchdog_enabled(3)).
+func watchdogPeriod(environ func(string) string) (time.Duration, error) {
+	text := environ("WATCHDOG_USEC")
+	if pid := environ("WATCHDOG_PID"); text == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0, nil
+	}
+	micros, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || micros <= 0 {
+		return 0, fmt.Errorf("WATCHDOG_USEC is %q: %w", text, errors.New("it must be a number of microseconds"))
+	}
+	return time.Duration(micros) * time.Microsecond, nil
+}
+
+// watch tells the service manager twice in a period that the server is alive, until ctx ends. It keeps silent while
+// stuck returns true: then the service manager restarts the server.
+func (n *notifier) watch(ctx context.Context, period time.Duration, stuck func() bool) {
+	if n == nil || period == 0 {
+		return
+	}
+	ticker := time.NewTicker(period / 2)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if !stuck() {
+				_ = n.say("WATCHDOG=1") // a service manager that does not get it acts on that
+			}
+		}
+	}
+}
