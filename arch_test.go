@@ -31,6 +31,7 @@ const (
 var arrows = map[string][]string{
 	"buf":            nil,
 	"workers":        nil,
+	"internal/pace":  nil,
 	"internal/quick": nil,
 	"internal/table": nil,
 	"internal/wheel": {"internal/table"},
@@ -50,7 +51,7 @@ var arrows = map[string][]string{
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/table", "internal/wheel"},
 
 	"debug":   {"."},
-	"tlsloop": {".", "buf", "internal/driver"},
+	"tlsloop": {".", "buf", "internal/driver", "internal/pace"},
 
 	"internal/h1": nil,
 

@@ -9,10 +9,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/pace"
 )
 
 // A kind is what the sessions of one Handler, Client or Listener share: one Config above all, since a copy of its own would
@@ -23,9 +23,7 @@ type kind struct {
 	slow   bool // something in it may block and cannot be called elsewhere: whole steps are
 	o      Options
 
-	mu       sync.Mutex
-	failures uint64    // not reported yet
-	silent   time.Time // until then
+	failures pace.Reports
 }
 
 func newKind(cfg *tls.Config, client bool, o Options) *kind {
@@ -133,15 +131,7 @@ func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) 
 
 // report tells of a failure, unless one has been told of just now. On a loop.
 func (k *kind) report(c *myriad.Conn, err error) {
-	now := c.Loop().Now()
-	k.mu.Lock()
-	k.failures++
-	n := k.failures
-	due := !now.Before(k.silent)
-	if due {
-		k.silent, k.failures = now.Add(reportPeriod), 0
-	}
-	k.mu.Unlock()
+	n, due := k.failures.Next(c.Loop().Now(), reportPeriod)
 	if !due {
 		return
 	}
