@@ -240,7 +240,8 @@ func (e *Engine) reserve() (*Loop, error) {
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
 func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local := nc.LocalAddr()
+	local, peer := nc.LocalAddr(), nc.RemoteAddr
+	nc, told := unannounced(nc)
 	var b *bridge
 	sock, err := l.engine.sys.Import(nc)
 	if errors.Is(err, driver.ErrUnsupported) {
@@ -253,11 +254,16 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 	c.local = l.engine.locals.share(local)
 	if b != nil {
 		c.ownExtra().bridge = b // it asks nc for its peer where that may block
-		return c, sock, nil
+		if !told {
+			return c, sock, nil
+		}
+		c.ownExtra().peer = peer()
 	}
-	peer := nc.RemoteAddr()
-	if c.remote = driver.AddrOf(peer); c.remote == (driver.Addr{}) {
-		c.ownExtra().peer = peer
+	switch c.remote = driver.AddrOf(peer()); {
+	case told:
+		c.remote = c.remote.AsAnnounced()
+	case c.remote == (driver.Addr{}):
+		c.ownExtra().peer = peer()
 	}
 	return c, sock, nil
 }

@@ -294,12 +294,15 @@ func (l *Loop) remove(c *Conn) {
 	l.stats.conns.Add(-1)
 }
 
-// Detach takes the connection out of the engine: what is queued is sent first, receiving stops at once, and then done is called
-// on the loop with an ordinary net.Conn (a *net.TCPConn for TCP without a layer; for what was adopted without a descriptor one whose method
-// NetConn gives that) and the bytes that have been received but not delivered. Until then the handler hears
-// of no bytes and of no end, but is called for all else as before, so that its timer bounds how long that takes; afterwards it hears
-// nothing more. If the connection breaks first, or no net.Conn can be made of it, done gets the error and Closed follows; if the driver
-// cannot give it away, done gets the error and the conn goes on. done is never called from inside Detach. On the loop only.
+// Detach takes the connection out of the engine. What is queued is sent first, and receiving stops at once; then
+// done is called on the loop with a net.Conn and the bytes that have been received but not delivered. The net.Conn
+// is a *net.TCPConn for TCP without a layer. For what was adopted without a descriptor, and behind SetAddrs, it is
+// one that has the connection below it in its method NetConn.
+//
+// Until then the handler is not called for bytes and ends, but for all else as before, so that its timer bounds
+// the wait; afterwards it is not called again. If the connection breaks first, or no net.Conn can be made of it,
+// done gets the error and Closed follows. If the driver cannot give the connection away, done gets the error and
+// the conn goes on. done is never called from inside Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownExtra()
 	switch {
@@ -370,6 +373,9 @@ func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []
 	}
 	if b := c.bridged(); b != nil {
 		nc = &bridgedConn{nc, b}
+	}
+	if c.remote.IsAnnounced() {
+		nc = announce(nc, c.LocalAddr(), c.RemoteAddr())
 	}
 	if layer == nil {
 		return nc, unread, nil

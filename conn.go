@@ -48,7 +48,7 @@ type extra struct {
 	flushed  int64         // bytes that were still to be sent when the linger timer was last set
 	dial     *dialing      // while connecting
 	bridge   *bridge       // of an adopted conn without a descriptor; set before the conn is shared
-	peer     net.Addr      // of an adopted conn, if it does not fit into remote; likewise
+	peer     net.Addr      // of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
 	ahead    int64         // bytes that the driver sends before the file it has
 	fileLeft int64         // bytes of that file
 	sending  bool          // it has one
@@ -153,7 +153,7 @@ func (c *Conn) layer() Layer {
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
 
-// LocalAddr is the address at this end. Any goroutine.
+// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
 func (c *Conn) LocalAddr() net.Addr {
 	if c.local == nil {
 		return driver.UnixAddr.Net()
@@ -161,15 +161,18 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.local
 }
 
-// RemoteAddr is the peer's address, "@" on a unix socket, also if the peer's own has a name. Any goroutine. That of an adopted net.Conn without a
-// descriptor is what its own RemoteAddr says, which is asked for before the first byte of it is delivered.
+// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix socket, also if the
+// peer's own has a name. That of an adopted net.Conn without a descriptor is what its own RemoteAddr says, which is
+// asked for before the first byte of it is delivered. Any goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
-	if x := c.extra.Load(); x != nil && x.bridge != nil {
+	switch x := c.extra.Load(); {
+	case x == nil:
+	case x.peer != nil:
+		return x.peer
+	case x.bridge != nil:
 		if peer := x.bridge.remote(); peer != nil {
 			return peer
 		}
-	} else if x != nil && x.peer != nil {
-		return x.peer
 	}
 	if a := c.remote.Net(); a != nil {
 		return a
@@ -232,9 +235,11 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, s)
 }
 
-// SetLayer puts l between the socket and the handler, before any byte has passed: in Opened. What other goroutines have
-// written to an adopted conn by then is encoded too; if l does not take it, or if there is a file among it, the conn is
-// aborted. On the loop only.
+// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of one that
+// SetHandler has set on a conn without a layer. What was received before, and not delivered, goes through
+// l: the rest that SetHandler was given, too. What other goroutines have written to an adopted conn by
+// then is encoded; if l does not take it, or if there is a file among it, the conn is aborted. On the
+// loop only.
 func (c *Conn) SetLayer(l Layer) {
 	c.mu.Lock()
 	x := c.more()

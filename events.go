@@ -1,8 +1,6 @@
 package myriad
 
 import (
-	"errors"
-	"io"
 	"net"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -44,26 +42,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 func (s *sink) Ended(id driver.ID) {
 	c, l := s.conn(id), s.loop()
 	l.current.Store(c)
-	x := c.extra.Load()
-	switch {
-	case x == nil || x.layer == nil || c.is(closing|peerEnded):
-	case x.buffered != nil:
-		x.fin = true
-		l.layerEnded(c, x)
-		l.leave(c)
-		return
-	default:
-		x.cut = l.meaning(c, nil)
-	}
-	if b := c.bridged(); b != nil && !c.is(closing) {
-		switch err := b.broken(); {
-		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
-			c.ownExtra().cut = err
-		case err != nil:
-			c.Abort(err)
-		}
-	}
-	l.peerEnded(c)
+	l.wireEnded(c)
 	l.leave(c)
 }
 

@@ -69,10 +69,14 @@ type setting struct {
 	client  func(nc net.Conn) net.Conn
 }
 
+// bare and keep are of a setting without a layer.
+func bare(h myriad.Handler) myriad.Handler { return h }
+func keep(nc net.Conn) net.Conn            { return nc }
+
 // eachLayer runs a test bare and under the XOR layer.
 func eachLayer(t *testing.T, f func(t *testing.T, s setting)) {
 	t.Run("bare", func(t *testing.T) {
-		f(t, setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }})
+		f(t, setting{wrap: bare, client: keep})
 	})
 	t.Run("xor", func(t *testing.T) {
 		f(t, setting{true, func(h myriad.Handler) myriad.Handler { return withXOR(h) }, newXORConn})

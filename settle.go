@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -178,18 +179,29 @@ func (l *Loop) switchHandler(s handlerSwitch) {
 		return
 	}
 	c.handler, c.can = s.h, abilitiesOf(s.h)
+	bare := c.layer() == nil
 	l.callOpened(c)
-	if len(s.rest) > 0 && !c.closeAsked() {
-		l.deliverRest(c, s.rest[:len(s.rest):len(s.rest)])
-	}
-	if c.is(peerEnded) && !l.switching(c) {
-		l.inputEnded(c) // only its predecessor was told
-	}
-	if l.stopping && !l.switching(c) {
-		l.callStopping(c) // the same
+	rest := s.rest[:len(s.rest):len(s.rest)]
+	if layered := bare && c.layer() != nil; layered && l.hasInput(c, rest) {
+		l.decodeRest(c, rest)
+	} else {
+		l.inform(c, rest)
 	}
 	if l.current.Load() != c {
 		l.revisit(c) // its callbacks ran outside of its turn
+	}
+}
+
+// inform calls a new handler for what came before it: bytes, the peer's FIN, the end of the engine.
+func (l *Loop) inform(c *Conn, rest []byte) {
+	if len(rest) > 0 && !c.closeAsked() {
+		l.deliverRest(c, rest)
+	}
+	if c.is(peerEnded) && !l.switching(c) {
+		l.inputEnded(c) // only its predecessor was called
+	}
+	if l.stopping && !l.switching(c) {
+		l.callStopping(c) // the same
 	}
 }
 
@@ -217,6 +229,52 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 	x.held.Move(&later)
 	x.held.Append(p)
 	later.Move(&x.held)
+}
+
+// hasInput reports whether something was received, and not delivered, before a layer was set.
+func (l *Loop) hasInput(c *Conn, rest []byte) bool {
+	return len(rest) > 0 || c.is(peerEnded) || c.extra.Load().held.Len() > 0
+}
+
+// decodeRest gives a layer that Opened has set what was received before: rest, what was held, the FIN.
+func (l *Loop) decodeRest(c *Conn, rest []byte) {
+	x, ended := c.extra.Load(), c.is(peerEnded)
+	c.status &^= peerEnded
+	x.endHeld = false
+	rest = x.held.AppendTo(rest)
+	x.held.Release()
+	l.inform(c, nil)
+	l.switchHandlers() // the layer may need the handler that Opened has named
+	if len(rest) > 0 && !c.closeAsked() {
+		l.decode(c, rest)
+		l.switchHandlers()
+	}
+	if ended && !c.closeAsked() {
+		l.wireEnded(c)
+	}
+}
+
+// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to this.
+func (l *Loop) wireEnded(c *Conn) {
+	x := c.extra.Load()
+	switch {
+	case x == nil || x.layer == nil || c.is(closing|peerEnded):
+	case x.buffered != nil:
+		x.fin = true
+		l.layerEnded(c, x)
+		return
+	default:
+		x.cut = l.meaning(c, nil)
+	}
+	if b := c.bridged(); b != nil && !c.is(closing) {
+		switch err := b.broken(); {
+		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
+			c.ownExtra().cut = err
+		case err != nil:
+			c.Abort(err)
+		}
+	}
+	l.peerEnded(c)
 }
 
 // peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all bytes.

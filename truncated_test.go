@@ -46,7 +46,8 @@ func onCutLayers(t *testing.T, f func(t *testing.T, peer func(h myriad.Handler) 
 	}
 }
 
-// A handler that knows of truncation may answer what has come, and end as it likes; no end is one in order for it.
+// A handler that knows of truncation may answer what has come, and end as it likes; no end is one
+// in order for it.
 func TestTruncatedIsAnswered(t *testing.T) {
 	onCutLayers(t, func(t *testing.T, peer func(myriad.Handler) net.Conn) {
 		answer := pattern(3 << 20)
@@ -118,7 +119,8 @@ func TestTruncatedComesLast(t *testing.T) {
 	})
 }
 
-// A Stream whose peer's side is cut gives what came, then an error that is not io.EOF; its Write goes on.
+// A Stream whose peer's side is cut gives what came, then an error that is not io.EOF; its Write
+// goes on.
 func TestStreamOfATruncatedConn(t *testing.T) {
 	onCutLayers(t, func(t *testing.T, peer func(myriad.Handler) net.Conn) {
 		h, stream := myriad.Stream(0)

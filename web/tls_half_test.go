@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file is about clients that end their side with a FIN and no close_notify, as many do (curl before 7.86, Python's ssl, a proxy that only knows
+// This file is about clients that end their side with a FIN and no close_notify, as many do (curl
+// before 7.86, Python's ssl, a proxy that only knows
 // TCP): what was asked completely is answered as on net/http's server.
 
 // serveStandardTLS serves with net/http what s says.
@@ -48,7 +49,8 @@ func answersAfterFIN(tc *tls.Conn, request string) (string, error) {
 	return string(got), err
 }
 
-// What is asked completely before a FIN without close_notify is answered, whoever runs the handler; what is incomplete fails.
+// What is asked completely before a FIN without close_notify is answered, whoever runs the handler;
+// what is incomplete fails.
 func TestRequestsBeforeTruncationLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	for _, request := range []string{
@@ -112,7 +114,8 @@ func TestContextsEndWithTruncationLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Answers of 3 MB, as one Write, as many, of a known length and pipelined, reach a client whole that has ended its side and reads slowly.
+// Answers of 3 MB, as one Write, as many, of a known length and pipelined, reach a client whole
+// that has ended its side and reads slowly.
 func TestLargeAnswersAfterTruncation(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 3<<20/16)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,7 +208,8 @@ func (*listener) Opened(*myriad.Conn)                 {}
 func (l *listener) Received(_ *myriad.Conn, p []byte) { l.received <- string(p) }
 func (l *listener) Closed(_ *myriad.Conn, err error)  { l.closed <- err }
 
-// A detached response ends with its client's side, as over TCP, and its owner is told; what was written is still sent.
+// A detached response ends with its client's side, as over TCP, and its owner is told; what was
+// written is still sent.
 func TestDetachedAfterTruncation(t *testing.T) {
 	told := make(chan error, 1)
 	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

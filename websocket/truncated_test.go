@@ -35,7 +35,8 @@ func overTLS(t *testing.T, o *Options) *tls.Conn {
 	return tc
 }
 
-// A peer whose FIN comes behind its close frame, but without a close_notify, has ended in order: what its messages lead to is sent, then the
+// A peer whose FIN comes behind its close frame, but without a close_notify, has ended in order:
+// what its messages lead to is sent, then the
 // close frame, as over TCP. One without a close frame has not.
 func TestPeerEndsTLSByFIN(t *testing.T) {
 	for _, closes := range []bool{true, false} {

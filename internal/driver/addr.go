@@ -13,6 +13,7 @@ type Addr struct {
 	zone   uint32
 	port   uint16
 	family family
+	told   bool // AsAnnounced
 }
 
 type family uint8
@@ -42,14 +43,15 @@ func AddrFrom16(ip [16]byte, zone uint32, port uint16) Addr {
 func AddrOf(na net.Addr) Addr {
 	switch na := na.(type) {
 	case *net.TCPAddr:
-		return addrOfPort(na.AddrPort())
+		return AddrOfPort(na.AddrPort())
 	case *net.UnixAddr:
 		return UnixAddr
 	}
 	return Addr{}
 }
 
-func addrOfPort(ap netip.AddrPort) Addr {
+// AddrOfPort converts the address of a TCP socket; one that is not valid becomes the zero Addr.
+func AddrOfPort(ap netip.AddrPort) Addr {
 	ip := ap.Addr()
 	switch {
 	case ip.Is4() || ip.Is4In6():
@@ -74,6 +76,15 @@ func ZoneID(zone string) uint32 {
 	}
 	return uint32(id)
 }
+
+// AsAnnounced marks an address that the socket does not have: a proxy has told it.
+func (a Addr) AsAnnounced() Addr {
+	a.told = true
+	return a
+}
+
+// IsAnnounced reports whether a was marked by AsAnnounced.
+func (a Addr) IsAnnounced() bool { return a.told }
 
 // Net is the address in the form that net.Conn speaks; nil for the zero Addr.
 func (a Addr) Net() net.Addr {
