@@ -20,7 +20,8 @@ const (
 
 // Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, once, and closing
 // l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each; those of tls.NewListener are of
-// that kind, and make their handshake on a third: ServeTLS needs none. Request.TLS is set for a connection that has a method
+// that kind, and make their handshake on a third: ServeTLS needs none. A listener that wraps its connections to read
+// a PROXY header makes them cost as much: see ProxyProtocol. Request.TLS is set for a connection that has a method
 // ConnectionState, as a *tls.Conn has.
 func (s *Server) Serve(l net.Listener) error {
 	l = &onceListener{Listener: l}
@@ -81,7 +82,7 @@ func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	if !goesApart(nc) {
 		one.seen = nc
 	}
-	if s.ConnState != nil && !leavesAtOnce(nc) {
+	if s.ConnState != nil && !leavesAtOnce(nc) && !one.announced() {
 		one.opened = s.state.engine.System().NewParker()
 	}
 	if _, err := s.state.engine.Adopt(nc, nil, one); err != nil {
@@ -134,8 +135,21 @@ type front1 struct {
 	opened driver.Parker   // of the goroutine that waits until ConnState has been called; nil: none does
 }
 
+// announced reports whether a PROXY header may come first: not on a net.Conn of the listener's own kind, which may have
+// read it, and not within TLS.
+func (f *front1) announced() bool { return f.proxy != nil && f.seen == nil && f.secure == nil }
+
 // Opened gives the connection its own handler.
 func (f *front1) Opened(c *myriad.Conn) {
+	if f.announced() {
+		f.lane(c).expect(c, f)
+		c.SetHandler(f.proxy, nil)
+		return
+	}
+	f.begin(c)
+}
+
+func (f *front1) begin(c *myriad.Conn) {
 	if f.tls != nil {
 		f.greet(c)
 		f.wake(c)
@@ -163,9 +177,9 @@ func (f *front1) wake(c *myriad.Conn) {
 	}
 }
 
-// Closed is heard by a connection that is refused before it is opened.
+// Closed is called for a connection that is refused before it is opened.
 func (f *front1) Closed(c *myriad.Conn, err error) {
-	f.front.Closed(c, err)
+	f.ended(c, err, !f.announced())
 	if f.own != nil {
 		f.s.reportOf(f.seen, http.StateClosed)
 	}

@@ -64,9 +64,8 @@ const (
 // Opened begins the wait for the first request.
 func (h *conn) Opened(c *myriad.Conn) {
 	h.lane.add(h)
-	if h.greeted {
-		h.lane.part(c)
-	} else {
+	h.lane.part(c)
+	if !h.greeted {
 		h.setState(http.StateNew)
 	}
 	h.phase = phaseNew

@@ -27,7 +27,7 @@ type lane struct {
 	waiting []*exchange // whose run is in batch
 	awake   []*conn     // the lane's connections, without those that hibernate
 	idle    []*conn     // of these, who hibernate when this turn ends, if they can
-	greeted greeting    // connections that make their TLS handshake
+	greeted greeting    // connections that have not come to HTTP: PROXY headers, TLS handshakes
 	large   largeHeads
 	misled  misled
 	drained bool
@@ -115,10 +115,13 @@ type front struct {
 	origin *origin
 	set    chan struct{}  // closed when origin is set: a connection may come before its listener is known
 	tls    myriad.Handler // makes the handshake first; nil: no TLS
+	proxy  myriad.Handler // reads a PROXY header before that; nil: there is none
 }
 
 func newFront(s *Server) *front {
-	return &front{s: s, origin: &origin{base: context.Background()}, set: make(chan struct{})}
+	f := &front{s: s, origin: &origin{base: context.Background()}, set: make(chan struct{})}
+	f.proxy = f.receiver()
+	return f
 }
 
 func (f *front) setBase(l net.Listener) {
@@ -137,6 +140,16 @@ func (f *front) setBase(l net.Listener) {
 // Opened gives the connection its own handler.
 func (f *front) Opened(c *myriad.Conn) {
 	<-f.set // by Listen, which waits for nothing any more
+	if f.proxy != nil {
+		f.lane(c).expect(c, nil)
+		c.SetHandler(f.proxy, nil)
+		return
+	}
+	f.begin(c)
+}
+
+// begin goes on with a connection whose addresses are known.
+func (f *front) begin(c *myriad.Conn) {
 	if f.tls != nil {
 		f.greet(c)
 		return
@@ -169,15 +182,8 @@ func (f *front) open(c *myriad.Conn, base context.Context) *conn {
 // Received is never reached: the handler changes in Opened.
 func (*front) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
 
-// Closed is heard if ConnState or ConnContext has ended the connection in Opened.
-func (f *front) Closed(c *myriad.Conn, err error) {
-	if f.tls == nil {
-		return
-	}
-	if _, ok := f.lane(c).greeted[c]; ok {
-		f.tls.Closed(c, err) // who was to be next
-	}
-}
+// Closed is called if ConnState or ConnContext has ended the connection in Opened.
+func (f *front) Closed(c *myriad.Conn, err error) { f.ended(c, err, f.proxy == nil) }
 
 // clock formats the Date field once a second.
 type clock struct{ last atomic.Pointer[stamp] }

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,15 @@ type Server struct {
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
+
+	// ProxyProtocol are the networks of load balancers whose connections begin with a header of the PROXY protocol,
+	// version 1 or 2; so do all on a unix socket. Request.RemoteAddr, the net.Conn of ConnContext and ConnState, and
+	// the log have the client's address then. ConnState and ConnContext are called when the header has come; it comes
+	// before TLS. From a trusted network a connection without a header, with a wrong one, or with one that takes longer
+	// than the first head may, is reset and logged. From all others a header is a malformed request: they are ordinary
+	// clients. A net.Conn that a listener of Serve has wrapped, or whose handshake it has made, has no header here.
+	// Nil: there are none, also on unix sockets. See package proxyproto.
+	ProxyProtocol []netip.Prefix
 
 	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in net/http. Beyond that it is answered with 431, as are
 	// more than 1,024 fields, or with 414 if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond

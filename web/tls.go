@@ -194,45 +194,16 @@ func answerPlain(header [5]byte) []byte {
 	return nil
 }
 
-// A greeting is the connections of a lane that make their handshake, so that Shutdown and Close reach them too.
-type greeting map[*myriad.Conn]struct{}
-
 // greet begins a handshake.
 func (f *front) greet(c *myriad.Conn) {
 	if report := f.s.ConnState; report != nil {
 		report(c, http.StateNew)
 	}
-	ln := f.lane(c)
-	if ln.greeted == nil {
-		ln.greeted = greeting{}
-	}
-	ln.greeted[c] = struct{}{}
-	ln.st.conns.Add(1)
+	f.lane(c).expect(c, nil)
 	c.SetHandler(f.tls, nil)
-	switch {
-	case ln.aborted:
-		c.Abort(http.ErrServerClosed)
-	case ln.drained:
-		c.Loop().Later(func() { ln.hasten(c) })
-	}
 }
 
 func (f *front) lane(c *myriad.Conn) *lane { return f.s.state.lanes[c.Loop().Index()] }
-
-// part is the end of a connection's time as one that makes its handshake.
-func (ln *lane) part(c *myriad.Conn) {
-	if _, ok := ln.greeted[c]; ok {
-		delete(ln.greeted, c)
-		ln.st.connGone()
-	}
-}
-
-// hasten gives a handshake no more time than a connection has on which no request has begun.
-func (ln *lane) hasten(c *myriad.Conn) {
-	if _, ok := ln.greeted[c]; ok {
-		c.SetTimer(min(newConnGrace, firstOf(ln.s.handshakeTimeout(), newConnGrace)))
-	}
-}
 
 // lost hears of a connection that ends before its handshake has succeeded.
 func (f *front) lost(c *myriad.Conn, _ error) {
