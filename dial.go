@@ -32,7 +32,7 @@ const (
 // backlog is full fails at once (EAGAIN), for the kernel keeps nobody waiting there.
 //
 // h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's, on which it fails
-// with ErrOnLoop; a guest of this engine hands its loop over.
+// with ErrOnLoop; an inline task of this engine hands its loop off.
 func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
 	c, err := e.dial(ctx, network, addr, h)
 	if err != nil {
@@ -42,7 +42,7 @@ func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Co
 }
 
 func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
-	if !e.HandOver() {
+	if !e.HandOff() {
 		return nil, ErrOnLoop
 	}
 	addrs, err := e.sys.Resolve(ctx, network, addr)

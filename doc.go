@@ -7,8 +7,8 @@
 //
 // A handler's methods run on the conn's loop, one at a time, and must not block: they hold up every other conn of that
 // loop. Work that may block is given to goroutines (package workers), which write to the conn from wherever they are:
-// Write, Close and Abort may be called from any goroutine and never block. Work that is quick most of the time may visit
-// the loop instead, as a [Guest].
+// Write, Close and Abort may be called from any goroutine and never block. Work that is quick most of the time may run
+// on the loop instead, as an [InlineTask].
 //
 // Everything is bounded. Write takes all bytes or, when the conn's queue is at its limit, none (ErrFull); Loop.Do refuses
 // when the loop's mailbox is full (ErrBusy); at Config.MaxConns the engine stops accepting and goes on by itself; a Close that the peer does not let finish ends after Config.LingerTimeout.

@@ -290,11 +290,11 @@ func TestExitInOpenedOfWhoHasWaited(t *testing.T) {
 	}
 }
 
-// A host whose conn has a guest when another conn of the loop ends the goroutine keeps its conn.
+// A taskHost whose conn has a task when another conn of the loop ends the goroutine keeps its conn.
 func TestExitBesideAGuest(t *testing.T) {
 	for seed := range seeds(t) {
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1})
-		h := new(host)
+		h := new(taskHost)
 		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
 		if err != nil {
 			t.Fatal(err)
@@ -304,15 +304,15 @@ func TestExitBesideAGuest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		guest, victim := s.Dial(ln.Addr()), s.Dial(other.Addr())
+		task, victim := s.Dial(ln.Addr()), s.Dial(other.Addr())
 		s.RunFor(10 * time.Second)
-		guest.Write([]byte("x"))
+		task.Write([]byte("x"))
 		victim.Reset()
 		s.RunFor(10 * time.Second)
-		if got := guest.Received(); string(got) != "x" || guest.Err() != nil {
-			t.Fatalf("seed %d: the guest's peer got %q, %v", seed, got, guest.Err())
+		if got := task.Received(); string(got) != "x" || task.Err() != nil {
+			t.Fatalf("seed %d: the task's peer got %q, %v", seed, got, task.Err())
 		}
-		guest.Close()
+		task.Close()
 		s.finish()
 	}
 }

@@ -65,8 +65,8 @@ func (l *Loop) atRest(c *Conn) bool {
 	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c || l.switching(c) {
 		return false
 	}
-	for i := l.served; i < len(l.guests); i++ {
-		if l.guests[i].c == c {
+	for i := l.tasksRun; i < len(l.tasks); i++ {
+		if l.tasks[i].c == c {
 			return false
 		}
 	}

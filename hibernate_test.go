@@ -148,7 +148,7 @@ func TestHibernateRefused(t *testing.T) {
 		"closing":    func(c *myriad.Conn, _ *dormitory) { c.Close() },
 		"deadline":   func(c *myriad.Conn, _ *dormitory) { c.SetDeadline(time.Now().Add(time.Hour)) },
 		"switching":  func(c *myriad.Conn, d *dormitory) { c.SetHandler(d, nil) },
-		"inviting":   func(c *myriad.Conn, _ *dormitory) { c.Invite(errand(func() {})) },
+		"inviting":   func(c *myriad.Conn, _ *dormitory) { c.RunInline(errand(func() {})) },
 		"layered":    func(c *myriad.Conn, _ *dormitory) { c.SetLayer(new(xorLayer)) },
 		"write end":  func(c *myriad.Conn, _ *dormitory) { c.CloseWrite() },
 		"detaching":  func(c *myriad.Conn, _ *dormitory) { c.Detach(func(nc net.Conn, _ []byte, _ error) { nc.Close() }) },

@@ -25,8 +25,8 @@ const (
 	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
 	// out to many does not wait for all of them, and what comes for those that wait leaves with what they wait for.
 	dirtySlice = 32
-	// dirtyFirst is how many of them are settled before the guests of a turn. So answers of others are not held up by guests, and guests
-	// are not by a message that goes out to many.
+	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks do not delay the answers of other
+	// conns, and a message that goes out to many does not delay tasks.
 	dirtyFirst = 8
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
@@ -34,8 +34,8 @@ const (
 	longestSleep = time.Hour
 )
 
-// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of it: after a guest has
-// overstayed, another one than before.
+// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of it: another
+// one after each handoff.
 type Loop struct {
 	engine *Engine
 	index  int
@@ -55,13 +55,13 @@ type Loop struct {
 	revisits  []*Conn // to be settled again in the next turn
 	after     []func()
 	work      work
-	guests    []guest // of this turn
-	served    int     // of these
-	visitor   guest   // who came last
-	held      held    // conns that guests have left
+	tasks     []connTask // inline tasks of this poll cycle
+	tasksRun  int        // how many of them have run
+	running   connTask   // the last task that began
+	unsettled unsettled  // conns whose tasks have returned
 	locals    map[driver.Addr]net.Addr
 	turns     int           // since others could run
-	owing     bool          // and in them something ran that may have given goroutines work, other than guests
+	owing     bool          // and in them something ran that may have given goroutines work, other than inline tasks
 	yielded   time.Duration // the clock then
 	late      bool          // to its timers: they wait for one poll
 	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
@@ -74,8 +74,8 @@ type Loop struct {
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
 	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
-	lease   atomic.Uint64        // odd while a guest has the loop's goroutine (lend.go)
-	thread  atomic.Int64         // that guests are on; 0: not known
+	token   atomic.Uint64        // odd while an inline task has the loop's goroutine (inline.go)
+	thread  atomic.Int64         // that inline tasks run on; 0: not known
 	owner   atomic.Uint64        // the number of the goroutine that the loop belongs to
 	asleep  atomic.Bool          // the loop waits, or is about to: whoever gives it work wakes it
 	mail    mailbox
@@ -179,7 +179,7 @@ func (l *Loop) begin() {
 
 // run is the loop, for as long as it belongs to this goroutine.
 func (l *Loop) run() {
-	for l.entertain() {
+	for l.runTasks() {
 		if l.over() {
 			l.runAfter() // what the last turn has left, or the conns of a driver that has failed
 			l.fellIdle()
@@ -203,7 +203,7 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && len(l.guests) == 0 && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && len(l.tasks) == 0 && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one may need it, and only then it sleeps.
@@ -213,7 +213,7 @@ func (l *Loop) poll() (int, error) {
 		return n, err
 	}
 	l.fellIdle()
-	if l.owes() {
+	if l.mustYield() {
 		l.yield()
 	}
 	if n, err = l.drv.Poll(0, (*sink)(l)); n > 0 || err != nil {
@@ -236,17 +236,17 @@ func (l *Loop) yield() {
 	runtime.Gosched()
 }
 
-// owes reports whether others are to run before the loop sleeps. What guests wake finds an idle processor, or waits for the next yield, or
-// until the runtime takes this one from a loop that sleeps: where there is no other one, that takes too long. To yield after guests
-// all the same costs more than most of them: it wakes another thread, which looks for work and finds none.
-func (l *Loop) owes() bool { return l.owing || alone() }
+// mustYield reports whether the loop has to call runtime.Gosched before it blocks in Poll. With a single
+// P, goroutines readied by inline tasks would otherwise wait until sysmon retakes the P. With more Ps an
+// idle one runs them, and a yield would only wake a thread in vain.
+func (l *Loop) mustYield() bool { return l.owing || alone() }
 
 // alone reports whether this processor is the only one that goroutines have.
 func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
-	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 || len(l.guests) > 0 {
+	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 || len(l.tasks) > 0 {
 		return true
 	}
 	l.mail.mu.Lock()
@@ -271,7 +271,7 @@ func (l *Loop) turn(events int) {
 	l.readMail()
 	l.settleRevisits()
 	most := dirtySlice
-	if len(l.guests) > 0 {
+	if len(l.tasks) > 0 {
 		most = dirtyFirst
 	}
 	dirty := l.drainDirty(most)
@@ -280,7 +280,7 @@ func (l *Loop) turn(events int) {
 		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
-	l.owing = l.owing || dirty > 0 || len(l.guests) == 0
+	l.owing = l.owing || dirty > 0 || len(l.tasks) == 0
 	l.runAfter()
 	l.stats.turns.Add(1)
 	l.stats.revisits = len(l.revisits)

@@ -58,7 +58,7 @@ type tallies struct {
 	reads, writes, bytesIn, bytesOut tally
 	given, dropped                   tally // bytes given to the driver, and those that it will not send any more
 	sleeps, turns, longTurns         tally
-	takeovers, handOvers             tally
+	overstays, handoffs              tally
 	dirty, mostDirty, revisits       int
 	hibernating                      int // connections
 	busyTime, handlerTime, longest   time.Duration

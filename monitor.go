@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// overstayTick is how often the monitor looks: a guest that it finds twice has been there for one to two of these.
+	// overstayTick is how often the monitor looks: a task that it finds twice has run for one to two of these.
 	overstayTick = time.Millisecond
 	// idleTicks is after how many looks without news the monitor parks.
 	idleTicks = 8
-	// mostDoubts is for how many looks at most a guest is left alone because its thread has no processor.
+	// mostDoubts is for how many looks at most a task keeps its loop because its thread has no processor.
 	mostDoubts = 8
-	// crowd is from how many guests in a turn the loop says which thread they are on: for fewer it costs more than it saves.
+	// crowd is from how many inline tasks in a poll cycle the loop notes its thread: for fewer it costs more than it saves.
 	crowd = 4
 )
 
-// A monitor takes loops over whose guests overstay. It is one goroutine for an engine, from the first guest to the last loop,
-// and parked while no guests come.
+// A monitor hands off loops whose inline tasks overstay. It is one goroutine for an engine, from the first
+// task to the end of the last loop, and parked while there are no tasks.
 type monitor struct {
 	engine  *Engine
 	state   atomic.Uint32 // one of the following
@@ -30,9 +30,9 @@ type monitor struct {
 
 // A sight is what the monitor has seen of a loop at its last look.
 type sight struct {
-	word   uint64
-	ran    time.Duration // what the guest's thread had had of a processor then
-	doubts int           // how often that was why the guest was left alone
+	token  uint64
+	ran    time.Duration // the processor time of the task's thread then
+	doubts int           // how often that was why the task kept its loop
 }
 
 const (
@@ -42,7 +42,7 @@ const (
 	monitorOver // the engine has ended
 )
 
-// rouse sees to it that the monitor looks at the words. It is called by owners of loops, after they have stored one.
+// rouse makes the monitor look at the tokens. The owner of a loop calls it after it has stored one.
 func (m *monitor) rouse() {
 	switch {
 	case m.state.CompareAndSwap(monitorParked, monitorAwake):
@@ -73,23 +73,23 @@ func (m *monitor) run() {
 	}
 }
 
-// look takes over what has not moved since the last look, and reports whether there is any guest, or was one.
+// look hands off each loop whose task ran at the last look as well, and reports whether any task runs, or has run since.
 func (m *monitor) look() (active bool) {
 	for i, l := range m.engine.loops {
 		if l.bound {
 			continue
 		}
-		word, last := l.lease.Load(), &m.seen[i]
+		token, last := l.token.Load(), &m.seen[i]
 		switch {
-		case word != last.word:
-			*last = sight{word: word}
-			if thread := l.thread.Load(); word%2 != 0 && thread != 0 {
+		case token != last.token:
+			*last = sight{token: token}
+			if thread := l.thread.Load(); token%2 != 0 && thread != 0 {
 				last.ran = m.threads.Ran(int(thread))
 			}
 			active = true
-		case word%2 != 0:
+		case token%2 != 0:
 			if !m.starved(l, last) {
-				l.takeOver(word, true)
+				l.handOff(token, true)
 			}
 			active = true
 		}
@@ -97,8 +97,8 @@ func (m *monitor) look() (active bool) {
 	return active
 }
 
-// starved reports whether the guest's thread has waited for a processor since the last look, and for nothing else. Then the guest
-// has not had its time, and whoever took the loop over would wait for a processor, too.
+// starved reports whether the task's thread has waited for a processor since the last look, and for nothing else. Then the
+// task has not had its time, and the goroutine that continued with the loop would wait for a processor, too.
 func (m *monitor) starved(l *Loop, last *sight) bool {
 	thread := int(l.thread.Load())
 	if thread == 0 || last.doubts == mostDoubts {
@@ -110,7 +110,7 @@ func (m *monitor) starved(l *Loop, last *sight) bool {
 	return before >= 0 && last.ran-before < overstayTick/4 && m.threads.Ready(thread)
 }
 
-// noteThread tells the monitor which thread n guests will be on. By the owner of the loop.
+// noteThread tells the monitor which thread n inline tasks will run on. By the owner of the loop.
 func (l *Loop) noteThread(n int) {
 	switch t := l.engine.monitor.threads; {
 	case t == nil:
@@ -121,8 +121,8 @@ func (l *Loop) noteThread(n int) {
 	}
 }
 
-// park waits for a guest. It looks for one a last time when the owners of loops can see that it is about to; if one of
-// those was quicker to rouse it, the permit must be taken all the same, or the next tick would be short.
+// park waits for an inline task. It looks for one a last time when the owners of loops can see that it is about to
+// park. If one of them has roused it already, park still takes the permit, or the next tick would be short.
 func (m *monitor) park() bool {
 	if !m.state.CompareAndSwap(monitorAwake, monitorParked) {
 		return false
@@ -136,7 +136,7 @@ func (m *monitor) park() bool {
 
 func (m *monitor) news() bool {
 	for i, l := range m.engine.loops {
-		if !l.bound && l.lease.Load() != m.seen[i].word {
+		if !l.bound && l.token.Load() != m.seen[i].token {
 			return true
 		}
 	}

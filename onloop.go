@@ -9,11 +9,11 @@ import (
 
 // This file is for those who are about to wait: whether they may, where they run, and what has to be done before.
 
-// loopBody is what every goroutine that is a loop has at the bottom of its stack, and guestHost what is below a guest, which may wait:
-// another goroutine then goes on with the loop.
+// loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of an inline
+// task. That code may wait: another goroutine then continues with the loop.
 var (
-	loopBody  = nameOf((*Loop).run)
-	guestHost = nameOf((*Loop).visit)
+	loopBody = nameOf((*Loop).run)
+	taskHost = nameOf((*Loop).runTask)
 )
 
 func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
@@ -22,31 +22,33 @@ func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer(
 // stack, which takes microseconds, so it is for those who are about to wait anyway. Any goroutine.
 func OnLoop() bool { return whereabouts() == loopBody }
 
-// HandOver is Lease.HandOver for callers that do not know of a lease: if the calling goroutine is a guest of one of the engine's loops, that
-// loop goes on without it. It reports false if the goroutine must not wait: it runs a callback of a loop, of any engine, or is a
-// guest on a driver that is bound to the loop's thread. It looks through the stack, as OnLoop does. Any goroutine.
-func (e *Engine) HandOver() bool {
+// HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs an inline
+// task of one of the engine's loops, that loop continues on another goroutine. It returns false if the caller
+// must not wait: it runs a callback of a loop, of any engine, or an inline task on a driver that is bound to
+// the loop's thread. It looks through the stack, as OnLoop does. Any goroutine.
+func (e *Engine) HandOff() bool {
 	switch whereabouts() {
 	case loopBody:
 		return false
-	case guestHost:
-		return e.leaseOf(driver.Goroutine()).HandOver()
+	case taskHost:
+		return e.handoffOf(driver.Goroutine()).HandOff()
 	}
 	return true
 }
 
-// leaseOf finds the lease of the guest that runs on a goroutine. It is the zero one if the loop has been taken over, or is another engine's.
-func (e *Engine) leaseOf(id uint64) Lease {
+// handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if the loop was
+// handed off already, or is another engine's.
+func (e *Engine) handoffOf(id uint64) Handoff {
 	for _, l := range e.loops {
-		word := l.lease.Load()
-		if word%2 != 0 && id != 0 && l.owner.Load() == id { // the owner has not changed since, so the word is its guest's
-			return Lease{l, word}
+		token := l.token.Load()
+		if token%2 != 0 && id != 0 && l.owner.Load() == id { // the owner has not changed since, so the token is its task's
+			return Handoff{l, token}
 		}
 	}
-	return Lease{}
+	return Handoff{}
 }
 
-// whereabouts is loopBody, guestHost, or "" on a goroutine that is no loop's.
+// whereabouts is loopBody, taskHost, or "" on a goroutine that is no loop's.
 func whereabouts() string {
 	var pcs [32]uintptr
 	for skip := 2; ; skip += len(pcs) {
@@ -54,7 +56,7 @@ func whereabouts() string {
 		frames := runtime.CallersFrames(pcs[:n])
 		for more := n > 0; more; {
 			var f runtime.Frame
-			if f, more = frames.Next(); f.Function == guestHost || f.Function == loopBody {
+			if f, more = frames.Next(); f.Function == taskHost || f.Function == loopBody {
 				return f.Function
 			}
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// Everything that can be called, at every place where it can be called, in an order that chance makes: from each callback, from guests whose
-// lease may have been taken, from functions on the loop, from other goroutines; callbacks that panic and that end their goroutine;
+// Everything that can be called, at every place where it can be called, in an order that chance makes: from each callback, from tasks whose
+// loop may have been handed off, from functions on the loop, from other goroutines; callbacks that panic and that end their goroutine;
 // connections that hibernate. Whatever comes of that, no conn hears anything twice or too late, bytes keep their order, what was asked
 // for has happened when the world is at rest, and nothing is left.
 func TestSimulatedCalls(t *testing.T) {
@@ -62,7 +62,7 @@ type soul struct {
 	hearsAgain       bool // of that end, which has come before it was set: Ended is owed
 	notes, full      bool // Notified, Drained are owed
 	armed            bool // Expired is
-	guests           int
+	tasks            int
 	elsewhere        int // goroutines that may know c
 	err              error
 	wrong            []string
@@ -168,8 +168,8 @@ func (k *crowdOf) rest() {
 	k.RunFor(time.Minute)
 	for _, s := range k.souls {
 		switch {
-		case s.guests != 0:
-			s.fault("%d guests have not left", s.guests)
+		case s.tasks != 0:
+			s.fault("%d tasks have not returned", s.tasks)
 		case s.opened == 0 || s.ended > 0:
 		case s.closing:
 			s.fault("it is closing still")
@@ -206,8 +206,8 @@ func (s *soul) check() {
 		s.fault("the peer has %d bytes that are no prefix of the %d written", len(received), len(s.wrote))
 	case s.opened == 1 && s.err == nil && s.peer.Ended() && s.peer.Err() == nil && !s.left && !s.peer.Faulted() && len(received) < len(s.wrote):
 		s.fault("the peer has %d of %d bytes and an orderly end", len(received), len(s.wrote))
-	case s.guests != 0:
-		s.fault("%d guests have not left", s.guests)
+	case s.tasks != 0:
+		s.fault("%d tasks have not returned", s.tasks)
 	}
 	for _, text := range s.wrong {
 		s.t.Errorf("seed %d: conn %d, layered %v: %s", s.Seed(), s.i, s.layered, text)
@@ -254,8 +254,8 @@ func (s *soul) onLoop(inside bool) {
 		c.SetTimer(0)
 	case 5, 6, 7:
 		if inside {
-			s.guests++
-			c.Invite(&soulGuest{soul: s, c: c})
+			s.tasks++
+			c.RunInline(&soulTask{soul: s, c: c})
 		}
 	case 8:
 		l.Later(func() { s.act(false) })
@@ -354,7 +354,7 @@ func (s *soul) fromElsewhere() {
 
 func (s *soul) hibernate() {
 	c := s.c
-	if c == nil || s.closing || s.switching || s.guests > 0 || s.ended > 0 {
+	if c == nil || s.closing || s.switching || s.tasks > 0 || s.ended > 0 {
 		return
 	}
 	if c.Hibernate(s.waker, s.elsewhere == 0 && s.rng.IntN(2) == 0) {
@@ -454,21 +454,21 @@ func (w *soulWaker) Closed(c *myriad.Conn, err error) {
 	w.k.at[c.RemoteAddr().String()].Closed(c, err)
 }
 
-// A soulGuest visits once.
-type soulGuest struct {
+// A soulTask runs once.
+type soulTask struct {
 	*soul
-	c                    *myriad.Conn
-	visits, takens, left int
+	c                      *myriad.Conn
+	runs, overtakens, left int
 }
 
-func (g *soulGuest) Visit(l myriad.Lease) {
-	if g.visits++; g.visits > 1 || g.left > 0 {
-		g.fault("a guest comes %d times, %d of these after it has left", g.visits, g.left)
+func (g *soulTask) Run(h myriad.Handoff) {
+	if g.runs++; g.runs > 1 || g.left > 0 {
+		g.fault("a task runs %d times, %d of these after it has returned", g.runs, g.left)
 	}
 	for !g.quiet && g.rng.IntN(3) > 0 {
 		switch g.rng.IntN(10) {
 		case 0:
-			l.HandOver()
+			h.HandOff()
 		case 1:
 			g.NewParker().ParkFor(time.Duration(1 + g.rng.IntN(int(5*time.Millisecond))))
 		case 2:
@@ -488,18 +488,18 @@ func (g *soulGuest) Visit(l myriad.Lease) {
 	}
 }
 
-func (g *soulGuest) Taken(bool) {
-	if g.takens++; g.takens > 1 { // before Visit, too, if the goroutine was held up there
-		g.fault("a guest is taken %d times in %d visits", g.takens, g.visits)
+func (g *soulTask) Overtaken(bool) {
+	if g.overtakens++; g.overtakens > 1 { // before Run, too, if the goroutine was held up there
+		g.fault("a task is overtaken %d times in %d runs", g.overtakens, g.runs)
 	}
 	g.act(g.soul.c == g.c)
 }
 
-func (g *soulGuest) Left(kept bool) {
-	if g.left++; g.left > 1 || g.visits != 1 || kept && g.takens > 0 {
-		g.fault("a guest leaves %d times after %d visits, kept %v, taken %d times", g.left, g.visits, kept, g.takens)
+func (g *soulTask) Returned(kept bool) {
+	if g.left++; g.left > 1 || g.runs != 1 || kept && g.overtakens > 0 {
+		g.fault("a task returns %d times after %d runs, kept %v, overtaken %d times", g.left, g.runs, kept, g.overtakens)
 	}
-	if g.guests--; kept {
+	if g.tasks--; kept {
 		g.act(g.soul.c == g.c)
 	}
 }

@@ -155,8 +155,8 @@ func (l *Loop) failed(c *Conn, v any) {
 // leave ends a callback.
 func (l *Loop) leave(c *Conn) {
 	l.switchHandlers()
-	if l.expecting(c) {
-		return // it is settled when its guest leaves, and until then may as well be current
+	if l.hasNextTask(c) {
+		return // it is settled when its task has returned, and may stay current until then
 	}
 	l.current.Store(nil)
 	l.settle(c)

@@ -2,8 +2,8 @@ package myriad
 
 import "github.com/myriad-go/myriad/internal/driver"
 
-// This file is how a loop outlives the goroutines that it runs on. A callback may end its goroutine (runtime.Goexit), and a guest
-// may keep it (lend.go); another one goes on.
+// This file is how a loop outlives the goroutines that it runs on. A callback may end its goroutine
+// (runtime.Goexit), and an inline task may keep it (inline.go); another one goes on.
 
 // A shift is one goroutine's time as a loop's owner.
 type shift struct {
@@ -20,7 +20,7 @@ func (l *Loop) employ(first func()) {
 				l.employ(l.resume)
 			}
 		}()
-		l.owner.Store(driver.Goroutine()) // before it lends the loop
+		l.owner.Store(driver.Goroutine()) // before an inline task runs
 		l.own()
 		l.shift = s
 		first()

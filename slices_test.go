@@ -48,30 +48,30 @@ func TestSlicesOfDirtyConns(t *testing.T) {
 	})
 }
 
-// A counter is a guest that counts the conns that still wait.
+// A counter is a task that counts the conns that still wait.
 type counter struct {
 	conns  []*myriad.Conn
 	waited chan int // -1: the loop did not wait for it, so the number says nothing
 }
 
-func (g *counter) Visit(l myriad.Lease) {
+func (g *counter) Run(h myriad.Handoff) {
 	n := 0
 	for _, c := range g.conns {
 		if c.Queued() > 0 {
 			n++
 		}
 	}
-	if !l.Held() {
+	if !h.Inline() {
 		n = -1
 	}
 	g.waited <- n
 }
 
-func (g *counter) Taken(bool) {}
-func (g *counter) Left(bool)  {}
+func (g *counter) Overtaken(bool) {}
+func (g *counter) Returned(bool)  {}
 
-// A guest does not wait for a whole slice either: a few conns go first, which may have answers to others.
-func TestGuestsGoAheadOfDirtyConns(t *testing.T) {
+// A task does not wait for a whole slice either: a few conns go first, which may have answers to others.
+func TestTasksGoAheadOfDirtyConns(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		const many, few = 200, 16
 		e := start(t, myriad.Config{Loops: 1})
@@ -85,16 +85,16 @@ func TestGuestsGoAheadOfDirtyConns(t *testing.T) {
 		}
 		for n := -1; n < 0; {
 			onLoop(t, g.conns[0], func() {
-				g.conns[0].Invite(g)
+				g.conns[0].RunInline(g)
 				for _, c := range g.conns {
 					c.Write([]byte("x"))
 				}
 			})
-			if n = await(t, "the guest", g.waited); n < 0 {
+			if n = await(t, "the task", g.waited); n < 0 {
 				continue
 			}
 			if n < many-few {
-				t.Errorf("the guest came when %d of %d waited: want all but a few", n, many)
+				t.Errorf("the task came when %d of %d waited: want all but a few", n, many)
 			}
 		}
 	})

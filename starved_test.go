@@ -28,15 +28,15 @@ func (m *machine) Ran(thread int) time.Duration {
 
 func (m *machine) Ready(thread int) bool { return thread == m.number && m.ready }
 
-// A guest whose thread waits for a processor is left alone for a while, unlike one that computes or waits for something else.
-func TestStarvedGuest(t *testing.T) {
+// A task whose thread waits for a processor is left alone for a while, unlike one that computes or waits for something else.
+func TestStarvedTask(t *testing.T) {
 	const tick = time.Millisecond
 	for _, tt := range []struct {
 		name        string
 		machine     machine
-		guests      int
+		tasks       int
 		stays       time.Duration
-		least, most time.Duration // until it is taken over; 0: it is not
+		least, most time.Duration // until it is overtaken; 0: it is not
 	}{
 		{"waits for something else", machine{}, 4, 20 * tick, tick, 2 * tick},
 		{"computes", machine{ready: true, speed: 100}, 4, 20 * tick, tick, 2 * tick},
@@ -50,24 +50,24 @@ func TestStarvedGuest(t *testing.T) {
 			m := tt.machine
 			m.World, m.number = sim.New(1, sim.Calm()), 7
 			m.began = m.World.Now()
-			if took := m.takeover(t, tt.guests, tt.stays); took < tt.least || took > tt.most {
-				t.Errorf("taken over after %v, want %v to %v", took, tt.least, tt.most)
+			if took := m.handoff(t, tt.tasks, tt.stays); took < tt.least || took > tt.most {
+				t.Errorf("overtaken after %v, want %v to %v", took, tt.least, tt.most)
 			}
 		})
 	}
 }
 
-// takeover has the first of some guests of a turn stay, and returns after what time it was taken over.
-func (m *machine) takeover(t *testing.T, guests int, stays time.Duration) (took time.Duration) {
+// handoff has the first of some tasks of a turn stay, and returns after what time it was overtaken.
+func (m *machine) handoff(t *testing.T, tasks int, stays time.Duration) (took time.Duration) {
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: m, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &simulation{m.World, t, e}
 	var came time.Time
-	h := &host{conns: make(chan *myriad.Conn, guests)}
-	h.visit = func(*visitor) {
-		if h.visits.Load() == 1 {
+	h := &taskHost{conns: make(chan *myriad.Conn, tasks)}
+	h.run = func(*echoTask) {
+		if h.runs.Load() == 1 {
 			came = s.Now()
 			s.NewParker().ParkFor(stays)
 		}
@@ -78,7 +78,7 @@ func (m *machine) takeover(t *testing.T, guests int, stays time.Duration) (took 
 		t.Fatal(err)
 	}
 	var peers []*sim.Peer
-	for range guests {
+	for range tasks {
 		peers = append(peers, s.Dial(ln.Addr()))
 	}
 	s.RunFor(time.Millisecond)
@@ -91,8 +91,8 @@ func (m *machine) takeover(t *testing.T, guests int, stays time.Duration) (took 
 		p.CloseWrite()
 	}
 	s.RunFor(time.Minute)
-	if n := h.visits.Load(); n != int64(guests) {
-		t.Errorf("%d visits of %d guests", n, guests)
+	if n := h.runs.Load(); n != int64(tasks) {
+		t.Errorf("%d runs of %d tasks", n, tasks)
 	}
 	s.finish()
 	return took

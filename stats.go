@@ -28,8 +28,8 @@ type LoopStats struct {
 	Sleeps       uint64 // times the loop had nothing to do
 	Wakes        uint64 // times another goroutine ended such a sleep
 	Turns        uint64
-	Takeovers    uint64 // times another goroutine took the loop over because a guest overstayed (Conn.Invite)
-	HandOvers    uint64 // times a guest handed the loop over in order to wait
+	Overstays    uint64 // handoffs because an inline task overstayed (InlineTask)
+	Handoffs     uint64 // handoffs by an inline task in order to wait (Handoff.HandOff)
 
 	Full uint64 // calls of Conn's Write methods refused with ErrFull
 	Busy uint64 // calls of Loop.Do refused with ErrBusy; of Engine.Adopt, which means all loops, they count on the first
@@ -88,7 +88,7 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 		AcceptErrors: s.acceptErrors.Load(),
 		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn), BytesOut: uint64(t.bytesOut),
 		Sleeps: uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
-		Takeovers: uint64(t.takeovers), HandOvers: uint64(t.handOvers),
+		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
 		Full: s.full.Load(), Busy: s.busy.Load(),
 		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
 		Hibernating: t.hibernating,
@@ -117,8 +117,8 @@ func (a *LoopStats) add(b *LoopStats) {
 	a.Sleeps += b.Sleeps
 	a.Wakes += b.Wakes
 	a.Turns += b.Turns
-	a.Takeovers += b.Takeovers
-	a.HandOvers += b.HandOvers
+	a.Overstays += b.Overstays
+	a.Handoffs += b.Handoffs
 	a.Full += b.Full
 	a.Busy += b.Busy
 	a.Queued += b.Queued

@@ -102,14 +102,14 @@ type standing struct{ driver.System }
 
 func (standing) Now() time.Time { return time.Time{} }
 
-// Before it sleeps a loop lets others run, but behind guests only where there is but one processor.
+// Before it sleeps a loop lets others run, but behind tasks only where there is but one processor.
 func TestYieldsBeforeSleeping(t *testing.T) {
 	procs := runtime.GOMAXPROCS(2)
 	defer runtime.GOMAXPROCS(procs)
 	_, s := newStub(1)
 	l := s.loop
 	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
-	guests := func() { l.guests = append(l.guests, guest{}) }
+	tasks := func() { l.tasks = append(l.tasks, connTask{}) }
 	for _, step := range []struct {
 		name  string
 		procs int
@@ -117,18 +117,18 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		want  bool
 	}{
 		{"callbacks", 2, func() {}, true},
-		{"guests", 2, guests, false},
-		{"guests again", 2, guests, false},
-		{"guests on one processor", 1, guests, true},
-		{"guests, and Later", 2, func() { guests(); l.Later(func() {}) }, true},
-		{"guests, and Do", 2, func() { guests(); _ = l.Do(func() {}) }, true},
-		{"guests at last", 2, guests, false},
+		{"tasks", 2, tasks, false},
+		{"tasks again", 2, tasks, false},
+		{"tasks on one processor", 1, tasks, true},
+		{"tasks, and Later", 2, func() { tasks(); l.Later(func() {}) }, true},
+		{"tasks, and Do", 2, func() { tasks(); _ = l.Do(func() {}) }, true},
+		{"tasks at last", 2, tasks, false},
 	} {
 		runtime.GOMAXPROCS(step.procs)
 		step.do()
 		l.turn(1)
-		l.guests = nil
-		if l.owes() != step.want {
+		l.tasks = nil
+		if l.mustYield() != step.want {
 			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
 		}
 		if _, err := l.poll(); err != nil || l.owing {
@@ -136,10 +136,10 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		}
 	}
 	l.turn(1)
-	guests()
+	tasks()
 	l.turn(1)
-	if !l.owes() {
-		t.Error("a turn with guests has paid what one without them owes")
+	if !l.mustYield() {
+		t.Error("a turn with tasks has paid what one without them owes")
 	}
 }
 

@@ -18,7 +18,7 @@ type requestContext struct {
 	watchers *watchers // nil: there have been none
 
 	// How the handler stands to its connection, guarded by mu.
-	begun  bool // it runs; not known of a guest of the loop
+	begun  bool // it runs; not known of an inline task
 	over   bool // it has ended
 	lost   bool // the connection has
 	away   bool // the client had gone before: CloseNotify says so

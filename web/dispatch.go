@@ -61,11 +61,11 @@ func newExecutor(s *Server, e *myriad.Engine) executor {
 	})
 }
 
-// dispatch runs the exchange as a guest of the loop, or with the others of this turn on the pool: one wake for all of them.
+// dispatch runs the exchange as an inline task, or with the others of this poll cycle on the pool: one wake for all of them.
 func (ln *lane) dispatch(x *exchange, complete bool) {
 	x.due = true
 	if x.invited = ln.invites(x, complete); x.invited {
-		x.chain = nil // a guest visits alone: those behind are dispatched in their turn
+		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
 		x.transport.invite(x)
 		return
 	}

@@ -59,7 +59,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	}
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*given).out.Load().x.guest {
+		if rw.(*given).out.Load().x.inline {
 			c.onLoop++
 		}
 		if r.Header.Get("Sleep") != "" {
@@ -80,7 +80,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 		w.RunFor(crowdEvery)
 	}
 	w.RunFor(10 * crowdSleep)
-	c.takeovers = int(engine.Stats().Takeovers)
+	c.takeovers = int(engine.Stats().Overstays)
 	for _, x := range c.clients {
 		if x.busy {
 			t.Error("a request was never answered")
@@ -199,7 +199,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	}
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*given).out.Load().x.guest {
+		if rw.(*given).out.Load().x.inline {
 			onLoop++
 		}
 	})}
@@ -237,7 +237,7 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 	ran := ""
 	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		ran += r.URL.Path
-		if rw.(*given).out.Load().x.guest {
+		if rw.(*given).out.Load().x.inline {
 			ran += "!"
 		}
 		if r.URL.Path == "/stream" {

@@ -48,7 +48,7 @@ func (a *asker) answer() string {
 
 // where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
-	if r, err := responseOf(w); err == nil && r.x.guest {
+	if r, err := responseOf(w); err == nil && r.x.inline {
 		return "loop"
 	}
 	return "pool"
@@ -117,8 +117,8 @@ func TestAutoBlocks(t *testing.T) {
 func untilTakenOver(t *testing.T, f *fixture, run func()) {
 	t.Helper()
 	for range 50 {
-		before := f.Engine.Stats().Takeovers
-		if run(); f.Engine.Stats().Takeovers > before {
+		before := f.Engine.Stats().Overstays
+		if run(); f.Engine.Stats().Overstays > before {
 			return
 		}
 	}
@@ -169,7 +169,7 @@ func TestAutoDemotes(t *testing.T) {
 	a := ask(t, f)
 	untilTakenOver(t, f, func() {
 		learn(a, "/")
-		before := f.Engine.Stats().Takeovers
+		before := f.Engine.Stats().Overstays
 		row := 0 // of slow runs on the pool: the first ones are noticed when the monitor looks, which may be held up
 		for deadline := time.Now().Add(20 * time.Second); row < 10 && time.Now().Before(deadline); row++ {
 			if a.get("/?slow") == "loop" {
@@ -179,7 +179,7 @@ func TestAutoDemotes(t *testing.T) {
 		if got := a.get("/"); got != "pool" {
 			t.Errorf("after slow runs it is on the %s", got)
 		}
-		if n := f.Engine.Stats().Takeovers - before; n > 4 {
+		if n := f.Engine.Stats().Overstays - before; n > 4 {
 			t.Errorf("%d takeovers, want two strikes and little more", n)
 		}
 	})
@@ -268,7 +268,7 @@ func flushOnLoop(t *testing.T, n int) {
 		if _, err := io.ReadFull(resp.Body, make([]byte, n)); err != nil {
 			t.Fatal(err)
 		}
-		handed := f.Engine.Stats().HandOvers > 0
+		handed := f.Engine.Stats().Handoffs > 0
 		read <- struct{}{}
 		resp.Body.Close()
 		if handed {
@@ -291,7 +291,7 @@ func TestEarlyHintsLeaveLoop(t *testing.T) {
 		if line, err := a.r.ReadString('\n'); line != "HTTP/1.1 103 Early Hints\r\n" {
 			t.Fatalf("%q, %v", line, err)
 		}
-		handed := f.Engine.Stats().HandOvers > 0
+		handed := f.Engine.Stats().Handoffs > 0
 		read <- struct{}{}
 		if handed {
 			return
@@ -350,7 +350,7 @@ func TestDispatchStress(t *testing.T) {
 			}
 			wg.Wait()
 			s := f.Engine.Stats()
-			t.Logf("%d takeovers, %d hand-overs", s.Takeovers, s.HandOvers)
+			t.Logf("%d takeovers, %d hand-overs", s.Overstays, s.Handoffs)
 		})
 	}
 }

@@ -35,20 +35,20 @@ type exchange struct {
 
 	behind
 
-	lease  myriad.Lease // of the loop, if the handler runs as its guest; else zero
-	guest  bool         // it does
-	done   bool         // and its answer is complete: whoever runs it sees to that
-	kept   bool         // and it has left the loop to whoever lent it: from then on only that touches the exchange
-	half   bool         // as parted, of an exchange that is kept
-	timed  bool         // the handler is
-	left   atomic.Bool  // it has hijacked its connection, and does not count for Server.Workers
-	route  *route       // what is known of it; nil: nothing, or nobody asks
-	took   time.Duration
-	parted atomic.Bool   // one of loop and handler is done with it
-	taken  atomic.Uint32 // a taking; written under mu
-	orphan bool          // its connection went before its handler had ended
-	end    *lastState    // of that connection, for an orphan; nil: nobody asks
-	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
+	handoff myriad.Handoff // of the loop, if the handler runs as an inline task; else zero
+	inline  bool           // it does
+	done    bool           // and its answer is complete: whoever runs it sees to that
+	kept    bool           // and it has left the loop to whoever lent it: from then on only that touches the exchange
+	half    bool           // as parted, of an exchange that is kept
+	timed   bool           // the handler is
+	left    atomic.Bool    // it has hijacked its connection, and does not count for Server.Workers
+	route   *route         // what is known of it; nil: nothing, or nobody asks
+	took    time.Duration
+	parted  atomic.Bool   // one of loop and handler is done with it
+	taken   atomic.Uint32 // a taking; written under mu
+	orphan  bool          // its connection went before its handler had ended
+	end     *lastState    // of that connection, for an orphan; nil: nobody asks
+	wants   atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
 	takeover *takeover // guarded by mu: who takes the connection over; nil: nobody
@@ -65,7 +65,7 @@ type transport interface {
 	writeFile(x *exchange, f *os.File, off, n int64) error
 	// ask has the loop look at what x wants.
 	ask(x *exchange)
-	// invite has x visit the loop, and returned looks at what it wants after that. On the loop.
+	// invite has x run inline, and returned looks at what it wants after that. On the loop.
 	invite(x *exchange)
 	returned(x *exchange)
 	// fail ends the connection behind what was written, because the answer cannot be completed.
@@ -90,16 +90,16 @@ func (x *exchange) want(w want) {
 
 // complete says that the answer is. It is the handler's last.
 func (x *exchange) complete() {
-	if x.guest {
+	if x.inline {
 		x.done = true
 		return
 	}
 	x.want(wantFinish)
 }
 
-// date is what the Date field says. A guest's is that of the turn in which its request came: it has not been there for long.
+// date is what the Date field says. That of an inline task is the date of the poll cycle in which its request came, a few milliseconds ago at most.
 func (x *exchange) date() string {
-	if x.guest && x.lease.Held() {
+	if x.inline && x.handoff.Inline() {
 		return x.began.text
 	}
 	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
@@ -131,22 +131,22 @@ func (x *exchange) over() {
 	}
 	x.out.drop()
 	x.body.release()
-	if !x.guest {
+	if !x.inline {
 		x.offPool()
 	}
 }
 
-// Visit is run for a guest of the loop.
-func (x *exchange) Visit(l myriad.Lease) {
-	x.lease, x.guest = l, true
+// Run implements myriad.InlineTask.
+func (x *exchange) Run(h myriad.Handoff) {
+	x.handoff, x.inline = h, true
 	x.run()
 }
 
-// Taken implements myriad.Guest: the handler goes on as it would on the pool.
-func (x *exchange) Taken(overstayed bool) { x.lane.lost(x, overstayed) }
+// Overtaken implements myriad.InlineTask: the handler goes on as it would on the pool.
+func (x *exchange) Overtaken(overstayed bool) { x.lane.lost(x, overstayed) }
 
-// Left has the loop go on with the connection.
-func (x *exchange) Left(kept bool) {
+// Returned implements myriad.InlineTask: the loop goes on with the connection.
+func (x *exchange) Returned(kept bool) {
 	if !kept {
 		if !x.left.Load() {
 			x.lane.st.lent.end()
@@ -199,7 +199,7 @@ func (x *exchange) serve() {
 	system := x.lane.st.engine.System()
 	began := system.Now()
 	h.ServeHTTP(x.given, &x.given.request)
-	if x.took = system.Now().Sub(began); !x.guest {
+	if x.took = system.Now().Sub(began); !x.inline {
 		x.route.Made(x.took)
 	}
 }

@@ -105,7 +105,7 @@ func TestIdleTimeoutBesideWriteTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
 	for _, d := range dispatches {
 		w, client := slow(t, &Server{IdleTimeout: timeout, WriteTimeout: time.Minute, Dispatch: d, Handler: http.NotFoundHandler()})
-		for range 3 { // with DispatchAuto the first are not guests of the loop
+		for range 3 { // with DispatchAuto the first do not run inline
 			client.Write([]byte(get + end))
 			w.RunFor(timeout - time.Second)
 		}

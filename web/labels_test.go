@@ -31,7 +31,7 @@ func TestLabelsEndWithTheirHandler(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				case "/wait":
 					pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(name, "yes")))
-					f.Engine.HandOver()
+					f.Engine.HandOff()
 					close(entered)
 					<-goOn
 				}

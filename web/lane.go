@@ -20,7 +20,7 @@ type lane struct {
 	head    h1.Head   // of the request being parsed
 	known   known     // of the last
 	scratch []byte    // where its text is put together
-	spare   *exchange // of a guest that has left: for the next request; nil: none
+	spare   *exchange // of an inline task that has returned: for the next request; nil: none
 	asked   *conn     // whose request was the last; nil: it has gone
 	address string    // of its client, if that has been asked for again; else empty
 	batch   []func()

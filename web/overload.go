@@ -142,7 +142,7 @@ type widener interface{ Widen(n int) }
 func (x *exchange) leavesPool() {
 	st := x.lane.st
 	x.left.Store(true)
-	if x.guest {
+	if x.inline {
 		st.lent.end()
 		return
 	}
@@ -167,7 +167,7 @@ func (x *exchange) offPool() {
 // not count.
 func (x *exchange) awaitClient(p driver.Parker) {
 	pool, widens := x.lane.st.pool.(widener)
-	if !widens || x.guest || x.left.Load() {
+	if !widens || x.inline || x.left.Load() {
 		p.Park()
 		return
 	}

@@ -37,7 +37,7 @@ type behind struct {
 	closes  bool      // the client wants the connection to end with it
 	follows bool      // it is another's chain
 	due     bool      // its handler has run or is going to
-	invited bool      // as a guest of the loop: at once
+	invited bool      // as an inline task: at once
 	plain   bool      // its answer has ended in such a way that the next follows
 }
 

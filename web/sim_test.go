@@ -157,8 +157,8 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 	w.Settle()
 	w.Check(t)
 	stats := engine.Stats()
-	simTakeovers.Add(int64(stats.Takeovers))
-	simHandOvers.Add(int64(stats.HandOvers))
+	simTakeovers.Add(int64(stats.Overstays))
+	simHandOvers.Add(int64(stats.Handoffs))
 	if s := errs.String(); s != "" {
 		t.Errorf("seed %d: log: %s", seed, s)
 	}

@@ -28,11 +28,11 @@ func (h *conn) writeFile(x *exchange, f *os.File, off, n int64) error {
 
 func (h *conn) ask(*exchange) { h.c.Notify() }
 
-func (h *conn) invite(x *exchange) { h.c.Invite(x) }
+func (h *conn) invite(x *exchange) { h.c.RunInline(x) }
 
-// returned serves what a guest has asked for at once, so that the answers to pipelined requests leave together.
+// returned serves what an inline task has asked for at once, so that the answers to pipelined requests leave together.
 func (h *conn) returned(x *exchange) {
-	if h.x == x { // else the connection was lost before the visit
+	if h.x == x { // else the connection was lost before Run
 		h.serveLine()
 	}
 }

@@ -105,8 +105,8 @@ func TestAutoHandsOver(t *testing.T) {
 			if r.returned && name != "Dial" {
 				t.Error("the call has not waited")
 			}
-			if st := r.e.Stats(); st.HandOvers != 1 || st.Takeovers != 0 {
-				t.Errorf("%d hand-overs and %d takeovers, want 1 and 0", st.HandOvers, st.Takeovers)
+			if st := r.e.Stats(); st.Handoffs != 1 || st.Overstays != 0 {
+				t.Errorf("%d hand-overs and %d takeovers, want 1 and 0", st.Handoffs, st.Overstays)
 			}
 			r.slow.Resume()
 			r.silent.send(OpText, "come")
@@ -194,7 +194,7 @@ func TestAutoKeepsNeighbours(t *testing.T) {
 			t.Errorf("a neighbour waited for %v, %d times", time.Duration(late)*step, n)
 		}
 	}
-	if n := w.e.Stats().Takeovers; n != 2 {
+	if n := w.e.Stats().Overstays; n != 2 {
 		t.Errorf("%d takeovers, want 2", n)
 	}
 	w.stop()

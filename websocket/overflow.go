@@ -309,10 +309,10 @@ func (c *Conn) newParker() (driver.Parker, error) {
 	return e.System().NewParker(), nil
 }
 
-// handOver has the loop go on whose guest the calling goroutine may be, so that it can wait. It reports false if it must not.
+// handOver hands the loop off if the calling goroutine has one, so that it can wait. It reports false if it must not.
 func (c *Conn) handOver() bool {
 	e, err := c.engine()
-	return err == nil && e.HandOver()
+	return err == nil && e.HandOff()
 }
 
 // engine is the connection's, or the one that it will come to.

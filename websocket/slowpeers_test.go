@@ -70,7 +70,7 @@ func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 	}
 	least, most := spoken, spoken
 	if d == quickly {
-		if least = 0; e.Stats().Takeovers == 0 { // or a callback was held up, and the next may run on the pool
+		if least = 0; e.Stats().Overstays == 0 { // or a callback was held up, and the next may run on the pool
 			most = 0
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/myriad-go/myriad/internal/quick"
 )
 
-// This file is DispatchAuto: callbacks that are known to be quick run as guests of the loop (docs/adr/0010), one at a time for a
+// This file is DispatchAuto: callbacks that are known to be quick run as inline tasks (docs/adr/0010), one at a time for a
 // connection and in order, as on the pool.
 
 const (
@@ -47,18 +47,18 @@ func (c *Conn) start(b *backlog) {
 	if h := c.habit(); h != nil && c.now() >= h.rests.Load() {
 		var inline bool
 		if inline, b.timed = h.Call(); inline {
-			c.nc.Invite((*guest)(c))
+			c.nc.RunInline((*task)(c))
 			return
 		}
 	}
 	c.settings.crew.gather(b)
 }
 
-// guest is a Conn whose next callback runs on its loop.
-type guest Conn
+// A task is a Conn whose next callback runs on its loop.
+type task Conn
 
-// Visit implements myriad.Guest. The backlog is running, so it stays where it is, and not empty.
-func (g *guest) Visit(myriad.Lease) {
+// Run implements myriad.InlineTask. The backlog is running, so it stays where it is, and not empty.
+func (g *task) Run(myriad.Handoff) {
 	c := (*Conn)(g)
 	c.mu.Lock()
 	b := c.backlog
@@ -85,8 +85,8 @@ func (c *Conn) callTimed(ev event) time.Duration {
 	return system.Now().Sub(began)
 }
 
-// Taken implements myriad.Guest. On the loop.
-func (g *guest) Taken(overstayed bool) {
+// Overtaken implements myriad.InlineTask. On the loop.
+func (g *task) Overtaken(overstayed bool) {
 	c := (*Conn)(g)
 	h := c.habit()
 	h.Strike()
@@ -95,8 +95,8 @@ func (g *guest) Taken(overstayed bool) {
 	}
 }
 
-// Left implements myriad.Guest: it goes on with what waits, on the pool if the loop is another goroutine's now.
-func (g *guest) Left(kept bool) {
+// Returned implements myriad.InlineTask: it goes on with what waits, on the pool if the loop is another goroutine's now.
+func (g *task) Returned(kept bool) {
 	c := (*Conn)(g)
 	c.mu.Lock()
 	b := c.backlog

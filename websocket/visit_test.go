@@ -47,14 +47,14 @@ func heard(t *testing.T, ch chan string) string {
 	return ""
 }
 
-// visits reports whether its caller runs as a guest of a loop. It takes a few hundredths of the time in which a callback is quick, and the text of
+// runsInline reports whether its caller runs as an inline task. It takes a few hundredths of the time in which a callback is quick, and the text of
 // the stack a quarter under the race detector.
-func visits() bool {
+func runsInline() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*Loop).visit") {
+		if strings.HasSuffix(f.Function, "(*Loop).runTask") {
 			return true
 		}
 		if !more {
@@ -68,7 +68,7 @@ func TestAutoCallbacks(t *testing.T) {
 	release := make(chan struct{})
 	var onLoop atomic.Int64
 	e, say, hear := autoPair(t, func(c *Conn, op Op, p []byte) {
-		if visits() {
+		if runsInline() {
 			onLoop.Add(1)
 		}
 		if string(p) == "block" {
@@ -77,7 +77,7 @@ func TestAutoCallbacks(t *testing.T) {
 		_ = c.Write(op, p)
 	})
 	// The last callback on the loop may have been slow as well, on a busy machine, and what comes next is then for the pool.
-	for tries := 0; e.Stats().Takeovers == 0; tries++ {
+	for tries := 0; e.Stats().Overstays == 0; tries++ {
 		if tries == 50 {
 			t.Fatal("no takeover was counted")
 		}

@@ -14,46 +14,46 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// host is a handler whose answers are written by guests: one at a time for a conn, as many as there were bytes.
-type host struct {
-	visit  func(v *visitor)
-	loses  func() // on Taken; nil: nothing
-	visits atomic.Int64
-	taken  atomic.Int64
-	stayed atomic.Int64 // of these: overstayed
-	lost   atomic.Int64
-	conns  chan *myriad.Conn
+// taskHost is a handler whose answers are written by tasks: one at a time for a conn, as many as there were bytes.
+type taskHost struct {
+	run       func(v *echoTask)
+	loses     func() // on Overtaken; nil: nothing
+	runs      atomic.Int64
+	overtaken atomic.Int64
+	stayed    atomic.Int64 // of these: overstayed
+	lost      atomic.Int64
+	conns     chan *myriad.Conn
 }
 
-// visitor is one conn's handler and guest. It echoes what it was given before its visit.
-type visitor struct {
-	host    *host
+// echoTask is one conn's handler and task. It echoes what it was given before its run.
+type echoTask struct {
+	host    *taskHost
 	c       *myriad.Conn
-	lease   myriad.Lease
+	handoff myriad.Handoff
 	pending []byte // the loop's
-	given   []byte // the guest's, during a visit
+	given   []byte // the task's, while it runs
 	busy    bool   // the loop's
 	done    atomic.Bool
 	ended   bool
 }
 
-func (h *host) Opened(c *myriad.Conn) {
+func (h *taskHost) Opened(c *myriad.Conn) {
 	if h.conns != nil {
 		h.conns <- c
 	}
-	c.SetHandler(&visitor{host: h, c: c}, nil)
+	c.SetHandler(&echoTask{host: h, c: c}, nil)
 }
-func (h *host) Received(*myriad.Conn, []byte) {}
-func (h *host) Closed(*myriad.Conn, error)    {}
+func (h *taskHost) Received(*myriad.Conn, []byte) {}
+func (h *taskHost) Closed(*myriad.Conn, error)    {}
 
-func (v *visitor) Opened(*myriad.Conn) {}
+func (v *echoTask) Opened(*myriad.Conn) {}
 
-func (v *visitor) Received(_ *myriad.Conn, p []byte) {
+func (v *echoTask) Received(_ *myriad.Conn, p []byte) {
 	v.pending = append(v.pending, p...)
 	v.invite()
 }
 
-func (v *visitor) invite() {
+func (v *echoTask) invite() {
 	switch {
 	case v.busy:
 	case len(v.pending) > 0:
@@ -61,23 +61,23 @@ func (v *visitor) invite() {
 		v.given = append([]byte(nil), v.pending[:n]...)
 		v.pending = v.pending[n:]
 		v.busy = true
-		v.c.Invite(v)
+		v.c.RunInline(v)
 	case v.ended:
 		v.c.Close()
 	}
 }
 
-func (v *visitor) Visit(l myriad.Lease) {
-	v.host.visits.Add(1)
-	v.lease = l
-	if v.host.visit != nil {
-		v.host.visit(v)
+func (v *echoTask) Run(h myriad.Handoff) {
+	v.host.runs.Add(1)
+	v.handoff = h
+	if v.host.run != nil {
+		v.host.run(v)
 	}
 	v.c.Write(v.given)
 }
 
-func (v *visitor) Taken(overstayed bool) {
-	v.host.taken.Add(1)
+func (v *echoTask) Overtaken(overstayed bool) {
+	v.host.overtaken.Add(1)
 	if overstayed {
 		v.host.stayed.Add(1)
 	}
@@ -86,7 +86,7 @@ func (v *visitor) Taken(overstayed bool) {
 	}
 }
 
-func (v *visitor) Left(kept bool) {
+func (v *echoTask) Returned(kept bool) {
 	if !kept {
 		v.host.lost.Add(1)
 		v.done.Store(true)
@@ -97,24 +97,24 @@ func (v *visitor) Left(kept bool) {
 	v.invite()
 }
 
-func (v *visitor) Notified(*myriad.Conn) {
+func (v *echoTask) Notified(*myriad.Conn) {
 	if v.done.Swap(false) {
 		v.busy = false
 		v.invite()
 	}
 }
 
-func (v *visitor) Ended(*myriad.Conn) {
+func (v *echoTask) Ended(*myriad.Conn) {
 	v.ended = true
 	v.invite()
 }
 
-func (v *visitor) Closed(*myriad.Conn, error) { v.busy = true }
+func (v *echoTask) Closed(*myriad.Conn, error) { v.busy = true }
 
-// A guest that blocks for good is taken over: its neighbours are answered, and it ends as any goroutine would.
-func TestTakeover(t *testing.T) {
+// A task that blocks for good is overtaken: its neighbours are answered, and it ends as any goroutine would.
+func TestOverstay(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
-	h := &host{visit: func(v *visitor) {
+	h := &taskHost{run: func(v *echoTask) {
 		if v.given[0] == '!' {
 			close(inside)
 			<-release
@@ -126,7 +126,7 @@ func TestTakeover(t *testing.T) {
 	ln := s.listen(t, e, h)
 	slow, quick := s.dial(t, ln), s.dial(t, ln)
 	send(t, slow, []byte("!"))
-	await(t, "the guest", inside)
+	await(t, "the task", inside)
 	for i := range 100 {
 		msg := fmt.Appendf(nil, "message %d", i)
 		send(t, quick, msg)
@@ -136,19 +136,19 @@ func TestTakeover(t *testing.T) {
 	expect(t, slow, []byte("!"))
 	send(t, slow, []byte("again"))
 	expect(t, slow, []byte("again"))
-	eventually(t, "the takeover is counted, and those of guests that the machine has held up", func() bool {
-		st, n := e.Stats(), h.taken.Load()
-		return n > 0 && h.lost.Load() == n && st.Takeovers == uint64(n) && st.HandOvers == 0
+	eventually(t, "the handoff is counted, and those of tasks that the machine has held up", func() bool {
+		st, n := e.Stats(), h.overtaken.Load()
+		return n > 0 && h.lost.Load() == n && st.Overstays == uint64(n) && st.Handoffs == 0
 	})
 }
 
-// HandOver makes a blocking call legal at once: here the guest waits for its own loop.
-func TestHandOver(t *testing.T) {
+// HandOff makes a blocking call legal at once: here the task waits for its own loop.
+func TestHandOff(t *testing.T) {
 	var e *myriad.Engine
-	h := &host{visit: func(v *visitor) {
-		first := v.lease.HandOver()
-		if again := v.lease.HandOver(); !first || !again {
-			t.Errorf("HandOver: %v, and again: %v", first, again)
+	h := &taskHost{run: func(v *echoTask) {
+		first := v.handoff.HandOff()
+		if again := v.handoff.HandOff(); !first || !again {
+			t.Errorf("HandOff: %v, and again: %v", first, again)
 		}
 		done := make(chan struct{})
 		if err := v.c.Loop().Do(func() { close(done) }); err != nil {
@@ -163,36 +163,36 @@ func TestHandOver(t *testing.T) {
 		send(t, nc, []byte("message"))
 		expect(t, nc, []byte("message"))
 	}
-	eventually(t, "the hand-overs are counted, and the guests that the machine has held up before", func() bool {
+	eventually(t, "the handoffs are counted, and the tasks that the machine has held up before", func() bool {
 		st, late := e.Stats(), uint64(h.stayed.Load())
-		return st.HandOvers+late == 50 && st.Takeovers == late
+		return st.Handoffs+late == 50 && st.Overstays == late
 	})
 }
 
-// Engine.HandOver finds the lease of the guest that calls it, and nobody else's. In fake time nobody else takes the loop over.
-func TestEngineHandOver(t *testing.T) {
+// Engine.HandOff finds the inline task that calls it, and nobody else's. In fake time nobody else hands the loop off.
+func TestEngineHandOff(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 2})
 	other, err := myriad.Start(myriad.Config{Loops: 1, System: s.World})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{visit: func(v *visitor) {
-		if !other.HandOver() || !v.lease.Held() {
-			t.Error("an engine that the guest is not on has taken its loop over, or refused to")
+	h := &taskHost{run: func(v *echoTask) {
+		if !other.HandOff() || !v.handoff.Inline() {
+			t.Error("an engine that the task is not on has handed its loop off, or refused to")
 		}
 		w := s.NewParker()
 		s.Go(func() {
-			if !s.e.HandOver() || !v.lease.Held() {
-				t.Error("a goroutine that is no guest has handed a loop over, or may not wait")
+			if !s.e.HandOff() || !v.handoff.Inline() {
+				t.Error("a goroutine that is no task has handed a loop off, or may not wait")
 			}
 			w.Unpark()
 		})
 		w.Park()
-		if !s.e.HandOver() || v.lease.Held() {
-			t.Error("the loop was not handed over")
+		if !s.e.HandOff() || v.handoff.Inline() {
+			t.Error("the loop was not handed off")
 		}
 		if err := v.c.Loop().Do(func() {
-			if s.e.HandOver() || other.HandOver() {
+			if s.e.HandOff() || other.HandOff() {
 				t.Error("a callback of a loop may wait")
 			}
 			w.Unpark()
@@ -200,8 +200,8 @@ func TestEngineHandOver(t *testing.T) {
 			t.Error(err)
 		}
 		w.Park() // until the loop, which goes on, has called that
-		if !s.e.HandOver() {
-			t.Error("HandOver is refused the second time")
+		if !s.e.HandOff() {
+			t.Error("HandOff is refused the second time")
 		}
 	}}
 	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
@@ -214,8 +214,8 @@ func TestEngineHandOver(t *testing.T) {
 		p.CloseWrite()
 	}
 	s.Run()
-	if n := h.visits.Load(); n < 40 || h.taken.Load() != n || s.e.Stats().HandOvers != uint64(n) {
-		t.Errorf("%d visits, %d taken over, %d handed over", n, h.taken.Load(), s.e.Stats().HandOvers)
+	if n := h.runs.Load(); n < 40 || h.overtaken.Load() != n || s.e.Stats().Handoffs != uint64(n) {
+		t.Errorf("%d runs, %d overtaken, %d handed off", n, h.overtaken.Load(), s.e.Stats().Handoffs)
 	}
 	if err := other.Shutdown(context.Background()); err != nil {
 		t.Error(err)
@@ -223,18 +223,18 @@ func TestEngineHandOver(t *testing.T) {
 	s.finish()
 }
 
-// Panics and Goexit in a guest cost neither the loop nor its other conns.
-func TestGuestFails(t *testing.T) {
-	for name, fail := range map[string]func(v *visitor){
-		"panic":                func(*visitor) { panic("as the test wants") },
-		"goexit":               func(*visitor) { runtime.Goexit() },
-		"panic when taken":     func(v *visitor) { v.lease.HandOver(); panic("as the test wants") },
-		"goexit when taken":    func(v *visitor) { v.lease.HandOver(); runtime.Goexit() },
-		"goexit after a while": func(v *visitor) { time.Sleep(5 * time.Millisecond); runtime.Goexit() },
+// Panics and Goexit in a task cost neither the loop nor its other conns.
+func TestTaskFails(t *testing.T) {
+	for name, fail := range map[string]func(v *echoTask){
+		"panic":                 func(*echoTask) { panic("as the test wants") },
+		"goexit":                func(*echoTask) { runtime.Goexit() },
+		"panic when overtaken":  func(v *echoTask) { v.handoff.HandOff(); panic("as the test wants") },
+		"goexit when overtaken": func(v *echoTask) { v.handoff.HandOff(); runtime.Goexit() },
+		"goexit after a while":  func(v *echoTask) { time.Sleep(5 * time.Millisecond); runtime.Goexit() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			came := make(chan struct{})
-			h := &host{visit: func(v *visitor) {
+			h := &taskHost{run: func(v *echoTask) {
 				if v.given[0] == '!' {
 					close(came)
 					fail(v)
@@ -251,8 +251,8 @@ func TestGuestFails(t *testing.T) {
 					send(t, bad, []byte("!"))
 				}
 			}
-			await(t, "the guest that fails", came) // with that byte alone
-			if name == "goexit" {                  // it was no panic: the conn goes on
+			await(t, "the task that fails", came) // with that byte alone
+			if name == "goexit" {                 // it was no panic: the conn goes on
 				send(t, bad, []byte("more"))
 				expect(t, bad, []byte("more"))
 			}
@@ -260,8 +260,8 @@ func TestGuestFails(t *testing.T) {
 	}
 }
 
-// A conn whose guests follow one another lets the loop do other things in between.
-func TestGuestsOfOneConnTakeTurns(t *testing.T) {
+// A conn whose tasks follow one another lets the loop do other things in between.
+func TestTasksOfOneConnTakeTurns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takes time.Duration
 		most  int64
@@ -271,22 +271,22 @@ func TestGuestsOfOneConnTakeTurns(t *testing.T) {
 		"slow":   {300 * time.Microsecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n := visitsBeforeWork(t, tc.takes); n > tc.most {
-				t.Errorf("what the loop was asked in the first visit was done after %d", n)
+			if n := runsBeforeWork(t, tc.takes); n > tc.most {
+				t.Errorf("what the loop was asked by the first task was done after %d", n)
 			}
 		})
 	}
 }
 
-// visitsBeforeWork has one conn visited 600 times in a row, and returns how many of these a function waits for that the loop is given in the first.
-func visitsBeforeWork(t *testing.T, takes time.Duration) int64 {
+// runsBeforeWork runs 600 tasks of one conn in a row, and returns how many of these a function waits for that the loop is given in the first.
+func runsBeforeWork(t *testing.T, takes time.Duration) int64 {
 	const sent = 60_000
 	e := start(t, myriad.Config{Loops: 1})
 	asked := make(chan int64, 1)
-	h := &host{}
-	h.visit = func(v *visitor) {
-		if h.visits.Load() == 1 {
-			_ = v.c.Loop().Do(func() { asked <- h.visits.Load() })
+	h := &taskHost{}
+	h.run = func(v *echoTask) {
+		if h.runs.Load() == 1 {
+			_ = v.c.Loop().Do(func() { asked <- h.runs.Load() })
 		}
 		for began := time.Now(); time.Since(began) < takes; {
 		}
@@ -304,28 +304,28 @@ func visitsBeforeWork(t *testing.T, takes time.Duration) int64 {
 	return await(t, "the function", asked)
 }
 
-// In simulated worlds guests are held up by seed, block, and hand over, while peers send, reset and leave.
-func TestSimulatedGuests(t *testing.T) {
-	var taken, lost, visits int64
+// In simulated worlds tasks are held up by seed, block, and hand the loop off, while peers send, reset and leave.
+func TestSimulatedTasks(t *testing.T) {
+	var overtaken, lost, runs int64
 	for seed := range seeds(t) {
-		h := simulateGuests(t, seed, sim.Options{Overstay: 0.2})
-		taken, lost, visits = taken+h.taken.Load(), lost+h.lost.Load(), visits+h.visits.Load()
+		h := simulateTasks(t, seed, sim.Options{Overstay: 0.2})
+		overtaken, lost, runs = overtaken+h.overtaken.Load(), lost+h.lost.Load(), runs+h.runs.Load()
 		if t.Failed() {
 			return
 		}
 	}
-	if taken != lost || taken == 0 || taken == visits {
-		t.Errorf("%d visits, %d times taken, %d times lost: too simple a world", visits, taken, lost)
+	if overtaken != lost || overtaken == 0 || overtaken == runs {
+		t.Errorf("%d runs, %d times overtaken, %d times lost: too simple a world", runs, overtaken, lost)
 	}
 }
 
-func simulateGuests(t *testing.T, seed uint64, o sim.Options) *host {
+func simulateTasks(t *testing.T, seed uint64, o sim.Options) *taskHost {
 	s := simulate(t, seed, o, myriad.Config{LingerTimeout: time.Minute})
 	r := rand.New(rand.NewPCG(seed, 2))
-	h := &host{visit: func(v *visitor) {
+	h := &taskHost{run: func(v *echoTask) {
 		switch r.IntN(8) {
 		case 0:
-			v.lease.HandOver()
+			v.handoff.HandOff()
 			s.Linger()
 		case 1:
 			s.Linger()
@@ -360,10 +360,10 @@ func simulateGuests(t *testing.T, seed uint64, o sim.Options) *host {
 	return h
 }
 
-func TestSimulatedGuestsRepeat(t *testing.T) {
+func TestSimulatedTasksRepeat(t *testing.T) {
 	hash := func(seed uint64) uint64 {
 		s := simulate(t, seed, sim.Options{Overstay: 0.3}, myriad.Config{})
-		h := &host{}
+		h := &taskHost{}
 		ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
 		if err != nil {
 			t.Fatal(err)
@@ -383,12 +383,12 @@ func TestSimulatedGuestsRepeat(t *testing.T) {
 	}
 }
 
-// A driver that is bound to its thread keeps its loop, and HandOver says so.
-func TestGuestOnBoundThread(t *testing.T) {
+// A driver that is bound to its thread keeps its loop, and HandOff says so.
+func TestTaskOnBoundThread(t *testing.T) {
 	refused := 0
 	s := simulate(t, 1, sim.Options{ThreadBound: true, Overstay: 0.5}, myriad.Config{})
-	h := &host{visit: func(v *visitor) {
-		if !v.lease.HandOver() && !s.e.HandOver() {
+	h := &taskHost{run: func(v *echoTask) {
+		if !v.handoff.HandOff() && !s.e.HandOff() {
 			refused++
 		}
 	}}
@@ -400,16 +400,16 @@ func TestGuestOnBoundThread(t *testing.T) {
 	p.Write(pattern(500))
 	p.CloseWrite()
 	s.Run()
-	if h.visits.Load() == 0 || int64(refused) != h.visits.Load() || h.taken.Load() > 0 {
-		t.Errorf("%d visits, %d refused, %d taken over", h.visits.Load(), refused, h.taken.Load())
+	if h.runs.Load() == 0 || int64(refused) != h.runs.Load() || h.overtaken.Load() > 0 {
+		t.Errorf("%d runs, %d refused, %d overtaken", h.runs.Load(), refused, h.overtaken.Load())
 	}
 	s.finish()
 }
 
-// Guests that are still there when the engine ends do not touch it, and are not waited for.
-func TestEngineEndsWithGuests(t *testing.T) {
+// Tasks that are still there when the engine ends do not touch it, and are not waited for.
+func TestEngineEndsWithTasks(t *testing.T) {
 	release, inside := make(chan struct{}), make(chan struct{}, 1)
-	h := &host{visit: func(*visitor) { inside <- struct{}{}; <-release }}
+	h := &taskHost{run: func(*echoTask) { inside <- struct{}{}; <-release }}
 	e, err := myriad.Start(myriad.Config{Loops: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -417,18 +417,18 @@ func TestEngineEndsWithGuests(t *testing.T) {
 	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
 	ln := s.listen(t, e, h)
 	send(t, s.dial(t, ln), []byte("x"))
-	await(t, "the guest", inside)
+	await(t, "the task", inside)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := e.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	close(release)
-	eventually(t, "the guest has left", func() bool { return h.lost.Load() == 1 })
+	eventually(t, "the task has returned", func() bool { return h.lost.Load() == 1 })
 }
 
-// A guest's visit notifies another conn, whose handler then invites a guest, too: that one comes though nothing else happens.
-func TestGuestInvitedByNotifiedConn(t *testing.T) {
+// A task notifies another conn, whose handler then adds a task, too: it runs although nothing else happens.
+func TestTaskOfNotifiedConn(t *testing.T) {
 	e := start(t, myriad.Config{Loops: 1})
 	p := &pair{came: make(chan *myriad.Conn, 2), left: make(chan struct{})}
 	ln, err := e.Listen("tcp", "127.0.0.1:0", p)
@@ -446,11 +446,11 @@ func TestGuestInvitedByNotifiedConn(t *testing.T) {
 	p.second.Store(await(t, "Opened", p.came))
 	for range 100 {
 		p.first.Load().Notify()
-		await(t, "the guest of the second conn", p.left)
+		await(t, "the task of the second conn", p.left)
 	}
 }
 
-// A pair is the handler of two conns. Each invites a guest when it is notified; that of the first notifies the second.
+// A pair is the handler of two conns. Each runs a task when it is notified; that of the first notifies the second.
 type pair struct {
 	first, second atomic.Pointer[myriad.Conn]
 	came          chan *myriad.Conn
@@ -463,42 +463,42 @@ func (p *pair) Closed(*myriad.Conn, error)    {}
 
 func (p *pair) Notified(c *myriad.Conn) {
 	if c == p.first.Load() {
-		c.Invite(errand(p.second.Load().Notify))
+		c.RunInline(errand(p.second.Load().Notify))
 		return
 	}
-	c.Invite(errand(func() { p.left <- struct{}{} }))
+	c.RunInline(errand(func() { p.left <- struct{}{} }))
 }
 
-// An errand is a guest that makes it.
+// An errand is a task that makes it.
 type errand func()
 
-func (f errand) Visit(myriad.Lease) { f() }
-func (errand) Taken(bool)           {}
-func (errand) Left(bool)            {}
+func (f errand) Run(myriad.Handoff) { f() }
+func (errand) Overtaken(bool)       {}
+func (errand) Returned(bool)        {}
 
-// What a guest has written leaves soon, however many others visit in the same turn: after so many of them, and after so much time.
-func TestGuestsLeaveInTime(t *testing.T) {
+// What a task has written is sent soon, however many others run in the same poll cycle: after so many of them, and after so much time.
+func TestTasksAreSentInTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takes time.Duration
-		most  int64 // visits that the first answer waits for
+		most  int64 // runs that the first answer waits for
 	}{
 		"quick":  {0, 32},
 		"slower": {300 * time.Microsecond, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var first atomic.Pointer[myriad.Conn]
-			var visits, taken atomic.Int64
-			crowd(t, 200, &crowded{taken: &taken, visit: func(c *myriad.Conn) {
-				n := visits.Add(1)
+			var runs, overtaken atomic.Int64
+			crowd(t, 200, &crowded{overtaken: &overtaken, run: func(c *myriad.Conn) {
+				n := runs.Add(1)
 				if n == 1 {
 					first.Store(c)
 				}
 				for began := time.Now(); time.Since(began) < tc.takes; {
 				}
-				// With the std driver a goroutine of its own sends; and one whose visit was taken over writes, and is the first, when it likes.
-				waits := taken.Load() == 0 && c.Loop().Engine().System().Name() != "std" && first.Load().Queued() > 0
+				// With the std driver a goroutine of its own sends; and one that was overtaken writes, and is the first, when it likes.
+				waits := overtaken.Load() == 0 && c.Loop().Engine().System().Name() != "std" && first.Load().Queued() > 0
 				if n > tc.most && waits {
-					t.Errorf("visit %d: the answer of the first still waits", n)
+					t.Errorf("task %d: the answer of the first still waits", n)
 				}
 				c.Write([]byte("a"))
 			}})
@@ -506,18 +506,18 @@ func TestGuestsLeaveInTime(t *testing.T) {
 	}
 }
 
-// A callback that ends the loop's goroutine while answers leave costs nobody else his.
-func TestGuestsLeaveDespiteGoexit(t *testing.T) {
-	var visits, taken atomic.Int64
-	crowd(t, 10, &crowded{lost: 1, taken: &taken, visit: func(c *myriad.Conn) {
-		if visits.Add(1) == 3 {
+// A callback that ends the loop's goroutine while answers leave costs no other conn its answer.
+func TestTasksAreSentDespiteGoexit(t *testing.T) {
+	var runs, overtaken atomic.Int64
+	crowd(t, 10, &crowded{lost: 1, overtaken: &overtaken, run: func(c *myriad.Conn) {
+		if runs.Add(1) == 3 {
 			c.Notify()
 		}
 		c.Write([]byte("a"))
 	}})
 }
 
-// crowd has n conns visited in one turn, as far as that can be had, and waits for their answers.
+// crowd runs a task of each of n conns in one poll cycle, as far as that can be had, and waits for their answers.
 func crowd(t *testing.T, n int, h *crowded) {
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
 	ln, err := e.Listen("tcp", "127.0.0.1:0", h)
@@ -554,24 +554,24 @@ func crowd(t *testing.T, n int, h *crowded) {
 	}
 }
 
-// crowded is a handler whose conns are visited, and which ends its goroutine when it is notified.
+// crowded is a handler whose conns have tasks, and which ends its goroutine when it is notified.
 type crowded struct {
-	visit func(c *myriad.Conn)
-	taken *atomic.Int64
-	lost  int // conns that need not be answered
+	run       func(c *myriad.Conn)
+	overtaken *atomic.Int64
+	lost      int // conns that need not be answered
 }
 
 func (*crowded) Opened(*myriad.Conn)                 {}
-func (h *crowded) Received(c *myriad.Conn, _ []byte) { c.Invite(oneOf{h, c}) }
+func (h *crowded) Received(c *myriad.Conn, _ []byte) { c.RunInline(oneOf{h, c}) }
 func (*crowded) Notified(*myriad.Conn)               { runtime.Goexit() }
 func (*crowded) Closed(*myriad.Conn, error)          {}
 
-// oneOf is the guest of one of the crowd.
+// oneOf is the task of one of the crowd.
 type oneOf struct {
 	h *crowded
 	c *myriad.Conn
 }
 
-func (g oneOf) Visit(myriad.Lease) { g.h.visit(g.c) }
-func (g oneOf) Taken(bool)         { g.h.taken.Add(1) }
-func (oneOf) Left(bool)            {}
+func (g oneOf) Run(myriad.Handoff) { g.h.run(g.c) }
+func (g oneOf) Overtaken(bool)     { g.h.overtaken.Add(1) }
+func (oneOf) Returned(bool)        {}

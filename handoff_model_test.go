@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// This file is docs/adr/0010 as a model: one loop with its guests, their goroutines and the monitor, in steps of single memory
+// This file is docs/adr/0010 as a model: one loop with its tasks, their goroutines and the monitor, in steps of single memory
 // accesses (or critical sections), and an exploration of every order in which the steps can come.
 
 const (
-	modelGuests     = 3
-	modelGoroutines = modelGuests + 1 // each takeover starts one, and each guest is taken over at most once
+	modelTasks      = 3
+	modelGoroutines = modelTasks + 1 // each handoff starts one, and each task is overtaken at most once
 	nobody          = -1
 )
 
-// A visitor is what a guest does.
-type visitor int8
+// A conduct is what a task does.
+type conduct int8
 
 const (
-	quickly     visitor = iota // returns
-	waiting                    // returns only after somebody has taken the loop over
-	handingOver                // hands the loop over, then goes on
-	lateHelper                 // has a goroutine of its own call HandOver, at any time, even after the visit
-	exiting                    // ends its goroutine
+	quickly    conduct = iota // returns
+	waiting                   // returns only after somebody has handed the loop off
+	handingOff                // hands the loop off, then goes on
+	lateHelper                // has a goroutine of its own call HandOff, at any time, even after it has returned
+	exiting                   // ends its goroutine
 )
 
 // What a goroutine does next. Those from owning on own the loop.
@@ -34,21 +34,21 @@ type pc int8
 
 const (
 	unborn pc = iota
-	visiting
-	handing // HandOver's swap
+	running
+	handing // HandOff's swap
 	starting
 	writing
 	leaving
-	lost // Left(false)
+	lost // Returned(false)
 	dead
-	owning pc = iota + 8 // takes the next guest, or polls
+	owning pc = iota + 8 // takes the next task, or polls
 	storing
-	looking // whether the monitor is parked: owns nothing, but is not a guest either
+	looking // whether the monitor is parked: owns nothing, but is not a task either
 	unparking
-	kept // Left(true)
+	kept // Returned(true)
 	keptSettle
-	taken
-	takenSettle
+	overtaken
+	overtakenSettle
 )
 
 // exclusive reports whether the goroutine may touch the loop's fields.
@@ -57,7 +57,7 @@ func (p pc) exclusive() bool { return p >= owning && p != looking && p != unpark
 type modelGoroutine struct {
 	at    pc
 	token int8
-	guest int8
+	task  int8
 }
 
 // What the monitor does next.
@@ -76,7 +76,7 @@ const (
 // A modelState is everything there is at one moment.
 type modelState struct {
 	word    int8
-	next    int8 // guest, in the loop's list
+	next    int8 // task, in the loop's list
 	current int8
 	gs      [modelGoroutines]modelGoroutine
 	born    int8
@@ -86,11 +86,11 @@ type modelState struct {
 	idle           bool
 	parked, permit bool
 
-	helper      [modelGuests]int8 // the token of a lateHelper's goroutine that has yet to call HandOver
-	helperStart bool              // it has succeeded and starts a goroutine
+	helper      [modelTasks]int8 // the token of a lateHelper's goroutine that has yet to call HandOff
+	helperStart bool             // it has succeeded and starts a goroutine
 
-	queued, linked [modelGuests]bool // the conn of each guest
-	visits, lefts  [modelGuests]int8
+	queued, linked [modelTasks]bool // the conn of each task
+	runs, returns  [modelTasks]int8
 	broken         bool // what cannot be
 }
 
@@ -106,12 +106,12 @@ const (
 	reusesWords
 	takesWithoutSettling
 	settlesBeforeCurrent // the new owner flushes before the conn ceases to be current
-	lostTouchesLoop      // clears current after a takeover
-	exitsWithTheLoop     // a guest's Goexit does not pass the loop on
+	lostTouchesLoop      // clears current after a handoff
+	exitsWithTheLoop     // a task's Goexit does not pass the loop on
 )
 
 type model struct {
-	guests  []visitor // at most modelGuests
+	tasks   []conduct // at most modelTasks
 	mistake mistake
 }
 
@@ -132,7 +132,7 @@ func (s *modelState) spawn(g modelGoroutine) {
 	s.born++
 }
 
-// swap is the compare-and-swap that ends a lease.
+// swap is the compare-and-swap that ends an odd word.
 func (m *model) swap(s *modelState, token int8) bool {
 	if s.word != token {
 		return false
@@ -145,10 +145,10 @@ func (m *model) swap(s *modelState, token int8) bool {
 }
 
 // write is a critical section of the conn's: it queues, and links the conn unless it is current.
-func (s *modelState) write(guest int8) {
-	s.queued[guest] = true
-	if s.current != guest {
-		s.linked[guest] = true
+func (s *modelState) write(task int8) {
+	s.queued[task] = true
+	if s.current != task {
+		s.linked[task] = true
 	}
 }
 
@@ -184,18 +184,18 @@ func (m *model) step(s *modelState, i int) bool {
 			return true
 		}
 		m.enter(s, g)
-	case visiting:
-		return m.visit(s, g)
+	case running:
+		return m.run(s, g)
 	case handing:
 		g.at = writing
 		if m.swap(s, g.token) {
 			g.at = starting
 		}
 	case starting:
-		s.spawn(modelGoroutine{at: taken})
+		s.spawn(modelGoroutine{at: overtaken})
 		g.at = writing
 	case writing:
-		s.write(g.guest)
+		s.write(g.task)
 		g.at = leaving
 	case leaving:
 		m.leave(s, g)
@@ -205,25 +205,25 @@ func (m *model) step(s *modelState, i int) bool {
 	return true
 }
 
-// stepAfter is what comes after a visit.
+// stepAfter is what comes after a task.
 func (m *model) stepAfter(s *modelState, g *modelGoroutine) bool {
 	switch g.at {
 	case lost:
-		s.lefts[g.guest]++
-		s.write(g.guest) // Notify
+		s.returns[g.task]++
+		s.write(g.task) // Notify
 		if m.mistake == lostTouchesLoop {
 			s.current = nobody
 		}
 		g.at = dead
 	case kept:
-		s.lefts[g.guest]++
+		s.returns[g.task]++
 		s.current = nobody
 		g.at = keptSettle
 	case keptSettle:
-		s.queued[g.guest] = false
+		s.queued[g.task] = false
 		g.at = owning
-	case taken:
-		if g.guest = s.current; g.guest == nobody {
+	case overtaken:
+		if g.task = s.current; g.task == nobody {
 			s.broken = true
 			return true
 		}
@@ -232,24 +232,24 @@ func (m *model) stepAfter(s *modelState, g *modelGoroutine) bool {
 			s.current = nobody
 			g.at = owning
 		case settlesBeforeCurrent:
-			s.queued[g.guest] = false
-			g.at = takenSettle
+			s.queued[g.task] = false
+			g.at = overtakenSettle
 		default:
 			s.current = nobody
-			g.at = takenSettle
+			g.at = overtakenSettle
 		}
-	case takenSettle:
+	case overtakenSettle:
 		if m.mistake == settlesBeforeCurrent {
 			s.current = nobody
 		} else {
-			s.queued[g.guest] = false
+			s.queued[g.task] = false
 		}
 		g.at = owning
 	}
 	return true
 }
 
-// own is a turn of the loop: the next guest, or the list of dirty conns.
+// own is a step of the owner: the next task, or the list of dirty conns.
 func (m *model) own(s *modelState, g *modelGoroutine) bool {
 	for c := range s.linked {
 		if s.linked[c] {
@@ -257,10 +257,10 @@ func (m *model) own(s *modelState, g *modelGoroutine) bool {
 			return true
 		}
 	}
-	if int(s.next) == len(m.guests) {
+	if int(s.next) == len(m.tasks) {
 		return false
 	}
-	g.guest, s.current = s.next, s.next
+	g.task, s.current = s.next, s.next
 	s.next++
 	g.at = storing
 	if m.mistake == looksBeforeStoring {
@@ -270,21 +270,21 @@ func (m *model) own(s *modelState, g *modelGoroutine) bool {
 }
 
 func (m *model) enter(s *modelState, g *modelGoroutine) {
-	s.visits[g.guest]++
-	g.at = visiting
-	if m.guests[g.guest] == lateHelper {
-		s.helper[g.guest] = g.token
+	s.runs[g.task]++
+	g.at = running
+	if m.tasks[g.task] == lateHelper {
+		s.helper[g.task] = g.token
 	}
 }
 
-func (m *model) visit(s *modelState, g *modelGoroutine) bool {
-	switch m.guests[g.guest] {
+func (m *model) run(s *modelState, g *modelGoroutine) bool {
+	switch m.tasks[g.task] {
 	case waiting:
 		if s.word == g.token {
 			return false
 		}
 		g.at = writing
-	case handingOver:
+	case handingOff:
 		g.at = handing
 	default:
 		g.at = writing
@@ -302,10 +302,10 @@ func (m *model) leave(s *modelState, g *modelGoroutine) {
 		g.at = kept
 	case !m.swap(s, g.token):
 		g.at = lost
-	case m.guests[g.guest] == exiting && m.mistake == exitsWithTheLoop:
+	case m.tasks[g.task] == exiting && m.mistake == exitsWithTheLoop:
 		g.at = dead
-	case m.guests[g.guest] == exiting: // the next goroutine does what this one would have done
-		s.spawn(modelGoroutine{at: kept, guest: g.guest})
+	case m.tasks[g.task] == exiting: // the next goroutine does what this one would have done
+		s.spawn(modelGoroutine{at: kept, task: g.task})
 		g.at = dead
 	default:
 		g.at = kept
@@ -334,7 +334,7 @@ func (m *model) watch(s *modelState) bool {
 			s.monitor = launching
 		}
 	case launching:
-		s.spawn(modelGoroutine{at: taken})
+		s.spawn(modelGoroutine{at: overtaken})
 		s.monitor = watching
 	case parking:
 		s.parked = true
@@ -360,18 +360,18 @@ func (m *model) watch(s *modelState) bool {
 	return true
 }
 
-// help lets the goroutine of a lateHelper call HandOver.
-func (m *model) help(s *modelState, guest int) bool {
+// help lets the goroutine of a lateHelper call HandOff.
+func (m *model) help(s *modelState, task int) bool {
 	if s.helperStart {
-		s.spawn(modelGoroutine{at: taken})
+		s.spawn(modelGoroutine{at: overtaken})
 		s.helperStart = false
 		return true
 	}
-	if s.helper[guest] == 0 {
+	if s.helper[task] == 0 {
 		return false
 	}
-	s.helperStart = m.swap(s, s.helper[guest])
-	s.helper[guest] = 0
+	s.helperStart = m.swap(s, s.helper[task])
+	s.helper[task] = 0
 	return true
 }
 
@@ -386,9 +386,9 @@ func (s *modelState) wrong() error {
 	if owners > 1 {
 		return fmt.Errorf("%d owners", owners)
 	}
-	for i := range modelGuests {
-		if s.visits[i] > 1 || s.lefts[i] > 1 {
-			return fmt.Errorf("guest %d: %d visits, left %d times", i, s.visits[i], s.lefts[i])
+	for i := range modelTasks {
+		if s.runs[i] > 1 || s.returns[i] > 1 {
+			return fmt.Errorf("task %d: %d runs, returned %d times", i, s.runs[i], s.returns[i])
 		}
 	}
 	if s.broken {
@@ -397,7 +397,7 @@ func (s *modelState) wrong() error {
 	return nil
 }
 
-// done is how it must be able to end: the loop has an owner, every guest has left once, and nothing that was written waits.
+// done is how it must be able to end: the loop has an owner, every task has returned once, and nothing that was written waits.
 func (m *model) done(s *modelState) bool {
 	owners := 0
 	for _, g := range s.gs {
@@ -407,8 +407,8 @@ func (m *model) done(s *modelState) bool {
 			return false
 		}
 	}
-	for i := range m.guests {
-		if s.visits[i] != 1 || s.lefts[i] != 1 || s.queued[i] || s.linked[i] {
+	for i := range m.tasks {
+		if s.runs[i] != 1 || s.returns[i] != 1 || s.queued[i] || s.linked[i] {
 			return false
 		}
 	}
@@ -424,7 +424,7 @@ func (m *model) successors(s modelState) (all []modelState) {
 	for i := range s.gs {
 		try(func(t *modelState) bool { return m.step(t, i) })
 	}
-	for i := range modelGuests {
+	for i := range modelTasks {
 		try(func(t *modelState) bool { return m.help(t, i) })
 	}
 	try(m.watch)
@@ -449,7 +449,7 @@ func (m *model) canonical(s modelState) modelState {
 		}
 	}
 	slices.SortFunc(gs, func(a, b modelGoroutine) int {
-		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.guest, a.guest), cmp.Compare(b.token, a.token))
+		return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.task, a.task), cmp.Compare(b.token, a.token))
 	})
 	for i := range s.helper {
 		s.helper[i] = current(s.helper[i])
@@ -516,36 +516,36 @@ func stranded(states int, steps [][2]int32, ends []int32) int {
 	return slices.Index(good, false)
 }
 
-// eachParty calls f with every choice of n guests.
-func eachParty(n int, f func(guests []visitor)) {
+// eachParty calls f with every choice of n tasks.
+func eachParty(n int, f func(tasks []conduct)) {
 	const kinds = int(exiting) + 1
 	choices := 1
 	for range n {
 		choices *= kinds
 	}
 	for c := range choices {
-		guests := make([]visitor, n)
-		for i := range guests {
-			guests[i] = visitor(c % kinds)
+		tasks := make([]conduct, n)
+		for i := range tasks {
+			tasks[i] = conduct(c % kinds)
 			c /= kinds
 		}
-		f(guests)
+		f(tasks)
 	}
 }
 
-// Two guests meet everything that can happen between a lease and the next one. MYRIAD_MODEL_GUESTS=3 has eleven million states and takes
+// Two tasks meet everything that can happen between a task and the next one. MYRIAD_MODEL_TASKS=3 has eleven million states and takes
 // a quarter of a minute.
-func TestTakeoverModel(t *testing.T) {
+func TestHandoffModel(t *testing.T) {
 	n := 2
-	if os.Getenv("MYRIAD_MODEL_GUESTS") == "3" {
+	if os.Getenv("MYRIAD_MODEL_TASKS") == "3" {
 		n = 3
 	}
 	total := 0
-	eachParty(n, func(guests []visitor) {
-		m := model{guests: guests}
+	eachParty(n, func(tasks []conduct) {
+		m := model{tasks: tasks}
 		states, err := m.explore()
 		if err != nil {
-			t.Fatalf("guests %v: %v", guests, err)
+			t.Fatalf("tasks %v: %v", tasks, err)
 		}
 		total += states
 	})
@@ -553,11 +553,11 @@ func TestTakeoverModel(t *testing.T) {
 }
 
 // Every mutant must be caught, or the model would prove nothing.
-func TestTakeoverModelMutants(t *testing.T) {
+func TestHandoffModelMutants(t *testing.T) {
 	for mistake := leavesByStore; mistake <= exitsWithTheLoop; mistake++ {
 		caught := error(nil)
-		eachParty(2, func(guests []visitor) {
-			if m := (model{guests, mistake}); caught == nil {
+		eachParty(2, func(tasks []conduct) {
+			if m := (model{tasks, mistake}); caught == nil {
 				_, caught = m.explore()
 			}
 		})
