@@ -291,7 +291,7 @@ func TestExitInOpenedOfWhoHasWaited(t *testing.T) {
 }
 
 // A taskHost whose conn has a task when another conn of the loop ends the goroutine keeps its conn.
-func TestExitBesideAGuest(t *testing.T) {
+func TestExitBesideATask(t *testing.T) {
 	for seed := range seeds(t) {
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{Loops: 1})
 		h := new(taskHost)
