@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file is the way out: from a conn's queue to the driver. All of it runs on the loop.
@@ -41,6 +42,49 @@ func (l *Loop) flush(c *Conn) request {
 	}
 	l.advance(c, asked)
 	return asked
+}
+
+// Flush offers the kernel now what is queued, instead of when the callback that runs has ended.
+// What Queued counts afterwards is what the kernel has refused, with drivers that ask the kernel at
+// once (all but std). It reports false, and does nothing, unless the caller runs on the conn's
+// loop. It looks through the stack, which takes microseconds. Any goroutine.
+func (c *Conn) Flush() bool {
+	l := c.loop
+	if l.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+		return false
+	}
+	if c.id == 0 || c.is(ending|connecting) {
+		return true
+	}
+	c.mu.Lock()
+	if c.asked&(wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return true
+	}
+	out := c.takeOutput()
+	x := c.extra.Load()
+	owes := x != nil && x.owed > 0
+	c.mu.Unlock()
+	l.send(c, out)
+	if owes {
+		l.encodeOwed(c, x)
+	}
+	return true
+}
+
+// Unflushed is how many of the bytes that Queued counts have not been offered to the kernel yet.
+// Any goroutine.
+func (c *Conn) Unflushed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	if c.out != nil {
+		n = c.out.Len()
+	}
+	if x := c.extra.Load(); x != nil {
+		n += int(x.owed)
+	}
+	return n
 }
 
 // takeOutput takes what may be sent now: everything, or what goes before the first file. mu is held.

@@ -80,6 +80,37 @@ func TestFullAndDrained(t *testing.T) {
 	})
 }
 
+// What a handler flushes counts no more, as far as the kernel takes it: it may write more than the
+// limit in one callback.
+func TestFlush(t *testing.T) {
+	eachLayer(t, func(t *testing.T, s setting) {
+		h := newProbe()
+		const limit, piece, pieces = 4 << 10, 1 << 10, 40
+		nc := s.one(t, myriad.Config{WriteLimit: limit}, h)
+		c := await(t, "Opened", h.opens)
+		if c.Flush() {
+			t.Error("Flush off the loop says that it has flushed")
+		}
+		onLoop(t, c, func() {
+			for i := range pieces {
+				_, err := c.Write(pattern(piece))
+				if errors.Is(err, myriad.ErrFull) && c.Unflushed() > 0 {
+					if !c.Flush() || c.Unflushed() != 0 {
+						t.Errorf("Flush has left %d bytes", c.Unflushed())
+					}
+					_, err = c.Write(pattern(piece))
+				}
+				if err != nil {
+					t.Errorf("piece %d: %v, %d bytes are queued", i, err, c.Queued())
+				}
+			}
+		})
+		if _, err := io.CopyN(io.Discard, nc, piece*pieces); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A write above the limit is refused while anything is queued. Drained must then wait until nothing is, or handler and loop would
 // ask each other without end.
 func TestDrainedDoesNotSpin(t *testing.T) {
