@@ -161,7 +161,7 @@ func TestBeforeOpened(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, heard := recorded(&Options{PingInterval: quiet, WriteLimit: 10_000})
+			o, heard := recorded(&Options{PingInterval: quiet, WriteLimit: 10_000, Overflow: OverflowFail})
 			s, err := o.settings()
 			if err != nil {
 				t.Fatal(err)

@@ -248,16 +248,19 @@ func (c *Conn) wakeLate() {
 
 // rearm sets the timer again if deadlines have changed. On the loop.
 func (c *Conn) rearm() {
-	if c.settings.pull && !c.is(closeSent|concluded) {
+	if (c.settings.pull || c.lateDue() > 0) && !c.is(closeSent|concluded) {
 		c.wakeLate()
 		c.arm(c.now())
 	}
 }
 
-// nextDeadline is the earlier of the deadlines that have not passed, or 0. On the loop.
+// nextDeadline is the earliest of the deadlines that have not passed, or 0. On the loop.
 func (c *Conn) nextDeadline(now int64) (due int64) {
+	if due = c.lateDue(); due > 0 {
+		due = max(due, now+1)
+	}
 	if !c.settings.pull {
-		return 0
+		return due
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

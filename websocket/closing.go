@@ -23,8 +23,8 @@ var (
 // that may be sent (1000 to 1003, 1007 to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with
 // net.ErrClosed if a close frame was sent before, also as an answer.
 func (c *Conn) Close(code StatusCode, reason string) error {
-	if code != 0 && code != StatusNoStatusReceived && !code.mayTravel() {
-		return fmt.Errorf("websocket: Close with status %v: it may not be sent, use 1000 to 1003, 1007 to 1014 or 3000 to 4999", code)
+	if err := code.checkClose(); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,6 +38,14 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 		c.nc.Notify() // the loop sets the timer
 	}
 	return err
+}
+
+// checkClose reports a code that Close refuses.
+func (code StatusCode) checkClose() error {
+	if code == 0 || code == StatusNoStatusReceived || code.mayTravel() {
+		return nil
+	}
+	return fmt.Errorf("websocket: Close with status %v: it may not be sent, use 1000 to 1003, 1007 to 1014 or 3000 to 4999", code)
 }
 
 // CloseNow ends the connection without a closing handshake and drops what has not been sent.

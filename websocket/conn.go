@@ -10,8 +10,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Conn is one WebSocket connection. Its methods may be called from any goroutine. None blocks but Read, WriteContext, and, if its
-// Overflow is OverflowBlock, Write.
+// A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
+// a message; Write, WritePrepared and WriteContext wait for room; none of the others waits for the
+// peer.
 type Conn struct {
 	nc       *myriad.Conn // set once under mu: with the Conn, or when Accept's connection arrives at its loop
 	settings *settings
@@ -41,8 +42,11 @@ type rare struct {
 	windows *windows        // of compression that keeps them
 	pending pending         // messages that wait for room and may be dropped
 	writers []driver.Parker // goroutines that wait for room
+	late    []*Member       // members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
 	limit   int             // SetOverflow's
 	dropped uint64          // messages
+
+	lateSince int64 // when the first of late began to wait, in milliseconds; 0: none is
 }
 
 // The bits of Conn.state.
@@ -54,6 +58,8 @@ const (
 	dropped                        // CloseNow
 	closed                         // by the engine
 	owesDrained                    // a message was refused or dropped since OnDrained
+	offered                        // the kernel has refused what is queued, and there has been no room since
+	stalled                        // Write has waited for Options.WriteTimeout: it waits no more until there is room
 )
 
 // pingState is the loop's.
@@ -88,7 +94,7 @@ func (c *Conn) more() *rare {
 // less gives the rare part back if nothing is left in it. It is called under mu.
 func (c *Conn) less() {
 	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.limit == 0 && r.dropped == 0 {
+		r.pending.frames == nil && r.writers == nil && r.late == nil && r.limit == 0 && r.dropped == 0 {
 		c.rare = nil
 	}
 }

@@ -8,19 +8,25 @@
 //   - [Handler] speaks to raw connections of an engine, where nothing but WebSockets is served.
 //   - [Dial] connects to a server, with TLS, through a proxy, past redirects.
 //
-// What happens on it is told to the callbacks in [Options]: OnOpen first, OnMessage in order, OnClose last, one at a time. They may
-// block, because they run on a bounded pool until they have been quick many times (Options.Dispatch). What is written goes out by itself:
-// [Conn.Write] does not block and may be called by any goroutine.
+// What happens on it is told to the callbacks in [Options]: OnOpen first, OnMessage in order,
+// OnClose last, one at a time. They may block, because they run on a bounded pool until they have
+// been quick many times (Options.Dispatch). What is written goes out by itself. [Conn.Write] may be
+// called by any goroutine. It waits only while the peer reads too slowly, and [Overflow] has the
+// other choices.
 //
-// Who wants to wait instead sets Options.Pull and calls [Conn.Read] and [Conn.WriteContext], or has a net.Conn by [NetConn]. A connection
-// nobody reads from is not read from the network either.
+// A program that wants to wait for messages sets Options.Pull and calls [Conn.Read] and
+// [Conn.WriteContext], or has a net.Conn by [NetConn]. A connection is not read from the network
+// while no goroutine reads from it.
 //
 // # To many
 //
-// [Prepare] frames a message for many once, and compresses it once for those who have agreed to that; it is queued by reference. A [Group]
-// broadcasts it: each loop with members is handed the message once, and gives all messages of its turn to each of its members before it sends,
-// so that whatever came meanwhile leaves in one write. Join in OnOpen, or when something is subscribed to, right behind the answer to
-// that; Leave when it ends. What a member that reads too slowly is worth is its Overflow policy, or OnFull.
+// A [Group] sends a message to all its members. Each loop with members is handed the message once,
+// and gives all messages of its poll cycle to each member before it sends, so that what came
+// meanwhile leaves in one write. Join in OnOpen, or behind the answer to a subscription; Leave when
+// it ends. The message is framed once, compressed once for the members that have agreed to that,
+// and queued by reference; [Prepare] does the same for messages to connections of one's own choice.
+// A member that has no room gets messages later; one that does not read is removed: [Overflow] has
+// the policies, Group.OnFull is called with those removed.
 //
 // # Compression
 //
@@ -30,10 +36,13 @@
 //
 // # What is bounded
 //
-// A message above Options.MaxMessage closes the connection with 1009. Output waits up to Options.WriteLimit; then Write fails with
-// myriad.ErrFull and takes nothing, or does what Options.Overflow says: wait, drop whole messages, or close. Messages wait for slow callbacks up to 128 or 256 KiB for each connection; then it is not read
-// until half of them are done. Memory for an incomplete message follows what has arrived. Handshake, pong and
-// close have a timeout each.
+// A message above Options.MaxMessage closes the connection with 1009. Output waits up to
+// Options.WriteLimit; then Write waits for up to Options.WriteTimeout, or does what
+// Options.Overflow says: fail, drop whole messages, or close. A Group keeps up to 16 MiB on each
+// loop, and all groups of an engine 64 MiB, for members that have no room. Messages wait for slow
+// callbacks up to 128 or 256 KiB for each connection; then it is not read until half of them are
+// done. Memory for an incomplete message follows what has arrived. Handshake, pong and close have a
+// timeout each.
 //
 // # What is answered without being asked
 //
@@ -43,6 +52,10 @@
 //
 // # Stopping
 //
-// An engine's Shutdown closes its connections with StatusGoingAway and waits for the closing handshakes, each up to the
-// CloseTimeout. Neither a web.Server's Shutdown nor its Close touches them.
+// An engine's Shutdown closes its connections with StatusGoingAway and waits for the closing
+// handshakes, each up to the CloseTimeout, and in all until its context ends. Without
+// Options.Engine that is the engine of myriad.Default. Neither the Shutdown nor the Close of a
+// web.Server or an http.Server touches WebSockets: call the server's Shutdown first, so that no new
+// ones come, and then the engine's. Group.Close ends the members of one group, and its code and
+// reason are the caller's.
 package websocket

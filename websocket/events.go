@@ -138,6 +138,7 @@ func (h *handler) Expired(*myriad.Conn) {
 	c.retryPong()
 	c.wakeLate()
 	now := c.now()
+	c.giveUpLate(now)
 	if c.due > 0 && now >= c.due {
 		c.judgeSilence(now)
 	}
@@ -159,8 +160,12 @@ func (h *handler) Closed(_ *myriad.Conn, err error) {
 	}
 	c.wakeWriters()
 	c.dropRest()
+	late := c.takeLate()
 	c.strip(err)
 	c.mu.Unlock()
+	for _, m := range late {
+		m.Leave()
+	}
 	if c.settings.onClose != nil {
 		c.dispatch(event{kind: ended, err: err})
 	}

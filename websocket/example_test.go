@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/web"
@@ -34,7 +36,7 @@ func ExampleAccept() {
 	echo := &websocket.Options{
 		Dispatch: web.DispatchInline, // the callback does not block
 		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
-			if err := c.Write(op, p); err != nil { // myriad.ErrFull: the peer does not read
+			if err := c.Write(op, p); err != nil { // myriad.ErrFull: the peer sends, and does not read
 				_ = c.Close(websocket.StatusTryAgainLater, "too slow")
 			}
 		},
@@ -100,31 +102,77 @@ func ExamplePrepare() {
 	}
 }
 
-// Everybody hears what anybody says: each loop gives its members all messages of a turn in one write.
+// A room: each member gets what any other one says. A connection that has closed leaves by itself.
 func ExampleGroup() {
 	var room websocket.Group
 	o := &websocket.Options{
-		Compression: websocket.Compression{Enabled: true}, // each message is compressed once, for those who want that
+		Compression: websocket.Compression{Enabled: true}, // each message is compressed once, for all members that want that
 		OnOpen: func(c *websocket.Conn) {
-			member, err := room.Join(c)
-			if err != nil {
+			if _, err := room.Join(c); err != nil {
 				c.CloseNow()
-				return
 			}
-			c.SetValue(member)
 		},
-		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
-			if err := room.Send(op, p); err != nil {
+		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
+			if err := room.SendExcept(op, p, c); err != nil {
 				log.Print(err)
 			}
 		},
-		OnClose: func(c *websocket.Conn, _ error) { c.Value().(*websocket.Member).Leave() },
 	}
 	http.HandleFunc("/room", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := websocket.Accept(w, r, o); err != nil {
 			log.Print(err)
 		}
 	})
+}
+
+// What a program does on SIGTERM: the server takes no new requests, and the engine closes every
+// WebSocket with 1001 and waits for the answers until the context ends. The server may be a
+// web.Server, too.
+func Example_shutdown() {
+	engine, err := myriad.Start(myriad.Config{}) // myriad.Default, where Options.Engine is nil
+	if err != nil {
+		log.Fatal(err)
+	}
+	o := &websocket.Options{Engine: engine}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := websocket.Accept(w, r, o); err != nil {
+			log.Print(err)
+		}
+	})}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	visitors, err := myriad.Start(myriad.Config{}) // the other side: browsers
+	if err != nil {
+		log.Fatal(err)
+	}
+	closed := make(chan websocket.StatusCode, 3)
+	for range cap(closed) {
+		visit := &websocket.DialOptions{}
+		visit.Engine = visitors
+		visit.Dispatch = web.DispatchInline // the callback does not block
+		visit.OnClose = func(_ *websocket.Conn, err error) { closed <- websocket.CloseStatus(err) }
+		if _, _, err := websocket.Dial(context.Background(), "ws://"+listener.Addr().String(), visit); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println("server:", server.Shutdown(ctx))
+	fmt.Println("engine:", engine.Shutdown(ctx))
+	for range cap(closed) {
+		fmt.Println("a visitor was told:", <-closed)
+	}
+	_ = visitors.Shutdown(ctx)
+	// Output:
+	// server: <nil>
+	// engine: <nil>
+	// a visitor was told: 1001 (going away)
+	// a visitor was told: 1001 (going away)
+	// a visitor was told: 1001 (going away)
 }
 
 // A connection that is read by whoever waits for it, here on the goroutine of a handler.

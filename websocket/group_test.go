@@ -1,6 +1,7 @@
 package websocket
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,11 @@ type audience struct {
 
 func newAudience(t *testing.T, seed uint64, n int, o *Options) *audience {
 	t.Helper()
+	return newAudienceIn(t, seed, sim.Lossless(), n, o)
+}
+
+func newAudienceIn(t *testing.T, seed uint64, faults sim.Options, n int, o *Options) *audience {
+	t.Helper()
 	a := &audience{members: map[*Conn]*Member{}}
 	var mu sync.Mutex
 	o.PingInterval = quiet
@@ -36,7 +42,7 @@ func newAudience(t *testing.T, seed uint64, n int, o *Options) *audience {
 		defer mu.Unlock()
 		a.members[c] = m
 	}
-	a.world = newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(o))
+	a.world = newWorld(t, seed, faults, myriad.Config{}, Handler(o))
 	for range n {
 		a.clients = append(a.clients, a.client(sampleRequest))
 	}
@@ -83,7 +89,7 @@ func TestGroupReachesEverybody(t *testing.T) {
 		t.Errorf("%d blocks in use when all is sent", got)
 	}
 	a.leave()
-	if a.group.Broadcast(mustPrepare(t, "to nobody")); a.group.Len() != 0 {
+	if a.group.SendPrepared(mustPrepare(t, "to nobody")); a.group.Len() != 0 {
 		t.Errorf("%d members behind the end of the engine", a.group.Len())
 	}
 	for _, m := range a.members {
@@ -152,7 +158,7 @@ func TestGroupCorksATick(t *testing.T) {
 
 // A member that does not read is told apart from the others, which get everything.
 func TestGroupSlowMember(t *testing.T) {
-	a := newAudience(t, 5, 20, &Options{WriteLimit: 4 << 10})
+	a := newAudience(t, 5, 20, &Options{WriteLimit: 4 << 10, Overflow: OverflowFail})
 	var slow []*Conn
 	a.group.OnFull = func(c *Conn) { slow = append(slow, c) }
 	a.clients[7].StopReading()
@@ -180,76 +186,103 @@ func TestGroupSlowMember(t *testing.T) {
 	a.leave()
 }
 
-// A modelled part is a part whose members are no connections, so that the test can do the work of spread one member at a time.
+// A modelledPart is a part whose members are no connections: whether one has room, chance decides.
 type modelledPart struct {
-	part
+	*part
 	rng  *rand.Rand
 	got  map[*Member][]uint64
 	want map[*Member][]uint64
 	all  []*Member
 }
 
-func (p *modelledPart) join() {
-	m := &Member{part: &p.part, at: len(p.members), since: p.next}
-	p.members = append(p.members, m)
-	p.all = append(p.all, m)
+func modelPart(seed uint64) *modelledPart {
+	p := &modelledPart{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
+	p.part = &part{group: new(Group), total: new(logged), asked: true}
+	p.give = func(m *Member, e *entry) error {
+		if p.rng.IntN(8) == 0 {
+			return errWait
+		}
+		p.got[m] = append(p.got[m], binary.BigEndian.Uint64(e.msg.payload))
+		return nil
+	}
+	return p
+}
+
+func (p *modelledPart) join() { p.all = append(p.all, p.part.join(new(Conn))) }
+
+func (p *modelledPart) some() *Member {
+	m := p.all[p.rng.IntN(len(p.all))]
+	if m.at == nowhere {
+		return nil
+	}
+	return m
 }
 
 func (p *modelledPart) leave() {
-	if len(p.members) == 0 {
-		return
+	if m := p.some(); m != nil {
+		m.Leave()
+		p.want[m] = p.got[m] // what it had not got, it does not get
 	}
-	m := p.members[p.rng.IntN(len(p.members))]
-	m.Leave()
-	p.want[m] = p.got[m] // what it had not got, it does not get
 }
 
-func (p *modelledPart) broadcast() {
-	for _, m := range p.members {
-		p.want[m] = append(p.want[m], p.next)
+func (p *modelledPart) send() {
+	number := p.next()
+	m, err := Prepare(OpBinary, binary.BigEndian.AppendUint64(nil, number))
+	if err != nil {
+		panic(err)
 	}
-	p.queue = append(p.queue, nil)
-	p.next++
-}
-
-// step is some of spread.
-func (p *modelledPart) step() {
-	if p.tick == nil && len(p.queue) > 0 {
-		p.tick, p.first = p.queue, p.next-uint64(len(p.queue))
-		p.queue, p.at, p.end = nil, 0, len(p.members)
+	defer m.Release()
+	e := entry{msg: m}
+	if skipped := p.some(); skipped != nil && p.rng.IntN(4) == 0 {
+		e.except = []*Conn{skipped.c}
 	}
-	for range 1 + p.rng.IntN(3) {
-		if p.tick == nil || p.at == p.end {
-			break
+	for _, m := range p.all {
+		if m.at != nowhere && (e.except == nil || m.c != e.except[0]) {
+			p.want[m] = append(p.want[m], number)
 		}
-		m := p.members[p.at]
-		for i := range p.tick {
-			if n := p.first + uint64(i); n >= m.since {
-				p.got[m] = append(p.got[m], n)
-			}
-		}
-		p.at++
 	}
-	if p.tick != nil && p.at == p.end {
-		p.tick, p.at, p.end = nil, 0, 0
+	p.append(e)
+}
+
+func (p *modelledPart) spread() {
+	if slow := p.part.spread(); slow != nil {
+		panic("a member was refused")
 	}
 }
 
-// Joins, leaves and broadcasts in any order, at any place of a pass: each member gets exactly what is sent while it is one.
+func (p *modelledPart) catchUp() {
+	if m := p.some(); m != nil {
+		p.part.catchUp(m)
+	}
+}
+
+// Joins, leaves, messages and members without room come in any order, at any place of a pass. Each
+// member gets exactly what is sent while it is one, and no message is kept that all have.
 func TestGroupMembershipIsExact(t *testing.T) {
-	for seed := range uint64(100) {
-		p := &modelledPart{rng: rand.New(rand.NewPCG(seed, 7)), got: map[*Member][]uint64{}, want: map[*Member][]uint64{}}
+	before := buf.InUse()
+	for seed := range uint64(200) {
+		p := modelPart(seed)
+		p.join()
 		for range 400 {
-			[]func(){p.join, p.leave, p.broadcast, p.step, p.step}[p.rng.IntN(5)]()
+			[]func(){p.join, p.leave, p.send, p.spread, p.spread, p.catchUp, p.catchUp}[p.rng.IntN(7)]()
 		}
-		for p.tick != nil || len(p.queue) > 0 {
-			p.step()
+		for p.busy() || len(p.late) > 0 {
+			p.spread()
+			for _, m := range slices.Clone(p.late) {
+				p.part.catchUp(m)
+			}
 		}
 		for i, m := range p.all {
 			if !slices.Equal(p.got[m], p.want[m]) {
 				t.Fatalf("seed %d: member %d got %v, want %v", seed, i, p.got[m], p.want[m])
 			}
 		}
+		if p.bytes != 0 || len(p.log) != 0 || p.total.bytes.Load() != 0 {
+			t.Fatalf("seed %d: %d messages of %d bytes are kept", seed, len(p.log), p.bytes)
+		}
+	}
+	if got := buf.InUse() - before; got != 0 {
+		t.Errorf("%d blocks are in use at the end", got)
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	DefaultPingInterval     = 30 * time.Second
 	DefaultPongTimeout      = 20 * time.Second
 	DefaultCloseTimeout     = 5 * time.Second
+	DefaultWriteTimeout     = 10 * time.Second
 )
 
 // maxSubprotocols is what fits the byte in which a Conn remembers its own.
@@ -78,8 +79,12 @@ type Options struct {
 	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's Config.WriteLimit, or 256 KiB where Overflow divides
 	// it.
 	WriteLimit int
-	// Overflow says what becomes of messages above it. The zero value: Write fails. Conn.SetOverflow changes both for one connection.
+	// Overflow says what happens to messages above it. The zero value, OverflowBlock: Write waits
+	// for room. Conn.SetOverflow changes both for one connection.
 	Overflow Overflow
+	// WriteTimeout is for how long OverflowBlock has a Write wait for room, and a member of a
+	// Group. 0: 10 s.
+	WriteTimeout time.Duration
 	// OverflowStatus is the code of OverflowClose. 0: StatusTryAgainLater (1013); StatusPolicyViolation (1008) is the other usual one.
 	OverflowStatus StatusCode
 	// Compression is permessage-deflate; the zero value is off.
@@ -126,6 +131,7 @@ type settings struct {
 	pingInterval     time.Duration
 	pongTimeout      time.Duration
 	closeTimeout     time.Duration
+	writeTimeout     time.Duration
 }
 
 // settings checks the options when they are first used.
@@ -161,6 +167,7 @@ func (o *Options) compile() (*settings, error) {
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
+		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
 	}
 	s.crew.own = o.Workers
 	if s.rules.limit == 0 {

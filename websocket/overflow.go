@@ -4,28 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// An Overflow says what becomes of a message for a connection whose output is at its limit, because its peer reads more slowly than is
-// written. It concerns whole messages: never parts of one, and never control frames.
+// An Overflow says what happens to a message for a connection whose output is at its limit, because
+// its peer reads more slowly than is written. The kernel is offered what is queued before: only
+// bytes that it refuses count. A policy concerns whole messages, never parts of one, and never
+// control frames. In a [Group] it is the member's policy that applies.
+//
+//	policy              Write                                   a member of a Group
+//	OverflowBlock       waits for room, up to WriteTimeout      gets it later, in order, or is removed after WriteTimeout
+//	OverflowFail        fails with myriad.ErrFull               is removed at once
+//	OverflowDropNewest  drops the message, returns nil          misses the message
+//	OverflowDropOldest  drops those that have waited longest    misses those
+//	OverflowLatest      replaces the one that waits             gets the newest only
+//	OverflowClose       closes with OverflowStatus              is closed with OverflowStatus
+//
+// A member that is removed is given to Group.OnFull, or closed with 1013.
 type Overflow uint8
 
 const (
-	// OverflowFail has Write fail with myriad.ErrFull and take nothing. OnDrained tells when there is room again.
-	OverflowFail Overflow = iota
-	// OverflowBlock has Write wait for room. On a loop, where nothing may wait, it fails with myriad.ErrOnLoop, which is ErrFull too.
-	OverflowBlock
+	// OverflowBlock has Write wait for room, at most for Options.WriteTimeout. Then Write fails
+	// with an error that is myriad.ErrFull and os.ErrDeadlineExceeded. Each following Write fails
+	// at once, until there is room. In a callback that runs on a loop, the loop goes on without it
+	// (Options.Dispatch). Write fails with myriad.ErrOnLoop, and ErrFull too, where it must not
+	// wait: in a callback of DispatchInline, in Loop.Do, and on a driver that is bound to a thread.
+	OverflowBlock Overflow = iota
+	// OverflowFail has Write fail with myriad.ErrFull and take nothing. OnDrained is called when
+	// there is room again.
+	OverflowFail
 	// OverflowDropNewest drops the message. Write returns nil.
 	OverflowDropNewest
 	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the limit is theirs; the other half is
 	// output on its way to the kernel, of which nothing is dropped.
 	OverflowDropOldest
-	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer one: for peers who only care for how
-	// things are. A low WriteLimit keeps what they get fresh.
+	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer
+	// one: for peers that need only the current state. A low WriteLimit keeps what they get fresh.
 	OverflowLatest
 	// OverflowClose closes the connection with Options.OverflowStatus.
 	OverflowClose
@@ -33,7 +52,7 @@ const (
 	overflows // how many there are
 )
 
-var overflowNames = [overflows]string{"fail", "block", "drop newest", "drop oldest", "latest", "close"}
+var overflowNames = [overflows]string{"block", "fail", "drop newest", "drop oldest", "latest", "close"}
 
 // String is the policy in words.
 func (p Overflow) String() string {
@@ -49,8 +68,22 @@ func (p Overflow) queues() bool { return p == OverflowDropOldest || p == Overflo
 // errWait asks the caller of attempt to wait for room. It is never returned to users.
 var errWait = errors.New("websocket: the output is full for now")
 
-// errOnLoop is for a caller that may not wait.
+// errOnLoop is for a caller that must not wait.
 var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", myriad.ErrOnLoop, myriad.ErrFull)
+
+// errStalled is for writers to a peer that has not read for as long as a Write waits.
+func (s *settings) errStalled() error {
+	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not written: %w, %w",
+		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
+}
+
+// noRoom says what attempt does with a message for which there is no room. The zero value: what the
+// policy says.
+type noRoom struct {
+	probe  bool          // return errWait, whatever the policy is
+	parker driver.Parker // likewise, and unpark it when there may be room
+	member *Member       // the policy; if that is OverflowBlock, the member is late
+}
 
 // A pending queue has the messages that are not yet among the engine's output. It is part of rare and guarded by Conn.mu.
 type pending struct {
@@ -118,42 +151,53 @@ func (c *Conn) whole(limit int) int {
 func (c *Conn) waits() bool { return c.rare != nil && len(c.rare.pending.frames) > 0 }
 
 // offer queues a message or does with it what is to be done when there is no room. It consumes b. It is called under mu.
-func (c *Conn) offer(b *buf.Block, copyUpTo int, w driver.Parker) error {
-	if c.overflow.queues() && w == nil {
-		if c.waits() && !c.is(closeSent|dropped|closed) {
-			c.push(b)
-			return nil
-		}
-		b.Retain()
-		err := c.send(b, copyUpTo)
-		if errors.Is(err, myriad.ErrFull) {
-			c.push(b)
-			return nil
-		}
-		b.Release()
-		return err
+func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
+	queues := c.overflow.queues() && no.parker == nil
+	if queues && c.waits() && !c.is(closeSent|dropped|closed) {
+		c.push(b)
+		return nil
 	}
 	n := b.Len()
-	err := c.send(b, copyUpTo)
-	if !errors.Is(err, myriad.ErrFull) {
-		return err
+	if queues && !no.probe {
+		b.Retain()
 	}
-	return c.full(n, w)
+	err := c.send(b, copyUpTo)
+	full := errors.Is(err, myriad.ErrFull)
+	switch {
+	case full && no.probe:
+		return errWait
+	case full && queues:
+		c.set(offered)
+		c.push(b)
+		return nil
+	case queues && !no.probe:
+		b.Release()
+	}
+	if full {
+		return c.full(n, no)
+	}
+	return err
 }
 
 // full is for a message of n bytes that there is no room for. It is called under mu.
-func (c *Conn) full(n int, w driver.Parker) error {
+func (c *Conn) full(n int, no noRoom) error {
 	switch {
-	case w != nil:
+	case no.parker != nil:
 		r := c.more()
-		r.writers = append(r.writers, w)
+		r.writers = append(r.writers, no.parker)
 		return errWait
 	case c.overflow == OverflowBlock:
+		if no.member != nil {
+			c.becomeLate(no.member)
+		}
 		return errWait
-	case c.overflow == OverflowDropNewest:
+	}
+	c.set(offered)
+	switch c.overflow {
+	case OverflowDropNewest:
 		c.drop(n)
 		return nil
-	case c.overflow == OverflowClose:
+	case OverflowClose:
 		c.settings.count.closed.Add(1)
 		code := c.settings.overflowStatus
 		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull, &CloseError{Code: code, Reason: tooSlow})
@@ -233,8 +277,15 @@ func (h *handler) Drained(*myriad.Conn) {
 	if tell {
 		c.state.Store(c.state.Load() &^ owesDrained)
 	}
+	if c.is(offered | stalled) {
+		c.state.Store(c.state.Load() &^ (offered | stalled))
+	}
 	c.wakeWriters()
+	late := c.takeLate()
 	c.mu.Unlock()
+	for _, m := range late {
+		m.part.catchUp(m)
+	}
 	if tell && c.settings.onDrained != nil {
 		c.dispatch(event{kind: drained})
 	}
@@ -252,37 +303,77 @@ func (c *Conn) wakeWriters() {
 	r.writers = nil
 }
 
-// writeWaiting waits for room, until ctx ends or expired says so.
-func (c *Conn) writeWaiting(ctx context.Context, m outgoing, expired func() error) error {
+// A writer is a goroutine that waits for room.
+type writer struct {
+	driver.Parker
+	system  driver.System
+	until   time.Time    // zero: without end
+	expired func() error // ends the wait
+}
+
+// writeWaiting waits for room until ctx ends, expired says so, or limit has passed; 0: there is no
+// limit.
+func (c *Conn) writeWaiting(ctx context.Context, m outgoing, limit time.Duration, expired func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("websocket: the message was not written: %w", err)
 	}
-	w, err := c.newParker()
+	e, err := c.engine()
 	if err != nil {
 		return err
 	}
+	w := writer{Parker: e.System().NewParker(), system: e.System(), expired: expired}
 	for first := true; ; first = false {
-		err := c.attempt(m, w)
-		if err != errWait {
+		if err := c.attempt(m, noRoom{parker: w.Parker}); err != errWait {
 			return err
 		}
 		if first {
-			if !c.handOver() {
-				c.forgetWriter(w)
+			if !e.HandOff() {
+				c.forgetWriter(w.Parker)
 				return errOnLoop
 			}
 			c.settings.count.waited.Add(1)
+			if limit > 0 {
+				w.until = w.system.Now().Add(limit)
+			}
 			defer context.AfterFunc(ctx, w.Unpark)()
 		}
-		w.Park()
-		c.forgetWriter(w)
-		if err = ctx.Err(); err == nil && expired != nil {
-			err = expired()
-		}
+		err := c.park(ctx, &w)
+		c.forgetWriter(w.Parker)
 		if err != nil {
-			return fmt.Errorf("websocket: the message was not written: %w", err)
+			return err
 		}
 	}
+}
+
+// park waits for w's next try, and returns why there is to be none.
+func (c *Conn) park(ctx context.Context, w *writer) error {
+	if w.until.IsZero() {
+		w.Park()
+	} else if left := w.until.Sub(w.system.Now()); left > 0 {
+		w.ParkFor(left)
+	} else {
+		return c.stall()
+	}
+	err := ctx.Err()
+	if err == nil && w.expired != nil {
+		err = w.expired()
+	}
+	if err != nil {
+		return fmt.Errorf("websocket: the message was not written: %w", err)
+	}
+	return nil
+}
+
+// stall notes that there has been no room for as long as a Write waits.
+func (c *Conn) stall() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.is(closeSent | dropped | closed) {
+		return errClosing
+	}
+	c.set(stalled | owesDrained)
+	c.settings.count.refused.Add(1)
+	return c.settings.errStalled()
 }
 
 func (c *Conn) forgetWriter(w driver.Parker) {
@@ -297,6 +388,27 @@ func (c *Conn) forgetWriter(w driver.Parker) {
 			r.writers = append(r.writers[:i], r.writers[i+1:]...)
 			return
 		}
+	}
+}
+
+// flushWait is for how long flush waits for a loop: it may be held up by a callback that waits for
+// a lock of flush's caller.
+const flushWait = 10 * time.Millisecond
+
+// flush has the loop offer the kernel what is queued, so that only what the kernel refuses counts.
+// It waits for the loop, never for the peer, and not at all on another loop.
+func (c *Conn) flush() {
+	nc := c.conn()
+	if nc == nil || c.is(offered) && nc.Unflushed() == 0 || nc.Flush() {
+		return
+	}
+	e := nc.Loop().Engine()
+	if !e.HandOff() {
+		return
+	}
+	w := e.System().NewParker()
+	if nc.Loop().Do(func() { nc.Flush(); w.Unpark() }) == nil {
+		w.ParkFor(flushWait)
 	}
 }
 

@@ -73,7 +73,7 @@ func upTo(n int) (all []int) {
 func TestOverflowFail(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		drains := 0
-		h := holdSlow(t, &Options{Dispatch: d, OnDrained: func(*Conn) { drains++ }})
+		h := holdSlow(t, &Options{Dispatch: d, Overflow: OverflowFail, OnDrained: func(*Conn) { drains++ }})
 		errs := h.flood(400)
 		full := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, myriad.ErrFull) })
 		if full < 0 {

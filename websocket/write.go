@@ -8,7 +8,6 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/internal/driver"
 )
 
 const (
@@ -26,9 +25,12 @@ const (
 // errClosing is net.ErrClosed in the words of this package.
 var errClosing = fmt.Errorf("websocket: the connection is closing or closed: %w", net.ErrClosed)
 
-// Write queues a message, all of it or nothing. op is OpText or OpBinary; that text is UTF-8 is the caller's duty. Where the output is
-// at its limit, Options.Overflow decides; by default Write fails with myriad.ErrFull. It fails with myriad.ErrTooLarge above the
-// engine's Config.MaxWrite, and with net.ErrClosed once closing has begun. Any goroutine; it blocks with OverflowBlock only.
+// Write queues a message, all of it or nothing. op is OpText or OpBinary; that text is UTF-8 is the
+// caller's duty. Where the output is at its limit, Options.Overflow decides: by default Write waits
+// until the peer has made room, at most for Options.WriteTimeout, and then fails with
+// myriad.ErrFull. It fails with myriad.ErrTooLarge above the engine's Config.MaxWrite, with
+// net.ErrClosed once closing has begun, and with myriad.ErrOnLoop where it would have to wait and
+// must not. Any goroutine.
 func (c *Conn) Write(op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
@@ -36,13 +38,13 @@ func (c *Conn) Write(op Op, p []byte) error {
 	return c.write(outgoing{op, p, nil})
 }
 
-// WriteContext is Write that waits for room, until ctx ends, whatever Options.Overflow says. Any goroutine but a loop's, where it
-// fails with myriad.ErrOnLoop instead of waiting.
+// WriteContext is Write that waits for room, until ctx ends, whatever Options.Overflow and
+// WriteTimeout say. Any goroutine, as Write.
 func (c *Conn) WriteContext(ctx context.Context, op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
 	}
-	return c.writeWaiting(ctx, outgoing{op, p, nil}, nil)
+	return c.writeWaiting(ctx, outgoing{op, p, nil}, 0, nil)
 }
 
 func checkMessage(op Op, p []byte) error {
@@ -62,28 +64,42 @@ type outgoing struct {
 	prepared *Prepared // of p, or nil
 }
 
-// writeNow is write that never waits: where the policy is to, it fails with myriad.ErrFull.
-func (c *Conn) writeNow(m outgoing) error {
-	err := c.attempt(m, nil)
-	if err == errWait {
-		return myriad.ErrFull
-	}
-	return err
-}
-
 func (c *Conn) write(m outgoing) error {
-	err := c.attempt(m, nil)
-	if err == errWait {
-		return c.writeWaiting(context.Background(), m, nil)
+	err := c.attempt(m, noRoom{probe: true})
+	if err != errWait {
+		return err
+	}
+	if !c.blocks() {
+		c.flush()
+		if err = c.attempt(m, noRoom{}); err != errWait {
+			return err
+		}
+	}
+	if c.is(stalled) {
+		c.settings.count.refused.Add(1)
+		return c.settings.errStalled()
+	}
+	err = c.writeWaiting(context.Background(), m, c.settings.writeTimeout, nil)
+	if errors.Is(err, myriad.ErrOnLoop) { // it has not been offered to the kernel yet
+		if nc := c.conn(); nc != nil && nc.Flush() {
+			if again := c.attempt(m, noRoom{probe: true}); again != errWait {
+				return again
+			}
+		}
 	}
 	return err
 }
 
-// attempt queues a message. If there is no room, w, unless it is nil, is woken when there may be, and errWait returned; else the
-// connection's policy decides, and may return it too.
-func (c *Conn) attempt(m outgoing, w driver.Parker) error {
+func (c *Conn) blocks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.overflow == OverflowBlock
+}
+
+// attempt queues a message. If there is no room, no decides.
+func (c *Conn) attempt(m outgoing, no noRoom) error {
 	if c.reader.rules.terms.outTakeover && c.packs(len(m.p)) {
-		return c.attemptInContext(m, w)
+		return c.attemptInContext(m, no)
 	}
 	b, copyUpTo, err := c.frame(m)
 	if err != nil {
@@ -91,7 +107,7 @@ func (c *Conn) attempt(m outgoing, w driver.Parker) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.offer(b, copyUpTo, w)
+	return c.offer(b, copyUpTo, no)
 }
 
 // frame encodes a message that refers to no other one.
@@ -119,7 +135,7 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 // attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's window has the compressed messages in
 // the order in which they were queued, so all of this happens under mu; a message that has to wait, and may yet be dropped, is
 // sent as it is.
-func (c *Conn) attemptInContext(m outgoing, w driver.Parker) error {
+func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.is(closeSent|dropped|closed) && !c.waits() {
@@ -140,7 +156,7 @@ func (c *Conn) attemptInContext(m outgoing, w driver.Parker) error {
 	if err != nil {
 		return err
 	}
-	return c.offer(b, copied, w)
+	return c.offer(b, copied, no)
 }
 
 // Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval asks for.

@@ -30,7 +30,8 @@ func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 		OriginPatterns: []string{"*"}, // origins.guard has looked already
 		MaxMessage:     n.limits.Frame,
 		WriteLimit:     n.limits.Queue + queueSlack,
-		PingInterval:   -1, // the protocol has its own
+		Overflow:       websocket.OverflowFail, // the server has a policy of its own
+		PingInterval:   -1,                     // the protocol has its own
 		CloseTimeout:   n.timing.Close,
 	}
 }
