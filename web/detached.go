@@ -21,13 +21,13 @@ type Stream struct {
 	closeAfter bool
 	from       *exchange // whose answer it is, if requests have lined up behind; the loop's
 
-	mu      sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
-	owed    bool       // the last chunk waits for room
-	over    bool       // Close was called, or the connection has gone
-	told    bool       // OnClose's function was called
-	closed  error
-	onClose func(error)
-	onRoom  func()
+	mu        sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
+	owed      bool       // the last chunk waits for room
+	over      bool       // Close was called, or the connection has gone
+	told      bool       // OnClose's function was called
+	closed    error
+	onClose   func(error)
+	onDrained func()
 }
 
 // Detached lets the response outlive its handler: the head, with the status and fields set so far, is sent at once, the
@@ -156,11 +156,11 @@ func (s *Stream) OnClose(f func(err error)) {
 	f(err)
 }
 
-// OnRoom has f called on the loop, once after each myriad.ErrFull, when the queue is half empty again.
-func (s *Stream) OnRoom(f func()) {
+// OnDrained has f called on the loop, once after each myriad.ErrFull, when the queue is half empty again.
+func (s *Stream) OnDrained(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.onRoom = f
+	s.onDrained = f
 }
 
 // Close ends the body in order. What was written is still sent, and the connection goes on to its next request. A second
@@ -241,7 +241,7 @@ func (s *Stream) lost(err error) {
 
 func (s *Stream) drained() {
 	s.mu.Lock()
-	f := s.onRoom
+	f := s.onDrained
 	if s.owed {
 		f = nil
 		_ = s.end() // of a connection that has gone: lost comes

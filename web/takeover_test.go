@@ -345,7 +345,7 @@ func TestDetachedBackPressure(t *testing.T) {
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	s := <-streams
 	room := make(chan struct{}, 1)
-	s.OnRoom(func() { room <- struct{}{} })
+	s.OnDrained(func() { room <- struct{}{} })
 	piece := make([]byte, 16<<10)
 	wrote := 0
 	for {
