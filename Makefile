@@ -14,7 +14,7 @@ PKG ?= ./...
 # What "make soak" runs of its list: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race soak bench run dev
+.PHONY: fmt lint test race soak bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -45,6 +45,10 @@ bench:
 
 run:
 	go run ./server/cmd/myriad serve
+
+# As in: make release VERSION=v0.2.0; docs/RELEASING.md has the steps around it.
+release:
+	go run ./packaging/release $(VERSION)
 
 dev:
 	@seen=; while sleep 1; do \
