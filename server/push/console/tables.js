@@ -58,5 +58,5 @@ export async function showChannels(pick) {
       button('Watch', `Subscribe to ${name}`, () => pick.watch(name))))),
   (row, { subscribers }) => put(row, [undefined, format.exact(subscribers)]))
   byId('channels-none').hidden = channels.length > 0
-  say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. Subscribe to one, and it is here.')
+  say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. One that a client subscribes to is listed here.')
 }
