@@ -138,7 +138,8 @@ func (s *Stream) Flush() {}
 // Queued is how many bytes wait for the client to read.
 func (s *Stream) Queued() int { return s.c.Queued() }
 
-// SetWriteLimit changes the limit of the queue, in bytes, for the rest of the connection.
+// SetWriteLimit changes how many bytes may wait for the client, above which Write fails with
+// myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.
 func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
 
 // OnClose has f called on the loop, once, when the stream has ended. err is nil after Close or the

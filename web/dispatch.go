@@ -19,13 +19,14 @@ const (
 	// then on the loop as DispatchInline does, and on the pool again when it has overstayed. A route is method and path; segments of
 	// a path that look like ids make no difference. Handlers may block.
 	DispatchAuto Dispatch = iota
-	// DispatchPool hands each request to a bounded pool of warm goroutines: one that computes for long takes no loop's time, not even for
-	// the millisecond or two that it takes until another goroutine goes on with the loop.
+	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes for
+	// long takes no time of a loop.
 	DispatchPool
-	// DispatchInline runs the handler on the loop. It is for handlers known not to block: every connection of the loop waits for
-	// them, until after a millisecond or two another goroutine goes on with the loop. A request whose body has not arrived yet, or whose client
-	// is behind with reading earlier answers, runs on the pool. A call that would wait lets the loop go on first; where
-	// the driver is bound to a thread it fails with myriad.ErrOnLoop.
+	// DispatchInline runs the handler on the loop. It is for handlers that never block: the other
+	// connections of the loop wait until it returns, or for a millisecond or two, after which a new
+	// goroutine runs the loop. A request whose body has not arrived yet, or whose client is behind with
+	// reading earlier answers, runs on the pool. A call of the server that would wait hands the loop to a
+	// new goroutine first; where the driver is bound to a thread it fails with myriad.ErrOnLoop.
 	DispatchInline
 )
 

@@ -1,23 +1,25 @@
-// Package web runs net/http handlers on the event loops of package myriad. Server has the fields and methods of
-// http.Server where their meaning is the same; a connection that waits for a request costs no goroutine and a few hundred
-// bytes, or if there are many less than two hundred.
+// Package web runs net/http handlers on the event loops of package myriad. Server has the fields and
+// methods of http.Server where their meaning is the same. A connection that waits for a request costs no
+// goroutine and a few hundred bytes; many of them cost less than two hundred each.
 //
-// The loop reads and parses. Handlers may block: they run on a pool of goroutines, or on the loop while their route is known to be quick
-// (DispatchAuto), where another goroutine goes on with the loop if one blocks all the same. A
-// request is an ordinary *http.Request and stays valid after its handler has returned. Its body streams: the
-// handler starts when the head is complete, and the loop stops reading when maxBodyBuffer bytes wait to be read.
+// The loop reads and parses. Handlers may block: they run on a pool of goroutines, or on the loop while
+// their route is known to be quick (DispatchAuto). If a handler blocks there, a new goroutine runs the
+// loop. A request is an ordinary *http.Request and stays valid after its handler has returned. Its body
+// streams: the handler starts when the head is complete, and the loop stops reading when maxBodyBuffer
+// bytes wait to be read.
 //
-// What is ambiguous is refused: a request that two servers could understand differently gets a 400, and the connection
-// closes in such a way that the client can read the answer, even while it is still sending.
+// A request that two servers could understand differently is refused with 400. The connection closes in
+// such a way that the client can read the answer, even while it is still sending.
 //
 // # Differences from net/http
 //
 // Go's own tests of its server pass here, but for what follows. What is refused or accepted otherwise on the wire is listed in
 // package internal/h1.
 //
-//   - HTTP/2 is not served, unless TLSNextProto has somebody for "h2"; net/http offers it over TLS by itself.
+//   - HTTP/2 is not served, unless TLSNextProto has a function for "h2"; net/http offers it over TLS by itself.
 //   - A head that is not complete in time is answered with 408 (RFC 9110 section 15.5.9); net/http closes without a word.
-//   - Heads above 32 KiB take turns.
+//   - Of the connections of a loop, 32 at a time may have more than 32 KiB of a head that is not complete. Others are not read from until one of
+//     these is complete, while their time for a head runs.
 //   - With no timeout set, a connection that has not begun a request after a minute is closed, and a head that has begun has a minute. IdleTimeout
 //     bounds the silence of a new connection, too, if neither ReadTimeout nor ReadHeaderTimeout is set.
 //     net/http waits for ever. Bodies, answers and the wait between requests have no bound by default, as there.

@@ -66,9 +66,11 @@ type Server struct {
 	// Nil: there are none, also on unix sockets. See package proxyproto.
 	ProxyProtocol []netip.Prefix
 
-	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in net/http. Beyond that it is answered with 431, as are
-	// more than 1,024 fields, or with 414 if its first line alone is too long. 0 or less: http.DefaultMaxHeaderBytes. Of each loop's connections 32 at a time are read beyond
-	// 32 KiB of a head that is not complete; others wait for them, as long as their time for a head lasts.
+	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in net/http.
+	// Beyond that it is answered with 431, as are more than 1,024 fields, or with 414 if its first line
+	// alone is too long. Of the connections of a loop, 32 at a time may have more than 32 KiB of a head
+	// that is not complete; others wait, while their time for a head runs.
+	// 0 or less: http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
 	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
@@ -85,9 +87,11 @@ type Server struct {
 	Engine *myriad.Engine
 	// Dispatch chooses who runs the handler. 0: DispatchAuto.
 	Dispatch Dispatch
-	// Workers is the most handlers that run at once on the pool, without those that wait for their client (Overload). The goroutines are started as needed, a thousand within
-	// milliseconds when handlers block, and retire when idle; a handler that waits for a request to the same server gets one
-	// more. What happens to requests above it, Overload says. 0: workers.DefaultWorkers, which is 16,384.
+	// Workers is the most handlers that run at once on the pool, without those that wait for their
+	// client (Overload). Goroutines are started as needed, a thousand within milliseconds when handlers
+	// block, and retire when idle. A handler that waits for a request to the same server needs a
+	// worker for that request too. Overload says what happens to requests above the limit.
+	// 0: workers.DefaultWorkers, which is 16,384.
 	Workers int
 	// Overload is what happens when Workers handlers run: OverloadQueue, OverloadRefuse or OverloadPause.
 	Overload Overload

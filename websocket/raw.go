@@ -8,9 +8,10 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// Handler serves raw connections of an engine: each is to begin with a request to open a WebSocket, for whatever path. It is
-// for servers of nothing else, and costs one allocation for a connection. A head above 8 KiB is refused with 431, one that takes
-// longer than Options.HandshakeTimeout with 408. It panics if the Options are wrong.
+// Handler serves raw connections of an engine, which must begin with a request to open a WebSocket, for
+// any path. Use it for a port that serves WebSockets and no other HTTP; it costs one allocation for a
+// connection. A head above 8 KiB is refused with 431, and one that takes longer than
+// Options.HandshakeTimeout with 408. It panics if the Options are wrong.
 func Handler(o *Options) myriad.Handler {
 	s, err := o.settings()
 	if err != nil {

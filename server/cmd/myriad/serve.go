@@ -39,7 +39,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:        "serve",
 		Usage:       "run the push server",
-		Description: "Every option can be given as a flag, in the environment, or in the file of --config, and counts in this order.",
+		Description: "Every option can be given as a flag, in the environment, or in the file of --config. A flag overrides the environment, and the environment the file.",
 		Flags:       flags,
 		// The library would take a comma anywhere for the end of a value: see option.separator.
 		DisableSliceFlagSeparator: true,
