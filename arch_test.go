@@ -58,7 +58,7 @@ var arrows = map[string][]string{
 
 	"internal/h1": nil,
 
-	"web":       {".", "buf", "internal/driver", "internal/quick", "proxyproto", "tlsloop", "internal/h1", "workers"},
+	"web":       {".", "buf", "internal/driver", "internal/quick", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/quick", "tlsloop", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,

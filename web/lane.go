@@ -29,7 +29,6 @@ type lane struct {
 	idle    []*conn     // of these, who hibernate when this turn ends, if they can
 	greeted greeting    // connections that have not come to HTTP: PROXY headers, TLS handshakes
 	large   largeHeads
-	misled  misled
 	drained bool
 	aborted bool // Close was called: what is opened yet is reset
 	routes  routes

@@ -24,24 +24,15 @@ func (h *conn) refuseHead(head []byte, err error) {
 	h.refuse(methodOf(head), status, reason)
 }
 
-// A misled counts the TLS clients of a lane that have come to a port without TLS.
-type misled struct {
-	times uint64    // since the log was told
-	told  time.Time // when it was; zero: never
-}
-
-// misledPeriod is how often the log is told of them at most, for each loop.
+// misledPeriod is how often the log is told at most of TLS clients that have come to a port without TLS.
 const misledPeriod = 10 * time.Second
 
-// reportTLS has the log tell of a TLS client, in the words of a handshake that has failed: the client
-// cannot read the answer, unless it looks for one in plain text as that of net/http does.
+// reportTLS has the log tell of a TLS client, in the words of a failed handshake. Of the answer most
+// such clients show nothing; that of net/http recognises its beginning.
 func (h *conn) reportTLS(reason string) {
-	m, now := &h.lane.misled, h.lane.loop.Now()
-	if m.times++; !m.told.IsZero() && now.Sub(m.told) < misledPeriod {
-		return
+	if times, due := h.lane.st.misled.Next(h.lane.loop.Now(), misledPeriod); due {
+		h.lane.s.logHandshake(h.c.RemoteAddr(), reason, times)
 	}
-	h.lane.s.logHandshake(h.c.RemoteAddr(), reason, m.times)
-	*m = misled{told: now}
 }
 
 // refuseUnfinished answers a head of which no more is awaited, and closes.

@@ -16,6 +16,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/pace"
 )
 
 // maxFields bounds the header fields of one request, which is answered with 431 above it.
@@ -133,6 +134,7 @@ type state struct {
 	pool    executor
 	lent    lent
 	load    load
+	misled  pace.Reports // TLS clients on a port without TLS
 	shaking shaking      // *tls.Conns in their handshake
 	given   shaking      // and those that a function of TLSNextProto has
 	std     *http.Server // for http.ServerContextKey
