@@ -30,11 +30,12 @@ type Stream struct {
 	onDrained func()
 }
 
-// Detached lets the response outlive its handler: the head, with the status and fields set so far, is sent at once, the
-// handler returns, and the body is written to the Stream, whenever there is something to write, until Close or until the client
-// goes away (OnClose). It is how server-sent events and long polls are held. The server's WriteTimeout does not apply.
-// It fails with ErrNotMyriad for a foreign ResponseWriter, and once a body with a declared length has begun.
-// Middleware sees the head by an empty Write, and nothing of what the Stream writes.
+// Detached lets the response outlive its handler. The head, with the status and fields set so far, is sent at once. The handler
+// returns, and the body is written to the Stream until Close, or until the client goes away (OnClose). It is how server-sent events
+// and long polls are held. The server's WriteTimeout does not apply.
+//
+// Middleware sees the status by WriteHeader, as with any answer, but not what the Stream writes: middleware that compresses is
+// bypassed. Detached fails with ErrNotMyriad for a foreign ResponseWriter, and if the answer has a Content-Length.
 func Detached(w http.ResponseWriter) (*Stream, error) {
 	r, err := responseOf(w)
 	if err != nil {
@@ -46,9 +47,7 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	case r.over:
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
 	}
-	if !r.wroteHeader {
-		_, _ = w.Write(nil) // so that middleware learns of the status, and gives its own
-	}
+	r.outlive(w)
 	if r.length >= 0 {
 		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
 	}

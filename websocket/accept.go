@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -65,11 +66,12 @@ func handlerFields(header http.Header) (lines []byte) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(header)) {
-		switch name {
+		canonical := http.CanonicalHeaderKey(name)
+		switch canonical {
 		case "Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer":
 			continue
 		}
-		if strings.HasPrefix(name, "Sec-Websocket-") || strings.HasPrefix(name, http.TrailerPrefix) {
+		if strings.HasPrefix(canonical, "Sec-Websocket-") || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
 		for _, v := range header[name] {
@@ -135,4 +137,30 @@ func switchVisibly(w http.ResponseWriter, head string) {
 	if gin, ok := w.(interface{ WriteHeaderNow() }); ok {
 		gin.WriteHeaderNow() // without it gin keeps the head back
 	}
+	if server := innermost(w); holdsBack(server) {
+		server.WriteHeader(http.StatusSwitchingProtocols)
+	}
+}
+
+// innermost is the ResponseWriter behind all wrappers that have a method Unwrap.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+// holdsBack reports whether a wrapper has kept WriteHeader from the server's own ResponseWriter, as those do that compress and wait
+// for a body. Hijack would then send no 101. Only a private field of net/http's ResponseWriter says so. For any other, and without
+// that field, the answer is no.
+func holdsBack(server http.ResponseWriter) bool {
+	v := reflect.Indirect(reflect.ValueOf(server))
+	if v.Kind() != reflect.Struct || v.Type().PkgPath() != "net/http" {
+		return false
+	}
+	wrote := v.FieldByName("wroteHeader")
+	return wrote.IsValid() && wrote.Kind() == reflect.Bool && !wrote.Bool()
 }

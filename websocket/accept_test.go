@@ -303,6 +303,7 @@ func TestAcceptKeepsFields(t *testing.T) {
 		w.Header().Set("Content-Length", "5")
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Sec-WebSocket-Accept", "forged")
+		w.Header()["upgrade"] = []string{"other"}
 		w.Header().Set("X-Split", "a\r\nX-Injected: 1")
 		seen := &statusWriter{ResponseWriter: w}
 		if _, err := Accept(seen, r, o); err != nil {
@@ -320,7 +321,7 @@ func TestAcceptKeepsFields(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		for name, want := range map[string][]string{
-			"Set-Cookie": {"session=abc", "other=1"}, "X-Request-Id": {"7"}, "Content-Length": nil, "Connection": {"Upgrade"},
+			"Set-Cookie": {"session=abc", "other=1"}, "X-Request-Id": {"7"}, "Content-Length": nil, "Connection": {"Upgrade"}, "Upgrade": {"websocket"},
 			"Sec-Websocket-Accept": {"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "X-Split": {"a  X-Injected: 1"},
 		} {
 			if got := r.Header[name]; !slices.Equal(got, want) {
