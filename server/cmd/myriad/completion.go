@@ -10,8 +10,10 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// scripts make what each shell needs to complete commands, flags and values. They are whole: completing runs no program, and needs
-// nothing that does not come with the shell.
+// scripts make what each shell needs to complete commands, flags and values. They are whole: completing
+// runs no program, and needs nothing that does not come with the shell. The CLI library's scripts run
+// the program at each Tab with the words typed so far; the one for bash passes them to eval, which runs
+// a $(command) that the user has only typed, and needs the package bash-completion.
 var scripts = map[string]func(commands []*cli.Command) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}
 
 // choices are the values of the flags that have only a few.
