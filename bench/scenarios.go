@@ -27,6 +27,7 @@ var servers = []server{
 	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks where they are cheapest (its default)"},
 	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true, about: "the same, callbacks on the loop"},
 	{name: "websocket-pool", program: "websocket", args: []string{"--pool"}, ours: true, about: "the same, callbacks on the pool"},
+	{name: "websocket-group", program: "websocket", args: []string{"--group"}, ours: true, about: "the same, a Group where others loop"},
 	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web"},
 	{name: "push", program: "push", ours: true, about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
@@ -129,6 +130,12 @@ var webSocketScenarios = []scenario{
 		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",
 		app: "ws-broadcast", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
 		servers: wsServers, reference: "gws",
+		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
+	},
+	{
+		name: "ws-broadcast-naive", rows: "B3 S2", asks: "And if the callback writes the message to each connection in a loop?",
+		app: "ws-broadcast-naive", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
+		servers: []string{"websocket-group", "gws", "websocket", "websocket-pool", "websocket-inline"}, reference: "websocket-group",
 		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
 	},
 }

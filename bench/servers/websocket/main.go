@@ -16,6 +16,7 @@ func main() {
 	accept := flag.Bool("accept", false, "upgrade requests of a web.Server instead of raw connections")
 	pool := flag.Bool("pool", false, "run callbacks on the pool")
 	inline := flag.Bool("inline", false, "run callbacks on the loop")
+	group := flag.Bool("group", false, "ws-broadcast-naive: send by a Group instead")
 	with := func(o *websocket.Options) harness.Start {
 		return func(addr string) (net.Addr, error) {
 			o.PingInterval = -1 // no other server here pings
@@ -35,6 +36,12 @@ func main() {
 		"ws-echo":      with(&websocket.Options{OnMessage: echo}),
 		"ws-deflate":   with(&websocket.Options{OnMessage: echo, Compression: websocket.Compression{Enabled: true}}),
 		"ws-broadcast": with(broadcasting()),
+		"ws-broadcast-naive": func(addr string) (net.Addr, error) {
+			if *group {
+				return with(broadcasting())(addr)
+			}
+			return with(writing())(addr)
+		},
 	}, map[string]harness.Work{"upgrade": upgrades})
 }
 
@@ -64,6 +71,18 @@ func accepting(addr string, o *websocket.Options) (net.Addr, error) {
 func echo(c *websocket.Conn, op websocket.Op, p []byte) {
 	if err := c.Write(op, p); err != nil {
 		c.CloseNow()
+	}
+}
+
+// writing writes every message to one connection after the other.
+func writing() *websocket.Options {
+	var room harness.Room[*websocket.Conn]
+	return &websocket.Options{
+		OnOpen:  room.Join,
+		OnClose: func(c *websocket.Conn, _ error) { room.Leave(c) },
+		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
+			room.Each(func(c *websocket.Conn) { _ = c.Write(op, p) }) // one that has closed leaves by OnClose
+		},
 	}
 }
 
