@@ -1,0 +1,42 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+// A frame is four bytes of length, the most significant first, and as many bytes of payload.
+const (
+	headLen    = 4
+	maxPayload = 64 << 10
+)
+
+// newFrame is a frame with this payload. The caller owns its one reference.
+func newFrame(payload string) *buf.Block {
+	b := buf.Get(headLen + len(payload))
+	p := binary.BigEndian.AppendUint32(b.Extend()[:0], uint32(len(payload)))
+	b.Commit(len(append(p, payload...)))
+	return b
+}
+
+// nextFrame takes the first frame out of in, header and all. It is nil if not all of it has come.
+func nextFrame(in *buf.Chain) (*buf.Block, error) {
+	var head [headLen]byte
+	if in.CopyTo(head[:]) < headLen {
+		return nil, nil
+	}
+	length := binary.BigEndian.Uint32(head[:])
+	if length > maxPayload {
+		return nil, fmt.Errorf("frames: a frame of %d bytes, of at most %d", length, maxPayload)
+	}
+	n := headLen + int(length)
+	if in.Len() < n {
+		return nil, nil
+	}
+	frame := buf.Get(n)
+	frame.Commit(in.CopyTo(frame.Extend()[:n]))
+	in.Discard(n)
+	return frame, nil
+}
