@@ -17,9 +17,10 @@ import (
 
 // The snippets of Go are whole programs, or what stands in one: then these names are there already.
 const around = `package snippet
-import ("crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
+import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"; "syscall"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
 var certificates []tls.Certificate
+var server = new(http.Server)
 `
 
 // whole makes a file of a snippet: a changed line is taken as it is afterwards, a line of … is left out, declarations stand by themselves, and statements
@@ -35,7 +36,7 @@ func whole(snippet string) string {
 }
 
 func TestSnippetsCompile(t *testing.T) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "fmt", "log", "io", "net", "time")
+	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/netip", "os/signal", "syscall", "time")
 	list.Dir = repository
 	lines, err := list.Output()
 	if err != nil {
