@@ -15,7 +15,7 @@ import (
 
 // Config is what a Server can be told. The zero value serves everybody who can reach it: see APIKey and TokenSecret.
 type Config struct {
-	// APIKey is what POST /api/publish needs in its header X-API-Key. Empty: nothing.
+	// APIKey is what the HTTP API needs in the header X-API-Key, or as "Authorization: apikey KEY". Empty: it needs none.
 	APIKey string
 	// ConsoleKey is what an operator's view needs in X-API-Key: the console asks for it, and shows channels, clients and what is
 	// published; with it /metrics names slow clients. Empty: APIKey; and without any key, the view is for everybody if no TokenSecret is

@@ -16,16 +16,16 @@ type rule struct {
 }
 
 var namespaceRules = []rule{
-	{"name", "what stands before the colon; none: the rules are for all channels without a namespace of their own", func(n *push.Namespace) any { return &n.Name }},
+	{"name", "the part before the colon; without a name the rules are for all channels that no other namespace has", func(n *push.Namespace) any { return &n.Name }},
 	{"history-size", "publications that each channel keeps, at most 65536", func(n *push.Namespace) any { return &n.HistorySize }},
-	{"history-age", "how long it keeps them, default `5m`", func(n *push.Namespace) any { return &n.HistoryAge }},
-	{"recovery", "`true`: give back to returning subscribers what they have missed", func(n *push.Namespace) any { return &n.Recovery }},
-	{"presence", "`true`: let subscribers ask who else is there", func(n *push.Namespace) any { return &n.Presence }},
-	{"join-leave", "`true`: tell subscribers who ask for it who comes and goes", func(n *push.Namespace) any { return &n.JoinLeave }},
+	{"history-age", "how long a publication is kept, default `5m`", func(n *push.Namespace) any { return &n.HistoryAge }},
+	{"recovery", "`true`: give returning subscribers what they have missed", func(n *push.Namespace) any { return &n.Recovery }},
+	{"presence", "`true`: let subscribers ask which clients are subscribed", func(n *push.Namespace) any { return &n.Presence }},
+	{"join-leave", "`true`: tell subscribers that ask for it which clients join and leave", func(n *push.Namespace) any { return &n.JoinLeave }},
 	{"publish", "which clients may publish: `clients` (all, the default), `subscribers`, `token` or `nobody`", func(n *push.Namespace) any { return (*string)(&n.Publish) }},
 	{"subscribe-token", "`true`: a subscription needs a token with the claim `channel`", func(n *push.Namespace) any { return &n.SubscribeToken }},
 	{"slow", "what happens to slow subscribers: `disconnect` (the default), `drop-oldest` or `latest-only`", func(n *push.Namespace) any { return (*string)(&n.Slow) }},
-	{"slow-queue", "bytes that wait for one of them before the oldest are dropped, default `64KiB`", func(n *push.Namespace) any { return &n.SlowQueue }},
+	{"slow-queue", "bytes that may wait for one subscriber before `drop-oldest` drops the oldest, default `64KiB`", func(n *push.Namespace) any { return &n.SlowQueue }},
 }
 
 // parseNamespace reads rules with spaces between them: name=value, or the name alone for a switch.

@@ -30,8 +30,8 @@ const (
 
 func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "read these options from `FILE`, too (TOML)", Sources: cli.EnvVars("MYRIAD_CONFIG"), TakesFile: true},
-		&cli.BoolFlag{Name: "check", Usage: "say whether the configuration is valid, and do not start"},
+		&cli.StringFlag{Name: "config", Usage: "`FILE` (TOML) with any of these options", Sources: cli.EnvVars("MYRIAD_CONFIG"), TakesFile: true},
+		&cli.BoolFlag{Name: "check", Usage: "check the configuration, print what is wrong with it, and exit"},
 	}
 	for _, o := range options {
 		flags = append(flags, o.flag())
@@ -39,7 +39,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:        "serve",
 		Usage:       "run the push server",
-		Description: "Every option can be given as a flag, in the environment, or in the file of --config. A flag overrides the environment, and the environment the file.",
+		Description: "An option can be a flag, a variable of the environment, or a key in the file of --config.\nA flag overrides the environment, and the environment overrides the file.",
 		Flags:       flags,
 		// The library would take a comma anywhere for the end of a value: see option.separator.
 		DisableSliceFlagSeparator: true,
@@ -274,7 +274,7 @@ func (r *running) urlOf(a *address, bound net.Addr) string {
 
 func (r *running) announce(bound []net.Addr) {
 	if r.readable != "" {
-		r.log.Warn("myriad: everybody on this machine can read the secrets in the configuration: chmod o-r", "file", r.readable)
+		r.log.Warn("myriad: every user of this machine can read the secrets in the configuration: chmod o-r", "file", r.readable)
 	}
 	r.log.Info("myriad: serving", "url", r.urlOf(r.public, bound[0]), "version", version())
 	if r.admin != nil {
