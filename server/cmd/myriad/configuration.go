@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 // settings are what flags, environment and file say together.
 type settings struct {
 	listen          string
-	adminListen     string   // empty: none
-	socketMode      fileMode // of unix sockets
-	tlsCert, tlsKey string   // files; empty: no TLS
+	adminListen     string         // empty: none
+	socketMode      fileMode       // of unix sockets
+	tlsCert, tlsKey string         // files; empty: no TLS
+	balancers       []netip.Prefix // of listen alone; nil: none
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ func TestConfigurationOrder(t *testing.T) {
 		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
 		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"}, "*slog.Level": {"debug", "warn", "error"},
 		"*main.logFormat": {"json", "json", "json"}, "*[]push.Namespace": {"name=one", "name=two", "name=three"},
-		"*main.fileMode": {"0600", "0660", "666"},
+		"*main.fileMode": {"0600", "0660", "666"}, "*[]netip.Prefix": {"10.0.0.0/8", "fd00::/8", "192.0.2.1"},
 	}
 	for _, o := range options {
 		kind := fmt.Sprintf("%T", o.field(new(settings)))
@@ -92,6 +93,8 @@ func show(field any) string {
 	case *string:
 		return *field
 	case *[]string:
+		return fmt.Sprint(*field)
+	case *[]netip.Prefix:
 		return fmt.Sprint(*field)
 	case *[]push.Namespace:
 		return fmt.Sprint(*field)
@@ -237,6 +240,7 @@ func TestCommandLineMistakes(t *testing.T) {
 		"--verison":                                                  "there is no flag --verison: did you mean --version?",
 		"serve --check --driver x":                                   `"x"`,
 		"serve --check --namespace name=a:b":                         `namespace "a:b"`,
+		"serve --check --proxy-protocol-from 10.0.0.0/33":            `--proxy-protocol-from (MYRIAD_PROXY_PROTOCOL_FROM) is "10.0.0.0/33": write a network or an address`,
 		"serve --check --allowed-origin [a":                          `allowed origin "[a"`,
 		"serve --check --allowed-origin https://a.example/":          `allowed origin "https://a.example/" is none that a browser sends`,
 		"serve --check --allowed-origin a.example/page":              "without a path",

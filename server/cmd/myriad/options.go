@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ var options = []option{
 	{"socket-mode", "0660", "`MODE` of the unix sockets that the server makes, as for chmod: which users may connect", func(s *settings) any { return &s.socketMode }},
 	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and when it changes", func(s *settings) any { return &s.tlsCert }},
 	{"tls-key", "", "`FILE` with the certificate's key (PEM)", func(s *settings) any { return &s.tlsKey }},
+	{"proxy-protocol-from", "", "`CIDR` of load balancers whose connections to `--listen` begin with a PROXY header; repeatable", func(s *settings) any { return &s.balancers }},
 	{"api-key", "", "`KEY` that publishers send in `X-API-Key`", func(s *settings) any { return &s.push.APIKey }},
 	{"token-secret", "", "`SECRET` that signs the tokens of clients: JWT, HS256, with `sub` and `exp`", func(s *settings) any { return &s.push.TokenSecret }},
 	{"console-key", "", "`KEY` that the console asks for; without one, the API key", func(s *settings) any { return &s.push.ConsoleKey }},
@@ -60,7 +62,7 @@ func (o option) env() string {
 // repeatable tells whether the option may be given more than once, or be a list.
 func (o option) repeatable() bool {
 	switch o.field(new(settings)).(type) {
-	case *[]string, *[]push.Namespace:
+	case *[]string, *[]netip.Prefix, *[]push.Namespace:
 		return true
 	}
 	return false
@@ -127,6 +129,10 @@ func assign(field any, text string, zero bool) (err error) {
 		*field, err = parseLogFormat(text)
 	case *fileMode:
 		*field, err = parseFileMode(text)
+	case *[]netip.Prefix:
+		var network netip.Prefix
+		network, err = parseNetwork(text)
+		*field = append(*field, network)
 	case *[]push.Namespace:
 		var ns push.Namespace
 		ns, err = parseNamespace(text)
@@ -143,6 +149,18 @@ func parseSwitch(text string) (bool, error) {
 		return false, errors.New("write true or false")
 	}
 	return on, nil
+}
+
+// parseNetwork reads a network, or an address for a network of its own.
+func parseNetwork(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), nil
+	}
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		return network, errors.New("write a network or an address, as in 10.0.0.0/8, fd00::/8 or 10.0.0.7")
+	}
+	return network, nil
 }
 
 var units = map[string]int{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

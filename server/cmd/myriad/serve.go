@@ -169,6 +169,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		})
 	}
+	r.servers[0].ProxyProtocol = s.balancers
 	return r, nil
 }
 
