@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,30 +34,10 @@ func unixDir(t *testing.T) string {
 // startOn runs the command with these arguments alone until stop; it returns when the log has the line.
 func startOn(t *testing.T, line string, args ...string) (log *syncBuffer, stop func() error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	log = new(syncBuffer)
-	done := make(chan error, 1)
-	go func() { done <- run(ctx, append([]string{"myriad", "serve"}, args...), log, log) }()
-	stop = func() error {
-		cancel()
-		select {
-		case err := <-done:
-			done <- err
-			return err
-		case <-time.After(30 * time.Second):
-			t.Fatalf("serve does not end; log:\n%s", log)
-			return nil
-		}
-	}
-	t.Cleanup(func() { stop() })
-	for range 3000 {
-		if strings.Contains(log.String(), line) {
-			return log, stop
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("the log has no line %q:\n%s", line, log)
-	return nil, nil
+	_, log, stop = beginUntil(t, regexp.QuoteMeta(line), func(ctx context.Context, log io.Writer) error {
+		return run(ctx, append([]string{"myriad", "serve"}, args...), log, log)
+	})
+	return log, stop
 }
 
 // through is a client whose requests all go to the unix socket.

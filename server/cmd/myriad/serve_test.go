@@ -50,7 +50,15 @@ func startWith(t *testing.T, s settings) (url string, log *syncBuffer, stop func
 	})
 }
 
+// begin runs serve until stop, and returns when the log has the URL.
 func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (url string, log *syncBuffer, stop func() error) {
+	t.Helper()
+	found, log, stop := beginUntil(t, `url=(http://[0-9.:]+)`, serve)
+	return found[1], log, stop
+}
+
+// beginUntil runs serve until stop, and returns when the log matches the pattern.
+func beginUntil(t *testing.T, pattern string, serve func(ctx context.Context, log io.Writer) error) (found []string, log *syncBuffer, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log = new(syncBuffer)
@@ -68,15 +76,15 @@ func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (
 		}
 	}
 	t.Cleanup(func() { stop() })
-	address := regexp.MustCompile(`url=(http://[0-9.:]+)`)
+	line := regexp.MustCompile(pattern)
 	for range 3000 {
-		if found := address.FindStringSubmatch(log.String()); found != nil {
-			return found[1], log, stop
+		if found := line.FindStringSubmatch(log.String()); found != nil {
+			return found, log, stop
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("serve does not say where; log:\n%s", log)
-	return "", nil, nil
+	t.Fatalf("the log has nothing like %q:\n%s", pattern, log)
+	return nil, nil, nil
 }
 
 func get(t *testing.T, url string) (status int, body string) {
