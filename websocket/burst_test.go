@@ -32,6 +32,11 @@ type burst struct {
 
 func newBurst(t *testing.T, n int, o *Options) *burst {
 	t.Helper()
+	return newBurstIn(t, myriad.Config{}, n, o)
+}
+
+func newBurstIn(t *testing.T, cfg myriad.Config, n int, o *Options) *burst {
+	t.Helper()
 	b := &burst{t: t, ends: make(chan error, n)}
 	joined := make(chan *Conn, n)
 	o.Workers, o.PingInterval = startPool(t), quiet
@@ -42,7 +47,7 @@ func newBurst(t *testing.T, n int, o *Options) *burst {
 		joined <- c
 	}
 	o.OnClose = func(_ *Conn, err error) { b.ends <- err }
-	addr := listen(t, startEngine(t, myriad.Config{}), Handler(o))
+	addr := listen(t, startEngine(t, cfg), Handler(o))
 	for range n {
 		b.readers = append(b.readers, dialRaw(t, addr).open())
 		b.conns = append(b.conns, <-joined)

@@ -130,47 +130,52 @@ func (p *part) send(e entry) {
 // admit waits for room in the log. Where the caller must not wait, it makes room.
 func (p *part) admit() {
 	var w driver.Parker
-	for p.waits(w) {
+	for passes, more := p.waits(nil); more; {
+		e := p.loop.Engine()
 		if w == nil {
-			e := p.loop.Engine()
 			if !e.HandOff() {
-				p.makeRoom()
+				p.makeRoom(true)
 				return
 			}
 			w = e.System().NewParker()
-			continue
 		}
-		if err := p.loop.Do(p.run); errors.Is(err, myriad.ErrClosed) {
-			p.makeRoom()
+		if errors.Is(p.loop.Do(p.run), myriad.ErrClosed) {
+			p.makeRoom(true)
 			return
-		} else if err != nil {
-			p.exhaust(false)
+		}
+		if _, more = p.waits(w); !more {
+			return
 		}
 		w.ParkFor(patience)
+		before := passes
+		if passes, more = p.waits(w); more && passes == before {
+			p.makeRoom(false) // the loop is held up, perhaps by a callback that waits for a lock of this caller's
+			passes, more = p.waits(w)
+		}
 	}
 }
 
-// waits reports whether a sender has to wait. If so, w, unless it is nil, is woken when there is
-// room.
-func (p *part) waits(w driver.Parker) bool {
+// waits reports whether a sender has to wait, and how often the loop has come to the part. If it
+// has to, w, unless it is nil, is woken when there is room.
+func (p *part) waits(w driver.Parker) (passes uint64, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count() == 0 || !p.crowded() {
-		return false
+		return p.passes, false
 	}
 	if w != nil && !slices.Contains(p.senders, w) {
 		p.senders = append(p.senders, w)
 	}
 	p.pressed = p.pressed || w != nil
-	return true
+	return p.passes, true
 }
 
-// makeRoom does the loop's work on the caller's goroutine, and removes the members that keep the
-// log full after that.
-func (p *part) makeRoom() {
+// makeRoom does the loop's work on the caller's goroutine, and removes members that keep the log
+// full after that, as relieve does.
+func (p *part) makeRoom(now bool) {
 	p.exhaust(false)
 	p.mu.Lock()
-	slow := p.relieve(true)
+	slow := p.relieve(now)
 	p.wakeSenders()
 	p.mu.Unlock()
 	p.tooSlow(slow)
@@ -188,13 +193,20 @@ func (p *part) wakeSenders() {
 }
 
 // writeMember is write for a group, which holds its lock. It returns errWait if m is late now: then
-// Drained calls catchUp.
+// Drained calls catchUp. A late member with OverflowBlock waits for its turn to be flushed, so that
+// it does not hold up the loop.
 func (c *Conn) writeMember(msg outgoing, m *Member) error {
 	err := c.attempt(msg, noRoom{probe: true})
-	if err == errWait && !m.late && c.nc.Flush() {
-		err = c.attempt(msg, noRoom{probe: true})
+	if err != errWait {
+		return err
 	}
-	if err == errWait {
+	if m.late && c.blocks() {
+		return c.attempt(msg, noRoom{member: m})
+	}
+	if !c.nc.Flush() && !c.is(offered) { // elsewhere than on the loop: the policy is for what the kernel refuses
+		return c.attempt(msg, noRoom{member: m, late: true})
+	}
+	if err = c.attempt(msg, noRoom{probe: true}); err == errWait {
 		err = c.attempt(msg, noRoom{member: m})
 	}
 	return err

@@ -136,22 +136,22 @@ func (a *audience) lateOf(c *Conn) []*Member {
 // so that senders go on.
 func TestLogIsBounded(t *testing.T) {
 	const size = 256 << 10
-	a := newAudienceIn(t, 5, sim.Calm(), 5, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
+	a := newAudienceIn(t, 5, sim.Calm(), 3, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
 	a.clients[2].StopReading()
 	began := a.Now()
-	for i := range 2 * maxLogBytes / size {
+	for i := range 5 * maxLogBytes / 4 / size {
 		if err := a.group.Send(OpBinary, make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.mostKept(); got > maxLogBytes+size {
 			t.Fatalf("the log has %d bytes, the limit is %d", got, maxLogBytes)
 		}
-		if i == maxLogBytes/size/2 && a.group.Len() != 5 {
+		if i == maxLogBytes/size/2 && a.group.Len() != 3 {
 			t.Errorf("%d members are left while the log is half full", a.group.Len())
 		}
 	}
 	a.Settle()
-	if a.group.Len() != 4 || a.kept() != 0 {
+	if a.group.Len() != 2 || a.kept() != 0 {
 		t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
 	}
 	if waited := a.Now().Sub(began); waited > 2*patience {
@@ -256,14 +256,14 @@ func TestGroupSendExceptAndAll(t *testing.T) {
 // Close comes behind all messages, for members that wait too. One that does not read is closed with
 // the same code.
 func TestGroupClose(t *testing.T) {
-	a := newAudienceIn(t, 3, sim.Calm(), 2*groupSlice, &Options{WriteLimit: 4 << 10, WriteTimeout: time.Second, CloseTimeout: 10 * time.Second})
+	a := newAudienceIn(t, 3, sim.Calm(), groupSlice/4, &Options{WriteLimit: 4 << 10, WriteTimeout: time.Second, CloseTimeout: 10 * time.Second})
 	a.group.OnFull = func(*Conn) { t.Error("OnFull was called for a member that Close closes") }
 	a.clients[0].StopReading()
 	a.clients[1].StopReading()
 	if err := a.group.Close(1005+1, ""); err == nil {
 		t.Error("Close took a code that may not be sent")
 	}
-	want := append(a.sendNumbered(0, 400, 1000), line(OpClose, closeWith(StatusGoingAway, "bye")))
+	want := append(a.sendNumbered(0, 300, 1000), line(OpClose, closeWith(StatusGoingAway, "bye")))
 	if err := a.group.Close(StatusGoingAway, "bye"); err != nil {
 		t.Fatal(err)
 	}
@@ -339,5 +339,90 @@ func TestLateMemberThatReadsStays(t *testing.T) {
 			t.Errorf("client %d read %d messages of %d", i, len(got), len(want))
 		}
 	}
+	a.leave()
+}
+
+// A sender that waits goes on when the loop is held up by a callback that waits for the sender.
+func TestSendDoesNotWaitForALoopThatIsHeldUp(t *testing.T) {
+	b := newBurst(t, 4, &Options{Overflow: OverflowFail, WriteLimit: 4 << 10})
+	loop := b.conns[0].conn().Loop()
+	held, free := make(chan bool), make(chan bool)
+	if err := loop.Do(func() { held <- true; <-free }); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	const n, size = 3 * maxTick, 100 // the kernel has room for all
+	done := b.readAll(n, size)
+	for i := range n {
+		if err := b.group.Send(OpBinary, burstPayload(i, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(free)
+	done()
+	b.wantAllOpen()
+}
+
+// A full mailbox has the caller do the loop's work. Members that have no room then are flushed
+// before their policy applies.
+func TestGroupWithFullMailbox(t *testing.T) {
+	for _, policy := range []Overflow{OverflowBlock, OverflowFail, OverflowClose, OverflowDropOldest} {
+		t.Run(policy.String(), func(t *testing.T) {
+			b := newBurstIn(t, myriad.Config{Loops: 1, Mailbox: 1}, 4, &Options{Overflow: policy, WriteLimit: 16 << 10})
+			loop := b.conns[0].conn().Loop()
+			held, free := make(chan bool), make(chan bool)
+			if err := loop.Do(func() { held <- true; <-free }); err != nil {
+				t.Fatal(err)
+			}
+			<-held
+			for loop.Do(func() {}) == nil {
+			}
+			const n = 50
+			done := b.readAll(n, 1000)
+			for i := range n {
+				if err := b.group.Send(OpBinary, burstPayload(i, 1000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(free)
+			done()
+			b.wantAllOpen()
+		})
+	}
+}
+
+// A group outlives its engine: Send returns, and keeps nothing.
+func TestGroupAfterShutdown(t *testing.T) {
+	a := newAudience(t, 3, 5, &Options{})
+	a.leave()
+	a.sendNumbered(0, 3*maxTick, 100)
+	if a.group.Len() != 0 || a.kept() != 0 {
+		t.Errorf("%d members, %d messages are kept", a.group.Len(), a.kept())
+	}
+}
+
+// The logs of all groups of an engine are bounded together.
+func TestLogsAreBoundedTogether(t *testing.T) {
+	const size = 64 << 10
+	a := newAudienceIn(t, 5, sim.Calm(), 5, &Options{WriteLimit: 4 << 10, WriteTimeout: -1})
+	a.clients[2].StopReading()
+	others := a.group.all()[0].total // what other groups keep
+	others.bytes.Add(maxLogsBytes)
+	for range 4 * maxTickBytes / size {
+		if err := a.group.Send(OpBinary, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.mostKept(); got > maxTickBytes+size {
+			t.Fatalf("the log has %d bytes, where %d are allowed", got, maxTickBytes)
+		}
+	}
+	a.Settle()
+	if a.group.Len() != 4 || a.kept() != 0 {
+		t.Errorf("%d members are left, %d messages are kept", a.group.Len(), a.kept())
+	}
+	if got := others.bytes.Add(-maxLogsBytes); got != 0 {
+		t.Errorf("%d bytes are counted at the end", got)
+	}
+	a.clients[2].Resume()
 	a.leave()
 }

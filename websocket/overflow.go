@@ -83,6 +83,7 @@ type noRoom struct {
 	probe  bool          // return errWait, whatever the policy is
 	parker driver.Parker // likewise, and unpark it when there may be room
 	member *Member       // the policy; if that is OverflowBlock, the member is late
+	late   bool          // the member is late, whatever the policy is
 }
 
 // A pending queue has the messages that are not yet among the engine's output. It is part of rare and guarded by Conn.mu.
@@ -152,7 +153,7 @@ func (c *Conn) waits() bool { return c.rare != nil && len(c.rare.pending.frames)
 
 // offer queues a message or does with it what is to be done when there is no room. It consumes b. It is called under mu.
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
-	queues := c.overflow.queues() && no.parker == nil
+	queues := c.overflow.queues() && no.parker == nil && !no.late
 	if queues && c.waits() && !c.is(closeSent|dropped|closed) {
 		c.push(b)
 		return nil
@@ -186,7 +187,7 @@ func (c *Conn) full(n int, no noRoom) error {
 		r := c.more()
 		r.writers = append(r.writers, no.parker)
 		return errWait
-	case c.overflow == OverflowBlock:
+	case c.overflow == OverflowBlock || no.late:
 		if no.member != nil {
 			c.becomeLate(no.member)
 		}

@@ -46,6 +46,7 @@ type part struct {
 	at, end     int32
 	sweepAt     int             // with so many members Join looks for closed ones
 	asked       bool            // the loop will call pass
+	passes      uint64          // how often it has
 	pressed     bool            // a sender waits
 	senders     []driver.Parker // the senders that wait
 }
@@ -179,6 +180,7 @@ func (p *part) busy() bool { return p.first != p.last || p.next() > p.last }
 // pass is the work of one poll cycle, on the loop.
 func (p *part) pass() {
 	p.mu.Lock()
+	p.passes++
 	slow := p.spread()
 	if p.pressed {
 		p.pressed = false
