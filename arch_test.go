@@ -36,6 +36,8 @@ var arrows = map[string][]string{
 	"internal/table": nil,
 	"internal/wheel": {"internal/table"},
 
+	"internal/lifetime": nil,
+
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
@@ -58,8 +60,8 @@ var arrows = map[string][]string{
 
 	"internal/h1": nil,
 
-	"web":       {".", "buf", "internal/driver", "internal/quick", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
-	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/quick", "tlsloop", "web", "workers"},
+	"web":       {".", "buf", "internal/driver", "internal/lifetime", "internal/quick", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
+	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/quick", "tlsloop", "web", "workers"},
 
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},

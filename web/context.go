@@ -45,8 +45,11 @@ var closedChan = func() chan struct{} {
 func (c *requestContext) Deadline() (time.Time, bool) { return c.h.from.base.Deadline() }
 
 func (c *requestContext) Value(key any) any {
-	if key == http.LocalAddrContextKey {
+	switch key {
+	case http.LocalAddrContextKey:
 		return c.h.c.LocalAddr()
+	case ownContextKey{}:
+		return c
 	}
 	return c.h.from.base.Value(key)
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
 // A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen bytes. Its methods may be called
@@ -28,6 +30,7 @@ type Stream struct {
 	closed    error
 	onClose   func(error)
 	onDrained func()
+	life      *lifetime.Lifetime // nil: nobody has asked for a context, and there are no values for one
 }
 
 // Detached lets the response outlive its handler. The head, with the status and fields set so far, is sent at once. The handler
@@ -62,6 +65,9 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	}
 	r.over = true
 	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
+	if values := ValuesOf(&r.x.given.request); values != nil {
+		s.life = lifetime.Of(values)
+	}
 	r.x.detached.Store(s)
 	_ = r.inTime()                      // it loses what is late
 	if err := r.lostErr(); err != nil { // it went while nobody could tell s: nothing may follow the head
@@ -140,6 +146,32 @@ func (s *Stream) Queued() int { return s.c.Queued() }
 // SetWriteLimit changes how many bytes may wait for the client, above which Write fails with
 // myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.
 func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
+
+// Context returns a context that ends with the stream, before OnClose's function is called: its cause is that function's error, or
+// context.Canceled after Close. It carries the values of Server.BaseContext and ConnContext, and those of KeepValues.
+func (s *Stream) Context() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.life != nil:
+	case s.told:
+		return lifetime.Ended(s.closed)
+	default:
+		s.life = new(lifetime.Lifetime)
+	}
+	return s.life.Context()
+}
+
+// KeepValues has Context carry the values of r's context, as middleware has set them, of which Detached does not know. It keeps the
+// request in memory. Call it in the handler, before Context and only once.
+func (s *Stream) KeepValues(r *http.Request) {
+	values := ValuesOf(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if values != nil && !s.told {
+		s.life = lifetime.Of(values)
+	}
+}
 
 // OnClose has f called on the loop, once, when the stream has ended. err is nil after Close or the
 // server's Shutdown, io.EOF after the client has ended its side in order, and otherwise what broke the
@@ -233,7 +265,9 @@ func (s *Stream) lost(err error) {
 		f = nil
 	}
 	s.told, s.closed, s.onClose = true, err, nil
+	life := s.life
 	s.mu.Unlock()
+	life.End(err)
 	if f != nil {
 		f(err)
 	}

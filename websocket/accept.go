@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/lifetime"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -42,6 +43,9 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	}
 	c := newConn(s, req.terms)
 	c.value = value
+	if values := web.ValuesOf(r); values != nil {
+		c.more().life = lifetime.Of(values)
+	}
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)
 	fields := handlerFields(w.Header())

@@ -218,8 +218,11 @@ func (c *Conn) emptyInbox() {
 
 // strip leaves of rare what outlives the connection. It is called under mu.
 func (c *Conn) strip(err error) {
+	life := c.lifetime()
 	if !c.settings.pull {
-		c.rare = nil
+		if c.rare = nil; life != nil {
+			c.rare = &rare{life: life}
+		}
 		return
 	}
 	in := c.rare.inbox
@@ -227,7 +230,7 @@ func (c *Conn) strip(err error) {
 		in.err = err
 	}
 	in.wake()
-	c.rare = &rare{inbox: in, windows: c.rare.windows, dropped: c.rare.dropped}
+	c.rare = &rare{inbox: in, windows: c.rare.windows, dropped: c.rare.dropped, life: life}
 }
 
 // wakeLate wakes those whose deadline has passed. On the loop.

@@ -8,6 +8,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
 // A Conn is one WebSocket connection. Its methods may be called from any goroutine. Read waits for
@@ -45,6 +46,8 @@ type rare struct {
 	late    []*Member       // members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
 	limit   int             // SetOverflow's
 	dropped uint64          // messages
+
+	life *lifetime.Lifetime // nil: Context was not called, and there are no values for it
 
 	lateSince int64 // when the first of late began to wait, in milliseconds; 0: none is
 }
@@ -94,7 +97,7 @@ func (c *Conn) more() *rare {
 // less gives the rare part back if nothing is left in it. It is called under mu.
 func (c *Conn) less() {
 	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.late == nil && r.limit == 0 && r.dropped == 0 {
+		r.pending.frames == nil && r.writers == nil && r.late == nil && r.life == nil && r.limit == 0 && r.dropped == 0 {
 		c.rare = nil
 	}
 }

@@ -162,7 +162,9 @@ func (h *handler) Closed(_ *myriad.Conn, err error) {
 	c.dropRest()
 	late := c.takeLate()
 	c.strip(err)
+	life := c.lifetime()
 	c.mu.Unlock()
+	life.End(err)
 	for _, m := range late {
 		m.Leave()
 	}

@@ -1,0 +1,117 @@
+package websocket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web"
+)
+
+type userKey struct{}
+
+// The context outlives the request, carries what middleware has set, and has ended with its cause when OnClose is called.
+func TestContextOfAccept(t *testing.T) {
+	var request context.Context
+	contexts, ended := make(chan context.Context, 1), make(chan error, 1)
+	o := &Options{Engine: startEngine(t, myriad.Config{}), Workers: startPool(t),
+		OnMessage: func(c *Conn, _ Op, _ []byte) { contexts <- c.Context() },
+		OnClose: func(c *Conn, err error) {
+			if got := context.Cause(c.Context()); got != err || c.Context().Value(userKey{}) != "ann" {
+				t.Errorf("in OnClose the cause is %v and the user %v, want %v and ann", got, c.Context().Value(userKey{}), err)
+			}
+			ended <- err
+		}}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request = r.Context()
+		if _, err := Accept(w, r.WithContext(context.WithValue(r.Context(), userKey{}, "ann")), o); err != nil {
+			t.Error(err)
+		}
+	})
+	eachHandler(t, h, new(lockedLines), func(t *testing.T, addr string) {
+		p := dialRaw(t, addr).open()
+		<-request.Done() // the handler has returned
+		p.write(clientFrame(true, OpText, "?"))
+		ctx := <-contexts
+		if ctx.Err() != nil || ctx.Value(userKey{}) != "ann" || ctx.Value(http.ServerContextKey) == nil {
+			t.Errorf("error %v, user %v", ctx.Err(), ctx.Value(userKey{}))
+		}
+		afterwards := make(chan struct{})
+		context.AfterFunc(ctx, func() { close(afterwards) })
+		p.write(clientFrame(true, OpClose, closeWith(4001, "enough")))
+		<-ctx.Done()
+		<-afterwards
+		var e *CloseError
+		if err := context.Cause(ctx); !errors.As(err, &e) || e.Code != 4001 || ctx.Err() != context.Canceled || err != <-ended {
+			t.Errorf("ended with %v, %v", ctx.Err(), err)
+		}
+	})
+}
+
+// A connection that asks for no context, and whose request has no values but the server's, keeps none.
+func TestContextCostsNothing(t *testing.T) {
+	conns := make(chan *Conn, 1)
+	o := &Options{Engine: startEngine(t, myriad.Config{}), Workers: startPool(t), OnOpen: func(c *Conn) { conns <- c }}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })
+	onWeb := &web.Server{Engine: startEngine(t, myriad.Config{}), Handler: h}
+	ln, err := onWeb.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer onWeb.Close()
+	dialRaw(t, ln.Addr().String()).open()
+	c := <-conns
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rare != nil {
+		t.Errorf("an idle connection has %+v", c.rare)
+	}
+}
+
+// Without values, before the connection has arrived, with Pull, by each kind of end, in callbacks: there is a context, and it ends.
+func TestContextEnds(t *testing.T) {
+	for _, pull := range []bool{false, true} {
+		for name, end := range map[string]func(c *Conn, p *client){
+			"close frame": func(_ *Conn, p *client) { p.send(OpClose, closeWith(1000, "")) },
+			"FIN":         func(_ *Conn, p *client) { p.CloseWrite() },
+			"CloseNow":    func(c *Conn, _ *client) { c.CloseNow() },
+			"reset":       func(_ *Conn, p *client) { p.Reset() },
+		} {
+			o := &Options{PingInterval: quiet, Pull: pull}
+			var conn *Conn
+			var early context.Context
+			o.OnOpen = func(c *Conn) { conn, early = c, c.Context() }
+			w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+			p := w.client(sampleRequest)
+			w.RunFor(time.Second)
+			if early == nil || early.Err() != nil || early != conn.Context() {
+				t.Fatalf("%s: the context of an open connection is %v, later %v", name, early, conn.Context())
+			}
+			end(conn, p)
+			w.RunFor(time.Minute)
+			if cause := context.Cause(early); cause == nil || early.Err() == nil || conn.Context() != early {
+				t.Errorf("%s: the context ended with %v", name, cause)
+			}
+			w.stop()
+		}
+	}
+}
+
+// A context that is asked for too late has ended.
+func TestContextOfClosed(t *testing.T) {
+	o := &Options{PingInterval: quiet}
+	var conn *Conn
+	o.OnOpen = func(c *Conn) { conn = c; c.CloseNow() }
+	w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
+	w.client(sampleRequest)
+	w.RunFor(time.Minute)
+	if ctx := conn.Context(); ctx.Err() == nil || !errors.Is(context.Cause(ctx), net.ErrClosed) {
+		t.Errorf("it ended with %v", context.Cause(ctx))
+	}
+	w.stop()
+}
