@@ -1,5 +1,5 @@
-// Package proxyproto receives the PROXY protocol, versions 1 and 2: a load balancer or a proxy that only
-// knows TCP sends it in front of a connection's bytes to tell the address of its client.
+// Package proxyproto receives the PROXY protocol, versions 1 and 2. A load balancer for TCP sends its
+// header in front of a connection's bytes, to tell the address of the client.
 //
 //	o := proxyproto.Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 //	engine.Listen("tcp", addr, o.Handler(next))
@@ -9,13 +9,12 @@
 // tlsloop: the header comes before TLS. A connection that has sent its header costs nothing for it: no
 // goroutine, no layer, no memory. For HTTP set web.Server.ProxyProtocol instead.
 //
-// # Who is trusted
+// # Trusted networks
 //
-// Only connections from the networks of [Options.Trusted], and those on a unix socket, begin with a
-// header. All others are ordinary connections, on which a header is no header but the first bytes of
-// the protocol: an HTTP server answers them with 400. So nobody can pretend to an address, and health
-// checks from elsewhere need no header. It is never guessed whether a header is there, because the
-// specification forbids it (section 2).
+// Connections from the networks of [Options.Trusted], and those on a unix socket, must begin with a
+// header. From all other addresses a header is the first bytes of the next handler's protocol: an HTTP
+// server answers them with 400. So no client can claim an address, and health checks from elsewhere
+// need no header. A header is never optional, because the specification forbids to guess (section 2).
 //
 // # What is refused
 //
@@ -27,7 +26,7 @@
 //     (version 1) or [MaxHeader] (version 2);
 //   - its header is not complete in time.
 //
-// One that ends before its first byte is closed without a word: health checks do that.
+// One that ends before its first byte is closed without a log line: health checks do that.
 //
 // # What a header says
 //
