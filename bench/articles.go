@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// An article is one of those that the project answers, with what its tables say. "run origin-a" measures its scenarios.
+// An article is one of those that the project answers, with what its tables say. "run origin-a"
+// measures its scenarios.
 type article struct {
 	name, about string
 	claims      []claim
 }
 
-// A claim is a line of an article's table: what the usual way and the article's own needed, and where the same is measured here.
+// A claim is a line of an article's table: what the usual way and the article's own needed, and
+// where the same is measured here.
 type claim struct {
 	what          string
 	usual, better string  // as the article has them

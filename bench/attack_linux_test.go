@@ -11,7 +11,8 @@ import (
 	"github.com/myriad-go/myriad/bench/attack"
 )
 
-// Attackers have the lowest priority with all of their threads: they stand for machines that do not share processors with their victim.
+// Attackers have the lowest priority with all of their threads: they stand for machines that do not
+// share processors with their victim.
 func TestAttackersGiveWay(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A chart is one figure of all servers as horizontal bars, drawn by hand: there are no libraries in it, and nothing is fetched.
+// A chart is one figure of all servers as horizontal bars, drawn by hand: there are no libraries in
+// it, and nothing is fetched.
 type chart struct {
 	title string // with the unit
 	hint  string // which way is better
@@ -46,7 +47,8 @@ const (
 	footHeight = 8
 )
 
-// outstanding is how many times the next longest a bar is before it is cut off, so that the others can be told apart.
+// outstanding is how many times the next longest a bar is before it is cut off, so that the others
+// can be told apart.
 const outstanding = 6
 
 // chartOf shows one metric of an outcome, or nothing if it has none.
@@ -95,7 +97,8 @@ func pictured(o *outcome) []string {
 	return []string{first}
 }
 
-// svg draws it. A picture that stands alone has a title for those who cannot see it, and so has one in a page.
+// svg draws it. A picture that stands alone has a title for those who cannot see it, and so has one
+// in a page.
 func (c *chart) svg(p palette) string {
 	var b strings.Builder
 	height := headHeight + rowHeight*len(c.bars) + footHeight

@@ -16,8 +16,8 @@ import (
 // farewell is how long a child may take to end when its input has.
 const farewell = 3 * time.Second
 
-// A child is a process that is spoken to by lines on its standard input and output. It ends with the context that it was
-// started under, at the latest.
+// A child is a process that is spoken to by lines on its standard input and output. It ends with
+// the context that it was started under, at the latest.
 type child struct {
 	name   string
 	cmd    *exec.Cmd

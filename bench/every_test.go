@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Every server is started with every app that a scenario asks it for, answers rightly and is measured. Servers have no other tests: they
-// are as small as they can be, and what they must do is what the checks ask for.
+// Every server is started with every app that a scenario asks it for, answers rightly and is
+// measured. Servers have no other tests: they are as small as they can be, and what they must do is
+// what the checks ask for.
 func TestEveryServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the programs of all rivals")
@@ -75,7 +76,8 @@ func measureOnce(t *testing.T, s selection) *results {
 	return r
 }
 
-// tooShort reports whether a server has done nothing in its time, which a machine that was held up meanwhile may have taken from it.
+// tooShort reports whether a server has done nothing in its time, which a machine that was held up
+// meanwhile may have taken from it.
 func tooShort(r *results) bool {
 	return slices.ContainsFunc(r.Scenarios, func(o outcome) bool {
 		return slices.ContainsFunc(o.Servers, func(x serverOutcome) bool {
@@ -84,7 +86,8 @@ func tooShort(r *results) bool {
 	})
 }
 
-// hasNothing reports whether the first figure of a server is nothing. Memory for a connection may be: some is given back meanwhile.
+// hasNothing reports whether the first figure of a server is nothing. Memory for a connection may
+// be: some is given back meanwhile.
 func hasNothing(o *outcome, x serverOutcome) bool {
 	return x.Summary[o.Measures[0]].Median <= 0 && o.Measures[0] != "conn_bytes"
 }

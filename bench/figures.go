@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A figure is a line of the table on the project's first page: the same quantity of a rival and of ours, by scenario.
+// A figure is a line of the table on the project's first page: the same quantity of a rival and of
+// ours, by scenario.
 type figure struct {
 	what, chinese string
 	scenario      string
@@ -109,7 +110,8 @@ func (d document) updated(root string, all []*results) (old, fresh string, err e
 	return string(text), fresh, err
 }
 
-// update makes everything anew that documents show of results. It is for the root of the repository, or for this module's folder.
+// update makes everything anew that documents show of results. It is for the root of the
+// repository, or for this module's folder.
 func update(all []*results) error {
 	root := "."
 	if _, err := os.Stat(documents[0].name); err != nil {

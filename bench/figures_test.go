@@ -31,7 +31,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Ratios are of rounds, and not of medians: here each round has the ratio 2, whatever the machine did.
+// Ratios are of rounds, and not of medians: here each round has the ratio 2, whatever the machine
+// did.
 func TestRatios(t *testing.T) {
 	ours := []sample{{"x": 2}, {"x": 20}, {"x": 6}}
 	theirs := []sample{{"x": 1}, {"x": 10}, {"x": 3}}

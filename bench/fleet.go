@@ -14,7 +14,8 @@ import (
 // driveCommand makes this program a load driver, when it is the first argument.
 const driveCommand = "drive"
 
-// A fleet is the load drivers of one turn: processes that share its connections. The last one has the publishers.
+// A fleet is the load drivers of one turn: processes that share its connections. The last one has
+// the publishers.
 type fleet []driver
 
 type driver struct {
@@ -108,7 +109,8 @@ func (f fleet) collect() (tally, error) {
 	return sum, nil
 }
 
-// add takes one more driver's result in. What the server used is not added: all of them have watched the same one at the same time.
+// add takes one more driver's result in. What the server used is not added: all of them have
+// watched the same one at the same time.
 func (t *tally) add(one load.Result) error {
 	if err := errors.Join(merge(t.latency, one.Latency), merge(t.deliveries, one.Deliveries)); err != nil {
 		return err

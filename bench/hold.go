@@ -15,7 +15,8 @@ const settling = 200 * time.Millisecond
 // silence is how long what a server does in it is watched at most.
 const silence = time.Second
 
-// hold measures what connections occupy that have been used once and are silent. At the end all of them must still be served.
+// hold measures what connections occupy that have been used once and are silent. At the end all of
+// them must still be served.
 func (t turn) hold(ctx context.Context, target *target, spec load.Spec) (sample, error) {
 	empty, emptyCollected, err := occupied(ctx, target)
 	if err != nil {

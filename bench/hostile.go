@@ -13,14 +13,17 @@ import (
 // attackCommand makes this program attackers, when it is the first argument.
 const attackCommand = "attack"
 
-// begun is how long attackers attack before it counts: that long, or the time under load if that is shorter.
+// begun is how long attackers attack before it counts: that long, or the time under load if that is
+// shorter.
 const begun = time.Second
 
-// recovery is how long a server has to release what attackers have left: that long, or the time under load if that is shorter.
+// recovery is how long a server has to release what attackers have left: that long, or the time
+// under load if that is shorter.
 const recovery = 3 * time.Second
 
-// attack begins the scenario's. The function that it returns ends it, and adds what attacking took, in cores, and what is left of it then:
-// the difference of what the server occupies after a collection, and of its goroutines. Its other clients are there before and after.
+// attack begins the scenario's. The function that it returns ends it, and adds what attacking took,
+// in cores, and what is left of it then: the difference of what the server occupies after a
+// collection, and of its goroutines. Its other clients are there before and after.
 func (t turn) attack(ctx context.Context, target *target, watch *watch) (end func(sample) error, err error) {
 	before := sample{}
 	if err := before.rest(target); err != nil {

@@ -1,11 +1,13 @@
-// Command bench measures servers side by side: ours, those of others, and one in C that does nothing.
+// Command bench measures servers side by side: ours, those of others, and one in C that does
+// nothing.
 //
 //	go run ./bench list
 //	go run ./bench run http-100 --rounds 3 --duration 3s
 //	go run ./bench all --save results.json
 //	go run ./bench report results.json
 //
-// Every server is a process of its own and is measured from outside. docs/BENCHMARKS.md says how, and what the figures mean.
+// Every server is a process of its own and is measured from outside. docs/BENCHMARKS.md says how,
+// and what the figures mean.
 package main
 
 import (

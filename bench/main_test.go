@@ -19,8 +19,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// TestMain is also the load driver and the servers that must be refused, when it runs as a child. No test may leave a process or
-// a goroutine behind.
+// TestMain is also the load driver and the servers that must be refused, when it runs as a child.
+// No test may leave a process or a goroutine behind.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == driveCommand {
 		load.Main()
@@ -78,7 +78,8 @@ func bench(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-// benchFor is bench with a duration, and with longer ones until it is enough: what else the machine does may take a short window from a server.
+// benchFor is bench with a duration, and with longer ones until it is enough: what else the machine
+// does may take a short window from a server.
 func benchFor(t *testing.T, d time.Duration, enough func(stdout string, err error) bool, args ...string) (stdout string, err error) {
 	t.Helper()
 	for ; ; d *= 4 {
@@ -92,7 +93,8 @@ func benchFor(t *testing.T, d time.Duration, enough func(stdout string, err erro
 // measured is whether every server has done something.
 func measured(stdout string, _ error) bool { return !strings.Contains(stdout, "give it longer") }
 
-// The whole way: two servers are built, started, checked, loaded, measured and ended, and the JSON has plausible figures.
+// The whole way: two servers are built, started, checked, loaded, measured and ended, and the JSON
+// has plausible figures.
 func TestRun(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "results.json")
 	var r results
@@ -130,7 +132,8 @@ func TestRun(t *testing.T) {
 	checkReport(t, saved)
 }
 
-// hasFigures reports whether there is one of each: so little processor time may have been left to a server that its part of the user is nothing.
+// hasFigures reports whether there is one of each: so little processor time may have been left to a
+// server that its part of the user is nothing.
 func hasFigures(r *results) bool {
 	return !slices.ContainsFunc(r.Scenarios, func(o outcome) bool {
 		return slices.ContainsFunc(o.Servers, func(s serverOutcome) bool {

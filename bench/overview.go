@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A verdict is how the best of ours did in a scenario, against the best of the others, in the figure that the scenario is about.
+// A verdict is how the best of ours did in a scenario, against the best of the others, in the
+// figure that the scenario is about.
 type verdict struct {
 	scenario, figure string
 	rival, ours      string // names with figures
@@ -15,11 +16,12 @@ type verdict struct {
 	word             string // ahead, level, behind, or of the limit
 }
 
-// level is how far two figures may be apart and still count as the same: less than comes and goes between runs.
+// level is how far two figures may be apart and still count as the same: less than comes and goes
+// between runs.
 const level = 0.05
 
-// verdictOf is nothing for what has no two sides. The server in C is the limit and no rival: where it is the reference, the verdict is
-// how far from the limit ours is.
+// verdictOf is nothing for what has no two sides. The server in C is the limit and no rival: where
+// it is the reference, the verdict is how far from the limit ours is.
 func verdictOf(o *outcome) (verdict, bool) {
 	m, ok := findMetric(o.Measures[0])
 	if !ok {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A patience waits for strangers to leave the machine alone, and has spoilt turns repeated, for as long as there is any left. Then
-// turns are taken as they come: with a warning.
+// A patience waits for strangers to leave the machine alone, and has spoilt turns repeated, for as
+// long as there is any left. Then turns are taken as they come: with a warning.
 type patience struct {
 	left time.Duration
 	// others is what strangers use at the moment, in cores, watched for d.

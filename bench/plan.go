@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// ownFiles is the part of its files, one in so many, that a server has for other things than connections. Those that bound
-	// their connections by themselves keep about as much free.
+	// ownFiles is the part of its files, one in so many, that a server has for other things than
+	// connections. Those that bound their connections by themselves keep about as much free.
 	ownFiles = 16
 	// fewest connections make it worth running what wants as many as there can be.
 	fewest = 1000

@@ -67,7 +67,8 @@ func answer(c net.Conn, fault string, answered *atomic.Int64) {
 	}
 }
 
-// A server whose answers are wrong, from the first on or later, is refused with the reason, and no figure of it is printed.
+// A server whose answers are wrong, from the first on or later, is refused with the reason, and no
+// figure of it is printed.
 func TestRefusesWrongServers(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // resultsFormat changes when older files can no longer be read.
 const resultsFormat = "myriad-bench/1"
 
-// results are what one run has shown; their JSON is what --json prints, --save keeps and report reads.
+// results are what one run has shown; their JSON is what --json prints, --save keeps and report
+// reads.
 type results struct {
 	Format    string    `json:"format"`
 	Began     time.Time `json:"began"`
@@ -30,7 +31,8 @@ type machine struct {
 	Go     string `json:"go"`
 }
 
-// An outcome is a scenario's part. If Skipped says why it could not run, there are no servers in it.
+// An outcome is a scenario's part. If Skipped says why it could not run, there are no servers in
+// it.
 type outcome struct {
 	Name        string          `json:"name"`
 	Rows        string          `json:"rows"`

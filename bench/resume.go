@@ -15,8 +15,8 @@ func (s selection) newResults() *results {
 	}
 }
 
-// resume takes over what an interrupted run has saved, and leaves of the plans what it had not come to. A run on other terms, or on
-// another machine, is no continuation.
+// resume takes over what an interrupted run has saved, and leaves of the plans what it had not come
+// to. A run on other terms, or on another machine, is no continuation.
 func (s selection) resume(wanted bool, name string, plans []planned) (*results, []planned, error) {
 	fresh := s.newResults()
 	if !wanted {

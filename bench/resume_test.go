@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// What has been saved is not measured again, and what a run on other terms has saved is not taken for the same.
+// What has been saved is not measured again, and what a run on other terms has saved is not taken
+// for the same.
 func TestResume(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "results.json")
 	s := selection{scenarios: []string{"http-100", "ws-echo"}, rounds: 2, duration: time.Second}

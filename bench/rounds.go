@@ -8,8 +8,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as soon as it is there. Outcomes are
-// added to r, which has those of before an interruption.
+// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as
+// soon as it is there. Outcomes are added to r, which has those of before an interruption.
 func (s selection) measureAll(ctx context.Context, r *results, plans []planned, bar progress, done func(*results, *outcome)) (*results, error) {
 	var wanted []server
 	for _, p := range plans {
@@ -37,8 +37,8 @@ func (s selection) measureAll(ctx context.Context, r *results, plans []planned, 
 	return r, err
 }
 
-// measure runs the rounds of one scenario: every server once, then every server once more. It fails only when ctx ends; a server
-// that fails has no figures from then on, and none from before.
+// measure runs the rounds of one scenario: every server once, then every server once more. It fails
+// only when ctx ends; a server that fails has no figures from then on, and none from before.
 func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome, error) {
 	o := &outcome{
 		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,

@@ -22,8 +22,11 @@ type scenario struct {
 	slow       int         // of load.Open: so many of a hundred requests are slow; the turn has a run without them too
 	attack     attack.Kind // of load.Open: what others do meanwhile; the turn has a run without them too
 	publishers int         // connections on top, that publish
-	deaf       int         // of load.Broadcast: connections on top, that never read; the turn has a run without them too
-	storm      int         // of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them too
+	// of load.Broadcast: connections on top, that never read; the turn has a run without them too
+	deaf int
+	// of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them
+	// too
+	storm int
 
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
@@ -68,7 +71,8 @@ type server struct {
 	about   string
 }
 
-// A metric is a figure of one turn. Less is better of all but the rate. CPU µs of one request are CPU seconds of a million of them.
+// A metric is a figure of one turn. Less is better of all but the rate. CPU µs of one request are
+// CPU seconds of a million of them.
 type metric struct {
 	name   string // in JSON
 	title  string // in tables

@@ -6,7 +6,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// Those who ask what hostile clients do to everybody else, and what they leave behind. No server is told of any limit.
+// Those who ask what hostile clients do to everybody else, and what they leave behind. No server is
+// told of any limit.
 var hostileScenarios = []scenario{
 	hostile(attack.Slow, "How long do healthy requests wait while 1,600 connections send and read a byte a second, or nothing?"),
 	hostile(attack.Flood, "And while 410 connections a second come with garbage, endless heads and resets, and 100 stay that never read?"),

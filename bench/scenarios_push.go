@@ -7,14 +7,16 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// Sizes of publications, in bytes. Of small ones it takes a client that never reads an hour to fill what the kernel holds for it.
+// Sizes of publications, in bytes. Of small ones it takes a client that never reads an hour to fill
+// what the kernel holds for it.
 const (
 	publicationSize      = 128
 	largePublicationSize = 16 << 10
 )
 
-// subscribed are the ways in which push servers are subscribed to, with publications of size bytes. By default, and so by a server from
-// elsewhere, it is Server-Sent Events, unless it is given the name of one that speaks as clients of that do.
+// subscribed are the ways in which push servers are subscribed to, with publications of size bytes.
+// By default, and so by a server from elsewhere, it is Server-Sent Events, unless it is given the
+// name of one that speaks as clients of that do.
 func subscribed(size int) map[string]dialect {
 	return map[string]dialect{
 		"push":       {"push-ws", check.Pushed(check.Centrifuge, size)},
@@ -45,7 +47,8 @@ var pushScenarios = []scenario{
 	publishing(1, 1), publishing(1, 16), publishing(100, 1), publishing(100, 16),
 }
 
-// ignoring has subscribers that never read. While it lasts they fill what the kernel and the server hold for them, and are disconnected.
+// ignoring has subscribers that never read. While it lasts they fill what the kernel and the server
+// hold for them, and are disconnected.
 func ignoring() scenario {
 	s := pushing(scenario{
 		name: "push-slow", rows: "L5",

@@ -5,7 +5,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// Those who ask what a few slow handlers do to everybody else. With GOMAXPROCS in the environment servers have as many processors.
+// Those who ask what a few slow handlers do to everybody else. With GOMAXPROCS in the environment
+// servers have as many processors.
 var slowScenarios = []scenario{
 	slowly("slow-1pct", "How long do quick requests wait when 1 % of the others sleep for 5 ms?", check.HTTPSlow, 1, 20_000),
 	slowly("slow-10pct", "How long do quick requests wait when 10 % of the others sleep for 5 ms?", check.HTTPSlow, 10, 20_000),

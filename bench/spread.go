@@ -11,7 +11,8 @@ type spread struct {
 	Max    float64 `json:"max"`
 }
 
-// spreadOf is the spread of at least one value. The median of an even number is the mean of the two in the middle.
+// spreadOf is the spread of at least one value. The median of an even number is the mean of the two
+// in the middle.
 func spreadOf(values []float64) spread {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
@@ -31,8 +32,8 @@ func column(rounds []sample, name string) ([]float64, bool) {
 	return values, len(values) > 0
 }
 
-// ratios compares two servers round by round, because what disturbs the machine lasts longer than a turn: the ratios of a pair vary
-// less than the figures do.
+// ratios compares two servers round by round, because what disturbs the machine lasts longer than a
+// turn: the ratios of a pair vary less than the figures do.
 func ratios(rounds, reference []sample, name string) ([]float64, bool) {
 	ours, ok1 := column(rounds, name)
 	theirs, ok2 := column(reference, name)

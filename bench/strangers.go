@@ -42,8 +42,8 @@ func (w *watch) read() (busy, ours time.Duration, err error) {
 	return busy, ours, err
 }
 
-// strangers is what others used since then, in cores. The kernel counts the machine's work in ticks and that of processes exactly,
-// so a little less than nothing is nothing.
+// strangers is what others used since then, in cores. The kernel counts the machine's work in ticks
+// and that of processes exactly, so a little less than nothing is nothing.
 func (w *watch) strangers() (float64, error) {
 	busy, ours, err := w.read()
 	return max(0, (busy-w.busy-(ours-w.ours)).Seconds()/time.Since(w.began).Seconds()), err

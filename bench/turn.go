@@ -9,11 +9,13 @@ import (
 	"github.com/myriad-go/myriad/bench/proc"
 )
 
-// A sample is what one turn of one server has shown: figures by the names of metrics. What does not apply is not there.
+// A sample is what one turn of one server has shown: figures by the names of metrics. What does not
+// apply is not there.
 type sample map[string]float64
 
 const (
-	// joining is how long a server has, after it has answered the last handshake, to note the connection.
+	// joining is how long a server has, after it has answered the last handshake, to note the
+	// connection.
 	joining = 250 * time.Millisecond
 	// turnLimit is how long a turn may take on top of its time under load.
 	turnLimit = 2 * time.Minute
@@ -140,7 +142,8 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 
 // undisturbed is what a window shows before anything disturbs.
 func (t turn) undisturbed(ctx context.Context, target *target, drivers fleet, order load.Order, out sample) error {
-	// The first window after the connections have been opened is the worst, and must not be what the other is compared with.
+	// The first window after the connections have been opened is the worst, and must not be what
+	// the other is compared with.
 	if _, err := t.window(ctx, target, drivers, order, sample{}); err != nil {
 		return err
 	}

@@ -10,9 +10,10 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// wrk finds the same cost of a server as our driver, which costs about as much as wrk itself: both are mostly the kernel's. The
-// tolerance is wide, and one of five tries has to be within it, because the two load it one after the other and the machine may have changed in
-// between; the command of the same name takes longer and tells more.
+// wrk finds the same cost of a server as our driver, which costs about as much as wrk itself: both
+// are mostly the kernel's. The tolerance is wide, and one of five tries has to be within it,
+// because the two load it one after the other and the machine may have changed in between; the
+// command of the same name takes longer and tells more.
 func TestWitness(t *testing.T) {
 	soak.Only(t) // wrk does not run for less than a second
 	for tries := 1; ; tries++ {

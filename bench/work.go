@@ -27,7 +27,8 @@ func (s scenario) describe() string {
 // warmTimes is the part of the work, one in so many, that is done before the clock runs.
 const warmTimes = 20
 
-// work has the program do the work by itself, and watches it from outside. Only allocations are what it says itself.
+// work has the program do the work by itself, and watches it from outside. Only allocations are
+// what it says itself.
 func (t turn) work(ctx context.Context, target *target) (sample, error) {
 	idle, err := target.status()
 	if err != nil {
@@ -76,7 +77,8 @@ func (t turn) work(ctx context.Context, target *target) (sample, error) {
 	return out, err
 }
 
-// connect measures the opening of connections, and has each of them used once, so that one which does not work is noticed.
+// connect measures the opening of connections, and has each of them used once, so that one which
+// does not work is noticed.
 func (t turn) connect(ctx context.Context, target *target, spec load.Spec) (sample, error) {
 	idle, err := target.status()
 	if err != nil {

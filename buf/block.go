@@ -1,12 +1,14 @@
-// Package buf holds bytes that several owners share without copying them: reference-counted blocks, and chains of views
-// on blocks.
+// Package buf holds bytes that several owners share without copying them: reference-counted blocks,
+// and chains of views on blocks.
 //
-// A broadcast is encoded once into a [Block] and queued on a hundred thousand connections as a hundred thousand references
-// to the same bytes. What makes that safe is one rule: bytes once appended to a block never change while a reference to it
-// lives. Only the tail behind them is still written, and only by the one holder that got the block.
+// A broadcast is encoded once into a [Block] and queued on a hundred thousand connections as a
+// hundred thousand references to the same bytes. What makes that safe is one rule: bytes once
+// appended to a block never change while a reference to it lives. Only the tail behind them is
+// still written, and only by the one holder that got the block.
 //
-// References are counted by hand, because a garbage collector frees memory too late to bound it. Every mistake that can be
-// noticed panics (see [Block]), [InUse] counts what lives, and [CheckLeaks] fails a test that forgot a Release.
+// References are counted by hand, because a garbage collector frees memory too late to bound it.
+// Every mistake that can be noticed panics (see [Block]), [InUse] counts what lives, and
+// [CheckLeaks] fails a test that forgot a Release.
 package buf
 
 import (
@@ -14,15 +16,17 @@ import (
 	"sync/atomic"
 )
 
-// A Block is a piece of memory of fixed capacity with a count of its references. [Get] and [From] return it with one.
+// A Block is a piece of memory of fixed capacity with a count of its references. [Get] and [From]
+// return it with one.
 //
-// Retain and Release may be called from any goroutine that holds a reference. Append, Extend, Commit and Reset are for the
-// holder that got the block, and whoever reads with Bytes, Len or Free must be ordered after them; a view in a [Chain] stays
-// valid and race-free while the block grows behind it.
+// Retain and Release may be called from any goroutine that holds a reference. Append, Extend,
+// Commit and Reset are for the holder that got the block, and whoever reads with Bytes, Len or Free
+// must be ordered after them; a view in a [Chain] stays valid and race-free while the block grows
+// behind it.
 //
-// A call on a block whose last reference is gone panics, as does a Release too many, unless the memory is already in use
-// again for somebody else: that cannot be noticed. Under the race detector freed memory is overwritten, so that a stale view
-// shows.
+// A call on a block whose last reference is gone panics, as does a Release too many, unless the
+// memory is already in use again for somebody else: that cannot be noticed. Under the race detector
+// freed memory is overwritten, so that a stale view shows.
 type Block struct {
 	mem   []byte // the whole capacity: never changed, so that views can be cut from it while n moves
 	n     int
@@ -38,7 +42,8 @@ func From(p []byte) *Block {
 	return b
 }
 
-// Bytes returns what has been appended. It is for reading only and valid while the caller holds a reference.
+// Bytes returns what has been appended. It is for reading only and valid while the caller holds a
+// reference.
 func (b *Block) Bytes() []byte {
 	b.mustLive("Bytes")
 	return b.mem[:b.n:b.n]
@@ -53,8 +58,8 @@ func (b *Block) Cap() int { return len(b.mem) }
 // Free is how many more bytes can be appended.
 func (b *Block) Free() int { return len(b.mem) - b.n }
 
-// Append copies as much of p as there is room for and returns how much that was. Only the holder that got the block may
-// call it; others may hold references meanwhile.
+// Append copies as much of p as there is room for and returns how much that was. Only the holder
+// that got the block may call it; others may hold references meanwhile.
 func (b *Block) Append(p []byte) int {
 	b.mustLive("Append")
 	n := copy(b.mem[b.n:], p)
@@ -62,14 +67,16 @@ func (b *Block) Append(p []byte) int {
 	return n
 }
 
-// Extend returns the free room, to be filled in place and then made part of the block by Commit. An append-style encoder
-// starts from Extend()[:0] and must be seen to have stayed within Free. Only the holder that got the block may call it.
+// Extend returns the free room, to be filled in place and then made part of the block by Commit. An
+// append-style encoder starts from Extend()[:0] and must be seen to have stayed within Free. Only
+// the holder that got the block may call it.
 func (b *Block) Extend() []byte {
 	b.mustLive("Extend")
 	return b.mem[b.n:]
 }
 
-// Commit makes the first n bytes of what Extend returned part of the block. It panics if n is negative or above Free.
+// Commit makes the first n bytes of what Extend returned part of the block. It panics if n is
+// negative or above Free.
 func (b *Block) Commit(n int) {
 	b.mustLive("Commit")
 	if n < 0 || n > b.Free() {
@@ -78,8 +85,8 @@ func (b *Block) Commit(n int) {
 	b.n += n
 }
 
-// Reset empties the block, to be filled anew. It panics while there is a second reference, because the bytes behind that
-// one would change.
+// Reset empties the block, to be filled anew. It panics while there is a second reference, because
+// the bytes behind that one would change.
 func (b *Block) Reset() {
 	if refs := b.refs.Load(); refs != 1 {
 		panic(fmt.Sprintf("buf: Reset of a block with %d references: it needs to be the only one", refs))

@@ -117,7 +117,8 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// The holder appends while others read views of the earlier part: the race detector watches, and bytes must not change.
+// The holder appends while others read views of the earlier part: the race detector watches, and
+// bytes must not change.
 func TestTailGrowsBehindSharedViews(t *testing.T) {
 	CheckLeaks(t)
 	var src Chain

@@ -10,15 +10,18 @@ const (
 	growAppend  = 16 << 10 // small Appends double their blocks up to here
 	maxAppend   = 64 << 10 // one large Append is split into blocks of at most this, so that sent parts are freed early
 
-	// keptViews is how many views a chain that goes back to the pool may keep room for (16 bytes each).
+	// keptViews is how many views a chain that goes back to the pool may keep room for (16 bytes
+	// each).
 	keptViews = 64
 )
 
-// A Chain is a sequence of bytes held as views on blocks: output that waits to be sent, or input that waits for its rest.
-// The zero value is empty and ready. It is not bounded itself: whoever queues on it checks Len against a limit first.
+// A Chain is a sequence of bytes held as views on blocks: output that waits to be sent, or input
+// that waits for its rest. The zero value is empty and ready. It is not bounded itself: whoever
+// queues on it checks Len against a limit first.
 //
-// A chain owns one reference for each of its views and is itself owned by one goroutine at a time. Do not copy it; give it
-// on with Move. Every chain ends with Release, or Put if it came from GetChain.
+// A chain owns one reference for each of its views and is itself owned by one goroutine at a time.
+// Do not copy it; give it on with Move. Every chain ends with Release, or Put if it came from
+// GetChain.
 type Chain struct {
 	_      noCopy
 	views  []view // the first head of them are already gone
@@ -43,14 +46,16 @@ const (
 
 var chains = sync.Pool{New: func() any { return &Chain{views: make([]view, 0, 4)} }}
 
-// GetChain returns an empty chain from a pool; Put gives it back. A connection holds one only while it has output queued.
+// GetChain returns an empty chain from a pool; Put gives it back. A connection holds one only while
+// it has output queued.
 func GetChain() *Chain {
 	c := chains.Get().(*Chain)
 	c.pooled = taken
 	return c
 }
 
-// Put releases what is left in c and gives c itself back. It panics unless c came from GetChain and was not Put since.
+// Put releases what is left in c and gives c itself back. It panics unless c came from GetChain and
+// was not Put since.
 func (c *Chain) Put() {
 	if c.pooled != taken {
 		panic("buf: Put of a chain that is not from GetChain or was put before: use Release for others")
@@ -79,8 +84,8 @@ func (c *Chain) reset() {
 	c.views, c.head, c.n, c.tail = c.views[:0], 0, 0, nil
 }
 
-// Append copies p to the end. It continues in the last block where this chain got that block itself and there is room; it
-// never writes into a block it was given.
+// Append copies p to the end. It continues in the last block where this chain got that block itself
+// and there is room; it never writes into a block it was given.
 func (c *Chain) Append(p []byte) {
 	next := firstAppend
 	if b := c.tail; b != nil {
@@ -105,8 +110,8 @@ func (c *Chain) AppendBlock(b *Block) {
 	c.give(b, 0, b.n)
 }
 
-// AppendView adds bytes off to end of b without copying and consumes one reference to it. It panics if they are not among
-// the bytes appended to b so far.
+// AppendView adds bytes off to end of b without copying and consumes one reference to it. It panics
+// if they are not among the bytes appended to b so far.
 func (c *Chain) AppendView(b *Block, off, end int) {
 	b.mustLive("AppendView")
 	if off < 0 || off > end || end > b.n {
@@ -123,8 +128,8 @@ func (c *Chain) give(b *Block, off, end int) {
 	c.push(view{b, uint32(off), uint32(end)})
 }
 
-// push appends a view with its reference, or widens the last one where v continues it. It takes away the right to append
-// in place, which the caller may set again.
+// push appends a view with its reference, or widens the last one where v continues it. It takes
+// away the right to append in place, which the caller may set again.
 func (c *Chain) push(v view) {
 	c.n += int(v.end - v.off)
 	c.tail = nil
@@ -139,8 +144,9 @@ func (c *Chain) push(v view) {
 	c.views = append(c.views, v)
 }
 
-// compact re-uses the room of the views that are gone. It runs when that room is all there is, and only if it is at least
-// half, so that a long chain does not move for each view; else the append that follows grows it.
+// compact re-uses the room of the views that are gone. It runs when that room is all there is, and
+// only if it is at least half, so that a long chain does not move for each view; else the append
+// that follows grows it.
 func (c *Chain) compact() {
 	if int(c.head) < len(c.views)/2 {
 		return

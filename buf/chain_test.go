@@ -148,7 +148,8 @@ func FuzzChain(f *testing.F) {
 	})
 }
 
-// runScript plays a script of (operation, size) pairs on three chains and on plain byte slices, and says where they differ.
+// runScript plays a script of (operation, size) pairs on three chains and on plain byte slices, and
+// says where they differ.
 func runScript(script []byte) string {
 	m := &model{}
 	for i := range m.chain {

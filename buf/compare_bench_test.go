@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What others would use, doing the same work: a new or a pooled bytes.Buffer, and a sync.Pool of slices of one size. Compare the lines of
-// one benchmark with each other.
+// What others would use, doing the same work: a new or a pooled bytes.Buffer, and a sync.Pool of
+// slices of one size. Compare the lines of one benchmark with each other.
 
 var sizes = []int{256, 4 << 10, 64 << 10, 1 << 20}
 

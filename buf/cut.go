@@ -26,8 +26,9 @@ func (c *Chain) Move(dst *Chain) {
 // packed is how long a view may be for Pack to copy it.
 const packed = 8 << 10
 
-// Pack is Move for bytes that are going to wait: what lies in small pieces, in blocks that nobody else holds, is copied together, so that a queue of
-// short messages takes little more memory than they have bytes.
+// Pack is Move for bytes that are going to wait: what lies in small pieces, in blocks that nobody
+// else holds, is copied together, so that a queue of short messages takes little more memory than
+// they have bytes.
 func (c *Chain) Pack(dst *Chain) {
 	if c == dst {
 		panic("buf: Pack of a chain into itself: it needs another chain")
@@ -47,8 +48,8 @@ func (c *Chain) Pack(dst *Chain) {
 	c.reset()
 }
 
-// Cut moves the first n bytes of c to the end of dst. Nothing is copied: a block that both sides need is retained. It
-// panics if n is negative or above Len.
+// Cut moves the first n bytes of c to the end of dst. Nothing is copied: a block that both sides
+// need is retained. It panics if n is negative or above Len.
 func (c *Chain) Cut(n int, dst *Chain) {
 	c.mustHave("Cut", n)
 	if n == c.n {
@@ -76,8 +77,8 @@ func (c *Chain) Cut(n int, dst *Chain) {
 	}
 }
 
-// Share appends views of the same bytes to dst; both chains hold their own references. Only c may go on writing into its
-// last block. It panics if dst is c.
+// Share appends views of the same bytes to dst; both chains hold their own references. Only c may
+// go on writing into its last block. It panics if dst is c.
 func (c *Chain) Share(dst *Chain) {
 	if c == dst {
 		panic("buf: Share of a chain with itself: it needs another chain")
@@ -87,7 +88,8 @@ func (c *Chain) Share(dst *Chain) {
 	}
 }
 
-// Discard drops the first n bytes and releases the blocks that are done. It panics if n is negative or above Len.
+// Discard drops the first n bytes and releases the blocks that are done. It panics if n is negative
+// or above Len.
 func (c *Chain) Discard(n int) {
 	c.mustHave("Discard", n)
 	if n == c.n {

@@ -7,9 +7,9 @@ type Reporter interface {
 	Cleanup(f func())
 }
 
-// CheckLeaks makes a test fail if more blocks are in use when it ends than were when CheckLeaks was called. Call it first,
-// because cleanups run last in, first out and what the test stops must be stopped by then; and not in parallel tests,
-// because the count is that of the process.
+// CheckLeaks makes a test fail if more blocks are in use when it ends than were when CheckLeaks was
+// called. Call it first, because cleanups run last in, first out and what the test stops must be
+// stopped by then; and not in parallel tests, because the count is that of the process.
 func CheckLeaks(t Reporter) {
 	t.Helper()
 	before := InUse()

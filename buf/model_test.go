@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// A block and the views cut from it hold what a byte slice would, whatever is done to it and in whatever order.
+// A block and the views cut from it hold what a byte slice would, whatever is done to it and in
+// whatever order.
 func TestRandomBlockOpsMatchByteSlice(t *testing.T) {
 	CheckLeaks(t)
 	for seed := range uint64(200) {
@@ -33,7 +34,8 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// blockModel is a block, what it must hold, and views that were cut from it with what they must hold.
+// blockModel is a block, what it must hold, and views that were cut from it with what they must
+// hold.
 type blockModel struct {
 	b     *Block
 	want  []byte
@@ -42,7 +44,8 @@ type blockModel struct {
 	seed  byte
 }
 
-// runBlockScript plays (operation, size) pairs, the first byte being the block's size class, and says what differs.
+// runBlockScript plays (operation, size) pairs, the first byte being the block's size class, and
+// says what differs.
 func runBlockScript(script []byte) string {
 	if len(script) == 0 {
 		return ""
@@ -108,8 +111,8 @@ func (m *blockModel) check() string {
 	return ""
 }
 
-// What goes to the kernel is the memory that was queued: gathering a chain of blocks, views, cuts and shares copies nothing and, with a
-// table to fill, allocates nothing.
+// What goes to the kernel is the memory that was queued: gathering a chain of blocks, views, cuts
+// and shares copies nothing and, with a table to fill, allocates nothing.
 func TestVectorsAreTheQueuedMemory(t *testing.T) {
 	CheckLeaks(t)
 	a, b := From(pattern(5000, 1)), From(pattern(300, 2))

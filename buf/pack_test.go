@@ -18,8 +18,8 @@ func room(c *Chain) (n int) {
 	return n
 }
 
-// A queue of short messages, each from a chain of its own, takes hardly more than they have bytes; what somebody else holds too, or what is
-// long, is not copied.
+// A queue of short messages, each from a chain of its own, takes hardly more than they have bytes;
+// what somebody else holds too, or what is long, is not copied.
 func TestPackTakesLittle(t *testing.T) {
 	CheckLeaks(t)
 	for _, size := range []int{1, 130, 600, 5000} {

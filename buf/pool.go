@@ -16,16 +16,17 @@ const (
 	classes  = maxShift - minShift + 1
 	unpooled = -1
 
-	// MaxBlock is the most bytes one block can hold. Get and From panic above it: a caller that lets a peer choose a size
-	// must have checked it against a limit of its own long before.
+	// MaxBlock is the most bytes one block can hold. Get and From panic above it: a caller that
+	// lets a peer choose a size must have checked it against a limit of its own long before.
 	MaxBlock = 1 << 30
 )
 
 // pools holds free blocks by class: 256 B, 512 B, 1 KiB and so on up to 1 MiB.
 var pools [classes]sync.Pool
 
-// live counts blocks in use. It is split so that loops on different cores do not share a cache line: a block keeps its
-// shard for life, and sync.Pool tends to return it to the core that freed it.
+// live counts blocks in use. It is split so that loops on different cores do not share a cache
+// line: a block keeps its shard for life, and sync.Pool tends to return it to the core that freed
+// it.
 var live [16]struct {
 	n atomic.Int64
 	_ [56]byte
@@ -33,8 +34,9 @@ var live [16]struct {
 
 var made atomic.Uint32 // deals blocks out to shards
 
-// Get returns an empty block with one reference and room for at least n bytes. Up to 1 MiB the room is the next power of two
-// and the memory is re-used; above, it is exactly n and not pooled. It panics if n is negative or above [MaxBlock].
+// Get returns an empty block with one reference and room for at least n bytes. Up to 1 MiB the room
+// is the next power of two and the memory is re-used; above, it is exactly n and not pooled. It
+// panics if n is negative or above [MaxBlock].
 func Get(n int) *Block {
 	if uint(n) > maxPool {
 		return getLarge(n)
@@ -84,8 +86,8 @@ func classOf(n int) int {
 	return bits.Len(uint(n-1)) - minShift
 }
 
-// InUse is the number of blocks that have not been released yet, in the whole process. It is exact when nothing is being
-// taken or released at the same time.
+// InUse is the number of blocks that have not been released yet, in the whole process. It is exact
+// when nothing is being taken or released at the same time.
 func InUse() int {
 	sum := int64(0)
 	for i := range live {

@@ -1,7 +1,7 @@
 package buf
 
-// First returns the first contiguous run of bytes, nil if the chain is empty. It is for reading only and valid until the
-// bytes leave the chain.
+// First returns the first contiguous run of bytes, nil if the chain is empty. It is for reading
+// only and valid until the bytes leave the chain.
 func (c *Chain) First() []byte {
 	if c.n == 0 {
 		return nil
@@ -9,7 +9,8 @@ func (c *Chain) First() []byte {
 	return c.views[c.head].bytes()
 }
 
-// Vectors appends the chain's contiguous runs to dst, at most limit of them, as writev wants them. They are valid like First.
+// Vectors appends the chain's contiguous runs to dst, at most limit of them, as writev wants them.
+// They are valid like First.
 func (c *Chain) Vectors(dst [][]byte, limit int) [][]byte {
 	views := c.views[c.head:]
 	for i := range min(len(views), max(limit, 0)) {
@@ -18,7 +19,8 @@ func (c *Chain) Vectors(dst [][]byte, limit int) [][]byte {
 	return dst
 }
 
-// CopyTo copies the first bytes of the chain into p, as many as fit, and returns their number. The chain keeps them.
+// CopyTo copies the first bytes of the chain into p, as many as fit, and returns their number. The
+// chain keeps them.
 func (c *Chain) CopyTo(p []byte) int {
 	n := 0
 	for i := int(c.head); i < len(c.views) && n < len(p); i++ {

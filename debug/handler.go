@@ -12,20 +12,22 @@ import (
 )
 
 const (
-	// defaultShown and maxShown are how many connections each list has, unless the query says otherwise, and at most.
+	// defaultShown and maxShown are how many connections each list has, unless the query says
+	// otherwise, and at most.
 	defaultShown = 20
 	maxShown     = 1000
 )
 
-// Handler serves a page about e: its limits, loops, slowest types of handlers, and connections by state, with those that have
-// the most bytes queued and those that are oldest. It works with net/http and with web.Server, at any path.
+// Handler serves a page about e: its limits, loops, slowest types of handlers, and connections by
+// state, with those that have the most bytes queued and those that are oldest. It works with
+// net/http and with web.Server, at any path.
 //
-// The query "format=json" gives the same as JSON, durations in nanoseconds. "conns=50" has up to 50 connections in each list
-// (20 if it is not given, 1000 at most); "conns=0" leaves connections out.
+// The query "format=json" gives the same as JSON, durations in nanoseconds. "conns=50" has up to 50
+// connections in each list (20 if it is not given, 1000 at most); "conns=0" leaves connections out.
 //
-// All but the connections is told without the loops' help, and sent first: it is there even if a loop hangs. The
-// connections are counted by the loops themselves, 512 places of their tables in a turn; the page waits for that as
-// long as its client does.
+// All but the connections is told without the loops' help, and sent first: it is there even if a
+// loop hangs. The connections are counted by the loops themselves, 512 places of their tables in a
+// turn; the page waits for that as long as its client does.
 func Handler(e *myriad.Engine) http.Handler { return &page{e} }
 
 type page struct{ engine *myriad.Engine }

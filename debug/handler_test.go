@@ -134,7 +134,8 @@ func fetch(t *testing.T, url string) string {
 	return string(body)
 }
 
-// The engine that serves the page is the one that it shows: the loop that carries the answer is asked too.
+// The engine that serves the page is the one that it shows: the loop that carries the answer is
+// asked too.
 func TestPageOnTheEngineItself(t *testing.T) {
 	e := start(t)
 	s := &web.Server{Engine: e, Handler: Handler(e)}

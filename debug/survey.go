@@ -12,7 +12,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// placesPerTurn is how much of its table a loop looks at before it serves its conns again: tens of microseconds.
+// placesPerTurn is how much of its table a loop looks at before it serves its conns again: tens of
+// microseconds.
 const placesPerTurn = 512
 
 // connections are those of all loops. Those that came or went meanwhile may be missing.
@@ -37,8 +38,8 @@ type connection struct {
 	conn *myriad.Conn
 }
 
-// look asks all loops for their conns, each in its own time, and keeps the shown largest and oldest. It fails when ctx ends
-// before they have answered.
+// look asks all loops for their conns, each in its own time, and keeps the shown largest and
+// oldest. It fails when ctx ends before they have answered.
 func look(ctx context.Context, e *myriad.Engine, shown int) (*connections, error) {
 	all := &connections{States: map[string]int{}}
 	done := e.System().NewParker()
@@ -135,7 +136,8 @@ func (s *survey) step() {
 	s.goOn()
 }
 
-// goOn tries again after each turn in which the mailbox has filled up: as long as it is full the loop does not end.
+// goOn tries again after each turn in which the mailbox has filled up: as long as it is full the
+// loop does not end.
 func (s *survey) goOn() {
 	if errors.Is(s.loop.Do(s.step), myriad.ErrBusy) {
 		s.loop.Later(s.goOn)

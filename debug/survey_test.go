@@ -16,7 +16,8 @@ import (
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// A giver writes to each conn, as many kilobytes as its number, and then does to it what the number says.
+// A giver writes to each conn, as many kilobytes as its number, and then does to it what the number
+// says.
 type giver struct{ opened int }
 
 func (g *giver) Opened(c *myriad.Conn) {
@@ -29,7 +30,8 @@ func (g *giver) Opened(c *myriad.Conn) {
 func (g *giver) Received(*myriad.Conn, []byte) {}
 func (g *giver) Closed(*myriad.Conn, error)    {}
 
-// simulate gives a world with one listener in it and n peers that do not read; finish looks for what is left.
+// simulate gives a world with one listener in it and n peers that do not read; finish looks for
+// what is left.
 func simulate(t *testing.T, n int, h myriad.Handler, cfg myriad.Config) (w *sim.World, e *myriad.Engine) {
 	t.Helper()
 	o := sim.Lossless()
@@ -93,7 +95,8 @@ func TestSurveyOrdersAndCounts(t *testing.T) {
 			!slices.IsSortedFunc(all.Oldest, func(a, b connection) int { return older(&a, &b) }) {
 			t.Errorf("of %d not in order: %v, %v", shown, all.Largest, all.Oldest)
 		}
-		// The last one was given most, of which the two ends of the wire hold 64 KiB each, and the first one has waited a second for each of the others.
+		// The last one was given most, of which the two ends of the wire hold 64 KiB each, and the
+		// first one has waited a second for each of the others.
 		if most, first := all.Largest[0], all.Oldest[0]; most.Queued != (n-128)<<10 || first.Age < n*time.Second {
 			t.Errorf("most is %+v, oldest is %+v", most, first)
 		}
@@ -105,7 +108,8 @@ func TestSurveyOrdersAndCounts(t *testing.T) {
 	}
 }
 
-// A loop looks at no more than a slice of its table in a turn, also if it is so busy that its mailbox is full.
+// A loop looks at no more than a slice of its table in a turn, also if it is so busy that its
+// mailbox is full.
 func TestSurveyIsBoundedPerTurn(t *testing.T) {
 	const n = 3*placesPerTurn + 10
 	w, e := simulate(t, n, silent{}, myriad.Config{Loops: 1, Mailbox: 1})

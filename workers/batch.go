@@ -11,8 +11,8 @@ type batch[T any] struct {
 	tries int
 }
 
-// call chooses whether one more handler is to start, which release then does. A handler that takes a batch and sees more to do
-// calls the next, as the pool's workers do. It runs under the lock.
+// call chooses whether one more handler is to start, which release then does. A handler that takes
+// a batch and sees more to do calls the next, as the pool's workers do. It runs under the lock.
 func (q *Queue[T]) call() bool {
 	if q.handlers >= q.config.Handlers || q.due() <= q.called {
 		q.watchAge()
@@ -40,8 +40,8 @@ func (q *Queue[T]) due() int {
 	return n
 }
 
-// watchAge sets the timer if jobs wait for their batch to fill. It fires for the oldest; if that is gone by then, it is set
-// again for the one that is the oldest now.
+// watchAge sets the timer if jobs wait for their batch to fill. It fires for the oldest; if that is
+// gone by then, it is set again for the one that is the oldest now.
 func (q *Queue[T]) watchAge() {
 	if q.config.Age == 0 || q.jobs.n == 0 || q.ripe || q.aging || q.closed {
 		return
@@ -79,7 +79,8 @@ func (q *Queue[T]) work() {
 	outcome(handle, q.config.Pool.caught, func(err error) { q.judge(b, err) })
 }
 
-// take returns the batch to handle now: one that is to be tried again before new ones. It is nil if others were quicker.
+// take returns the batch to handle now: one that is to be tried again before new ones. It is nil if
+// others were quicker.
 func (q *Queue[T]) take() *batch[T] {
 	q.mu.Lock()
 	q.called--

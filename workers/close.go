@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// Close refuses new tasks, lets those accepted run, ends all goroutines and returns when that is done. Calls of Go that still
-// wait for room get ErrClosed. If ctx ends first, Close returns its cause and the draining goes on; call it again to wait
-// further. A task must not wait for the Close of its own pool: that would be waiting for itself.
+// Close refuses new tasks, lets those accepted run, ends all goroutines and returns when that is
+// done. Calls of Go that still wait for room get ErrClosed. If ctx ends first, Close returns its
+// cause and the draining goes on; call it again to wait further. A task must not wait for the Close
+// of its own pool: that would be waiting for itself.
 func (p *Pool) Close(ctx context.Context) error {
 	for _, w := range p.shut() {
 		w.rouse()

@@ -16,7 +16,8 @@ import (
 func TestCloseOfUnusedPool(t *testing.T) {
 	before := runtime.NumGoroutine()
 	p := New(Config{})
-	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; time.Sleep(tick) { // the runtime's count may be wrong while others end
+	// the runtime's count may be wrong while others end
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; time.Sleep(tick) {
 		if time.Now().After(end) {
 			t.Fatalf("New started %d goroutines", runtime.NumGoroutine()-before)
 		}
@@ -80,7 +81,8 @@ func TestPanicIsReportedAndSurvived(t *testing.T) {
 
 func failingTask() { panic("no such table") }
 
-// An OnPanic that ends its goroutine, as t.FailNow does, costs no worker, and Close does not wait for one that is gone.
+// An OnPanic that ends its goroutine, as t.FailNow does, costs no worker, and Close does not wait
+// for one that is gone.
 func TestOnPanicExits(t *testing.T) {
 	p := New(Config{Workers: 1, OnPanic: func(any, []byte) { runtime.Goexit() }})
 	for range 3 {

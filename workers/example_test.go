@@ -95,7 +95,8 @@ func ExampleFuture_Cancel() {
 	// Output: true
 }
 
-// Deposits of one account are booked one after the other, without a lock, those of different accounts at the same time.
+// Deposits of one account are booked one after the other, without a lock, those of different
+// accounts at the same time.
 func ExampleKeyed() {
 	pool := workers.New(workers.Config{})
 	accounts := workers.NewKeyed[string](pool, workers.KeyedConfig{Backlog: 100})

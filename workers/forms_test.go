@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// All that stands on one pool at once: plain tasks, keys, futures and a queue, from several producers, with tasks that end in
-// every way, contexts that end, cancelling and a Close in between. Whatever the order: what was accepted runs exactly once
-// (a job until it succeeds or is given up), what was refused never, a key's tasks run one at a time and in order, no bound is
+// All that stands on one pool at once: plain tasks, keys, futures and a queue, from several
+// producers, with tasks that end in every way, contexts that end, cancelling and a Close in
+// between. Whatever the order: what was accepted runs exactly once (a job until it succeeds or is
+// given up), what was refused never, a key's tasks run one at a time and in order, no bound is
 // exceeded, every future ends. TestMain sees to the goroutines.
 func TestEveryFormKeepsItsPromise(t *testing.T) {
 	for seed := range uint64(25) {
@@ -161,7 +162,8 @@ func (m *medley) submitKeyed(r *rand.Rand, producer, n int) {
 	m.settle(once, err == nil)
 }
 
-// submitFuture checks a future's end against whether its function ran, which must be before the end is known.
+// submitFuture checks a future's end against whether its function ran, which must be before the end
+// is known.
 func (m *medley) submitFuture(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Duration(r.IntN(4000))*time.Microsecond)
 	var x Executor = m.pool
@@ -220,7 +222,8 @@ func (m *medley) submitJobs(r *rand.Rand) {
 	}
 }
 
-// handle fails as long as one of the batch is not at the try that it wants. The queue's lock stands between two tries.
+// handle fails as long as one of the batch is not at the try that it wants. The queue's lock stands
+// between two tries.
 func (m *medley) handle(ctx context.Context, batch []*medleyJob) error {
 	if n := m.handling.Add(1); int(n) > m.handlers {
 		m.t.Errorf("%d handlers at once, want at most %d", n, m.handlers)

@@ -14,8 +14,8 @@ type Executor interface {
 	caught()
 }
 
-// A Future is the result of a function that another goroutine runs. Its methods are safe for use by any goroutine. Nobody has
-// to wait for it, and it holds no goroutine and no timer.
+// A Future is the result of a function that another goroutine runs. Its methods are safe for use by
+// any goroutine. Nobody has to wait for it, and it holds no goroutine and no timer.
 type Future[T any] struct {
 	done chan struct{}
 
@@ -28,12 +28,12 @@ type Future[T any] struct {
 	err     error
 }
 
-// Submit hands f to the executor, waiting for room until ctx ends. If it is not accepted the future has failed already, with
-// ErrClosed or the context's cause.
+// Submit hands f to the executor, waiting for room until ctx ends. If it is not accepted the future
+// has failed already, with ErrClosed or the context's cause.
 //
-// f gets a context that ends with ctx and with Cancel. If that is so before its turn comes, f does not run and the future
-// fails with the context's cause. A panic of f becomes a *PanicError, and is counted but not reported to Config.OnPanic;
-// runtime.Goexit becomes ErrExited.
+// f gets a context that ends with ctx and with Cancel. If that is so before its turn comes, f does
+// not run and the future fails with the context's cause. A panic of f becomes a *PanicError, and is
+// counted but not reported to Config.OnPanic; runtime.Goexit becomes ErrExited.
 func Submit[T any](ctx context.Context, x Executor, f func(context.Context) (T, error)) *Future[T] {
 	if f == nil {
 		panic("workers: the task is nil")
@@ -48,7 +48,8 @@ func Submit[T any](ctx context.Context, x Executor, f func(context.Context) (T, 
 // Done is closed when there is a result.
 func (u *Future[T]) Done() <-chan struct{} { return u.done }
 
-// Wait returns the result, or the cause of ctx if that ends first; then f goes on, and Wait can be called again.
+// Wait returns the result, or the cause of ctx if that ends first; then f goes on, and Wait can be
+// called again.
 func (u *Future[T]) Wait(ctx context.Context) (T, error) {
 	select {
 	case <-u.done:
@@ -64,8 +65,9 @@ func (u *Future[T]) Wait(ctx context.Context) (T, error) {
 	}
 }
 
-// Cancel makes a future that has not begun fail with context.Canceled at once, and its f not run. If f runs its context ends;
-// the result is what it returns then. Cancel does not wait, and does nothing when there is a result.
+// Cancel makes a future that has not begun fail with context.Canceled at once, and its f not run.
+// If f runs its context ends; the result is what it returns then. Cancel does not wait, and does
+// nothing when there is a result.
 func (u *Future[T]) Cancel() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,7 +120,8 @@ func (u *Future[T]) fail(err error) {
 	u.settle(none, err)
 }
 
-// settle runs once, under the lock. The future may be kept for its result, so it lets go of everything else.
+// settle runs once, under the lock. The future may be kept for its result, so it lets go of
+// everything else.
 func (u *Future[T]) settle(value T, err error) {
 	u.settled = true
 	u.value, u.err = value, err

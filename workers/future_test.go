@@ -122,7 +122,8 @@ func TestFutureCancel(t *testing.T) {
 	})
 }
 
-// The turn may come in between submitting and Cancel: it ends the task's context then, and leaves the result to the task.
+// The turn may come in between submitting and Cancel: it ends the task's context then, and leaves
+// the result to the task.
 func TestCancelAfterTheBeginning(t *testing.T) {
 	u := &Future[int]{done: make(chan struct{}), ctx: t.Context(), f: func(context.Context) (int, error) { return 1, nil }}
 	ctx, _ := u.begin()

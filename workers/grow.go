@@ -4,31 +4,40 @@ import "time"
 
 // How many goroutines there are, and why.
 //
-// Context. A pool cannot know whether a task will take a microsecond or block for a second. With a goroutine for each waiting
-// task, a burst of 16,000 quick ones starts 16,000 goroutines for work that two could do. With a fixed number, as many
-// blocked tasks stop everything, and tasks that wait for tasks deadlock. Users of other pools complain of both.
+// Context. A pool cannot know whether a task will take a microsecond or block for a second. With a
+// goroutine for each waiting task, a burst of 16,000 quick ones starts 16,000 goroutines for work
+// that two could do. With a fixed number, as many blocked tasks stop everything, and tasks that
+// wait for tasks deadlock. Users of other pools complain of both.
 //
-// Decision. A worker is stuck when it has been in one task for a tick (1 ms). It may be blocked or computing: neither takes
-// further tasks. The pool strives for Base workers that are not stuck while tasks wait, and for no more.
+// Decision. A worker is stuck when it has been in one task for a tick (1 ms). It may be blocked or
+// computing: neither takes further tasks. The pool strives for Base workers that are not stuck
+// while tasks wait, and for no more.
 //
-//   - A submission wakes one idle worker, the one that went idle last and whose stack is warm, or starts one if fewer than
-//     Base are fresh; nothing if another one is on its way already. A worker that takes a task and sees more does the same.
-//     So a batch costs its submitter one wake, and workers come no faster than processors are free to run them.
-//   - When Base are fresh and tasks still wait, the monitor is kicked. It looks once each tick for as long as tasks wait, and
-//     costs nothing otherwise. Those that it finds in the same task as a tick before are stuck and no longer count against
-//     Base. If fewer than Base are left, it starts what is missing, or four for each newly stuck one if that is more: when
-//     all of a batch block, a thousand of them run within five ticks, where replacing one by one would take a hundred.
-//     It never starts more than tasks wait and nobody is on the way to, and at most 1,024 in a look.
-//   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle first.
+//   - A submission wakes one idle worker, the one that went idle last and whose stack is warm, or
+//     starts one if fewer than Base are fresh; nothing if another one is on its way already. A
+//     worker that takes a task and sees more does the same. So a batch costs its submitter one
+//     wake, and workers come no faster than processors are free to run them.
+//   - When Base are fresh and tasks still wait, the monitor is kicked. It looks once each tick for
+//     as long as tasks wait, and costs nothing otherwise. Those that it finds in the same task as a
+//     tick before are stuck and no longer count against Base. If fewer than Base are left, it
+//     starts what is missing, or four for each newly stuck one if that is more: when all of a batch
+//     block, a thousand of them run within five ticks, where replacing one by one would take a
+//     hundred. It never starts more than tasks wait and nobody is on the way to, and at most 1,024
+//     in a look.
+//   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle
+//     first.
 //
-// Base is far more than the processors, because of steady loads in which some tasks block: as soon as Base of them do so within a
-// tick, all others wait for it. It may be, because a worker that was called but has no processor yet calls nobody: a burst of quick
-// tasks has as many workers as there are processors for, whatever Base is.
+// Base is far more than the processors, because of steady loads in which some tasks block: as soon
+// as Base of them do so within a tick, all others wait for it. It may be, because a worker that was
+// called but has no processor yet calls nobody: a burst of quick tasks has as many workers as there
+// are processors for, whatever Base is.
 //
-// Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price of telling them from
-// quick ones. On a machine that is busy with other things quick tasks look stuck now and then, and a few workers more than
-// needed come; they retire. Tasks whose wait is over but for whom no processor is free look stuck too: without the 1,024, a
-// burst that keeps the processors busy would turn the whole queue into goroutines, which only makes them wait longer. Long computations get goroutines too, up to Workers: the processors are shared among them.
+// Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price
+// of telling them from quick ones. On a machine that is busy with other things quick tasks look
+// stuck now and then, and a few workers more than needed come; they retire. Tasks whose wait is
+// over but for whom no processor is free look stuck too: without the 1,024, a burst that keeps the
+// processors busy would turn the whole queue into goroutines, which only makes them wait longer.
+// Long computations get goroutines too, up to Workers: the processors are shared among them.
 const (
 	tick          = time.Millisecond
 	startPerStuck = 4
@@ -37,8 +46,8 @@ const (
 	retireRounds = 2 // rounds in a time of Idle
 )
 
-// call sees to it that somebody takes the queued tasks. It runs under the lock after each change to the queue; the caller
-// unlocks and then rouses the worker that it returns.
+// call sees to it that somebody takes the queued tasks. It runs under the lock after each change to
+// the queue; the caller unlocks and then rouses the worker that it returns.
 func (p *Pool) call() *worker {
 	if p.tasks.n == 0 || p.called > 0 {
 		return nil // whoever is on the way calls the next one
@@ -55,8 +64,9 @@ func (p *Pool) call() *worker {
 	return nil
 }
 
-// Widen lets n more tasks run at once than Config.Workers says, or again fewer if n is negative: for a task that goes on for
-// long without being one of those that the limit is for. Surplus goroutines end when they come for their next task.
+// Widen lets n more tasks run at once than Config.Workers says, or again fewer if n is negative:
+// for a task that goes on for long without being one of those that the limit is for. Surplus
+// goroutines end when they come for their next task.
 func (p *Pool) Widen(n int) {
 	p.lock()
 	p.config.Workers += n
@@ -96,7 +106,8 @@ func (p *Pool) kickMonitor() {
 	}
 }
 
-// monitor is a goroutine that lives while there are workers. It sleeps until it is kicked or workers are to retire.
+// monitor is a goroutine that lives while there are workers. It sleeps until it is kicked or
+// workers are to retire.
 func (p *Pool) monitor() {
 	unlabel()
 	round := max(p.config.Idle/retireRounds, tick)
@@ -170,7 +181,8 @@ func (p *Pool) markStuck() (newly int) {
 	return newly
 }
 
-// startUpTo takes the lock for each worker anew, so that a thousand of them do not keep submitters waiting.
+// startUpTo takes the lock for each worker anew, so that a thousand of them do not keep submitters
+// waiting.
 func (p *Pool) startUpTo(n int) {
 	for range n {
 		p.lock()
@@ -190,7 +202,8 @@ func (p *Pool) startUpTo(n int) {
 	}
 }
 
-// retire ends the workers that have been idle for all of the last rounds. The list is in the order in which they went idle.
+// retire ends the workers that have been idle for all of the last rounds. The list is in the order
+// in which they went idle.
 func (p *Pool) retire() {
 	p.mu.Lock()
 	p.epoch++

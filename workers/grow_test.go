@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// The barrier opens when all run at once: a pool that does not grow never ends this test. Time is fake, so the few
-// milliseconds are those that the policy waits, on any machine.
+// The barrier opens when all run at once: a pool that does not grow never ends this test. Time is
+// fake, so the few milliseconds are those that the policy waits, on any machine.
 func TestBlockedTasksAllRunWithinTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
@@ -112,8 +112,9 @@ func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
 	})
 }
 
-// The same against the real clock, where a busy machine makes quick tasks look stuck, and a look may start 1,024 workers for them. The bound is that
-// of a few such looks; if each task called a worker there would be ten thousand and more.
+// The same against the real clock, where a busy machine makes quick tasks look stuck, and a look
+// may start 1,024 workers for them. The bound is that of a few such looks; if each task called a
+// worker there would be ten thousand and more.
 func TestBurstStaysSmallInRealTime(t *testing.T) {
 	p := newPool(t, Config{})
 	var all sync.WaitGroup
@@ -158,7 +159,8 @@ func TestOneWakeForABatch(t *testing.T) {
 	second.rouse()
 }
 
-// Two looks of the monitor a moment apart, because it was kicked right after a tick, must not make tasks of 0.9 ms stuck.
+// Two looks of the monitor a moment apart, because it was kicked right after a tick, must not make
+// tasks of 0.9 ms stuck.
 func TestStuckMeansAFullTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 2})
@@ -175,8 +177,8 @@ func TestStuckMeansAFullTick(t *testing.T) {
 	})
 }
 
-// A worker that was called but has not begun, because the processors are busy, is in no task: it is not stuck, or each tick
-// would call another one in its place.
+// A worker that was called but has not begun, because the processors are busy, is in no task: it is
+// not stuck, or each tick would call another one in its place.
 func TestCalledWorkerIsNotStuck(t *testing.T) {
 	p := newPool(t, Config{Base: 1})
 	p.mu.Lock()

@@ -13,7 +13,8 @@ const DefaultBacklog = 128
 const (
 	keyShards = 256 // a power of two
 
-	// keyTurn is how many tasks of one key run before its lane goes to the end of the pool's queue, behind the other keys.
+	// keyTurn is how many tasks of one key run before its lane goes to the end of the pool's queue,
+	// behind the other keys.
 	keyTurn = 16
 	// keptKeys is for how many keys a shard that has none keeps its table.
 	keptKeys = 64
@@ -21,17 +22,20 @@ const (
 
 // KeyedConfig limits a Keyed. Its zero value works.
 type KeyedConfig struct {
-	// Backlog is the most tasks of one key that wait for the one before. When it is full, TryGo refuses and Go waits. 0: 128.
+	// Backlog is the most tasks of one key that wait for the one before. When it is full, TryGo
+	// refuses and Go waits. 0: 128.
 	Backlog int
 }
 
-// Keyed runs the tasks of one key one at a time and in the order in which they were accepted, and those of different keys at
-// the same time. A key with nothing to do costs nothing, and no key has a goroutine: what runs on the pool is the key's lane,
-// which has one place in the pool's queue whatever its backlog. So at most as many keys are busy as the pool has places and
-// workers, and each has at most Backlog tasks waiting. A key that is not equal to itself, a NaN, is a new one in each call, and
-// Stats does not count it.
+// Keyed runs the tasks of one key one at a time and in the order in which they were accepted, and
+// those of different keys at the same time. A key with nothing to do costs nothing, and no key has
+// a goroutine: what runs on the pool is the key's lane, which has one place in the pool's queue
+// whatever its backlog. So at most as many keys are busy as the pool has places and workers, and
+// each has at most Backlog tasks waiting. A key that is not equal to itself, a NaN, is a new one in
+// each call, and Stats does not count it.
 //
-// Its methods are safe for use by any goroutine. There is nothing to close: the pool's Close runs what is accepted.
+// Its methods are safe for use by any goroutine. There is nothing to close: the pool's Close runs
+// what is accepted.
 type Keyed[K comparable] struct {
 	pool    *Pool
 	backlog int
@@ -54,7 +58,8 @@ func NewKeyed[K comparable](p *Pool, c KeyedConfig) *Keyed[K] {
 	return &Keyed[K]{pool: p, backlog: or(c.Backlog, DefaultBacklog), seed: maphash.MakeSeed()}
 }
 
-// A Key is one key's entrance, for what wants an Executor. It is a value of two words and the key, made on the spot.
+// A Key is one key's entrance, for what wants an Executor. It is a value of two words and the key,
+// made on the spot.
 type Key[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
@@ -68,8 +73,9 @@ func (e Key[K]) Go(ctx context.Context, f func()) error { return e.keyed.Go(ctx,
 
 func (e Key[K]) caught() { e.keyed.pool.caught() }
 
-// TryGo hands f to the key's lane and says whether it did. It refuses if the pool is closed, if somebody waits for room, if the
-// backlog is full or, for a key with nothing to do, the pool's queue. It never blocks.
+// TryGo hands f to the key's lane and says whether it did. It refuses if the pool is closed, if
+// somebody waits for room, if the backlog is full or, for a key with nothing to do, the pool's
+// queue. It never blocks.
 func (k *Keyed[K]) TryGo(key K, f func()) bool {
 	mustTask(f)
 	s := k.shard(key)
@@ -91,8 +97,9 @@ func (k *Keyed[K]) TryGo(key K, f func()) bool {
 	return true
 }
 
-// Go hands f to the key's lane. It waits for room in the backlog and in the pool until ctx ends, for each key first come first
-// served. A nil error means that f is accepted and will run; with ErrClosed or the context's cause it will not.
+// Go hands f to the key's lane. It waits for room in the backlog and in the pool until ctx ends,
+// for each key first come first served. A nil error means that f is accepted and will run; with
+// ErrClosed or the context's cause it will not.
 func (k *Keyed[K]) Go(ctx context.Context, key K, f func()) error {
 	mustTask(f)
 	if ctx.Err() != nil {
@@ -127,7 +134,8 @@ func (k *Keyed[K]) Go(ctx context.Context, key K, f func()) error {
 	return nil
 }
 
-// KeyedStats are the counters of a Keyed. The pool's count a turn of a key, of up to 16 tasks, as one task.
+// KeyedStats are the counters of a Keyed. The pool's count a turn of a key, of up to 16 tasks, as
+// one task.
 type KeyedStats struct {
 	Keys    int // keys that have something to do
 	Queued  int // their tasks that wait; those that run are not among them
@@ -154,8 +162,8 @@ func (k *Keyed[K]) shard(key K) *keyShard[K] {
 	return &k.shards[maphash.Comparable(k.seed, key)%keyShards]
 }
 
-// open makes the lane of a key that has none. From here on, what is named so runs under the shard's lock unless it says
-// otherwise.
+// open makes the lane of a key that has none. From here on, what is named so runs under the shard's
+// lock unless it says otherwise.
 func (k *Keyed[K]) open(s *keyShard[K], key K) *lane[K] {
 	l := &lane[K]{keyed: k, shard: s, key: key}
 	l.turn = l.run

@@ -118,8 +118,8 @@ func TestFullBacklogRefusesOneKeyOnly(t *testing.T) {
 	})
 }
 
-// The pool has no room for the key's lane: the first Go waits for it, the others behind the first. Whoever gives up makes
-// way for the next.
+// The pool has no room for the key's lane: the first Go waits for it, the others behind the first.
+// Whoever gives up makes way for the next.
 func TestGoOfAKeyWaitsForThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)

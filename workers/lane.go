@@ -5,8 +5,9 @@ import (
 	"errors"
 )
 
-// A lane is the tasks of one key. While it is in its shard's table there is exactly one call of turn on the pool, queued or
-// running, or one Go that waits for room to queue it. The shard's lock guards it.
+// A lane is the tasks of one key. While it is in its shard's table there is exactly one call of
+// turn on the pool, queued or running, or one Go that waits for room to queue it. The shard's lock
+// guards it.
 type lane[K comparable] struct {
 	keyed *Keyed[K]
 	shard *keyShard[K]
@@ -15,8 +16,8 @@ type lane[K comparable] struct {
 	tasks ring[func()]
 	line  line // those who wait for room
 
-	// offered: the lane has one task, and the Go that brought it waits for room in the pool. As long as it may give up,
-	// nothing is accepted behind it.
+	// offered: the lane has one task, and the Go that brought it waits for room in the pool. As
+	// long as it may give up, nothing is accepted behind it.
 	offered bool
 }
 
@@ -31,7 +32,8 @@ func (l *lane[K]) room() int {
 	return l.keyed.backlog - l.tasks.n
 }
 
-// start brings the first task of a new lane to the pool. If there is no room the lane must be offered or withdrawn.
+// start brings the first task of a new lane to the pool. If there is no room the lane must be
+// offered or withdrawn.
 func (l *lane[K]) start(f func()) bool {
 	l.tasks.push(f)
 	return l.keyed.pool.TryGo(l.turn)
@@ -67,8 +69,8 @@ func (l *lane[K]) withdraw() {
 	l.line.decide(t, errOffered)
 }
 
-// run is one turn of the key on the pool. If a task panics or leaves its goroutine, the pool hears of it as of any other, and
-// the lane goes on in another turn.
+// run is one turn of the key on the pool. If a task panics or leaves its goroutine, the pool hears
+// of it as of any other, and the lane goes on in another turn.
 func (l *lane[K]) run() {
 	empty := false
 	defer func() {
@@ -86,7 +88,8 @@ func (l *lane[K]) run() {
 	}
 }
 
-// next takes the lock. It returns nil if the lane has nothing to do any more, and then has forgotten it.
+// next takes the lock. It returns nil if the lane has nothing to do any more, and then has
+// forgotten it.
 func (l *lane[K]) next() func() {
 	l.shard.mu.Lock()
 	defer l.shard.mu.Unlock()
@@ -111,7 +114,8 @@ func (l *lane[K]) admit() {
 	}
 }
 
-// forget takes the lane out of the table. A map keeps the memory of all that it has ever held, so an empty one goes too.
+// forget takes the lane out of the table. A map keeps the memory of all that it has ever held, so
+// an empty one goes too.
 func (l *lane[K]) forget() {
 	s := l.shard
 	delete(s.lanes, l.key)

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// A line is those who wait for room, in order. Its length is bounded by the callers: each is a goroutine of theirs, or a
-// lane or a queue that stands in it once (posted). Its owner's lock guards it.
+// A line is those who wait for room, in order. Its length is bounded by the callers: each is a
+// goroutine of theirs, or a lane or a queue that stands in it once (posted). Its owner's lock
+// guards it.
 type line struct {
 	first, last *ticket
 	n           int
 }
 
-// A ticket is one place in the line. decided is closed once err is final and the ticket is out of the line; not if its owner
-// leaves by himself.
+// A ticket is one place in the line. decided is closed once err is final and the ticket is out of
+// the line; not if its owner leaves by himself.
 type ticket struct {
 	f          func()
 	err        error

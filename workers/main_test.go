@@ -16,7 +16,8 @@ func newPool(t *testing.T, c Config) *Pool {
 	return p
 }
 
-// closeAndCheck drains the pool and holds its books against each other: a worker lost or counted twice shows here.
+// closeAndCheck drains the pool and holds its books against each other: a worker lost or counted
+// twice shows here.
 func closeAndCheck(t *testing.T, p *Pool) {
 	t.Helper()
 	if err := p.Close(t.Context()); err != nil && t.Context().Err() == nil {

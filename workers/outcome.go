@@ -6,7 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// ErrExited is the outcome of a function that ended its goroutine with runtime.Goexit instead of returning.
+// ErrExited is the outcome of a function that ended its goroutine with runtime.Goexit instead of
+// returning.
 var ErrExited = errors.New("workers: the task ended its goroutine with runtime.Goexit")
 
 // A PanicError is the outcome of a function that panicked.
@@ -23,8 +24,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// outcome runs f and calls end exactly once with what came of it, however f ends, on the same goroutine. caught is told first
-// of a panic.
+// outcome runs f and calls end exactly once with what came of it, however f ends, on the same
+// goroutine. caught is told first of a panic.
 func outcome(f func() error, caught func(), end func(err error)) {
 	err := ErrExited
 	defer func() {

@@ -27,28 +27,31 @@ const (
 
 // A Config says how large a pool may get. Its zero value works. New panics on a negative number.
 type Config struct {
-	// Workers is the most tasks that run at once. When that many are blocked, further tasks wait in the queue. A task that
-	// waits for another task of the same pool needs Workers to be above the number of tasks that wait so. At most 2^30, for which more is
-	// taken. 0: 16384.
+	// Workers is the most tasks that run at once. When that many are blocked, further tasks wait in
+	// the queue. A task that waits for another task of the same pool needs Workers to be above the
+	// number of tasks that wait so. At most 2^30, for which more is taken. 0: 16384.
 	Workers int
 
-	// Queue is the most tasks that wait while Workers tasks run. A task on its way to a worker counts
-	// as one that runs: the pool holds Workers + Queue tasks, however they came. At that limit TryGo and
-	// TryGoAll refuse, and Go and GoTimeout wait; waiting calls are admitted together when an eighth of
-	// the queue is free, or after 1 ms. At most 2^29, for which more is taken. 0: 65536.
+	// Queue is the most tasks that wait while Workers tasks run. A task on its way to a worker
+	// counts as one that runs: the pool holds Workers + Queue tasks, however they came. At that
+	// limit TryGo and TryGoAll refuse, and Go and GoTimeout wait; waiting calls are admitted
+	// together when an eighth of the queue is free, or after 1 ms. At most 2^29, for which more is
+	// taken. 0: 65536.
 	Queue int
 
-	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks wait; above it only stuck
-	// ones are replaced. As many tasks as this may block at the same moment without others having to wait
-	// for the next tick. 0: 32 for each processor (GOMAXPROCS at New).
+	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks
+	// wait; above it only stuck ones are replaced. As many tasks as this may block at the same
+	// moment without others having to wait for the next tick. 0: 32 for each processor (GOMAXPROCS
+	// at New).
 	Base int
 
-	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least 2 ms. 0: 10 s.
+	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least
+	// 2 ms. 0: 10 s.
 	Idle time.Duration
 
-	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on, also if OnPanic calls runtime.Goexit. It must not
-	// panic itself.
-	// nil: the panic and its stack are logged as an error to Logger.
+	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on, also
+	// if OnPanic calls runtime.Goexit. It must not panic itself. nil: the panic and its stack are
+	// logged as an error to Logger.
 	OnPanic func(v any, stack []byte)
 
 	// Logger hears of panics if OnPanic is nil. nil: slog.Default().
@@ -75,9 +78,9 @@ func or[T comparable](v, fallback T) T {
 	return v
 }
 
-// A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before the first task.
-// Its workers begin without labels of runtime/pprof. Labels that a task sets stay on its worker until the
-// task takes them off: use pprof.Do.
+// A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before
+// the first task. Its workers begin without labels of runtime/pprof. Labels that a task sets stay
+// on its worker until the task takes them off: use pprof.Do.
 type Pool struct {
 	config  Config
 	admitAt int           // free places in the queue at which workers admit the line
@@ -116,8 +119,9 @@ func New(config Config) *Pool {
 	}
 }
 
-// spins is how often a goroutine lets others run before it queues for the lock. A sync.Mutex for which thousands queue is
-// handed on with a switch of goroutines each time; one that is held for 50 ns is nearly always free at the next look.
+// spins is how often a goroutine lets others run before it queues for the lock. A sync.Mutex for
+// which thousands queue is handed on with a switch of goroutines each time; one that is held for 50
+// ns is nearly always free at the next look.
 const spins = 8
 
 func (p *Pool) lock() {
@@ -140,8 +144,9 @@ type Stats struct {
 	Queued  int // tasks that have not begun: those that wait, and those on their way to a worker
 	Waiting int // calls of Go and GoTimeout, and lanes and queues of this package, that wait for room in the queue
 
-	// How long the tasks that have begun were in the queue, added up and at most. The mean is WaitedSeconds / (Done + Running).
-	// While more than a million tasks come in a second, one of sixteen is measured and stands for the others.
+	// How long the tasks that have begun were in the queue, added up and at most. The mean is
+	// WaitedSeconds / (Done + Running). While more than a million tasks come in a second, one of
+	// sixteen is measured and stands for the others.
 	WaitedSeconds float64
 	LongestWait   time.Duration
 

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Many producers submit in every way, tasks end in every way, contexts end and the pool is closed in between. Whatever
-// happens, an accepted task runs exactly once, a refused one never, and no more run at once than may.
+// Many producers submit in every way, tasks end in every way, contexts end and the pool is closed
+// in between. Whatever happens, an accepted task runs exactly once, a refused one never, and no
+// more run at once than may.
 func TestEveryAcceptedTaskRunsOnce(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -96,7 +97,8 @@ func (c *chaos) submit(r *rand.Rand) {
 
 const refused = 100
 
-// settle records what the pool said of a task. If the task of a refusal has run already, or runs later, task notices.
+// settle records what the pool said of a task. If the task of a refusal has run already, or runs
+// later, task notices.
 func (c *chaos) settle(once *atomic.Int32, accepted bool) {
 	if accepted {
 		c.accepted.Add(1)

@@ -16,43 +16,48 @@ const (
 	DefaultMaxBackoff = 30 * time.Second
 )
 
-// ErrNoRetry in what Handle returns, as with fmt.Errorf("…: %w", ErrNoRetry), says that trying again is useless.
+// ErrNoRetry in what Handle returns, as with fmt.Errorf("…: %w", ErrNoRetry), says that trying
+// again is useless.
 var ErrNoRetry = errors.New("workers: not to be tried again")
 
-// QueueConfig says how a Queue works. Pool and Handle must be there, everything else may be zero. NewQueue panics if they
-// are not, and on negative numbers.
+// QueueConfig says how a Queue works. Pool and Handle must be there, everything else may be zero.
+// NewQueue panics if they are not, and on negative numbers.
 type QueueConfig[T any] struct {
-	// Pool is what Handle runs on. It stays its owner's, who closes the queue first. A queue waits for room in the pool without
-	// losing anything; on a pool that is closed all the same it goes on with goroutines of its own.
+	// Pool is what Handle runs on. It stays its owner's, who closes the queue first. A queue waits
+	// for room in the pool without losing anything; on a pool that is closed all the same it goes
+	// on with goroutines of its own.
 	Pool *Pool
 
-	// Handle does the jobs of a batch, between 1 and Batch of them in the order in which they were accepted. It may keep the
-	// slice and must not write to it. An error, a panic or runtime.Goexit means that all of them are to be tried again, so what has been done in part
-	// must bear to be done once more. ctx ends when a Close has run out of time.
+	// Handle does the jobs of a batch, between 1 and Batch of them in the order in which they were
+	// accepted. It may keep the slice and must not write to it. An error, a panic or runtime.Goexit
+	// means that all of them are to be tried again, so what has been done in part must bear to be
+	// done once more. ctx ends when a Close has run out of time.
 	Handle func(ctx context.Context, batch []T) error
 
-	// Handlers is the most batches that are handled at once. 0: 1, which also keeps the order of jobs that need no retry.
+	// Handlers is the most batches that are handled at once. 0: 1, which also keeps the order of
+	// jobs that need no retry.
 	Handlers int
 
-	// Limit is the most jobs that are accepted and not done: those that wait, are handled, or wait to be tried again. At the
-	// limit TryPut refuses and Put waits. 0: 65536.
+	// Limit is the most jobs that are accepted and not done: those that wait, are handled, or wait
+	// to be tried again. At the limit TryPut refuses and Put waits. 0: 65536.
 	Limit int
 
 	// Batch is the most jobs of one call of Handle, at most Limit. 0: 1.
 	Batch int
-	// Age is how long a job waits for its batch to fill, while fewer than Batch are there. 0: it does not wait; a batch is
-	// what has come in by the time a handler is free.
+	// Age is how long a job waits for its batch to fill, while fewer than Batch are there. 0: it
+	// does not wait; a batch is what has come in by the time a handler is free.
 	Age time.Duration
 
 	// Retries is how often a batch that failed is tried again. 0: not at all.
 	Retries int
-	// Backoff is the wait before the first retry, twice as long before each further one up to MaxBackoff. Other batches are
-	// handled meanwhile. 0: 100 ms, and 30 s.
+	// Backoff is the wait before the first retry, twice as long before each further one up to
+	// MaxBackoff. Other batches are handled meanwhile. 0: 100 ms, and 30 s.
 	Backoff, MaxBackoff time.Duration
 
-	// DeadLetter gets the jobs that are given up, because all tries have failed, the error is ErrNoRetry, or a Close has run out
-	// of time, with the last error. They count as not done until it returns. It must not panic. nil: the error and how many
-	// jobs it was are logged to Logger, and the jobs are dropped.
+	// DeadLetter gets the jobs that are given up, because all tries have failed, the error is
+	// ErrNoRetry, or a Close has run out of time, with the last error. They count as not done until
+	// it returns. It must not panic. nil: the error and how many jobs it was are logged to Logger,
+	// and the jobs are dropped.
 	DeadLetter func(jobs []T, err error)
 
 	// Logger hears of jobs given up if DeadLetter is nil, and of its panics. nil: slog.Default().
@@ -78,11 +83,12 @@ func (c QueueConfig[T]) withDefaults() QueueConfig[T] {
 	return c
 }
 
-// A Queue accepts jobs now and has them done later: in batches, by a bounded number of handlers, tried again when they fail.
-// What it has accepted is handled, until that succeeds or DeadLetter gets it; a job that succeeded is not handled again.
-// It lives in memory: what must survive the process has to be written down before it is acknowledged, or be acknowledged
-// by Handle. Its methods are safe for use by any goroutine, Handle's included, except that Handle must not wait for room or for
-// Close.
+// A Queue accepts jobs now and has them done later: in batches, by a bounded number of handlers,
+// tried again when they fail. What it has accepted is handled, until that succeeds or DeadLetter
+// gets it; a job that succeeded is not handled again. It lives in memory: what must survive the
+// process has to be written down before it is acknowledged, or be acknowledged by Handle. Its
+// methods are safe for use by any goroutine, Handle's included, except that Handle must not wait
+// for room or for Close.
 type Queue[T any] struct {
 	config QueueConfig[T]
 	ctx    context.Context // Handle's
@@ -111,16 +117,17 @@ type job[T any] struct {
 	at time.Time // when it came; zero unless Age is set
 }
 
-// NewQueue returns a queue. It has no goroutine, and a timer only while jobs wait for time to pass. Close ends it.
+// NewQueue returns a queue. It has no goroutine, and a timer only while jobs wait for time to pass.
+// Close ends it.
 func NewQueue[T any](c QueueConfig[T]) *Queue[T] {
 	q := &Queue[T]{config: c.withDefaults(), done: make(chan struct{}), backing: map[*batch[T]]*time.Timer{}}
 	q.ctx, q.hurry = context.WithCancel(context.Background())
 	return q
 }
 
-// Put accepts a job. At the limit it waits for room until ctx ends, first come first served: this is how producers are slowed
-// down to what handlers get done. A nil error means that the job is accepted; with ErrClosed or the context's cause it
-// is not.
+// Put accepts a job. At the limit it waits for room until ctx ends, first come first served: this
+// is how producers are slowed down to what handlers get done. A nil error means that the job is
+// accepted; with ErrClosed or the context's cause it is not.
 func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	if ctx.Err() != nil {
 		return noRoom(ctx)
@@ -140,8 +147,9 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	return nil
 }
 
-// TryPut accepts all of the jobs, or none if there is no room for all, somebody waits for room, or the queue is closed, and says
-// which. It never blocks. More jobs than Limit are never accepted together.
+// TryPut accepts all of the jobs, or none if there is no room for all, somebody waits for room, or
+// the queue is closed, and says which. It never blocks. More jobs than Limit are never accepted
+// together.
 func (q *Queue[T]) TryPut(vs ...T) bool {
 	q.mu.Lock()
 	if q.closed || q.room() < len(vs) {
@@ -155,9 +163,10 @@ func (q *Queue[T]) TryPut(vs ...T) bool {
 	return true
 }
 
-// Close refuses new jobs, has those accepted handled without waiting for batches to fill or backoffs to pass, and returns when
-// that is done; calls of Put that still wait get ErrClosed. If ctx ends first, Close returns its cause, the context of
-// running and further calls of Handle ends, and what they fail at goes to DeadLetter; call Close again to wait further.
+// Close refuses new jobs, has those accepted handled without waiting for batches to fill or
+// backoffs to pass, and returns when that is done; calls of Put that still wait get ErrClosed. If
+// ctx ends first, Close returns its cause, the context of running and further calls of Handle ends,
+// and what they fail at goes to DeadLetter; call Close again to wait further.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	q.mu.Lock()
 	if !q.closed {

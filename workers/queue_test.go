@@ -185,7 +185,8 @@ func TestLimitHoldsProducersBack(t *testing.T) {
 	})
 }
 
-// What is handled, or waits to be tried again, counts against the limit too: nothing grows behind it.
+// What is handled, or waits to be tried again, counts against the limit too: nothing grows behind
+// it.
 func TestLimitCountsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder()
@@ -259,7 +260,8 @@ func TestNoRetry(t *testing.T) {
 	})
 }
 
-// Close waits for no backoff and no batch to fill, and what it has accepted is handled or given to DeadLetter.
+// Close waits for no backoff and no batch to fill, and what it has accepted is handled or given to
+// DeadLetter.
 func TestCloseDrainsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder()
@@ -374,7 +376,8 @@ func TestJobsGivenUpAreLogged(t *testing.T) {
 	}
 }
 
-// A pool without room delays a queue, a pool closed too early leaves it to itself; neither costs a job.
+// A pool without room delays a queue, a pool closed too early leaves it to itself; neither costs a
+// job.
 func TestQueueOnABusyAndAClosedPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// The pool holds Workers + Queue tasks, whether they come one by one, at once, or while workers are on
-// their way: a task for which a worker is free takes no place of the queue.
+// The pool holds Workers + Queue tasks, whether they come one by one, at once, or while workers are
+// on their way: a task for which a worker is free takes no place of the queue.
 func TestPoolHoldsWorkersAndQueue(t *testing.T) {
 	tryEach := func(p *Pool, f func(), n int) (accepted int) {
 		for range n {
@@ -68,8 +68,8 @@ func TestIdleWorkersTakeNoPlaces(t *testing.T) {
 	})
 }
 
-// Widen moves the bound by as many tasks. When it takes places in use away, nothing is accepted until
-// they are free again.
+// Widen moves the bound by as many tasks. When it takes places in use away, nothing is accepted
+// until they are free again.
 func TestWidenMovesTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 2, Queue: 3})

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// full returns a pool of one worker, in a task until release is closed, and with its queue of two full.
+// full returns a pool of one worker, in a task until release is closed, and with its queue of two
+// full.
 func full(t *testing.T) (p *Pool, release chan struct{}) {
 	p, release = New(Config{Workers: 1, Queue: 2}), make(chan struct{})
 	p.TryGo(func() { <-release })
@@ -125,7 +126,9 @@ func TestWaitersAreAdmittedTogether(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 9 {
-			step <- struct{}{} // no tick passes: fake time stands still as long as this goroutine does not block for good
+			// no tick passes: fake time stands still as long as this goroutine does not block for
+			// good
+			step <- struct{}{}
 		}
 		synctest.Wait()
 		if s := p.Stats(); accepted != 0 || s.Queued != 71 || s.Waiting != 1 || p.TryGo(nothing) {
@@ -145,7 +148,8 @@ func TestWaitersAreAdmittedTogether(t *testing.T) {
 	})
 }
 
-// What is posted is not refused, waits without a goroutine, and runs also if the pool closes meanwhile.
+// What is posted is not refused, waits without a goroutine, and runs also if the pool closes
+// meanwhile.
 func TestPostedTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)

@@ -2,9 +2,9 @@ package workers
 
 import "time"
 
-// waits measures how long tasks are queued. Reading the clock twice costs as much as the rest of a submission, so when more
-// than a million tasks come in a second only one of markEvery is marked, and stands for those since the mark before. All of
-// it runs under the pool's lock.
+// waits measures how long tasks are queued. Reading the clock twice costs as much as the rest of a
+// submission, so when more than a million tasks come in a second only one of markEvery is marked,
+// and stands for those since the mark before. All of it runs under the pool's lock.
 type waits struct {
 	start  time.Time
 	marks  ring[mark]    // of the marked tasks that are queued

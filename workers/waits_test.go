@@ -23,7 +23,8 @@ func TestEachWaitIsMeasuredWhenTasksComeSlowly(t *testing.T) {
 	})
 }
 
-// In a burst few are measured, and stand for all: 1,000 tasks of 10 ms for one worker wait 0 to 9.99 s.
+// In a burst few are measured, and stand for all: 1,000 tasks of 10 ms for one worker wait 0 to
+// 9.99 s.
 func TestWaitsOfABurstAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1})

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Widen makes room for one more task, and takes it back when it is asked to: never do more run than the limit says.
+// Widen makes room for one more task, and takes it back when it is asked to: never do more run than
+// the limit says.
 func TestWiden(t *testing.T) {
 	p := New(Config{Workers: 2})
 	release, started := make(chan struct{}), make(chan struct{}, 100)

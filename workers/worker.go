@@ -8,11 +8,13 @@ import (
 	"runtime/pprof"
 )
 
-// yieldEvery is how many tasks a worker runs before it lets other goroutines of the process have the processor. A worker
-// with work never parks, so without it everything else would wait for the runtime's time slice of 10 ms.
+// yieldEvery is how many tasks a worker runs before it lets other goroutines of the process have
+// the processor. A worker with work never parks, so without it everything else would wait for the
+// runtime's time slice of 10 ms.
 const yieldEvery = 64
 
-// A worker is a goroutine of the pool. Its fields are guarded by the pool's lock, except those that never change.
+// A worker is a goroutine of the pool. Its fields are guarded by the pool's lock, except those that
+// never change.
 type worker struct {
 	pool *Pool
 	wake chan struct{} // of one: the pool sends once after it took the worker off the idle list
@@ -36,7 +38,8 @@ const (
 	stateRetired // told to end
 )
 
-// rouse lets a worker that call or enlist chose run. It is called without the lock, and does nothing for nil.
+// rouse lets a worker that call or enlist chose run. It is called without the lock, and does
+// nothing for nil.
 func (w *worker) rouse() {
 	switch {
 	case w == nil:
@@ -58,8 +61,8 @@ func (w *worker) live() {
 // unlabel takes the labels of runtime/pprof off a goroutine that has inherited them.
 func unlabel() { pprof.SetGoroutineLabels(context.Background()) }
 
-// serve runs tasks until the worker is told to end. It returns true if a panic came in between, to be called again: so the
-// usual task pays for no defer.
+// serve runs tasks until the worker is told to end. It returns true if a panic came in between, to
+// be called again: so the usual task pays for no defer.
 func (w *worker) serve() (again bool) {
 	ended := false
 	defer func() {
@@ -77,8 +80,8 @@ func (w *worker) serve() (again bool) {
 	}
 }
 
-// interrupted runs when a task did not return: it panicked with v, or called runtime.Goexit (v is nil) and nothing can keep
-// this goroutine alive. Then another one takes the worker over.
+// interrupted runs when a task did not return: it panicked with v, or called runtime.Goexit (v is
+// nil) and nothing can keep this goroutine alive. Then another one takes the worker over.
 func (w *worker) interrupted(v any) (again bool) {
 	p := w.pool
 	p.mu.Lock()
@@ -113,7 +116,8 @@ func (p *Pool) report(v any, stack []byte) {
 	log.Error("workers: a task panicked", "panic", v, "stack", string(stack))
 }
 
-// next ends the task before, if there was one, and returns the one to run now. It waits for it; nil tells the worker to end.
+// next ends the task before, if there was one, and returns the one to run now. It waits for it; nil
+// tells the worker to end.
 func (w *worker) next() func() {
 	p := w.pool
 	if w.begun%yieldEvery == yieldEvery-1 {
@@ -142,7 +146,9 @@ func (w *worker) next() func() {
 		p.arrive(w)
 	}
 	f := p.begin(w)
-	other := p.call() // the chain: one wake for a batch, and each woken worker wakes one more while there is work for it
+	// the chain: one wake for a batch, and each woken worker wakes one more while there is work for
+	// it
+	other := p.call()
 	p.mu.Unlock()
 	other.rouse()
 	return f
@@ -173,7 +179,8 @@ func (p *Pool) end(w *worker) {
 	}
 }
 
-// arrive ends a worker's way to work, whether it finds some or not: while somebody is on the way nobody else is called.
+// arrive ends a worker's way to work, whether it finds some or not: while somebody is on the way
+// nobody else is called.
 func (p *Pool) arrive(w *worker) {
 	if w.called {
 		w.called = false

@@ -53,8 +53,9 @@ func run(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// giveWay lowers the priority of all threads, of which a call for the process would be told to lower one: those that the runtime has started
-// already, and so those that they start. They are a process group of their own for that.
+// giveWay lowers the priority of all threads, of which a call for the process would be told to
+// lower one: those that the runtime has started already, and so those that they start. They are a
+// process group of their own for that.
 func giveWay() error {
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("setpgid: %w", err)
@@ -79,8 +80,8 @@ func request(method, path, more string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + more
 }
 
-// The parts that mixes are made of. Few do not read, because the kernel, which all share, keeps up to a megabyte for each, and starves
-// everybody at its limit.
+// The parts that mixes are made of. Few do not read, because the kernel, which all share, keeps up
+// to a megabyte for each, and starves everybody at its limit.
 var (
 	silent    = part{conns: 500}
 	heads     = part{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second}
@@ -105,7 +106,8 @@ var mixes = map[Kind][]part{
 	Pipelines: {pipelines, unread},
 }
 
-// dialer makes connections whose kernel takes little: those who do not read would else be sent megabytes first.
+// dialer makes connections whose kernel takes little: those who do not read would else be sent
+// megabytes first.
 var dialer = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })

@@ -1,17 +1,20 @@
-// Package attack is clients that mean harm, in a process of their own. It shares no code with what it attacks.
+// Package attack is clients that mean harm, in a process of their own. It shares no code with what
+// it attacks.
 //
-// The process is told a Spec, as a line of JSON, attacks, says "attacking" when everybody has begun, and ends, with all of its
-// connections, when its input does. It runs at the lowest priority: on a real network attackers do not share processors with their victim.
+// The process is told a Spec, as a line of JSON, attacks, says "attacking" when everybody has
+// begun, and ends, with all of its connections, when its input does. It runs at the lowest
+// priority: on a real network attackers do not share processors with their victim.
 package attack
 
 // A Kind is a mix of attacks.
 type Kind string
 
 const (
-	// Slow is connections that stay: silent ones, and those that send a head, send a body or read an answer a byte a second.
+	// Slow is connections that stay: silent ones, and those that send a head, send a body or read
+	// an answer a byte a second.
 	Slow Kind = "slow"
-	// Flood is connections that come and go, some hundreds a second: reset at once or in an answer, with garbage, with endless
-	// heads; and some that stay and pipeline without reading.
+	// Flood is connections that come and go, some hundreds a second: reset at once or in an answer,
+	// with garbage, with endless heads; and some that stay and pipeline without reading.
 	Flood Kind = "flood"
 
 	Heads     Kind = "heads"     // of Slow: the silent ones, and the heads

@@ -1,6 +1,7 @@
-// Package check asks a server what it is about to be measured with, and reads the answers closely, by other means than the load
-// driver. A server that does not do the whole work is refused here, before any clock runs. What the driver has to know of the right
-// answers, it is told by the Talk that a check returns.
+// Package check asks a server what it is about to be measured with, and reads the answers closely,
+// by other means than the load driver. A server that does not do the whole work is refused here,
+// before any clock runs. What the driver has to know of the right answers, it is told by the Talk
+// that a check returns.
 package check
 
 import (
@@ -95,7 +96,8 @@ func receive(c net.Conn, want []byte) error {
 	return nil
 }
 
-// quiet makes sure that nothing follows the last reply: a moment is enough to find what was sent along with it.
+// quiet makes sure that nothing follows the last reply: a moment is enough to find what was sent
+// along with it.
 func quiet(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
 		return err

@@ -18,8 +18,8 @@ const (
 	rsv1      = 0x40
 )
 
-// WebSocketDeflate is for servers that agree to permessage-deflate (RFC 7692) without context takeover, and send back every message
-// of size bytes of text, compressed as it came.
+// WebSocketDeflate is for servers that agree to permessage-deflate (RFC 7692) without context
+// takeover, and send back every message of size bytes of text, compressed as it came.
 func WebSocketDeflate(size int) Check {
 	message := payload(size)
 	return func(addr string) (load.Talk, error) {

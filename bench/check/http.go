@@ -29,7 +29,8 @@ const (
 
 func get(path string) []byte { return []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") }
 
-// HTTP is for servers that answer a small request, sent depth times in one write on a connection that is kept.
+// HTTP is for servers that answer a small request, sent depth times in one write on a connection
+// that is kept.
 func HTTP(depth int) Check { return requests(dial, path, depth) }
 
 // HTTPS is the same through TLS 1.3.
@@ -42,7 +43,8 @@ func HTTPS(depth int) Check {
 	}
 }
 
-// HTTPSlow is for servers that answer one path at once, and with the same answer another one after a while.
+// HTTPSlow is for servers that answer one path at once, and with the same answer another one after
+// a while.
 func HTTPSlow(addr string) (load.Talk, error) { return slowly(addr, slowPath) }
 
 // HTTPTail is for those that take a while for the same path, if its query says so.

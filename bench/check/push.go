@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// channel is what everybody subscribes to, and publishes on by POST with {"channel": "news", "data": …}.
+// channel is what everybody subscribes to, and publishes on by POST with {"channel": "news",
+// "data": …}.
 const channel = "news"
 
 // publication is the data of size bytes that is published: a JSON string.
@@ -31,7 +32,8 @@ type Push struct {
 }
 
 var (
-	// Events are Server-Sent Events, chunk by chunk (RFC 9112 §7.1). The first chunk says that the subscription stands.
+	// Events are Server-Sent Events, chunk by chunk (RFC 9112 §7.1). The first chunk says that the
+	// subscription stands.
 	Events = Push{
 		hello:   "GET /events?channel=" + channel + " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
 		welcome: "HTTP/1.1 200 ", joined: "\n\n\r\n",
@@ -49,7 +51,8 @@ var (
 		},
 		framing: load.Lines,
 	}
-	// Plain is a WebSocket whose every message is a publication's data, without asking for a channel.
+	// Plain is a WebSocket whose every message is a publication's data, without asking for a
+	// channel.
 	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) }, framing: load.Lines}
 )
 

@@ -36,7 +36,8 @@ func WebSocketEcho(size int) Check {
 	}
 }
 
-// WebSocketBroadcast is for servers that send every message to all connections, the one it came from among them.
+// WebSocketBroadcast is for servers that send every message to all connections, the one it came
+// from among them.
 func WebSocketBroadcast(size int) Check {
 	talk := messages(size)
 	return func(addr string) (load.Talk, error) {
@@ -49,8 +50,8 @@ func WebSocketBroadcast(size int) Check {
 			defer c.Close()
 			members = append(members, c)
 		}
-		// An upgrade may be answered before the server has noted the member. What the others send cannot tell when it has, but
-		// what a member gets back from itself does.
+		// An upgrade may be answered before the server has noted the member. What the others send
+		// cannot tell when it has, but what a member gets back from itself does.
 		for i, sender := range members {
 			if _, err := sender.Write(talk.Request); err != nil {
 				return talk, err

@@ -10,10 +10,12 @@ import (
 	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
-// A Work finds out whether a process does what it is told to. Only what is bounded has to keep to a capacity.
+// A Work finds out whether a process does what it is told to. Only what is bounded has to keep to a
+// capacity.
 type Work func(ask func(harness.Order) (harness.Report, error), bounded bool) error
 
-// Tasks is for pools: every task runs, several at the same time, and not more of them than there may be.
+// Tasks is for pools: every task runs, several at the same time, and not more of them than there
+// may be.
 func Tasks(ask func(harness.Order) (harness.Report, error), bounded bool) error {
 	o := harness.Order{Times: 1000, Sleep: time.Millisecond, Capacity: 50, Producers: 8, Watch: true}
 	r, err := ask(o)

@@ -1,4 +1,5 @@
-// Package differ compares this project's protocols with other libraries' by giving both the same bytes. It has tests only.
+// Package differ compares this project's protocols with other libraries' by giving both the same
+// bytes. It has tests only.
 package differ
 
 import (

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// runBroadcast has one message after the other delivered to all connections. If there is a publisher, its reply is waited for too.
+// runBroadcast has one message after the other delivered to all connections. If there is a
+// publisher, its reply is waited for too.
 func (d *driver) runBroadcast() error {
 	members, sender := d.conns[:d.spec.Conns], &d.conns[0]
 	if d.spec.Publishers > 0 {

@@ -87,7 +87,8 @@ func (d *driver) write(c *conn, p []byte) error {
 	return nil
 }
 
-// loop handles what arrives until goOn says no. Before each wait goOn is told the time, and says how long to wait at most.
+// loop handles what arrives until goOn says no. Before each wait goOn is told the time, and says
+// how long to wait at most.
 func (d *driver) loop(goOn func(now int64) (wait time.Duration, more bool, err error)) error {
 	alive := d.now()
 	for {

@@ -2,8 +2,8 @@ package load
 
 import "encoding/binary"
 
-// ClientFrame is a whole text message, masked with a key that is always the same: the server cannot know (RFC 6455 §5.3 wants it
-// unpredictable for the sake of proxies, and there is none).
+// ClientFrame is a whole text message, masked with a key that is always the same: the server cannot
+// know (RFC 6455 §5.3 wants it unpredictable for the sake of proxies, and there is none).
 func ClientFrame(payload []byte) []byte {
 	key := [4]byte{0x12, 0x9a, 0x5c, 0xe7}
 	frame := append(header(len(payload), 0x80), key[:]...)
@@ -13,7 +13,8 @@ func ClientFrame(payload []byte) []byte {
 	return frame
 }
 
-// ServerFrame is the same message as a server has to send it: in one frame, with the shortest length (§5.2).
+// ServerFrame is the same message as a server has to send it: in one frame, with the shortest
+// length (§5.2).
 func ServerFrame(payload []byte) []byte { return append(header(len(payload), 0), payload...) }
 
 const finalText = 0x81 // FIN and the opcode of text

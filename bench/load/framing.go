@@ -8,21 +8,22 @@ import (
 	"strconv"
 )
 
-// A Framing is how the replies of a push server stand in the stream, where it may join several of them.
+// A Framing is how the replies of a push server stand in the stream, where it may join several of
+// them.
 type Framing string
 
 const (
 	// Bare replies follow each other with nothing between them.
 	Bare Framing = ""
-	// Lines are the lines of text messages of a WebSocket, at least one in each, as in the Centrifuge protocol in JSON. Messages are
-	// not fragmented.
+	// Lines are the lines of text messages of a WebSocket, at least one in each, as in the
+	// Centrifuge protocol in JSON. Messages are not fragmented.
 	Lines Framing = "lines"
 	// Chunks of a body (RFC 9112 §7.1) have one reply or more each, whole.
 	Chunks Framing = "chunks"
 )
 
-// A frame is what stands around replies: the first is head bytes behind its beginning, between two of them is gap, and tail bytes
-// are behind the last.
+// A frame is what stands around replies: the first is head bytes behind its beginning, between two
+// of them is gap, and tail bytes are behind the last.
 type frame struct {
 	size, head, tail int
 	gap              []byte
@@ -31,7 +32,8 @@ type frame struct {
 // errPartial says that the end of a frame has not come.
 var errPartial = errors.New("partial")
 
-// next finds the frame with which p begins; size is that of a reply. It is errPartial if p has not all of it.
+// next finds the frame with which p begins; size is that of a reply. It is errPartial if p has not
+// all of it.
 func (f Framing) next(p []byte, size int) (one frame, err error) {
 	switch f {
 	case Lines:

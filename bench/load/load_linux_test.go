@@ -101,8 +101,8 @@ func opened(t *testing.T, addr string, spec Spec) *driver {
 	return d
 }
 
-// enough has orders obeyed, each for twice as long as the one before, until one had so many replies and half of its time at least: what
-// else the machine does may swallow a window.
+// enough has orders obeyed, each for twice as long as the one before, until one had so many replies
+// and half of its time at least: what else the machine does may swallow a window.
 func (d *driver) enough(mode Mode, length time.Duration, replies int64) Result {
 	for {
 		r := d.obey(soon(mode, length))
@@ -128,8 +128,8 @@ func latency(t *testing.T, r Result) *hdrhistogram.Histogram {
 	return h
 }
 
-// Every request is answered once, and what is counted by both sides agrees: the server has had what was counted, and what was sent
-// before and after the window.
+// Every request is answered once, and what is counted by both sides agrees: the server has had what
+// was counted, and what was sent before and after the window.
 func TestClosed(t *testing.T) {
 	for _, requests := range []int{1, 16} {
 		var served atomic.Int64
@@ -163,8 +163,9 @@ func TestClosedPieces(t *testing.T) {
 	}
 }
 
-// A stall is felt by every request that was due meanwhile, though only as many could be sent as there are connections. Without that
-// (coordinated omission) a stall of 300 ms would show in two latencies out of hundreds.
+// A stall is felt by every request that was due meanwhile, though only as many could be sent as
+// there are connections. Without that (coordinated omission) a stall of 300 ms would show in two
+// latencies out of hundreds.
 func TestOpenOmitsNothing(t *testing.T) {
 	const stall, rate = 300 * time.Millisecond, 1000
 	var stalled sync.Once
@@ -183,7 +184,8 @@ func TestOpenOmitsNothing(t *testing.T) {
 	o.Rate = rate
 	r := d.obey(o)
 	h := latency(t, r)
-	if r.Err != "" || h.TotalCount() < 599 || h.TotalCount() > 601 { // those that a slow machine leaves unanswered are among them
+	// those that a slow machine leaves unanswered are among them
+	if r.Err != "" || h.TotalCount() < 599 || h.TotalCount() > 601 {
 		t.Fatalf("%+v, %d latencies of 600 requests", show(r), h.TotalCount())
 	}
 	waited := 0 // for more than half of the stall: those that were due in its first half
@@ -239,7 +241,8 @@ func TestBroadcast(t *testing.T) {
 	}
 }
 
-// Each connection is used once for each Exchange, also when there are more than are opened at a time.
+// Each connection is used once for each Exchange, also when there are more than are opened at a
+// time.
 func TestExchange(t *testing.T) {
 	var served atomic.Int64
 	addr := server(t, each(func(c net.Conn) bool {
@@ -363,7 +366,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// What is published is counted one by one, also where the server joins it; and what it keeps to itself, or sends twice, is missed.
+// What is published is counted one by one, also where the server joins it; and what it keeps to
+// itself, or sends twice, is missed.
 func TestPublish(t *testing.T) {
 	lines := func(n int) string { return string(ServerFrame([]byte(strings.Repeat("news\n", n)[:5*n-1]))) }
 	for _, tt := range []struct {
@@ -395,7 +399,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// joining answers each publication at once, and delivers several together, or what there is when no more come.
+// joining answers each publication at once, and delivers several together, or what there is when no
+// more come.
 func joining(several int, deliver func(n int) string) func(c net.Conn) {
 	var mu sync.Mutex
 	var members []net.Conn

@@ -11,9 +11,10 @@ import (
 // grace is how long after the window the replies to its requests are waited for.
 const grace = 2 * time.Second
 
-// An evenly sends requests at a constant rate: request k is due at origin + k × interval, whatever became of those before it. So
-// there is no queue of late requests, only the number of the next one: if it is due and no connection is free, it waits, and
-// its latency includes that. When the server stops, every request that was due meanwhile tells of it; nothing is omitted.
+// An evenly sends requests at a constant rate: request k is due at origin + k × interval, whatever
+// became of those before it. So there is no queue of late requests, only the number of the next
+// one: if it is due and no connection is free, it waits, and its latency includes that. When the
+// server stops, every request that was due meanwhile tells of it; nothing is omitted.
 type evenly struct {
 	*driver
 	timer    int // a timerfd, because epoll_wait knows milliseconds only
@@ -88,7 +89,8 @@ func (e *evenly) sendDue(now int64) error {
 	return nil
 }
 
-// isSlow spreads the slow requests irregularly, and the same way in every run: by a multiplicative hash of their number.
+// isSlow spreads the slow requests irregularly, and the same way in every run: by a multiplicative
+// hash of their number.
 func (e *evenly) isSlow(k int64) bool {
 	return e.slow > 0 && int(uint64(k)*0x9e3779b97f4a7c15>>32%100) < e.slow
 }
@@ -112,7 +114,8 @@ func (e *evenly) turn(now int64) (time.Duration, bool, error) {
 	return until(e.window.mark, now), true, nil
 }
 
-// account adds what was due in the window and has not been answered: requests under way, and those that were never sent.
+// account adds what was due in the window and has not been answered: requests under way, and those
+// that were never sent.
 func (e *evenly) account() error {
 	now := e.now()
 	for i := range e.conns {
@@ -132,7 +135,8 @@ func (e *evenly) account() error {
 	return nil
 }
 
-// A ring holds the free connections, the one that has been free for longest first, so that all of them are used.
+// A ring holds the free connections, the one that has been free for longest first, so that all of
+// them are used.
 type ring struct {
 	conns    []*conn
 	first, n int

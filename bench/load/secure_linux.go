@@ -12,11 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handshakes is how many are under way at the same time. Each holds a thread while it waits for the server.
+// handshakes is how many are under way at the same time. Each holds a thread while it waits for the
+// server.
 const handshakes = 32
 
-// A secured connection is crypto/tls on a descriptor. During the handshake that blocks; afterwards it does not, and a read that
-// finds nothing is a temporary error, after which tls.Conn goes on where it was.
+// A secured connection is crypto/tls on a descriptor. During the handshake that blocks; afterwards
+// it does not, and a read that finds nothing is a temporary error, after which tls.Conn goes on
+// where it was.
 type secured struct {
 	*tls.Conn
 }
@@ -28,7 +30,8 @@ func (s *secured) write(p []byte) error {
 	return nil
 }
 
-// read takes all that has come, because what tls.Conn has read from the descriptor would not be announced again.
+// read takes all that has come, because what tls.Conn has read from the descriptor would not be
+// announced again.
 func (s *secured) read(p []byte) (n int, err error) {
 	for n < len(p) {
 		m, err := s.Conn.Read(p[n:])
@@ -94,7 +97,8 @@ func (descriptor) SetDeadline(time.Time) error      { return nil }
 func (descriptor) SetReadDeadline(time.Time) error  { return nil }
 func (descriptor) SetWriteDeadline(time.Time) error { return nil }
 
-// secure opens all connections with a full handshake each, as many at a time as there are handshakes.
+// secure opens all connections with a full handshake each, as many at a time as there are
+// handshakes.
 func (o *opening) secure() error {
 	var all sync.WaitGroup
 	slots, failed := make(chan int), make(chan error, len(o.conns))
@@ -124,7 +128,8 @@ func (o *opening) secure() error {
 	}
 }
 
-// shake connects one, on a descriptor that blocks until the handshake is done. The receive timeout bounds a server that is silent.
+// shake connects one, on a descriptor that blocks until the handshake is done. The receive timeout
+// bounds a server that is silent.
 func (o *opening) shake(slot int, config *tls.Config) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,9 +1,11 @@
-// Package load drives servers: HTTP, WebSocket or bare bytes, over as many connections as there are files, from a process of
-// its own with one thread of work. It shares no code with what it measures, and has to be cheaper than any server: requests
-// are built once, answers are compared and not parsed, nothing is allocated while the clock runs.
+// Package load drives servers: HTTP, WebSocket or bare bytes, over as many connections as there are
+// files, from a process of its own with one thread of work. It shares no code with what it
+// measures, and has to be cheaper than any server: requests are built once, answers are compared
+// and not parsed, nothing is allocated while the clock runs.
 //
-// A driver process is told a Spec, opens its connections and says Ready. Then each Order that it is given is answered by
-// a Result. All of them are lines of JSON. It ends, resetting its connections, when its input does.
+// A driver process is told a Spec, opens its connections and says Ready. Then each Order that it is
+// given is answered by a Result. All of them are lines of JSON. It ends, resetting its connections,
+// when its input does.
 package load
 
 import (
@@ -16,18 +18,21 @@ import (
 type Mode string
 
 const (
-	// Closed keeps Depth requests under way on every connection and sends the next ones when all of them are answered.
+	// Closed keeps Depth requests under way on every connection and sends the next ones when all of
+	// them are answered.
 	Closed Mode = "closed"
-	// Open sends Rate requests per second, evenly, on whatever connections are free. Latency is counted from the moment at
-	// which a request was to be sent, also if all connections were busy then.
+	// Open sends Rate requests per second, evenly, on whatever connections are free. Latency is
+	// counted from the moment at which a request was to be sent, also if all connections were busy
+	// then.
 	Open Mode = "open"
-	// Broadcast has the first connection send a request that every connection is to receive the reply of, and the next when
-	// the last one has it. Its latency is the time until then.
+	// Broadcast has the first connection send a request that every connection is to receive the
+	// reply of, and the next when the last one has it. Its latency is the time until then.
 	Broadcast Mode = "broadcast"
 	// Exchange has every connection send one request, once. Between Exchanges connections are idle.
 	Exchange Mode = "exchange"
-	// Publish keeps every publisher busy, while all connections receive what each of them publishes. Replies are those to
-	// publishers; what was not delivered to everybody in the end is an error.
+	// Publish keeps every publisher busy, while all connections receive what each of them
+	// publishes. Replies are those to publishers; what was not delivered to everybody in the end is
+	// an error.
 	Publish Mode = "publish"
 )
 
@@ -38,8 +43,8 @@ type Spec struct {
 	Server int // the pid whose CPU time counts
 	Talk   Talk
 
-	// Publishers are connections on top of Conns that say Talk.Publication. In a Broadcast one of them does; if there is none,
-	// the first connection publishes.
+	// Publishers are connections on top of Conns that say Talk.Publication. In a Broadcast one of
+	// them does; if there is none, the first connection publishes.
 	Publishers int
 }
 
@@ -58,8 +63,8 @@ type Talk struct {
 	Publication *Talk // what is said on a connection that publishes
 }
 
-// A Reply is recognised by its size, which never changes, and by how it begins and ends. What frames it, and may join it with others, is
-// not a part of it.
+// A Reply is recognised by its size, which never changes, and by how it begins and ends. What
+// frames it, and may join it with others, is not a part of it.
 type Reply struct {
 	Size           int
 	Prefix, Suffix []byte
@@ -74,12 +79,15 @@ type Ready struct {
 	Driver  time.Duration
 }
 
-// An Order starts a Mode at once and counts what happens between two moments of the monotonic clock. Exchange ignores them.
+// An Order starts a Mode at once and counts what happens between two moments of the monotonic
+// clock. Exchange ignores them.
 type Order struct {
-	Mode       Mode
-	Rate       float64 // of Open: requests per second
-	Slow       int     // of Open: so many of a hundred requests are slow ones, spread irregularly; their latency does not count
-	Start, End int64   // nanoseconds
+	Mode Mode
+	Rate float64 // of Open: requests per second
+	// of Open: so many of a hundred requests are slow ones, spread irregularly; their latency does
+	// not count
+	Slow       int
+	Start, End int64 // nanoseconds
 }
 
 // A Result is what was counted.
@@ -89,10 +97,11 @@ type Result struct {
 	Elapsed time.Duration
 	Server  proc.Times    // used by the server
 	Driver  time.Duration // CPU time used by this process
-	// Unanswered requests of Open were to be sent while the clock ran and had no reply long after. They are in Latency with
-	// their age.
+	// Unanswered requests of Open were to be sent while the clock ran and had no reply long after.
+	// They are in Latency with their age.
 	Unanswered int64
 	Latency    []byte // an HDR histogram of nanoseconds, EncodeV2
-	// Deliveries of a Broadcast: from the moment of publishing to each connection's own. Latency is until the last has it.
+	// Deliveries of a Broadcast: from the moment of publishing to each connection's own. Latency is
+	// until the last has it.
 	Deliveries []byte
 }

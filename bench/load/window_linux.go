@@ -11,8 +11,9 @@ import (
 	"github.com/myriad-go/myriad/bench/proc"
 )
 
-// A window is the stretch of a run that counts. The run tells it the time as often as it reads the clock, and so the readings of
-// what the server has used are taken at the very moments between which replies are counted.
+// A window is the stretch of a run that counts. The run tells it the time as often as it reads the
+// clock, and so the readings of what the server has used are taken at the very moments between
+// which replies are counted.
 type window struct {
 	server     int
 	start, end int64

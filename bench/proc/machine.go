@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Busy is the time that all processors of the machine together have worked so far, interrupts included, in ticks of 10 ms. What
-// ran elsewhere on the host while this machine wanted to run ("steal") counts too: it is as lost as what a stranger used.
+// Busy is the time that all processors of the machine together have worked so far, interrupts
+// included, in ticks of 10 ms. What ran elsewhere on the host while this machine wanted to run
+// ("steal") counts too: it is as lost as what a stranger used.
 func Busy() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -18,8 +19,8 @@ func Busy() (time.Duration, error) {
 	return parseBusy(stat)
 }
 
-// parseBusy reads the first line of proc_stat(5): user nice system idle iowait irq softirq steal, and guest times, which are in
-// user and nice already.
+// parseBusy reads the first line of proc_stat(5): user nice system idle iowait irq softirq steal,
+// and guest times, which are in user and nice already.
 func parseBusy(stat []byte) (time.Duration, error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := bytes.Fields(line)

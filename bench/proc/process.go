@@ -1,5 +1,5 @@
-// Package proc reads from outside what processes and the machine have used: Linux's /proc and the clock that the kernel keeps
-// for each process.
+// Package proc reads from outside what processes and the machine have used: Linux's /proc and the
+// clock that the kernel keeps for each process.
 package proc
 
 import (
@@ -24,8 +24,9 @@ func (t Times) Sub(earlier Times) Times {
 	return Times{t.Total - earlier.Total, t.User - earlier.User, t.System - earlier.System}
 }
 
-// CPU reads a process's times. Total comes from its CPU clock, because ten milliseconds are too coarse for short runs; the kernel
-// derives utime and stime, whose sum is the same time in ticks, from the same counter. Children do not count.
+// CPU reads a process's times. Total comes from its CPU clock, because ten milliseconds are too
+// coarse for short runs; the kernel derives utime and stime, whose sum is the same time in ticks,
+// from the same counter. Children do not count.
 func CPU(pid int) (Times, error) {
 	total, err := clock(pid)
 	if err != nil {
@@ -42,7 +43,8 @@ func CPU(pid int) (Times, error) {
 
 // parseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5).
 func parseStat(stat []byte) (Times, error) {
-	// The second field is a name in parentheses that may hold spaces; what follows the last one is regular, from field 3 on.
+	// The second field is a name in parentheses that may hold spaces; what follows the last one is
+	// regular, from field 3 on.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
 		return Times{}, fmt.Errorf("/proc/PID/stat has %d fields behind the name, not at least 13: %q", len(fields), stat)

@@ -10,12 +10,14 @@ import (
 // clock is the time that a process has run on processors.
 func clock(pid int) (time.Duration, error) {
 	var now unix.Timespec
-	// clock_getcpuclockid(3): the complement of the pid, then the kind of clock, of which 2 is this time.
+	// clock_getcpuclockid(3): the complement of the pid, then the kind of clock, of which 2 is this
+	// time.
 	err := unix.ClockGettime(int32(^pid<<3|2), &now)
 	return time.Duration(now.Nano()), err
 }
 
-// RaiseFiles sets the limit of open files to the most this process may have, and returns it. Children inherit it.
+// RaiseFiles sets the limit of open files to the most this process may have, and returns it.
+// Children inherit it.
 func RaiseFiles() (int, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

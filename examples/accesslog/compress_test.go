@@ -15,8 +15,8 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// compressing are routers whose middleware compresses: chi's decides in WriteHeader and echo's when something is
-// written.
+// compressing are routers whose middleware compresses: chi's decides in WriteHeader and echo's when
+// something is written.
 var compressing = map[string]http.Handler{
 	"chi": func() http.Handler {
 		r := chi.NewRouter()
@@ -37,7 +37,8 @@ var compressing = map[string]http.Handler{
 	}(),
 }
 
-// A browser says Accept-Encoding in the handshake too. Neither WebSockets nor streams pass through what compresses.
+// A browser says Accept-Encoding in the handshake too. Neither WebSockets nor streams pass through
+// what compresses.
 func TestBesideCompression(t *testing.T) {
 	for name, h := range compressing {
 		t.Run(name, func(t *testing.T) {

@@ -29,9 +29,9 @@ const crowdEnv = "MYRIAD_CHAT_CROWD"
 // maxFiles is how many guests a process of 20,000 descriptors can have that need one each.
 const maxFiles = 19_500
 
-// Guests, 150 or as many as MYRIAD_CHAT_SOCKETS says, in a process of their own sit behind a plain http.Server, and hear what one of them
-// says. While nobody speaks they cost no goroutine, over ws, over wss with a listener of tlsloop's, and with ServeTLS, where
-// each needs five descriptors.
+// Guests, 150 or as many as MYRIAD_CHAT_SOCKETS says, in a process of their own sit behind a plain
+// http.Server, and hear what one of them says. While nobody speaks they cost no goroutine, over ws,
+// over wss with a listener of tlsloop's, and with ServeTLS, where each needs five descriptors.
 func TestCrowd(t *testing.T) {
 	for _, with := range []struct {
 		name, scheme string
@@ -135,7 +135,8 @@ func (p *crowdProcess) want(t *testing.T, line string) {
 	}
 }
 
-// beCrowd is the other process: it takes its seats, speaks when it is told to, and leaves when the input ends.
+// beCrowd is the other process: it takes its seats, speaks when it is told to, and leaves when the
+// input ends.
 func beCrowd(order string) error {
 	var n int
 	var url string

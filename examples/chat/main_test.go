@@ -77,7 +77,8 @@ func (c *club) stats(t *testing.T, scheme string) (s struct{ Connected, Goroutin
 	return s
 }
 
-// Everybody hears everybody, over ws and wss, next to gin's ordinary routes, and no socket has a goroutine.
+// Everybody hears everybody, over ws and wss, next to gin's ordinary routes, and no socket has a
+// goroutine.
 func TestChat(t *testing.T) {
 	c := open(t)
 	const n = 150 // for each scheme
@@ -109,7 +110,8 @@ func TestChat(t *testing.T) {
 		}
 	}
 	after := c.stats(t, "http").Goroutines
-	for end := time.Now().Add(workers.DefaultIdle*3/2 + exampletest.Patience); after > before+60 && time.Now().Before(end); { // idle workers leave
+	// idle workers leave
+	for end := time.Now().Add(workers.DefaultIdle*3/2 + exampletest.Patience); after > before+60 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 		after = c.stats(t, "http").Goroutines
 	}

@@ -1,5 +1,5 @@
-// Command chi runs a chi router on Myriad, with the middleware that wraps the ResponseWriter, and an upgrade that finds
-// its way through it.
+// Command chi runs a chi router on Myriad, with the middleware that wraps the ResponseWriter, and
+// an upgrade that finds its way through it.
 //
 //	go run ./examples/chi
 //	curl localhost:8080/articles/7

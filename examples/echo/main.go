@@ -1,4 +1,5 @@
-// Command echo runs an echo application on Myriad: routes with parameters, a stream of lines, and a file.
+// Command echo runs an echo application on Myriad: routes with parameters, a stream of lines, and a
+// file.
 //
 //	go run ./examples/echo
 //	curl localhost:8080/hello/Ann

@@ -1,5 +1,5 @@
-// Package exampletest is what the tests of the examples have in common: it serves their handlers, runs them as programs, and asks
-// them as clients do.
+// Package exampletest is what the tests of the examples have in common: it serves their handlers,
+// runs them as programs, and asks them as clients do.
 package exampletest
 
 import (
@@ -19,10 +19,12 @@ import (
 // Patience is how long anything may take that should take milliseconds.
 const Patience = time.Minute
 
-// AsProgram is the variable of the environment with which a test's binary is the program. Programs that start themselves want it set.
+// AsProgram is the variable of the environment with which a test's binary is the program. Programs
+// that start themselves want it set.
 const AsProgram = "EXAMPLE_AS_PROGRAM"
 
-// Main is what TestMain does: it runs the tests, or the program if Program has started this process.
+// Main is what TestMain does: it runs the tests, or the program if Program has started this
+// process.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(AsProgram) != "" {
 		program()
@@ -31,7 +33,8 @@ func Main(m *testing.M, program func()) {
 	m.Run()
 }
 
-// Program starts the program as its user would, with these flags, and returns its URL. When the test ends it is killed if it still runs.
+// Program starts the program as its user would, with these flags, and returns its URL. When the
+// test ends it is killed if it still runs.
 func Program(t *testing.T, flags ...string) (cmd *exec.Cmd, url string) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0], append([]string{"--listen", "127.0.0.1:0"}, flags...)...)
@@ -52,7 +55,8 @@ func Program(t *testing.T, flags ...string) (cmd *exec.Cmd, url string) {
 	return cmd, "http://" + addr
 }
 
-// Serve serves h with a web.Server until the test ends, and returns host:port. Clients that the test makes afterwards leave before.
+// Serve serves h with a web.Server until the test ends, and returns host:port. Clients that the
+// test makes afterwards leave before.
 func Serve(t *testing.T, h http.Handler) (addr string) {
 	t.Helper()
 	s := &web.Server{Handler: h}

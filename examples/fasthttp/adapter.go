@@ -9,10 +9,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Adapt makes an http.Handler of a handler for fasthttp, so that it runs on web.Server. As on fasthttp's own server the
-// RequestCtx and all that it holds are used again as soon as h returns. A request's body streams: read it from
-// ctx.RequestBodyStream, or let PostBody gather it; maxBody bounds it, in bytes. Not carried over: ctx.Hijack, whose
-// handler would own the connection, and what asks for fasthttp's server behind the context.
+// Adapt makes an http.Handler of a handler for fasthttp, so that it runs on web.Server. As on
+// fasthttp's own server the RequestCtx and all that it holds are used again as soon as h returns. A
+// request's body streams: read it from ctx.RequestBodyStream, or let PostBody gather it; maxBody
+// bounds it, in bytes. Not carried over: ctx.Hijack, whose handler would own the connection, and
+// what asks for fasthttp's server behind the context.
 func Adapt(h fasthttp.RequestHandler, maxBody int64) http.Handler {
 	pool := sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

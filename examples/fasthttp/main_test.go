@@ -22,7 +22,8 @@ func TestHandlersOfFasthttp(t *testing.T) {
 		if got := exampletest.Body(t, r, err); got != "100000 bytes by POST from 127.0.0.1" {
 			t.Errorf("count: %q", got)
 		}
-		r, err = http.Post(url+"/count", "text/plain", io.MultiReader(strings.NewReader("in chunks"))) // of no known length
+		// of no known length
+		r, err = http.Post(url+"/count", "text/plain", io.MultiReader(strings.NewReader("in chunks")))
 		if got := exampletest.Body(t, r, err); got != "9 bytes by POST from 127.0.0.1" {
 			t.Errorf("count: %q", got)
 		}

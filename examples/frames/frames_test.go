@@ -158,7 +158,8 @@ func TestBehindABalancer(t *testing.T) {
 	}
 }
 
-// A client that asks for much and does not read holds a bounded queue; when it reads it gets everything.
+// A client that asks for much and does not read holds a bounded queue; when it reads it gets
+// everything.
 func TestBackpressure(t *testing.T) {
 	const n = 100_000
 	engine := start(t)

@@ -1,6 +1,6 @@
-// Command frames is the program of docs/guides/protocol.md: a protocol of its own, on TCP and TLS. A
-// message is a frame of four bytes of length and a payload. "count 3" is answered with the frames "1",
-// "2" and "3", everything else with itself in capitals.
+// Command frames is the program of docs/guides/protocol.md: a protocol of its own, on TCP and TLS.
+// A message is a frame of four bytes of length and a payload. "count 3" is answered with the frames
+// "1", "2" and "3", everything else with itself in capitals.
 //
 //	go run ./examples/frames
 //	go run ./examples/frames --ask hello

@@ -120,7 +120,8 @@ func (s *session) Ended(c *myriad.Conn) {
 	c.Close()
 }
 
-// Truncated is the client's end by TCP where TLS has its own. A frame shows where it ends, so that is as good.
+// Truncated is the client's end by TCP where TLS has its own. A frame shows where it ends, so that
+// is as good.
 func (s *session) Truncated(c *myriad.Conn, _ error) { s.Ended(c) }
 
 // Closed gives back what is held.

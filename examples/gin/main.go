@@ -1,5 +1,5 @@
-// Command gin runs a gin application on Myriad: an ordinary route, server-sent events that hold no goroutine, and WebSockets
-// that hold none either.
+// Command gin runs a gin application on Myriad: an ordinary route, server-sent events that hold no
+// goroutine, and WebSockets that hold none either.
 //
 //	go run ./examples/gin
 //	curl localhost:8080/hello/Ann

@@ -1,4 +1,5 @@
-// Command hello is an ordinary net/http program on Myriad: it says web.Server where it would say http.Server.
+// Command hello is an ordinary net/http program on Myriad: it says web.Server where it would say
+// http.Server.
 //
 //	go run ./examples/hello
 //	curl 'localhost:8080/hello?name=Ann'
@@ -63,7 +64,8 @@ func hello(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "Hello, %s!\n", name)
 }
 
-// count waits for the body as it comes: a handler may block, because it does not run on an event loop.
+// count waits for the body as it comes: a handler may block, because it does not run on an event
+// loop.
 func count(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1<<30))
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	retryAfterSeconds = "1"
 )
 
-// ingest is the way of events from requests to append, which gets whole lines and is called by one goroutine at a time.
+// ingest is the way of events from requests to append, which gets whole lines and is called by one
+// goroutine at a time.
 type ingest struct {
 	queue  *workers.Queue[[]byte] // of lines
 	append func(lines []byte) error
@@ -46,7 +47,8 @@ func (in *ingest) routes() http.Handler {
 	return mux
 }
 
-// accept takes all events of a request or none, so that a client that repeats it after a 503 repeats nothing.
+// accept takes all events of a request or none, so that a client that repeats it after a 503
+// repeats nothing.
 func (in *ingest) accept(w http.ResponseWriter, r *http.Request) {
 	lines, err := readLines(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError

@@ -13,7 +13,8 @@ type lineFile struct {
 	size int64 // of what is written completely
 }
 
-// openLines opens the file to append to it. Half a line, which a crash may have left, is ended first.
+// openLines opens the file to append to it. Half a line, which a crash may have left, is ended
+// first.
 func openLines(name string) (*lineFile, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -33,7 +34,8 @@ func openLines(name string) (*lineFile, error) {
 	return l, nil
 }
 
-// append writes all of the lines or none: what a full disk has cut off is taken back, so that trying again doubles nothing.
+// append writes all of the lines or none: what a full disk has cut off is taken back, so that
+// trying again doubles nothing.
 func (l *lineFile) append(lines []byte) error {
 	if _, err := l.f.WriteAt(lines, l.size); err != nil {
 		return errors.Join(fmt.Errorf("ingest: append %d bytes: %w", len(lines), err), l.f.Truncate(l.size))

@@ -1,4 +1,5 @@
-// Command ingest takes analytics events over HTTP, answers at once and writes them later, many at a time.
+// Command ingest takes analytics events over HTTP, answers at once and writes them later, many at a
+// time.
 //
 //	go run ./examples/ingest --file events.jsonl
 //	curl -i -d '{"user":"ann","did":"open"}' localhost:8080/events
@@ -6,9 +7,10 @@
 //	curl localhost:8080/stats
 //	cat events.jsonl
 //
-// A request is answered with 202 when its events are in a bounded queue, and with 503 and Retry-After when there is no room for
-// them: memory stays bounded however slow the disk is. SIGTERM or Ctrl-C lets running requests end and the queue drain, so what
-// was answered with 202 is in the file when the program has ended. The queue is in memory: a power cut loses what it holds.
+// A request is answered with 202 when its events are in a bounded queue, and with 503 and
+// Retry-After when there is no room for them: memory stays bounded however slow the disk is.
+// SIGTERM or Ctrl-C lets running requests end and the queue drain, so what was answered with 202 is
+// in the file when the program has ended. The queue is in memory: a power cut loses what it holds.
 package main
 
 import (
@@ -25,7 +27,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// drainTimeout is how long requests that have begun, and then the queue, may take once the program is told to end.
+// drainTimeout is how long requests that have begun, and then the queue, may take once the program
+// is told to end.
 const drainTimeout = 30 * time.Second
 
 func main() {

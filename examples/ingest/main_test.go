@@ -50,7 +50,8 @@ func ids(t *testing.T, name string) map[string]int {
 	return found
 }
 
-// Clients post without end while the program is told to end: each event that was answered with 202 is in the file, once.
+// Clients post without end while the program is told to end: each event that was answered with 202
+// is in the file, once.
 func TestNothingAcceptedIsLostOnSIGTERM(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "events.jsonl")
 	cmd, url := exampletest.Program(t, "--file", name)
@@ -94,13 +95,15 @@ func TestNothingAcceptedIsLostOnSIGTERM(t *testing.T) {
 			t.Errorf("event %s was accepted and is in the file %d times", id, found[id])
 		}
 	}
-	// A request whose answer was cut off may have been accepted: at most the last one of each producer.
+	// A request whose answer was cut off may have been accepted: at most the last one of each
+	// producer.
 	if extra := len(found) - len(accepted); extra > 2*8 {
 		t.Errorf("%d events in the file, %d accepted", len(found), len(accepted))
 	}
 }
 
-// A disk that stands still: so many events are held, further ones are refused whole, and none is lost when it goes on.
+// A disk that stands still: so many events are held, further ones are refused whole, and none is
+// lost when it goes on.
 func TestFullQueueAnswers503(t *testing.T) {
 	pool := workers.New(workers.Config{})
 	gate := make(chan struct{})

@@ -25,7 +25,8 @@ type plan struct {
 	last  time.Duration
 }
 
-// every is the time between two messages to one user. Polls find nothing with probability exp(-poll/every).
+// every is the time between two messages to one user. Polls find nothing with probability
+// exp(-poll/every).
 func (p plan) every() time.Duration {
 	return time.Duration(float64(p.poll) / -math.Log(p.quiet))
 }
@@ -69,7 +70,8 @@ func (p plan) print(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// measure starts a server of its own, lets every user listen in that way, and delivers mail for as long as the plan says.
+// measure starts a server of its own, lets every user listen in that way, and delivers mail for as
+// long as the plan says.
 func (p plan) measure(ctx context.Context, listen listener) (r result, err error) {
 	server, url, err := startServer(ctx)
 	if err != nil {
@@ -110,7 +112,8 @@ func (r result) row(name string, last time.Duration) string {
 		r.messages, ms(r.late(.5)), ms(r.late(.99)), ms(r.late(1)), r.cpu.Seconds(), float64(r.bytes)/1e6)
 }
 
-// A child is the mail program in a process of its own, so that its CPU time can be told from that of the users.
+// A child is the mail program in a process of its own, so that its CPU time can be told from that
+// of the users.
 type child struct {
 	cmd   *exec.Cmd
 	ended bool

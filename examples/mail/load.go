@@ -34,7 +34,8 @@ type load struct {
 	sum result
 }
 
-// A listener is one user's page: it calls ready when it would hear of a message, and listens until ctx ends.
+// A listener is one user's page: it calls ready when it would hear of a message, and listens until
+// ctx ends.
 type listener func(ctx context.Context, l *load, user string, ready func()) error
 
 func newLoad(p plan, url string) *load { return &load{plan: p, url: url, client: newClient(p.users)} }
@@ -85,7 +86,8 @@ func (l *load) run(ctx context.Context, listen listener) error {
 
 func userName(i int) string { return "user-" + strconv.Itoa(i) }
 
-// deliver sends mail to users at random, at the plan's rate for as long as the plan says. It is the same for both ways.
+// deliver sends mail to users at random, at the plan's rate for as long as the plan says. It is the
+// same for both ways.
 func (l *load) deliver(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, l.plan.last)
 	defer stop()

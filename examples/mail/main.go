@@ -1,4 +1,5 @@
-// Command mail is a mail program whose inbox is live: nobody asks "is there anything new?", because the store says so.
+// Command mail is a mail program whose inbox is live: nobody asks "is there anything new?", because
+// the store says so.
 //
 //	go run ./examples/mail                  then open http://127.0.0.1:8080/?user=ann
 //	curl -d 'to=ann' -d 'from=bob' -d 'subject=Lunch?' http://127.0.0.1:8080/api/deliver
@@ -23,8 +24,9 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// drainTimeout is how long requests that have begun, and what is queued for pages, may take once the program is told to end. It is above
-// the five seconds that Shutdown gives a connection to begin its first request: browsers and http.Transport dial more than they use.
+// drainTimeout is how long requests that have begun, and what is queued for pages, may take once
+// the program is told to end. It is above the five seconds that Shutdown gives a connection to
+// begin its first request: browsers and http.Transport dial more than they use.
 const drainTimeout = 10 * time.Second
 
 func main() {

@@ -60,8 +60,8 @@ func (r replica) equals(t *testing.T, s *store, user string) {
 	}
 }
 
-// Whoever applies what is published, or asks at any moment for what came since the last number that it knows, has what the store
-// has, whatever happened.
+// Whoever applies what is published, or asks at any moment for what came since the last number that
+// it knows, has what the store has, whatever happened.
 func TestReplicasFollow(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	published := newReplica()
@@ -167,7 +167,8 @@ func form(t *testing.T, url string, fields url.Values) (status int, answer strin
 	return res.StatusCode, string(text)
 }
 
-// A page that listens hears of a message, of its flag and of its move, in order, and nothing of other users.
+// A page that listens hears of a message, of its flag and of its move, in order, and nothing of
+// other users.
 func TestPageIsTold(t *testing.T) {
 	base := started(t)
 	told := listenIn(t, base)
@@ -202,8 +203,8 @@ func TestPageIsTold(t *testing.T) {
 	}
 }
 
-// listenIn has the page of ann listen, and returns what it is told. It listens from when it is told what comes for zoe, too, to whom it
-// listens last: the head of the answer comes before.
+// listenIn has the page of ann listen, and returns what it is told. It listens from when it is told
+// what comes for zoe, too, to whom it listens last: the head of the answer comes before.
 func listenIn(t *testing.T, base string) <-chan change {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), exampletest.Patience)
@@ -292,7 +293,8 @@ func TestPageFiles(t *testing.T) {
 	}
 }
 
-// Both ways bring messages; only polling asks, and most of it in vain; and no message is lost on either.
+// Both ways bring messages; only polling asks, and most of it in vain; and no message is lost on
+// either.
 func TestCompare(t *testing.T) {
 	t.Setenv(exampletest.AsProgram, "1")
 	p := plan{users: 20, poll: 200 * time.Millisecond, quiet: .6}
@@ -311,7 +313,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// found measures until there is something to see, twice as long each time: who is held up for all of a second delivers nothing in it.
+// found measures until there is something to see, twice as long each time: who is held up for all
+// of a second delivers nothing in it.
 func (p *plan) found(t *testing.T, listen listener, asks bool) result {
 	t.Helper()
 	for p.last = time.Second; ; p.last *= 2 {

@@ -14,7 +14,8 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// routes are the mail program's own, and in front of them those of the push server: /events is where pages listen.
+// routes are the mail program's own, and in front of them those of the push server: /events is
+// where pages listen.
 func routes(s *store, pusher *push.Server) http.Handler {
 	mux := http.NewServeMux()
 	page, err := fs.Sub(pageFiles, "page")

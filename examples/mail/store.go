@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// A store keeps the mail of all users, as IMAP has it (RFC 9051): a user has mailboxes, a message has a UID in its mailbox, which
-// grows and is never used again, and flags. Every change has a number of its own for the user, as in CONDSTORE (RFC 7162), so
-// that whoever knows everything up to one number can ask for what came later.
+// A store keeps the mail of all users, as IMAP has it (RFC 9051): a user has mailboxes, a message
+// has a UID in its mailbox, which grows and is never used again, and flags. Every change has a
+// number of its own for the user, as in CONDSTORE (RFC 7162), so that whoever knows everything up
+// to one number can ask for what came later.
 type store struct {
 	now     func() time.Time
 	publish func(user string, change []byte) // called in the order of changes for each user; it must not block
@@ -43,7 +44,8 @@ type message struct {
 	Seen    bool      `json:"seen"`
 }
 
-// A change is one thing that has happened to a message: it is new, its flags are others, or it is gone.
+// A change is one thing that has happened to a message: it is new, its flags are others, or it is
+// gone.
 type change struct {
 	ModSeq  uint64    `json:"modseq"`
 	Kind    string    `json:"kind"` // new, flags or gone
@@ -74,7 +76,8 @@ func newStore(publish func(user string, change []byte)) *store {
 	return &store{now: time.Now, publish: publish, accounts: map[string]*account{}}
 }
 
-// open returns a user's account, which comes into being with the first use. Anything else would be a form to fill in.
+// open returns a user's account, which comes into being with the first use. Anything else would be
+// a form to fill in.
 func (s *store) open(user string) (*account, error) {
 	if user == "" || len(user) > maxLine || strings.ContainsFunc(user, notInName) {
 		return nil, errBadUser
@@ -121,7 +124,8 @@ func (s *store) setSeen(user, name string, uid uint32, seen bool) error {
 	})
 }
 
-// move takes a message to another mailbox, where it has another UID (RFC 9051 §6.4.8). From Trash to Trash it is deleted.
+// move takes a message to another mailbox, where it has another UID (RFC 9051 §6.4.8). From Trash
+// to Trash it is deleted.
 func (s *store) move(user, name string, uid uint32, to string) error {
 	return s.change(user, func(a *account) error {
 		box, i, err := a.find(name, uid)
@@ -179,7 +183,8 @@ func (a *account) find(name string, uid uint32) (box *mailbox, i int, err error)
 	return box, i, nil
 }
 
-// record numbers a change, keeps it, and tells it. The caller holds a.mu, which is what keeps the order.
+// record numbers a change, keeps it, and tells it. The caller holds a.mu, which is what keeps the
+// order.
 func (s *store) record(a *account, c change) {
 	a.modSeq++
 	c.ModSeq, c.At = a.modSeq, s.now()
@@ -212,7 +217,8 @@ func (s *store) list(user, name string) (v view, err error) {
 	return v, err
 }
 
-// An update is what has changed since some number. Reload says that it is too long ago: the mailboxes have to be read again.
+// An update is what has changed since some number. Reload says that it is too long ago: the
+// mailboxes have to be read again.
 type update struct {
 	ModSeq  uint64   `json:"modseq"`
 	Changes []change `json:"changes"`

@@ -1,14 +1,16 @@
-// Command upload takes files over HTTP, answers when they are on the disk, and looks into them later.
+// Command upload takes files over HTTP, answers when they are on the disk, and looks into them
+// later.
 //
 //	go run ./examples/upload --dir uploads
 //	curl -i --data-binary @go.work localhost:8080/files      # 202, and where to ask: Location: /files/ID
 //	curl localhost:8080/files/ID                             # waiting, then done with size and SHA-256
 //	curl -O localhost:8080/files/ID/content
 //
-// A body streams to the disk as it comes, so a file of a gigabyte takes no more memory than one of a byte. What looks into
-// files is bounded: when too many wait, uploads are answered with 503 and Retry-After before their body is read. Nothing that
-// was answered with 202 is forgotten: SIGTERM or Ctrl-C lets running work end, and what a crash has left is found when the
-// program starts again.
+// A body streams to the disk as it comes, so a file of a gigabyte takes no more memory than one of
+// a byte. What looks into files is bounded: when too many wait, uploads are answered with 503 and
+// Retry-After before their body is read. Nothing that was answered with 202 is forgotten: SIGTERM
+// or Ctrl-C lets running work end, and what a crash has left is found when the program starts
+// again.
 package main
 
 import (
@@ -25,7 +27,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// drainTimeout is how long uploads that have begun, and then the work on files, may take once the program is told to end.
+// drainTimeout is how long uploads that have begun, and then the work on files, may take once the
+// program is told to end.
 const drainTimeout = time.Minute
 
 func main() {

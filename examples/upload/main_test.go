@@ -72,7 +72,8 @@ func sum(p []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// serve runs u over real HTTP. The function that it returns ends all of it in order; the test's end does so too.
+// serve runs u over real HTTP. The function that it returns ends all of it in order; the test's end
+// does so too.
 func serve(t *testing.T, u *upload, pool *workers.Pool) (url string, stop func()) {
 	t.Helper()
 	s := &web.Server{Handler: u.routes()}
@@ -157,7 +158,8 @@ func TestWhatIsNotAFile(t *testing.T) {
 	}
 }
 
-// A pool that stands still: so many files are held, further ones are refused, with nothing left on the disk.
+// A pool that stands still: so many files are held, further ones are refused, with nothing left on
+// the disk.
 func TestFullQueueAnswers503(t *testing.T) {
 	s, err := openStore(t.TempDir())
 	if err != nil {
@@ -211,7 +213,8 @@ func TestFailureIsReported(t *testing.T) {
 	}
 }
 
-// SIGTERM ends it with everything accepted looked into; after a crash, what is in the folder is looked into by the next one.
+// SIGTERM ends it with everything accepted looked into; after a crash, what is in the folder is
+// looked into by the next one.
 func TestSIGTERMAndRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "uploads")
 	cmd, url := exampletest.Program(t, "--dir", dir)

@@ -38,7 +38,8 @@ func newUpload(pool *workers.Pool, s store, limit int, maxBytes int64) *upload {
 	return u
 }
 
-// catchUp brings in what had been accepted when the program ended before. It waits for room as any producer does.
+// catchUp brings in what had been accepted when the program ended before. It waits for room as any
+// producer does.
 func (u *upload) catchUp(ctx context.Context) error {
 	ids, err := u.store.waiting()
 	for _, id := range ids {
@@ -55,8 +56,8 @@ func (u *upload) routes() http.Handler {
 	return mux
 }
 
-// accept looks for room before it reads a body that may be long. Should the room be gone when the body is there, the file goes
-// too.
+// accept looks for room before it reads a body that may be long. Should the room be gone when the
+// body is there, the file goes too.
 func (u *upload) accept(w http.ResponseWriter, r *http.Request) {
 	if u.work.Stats().Held >= u.limit {
 		busy(w)

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Addr is a peer's address as raw bytes: 24 bytes in a connection instead of a string and its header. The zero Addr
-// is unknown, as the peer of a unix socket usually is.
+// Addr is a peer's address as raw bytes: 24 bytes in a connection instead of a string and its
+// header. The zero Addr is unknown, as the peer of a unix socket usually is.
 type Addr struct {
 	ip     [16]byte
 	zone   uint32
@@ -128,7 +128,8 @@ func (a Addr) AppendTo(dst []byte) []byte {
 	return append(dst, unnamed...)
 }
 
-// appendByte appends b as a decimal number. It is for each request of a server: strconv takes twice as long.
+// appendByte appends b as a decimal number. It is for each request of a server: strconv takes twice
+// as long.
 func appendByte(dst []byte, b byte) []byte {
 	if b >= 100 {
 		dst = append(dst, '0'+b/100)

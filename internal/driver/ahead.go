@@ -14,7 +14,8 @@ func Ahead(nc net.Conn, p []byte) net.Conn {
 	return a
 }
 
-// SplitAhead undoes Ahead: it returns the conn below, and the bytes that have not been read of it. Any other conn is returned as it is.
+// SplitAhead undoes Ahead: it returns the conn below, and the bytes that have not been read of it.
+// Any other conn is returned as it is.
 func SplitAhead(nc net.Conn) (below net.Conn, p []byte) {
 	switch c := nc.(type) {
 	case halfConn:
@@ -25,7 +26,8 @@ func SplitAhead(nc net.Conn) (below net.Conn, p []byte) {
 	return nc, nil
 }
 
-// An aheadConn begins with bytes that were read before. Reading is for one goroutine at a time until they are gone.
+// An aheadConn begins with bytes that were read before. Reading is for one goroutine at a time
+// until they are gone.
 type aheadConn struct {
 	net.Conn
 	ahead []byte

@@ -1,54 +1,65 @@
-// Package driver is the seam between Myriad's engine and whatever moves its bytes: epoll, kqueue, io_uring, a goroutine
-// per connection, or a simulator with no kernel at all. Its unit is bytes and completions, not readiness, because
-// that is the level at which all of these look alike (docs/adr/0001).
+// Package driver is the seam between Myriad's engine and whatever moves its bytes: epoll, kqueue,
+// io_uring, a goroutine per connection, or a simulator with no kernel at all. Its unit is bytes and
+// completions, not readiness, because that is the level at which all of these look alike
+// (docs/adr/0001).
 //
 // # The contract
 //
-// A [System] is a world: it opens drivers, binds listeners, and supplies time and execution. A [Driver] serves one loop.
+// A [System] is a world: it opens drivers, binds listeners, and supplies time and execution. A
+// [Driver] serves one loop.
 //
-// Ownership. One goroutine owns a driver (one thread where ThreadBound says so) and makes every call on it, except Wake,
-// which anybody may call at any time until Shutdown. Nothing below locks for the owner. A driver that is not bound to a thread
-// may change hands between two calls, everything before happening before everything after; one that checks its
-// callers is told so ([Owned]).
+// Ownership. One goroutine owns a driver (one thread where ThreadBound says so) and makes every
+// call on it, except Wake, which anybody may call at any time until Shutdown. Nothing below locks
+// for the owner. A driver that is not bound to a thread may change hands between two calls,
+// everything before happening before everything after; one that checks its callers is told so
+// ([Owned]).
 //
-// Events. A driver speaks only from inside Poll, through [Events], and never from inside another method, so a caller
-// is never re-entered. During an event the owner may call any method but Poll, on any id. Every event names an
-// [ID]; a call with an id that is no longer live does nothing (Send still consumes its chain), and no event is ever
-// emitted for one: generations are checked on both ways.
+// Events. A driver speaks only from inside Poll, through [Events], and never from inside another
+// method, so a caller is never re-entered. During an event the owner may call any method but Poll,
+// on any id. Every event names an [ID]; a call with an id that is no longer live does nothing (Send
+// still consumes its chain), and no event is ever emitted for one: generations are checked on both
+// ways.
 //
-// Life of a connection. It begins with Attach (of an accepted or imported Socket), or with Dial followed by Dialed.
-// It ends with exactly one of Closed, Detached or DialFailed, after which the driver never mentions the id again. That
-// last event comes only when every operation on the connection has completed or been cancelled; the operating system's
-// handle is not used anew before, and the slot may be, with another generation, from within the event on. After Close, Abort
-// or Detach has been called, no other event but the last one is emitted for the id, not even from the batch that is being
-// delivered. Close and Abort while dialling end in Closed(nil). Nothing but these two may be called before Dialed. A
-// connection whose both sides have ended still waits for Close.
+// Life of a connection. It begins with Attach (of an accepted or imported Socket), or with Dial
+// followed by Dialed. It ends with exactly one of Closed, Detached or DialFailed, after which the
+// driver never mentions the id again. That last event comes only when every operation on the
+// connection has completed or been cancelled; the operating system's handle is not used anew
+// before, and the slot may be, with another generation, from within the event on. After Close,
+// Abort or Detach has been called, no other event but the last one is emitted for the id, not even
+// from the batch that is being delivered. Close and Abort while dialling end in Closed(nil).
+// Nothing but these two may be called before Dialed. A connection whose both sides have ended still
+// waits for Close.
 //
-// Receiving. Received lends a view of memory that the driver owns: it is valid until the event returns, the owner may write
-// to it, its capacity is its length, and it is never empty. Bytes arrive in order. After Pause, what was already under way
-// may still be delivered, at most one receive buffer of bytes, or the end; the engine holds it. A paused connection still
-// reports that it was reset. Ended says that the peer will send no more; it comes once for an id, after the last byte, and
-// sending still works. Bytes that came before a reset may be lost with it.
-// A driver serves its connections in turns: one connection is given at most one receive buffer in a Poll.
+// Receiving. Received lends a view of memory that the driver owns: it is valid until the event
+// returns, the owner may write to it, its capacity is its length, and it is never empty. Bytes
+// arrive in order. After Pause, what was already under way may still be delivered, at most one
+// receive buffer of bytes, or the end; the engine holds it. A paused connection still reports that
+// it was reset. Ended says that the peer will send no more; it comes once for an id, after the last
+// byte, and sending still works. Bytes that came before a reset may be lost with it. A driver
+// serves its connections in turns: one connection is given at most one receive buffer in a Poll.
 //
-// Events that do not return. An event may end its goroutine (runtime.Goexit) instead of returning. When all deferred calls
-// of that goroutine have run, another one owns the driver, told or not; its first Poll goes on behind the event that did not
-// return: nothing of the batch is lost, and nothing of it comes twice.
+// Events that do not return. An event may end its goroutine (runtime.Goexit) instead of returning.
+// When all deferred calls of that goroutine have run, another one owns the driver, told or not; its
+// first Poll goes on behind the event that did not return: nothing of the batch is lost, and
+// nothing of it comes twice.
 //
-// Sending. Send takes everything in the chain, and with it the references on the blocks, until the bytes are sent or
-// dropped. What could be handed over at once needs no event; the rest, which Send returns as queued, is reported by
-// Sent as it goes, in order. Short sends are the driver's business. When sending fails the driver drops
-// what is queued and goes on receiving what the peer had sent, then emits Closed with the error.
-// SendFile is ordered after everything sent before it, and until it has been reported sent the owner sends nothing
-// else. A file that ends before it should is a failed send, with io.ErrUnexpectedEOF. CloseWrite acts after what is queued,
-// and nothing is sent after it. Close and Abort drop what is queued: an owner that wants it sent waits.
+// Sending. Send takes everything in the chain, and with it the references on the blocks, until the
+// bytes are sent or dropped. What could be handed over at once needs no event; the rest, which Send
+// returns as queued, is reported by Sent as it goes, in order. Short sends are the driver's
+// business. When sending fails the driver drops what is queued and goes on receiving what the peer
+// had sent, then emits Closed with the error. SendFile is ordered after everything sent before it,
+// and until it has been reported sent the owner sends nothing else. A file that ends before it
+// should is a failed send, with io.ErrUnexpectedEOF. CloseWrite acts after what is queued, and
+// nothing is sent after it. Close and Abort drop what is queued: an owner that wants it sent waits.
 //
-// Detaching. What a driver has received ahead of Received travels in the Socket; a Detach that fails later ends in Closed.
+// Detaching. What a driver has received ahead of Received travels in the Socket; a Detach that
+// fails later ends in Closed.
 //
-// Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another one of the same
-// System, or closes. AcceptFailed stops accepting on that listener until ResumeAccept; EMFILE and ENFILE are among its
-// errors, and it does not spin. StopAccept leaves waiting peers in the backlog; no Accepted follows it, so what a driver had
-// under way it keeps for ResumeAccept, or closes.
+// Accepting. Accepted hands over a Socket, which the owner attaches to this driver or to another
+// one of the same System, or closes. AcceptFailed stops accepting on that listener until
+// ResumeAccept; EMFILE and ENFILE are among its errors, and it does not spin. StopAccept leaves
+// waiting peers in the backlog; no Accepted follows it, so what a driver had under way it keeps for
+// ResumeAccept, or closes.
 //
 // Time. Poll is told how long it may wait and takes no timers; the engine keeps those.
 package driver
@@ -72,8 +83,8 @@ var (
 	ErrFull        = errors.New("no slot left")
 )
 
-// An ID names a connection or a listener of one driver: 8 bits of loop, 24 of slot, 32 of generation. The zero ID is
-// never live.
+// An ID names a connection or a listener of one driver: 8 bits of loop, 24 of slot, 32 of
+// generation. The zero ID is never live.
 type ID uint64
 
 // MaxSlots bounds the connections and listeners of one driver.
@@ -123,19 +134,22 @@ type Driver interface {
 	Resume(id ID)
 	Close(id ID)
 	Abort(id ID) // the peer sees a reset
-	// Detach fails with ErrNotIdle while output is queued, and with ErrUnsupported where the handle cannot leave.
+	// Detach fails with ErrNotIdle while output is queued, and with ErrUnsupported where the handle
+	// cannot leave.
 	Detach(id ID) error
 
-	// Poll emits what has happened and returns how many events it emitted. wait 0 never blocks, a negative one waits
-	// without end. Wake, or an event, ends the wait.
+	// Poll emits what has happened and returns how many events it emitted. wait 0 never blocks, a
+	// negative one waits without end. Wake, or an event, ends the wait.
 	Poll(wait time.Duration, ev Events) (int, error)
 	Wake()
 	ThreadBound() bool
-	// Shutdown releases everything; live connections are aborted without events. Poll has returned for the last time.
+	// Shutdown releases everything; live connections are aborted without events. Poll has returned
+	// for the last time.
 	Shutdown() error
 }
 
-// A Socket is a connection between drivers: accepted, imported or detached, and owned by whoever holds it.
+// A Socket is a connection between drivers: accepted, imported or detached, and owned by whoever
+// holds it.
 type Socket interface {
 	Local() Addr
 	Remote() Addr
@@ -147,8 +161,8 @@ type Socket interface {
 type Listener interface {
 	Addr() net.Addr
 	File() (*os.File, error) // a duplicate, for another process; its Fd leaves the listener in non-blocking mode
-	// Refuse ends listening at once, while a driver may still hold the listener: new peers are refused and the address
-	// can be bound again. Any goroutine.
+	// Refuse ends listening at once, while a driver may still hold the listener: new peers are
+	// refused and the address can be bound again. Any goroutine.
 	Refuse()
 	// Close releases it, when no driver accepts from it any more.
 	Close() error
@@ -170,8 +184,8 @@ type System interface {
 	Name() string
 	Open(loop uint8, o Options) (Driver, error)
 	Listen(ctx context.Context, network, addr string) (Listener, error)
-	// Import takes nc over, also on error. A conn without a descriptor of its own fails with ErrUnsupported and is
-	// left as it was.
+	// Import takes nc over, also on error. A conn without a descriptor of its own fails with
+	// ErrUnsupported and is left as it was.
 	Import(nc net.Conn) (Socket, error)
 	Duplicate(f *os.File) (File, error)
 	Resolve(ctx context.Context, network, addr string) ([]net.Addr, error)
@@ -179,16 +193,20 @@ type System interface {
 	Now() time.Time
 	Go(f func())
 	NewParker() Parker
-	// Executor runs blocking user code in place of a pool, so that a simulator can order it. Nil: there is none.
+	// Executor runs blocking user code in place of a pool, so that a simulator can order it. Nil:
+	// there is none.
 	Executor() Executor
 }
 
-// A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore. Everything above
-// the driver that waits does so on a Parker, because a simulation must know who waits.
+// A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore.
+// Everything above the driver that waits does so on a Parker, because a simulation must know who
+// waits.
 type Parker interface {
-	Park()                   // takes the permit, waiting for it
-	ParkFor(d time.Duration) // the same, but waits no longer than d, which is above 0; never too short a time without a permit
-	Unpark()                 // makes the permit available; never blocks
+	Park() // takes the permit, waiting for it
+	// the same, but waits no longer than d, which is above 0; never too short a time without a
+	// permit
+	ParkFor(d time.Duration)
+	Unpark() // makes the permit available; never blocks
 }
 
 // Owned is a Driver that checks who calls.
@@ -197,10 +215,12 @@ type Owned interface {
 	Own()
 }
 
-// A Cutter is a Driver whose conns may be *tls.Conns. Cut is CloseWrite for what is not complete: see BreakOff.
+// A Cutter is a Driver whose conns may be *tls.Conns. Cut is CloseWrite for what is not complete:
+// see BreakOff.
 type Cutter interface{ Cut(id ID) }
 
-// Lingerer is a System in which a goroutine is never held up by chance, and that can be asked to do it.
+// Lingerer is a System in which a goroutine is never held up by chance, and that can be asked to do
+// it.
 type Lingerer interface {
 	// Linger returns some time later, or at once; other goroutines run meanwhile. Any goroutine.
 	Linger()
@@ -212,7 +232,8 @@ type Threads interface {
 	Thread() int
 	// Ran is for how long a thread has had a processor in all; -1 if that cannot be had.
 	Ran(thread int) time.Duration
-	// Ready reports whether a thread runs or waits for a processor, and is known not to wait for anything else.
+	// Ready reports whether a thread runs or waits for a processor, and is known not to wait for
+	// anything else.
 	Ready(thread int) bool
 }
 

@@ -7,16 +7,16 @@ import (
 	"runtime/pprof"
 )
 
-// Unlabel takes the labels of runtime/pprof off the calling goroutine, which a user's code has set or
-// the goroutine has inherited from the one that started it. It costs some nanoseconds and no allocation:
-// the runtime does not tell whether there are labels.
+// Unlabel takes the labels of runtime/pprof off the calling goroutine, which a user's code has set
+// or the goroutine has inherited from the one that started it. It costs some nanoseconds and no
+// allocation: the runtime does not tell whether there are labels.
 func Unlabel() { pprof.SetGoroutineLabels(unlabelled) }
 
 var unlabelled = context.Background()
 
-// Goroutine is the number of the calling goroutine, which no other one ever has, for those who must know whether they are called by
-// themselves: the runtime tells it only by a stack, which begins with "goroutine 18 [running]:". It is 0 if it does not. That takes
-// about a microsecond.
+// Goroutine is the number of the calling goroutine, which no other one ever has, for those who must
+// know whether they are called by themselves: the runtime tells it only by a stack, which begins
+// with "goroutine 18 [running]:". It is 0 if it does not. That takes about a microsecond.
 func Goroutine() (id uint64) {
 	var first [32]byte
 	text, _ := bytes.CutPrefix(first[:runtime.Stack(first[:], false)], []byte("goroutine "))

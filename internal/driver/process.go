@@ -12,7 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/ballast"
 )
 
-// Process is the half of a System that every real operating system shares: the clock, goroutines, name resolution.
+// Process is the half of a System that every real operating system shares: the clock, goroutines,
+// name resolution.
 type Process struct{}
 
 // Now is the wall clock with its monotonic reading.
@@ -50,7 +51,8 @@ func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, e
 	return nil, CheckNetwork(network)
 }
 
-// CheckNetwork fails for networks whose connections are not streams, which package net knows too, or that do not exist.
+// CheckNetwork fails for networks whose connections are not streams, which package net knows too,
+// or that do not exist.
 func CheckNetwork(network string) error {
 	switch network {
 	case "tcp", "tcp4", "tcp6", "unix":

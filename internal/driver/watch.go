@@ -2,11 +2,13 @@ package driver
 
 import "net"
 
-// A Watcher tells when net.Conns may be read that somebody else reads, which spares them a goroutine that waits. A System that has
-// descriptors has a method NewWatcher to make one. Its methods, and those of a Watch, may be called by any goroutine.
+// A Watcher tells when net.Conns may be read that somebody else reads, which spares them a
+// goroutine that waits. A System that has descriptors has a method NewWatcher to make one. Its
+// methods, and those of a Watch, may be called by any goroutine.
 type Watcher interface {
-	// Watch prepares to watch nc, which stays the caller's. Arm is followed by one call of ready, when there are bytes, an
-	// end or an error to read, or at once if they are there; an Arm before that call adds none. It comes on the Watcher's goroutine and must not block. Watch fails with
+	// Watch prepares to watch nc, which stays the caller's. Arm is followed by one call of ready,
+	// when there are bytes, an end or an error to read, or at once if they are there; an Arm before
+	// that call adds none. It comes on the Watcher's goroutine and must not block. Watch fails with
 	// ErrUnsupported if nc has no descriptor.
 	Watch(nc net.Conn, ready func()) (Watch, error)
 	// Close ends the Watcher, when all that it made are closed.

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// CountLabelled returns a function that counts the goroutines which carry a label of runtime/pprof with
-// that name. It is to be called before one is set, and stop when the counting is over: the count is taken
-// by a goroutine of its own, because a profile lacks the labels of the goroutine that takes it.
+// CountLabelled returns a function that counts the goroutines which carry a label of runtime/pprof
+// with that name. It is to be called before one is set, and stop when the counting is over: the
+// count is taken by a goroutine of its own, because a profile lacks the labels of the goroutine
+// that takes it.
 func CountLabelled(name string) (count func() int, stop func()) {
 	asked, counted := make(chan struct{}), make(chan int)
 	go func() {

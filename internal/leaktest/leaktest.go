@@ -1,4 +1,5 @@
-// Package leaktest fails a package's tests for what outlives them: goroutines, descriptors, and whatever else the package counts.
+// Package leaktest fails a package's tests for what outlives them: goroutines, descriptors, and
+// whatever else the package counts.
 package leaktest
 
 import (
@@ -23,8 +24,9 @@ type Count struct {
 	Now  func() int
 }
 
-// Main is the body of a TestMain: it runs the tests and ends the process. Tests that passed fail for goroutines and descriptors
-// that are left, and for counts that are not 0. A run that fuzzes is let off for goroutines, of which the fuzzer has its own.
+// Main is the body of a TestMain: it runs the tests and ends the process. Tests that passed fail
+// for goroutines and descriptors that are left, and for counts that are not 0. A run that fuzzes is
+// let off for goroutines, of which the fuzzer has its own.
 func Main(m *testing.M, counts ...Count) {
 	warmUp()
 	files := OpenFiles()
@@ -43,8 +45,8 @@ func warmUp() {
 	}
 }
 
-// report asks until nothing is left, or something is when patience has ended: a process that was held up for that long is asked all
-// the same. It returns the process's exit code.
+// report asks until nothing is left, or something is when patience has ended: a process that was
+// held up for that long is asked all the same. It returns the process's exit code.
 func report(to io.Writer, patience time.Duration, leftover func() string) int {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		late := !time.Now().Before(deadline)
@@ -74,7 +76,8 @@ func leftover(files int, counts []Count) string {
 	return ""
 }
 
-// Goroutines are the stacks of all but the calling one, and of those that the standard library keeps for the process.
+// Goroutines are the stacks of all but the calling one, and of those that the standard library
+// keeps for the process.
 func Goroutines() string {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]

@@ -1,5 +1,6 @@
-// Package table holds rows by number, as a loop does with its connections by slot. A table grows by a piece at a time and never
-// moves a row: growing leaves no garbage behind, where a slice that is appended to leaves up to four times its own length.
+// Package table holds rows by number, as a loop does with its connections by slot. A table grows by
+// a piece at a time and never moves a row: growing leaves no garbage behind, where a slice that is
+// appended to leaves up to four times its own length.
 package table
 
 // chunk is how many rows a table grows by.
@@ -13,7 +14,8 @@ type Table[T any] struct {
 // Len is the number of rows, used or not: a multiple of 256.
 func (t *Table[T]) Len() int { return len(t.chunks) * chunk }
 
-// Row is the row of that number, or nil if the table does not reach there. It stays where it is for the table's life.
+// Row is the row of that number, or nil if the table does not reach there. It stays where it is for
+// the table's life.
 func (t *Table[T]) Row(i uint32) *T {
 	if c := int(i / chunk); c < len(t.chunks) {
 		return &t.chunks[c][i%chunk]

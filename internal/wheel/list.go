@@ -1,7 +1,7 @@
 package wheel
 
-// A slot is a timer: its neighbours in the bucket it is linked to, and when it is due. Moving a timer later changes the due
-// tick alone, so the bucket may be an earlier one.
+// A slot is a timer: its neighbours in the bucket it is linked to, and when it is due. Moving a
+// timer later changes the due tick alone, so the bucket may be an earlier one.
 type slot struct {
 	next, prev uint32
 	word       uint64 // due tick << 16 | place
@@ -21,7 +21,8 @@ func placeOf(level, index int) uint16 { return uint16(level*fanout + index + 1) 
 
 func split(place uint16) (level, index int) { return int(place-1) / fanout, int(place-1) % fanout }
 
-// A list is a circle of slots, so that one number finds both ends. It holds the first slot plus one: zero is empty.
+// A list is a circle of slots, so that one number finds both ends. It holds the first slot plus
+// one: zero is empty.
 type list uint32
 
 func (l list) empty() bool   { return l == 0 }

@@ -1,12 +1,15 @@
-// Package wheel keeps one timer for each of a loop's connections: sixteen bytes in a table, no heap object, no goroutine.
+// Package wheel keeps one timer for each of a loop's connections: sixteen bytes in a table, no heap
+// object, no goroutine.
 //
-// It is a hierarchy of rings. Level 0 has a bucket for each of the next 64 ticks, level 1 for each of the next 64 times 64
-// ticks, and so on: a timer is linked on the lowest level that tells its tick from the current one, and when time reaches its
-// bucket there, it is linked anew further down (a cascade). Which bucket is due next is a search for one bit.
+// It is a hierarchy of rings. Level 0 has a bucket for each of the next 64 ticks, level 1 for each
+// of the next 64 times 64 ticks, and so on: a timer is linked on the lowest level that tells its
+// tick from the current one, and when time reaches its bucket there, it is linked anew further down
+// (a cascade). Which bucket is due next is a search for one bit.
 //
-// A connection moves its deadline with every message, nearly always to later. Then only the due time is stored and the timer
-// stays where it is linked; it is linked by the new time when its bucket's turn comes. So a busy connection costs a store for
-// each message, and an idle one a relink or two in a minute.
+// A connection moves its deadline with every message, nearly always to later. Then only the due
+// time is stored and the timer stays where it is linked; it is linked by the new time when its
+// bucket's turn comes. So a busy connection costs a store for each message, and an idle one a
+// relink or two in a minute.
 package wheel
 
 import (
@@ -17,12 +20,12 @@ import (
 )
 
 const (
-	// Tick is the resolution in milliseconds. A timer never fires early, and late by less than a tick if Advance is
-	// called when Next says.
+	// Tick is the resolution in milliseconds. A timer never fires early, and late by less than a
+	// tick if Advance is called when Next says.
 	Tick = 1 << tickShift
 
-	// MaxSlot is the highest slot; Set panics above it. The table grows to the highest slot ever set (16 bytes each, 256 at a
-	// time) and does not shrink.
+	// MaxSlot is the highest slot; Set panics above it. The table grows to the highest slot ever
+	// set (16 bytes each, 256 at a time) and does not shrink.
 	MaxSlot = 1<<26 - 1
 
 	tickShift = 3
@@ -32,7 +35,8 @@ const (
 	maxTick   = 1<<(levels*digit) - 1 // 71,000 years: time never gets there, so later is never
 )
 
-// A Wheel belongs to one goroutine. Time is in milliseconds since any start the owner chose; it is given in, never read.
+// A Wheel belongs to one goroutine. Time is in milliseconds since any start the owner chose; it is
+// given in, never read.
 type Wheel struct {
 	base  int64  // the time of tick 0
 	cur   uint64 // the tick up to which buckets have been taken; every linked bucket is at cur or later
@@ -55,7 +59,8 @@ func New(now int64) *Wheel { return &Wheel{base: now} }
 // Len is the number of armed timers.
 func (w *Wheel) Len() int { return w.armed }
 
-// Set arms the slot's timer to fire at the given time, or moves it there. A time in the past fires at the next Advance.
+// Set arms the slot's timer to fire at the given time, or moves it there. A time in the past fires
+// at the next Advance.
 func (w *Wheel) Set(id uint32, at int64) {
 	if id > MaxSlot {
 		panic(fmt.Sprintf("wheel: Set of slot %d: slots are dense and at most %d", id, MaxSlot))
@@ -75,7 +80,8 @@ func (w *Wheel) Set(id uint32, at int64) {
 	w.link(id)
 }
 
-// Clear disarms the slot's timer, if it is armed: it does not fire, and the slot can be given to another connection at once.
+// Clear disarms the slot's timer, if it is armed: it does not fire, and the slot can be given to
+// another connection at once.
 func (w *Wheel) Clear(id uint32) {
 	if s := w.slots.Row(id); s == nil || s.place() == unlinked {
 		return
@@ -84,8 +90,9 @@ func (w *Wheel) Clear(id uint32) {
 	w.armed--
 }
 
-// Next is when Advance should be called: at most a tick after the earliest timer is due. It can be earlier than any timer,
-// when one was moved or a cascade is due; it says false when no timer is armed.
+// Next is when Advance should be called: at most a tick after the earliest timer is due. It can be
+// earlier than any timer, when one was moved or a cascade is due; it says false when no timer is
+// armed.
 func (w *Wheel) Next() (at int64, ok bool) {
 	if !w.due.empty() {
 		return w.timeOf(w.cur), true
@@ -94,10 +101,11 @@ func (w *Wheel) Next() (at int64, ok bool) {
 	return w.timeOf(tick), ok
 }
 
-// Advance moves time to now and calls fire for each timer that is due, earliest tick first. A timer is disarmed before its
-// call. fire may Set and Clear any slot: a timer cleared or moved before its turn does not fire, and one set to the past
-// fires at the next Advance, never in this one, so that Advance ends. Time does not go back: an earlier now counts as the
-// latest one seen. Advance panics if fire calls it.
+// Advance moves time to now and calls fire for each timer that is due, earliest tick first. A timer
+// is disarmed before its call. fire may Set and Clear any slot: a timer cleared or moved before its
+// turn does not fire, and one set to the past fires at the next Advance, never in this one, so that
+// Advance ends. Time does not go back: an earlier now counts as the latest one seen. Advance panics
+// if fire calls it.
 func (w *Wheel) Advance(now int64, fire func(id uint32)) {
 	if w.firing {
 		panic("wheel: Advance called by fire: return first")
@@ -113,8 +121,8 @@ func (w *Wheel) Advance(now int64, fire func(id uint32)) {
 	}
 }
 
-// take empties all buckets up to the tick into the list of due timers; those that were moved or come from a higher level
-// are linked anew instead.
+// take empties all buckets up to the tick into the list of due timers; those that were moved or
+// come from a higher level are linked anew instead.
 func (w *Wheel) take(until uint64) {
 	for {
 		tick, place, ok := w.nextBucket()
@@ -127,7 +135,8 @@ func (w *Wheel) take(until uint64) {
 	w.cur = max(w.cur, until)
 }
 
-// empty relinks by due time all timers of a bucket whose turn has come. What is due at this tick or before goes to due.
+// empty relinks by due time all timers of a bucket whose turn has come. What is due at this tick or
+// before goes to due.
 func (w *Wheel) empty(place uint16) {
 	bucket := w.list(place)
 	for !bucket.empty() {
@@ -141,8 +150,8 @@ func (w *Wheel) empty(place uint16) {
 	}
 }
 
-// nextBucket finds the bucket whose turn is next. The lowest level in use has it: a timer is on a higher level because its
-// tick differs from cur in a higher digit.
+// nextBucket finds the bucket whose turn is next. The lowest level in use has it: a timer is on a
+// higher level because its tick differs from cur in a higher digit.
 func (w *Wheel) nextBucket() (tick uint64, place uint16, ok bool) {
 	for l := range w.level {
 		if used := w.level[l].used; used != 0 {
@@ -163,7 +172,8 @@ func (w *Wheel) link(id uint32) {
 	w.linkTo(id, placeOf(level, int(tick>>(level*digit)%fanout)))
 }
 
-// start is the first tick of a bucket. All buckets in use share with cur the digits above their level.
+// start is the first tick of a bucket. All buckets in use share with cur the digits above their
+// level.
 func (w *Wheel) start(place uint16) uint64 {
 	level, index := split(place)
 	low := level * digit

@@ -180,8 +180,9 @@ func TestFireThatPanicsLosesNoOtherTimer(t *testing.T) {
 	}
 }
 
-// 20,000 connections, each heard from once in 60 s on average, with a deadline of 60 s after the last message: ten minutes
-// may wake the loop twice a second, plus once for each tick in which one is really due.
+// 20,000 connections, each heard from once in 60 s on average, with a deadline of 60 s after the
+// last message: ten minutes may wake the loop twice a second, plus once for each tick in which one
+// is really due.
 func TestIdleTimersWakeSeldom(t *testing.T) {
 	const conns, deadline, length = 20_000, 60_000, 600_000
 	r := rand.New(rand.NewPCG(1, 2))

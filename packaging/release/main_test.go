@@ -37,8 +37,8 @@ func inRoot(t *testing.T) {
 	}
 }
 
-// A stranger installs the command from a proxy that has both modules: without a go.work, without the
-// checkout, with modules from the cache alone.
+// A stranger installs the command from a proxy that has both modules: without a go.work, without
+// the checkout, with modules from the cache alone.
 func TestInstall(t *testing.T) {
 	inRoot(t)
 	proxy := t.TempDir()

@@ -1,5 +1,5 @@
-// Command coder is coder/websocket over the standard library's server, with compression only where it is asked for. It has no prepared messages: a
-// broadcast writes the payload to each connection.
+// Command coder is coder/websocket over the standard library's server, with compression only where
+// it is asked for. It has no prepared messages: a broadcast writes the payload to each connection.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command engine is the bare engine: what arrives is written back, or answered with the same bytes always.
+// Command engine is the bare engine: what arrives is written back, or answered with the same bytes
+// always.
 package main
 
 import (
@@ -42,7 +43,8 @@ func (echo) Received(c *myriad.Conn, p []byte) {
 	}
 }
 
-// fixed takes what comes in one piece for whole requests, which is true of small ones, and counts their ends.
+// fixed takes what comes in one piece for whole requests, which is true of small ones, and counts
+// their ends.
 type fixed struct {
 	echo
 	answer []byte

@@ -1,5 +1,5 @@
-// Command gorilla is gorilla/websocket over the standard library's server, with compression only where it is asked for. Broadcasts are its prepared
-// messages.
+// Command gorilla is gorilla/websocket over the standard library's server, with compression only
+// where it is asked for. Broadcasts are its prepared messages.
 package main
 
 import (

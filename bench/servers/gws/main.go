@@ -1,4 +1,5 @@
-// Command gws is gws over the standard library's server, with compression only where it is asked for, with its own Broadcaster.
+// Command gws is gws over the standard library's server, with compression only where it is asked
+// for, with its own Broadcaster.
 package main
 
 import (

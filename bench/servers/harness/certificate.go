@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TLSConfig has a certificate made on the spot, ECDSA on P-256 like most on the web, and speaks TLS 1.3 and HTTP/1.1 only.
+// TLSConfig has a certificate made on the spot, ECDSA on P-256 like most on the web, and speaks TLS
+// 1.3 and HTTP/1.1 only.
 func TLSConfig() *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

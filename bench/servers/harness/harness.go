@@ -1,13 +1,15 @@
-// Package harness is what every server under test has in common: how it is started, how it says where it listens, and what
-// may be asked of it beside the measured path. docs/BENCHMARKS.md describes the same contract for servers from elsewhere.
+// Package harness is what every server under test has in common: how it is started, how it says
+// where it listens, and what may be asked of it beside the measured path. docs/BENCHMARKS.md
+// describes the same contract for servers from elsewhere.
 //
 // A server is started as
 //
 //	PROGRAM --app APP --listen 127.0.0.1:0 [its own flags]
 //
-// and writes one line to its standard output, "listening ADDRESS control", once connections are accepted; the last word is
-// there if it understands commands. It ends when its standard input does, so that it never outlives who started it. Commands
-// come as lines on the standard input, each is answered by one line:
+// and writes one line to its standard output, "listening ADDRESS control", once connections are
+// accepted; the last word is there if it understands commands. It ends when its standard input
+// does, so that it never outlives who started it. Commands come as lines on the standard input,
+// each is answered by one line:
 //
 //	goroutines   the number of them
 //	gc           "done", after a collection whose memory has been given back to the system
@@ -29,8 +31,9 @@ import (
 	"time"
 )
 
-// Answer is the body of the answer to every request for Path, and after Delay to every request for SlowPath. A request for Path may
-// be slow too, if its query says so: it sleeps or computes for Delay.
+// Answer is the body of the answer to every request for Path, and after Delay to every request for
+// SlowPath. A request for Path may be slow too, if its query says so: it sleeps or computes for
+// Delay.
 const (
 	Answer      = "Hello, World!"
 	Path        = "/plaintext"
@@ -51,7 +54,8 @@ const (
 // A Start listens on addr, serves in the background and returns the bound address.
 type Start func(addr string) (net.Addr, error)
 
-// Main runs a server that has these apps. It returns when the standard input has ended, or does not return.
+// Main runs a server that has these apps. It returns when the standard input has ended, or does not
+// return.
 func Main(apps map[string]Start) { MainWith(apps, nil) }
 
 // MainWith is Main for a program that can also do work.
@@ -111,8 +115,8 @@ func names(apps map[string]Start, works map[string]Work) string {
 	return strings.Join(all, ", ")
 }
 
-// Listen is a Start's beginning for servers that take a net.Listener: serve runs on a goroutine of its own and for ever, and if
-// it does end, the process does.
+// Listen is a Start's beginning for servers that take a net.Listener: serve runs on a goroutine of
+// its own and for ever, and if it does end, the process does.
 func Listen(addr string, serve func(net.Listener) error) (net.Addr, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {

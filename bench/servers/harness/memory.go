@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Upgrades is a Work that has a handler of net/http upgrade connections in memory, one after the other. The handler closes them when it
-// has done that.
+// Upgrades is a Work that has a handler of net/http upgrade connections in memory, one after the
+// other. The handler closes them when it has done that.
 func Upgrades(handler http.Handler) Work {
 	return func(o Order) (Report, error) {
 		ln := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -60,7 +60,8 @@ type memoryAddr struct{}
 func (memoryAddr) Network() string { return "tcp" }
 func (memoryAddr) String() string  { return "127.0.0.1:1" }
 
-// A memoryConn has one request to read; then reading waits for a deadline that has passed, or the end.
+// A memoryConn has one request to read; then reading waits for a deadline that has passed, or the
+// end.
 type memoryConn struct {
 	mu     sync.Mutex
 	moved  sync.Cond
@@ -106,7 +107,8 @@ func (c *memoryConn) Close() error {
 	return nil
 }
 
-// SetReadDeadline knows no deadline but one that has passed, which is what the library uses to take a reader off.
+// SetReadDeadline knows no deadline but one that has passed, which is what the library uses to take
+// a reader off.
 func (c *memoryConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

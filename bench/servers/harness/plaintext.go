@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Plaintext is the handler of those who run a net/http handler. It tells paths apart by a switch, as fasthttp's does: routers are left to the
-// scenario of gin.
+// Plaintext is the handler of those who run a net/http handler. It tells paths apart by a switch,
+// as fasthttp's does: routers are left to the scenario of gin.
 func Plaintext() http.Handler { return http.HandlerFunc(plaintext) }
 
 func plaintext(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +24,8 @@ func plaintext(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, Answer)
 }
 
-// Exposed is Plaintext, with what attackers ask for: a long answer, and a path that reads whatever it is sent.
+// Exposed is Plaintext, with what attackers ask for: a long answer, and a path that reads whatever
+// it is sent.
 func Exposed() http.Handler {
 	large := make([]byte, LargeAnswer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Work is an app that is no server: it does something a number of times within the process, when it is told to by the command
-// "work" with an Order as JSON, and answers with a Report as JSON. Its program is started like the others, listens on
-// nothing and says so: "listening none control".
+// A Work is an app that is no server: it does something a number of times within the process, when
+// it is told to by the command "work" with an Order as JSON, and answers with a Report as JSON. Its
+// program is started like the others, listens on nothing and says so: "listening none control".
 type Work func(o Order) (Report, error)
 
 // An Order is what to do.
@@ -62,7 +62,8 @@ type Pool struct {
 // batch is how many tasks a pool that takes several at once is given.
 const batch = 64
 
-// Tasks is a Work that submits tasks to a pool which is made for each order, and ends when all of them have.
+// Tasks is a Work that submits tasks to a pool which is made for each order, and ends when all of
+// them have.
 func Tasks(open func(o Order) (Pool, error)) Work {
 	return func(o Order) (Report, error) {
 		pool, err := open(o)

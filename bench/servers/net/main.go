@@ -1,4 +1,5 @@
-// Command net is the echo everybody writes first in Go: a goroutine and a buffer for each connection.
+// Command net is the echo everybody writes first in Go: a goroutine and a buffer for each
+// connection.
 package main
 
 import (

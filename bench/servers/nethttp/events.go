@@ -17,7 +17,8 @@ type subscriber struct {
 	gone   <-chan struct{}
 }
 
-// events is how Server-Sent Events are pushed from the standard library's server: a goroutine and a channel for each subscriber.
+// events is how Server-Sent Events are pushed from the standard library's server: a goroutine and a
+// channel for each subscriber.
 func events(addr string) (net.Addr, error) {
 	var room harness.Room[subscriber]
 	mux := http.NewServeMux()

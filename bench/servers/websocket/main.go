@@ -1,4 +1,5 @@
-// Command websocket is package websocket: raw on the engine, or behind web.Server with Accept (--accept).
+// Command websocket is package websocket: raw on the engine, or behind web.Server with Accept
+// (--accept).
 package main
 
 import (

@@ -15,8 +15,9 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// upgrades is the work of upgrading connections that have no kernel under them: the whole engine runs, one loop of it, on a driver
-// that makes peers up. Each of them connects, sends the request, gets the answer and is reset.
+// upgrades is the work of upgrading connections that have no kernel under them: the whole engine
+// runs, one loop of it, on a driver that makes peers up. Each of them connects, sends the request,
+// gets the answer and is reset.
 func upgrades(o harness.Order) (harness.Report, error) {
 	w := &world{request: o.Input, left: o.Times, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w})

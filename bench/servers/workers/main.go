@@ -1,4 +1,5 @@
-// Command workers is a pool of package workers, to which tasks are handed one by one or, with --batch, several at once.
+// Command workers is a pool of package workers, to which tasks are handed one by one or, with
+// --batch, several at once.
 package main
 
 import (

@@ -1,12 +1,14 @@
-// Package ballast keeps the garbage collector from coming dozens of times a second to a heap of a few megabytes.
+// Package ballast keeps the garbage collector from coming dozens of times a second to a heap of a
+// few megabytes.
 //
-// The collector comes when the heap has grown by as much as it found alive the last time, and by 4 MiB at least (with GOGC at 100). A server that
-// needs a few hundred bytes for a connection finds 2 MiB alive where others find 200, so it is visited a hundred times as often for
-// the same requests. Ballast is memory that nobody uses. The collector counts it as alive and comes less often; the operating
-// system gives no page for it, because none is ever touched.
+// The collector comes when the heap has grown by as much as it found alive the last time, and by 4
+// MiB at least (with GOGC at 100). A server that needs a few hundred bytes for a connection finds 2
+// MiB alive where others find 200, so it is visited a hundred times as often for the same requests.
+// Ballast is memory that nobody uses. The collector counts it as alive and comes less often; the
+// operating system gives no page for it, because none is ever touched.
 //
-// It also has the collector come when much has been alive and may have gone, which the collector does not notice by itself (calm.go).
-// docs/adr/0017 has the figures.
+// It also has the collector come when much has been alive and may have gone, which the collector
+// does not notice by itself (calm.go). docs/adr/0017 has the figures.
 package ballast
 
 import (
@@ -18,23 +20,25 @@ import (
 )
 
 const (
-	// Size is how much there is, in bytes, of a whole process: by so much, with GOGC at 100, more garbage may lie about.
+	// Size is how much there is, in bytes, of a whole process: by so much, with GOGC at 100, more
+	// garbage may lie about.
 	Size = 16 << 20
-	// often is how many collections within rhythm are too many. None for as long as rhythm, and the ballast goes overboard, with the
-	// garbage that has gathered because of it.
+	// often is how many collections within rhythm are too many. None for as long as rhythm, and the
+	// ballast goes overboard, with the garbage that has gathered because of it.
 	often  = 16
 	rhythm = time.Second
 	// small is a heap, in bytes, that is collected in milliseconds.
 	small = 4 * Size
-	// leastLimit is the memory limit (GOMEMLIMIT), in bytes, below which there is no ballast: it would count.
+	// leastLimit is the memory limit (GOMEMLIMIT), in bytes, below which there is no ballast: it
+	// would count.
 	leastLimit = 8 * Size
 )
 
 // process is the ballast of this process, because the heap is one.
 var process keeper
 
-// Hold has ballast taken in when there is reason to, until release is called, by as many as there are. release may be called once. Any
-// goroutine.
+// Hold has ballast taken in when there is reason to, until release is called, by as many as there
+// are. release may be called once. Any goroutine.
 func Hold() (release func()) {
 	process.hold()
 	return process.release
@@ -112,7 +116,8 @@ func (k *keeper) judge(now time.Time, limit uint64) {
 	}
 }
 
-// overboard is called when no collection has come for a while: then none is near, and garbage would stay for minutes.
+// overboard is called when no collection has come for a while: then none is near, and garbage would
+// stay for minutes.
 func (k *keeper) overboard() {
 	k.mu.Lock()
 	laden := k.weight != nil
@@ -130,8 +135,8 @@ func (k *keeper) drop() {
 	}
 }
 
-// A reading is what the runtime tells: how many collections came by themselves, the memory limit, how many bytes the last collection
-// left, and how many stacks take.
+// A reading is what the runtime tells: how many collections came by themselves, the memory limit,
+// how many bytes the last collection left, and how many stacks take.
 type reading struct{ count, limit, live, stacks uint64 }
 
 func (r reading) size() uint64 { return r.live + r.stacks }

@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// This file is for the opposite of ballast: what is left of a crowd. A heap of 500 MiB is collected when it has become one of a thousand, or after
-// two minutes; if those have gone for whom it was, that is never. So a collection that has left much is followed by another, once none has
-// come for a while. If that finds nothing gone, the next waits for twice as long.
+// This file is for the opposite of ballast: what is left of a crowd. A heap of 500 MiB is collected
+// when it has become one of a thousand, or after two minutes; if those have gone for whom it was,
+// that is never. So a collection that has left much is followed by another, once none has come for
+// a while. If that finds nothing gone, the next waits for twice as long.
 const (
-	// much is how many bytes of heap and stacks are looked at again, and most how many are not: to collect those takes long.
+	// much is how many bytes of heap and stacks are looked at again, and most how many are not: to
+	// collect those takes long.
 	much = 8 << 20
 	most = 8 << 30
 	// soonest and latest bound how long no collection has come before a look.
@@ -25,7 +27,8 @@ type calm struct {
 	timer   *time.Timer // nil: there never was one
 }
 
-// next says how long to wait after a collection that has left size bytes, and 0 if there is no need to look. looked: it was made by a look.
+// next says how long to wait after a collection that has left size bytes, and 0 if there is no need
+// to look. looked: it was made by a look.
 func (c *calm) next(size uint64, looked bool) time.Duration {
 	changed := size > c.size+c.size/3 || size < c.size-c.size/4
 	c.size = size

@@ -68,7 +68,8 @@ func crowd() (give func()) {
 	}
 }
 
-// What was alive at the last collection, and has gone since, is collected when no other collection has come for a while, pools included.
+// What was alive at the last collection, and has gone since, is collected when no other collection
+// has come for a while, pools included.
 func TestCrowdGoes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var k keeper

@@ -44,7 +44,8 @@ func stopAccept(b *bed) {
 	b.closed(b.k.Accepted...)
 }
 
-// Descriptors run out: accepting stops until it is resumed, waiting peers stay, and those who are connected are served.
+// Descriptors run out: accepting stops until it is resumed, waiting peers stay, and those who are
+// connected are served.
 func acceptFails(b *bed) {
 	b.start()
 	p, c := b.connect()
@@ -217,8 +218,8 @@ func listenerFile(b *bed) {
 	b.until("the peer sees the end", func() bool { return p.Ended() || p.Err() != nil })
 }
 
-// What is done with the duplicate to give it to another process, which package os/exec does by Fd, leaves the listener as it is: its owner
-// can stop accepting at any time.
+// What is done with the duplicate to give it to another process, which package os/exec does by Fd,
+// leaves the listener as it is: its owner can stop accepting at any time.
 func listenerFileIsLent(b *bed) {
 	b.start()
 	f := b.listenerFile()

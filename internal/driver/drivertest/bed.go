@@ -71,7 +71,8 @@ func (b *bed) listen(network, addr string) driver.Listener {
 	return l
 }
 
-// listenAgain listens where another one has left. Somebody else on this machine may be given the port meanwhile: then others are left.
+// listenAgain listens where another one has left. Somebody else on this machine may be given the
+// port meanwhile: then others are left.
 func (b *bed) listenAgain(left driver.Listener, leave func(driver.Listener)) driver.Listener {
 	b.Helper()
 	for tries := 0; ; tries++ {

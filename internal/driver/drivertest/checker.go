@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Checker is a driver.Driver in front of another one. It holds every call and event against the contract and keeps a
-// record of each connection. It belongs to the driver's owner, Wake aside.
+// A Checker is a driver.Driver in front of another one. It holds every call and event against the
+// contract and keeps a record of each connection. It belongs to the driver's owner, Wake aside.
 type Checker struct {
 	driver.Driver // what is checked; only ThreadBound and Wake pass it unseen
 
@@ -294,8 +294,8 @@ func (c *Conn) pokeStale() {
 	k.call("Send (stale)", c.sendStale)
 }
 
-// sendStale checks that the driver gives its reference to the block back, once. It asks the block: how many blocks are in
-// use says nothing while other connections write.
+// sendStale checks that the driver gives its reference to the block back, once. It asks the block:
+// how many blocks are in use says nothing while other connections write.
 func (c *Conn) sendStale() {
 	block := buf.From([]byte("stale"))
 	var chain buf.Chain

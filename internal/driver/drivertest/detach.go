@@ -23,8 +23,8 @@ var detachCases = []testCase{
 	{"AttachForeign", attachForeign},
 }
 
-// detached takes c out of its driver, when what the peer may have received already is reported sent. It ends the case where that is not
-// supported.
+// detached takes c out of its driver, when what the peer may have received already is reported
+// sent. It ends the case where that is not supported.
 func (b *bed) detached(c *Conn) driver.Socket {
 	b.Helper()
 	b.until("everything is reported sent", func() bool { return c.Left() == 0 || c.Over })
@@ -193,8 +193,8 @@ func detachOthersInsideReceived(b *bed) {
 	}
 }
 
-// goesOn reads what is left of a connection that has been detached: by hand, on another loop, or on another loop after it has been taken
-// out again.
+// goesOn reads what is left of a connection that has been detached: by hand, on another loop, or on
+// another loop after it has been taken out again.
 func (b *bed) goesOn(c *Conn, want []byte, other *Checker, how int) {
 	b.Helper()
 	if c.Socket == nil {
@@ -277,7 +277,8 @@ func importBack(b *bed) {
 	b.closed(c)
 }
 
-// Somebody keeps a duplicate of what was imported, which is open for him when the driver has closed its own.
+// Somebody keeps a duplicate of what was imported, which is open for him when the driver has closed
+// its own.
 func importDuplicated(b *bed) {
 	b.start()
 	for _, end := range []func(c *Conn){(*Conn).Close, (*Conn).Abort} {

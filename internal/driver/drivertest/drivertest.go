@@ -6,8 +6,8 @@
 //		})
 //	}
 //
-// Each case drives a driver from the test's goroutine through a [Checker], which holds every event and every call against
-// the contract, whatever the case itself looks at.
+// Each case drives a driver from the test's goroutine through a [Checker], which holds every event
+// and every call against the contract, whatever the case itself looks at.
 package drivertest
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// T is the part of testing.TB that the suite needs: the suite is itself tested, with something else in place of a test.
+// T is the part of testing.TB that the suite needs: the suite is itself tested, with something else
+// in place of a test.
 type T interface {
 	Helper()
 	Name() string
@@ -37,7 +38,8 @@ type T interface {
 
 // A Harness is the other side of the driver's connections.
 type Harness interface {
-	// Dial connects a peer to addr. It may return before the connection is made, and before it failed.
+	// Dial connects a peer to addr. It may return before the connection is made, and before it
+	// failed.
 	Dial(addr net.Addr) Peer
 	// Listen lets peers accept. The address is the one to dial.
 	Listen(network, addr string) (Acceptor, error)
@@ -52,7 +54,8 @@ type Acceptor interface {
 	Close() error
 }
 
-// A Peer is one end of a connection. It never waits: it writes behind the caller's back, and reads by itself.
+// A Peer is one end of a connection. It never waits: it writes behind the caller's back, and reads
+// by itself.
 type Peer interface {
 	Write(p []byte)
 	CloseWrite() // FIN, after what was written
@@ -73,8 +76,9 @@ type Peer interface {
 // Open makes a fresh system for one case.
 type Open func(t T) (driver.System, Harness)
 
-// ScaleEnv names the environment variable for the number of connections where many are made: 1,000 without it. No more than
-// 8,000 of them live at a time, and no more than the limit on descriptors allows, because both ends of each are in this process.
+// ScaleEnv names the environment variable for the number of connections where many are made: 1,000
+// without it. No more than 8,000 of them live at a time, and no more than the limit on descriptors
+// allows, because both ends of each are in this process.
 const ScaleEnv = "MYRIAD_DRIVERTEST_SCALE"
 
 const (

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exhaust implements Harness: it lowers the limit on descriptors below those that are open. It holds for the process.
+// Exhaust implements Harness: it lowers the limit on descriptors below those that are open. It
+// holds for the process.
 func (h *netHarness) Exhaust() (restore func(), ok bool) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -26,7 +27,8 @@ func (h *netHarness) Exhaust() (restore func(), ok bool) {
 	}), true
 }
 
-// room is how many connections may live at a time: the limit on descriptors must allow both ends of each, and a hundred others.
+// room is how many connections may live at a time: the limit on descriptors must allow both ends of
+// each, and a hundred others.
 func room() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 102 {

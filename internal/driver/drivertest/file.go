@@ -16,7 +16,8 @@ var fileCases = []testCase{
 	{"SendFileStale", sendFileStale},
 }
 
-// file makes a file of the content, and returns what a driver takes of it. The original is closed already.
+// file makes a file of the content, and returns what a driver takes of it. The original is closed
+// already.
 func (b *bed) file(content []byte) driver.File {
 	b.Helper()
 	name := b.TempDir() + "/file"

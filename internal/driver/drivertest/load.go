@@ -53,7 +53,8 @@ func (b *bed) manyAtOnce(n int) {
 	}
 }
 
-// Four peers send without end, one asks a little question now and then. Its questions must be heard.
+// Four peers send without end, one asks a little question now and then. Its questions must be
+// heard.
 func firehoseAndTrickle(b *bed) {
 	b.start()
 	var hoses []Peer

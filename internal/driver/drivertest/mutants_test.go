@@ -12,7 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A mutant is a driver with one mistake. Each mistake is one that somebody could make, and breaks a sentence of the contract.
+// A mutant is a driver with one mistake. Each mistake is one that somebody could make, and breaks a
+// sentence of the contract.
 type mutant struct {
 	name  string
 	spoil func(r *relay)
@@ -449,7 +450,8 @@ func leftovers(r *relay, received func(id driver.ID, p []byte)) {
 	}
 }
 
-// batchAfterClose collects the receives of a Poll and delivers them at its end, whatever has been closed meanwhile.
+// batchAfterClose collects the receives of a Poll and delivers them at its end, whatever has been
+// closed meanwhile.
 func batchAfterClose(r *relay) {
 	type receive struct {
 		id driver.ID

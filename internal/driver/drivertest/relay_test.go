@@ -7,7 +7,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A relay stands in front of a driver and passes everything on, both ways, except where a mutant has put something else.
+// A relay stands in front of a driver and passes everything on, both ways, except where a mutant
+// has put something else.
 type relay struct {
 	driver.Driver
 	ev    driver.Events // the owner's, while Poll runs

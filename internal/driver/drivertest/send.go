@@ -20,7 +20,8 @@ const (
 	mostChunk = 64 << 20
 )
 
-// press sends until the peer, who does not read, makes bytes queue up, and stay. It returns what was sent.
+// press sends until the peer, who does not read, makes bytes queue up, and stay. It returns what
+// was sent.
 func (b *bed) press(c *Conn) []byte {
 	b.Helper()
 	var sent []byte
@@ -36,8 +37,9 @@ func (b *bed) press(c *Conn) []byte {
 	return sent
 }
 
-// stuck reports whether what is queued goes nowhere. That a socket is full for a moment is not enough: the other one may have room yet,
-// and a kernel that is busy takes its time to carry bytes over.
+// stuck reports whether what is queued goes nowhere. That a socket is full for a moment is not
+// enough: the other one may have room yet, and a kernel that is busy takes its time to carry bytes
+// over.
 func (b *bed) stuck(c *Conn) bool {
 	if c.Left() < pressed {
 		return false

@@ -14,7 +14,8 @@ var wakeCases = []testCase{
 	{"PollWaits", pollWaits},
 }
 
-// wakeLimit is the real time after which a wake is held to be lost: the whole process may be held up for some.
+// wakeLimit is the real time after which a wake is held to be lost: the whole process may be held
+// up for some.
 const wakeLimit = 30 * time.Second
 
 func wakeBeforePoll(b *bed) {
@@ -27,7 +28,8 @@ func wakeBeforePoll(b *bed) {
 	}
 }
 
-// rescue ends a Poll that waits for a wake which was lost: by a connection, as wakes cannot be trusted.
+// rescue ends a Poll that waits for a wake which was lost: by a connection, as wakes cannot be
+// trusted.
 func (b *bed) rescue() (stop func()) {
 	late := time.AfterFunc(wakeLimit, func() {
 		b.Errorf("a wake was lost: Poll(-1) has waited for %v", wakeLimit)

@@ -28,8 +28,8 @@ type walker struct {
 	broken    bool // somebody closed or reset it: not everything arrives
 }
 
-// Both sides of some connections do what comes to a mind that is not quite made up. Nothing may get lost or out of order,
-// and the checker watches the rest.
+// Both sides of some connections do what comes to a mind that is not quite made up. Nothing may get
+// lost or out of order, and the checker watches the rest.
 func randomWalk(b *bed) {
 	b.start()
 	for seed := range uint64(walks) {
@@ -113,7 +113,8 @@ func (w *walker) write(rng *rand.Rand) {
 	}
 }
 
-// bringHome ends the walk: both sides end in order, unless the connection is broken, and everything must have arrived.
+// bringHome ends the walk: both sides end in order, unless the connection is broken, and everything
+// must have arrived.
 func (b *bed) bringHome(w *walker) {
 	b.Helper()
 	if w == nil {

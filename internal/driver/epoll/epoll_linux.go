@@ -1,7 +1,9 @@
-// Package epoll is the Linux driver: level-triggered epoll, one instance per loop. All but that is package posix.
+// Package epoll is the Linux driver: level-triggered epoll, one instance per loop. All but that is
+// package posix.
 //
-// A poll that does not wait goes to the kernel by a raw system call, as reads and writes do there; one that may sleep is an
-// ordinary call, so that its processor serves other goroutines meanwhile (docs/adr/0002).
+// A poll that does not wait goes to the kernel by a raw system call, as reads and writes do there;
+// one that may sleep is an ordinary call, so that its processor serves other goroutines meanwhile
+// (docs/adr/0002).
 package epoll
 
 import (
@@ -47,8 +49,8 @@ func newPoller(loop uint8) (*poller, error) {
 	return p, nil
 }
 
-// Wake implements posix.Poller. The eventfd is edge-triggered and never read: each write is an edge of its own, and its counter
-// cannot overflow in the lifetime of a process.
+// Wake implements posix.Poller. The eventfd is edge-triggered and never read: each write is an edge
+// of its own, and its counter cannot overflow in the lifetime of a process.
 func (p *poller) Wake() {
 	one := [8]byte{1}
 	_, _ = unix.Write(p.wakeFD, one[:])

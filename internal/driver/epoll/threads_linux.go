@@ -21,8 +21,8 @@ func (System) Thread() int {
 
 // Ran reads the thread's clock.
 func (System) Ran(thread int) time.Duration {
-	// As the kernel makes the number of such a clock: the complement of the thread's, shifted by three bits; 4 for a thread and 2 for
-	// time by the scheduler (include/linux/posix-timers.h).
+	// As the kernel makes the number of such a clock: the complement of the thread's, shifted by
+	// three bits; 4 for a thread and 2 for time by the scheduler (include/linux/posix-timers.h).
 	clock := int32(^thread<<3 | 4 | 2)
 	var t unix.Timespec
 	if unix.ClockGettime(clock, &t) != nil {

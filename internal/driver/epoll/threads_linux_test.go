@@ -27,7 +27,8 @@ func TestThreads(t *testing.T) {
 	for s.Ran(own) < before+time.Millisecond {
 	}
 	waiter := waits(t)
-	for end := time.Now().Add(20 * time.Second); ; { // it is on its way into the call, and may sleep for other reasons before
+	// it is on its way into the call, and may sleep for other reasons before
+	for end := time.Now().Add(20 * time.Second); ; {
 		a := s.Ran(waiter)
 		time.Sleep(time.Millisecond)
 		b, ready := s.Ran(waiter), s.Ready(waiter)

@@ -12,8 +12,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/posix"
 )
 
-// TestPollerConformance runs the suite over a kernel that reports as kqueue does, made of one epoll for each filter. It shows
-// that the poller and package posix ask for the right things; not that a BSD answers as the emulation does.
+// TestPollerConformance runs the suite over a kernel that reports as kqueue does, made of one epoll
+// for each filter. It shows that the poller and package posix ask for the right things; not that a
+// BSD answers as the emulation does.
 func TestPollerConformance(t *testing.T) {
 	drivertest.Run(t, func(t drivertest.T) (driver.System, drivertest.Harness) {
 		return emulatedSystem{}, drivertest.NetHarness(t)
@@ -32,8 +33,9 @@ func (emulatedSystem) Open(loop uint8, o driver.Options) (driver.Driver, error) 
 	return posix.New(loop, o, newPoller(k)), nil
 }
 
-// An emulation has a knote for each descriptor in the epoll of the filter. Epoll drops it when the descriptor is closed, as
-// kqueue does. Unlike epoll with one entry for both, a filter that was not asked for reports nothing, not even a reset.
+// An emulation has a knote for each descriptor in the epoll of the filter. Epoll drops it when the
+// descriptor is closed, as kqueue does. Unlike epoll with one entry for both, a filter that was not
+// asked for reports nothing, not even a reset.
 type emulation struct {
 	filters [2]int // epolls, by filter
 	all     int    // an epoll of these and wakeFD

@@ -36,7 +36,8 @@ func (System) NewWatcher() (driver.Watcher, error) {
 	return posix.NewWatcher(newPoller(q)), nil
 }
 
-// longestWait is within what every kernel takes for a timeout: some fail with EINVAL above 10^8 seconds.
+// longestWait is within what every kernel takes for a timeout: some fail with EINVAL above 10^8
+// seconds.
 const longestWait = 24 * time.Hour
 
 // queue is the kernel behind a poller.

@@ -14,12 +14,14 @@ import (
 
 const eventsPerWait = 256
 
-// A kernel is kqueue(2) as far as a poller uses it. What is said of knotes is in kevent's manual page: one for each
-// descriptor and filter; adding one that exists changes nothing about it; closing a descriptor deletes its own.
+// A kernel is kqueue(2) as far as a poller uses it. What is said of knotes is in kevent's manual
+// page: one for each descriptor and filter; adding one that exists changes nothing about it;
+// closing a descriptor deletes its own.
 type kernel interface {
 	// apply makes changes at once, up to the first that fails.
 	apply(changes []change) error
-	// wait makes changes, ignoring those that fail, and fills in reports. A negative wait has no end.
+	// wait makes changes, ignoring those that fail, and fills in reports. A negative wait has no
+	// end.
 	wait(changes []change, reports []report, wait time.Duration) (int, error)
 	wake()
 	close() error
@@ -48,17 +50,18 @@ const (
 	edge        // EV_CLEAR: each time that something happens to it, and once when it is added
 )
 
-// A report is an event that the kernel has returned. Those that are only for the kernel's user are left out: wakes, and
-// changes that failed.
+// A report is an event that the kernel has returned. Those that are only for the kernel's user are
+// left out: wakes, and changes that failed.
 type report struct {
 	fd     int
 	filter filter
 	errno  unix.Errno // with EV_EOF: the socket's error
 }
 
-// poller is a posix.Poller. Identifiers are looked up by descriptor as soon as the kernel has reported, before anybody can close
-// one and get its number anew, so that nothing needs to travel through the kernel's udata: that is as wide as a pointer,
-// which is too little for an id on 32 bits, and typed as one, which the collector would follow.
+// poller is a posix.Poller. Identifiers are looked up by descriptor as soon as the kernel has
+// reported, before anybody can close one and get its number anew, so that nothing needs to travel
+// through the kernel's udata: that is as wide as a pointer, which is too little for an id on 32
+// bits, and typed as one, which the collector would follow.
 type poller struct {
 	kernel  kernel
 	ids     []driver.ID // by descriptor; an entry outlives its knotes
@@ -69,8 +72,8 @@ type poller struct {
 
 func newPoller(k kernel) *poller { return &poller{kernel: k} }
 
-// Add implements posix.Poller. It is a system call of its own: its error counts, and a change that waited could meet another
-// socket of the same number.
+// Add implements posix.Poller. It is a system call of its own: its error counts, and a change that
+// waited could meet another socket of the same number.
 func (p *poller) Add(fd int, id driver.ID, i posix.Interest) error {
 	if fd >= len(p.ids) {
 		p.ids = append(p.ids, make([]driver.ID, fd+1-len(p.ids))...)
@@ -83,7 +86,8 @@ func (p *poller) Add(fd int, id driver.ID, i posix.Interest) error {
 	return nil
 }
 
-// Modify implements posix.Poller. It is called right before Wait only, when all its descriptors are open.
+// Modify implements posix.Poller. It is called right before Wait only, when all its descriptors are
+// open.
 func (p *poller) Modify(fd int, _ driver.ID, last, next posix.Interest) {
 	p.changes = appendChanges(p.changes, fd, last, next)
 }
@@ -113,7 +117,8 @@ func appendChanges(list []change, fd int, last, next posix.Interest) []change {
 	return list
 }
 
-// readMode: a watched socket reports what happens to it once, and not without end what nobody reads.
+// readMode: a watched socket reports what happens to it once, and not without end what nobody
+// reads.
 func readMode(i posix.Interest) mode {
 	switch {
 	case i&posix.Read != 0:
@@ -137,8 +142,8 @@ func (p *poller) Wait(events []posix.Event, wait time.Duration) (int, error) {
 	return n, nil
 }
 
-// ready: a reset is reported by the filter for reading alone, because what came before it is to be read. The one for writing
-// reports room, and sending finds out.
+// ready: a reset is reported by the filter for reading alone, because what came before it is to be
+// read. The one for writing reports room, and sending finds out.
 func (r report) ready() posix.Ready {
 	switch {
 	case r.filter == writeFilter:

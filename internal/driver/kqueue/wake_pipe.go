@@ -4,7 +4,8 @@ package kqueue
 
 import "golang.org/x/sys/unix"
 
-// waker is a pipe, for want of a filter that users trigger. A byte in it is a wake that was not heard yet.
+// waker is a pipe, for want of a filter that users trigger. A byte in it is a wake that was not
+// heard yet.
 type waker struct{ ends [2]int }
 
 func (w *waker) open(queue int) error {
@@ -28,7 +29,8 @@ func (w *waker) close() {
 // wake fails only if the pipe is full, and then there is a wake in it.
 func (w *waker) wake(int) { _, _ = unix.Write(w.ends[1], []byte{0}) }
 
-// heard empties the pipe. Wakes that come while it does may be taken with it: their Wait has not ended yet either.
+// heard empties the pipe. Wakes that come while it does may be taken with it: their Wait has not
+// ended yet either.
 func (w *waker) heard(e *unix.Kevent_t) bool {
 	if int(e.Ident) != w.ends[0] || e.Filter != unix.EVFILT_READ {
 		return false

@@ -10,7 +10,8 @@ import (
 
 const copyRoom = 64 << 10 // bytes read from a file to be sent by one copyFile
 
-// copyFile sends one piece of a file by way of a buffer. What the socket does not take is read again the next time.
+// copyFile sends one piece of a file by way of a buffer. What the socket does not take is read
+// again the next time.
 func copyFile(to, from int, off int64, n int) (int, error) {
 	block := buf.Get(copyRoom)
 	defer block.Release()

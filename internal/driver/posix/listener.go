@@ -15,8 +15,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Listener is a listening descriptor of our own. The net package binds it, since it knows names, families and
-// dual stacks; its listener is then closed, because the runtime's poller would wake for every connect.
+// A Listener is a listening descriptor of our own. The net package binds it, since it knows names,
+// families and dual stacks; its listener is then closed, because the runtime's poller would wake
+// for every connect.
 type Listener struct {
 	fd     int
 	addr   net.Addr
@@ -58,8 +59,8 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 // Addr is the bound address.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// File duplicates the descriptor for another process. From then on Refuse and Close leave the address alone: peers that
-// come are the duplicate's.
+// File duplicates the descriptor for another process. From then on Refuse and Close leave the
+// address alone: peers that come are the duplicate's.
 func (l *Listener) File() (*os.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +75,8 @@ func (l *Listener) File() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "listener "+l.addr.String()), nil
 }
 
-// Refuse ends listening: the kernel resets waiting peers and frees the address, while the descriptor's number stays ours.
+// Refuse ends listening: the kernel resets waiting peers and frees the address, while the
+// descriptor's number stays ours.
 func (l *Listener) Refuse() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

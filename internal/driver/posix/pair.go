@@ -12,8 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// Pair connects a socket for a driver with a net.Conn for goroutines: the engine's way to serve a net.Conn that has no
-// descriptor.
+// Pair connects a socket for a driver with a net.Conn for goroutines: the engine's way to serve a
+// net.Conn that has no descriptor.
 func (Sockets) Pair() (driver.Socket, net.Conn, error) {
 	fds, err := newStreams()
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Poller is the kernel's list of the descriptors that one driver serves. Its calls are the driver's owner's, except Wake. A
-// descriptor that is closed leaves it by itself, if it has no duplicate.
+// A Poller is the kernel's list of the descriptors that one driver serves. Its calls are the
+// driver's owner's, except Wake. A descriptor that is closed leaves it by itself, if it has no
+// duplicate.
 type Poller interface {
 	// Add takes a descriptor in. Nothing of a former one with the same number is reported for id.
 	Add(fd int, id driver.ID, i Interest) error
@@ -29,7 +30,8 @@ type Interest uint8
 const (
 	Read  Interest = 1 << iota // bytes, an end, a peer to accept
 	Write                      // room, or that connecting has come to an end
-	// Watch is in place of Read: nothing but a reset, and not without end for bytes that nobody reads.
+	// Watch is in place of Read: nothing but a reset, and not without end for bytes that nobody
+	// reads.
 	Watch
 )
 
@@ -39,8 +41,8 @@ type Ready uint8
 const (
 	Readable Ready = 1 << iota
 	Writable
-	// Broken: the connection has an error, or both sides have ended. It is reported whatever the interest, but a Poller need
-	// not report it without Watch or Read, nor ends at all.
+	// Broken: the connection has an error, or both sides have ended. It is reported whatever the
+	// interest, but a Poller need not report it without Watch or Read, nor ends at all.
 	Broken
 )
 

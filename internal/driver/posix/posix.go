@@ -1,10 +1,12 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-// Package posix is what the drivers over sockets and readiness have in common: everything but the kernel's way to tell which
-// socket is ready, which is a [Poller]. Sockets do not block, and reports are level-triggered.
+// Package posix is what the drivers over sockets and readiness have in common: everything but the
+// kernel's way to tell which socket is ready, which is a [Poller]. Sockets do not block, and
+// reports are level-triggered.
 //
-// On Linux, reads and writes go to the kernel by raw system calls, because they return at once and the Go scheduler's
-// bookkeeping around an ordinary one costs a fifth of a small request (docs/adr/0002).
+// On Linux, reads and writes go to the kernel by raw system calls, because they return at once and
+// the Go scheduler's bookkeeping around an ordinary one costs a fifth of a small request
+// (docs/adr/0002).
 package posix
 
 import (
@@ -26,20 +28,23 @@ const (
 	vectorsPerWrite = 64      // blocks gathered into one writev
 	filePerWrite    = 1 << 20 // bytes of one sendfile call
 
-	// What connections have sent is read in a row, then delivered in a row: so the kernel's code, and then ours, finds in the caches what
-	// it left there. readsInARow is for how many of them; they share the read buffer, and once a rowShare of it is full no other is read.
+	// What connections have sent is read in a row, then delivered in a row: so the kernel's code,
+	// and then ours, finds in the caches what it left there. readsInARow is for how many of them;
+	// they share the read buffer, and once a rowShare of it is full no other is read.
 	readsInARow = 64
 	rowShare    = 4
 )
 
 // Driver serves one loop by a Poller. See driver.Driver for the contract.
 type Driver struct {
-	loop    uint8
-	poller  Poller
-	buffer  []byte
-	filled  int    // of buffer, by those that are in row
-	row     []view // read, but not delivered: empty outside Poll, unless an event has ended its goroutine or a socket came with bytes
-	view    int    // row[view:] are still to be delivered
+	loop   uint8
+	poller Poller
+	buffer []byte
+	filled int // of buffer, by those that are in row
+	// read, but not delivered: empty outside Poll, unless an event has ended its goroutine or a
+	// socket came with bytes
+	row     []view
+	view    int // row[view:] are still to be delivered
 	slots   table.Table[slot]
 	used    uint32 // of the slots from the first on, which is never given out
 	free    []uint32
@@ -48,7 +53,9 @@ type Driver struct {
 	emit    []deferred  // the one before it, being emitted from emitted on
 	emitted int
 	events  [eventsPerPoll]Event
-	next    int // events[next:have] are still to be dispatched; none outside Poll, unless an event has ended its goroutine
+	// events[next:have] are still to be dispatched; none outside Poll, unless an event has ended
+	// its goroutine
+	next    int
 	have    int
 	vectors [][]byte
 	iovecs  [vectorsPerWrite]unix.Iovec
@@ -97,7 +104,8 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	return d.polled, nil
 }
 
-// deliver emits what has been read. What a connection has sent is lost with it, as it is while it waits in the kernel.
+// deliver emits what has been read. What a connection has sent is lost with it, as it is while it
+// waits in the kernel.
 func (d *Driver) deliver(ev driver.Events) {
 	for d.view < len(d.row) {
 		v := d.row[d.view]
@@ -140,7 +148,8 @@ func (d *Driver) dispatch(id driver.ID, ready Ready, ev driver.Events) {
 	}
 }
 
-// serve handles one readiness event of a connection: first what can be sent, so that room is known, then what came.
+// serve handles one readiness event of a connection: first what can be sent, so that room is known,
+// then what came.
 func (d *Driver) serve(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 	if s.out != nil && ready&(Writable|Broken) != 0 {
 		d.flushBacklog(id, s, ev)
@@ -183,9 +192,9 @@ func (d *Driver) endOfInput(id driver.ID, s *slot, ev driver.Events) {
 	ev.Ended(id)
 }
 
-// hungUp handles an error or a full hang-up of a connection that is not being read. A reset is reported; a
-// peer that has only ended while we are paused would be reported without end, so the descriptor leaves the poller until
-// the owner wants input again.
+// hungUp handles an error or a full hang-up of a connection that is not being read. A reset is
+// reported; a peer that has only ended while we are paused would be reported without end, so the
+// descriptor leaves the poller until the owner wants input again.
 func (d *Driver) hungUp(id driver.ID, s *slot, ev driver.Events) {
 	if errno := socketError(int(s.fd)); errno != 0 {
 		d.fail(id, s, errno, ev)
@@ -314,8 +323,8 @@ func (d *Driver) Close(id driver.ID) { d.end(id, false) }
 // Abort implements driver.Driver.
 func (d *Driver) Abort(id driver.ID) { d.end(id, true) }
 
-// end closes a connection or an attempt to connect. The kernel forgets the descriptor at once, so nothing is pending; only
-// the event waits for the next Poll.
+// end closes a connection or an attempt to connect. The kernel forgets the descriptor at once, so
+// nothing is pending; only the event waits for the next Poll.
 func (d *Driver) end(id driver.ID, reset bool) {
 	s := d.live(id)
 	if s == nil || s.kind != kindConn && s.kind != kindDialing {

@@ -70,7 +70,8 @@ func poll(t *testing.T, d *Driver, ev driver.Events) {
 	}
 }
 
-// A connection that was out of the poller, and that the kernel does not take again, is closed: nothing would ever be heard of it.
+// A connection that was out of the poller, and that the kernel does not take again, is closed:
+// nothing would ever be heard of it.
 func TestResumeWithoutRoomInThePoller(t *testing.T) {
 	d, p := open(t)
 	sock, peer, err := Sockets{}.Pair()
@@ -97,7 +98,8 @@ func TestResumeWithoutRoomInThePoller(t *testing.T) {
 	}
 }
 
-// Where nobody listens on a port that programs are given for connecting, the kernel may give it to the one who connects to it.
+// Where nobody listens on a port that programs are given for connecting, the kernel may give it to
+// the one who connects to it.
 func TestDialOfItself(t *testing.T) {
 	d, p := open(t)
 	fd, err := newStream(unix.AF_INET)

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These calls return at once, so they skip the scheduler's bookkeeping of an ordinary system call; docs/adr/0002
-// defends the unsafe pointers: each lives for one call only, on memory that its caller holds.
+// These calls return at once, so they skip the scheduler's bookkeeping of an ordinary system call;
+// docs/adr/0002 defends the unsafe pointers: each lives for one call only, on memory that its
+// caller holds.
 
 func rawRead(fd int, p []byte) (int, unix.Errno) {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0, 0, 0)

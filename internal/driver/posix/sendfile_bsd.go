@@ -4,8 +4,8 @@ package posix
 
 import "golang.org/x/sys/unix"
 
-// sendFile is sendfile(2), or a copy where the file or the socket is not of a kind that it serves. It returns what was sent
-// also with an error.
+// sendFile is sendfile(2), or a copy where the file or the socket is not of a kind that it serves.
+// It returns what was sent also with an error.
 func sendFile(to, from int, off int64, n int) (int, error) {
 	sent, err := unix.Sendfile(to, from, &off, n)
 	switch {

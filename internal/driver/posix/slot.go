@@ -10,7 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A slot is what the driver keeps of one descriptor: 24 bytes, and a backlog only while output is queued.
+// A slot is what the driver keeps of one descriptor: 24 bytes, and a backlog only while output is
+// queued.
 type slot struct {
 	out        *backlog
 	fd         int32
@@ -113,7 +114,8 @@ func (d *Driver) takeSlot() (uint32, error) {
 	return i, nil
 }
 
-// recycle makes a slot free after its last event: a new generation makes every id of the old one stale.
+// recycle makes a slot free after its last event: a new generation makes every id of the old one
+// stale.
 func (d *Driver) recycle(i uint32) {
 	s := d.slots.Row(i)
 	generation := s.generation + 1
@@ -132,7 +134,8 @@ func (d *Driver) release(s *slot) {
 	}
 }
 
-// shut closes the descriptor, which leaves the poller by that unless it has a duplicate: of that one events would come without end.
+// shut closes the descriptor, which leaves the poller by that unless it has a duplicate: of that
+// one events would come without end.
 func (d *Driver) shut(s *slot) {
 	if s.has(shared) && s.has(registered) {
 		d.poller.Remove(int(s.fd), s.interest)
@@ -140,7 +143,8 @@ func (d *Driver) shut(s *slot) {
 	unix.Close(int(s.fd))
 }
 
-// emitDeferred emits what is deferred, and before that what is left of the last time, if an event did not return.
+// emitDeferred emits what is deferred, and before that what is left of the last time, if an event
+// did not return.
 func (d *Driver) emitDeferred(ev driver.Events) {
 	if d.emitted == len(d.emit) {
 		if len(d.later) == 0 {
@@ -162,8 +166,9 @@ func (d *Driver) emitDeferred(ev driver.Events) {
 	}
 }
 
-// touch notes that the interest of a connection may have changed. The poller is told once, before the next
-// wait, so that a pause and a resume within one batch, or an answer to the peer's FIN by a close, cost no system call.
+// touch notes that the interest of a connection may have changed. The poller is told once, before
+// the next wait, so that a pause and a resume within one batch, or an answer to the peer's FIN by a
+// close, cost no system call.
 func (d *Driver) touch(id driver.ID, s *slot) {
 	if !s.has(touched) {
 		s.set(touched)

@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A sockaddr is where the kernel writes an address. x/sys makes three objects of each, 150 bytes of garbage for a peer that comes;
-// these are used again. docs/adr/0002 defends the unsafe pointers.
+// A sockaddr is where the kernel writes an address. x/sys makes three objects of each, 150 bytes of
+// garbage for a peer that comes; these are used again. docs/adr/0002 defends the unsafe pointers.
 type sockaddr struct {
 	raw  unix.RawSockaddrAny
 	size uint32
@@ -41,13 +41,15 @@ func localAddr(fd int) driver.Addr {
 	return a.addr()
 }
 
-// room tells the kernel how much it may write, and then what it has written. A unix peer without a name writes none.
+// room tells the kernel how much it may write, and then what it has written. A unix peer without a
+// name writes none.
 func (a *sockaddr) room() *uint32 {
 	a.raw, a.size = unix.RawSockaddrAny{}, unix.SizeofSockaddrAny
 	return &a.size
 }
 
-// addr is the address that the kernel has written, which is of one of the families of our listeners.
+// addr is the address that the kernel has written, which is of one of the families of our
+// listeners.
 func (a *sockaddr) addr() driver.Addr {
 	switch a.raw.Addr.Family {
 	case unix.AF_INET:

@@ -58,8 +58,8 @@ func (s *Socket) Conn() (net.Conn, error) {
 	return driver.Ahead(nc, s.ahead), nil
 }
 
-// importConn duplicates the descriptor of nc and closes nc, which takes it out of the runtime's poller while the socket
-// lives on.
+// importConn duplicates the descriptor of nc and closes nc, which takes it out of the runtime's
+// poller while the socket lives on.
 func importConn(nc net.Conn) (*Socket, error) {
 	nc, ahead := driver.SplitAhead(nc)
 	switch nc.(type) {
@@ -99,7 +99,8 @@ func duplicate(c syscall.Conn) (int, error) {
 	return fd, dupErr
 }
 
-// A File is a duplicate descriptor of a user's file. Its offset is shared with the original and never used.
+// A File is a duplicate descriptor of a user's file. Its offset is shared with the original and
+// never used.
 type File struct{ fd int }
 
 // ReadAt implements io.ReaderAt.
@@ -131,7 +132,8 @@ func addrOf(sa unix.Sockaddr) driver.Addr {
 	return driver.Addr{}
 }
 
-// addrFrom16 is an IPv4 address for those in ::ffff:0:0/96, as a dual-stack listener reports its IPv4 peers.
+// addrFrom16 is an IPv4 address for those in ::ffff:0:0/96, as a dual-stack listener reports its
+// IPv4 peers.
 func addrFrom16(ip [16]byte, zone uint32, port uint16) driver.Addr {
 	if ip4, ok := mapped(ip); ok {
 		return driver.AddrFrom4(ip4, port)

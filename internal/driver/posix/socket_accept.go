@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptStream accepts and then sets the flags, which x/sys cannot ask for in one call here. No program is started in
-// between, so that none inherits the descriptor.
+// acceptStream accepts and then sets the flags, which x/sys cannot ask for in one call here. No
+// program is started in between, so that none inherits the descriptor.
 func acceptStream(fd int) (int, unix.Sockaddr, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -42,8 +42,8 @@ func setTCPOptions(fd int) {
 
 type keepAliveOption struct{ name, seconds int }
 
-// stopListening closes the socket and keeps its number: one that never listened takes its place, on which accepting fails
-// with EINVAL. shutdown does nothing to a listener on these systems.
+// stopListening closes the socket and keeps its number: one that never listened takes its place, on
+// which accepting fails with EINVAL. shutdown does nothing to a listener on these systems.
 func stopListening(fd int) {
 	idle, err := newStream(unix.AF_UNIX)
 	if err != nil {

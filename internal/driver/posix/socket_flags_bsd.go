@@ -4,7 +4,8 @@ package posix
 
 import "golang.org/x/sys/unix"
 
-// These systems make sockets that do not block and are not inherited by other programs, in one call.
+// These systems make sockets that do not block and are not inherited by other programs, in one
+// call.
 const streamType = unix.SOCK_STREAM | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
 func newStream(family int) (int, error) { return unix.Socket(family, streamType, 0) }

@@ -8,12 +8,15 @@ func newStream(family int) (int, error) { return unix.Socket(family, streamType,
 
 func newStreams() ([2]int, error) { return unix.Socketpair(unix.AF_UNIX, streamType, 0) }
 
-// unsentInKernel is how many bytes the kernel takes that it cannot send yet. Without such a limit it copies a megabyte or more for a peer that
-// does not read: time that others wait, and memory beside all limits, which the kernel lacks for them. Peers that read are served with less
-// work, because what is copied is still in the processor's cache when it is sent: of 16 to 256 KiB this was the best.
+// unsentInKernel is how many bytes the kernel takes that it cannot send yet. Without such a limit
+// it copies a megabyte or more for a peer that does not read: time that others wait, and memory
+// beside all limits, which the kernel lacks for them. Peers that read are served with less work,
+// because what is copied is still in the processor's cache when it is sent: of 16 to 256 KiB this
+// was the best.
 const unsentInKernel = 64 << 10
 
-// setTCPOptions gives a socket the values that the net package gives its own, and unsentInKernel. Accepted sockets inherit them.
+// setTCPOptions gives a socket the values that the net package gives its own, and unsentInKernel.
+// Accepted sockets inherit them.
 func setTCPOptions(fd int) {
 	for _, o := range [...]struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},

@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Watcher is a driver.Watcher over a Poller. Its goroutine owns the Poller; others ask it to do things.
+// A Watcher is a driver.Watcher over a Poller. Its goroutine owns the Poller; others ask it to do
+// things.
 type Watcher struct {
 	poller Poller
 	ended  chan struct{}
@@ -25,8 +26,8 @@ type Watcher struct {
 	closed  bool              // guarded by mu: the Poller cannot be woken any more
 }
 
-// watch is a duplicate of a connection's descriptor, so that whoever closes the connection does not leave a number to us that
-// is soon another one's.
+// watch is a duplicate of a connection's descriptor, so that whoever closes the connection does not
+// leave a number to us that is soon another one's.
 type watch struct {
 	w     *Watcher
 	fd    int // the goroutine's; -1 when closed
@@ -125,8 +126,8 @@ func (x *watch) fire() {
 	x.ready()
 }
 
-// Arm implements driver.Watch. Where the kernel takes no more descriptors the reader is told at once, and so comes back to look for
-// itself.
+// Arm implements driver.Watch. Where the kernel takes no more descriptors the reader is told at
+// once, and so comes back to look for itself.
 func (x *watch) Arm() {
 	x.w.ask(func() {
 		if x.fd < 0 || x.armed {

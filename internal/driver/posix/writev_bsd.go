@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawWritev is writev(2), which x/sys does not have for these systems. The pointers live for one call, on memory that its
-// caller holds.
+// rawWritev is writev(2), which x/sys does not have for these systems. The pointers live for one
+// call, on memory that its caller holds.
 func rawWritev(fd int, vectors [][]byte, iovecs *[vectorsPerWrite]unix.Iovec) (int, unix.Errno) {
 	for i, p := range vectors {
 		iovecs[i].Base = unsafe.SliceData(p)

@@ -50,7 +50,8 @@ func (w *World) setRunnable(a *actor) {
 	w.poke()
 }
 
-// main is what runs on the actor's goroutine. It ends with the token handed back, also after a panic or a Goexit.
+// main is what runs on the actor's goroutine. It ends with the token handed back, also after a
+// panic or a Goexit.
 func (a *actor) main(w *World) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -105,7 +106,8 @@ func (w *World) bury(a *actor) {
 	}
 }
 
-// handBack gives the token back and returns when a has it again. The lock is held, and released meanwhile.
+// handBack gives the token back and returns when a has it again. The lock is held, and released
+// meanwhile.
 func (w *World) handBack(a *actor) {
 	w.mu.Unlock()
 	w.back <- a

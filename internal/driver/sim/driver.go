@@ -10,7 +10,8 @@ import (
 
 const defaultReadBuffer = 16 << 10
 
-// A Driver is one loop's. It checks its caller: what the contract forbids panics, as far as it can be noticed.
+// A Driver is one loop's. It checks its caller: what the contract forbids panics, as far as it can
+// be noticed.
 type Driver struct {
 	w      *World
 	loop   uint8
@@ -84,9 +85,9 @@ func (w *World) Name() string { return "sim" }
 // sampled is how often a call is checked against the goroutine's number, which is slow to find out.
 const sampled = 16
 
-// enter locks the world for a call by the driver's owner, and checks that it is he. That one actor calls for another, or
-// somebody outside for an actor, is always noticed; two goroutines outside are told apart in one call of sixteen. exit
-// follows.
+// enter locks the world for a call by the driver's owner, and checks that it is he. That one actor
+// calls for another, or somebody outside for an actor, is always noticed; two goroutines outside
+// are told apart in one call of sixteen. exit follows.
 func (d *Driver) enter(op string) {
 	w := d.w
 	w.mu.Lock()
@@ -119,7 +120,8 @@ func (d *Driver) exit() { d.w.mu.Unlock() }
 // disown is for when an event is ending the owner's goroutine: whoever polls next is the owner.
 func (d *Driver) disown() { d.goid, d.owner = 0, nil }
 
-// refuse panics because the caller broke the contract; the lock is given back first so that a test can recover.
+// refuse panics because the caller broke the contract; the lock is given back first so that a test
+// can recover.
 func (d *Driver) refuse(format string, args ...any) {
 	d.w.mu.Unlock()
 	defer d.w.mu.Lock() // for the caller's deferred exit

@@ -29,7 +29,8 @@ type echoConn struct {
 
 const echoLimit = 8 << 10
 
-// serveEcho starts an echo loop as a goroutine of the world, and returns its address and how to stop it.
+// serveEcho starts an echo loop as a goroutine of the world, and returns its address and how to
+// stop it.
 func serveEcho(t *testing.T, w *sim.World) (driver.Listener, func()) {
 	t.Helper()
 	l, err := w.Listen(context.Background(), "tcp", "127.0.0.1:0")

@@ -10,8 +10,8 @@ import (
 // ErrClosed is returned by an executor that has been closed.
 var ErrClosed = errors.New("sim: executor is closed")
 
-// taskQueue is the world's pool: what waits, in order of arrival, and how many run. A task is started by the seed, from
-// anywhere in the queue.
+// taskQueue is the world's pool: what waits, in order of arrival, and how many run. A task is
+// started by the seed, from anywhere in the queue.
 type taskQueue struct {
 	waiting []task
 	running int
@@ -30,9 +30,9 @@ type executor struct {
 	closed bool
 }
 
-// Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most Options.Workers unfinished
-// and Options.Queue waiting in the whole world. Each call returns an executor that is closed by itself. It implements
-// driver.System.
+// Executor runs tasks one at a time, in seeded order, each on a goroutine of its own, at most
+// Options.Workers unfinished and Options.Queue waiting in the whole world. Each call returns an
+// executor that is closed by itself. It implements driver.System.
 func (w *World) Executor() driver.Executor { return &executor{w: w} }
 
 func (q *taskQueue) startable(w *World) bool {

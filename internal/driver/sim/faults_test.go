@@ -110,7 +110,8 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// A receive that was under way when Pause was called may still be delivered, once, and not more than one buffer.
+// A receive that was under way when Pause was called may still be delivered, once, and not more
+// than one buffer.
 func TestInFlightAfterPause(t *testing.T) {
 	late := 0
 	for seed := range 20 {

@@ -21,7 +21,8 @@ const (
 	dialTimeout  = 75 * time.Second // of the fault
 )
 
-// A Listener is an address that somebody in the world listens on: drivers, or the test itself (see ListenPeer).
+// A Listener is an address that somebody in the world listens on: drivers, or the test itself (see
+// ListenPeer).
 type Listener struct {
 	w       *World
 	addr    net.Addr
@@ -41,7 +42,8 @@ func (w *World) Listen(_ context.Context, network, addr string) (driver.Listener
 	return l, nil
 }
 
-// ListenPeer lets the test accept what is dialled: accept runs for every connection, in a step, and must not wait.
+// ListenPeer lets the test accept what is dialled: accept runs for every connection, in a step, and
+// must not wait.
 func (w *World) ListenPeer(network, addr string, accept func(p *Peer)) (*Listener, error) {
 	return w.listen(network, addr, accept)
 }
@@ -98,7 +100,8 @@ func (l *Listener) File() (*os.File, error) {
 	return nil, fmt.Errorf("sim: listener %v: file: %w", l.addr, driver.ErrUnsupported)
 }
 
-// Refuse ends listening: those who wait in the backlog are reset, and the address is free. It implements driver.Listener.
+// Refuse ends listening: those who wait in the backlog are reset, and the address is free. It
+// implements driver.Listener.
 func (l *Listener) Refuse() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -142,8 +145,8 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// connect dials addr and tells done the outcome: an end, or an error. done runs with the lock held. The event it returns
-// can be cancelled.
+// connect dials addr and tells done the outcome: an end, or an error. done runs with the lock held.
+// The event it returns can be cancelled.
 func (w *World) connect(addr net.Addr, done func(e *end, err error)) *dial {
 	d := &dial{w: w, addr: addr, done: done}
 	if w.chance(w.o.Dial) {

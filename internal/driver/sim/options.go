@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// Options say how unkind the world is. The zero value has every fault on. A probability is from 0 to 1; zero means the
-// default that is given with it, and a negative value switches the fault off.
+// Options say how unkind the world is. The zero value has every fault on. A probability is from 0
+// to 1; zero means the default that is given with it, and a negative value switches the fault off.
 type Options struct {
 	Split      float64 // that an amount of bytes is cut short, at any byte, wherever bytes move: 0.5
 	ShortSend  float64 // that a send is taken only in part, or not at all, although there is room: 0.3
@@ -20,19 +20,22 @@ type Options struct {
 	Overstay   float64 // that a goroutine which calls Linger is held up: 0.05
 	EarlySlot  float64 // that a slot is free already when its last event is emitted, not only after: 0.5
 
-	// SmallBuffers is the probability that a socket buffer has only a few bytes, or a few hundred: 0.2. Like a kernel's,
-	// buffers that are in use grow, up to MaxBuffer (64 KiB; negative: no buffer grows or varies, all have 64 KiB).
+	// SmallBuffers is the probability that a socket buffer has only a few bytes, or a few hundred:
+	// 0.2. Like a kernel's, buffers that are in use grow, up to MaxBuffer (64 KiB; negative: no
+	// buffer grows or varies, all have 64 KiB).
 	SmallBuffers float64
 	MaxBuffer    int
 
-	// MaxDelay bounds how long bytes are under way: 200 ms. Most take less than 100 µs. Negative: no delay.
+	// MaxDelay bounds how long bytes are under way: 200 ms. Most take less than 100 µs. Negative:
+	// no delay.
 	MaxDelay time.Duration
 
-	// Workers is how many tasks of the Executor run at a time, Queue how many more wait for one: 64 and 256. A negative Queue
-	// is none.
+	// Workers is how many tasks of the Executor run at a time, Queue how many more wait for one: 64
+	// and 256. A negative Queue is none.
 	Workers, Queue int
 
-	// Backlog is how many connections wait on a listener: 128. Others try again every second, and time out in the end.
+	// Backlog is how many connections wait on a listener: 128. Others try again every second, and
+	// time out in the end.
 	Backlog int
 
 	// MaxConns is how many slots a driver has: 65,536. ErrFull above.
@@ -46,7 +49,8 @@ type Options struct {
 	Stall      time.Duration // real time after which somebody is declared stuck: 30 s
 }
 
-// Calm switches every fault off: no loss, no delay, whole buffers. Goroutines are still picked by seed.
+// Calm switches every fault off: no loss, no delay, whole buffers. Goroutines are still picked by
+// seed.
 func Calm() Options {
 	return Options{
 		Split: -1, ShortSend: -1, Reset: -1, SlowPeer: -1, LateFIN: -1, Accept: -1, Dial: -1, Spurious: -1, Reorder: -1,
@@ -54,7 +58,8 @@ func Calm() Options {
 	}
 }
 
-// Lossless is the default world without the faults that end a connection or refuse one: bytes must all arrive.
+// Lossless is the default world without the faults that end a connection or refuse one: bytes must
+// all arrive.
 func Lossless() Options { return Options{Reset: -1, Accept: -1, Dial: -1} }
 
 func (o Options) withDefaults() Options {

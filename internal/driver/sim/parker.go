@@ -13,8 +13,8 @@ type parker struct {
 	wt     *waiter
 }
 
-// NewParker implements driver.System. Park hands the token back until the permit is there; called from outside the world, it
-// drives the world meanwhile. Unpark may be called from anywhere.
+// NewParker implements driver.System. Park hands the token back until the permit is there; called
+// from outside the world, it drives the world meanwhile. Unpark may be called from anywhere.
 func (w *World) NewParker() driver.Parker { return &parker{w: w} }
 
 func (p *parker) Park() { p.ParkFor(0) }

@@ -7,9 +7,10 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Peer is the test's side of a connection. It reads by itself as bytes arrive, unless StopReading was called; Write never
-// waits. Its methods are for the goroutine that drives, between steps or in a callback, and for goroutines of the world.
-// The callbacks are set before the next step, run in the middle of one, and must not wait.
+// A Peer is the test's side of a connection. It reads by itself as bytes arrive, unless StopReading
+// was called; Write never waits. Its methods are for the goroutine that drives, between steps or in
+// a callback, and for goroutines of the world. The callbacks are set before the next step, run in
+// the middle of one, and must not wait.
 type Peer struct {
 	OnOpen     func()          // the connection is made
 	OnReceived func(b []byte)  // b is the peer's to keep
@@ -33,7 +34,8 @@ type Peer struct {
 	faulted    bool
 }
 
-// Dial connects a peer to addr, which is a Listener's. What it writes before the connection is made is sent then.
+// Dial connects a peer to addr, which is a Listener's. What it writes before the connection is made
+// is sent then.
 func (w *World) Dial(addr net.Addr) *Peer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,8 +78,8 @@ func (p *Peer) CloseWrite() {
 	p.pump()
 }
 
-// Close closes both directions once everything written is sent. Bytes that come later, or are unread, cause a reset, as on
-// a real socket.
+// Close closes both directions once everything written is sent. Bytes that come later, or are
+// unread, cause a reset, as on a real socket.
 func (p *Peer) Close() {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

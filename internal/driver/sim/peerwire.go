@@ -7,7 +7,8 @@ import (
 
 const slowRead = 50 * time.Millisecond
 
-// endChanged implements holder: bytes, room, FIN or a reset at the peer's end. It plans what follows and calls nobody.
+// endChanged implements holder: bytes, room, FIN or a reset at the peer's end. It plans what
+// follows and calls nobody.
 func (p *Peer) endChanged() {
 	p.pump()
 	p.planRead()

@@ -13,8 +13,8 @@ const errTooManyFiles = syscall.EMFILE
 // mostEvents is how many connections one Poll serves at most.
 const mostEvents = 64
 
-// Poll implements driver.Driver. It is a turn of the world, whatever wait is. Called outside the world it drives it
-// meanwhile; then Poll(0) lets one thing happen.
+// Poll implements driver.Driver. It is a turn of the world, whatever wait is. Called outside the
+// world it drives it meanwhile; then Poll(0) lets one thing happen.
 func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	d.enter("Poll")
 	defer d.exit()
@@ -129,8 +129,9 @@ func (c *conn) serve(ev driver.Events) (n int) {
 	return n
 }
 
-// nextBatch takes the first of the queue, some of them or all, and perhaps shuffles them. Their isQueued stays set, so that
-// nobody queues them again meanwhile; a slot that was left and taken again has it cleared.
+// nextBatch takes the first of the queue, some of them or all, and perhaps shuffles them. Their
+// isQueued stays set, so that nobody queues them again meanwhile; a slot that was left and taken
+// again has it cleared.
 func (d *Driver) nextBatch() []*conn {
 	w := d.w
 	n := min(len(d.queued), mostEvents)
@@ -145,7 +146,8 @@ func (d *Driver) nextBatch() []*conn {
 	return batch
 }
 
-// tell emits what there is about c, at most one receive buffer of it, and returns how many events that was.
+// tell emits what there is about c, at most one receive buffer of it, and returns how many events
+// that was.
 func (c *conn) tell(ev driver.Events) int {
 	switch c.state {
 	case listening:
@@ -223,7 +225,8 @@ func (c *conn) lastEvent(what string, err error, emit func()) {
 	d.call(emit)
 }
 
-// tellLive emits Sent, Received, Ended and Closed, as far as each is due and the owner does not end it meanwhile.
+// tellLive emits Sent, Received, Ended and Closed, as far as each is due and the owner does not end
+// it meanwhile.
 func (c *conn) tellLive(ev driver.Events) int {
 	gen, n := c.gen, 0
 	parts := [...]func(driver.Events) int{c.tellSent, c.tellReceived, c.tellEnded}
@@ -286,8 +289,8 @@ func (c *conn) tellEnded(ev driver.Events) int {
 	return 1
 }
 
-// tellBroken ends a connection that was reset, or whose sending failed, when what had arrived before is delivered. If the
-// owner has paused it, that is lost.
+// tellBroken ends a connection that was reset, or whose sending failed, when what had arrived
+// before is delivered. If the owner has paused it, that is lost.
 func (c *conn) tellBroken(ev driver.Events) int {
 	if !c.broken() || c.readable() {
 		return 0

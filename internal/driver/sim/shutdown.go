@@ -49,9 +49,10 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// Check fails the test if something is left over: connections and listeners that live in a driver, sockets that nobody took
-// or closed, blocks, goroutines that could go on. Drivers that have been shut down hold nothing. Blocks are counted by
-// the process: parallel tests would see each other's. Run or Settle comes first.
+// Check fails the test if something is left over: connections and listeners that live in a driver,
+// sockets that nobody took or closed, blocks, goroutines that could go on. Drivers that have been
+// shut down hold nothing. Blocks are counted by the process: parallel tests would see each other's.
+// Run or Settle comes first.
 func (w *World) Check(t TB) {
 	t.Helper()
 	w.mu.Lock()
@@ -91,8 +92,9 @@ func (w *World) leftovers() []string {
 	return found
 }
 
-// Kill ends every goroutine of the world that still waits, by runtime.Goexit where it waits: for a test that gives a world up
-// in the middle and must leave no goroutine behind. Nothing else can be done with the world afterwards.
+// Kill ends every goroutine of the world that still waits, by runtime.Goexit where it waits: for a
+// test that gives a world up in the middle and must leave no goroutine behind. Nothing else can be
+// done with the world afterwards.
 func (w *World) Kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,28 +1,32 @@
-// Package sim is a driver with no kernel: a world of its own with seeded chance, fake time, and a network that delivers
-// short, late and out of step. The whole stack runs on it with the code that runs on sockets, and the same seed gives the
-// same trace, byte for byte.
+// Package sim is a driver with no kernel: a world of its own with seeded chance, fake time, and a
+// network that delivers short, late and out of step. The whole stack runs on it with the code that
+// runs on sockets, and the same seed gives the same trace, byte for byte.
 //
 // # One goroutine at a time
 //
-// The goroutines of the world (those started by [World.Go], and the tasks of [World.Executor]) run one at a time. The one that
-// runs holds the world's token and hands it back where it waits: in a Parker's Park, in a driver's Poll (Poll(0) too: it is a
-// turn like any other), in a blocking call of a connection that has been detached, and at its end. Who goes on next is the
-// seed's choice. Such a goroutine must wait in no other way: on a channel, a mutex that another one holds while it waits,
-// or a sleep. If the token does not come back within Options.Stall of real time, the world panics and names the holder.
+// The goroutines of the world (those started by [World.Go], and the tasks of [World.Executor]) run
+// one at a time. The one that runs holds the world's token and hands it back where it waits: in a
+// Parker's Park, in a driver's Poll (Poll(0) too: it is a turn like any other), in a blocking call
+// of a connection that has been detached, and at its end. Who goes on next is the seed's choice.
+// Such a goroutine must wait in no other way: on a channel, a mutex that another one holds while it
+// waits, or a sleep. If the token does not come back within Options.Stall of real time, the world
+// panics and names the holder.
 //
 // # Who drives
 //
-// The test's own goroutine is not part of the world; it drives: [World.Step], [World.Run], [World.RunFor], [World.RunUntil],
-// [World.Settle]. When it calls something that waits (a Park, a Poll, a Read of a detached connection), the call drives
-// the world meanwhile, until what it waits for has happened. So a test may own a bare driver, or call an engine's blocking
-// Shutdown. If the world has fallen quiet and nothing outside arrives within Options.Stall, the call panics: it would
-// have waited for ever. Several goroutines outside may wait at once; they take turns at driving, and then the operating
-// system's scheduler has a say in the order. A reproducible run has one.
+// The test's own goroutine is not part of the world; it drives: [World.Step], [World.Run],
+// [World.RunFor], [World.RunUntil], [World.Settle]. When it calls something that waits (a Park, a
+// Poll, a Read of a detached connection), the call drives the world meanwhile, until what it waits
+// for has happened. So a test may own a bare driver, or call an engine's blocking Shutdown. If the
+// world has fallen quiet and nothing outside arrives within Options.Stall, the call panics: it
+// would have waited for ever. Several goroutines outside may wait at once; they take turns at
+// driving, and then the operating system's scheduler has a say in the order. A reproducible run has
+// one.
 //
 // # Time
 //
-// [World.Now] begins at [Epoch]. Every step takes some microseconds; when nobody can run, time jumps to the next delivery
-// or deadline.
+// [World.Now] begins at [Epoch]. Every step takes some microseconds; when nobody can run, time
+// jumps to the next delivery or deadline.
 package sim
 
 import (
@@ -37,8 +41,9 @@ import (
 // Epoch is the instant at which every world begins.
 var Epoch = time.Date(2001, time.February, 3, 4, 5, 6, 0, time.UTC)
 
-// A World is a driver.System together with its network, its clock, its goroutines and the chance that moves them. Its
-// methods may be called from any goroutine, except that only goroutines outside may drive.
+// A World is a driver.System together with its network, its clock, its goroutines and the chance
+// that moves them. Its methods may be called from any goroutine, except that only goroutines
+// outside may drive.
 type World struct {
 	seed uint64
 	o    Options
@@ -73,7 +78,8 @@ type World struct {
 	blocks    int  // buf.InUse at birth
 }
 
-// New makes a world. The same seed and options give the same run, as long as what runs in it is deterministic itself.
+// New makes a world. The same seed and options give the same run, as long as what runs in it is
+// deterministic itself.
 func New(seed uint64, o Options) *World {
 	w := &World{
 		seed: seed, o: o.withDefaults(), now: Epoch,
@@ -97,7 +103,8 @@ func (w *World) Now() time.Time {
 	return w.now
 }
 
-// fail panics with the seed in front, for whoever reads the log of a failed run. The lock may be held.
+// fail panics with the seed in front, for whoever reads the log of a failed run. The lock may be
+// held.
 func (w *World) fail(format string, args ...any) {
 	panic(fmt.Sprintf("sim: seed %d: %s", w.seed, fmt.Sprintf(format, args...)))
 }

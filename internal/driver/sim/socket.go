@@ -49,7 +49,8 @@ func (s *Socket) Close() error {
 	return nil
 }
 
-// Conn makes a net.Conn of the socket, whose Read and Write are turns of the world and whose deadlines are in fake time.
+// Conn makes a net.Conn of the socket, whose Read and Write are turns of the world and whose
+// deadlines are in fake time.
 func (s *Socket) Conn() (net.Conn, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -62,7 +63,8 @@ func (s *Socket) Conn() (net.Conn, error) {
 	return c, nil
 }
 
-// Import takes back a net.Conn that came from a Socket of this world, and knows no other. It implements driver.System.
+// Import takes back a net.Conn that came from a Socket of this world, and knows no other. It
+// implements driver.System.
 func (w *World) Import(nc net.Conn) (driver.Socket, error) {
 	c, ok := nc.(*netConn)
 	if !ok || c.w != w {

@@ -14,20 +14,22 @@ const (
 	aheadTime = 5 * time.Millisecond  // a delivery this near may come before those who can run
 )
 
-// Step lets one thing happen: one goroutine runs until it waits, or one delivery or deadline takes place. It reports
-// false if the world is quiet for good: until somebody outside does something, nothing can happen any more.
+// Step lets one thing happen: one goroutine runs until it waits, or one delivery or deadline takes
+// place. It reports false if the world is quiet for good: until somebody outside does something,
+// nothing can happen any more.
 func (w *World) Step() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oneStep("Step", driver.Goroutine(), far, timer)
 }
 
-// Run goes on until the world is quiet for good. Time jumps over every wait, so a world with a timer that is always set
-// anew is never quiet: use Settle or RunFor there. It panics after Options.MaxSteps, with the seed and the end of the trace.
+// Run goes on until the world is quiet for good. Time jumps over every wait, so a world with a
+// timer that is always set anew is never quiet: use Settle or RunFor there. It panics after
+// Options.MaxSteps, with the seed and the end of the trace.
 func (w *World) Run() { w.runWhile("Run", far, timer, func() bool { return true }) }
 
-// Settle goes on until nobody can run and nothing is under way. Time moves as far as deliveries need, and timers that
-// fall due meanwhile fire, but it does not wait for timers.
+// Settle goes on until nobody can run and nothing is under way. Time moves as far as deliveries
+// need, and timers that fall due meanwhile fire, but it does not wait for timers.
 func (w *World) Settle() { w.runWhile("Settle", far, delivery, func() bool { return true }) }
 
 // RunFor goes on until fake time has moved by d.
@@ -41,7 +43,8 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// RunUntil goes on until done, which it asks between steps, and reports false if the world falls quiet before.
+// RunUntil goes on until done, which it asks between steps, and reports false if the world falls
+// quiet before.
 func (w *World) RunUntil(done func() bool) bool {
 	reached := false
 	w.runWhile("RunUntil", far, timer, func() bool {
@@ -79,8 +82,8 @@ func (w *World) unlocked(f func() bool) bool {
 	return f()
 }
 
-// step lets one thing happen, none of it after until. With k == delivery, time does not jump to a timer unless a delivery
-// comes behind it. The lock is held, and released while others run.
+// step lets one thing happen, none of it after until. With k == delivery, time does not jump to a
+// timer unless a delivery comes behind it. The lock is held, and released while others run.
 func (w *World) step(until time.Time, k kind) bool {
 	ready := len(w.runnable)
 	if w.tasks.startable(w) {

@@ -13,7 +13,8 @@ const (
 	timer
 )
 
-// An event is something that happens at a time. do runs with the lock held, on the goroutine that drives.
+// An event is something that happens at a time. do runs with the lock held, on the goroutine that
+// drives.
 type event struct {
 	at    time.Time
 	seq   int
@@ -22,7 +23,8 @@ type event struct {
 	do    func()
 }
 
-// timeline holds what is to come, in order of time; what is due at the same time comes in the order in which it was planned.
+// timeline holds what is to come, in order of time; what is due at the same time comes in the order
+// in which it was planned.
 type timeline struct {
 	events     []*event
 	deliveries int
@@ -93,8 +95,8 @@ func (w *World) after(d time.Duration, k kind, do func()) *event {
 	return e
 }
 
-// AfterFunc has f called in fake time, on a goroutine of the world, as time.AfterFunc does in real time. stop prevents
-// the call, and reports false if it has been made or stopped already.
+// AfterFunc has f called in fake time, on a goroutine of the world, as time.AfterFunc does in real
+// time. stop prevents the call, and reports false if it has been made or stopped already.
 func (w *World) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

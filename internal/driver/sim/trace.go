@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A record is one line of the trace: at a time, somebody (an actor, a driver's connection, a peer) did something.
+// A record is one line of the trace: at a time, somebody (an actor, a driver's connection, a peer)
+// did something.
 type record struct {
 	at   time.Duration
 	who  string
@@ -70,7 +71,8 @@ func (t *trace) tail(lines int) string {
 	return b.String()
 }
 
-// Trace is the end of what has happened, one line for each call and event, at most Options.TraceLines of them.
+// Trace is the end of what has happened, one line for each call and event, at most
+// Options.TraceLines of them.
 func (w *World) Trace() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 // tailLines is how much of the trace goes into a panic's message.
 const tailLines = 60
 
-// A waiter is somebody who waits for something to happen; whoever makes it happen calls wake. It is used once.
+// A waiter is somebody who waits for something to happen; whoever makes it happen calls wake. It is
+// used once.
 type waiter struct {
 	a     *actor // nil outside the world
 	woken bool
@@ -45,8 +46,8 @@ func (w *World) newWaiterFor(a *actor, timeout time.Duration) *waiter {
 	return wt
 }
 
-// wait blocks the goroutine that made wt until it is woken. An actor hands the token back; a goroutine outside drives the
-// world meanwhile. The lock is held, and released meanwhile.
+// wait blocks the goroutine that made wt until it is woken. An actor hands the token back; a
+// goroutine outside drives the world meanwhile. The lock is held, and released meanwhile.
 func (w *World) wait(wt *waiter, doing string) {
 	if wt.a == nil {
 		w.driveWhile(doing, func() bool { return !wt.woken })
@@ -57,7 +58,8 @@ func (w *World) wait(wt *waiter, doing string) {
 	wt.a.doing = ""
 }
 
-// yield lets others go before a, or before the goroutine outside whose number is self. The lock is held.
+// yield lets others go before a, or before the goroutine outside whose number is self. The lock is
+// held.
 func (w *World) yield(a *actor, self uint64, doing string) {
 	if a == nil {
 		w.oneStep(doing, self, far, delivery)
@@ -71,8 +73,9 @@ func (w *World) yield(a *actor, self uint64, doing string) {
 // longestLinger is how long Linger holds a goroutine up.
 const longestLinger = 4 * time.Millisecond
 
-// Linger holds one of the world's goroutines up for some time, with a probability of Options.Overstay, as an operating system
-// or a slow computation would. It implements driver.Lingerer.
+// Linger holds one of the world's goroutines up for some time, with a probability of
+// Options.Overstay, as an operating system or a slow computation would. It implements
+// driver.Lingerer.
 func (w *World) Linger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,8 +87,8 @@ func (w *World) Linger() {
 	w.wait(wt, "Linger")
 }
 
-// driveWhile steps the world from outside. When it is quiet it waits, in real time, for another goroutine outside to do
-// something. The lock is held.
+// driveWhile steps the world from outside. When it is quiet it waits, in real time, for another
+// goroutine outside to do something. The lock is held.
 func (w *World) driveWhile(doing string, on func() bool) {
 	w.outside++
 	defer func() { w.outside-- }()
@@ -119,7 +122,8 @@ func (w *World) awaitOutside(doing string) {
 	}
 }
 
-// exclusive makes the calling goroutine, whose number is self, the one that steps. The lock is held.
+// exclusive makes the calling goroutine, whose number is self, the one that steps. The lock is
+// held.
 func (w *World) exclusive(doing string, self uint64) {
 	w.outside++
 	for w.stepping {
@@ -148,7 +152,8 @@ func (w *World) refuseInCallback(doing string, self uint64) {
 	}
 }
 
-// awaitToken waits, in real time, for the token to come back, and reports false if it does not. The lock is not held.
+// awaitToken waits, in real time, for the token to come back, and reports false if it does not. The
+// lock is not held.
 func (w *World) awaitToken() bool {
 	if w.watchdog == nil {
 		w.watchdog = time.NewTimer(w.o.Stall)

@@ -14,8 +14,8 @@ const (
 	lateFIN     = 2 * time.Second
 )
 
-// An end is one side of a connection: the socket in the kernel that this world has not. What its holder sends waits in
-// out until it moves to the other side's in. All methods need the lock.
+// An end is one side of a connection: the socket in the kernel that this world has not. What its
+// holder sends waits in out until it moves to the other side's in. All methods need the lock.
 type end struct {
 	w             *World
 	id            uint64
@@ -106,7 +106,8 @@ func (e *end) closeWrite() {
 	}
 }
 
-// close is what the close system call does: FIN behind what was written, or a reset if input is unread.
+// close is what the close system call does: FIN behind what was written, or a reset if input is
+// unread.
 func (e *end) close() {
 	if e.closed {
 		return
@@ -144,8 +145,8 @@ func (e *end) sendReset() {
 	w.after(w.latency(), delivery, func() { e.other.resetArrives(false) })
 }
 
-// resetArrives ends this side. What it has not read stays there if the reset is the answer to what it sent, and is perhaps
-// lost otherwise: kernels differ.
+// resetArrives ends this side. What it has not read stays there if the reset is the answer to what
+// it sent, and is perhaps lost otherwise: kernels differ.
 func (e *end) resetArrives(answer bool) {
 	if e.reset != nil {
 		return

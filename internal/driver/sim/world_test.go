@@ -131,7 +131,8 @@ func TestTwoOutsideTakeTurns(t *testing.T) {
 
 func TestStuckGoroutineIsNamed(t *testing.T) {
 	said := ""
-	for stall := 100 * time.Millisecond; stall < time.Minute && !strings.Contains(said, "waitsElsewhere"); stall *= 4 { // it may be held up on its way there
+	// it may be held up on its way there
+	for stall := 100 * time.Millisecond; stall < time.Minute && !strings.Contains(said, "waitsElsewhere"); stall *= 4 {
 		w := sim.New(5, sim.Options{Stall: stall})
 		foreign := make(chan struct{})
 		w.Go(func() { waitsElsewhere(foreign) })

@@ -8,7 +8,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// An acceptor is a driver's part in a listener: a goroutine that accepts one connection ahead of its owner.
+// An acceptor is a driver's part in a listener: a goroutine that accepts one connection ahead of
+// its owner.
 type acceptor struct {
 	d  *Driver
 	id driver.ID

@@ -10,11 +10,12 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/std"
 )
 
-// TestConformance leaves out one case: an Import that must fail, because here every conn can be imported (TestForeignConn).
+// TestConformance leaves out one case: an Import that must fail, because here every conn can be
+// imported (TestForeignConn).
 func TestConformance(t *testing.T) { conforms(t, std.System{}, "ImportForeign") }
 
-// TestConformanceQueueOnly is how Windows sends. Its cases that are left out hold the peer to be stuck when bytes are
-// queued, which there is so for a moment with every Send.
+// TestConformanceQueueOnly is how Windows sends. Its cases that are left out hold the peer to be
+// stuck when bytes are queued, which there is so for a moment with every Send.
 func TestConformanceQueueOnly(t *testing.T) {
 	conforms(t, std.System{QueueOnly: true}, "ImportForeign", "BackPressure", "CloseDropsTheQueue")
 }

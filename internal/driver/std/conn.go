@@ -11,8 +11,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A conn is one connection, or an attempt at one. The owner and the conn's goroutines share it under mu, which nobody holds
-// while waiting for the network.
+// A conn is one connection, or an attempt at one. The owner and the conn's goroutines share it
+// under mu, which nobody holds while waiting for the network.
 type conn struct {
 	d    *Driver
 	id   driver.ID
@@ -265,7 +265,8 @@ func (d *Driver) Detach(id driver.ID) error {
 	return nil
 }
 
-// report emits what has come since the last time: what was sent first, then bytes, then the end. At most one receive buffer.
+// report emits what has come since the last time: what was sent first, then bytes, then the end. At
+// most one receive buffer.
 func (c *conn) report(ev driver.Events) {
 	c.mu.Lock()
 	c.listed = false

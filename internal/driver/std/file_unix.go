@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lend duplicates a listener's descriptor. With package net's own duplicate, os.File.Fd would have them both block, and so would whoever
-// accepts, whatever the deadline.
+// lend duplicates a listener's descriptor. With package net's own duplicate, os.File.Fd would have
+// them both block, and so would whoever accepts, whatever the deadline.
 func lend(nl netListener) (*os.File, error) {
 	raw, err := nl.SyscallConn()
 	if err != nil {
@@ -27,8 +27,8 @@ func lend(nl netListener) (*os.File, error) {
 	return os.NewFile(uintptr(dup), "listener "+nl.Addr().String()), nil
 }
 
-// reopen opens the file again by its descriptor where the system has a way to, which gives it an offset of its own. Else the
-// descriptor is duplicated, and the shared offset never used.
+// reopen opens the file again by its descriptor where the system has a way to, which gives it an
+// offset of its own. Else the descriptor is duplicated, and the shared offset never used.
 func reopen(f *os.File) (*File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // lend duplicates a listener's descriptor.
 func lend(nl netListener) (*os.File, error) { return nl.File() }
 
-// reopen opens the file again by its handle, which gives it an offset of its own; a duplicate would share the user's, which
-// package os moves with every read.
+// reopen opens the file again by its handle, which gives it an offset of its own; a duplicate would
+// share the user's, which package os moves with every read.
 func reopen(f *os.File) (*File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

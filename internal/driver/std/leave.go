@@ -10,9 +10,9 @@ import (
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// leave begins the end of a connection. Its goroutines are interrupted, and the last of them to exit closes it, or
-// prepares it for somebody else; the last event follows that. An owner that closes what is breaking hears of no error. On the owner's
-// goroutine.
+// leave begins the end of a connection. Its goroutines are interrupted, and the last of them to
+// exit closes it, or prepares it for somebody else; the last event follows that. An owner that
+// closes what is breaking hears of no error. On the owner's goroutine.
 func (c *conn) leave(how leaving, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,8 @@ func (c *conn) release(how leaving) {
 	}
 }
 
-// reportLast emits the last event. done is set, so that the conn is the owner's alone, and its slot free.
+// reportLast emits the last event. done is set, so that the conn is the owner's alone, and its slot
+// free.
 func (c *conn) reportLast(how leaving, ev driver.Events) {
 	c.over = true
 	c.d.polled++
@@ -116,7 +117,8 @@ func (c *conn) reportLast(how leaving, ev driver.Events) {
 	}
 }
 
-// resetOnClose lets the peer of an aborted connection see a reset where there is a TCP connection below.
+// resetOnClose lets the peer of an aborted connection see a reset where there is a TCP connection
+// below.
 func resetOnClose(nc net.Conn) {
 	if outer, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = outer.NetConn()

@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Listener lets the goroutines of several drivers accept from one net.Listener, and each be interrupted alone.
+// A Listener lets the goroutines of several drivers accept from one net.Listener, and each be
+// interrupted alone.
 type Listener struct {
 	nl netListener
 
@@ -52,7 +53,8 @@ func listen(ctx context.Context, network, addr string) (*Listener, error) {
 
 var errInterrupted = errors.New("std: accepting was interrupted")
 
-// accept waits for a peer, as long as wanted says so: it is asked under the lock that interrupt takes.
+// accept waits for a peer, as long as wanted says so: it is asked under the lock that interrupt
+// takes.
 func (l *Listener) accept(wanted func() bool) (net.Conn, error) {
 	if !l.enter(wanted) {
 		return nil, errInterrupted
@@ -84,7 +86,8 @@ func (l *Listener) enter(wanted func() bool) bool {
 	return true
 }
 
-// interrupt makes all goroutines come out of accept, or out of what comes before. Those that want to go back in.
+// interrupt makes all goroutines come out of accept, or out of what comes before. Those that want
+// to go back in.
 func (l *Listener) interrupt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +100,8 @@ func (l *Listener) interrupt() {
 // Addr is the bound address.
 func (l *Listener) Addr() net.Addr { return l.nl.Addr() }
 
-// File duplicates the descriptor for another process. From then on Refuse and Close leave the address alone: peers that
-// come are the duplicate's.
+// File duplicates the descriptor for another process. From then on Refuse and Close leave the
+// address alone: peers that come are the duplicate's.
 func (l *Listener) File() (*os.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,12 +10,13 @@ import (
 type member interface {
 	// report emits what there is to tell, on the owner's goroutine.
 	report(ev driver.Events)
-	// interrupted is for when an event of report did not return: another report follows if there is more to tell.
+	// interrupted is for when an event of report did not return: another report follows if there is
+	// more to tell.
 	interrupted()
 }
 
-// A mailbox is the list of members that have something to tell. Each is in it once at most, so it cannot grow beyond
-// their number.
+// A mailbox is the list of members that have something to tell. Each is in it once at most, so it
+// cannot grow beyond their number.
 type mailbox struct {
 	mu     sync.Mutex
 	ready  []member

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// watchPause is how often a connection with unread bytes is looked at for a reset, where watch cannot wait for one.
+// watchPause is how often a connection with unread bytes is looked at for a reset, where watch
+// cannot wait for one.
 const watchPause = time.Second
 
-// read is the reader's goroutine. It reads while its owner wants input and has taken what came before; at other times it
-// watches for a reset, where that can be done without reading.
+// read is the reader's goroutine. It reads while its owner wants input and has taken what came
+// before; at other times it watches for a reset, where that can be done without reading.
 func (c *conn) read() {
 	small := make([]byte, min(smallRead, c.d.room))
 	var large *[]byte // after a small buffer was filled
@@ -61,7 +62,8 @@ func (c *conn) nextActivity() activity {
 	}
 }
 
-// received keeps what a read returned for the owner. It returns the pooled buffer to read into next, if any.
+// received keeps what a read returned for the owner. It returns the pooled buffer to read into
+// next, if any.
 func (c *conn) received(p []byte, large *[]byte, full bool, err error) *[]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

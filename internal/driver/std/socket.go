@@ -63,7 +63,8 @@ func importConn(nc net.Conn) (*Socket, error) {
 	return s, nil
 }
 
-// rawConn is the way below a socket of package net. A type that embeds one may change the bytes, so that only these count.
+// rawConn is the way below a socket of package net. A type that embeds one may change the bytes, so
+// that only these count.
 func rawConn(nc net.Conn) syscall.RawConn {
 	switch nc.(type) {
 	case *net.TCPConn, *net.UnixConn:

@@ -15,8 +15,8 @@ import (
 // canWatch: the kernel tells of a reset whatever is unread before it.
 const canWatch = true
 
-// watch waits for the reset of a connection without reading from it. The runtime wakes it for everything that comes, once
-// each. It returns the error, or that of a deadline.
+// watch waits for the reset of a connection without reading from it. The runtime wakes it for
+// everything that comes, once each. It returns the error, or that of a deadline.
 func watch(raw syscall.RawConn) error {
 	var broken error
 	err := raw.Read(func(fd uintptr) bool {
@@ -64,7 +64,8 @@ func peerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// renewed gives a socket of package net a conn of its own, so that the old one cannot be used any more.
+// renewed gives a socket of package net a conn of its own, so that the old one cannot be used any
+// more.
 func renewed(nc net.Conn) (net.Conn, error) {
 	filer, ok := nc.(interface{ File() (*os.File, error) })
 	if !ok || rawConn(nc) == nil {

@@ -1,13 +1,16 @@
-// Package std is the driver for systems that have no better one: package net, and goroutines that wait in it.
+// Package std is the driver for systems that have no better one: package net, and goroutines that
+// wait in it.
 //
-// Each connection has a goroutine that reads, and a second one only while output is queued. A reader never runs ahead of
-// its owner by more than one receive buffer, and while it waits for a quiet peer it holds a small buffer instead, so that a
-// connection costs a goroutine and 2 KiB. Each listener has a goroutine that accepts, ahead of its owner by one connection.
-// What they have to tell is gathered in the driver's mailbox, and Poll tells it.
+// Each connection has a goroutine that reads, and a second one only while output is queued. A
+// reader never runs ahead of its owner by more than one receive buffer, and while it waits for a
+// quiet peer it holds a small buffer instead, so that a connection costs a goroutine and 2 KiB.
+// Each listener has a goroutine that accepts, ahead of its owner by one connection. What they have
+// to tell is gathered in the driver's mailbox, and Poll tells it.
 //
-// Every net.Conn can be imported. What only TCP and unix sockets of a unix system can do is missing for the others: output is
-// always queued first, and a reset is not noticed while a connection is paused or its peer has ended, until something is
-// written. Where a conn has no CloseWrite, ending our side closes it, and its input ends with that.
+// Every net.Conn can be imported. What only TCP and unix sockets of a unix system can do is missing
+// for the others: output is always queued first, and a reset is not noticed while a connection is
+// paused or its peer has ended, until something is written. Where a conn has no CloseWrite, ending
+// our side closes it, and its input ends with that.
 package std
 
 import (

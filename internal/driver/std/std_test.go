@@ -205,7 +205,8 @@ func TestStoppedAcceptorStealsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.StopAccept()
-	until(t, k, "its goroutine waits to be wanted", func() bool { return goroutines("std.(*acceptor).next(", "sync.(*Cond).Wait(") == 1 }) // it may have been about to accept
+	// it may have been about to accept
+	until(t, k, "its goroutine waits to be wanted", func() bool { return goroutines("std.(*acceptor).next(", "sync.(*Cond).Wait(") == 1 })
 	const n = 20
 	for range n {
 		nc, err := net.Dial("tcp", l.Addr().String())

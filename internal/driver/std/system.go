@@ -11,8 +11,8 @@ import (
 // System is whatever package net runs on.
 type System struct {
 	driver.Process
-	// QueueOnly has Send leave everything to goroutines, as it must on systems that cannot tell what would not block. It is for
-	// tests.
+	// QueueOnly has Send leave everything to goroutines, as it must on systems that cannot tell
+	// what would not block. It is for tests.
 	QueueOnly bool
 }
 
@@ -35,8 +35,8 @@ func (System) Listen(ctx context.Context, network, addr string) (driver.Listener
 	return l, nil
 }
 
-// Import implements driver.System: it takes every conn. One of package net cannot be used by its old owner any more
-// afterwards on unix systems; elsewhere and for other types it only must not be.
+// Import implements driver.System: it takes every conn. One of package net cannot be used by its
+// old owner any more afterwards on unix systems; elsewhere and for other types it only must not be.
 func (System) Import(nc net.Conn) (driver.Socket, error) {
 	s, err := importConn(nc)
 	if err != nil {

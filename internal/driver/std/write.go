@@ -9,7 +9,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// Send implements driver.Driver. What the socket takes at once needs no goroutine, on systems that can tell.
+// Send implements driver.Driver. What the socket takes at once needs no goroutine, on systems that
+// can tell.
 func (d *Driver) Send(id driver.ID, chain *buf.Chain) (queued int64) {
 	c := d.conn(id)
 	if c == nil {
@@ -215,8 +216,8 @@ func (c *conn) wrote(n int64, err error) {
 	}
 }
 
-// sendFailed notes that the peer has gone. What it had sent before is still received, and the connection ends with that; any
-// other error ends it now. mu is held.
+// sendFailed notes that the peer has gone. What it had sent before is still received, and the
+// connection ends with that; any other error ends it now. mu is held.
 func (c *conn) sendFailed(err error) {
 	c.sendFail = err
 	if !peerGone(err) {
