@@ -27,7 +27,8 @@ type claim struct {
 }
 
 var articles = []article{
-	{"origin-a", "A non-blocking HTTP server for Go (2021): gin with 20,000 connections, on the standard library and on an engine", []claim{
+	{"origin-a", "A non-blocking HTTP server for Go (2021): gin with 20,000 connections, on the standard library " +
+		"and on an engine", []claim{
 		{"goroutines", "20,000+", "119", 119.0 / 20_000, "gin-20k", "goroutines", "gin", "gin-web"},
 		{"memory, MB", "600+", "60+", 0.1, "gin-20k", "rss_peak_mb", "gin", "gin-web"},
 		{"p99, ms", "543", "191", 191.0 / 543, "gin-20k", "p99_ms", "gin", "gin-web"},
@@ -41,14 +42,16 @@ var articles = []article{
 		{"WebSocket upgrade, bytes", "8,600", "0", 0, "ws-upgrade", "alloc_bytes", "gorilla", "websocket"},
 		{"WebSocket upgrade, allocations", "9", "0", 0, "ws-upgrade", "mallocs", "gorilla", "websocket"},
 		{"WebSocket connection, bytes", "65,000", "10,000", 10.0 / 65, "idle-ws", "conn_bytes", "gorilla", "websocket"},
-		{"subscriber of a push server, bytes", "25,000", "19,500", 19.5 / 25, "push-idle", "conn_bytes", "net/http", "push"},
+		{"subscriber of a push server, bytes", "25,000", "19,500", 19.5 / 25, "push-idle", "conn_bytes", "net/http",
+			"push"},
 	}},
-	{"origin-c", "net/http against fasthttp (2021): an advantage of 30 to 70 %, with 200 to 16,000 connections", []claim{
-		against("requests per second, 100 connections", "http-100"),
-		against("requests per second, 1,000", "http-1000"),
-		against("requests per second, 8,000", "http-8000"),
-		against("requests per second, 16,000", "http-16000"),
-	}},
+	{"origin-c", "net/http against fasthttp (2021): an advantage of 30 to 70 %, with 200 to 16,000 connections",
+		[]claim{
+			against("requests per second, 100 connections", "http-100"),
+			against("requests per second, 1,000", "http-1000"),
+			against("requests per second, 8,000", "http-8000"),
+			against("requests per second, 16,000", "http-16000"),
+		}},
 }
 
 func against(what, scenario string) claim {
@@ -81,7 +84,8 @@ func expand(names []string) (all []string) {
 	return all
 }
 
-var articleHead = []string{"", "article: before", "after", "ratio", "here: the usual way", "fasthttp", "ours", "ratio", "scenario"}
+var articleHead = []string{"", "article: before", "after", "ratio", "here: the usual way", "fasthttp", "ours", "ratio",
+	"scenario"}
 
 // rows are the article's claims with what was measured here. Without a measurement there is none.
 func (a article) rows(find func(scenario string) *outcome) (rows [][]string) {

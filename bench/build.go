@@ -95,7 +95,8 @@ func (b *bakery) makeC(ctx context.Context) error {
 
 func output(cmd *exec.Cmd) error {
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %.600s", filepath.Base(cmd.Path), err, strings.Join(strings.Fields(string(text)), " "))
+		return fmt.Errorf("%s: %w: %.600s", filepath.Base(cmd.Path), err,
+			strings.Join(strings.Fields(string(text)), " "))
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func chartOf(o *outcome, m metric) *chart {
 		if !ok {
 			continue
 		}
-		b := bar{name: s.Name, ours: s.Ours, limit: s.Name == "c-epoll", value: value, text: grouped(value.Median, m.digits)}
+		b := bar{name: s.Name, ours: s.Ours, limit: s.Name == "c-epoll", value: value,
+			text: grouped(value.Median, m.digits)}
 		if ratio, ok := s.Ratio[m.name]; ok && s.Name != o.Reference {
 			b.ratio = "× " + ratioText(ratio.Median)
 		}
@@ -89,7 +90,8 @@ func chartsOf(o *outcome) (all []*chart) {
 // pictured is the first figure of the table, and the next one that tells something else.
 func pictured(o *outcome) []string {
 	first := o.Measures[0]
-	for _, second := range append(slices.Clone(o.Ratios), "alone_p99_ms", "mallocs", "conn_bytes_gc", "cpu_us", "rss_peak_mb") {
+	for _, second := range append(slices.Clone(o.Ratios), "alone_p99_ms", "mallocs", "conn_bytes_gc", "cpu_us",
+		"rss_peak_mb") {
 		if second != first && slices.Contains(o.Measures, second) {
 			return []string{first, second}
 		}
@@ -102,10 +104,12 @@ func pictured(o *outcome) []string {
 func (c *chart) svg(p palette) string {
 	var b strings.Builder
 	height := headHeight + rowHeight*len(c.bars) + footHeight
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="system-ui,-apple-system,Segoe UI,sans-serif" font-size="13">`,
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
+		`font-family="system-ui,-apple-system,Segoe UI,sans-serif" font-size="13">`,
 		chartWidth, height)
 	fmt.Fprintf(&b, `<title>%s</title>`, html.EscapeString(c.description()))
-	fmt.Fprintf(&b, `<text x="0" y="16" font-weight="600" style="fill:%s">%s <tspan font-weight="400" style="fill:%s">· %s</tspan></text>`,
+	fmt.Fprintf(&b, `<text x="0" y="16" font-weight="600" style="fill:%s">%s `+
+		`<tspan font-weight="400" style="fill:%s">· %s</tspan></text>`,
 		p.ink, html.EscapeString(c.title), p.muted, c.hint)
 	scale, cut := c.scale()
 	c.drawGrid(&b, p, scale, height)
@@ -151,7 +155,8 @@ func (c *chart) drawGrid(b *strings.Builder, p palette, scale float64, height in
 	for v := 0.0; v <= scale; v += step {
 		x := nameWidth + barRoom*v/scale
 		fmt.Fprintf(b, `<path d="M%.1f %dV%d" style="stroke:%s"/>`, x, headHeight-4, height-footHeight, p.grid)
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" font-size="11" text-anchor="middle" style="fill:%s">%s</text>`, x, headHeight-10, p.muted, grouped(v, digits))
+		fmt.Fprintf(b, `<text x="%.1f" y="%d" font-size="11" text-anchor="middle" style="fill:%s">%s</text>`, x,
+			headHeight-10, p.muted, grouped(v, digits))
 	}
 }
 
@@ -182,7 +187,8 @@ func (one bar) draw(b *strings.Builder, p palette, y int, scale float64, cut boo
 	fmt.Fprintf(b, `<rect x="%d" y="%.1f" width="%.1f" height="%d" rx="2" style="fill:%s"/>`,
 		nameWidth, middle-barHeight/2, max(end-nameWidth, 1), barHeight, colour)
 	if cut && one.value.Median > scale { // it goes on
-		fmt.Fprintf(b, `<path d="M%.1f %.1fl6 8l-6 8" style="fill:none;stroke:%s;stroke-width:2"/>`, end+3, middle-barHeight/2, colour)
+		fmt.Fprintf(b, `<path d="M%.1f %.1fl6 8l-6 8" style="fill:none;stroke:%s;stroke-width:2"/>`, end+3,
+			middle-barHeight/2, colour)
 		end += 8
 	} else if from, to := at(one.value.Min), at(one.value.Max); to-from > 1 {
 		fmt.Fprintf(b, `<path d="M%.1f %.1fH%.1fM%.1f %.1fv6M%.1f %.1fv6" style="stroke:%s;fill:none" opacity="0.75"/>`,

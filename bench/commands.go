@@ -57,8 +57,10 @@ func listCommand(w io.Writer) *cli.Command {
 func runFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "rounds", Value: 3, Usage: "turns of each server"},
-		&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn, after the warm-up"},
-		&cli.DurationFlag{Name: "patience", Usage: "time in all to wait for other processes to be quiet and to repeat turns that they spoilt"},
+		&cli.DurationFlag{Name: "duration", Value: 3 * time.Second,
+			Usage: "time under load in each turn, after the warm-up"},
+		&cli.DurationFlag{Name: "patience",
+			Usage: "time in all to wait for other processes to be quiet and to repeat turns that they spoilt"},
 		&cli.IntFlag{Name: "conns", Usage: "connections, instead of the scenario's"},
 		&cli.IntFlag{Name: "times", Usage: "how often something is done, instead of as often as the scenario says"},
 		&cli.StringSliceFlag{Name: "only", Usage: "servers that take part, no others"},
@@ -101,7 +103,8 @@ func allCommand(stdout, stderr io.Writer) *cli.Command {
 
 func execute(ctx context.Context, c *cli.Command, names []string, stdout, stderr io.Writer) error {
 	s := selection{
-		scenarios: expand(names), skipped: expand(c.StringSlice("skip")), only: c.StringSlice("only"), without: c.StringSlice("without"), foreign: c.StringSlice("server"),
+		scenarios: expand(names), skipped: expand(c.StringSlice("skip")), only: c.StringSlice("only"),
+		without: c.StringSlice("without"), foreign: c.StringSlice("server"),
 		conns: c.Int("conns"), rounds: c.Int("rounds"), duration: c.Duration("duration"),
 		patience: c.Duration("patience"), times: c.Int("times"),
 	}
@@ -144,9 +147,11 @@ func reportCommand(stdout io.Writer) *cli.Command {
 		Usage:     "make tables of saved results, by default of those in bench/results",
 		ArgsUsage: "[FILE...]",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"), Usage: "where to write a page"},
+			&cli.StringFlag{Name: "html", Value: filepath.Join(os.TempDir(), "myriad-bench.html"),
+				Usage: "where to write a page"},
 			&cli.StringFlag{Name: "markdown", Usage: "where to write tables for documents, instead of printing them"},
-			&cli.BoolFlag{Name: "update", Usage: "make anew what documents of the repository show of the results: tables, figures and charts"},
+			&cli.BoolFlag{Name: "update",
+				Usage: "make anew what documents of the repository show of the results: tables, figures and charts"},
 		},
 		Action: func(_ context.Context, c *cli.Command) error {
 			all, err := readAll(c.Args().Slice())

@@ -21,7 +21,8 @@ var figures = []figure{
 	{"for a WebSocket", "一条 WebSocket 的内存", "idle-ws", "conn_bytes", "gorilla", "websocket"},
 	{"for a subscriber of the push server", "推送服务器一个订阅者的内存", "push-idle", "conn_bytes", "gws", "push"},
 	{"for a kept TLS connection", "一条保持的 TLS 连接的内存", "tls-idle", "conn_bytes", "net/http", "web"},
-	{"peak memory of gin with 20,000 connections", "gin 承载 20,000 条连接时的内存峰值", "gin-20k", "rss_peak_mb", "gin", "gin-web"},
+	{"peak memory of gin with 20,000 connections", "gin 承载 20,000 条连接时的内存峰值", "gin-20k", "rss_peak_mb", "gin",
+		"gin-web"},
 	{"CPU for each of its requests", "其中每个请求的 CPU", "gin-20k", "cpu_us", "gin", "gin-web"},
 }
 
@@ -89,8 +90,14 @@ var documents = []document{
 		err := writeMarkdown(&b, all)
 		return b.String(), err
 	}},
-	{"README.md", figuresBegin, figuresEnd, func(all []*results) (string, error) { return figuresTable(all, false), nil }},
-	{"README.zh-CN.md", figuresBegin, figuresEnd, func(all []*results) (string, error) { return figuresTable(all, true), nil }},
+	{"README.md", figuresBegin, figuresEnd, func(all []*results) (string,
+		error) {
+		return figuresTable(all, false), nil
+	}},
+	{"README.zh-CN.md", figuresBegin, figuresEnd, func(all []*results) (string,
+		error) {
+		return figuresTable(all, true), nil
+	}},
 }
 
 // updated is the document with its part made anew.

@@ -40,7 +40,8 @@ func TestRatios(t *testing.T) {
 		t.Errorf("%v, %v", got, ok)
 	}
 	for name, reference := range map[string][]sample{
-		"another number of rounds": theirs[:2], "a zero": {{"x": 1}, {"x": 0}, {"x": 3}}, "a gap": {{"x": 1}, {}, {"x": 3}}, "nothing": nil,
+		"another number of rounds": theirs[:2], "a zero": {{"x": 1}, {"x": 0}, {"x": 3}},
+		"a gap": {{"x": 1}, {}, {"x": 3}}, "nothing": nil,
 	} {
 		if got, ok := ratios(ours, reference, "x"); ok {
 			t.Errorf("with %s in the reference the ratios are %v", name, got)
@@ -63,7 +64,8 @@ func TestTally(t *testing.T) {
 			t.Fatal(err)
 		}
 		one := load.Result{
-			Replies: 1000, Elapsed: time.Second, Server: proc.Times{Total: 80 * time.Millisecond}, Driver: 30 * time.Millisecond, Latency: encoded,
+			Replies: 1000, Elapsed: time.Second, Server: proc.Times{Total: 80 * time.Millisecond},
+			Driver: 30 * time.Millisecond, Latency: encoded,
 		}
 		if err := sum.add(one); err != nil {
 			t.Fatal(err)
@@ -94,8 +96,10 @@ func example() (*results, *outcome) {
 		Name: "x", Rows: "P0", Asks: "What?", Mode: "closed", Connections: 90, Wanted: 100, Drivers: 2, Reference: "a",
 		Measures: []string{"cpu_us", "rate"},
 		Servers: []serverOutcome{
-			{Name: "a", Rounds: []sample{{"cpu_us": 10, "rate": 1000.4, "strangers": 0.01}, {"cpu_us": 12, "rate": 900}, {"cpu_us": 11, "rate": 950}}},
-			{Name: "b", Ours: true, Rounds: []sample{{"cpu_us": 5, "rate": 2000, "strangers": 0.5}, {"cpu_us": 3, "rate": 2100}, {"cpu_us": 11, "rate": 1900}}},
+			{Name: "a", Rounds: []sample{{"cpu_us": 10, "rate": 1000.4, "strangers": 0.01}, {"cpu_us": 12, "rate": 900},
+				{"cpu_us": 11, "rate": 950}}},
+			{Name: "b", Ours: true, Rounds: []sample{{"cpu_us": 5, "rate": 2000, "strangers": 0.5},
+				{"cpu_us": 3, "rate": 2100}, {"cpu_us": 11, "rate": 1900}}},
 			{Name: "c", Refused: "it lies"},
 		},
 	}
@@ -123,10 +127,12 @@ warning: other processes used more than 0.10 of a core during 1 of 6 turns (0.50
 	if text.String() != want {
 		t.Errorf("the table is\n%s, not\n%s", &text, want)
 	}
-	if err := r.markdown(&md); err != nil || !strings.Contains(md.String(), "| **b** | 5.00 (3.00–11.00) | 0.50 (0.25–1.00) | 2000 |\n") {
+	if err := r.markdown(&md); err != nil || !strings.Contains(md.String(),
+		"| **b** | 5.00 (3.00–11.00) | 0.50 (0.25–1.00) | 2000 |\n") {
 		t.Errorf("Markdown: %v\n%s", err, &md)
 	}
-	if err := writeHTML(&html, []*results{r}); err != nil || !strings.Contains(html.String(), `<tr class="ours"><td>b<td>5.00 (3.00–11.00)<td>`) {
+	if err := writeHTML(&html, []*results{r}); err != nil || !strings.Contains(html.String(),
+		`<tr class="ours"><td>b<td>5.00 (3.00–11.00)<td>`) {
 		t.Errorf("HTML: %v\n%s", err, &html)
 	}
 }

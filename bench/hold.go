@@ -106,7 +106,8 @@ func (t turn) idle(ctx context.Context, target *target, drivers fleet, out sampl
 	if err != nil {
 		return err
 	}
-	out["idle_cpu_ms"] = float64(after.Sub(before).Total) / float64(time.Millisecond) / time.Since(watch.began).Seconds()
+	used := float64(after.Sub(before).Total) / float64(time.Millisecond)
+	out["idle_cpu_ms"] = used / time.Since(watch.began).Seconds()
 	out["strangers"], err = watch.strangers()
 	return err
 }

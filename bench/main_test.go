@@ -60,7 +60,8 @@ func quiet() bool {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		stacks := make([]byte, 1<<16)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		if runtime.NumGoroutine() == 1 || bytes.Count(stacks, []byte("goroutine ")) == bytes.Count(stacks, []byte("os/signal")) {
+		if runtime.NumGoroutine() == 1 || bytes.Count(stacks, []byte("goroutine ")) == bytes.Count(stacks,
+			[]byte("os/signal")) {
 			return true
 		}
 		if time.Now().After(deadline) {
@@ -80,7 +81,8 @@ func bench(t *testing.T, args ...string) (stdout string, err error) {
 
 // benchFor is bench with a duration, and with longer ones until it is enough: what else the machine
 // does may take a short window from a server.
-func benchFor(t *testing.T, d time.Duration, enough func(stdout string, err error) bool, args ...string) (stdout string, err error) {
+func benchFor(t *testing.T, d time.Duration, enough func(stdout string, err error) bool, args ...string) (stdout string,
+	err error) {
 	t.Helper()
 	for ; ; d *= 4 {
 		stdout, err = bench(t, append(args, "--duration", d.String())...)
@@ -137,7 +139,8 @@ func TestRun(t *testing.T) {
 func hasFigures(r *results) bool {
 	return !slices.ContainsFunc(r.Scenarios, func(o outcome) bool {
 		return slices.ContainsFunc(o.Servers, func(s serverOutcome) bool {
-			return len(s.Rounds) == 0 || slices.ContainsFunc(loaded, func(m string) bool { return !(s.Rounds[0][m] > 0) })
+			return len(s.Rounds) == 0 ||
+				slices.ContainsFunc(loaded, func(m string) bool { return !(s.Rounds[0][m] > 0) })
 		})
 	})
 }
@@ -156,14 +159,16 @@ func checkReport(t *testing.T, saved string) {
 
 // Connections that are held are counted, used again at the end, and have a size.
 func TestHold(t *testing.T) {
-	out, err := bench(t, "run", "idle-engine", "--rounds", "1", "--duration", "100ms", "--conns", "2000", "--only", "net,engine")
+	out, err := bench(t, "run", "idle-engine", "--rounds", "1", "--duration", "100ms", "--conns", "2000", "--only",
+		"net,engine")
 	if err != nil || !strings.Contains(out, "2000 connections") || strings.Contains(out, "not measured") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
 func TestBroadcast(t *testing.T) {
-	out, err := benchFor(t, 200*time.Millisecond, measured, "run", "ws-broadcast", "--rounds", "1", "--conns", "50", "--only", "gobwas,websocket")
+	out, err := benchFor(t, 200*time.Millisecond, measured, "run", "ws-broadcast", "--rounds", "1", "--conns", "50",
+		"--only", "gobwas,websocket")
 	if err != nil || !strings.Contains(out, "ms until the last has it") || strings.Contains(out, "not measured") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -172,7 +177,8 @@ func TestBroadcast(t *testing.T) {
 // What cannot run says why, and prints no number.
 func TestCannotRun(t *testing.T) {
 	out, err := bench(t, "run", "engine-echo", "--conns", "5000000", "--rounds", "1", "--duration", "100ms")
-	if err == nil || !strings.Contains(out, "not run: 5000000 connections need as many files") || strings.Contains(out, "server") {
+	if err == nil || !strings.Contains(out, "not run: 5000000 connections need as many files") ||
+		strings.Contains(out, "server") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Setenv("PATH", "")
@@ -236,7 +242,8 @@ func TestInterrupt(t *testing.T) {
 	}
 	time.AfterFunc(time.Second, cancel)
 	var out bytes.Buffer
-	r, err := s.measureAll(ctx, s.newResults(), plans, newProgress(&out, 1), func(*results, *outcome) { t.Error("there is an outcome") })
+	r, err := s.measureAll(ctx, s.newResults(), plans, newProgress(&out, 1),
+		func(*results, *outcome) { t.Error("there is an outcome") })
 	if r != nil || ctx.Err() == nil || err == nil {
 		t.Errorf("%v, %v", r, err)
 	}

@@ -80,7 +80,8 @@ var verdictHead = []string{"scenario", "figure", "best of the others", "best of 
 
 func markdownOverview(w io.Writer, all []*results) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n### Overview\nThe best of ours by the best of the others, medians.\n\n%s%s", markdownRow(verdictHead), markdownRow([]string{"---", "---", "---", "---", "--:", "---"}))
+	fmt.Fprintf(&b, "\n### Overview\nThe best of ours by the best of the others, medians.\n\n%s%s",
+		markdownRow(verdictHead), markdownRow([]string{"---", "---", "---", "---", "--:", "---"}))
 	for _, v := range verdicts(all) {
 		b.WriteString(markdownRow(v.cells()))
 	}

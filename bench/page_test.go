@@ -31,7 +31,8 @@ func TestChart(t *testing.T) {
 				t.Fatalf("%v in %s", err, svg)
 			}
 		}
-		for _, want := range []string{">a<", "b&lt;&amp;", "11.00", "5.00", "× 0.50", p.ours, p.rival, "less is better"} {
+		for _, want := range []string{">a<", "b&lt;&amp;", "11.00", "5.00", "× 0.50", p.ours, p.rival,
+			"less is better"} {
 			if !strings.Contains(svg, want) {
 				t.Errorf("no %q in %s", want, svg)
 			}
@@ -51,7 +52,8 @@ func TestChartScale(t *testing.T) {
 	for _, tt := range []struct {
 		values []float64
 		cut    bool
-	}{{[]float64{1, 2, 3}, false}, {[]float64{1, 2, 2000}, true}, {[]float64{5}, false}, {[]float64{0, 0}, false}, {[]float64{0, 9}, false}} {
+	}{{[]float64{1, 2, 3}, false}, {[]float64{1, 2, 2000}, true}, {[]float64{5}, false}, {[]float64{0, 0}, false},
+		{[]float64{0, 9}, false}} {
 		c := bars(tt.values...)
 		scale, cut := c.scale()
 		if cut != tt.cut || scale <= 0 || !cut && slices.Max(tt.values) > scale {
@@ -79,7 +81,8 @@ func TestPageIsAlone(t *testing.T) {
 	if found := regexp.MustCompile(`(?i)src=|<script|<link|@import|url\(|https?://`).FindString(text); found != "" {
 		t.Errorf("the page has %q", found)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "<svg", `<section id="x">`, "origin-a", "origin-b", "origin-c"} {
+	for _, want := range []string{"prefers-color-scheme: dark", "<svg", `<section id="x">`, "origin-a", "origin-b",
+		"origin-c"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -92,7 +95,8 @@ func TestArticles(t *testing.T) {
 		for _, c := range a.claims {
 			i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == c.scenario })
 			_, known := findMetric(c.metric)
-			if i < 0 || !known || !slices.Contains(scenarios[i].servers, c.reference) || !slices.Contains(scenarios[i].servers, c.ours) {
+			if i < 0 || !known || !slices.Contains(scenarios[i].servers, c.reference) ||
+				!slices.Contains(scenarios[i].servers, c.ours) {
 				t.Errorf("%s, %s: there is no such scenario, metric or server", a.name, c.what)
 			}
 		}
@@ -102,12 +106,14 @@ func TestArticles(t *testing.T) {
 		}
 	}
 	o := outcome{Name: "gin-20k", Reference: "gin", Measures: []string{"rate"}, Servers: []serverOutcome{
-		{Name: "gin", Rounds: []sample{{"rate": 100, "goroutines": 20000}}}, {Name: "gin-web", Ours: true, Rounds: []sample{{"rate": 150, "goroutines": 100}}},
+		{Name: "gin", Rounds: []sample{{"rate": 100, "goroutines": 20000}}},
+		{Name: "gin-web", Ours: true, Rounds: []sample{{"rate": 150, "goroutines": 100}}},
 	}}
 	o.summarise()
 	var md strings.Builder
 	if err := markdownArticles(&md, []*results{{Scenarios: []outcome{o}}}); err != nil ||
-		!strings.Contains(md.String(), "| goroutines | 20,000+ | 119 | 0.006 | 20,000 (gin) | 100 (gin-web) | 0.005 | gin-20k |") {
+		!strings.Contains(md.String(),
+			"| goroutines | 20,000+ | 119 | 0.006 | 20,000 (gin) | 100 (gin-web) | 0.005 | gin-20k |") {
 		t.Errorf("%v\n%s", err, &md)
 	}
 	if v, ok := verdictOf(&o); !ok || v.word != "ahead" || v.ratio != 1.5 {

@@ -41,7 +41,10 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := newPatience(0).take(t.Context(), func(context.Context) (sample, error) { return nil, broken }); err != broken {
+	if _, err := newPatience(0).take(t.Context(), func(context.Context) (sample,
+		error) {
+		return nil, broken
+	}); err != broken {
 		t.Errorf("the turn's error became %v", err)
 	}
 	if used, err := watchOthers(t.Context(), 50*time.Millisecond); err != nil || used < 0 {

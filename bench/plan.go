@@ -41,7 +41,8 @@ type planned struct {
 
 func (s selection) plan() ([]planned, error) {
 	if s.rounds < 1 || s.duration <= 0 || s.conns < 0 || s.times < 0 {
-		return nil, fmt.Errorf("--rounds %d, --duration %v, --conns %d, --times %d: they must be positive", s.rounds, s.duration, s.conns, s.times)
+		return nil, fmt.Errorf("--rounds %d, --duration %v, --conns %d, --times %d: they must be positive", s.rounds,
+			s.duration, s.conns, s.times)
 	}
 	foreign, err := s.foreignServers()
 	if err != nil {
@@ -122,7 +123,8 @@ func (s selection) settle(sc scenario, foreign []server, most int) planned {
 		p.skip = "none of its servers is among those asked for"
 		return p
 	case p.conns > most:
-		p.skip = fmt.Sprintf("%d connections need as many files in one process, and the limit (ulimit -Hn) leaves %d", p.conns, max(most, 0))
+		p.skip = fmt.Sprintf("%d connections need as many files in one process, and the limit (ulimit -Hn) leaves %d",
+			p.conns, max(most, 0))
 	}
 	p.drivers = min(max(p.drivers, 1), max(p.conns, 1))
 	if !slices.ContainsFunc(p.turns, func(x server) bool { return x.name == p.reference }) {

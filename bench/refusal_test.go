@@ -62,7 +62,8 @@ func answer(c net.Conn, fault string, answered *atomic.Int64) {
 			fmt.Fprintln(os.Stderr, "out of luck")
 			os.Exit(1)
 		}
-		fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nDate: Mon, 02 Jan 2006 15:04:05 GMT\r\nContent-Length: %d\r\n\r\n%s",
+		fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nDate: Mon, 02 Jan 2006 15:04:05 "+
+			"GMT\r\nContent-Length: %d\r\n\r\n%s",
 			status, len(body), body)
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // markdown writes the tables of a file of results.
 func (r *results) markdown(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "\n%s, %d cores, Linux %s, %s; %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go,
+	if _, err := fmt.Fprintf(w, "\n%s, %d cores, Linux %s, %s; %s.\n", r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel,
+		r.Machine.Go,
 		r.Began.Format("2 January 2006")); err != nil {
 		return err
 	}

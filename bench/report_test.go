@@ -24,7 +24,8 @@ func TestDocuments(t *testing.T) {
 func TestFigures(t *testing.T) {
 	for _, f := range figures {
 		i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == f.scenario })
-		if i < 0 || !slices.Contains(scenarios[i].servers, f.rival) || !slices.Contains(scenarios[i].servers, f.ours) || !slices.Contains(scenarios[i].measures, f.metric) {
+		if i < 0 || !slices.Contains(scenarios[i].servers, f.rival) || !slices.Contains(scenarios[i].servers, f.ours) ||
+			!slices.Contains(scenarios[i].measures, f.metric) {
 			t.Errorf("%s: there is no such scenario, server or metric", f.what)
 		}
 	}

@@ -32,7 +32,8 @@ func (s selection) resume(wanted bool, name string, plans []planned) (*results, 
 	case err != nil:
 		return nil, nil, err
 	case r.Rounds != fresh.Rounds || r.Duration != fresh.Duration || r.Machine != fresh.Machine:
-		return nil, nil, fmt.Errorf("%s has %d rounds of %s on %v, and this is a run of %d rounds of %s on %v: save it elsewhere",
+		return nil, nil, fmt.Errorf("%s has %d rounds of %s on %v, and this is a run of %d rounds of %s on %v: save "+
+			"it elsewhere",
 			name, r.Rounds, r.Duration, r.Machine, fresh.Rounds, fresh.Duration, fresh.Machine)
 	}
 	left := slices.DeleteFunc(slices.Clone(plans), func(p planned) bool {

@@ -10,7 +10,8 @@ import (
 
 // measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as
 // soon as it is there. Outcomes are added to r, which has those of before an interruption.
-func (s selection) measureAll(ctx context.Context, r *results, plans []planned, bar progress, done func(*results, *outcome)) (*results, error) {
+func (s selection) measureAll(ctx context.Context, r *results, plans []planned, bar progress,
+	done func(*results, *outcome)) (*results, error) {
 	var wanted []server
 	for _, p := range plans {
 		wanted = append(wanted, p.turns...)
@@ -39,10 +40,13 @@ func (s selection) measureAll(ctx context.Context, r *results, plans []planned, 
 
 // measure runs the rounds of one scenario: every server once, then every server once more. It fails
 // only when ctx ends; a server that fails has no figures from then on, and none from before.
-func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome, error) {
+func (s selection) measure(ctx context.Context, p planned, programs *bakery, waits *patience, bar progress) (*outcome,
+	error) {
 	o := &outcome{
-		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want, Rate: p.rate,
-		Slow: p.slow, Attack: string(p.attack), Publishers: p.publishers, Drivers: p.drivers, Reference: p.reference, Measures: p.measures, Ratios: p.ratios,
+		Name: p.name, Rows: p.rows, Asks: p.asks, Mode: string(p.mode), Connections: p.conns, Wanted: p.want,
+		Rate: p.rate,
+		Slow: p.slow, Attack: string(p.attack), Publishers: p.publishers, Drivers: p.drivers, Reference: p.reference,
+		Measures: p.measures, Ratios: p.ratios,
 		Skipped: p.skip,
 	}
 	if p.mode == working {
@@ -70,7 +74,8 @@ func (s selection) measure(ctx context.Context, p planned, programs *bakery, wai
 }
 
 // round gives one server its turn, unless it has failed before.
-func (s selection) round(ctx context.Context, p planned, x server, programs *bakery, o *serverOutcome, waits *patience) {
+func (s selection) round(ctx context.Context, p planned, x server, programs *bakery, o *serverOutcome,
+	waits *patience) {
 	if o.Refused != "" {
 		return
 	}
@@ -89,8 +94,9 @@ func (s selection) round(ctx context.Context, p planned, x server, programs *bak
 func (o *outcome) warn() {
 	o.Warnings = nil
 	if o.Connections != o.Wanted {
-		o.Warnings = append(o.Warnings, fmt.Sprintf("%d connections instead of %d: the limit of open files (ulimit -Hn) allows no more",
-			o.Connections, o.Wanted))
+		o.Warnings = append(o.Warnings,
+			fmt.Sprintf("%d connections instead of %d: the limit of open files (ulimit -Hn) allows no more",
+				o.Connections, o.Wanted))
 	}
 	if x := o.find(o.Reference); x == nil || x.Refused != "" {
 		o.Warnings = append(o.Warnings, "no ratios, because the reference was not measured")
@@ -99,7 +105,8 @@ func (o *outcome) warn() {
 	for _, x := range o.Servers {
 		for i, one := range x.Rounds {
 			if one["unanswered"] > 0 {
-				o.Warnings = append(o.Warnings, fmt.Sprintf("%s left %.0f requests of round %d unanswered", x.Name, one["unanswered"], i+1))
+				o.Warnings = append(o.Warnings, fmt.Sprintf("%s left %.0f requests of round %d unanswered", x.Name,
+					one["unanswered"], i+1))
 			}
 		}
 	}
@@ -125,6 +132,7 @@ func (o *outcome) warnOfStrangers() {
 	if o.Mode == string(load.Exchange) {
 		what = "times are spoilt, memory is not"
 	}
-	o.Warnings = append(o.Warnings, fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): %s",
-		spoiled, bad, turns, most, where, what))
+	o.Warnings = append(o.Warnings,
+		fmt.Sprintf("other processes used more than %.2f of a core during %d of %d turns (%.2f in %s): %s",
+			spoiled, bad, turns, most, where, what))
 }

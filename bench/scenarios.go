@@ -14,9 +14,12 @@ var servers = []server{
 	{name: "fasthttp", program: "fasthttp", about: "github.com/valyala/fasthttp"},
 	{name: "hertz", program: "hertz", about: "github.com/cloudwego/hertz on netpoll"},
 	{name: "web", program: "web", ours: true, about: "package web, handlers where they are cheapest (its default)"},
-	{name: "web-inline", program: "web", args: []string{"--inline"}, ours: true, about: "package web, handlers on the loop"},
-	{name: "web-pool", program: "web", args: []string{"--pool"}, ours: true, about: "package web, handlers on the pool"},
-	{name: "web-reuse", program: "web", args: []string{"--inline", "--reuse"}, ours: true, about: "the same as web-inline, requests used again (ReuseRequests)"},
+	{name: "web-inline", program: "web", args: []string{"--inline"}, ours: true,
+		about: "package web, handlers on the loop"},
+	{name: "web-pool", program: "web", args: []string{"--pool"}, ours: true,
+		about: "package web, handlers on the pool"},
+	{name: "web-reuse", program: "web", args: []string{"--inline", "--reuse"}, ours: true,
+		about: "the same as web-inline, requests used again (ReuseRequests)"},
 	{name: "gin", program: "gin", about: "github.com/gin-gonic/gin on net/http"},
 	{name: "gin-web", program: "ginweb", ours: true, about: "the same gin router on package web"},
 	{name: "gin-web-inline", program: "ginweb", args: []string{"--inline"}, ours: true, about: "the same, on the loop"},
@@ -24,19 +27,26 @@ var servers = []server{
 	{name: "gorilla", program: "gorilla", about: "github.com/gorilla/websocket on net/http"},
 	{name: "coder", program: "coder", about: "github.com/coder/websocket on net/http"},
 	{name: "gobwas", program: "gobwas", about: "github.com/gobwas/ws on raw connections, a goroutine for each"},
-	{name: "websocket", program: "websocket", ours: true, about: "package websocket on raw connections, callbacks where they are cheapest (its default)"},
-	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true, about: "the same, callbacks on the loop"},
-	{name: "websocket-pool", program: "websocket", args: []string{"--pool"}, ours: true, about: "the same, callbacks on the pool"},
-	{name: "websocket-group", program: "websocket", args: []string{"--group"}, ours: true, about: "the same, a Group where others loop"},
-	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true, about: "package websocket behind package web"},
-	{name: "push", program: "push", ours: true, about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
+	{name: "websocket", program: "websocket", ours: true,
+		about: "package websocket on raw connections, callbacks where they are cheapest (its default)"},
+	{name: "websocket-inline", program: "websocket", args: []string{"--inline"}, ours: true,
+		about: "the same, callbacks on the loop"},
+	{name: "websocket-pool", program: "websocket", args: []string{"--pool"}, ours: true,
+		about: "the same, callbacks on the pool"},
+	{name: "websocket-group", program: "websocket", args: []string{"--group"}, ours: true,
+		about: "the same, a Group where others loop"},
+	{name: "websocket-accept", program: "websocket", args: []string{"--accept"}, ours: true,
+		about: "package websocket behind package web"},
+	{name: "push", program: "push", ours: true,
+		about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "go", program: "goroutines", endless: true, about: "a goroutine for each task, without any bound"},
 	{name: "channel", program: "channel", about: "a channel of tasks and eight goroutines"},
 	{name: "ants", program: "ants", about: "github.com/panjf2000/ants"},
 	{name: "pond", program: "pond", about: "github.com/alitto/pond"},
 	{name: "workers", program: "workers", ours: true, about: "package workers"},
-	{name: "workers-batch", program: "workers", args: []string{"--batch"}, ours: true, about: "package workers, tasks handed over by 64"},
+	{name: "workers-batch", program: "workers", args: []string{"--batch"}, ours: true,
+		about: "package workers, tasks handed over by 64"},
 	{name: "net", program: "net", about: "package net, a goroutine for each connection"},
 	{name: "engine", program: "engine", ours: true, about: "the bare engine"},
 	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
@@ -44,17 +54,21 @@ var servers = []server{
 
 var (
 	httpServers = []string{"net/http", "fasthttp", "hertz", "web", "web-pool", "web-inline", "web-reuse", "c-epoll"}
-	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-pool", "websocket-inline", "websocket-accept"}
+	wsServers   = []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-pool", "websocket-inline",
+		"websocket-accept"}
 
-	loaded = []string{"cpu_us", "user_us", "rate", "p50_ms", "p99_ms", "p999_ms", "rss_peak_mb", "goroutines", "threads"}
-	held   = []string{"conn_bytes", "conn_bytes_gc", "rss_idle_mb", "rss_peak_mb", "idle_cpu_ms", "goroutines", "threads"}
+	loaded = []string{"cpu_us", "user_us", "rate", "p50_ms", "p99_ms", "p999_ms", "rss_peak_mb", "goroutines",
+		"threads"}
+	held = []string{"conn_bytes", "conn_bytes_gc", "rss_idle_mb", "rss_peak_mb", "idle_cpu_ms", "goroutines",
+		"threads"}
 )
 
 // many is more connections than there are files: as many as can be.
 const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
-var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios, engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
+var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
+	engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),
@@ -73,8 +87,9 @@ var httpScenarios = []scenario{
 		measures: []string{"p99_ms", "p50_ms", "p999_ms", "unanswered", "cpu_us", "rate", "rss_peak_mb"},
 	},
 	{
-		name: "gin-20k", rows: "A3 A P6", asks: "What does gin cost with 20,000 connections, or as many as there are files?",
-		app: "http", check: check.HTTP(1), mode: load.Closed, conns: many, drivers: 2,
+		name: "gin-20k", rows: "A3 A P6",
+		asks: "What does gin cost with 20,000 connections, or as many as there are files?",
+		app:  "http", check: check.HTTP(1), mode: load.Closed, conns: many, drivers: 2,
 		servers: []string{"gin", "gin-web", "gin-web-inline"}, reference: "gin", measures: loaded,
 	},
 }
@@ -82,8 +97,9 @@ var httpScenarios = []scenario{
 // Those who hold connections that say nothing.
 var heldScenarios = []scenario{
 	{
-		name: "idle-engine", rows: "E1 E3 M1 M5", asks: "What does a bare connection occupy that has echoed once and is silent?",
-		app: "echo", check: check.Echo(64), mode: load.Exchange, conns: many,
+		name: "idle-engine", rows: "E1 E3 M1 M5",
+		asks: "What does a bare connection occupy that has echoed once and is silent?",
+		app:  "echo", check: check.Echo(64), mode: load.Exchange, conns: many,
 		servers: []string{"net", "engine", "c-epoll"}, reference: "net", measures: held,
 	},
 	{
@@ -94,7 +110,8 @@ var heldScenarios = []scenario{
 	{
 		name: "idle-ws", rows: "B4 M2 M5", asks: "What does a WebSocket occupy after one echo?",
 		app: "ws-echo", check: check.WebSocketEcho(128), mode: load.Exchange, conns: many,
-		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-accept"}, reference: "gws", measures: held,
+		servers: []string{"gws", "gorilla", "coder", "gobwas", "websocket", "websocket-accept"}, reference: "gws",
+		measures: held,
 	},
 }
 
@@ -107,11 +124,13 @@ var webSocketScenarios = []scenario{
 	{
 		name: "ws-echo-1k", rows: "A6 B4 S1", asks: "And one of 1 KiB?",
 		app: "ws-echo", check: check.WebSocketEcho(1024), mode: load.Closed, conns: 1000,
-		servers: []string{"gws", "gorilla", "websocket", "websocket-pool", "websocket-inline"}, reference: "gws", measures: loaded,
+		servers: []string{"gws", "gorilla", "websocket", "websocket-pool", "websocket-inline"}, reference: "gws",
+		measures: loaded,
 	},
 	{
 		name: "ws-upgrade", rows: "B4 S3", asks: "What does an upgrade cost in memory, and the connection around it?",
-		app: "upgrade", mode: working, work: check.Upgrade, order: harness.Order{Times: 100_000, Input: []byte(check.UpgradeRequest)},
+		app: "upgrade", mode: working, work: check.Upgrade, order: harness.Order{Times: 100_000,
+			Input: []byte(check.UpgradeRequest)},
 		servers: []string{"gobwas", "gws", "gorilla", "coder", "websocket"}, reference: "gobwas",
 		measures: []string{"each_ns", "mallocs", "alloc_bytes", "cpu_us"},
 	},
@@ -122,21 +141,25 @@ var webSocketScenarios = []scenario{
 		measures: []string{"cpu_us", "user_us", "seconds", "rate", "rss_peak_mb", "goroutines"},
 	},
 	{
-		name: "ws-deflate-idle", rows: "A6 M2 S4", asks: "What does a WebSocket occupy after one echo of 1 KiB, compressed?",
-		app: "ws-deflate", check: check.WebSocketDeflate(1024), mode: load.Exchange, conns: many,
+		name: "ws-deflate-idle", rows: "A6 M2 S4",
+		asks: "What does a WebSocket occupy after one echo of 1 KiB, compressed?",
+		app:  "ws-deflate", check: check.WebSocketDeflate(1024), mode: load.Exchange, conns: many,
 		servers: []string{"gws", "gorilla", "coder", "websocket"}, reference: "gws", measures: held,
 	},
 	{
-		name: "ws-broadcast", rows: "B3 S2", asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",
-		app: "ws-broadcast", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
+		name: "ws-broadcast", rows: "B3 S2",
+		asks: "How soon do 15,000 WebSockets have a message of 128 bytes, and what does each delivery cost?",
+		app:  "ws-broadcast", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
 		servers: wsServers, reference: "gws",
 		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
 	},
 	{
-		name: "ws-broadcast-naive", rows: "B3 S2", asks: "And if the callback writes the message to each connection in a loop?",
-		app: "ws-broadcast-naive", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
-		servers: []string{"websocket-group", "gws", "websocket", "websocket-pool", "websocket-inline"}, reference: "websocket-group",
-		measures: []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
+		name: "ws-broadcast-naive", rows: "B3 S2",
+		asks: "And if the callback writes the message to each connection in a loop?",
+		app:  "ws-broadcast-naive", check: check.WebSocketBroadcast(128), mode: load.Broadcast, conns: 15_000,
+		servers:   []string{"websocket-group", "gws", "websocket", "websocket-pool", "websocket-inline"},
+		reference: "websocket-group",
+		measures:  []string{"last_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
 	},
 }
 
@@ -147,8 +170,9 @@ var engineScenarios = []scenario{
 		servers: []string{"c-epoll", "net", "engine"}, reference: "c-epoll", measures: loaded,
 	},
 	{
-		name: "engine-fixed", rows: "E3 P2", asks: "What does a fixed response cost, 10,000 connections, with nothing parsed?",
-		app: "http", check: check.HTTP(1), mode: load.Closed, conns: 10_000,
+		name: "engine-fixed", rows: "E3 P2",
+		asks: "What does a fixed response cost, 10,000 connections, with nothing parsed?",
+		app:  "http", check: check.HTTP(1), mode: load.Closed, conns: 10_000,
 		servers: []string{"c-epoll", "engine"}, reference: "c-epoll", measures: loaded,
 	},
 }

@@ -9,14 +9,17 @@ import (
 // Those who ask what hostile clients do to everybody else, and what they leave behind. No server is
 // told of any limit.
 var hostileScenarios = []scenario{
-	hostile(attack.Slow, "How long do healthy requests wait while 1,600 connections send and read a byte a second, or nothing?"),
-	hostile(attack.Flood, "And while 410 connections a second come with garbage, endless heads and resets, and 100 stay that never read?"),
+	hostile(attack.Slow, "How long do healthy requests wait while 1,600 connections send and read a byte a second, "+
+		"or nothing?"),
+	hostile(attack.Flood, "And while 410 connections a second come with garbage, endless heads and resets, and 100 "+
+		"stay that never read?"),
 	hostile(attack.Heads, "And while 1,000 connections send a byte of their head a second, or nothing?"),
 	hostile(attack.Bodies, "And while 500 send a byte of their body a second?"),
 	hostile(attack.Readers, "And while 100 read a byte a second of an answer of a megabyte?"),
 	hostile(attack.Resets, "And while 300 a second are reset, at once or in the midst of their answer?"),
 	hostile(attack.Garbage, "And while 110 a second send garbage, or heads without an end?"),
-	hostile(attack.Pipelines, "And while 50 send a thousand requests each and 50 ask for a megabyte, and none of them reads?"),
+	hostile(attack.Pipelines,
+		"And while 50 send a thousand requests each and 50 ask for a megabyte, and none of them reads?"),
 }
 
 func hostile(kind attack.Kind, asks string) scenario {

@@ -9,7 +9,8 @@ import (
 
 // Those who run tasks on a bounded number of goroutines, or on as many as it takes.
 var poolScenarios = []scenario{
-	sleepers("pool-100k", "B1 B W1", "What do 100,000 tasks of 10 ms take, time and memory?", 100_000, "go", "ants", "pond", "workers"),
+	sleepers("pool-100k", "B1 B W1", "What do 100,000 tasks of 10 ms take, time and memory?", 100_000, "go", "ants",
+		"pond", "workers"),
 	sleepers("pool-1m", "B1 B W1", "And a million?", 1_000_000, "go", "ants", "pond", "workers"),
 	submitting("pool-submit", "What does it cost to hand over a task that does nothing?", 1),
 	submitting("pool-submit-8", "And when eight goroutines do?", 8),

@@ -30,12 +30,15 @@ var pushServers = []string{"c-epoll", "net/http", "gws", "push", "push-sse"}
 // Those who publish over HTTP what subscribers receive.
 var pushScenarios = []scenario{
 	pushing(scenario{
-		name: "push-broadcast", rows: "B3 U1", asks: "How soon do 15,000 subscribers have a publication of 128 bytes, and what does each delivery cost?",
+		name: "push-broadcast", rows: "B3 U1",
+		asks: "How soon do 15,000 subscribers have a publication of 128 bytes, and what does each delivery cost?",
 		mode: load.Broadcast, conns: 15_000, reference: "c-epoll",
-		measures: []string{"last_ms", "deliver_p50_ms", "deliver_p99_ms", "cpu_us", "user_us", "rate", "rss_peak_mb", "goroutines", "threads"},
+		measures: []string{"last_ms", "deliver_p50_ms", "deliver_p99_ms", "cpu_us", "user_us", "rate", "rss_peak_mb",
+			"goroutines", "threads"},
 	}),
 	pushing(scenario{
-		name: "push-idle", rows: "B3 B4 M6", asks: "What does a subscriber occupy who has received one publication and waits for more?",
+		name: "push-idle", rows: "B3 B4 M6",
+		asks: "What does a subscriber occupy who has received one publication and waits for more?",
 		mode: load.Exchange, conns: many, reference: "net/http", measures: held,
 	}),
 	pushing(scenario{
@@ -54,16 +57,19 @@ func ignoring() scenario {
 		name: "push-slow", rows: "L5",
 		asks: "What do 500 subscribers of 16 KiB notice of ten more that never read, and what do those cost?",
 		mode: load.Broadcast, conns: 500, deaf: 10, reference: "push",
-		measures: []string{"times_last", "last_ms", "alone_last_ms", "deliver_p50_ms", "deliver_p99_ms", "alone_deliver_p99_ms", "cpu_us", "rss_idle_mb", "rss_peak_mb"},
+		measures: []string{"times_last", "last_ms", "alone_last_ms", "deliver_p50_ms", "deliver_p99_ms",
+			"alone_deliver_p99_ms", "cpu_us", "rss_idle_mb", "rss_peak_mb"},
 	})
-	s.servers, s.check, s.dialects = []string{"push", "push-sse"}, check.Pushed(check.Events, largePublicationSize), subscribed(largePublicationSize)
+	s.servers, s.check, s.dialects = []string{"push", "push-sse"}, check.Pushed(check.Events, largePublicationSize),
+		subscribed(largePublicationSize)
 	return s
 }
 
 func publishing(subscribers, publishers int) scenario {
 	s := pushing(scenario{
 		name: fmt.Sprintf("push-publish-%d-%d", subscribers, publishers), rows: "B3 U2",
-		asks: fmt.Sprintf("How many publications does it take per second, with subscribers: %d, publishers: %d?", subscribers, publishers),
+		asks: fmt.Sprintf("How many publications does it take per second, with subscribers: %d, publishers: %d?",
+			subscribers, publishers),
 		mode: load.Publish, conns: subscribers, publishers: publishers, reference: "net/http",
 		measures: []string{"rate", "cpu_us", "p50_ms", "p99_ms", "rss_peak_mb"},
 	})
@@ -73,7 +79,8 @@ func publishing(subscribers, publishers int) scenario {
 
 // pushing fills in what all of them have in common.
 func pushing(s scenario) scenario {
-	s.app, s.check, s.dialects, s.servers = "push-sse", check.Pushed(check.Events, publicationSize), subscribed(publicationSize), pushServers
+	s.app, s.check, s.dialects, s.servers = "push-sse", check.Pushed(check.Events, publicationSize),
+		subscribed(publicationSize), pushServers
 	s.publishers = max(s.publishers, 1)
 	return s
 }

@@ -17,8 +17,9 @@ var tlsScenarios = []scenario{
 		servers: append(slices.Clone(tlsServers), "web-pool", "web-inline"), reference: "net/http", measures: loaded,
 	},
 	{
-		name: "tls-handshake", rows: "A6 T2", asks: "What does a full handshake cost, and how many are there per second?",
-		app: "https", check: check.HTTPS(1), mode: connecting, conns: 5000,
+		name: "tls-handshake", rows: "A6 T2",
+		asks: "What does a full handshake cost, and how many are there per second?",
+		app:  "https", check: check.HTTPS(1), mode: connecting, conns: 5000,
 		servers: tlsServers, reference: "net/http",
 		measures: []string{"rate", "cpu_us", "user_us", "seconds", "rss_peak_mb", "goroutines"},
 	},
@@ -28,9 +29,11 @@ var tlsScenarios = []scenario{
 		servers: tlsServers, reference: "net/http", measures: held,
 	},
 	{
-		name: "tls-storm", rows: "A6", asks: "How long do 100 established connections wait while ten thousand handshakes arrive?",
-		app: "https", check: check.HTTPS(1), mode: load.Open, conns: 100, rate: 1000, storm: 10_000,
+		name: "tls-storm", rows: "A6",
+		asks: "How long do 100 established connections wait while ten thousand handshakes arrive?",
+		app:  "https", check: check.HTTPS(1), mode: load.Open, conns: 100, rate: 1000, storm: 10_000,
 		servers: []string{"net/http", "web", "web-pool", "web-inline"}, reference: "net/http",
-		measures: []string{"p99_ms", "calm_p99_ms", "p50_ms", "calm_p50_ms", "storm_rate", "unanswered", "cpu_us", "goroutines"},
+		measures: []string{"p99_ms", "calm_p99_ms", "p50_ms", "calm_p50_ms", "storm_rate", "unanswered", "cpu_us",
+			"goroutines"},
 	},
 }

@@ -15,7 +15,8 @@ const stormers = 4
 // stormy has a window as it is, and one in which handshakes arrive, from before it begins until
 // after it has ended if there are enough of them. The processes that have made them stay, with
 // their connections, until the fleet is ended.
-func (t turn) stormy(ctx context.Context, target *target, drivers fleet, order load.Order, spec load.Spec, out sample) (fleet, error) {
+func (t turn) stormy(ctx context.Context, target *target, drivers fleet, order load.Order, spec load.Spec,
+	out sample) (fleet, error) {
 	// the first after opening connections is the worst
 	if _, err := t.window(ctx, target, drivers, order, sample{}); err != nil {
 		return nil, err

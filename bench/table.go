@@ -71,7 +71,8 @@ func terms(r *results, o *outcome) string {
 	if o.Drivers == 1 {
 		plural = ""
 	}
-	return fmt.Sprintf("%d connections from %d driver process%s, %s, %s", o.Connections, o.Drivers, plural, mode, rounds)
+	return fmt.Sprintf("%d connections from %d driver process%s, %s, %s", o.Connections, o.Drivers, plural, mode,
+		rounds)
 }
 
 func shownMetrics(o *outcome) []metric {

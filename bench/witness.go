@@ -34,7 +34,8 @@ func witnessCommand(w io.Writer) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "duration", Value: 3 * time.Second, Usage: "time under load in each turn"},
 			&cli.IntFlag{Name: "conns", Value: 100, Usage: "connections"},
-			&cli.StringSliceFlag{Name: "only", Value: []string{"net/http", "fasthttp", "web", "c-epoll"}, Usage: "servers"},
+			&cli.StringSliceFlag{Name: "only", Value: []string{"net/http", "fasthttp", "web", "c-epoll"},
+				Usage: "servers"},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			fmt.Fprintf(w, "%-12s %22s %22s %22s\n", "", "server CPU µs/request", "driver CPU µs/request", "requests")
@@ -111,7 +112,8 @@ func testifyWrk(ctx context.Context, target *target, conns int, d time.Duration)
 		return testimony{}, errNoWitness
 	}
 	seconds := max(1, int(d/time.Second))
-	cmd := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(seconds)+"s", "http://"+target.addr+"/plaintext")
+	cmd := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(seconds)+"s",
+		"http://"+target.addr+"/plaintext")
 	before, err := proc.CPU(target.pid())
 	if err != nil {
 		return testimony{}, err

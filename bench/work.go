@@ -65,7 +65,8 @@ func (t turn) work(ctx context.Context, target *target) (sample, error) {
 		return nil, fmt.Errorf("%d of %.0f were done", report.Done, n)
 	}
 	out := sample{
-		"seconds": elapsed.Seconds(), "each_ns": float64(elapsed.Nanoseconds()) / n, "cpu_us": float64(after.Sub(before).Total.Microseconds()) / n,
+		"seconds": elapsed.Seconds(), "each_ns": float64(elapsed.Nanoseconds()) / n,
+		"cpu_us":  float64(after.Sub(before).Total.Microseconds()) / n,
 		"mallocs": float64(report.Mallocs) / n, "alloc_bytes": float64(report.Bytes) / n,
 	}
 	if out["strangers"], err = watch.strangers(); err != nil {
@@ -97,7 +98,8 @@ func (t turn) connect(ctx context.Context, target *target, spec load.Spec) (samp
 	ready := drivers[0].ready
 	n := float64(spec.Conns)
 	out := sample{
-		"seconds": ready.Elapsed.Seconds(), "rate": n / ready.Elapsed.Seconds(), "driver_us": float64(ready.Driver.Nanoseconds()) / 1e3 / n,
+		"seconds": ready.Elapsed.Seconds(), "rate": n / ready.Elapsed.Seconds(),
+		"driver_us": float64(ready.Driver.Nanoseconds()) / 1e3 / n,
 	}
 	out.divide(ready.Server, n)
 	if out["strangers"], err = watch.strangers(); err != nil {

@@ -80,7 +80,8 @@ func (b *Block) Extend() []byte {
 func (b *Block) Commit(n int) {
 	b.mustLive("Commit")
 	if n < 0 || n > b.Free() {
-		panic(fmt.Sprintf("buf: Commit(%d) in a block with room for %d: commit only what was written into Extend", n, b.Free()))
+		panic(fmt.Sprintf("buf: Commit(%d) in a block with room for %d: commit only what was written into Extend", n,
+			b.Free()))
 	}
 	b.n += n
 }

@@ -16,7 +16,8 @@ func TestGetGivesRoomByClass(t *testing.T) {
 	} {
 		b := Get(tc.n)
 		if b.Cap() != tc.capacity || b.Len() != 0 || b.Free() != tc.capacity || len(b.Bytes()) != 0 {
-			t.Errorf("Get(%d): cap %d, len %d, free %d, want an empty block of %d", tc.n, b.Cap(), b.Len(), b.Free(), tc.capacity)
+			t.Errorf("Get(%d): cap %d, len %d, free %d, want an empty block of %d", tc.n, b.Cap(), b.Len(), b.Free(),
+				tc.capacity)
 		}
 		b.Release()
 	}
@@ -80,18 +81,22 @@ func TestMisusePanics(t *testing.T) {
 	freed := func() *Block { b := Get(MaxBlock / 64); b.Release(); return b } // unpooled: nobody else gets it
 	live := func(t *testing.T) *Block { b := From([]byte("abc")); t.Cleanup(b.Release); return b }
 	for name, f := range map[string]func(t *testing.T){
-		"Get(-1): a block holds":              func(*testing.T) { Get(-1) },
-		"a block holds 0 to":                  func(*testing.T) { Get(MaxBlock + 1) },
-		"Release of a block that is already":  func(*testing.T) { freed().Release() },
-		"Retain of a block that is already":   func(*testing.T) { freed().Retain() },
-		"Bytes of a block that is already":    func(*testing.T) { freed().Bytes() },
-		"Append of a block that is already":   func(*testing.T) { freed().Append(nil) },
-		"Extend of a block that is already":   func(*testing.T) { freed().Extend() },
-		"Commit of a block that is already":   func(*testing.T) { freed().Commit(0) },
-		"Reset of a block with 0":             func(*testing.T) { freed().Reset() },
-		"AppendBlock of a block that is":      func(*testing.T) { new(Chain).AppendBlock(freed()) },
-		"AppendView of a block that is":       func(*testing.T) { new(Chain).AppendView(freed(), 0, 0) },
-		"Reset of a block with 2":             func(t *testing.T) { b := live(t).Retain(); defer b.Release(); b.Reset() },
+		"Get(-1): a block holds":             func(*testing.T) { Get(-1) },
+		"a block holds 0 to":                 func(*testing.T) { Get(MaxBlock + 1) },
+		"Release of a block that is already": func(*testing.T) { freed().Release() },
+		"Retain of a block that is already":  func(*testing.T) { freed().Retain() },
+		"Bytes of a block that is already":   func(*testing.T) { freed().Bytes() },
+		"Append of a block that is already":  func(*testing.T) { freed().Append(nil) },
+		"Extend of a block that is already":  func(*testing.T) { freed().Extend() },
+		"Commit of a block that is already":  func(*testing.T) { freed().Commit(0) },
+		"Reset of a block with 0":            func(*testing.T) { freed().Reset() },
+		"AppendBlock of a block that is":     func(*testing.T) { new(Chain).AppendBlock(freed()) },
+		"AppendView of a block that is":      func(*testing.T) { new(Chain).AppendView(freed(), 0, 0) },
+		"Reset of a block with 2": func(t *testing.T) {
+			b := live(t).Retain()
+			defer b.Release()
+			b.Reset()
+		},
 		"Commit(-1)":                          func(t *testing.T) { live(t).Commit(-1) },
 		"Commit(254) in a block with":         func(t *testing.T) { live(t).Commit(254) },
 		"AppendView(-1, 2)":                   func(t *testing.T) { new(Chain).AppendView(live(t), -1, 2) },
@@ -108,7 +113,8 @@ func TestMisusePanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), name) || !strings.HasPrefix(fmt.Sprint(v), "buf: ") {
+				if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), name) ||
+					!strings.HasPrefix(fmt.Sprint(v), "buf: ") {
 					t.Errorf("panic value %v, want one with prefix %q that says %q", v, "buf: ", name)
 				}
 			}()

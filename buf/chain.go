@@ -115,7 +115,8 @@ func (c *Chain) AppendBlock(b *Block) {
 func (c *Chain) AppendView(b *Block, off, end int) {
 	b.mustLive("AppendView")
 	if off < 0 || off > end || end > b.n {
-		panic(fmt.Sprintf("buf: AppendView(%d, %d) of a block that holds %d bytes: need 0 <= off <= end <= Len", off, end, b.n))
+		panic(fmt.Sprintf("buf: AppendView(%d, %d) of a block that holds %d bytes: need 0 <= off <= end <= Len", off,
+			end, b.n))
 	}
 	c.give(b, off, end)
 }

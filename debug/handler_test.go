@@ -52,7 +52,8 @@ func TestPageOfNoConns(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if h := answer.Header(); h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("Cache-Control") != "no-store" {
+	if h := answer.Header(); h.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		h.Get("Cache-Control") != "no-store" {
 		t.Errorf("header %v", h)
 	}
 }
@@ -83,10 +84,12 @@ func TestPageAsJSON(t *testing.T) {
 	if err := decoder.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Conns != 50 || r.Accepts != 50 || len(r.Loops) != 2 || r.Loops[0].Conns+r.Loops[1].Conns != 50 || r.Limits.Open != 50 {
+	if r.Conns != 50 || r.Accepts != 50 || len(r.Loops) != 2 || r.Loops[0].Conns+r.Loops[1].Conns != 50 ||
+		r.Limits.Open != 50 {
 		t.Errorf("%+v", r)
 	}
-	if c := r.Connections; c == nil || c.Count != 50 || len(c.Oldest) != 5 || c.Oldest[0].Age == 0 || c.States["paused"] != 5 {
+	if c := r.Connections; c == nil || c.Count != 50 || len(c.Oldest) != 5 || c.Oldest[0].Age == 0 ||
+		c.States["paused"] != 5 {
 		t.Errorf("%+v", c)
 	}
 	if answer.Header().Get("Content-Type") != "application/json" {
@@ -144,7 +147,8 @@ func TestPageOnTheEngineItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "http://" + ln.Addr().String() + "/debug/myriad"
-	if text := fetch(t, url); !strings.Contains(text, "myriad: 1 connections on 2 loops\n") || !strings.Contains(text, "\nconnections: 1, with ") {
+	if text := fetch(t, url); !strings.Contains(text, "myriad: 1 connections on 2 loops\n") ||
+		!strings.Contains(text, "\nconnections: 1, with ") {
 		t.Errorf("the page's own connection is not there:\n%s", text)
 	}
 	var r report
@@ -195,7 +199,8 @@ func TestPageWhileALoopHangs(t *testing.T) {
 
 func TestPageWhileThereIsTraffic(t *testing.T) {
 	e := start(t)
-	s := &web.Server{Engine: e, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
+	s := &web.Server{Engine: e,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +229,8 @@ func TestPageWhileThereIsTraffic(t *testing.T) {
 func TestVar(t *testing.T) {
 	_, e := simulate(t, 3, silent{}, myriad.Config{Loops: 2})
 	var r report
-	if err := json.Unmarshal([]byte(expvar.Func(Var(e)).String()), &r); err != nil || r.Conns != 3 || r.Limits.Open != 3 || r.Connections != nil {
+	if err := json.Unmarshal([]byte(expvar.Func(Var(e)).String()), &r); err != nil || r.Conns != 3 ||
+		r.Limits.Open != 3 || r.Connections != nil {
 		t.Errorf("%v: %+v", err, r)
 	}
 }

@@ -101,7 +101,8 @@ func TestSurveyOrdersAndCounts(t *testing.T) {
 			t.Errorf("most is %+v, oldest is %+v", most, first)
 		}
 		for _, c := range all.Oldest {
-			if !strings.HasPrefix(c.Local, "127.0.0.1:") || !strings.HasPrefix(c.Remote, "127.0.0.1:") || c.conn != nil {
+			if !strings.HasPrefix(c.Local, "127.0.0.1:") || !strings.HasPrefix(c.Remote, "127.0.0.1:") ||
+				c.conn != nil {
 				t.Fatalf("%+v", c)
 			}
 		}

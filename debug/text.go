@@ -62,7 +62,8 @@ func (r *report) writeTotals(w io.Writer) {
 }
 
 func (r *report) writeLoops(w io.Writer) {
-	t := newTable(w, "loops, since their start", "loop", "conns", "accepts", "turns", "sleeps", "woken", "reads", "writes", "bytes in", "bytes out")
+	t := newTable(w, "loops, since their start", "loop", "conns", "accepts", "turns", "sleeps", "woken", "reads",
+		"writes", "bytes in", "bytes out")
 	r.eachLoop(func(name any, s *myriad.LoopStats) {
 		t.row(name, s.Conns, s.Accepts, s.Turns, s.Sleeps, s.Wakes, s.Reads, s.Writes, s.BytesIn, s.BytesOut)
 	})
@@ -72,7 +73,8 @@ func (r *report) writeLoops(w io.Writer) {
 		t.row(name, short(s.BusyTime), short(s.HandlerTime), s.LongTurns, short(s.LongestTurn), short(s.Turn))
 	})
 	t.Flush()
-	t = newTable(w, "loops, what waits now", "loop", "queued bytes", "mailbox", "intake", "dirty", "most dirty", "revisits", "hibernating")
+	t = newTable(w, "loops, what waits now", "loop", "queued bytes", "mailbox", "intake", "dirty", "most dirty",
+		"revisits", "hibernating")
 	r.eachLoop(func(name any, s *myriad.LoopStats) {
 		t.row(name, s.Queued, s.Mailbox, s.Intake, s.Dirty, s.MostDirty, s.Revisits, s.Hibernating)
 	})
@@ -87,7 +89,8 @@ func (r *report) eachLoop(f func(name any, s *myriad.LoopStats)) {
 }
 
 func writeHandlers(w io.Writer, handlers []myriad.HandlerStats) {
-	t := newTable(w, "slowest handlers; calls and time are estimated from a sample", "max", "calls", "time", "slow calls", "long turns", "longest", "type")
+	t := newTable(w, "slowest handlers; calls and time are estimated from a sample", "max", "calls", "time",
+		"slow calls", "long turns", "longest", "type")
 	for _, h := range handlers {
 		t.row(short(h.Max), h.Calls, short(h.Time), h.Slow, h.LongTurns, short(h.LongestTurn), h.Type)
 	}

@@ -128,7 +128,10 @@ func BenchmarkFuture(b *testing.B) {
 
 // A job of a queue that handles up to 64 at once.
 func BenchmarkQueue(b *testing.B) {
-	q := NewQueue(QueueConfig[int]{Pool: newBench(b), Batch: 64, Handle: func(context.Context, []int) error { return nil }})
+	q := NewQueue(QueueConfig[int]{Pool: newBench(b), Batch: 64, Handle: func(context.Context,
+		[]int) error {
+		return nil
+	}})
 	for i := 0; b.Loop(); i++ {
 		q.Put(context.Background(), i)
 	}

@@ -23,7 +23,8 @@ func (p *Pool) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		s := p.Stats()
-		return fmt.Errorf("workers: still draining, %d tasks running and %d queued: %w", s.Running, s.Queued, context.Cause(ctx))
+		return fmt.Errorf("workers: still draining, %d tasks running and %d queued: %w", s.Running, s.Queued,
+			context.Cause(ctx))
 	}
 }
 

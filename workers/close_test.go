@@ -48,7 +48,8 @@ func TestCloseDrainsAndRefusesWaiters(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 tasks running") {
+		if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "2 tasks running") {
 			t.Errorf("got %v, want DeadlineExceeded and what is left", err)
 		}
 		if err := <-refused; err != ErrClosed {

@@ -126,7 +126,8 @@ func (m *medley) submitAny(r *rand.Rand, producer, n int) {
 	case 7:
 		m.submitJobs(r)
 	}
-	if s := m.pool.Stats(); s.Workers > m.workers || !m.pool.closed.Load() && s.Queued+s.Running > m.workers+m.pool.config.Queue {
+	if s := m.pool.Stats(); s.Workers > m.workers || !m.pool.closed.Load() &&
+		s.Queued+s.Running > m.workers+m.pool.config.Queue {
 		m.t.Errorf("%+v is beyond %d workers or as many tasks and %d queued", s, m.workers, m.pool.config.Queue)
 	}
 	if s := m.queue.Stats(); s.Held > m.limit || s.Handlers > m.handlers {
@@ -197,8 +198,10 @@ func (m *medley) submitFuture(r *rand.Rand) {
 		v, err := u.Wait(context.Background())
 		var panicked *PanicError
 		failed := errors.As(err, &panicked) && kind == 0 || errors.Is(err, ErrExited) && kind == 1
-		refused := errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-		if did := ran.Load() == 1; did && (err == nil) != (kind > 1) || did != (err == nil && v == 1 || failed) || !did && !refused {
+		refused := errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) ||
+			errors.Is(err, context.DeadlineExceeded)
+		if did := ran.Load() == 1; did && (err == nil) != (kind > 1) || did != (err == nil && v == 1 || failed) ||
+			!did && !refused {
 			m.t.Errorf("kind %d: %d, %v, ran %v", kind, v, err, did)
 		}
 	})

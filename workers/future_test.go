@@ -35,7 +35,8 @@ func TestFutureResults(t *testing.T) {
 
 func TestFutureOfAPanicHasItsStack(t *testing.T) {
 	p := newPool(t, Config{})
-	_, err := Submit(t.Context(), p, func(context.Context) (string, error) { failingTask(); return "", nil }).Wait(t.Context())
+	_, err := Submit(t.Context(), p,
+		func(context.Context) (string, error) { failingTask(); return "", nil }).Wait(t.Context())
 	var panicked *PanicError
 	if !errors.As(err, &panicked) || panicked.Value != "no such table" || panicked.Unwrap() != nil ||
 		!strings.Contains(string(panicked.Stack), "failingTask") || !strings.Contains(err.Error(), "no such table") {
@@ -125,7 +126,10 @@ func TestFutureCancel(t *testing.T) {
 // The turn may come in between submitting and Cancel: it ends the task's context then, and leaves
 // the result to the task.
 func TestCancelAfterTheBeginning(t *testing.T) {
-	u := &Future[int]{done: make(chan struct{}), ctx: t.Context(), f: func(context.Context) (int, error) { return 1, nil }}
+	u := &Future[int]{done: make(chan struct{}), ctx: t.Context(), f: func(context.Context) (int,
+		error) {
+		return 1, nil
+	}}
 	ctx, _ := u.begin()
 	u.Cancel()
 	if u.settled || ctx.Err() == nil {

@@ -244,7 +244,8 @@ func TestCloseWithKeys(t *testing.T) {
 		if err := p.Close(ended); err == nil {
 			t.Error("Close with a blocked task did not say so")
 		}
-		if k.TryGo(0, nothing) || k.TryGo(9, nothing) || k.Go(t.Context(), 0, nothing) != ErrClosed || k.Go(t.Context(), 9, nothing) != ErrClosed {
+		if k.TryGo(0, nothing) || k.TryGo(9, nothing) || k.Go(t.Context(), 0, nothing) != ErrClosed ||
+			k.Go(t.Context(), 9, nothing) != ErrClosed {
 			t.Error("a closed pool took a keyed task")
 		}
 		close(release)
@@ -281,7 +282,8 @@ func TestKeySurvivesPanicAndGoexit(t *testing.T) {
 		}
 	}
 	closeAndCheck(t, p)
-	if s := p.Stats(); len(order) != 60 || !slices.IsSorted(order) || panics.Load() != 20 || s.Panics != 20 || s.Exits != 20 {
+	if s := p.Stats(); len(order) != 60 || !slices.IsSorted(order) || panics.Load() != 20 || s.Panics != 20 ||
+		s.Exits != 20 {
 		t.Errorf("%v, %d panics reported, %+v", order, panics.Load(), s)
 	}
 	checkNoKeys(t, k)
@@ -313,7 +315,11 @@ func TestFutureOfAKey(t *testing.T) {
 	users := NewKeyed[string](p, KeyedConfig{})
 	balance := 0
 	add := func(n int) *Future[int] {
-		return Submit(t.Context(), users.Key("ann"), func(context.Context) (int, error) { balance += n; return balance, nil })
+		return Submit(t.Context(), users.Key("ann"), func(context.Context) (int,
+			error) {
+			balance += n
+			return balance, nil
+		})
 	}
 	first, second := add(5), add(-2)
 	broken := Submit(t.Context(), users.Key("ann"), func(context.Context) (int, error) { panic("no") })

@@ -28,7 +28,8 @@ func closeAndCheck(t *testing.T, p *Pool) {
 	defer p.mu.Unlock()
 	if p.workers != 0 || p.called != 0 || p.running != 0 || p.stuck != 0 || len(p.fresh) != 0 || len(p.idle) != 0 ||
 		p.tasks.n != 0 || p.line.n != 0 || p.monitoring {
-		t.Errorf("after Close: workers %d, called %d, running %d, stuck %d, fresh %d, idle %d, queued %d, waiting %d, monitor %v",
+		t.Errorf("after Close: workers %d, called %d, running %d, stuck %d, fresh %d, idle %d, queued %d, waiting "+
+			"%d, monitor %v",
 			p.workers, p.called, p.running, p.stuck, len(p.fresh), len(p.idle), p.tasks.n, p.line.n, p.monitoring)
 	}
 }

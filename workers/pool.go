@@ -60,7 +60,8 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Workers < 0 || c.Queue < 0 || c.Base < 0 || c.Idle < 0 {
-		panic(fmt.Sprintf("workers: Config{Workers: %d, Queue: %d, Base: %d, Idle: %v}: use 0 for the default, not a negative number",
+		panic(fmt.Sprintf("workers: Config{Workers: %d, Queue: %d, Base: %d, Idle: %v}: use 0 for the default, not "+
+			"a negative number",
 			c.Workers, c.Queue, c.Base, c.Idle))
 	}
 	c.Workers = min(or(c.Workers, DefaultWorkers), mostWorkers)

@@ -60,7 +60,8 @@ func (c *chaos) run(seed uint64, closeEarly bool) {
 	if c.ran.Load() != c.accepted.Load() || int64(s.Done) != c.accepted.Load() {
 		c.t.Errorf("%d accepted, %d ran, %d counted", c.accepted.Load(), c.ran.Load(), s.Done)
 	}
-	if c.panics.Load() != c.wantPanics.Load() || int64(s.Panics) != c.wantPanics.Load() || int64(s.Exits) != c.exits.Load() {
+	if c.panics.Load() != c.wantPanics.Load() || int64(s.Panics) != c.wantPanics.Load() ||
+		int64(s.Exits) != c.exits.Load() {
 		c.t.Errorf("%d panics reported, %d counted, want %d; %d exits counted, want %d",
 			c.panics.Load(), s.Panics, c.wantPanics.Load(), s.Exits, c.exits.Load())
 	}

@@ -69,8 +69,10 @@ func (c QueueConfig[T]) withDefaults() QueueConfig[T] {
 		panic("workers: QueueConfig without Pool or Handle")
 	}
 	if c.Handlers < 0 || c.Limit < 0 || c.Batch < 0 || c.Age < 0 || c.Retries < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
-		panic(fmt.Sprintf("workers: QueueConfig{Handlers: %d, Limit: %d, Batch: %d, Age: %v, Retries: %d, Backoff: %v, MaxBackoff: %v}: "+
-			"use 0 for the default, not a negative number", c.Handlers, c.Limit, c.Batch, c.Age, c.Retries, c.Backoff, c.MaxBackoff))
+		panic(fmt.Sprintf("workers: QueueConfig{Handlers: %d, Limit: %d, Batch: %d, Age: %v, Retries: %d, Backoff: "+
+			"%v, MaxBackoff: %v}: "+
+			"use 0 for the default, not a negative number", c.Handlers, c.Limit, c.Batch, c.Age, c.Retries, c.Backoff,
+			c.MaxBackoff))
 	}
 	c.Handlers = or(c.Handlers, 1)
 	c.Limit = or(c.Limit, DefaultLimit)

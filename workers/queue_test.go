@@ -89,8 +89,10 @@ func closeQueue[T any](t *testing.T, q *Queue[T]) {
 	if q.age != nil && q.age.Stop() {
 		t.Error("a closed queue has a timer")
 	}
-	if q.held != 0 || q.handlers != 0 || q.called != 0 || q.jobs.n != 0 || q.again.n != 0 || len(q.backing) != 0 || q.line.n != 0 || q.ctx.Err() == nil {
-		t.Errorf("after Close: held %d, handlers %d, called %d, queued %d, again %d, backing %d, waiting %d, context %v",
+	if q.held != 0 || q.handlers != 0 || q.called != 0 || q.jobs.n != 0 || q.again.n != 0 || len(q.backing) != 0 ||
+		q.line.n != 0 || q.ctx.Err() == nil {
+		t.Errorf("after Close: held %d, handlers %d, called %d, queued %d, again %d, backing %d, waiting %d, "+
+			"context %v",
 			q.held, q.handlers, q.called, q.jobs.n, q.again.n, len(q.backing), q.line.n, q.ctx.Err())
 	}
 }
@@ -135,7 +137,8 @@ func TestBatchesByAge(t *testing.T) {
 		put(t, q, 6) // at 2.1 s; the timer of 3 fires in between and is early for 6
 		time.Sleep(time.Minute)
 		r.want(t, []int{1, 2}, []int{3, 4, 5}, []int{6})
-		if want := []time.Duration{1000, 2000, 3100}; !slices.EqualFunc(r.at, want, func(a, b time.Duration) bool { return a == b*time.Millisecond }) {
+		if want := []time.Duration{1000, 2000, 3100}; !slices.EqualFunc(r.at, want,
+			func(a, b time.Duration) bool { return a == b*time.Millisecond }) {
 			t.Errorf("handled at %v, want %v ms", r.at, want)
 		}
 	})
@@ -213,10 +216,12 @@ func TestRetriesBackOff(t *testing.T) {
 		q.TryPut(1, 2)
 		time.Sleep(time.Minute)
 		r.want(t, []int{1, 2}, []int{1, 2}, []int{1, 2}, []int{1, 2}, []int{1, 2})
-		if want := []time.Duration{0, 1, 3, 6, 9}; !slices.EqualFunc(r.at, want, func(a, b time.Duration) bool { return a == b*time.Second }) {
+		if want := []time.Duration{0, 1, 3, 6, 9}; !slices.EqualFunc(r.at, want,
+			func(a, b time.Duration) bool { return a == b*time.Second }) {
 			t.Errorf("tried at %v, want %v s", r.at, want)
 		}
-		if s := q.Stats(); !slices.Equal(r.dead, []int{1, 2}) || r.deadErr != boom || s != (QueueStats{Dead: 2, Tries: 5, Failures: 5}) {
+		if s := q.Stats(); !slices.Equal(r.dead, []int{1, 2}) || r.deadErr != boom ||
+			s != (QueueStats{Dead: 2, Tries: 5, Failures: 5}) {
 			t.Errorf("dead %v with %v, %+v", r.dead, r.deadErr, s)
 		}
 	})
@@ -241,7 +246,8 @@ func TestRetrySucceedsWhileOthersGoOn(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		r.want(t, []int{1}, []int{2}, []int{3}, []int{1}, []int{2})
-		if s, p := q.Stats(), q.config.Pool.Stats(); s != (QueueStats{Done: 3, Tries: 5, Failures: 2}) || p.Panics != 1 || p.Exits != 1 {
+		if s, p := q.Stats(), q.config.Pool.Stats(); s != (QueueStats{Done: 3, Tries: 5, Failures: 2}) ||
+			p.Panics != 1 || p.Exits != 1 {
 			t.Errorf("%+v, %+v", s, p)
 		}
 	})
@@ -308,7 +314,8 @@ func TestCloseRunsOutOfTime(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "3 jobs not done") {
+		if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "3 jobs not done") {
 			t.Errorf("Close: %v", err)
 		}
 		if err := <-late; err != ErrClosed {
@@ -371,7 +378,8 @@ func TestJobsGivenUpAreLogged(t *testing.T) {
 	q = NewQueue(c)
 	put(t, q, 1)
 	closeQueue(t, q)
-	if s := out.String(); !strings.Contains(s, "no disk") || !strings.Contains(s, "no grave") || q.Stats().Dead != 1 || p.Stats().Panics != 1 {
+	if s := out.String(); !strings.Contains(s, "no disk") || !strings.Contains(s, "no grave") || q.Stats().Dead != 1 ||
+		p.Stats().Panics != 1 {
 		t.Errorf("logged %q; %+v", s, q.Stats())
 	}
 }

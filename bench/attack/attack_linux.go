@@ -83,9 +83,10 @@ func request(method, path, more string) string {
 // The parts that mixes are made of. Few do not read, because the kernel, which all share, keeps up
 // to a megabyte for each, and starves everybody at its limit.
 var (
-	silent    = part{conns: 500}
-	heads     = part{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second}
-	bodies    = part{conns: 500, first: request("POST", Upload, "Content-Length: 1000000\r\n\r\n"), then: "x", each: time.Second}
+	silent = part{conns: 500}
+	heads  = part{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second}
+	bodies = part{conns: 500, first: request("POST", Upload, "Content-Length: 1000000\r\n\r\n"), then: "x",
+		each: time.Second}
 	readers   = part{conns: 100, first: request("GET", Large, "\r\n"), read: 1, each: time.Second}
 	visits    = part{rate: 200}
 	resets    = part{rate: 100, first: request("GET", Large, "\r\n"), read: 1000}

@@ -70,7 +70,8 @@ func TestHTTP(t *testing.T) {
 		{[]string{"HTTP/1.1 200 OK\r\n" + plain + whole13}, "the Date"},
 		{[]string{"HTTP/1.1 200 OK\r\n" + date + whole13}, "Content-Type"},
 		{[]string{"HTTP/1.1 200 OK\r\n" + date + plain + "Content-Length: 5\r\n\r\nHello"}, "the body"},
-		{[]string{"HTTP/1.1 200 OK\r\n" + date + plain + "Transfer-Encoding: chunked\r\n\r\nd\r\nHello, World!\r\n0\r\n\r\n"}, "framed by"},
+		{[]string{"HTTP/1.1 200 OK\r\n" + date + plain +
+			"Transfer-Encoding: chunked\r\n\r\nd\r\nHello, World!\r\n0\r\n\r\n"}, "framed by"},
 		{[]string{"HTTP/1.1 200 OK\r\n" + date + plain + "Connection: close\r\n" + whole13}, "not kept"},
 		{[]string{"HTTP/1.0 200 OK\r\n" + date + plain + whole13}, "not kept"},
 		{[]string{right + "!"}, "malformed"},
@@ -86,7 +87,8 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("the size is %d, not %d", talk.Reply.Size, len(right))
 		}
 	}
-	if talk, err := HTTP(16)(peer(t, answering(right))); err != nil || talk.Requests != 16 || talk.Reply.Size != len(right) {
+	if talk, err := HTTP(16)(peer(t, answering(right))); err != nil || talk.Requests != 16 ||
+		talk.Reply.Size != len(right) {
 		t.Errorf("pipelined: %+v, %v", talk, err)
 	}
 }
@@ -100,7 +102,8 @@ func TestEcho(t *testing.T) {
 		"upper": {func(c net.Conn) { _, _ = io.Copy(c, upper{c}) }, "the reply is"},
 		"ends":  {func(c net.Conn) { _, _ = io.CopyN(c, c, 40) }, "echo"},
 	} {
-		if _, err := Echo(64)(peer(t, tt.serve)); tt.err == "" && err != nil || !strings.Contains(fmt.Sprint(err), tt.err) {
+		if _, err := Echo(64)(peer(t, tt.serve)); tt.err == "" && err != nil ||
+			!strings.Contains(fmt.Sprint(err), tt.err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -120,10 +123,12 @@ func TestWebSocket(t *testing.T) {
 	for _, tt := range []struct{ answer, frame, err string }{
 		{head + "Sec-WebSocket-Accept: " + accept + "\r\n\r\n", right, ""},
 		{head + "Sec-WebSocket-Accept: " + key + "\r\n\r\n", right, "Sec-WebSocket-Accept is"},
-		{head + "Sec-WebSocket-Accept: " + accept + "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n", right, "an extension"},
+		{head + "Sec-WebSocket-Accept: " + accept + "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n", right,
+			"an extension"},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", right, "not 101"},
 		{head + "Sec-WebSocket-Accept: " + accept + "\r\n\r\n!", right, "follow the handshake"},
-		{head + "Sec-WebSocket-Accept: " + accept + "\r\n\r\n", strings.Replace(right, "\x81", "\x82", 1), "the reply is"},
+		{head + "Sec-WebSocket-Accept: " + accept + "\r\n\r\n", strings.Replace(right, "\x81", "\x82", 1),
+			"the reply is"},
 	} {
 		addr := peer(t, func(c net.Conn) {
 			r := bufio.NewReader(c)

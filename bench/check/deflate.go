@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	offer     = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
+	offer = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; " +
+		"client_no_context_takeover\r\n"
 	syncFlush = "\x00\x00\xff\xff" // what RFC 7692 §7.2.1 has a sender leave out
 	rsv1      = 0x40
 )
@@ -38,7 +39,8 @@ func WebSocketDeflate(size int) Check {
 			return talk, err
 		}
 		head, err := upTo(c, "\r\n\r\n")
-		if err != nil || !strings.HasPrefix(head, string(talk.Welcome)) || !strings.Contains(head, "permessage-deflate") {
+		if err != nil || !strings.HasPrefix(head, string(talk.Welcome)) ||
+			!strings.Contains(head, "permessage-deflate") {
 			return talk, fmt.Errorf("compression is not agreed to: %.400q: %w", head, err)
 		}
 		var first []byte
@@ -51,7 +53,8 @@ func WebSocketDeflate(size int) Check {
 				return talk, fmt.Errorf("echo: %w", err)
 			}
 			if first != nil && !bytes.Equal(frame, first) {
-				return talk, fmt.Errorf("the same message came back as %.100x and as %.100x: context takeover", first, frame)
+				return talk, fmt.Errorf("the same message came back as %.100x and as %.100x: context takeover", first,
+					frame)
 			}
 			first = frame
 		}
@@ -89,7 +92,8 @@ func compressed(c net.Conn, message []byte) ([]byte, error) {
 		return nil, err
 	}
 	// The empty block that is last ends the stream.
-	got, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(frame[size:]), strings.NewReader(syncFlush+"\x01\x00\x00\xff\xff"))))
+	got, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(frame[size:]),
+		strings.NewReader(syncFlush+"\x01\x00\x00\xff\xff"))))
 	if err != nil || !bytes.Equal(got, message) {
 		return nil, fmt.Errorf("%.100q came back: %w", got, err)
 	}

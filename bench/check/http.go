@@ -99,7 +99,8 @@ func requests(dial func(addr string) (net.Conn, error), path string, depth int) 
 		size := raw.Len() / (2 * depth)
 		talk.Reply = load.Reply{Size: size, Prefix: []byte("HTTP/1.1 200 "), Suffix: []byte("\r\n\r\n" + answer)}
 		for one := range 2 * depth {
-			if p := raw.Bytes()[one*size:][:size]; !bytes.HasPrefix(p, talk.Reply.Prefix) || !bytes.HasSuffix(p, talk.Reply.Suffix) {
+			if p := raw.Bytes()[one*size:][:size]; !bytes.HasPrefix(p, talk.Reply.Prefix) ||
+				!bytes.HasSuffix(p, talk.Reply.Suffix) {
 				return talk, fmt.Errorf("answer %d does not have the size of the others, %d bytes: %q", one+1, size, p)
 			}
 		}

@@ -53,7 +53,8 @@ var (
 	}
 	// Plain is a WebSocket whose every message is a publication's data, without asking for a
 	// channel.
-	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) }, framing: load.Lines}
+	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) },
+		framing: load.Lines}
 )
 
 // alone is a publication as it is framed when there is no other to join it.
@@ -84,7 +85,9 @@ func Pushed(p Push, size int) Check {
 // publishes finds out how a publication is answered.
 func publishes(addr, data string) (load.Talk, error) {
 	body := `{"channel":"` + channel + `","data":` + data + `}`
-	request := fmt.Appendf(nil, "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	request := fmt.Appendf(nil,
+		"POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+
+			"%d\r\n\r\n%s",
 		len(body), body)
 	talk := load.Talk{Request: request, Requests: 1}
 	c, err := dial(addr)
@@ -110,7 +113,8 @@ func publishes(addr, data string) (load.Talk, error) {
 		}
 	}
 	if raw.Len() != 2*talk.Reply.Size {
-		return talk, fmt.Errorf("two publications are answered by %d bytes, the first one by %d", raw.Len(), talk.Reply.Size)
+		return talk, fmt.Errorf("two publications are answered by %d bytes, the first one by %d", raw.Len(),
+			talk.Reply.Size)
 	}
 	return talk, quiet(c)
 }

@@ -33,9 +33,12 @@ func Tasks(ask func(harness.Order) (harness.Report, error), bounded bool) error 
 }
 
 // UpgradeRequest is a browser's request for a WebSocket.
-const UpgradeRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\n" +
-	"Cache-Control: no-cache\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\n" +
-	"Upgrade: websocket\r\nOrigin: http://example.com\r\nSec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br\r\n" +
+const UpgradeRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\n" +
+	"Pragma: no-cache\r\n" +
+	"Cache-Control: no-cache\r\n" +
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\n" +
+	"Upgrade: websocket\r\nOrigin: http://example.com\r\nSec-WebSocket-Version: 13\r\n" +
+	"Accept-Encoding: gzip, deflate, br\r\n" +
 	"Accept-Language: en-GB,en;q=0.5\r\nSec-WebSocket-Key: " + key + "\r\n\r\n"
 
 // Upgrade is for upgrades of connections in memory: the last of them was answered rightly.

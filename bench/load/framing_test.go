@@ -16,7 +16,8 @@ func TestFraming(t *testing.T) {
 	}{
 		{Bare, "pongpong", "pong pong"},
 		{Lines, "\x81\x04pong\x81\x09ping\npong", "pong ping pong"},
-		{Lines, string(ServerFrame([]byte("four" + strings.Repeat("\nfour", 50)))), "four" + strings.Repeat(" four", 50)},
+		{Lines, string(ServerFrame([]byte("four" + strings.Repeat("\nfour", 50)))),
+			"four" + strings.Repeat(" four", 50)},
 		{Lines, "\x82\x04pong", "begins with 0x82"},
 		{Lines, "\x01\x04pong", "begins with 0x1"},
 		{Lines, "\x81\x84xxxxpong", "no unmasked text"},

@@ -195,7 +195,8 @@ func TestOpenOmitsNothing(t *testing.T) {
 		}
 	}
 	if waited < rate*int(stall/2/time.Millisecond)/1000-5 {
-		t.Errorf("%d requests waited longer than %v, when %v passed without an answer at %d per second", waited, stall/2, stall, rate)
+		t.Errorf("%d requests waited longer than %v, when %v passed without an answer at %d per second", waited,
+			stall/2, stall, rate)
 	}
 }
 
@@ -277,10 +278,14 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	for want, serve := range map[string]func(c net.Conn) bool{
-		`a reply of "pang"`:             func(c net.Conn) bool { _, err := c.Write([]byte("pang")); return err == nil },
-		"a reply that nobody asked for": func(c net.Conn) bool { _, err := c.Write([]byte("pongpong")); return err == nil },
-		"the server closed":             func(net.Conn) bool { return false },
-		"reading a reply":               func(c net.Conn) bool { _ = c.(*net.TCPConn).SetLinger(0); return false },
+		`a reply of "pang"`: func(c net.Conn) bool { _, err := c.Write([]byte("pang")); return err == nil },
+		"a reply that nobody asked for": func(c net.Conn) bool {
+			_,
+				err := c.Write([]byte("pongpong"))
+			return err == nil
+		},
+		"the server closed": func(net.Conn) bool { return false },
+		"reading a reply":   func(c net.Conn) bool { _ = c.(*net.TCPConn).SetLinger(0); return false },
 	} {
 		r := opened(t, server(t, late(serve)), table(1, 1)).enough(Closed, time.Second, math.MaxInt64)
 		if !strings.Contains(r.Err, want) || r.Replies != 0 {
@@ -354,8 +359,10 @@ func TestFrames(t *testing.T) {
 	for _, size := range []int{0, 125, 126, 65535, 65536} {
 		p := bytes.Repeat([]byte("x"), size)
 		client, server := ClientFrame(p), ServerFrame(p)
-		if len(client) != len(server)+4 || !bytes.HasSuffix(server, p) || client[0] != 0x81 || client[1] != server[1]|0x80 {
-			t.Errorf("%d bytes: client %x, server %x", size, client[:min(14, len(client))], server[:min(14, len(server))])
+		if len(client) != len(server)+4 || !bytes.HasSuffix(server, p) || client[0] != 0x81 ||
+			client[1] != server[1]|0x80 {
+			t.Errorf("%d bytes: client %x, server %x", size, client[:min(14, len(client))],
+				server[:min(14, len(server))])
 		}
 		key, masked := client[len(client)-size-4:][:4], client[len(client)-size:]
 		for i, b := range masked {
@@ -382,7 +389,8 @@ func TestPublish(t *testing.T) {
 	} {
 		publication := table(1, 1).Talk
 		spec := Spec{Addr: server(t, joining(3, tt.deliver)), Conns: 5, Server: os.Getpid(), Publishers: 1, Talk: Talk{
-			Hello: []byte("join"), Reply: Reply{Size: 4, Prefix: []byte("news"), Framing: Lines}, Publication: &publication,
+			Hello: []byte("join"), Reply: Reply{Size: 4, Prefix: []byte("news"), Framing: Lines},
+			Publication: &publication,
 		}}
 		d, err := open(spec)
 		if err != nil {

@@ -12,7 +12,8 @@ import (
 func TestMain(m *testing.M) {
 	before := descriptors()
 	code := m.Run()
-	for deadline := time.Now().Add(20 * time.Second); code == 0 && runtime.NumGoroutine() > 1; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); code == 0 &&
+		runtime.NumGoroutine() > 1; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<16)
 			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks[:runtime.Stack(stacks, true)])

@@ -86,7 +86,8 @@ func (o *opening) step(slot int, events uint32) error {
 	if code, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code != 0 {
 		return errors.Join(err, fmt.Errorf("connect: %w", unix.Errno(code)))
 	}
-	if err := unix.EpollCtl(o.ep, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(slot)}); err != nil {
+	if err := unix.EpollCtl(o.ep, unix.EPOLL_CTL_MOD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN,
+		Fd: int32(slot)}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	if len(c.talk.Hello) == 0 {

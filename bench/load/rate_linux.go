@@ -39,7 +39,8 @@ func (d *driver) runOpen(rate float64, slow int) error {
 	}
 	defer unix.Close(timer)
 	// Edge-triggered, so that it need not be read.
-	if err := unix.EpollCtl(d.ep, unix.EPOLL_CTL_ADD, timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}); err != nil {
+	if err := unix.EpollCtl(d.ep, unix.EPOLL_CTL_ADD, timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET,
+		Fd: -1}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	origin := min(d.now(), d.window.start) // an order that comes late omits nothing either

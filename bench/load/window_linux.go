@@ -34,7 +34,8 @@ func newWindow(server int, o Order) (*window, error) {
 	if o.Mode != Exchange && o.End <= o.Start {
 		return nil, errors.New("the window ends before it starts")
 	}
-	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency(), deliveries: NewLatency()}, nil
+	return &window{server: server, start: o.Start, end: o.End, mark: o.Start, latency: NewLatency(),
+		deliveries: NewLatency()}, nil
 }
 
 // tell takes the readings when they are due. It reports whether the window is still to end.
@@ -76,7 +77,8 @@ func (w *window) result() Result {
 		return Result{Err: err.Error()}
 	}
 	return Result{
-		Replies: w.replies, Elapsed: time.Duration(w.closed - w.opened), Server: w.serverUsed, Driver: w.driverUsed.Total,
+		Replies: w.replies, Elapsed: time.Duration(w.closed - w.opened), Server: w.serverUsed,
+		Driver:     w.driverUsed.Total,
 		Unanswered: w.unanswered, Latency: latency, Deliveries: deliveries,
 	}
 }

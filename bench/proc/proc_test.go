@@ -69,7 +69,8 @@ func TestCPU(t *testing.T) {
 	}
 	used := after.Sub(before)
 	if difference := (used.Total - used.User - used.System).Abs(); difference > 3*tick {
-		t.Errorf("by the clock %v, by /proc %v + %v, after reading it %d times", used.Total, used.User, used.System, worked)
+		t.Errorf("by the clock %v, by /proc %v + %v, after reading it %d times", used.Total, used.User, used.System,
+			worked)
 	}
 	if _, err := CPU(-1); err == nil {
 		t.Error("a process that cannot be has used time")

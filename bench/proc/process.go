@@ -47,7 +47,8 @@ func parseStat(stat []byte) (Times, error) {
 	// regular, from field 3 on.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 13 {
-		return Times{}, fmt.Errorf("/proc/PID/stat has %d fields behind the name, not at least 13: %q", len(fields), stat)
+		return Times{}, fmt.Errorf("/proc/PID/stat has %d fields behind the name, not at least 13: %q", len(fields),
+			stat)
 	}
 	user, err1 := strconv.ParseInt(string(fields[14-3]), 10, 64)
 	system, err2 := strconv.ParseInt(string(fields[15-3]), 10, 64)

@@ -39,7 +39,10 @@ func TestCrowd(t *testing.T) {
 		serve        func(s *http.Server, ln net.Listener, pair tls.Certificate) error
 	}{
 		{"ws", "ws", maxFiles, func(s *http.Server, ln net.Listener, _ tls.Certificate) error { return s.Serve(ln) }},
-		{"wss", "wss", maxFiles, func(s *http.Server, ln net.Listener, pair tls.Certificate) error { return s.Serve(secured(ln, pair)) }},
+		{"wss", "wss", maxFiles, func(s *http.Server, ln net.Listener,
+			pair tls.Certificate) error {
+			return s.Serve(secured(ln, pair))
+		}},
 		{"wss by ServeTLS", "wss", maxFiles / 5, func(s *http.Server, ln net.Listener, pair tls.Certificate) error {
 			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 			return s.ServeTLS(ln, "", "")
@@ -68,7 +71,8 @@ func TestCrowd(t *testing.T) {
 			for runtime.NumGoroutine() > before+60 { // those of the last greetings end
 				time.Sleep(time.Millisecond)
 			}
-			t.Logf("%d guests: %d goroutines, %d before; %d bytes resident for each", n, runtime.NumGoroutine(), before, (residentBytes()-idle)/n)
+			t.Logf("%d guests: %d goroutines, %d before; %d bytes resident for each", n, runtime.NumGoroutine(), before,
+				(residentBytes()-idle)/n)
 			fmt.Fprintln(say, "speak")
 			crowd.want(t, "heard")
 			_ = say.Close()
@@ -174,7 +178,8 @@ func beCrowd(order string) error {
 	default:
 		fmt.Println("seated")
 	}
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.TrimSpace(lines.Text()) == "speak"; fmt.Println("heard") {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan() &&
+		strings.TrimSpace(lines.Text()) == "speak"; fmt.Println("heard") {
 		if err := last.Write(websocket.OpText, []byte("Hello!")); err != nil {
 			return err
 		}

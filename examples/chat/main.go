@@ -1,8 +1,8 @@
 // Command chat keeps net/http and gin for everything but its WebSockets, which an engine holds
 // without a goroutine for each.
 //
-//	go run ./examples/chat                                          and connect twice to ws://localhost:8080/chat?name=Ann
-//	go run ./examples/chat --cert cert.pem --key key.pem            the same over HTTPS and wss
+//	go run ./examples/chat                                 two clients at ws://localhost:8080/chat?name=Ann
+//	go run ./examples/chat --cert cert.pem --key key.pem   the same over HTTPS and wss
 //
 // The connection of an upgraded request is hijacked, and adopted by the engine with what has been
 // read ahead. Over TLS that costs no goroutine either, because the listener is tlsloop's.

@@ -90,7 +90,8 @@ func TestChat(t *testing.T) {
 	var guests []*websocket.Conn
 	for i := range 2 * n {
 		url := c.urls[[]string{"http", "https"}[i%2]]
-		conn, _, err := websocket.Dial(context.Background(), fmt.Sprintf("%s/chat?name=guest%d", strings.Replace(url, "http", "ws", 1), i), o)
+		conn, _, err := websocket.Dial(context.Background(), fmt.Sprintf("%s/chat?name=guest%d",
+			strings.Replace(url, "http", "ws", 1), i), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +112,8 @@ func TestChat(t *testing.T) {
 	}
 	after := c.stats(t, "http").Goroutines
 	// idle workers leave
-	for end := time.Now().Add(workers.DefaultIdle*3/2 + exampletest.Patience); after > before+60 && time.Now().Before(end); {
+	for end := time.Now().Add(workers.DefaultIdle*3/2 + exampletest.Patience); after > before+60 &&
+		time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 		after = c.stats(t, "http").Goroutines
 	}

@@ -30,7 +30,8 @@ func TestRoutes(t *testing.T) {
 	if got != "article 7" || r.Trailer.Get("X-Bytes") != "9" {
 		t.Errorf("got %q, trailer %v", got, r.Trailer)
 	}
-	if r, got = get(t, url+"/articles/7/slow"); r.StatusCode != http.StatusGatewayTimeout || got != "context deadline exceeded\n" {
+	if r, got = get(t, url+"/articles/7/slow"); r.StatusCode != http.StatusGatewayTimeout ||
+		got != "context deadline exceeded\n" {
 		t.Errorf("slow: %s %q", r.Status, got)
 	}
 	if r, _ = get(t, url+"/nowhere"); r.StatusCode != http.StatusNotFound {
@@ -42,9 +43,10 @@ func TestUpgradeThroughMiddleware(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), exampletest.Patience)
 	defer cancel()
 	got := make(chan string, 1)
-	c, _, err := websocket.Dial(ctx, "ws://"+exampletest.Serve(t, routes())+"/echo", &websocket.DialOptions{Options: websocket.Options{
-		OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) },
-	}})
+	c, _, err := websocket.Dial(ctx, "ws://"+exampletest.Serve(t, routes())+"/echo",
+		&websocket.DialOptions{Options: websocket.Options{
+			OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) },
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,8 @@ func TestStreamsOfFasthttp(t *testing.T) {
 	}
 	url := "http://" + exampletest.Serve(t, Adapt(stream, maxBody))
 	r, err := http.Get(url)
-	if got := exampletest.Body(t, r, err); len(got) != 300_000 || r.Header.Get("X-Kind") != "stream" || len(r.Cookies()) != 2 {
+	if got := exampletest.Body(t, r, err); len(got) != 300_000 || r.Header.Get("X-Kind") != "stream" ||
+		len(r.Cookies()) != 2 {
 		t.Errorf("%d bytes, %v", len(got), r.Header)
 	}
 	r, err = http.Head(url)

@@ -175,7 +175,8 @@ func TestMalformedEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stats workers.QueueStats
-	if err := errors.Join(json.NewDecoder(res.Body).Decode(&stats), res.Body.Close()); err != nil || stats.Held+int(stats.Done) != 1 {
+	if err := errors.Join(json.NewDecoder(res.Body).Decode(&stats), res.Body.Close()); err != nil ||
+		stats.Held+int(stats.Done) != 1 {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
 	if err := errors.Join(in.queue.Close(t.Context()), pool.Close(t.Context())); err != nil {

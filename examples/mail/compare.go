@@ -43,15 +43,18 @@ func compare(ctx context.Context, args []string) error {
 		return err
 	}
 	if p.users < 1 || p.poll <= 0 || p.last < p.poll || !(0 < p.quiet && p.quiet < 1) {
-		return errors.New("mail: compare needs users, a time that is longer than one poll, and a part between 0 and 1 of polls in vain")
+		return errors.New("mail: compare needs users, a time that is longer than one poll, and a part between 0 and " +
+			"1 of polls in vain")
 	}
 	return p.print(ctx, os.Stdout)
 }
 
 func (p plan) print(ctx context.Context, out io.Writer) error {
-	fmt.Fprintf(out, "%d users, a message to each every %v on average, %v long; polling every %v finds nothing new %.0f %% of the time.\n\n",
+	fmt.Fprintf(out, "%d users, a message to each every %v on average, %v long; polling every %v finds nothing new "+
+		"%.0f %% of the time.\n\n",
 		p.users, p.every().Round(time.Millisecond), p.last, p.poll, p.quiet*100)
-	fmt.Fprintln(out, "| | requests a second | of them in vain | messages | late by, median | 99 % | at most | server CPU | bytes read |")
+	fmt.Fprintln(out, "| | requests a second | of them in vain | messages | late by, median | 99 % | at most | "+
+		"server CPU | bytes read |")
 	fmt.Fprintln(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	var results []result
 	for _, way := range []struct {
@@ -66,7 +69,8 @@ func (p plan) print(ctx context.Context, out io.Writer) error {
 		results = append(results, r)
 	}
 	fmt.Fprintf(out, "\nPush saves %.0f requests a second, and the median message is there %v sooner.\n",
-		float64(results[0].requests-results[1].requests)/p.last.Seconds(), (results[0].late(.5) - results[1].late(.5)).Round(time.Millisecond))
+		float64(results[0].requests-results[1].requests)/p.last.Seconds(),
+		(results[0].late(.5) - results[1].late(.5)).Round(time.Millisecond))
 	return nil
 }
 
@@ -108,7 +112,8 @@ func (r result) row(name string, last time.Duration) string {
 		vain = fmt.Sprintf("%.0f %%", 100*float64(r.vain)/float64(r.requests))
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1000) }
-	return fmt.Sprintf("| %s | %.0f | %s | %d | %s | %s | %s | %.2f s | %.1f MB |", name, float64(r.requests)/last.Seconds(), vain,
+	return fmt.Sprintf("| %s | %.0f | %s | %d | %s | %s | %s | %.2f s | %.1f MB |", name,
+		float64(r.requests)/last.Seconds(), vain,
 		r.messages, ms(r.late(.5)), ms(r.late(.99)), ms(r.late(1)), r.cpu.Seconds(), float64(r.bytes)/1e6)
 }
 

@@ -103,8 +103,10 @@ func (l *load) deliver(ctx context.Context) error {
 				if due.Sub(begin) >= l.plan.last || wait(ctx, time.Until(due)) != nil {
 					return
 				}
-				form := url.Values{"to": {userName(rand.IntN(l.plan.users))}, "from": {"load@example.org"}, "subject": {"A message"}, "text": {strings.Repeat("All of it. ", 20)}}
-				if _, err := l.do(context.WithoutCancel(ctx), "POST", "/api/deliver", strings.NewReader(form.Encode())); err != nil {
+				form := url.Values{"to": {userName(rand.IntN(l.plan.users))}, "from": {"load@example.org"},
+					"subject": {"A message"}, "text": {strings.Repeat("All of it. ", 20)}}
+				if _, err := l.do(context.WithoutCancel(ctx), "POST", "/api/deliver",
+					strings.NewReader(form.Encode())); err != nil {
 					failed <- err
 					return
 				}
@@ -161,7 +163,8 @@ func polling(ctx context.Context, l *load, user string, ready func()) error {
 
 // pushing holds one stream of events.
 func pushing(ctx context.Context, l *load, user string, ready func()) error {
-	r, err := http.NewRequestWithContext(ctx, "GET", l.url+"/events?"+url.Values{"channel": {channel(user)}}.Encode(), nil)
+	r, err := http.NewRequestWithContext(ctx, "GET", l.url+"/events?"+url.Values{"channel": {channel(user)}}.Encode(),
+		nil)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,8 @@ func start(addr string) (*program, error) {
 			slog.Error("mail: a change was not published", "user", user, "error", err) // pages find it by its number
 		}
 	})
-	m := &program{store: s, pusher: pusher, server: &web.Server{Handler: routes(s, pusher), ReadTimeout: 10 * time.Second}}
+	m := &program{store: s, pusher: pusher, server: &web.Server{Handler: routes(s, pusher),
+		ReadTimeout: 10 * time.Second}}
 	if m.listener, err = m.server.Listen("tcp", addr); err != nil {
 		return nil, errors.Join(err, pusher.Shutdown(context.Background()))
 	}

@@ -118,7 +118,8 @@ func TestStoreLimits(t *testing.T) {
 			t.Fatalf("message %d: %v", i, err)
 		}
 	}
-	for known, reload := range map[uint64]bool{0: true, maxMessages - keptChanges - 1: true, maxMessages - keptChanges: false, maxMessages: false, maxMessages + 1: true} {
+	for known, reload := range map[uint64]bool{0: true, maxMessages - keptChanges - 1: true,
+		maxMessages - keptChanges: false, maxMessages: false, maxMessages + 1: true} {
 		u, err := s.since("ann", known)
 		if err != nil || u.Reload != reload || !reload && len(u.Changes) != maxMessages-int(known) {
 			t.Errorf("since %d: reload %v with %d changes, %v", known, u.Reload, len(u.Changes), err)
@@ -281,13 +282,15 @@ func TestMistakesAreAnswered(t *testing.T) {
 
 func TestPageFiles(t *testing.T) {
 	base := started(t)
-	for path, contentType := range map[string]string{"/": "text/html", "/mail.js": "text/javascript", "/mail.css": "text/css", "/icon.svg": "image/svg+xml"} {
+	for path, contentType := range map[string]string{"/": "text/html", "/mail.js": "text/javascript",
+		"/mail.css": "text/css", "/icon.svg": "image/svg+xml"} {
 		res, err := http.Get(base + path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		res.Body.Close()
-		if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), contentType) || res.Header.Get("Content-Security-Policy") == "" {
+		if res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), contentType) ||
+			res.Header.Get("Content-Security-Policy") == "" {
 			t.Errorf("%s: %s %v", path, res.Status, res.Header)
 		}
 	}
@@ -304,8 +307,10 @@ func TestCompare(t *testing.T) {
 		asks   bool
 	}{{"polling", polling, true}, {"push", pushing, false}} {
 		r := p.found(t, way.listen, way.asks)
-		if r.messages == 0 || len(r.lates) != r.messages || (r.requests > 0) != way.asks || r.vain > r.requests || r.bytes == 0 {
-			t.Errorf("%s: %d requests, %d in vain, %d messages, %d times, %d bytes", way.name, r.requests, r.vain, r.messages, len(r.lates), r.bytes)
+		if r.messages == 0 || len(r.lates) != r.messages || (r.requests > 0) != way.asks || r.vain > r.requests ||
+			r.bytes == 0 {
+			t.Errorf("%s: %d requests, %d in vain, %d messages, %d times, %d bytes", way.name, r.requests, r.vain,
+				r.messages, len(r.lates), r.bytes)
 		}
 		if row := r.row(way.name, p.last); strings.Count(row, "|") != 10 {
 			t.Errorf("row %s", row)

@@ -9,7 +9,8 @@ import (
 var letters = []struct{ from, subject, text string }{
 	{"bob@example.org", "Lunch?", "The place at the corner has soup today. Half past twelve?"},
 	{"build@example.org", "main is green", "All tests passed. The slowest took as long as yesterday."},
-	{"carol@example.org", "Photos of the weekend", "I have put them where the last ones are. Yours is the one with the dog."},
+	{"carol@example.org", "Photos of the weekend",
+		"I have put them where the last ones are. Yours is the one with the dog."},
 	{"library@example.org", "Your book is here", "It waits for you at the desk until Friday."},
 	{"dave@example.org", "Re: numbers", "I get the same ones now. It was the cache, as you said."},
 }

@@ -176,7 +176,10 @@ func (a *account) find(name string, uid uint32) (box *mailbox, i int, err error)
 	if box = a.mailboxes[name]; box == nil {
 		return nil, 0, errNoMailbox
 	}
-	i, ok := slices.BinarySearchFunc(box.messages, uid, func(m *message, uid uint32) int { return int(m.UID) - int(uid) })
+	i, ok := slices.BinarySearchFunc(box.messages, uid, func(m *message,
+		uid uint32) int {
+		return int(m.UID) - int(uid)
+	})
 	if !ok {
 		return nil, 0, errNoMessage
 	}

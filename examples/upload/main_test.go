@@ -142,7 +142,8 @@ func TestWhatIsNotAFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(u.store.dir, "secret"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"secret", "..%2Fsecret", "AAAAAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAAAA.json", "a"} {
+	for _, id := range []string{"secret", "..%2Fsecret", "AAAAAAAAAAAAAAAAAAAAAAAAAA",
+		"AAAAAAAAAAAAAAAAAAAAAAAAAA.json", "a"} {
 		for _, end := range []string{"", "/content"} {
 			if status, _ := get(t, c, url+"/files/"+id+end); status != 404 {
 				t.Errorf("%s%s: %d", id, end, status)
@@ -173,7 +174,8 @@ func TestFullQueueAnswers503(t *testing.T) {
 	var accepted []string
 	for i, want := range []int{202, 202, 503, 503} {
 		res, text, err := send(c, url, strings.NewReader("file"))
-		if err != nil || res.StatusCode != want || (want == 503) != (res.Header.Get("Retry-After") == retryAfterSeconds) {
+		if err != nil || res.StatusCode != want ||
+			(want == 503) != (res.Header.Get("Retry-After") == retryAfterSeconds) {
 			t.Fatalf("file %d: %v, %v %q", i, err, res, text)
 		}
 		if want == 202 {
@@ -205,7 +207,8 @@ func TestFailureIsReported(t *testing.T) {
 	if !u.work.TryPut(id) {
 		t.Fatal("refused")
 	}
-	if r := outcome(t, exampletest.Client(t), url+"/files/"+id); r.State != stateFailed || !strings.Contains(r.Error, "directory") {
+	if r := outcome(t, exampletest.Client(t), url+"/files/"+id); r.State != stateFailed ||
+		!strings.Contains(r.Error, "directory") {
 		t.Errorf("%+v", r)
 	}
 	if s := u.work.Stats(); s.Tries != retries+1 {
@@ -240,7 +243,8 @@ func TestSIGTERMAndRestart(t *testing.T) {
 
 	// What a crash leaves: a file without its report, and half a file.
 	half := strings.Repeat("B", 26) + partEnd
-	if err := errors.Join(os.Remove(filepath.Join(dir, ids[0]+reportEnd)), os.WriteFile(filepath.Join(dir, half), []byte("ha"), 0o644)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, ids[0]+reportEnd)),
+		os.WriteFile(filepath.Join(dir, half), []byte("ha"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	cmd, url = exampletest.Program(t, "--dir", dir)

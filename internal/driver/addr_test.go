@@ -21,7 +21,8 @@ func TestAddrAppendTo(t *testing.T) {
 
 // A unix socket without a name has the address that package net gives it.
 func TestUnixAddr(t *testing.T) {
-	if got := UnixAddr.Net(); UnixAddr.String() != "@" || got.String() != "@" || got.Network() != "unix" || AddrOf(got) != UnixAddr {
+	if got := UnixAddr.Net(); UnixAddr.String() != "@" || got.String() != "@" || got.Network() != "unix" ||
+		AddrOf(got) != UnixAddr {
 		t.Errorf("%v, as a net.Addr %s %q", UnixAddr, got.Network(), got)
 	}
 }

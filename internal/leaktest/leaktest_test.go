@@ -80,7 +80,8 @@ func TestReportLooksBeforeItGivesUp(t *testing.T) {
 	if code := report(&out, 0, func() string { return "" }); code != 0 || out.Len() != 0 {
 		t.Errorf("with nothing left: exit code %d, said %q", code, &out)
 	}
-	if code := report(&out, 0, func() string { return "3 blocks" }); code != 1 || !strings.Contains(out.String(), "3 blocks") {
+	if code := report(&out, 0, func() string { return "3 blocks" }); code != 1 ||
+		!strings.Contains(out.String(), "3 blocks") {
 		t.Errorf("with blocks left: exit code %d, said %q", code, &out)
 	}
 }

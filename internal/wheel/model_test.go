@@ -86,7 +86,8 @@ func (m *model) advance(toNext bool) {
 	m.w.Advance(m.now, func(id uint32) {
 		at, armed := m.due[id]
 		if !armed || at > m.now || armedNow[id] {
-			m.fail("slot %d fired at %d: armed %v for %d, set during this Advance %v", id, m.now, armed, at, armedNow[id])
+			m.fail("slot %d fired at %d: armed %v for %d, set during this Advance %v", id, m.now, armed, at,
+				armedNow[id])
 		}
 		delete(m.due, id)
 		if m.next()%3 == 0 {

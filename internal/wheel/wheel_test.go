@@ -149,7 +149,10 @@ func TestFiresInOrderOfTicks(t *testing.T) {
 func TestMisusePanics(t *testing.T) {
 	for name, f := range map[string]func(w *Wheel){
 		"wheel: Set of slot 67108864: slots are dense and at most 67108863": func(w *Wheel) { w.Set(MaxSlot+1, 0) },
-		"wheel: Advance called by fire: return first":                       func(w *Wheel) { w.Advance(9, func(uint32) { w.Advance(9, nil) }) },
+		"wheel: Advance called by fire: return first": func(w *Wheel) {
+			w.Advance(9,
+				func(uint32) { w.Advance(9, nil) })
+		},
 	} {
 		w := New(0)
 		w.Set(0, 0)
@@ -223,7 +226,8 @@ func TestMillionTimersAreATable(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	bytes, objects := after.HeapAlloc-before.HeapAlloc, int64(after.HeapObjects)-int64(before.HeapObjects)
 	if bytes > 17*n || objects > n/200 {
-		t.Errorf("%d timers take %d bytes in %d objects, want at most 17 bytes each and an object for each 256", n, bytes, objects)
+		t.Errorf("%d timers take %d bytes in %d objects, want at most 17 bytes each and an object for each 256", n,
+			bytes, objects)
 	}
 	now := int64(0)
 	if allocs := testing.AllocsPerRun(100, func() {

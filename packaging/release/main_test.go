@@ -133,10 +133,12 @@ func TestServerVerifies(t *testing.T) {
 // compare them with its own.
 func TestChecksums(t *testing.T) {
 	m := &module{path: "a", version: "v0.0.1", files: map[string][]byte{"go.mod": []byte("module a\n")}}
-	n := &module{path: "b", version: "v0.0.1", files: map[string][]byte{"go.sum": []byte("a v0.0.0 h1:old\nz v1.0.0 h1:z\n")}}
+	n := &module{path: "b", version: "v0.0.1",
+		files: map[string][]byte{"go.sum": []byte("a v0.0.0 h1:old\nz v1.0.0 h1:z\n")}}
 	n.addSums(m)
 	got := strings.Split(string(n.files["go.sum"]), "\n")
-	if len(got) != 4 || !strings.HasPrefix(got[0], "a v0.0.1 h1:") || !strings.HasPrefix(got[1], "a v0.0.1/go.mod h1:") || got[2] != "z v1.0.0 h1:z" {
+	if len(got) != 4 || !strings.HasPrefix(got[0], "a v0.0.1 h1:") || !strings.HasPrefix(got[1],
+		"a v0.0.1/go.mod h1:") || got[2] != "z v1.0.0 h1:z" {
 		t.Errorf("go.sum is %q", got)
 	}
 }

@@ -85,7 +85,8 @@ func (m *module) require(library *module) error {
 	if err := os.WriteFile(file, m.files["go.mod"], 0o644); err != nil {
 		return err
 	}
-	edit := exec.Command("go", "mod", "edit", "-dropreplace="+library.path, "-require="+library.path+"@"+library.version, file)
+	edit := exec.Command("go", "mod", "edit", "-dropreplace="+library.path,
+		"-require="+library.path+"@"+library.version, file)
 	if out, err := edit.CombinedOutput(); err != nil {
 		return fmt.Errorf("go mod edit: %w: %s", err, out)
 	}
@@ -102,7 +103,8 @@ func (m *module) addSums(library *module) {
 		return line == "" || strings.HasPrefix(line, library.path+" ")
 	})
 	id := library.path + " " + library.version
-	lines = append(lines, id+" "+library.sum()+"\n", id+"/go.mod "+hash1(map[string][]byte{"go.mod": library.files["go.mod"]})+"\n")
+	lines = append(lines, id+" "+library.sum()+"\n",
+		id+"/go.mod "+hash1(map[string][]byte{"go.mod": library.files["go.mod"]})+"\n")
 	slices.Sort(lines)
 	m.files["go.sum"] = []byte(strings.Join(lines, ""))
 }

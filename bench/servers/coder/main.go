@@ -15,8 +15,9 @@ import (
 func main() {
 	var room harness.Room[*websocket.Conn]
 	harness.MainWith(map[string]harness.Start{
-		"ws-echo":    serving(nil, echo, nil),
-		"ws-deflate": serving(nil, echo, &websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover}),
+		"ws-echo": serving(nil, echo, nil),
+		"ws-deflate": serving(nil, echo,
+			&websocket.AcceptOptions{CompressionMode: websocket.CompressionNoContextTakeover}),
 		"ws-broadcast": serving(&room, func(_ *websocket.Conn, typ websocket.MessageType, p []byte) error {
 			room.Each(func(c *websocket.Conn) { _ = c.Write(context.Background(), typ, p) })
 			return nil

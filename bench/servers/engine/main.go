@@ -51,7 +51,8 @@ type fixed struct {
 }
 
 func newFixed() fixed {
-	return fixed{answer: fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nDate: %s\r\nContent-Length: %d\r\n\r\n%s",
+	return fixed{answer: fmt.Appendf(nil,
+		"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nDate: %s\r\nContent-Length: %d\r\n\r\n%s",
 		harness.ContentType, time.Now().UTC().Format(http.TimeFormat), len(harness.Answer), harness.Answer)}
 }
 

@@ -22,7 +22,8 @@ func main() {
 		},
 		"https": func(addr string) (net.Addr, error) {
 			config := harness.TLSConfig()
-			return harness.Listen(addr, func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
+			return harness.Listen(addr,
+				func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
 		},
 	})
 }

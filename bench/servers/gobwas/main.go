@@ -15,7 +15,10 @@ import (
 func main() {
 	var room harness.Room[net.Conn]
 	harness.MainWith(map[string]harness.Start{
-		"ws-echo": serving(nil, func(c net.Conn, op ws.OpCode, p []byte) error { return wsutil.WriteServerMessage(c, op, p) }),
+		"ws-echo": serving(nil, func(c net.Conn, op ws.OpCode,
+			p []byte) error {
+			return wsutil.WriteServerMessage(c, op, p)
+		}),
 		"ws-broadcast": serving(&room, func(_ net.Conn, op ws.OpCode, p []byte) error {
 			frame, err := ws.CompileFrame(ws.NewFrame(op, true, p))
 			room.Each(func(c net.Conn) { _, _ = c.Write(frame) })

@@ -13,11 +13,17 @@ import (
 
 func main() {
 	harness.MainWith(map[string]harness.Start{
-		"ws-echo":            func(addr string) (net.Addr, error) { return serve(addr, &echo{}, &gws.ServerOption{}) },
-		"ws-deflate":         func(addr string) (net.Addr, error) { return serve(addr, &echo{}, deflating) },
-		"ws-broadcast-naive": func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}, &gws.ServerOption{}) },
-		"ws-broadcast":       func(addr string) (net.Addr, error) { return serve(addr, &broadcast{}, &gws.ServerOption{}) },
-		"push-ws":            push,
+		"ws-echo":    func(addr string) (net.Addr, error) { return serve(addr, &echo{}, &gws.ServerOption{}) },
+		"ws-deflate": func(addr string) (net.Addr, error) { return serve(addr, &echo{}, deflating) },
+		"ws-broadcast-naive": func(addr string) (net.Addr,
+			error) {
+			return serve(addr, &broadcast{}, &gws.ServerOption{})
+		},
+		"ws-broadcast": func(addr string) (net.Addr,
+			error) {
+			return serve(addr, &broadcast{}, &gws.ServerOption{})
+		},
+		"push-ws": push,
 	}, map[string]harness.Work{"upgrade": harness.Upgrades(http.HandlerFunc(upgrade))})
 }
 

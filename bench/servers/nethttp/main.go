@@ -17,10 +17,12 @@ func main() {
 		"http": func(addr string) (net.Addr, error) { return harness.Listen(addr, server.Serve) },
 		"https": func(addr string) (net.Addr, error) {
 			config := harness.TLSConfig()
-			return harness.Listen(addr, func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
+			return harness.Listen(addr,
+				func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
 		},
 		"exposed": func(addr string) (net.Addr, error) {
-			return harness.Listen(addr, (&http.Server{Handler: harness.Exposed(), ErrorLog: log.New(io.Discard, "", 0)}).Serve)
+			return harness.Listen(addr,
+				(&http.Server{Handler: harness.Exposed(), ErrorLog: log.New(io.Discard, "", 0)}).Serve)
 		},
 		"push-sse": events,
 	})

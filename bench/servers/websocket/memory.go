@@ -24,7 +24,9 @@ func upgrades(o harness.Order) (harness.Report, error) {
 	if err != nil {
 		return harness.Report{}, err
 	}
-	if _, err := e.Listen("tcp", "127.0.0.1:0", websocket.Handler(&websocket.Options{OnMessage: echo, PingInterval: -1, OriginPatterns: []string{"*"}})); err != nil {
+	if _, err := e.Listen("tcp", "127.0.0.1:0",
+		websocket.Handler(&websocket.Options{OnMessage: echo, PingInterval: -1,
+			OriginPatterns: []string{"*"}})); err != nil {
 		return harness.Report{}, err
 	}
 	<-w.done

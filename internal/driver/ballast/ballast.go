@@ -143,10 +143,12 @@ func (r reading) size() uint64 { return r.live + r.stacks }
 
 func read() reading {
 	samples := [...]metrics.Sample{
-		{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
+		{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/stacks:bytes"},
 	}
 	metrics.Read(samples[:])
-	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()}
+	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(),
+		samples[3].Value.Uint64()}
 }
 
 // A pace are the times of the last collections that came by themselves, the oldest at turn.

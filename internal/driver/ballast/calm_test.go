@@ -19,11 +19,13 @@ func TestCalm(t *testing.T) {
 	for name, cs := range map[string][]collection{
 		"little":             {{much - 1, false, 0}, {much - 1, false, 0}},
 		"more than is small": {{most, false, 0}, {most, false, 0}},
-		"a crowd that stays": {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {100 * mb, true, 4 * soonest}},
-		"one that goes":      {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {3 * mb, true, 0}},
-		"half of one":        {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {50 * mb, true, soonest}},
-		"another":            {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {150 * mb, false, soonest}},
-		"garbage":            {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {110 * mb, false, 2 * soonest}, {100 * mb, false, 2 * soonest}},
+		"a crowd that stays": {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest},
+			{100 * mb, true, 4 * soonest}},
+		"one that goes": {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {3 * mb, true, 0}},
+		"half of one":   {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {50 * mb, true, soonest}},
+		"another":       {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest}, {150 * mb, false, soonest}},
+		"garbage": {{100 * mb, false, soonest}, {100 * mb, true, 2 * soonest},
+			{110 * mb, false, 2 * soonest}, {100 * mb, false, 2 * soonest}},
 		"nothing, then much": {{0, false, 0}, {much, false, soonest}, {much, true, 2 * soonest}},
 		"too much, then not": {{most, false, 0}, {most - 1, false, soonest}},
 	} {
@@ -31,7 +33,8 @@ func TestCalm(t *testing.T) {
 			var c calm
 			for i, k := range cs {
 				if got := c.next(k.size, k.looked); got != k.wait {
-					t.Fatalf("after collection %d, which has left %d bytes, %v until there is a look; want %v", i, k.size, got, k.wait)
+					t.Fatalf("after collection %d, which has left %d bytes, %v until there is a look; want %v", i,
+						k.size, got, k.wait)
 				}
 			}
 		})

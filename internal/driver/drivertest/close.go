@@ -207,7 +207,8 @@ func attachInsideClosed(b *bed) {
 	}
 	p.Reset()
 	b.over(c, true)
-	b.until("the connection dialled inside Closed", func() bool { return len(b.k.Accepted) == 2 && next.Dialed || next.Over })
+	b.until("the connection dialled inside Closed",
+		func() bool { return len(b.k.Accepted) == 2 && next.Dialed || next.Over })
 	if next.Over {
 		b.Fatalf("the connection dialled inside Closed: %v", next)
 	}

@@ -105,7 +105,8 @@ func eventsThatDoNotReturn(b *bed) {
 		}
 		peers[i].CloseWrite()
 	}
-	b.mortal("all bytes are sent and all ends are heard", all(conns, func(c *Conn) bool { return c.Ended && c.Left() == 0 }))
+	b.mortal("all bytes are sent and all ends are heard",
+		all(conns, func(c *Conn) bool { return c.Ended && c.Left() == 0 }))
 	for i := range 3 {
 		b.mortal("all bytes reach the peer", peers[i].Ended)
 		b.same("the peer received", peers[i].Received(), back)

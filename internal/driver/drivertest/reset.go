@@ -32,7 +32,8 @@ var resetStates = []resetState{
 		c.CloseWrite()
 		b.until("the peer sees the end", p.Ended)
 	}},
-	{"closed for writing, output queued", func(b *bed, p Peer, c *Conn) { p.StopReading(); b.press(c); c.CloseWrite() }},
+	{"closed for writing, output queued",
+		func(b *bed, p Peer, c *Conn) { p.StopReading(); b.press(c); c.CloseWrite() }},
 	{"ended", func(b *bed, p Peer, c *Conn) {
 		p.CloseWrite()
 		b.until("Ended", func() bool { return c.Ended })

@@ -125,7 +125,8 @@ func (b *bed) bringHome(w *walker) {
 	if !w.broken {
 		w.p.CloseWrite()
 		w.c.CloseWrite()
-		b.until("both sides of a walk have ended", func() bool { return w.p.Ended() && w.c.Ended || w.c.Over || w.p.Err() != nil })
+		b.until("both sides of a walk have ended",
+			func() bool { return w.p.Ended() && w.c.Ended || w.c.Over || w.p.Err() != nil })
 	} else {
 		w.c.Close()
 		w.p.Close()
@@ -144,10 +145,12 @@ func (b *bed) judge(w *walker) {
 	case w == nil:
 	case w.broken:
 		if !bytes.HasPrefix(w.fromPeer, w.c.In) {
-			b.Fatalf("of a broken connection %d bytes were received that are no prefix of the %d sent", len(w.c.In), len(w.fromPeer))
+			b.Fatalf("of a broken connection %d bytes were received that are no prefix of the %d sent", len(w.c.In),
+				len(w.fromPeer))
 		}
 		if got := w.p.Received(); !bytes.HasPrefix(w.fromOwner, got) {
-			b.Fatalf("the peer of a broken connection received %d bytes that are no prefix of the %d sent", len(got), len(w.fromOwner))
+			b.Fatalf("the peer of a broken connection received %d bytes that are no prefix of the %d sent", len(got),
+				len(w.fromOwner))
 		}
 	case w.c.Over:
 		b.Fatalf("a connection that nobody broke is over: %v", w.c)

@@ -132,7 +132,8 @@ func (k *emulation) wait(changes []change, reports []report, wait time.Duration)
 
 func TestAppendChanges(t *testing.T) {
 	const fd = 7
-	readOff, readLevel, readEdge := change{fd, readFilter, absent}, change{fd, readFilter, level}, change{fd, readFilter, edge}
+	readOff, readLevel, readEdge := change{fd, readFilter, absent}, change{fd, readFilter, level},
+		change{fd, readFilter, edge}
 	writeOff, writeOn := change{fd, writeFilter, absent}, change{fd, writeFilter, level}
 	for _, tt := range []struct {
 		last, next posix.Interest

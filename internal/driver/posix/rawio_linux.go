@@ -14,7 +14,8 @@ import (
 // caller holds.
 
 func rawRead(fd int, p []byte) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+		uintptr(len(p)), 0, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -22,7 +23,8 @@ func rawRead(fd int, p []byte) (int, unix.Errno) {
 }
 
 func rawWrite(fd int, p []byte) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+		uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -34,7 +36,8 @@ func rawWritev(fd int, vectors [][]byte, iovecs *[vectorsPerWrite]unix.Iovec) (i
 		iovecs[i].Base = unsafe.SliceData(p)
 		iovecs[i].SetLen(len(p))
 	}
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(vectors)))
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iovecs[0])),
+		uintptr(len(vectors)))
 	clear(iovecs[:len(vectors)])
 	if errno != 0 {
 		return 0, errno

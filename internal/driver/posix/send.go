@@ -160,7 +160,8 @@ func (b *backlog) sendFile(fd int) error {
 	case err != nil:
 		return err
 	case n == 0:
-		return fmt.Errorf("posix: sendfile: the file ended %d bytes before what was promised: %w", b.left, io.ErrUnexpectedEOF)
+		return fmt.Errorf("posix: sendfile: the file ended %d bytes before what was promised: %w", b.left,
+			io.ErrUnexpectedEOF)
 	}
 	return nil
 }

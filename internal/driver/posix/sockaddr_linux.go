@@ -23,7 +23,8 @@ var sockaddrs = sync.Pool{New: func() any { return new(sockaddr) }}
 func accept(fd int) (int, driver.Addr, error) {
 	a := sockaddrs.Get().(*sockaddr)
 	defer sockaddrs.Put(a)
-	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(unsafe.Pointer(a.room())),
+	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)),
+		uintptr(unsafe.Pointer(a.room())),
 		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, driver.Addr{}, errno
@@ -34,7 +35,8 @@ func accept(fd int) (int, driver.Addr, error) {
 func localAddr(fd int) driver.Addr {
 	a := sockaddrs.Get().(*sockaddr)
 	defer sockaddrs.Put(a)
-	_, _, errno := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(unsafe.Pointer(a.room())))
+	_, _, errno := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)),
+		uintptr(unsafe.Pointer(a.room())))
 	if errno != 0 {
 		return driver.Addr{}
 	}

@@ -175,7 +175,8 @@ func sockaddrOf(addr net.Addr) (int, unix.Sockaddr, error) {
 		if ip := ap.Addr().Unmap(); ip.Is4() {
 			return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4(), Port: addr.Port}, nil
 		}
-		return unix.AF_INET6, &unix.SockaddrInet6{Addr: ap.Addr().As16(), Port: addr.Port, ZoneId: driver.ZoneID(addr.Zone)}, nil
+		return unix.AF_INET6, &unix.SockaddrInet6{Addr: ap.Addr().As16(), Port: addr.Port,
+			ZoneId: driver.ZoneID(addr.Zone)}, nil
 	case *net.UnixAddr:
 		return unix.AF_UNIX, &unix.SockaddrUnix{Name: addr.Name}, nil
 	}

@@ -15,7 +15,8 @@ func rawWritev(fd int, vectors [][]byte, iovecs *[vectorsPerWrite]unix.Iovec) (i
 		iovecs[i].Base = unsafe.SliceData(p)
 		iovecs[i].SetLen(len(p))
 	}
-	n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iovecs[0])), uintptr(len(vectors)))
+	n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iovecs[0])),
+		uintptr(len(vectors)))
 	clear(iovecs[:len(vectors)])
 	if errno != 0 {
 		return 0, errno

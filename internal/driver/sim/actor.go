@@ -82,7 +82,8 @@ func (w *World) run(a *actor) {
 	inTime := w.awaitToken()
 	w.mu.Lock()
 	if !inTime {
-		w.fail("%s has not handed the token back for %v: it waits for something that the world does not know of, or runs without end\n%s",
+		w.fail("%s has not handed the token back for %v: it waits for something that the world does not know of, or "+
+			"runs without end\n%s",
 			a.name, w.o.Stall, stackOf(a.goid))
 	}
 	w.current = nil

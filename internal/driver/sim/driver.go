@@ -101,7 +101,8 @@ func (d *Driver) enter(op string) {
 	}
 	if g := driver.Goroutine(); g != d.goid {
 		w.mu.Unlock()
-		w.fail("contract: %s on goroutine %d, but goroutine %d owns %s: one goroutine makes every call but Wake", op, g, d.goid, d.name)
+		w.fail("contract: %s on goroutine %d, but goroutine %d owns %s: one goroutine makes every call but Wake", op, g,
+			d.goid, d.name)
 	}
 }
 

@@ -18,7 +18,10 @@ func duplicate(f *os.File) (driver.File, error) {
 	}
 	fd := -1
 	var dupErr error
-	if err := raw.Control(func(orig uintptr) { fd, dupErr = unix.FcntlInt(orig, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+	if err := raw.Control(func(orig uintptr) {
+		fd, dupErr = unix.FcntlInt(orig, unix.F_DUPFD_CLOEXEC,
+			0)
+	}); err != nil {
 		return nil, err
 	}
 	if dupErr != nil {

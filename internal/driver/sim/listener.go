@@ -59,7 +59,8 @@ func (w *World) listen(network, addr string, accept func(*Peer)) (*Listener, err
 		tcp.Port = w.freePort()
 	}
 	if w.findListener(na) != nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Addr: na, Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: na,
+			Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 	}
 	l := &Listener{w: w, addr: na, accept: accept}
 	w.listeners = append(w.listeners, l)

@@ -135,7 +135,8 @@ var misuses = []struct {
 		}
 		r.send([]byte("x"))
 	}, "Send on 100000100000001 while SendFile is not reported sent"},
-	{"Send after CloseWrite", func(r *rig) { r.d.CloseWrite(r.id); r.send([]byte("x")) }, "Send on 100000100000001 after CloseWrite"},
+	{"Send after CloseWrite", func(r *rig) { r.d.CloseWrite(r.id); r.send([]byte("x")) },
+		"Send on 100000100000001 after CloseWrite"},
 	{"bytes change after Send", func(r *rig) {
 		r.p.StopReading()
 		block := buf.Get(1 << 20)

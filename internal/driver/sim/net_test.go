@@ -175,7 +175,8 @@ func TestPeersThatAccept(t *testing.T) {
 	p := w.Dial(l.Addr())
 	p.Write([]byte("hello"))
 	w.Run()
-	if string(p.Received()) != "you said hello" || !p.Ended() || p.Local() != accepted.Remote() || p.Remote() != accepted.Local() {
+	if string(p.Received()) != "you said hello" || !p.Ended() || p.Local() != accepted.Remote() ||
+		p.Remote() != accepted.Local() {
 		t.Errorf("received %q, ended %v, %v to %v", p.Received(), p.Ended(), p.Local(), p.Remote())
 	}
 	p.Close()

@@ -54,7 +54,8 @@ type Options struct {
 func Calm() Options {
 	return Options{
 		Split: -1, ShortSend: -1, Reset: -1, SlowPeer: -1, LateFIN: -1, Accept: -1, Dial: -1, Spurious: -1, Reorder: -1,
-		InFlight: -1, DropUnread: -1, Overstay: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1, MaxDelay: -1,
+		InFlight: -1, DropUnread: -1, Overstay: -1, LateClose: -1, EarlySlot: -1, SmallBuffers: -1, MaxBuffer: -1,
+		MaxDelay: -1,
 	}
 }
 
@@ -67,8 +68,10 @@ func (o Options) withDefaults() Options {
 		field *float64
 		value float64
 	}{
-		{&o.Split, 0.5}, {&o.ShortSend, 0.3}, {&o.Reset, 0.02}, {&o.SlowPeer, 0.1}, {&o.LateFIN, 0.3}, {&o.Accept, 0.02},
-		{&o.Dial, 0.02}, {&o.Spurious, 0.02}, {&o.Reorder, 0.5}, {&o.InFlight, 0.3}, {&o.LateClose, 0.3}, {&o.DropUnread, 0.3},
+		{&o.Split, 0.5}, {&o.ShortSend, 0.3}, {&o.Reset, 0.02}, {&o.SlowPeer, 0.1}, {&o.LateFIN, 0.3},
+		{&o.Accept, 0.02},
+		{&o.Dial, 0.02}, {&o.Spurious, 0.02}, {&o.Reorder, 0.5}, {&o.InFlight, 0.3}, {&o.LateClose, 0.3},
+		{&o.DropUnread, 0.3},
 		{&o.EarlySlot, 0.5}, {&o.Overstay, 0.05}, {&o.SmallBuffers, 0.2},
 	} {
 		orDefault(p.field, p.value)

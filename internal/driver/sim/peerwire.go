@@ -53,7 +53,8 @@ func (p *Peer) planRead() {
 // due reports whether there is anything to tell the script.
 func (p *Peer) due() bool {
 	e := p.e
-	return !p.opened || !p.stopped && len(e.in) > 0 || e.finArrived && len(e.in) == 0 && !p.ended || e.reset != nil || p.bothEnded()
+	return !p.opened || !p.stopped && len(e.in) > 0 || e.finArrived && len(e.in) == 0 && !p.ended || e.reset != nil ||
+		p.bothEnded()
 }
 
 func (p *Peer) bothEnded() bool { return p.ended && p.e.finSent }

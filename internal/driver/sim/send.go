@@ -130,7 +130,8 @@ func (c *conn) transferBytes(room int) int {
 	p := c.out.chain.First()
 	p = p[:min(len(p), room)]
 	if !bytes.Equal(p, c.out.shadow[:len(p)]) {
-		c.d.refuse("bytes of %x changed after Send: the blocks belong to the driver until they are sent", uint64(c.id()))
+		c.d.refuse("bytes of %x changed after Send: the blocks belong to the driver until they are sent",
+			uint64(c.id()))
 	}
 	c.e.write(p)
 	c.out.shadow = c.out.shadow[len(p):]
@@ -150,7 +151,8 @@ func (c *conn) transferFile(room int) int {
 		c.out.file = nil
 	} else if err != nil {
 		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("sim: the file ended %d bytes before what was promised: %w", c.out.left, io.ErrUnexpectedEOF)
+			err = fmt.Errorf("sim: the file ended %d bytes before what was promised: %w", c.out.left,
+				io.ErrUnexpectedEOF)
 		}
 		c.sendFails(err)
 	}

@@ -68,7 +68,8 @@ func (w *World) leftovers() []string {
 	for _, d := range w.drivers {
 		for _, c := range d.slots {
 			if c.state != free {
-				found = append(found, fmt.Sprintf("%s: connection or listener %x is still there", d.name, uint64(c.id())))
+				found = append(found, fmt.Sprintf("%s: connection or listener %x is still there", d.name,
+					uint64(c.id())))
 			}
 		}
 	}

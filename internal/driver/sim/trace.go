@@ -91,7 +91,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (w *World) note(who, what string, id uint64, n int64) { w.noteErr(who, what, id, n, nil) }
 
 func (w *World) noteBytes(who, what string, id uint64, p []byte) {
-	w.trace.add(record{at: w.now.Sub(Epoch), who: who, what: what, id: id, n: int64(len(p)), sum: crc32.Checksum(p, castagnoli)})
+	w.trace.add(record{at: w.now.Sub(Epoch), who: who, what: what, id: id, n: int64(len(p)),
+		sum: crc32.Checksum(p, castagnoli)})
 }
 
 func (w *World) noteErr(who, what string, id uint64, n int64, err error) {

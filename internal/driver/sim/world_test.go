@@ -422,7 +422,8 @@ func TestCheckReports(t *testing.T) {
 	w.Go(func() {})
 	var r reports
 	w.Check(&r)
-	mustSay(t, strings.Join(r, "\n"), "seed 3", fmt.Sprintf("%x is still there", uint64(id)), "accepted socket", "could still run")
+	mustSay(t, strings.Join(r, "\n"), "seed 3", fmt.Sprintf("%x is still there", uint64(id)), "accepted socket",
+		"could still run")
 	if len(r) != 3 {
 		t.Errorf("%d complaints: %v", len(r), r)
 	}

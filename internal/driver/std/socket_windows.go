@@ -28,7 +28,8 @@ func sendNow(syscall.RawConn, *buf.Chain) error { return nil }
 
 // peerGone tells a reset from other reasons why nothing can be sent.
 func peerGone(err error) bool {
-	return errors.Is(err, windows.WSAECONNRESET) || errors.Is(err, windows.WSAECONNABORTED) || errors.Is(err, windows.WSAESHUTDOWN)
+	return errors.Is(err, windows.WSAECONNRESET) || errors.Is(err, windows.WSAECONNABORTED) ||
+		errors.Is(err, windows.WSAESHUTDOWN)
 }
 
 // renewed is nc itself: a socket that belongs to a completion port cannot move to another conn.

@@ -48,7 +48,8 @@ type Driver struct {
 
 // Open makes a driver for one loop.
 func Open(loop uint8, o driver.Options) *Driver {
-	d := &Driver{loop: loop, room: o.ReadBuffer, members: newTable(), mail: newMailbox(), timer: time.NewTimer(time.Hour)}
+	d := &Driver{loop: loop, room: o.ReadBuffer, members: newTable(), mail: newMailbox(),
+		timer: time.NewTimer(time.Hour)}
 	d.timer.Stop()
 	d.buffers.New = func() any { p := make([]byte, d.room); return &p }
 	d.life, d.end = context.WithCancel(context.Background())

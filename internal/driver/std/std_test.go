@@ -112,7 +112,8 @@ func TestForeignConnLeaves(t *testing.T) {
 	if err != nil || nc != near {
 		t.Errorf("Conn: %v, %v, want what was imported", nc, err)
 	}
-	if _, err := c.Socket.Conn(); err == nil || c.Socket.Local() != (driver.Addr{}) || c.Socket.Remote() != (driver.Addr{}) {
+	if _, err := c.Socket.Conn(); err == nil || c.Socket.Local() != (driver.Addr{}) ||
+		c.Socket.Remote() != (driver.Addr{}) {
 		t.Errorf("a socket that has been given on is still one: %v", err)
 	}
 	go far.Write([]byte("x"))
@@ -206,7 +207,8 @@ func TestStoppedAcceptorStealsNothing(t *testing.T) {
 	}
 	first.StopAccept()
 	// it may have been about to accept
-	until(t, k, "its goroutine waits to be wanted", func() bool { return goroutines("std.(*acceptor).next(", "sync.(*Cond).Wait(") == 1 })
+	until(t, k, "its goroutine waits to be wanted",
+		func() bool { return goroutines("std.(*acceptor).next(", "sync.(*Cond).Wait(") == 1 })
 	const n = 20
 	for range n {
 		nc, err := net.Dial("tcp", l.Addr().String())

@@ -175,7 +175,8 @@ func (c *conn) writeFile() (int64, error) {
 	want := min(c.left, filePerWrite)
 	n, err := c.file.sendTo(c.nc, c.off, want)
 	if err == nil && n < want {
-		err = fmt.Errorf("std: sendfile: the file ended %d bytes before what was promised: %w", c.left-n, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("std: sendfile: the file ended %d bytes before what was promised: %w", c.left-n,
+			io.ErrUnexpectedEOF)
 	}
 	c.off += n
 	if c.left -= n; c.left == 0 && err == nil {
