@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// AppendV1 appends the header as a line of text (version 1), for a proxy that passes connections on. A
-// Header without valid addresses is "PROXY UNKNOWN".
+// AppendV1 appends the header as a line of text (version 1), for a proxy that passes connections
+// on. A Header without valid addresses is "PROXY UNKNOWN".
 func (h Header) AppendV1(dst []byte) []byte {
 	source, destination, is4, ok := h.alike()
 	switch {

@@ -21,24 +21,24 @@ const (
 
 // Options are the settings of a Handler.
 type Options struct {
-	// Trusted are the networks whose connections begin with a header; those on a unix socket always do.
-	// IPv4 addresses match IPv4 networks, also on a listener for both.
+	// Trusted are the networks whose connections begin with a header; those on a unix socket always
+	// do. IPv4 addresses match IPv4 networks, also on a listener for both.
 	Trusted []netip.Prefix
 	// Timeout bounds the wait for the header, from the moment the connection is there. 0: 10 s;
 	// negative: no bound.
 	Timeout time.Duration
-	// Failed is called when a connection is refused, with the number of refusals since it was called
-	// last: at once, then once in 10 s at most. c has its own addresses. It runs on the loop and must
-	// not block. Nil: the engine's Logger is used.
+	// Failed is called when a connection is refused, with the number of refusals since it was
+	// called last: at once, then once in 10 s at most. c has its own addresses. It runs on the loop
+	// and must not block. Nil: the engine's Logger is used.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed is called for each connection that ends before next was opened; err is nil if it was
 	// closed here, or by the peer before its first byte. It runs on the loop and must not block.
 	Closed func(c *myriad.Conn, err error)
 }
 
-// Handler reads the header of each connection and then has next speak on it, with the addresses that
-// the header says. Connections that are not trusted have next speak at once. next is opened once for
-// each connection, as by Engine.Listen.
+// Handler reads the header of each connection and then has next speak on it, with the addresses
+// that the header says. Connections that are not trusted have next speak at once. next is opened
+// once for each connection, as by Engine.Listen.
 func (o Options) Handler(next myriad.Handler) myriad.Handler {
 	return &receiver{Options: o, next: next, reports: new(pace.Reports)}
 }
@@ -79,10 +79,12 @@ func (r *receiver) timeout() time.Duration {
 	return r.Timeout
 }
 
-// Heir is the handler that a connection will have, which the engine has to know if it is a Stream's.
+// Heir is the handler that a connection will have, which the engine has to know if it is a
+// Stream's.
 func (r *receiver) Heir() myriad.Handler { return r.next }
 
-// Received reads a header that has come in one piece; for another the connection gets a handler of its own.
+// Received reads a header that has come in one piece; for another the connection gets a handler of
+// its own.
 func (r *receiver) Received(c *myriad.Conn, p []byte) {
 	if !r.read(c, p) {
 		c.SetHandler(&gatherer{receiver: r, got: slices.Clone(p)}, nil)
@@ -135,8 +137,8 @@ func (r *receiver) Closed(c *myriad.Conn, err error) {
 	}
 }
 
-// A gatherer waits for the rest of one connection's header. It holds at most a header, and what comes
-// in one read with its end.
+// A gatherer waits for the rest of one connection's header. It holds at most a header, and what
+// comes in one read with its end.
 type gatherer struct {
 	*receiver
 	got []byte

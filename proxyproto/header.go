@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// MaxHeader is the longest header of version 2 that is taken, in bytes. One with an address needs
-	// 28 or 52; the rest is for additional fields, which may hold a certificate.
+	// MaxHeader is the longest header of version 2 that is taken, in bytes. One with an address
+	// needs 28 or 52; the rest is for additional fields, which may hold a certificate.
 	MaxHeader = 4096
 	// maxLine is the longest header of version 1, with its CRLF (section 2.1).
 	maxLine = 107
@@ -27,8 +27,9 @@ var (
 
 // A Header is what a PROXY header says.
 type Header struct {
-	// Source is the client's address, Destination the one that it has connected to. Both are zero if
-	// the connection's own addresses hold: for the command LOCAL, and for protocols other than TCP.
+	// Source is the client's address, Destination the one that it has connected to. Both are zero
+	// if the connection's own addresses hold: for the command LOCAL, and for protocols other than
+	// TCP.
 	Source, Destination netip.AddrPort
 }
 
@@ -37,8 +38,9 @@ const (
 	signature = "\r\n\r\n\x00\r\nQUIT\n"
 )
 
-// Parse reads the header at the start of p, of version 1 or 2. n is its length, or 0 if p is only the
-// beginning of one; then p is shorter than MaxHeader. An error is final: no further byte changes it.
+// Parse reads the header at the start of p, of version 1 or 2. n is its length, or 0 if p is only
+// the beginning of one; then p is shorter than MaxHeader. An error is final: no further byte
+// changes it.
 func Parse(p []byte) (n int, h Header, err error) {
 	switch {
 	case len(p) == 0:
@@ -95,7 +97,8 @@ func lineAddrs(line string) (h Header, err error) {
 	return Header{source, destination}, nil
 }
 
-// textAddr is an address and a port of a line. ParseAddr refuses what the specification does: heading zeros.
+// textAddr is an address and a port of a line. ParseAddr refuses what the specification does:
+// heading zeros.
 func textAddr(ip, port string, is4 bool) (netip.AddrPort, bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || addr.Is4() != is4 || addr.Zone() != "" {
@@ -193,8 +196,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkFields skips the additional fields of the header p, which begin at at, and verifies the checksum
-// if there is one (section 2.2.4).
+// checkFields skips the additional fields of the header p, which begin at at, and verifies the
+// checksum if there is one (section 2.2.4).
 func checkFields(p []byte, at int) error {
 	checked := false
 	for at < len(p) {

@@ -1,5 +1,6 @@
-// Package quick learns which calls are quick enough to be made where they hold others up. It knows no clock: those who make
-// the calls time them. docs/adr/0010 says why the numbers are what they are.
+// Package quick learns which calls are quick enough to be made where they hold others up. It knows
+// no clock: those who make the calls time them. docs/adr/0010 says why the numbers are what they
+// are.
 package quick
 
 import (
@@ -18,7 +19,8 @@ const (
 	Row = 32
 	// Sample is of how many inline calls one is to be timed.
 	Sample = 16
-	// Memory is how many inline calls a strike is remembered for: a second one within them is one too many.
+	// Memory is how many inline calls a strike is remembered for: a second one within them is one
+	// too many.
 	Memory = 4096
 
 	rare     = 256    // a kind may be Long in one of so many calls while it waits to be tried again
@@ -28,11 +30,12 @@ const (
 	maxPoints  = 16
 )
 
-// waits are for how many calls a kind is not tried inline again, the first time, the second and later.
+// waits are for how many calls a kind is not tried inline again, the first time, the second and
+// later.
 var waits = [...]uint32{1024, 4096, 16384}
 
-// A Record is what is known of one kind of calls. The zero value is a kind that has never been called. Any goroutine may use
-// it, but one loop should do most of it.
+// A Record is what is known of one kind of calls. The zero value is a kind that has never been
+// called. Any goroutine may use it, but one loop should do most of it.
 type Record struct {
 	inline atomic.Bool
 	calls  atomic.Uint32 // since it became inline
@@ -48,8 +51,8 @@ type Record struct {
 	points  int
 }
 
-// Call says how the next call is to be made: inline or elsewhere, and whether it is to be timed. A call that is timed elsewhere
-// is told to Made, one that is timed inline to MadeInline.
+// Call says how the next call is to be made: inline or elsewhere, and whether it is to be timed. A
+// call that is timed elsewhere is told to Made, one that is timed inline to MadeInline.
 func (r *Record) Call() (inline, timed bool) {
 	if !r.inline.Load() {
 		return false, true

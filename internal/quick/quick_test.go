@@ -11,7 +11,8 @@ const (
 	middle = 300 * time.Microsecond
 )
 
-// run makes n calls as a server would and returns how many were made inline. took says what each takes.
+// run makes n calls as a server would and returns how many were made inline. took says what each
+// takes.
 func run(r *Record, n int, took func(i int) time.Duration) (inline int) {
 	for i := range n {
 		in, timed := r.Call()
@@ -83,7 +84,8 @@ func TestStrikes(t *testing.T) {
 	}
 }
 
-// A kind that becomes slow all the time, but not so slow that it is taken over, is found by the calls that are timed.
+// A kind that becomes slow all the time, but not so slow that it is taken over, is found by the
+// calls that are timed.
 func TestCreepsUp(t *testing.T) {
 	r := new(Record)
 	run(r, 1000, always(brief))

@@ -1,6 +1,6 @@
-// Package soak decides how large a test is. Most runs use a test's usual size, which shows each kind of case once. MYRIAD_SOAK=1
-// asks for its full size: all inputs, crowds, many seeds. "make soak" runs the tests of tests.txt at their full size; CI runs
-// a part of them each day.
+// Package soak decides how large a test is. Most runs use a test's usual size, which shows each
+// kind of case once. MYRIAD_SOAK=1 asks for its full size: all inputs, crowds, many seeds. "make
+// soak" runs the tests of tests.txt at their full size; CI runs a part of them each day.
 package soak
 
 import (
@@ -34,7 +34,8 @@ var listed = sync.OnceValue(func() (all []entry) {
 	return all
 })
 
-// folder is where the test's package is, as tests.txt writes it. A test runs in the folder of its package.
+// folder is where the test's package is, as tests.txt writes it. A test runs in the folder of its
+// package.
 var folder = findFolder()
 
 func findFolder() string {
@@ -56,8 +57,8 @@ func findFolder() string {
 	}
 }
 
-// On reports whether t runs at its full size. A test that asks and is not in tests.txt fails, because "make soak" and CI would
-// never run it at that size.
+// On reports whether t runs at its full size. A test that asks and is not in tests.txt fails,
+// because "make soak" and CI would never run it at that size.
 func On(t testing.TB) bool {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")

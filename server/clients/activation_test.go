@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The server serves the sockets that a service manager passes as systemd does, and tells it when it is ready.
+// The server serves the sockets that a service manager passes as systemd does, and tells it when it
+// is ready.
 func TestSocketActivation(t *testing.T) {
 	var files []*os.File
 	var urls []string

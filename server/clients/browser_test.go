@@ -21,7 +21,8 @@ type browser struct {
 	session string // its URL
 }
 
-// startBrowser opens a window. It skips, or fails where clients are required, if Chromium is not there.
+// startBrowser opens a window. It skips, or fails where clients are required, if Chromium is not
+// there.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
@@ -35,7 +36,8 @@ func startBrowser(t *testing.T) *browser {
 		"browserName": "chrome",
 		"goog:chromeOptions": map[string]any{
 			"binary": chromium,
-			"args":   []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb", "--user-data-dir=" + profile(t)},
+			"args": []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+				"--force-color-profile=srgb", "--user-data-dir=" + profile(t)},
 		},
 		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
 	}}}), &answer)
@@ -44,7 +46,8 @@ func startBrowser(t *testing.T) *browser {
 	return b
 }
 
-// profile is a folder for Chromium. Its processes may write there for a moment when the session has ended, and t.TempDir fails the test for it.
+// profile is a folder for Chromium. Its processes may write there for a moment when the session has
+// ended, and t.TempDir fails the test for it.
 func profile(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chromium")
@@ -63,8 +66,9 @@ func profile(t *testing.T) string {
 	return dir
 }
 
-// startDriver returns chromedriver's port. Port 0 would be what the kernel finds for ::1, and chromedriver ends if a socket has that port of
-// 127.0.0.1, be it a connection of an earlier test that lingers in TIME_WAIT. So it is given a port that is free there, until it agrees.
+// startDriver returns chromedriver's port. Port 0 would be what the kernel finds for ::1, and
+// chromedriver ends if a socket has that port of 127.0.0.1, be it a connection of an earlier test
+// that lingers in TIME_WAIT. So it is given a port that is free there, until it agrees.
 func startDriver(t *testing.T, driver string) (port string) {
 	t.Helper()
 	for range 20 {
@@ -168,11 +172,14 @@ func (b *browser) devtools(command string, parameters map[string]any) {
 // look sets the size of the window, and which colours the system prefers.
 func (b *browser) look(width int, scheme string) {
 	b.t.Helper()
-	b.devtools("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "screenWidth": width, "screenHeight": 900, "deviceScaleFactor": 1, "mobile": width < 600})
-	b.devtools("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
+	b.devtools("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "screenWidth": width,
+		"screenHeight": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+	b.devtools("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
-// screenshot keeps a picture of the whole page where MYRIAD_SCREENSHOTS says, for people to look at.
+// screenshot keeps a picture of the whole page where MYRIAD_SCREENSHOTS says, for people to look
+// at.
 func (b *browser) screenshot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("MYRIAD_SCREENSHOTS")
@@ -192,8 +199,8 @@ func (b *browser) screenshot(name string) {
 	}
 }
 
-// complaints are what the page's own console has at the level of errors: broken scripts, what the policy has blocked, and requests
-// that failed.
+// complaints are what the page's own console has at the level of errors: broken scripts, what the
+// policy has blocked, and requests that failed.
 func (b *browser) complaints() (found []string) {
 	b.t.Helper()
 	var entries []struct{ Level, Message string }

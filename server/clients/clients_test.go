@@ -74,7 +74,8 @@ func (s server) publish(data string, args ...string) {
 
 func (s server) websocket() string { return "ws://" + s.addr + "/connection/websocket" }
 
-// A client connects, subscribes, stays through three ping intervals, and receives what curl and it itself publish.
+// A client connects, subscribes, stays through three ping intervals, and receives what curl and it
+// itself publish.
 func TestLibraries(t *testing.T) {
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
@@ -87,7 +88,8 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// staysConnected reports false for a client that was held up for longer than it has for the answer to a ping.
+// staysConnected reports false for a client that was held up for longer than it has for the answer
+// to a ping.
 func staysConnected(t *testing.T, lib library, interval time.Duration) bool {
 	t.Helper()
 	s := serve(t, "--ping-interval", interval.String())
@@ -119,7 +121,8 @@ const noPong = `^connecting 3012 no pong$`
 
 func token(t *testing.T, key string, expires time.Duration) string {
 	t.Helper()
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "exp": time.Now().Add(expires).Unix()}).SignedString([]byte(key))
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann",
+		"exp": time.Now().Add(expires).Unix()}).SignedString([]byte(key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +167,8 @@ func TestEventSource(t *testing.T) {
 	c.want(`^publication {"text":"hello"}$`)
 }
 
-// On an address that others can reach the server does not start without a key and a secret, and says so.
+// On an address that others can reach the server does not start without a key and a secret, and
+// says so.
 func TestRefusesToBeAnOpenRelay(t *testing.T) {
 	p := start(t, nil, binary, "serve", "--listen", "0.0.0.0:0")
 	p.want(`MYRIAD_API_KEY.*MYRIAD_TOKEN_SECRET`)

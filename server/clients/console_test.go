@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// audit is what a page must pass in every size and colour: each text has the contrast of WCAG AA against what is behind it, each
-// control has a name, figures and times stay in one line, nothing sticks out to the right, and nothing came from elsewhere. It returns complaints.
+// audit is what a page must pass in every size and colour: each text has the contrast of WCAG AA
+// against what is behind it, each control has a name, figures and times stay in one line, nothing
+// sticks out to the right, and nothing came from elsewhere. It returns complaints.
 const audit = `
 const found = []
 const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && e.getClientRects().length > 0
@@ -121,7 +122,8 @@ func subscribers(t *testing.T, s server, n int, channel string) {
 // post publishes without starting a program for it.
 func (s server) post(channel, data string) {
 	s.t.Helper()
-	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(fmt.Sprintf(`{"channel":%q,"data":%s}`, channel, data)))
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json",
+		strings.NewReader(fmt.Sprintf(`{"channel":%q,"data":%s}`, channel, data)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -131,7 +133,8 @@ func (s server) post(channel, data string) {
 	}
 }
 
-// slowSubscribers hold n subscriptions to the channel that are not read, and publish to it until the server has sent them away.
+// slowSubscribers hold n subscriptions to the channel that are not read, and publish to it until
+// the server has sent them away.
 func slowSubscribers(t *testing.T, s server, n int, channel string) {
 	t.Helper()
 	for range n {
@@ -166,8 +169,8 @@ func slowSubscribers(t *testing.T, s server, n int, channel string) {
 	t.Fatal("40 MB that were not read have not disconnected them all")
 }
 
-// An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves again. One client is
-// subscribed throughout, and the operator is never counted.
+// An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves
+// again. One client is subscribed throughout, and the operator is never counted.
 func TestConsoleByKeyboard(t *testing.T) {
 	s := serve(t, "--namespace", "name=rooms history-size=10 presence publish=nobody")
 	subscribers(t, s, 1, url.QueryEscape("rooms:<b>1</b>"))
@@ -219,7 +222,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	}
 }
 
-// The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and asks nobody but its server.
+// The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and
+// asks nobody but its server.
 func TestConsoleLooks(t *testing.T) {
 	s := serve(t, "--namespace", "name=room history-size=10 recovery presence", "--queue-limit", "256KiB")
 	b := startBrowser(t)
@@ -266,7 +270,8 @@ func TestConsoleLooks(t *testing.T) {
 	var dark, light string
 	const page = `return getComputedStyle(document.documentElement).backgroundColor`
 	b.run(page, &dark)
-	b.run(`const c = document.getElementById('theme'); c.value = 'light'; c.dispatchEvent(new Event('change')); `+page, &light)
+	b.run(`const c = document.getElementById('theme'); c.value = 'light'; c.dispatchEvent(new Event('change')); `+page,
+		&light)
 	if dark == light {
 		t.Errorf("choosing light colours leaves the page %s", dark)
 	}
@@ -303,7 +308,8 @@ func TestConsoleIsLocked(t *testing.T) {
 	b.until(`!document.getElementById('door').hidden && document.getElementById('main').hidden`)
 }
 
-// When the server is gone the page says so, and its last figures do not look like those of this moment.
+// When the server is gone the page says so, and its last figures do not look like those of this
+// moment.
 func TestConsoleWithoutServer(t *testing.T) {
 	s := serve(t, "--queue-limit", "1536KiB")
 	b := startBrowser(t)

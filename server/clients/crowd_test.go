@@ -20,8 +20,8 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// The crowd tests hold as many clients as one process may have descriptors for at their full size, in a child process of their
-// own, because the server needs as many again.
+// The crowd tests hold as many clients as one process may have descriptors for at their full size,
+// in a child process of their own, because the server needs as many again.
 const (
 	usualCrowd    = 2000
 	idleCrowd     = 19_000
@@ -57,7 +57,8 @@ func startCrowd(t *testing.T, s server, kind string, n int) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"MYRIAD_CROWD=" + kind, "MYRIAD_CROWD_ADDR=" + s.addr, "MYRIAD_CROWD_SIZE=" + strconv.Itoa(n)}, self)
+	p := start(t, []string{"MYRIAD_CROWD=" + kind, "MYRIAD_CROWD_ADDR=" + s.addr,
+		"MYRIAD_CROWD_SIZE=" + strconv.Itoa(n)}, self)
 	p.want("^ready$")
 	return p
 }
@@ -120,7 +121,8 @@ func (s server) resident() int {
 
 var routinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
-// fewRoutines waits until the goroutines that connected the crowd have retired: with all connections held there are few.
+// fewRoutines waits until the goroutines that connected the crowd have retired: with all
+// connections held there are few.
 func (s server) fewRoutines(clients int) {
 	s.t.Helper()
 	var n int
@@ -145,7 +147,8 @@ func (s server) fewRoutines(clients int) {
 	s.t.Errorf("%d goroutines with %d clients, want fewer than %d", n, clients, mostRoutines)
 }
 
-// runCrowd is the child process: it connects, says "ready", and reports when every client has had every broadcast.
+// runCrowd is the child process: it connects, says "ready", and reports when every client has had
+// every broadcast.
 func runCrowd(kind string) error {
 	n, err := strconv.Atoi(os.Getenv("MYRIAD_CROWD_SIZE"))
 	if err != nil {
@@ -299,7 +302,8 @@ func (c *crowd) follow(nc net.Conn, kind string) error {
 	return nil
 }
 
-// readEvent reads a line of an event stream and returns its data; chunk sizes, comments and empty lines have none.
+// readEvent reads a line of an event stream and returns its data; chunk sizes, comments and empty
+// lines have none.
 func readEvent(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	data, found := bytes.CutPrefix(line, []byte("data: "))

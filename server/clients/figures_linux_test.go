@@ -15,8 +15,9 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// These tests measure the server, with a message of 128 bytes and as many subscribers as one process can have. They hold anywhere with
-// few clients; MYRIAD_SOAK=1 makes them the size of the figures that are published, on a machine with nothing else to do:
+// These tests measure the server, with a message of 128 bytes and as many subscribers as one
+// process can have. They hold anywhere with few clients; MYRIAD_SOAK=1 makes them the size of the
+// figures that are published, on a machine with nothing else to do:
 //
 //	MYRIAD_SOAK=1 go test -run Figure -v -count 1 ./server/clients
 const figureSubscribers = 15_000
@@ -95,7 +96,8 @@ func delivered(kind string) int {
 	return 4 + len(`{"push":{"channel":"crowd","pub":{"data":}}}`) + 128
 }
 
-// TestFigureBroadcast is U1: one publication, until the last subscriber has it; and M6, what a subscriber takes before and after.
+// TestFigureBroadcast is U1: one publication, until the last subscriber has it; and M6, what a
+// subscriber takes before and after.
 func TestFigureBroadcast(t *testing.T) {
 	for _, kind := range []string{"ws", "sse"} {
 		t.Run(kind, func(t *testing.T) {
@@ -104,7 +106,8 @@ func TestFigureBroadcast(t *testing.T) {
 			p := startSwarm(t, s)
 			before, cpu := s.resident(), s.cpu()
 			took := ask(t, p, fmt.Sprintf("join %d %s", n, kind), `^joined (\d+)$`)
-			t.Logf("%d joined in %d ms, %.1f µs of CPU each", n, took/1000, float64((s.cpu()-cpu).Microseconds())/float64(n))
+			t.Logf("%d joined in %d ms, %.1f µs of CPU each", n, took/1000,
+				float64((s.cpu()-cpu).Microseconds())/float64(n))
 			s.fewRoutines(n)
 			t.Logf("M6 idle: %d B each", (s.resident()-before)/n)
 			spread(t, s, p, delivered(kind), n, quickAcks, "to new connections")
@@ -115,8 +118,8 @@ func TestFigureBroadcast(t *testing.T) {
 	}
 }
 
-// quickAcks is how many segments the kernel of a new connection's peer acknowledges one by one (TCP_MAX_QUICKACKS). On the same machine
-// each of these costs about as much as the segment.
+// quickAcks is how many segments the kernel of a new connection's peer acknowledges one by one
+// (TCP_MAX_QUICKACKS). On the same machine each of these costs about as much as the segment.
 const quickAcks = 16
 
 // spread has so many publications delivered to all n clients, one after the other.
@@ -135,7 +138,8 @@ func spread(t *testing.T, s server, p *process, bytes, n, rounds int, to string)
 		times = append(times, float64(at-began.UnixNano())/1e6)
 	}
 	slices.Sort(times)
-	t.Logf("U1 %s: %.0f ms until the last has it (%.0f to %.0f), %.1f µs of CPU per delivery", to, times[rounds/2], times[0], times[rounds-1],
+	t.Logf("U1 %s: %.0f ms until the last has it (%.0f to %.0f), %.1f µs of CPU per delivery", to, times[rounds/2],
+		times[0], times[rounds-1],
 		float64((s.cpu()-cpu).Microseconds())/float64(n*rounds))
 }
 
@@ -199,11 +203,12 @@ func (s server) metric(name string) int {
 	return int(n)
 }
 
-// stormSwarms is how many processes the clients of a storm are in. One alone takes longer to open its connections than the server
-// does to serve them.
+// stormSwarms is how many processes the clients of a storm are in. One alone takes longer to open
+// its connections than the server does to serve them.
 const stormSwarms = 2
 
-// TestFigureStorm is U3: all clients are cut off, something is published, and all come back at once to recover it.
+// TestFigureStorm is U3: all clients are cut off, something is published, and all come back at once
+// to recover it.
 func TestFigureStorm(t *testing.T) {
 	n := figureSize(t)
 	s := serve(t, "--namespace", "history-size=100 recovery=true")
@@ -236,7 +241,8 @@ func newStorm(t *testing.T, s server, n int) *storm {
 	return w
 }
 
-// measure has all clients do the same at once, each swarm its share of them, and logs how long the last took. It adds up what they say is missing.
+// measure has all clients do the same at once, each swarm its share of them, and logs how long the
+// last took. It adds up what they say is missing.
 func (w *storm) measure(order, answer, did string) (missing int) {
 	w.t.Helper()
 	cpu := w.s.cpu()

@@ -19,12 +19,14 @@ func mailProgram(t *testing.T) (addr string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building examples/mail: %v\n%s", err, out)
 	}
-	return start(t, nil, program, "--listen", "127.0.0.1:0", "--robot", "0").want(`listening on (\S+):`)[1] // up to ": open http…"
+	// up to ": open http…"
+	return start(t, nil, program, "--listen", "127.0.0.1:0", "--robot", "0").want(`listening on (\S+):`)[1]
 }
 
 func deliver(t *testing.T, addr, subject string) {
 	t.Helper()
-	r, err := http.PostForm("http://"+addr+"/api/deliver", url.Values{"to": {"ann"}, "from": {"bob"}, "subject": {subject}, "text": {"It is ready."}})
+	r, err := http.PostForm("http://"+addr+"/api/deliver", url.Values{"to": {"ann"}, "from": {"bob"},
+		"subject": {subject}, "text": {"It is ready."}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +39,9 @@ func deliver(t *testing.T, addr, subject string) {
 // subjects are those on the page, the newest first.
 const subjects = `[...document.querySelectorAll('#messages .subject')].map((e) => e.textContent).join('|')`
 
-// The inbox is live: what is delivered appears, also what came while the connection was lost; what the keyboard does to a message is
-// shown on a second page; and it can be read in every size and colour.
+// The inbox is live: what is delivered appears, also what came while the connection was lost; what
+// the keyboard does to a message is shown on a second page; and it can be read in every size and
+// colour.
 func TestMailPage(t *testing.T) {
 	addr := mailProgram(t)
 	p := newProxy(t, addr)
@@ -62,7 +65,8 @@ func TestMailPage(t *testing.T) {
 	deliver(t, addr, "While you were away")
 	deliver(t, addr, "And again")
 	p.up()
-	b.until(fmt.Sprintf("%s === %q && document.getElementById('state').textContent === 'Live'", subjects, "And again|While you were away|"+hostile))
+	b.until(fmt.Sprintf("%s === %q && document.getElementById('state').textContent === 'Live'", subjects,
+		"And again|While you were away|"+hostile))
 
 	b.run(`document.querySelector('summary').click(); document.querySelector('#write input').focus()`, nil)
 	b.press("ann" + tab + "To myself" + tab + "Remember." + tab + enter)

@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "myriad")
-		if out, err := exec.Command("go", "build", "-o", binary, "github.com/myriad-go/myriad/server/cmd/myriad").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", binary,
+			"github.com/myriad-go/myriad/server/cmd/myriad").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the server: %v\n%s", err, out)
 			return 1
 		}
@@ -114,14 +115,16 @@ func (p *process) want(pattern string) []string {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				p.t.Fatalf("%s ended without a line like %q; it said\n%s", filepath.Base(p.cmd.Path), pattern, strings.Join(p.seen, "\n"))
+				p.t.Fatalf("%s ended without a line like %q; it said\n%s", filepath.Base(p.cmd.Path), pattern,
+					strings.Join(p.seen, "\n"))
 			}
 			p.seen = append(p.seen, line)
 			if found := re.FindStringSubmatch(line); found != nil {
 				return found
 			}
 		case <-timeout.C:
-			p.t.Fatalf("%s said no line like %q in %v; it said\n%s", filepath.Base(p.cmd.Path), pattern, patience, strings.Join(p.seen, "\n"))
+			p.t.Fatalf("%s said no line like %q in %v; it said\n%s", filepath.Base(p.cmd.Path), pattern, patience,
+				strings.Join(p.seen, "\n"))
 		}
 	}
 }

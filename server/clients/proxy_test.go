@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A proxy stands between clients and the server and cuts connections, in the middle of whatever is on its way.
+// A proxy stands between clients and the server and cuts connections, in the middle of whatever is
+// on its way.
 type proxy struct {
 	addr     string
 	listener net.Listener

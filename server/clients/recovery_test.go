@@ -33,8 +33,8 @@ func (s server) number(channel string, n int) {
 	}
 }
 
-// Connections are cut every now and then while a thousand publications come in a second. Each client has all of them, once and in
-// order.
+// Connections are cut every now and then while a thousand publications come in a second. Each
+// client has all of them, once and in order.
 func TestLibrariesRecover(t *testing.T) {
 	const (
 		publications = 3000

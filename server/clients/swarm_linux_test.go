@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// A swarm is many clients in one goroutine over epoll, because it shares the machine with the server that it measures. It runs in a
-// child process, which is told what to do by lines on standard input:
+// A swarm is many clients in one goroutine over epoll, because it shares the machine with the
+// server that it measures. It runs in a child process, which is told what to do by lines on
+// standard input:
 //
 //	join N KIND      opens N clients, "ws" or "sse" (or "bare": upgraded), subscribed to "crowd"; answers "joined MICROSECONDS"
 //	expect BYTES     waits until each has received so many bytes more; answers "armed", then "done UNIX-NANOSECONDS"
@@ -60,7 +61,8 @@ const (
 // leave cuts all connections, so that nothing of them is left on this machine.
 func (s *swarm) leave() error {
 	for fd := range s.clients {
-		if err := syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1}); err != nil {
+		if err := syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER,
+			&syscall.Linger{Onoff: 1}); err != nil {
 			return err
 		}
 		if err := syscall.Close(int(fd)); err != nil {
@@ -82,7 +84,8 @@ func newSwarm(addr string) (*swarm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &swarm{addr: syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, host: addr, epoll: epoll, clients: make(map[int32]*bee)}, nil
+	return &swarm{addr: syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, host: addr, epoll: epoll,
+		clients: make(map[int32]*bee)}, nil
 }
 
 func init() { otherCrowds["swarm"] = runSwarm }
@@ -135,7 +138,9 @@ func (s *swarm) obey(words []string) error {
 	case "back":
 		s.say("ws")
 		s.recover = []byte(`"recovered":true`)
-		s.second = frame(connectLine + "\n" + fmt.Sprintf(`{"id":2,"subscribe":{"channel":"crowd","recover":true,"epoch":%q,"offset":%d}}`, s.epoch, number(2)))
+		s.second = frame(connectLine + "\n" +
+			fmt.Sprintf(`{"id":2,"subscribe":{"channel":"crowd","recover":true,"epoch":%q,"offset":%d}}`, s.epoch,
+				number(2)))
 		began := time.Now()
 		err := s.open(number(1))
 		fmt.Println("back", time.Since(began).Microseconds(), s.missing)
@@ -155,11 +160,13 @@ func (s *swarm) say(kind string) {
 		return
 	}
 	if kind == "sse" {
-		s.first = []byte("GET /events?channel=crowd HTTP/1.1\r\nHost: " + s.host + "\r\nAccept: text/event-stream\r\n\r\n")
+		s.first = []byte("GET /events?channel=crowd HTTP/1.1\r\nHost: " + s.host +
+			"\r\nAccept: text/event-stream\r\n\r\n")
 		s.second, s.answer = nil, []byte("retry: ")
 		return
 	}
-	s.first = []byte("GET /connection/websocket HTTP/1.1\r\nHost: " + s.host + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+	s.first = []byte("GET /connection/websocket HTTP/1.1\r\nHost: " + s.host +
+		"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 	s.second = frame(connectLine + "\n" + `{"id":2,"subscribe":{"channel":"crowd"}}`)
 	s.answer = []byte(`{"id":2,"subscribe":{`)
@@ -187,8 +194,8 @@ func (s *swarm) open(n int) error {
 	})
 }
 
-// sources is from how many addresses a swarm comes. With one, a third of the ports that there are would be taken, and connect would spend
-// most of its time looking for one that is free.
+// sources is from how many addresses a swarm comes. With one, a third of the ports that there are
+// would be taken, and connect would spend most of its time looking for one that is free.
 const sources = 16
 
 // bindAddressNoPort is IP_BIND_ADDRESS_NO_PORT: connect chooses the port.
@@ -202,7 +209,8 @@ func (s *swarm) connect() error {
 	if err := syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, bindAddressNoPort, 1); err != nil {
 		return err
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(s.opened%sources + 1)}}); err != nil {
+	if err := syscall.Bind(fd,
+		&syscall.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(s.opened%sources + 1)}}); err != nil {
 		return err
 	}
 	if err := syscall.Connect(fd, &s.addr); err != nil && err != syscall.EINPROGRESS {
@@ -210,7 +218,8 @@ func (s *swarm) connect() error {
 	}
 	b := &bee{fd: int32(fd)}
 	s.clients[b.fd] = b
-	// On one machine the connection stands when connect returns. Waiting to be told would be most of what a client costs here.
+	// On one machine the connection stands when connect returns. Waiting to be told would be most
+	// of what a client costs here.
 	events := uint32(syscall.EPOLLIN)
 	switch err := s.greet(b); err {
 	case nil:
@@ -260,7 +269,8 @@ func (s *swarm) run(so func() bool) error {
 
 func (s *swarm) handle(b *bee, scratch []byte) error {
 	if b.stage == beeConnecting {
-		if err := syscall.EpollCtl(s.epoll, syscall.EPOLL_CTL_MOD, int(b.fd), &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: b.fd}); err != nil {
+		if err := syscall.EpollCtl(s.epoll, syscall.EPOLL_CTL_MOD, int(b.fd),
+			&syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: b.fd}); err != nil {
 			return err
 		}
 		return s.greet(b)
@@ -278,7 +288,8 @@ func (s *swarm) handle(b *bee, scratch []byte) error {
 	return s.prepare(b, scratch[:n])
 }
 
-// publicationMark stands in each publication once, and begins with what it has nowhere else but at its end.
+// publicationMark stands in each publication once, and begins with what it has nowhere else but at
+// its end.
 const publicationMark = `"pub":`
 
 func (s *swarm) count(b *bee, p []byte) {
@@ -331,7 +342,8 @@ func (s *swarm) prepare(b *bee, p []byte) error {
 	if !bytes.Contains(b.buf, s.answer) || s.recover != nil && !bytes.Contains(b.buf, []byte(`"was_recovering"`)) {
 		return nil
 	}
-	if s.recover != nil && (!bytes.Contains(b.buf, s.recover) || bytes.Count(b.buf, []byte(`{"data":`)) != missedBySwarm) {
+	if s.recover != nil && (!bytes.Contains(b.buf, s.recover) || bytes.Count(b.buf,
+		[]byte(`{"data":`)) != missedBySwarm) {
 		s.missing++
 	}
 	if _, rest, found := bytes.Cut(b.buf, []byte(`"epoch":"`)); found {

@@ -9,7 +9,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// apiCode is the code of an error in a JSON answer. They are those of the Centrifuge protocol, which clients know already.
+// apiCode is the code of an error in a JSON answer. They are those of the Centrifuge protocol,
+// which clients know already.
 type apiCode uint32
 
 var (
@@ -45,7 +46,8 @@ func appendBareError(dst []byte, code apiCode, message string) []byte {
 }
 
 func writeTooLarge(w http.ResponseWriter, limit int) {
-	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the body is larger than %d bytes", limit))
+	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, fmt.Sprintf("the body is larger than %d bytes",
+		limit))
 }
 
 // allowMethod answers 405 to every other method.

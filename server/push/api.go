@@ -10,9 +10,10 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the table of the HTTP API: POST /api/METHOD with a JSON object, and the key in X-API-Key or, as
-// Authorization: apikey KEY, where one is set. Names, fields, results and errors are those of Centrifugo 6, so that its
-// client libraries for backends can be used. docs/guides/api.md is checked against this table.
+// This file is the table of the HTTP API: POST /api/METHOD with a JSON object, and the key in
+// X-API-Key or, as Authorization: apikey KEY, where one is set. Names, fields, results and errors
+// are those of Centrifugo 6, so that its client libraries for backends can be used.
+// docs/guides/api.md is checked against this table.
 
 // An apiMethod is one row of the table.
 type apiMethod struct {
@@ -26,7 +27,8 @@ var apiMethods = []*apiMethod{
 	{"publish", []string{"channel", "data", "idempotency_key", "skip_history", "tags"},
 		`{"offset", "epoch"}`, (*Server).apiPublish},
 	{"broadcast", []string{"channels", "data", "idempotency_key", "skip_history", "tags"},
-		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`, (*Server).apiBroadcast},
+		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`,
+		(*Server).apiBroadcast},
 	{"history", []string{"channel", "limit", "reverse", "since"},
 		`{"publications": [{"data", "info", "offset", "tags"}, …], "offset", "epoch"}`, (*Server).apiHistory},
 	{"history_remove", []string{"channel"}, `{}`, (*Server).apiHistoryRemove},
@@ -34,7 +36,8 @@ var apiMethods = []*apiMethod{
 		`{"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}, …}}`, (*Server).apiPresence},
 	{"presence_stats", []string{"channel"}, `{"num_clients", "num_users"}`, (*Server).apiPresenceStats},
 	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*Server).apiChannels},
-	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`, (*Server).apiInfo},
+	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`,
+		(*Server).apiInfo},
 	{"disconnect", []string{"client", "disconnect", "user", "whitelist"}, `{"num_clients"}`, (*Server).apiDisconnect},
 	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
 }

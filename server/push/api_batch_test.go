@@ -31,9 +31,12 @@ func TestAPIBatch(t *testing.T) {
 		t.Fatalf("%v: %s", err, got)
 	}
 	for i, want := range []string{
-		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"delta\" of publish`, `{"error":{"code":107,`, `{"error":{"code":107,`,
-		`{"error":{"code":107,"message":"a command has one method, and this one has info, publish"`, `{"error":{"code":104,"message":"the method \"subscribe\"`,
-		`{"error":{"code":104,"message":"there is no method \"frobnicate\"`, `{"error":{"code":104,`, `{"error":{"code":107,`, `{"history":{"publications":[],"epoch":`,
+		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"delta\" of publish`,
+		`{"error":{"code":107,`, `{"error":{"code":107,`,
+		`{"error":{"code":107,"message":"a command has one method, and this one has info, publish"`,
+		`{"error":{"code":104,"message":"the method \"subscribe\"`,
+		`{"error":{"code":104,"message":"there is no method \"frobnicate\"`, `{"error":{"code":104,`,
+		`{"error":{"code":107,`, `{"history":{"publications":[],"epoch":`,
 	} {
 		one, _ := json.Marshal(replies.Replies[i])
 		if !strings.HasPrefix(string(one), want) {
@@ -66,9 +69,11 @@ func TestAPIBatchInParallel(t *testing.T) {
 
 // A batch is bounded in commands, and in what its replies may take.
 func TestAPIBatchLimits(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Commands: 3, Publication: 1000, Batch: 6000}})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}},
+		Limits: Limits{Commands: 3, Publication: 1000, Batch: 6000}})
 	many := strings.TrimSuffix(strings.Repeat(`{"info":{}},`, 4), ",")
-	for _, tt := range []struct{ path, body string }{{"/api/batch", `{"commands":[` + many + `]}`}, {"/api", strings.Repeat(`{"method":"info","params":{}}`+"\n", 4)}} {
+	for _, tt := range []struct{ path, body string }{{"/api/batch", `{"commands":[` + many + `]}`},
+		{"/api", strings.Repeat(`{"method":"info","params":{}}`+"\n", 4)}} {
 		w := ts.do("POST", tt.path, tt.body)
 		if w.Code != 413 || !strings.Contains(w.Body.String(), `"code":106,"message":"more than 3 commands`) {
 			t.Errorf("%s: %d %s", tt.path, w.Code, w.Body)
@@ -82,7 +87,8 @@ func TestAPIBatchLimits(t *testing.T) {
 	}
 	const ask = `{"history":{"channel":"news","limit":9}}`
 	got := ts.call("batch", `{"commands":[`+ask+","+ask+","+ask+`]}`)
-	if n := strings.Count(got, `{"history":`); n != 2 || !strings.Contains(got, `{"error":{"code":106,"message":"the replies before it are`) {
+	if n := strings.Count(got, `{"history":`); n != 2 || !strings.Contains(got,
+		`{"error":{"code":106,"message":"the replies before it are`) {
 		t.Errorf("%d histories were read into one answer: %.300s", n, got)
 	}
 }
@@ -100,11 +106,14 @@ func TestAPILines(t *testing.T) {
 	const key = "apikey key"
 	got := do(`{"method":"publish","params":{"channel":"news","data":1}}`+"\n"+`{"id":7,"method":"HISTORY","params":{"channel":"news"}}{"method":"rpc","params":{}}`, "Authorization", key)
 	lines := strings.Split(got, "\n")
-	if len(lines) != 3 || lines[0] != `{"result":{}}` || lines[1] != `{"id":7,"error":{"code":108,"message":"not available"}}` || !strings.HasPrefix(lines[2], `{"error":{"code":104,"message":"the method \"rpc\"`) {
+	if len(lines) != 3 || lines[0] != `{"result":{}}` ||
+		lines[1] != `{"id":7,"error":{"code":108,"message":"not available"}}` ||
+		!strings.HasPrefix(lines[2], `{"error":{"code":104,"message":"the method \"rpc\"`) {
 		t.Errorf("%q", got)
 	}
 	for _, tt := range []struct{ body, auth, want string }{
-		{`{"method":"info"}`, "apikey other", "401"}, {`{"method":"info"}`, "", "401"}, {`{"method":"info"}`, "Bearer key", "401"},
+		{`{"method":"info"}`, "apikey other", "401"}, {`{"method":"info"}`, "", "401"},
+		{`{"method":"info"}`, "Bearer key", "401"},
 		{``, key, "400"}, {`{`, key, "400"}, {`[]`, key, "400"}, {`{"method":"info","params":{}} x`, key, "400"},
 		{`{"method":"info"}`, "APIKEY key", `{"result":{"nodes":`}, {`{"params":{}}`, key, `{"error":{"code":104,`},
 	} {
@@ -114,7 +123,8 @@ func TestAPILines(t *testing.T) {
 	}
 }
 
-// Errors of the API have status 200; with X-Centrifugo-Error-Mode: transport they have one of their own.
+// Errors of the API have status 200; with X-Centrifugo-Error-Mode: transport they have one of their
+// own.
 func TestAPIErrorModes(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	for _, tt := range []struct {

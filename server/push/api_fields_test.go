@@ -27,14 +27,19 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 		{"publish", `{"channel":"news","b64data":"eHg="}`, `"field \"b64data\" of publish is not served`},
 		{"publish", `{"channel":"news","data":1,"delta":true}`, `"field \"delta\" of publish is not served`},
 		{"publish", `{"channel":"news","data":1,"version":3}`, `"field \"version\" of publish is not served`},
-		{"publish", `{"channel":"news","data":1,"version_epoch":"a"}`, `"field \"version_epoch\" of publish is not served`},
-		{"publish", `{"channel":"news","dta":1}`, `"publish has no field \"dta\": it takes channel, data, idempotency_key, skip_history, tags"`},
+		{"publish", `{"channel":"news","data":1,"version_epoch":"a"}`,
+			`"field \"version_epoch\" of publish is not served`},
+		{"publish", `{"channel":"news","dta":1}`,
+			`"publish has no field \"dta\": it takes channel, data, idempotency_key, skip_history, tags"`},
 		{"publish", `{"channel":"news","data":1,"user":"ann"}`, `"publish has no field \"user\"`},
 		{"broadcast", `{"channels":["news"],"data":1,"delta":true}`, `"field \"delta\" of broadcast is not served`},
-		{"history", `{"channel":"news","since":{"offset":1,"epch":"x"}}`, `"history has no field \"since.epch\": since takes epoch, offset"`},
+		{"history", `{"channel":"news","since":{"offset":1,"epch":"x"}}`,
+			`"history has no field \"since.epch\": since takes epoch, offset"`},
 		{"disconnect", `{"user":"ann","session":"s"}`, `"field \"session\" of disconnect is not served`},
-		{"disconnect", `{"user":"ann","disconnect":{"code":4000,"reason":"x","reconnect":true}}`, `"field \"disconnect.reconnect\" of disconnect is not served`},
-		{"unsubscribe", `{"user":"ann","channel":"news","session":"s"}`, `"field \"session\" of unsubscribe is not served`},
+		{"disconnect", `{"user":"ann","disconnect":{"code":4000,"reason":"x","reconnect":true}}`,
+			`"field \"disconnect.reconnect\" of disconnect is not served`},
+		{"unsubscribe", `{"user":"ann","channel":"news","session":"s"}`,
+			`"field \"session\" of unsubscribe is not served`},
 		{"info", `{"verbose":true}`, `"info has no field \"verbose\": it takes none"`},
 		{"channels", `{"pattern":"a?b"}`, `"pattern \"a?b\": only * has a meaning`},
 	} {
@@ -57,11 +62,13 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 	}
 }
 
-// Methods of other servers of the protocol that are not here are named, so that a client library keeps the message.
+// Methods of other servers of the protocol that are not here are named, so that a client library
+// keeps the message.
 func TestAPIRefusesMethodsByName(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	for method := range unservedMethods {
-		if got := ts.call(method, `{}`); !strings.HasPrefix(got, `{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
+		if got := ts.call(method, `{}`); !strings.HasPrefix(got,
+			`{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
 			t.Errorf("%s: %s", method, got)
 		}
 	}
@@ -82,7 +89,8 @@ func TestAPISkipsHistory(t *testing.T) {
 	if got := stream.take(); got != want {
 		t.Errorf("received %q, want %q", got, want)
 	}
-	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got, `[{"data":1,"offset":1},{"data":4,"offset":2}]`) {
+	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
+		`[{"data":1,"offset":1},{"data":4,"offset":2}]`) {
 		t.Errorf("history: %s", got)
 	}
 }
@@ -108,7 +116,8 @@ func TestAPITags(t *testing.T) {
 
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}}, Limits: Limits{Publication: 100}})
 	ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"v"}}`)
-	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got, `[{"data":1,"offset":1,"tags":{"k":"v"}}]`) {
+	if got := ts.call("history", `{"channel":"news","limit":9}`); !strings.Contains(got,
+		`[{"data":1,"offset":1,"tags":{"k":"v"}}]`) {
 		t.Errorf("history: %s", got)
 	}
 	got := ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"`+strings.Repeat("v", 100)+`"}}`)
@@ -119,7 +128,8 @@ func TestAPITags(t *testing.T) {
 
 // A publication with an idempotency key is made once for each channel in five minutes.
 func TestAPIPublishesOnce(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 9}}, Limits: Limits{IdempotencyKeys: 3}})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 9}},
+		Limits: Limits{IdempotencyKeys: 3}})
 	stream := ts.subscribe("channel=news&channel=kept:1&named=1")
 	stream.take()
 	publish := func(channel, key string) string {
@@ -152,7 +162,8 @@ func TestAPIPublishesOnce(t *testing.T) {
 	if got := strings.Count(stream.take(), "data: 1"); got != 1 {
 		t.Errorf("%d publications after the key's time", got)
 	}
-	if got := ts.call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got, "channel is missing") {
+	if got := ts.call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got,
+		"channel is missing") {
 		t.Error(got)
 	}
 }
@@ -195,7 +206,8 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	}
 }
 
-// docs/guides/api.md has a line for each method, with the fields and the result that the handlers' table has.
+// docs/guides/api.md has a line for each method, with the fields and the result that the handlers'
+// table has.
 func TestGuideListsTheAPI(t *testing.T) {
 	text, err := os.ReadFile("../../docs/guides/api.md")
 	if err != nil {

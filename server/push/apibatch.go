@@ -16,9 +16,10 @@ import (
 	"sync/atomic"
 )
 
-// This file is how several commands come in one request: POST /api/batch, and the older POST /api with a command to a
-// line, which gocent v3 sends. Each command is answered by itself. Limits.Commands bounds their number, Limits.Batch the
-// bytes of the request; when the replies so far are larger than Limits.Batch, further commands are refused.
+// This file is how several commands come in one request: POST /api/batch, and the older POST /api
+// with a command to a line, which gocent v3 sends. Each command is answered by itself.
+// Limits.Commands bounds their number, Limits.Batch the bytes of the request; when the replies so
+// far are larger than Limits.Batch, further commands are refused.
 
 // batchParallel is how many commands of a batch run at the same time, if it asks for that.
 const batchParallel = 16
@@ -51,7 +52,8 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("something follows it")
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not the JSON object {\"commands\": […], \"parallel\": false}: "+err.Error())
+		writeError(w, http.StatusBadRequest, apiBadRequest,
+			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: "+err.Error())
 		return
 	}
 	if len(given.Commands) > s.node.limits.Commands {
@@ -81,8 +83,8 @@ func newCommand(given map[string]json.RawMessage) command {
 	return command{method: m, body: given[names[0]], err: err}
 }
 
-// serveLines answers POST /api: commands {"id", "method", "params"}, one behind the other, by replies {"id", "result"} or
-// {"id", "error"}, one to a line.
+// serveLines answers POST /api: commands {"id", "method", "params"}, one behind the other, by
+// replies {"id", "result"} or {"id", "error"}, one to a line.
 func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 	body, ok := s.readAPI(w, r, s.node.limits.Batch)
 	if !ok {
@@ -123,8 +125,10 @@ func (s *Server) refuseCommands(w http.ResponseWriter) {
 	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, message)
 }
 
-// runAll runs the commands, in order or several at the same time, and returns the reply of each, as encode makes it.
-func (s *Server) runAll(ctx context.Context, commands []command, parallel bool, encode func(command, []byte) []byte) [][]byte {
+// runAll runs the commands, in order or several at the same time, and returns the reply of each, as
+// encode makes it.
+func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
+	encode func(command, []byte) []byte) [][]byte {
 	replies := make([][]byte, len(commands))
 	var size atomic.Int64
 	run := func(i int) {

@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// This file reads requests to the API. A field that the server would not act on is refused by its name, because a client
-// that is answered "ok" counts on what it has asked for.
+// This file reads requests to the API. A field that the server would not act on is refused by its
+// name, because a client that is answered "ok" counts on what it has asked for.
 
 // unservedFields are those of Centrifugo's API that are not here, with what to do instead.
 var unservedFields = map[string]string{
-	"b64data":              "publish JSON in `data`",
-	"delta":                "leave it out: subscribers get whole publications",
-	"version":              "leave it out, and publish states in order",
-	"version_epoch":        "leave it out, and publish states in order",
-	"session":              "name the connection with `client`",
-	"disconnect.reconnect": "clients stay away after the codes 3500 to 3999 and 4500 to 4999, and come back after all others",
+	"b64data":       "publish JSON in `data`",
+	"delta":         "leave it out: subscribers get whole publications",
+	"version":       "leave it out, and publish states in order",
+	"version_epoch": "leave it out, and publish states in order",
+	"session":       "name the connection with `client`",
+	"disconnect.reconnect": "clients stay away after the codes 3500 to 3999 and 4500 to 4999, and come back after " +
+		"all others",
 }
 
 // nested are the fields of those that are objects.
@@ -53,8 +54,9 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 
 var errNotAnObject = errors.New("it is null")
 
-// refuse returns an error for the first of the given fields that is not among the known ones. A field that says nothing
-// passes, because generated clients send all fields. path is that of the object, which ends with a dot, or is empty.
+// refuse returns an error for the first of the given fields that is not among the known ones. A
+// field that says nothing passes, because generated clients send all fields. path is that of the
+// object, which ends with a dot, or is empty.
 func (m *apiMethod) refuse(path string, known []string, given map[string]json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value := given[name]

@@ -31,7 +31,8 @@ func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
 	return json.Marshal(map[string]any{"channels": channels})
 }
 
-// matches tells whether name is what pattern says, where a star stands for any part. The empty pattern is all names.
+// matches tells whether name is what pattern says, where a star stands for any part. The empty
+// pattern is all names.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if pattern == "" || len(parts) == 1 {
@@ -63,11 +64,13 @@ func (s *Server) apiInfo(context.Context, *apiRequest) ([]byte, error) {
 	}
 	n := s.node
 	return json.Marshal(map[string]any{"nodes": []shown{{
-		n.id.String(), "myriad", n.version, n.count.connections.Load(), n.hub.channels(), int64(n.clock.Now().Sub(n.started) / time.Second),
+		n.id.String(), "myriad", n.version, n.count.connections.Load(), n.hub.channels(),
+		int64(n.clock.Now().Sub(n.started) / time.Second),
 	}}})
 }
 
-// chosen returns the sessions that a request is about: those of the user, or the one of the client, or where both agree.
+// chosen returns the sessions that a request is about: those of the user, or the one of the client,
+// or where both agree.
 func (s *Server) chosen(r *apiRequest) ([]*session, error) {
 	if r.User == "" && r.Client == "" {
 		return nil, badRequest("user or client is missing")

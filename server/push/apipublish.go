@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the methods of the API that publish. They return when the bus has taken the publication; subscribers of
-// this node have it queued then.
+// This file is the methods of the API that publish. They return when the bus has taken the
+// publication; subscribers of this node have it queued then.
 
 func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Channel == "" {
@@ -32,7 +32,8 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 	case len(r.Channels) == 0:
 		return nil, badRequest("channels is missing")
 	case len(r.Channels) > most:
-		return nil, &apiError{code: apiLimitExceeded, message: fmt.Sprintf("%d channels, and one request may name %d", len(r.Channels), most)}
+		return nil, &apiError{code: apiLimitExceeded, message: fmt.Sprintf("%d channels, and one request may name %d",
+			len(r.Channels), most)}
 	}
 	if err := s.checkPublication(r); err != nil {
 		return nil, err
@@ -64,7 +65,8 @@ func (s *Server) checkPublication(r *apiRequest) error {
 	case len(r.Tags) == 0:
 		return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data is %d bytes, and may be %d", size, limit)}
 	}
-	return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data and tags are %d bytes together, and may be %d", size, limit)}
+	return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data and tags are %d bytes together, and may be %d",
+		size, limit)}
 }
 
 // publishTo publishes what r has to one channel, once if it has an idempotency key.
@@ -80,9 +82,10 @@ func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (
 	return at, err
 }
 
-// publishOnce publishes, unless a publication with the key was made to the channel in the last five minutes: then it
-// returns the position of that one. Without a key it always publishes.
-func (n *node) publishOnce(ctx context.Context, channel string, p Publication, key string, skipHistory bool) (Position, error) {
+// publishOnce publishes, unless a publication with the key was made to the channel in the last five
+// minutes: then it returns the position of that one. Without a key it always publishes.
+func (n *node) publishOnce(ctx context.Context, channel string, p Publication, key string, skipHistory bool) (Position,
+	error) {
 	if key == "" || !n.validChannel(channel) { // which publish refuses
 		return n.publishKept(ctx, channel, p, skipHistory)
 	}
@@ -108,7 +111,8 @@ func (n *node) publishOnce(ctx context.Context, channel string, p Publication, k
 	}
 }
 
-// publishKept publishes; with skipHistory the publication has no place in the channel's history, and cannot be recovered.
+// publishKept publishes; with skipHistory the publication has no place in the channel's history,
+// and cannot be recovered.
 func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
 	keep := n.rules.of(channel).retention()
 	if skipHistory {
@@ -117,7 +121,8 @@ func (n *node) publishKept(ctx context.Context, channel string, p Publication, s
 	return n.publishWith(ctx, channel, p, keep)
 }
 
-// appendPublished appends the result of a publication: where it stands, if the channel has a history.
+// appendPublished appends the result of a publication: where it stands, if the channel has a
+// history.
 func appendPublished(dst []byte, at Position) []byte {
 	if at.Epoch == "" {
 		return append(dst, "{}"...)

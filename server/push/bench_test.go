@@ -55,7 +55,8 @@ func BenchmarkConnectAndSubscribe(b *testing.B) {
 	}
 }
 
-// BenchmarkSubscriberMemory reports the heap of one subscriber of one channel, without its transport.
+// BenchmarkSubscriberMemory reports the heap of one subscriber of one channel, without its
+// transport.
 func BenchmarkSubscriberMemory(b *testing.B) {
 	n := benchNode(b)
 	const subscribers = 20000

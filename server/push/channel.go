@@ -7,7 +7,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A channel has users: members, and those about to become one. It is the Receiver of what happens in it.
+// A channel has users: members, and those about to become one. It is the Receiver of what happens
+// in it.
 type channel struct {
 	hub   *hub
 	name  string
@@ -31,7 +32,8 @@ type channel struct {
 	missed  bool          // the window was too small
 }
 
-// A member is one subscription of one session. The session owns it, and guards orphaned; the channel owns at.
+// A member is one subscription of one session. The session owns it, and guards orphaned; the
+// channel owns at.
 type member struct {
 	s     *session
 	ch    *channel
@@ -51,7 +53,9 @@ const (
 type memberGrant struct {
 	info    []byte // JSON, or nil
 	publish bool
-	expires int64 // when the token, with the time to renew it, is over, in nanoseconds since the epoch; 0: never. Guarded by the session's mu
+	// when the token, with the time to renew it, is over, in nanoseconds since the epoch; 0: never.
+	// Guarded by the session's mu
+	expires int64
 }
 
 func (m *member) info() ClientInfo {
@@ -129,7 +133,8 @@ func (ch *channel) size() int {
 	return ch.visible
 }
 
-// count and uncount keep the number of members, and the hub's of channels that have some. The caller holds ch.mu.
+// count and uncount keep the number of members, and the hub's of channels that have some. The
+// caller holds ch.mu.
 func (ch *channel) count(m *member) {
 	if m.s.watcher {
 		return
@@ -151,7 +156,8 @@ func (ch *channel) uncount(m *member) {
 // frameBytes is up to what size publications that come together go out in one frame.
 const frameBytes = 32 << 10
 
-// Receive gives the publications to every member, in their own encoding. The bus calls it, one call at a time.
+// Receive gives the publications to every member, in their own encoding. The bus calls it, one call
+// at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
 	list, lost := ch.follow(list)
@@ -176,7 +182,8 @@ func (ch *channel) Receive(_ string, list []Publication) {
 	ch.giveUp(told)
 }
 
-// together returns how many publications of list go into one frame. Where single ones may be dropped it is one.
+// together returns how many publications of list go into one frame. Where single ones may be
+// dropped it is one.
 func (ch *channel) together(list []Publication) int {
 	if ch.rules.Slow != SlowDisconnect {
 		return 1
@@ -191,8 +198,8 @@ func (ch *channel) together(list []Publication) int {
 	return len(list)
 }
 
-// spread gives list to all members, encoded once for each wire. It appends those that have no room for it to slow; they are members
-// no longer. The caller holds ch.mu.
+// spread gives list to all members, encoded once for each wire. It appends those that have no room
+// for it to slow; they are members no longer. The caller holds ch.mu.
 func (ch *channel) spread(list []Publication, slow []*member) []*member {
 	e := encoder{name: ch.name, list: list}
 	defer e.release()

@@ -19,7 +19,8 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	if b.failed(c, err) {
 		return nil
 	}
-	w := wish{recover: ask.Recover, since: Position(centrifuge.Position{Offset: ask.Offset, Epoch: ask.Epoch}), notices: ask.JoinLeave, grant: g}
+	w := wish{recover: ask.Recover, since: Position(centrifuge.Position{Offset: ask.Offset, Epoch: ask.Epoch}),
+		notices: ask.JoinLeave, grant: g}
 	err = s.subscribe(ask.Channel, w, func(hello welcome) {
 		b.welcome(c, hello, g != nil, ttl)
 		b.flush()
@@ -51,8 +52,8 @@ func listed(list []Publication) []byte {
 	return centrifuge.AppendPublications(make([]byte, 0, size), shown)
 }
 
-// subscriptionGrant checks the token for a subscription, where one is needed or given. Without one it returns nil. The error is one
-// that the client is told.
+// subscriptionGrant checks the token for a subscription, where one is needed or given. Without one
+// it returns nil. The error is one that the client is told.
 func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
 	n := s.node
 	switch {
@@ -136,14 +137,16 @@ func (b *batch) history(c *centrifuge.Command) error {
 		b.fail(c, centrifuge.ErrPermissionDenied)
 		return nil
 	}
-	h, err := s.node.history(context.Background(), ask.Channel, Query{Since: (*Position)(ask.Since), Limit: int(ask.Limit), Reverse: ask.Reverse})
+	h, err := s.node.history(context.Background(), ask.Channel, Query{Since: (*Position)(ask.Since),
+		Limit: int(ask.Limit), Reverse: ask.Reverse})
 	if !b.failed(c, err) {
 		b.out = centrifuge.AppendHistory(b.newLine(), c.ID, listed(h.Publications), centrifuge.Position(h.Top))
 	}
 	return nil
 }
 
-// history reads as much as Limits allow. A position of another epoch is an error that the caller is told.
+// history reads as much as Limits allow. A position of another epoch is an error that the caller is
+// told.
 func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered

@@ -25,7 +25,8 @@ type listedChannel struct {
 	Subscribers int    `json:"subscribers"` // on this node
 }
 
-// serveChannels lists the channels whose name contains the query's "match", those with the most subscribers first.
+// serveChannels lists the channels whose name contains the query's "match", those with the most
+// subscribers first.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(s.node.hub.list(r.URL.Query().Get("match")))
 	if err != nil {
@@ -37,8 +38,8 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 // shownHistory is how many of a channel's last publications the console shows.
 const shownHistory = 20
 
-// serveChannel tells what there is to know of one channel: its rules, and as the API has them its last publications and who is
-// present, or null where its namespace does not keep that.
+// serveChannel tells what there is to know of one channel: its rules, and as the API has them its
+// last publications and who is present, or null where its namespace does not keep that.
 func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if !s.node.validChannel(name) {
@@ -79,8 +80,8 @@ func (h *hub) list(match string) channelList {
 	return h.matching(func(name string) bool { return strings.Contains(name, match) }, listedChannels)
 }
 
-// matching returns the channels that are wanted, at most so many. It looks at one shard at a time, and holds up who joins or leaves
-// a channel there for as long.
+// matching returns the channels that are wanted, at most so many. It looks at one shard at a time,
+// and holds up who joins or leaves a channel there for as long.
 func (h *hub) matching(wanted func(name string) bool, most int) channelList {
 	l := channelList{Channels: []listedChannel{}}
 	for i := range h.shards {

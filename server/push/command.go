@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// frame takes one message of a client: commands of the Centrifuge protocol, one to a line. The transport calls it, one at a
-// time; p is not kept.
+// frame takes one message of a client: commands of the Centrifuge protocol, one to a line. The
+// transport calls it, one at a time; p is not kept.
 func (s *session) frame(p []byte) {
 	if s.leaving.Load() {
 		return
@@ -43,7 +43,8 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// runAll runs the commands of a frame until one ends the connection: then its reason is in the error.
+// runAll runs the commands of a frame until one ends the connection: then its reason is in the
+// error.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
 		if count > b.s.node.limits.Commands {
@@ -82,7 +83,8 @@ func (s *session) isRefused() bool {
 	return s.stage == stageRefused
 }
 
-// run answers one command, or returns why the connection has to end. The order of the checks is that of a centrifuge server.
+// run answers one command, or returns why the connection has to end. The order of the checks is
+// that of a centrifuge server.
 func (b *batch) run(c *centrifuge.Command) error {
 	if c.Connect != nil && c.ID != 0 {
 		return b.connect(c)
@@ -212,7 +214,8 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	}
 	// Replies to earlier commands go first: the client may hear its own publication.
 	b.flush()
-	_, err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(), User: s.user()})
+	_, err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(),
+		User: s.user()})
 	if !b.failed(c, err) {
 		b.done(c, centrifuge.Publish)
 	}
@@ -255,7 +258,8 @@ func (b *batch) failed(c *centrifuge.Command, err error) bool {
 	}
 	reply := centrifuge.ErrInternal
 	if !errors.As(err, &reply) {
-		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error", err)
+		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
+			err)
 	}
 	b.fail(c, reply)
 	return true
@@ -277,7 +281,8 @@ func (b *batch) newLine() []byte {
 	return append(b.out, '\n')
 }
 
-// flush sends the replies so far. A client that does not read its replies is as slow as one that does not read publications.
+// flush sends the replies so far. A client that does not read its replies is as slow as one that
+// does not read publications.
 func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
@@ -288,7 +293,8 @@ func (b *batch) flush() {
 	b.out = b.out[:0]
 }
 
-// ttl is the number of whole seconds until then, as the protocol counts them; a year for what is later.
+// ttl is the number of whole seconds until then, as the protocol counts them; a year for what is
+// later.
 func (n *node) ttl(ends time.Time) uint32 {
 	const year = 365 * 24 * 3600
 	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())

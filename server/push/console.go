@@ -13,15 +13,17 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// The console is plain HTML, CSS and modules of JavaScript. It loads nothing from elsewhere, and its policy makes the browser hold
-// it to that. The files say nothing about the server, so everybody may have them; what they show is asked for below
-// /console/, by an operator (see Config.ConsoleKey).
+// The console is plain HTML, CSS and modules of JavaScript. It loads nothing from elsewhere, and
+// its policy makes the browser hold it to that. The files say nothing about the server, so
+// everybody may have them; what they show is asked for below /console/, by an operator (see
+// Config.ConsoleKey).
 //
 //go:embed console
 var consoleFiles embed.FS
 
 const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types " +
+	"'none'"
 
 func (s *Server) routeConsole(mux *http.ServeMux) {
 	files, err := fs.ReadDir(consoleFiles, "console")
@@ -42,8 +44,8 @@ func (s *Server) routeConsole(mux *http.ServeMux) {
 	mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(s.serveConsoleEvents)))
 }
 
-// consoleFile serves one file. Its tag is its hash, so that a new version of the server is seen at once and an old file is not
-// sent again.
+// consoleFile serves one file. Its tag is its hash, so that a new version of the server is seen at
+// once and an old file is not sent again.
 func consoleFile(name string) http.HandlerFunc {
 	text, err := consoleFiles.ReadFile(name)
 	if err != nil {
@@ -63,8 +65,8 @@ func consoleFile(name string) http.HandlerFunc {
 	}
 }
 
-// forOperator lets next show what only an operator may see: the names of channels and clients, and what is published. See
-// Config.ConsoleKey for who that is.
+// forOperator lets next show what only an operator may see: the names of channels and clients, and
+// what is published. See Config.ConsoleKey for who that is.
 func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -72,14 +74,17 @@ func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 		case s.isOperator(r):
 			next(w, r)
 		case s.operatorKey() == nil:
-			writeError(w, http.StatusForbidden, apiPermissionDenied, "clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or --api-key")
+			writeError(w, http.StatusForbidden, apiPermissionDenied,
+				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
+					"--api-key")
 		default:
 			writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
 		}
 	}
 }
 
-// isOperator tells whether the request has the operator's key, or needs none because the server is open to everybody.
+// isOperator tells whether the request has the operator's key, or needs none because the server is
+// open to everybody.
 func (s *Server) isOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
 
 func (s *Server) operatorKey() *secretKey {
@@ -89,7 +94,8 @@ func (s *Server) operatorKey() *secretKey {
 	return s.apiKey
 }
 
-// consoleStats is what the console shows: the counters of the metrics, for people, and how they were in the last minutes.
+// consoleStats is what the console shows: the counters of the metrics, for people, and how they
+// were in the last minutes.
 type consoleStats struct {
 	Version         string           `json:"version"`
 	Development     bool             `json:"development"`
@@ -117,12 +123,14 @@ type loopStats struct {
 	BytesOut      uint64 `json:"bytes_out"`
 }
 
-// serveStats sends the samples that are newer than the query's "after", a time in milliseconds as samples have it.
+// serveStats sends the samples that are newer than the query's "after", a time in milliseconds as
+// samples have it.
 func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 	n := s.node
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
 	body, err := json.Marshal(consoleStats{
-		Version: n.version, Development: s.isOpen(), Connections: n.count.connections.Load(), Channels: n.hub.channels(),
+		Version: n.version, Development: s.isOpen(), Connections: n.count.connections.Load(),
+		Channels:  n.hub.channels(),
 		Publishes: n.count.publishes.Load(), Messages: n.count.messages.Load(), SlowDisconnects: n.count.slow.Load(),
 		UptimeSeconds: int64(n.clock.Now().Sub(n.started) / time.Second), QueueLimit: n.limits.Queue,
 		Loops: loopsOf(n.engine), Slow: n.slowest.newestFirst(), Fields: sampleFields, Samples: n.sampler.since(after),
@@ -147,8 +155,9 @@ func loopsOf(engine *myriad.Engine) []loopStats {
 	return loops
 }
 
-// serveConsoleEvents holds an operator's own subscription, which needs no token: the key has been seen. Events are named after
-// their channels. No client is told of the subscription, and it is in no count.
+// serveConsoleEvents holds an operator's own subscription, which needs no token: the key has been
+// seen. Events are named after their channels. No client is told of the subscription, and it is in
+// no count.
 func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := s.eventChannels(w, r)
 	if !ok {

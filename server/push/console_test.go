@@ -32,11 +32,13 @@ func TestConsoleFiles(t *testing.T) {
 		if !strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
 			t.Errorf("%s has no policy", path)
 		}
-		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/", "") // the names of SVG and HTML, which are not fetched
+		// the names of SVG and HTML, which are not fetched
+		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/", "")
 		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, `"//`) {
 			t.Errorf("%s names another server", path)
 		}
-		if again := ts.do("GET", path, "", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
+		if again := ts.do("GET", path, "", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 ||
+			again.Body.Len() > 0 {
 			t.Errorf("%s again: %d with %d bytes", path, again.Code, again.Body.Len())
 		}
 	}
@@ -47,7 +49,8 @@ func TestConsoleFiles(t *testing.T) {
 	}
 }
 
-// What the console shows is for whom the server's own settings make an operator, and for nobody else.
+// What the console shows is for whom the server's own settings make an operator, and for nobody
+// else.
 func TestConsoleIsForOperators(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
@@ -70,7 +73,8 @@ func TestConsoleIsForOperators(t *testing.T) {
 		{"no console", Config{DisableConsole: true}, "", 404},
 	} {
 		ts := newTestServer(t, tt.config)
-		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news", "/console/events?channel=news"} {
+		for _, path := range []string{"/console/stats", "/console/channels", "/console/channel?name=news",
+			"/console/events?channel=news"} {
 			w := ts.do("GET", path, "", "X-API-Key", tt.key)
 			if w.Code != tt.status {
 				t.Errorf("%s, %s with key %q: %d, want %d: %s", tt.about, path, tt.key, w.Code, tt.status, w.Body)
@@ -119,7 +123,8 @@ func TestConsoleSamples(t *testing.T) {
 		t.Fatalf("after three seconds: %d samples, %d s", len(s.Samples), s.UptimeSeconds)
 	}
 	first := s.Samples[0]
-	for field, want := range map[string]int64{"connections": 1, "channels": 2, "publishes": 30, "messages": 30, "slow": 0, "busy": 0} {
+	for field, want := range map[string]int64{"connections": 1, "channels": 2, "publishes": 30, "messages": 30,
+		"slow": 0, "busy": 0} {
 		if got := value(first, field); got != want {
 			t.Errorf("%s: %d, want %d", field, got, want)
 		}
@@ -132,7 +137,8 @@ func TestConsoleSamples(t *testing.T) {
 	if value(s.Samples[1], "publishes") != 0 {
 		t.Errorf("the second sample has %d publishes", value(s.Samples[1], "publishes"))
 	}
-	if newer := ts.stats(t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 || newer[0][0] != s.Samples[2][0] {
+	if newer := ts.stats(t, fmt.Sprintf("?after=%d", s.Samples[1][0])).Samples; len(newer) != 1 ||
+		newer[0][0] != s.Samples[2][0] {
 		t.Errorf("after the second sample come %v", newer)
 	}
 	ts.clock.advance(keptSamples * sampleEvery)
@@ -185,7 +191,8 @@ func TestConsoleListsChannels(t *testing.T) {
 
 // One channel is shown with what its namespace keeps, and null for what it does not.
 func TestConsoleShowsAChannel(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 30, Presence: true, Publish: PublishNobody}}})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 30, Presence: true,
+		Publish: PublishNobody}}})
 	ts.subscribe("channel=kept:1")
 	for i := range 25 {
 		ts.do("POST", "/api/publish", fmt.Sprintf(`{"channel":"kept:1","data":%d}`, i))
@@ -206,10 +213,12 @@ func TestConsoleShowsAChannel(t *testing.T) {
 	if kept.Namespace != "kept" || kept.Publish != "nobody" || kept.History == nil || kept.Presence == nil {
 		t.Fatalf("%+v", kept)
 	}
-	if list := kept.History.Publications; len(list) != shownHistory || list[0].Data != 24 || len(kept.Presence.Presence) != 1 {
+	if list := kept.History.Publications; len(list) != shownHistory || list[0].Data != 24 ||
+		len(kept.Presence.Presence) != 1 {
 		t.Errorf("%d publications from %+v, %d clients", len(list), list[0], len(kept.Presence.Presence))
 	}
-	if other := look("other"); other.Namespace != "" || other.Slow != "disconnect" || other.History != nil || other.Presence != nil {
+	if other := look("other"); other.Namespace != "" || other.Slow != "disconnect" || other.History != nil ||
+		other.Presence != nil {
 		t.Errorf("%+v", other)
 	}
 	if w := ts.do("GET", "/console/channel?name=", ""); w.Code != 400 {
@@ -277,7 +286,8 @@ func TestLatencyPercentiles(t *testing.T) {
 		l.observe(time.Duration(i+1) * time.Millisecond)
 	}
 	now := l.counts()
-	for part, want := range map[float64]time.Duration{0: time.Millisecond, .5: 50 * time.Millisecond, .99: 99 * time.Millisecond, 1: 100 * time.Millisecond} {
+	for part, want := range map[float64]time.Duration{0: time.Millisecond, .5: 50 * time.Millisecond,
+		.99: 99 * time.Millisecond, 1: 100 * time.Millisecond} {
 		if got := now.percentile(&before, part); got < want || got > want+want/4+time.Microsecond {
 			t.Errorf("percentile %v: %v, want about %v", part, got, want)
 		}

@@ -13,16 +13,18 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// retryAfter is the least time that an EventSource is told to wait before it comes back; the most is twice that. The spread
-// keeps a restart from being answered by everybody at once.
+// retryAfter is the least time that an EventSource is told to wait before it comes back; the most
+// is twice that. The spread keeps a restart from being answered by everybody at once.
 const retryAfter = 2 * time.Second
 
-// serveEvents holds a subscriber by Server-Sent Events (WHATWG HTML §9.2): each publication is an event with the publication's
-// data, without a name unless the query says named=1, then named after its channel.
+// serveEvents holds a subscriber by Server-Sent Events (WHATWG HTML §9.2): each publication is an
+// event with the publication's data, without a name unless the query says named=1, then named after
+// its channel.
 //
-// Where the rules have Recovery, the events of a stream of one channel have an id, "epoch:offset", also one without data
-// at the beginning. Who comes back with it in Last-Event-ID, or last_event_id in the query, first gets what it has missed. If that
-// cannot be told, it gets an event named "gap" with {"channel":"…"} for data instead. Streams of several channels have no ids.
+// Where the rules have Recovery, the events of a stream of one channel have an id, "epoch:offset",
+// also one without data at the beginning. Who comes back with it in Last-Event-ID, or last_event_id
+// in the query, first gets what it has missed. If that cannot be told, it gets an event named "gap"
+// with {"channel":"…"} for data instead. Streams of several channels have no ids.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
@@ -38,7 +40,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, name := range channels {
 		if s.node.rules.of(name).SubscribeToken && !slices.Contains(g.channels, name) {
-			writeError(w, http.StatusForbidden, apiPermissionDenied, fmt.Sprintf("the token's claim channels does not have the channel %q", name))
+			writeError(w, http.StatusForbidden, apiPermissionDenied,
+				fmt.Sprintf("the token's claim channels does not have the channel %q", name))
 			return
 		}
 	}
@@ -55,8 +58,8 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 	return channels, true
 }
 
-// holdEvents answers with a stream of events that outlives the handler. It subscribes first: who has the head of the answer counts on
-// everything that is published from then on.
+// holdEvents answers with a stream of events that outlives the handler. It subscribes first: who
+// has the head of the answer counts on everything that is published from then on.
 func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -103,7 +106,8 @@ func resumption(r *http.Request) wish {
 	return wish{recover: true, since: Position{n, epoch}}
 }
 
-// notDetached is for a stream that did not come to be: a client has gone already, which is its own affair, or the program is wrong.
+// notDetached is for a stream that did not come to be: a client has gone already, which is its own
+// affair, or the program is wrong.
 func (s *Server) notDetached(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, web.ErrNotMyriad) {
 		s.node.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
@@ -128,7 +132,8 @@ func (s *Server) checkChannels(channels []string) error {
 	return nil
 }
 
-// bearer returns the token of r: from the query, because an EventSource cannot set headers, or from Authorization.
+// bearer returns the token of r: from the query, because an EventSource cannot set headers, or from
+// Authorization.
 func bearer(r *http.Request) string {
 	if token := r.URL.Query().Get("token"); token != "" {
 		return token
@@ -148,15 +153,18 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 	case errors.Is(err, errTokenExpired):
 		writeError(w, http.StatusUnauthorized, apiTokenExpired, centrifuge.ErrTokenExpired.Message)
 	case errors.Is(err, errNoToken):
-		writeError(w, http.StatusUnauthorized, apiUnauthorized, "a token is needed: ?token=… or Authorization: Bearer …")
+		writeError(w, http.StatusUnauthorized, apiUnauthorized,
+			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
-		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason+": "+claim.Error())
+		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code),
+			centrifuge.InvalidToken.Reason+": "+claim.Error())
 	default:
 		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason)
 	}
 }
 
-// startEvents makes a session that is connected and subscribed from the start. openEvents has to follow, or the session's end.
+// startEvents makes a session that is connected and subscribed from the start. openEvents has to
+// follow, or the session's end.
 func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w wish) *session {
 	s := n.begin(&session{node: n, t: t, id: n.newClientID(), wire: form, slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
@@ -166,7 +174,9 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 		w = wish{}
 	}
 	for _, name := range channels {
-		if s.leaving.Load() { // the node may have ended before there was a session that it could wait for, and its bus with it
+		// the node may have ended before there was a session that it could wait for, and its bus
+		// with it
+		if s.leaving.Load() {
 			break
 		}
 		err := s.subscribe(name, w, func(hello welcome) {
@@ -175,7 +185,8 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 			}
 		})
 		if err != nil {
-			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name, "error", err)
+			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name,
+				"error", err)
 			s.disconnect(centrifuge.ServerError)
 		}
 	}
@@ -184,13 +195,15 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 
 // openEvents sends what has come for s until now, and lets everything else follow.
 func (s *session) openEvents(t *eventTransport, stream eventStream) {
-	if t.open(stream, fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())) == errFull { // another error comes to onClose, too
+	// another error comes to onClose, too
+	if t.open(stream, fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())) == errFull {
 		s.tooSlow("")
 	}
 	stream.onClose(s.ended)
 }
 
-// appendWelcome appends what a subscriber is told first: what it has missed, or that this is not known, and where the channel stands.
+// appendWelcome appends what a subscriber is told first: what it has missed, or that this is not
+// known, and where the channel stands.
 func (w wire) appendWelcome(dst []byte, channel string, hello welcome) []byte {
 	if len(hello.publications) > 0 {
 		return append(dst, w.publications(channel, hello.publications)...)

@@ -33,7 +33,8 @@ func (b *heldBus) Subscribe(channel string, r Receiver) error {
 	return b.Bus.Subscribe(channel, r)
 }
 
-// opens asks for a stream on a goroutine, and has the channel closed when that has been answered with 200.
+// opens asks for a stream on a goroutine, and has the channel closed when that has been answered
+// with 200.
 func (ts *testServer) opens(query string) (answered chan struct{}) {
 	answered = make(chan struct{})
 	go func() {
@@ -86,11 +87,13 @@ func (ts *testServer) detaching(f func()) {
 func TestEventsBehindTheHead(t *testing.T) {
 	for _, tt := range []struct{ query, want string }{
 		{"channel=plain:1", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
-		{"channel=plain:1&named=1", "event: plain:1\ndata: 1\n\nevent: plain:1\ndata: 2\n\nevent: plain:1\ndata: 3\n\n"},
+		{"channel=plain:1&named=1",
+			"event: plain:1\ndata: 1\n\nevent: plain:1\ndata: 2\n\nevent: plain:1\ndata: 3\n\n"},
 		{"channel=plain:1&channel=news", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
 		{"channel=kept:1", "id: E:0\n\nid: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\nid: E:3\ndata: 3\n\n"},
 	} {
-		ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "plain"}, {Name: "kept", HistorySize: 3, Recovery: true}, {}}})
+		ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "plain"},
+			{Name: "kept", HistorySize: 3, Recovery: true}, {}}})
 		name, _, _ := strings.Cut(strings.TrimPrefix(tt.query, "channel="), "&")
 		publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"`+name+`","data":`+data+`}`) }
 		ts.detaching(func() { publish("1"); publish("2") })
@@ -107,7 +110,8 @@ func TestEventsBehindTheHead(t *testing.T) {
 	}
 }
 
-// Streams that open while somebody publishes without a pause hear everything behind their heads, once and in order.
+// Streams that open while somebody publishes without a pause hear everything behind their heads,
+// once and in order.
 func TestEventsOpenUnderLoad(t *testing.T) {
 	const last, streams = 2000, 100
 	ts := newTestServer(t, Config{})
@@ -131,7 +135,8 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 		_, got, _ := strings.Cut(stream.take(), "\n\n")
 		first := int64(last) + 1
 		if _, err := fmt.Sscanf(got, "data: %d", &first); err != nil && got != "" || first > heads[i]+1 {
-			t.Fatalf("the head went out behind publication %d, and the first that came was %d (%v)", heads[i], first, err)
+			t.Fatalf("the head went out behind publication %d, and the first that came was %d (%v)", heads[i], first,
+				err)
 		}
 		for n := first; n <= last; n++ {
 			next := fmt.Sprintf("data: %d\n\n", n)
@@ -143,8 +148,8 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 	}
 }
 
-// A stream whose subscription fails, or whose server shuts down meanwhile, begins and ends: an EventSource comes back to that, and gives
-// up at any other status.
+// A stream whose subscription fails, or whose server shuts down meanwhile, begins and ends: an
+// EventSource comes back to that, and gives up at any other status.
 func TestEventsEndBeforeTheHead(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -11,8 +11,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// An eventTransport is the transport of a subscriber by SSE, whose channels may have something for it before the head of the answer has
-// gone. It keeps that until it is open.
+// An eventTransport is the transport of a subscriber by SSE, whose channels may have something for
+// it before the head of the answer has gone. It keeps that until it is open.
 type eventTransport struct {
 	opening atomic.Pointer[opening] // nil: it is open
 	stream  eventStream             // set before opening becomes nil
@@ -87,8 +87,8 @@ func (t *eventTransport) close(d centrifuge.Disconnect) {
 	}
 }
 
-// An eventStream carries an eventTransport's messages once its head has gone. onClose has f called once, when it has ended, not from
-// within a call of another method but this one.
+// An eventStream carries an eventTransport's messages once its head has gone. onClose has f called
+// once, when it has ended, not from within a call of another method but this one.
 type eventStream interface {
 	transport
 	onClose(f func())
@@ -116,7 +116,8 @@ func (t webStream) send(m *message) error {
 
 func (t webStream) queued() int { return t.Queued() }
 
-// close ends the stream. An EventSource cannot be told why; it comes back, and is answered with a status that says.
+// close ends the stream. An EventSource cannot be told why; it comes back, and is answered with a
+// status that says.
 func (t webStream) close(d centrifuge.Disconnect) {
 	if d == centrifuge.Slow {
 		t.Abort(d)

@@ -110,7 +110,8 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	clock, log := newFakeClock(), new(syncBuffer)
 	n := &node{
 		rules: mustRules(t),
-		bus:   NewMemoryBus(MemoryConfig{Clock: clock, Random: seeded()}), count: new(counters), clock: clock, random: seeded(), version: "test",
+		bus:   NewMemoryBus(MemoryConfig{Clock: clock, Random: seeded()}), count: new(counters), clock: clock,
+		random: seeded(), version: "test",
 		limits: Limits{}.withDefaults(), timing: Timing{}.withDefaults(), log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	for _, f := range change {

@@ -149,25 +149,36 @@ func TestPublishAPI(t *testing.T) {
 		answer                  string
 	}{
 		{"good", "POST", good, "key", 200, `{"result":{}}`},
-		{"without a key", "POST", good, "", 401, `{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY"}}`},
+		{"without a key", "POST", good, "", 401,
+			`{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY"}}`},
 		{"a wrong key", "POST", good, "kez", 401, `{"error":{"code":101,`},
 		{"a longer key", "POST", good, "keyy", 401, `{"error":{"code":101,`},
 		{"GET", "GET", "", "key", 405, `{"error":{"code":104,"message":"use POST"}}`},
-		{"not JSON", "POST", "hello", "key", 400, `{"error":{"code":107,"message":"the body is not a JSON object as publish takes it`},
+		{"not JSON", "POST", "hello", "key", 400,
+			`{"error":{"code":107,"message":"the body is not a JSON object as publish takes it`},
 		{"empty", "POST", "", "key", 400, `{"error":{"code":107,`},
 		{"half", "POST", good[:20], "key", 400, `{"error":{"code":107,`},
 		{"more behind it", "POST", good + "x", "key", 400, `{"error":{"code":107,`},
 		{"an array", "POST", "[]", "key", 400, `{"error":{"code":107,`},
-		{"without a channel", "POST", `{"data":1}`, "key", 200, `{"error":{"code":107,"message":"channel is missing"}}`},
-		{"without data", "POST", `{"channel":"news"}`, "key", 200, `{"error":{"code":107,"message":"data is missing"}}`},
+		{"without a channel", "POST", `{"data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"channel is missing"}}`},
+		{"without data", "POST", `{"channel":"news"}`, "key", 200,
+			`{"error":{"code":107,"message":"data is missing"}}`},
 		{"a number for a channel", "POST", `{"channel":1,"data":1}`, "key", 400, `{"error":{"code":107,`},
-		{"a bad channel", "POST", `{"channel":"a\u0000","data":1}`, "key", 200, `{"error":{"code":107,"message":"the channel is not a name`},
-		{"data that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xff\"}", "key", 200, `{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a surrogate in UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xed\xa0\x80\"}", "key", 200, `{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a key that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":{\"\xc0\x80\":1}}", "key", 200, `{"error":{"code":107,"message":"data is not UTF-8`},
-		{"a channel that is not UTF-8", "POST", "{\"channel\":\"news\xff\",\"data\":1}", "key", 200, `{"error":{"code":107,"message":"the channel is not a name`},
-		{"half a surrogate for a channel", "POST", `{"channel":"\ud800","data":1}`, "key", 200, `{"error":{"code":107,"message":"the channel is not a name`},
-		{"too much data", "POST", `{"channel":"news","data":"` + strings.Repeat("x", 1000) + `"}`, "key", 200, `{"error":{"code":106,"message":"data is 1002 bytes, and may be 1000"}}`},
+		{"a bad channel", "POST", `{"channel":"a\u0000","data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"data that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xff\"}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a surrogate in UTF-8", "POST", "{\"channel\":\"news\",\"data\":\"\xed\xa0\x80\"}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a key that is not UTF-8", "POST", "{\"channel\":\"news\",\"data\":{\"\xc0\x80\":1}}", "key", 200,
+			`{"error":{"code":107,"message":"data is not UTF-8`},
+		{"a channel that is not UTF-8", "POST", "{\"channel\":\"news\xff\",\"data\":1}", "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"half a surrogate for a channel", "POST", `{"channel":"\ud800","data":1}`, "key", 200,
+			`{"error":{"code":107,"message":"the channel is not a name`},
+		{"too much data", "POST", `{"channel":"news","data":"` + strings.Repeat("x", 1000) + `"}`, "key", 200,
+			`{"error":{"code":106,"message":"data is 1002 bytes, and may be 1000"}}`},
 		{"far too much", "POST", strings.Repeat("x", 100000), "key", 413, `{"error":{"code":106,`},
 	} {
 		w := ts.do(tt.method, "/api/publish", tt.body, "X-API-Key", tt.key)
@@ -242,11 +253,14 @@ func TestEventsRefused(t *testing.T) {
 		{"a line end in it", "GET", "channel=a%0Adata:b" + good, 400, `{"error":{"code":107,`},
 		{"not UTF-8", "GET", "channel=a%FF" + good, 400, `{"error":{"code":107,`},
 		{"too long", "GET", "channel=" + strings.Repeat("x", 256) + good, 400, `{"error":{"code":107,`},
-		{"too many", "GET", "channel=a&channel=b&channel=c" + good, 400, `{"error":{"code":107,"message":"3 channels, at most 2`},
+		{"too many", "GET", "channel=a&channel=b&channel=c" + good, 400,
+			`{"error":{"code":107,"message":"3 channels, at most 2`},
 		{"POST", "POST", "channel=a" + good, 405, `{"error":{"code":104,`},
 		{"no token", "GET", "channel=a", 401, `{"error":{"code":101,`},
-		{"expired", "GET", "channel=a&token=" + all["expired"], 401, `{"error":{"code":109,"message":"token expired"}}`},
-		{"forged", "GET", "channel=a&token=" + all["another secret"], 401, `{"error":{"code":3500,"message":"invalid token"}}`},
+		{"expired", "GET", "channel=a&token=" + all["expired"], 401,
+			`{"error":{"code":109,"message":"token expired"}}`},
+		{"forged", "GET", "channel=a&token=" + all["another secret"], 401,
+			`{"error":{"code":3500,"message":"invalid token"}}`},
 		{"none", "GET", "channel=a&token=" + all["none"], 401, `{"error":{"code":3500,`},
 	} {
 		w := ts.do(tt.method, "/events?"+tt.query, "")
@@ -269,8 +283,8 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// An SSE client that has gone before its handler runs is nobody's fault, however many there are; a server that cannot hold
-// streams is worth a line that says what to do.
+// An SSE client that has gone before its handler runs is nobody's fault, however many there are; a
+// server that cannot hold streams is worth a line that says what to do.
 func TestEventsNotOpened(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -334,7 +348,8 @@ func TestOrigins(t *testing.T) {
 			}
 		}
 	}
-	w := ts.do("OPTIONS", "/api/publish", "", "Origin", "https://app.example.org", "Access-Control-Request-Method", "POST")
+	w := ts.do("OPTIONS", "/api/publish", "", "Origin", "https://app.example.org", "Access-Control-Request-Method",
+		"POST")
 	if w.Code != 204 || !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "X-API-Key") {
 		t.Errorf("preflight: %d %v", w.Code, w.Header())
 	}
@@ -349,7 +364,8 @@ func TestMetricsAndStats(t *testing.T) {
 	ts.subscribe("channel=news&channel=more")
 	ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 	w := ts.do("GET", "/metrics", "")
-	for _, line := range []string{"myriad_connections 2", "myriad_messages_total 2", "myriad_publishes_total 1", "myriad_slow_disconnects_total 0",
+	for _, line := range []string{"myriad_connections 2", "myriad_messages_total 2", "myriad_publishes_total 1",
+		"myriad_slow_disconnects_total 0",
 		"go_goroutines ", "process_open_fds "} {
 		if !strings.Contains(w.Body.String(), "\n"+line) {
 			t.Errorf("metrics without %q", line)

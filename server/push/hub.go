@@ -9,9 +9,10 @@ import (
 
 // A hub knows which sessions are subscribed to which channel on this node.
 //
-// Locks are taken in this order: a channel's opening, the bus's own, then a shard's or a channel's, then a session's. A Receive comes
-// with a lock of the bus held, so it asks nothing of the bus. A shard's is held for look-ups only: whoever has to wait for the bus
-// to subscribe to one channel, or to leave it, holds up nobody but those who want the same.
+// Locks are taken in this order: a channel's opening, the bus's own, then a shard's or a channel's,
+// then a session's. A Receive comes with a lock of the bus held, so it asks nothing of the bus. A
+// shard's is held for look-ups only: whoever has to wait for the bus to subscribe to one channel,
+// or to leave it, holds up nobody but those who want the same.
 type hub struct {
 	node      *node
 	seed      maphash.Seed
@@ -36,8 +37,9 @@ func newHub(n *node) *hub {
 
 func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed, name)%hubShards] }
 
-// join makes s a member of the channel of that name. announce runs between the last publication that s does not get and the
-// first that it does; it must only queue bytes for s. It may wait for the bus.
+// join makes s a member of the channel of that name. announce runs between the last publication
+// that s does not get and the first that it does; it must only queue bytes for s. It may wait for
+// the bus.
 func (h *hub) join(s *session, name string, w wish, announce func(welcome)) (*member, error) {
 	ch := h.acquire(name)
 	m, err := ch.admit(s, w, announce)
@@ -47,7 +49,8 @@ func (h *hub) join(s *session, name string, w wish, announce func(welcome)) (*me
 	return m, err
 }
 
-// acquire returns the channel of that name, made if there was none. It stays until it has been released as often.
+// acquire returns the channel of that name, made if there was none. It stays until it has been
+// released as often.
 func (h *hub) acquire(name string) *channel {
 	sh := h.shard(name)
 	sh.mu.Lock()
@@ -61,8 +64,8 @@ func (h *hub) acquire(name string) *channel {
 	return ch
 }
 
-// forget takes one user from ch and reports whether it was the last: then somebody has to call close. Who comes for the same name
-// meanwhile gets another channel.
+// forget takes one user from ch and reports whether it was the last: then somebody has to call
+// close. Who comes for the same name meanwhile gets another channel.
 func (h *hub) forget(ch *channel) (last bool) {
 	sh := h.shard(ch.name)
 	sh.mu.Lock()
@@ -81,8 +84,8 @@ func (h *hub) release(ch *channel) {
 	}
 }
 
-// leave ends a membership: m's session gets nothing from the channel afterwards. The last one to leave takes the channel down.
-// It must not be called from within Receive.
+// leave ends a membership: m's session gets nothing from the channel afterwards. The last one to
+// leave takes the channel down. It must not be called from within Receive.
 func (h *hub) leave(m *member) {
 	m.ch.remove(m)
 	h.node.announce(m, false)
@@ -92,8 +95,8 @@ func (h *hub) leave(m *member) {
 // channels returns how many channels have members that are counted.
 func (h *hub) channels() int { return int(h.inhabited.Load()) }
 
-// announce tells the subscribers of m's channel that it has come, or has gone, where the rules say so. If it fails, it is
-// not repeated.
+// announce tells the subscribers of m's channel that it has come, or has gone, where the rules say
+// so. If it fails, it is not repeated.
 func (n *node) announce(m *member, joined bool) {
 	if !m.ch.rules.JoinLeave || m.s.watcher {
 		return

@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// Whatever joins and leaves meanwhile, a member sees every publication between its own join and leave, once and in order.
+// Whatever joins and leaves meanwhile, a member sees every publication between its own join and
+// leave, once and in order.
 func TestMembersSeeEverythingInOrder(t *testing.T) {
 	n := newTestNode(t)
 	const publications, churners = 300, 8
@@ -28,7 +29,8 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 			for range 60 {
 				c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 				if random.IntN(2) == 0 {
-					c.s.frame([]byte(`{"id":3,"subscribe":{"channel":"other"}}` + "\n" + `{"id":4,"unsubscribe":{"channel":"other"}}`))
+					c.s.frame([]byte(`{"id":3,"subscribe":{"channel":"other"}}` + "\n" +
+						`{"id":4,"unsubscribe":{"channel":"other"}}`))
 				}
 				c.s.frame([]byte(`{"id":5,"unsubscribe":{"channel":"news"}}`))
 			}
@@ -52,7 +54,8 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 	}
 }
 
-// wantRuns checks that publications come only between the replies to subscribe and unsubscribe, counting up without a gap.
+// wantRuns checks that publications come only between the replies to subscribe and unsubscribe,
+// counting up without a gap.
 func wantRuns(t *testing.T, messages []string) {
 	inside, last := false, -1
 	for _, m := range messages {
@@ -73,7 +76,8 @@ func wantRuns(t *testing.T, messages []string) {
 	}
 }
 
-// Connections that end while they are written to leave nothing behind; newTestNode checks that at the end.
+// Connections that end while they are written to leave nothing behind; newTestNode checks that at
+// the end.
 func TestSessionsEndDuringBroadcasts(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.limits.Queue = 2000 })
 	var wg sync.WaitGroup
@@ -140,7 +144,8 @@ func (k *keeper) send(m *message) error {
 	return nil
 }
 
-// What a subscriber costs above its connection: TARGETS M6 leaves about a kilobyte for session and transport.
+// What a subscriber costs above its connection: TARGETS M6 leaves about a kilobyte for session and
+// transport.
 func TestSessionSize(t *testing.T) {
 	if got := unsafe.Sizeof(session{}); got > 192 {
 		t.Errorf("a session takes %d bytes, want at most 192", got)
@@ -154,7 +159,8 @@ func TestWires(t *testing.T) {
 	buf.CheckLeaks(t)
 	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{7, "e"}}}
 	for w, want := range map[wire]string{
-		wireCentrifuge:       `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" + `{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
+		wireCentrifuge: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
+			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
 		wireSSE:              "data: {\"a\":1}\n\ndata: 2\n\n",
 		wireSSENamed:         "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
 		wireSSENumbered:      "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A secretKey is what some requests need in the header X-API-Key, or as "Authorization: apikey KEY". nil: there is none,
-// and no request has it.
+// A secretKey is what some requests need in the header X-API-Key, or as "Authorization: apikey
+// KEY". nil: there is none, and no request has it.
 type secretKey [sha256.Size]byte
 
 func newSecretKey(text string) *secretKey {
@@ -25,7 +25,8 @@ func (k *secretKey) matches(r *http.Request) bool {
 		return false
 	}
 	text := r.Header.Get("X-API-Key")
-	if scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " "); text == "" && strings.EqualFold(scheme, "apikey") {
+	if scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " "); text == "" &&
+		strings.EqualFold(scheme, "apikey") {
 		text = strings.TrimSpace(rest)
 	}
 	given := sha256.Sum256([]byte(text))

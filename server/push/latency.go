@@ -8,8 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// latencies counts how long publications took from being accepted to being queued for every subscriber on this node. A bucket
-// is a quarter of an octave of microseconds: a percentile is at most a fourth too large.
+// latencies counts how long publications took from being accepted to being queued for every
+// subscriber on this node. A bucket is a quarter of an octave of microseconds: a percentile is at
+// most a fourth too large.
 type latencies struct {
 	buckets [latencyBuckets]atomic.Uint64
 	nanos   atomic.Uint64 // the sum
@@ -32,7 +33,8 @@ func (l *latencies) counts() (c latencyCounts) {
 	return c
 }
 
-// latencyBucket: 0 to 3 µs have a bucket each; from there on, the first three bits of the number decide.
+// latencyBucket: 0 to 3 µs have a bucket each; from there on, the first three bits of the number
+// decide.
 func latencyBucket(d time.Duration) int {
 	micros := uint64(max(d, 0) / time.Microsecond)
 	if micros < 4 {

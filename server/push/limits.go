@@ -2,44 +2,53 @@ package push
 
 import "time"
 
-// Limits bounds what one client, and one message, may cost. The zero value is the default for every field.
+// Limits bounds what one client, and one message, may cost. The zero value is the default for every
+// field.
 type Limits struct {
-	// Queue is how many bytes may wait for one client, default 1 MiB. A client for which a message does not fit any more is
-	// disconnected with code 3008 "slow"; the others do not notice.
+	// Queue is how many bytes may wait for one client, default 1 MiB. A client for which a message
+	// does not fit any more is disconnected with code 3008 "slow"; the others do not notice.
 	Queue int
-	// Frame is the size of a client's WebSocket message in bytes, default 64 KiB. A longer one closes the connection with 1009.
+	// Frame is the size of a client's WebSocket message in bytes, default 64 KiB. A longer one
+	// closes the connection with 1009.
 	Frame int
-	// Commands is how many commands one frame, or one batch of the API, may hold, default 256. More disconnect with 3501
-	// "bad request"; the API answers 413.
+	// Commands is how many commands one frame, or one batch of the API, may hold, default 256. More
+	// disconnect with 3501 "bad request"; the API answers 413.
 	Commands int
-	// Channels is how many channels one client may be subscribed to, default 128. Another one is error 106 "limit exceeded",
-	// or status 400 for SSE.
+	// Channels is how many channels one client may be subscribed to, default 128. Another one is
+	// error 106 "limit exceeded", or status 400 for SSE.
 	Channels int
-	// ChannelName is the length of a channel's name in bytes, default 255. A longer one is error 107 "bad request" or status 400.
+	// ChannelName is the length of a channel's name in bytes, default 255. A longer one is error
+	// 107 "bad request" or status 400.
 	ChannelName int
-	// Publication is the size of a publication's data and tags in bytes, default 256 KiB and at most 8 MiB. More is error
-	// 107 "bad request" for a client and 106 "limit exceeded" for the API.
+	// Publication is the size of a publication's data and tags in bytes, default 256 KiB and at
+	// most 8 MiB. More is error 107 "bad request" for a client and 106 "limit exceeded" for the
+	// API.
 	Publication int
-	// HistoryBytes is how much the histories of all channels may take in memory, default 256 MiB. Above it the channels to which
-	// nothing has been published for the longest time lose theirs, and then who wants to recover there is told that it cannot.
+	// HistoryBytes is how much the histories of all channels may take in memory, default 256 MiB.
+	// Above it the channels to which nothing has been published for the longest time lose theirs,
+	// and then who wants to recover there is told that it cannot.
 	HistoryBytes int
-	// HistoryChannels is how many channels may have a history or a position in one, default 100,000. Above it likewise.
+	// HistoryChannels is how many channels may have a history or a position in one, default
+	// 100,000. Above it likewise.
 	HistoryChannels int
-	// Recovered is how many publications one reply may hold, to recover a subscription or to a history command, default 1,000. Who has
-	// missed more is told that not all could be recovered; a history command is answered with as many, and may ask for more. What
-	// a reply holds in bytes is bounded by Queue in the same way.
+	// Recovered is how many publications one reply may hold, to recover a subscription or to a
+	// history command, default 1,000. Who has missed more is told that not all could be recovered;
+	// a history command is answered with as many, and may ask for more. What a reply holds in bytes
+	// is bounded by Queue in the same way.
 	Recovered int
-	// Present is how many clients the answer to a presence command may hold, default 1,000. More is error 106 "limit exceeded";
-	// presence_stats has no limit.
+	// Present is how many clients the answer to a presence command may hold, default 1,000. More is
+	// error 106 "limit exceeded"; presence_stats has no limit.
 	Present int
-	// Broadcast is how many channels one broadcast of the API may name, default 10,000. More is error 106 "limit exceeded".
+	// Broadcast is how many channels one broadcast of the API may name, default 10,000. More is
+	// error 106 "limit exceeded".
 	Broadcast int
-	// Batch is the size in bytes of a request to the API that is not a publish, default 4 MiB, at least that of one
-	// publication. A larger one is answered 413. It also bounds the replies to a batch: when they are larger, the
-	// commands that follow are answered 106 "limit exceeded".
+	// Batch is the size in bytes of a request to the API that is not a publish, default 4 MiB, at
+	// least that of one publication. A larger one is answered 413. It also bounds the replies to a
+	// batch: when they are larger, the commands that follow are answered 106 "limit exceeded".
 	Batch int
-	// IdempotencyKeys is how many idempotency keys of publications are remembered, for five minutes each, default
-	// 100,000. Above it the oldest is forgotten sooner, and does not keep a publication from being made again.
+	// IdempotencyKeys is how many idempotency keys of publications are remembered, for five minutes
+	// each, default 100,000. Above it the oldest is forgotten sooner, and does not keep a
+	// publication from being made again.
 	IdempotencyKeys int
 }
 
@@ -64,17 +73,21 @@ func (l Limits) withDefaults() Limits {
 
 // Timing says how patient the server is. The zero value is the default for every field.
 type Timing struct {
-	// Ping is the time between two pings to a client, default 25 s, in whole seconds. An SSE subscriber gets a comment instead.
+	// Ping is the time between two pings to a client, default 25 s, in whole seconds. An SSE
+	// subscriber gets a comment instead.
 	Ping time.Duration
-	// Pong is how long a client may take to answer a ping, default 10 s or 2/5 of Ping, whichever is less. Then it is disconnected
-	// with code 3012 "no pong".
+	// Pong is how long a client may take to answer a ping, default 10 s or 2/5 of Ping, whichever
+	// is less. Then it is disconnected with code 3012 "no pong".
 	Pong time.Duration
-	// Connect is how long a client may take to connect successfully, default 10 s. Then it is disconnected with 3502 "stale".
+	// Connect is how long a client may take to connect successfully, default 10 s. Then it is
+	// disconnected with 3502 "stale".
 	Connect time.Duration
-	// Refresh is how long after the end of its token a client may still send a new one, default 25 s. Then it is disconnected
-	// with 3005 "connection expired". SSE subscribers cannot send one: their stream ends with the token.
+	// Refresh is how long after the end of its token a client may still send a new one, default 25
+	// s. Then it is disconnected with 3005 "connection expired". SSE subscribers cannot send one:
+	// their stream ends with the token.
 	Refresh time.Duration
-	// Close is how long a client that is sent away may take to read what is queued and answer, default 5 s. Then it is cut off.
+	// Close is how long a client that is sent away may take to read what is queued and answer,
+	// default 5 s. Then it is cut off.
 	Close time.Duration
 }
 

@@ -15,14 +15,15 @@ import (
 type MemoryConfig struct {
 	// HistoryBytes and HistoryChannels are those of Limits, with the same defaults.
 	HistoryBytes, HistoryChannels int
-	// Clock and Random are for simulation. Default: the system's. Random is what epochs are made of, and is read under a lock.
+	// Clock and Random are for simulation. Default: the system's. Random is what epochs are made
+	// of, and is read under a lock.
 	Clock  Clock
 	Random io.Reader
 }
 
-// NewMemoryBus returns a Bus within this process. Publish calls the receivers itself and returns when all have returned, so it
-// queues nothing; publications that wait for the same channel meanwhile are delivered together. Several nodes may share one.
-// Histories end with the process.
+// NewMemoryBus returns a Bus within this process. Publish calls the receivers itself and returns
+// when all have returned, so it queues nothing; publications that wait for the same channel
+// meanwhile are delivered together. Several nodes may share one. Histories end with the process.
 func NewMemoryBus(c MemoryConfig) Bus {
 	setDefault(&c.HistoryBytes, Limits{}.withDefaults().HistoryBytes)
 	setDefault(&c.HistoryChannels, Limits{}.withDefaults().HistoryChannels)
@@ -42,7 +43,8 @@ func NewMemoryBus(c MemoryConfig) Bus {
 
 const memoryShards = 32
 
-// Locks are taken in this order: a topic's order, a shard's, a topic's mu, the shelf's. Receivers are called with order held.
+// Locks are taken in this order: a topic's order, a shard's, a topic's mu, the shelf's. Receivers
+// are called with order held.
 type memoryBus struct {
 	config MemoryConfig
 	seed   maphash.Seed
@@ -100,7 +102,8 @@ func (b *memoryBus) Publish(ctx context.Context, channel string, p Publication, 
 	}
 }
 
-// append gives p its place, in the history and among those that are to be delivered. The ticket is 0 if t has gone.
+// append gives p its place, in the history and among those that are to be delivered. The ticket is
+// 0 if t has gone.
 func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position, ticket uint64, victims []*topic) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +124,8 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 	return at, t.published, victims
 }
 
-// deliver returns when the publication of that ticket has been delivered, by this call or by another for it, or false if the bus was
-// closed before.
+// deliver returns when the publication of that ticket has been delivered, by this call or by
+// another for it, or false if the bus was closed before.
 func (t *topic) deliver(ticket uint64) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
@@ -175,7 +178,8 @@ func (t *topic) listen(r Receiver) (done bool, err error) {
 	return true, nil
 }
 
-// topic returns that of channel, made if need be and asked for; else it may be nil, without an error.
+// topic returns that of channel, made if need be and asked for; else it may be nil, without an
+// error.
 func (b *memoryBus) topic(channel string, create bool) (*topic, error) {
 	s := &b.shards[b.shard(channel)]
 	s.mu.Lock()
@@ -212,7 +216,8 @@ func (b *memoryBus) Unsubscribe(channel string, r Receiver) {
 	b.sweep(t)
 }
 
-// sweep removes a topic that has neither receivers nor a history, unless that has changed meanwhile.
+// sweep removes a topic that has neither receivers nor a history, unless that has changed
+// meanwhile.
 func (b *memoryBus) sweep(t *topic) {
 	s := &b.shards[b.shard(t.name)]
 	s.mu.Lock()
@@ -288,11 +293,12 @@ func (b *memoryBus) shard(channel string) uint64 {
 	return maphash.String(b.seed, channel) % memoryShards
 }
 
-// sweepEvery is how often publications that are too old are removed where nobody publishes or asks. Until then nobody sees them,
-// but they take memory.
+// sweepEvery is how often publications that are too old are removed where nobody publishes or asks.
+// Until then nobody sees them, but they take memory.
 const sweepEvery = 10 * time.Second
 
-// newEpoch names a life of a history. It also sees to it that old publications are swept from now on.
+// newEpoch names a life of a history. It also sees to it that old publications are swept from now
+// on.
 func (b *memoryBus) newEpoch() string {
 	b.timerMu.Lock()
 	if b.stopTimer == nil && !b.closed {

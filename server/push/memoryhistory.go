@@ -73,13 +73,16 @@ func (b *memoryBus) expire(t *topic) {
 	b.shelf.set(t, t.stream.bytes)
 }
 
-// evict takes the histories of topics away, which the shelf has found to be too much. The caller holds no lock.
+// evict takes the histories of topics away, which the shelf has found to be too much. The caller
+// holds no lock.
 func (b *memoryBus) evict(victims []*topic) {
 	for _, t := range victims {
 		t.mu.Lock()
 		if t.stream != nil {
 			t.stream.clear()
-			if !t.listened { // else it keeps its position, or its subscribers would believe that they have missed something
+			// else it keeps its position, or its subscribers would believe that they have missed
+			// something
+			if !t.listened {
 				t.stream = nil
 			}
 			b.shelf.remove(t)
@@ -89,7 +92,8 @@ func (b *memoryBus) evict(victims []*topic) {
 	}
 }
 
-// A shelf knows which topics have a history, which was used last, and what all take. Its limits are MemoryConfig's.
+// A shelf knows which topics have a history, which was used last, and what all take. Its limits are
+// MemoryConfig's.
 type shelf struct {
 	mu       sync.Mutex
 	topics   list.List // of *topic, the one used last at the back
@@ -109,8 +113,9 @@ func (s *shelf) init(maxBytes, maxCount int) {
 	s.maxBytes, s.maxCount = maxBytes, maxCount
 }
 
-// touch makes t the one used last, and what it takes so many bytes. It returns those that have to lose their history for it, which
-// are not on the shelf any more. The caller holds t.mu, and that of none of those.
+// touch makes t the one used last, and what it takes so many bytes. It returns those that have to
+// lose their history for it, which are not on the shelf any more. The caller holds t.mu, and that
+// of none of those.
 func (s *shelf) touch(t *topic, bytes int) (victims []*topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +139,8 @@ func (s *shelf) set(t *topic, bytes int) {
 	}
 }
 
-// remove takes t off, which has an empty history or none. One that is used again comes back. The caller holds t.mu.
+// remove takes t off, which has an empty history or none. One that is used again comes back. The
+// caller holds t.mu.
 func (s *shelf) remove(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

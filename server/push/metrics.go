@@ -9,8 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// routeMetrics has two pages under one path. Everybody who reaches the server gets figures without a name; an operator
-// (see Config.ConsoleKey) gets besides which clients did not keep up, in which channels.
+// routeMetrics has two pages under one path. Everybody who reaches the server gets figures without
+// a name; an operator (see Config.ConsoleKey) gets besides which clients did not keep up, in which
+// channels.
 func (s *Server) routeMetrics(mux *http.ServeMux) {
 	figures, names := prometheus.NewRegistry(), prometheus.NewRegistry()
 	registerFigures(figures, s.node)
@@ -32,8 +33,9 @@ func metricsPage(registry prometheus.Registerer, g prometheus.Gatherer) http.Han
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: registry})
 }
 
-// registerFigures adds the node's counters and the usual ones of a Go process. None has a label that a client or a publisher chose:
-// they are for everybody. The registry is the server's own, so that a process can have several servers.
+// registerFigures adds the node's counters and the usual ones of a Go process. None has a label
+// that a client or a publisher chose: they are for everybody. The registry is the server's own, so
+// that a process can have several servers.
 func registerFigures(registry *prometheus.Registry, n *node) {
 	c := n.count
 	registry.MustRegister(
@@ -42,24 +44,31 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "myriad_connections", Help: "Clients that are connected now, by WebSocket and by SSE.",
 		}, func() float64 { return float64(c.connections.Load()) }),
-		counter("myriad_publishes_total", "Publications that were accepted, from the API and from clients.", c.publishes.Load),
-		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.", c.messages.Load),
+		counter("myriad_publishes_total", "Publications that were accepted, from the API and from clients.",
+			c.publishes.Load),
+		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.",
+			c.messages.Load),
 		&c.latency,
-		counter("myriad_slow_disconnects_total", "Clients that were disconnected because they did not keep up.", c.slow.Load),
-		counter("myriad_dropped_total", "Publications that slow subscribers did not get, where the rules are to drop.", c.dropped.Load),
+		counter("myriad_slow_disconnects_total", "Clients that were disconnected because they did not keep up.",
+			c.slow.Load),
+		counter("myriad_dropped_total", "Publications that slow subscribers did not get, where the rules are to drop.",
+			c.dropped.Load),
 	)
 }
 
 func counter(name, help string, value func() uint64) prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) })
 }
 
-// A slowCollector says which clients did not keep up, and what was done: the last ones, because a metric with a label for each client
-// that there ever was would grow without end. It names clients, users and channels, so it is for operators only.
+// A slowCollector says which clients did not keep up, and what was done: the last ones, because a
+// metric with a label for each client that there ever was would grow without end. It names clients,
+// users and channels, so it is for operators only.
 type slowCollector struct{ n *node }
 
 var slowDesc = prometheus.NewDesc("myriad_slow_client_queued_bytes",
-	"The last clients that did not keep up: how much waited for them when they were disconnected, or when the first publication was dropped.",
+	"The last clients that did not keep up: how much waited for them when they were disconnected, or when the first "+
+		"publication was dropped.",
 	[]string{"client", "user", "channel", "action", "at"}, nil)
 
 func (c slowCollector) Describe(descs chan<- *prometheus.Desc) { descs <- slowDesc }

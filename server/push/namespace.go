@@ -8,64 +8,74 @@ import (
 	"time"
 )
 
-// A Namespace is the rules of some channels: of those whose name begins with Namespace.Name and a colon, as "chat:room-7" is of
-// "chat". The namespace without a name has all others, also those with a colon behind what names no namespace. The zero value is
-// a namespace that keeps nothing, tells nothing, and lets every client subscribe and publish.
+// A Namespace is the rules of some channels: of those whose name begins with Namespace.Name and a
+// colon, as "chat:room-7" is of "chat". The namespace without a name has all others, also those
+// with a colon behind what names no namespace. The zero value is a namespace that keeps nothing,
+// tells nothing, and lets every client subscribe and publish.
 type Namespace struct {
 	// Name is 1 to 64 letters, digits, '-', '_' and '.', or empty for the default namespace.
 	Name string
 
-	// HistorySize is how many of its last publications each channel keeps, in memory, at most 65,536. 0: none. Subscribers may ask
-	// for them with the history command. Limits.HistoryBytes and HistoryChannels bound what all channels keep together.
+	// HistorySize is how many of its last publications each channel keeps, in memory, at most
+	// 65,536. 0: none. Subscribers may ask for them with the history command. Limits.HistoryBytes
+	// and HistoryChannels bound what all channels keep together.
 	HistorySize int
-	// HistoryAge is how long a publication is kept, default 5 minutes. It has no meaning without HistorySize.
+	// HistoryAge is how long a publication is kept, default 5 minutes. It has no meaning without
+	// HistorySize.
 	HistoryAge time.Duration
-	// Recovery gives a subscriber that comes back what it has missed, as far as the history reaches, and tells it whether that is
-	// all. It needs HistorySize. Every subscriber may recover; the client libraries do so by themselves.
+	// Recovery gives a subscriber that comes back what it has missed, as far as the history
+	// reaches, and tells it whether that is all. It needs HistorySize. Every subscriber may
+	// recover; the client libraries do so by themselves.
 	Recovery bool
 
 	// Presence lets subscribers ask who else is subscribed (presence and presence_stats).
 	Presence bool
-	// JoinLeave tells subscribers that have asked for it who comes and goes. A channel of n subscribers costs n messages for each,
-	// so it is for small ones.
+	// JoinLeave tells subscribers that have asked for it who comes and goes. A channel of n
+	// subscribers costs n messages for each, so it is for small ones.
 	JoinLeave bool
 
-	// Publish says who of the clients may publish. The HTTP API always may. Default: PublishClients. Config.DenyClientPublish
-	// overrides it.
+	// Publish says who of the clients may publish. The HTTP API always may. Default:
+	// PublishClients. Config.DenyClientPublish overrides it.
 	Publish PublishRule
-	// SubscribeToken lets only clients subscribe that bring a token for the channel: a JWT like that of the connection, with the
-	// same sub and with the claim channel. It needs Config.TokenSecret.
+	// SubscribeToken lets only clients subscribe that bring a token for the channel: a JWT like
+	// that of the connection, with the same sub and with the claim channel. It needs
+	// Config.TokenSecret.
 	SubscribeToken bool
 
-	// Slow is what happens when a subscriber does not read as fast as others publish. Default: SlowDisconnect.
+	// Slow is what happens when a subscriber does not read as fast as others publish. Default:
+	// SlowDisconnect.
 	Slow SlowPolicy
-	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest, default 64 KiB, before the oldest is
-	// dropped. Besides there are up to 64 KiB on the way to the kernel, which nobody can take back. Under SlowDisconnect it is
-	// Limits.Queue that counts, for all channels of a client together.
+	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest,
+	// default 64 KiB, before the oldest is dropped. Besides there are up to 64 KiB on the way to
+	// the kernel, which nobody can take back. Under SlowDisconnect it is Limits.Queue that counts,
+	// for all channels of a client together.
 	SlowQueue int
 }
 
-// A PublishRule says which clients may publish to the channels of a Namespace. Others are answered 103 "permission denied".
+// A PublishRule says which clients may publish to the channels of a Namespace. Others are answered
+// 103 "permission denied".
 type PublishRule string
 
 const (
 	PublishClients     PublishRule = "clients"     // every client that is connected
 	PublishSubscribers PublishRule = "subscribers" // clients that are subscribed to the channel
-	PublishToken       PublishRule = "token"       // those subscribed with a token for the channel whose claim allow has "pub"
-	PublishNobody      PublishRule = "nobody"      // none: channels are for subscribing only
+	// those subscribed with a token for the channel whose claim allow has "pub"
+	PublishToken  PublishRule = "token"
+	PublishNobody PublishRule = "nobody" // none: channels are for subscribing only
 )
 
 // A SlowPolicy says what happens when a subscriber has not read what was published before.
 type SlowPolicy string
 
 const (
-	// SlowDisconnect closes the connection with code 3008 "slow" when Limits.Queue bytes wait for it. The client comes back, and
-	// recovers what it has missed where the namespace has Recovery.
+	// SlowDisconnect closes the connection with code 3008 "slow" when Limits.Queue bytes wait for
+	// it. The client comes back, and recovers what it has missed where the namespace has Recovery.
 	SlowDisconnect SlowPolicy = "disconnect"
-	// SlowDropOldest keeps the last Namespace.SlowQueue bytes of the channel for the subscriber, and drops what is older. The
-	// connection stays. What it gets is in order, with a gap.
+	// SlowDropOldest keeps the last Namespace.SlowQueue bytes of the channel for the subscriber,
+	// and drops what is older. The connection stays. What it gets is in order, with a gap.
 	SlowDropOldest SlowPolicy = "drop-oldest"
-	// SlowLatestOnly keeps the last publication of the channel for the subscriber: for states of which only the last one counts.
+	// SlowLatestOnly keeps the last publication of the channel for the subscriber: for states of
+	// which only the last one counts.
 	SlowLatestOnly SlowPolicy = "latest-only"
 )
 
@@ -146,13 +156,15 @@ func (ns Namespace) check(tokens bool) error {
 	case ns.Recovery && ns.HistorySize == 0:
 		return ns.wrong("recovery without history: give it a history size too")
 	case ns.SlowQueue < 0:
-		return ns.wrong(fmt.Sprintf("slow queue of %d bytes: use a positive one, or 0 for %d", ns.SlowQueue, defaultSlowQueue))
+		return ns.wrong(fmt.Sprintf("slow queue of %d bytes: use a positive one, or 0 for %d", ns.SlowQueue,
+			defaultSlowQueue))
 	case ns.SubscribeToken && !tokens:
 		return ns.wrong("subscribing needs a token, and there is no secret to check it: set a token secret too")
 	case ns.Publish == PublishToken && !tokens:
 		return ns.wrong("publishing needs a token, and there is no secret to check it: set a token secret too")
 	}
-	if !slices.Contains([]PublishRule{"", PublishClients, PublishSubscribers, PublishToken, PublishNobody}, ns.Publish) {
+	if !slices.Contains([]PublishRule{"", PublishClients, PublishSubscribers, PublishToken, PublishNobody},
+		ns.Publish) {
 		return ns.wrong(fmt.Sprintf("publish %q: use clients, subscribers, token or nobody", ns.Publish))
 	}
 	if !slices.Contains([]SlowPolicy{"", SlowDisconnect, SlowDropOldest, SlowLatestOnly}, ns.Slow) {

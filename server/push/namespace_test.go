@@ -9,13 +9,15 @@ import (
 func TestNamespaceOf(t *testing.T) {
 	rules := mustRules(t, Namespace{Name: "chat", Presence: true}, Namespace{HistorySize: 5})
 	for channel, want := range map[string]string{
-		"chat:1": "chat", "chat:": "chat", "chat:a:b": "chat", "chat": "", "news": "", "other:1": "", ":": "", "Chat:1": "", "a:chat:": "",
+		"chat:1": "chat", "chat:": "chat", "chat:a:b": "chat", "chat": "", "news": "", "other:1": "", ":": "",
+		"Chat:1": "", "a:chat:": "",
 	} {
 		if got := rules.of(channel).Name; got != want {
 			t.Errorf("%q is of namespace %q, want %q", channel, got, want)
 		}
 	}
-	if ns := rules.of("news"); ns.HistorySize != 5 || ns.HistoryAge != defaultAge || ns.Publish != PublishClients || ns.Slow != SlowDisconnect {
+	if ns := rules.of("news"); ns.HistorySize != 5 || ns.HistoryAge != defaultAge || ns.Publish != PublishClients ||
+		ns.Slow != SlowDisconnect {
 		t.Errorf("the default namespace is %+v", ns)
 	}
 	none := mustRules(t)

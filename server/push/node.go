@@ -22,16 +22,20 @@ import (
 // errFull is what a transport's send returns when its own limit is reached.
 var errFull = errors.New("push: the transport's queue is full")
 
-// Both are what publish returns for a publication that nobody could be sent. A client is told "bad request".
+// Both are what publish returns for a publication that nobody could be sent. A client is told "bad
+// request".
 var (
-	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control characters: %w", centrifuge.ErrBadRequest)
-	errBadData    = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w", centrifuge.ErrBadRequest)
+	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
+		"characters: %w", centrifuge.ErrBadRequest)
+	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
+		centrifuge.ErrBadRequest)
 )
 
 // errDraining is what publish returns when the server is going down.
 var errDraining = errors.New("push: the server is shutting down: publish to another one, or again later")
 
-// A node is everything of a server that is not HTTP: the sessions, the channels, the bus and the time.
+// A node is everything of a server that is not HTTP: the sessions, the channels, the bus and the
+// time.
 type node struct {
 	id      clientID // names the node
 	rules   namespaces
@@ -108,10 +112,11 @@ func (n *node) schedule() {
 	})
 }
 
-// publish gives p to everybody who is subscribed to the channel. When it returns nil, drain will not end the connections
-// before they have got it. The error is a centrifuge.Error where the caller is at fault.
-// p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which encoding/json does not, because it goes
-// into text frames as it is: one that is not UTF-8 makes every subscriber fail its connection (RFC 6455 §8.1).
+// publish gives p to everybody who is subscribed to the channel. When it returns nil, drain will
+// not end the connections before they have got it. The error is a centrifuge.Error where the caller
+// is at fault. p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which
+// encoding/json does not, because it goes into text frames as it is: one that is not UTF-8 makes
+// every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
 	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
 }
@@ -124,7 +129,8 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if p.size() > n.limits.Publication || !utf8.Valid(p.Data) {
 		return Position{}, errBadData
 	}
-	// Line ends between tokens are legal JSON, but end a command here and a field of an event there.
+	// Line ends between tokens are legal JSON, but end a command here and a field of an event
+	// there.
 	var data bytes.Buffer
 	data.Grow(len(p.Data))
 	if err := json.Compact(&data, p.Data); err != nil {
@@ -146,8 +152,9 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	return at, nil
 }
 
-// validChannel: a name is UTF-8 without control characters, because it stands in logs, in text frames and in lines of SSE. The
-// replacement character is what encoding/json has made of bytes that were not UTF-8, so it is none that a caller has meant.
+// validChannel: a name is UTF-8 without control characters, because it stands in logs, in text
+// frames and in lines of SSE. The replacement character is what encoding/json has made of bytes
+// that were not UTF-8, so it is none that a caller has meant.
 func (n *node) validChannel(name string) bool {
 	if name == "" || len(name) > n.limits.ChannelName {
 		return false
@@ -162,7 +169,8 @@ func (n *node) validChannel(name string) bool {
 
 // channelRule says what subject, which validChannel has refused, would have to be.
 func (n *node) channelRule(subject string) string {
-	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject, n.limits.ChannelName)
+	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject,
+		n.limits.ChannelName)
 }
 
 // authenticate returns what the token grants: nothing, to everybody, when the server has no secret.
@@ -179,22 +187,24 @@ func (n *node) authenticate(token string) (grant, error) {
 	}
 	for _, name := range g.channels {
 		if !n.rules.of(name).SubscribeToken {
-			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, and its namespace does not have subscribe-token: "+
+			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, and its namespace does not have "+
+				"subscribe-token: "+
 				"every client may subscribe there, and the server does not subscribe clients by itself", name))
 		}
 	}
 	return g, nil
 }
 
-// refuse refuses publications and clients from now on, and returns when the publications under way are queued for everybody.
+// refuse refuses publications and clients from now on, and returns when the publications under way
+// are queued for everybody.
 func (n *node) refuse() {
 	n.gate.Lock()
 	defer n.gate.Unlock()
 	n.draining = true
 }
 
-// drain sends every client away with "shutdown", behind all that it has queued. It returns when all have gone, or with ctx's
-// error.
+// drain sends every client away with "shutdown", behind all that it has queued. It returns when all
+// have gone, or with ctx's error.
 func (n *node) drain(ctx context.Context) error {
 	n.refuse()
 	for _, s := range n.wheel.all() {
@@ -237,7 +247,8 @@ func (n *node) checkGone() {
 	}
 }
 
-// close ends what drain has left: the clock, the bus and the node's own messages. No session may be used afterwards.
+// close ends what drain has left: the clock, the bus and the node's own messages. No session may be
+// used afterwards.
 func (n *node) close() error {
 	n.timerMu.Lock()
 	if n.closed {
@@ -278,7 +289,8 @@ func (id clientID) String() string {
 	return string(b[:])
 }
 
-// firstPing is half a ping interval and up to as much again, so that clients that came at once are not pinged at once.
+// firstPing is half a ping interval and up to as much again, so that clients that came at once are
+// not pinged at once.
 func (n *node) firstPing() time.Duration { return n.timing.Ping/2 + n.upTo(n.timing.Ping/2) }
 
 // upTo is a random part of d.

@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// origins decides which pages may talk to the server. A page of the server itself may, and any that a pattern allows. A
-// request without Origin comes from no page of another site that could read the answer, and is let through: keys and tokens
-// are what stops other programs.
+// origins decides which pages may talk to the server. A page of the server itself may, and any that
+// a pattern allows. A request without Origin comes from no page of another site that could read the
+// answer, and is let through: keys and tokens are what stops other programs.
 type origins struct {
-	patterns []string // path.Match, lower case, against host[:port], or against scheme://host[:port] if the pattern has a scheme
+	// path.Match, lower case, against host[:port], or against scheme://host[:port] if the pattern
+	// has a scheme
+	patterns []string
 }
 
 func newOrigins(patterns []string) (origins, error) {
@@ -19,21 +21,24 @@ func newOrigins(patterns []string) (origins, error) {
 	for _, pattern := range patterns {
 		pattern = strings.ToLower(pattern)
 		if _, err := path.Match(pattern, ""); err != nil {
-			return origins{}, fmt.Errorf("push: allowed origin %q: %w: write a host, or scheme://host, with * for any part", pattern, err)
+			return origins{}, fmt.Errorf("push: allowed origin %q: %w: write a host, or scheme://host, with * for "+
+				"any part", pattern, err)
 		}
 		_, host, ok := strings.Cut(pattern, "://")
 		if !ok {
 			host = pattern
 		}
 		if host == "" || strings.Contains(host, "/") {
-			return origins{}, fmt.Errorf("push: allowed origin %q is none that a browser sends: write a host, or scheme://host, without a path and a slash", pattern)
+			return origins{}, fmt.Errorf("push: allowed origin %q is none that a browser sends: write a host, or "+
+				"scheme://host, without a path and a slash", pattern)
 		}
 		o.patterns = append(o.patterns, pattern)
 	}
 	return o, nil
 }
 
-// allows tells whether the page that sent r may; foreign is its origin when it is another than the server's own.
+// allows tells whether the page that sent r may; foreign is its origin when it is another than the
+// server's own.
 func (o origins) allows(r *http.Request) (foreign string, ok bool) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -67,13 +72,15 @@ func trimPort(scheme, host string) string {
 	return host
 }
 
-// guard refuses pages of other sites with 403, and answers the allowed ones as the Fetch standard wants (§3.2, CORS protocol).
-// Without it any page in the browser of somebody who can reach the server could publish through that browser.
+// guard refuses pages of other sites with 403, and answers the allowed ones as the Fetch standard
+// wants (§3.2, CORS protocol). Without it any page in the browser of somebody who can reach the
+// server could publish through that browser.
 func (o origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		foreign, ok := o.allows(r)
 		if !ok {
-			writeError(w, http.StatusForbidden, apiPermissionDenied, "pages of the origin "+foreign+" are not allowed here: see --allowed-origin")
+			writeError(w, http.StatusForbidden, apiPermissionDenied,
+				"pages of the origin "+foreign+" are not allowed here: see --allowed-origin")
 			return
 		}
 		h := w.Header()

@@ -10,12 +10,14 @@ import (
 	"os"
 )
 
-// bodySlack is how much longer than its data the body of a publish may be: the channel, other fields, and spaces.
+// bodySlack is how much longer than its data the body of a publish may be: the channel, other
+// fields, and spaces.
 const bodySlack = 4 << 10
 
-// Publish gives data, which is any JSON, to every subscriber of the channel, as POST /api/publish does. It never waits for a
-// subscriber: when it returns nil, subscribers of this node have it queued. Any goroutine. It fails for a channel or data that
-// no client could be sent, and when the server is shutting down.
+// Publish gives data, which is any JSON, to every subscriber of the channel, as POST /api/publish
+// does. It never waits for a subscriber: when it returns nil, subscribers of this node have it
+// queued. Any goroutine. It fails for a channel or data that no client could be sent, and when the
+// server is shutting down.
 func (s *Server) Publish(ctx context.Context, channel string, data []byte) error {
 	_, err := s.node.publish(ctx, channel, Publication{Data: data})
 	return err
@@ -27,7 +29,8 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 		return nil, false
 	}
 	if !s.hasKey(r) {
-		writeError(w, http.StatusUnauthorized, apiUnauthorized, "the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
+		writeError(w, http.StatusUnauthorized, apiUnauthorized,
+			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
@@ -38,9 +41,10 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 	return body, true
 }
 
-// plainPublish reads what nearly all publishers send: {"channel":"…","data":…}, with or without a space behind what separates, and the
-// name in ASCII without escapes. That is most of the work of encoding/json for a publication. It does not judge: a body
-// that is not plain may still be a valid request.
+// plainPublish reads what nearly all publishers send: {"channel":"…","data":…}, with or without a
+// space behind what separates, and the name in ASCII without escapes. That is most of the work of
+// encoding/json for a publication. It does not judge: a body that is not plain may still be a valid
+// request.
 func plainPublish(body []byte) (r apiRequest, ok bool) {
 	body, begins := bytes.CutPrefix(body, []byte(`{"channel":`))
 	name, begins2 := bytes.CutPrefix(bytes.TrimPrefix(body, []byte(" ")), []byte(`"`))

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// idempotencyWindow is how long an idempotency key is remembered, from its first use: as long as in Centrifugo.
+// idempotencyWindow is how long an idempotency key is remembered, from its first use: as long as in
+// Centrifugo.
 const idempotencyWindow = 5 * time.Minute
 
-// receipts remember which publications with an idempotency key were made, so that a publisher that was not answered can
-// send again. There are at most `most`; above that the oldest is forgotten before its time. Any goroutine.
+// receipts remember which publications with an idempotency key were made, so that a publisher that
+// was not answered can send again. There are at most `most`; above that the oldest is forgotten
+// before its time. Any goroutine.
 type receipts struct {
 	most int
 
@@ -36,8 +38,9 @@ func receiptKey(channel, key string) (id receiptID) {
 	return id
 }
 
-// take returns a new receipt for the first use of a key: keep or drop has to follow. For another use it returns nil, and
-// what to wait for if the first is under way, or else where the publication stands.
+// take returns a new receipt for the first use of a key: keep or drop has to follow. For another
+// use it returns nil, and what to wait for if the first is under way, or else where the publication
+// stands.
 func (r *receipts) take(id receiptID, now time.Time) (mine *receipt, underWay <-chan struct{}, at Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

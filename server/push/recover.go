@@ -8,10 +8,11 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is how a client comes into a channel whose publications have positions, so that it gets every one behind its own
-// position once: from the history those up to the history's end, then from what the channel has received while the history
-// was read, then from the channel. It may also be that the history is ahead of the channel: then the member waits in
-// channel.ahead until the channel has received as much.
+// This file is how a client comes into a channel whose publications have positions, so that it gets
+// every one behind its own position once: from the history those up to the history's end, then from
+// what the channel has received while the history was read, then from the channel. It may also be
+// that the history is ahead of the channel: then the member waits in channel.ahead until the
+// channel has received as much.
 
 // A wish is what a client asks for when it subscribes.
 type wish struct {
@@ -36,7 +37,8 @@ type early struct {
 	at uint64 // the last of them
 }
 
-// windowLimit is how many publications may come while a history is read. More, and the client is told to try again.
+// windowLimit is how many publications may come while a history is read. More, and the client is
+// told to try again.
 const windowLimit = 4096
 
 var errWindow = errors.New("push: too much was published while the history was read: subscribe again")
@@ -148,8 +150,8 @@ func (meet *meeting) welcome(w wish, limits Limits) welcome {
 	return hello
 }
 
-// follow keeps the channel's position. It returns what of list is new, or that something before it has been lost. The caller holds
-// ch.mu.
+// follow keeps the channel's position. It returns what of list is new, or that something before it
+// has been lost. The caller holds ch.mu.
 func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
 	if !ch.rules.Recovery {
 		return list, false
@@ -171,8 +173,8 @@ func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
 	return list, lost
 }
 
-// newerThan returns the publications of list that stand behind at, and those without a position, which are in no history.
-// It does not change list.
+// newerThan returns the publications of list that stand behind at, and those without a position,
+// which are in no history. It does not change list.
 func newerThan(list []Publication, at Position) []Publication {
 	old := func(p Publication) bool { return p.Epoch != "" && p.Epoch == at.Epoch && p.Offset <= at.Offset }
 	for len(list) > 0 && old(list[0]) {
@@ -184,7 +186,8 @@ func newerThan(list []Publication, at Position) []Publication {
 	return list
 }
 
-// appendPositioned appends those of list that have a position. A client that joins now is behind the others already.
+// appendPositioned appends those of list that have a position. A client that joins now is behind
+// the others already.
 func appendPositioned(window, list []Publication) []Publication {
 	for _, p := range list {
 		if p.Epoch != "" {
@@ -194,7 +197,8 @@ func appendPositioned(window, list []Publication) []Publication {
 	return window
 }
 
-// spreadAhead gives members that are ahead what they do not have yet, and lets those go on as any other that are not ahead any more.
+// spreadAhead gives members that are ahead what they do not have yet, and lets those go on as any
+// other that are not ahead any more.
 func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 	var behind []*member
 	kept := ch.ahead[:0]
@@ -221,8 +225,9 @@ func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 	return slow
 }
 
-// empty takes all members out of the channel, because they have missed something. Those that can are told to subscribe again;
-// the others, which only listen, are returned: they have to come back with their position. The caller holds ch.mu.
+// empty takes all members out of the channel, because they have missed something. Those that can
+// are told to subscribe again; the others, which only listen, are returned: they have to come back
+// with their position. The caller holds ch.mu.
 func (ch *channel) empty() (told int, others []*member) {
 	gone := ch.members
 	for _, early := range ch.ahead {
@@ -239,7 +244,8 @@ func (ch *channel) empty() (told int, others []*member) {
 			told++
 		}
 	}
-	ch.hub.node.log.Warn("push: publications were lost on their way here; subscribers are told to recover", "channel", ch.name, "subscribers", len(gone))
+	ch.hub.node.log.Warn("push: publications were lost on their way here; subscribers are told to recover", "channel",
+		ch.name, "subscribers", len(gone))
 	return told, others
 }
 
@@ -252,8 +258,8 @@ func (ch *channel) giveUp(users int) {
 	}
 }
 
-// lose takes m out of the session's list. It returns false if the session does not have it: then it has ended, or it is about to
-// have it and will see that it is an orphan.
+// lose takes m out of the session's list. It returns false if the session does not have it: then it
+// has ended, or it is about to have it and will see that it is an orphan.
 func (s *session) lose(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,8 @@ func (n *testNode) mustPublish(channel, data string) Position {
 // recovers subscribes with a position and returns the reply.
 func (f *fakeTransport) recovers(t *testing.T, at Position) said {
 	t.Helper()
-	f.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, at.Offset, at.Epoch))
+	f.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
+		at.Offset, at.Epoch))
 	list := f.said(t)
 	if len(list) != 1 || list[0].Subscribe == nil {
 		t.Fatalf("recovering was answered with %+v", list)
@@ -82,7 +83,8 @@ func TestRecovery(t *testing.T) {
 	c := n.dial()
 	c.s.frame([]byte(connectAndSubscribe))
 	first := c.said(t)[1].Subscribe
-	if !first.Recoverable || !first.Positioned || first.Recovered || first.WasRecovering || first.Epoch == "" || first.Offset != 0 {
+	if !first.Recoverable || !first.Positioned || first.Recovered || first.WasRecovering || first.Epoch == "" ||
+		first.Offset != 0 {
 		t.Fatalf("subscribing was answered with %+v", first)
 	}
 	start := Position{0, first.Epoch}
@@ -151,7 +153,8 @@ func TestRecoveryInBytes(t *testing.T) {
 	}
 }
 
-// A follower is a client that is cut off now and then and recovers, as the libraries do. It checks that it gets everything once.
+// A follower is a client that is cut off now and then and recovers, as the libraries do. It checks
+// that it gets everything once.
 type follower struct {
 	n    *testNode
 	seen int // publications, which count up from 1
@@ -215,11 +218,12 @@ func (f *follower) subscribe(c *fakeTransport) {
 		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 		return
 	}
-	c.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, f.at.Offset, f.at.Epoch))
+	c.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
+		f.at.Offset, f.at.Epoch))
 }
 
-// Clients that are cut off at any time while several publish get everything once and in order. The publications count up because
-// they are numbered under a lock.
+// Clients that are cut off at any time while several publish get everything once and in order. The
+// publications count up because they are numbered under a lock.
 func TestRecoveryUnderLoad(t *testing.T) {
 	n := newTestNode(t, keeping(t, 5000), func(n *node) { n.limits.Recovered = 5000 })
 	const publications, followers = 3000, 6
@@ -264,7 +268,8 @@ func TestRecoveryUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// lateBus hands publications over when it is told to, so that the history is ahead of what receivers have heard, and may lose some.
+// lateBus hands publications over when it is told to, so that the history is ahead of what
+// receivers have heard, and may lose some.
 type lateBus struct {
 	Bus
 	mu       sync.Mutex
@@ -381,7 +386,8 @@ func TestHistoryAndChannelMeet(t *testing.T) {
 			}
 			others[i].take(t, c)
 			if others[i].seen != published || others[i].lost > 0 {
-				t.Errorf("seed %d: client %d has seen %d of %d, and lost %d times", seed, i, others[i].seen, published, others[i].lost)
+				t.Errorf("seed %d: client %d has seen %d of %d, and lost %d times", seed, i, others[i].seen, published,
+					others[i].lost)
 			}
 		}
 		if steady.seen != published {
@@ -393,7 +399,8 @@ func TestHistoryAndChannelMeet(t *testing.T) {
 	}
 }
 
-// A bus that loses publications is noticed: subscribers are told to subscribe again, and recover what was lost.
+// A bus that loses publications is noticed: subscribers are told to subscribe again, and recover
+// what was lost.
 func TestLossIsNoticed(t *testing.T) {
 	n, bus := newLateNode(t)
 	f := follower{n: n}
@@ -429,12 +436,17 @@ func TestHistoryCommand(t *testing.T) {
 	n.mustPublish("news", `{"a":2}`)
 	c.take()
 	for _, tt := range []struct{ name, ask, want string }{
-		{"all", `{"channel":"news","limit":-1}`, `{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"all", `{"channel":"news","limit":-1}`,
+			`{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
 		{"the position", `{"channel":"news"}`, `{"id":3,"history":{"publications":[],"epoch":"E","offset":2}}`},
-		{"since", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"E"}}`, `{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
-		{"reverse", `{"channel":"news","limit":1,"reverse":true}`, `{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
-		{"another epoch", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"x"}}`, `{"id":3,"error":{"code":112,"message":"unrecoverable position"}}`},
-		{"not subscribed", `{"channel":"other","limit":5}`, `{"id":3,"error":{"code":103,"message":"permission denied"}}`},
+		{"since", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"E"}}`,
+			`{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"reverse", `{"channel":"news","limit":1,"reverse":true}`,
+			`{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+		{"another epoch", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"x"}}`,
+			`{"id":3,"error":{"code":112,"message":"unrecoverable position"}}`},
+		{"not subscribed", `{"channel":"other","limit":5}`,
+			`{"id":3,"error":{"code":103,"message":"permission denied"}}`},
 	} {
 		c.s.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
 		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
@@ -455,7 +467,8 @@ func TestPublicationsBesideTheHistory(t *testing.T) {
 	if len(ch.window) != 1 || ch.window[0].Offset != 3 {
 		t.Errorf("a client that joins meanwhile is behind %v", ch.window)
 	}
-	if rest := newerThan([]Publication{at(1), beside, at(2), at(3)}, Position{2, "e"}); len(rest) != 2 || rest[0].Epoch != "" || rest[1].Offset != 3 {
+	if rest := newerThan([]Publication{at(1), beside, at(2), at(3)}, Position{2, "e"}); len(rest) != 2 ||
+		rest[0].Epoch != "" || rest[1].Offset != 3 {
 		t.Errorf("a member that is ahead gets %v", rest)
 	}
 }

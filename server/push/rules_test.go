@@ -93,7 +93,8 @@ func TestSubscriptionTokens(t *testing.T) {
 	c.asks(t, "another channel's", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:2"}), `{"id":2,`+denied)
 	c.asks(t, "another user's", subscribe("p:1", jwt.MapClaims{"sub": "bob", "channel": "p:1"}), `{"id":2,`+denied)
 	c.asks(t, "a connection's", subscribe("p:1", jwt.MapClaims{"sub": "ann"}), `{"id":2,`+denied)
-	c.asks(t, "expired", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(-time.Hour).Unix()}),
+	c.asks(t, "expired", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1",
+		"exp": n.clock.Now().Add(-time.Hour).Unix()}),
 		`{"id":2,"error":{"code":109,"message":"token expired"}}`)
 	c.asks(t, "good", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "info": map[string]int{"a": 1}}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
@@ -101,9 +102,12 @@ func TestSubscriptionTokens(t *testing.T) {
 		`{"id":5,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+c.s.id.String()+`","chan_info":{"a":1}}}}}`)
 
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
-	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`, `{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
-	c.asks(t, "refreshed, not subscribed", `{"id":6,"sub_refresh":{"channel":"p:2","token":"`+later+`"}}`, `{"id":6,`+denied)
-	c.asks(t, "refreshed without a token", `{"id":6,"sub_refresh":{"channel":"p:1"}}`, `{"id":6,"error":{"code":107,"message":"bad request"}}`)
+	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
+		`{"id":6,"sub_refresh":{"expires":true,"ttl":120}}`)
+	c.asks(t, "refreshed, not subscribed", `{"id":6,"sub_refresh":{"channel":"p:2","token":"`+later+`"}}`,
+		`{"id":6,`+denied)
+	c.asks(t, "refreshed without a token", `{"id":6,"sub_refresh":{"channel":"p:1"}}`,
+		`{"id":6,"error":{"code":107,"message":"bad request"}}`)
 	c.s.mu.Lock()
 	c.s.endAt, c.s.pingAt = 0, 0 // only the subscription ends
 	c.s.mu.Unlock()
@@ -118,7 +122,8 @@ func TestSubscriptionTokens(t *testing.T) {
 }
 
 func TestPresenceAndNotices(t *testing.T) {
-	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true, JoinLeave: true}), func(n *node) { n.limits.Present = 2 })
+	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true, JoinLeave: true}),
+		func(n *node) { n.limits.Present = 2 })
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
 	a.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
@@ -134,20 +139,23 @@ func TestPresenceAndNotices(t *testing.T) {
 	b.want(t, "who has not asked is told nothing", `{"id":2,"subscribe":{}}`)
 	a.want(t, "another one has come", notice("join", info(b, "bob", "")))
 	a.asks(t, "presence", `{"id":5,"presence":{"channel":"news"}}`,
-		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`), b.s.id, info(b, "bob", "")))
+		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`),
+			b.s.id, info(b, "bob", "")))
 	c := n.as(jwt.MapClaims{"sub": "bob"})
 	c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	a.take()
-	a.asks(t, "too many", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,"error":{"code":106,"message":"limit exceeded"}}`)
-	a.asks(t, "stats", `{"id":5,"presence_stats":{"channel":"news"}}`, `{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
+	a.asks(t, "too many", `{"id":5,"presence":{"channel":"news"}}`,
+		`{"id":5,"error":{"code":106,"message":"limit exceeded"}}`)
+	a.asks(t, "stats", `{"id":5,"presence_stats":{"channel":"news"}}`,
+		`{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
 	c.hangUp()
 	a.want(t, "one has gone", notice("leave", info(c, "bob", "")))
 	b.s.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
 	a.want(t, "another has left", notice("leave", info(b, "bob", "")))
 }
 
-// Under a policy that drops, a client that does not read stays connected, misses the oldest, and has the rest in order when it reads
-// again; others notice nothing.
+// Under a policy that drops, a client that does not read stays connected, misses the oldest, and
+// has the rest in order when it reads again; others notice nothing.
 func TestSlowPolicies(t *testing.T) {
 	data := func(i int) string { return fmt.Sprintf(`"%03d%s"`, i, strings.Repeat("x", 995)) }
 	for _, policy := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
@@ -198,7 +206,8 @@ func TestSlowPolicies(t *testing.T) {
 				t.Error("it lags still")
 			}
 			want := "client=" + slow.s.id.String() + ` user="" channel=news policy=` + string(policy)
-			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) || !strings.Contains(log, "caught up") {
+			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
+				!strings.Contains(log, "caught up") {
 				t.Errorf("log %q", log)
 			}
 			if list := n.droppers.newestFirst(); len(list) != 1 || list[0].Client != slow.s.id.String() {
@@ -227,7 +236,8 @@ func TestSlowClientLeaves(t *testing.T) {
 
 // A history has limits in bytes and in channels, and those that were used last stay.
 func TestHistoryIsBounded(t *testing.T) {
-	for name, config := range map[string]MemoryConfig{"bytes": {HistoryBytes: 20 * 1200}, "channels": {HistoryChannels: 20}} {
+	for name, config := range map[string]MemoryConfig{"bytes": {HistoryBytes: 20 * 1200},
+		"channels": {HistoryChannels: 20}} {
 		t.Run(name, func(t *testing.T) {
 			config.Clock, config.Random = newFakeClock(), seeded()
 			b := NewMemoryBus(config).(*memoryBus)
@@ -237,7 +247,8 @@ func TestHistoryIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			publish := func(channel string) Position {
-				at, err := b.Publish(context.Background(), channel, Publication{Data: make([]byte, 1000)}, Retention{Size: 100, Age: time.Hour})
+				at, err := b.Publish(context.Background(), channel, Publication{Data: make([]byte, 1000)},
+					Retention{Size: 100, Age: time.Hour})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -250,10 +261,13 @@ func TestHistoryIsBounded(t *testing.T) {
 					t.Fatalf("%d bytes in %d channels", b.shelf.bytes, b.shelf.topics.Len())
 				}
 			}
-			if h, err := b.History(context.Background(), "c0", Query{Limit: -1}); err != nil || h.Top != first || len(h.Publications) > 0 {
-				t.Errorf("a channel with a subscriber has %d publications up to %v, want its position %v", len(h.Publications), h.Top, first)
+			if h, err := b.History(context.Background(), "c0", Query{Limit: -1}); err != nil || h.Top != first ||
+				len(h.Publications) > 0 {
+				t.Errorf("a channel with a subscriber has %d publications up to %v, want its position %v",
+					len(h.Publications), h.Top, first)
 			}
-			if h, err := b.History(context.Background(), "c50", Query{Limit: -1}); err != nil || len(h.Publications) == 0 {
+			if h, err := b.History(context.Background(), "c50", Query{Limit: -1}); err != nil ||
+				len(h.Publications) == 0 {
 				t.Errorf("the channel used last has lost its history, %v", err)
 			}
 			topics := 0
@@ -300,7 +314,8 @@ func TestEventsRecover(t *testing.T) {
 	publish := func(data string) { ts.do("POST", "/api/publish", `{"channel":"news","data":`+data+`}`) }
 	publish("1")
 	publish("2")
-	if got, want := first.take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E", epoch) {
+	if got, want := first.take(), "id: E:1\ndata: 1\n\nid: E:2\ndata: 2\n\n"; got != strings.ReplaceAll(want, "E",
+		epoch) {
 		t.Errorf("received %q", got)
 	}
 	publish("3")
@@ -331,29 +346,36 @@ func TestEventsRecover(t *testing.T) {
 }
 
 func TestAPI(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true}, {Name: "bare"}}, Version: "v"})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Recovery: true, Presence: true},
+		{Name: "bare"}}, Version: "v"})
 	stream := ts.subscribe("channel=news")
 	client := ts.node.wheel.all()[0].id.String()
 	epoch := ""
 	for _, tt := range []struct{ method, body, want string }{
 		{"publish", `{"channel":"news","data":1}`, `{"result":{"offset":1,"epoch":"E"}}`},
 		{"publish", `{"channel":"bare:1","data":1}`, `{"result":{}}`},
-		{"broadcast", `{"channels":["news","bare:1",""],"data":2}`, `{"responses":[{"result":{"offset":2,"epoch":"E"}},{"result":{}},{"error":{"code":107,`},
+		{"broadcast", `{"channels":["news","bare:1",""],"data":2}`,
+			`{"responses":[{"result":{"offset":2,"epoch":"E"}},{"result":{}},{"error":{"code":107,`},
 		{"broadcast", `{"data":2}`, `{"error":{"code":107,"message":"channels is missing"}}`},
-		{"history", `{"channel":"news","limit":10}`, `{"result":{"publications":[{"data":1,"offset":1},{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
-		{"history", `{"channel":"news","limit":1,"reverse":true}`, `{"result":{"publications":[{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
-		{"history", `{"channel":"news","limit":1,"since":{"offset":1,"epoch":"x"}}`, `{"error":{"code":112,"message":"unrecoverable position"}}`},
+		{"history", `{"channel":"news","limit":10}`,
+			`{"result":{"publications":[{"data":1,"offset":1},{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"reverse":true}`,
+			`{"result":{"publications":[{"data":2,"offset":2}],"epoch":"E","offset":2}}`},
+		{"history", `{"channel":"news","limit":1,"since":{"offset":1,"epoch":"x"}}`,
+			`{"error":{"code":112,"message":"unrecoverable position"}}`},
 		{"history", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
 		{"history", `{}`, `{"error":{"code":107,"message":"channel is missing"}}`},
 		{"history_remove", `{"channel":"news"}`, `{"result":{}}`},
 		{"history", `{"channel":"news","limit":10}`, `{"result":{"publications":[],"epoch":"E","offset":2}}`},
-		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + client + `":{"user":"","client":"` + client + `"}}}}`},
+		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + client + `":{"user":"","client":"` + client +
+			`"}}}}`},
 		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
 		{"presence", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`},
 		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
-		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.node.id.String() + `","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0}]}}`},
+		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.node.id.String() +
+			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0}]}}`},
 		{"unsubscribe", `{"channel":"news"}`, `{"error":{"code":107,"message":"user or client is missing"}}`},
 		{"unsubscribe", `{"channel":"other","client":"` + client + `"}`, `{"result":{"num_clients":0}}`},
 		{"disconnect", `{"client":"` + client + `","disconnect":{"code":1,"reason":""}}`, `{"error":{"code":107,`},
@@ -391,8 +413,10 @@ func TestMatches(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab", true}, {"a*a", "a", false},
-		{"chat:*:x", "chat:1:x", true}, {"a*b*c", "axbxc", true}, {"a*b*c", "axcxb", false}, {"*b*b*", "abab", true}, {"*b*b*", "ab", false},
+		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab", true},
+		{"a*a", "a", false},
+		{"chat:*:x", "chat:1:x", true}, {"a*b*c", "axbxc", true}, {"a*b*c", "axcxb", false}, {"*b*b*", "abab", true},
+		{"*b*b*", "ab", false},
 	} {
 		if got := matches(tt.pattern, tt.name); got != tt.want {
 			t.Errorf("%q matches %q: %v", tt.pattern, tt.name, got)

@@ -26,8 +26,9 @@ var sampleFields = []string{
 	"in", "out", "queued",
 }
 
-// A sampler remembers how the node was in the last minutes, so that the console's charts are not empty when it is opened. The
-// node's timer calls tick, from one goroutine at a time; since may be called from any.
+// A sampler remembers how the node was in the last minutes, so that the console's charts are not
+// empty when it is opened. The node's timer calls tick, from one goroutine at a time; since may be
+// called from any.
 type sampler struct {
 	node   *node
 	engine *myriad.Engine // nil: nothing is known of its loops
@@ -52,7 +53,8 @@ type reading struct {
 func newSampler(n *node, engine *myriad.Engine) *sampler {
 	return &sampler{
 		node: n, engine: engine, last: reading{at: n.clock.Now()},
-		usage: []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"}},
+		usage: []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"},
+			{Name: "/memory/classes/total:bytes"}},
 	}
 }
 
@@ -74,7 +76,8 @@ func (s *sampler) tick(now time.Time) {
 
 func (s *sampler) take(now time.Time) []int64 {
 	count := s.node.count
-	next := reading{at: now, publishes: count.publishes.Load(), messages: count.messages.Load(), slow: count.slow.Load()}
+	next := reading{at: now, publishes: count.publishes.Load(), messages: count.messages.Load(),
+		slow: count.slow.Load()}
 	loops, queued := 0, int64(0)
 	if s.engine != nil {
 		stats := s.engine.Stats()
@@ -100,8 +103,8 @@ func (s *sampler) take(now time.Time) []int64 {
 	return sample
 }
 
-// resident is the process's memory as its operator is charged for it: what the kernel says (proc(5), statm), or where there is no
-// /proc, what the runtime has from it.
+// resident is the process's memory as its operator is charged for it: what the kernel says
+// (proc(5), statm), or where there is no /proc, what the runtime has from it.
 func (s *sampler) resident() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {

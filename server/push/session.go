@@ -8,24 +8,28 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A transport carries encoded messages to one client. Its methods may be called from any goroutine and at the same time; they
-// never block and never call the session back from within. When the connection has ended, for whatever reason, the transport
-// calls session.ended, once.
+// A transport carries encoded messages to one client. Its methods may be called from any goroutine
+// and at the same time; they never block and never call the session back from within. When the
+// connection has ended, for whatever reason, the transport calls session.ended, once.
 type transport interface {
-	// send queues m, whole, in the order of the calls. m is borrowed: its payload is copied, its shared form is queued by
-	// reference. errFull says that the transport's own limit is reached; any other error, that the connection has ended.
+	// send queues m, whole, in the order of the calls. m is borrowed: its payload is copied, its
+	// shared form is queued by reference. errFull says that the transport's own limit is reached;
+	// any other error, that the connection has ended.
 	send(m *message) error
 	// queued is how many bytes wait to be taken by the kernel.
 	queued() int
-	// close sends what is queued, says goodbye in the way of the transport and ends the connection. For centrifuge.Slow it may
-	// drop what is queued. A peer that does not read holds it up for a bounded time only. Only the first call counts.
+	// close sends what is queued, says goodbye in the way of the transport and ends the connection.
+	// For centrifuge.Slow it may drop what is queued. A peer that does not read holds it up for a
+	// bounded time only. Only the first call counts.
 	close(d centrifuge.Disconnect)
 }
 
-// A session is one client, over any transport. It has no goroutine: what a client sends comes in through frame, which the
-// transport calls one at a time; time comes through tick, from the wheel; publications come through offer, from channels.
+// A session is one client, over any transport. It has no goroutine: what a client sends comes in
+// through frame, which the transport calls one at a time; time comes through tick, from the wheel;
+// publications come through offer, from channels.
 //
-// mu guards what is written below it. It may be taken with locks of the bus held, so under it only the wheel's is taken.
+// mu guards what is written below it. It may be taken with locks of the bus held, so under it only
+// the wheel's is taken.
 type session struct {
 	node *node
 	t    transport
@@ -75,10 +79,12 @@ const (
 
 const notInWheel = -1
 
-// queueSlack is how much more than Limits.Queue a transport must hold before it is full: room for what stands around messages.
+// queueSlack is how much more than Limits.Queue a transport must hold before it is full: room for
+// what stands around messages.
 const queueSlack = 64 << 10
 
-// start gives a client whose connection has just opened to the node. Until it connects it can do nothing else.
+// start gives a client whose connection has just opened to the node. Until it connects it can do
+// nothing else.
 func (n *node) start(t transport, w wire) *session {
 	return n.begin(&session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel})
 }
@@ -120,11 +126,13 @@ func (s *session) expireAt(ends time.Time) {
 	s.endAt = sinceEpoch(ends)
 }
 
-// sinceEpoch is t in nanoseconds since the epoch. They reach to the year 2262; a token may say that it lasts longer, and then Sub
-// stops at the largest number, where UnixNano would begin again at the smallest.
+// sinceEpoch is t in nanoseconds since the epoch. They reach to the year 2262; a token may say that
+// it lasts longer, and then Sub stops at the largest number, where UnixNano would begin again at
+// the smallest.
 func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 
-// offer queues a message. It does not take s.mu. A client that has read everything may get a message of any size.
+// offer queues a message. It does not take s.mu. A client that has read everything may get a
+// message of any size.
 func (s *session) offer(m *message) offered {
 	if s.leaving.Load() {
 		return offerGone
@@ -149,14 +157,16 @@ const (
 	offerGone
 )
 
-// tooSlow disconnects a client that had no room for a message of the channel of that name, or for a reply if it is empty.
+// tooSlow disconnects a client that had no room for a message of the channel of that name, or for a
+// reply if it is empty.
 func (s *session) tooSlow(channel string) {
 	queued := s.t.queued()
 	if !s.disconnect(centrifuge.Slow) {
 		return
 	}
 	s.node.count.slow.Add(1)
-	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.user(), Channel: channel, Queued: queued})
+	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.user(), Channel: channel,
+		Queued: queued})
 	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.user(), "channel", channel,
 		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
 }
@@ -249,8 +259,9 @@ func (s *session) ping() {
 	}
 }
 
-// disconnect ends the connection for that reason. It returns false if another reason came first. It may be called from
-// anywhere, also from within Receive: the session leaves its channels when the transport reports its end.
+// disconnect ends the connection for that reason. It returns false if another reason came first. It
+// may be called from anywhere, also from within Receive: the session leaves its channels when the
+// transport reports its end.
 func (s *session) disconnect(d centrifuge.Disconnect) bool {
 	if s.leaving.Swap(true) {
 		return false
@@ -259,7 +270,8 @@ func (s *session) disconnect(d centrifuge.Disconnect) bool {
 	return true
 }
 
-// ended is called by the transport when the connection is over, exactly once and never from within Receive.
+// ended is called by the transport when the connection is over, exactly once and never from within
+// Receive.
 func (s *session) ended() {
 	s.leaving.Store(true)
 	s.mu.Lock()

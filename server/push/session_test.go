@@ -30,25 +30,40 @@ func TestCommands(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected("news")
 	for _, tt := range []struct{ name, command, reply string }{
-		{"subscribe again", `{"id":3,"subscribe":{"channel":"news"}}`, `{"id":3,"error":{"code":105,"message":"already subscribed"}}`},
+		{"subscribe again", `{"id":3,"subscribe":{"channel":"news"}}`,
+			`{"id":3,"error":{"code":105,"message":"already subscribed"}}`},
 		{"unsubscribe", `{"id":4,"unsubscribe":{"channel":"news"}}`, `{"id":4,"unsubscribe":{}}`},
 		{"unsubscribe again", `{"id":5,"unsubscribe":{"channel":"news"}}`, `{"id":5,"unsubscribe":{}}`},
 		{"subscribe anew", `{"id":6,"subscribe":{"channel":"news"}}`, `{"id":6,"subscribe":{}}`},
-		{"a name too long", `{"id":7,"subscribe":{"channel":"` + strings.Repeat("x", 256) + `"}}`, `{"id":7,"error":{"code":107,"message":"bad request"}}`},
-		{"a name with a control character", `{"id":8,"subscribe":{"channel":"a\nb"}}`, `{"id":8,"error":{"code":107,"message":"bad request"}}`},
+		{"a name too long", `{"id":7,"subscribe":{"channel":"` + strings.Repeat("x", 256) + `"}}`,
+			`{"id":7,"error":{"code":107,"message":"bad request"}}`},
+		{"a name with a control character", `{"id":8,"subscribe":{"channel":"a\nb"}}`,
+			`{"id":8,"error":{"code":107,"message":"bad request"}}`},
 		{"publish elsewhere", `{"id":9,"publish":{"channel":"void","data":1}}`, `{"id":9,"publish":{}}`},
-		{"publish nothing", `{"id":10,"publish":{"channel":"void"}}`, `{"id":10,"error":{"code":107,"message":"bad request"}}`},
-		{"data that is not UTF-8", "{\"id\":19,\"publish\":{\"channel\":\"news\",\"data\":\"\xfe\"}}", `{"id":19,"error":{"code":107,"message":"bad request"}}`},
-		{"publish to a name that is not UTF-8", "{\"id\":20,\"publish\":{\"channel\":\"news\xfe\",\"data\":1}}", `{"id":20,"error":{"code":107,"message":"bad request"}}`},
-		{"a name that is not UTF-8", "{\"id\":21,\"subscribe\":{\"channel\":\"news\xfe\"}}", `{"id":21,"error":{"code":107,"message":"bad request"}}`},
-		{"presence", `{"id":11,"presence":{"channel":"news"}}`, `{"id":11,"error":{"code":108,"message":"not available"}}`},
-		{"presence_stats", `{"id":12,"presence_stats":{"channel":"news"}}`, `{"id":12,"error":{"code":108,"message":"not available"}}`},
-		{"history", `{"id":13,"history":{"channel":"news"}}`, `{"id":13,"error":{"code":108,"message":"not available"}}`},
-		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`, `{"id":14,"error":{"code":104,"message":"method not found"}}`},
-		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`, `{"id":15,"error":{"code":108,"message":"not available"}}`},
-		{"history without", `{"id":22,"history":{"channel":"void"}}`, `{"id":22,"error":{"code":108,"message":"not available"}}`},
-		{"sub_refresh", `{"id":16,"sub_refresh":{"channel":"news","token":"t"}}`, `{"id":16,"error":{"code":108,"message":"not available"}}`},
-		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{\"channel\":\"a\"}}", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
+		{"publish nothing", `{"id":10,"publish":{"channel":"void"}}`,
+			`{"id":10,"error":{"code":107,"message":"bad request"}}`},
+		{"data that is not UTF-8", "{\"id\":19,\"publish\":{\"channel\":\"news\",\"data\":\"\xfe\"}}",
+			`{"id":19,"error":{"code":107,"message":"bad request"}}`},
+		{"publish to a name that is not UTF-8", "{\"id\":20,\"publish\":{\"channel\":\"news\xfe\",\"data\":1}}",
+			`{"id":20,"error":{"code":107,"message":"bad request"}}`},
+		{"a name that is not UTF-8", "{\"id\":21,\"subscribe\":{\"channel\":\"news\xfe\"}}",
+			`{"id":21,"error":{"code":107,"message":"bad request"}}`},
+		{"presence", `{"id":11,"presence":{"channel":"news"}}`,
+			`{"id":11,"error":{"code":108,"message":"not available"}}`},
+		{"presence_stats", `{"id":12,"presence_stats":{"channel":"news"}}`,
+			`{"id":12,"error":{"code":108,"message":"not available"}}`},
+		{"history", `{"id":13,"history":{"channel":"news"}}`,
+			`{"id":13,"error":{"code":108,"message":"not available"}}`},
+		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`,
+			`{"id":14,"error":{"code":104,"message":"method not found"}}`},
+		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`,
+			`{"id":15,"error":{"code":108,"message":"not available"}}`},
+		{"history without", `{"id":22,"history":{"channel":"void"}}`,
+			`{"id":22,"error":{"code":108,"message":"not available"}}`},
+		{"sub_refresh", `{"id":16,"sub_refresh":{"channel":"news","token":"t"}}`,
+			`{"id":16,"error":{"code":108,"message":"not available"}}`},
+		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{\"channel\":\"a\"}}",
+			"{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
 	} {
 		c.s.frame([]byte(tt.command))
 		c.want(t, tt.name, tt.reply)
@@ -103,7 +118,8 @@ func TestPublish(t *testing.T) {
 	n := newTestNode(t)
 	a, b, other := n.connected("news"), n.connected("news"), n.connected("sport")
 	a.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
-	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() + `"}}}}`
+	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() +
+		`"}}}}`
 	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
 	b.want(t, "another subscriber", pub)
 	other.want(t, "a subscriber of another channel")
@@ -289,9 +305,11 @@ func TestDrainRunsOutOfTime(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, it is answered with frames of the protocol or sent away, and the rest of the node does not notice.
+// Whatever a client sends, it is answered with frames of the protocol or sent away, and the rest of
+// the node does not notice.
 func FuzzFrame(f *testing.F) {
-	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"), []byte("{\"id\":3,\"publish\":{\"channel\":\"news\",\"data\":1}}"))
+	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"),
+		[]byte("{\"id\":3,\"publish\":{\"channel\":\"news\",\"data\":1}}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"\\u0000\"}}\n{\"id\":3,\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {

@@ -63,7 +63,8 @@ func (s *simulated) run(d time.Duration) {
 	}
 }
 
-// stop shuts the server down as its owner would, without waiting in a way that the world does not know.
+// stop shuts the server down as its owner would, without waiting in a way that the world does not
+// know.
 func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
@@ -92,10 +93,12 @@ func (s *simulated) dial(wire string) *sim.Peer {
 
 func (s *simulated) publish(data string) *sim.Peer {
 	body := `{"channel":"news","data":` + data + `}`
-	return s.dial(fmt.Sprintf("POST /api/publish HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	return s.dial(fmt.Sprintf("POST /api/publish HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"+
+		"Content-Length: %d\r\n\r\n%s", len(body), body))
 }
 
-// frames returns what a client has received behind the answer to its upgrade, one line for each frame.
+// frames returns what a client has received behind the answer to its upgrade, one line for each
+// frame.
 func frames(t *testing.T, p *sim.Peer) []string {
 	t.Helper()
 	head, rest, ok := bytes.Cut(p.Received(), []byte("\r\n\r\n"))
@@ -116,8 +119,8 @@ func frames(t *testing.T, p *sim.Peer) []string {
 	return lines
 }
 
-// scenario lets subscribers of both kinds hear some publications, one of them over a bad line, and one never read. It returns
-// what the world has seen, as a number.
+// scenario lets subscribers of both kinds hear some publications, one of them over a bad line, and
+// one never read. It returns what the world has seen, as a number.
 func scenario(t *testing.T, seed uint64) uint64 {
 	s := simulate(t, seed, sim.Lossless(), Config{Timing: Timing{Ping: time.Hour}})
 	const publications = 12
@@ -141,7 +144,8 @@ func scenario(t *testing.T, seed uint64) uint64 {
 	}
 	s.run(20 * time.Second)
 	for i, p := range publishers {
-		if got := string(p.Received()); !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\n"+`{"result":{}}`) {
+		if got := string(p.Received()); !strings.HasPrefix(got, "HTTP/1.1 200 ") ||
+			!strings.HasSuffix(got, "\r\n\r\n"+`{"result":{}}`) {
 			t.Errorf("seed %d: publish %d was answered with %q", seed, i, got)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A simFollower is a follower over the simulated network, as a client library would be: it reads frames, and when the connection ends,
-// for whatever reason, it opens another and recovers.
+// A simFollower is a follower over the simulated network, as a client library would be: it reads
+// frames, and when the connection ends, for whatever reason, it opens another and recovers.
 type simFollower struct {
 	follower
 	s    *simulated
@@ -28,7 +28,8 @@ type simFollower struct {
 func (f *simFollower) connect() {
 	command := `{"id":2,"subscribe":{"channel":"news"}}`
 	if f.at.Epoch != "" {
-		command = fmt.Sprintf(`{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`, f.at.Offset, f.at.Epoch)
+		command = fmt.Sprintf(`{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
+			f.at.Offset, f.at.Epoch)
 	}
 	f.in, f.head, f.deaf = nil, false, false
 	f.peer = f.s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`+"\n"+command))
@@ -64,7 +65,22 @@ func (f *simFollower) step(t *testing.T) {
 	}
 }
 
-// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and the bus hands over late and loses.
+// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and
+// the bus hands over late and loses.
+// disturb has the client misbehave now and then.
+func (f *simFollower) disturb(chance int) {
+	switch {
+	case chance == 0:
+		f.peer.Reset()
+	case chance == 1:
+		f.peer.Close()
+	case chance == 2:
+		f.peer.StopReading()
+	case chance < 8:
+		f.peer.Resume()
+	}
+}
+
 func followInSimulation(t *testing.T, seed uint64) uint64 {
 	bus := new(lateBus)
 	s := simulate(t, seed, sim.Options{}, Config{
@@ -95,16 +111,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 		}
 		bus.deliver(n, lose)
 		for _, f := range clients {
-			switch chance := random.IntN(60); {
-			case chance == 0:
-				f.peer.Reset()
-			case chance == 1:
-				f.peer.Close()
-			case chance == 2:
-				f.peer.StopReading()
-			case chance < 8:
-				f.peer.Resume()
-			}
+			f.disturb(random.IntN(60))
 		}
 		s.RunFor(time.Duration(random.IntN(40)) * time.Millisecond)
 		if random.IntN(10) == 0 {
@@ -129,15 +136,16 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 	}
 	for i, f := range clients {
 		if f.seen != published || f.lost > 0 {
-			t.Errorf("seed %d: client %d has seen %d of %d, lost %d times, came back %d times", seed, i, f.seen, published, f.lost, f.back)
+			t.Errorf("seed %d: client %d has seen %d of %d, lost %d times, came back %d times", seed, i, f.seen,
+				published, f.lost, f.back)
 		}
 	}
 	s.stop()
 	return s.Hash()
 }
 
-// What a client has seen is a run of what was published, without a gap and with nothing twice. MYRIAD_PUSH_SEEDS sets how many seeds
-// are tried.
+// What a client has seen is a run of what was published, without a gap and with nothing twice.
+// MYRIAD_PUSH_SEEDS sets how many seeds are tried.
 func TestFollowInSimulation(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

@@ -1,6 +1,7 @@
 package push
 
-// This file is what happens to subscribers that do not keep up, where the namespace does not have them disconnected.
+// This file is what happens to subscribers that do not keep up, where the namespace does not have
+// them disconnected.
 
 // A lag is what waits for a slow member besides what its transport has. The channel owns it.
 type lag struct {
@@ -9,8 +10,9 @@ type lag struct {
 	dropped int
 }
 
-// What a transport is given before publications wait here, where they can still be dropped. It is what such a member costs besides its
-// lag. Where only the last one counts it is less, because what is on its way is old already.
+// What a transport is given before publications wait here, where they can still be dropped. It is
+// what such a member costs besides its lag. Where only the last one counts it is less, because what
+// is on its way is old already.
 const (
 	handedOver       = 64 << 10
 	handedOverLatest = 16 << 10
@@ -23,7 +25,8 @@ func (ns *Namespace) handedOver() int {
 	return handedOver
 }
 
-// offer gives m a publication, or has it wait. It returns how many to count as sent. The caller holds ch.mu.
+// offer gives m a publication, or has it wait. It returns how many to count as sent. The caller
+// holds ch.mu.
 func (ch *channel) offer(m *member, e *message) int64 {
 	l := ch.lags[m]
 	if l == nil {
@@ -59,8 +62,10 @@ func (ch *channel) cut(m *member, l *lag) {
 	n.count.dropped.Add(uint64(l.dropped - before))
 	if before == 0 && l.dropped > 0 {
 		queued := m.s.t.queued() + l.bytes
-		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.user(), Channel: ch.name, Queued: queued})
-		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.user(), "channel", ch.name,
+		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.user(), Channel: ch.name,
+			Queued: queued})
+		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.user(), "channel",
+			ch.name,
 			"policy", string(ch.rules.Slow), "queued_bytes", queued)
 	}
 }
@@ -71,7 +76,8 @@ func (l *lag) pop() {
 	l.waiting = l.waiting[1:]
 }
 
-// catchUp gives m what waits for it, as far as its transport takes it, and reports whether something is left. The caller holds ch.mu.
+// catchUp gives m what waits for it, as far as its transport takes it, and reports whether
+// something is left. The caller holds ch.mu.
 func (ch *channel) catchUp(m *member) (left bool) {
 	l := ch.lags[m]
 	if l == nil {
@@ -92,7 +98,8 @@ func (ch *channel) catchUp(m *member) (left bool) {
 		return true
 	}
 	if l.dropped > 0 {
-		ch.hub.node.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name, "dropped", l.dropped)
+		ch.hub.node.log.Info("push: a slow client has caught up", "client", m.s.id.String(), "channel", ch.name,
+			"dropped", l.dropped)
 	}
 	delete(ch.lags, m)
 	return false

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A slowDisconnect is one client that did not keep up, as the console shows it. The log has the same.
+// A slowDisconnect is one client that did not keep up, as the console shows it. The log has the
+// same.
 type slowDisconnect struct {
 	At      time.Time `json:"at"`
 	Client  string    `json:"client"`

@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// A client that stops reading gets, when it reads again, all that was accepted for it, in order and whole, and then a close frame that
-// says why. The log and a metric say which client it was, in which channel, how much waited for it and what the limit is. Others notice
-// nothing, and the server holds no more for it than that.
+// A client that stops reading gets, when it reads again, all that was accepted for it, in order and
+// whole, and then a close frame that says why. The log and a metric say which client it was, in
+// which channel, how much waited for it and what the limit is. Others notice nothing, and the
+// server holds no more for it than that.
 func TestSlowConsumerLearnsWhy(t *testing.T) {
 	const limit, size = 256 << 10, 50 << 10
 	s := newLiveServer(t, Config{Limits: Limits{Queue: limit}, Timing: Timing{Close: time.Minute}})
@@ -33,7 +34,8 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 			t.Fatalf("publication %d: the other one received %.60q", published, p)
 		}
 		// What the other one has received may count for a moment more.
-		waitFor(t, "no more than the limit to be queued, with the headers of frames", func() bool { return s.queuedForAll() <= limit+64 })
+		waitFor(t, "no more than the limit to be queued, with the headers of frames",
+			func() bool { return s.queuedForAll() <= limit+64 })
 		if t.Failed() {
 			return
 		}
@@ -67,11 +69,15 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	s.wantSlowNamed(client, limit)
 }
 
-// subscribeNarrow is subscribe for a client that tells its id, and whose kernel takes little while it does not read.
+// subscribeNarrow is subscribe for a client that tells its id, and whose kernel takes little while
+// it does not read.
 func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
 	s.t.Helper()
 	narrow := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		if control := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }); control != nil {
+		if control := raw.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET,
+				syscall.SO_RCVBUF, 4096)
+		}); control != nil {
 			err = control
 		}
 		return err
@@ -106,7 +112,8 @@ func (s *liveServer) queuedForAll() int {
 func (s *liveServer) wantSlowNamed(client string, limit int) {
 	s.t.Helper()
 	line := regexp.MustCompile(`level=WARN msg="push: disconnected a slow client" client=` + client +
-		fmt.Sprintf(` user="" channel=news queued_bytes=([0-9]+) limit_bytes=%d\n`, limit)).FindStringSubmatch(s.log.String())
+		fmt.Sprintf(` user="" channel=news queued_bytes=([0-9]+) limit_bytes=%d\n`,
+			limit)).FindStringSubmatch(s.log.String())
 	if line == nil {
 		s.t.Fatalf("the log does not name %s:\n%s", client, s.log)
 	}
@@ -124,7 +131,8 @@ func (s *liveServer) wantSlowNamed(client string, limit int) {
 	var shown struct {
 		Slow []struct{ Client, Channel string }
 	}
-	if err := json.Unmarshal([]byte(stats), &shown); err != nil || len(shown.Slow) != 1 || shown.Slow[0].Client != client || shown.Slow[0].Channel != "news" {
+	if err := json.Unmarshal([]byte(stats), &shown); err != nil || len(shown.Slow) != 1 ||
+		shown.Slow[0].Client != client || shown.Slow[0].Channel != "news" {
 		s.t.Errorf("the console shows %+v of %s, %v", shown, stats, err)
 	}
 }

@@ -38,7 +38,8 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	}
 	log := new(syncBuffer)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
-	// Beyond LingerBytes a client has half a second to read why it is refused, and may be held up for as long as that.
+	// Beyond LingerBytes a client has half a second to read why it is refused, and may be held up
+	// for as long as that.
 	engine, err := myriad.Start(myriad.Config{Logger: c.Logger, LingerBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +90,8 @@ func (s *liveServer) dial(request string) *rawClient {
 	return c
 }
 
-const upgradeRequest = "GET /connection/websocket HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+const upgradeRequest = "GET /connection/websocket HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\n" +
+	"Connection: Upgrade\r\n" +
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 
 // subscribe connects a client by WebSocket to the channel "news".
@@ -167,7 +169,8 @@ func readFrame(r io.Reader) (op byte, payload string, err error) {
 
 func (s *liveServer) publish(data string) {
 	s.t.Helper()
-	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader(`{"channel":"news","data":`+data+`}`))
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json",
+		strings.NewReader(`{"channel":"news","data":`+data+`}`))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -179,13 +182,15 @@ func (s *liveServer) publish(data string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// busy is how many goroutines there are beside idle workers of a pool, which wait for anybody's task.
+// busy is how many goroutines there are beside idle workers of a pool, which wait for anybody's
+// task.
 func busy() int {
 	stacks := leaktest.Goroutines()
 	return strings.Count(stacks, "\n\n") + 1 - strings.Count(stacks, "workers.(*worker).next(")
 }
 
-// Every subscriber receives every broadcast, complete and in order, and the server has no goroutine for any of them.
+// Every subscriber receives every broadcast, complete and in order, and the server has no goroutine
+// for any of them.
 func TestSubscribersOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	before := busy()
@@ -200,7 +205,8 @@ func TestSubscribersOverSockets(t *testing.T) {
 		streams = append(streams, c)
 	}
 	waitFor(t, "everybody", func() bool { return s.node.count.connections.Load() == 2*each })
-	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each), func() bool { return busy() <= before+45 })
+	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
+		func() bool { return busy() <= before+45 })
 	for i := range broadcasts {
 		s.publish(fmt.Sprintf(`{"n":%d}`, i))
 	}
@@ -257,7 +263,8 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 	}
 }
 
-// At the end clients get what was accepted, and then a close with its code, or the end of the stream.
+// At the end clients get what was accepted, and then a close with its code, or the end of the
+// stream.
 func TestShutdownOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	socket := s.subscribe()
@@ -277,7 +284,8 @@ func TestShutdownOverSockets(t *testing.T) {
 	if op, p := socket.frame(); op != 8 || p != "\x0b\xb9shutdown" {
 		t.Errorf("received opcode %d, %q, want a close with 3001", op, p)
 	}
-	io.WriteString(socket, "\x88\x82\x00\x00\x00\x00\x0b\xb9") // the answer, behind which the server ends the connection
+	// the answer, behind which the server ends the connection
+	io.WriteString(socket, "\x88\x82\x00\x00\x00\x00\x0b\xb9")
 	if _, err := socket.r.ReadByte(); err != io.EOF {
 		t.Errorf("behind the close: %v", err)
 	}
@@ -298,15 +306,18 @@ func TestShutdownOverSockets(t *testing.T) {
 	}
 }
 
-// A client can put bytes that are not UTF-8 into binary frames and requests. They must not get into the text frames of others,
-// which would have to fail their connections (RFC 6455 §8.1), and neither may they come back to itself.
+// A client can put bytes that are not UTF-8 into binary frames and requests. They must not get into
+// the text frames of others, which would have to fail their connections (RFC 6455 §8.1), and
+// neither may they come back to itself.
 func TestOnlyUTF8IsSpread(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	other, c := s.subscribe(), s.dial(upgradeRequest)
 	c.head()
 	for _, tt := range []struct{ command, want string }{
-		{"{\"id\":1,\"connect\":{\"name\":\"\xff\",\"version\":\"\xff\",\"data\":\"\xff\"}}", `{"id":1,"connect":{"client":"`},
-		{"{\"id\":2,\"publish\":{\"channel\":\"news\",\"data\":\"\xff\"}}", `{"id":2,"error":{"code":107,"message":"bad request"}}`},
+		{"{\"id\":1,\"connect\":{\"name\":\"\xff\",\"version\":\"\xff\",\"data\":\"\xff\"}}",
+			`{"id":1,"connect":{"client":"`},
+		{"{\"id\":2,\"publish\":{\"channel\":\"news\",\"data\":\"\xff\"}}",
+			`{"id":2,"error":{"code":107,"message":"bad request"}}`},
 		{"{\"id\":3,\"subscribe\":{\"channel\":\"\xff\"}}", `{"id":3,"error":{"code":107,"message":"bad request"}}`},
 	} {
 		io.WriteString(c, "\x82"+maskedText(tt.command)[1:])
@@ -314,7 +325,8 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 			t.Errorf("%q was answered with opcode %d, %q", tt.command, op, p)
 		}
 	}
-	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json", strings.NewReader("{\"channel\":\"news\",\"data\":\"\xff\"}"))
+	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json",
+		strings.NewReader("{\"channel\":\"news\",\"data\":\"\xff\"}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +341,8 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 	}
 }
 
-// A publisher whose body is far too long is still sending when it is refused, and yet it learns why.
+// A publisher whose body is far too long is still sending when it is refused, and yet it learns
+// why.
 func TestTooLargeOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
@@ -345,7 +358,8 @@ func TestTooLargeOverSockets(t *testing.T) {
 			}
 			answer, err := io.ReadAll(r.Body)
 			r.Body.Close()
-			if err != nil || r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer), `"code":106`) {
+			if err != nil || r.StatusCode != http.StatusRequestEntityTooLarge ||
+				!strings.Contains(string(answer), `"code":106`) {
 				t.Errorf("publication %d: %s %s, %v", i, r.Status, answer, err)
 			}
 		})

@@ -2,8 +2,8 @@ package push
 
 import "time"
 
-// A stream is the history of one channel: its last publications and where they stand. It is bounded by the Retention of the last
-// publication. Its owner guards it.
+// A stream is the history of one channel: its last publications and where they stand. It is bounded
+// by the Retention of the last publication. Its owner guards it.
 type stream struct {
 	epoch string
 	top   uint64 // offset of the last publication

@@ -8,7 +8,8 @@ import (
 
 // This file is a session's subscriptions.
 
-// subscribe joins the channel of that name. announce queues what tells the client so: see hub.join. It may wait for the bus.
+// subscribe joins the channel of that name. announce queues what tells the client so: see hub.join.
+// It may wait for the bus.
 func (s *session) subscribe(name string, w wish, announce func(welcome)) error {
 	if err := s.maySubscribe(name); err != nil {
 		return err
@@ -72,7 +73,8 @@ func (s *session) unsubscribe(name string) bool {
 	return true
 }
 
-// end ends the subscription to the channel of that name, and tells the client why. An SSE subscriber's stream ends.
+// end ends the subscription to the channel of that name, and tells the client why. An SSE
+// subscriber's stream ends.
 func (s *session) end(name string, why centrifuge.Unsubscribed) bool {
 	if !s.unsubscribe(name) {
 		return false
@@ -99,7 +101,8 @@ func (s *session) drop(m *member) bool {
 	return true
 }
 
-// find returns where the channel stands in s.members, or -1. A session has few. The caller holds s.mu.
+// find returns where the channel stands in s.members, or -1. A session has few. The caller holds
+// s.mu.
 func (s *session) find(name string) int {
 	for i, m := range s.members {
 		if m.ch.name == name {

@@ -19,19 +19,22 @@ var (
 	errTokenInvalid = errors.New("push: invalid token")
 )
 
-// A tokenVerifier accepts JSON Web Tokens that were signed with HMAC SHA-256 and one secret, and nothing else: what a token
-// says about its own algorithm is not believed (RFC 8725 §3.1), so "none" and keys of other kinds are refused.
+// A tokenVerifier accepts JSON Web Tokens that were signed with HMAC SHA-256 and one secret, and
+// nothing else: what a token says about its own algorithm is not believed (RFC 8725 §3.1), so
+// "none" and keys of other kinds are refused.
 type tokenVerifier struct {
 	parser *jwt.Parser
 	secret []byte
 }
 
-// claims are those of RFC 7519 and some more, with the names that servers of the Centrifuge protocol use.
+// claims are those of RFC 7519 and some more, with the names that servers of the Centrifuge
+// protocol use.
 type claims struct {
 	jwt.RegisteredClaims
 	// Info is shown to others in presence, joins and leaves: any JSON value.
 	Info json.RawMessage `json:"info"`
-	// Channels are those to which the bearer may subscribe without another token, where a token is needed.
+	// Channels are those to which the bearer may subscribe without another token, where a token is
+	// needed.
 	Channels []string `json:"channels"`
 	// Channel makes it a token for one subscription, which must not open a connection.
 	Channel string `json:"channel"`
@@ -56,8 +59,8 @@ type claimError string
 func (e claimError) Error() string   { return string(e) }
 func (e claimError) Is(t error) bool { return t == errTokenInvalid }
 
-// unserved returns an error for a claim of Centrifugo's tokens that the server would not act on. Others it ignores, as
-// RFC 7519 §4 asks.
+// unserved returns an error for a claim of Centrifugo's tokens that the server would not act on.
+// Others it ignores, as RFC 7519 §4 asks.
 func (c *claims) unserved() error {
 	subscription := c.Channel != ""
 	for _, claim := range []struct {
@@ -68,7 +71,8 @@ func (c *claims) unserved() error {
 	}{
 		{"subs", c.Subs, false, "let clients subscribe themselves"},
 		{"caps", c.Caps, false, "use namespaces with publish and subscribe-token, and tokens for subscriptions"},
-		{"expire_at", c.ExpireAt, subscription, "the connection or subscription ends with exp, unless the client brings a new token"},
+		{"expire_at", c.ExpireAt, subscription,
+			"the connection or subscription ends with exp, unless the client brings a new token"},
 		{"b64info", c.B64Info, subscription, "put JSON into info"},
 		{"data", c.Data, true, "put it into info, or publish it"},
 		{"b64data", c.B64Data, true, "put it into info, or publish it"},
@@ -100,7 +104,8 @@ func newTokenVerifier(secret string, now func() time.Time) *tokenVerifier {
 	return &tokenVerifier{parser: parser, secret: []byte(secret)}
 }
 
-// verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token needs sub and exp.
+// verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
+// needs sub and exp.
 func (v *tokenVerifier) verify(token string) (grant, error) {
 	c, err := v.parse(token)
 	switch {
@@ -112,8 +117,8 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 	return grant{user: c.Subject, ends: c.ExpiresAt.Time, info: c.Info, channels: c.Channels}, nil
 }
 
-// verifySubscription returns what a token for a subscription of that user's connection to that channel grants, and when it
-// ends.
+// verifySubscription returns what a token for a subscription of that user's connection to that
+// channel grants, and when it ends.
 func (v *tokenVerifier) verifySubscription(token, user, client, channel string) (*memberGrant, time.Time, error) {
 	c, err := v.parse(token)
 	switch {

@@ -9,9 +9,11 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A claim that the server would not act on is refused by its name: its issuer counts on what it says.
+// A claim that the server would not act on is refused by its name: its issuer counts on what it
+// says.
 func TestClaimsAreRefusedByName(t *testing.T) {
-	n := newTestNode(t, withTokens, func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	n := newTestNode(t, withTokens,
+		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
@@ -19,10 +21,12 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	}{
 		{"channels", []string{"p:mine"}, ""},
 		{"channels", []string{}, ""},
-		{"channels", []string{"p:mine", "news"}, `the claim channels has \"news\", and its namespace does not have subscribe-token`},
+		{"channels", []string{"p:mine", "news"},
+			`the claim channels has \"news\", and its namespace does not have subscribe-token`},
 		{"subs", map[string]any{"news": map[string]any{}}, "the claim subs is not served"},
 		{"subs", nil, ""},
-		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}}, "the claim caps is not served"},
+		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}},
+			"the claim caps is not served"},
 		{"expire_at", 0, "the claim expire_at is not served"},
 		{"b64info", "eyJ9", "the claim b64info is not served"},
 		{"meta", map[string]any{"a": 1}, ""}, // no answer shows it, here or in Centrifugo
@@ -31,7 +35,8 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	} {
 		c := n.dial()
 		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), tt.claim: tt.value}
-		c.s.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
+		c.s.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) +
+			`"}}`))
 		if tt.want == "" {
 			c.wantOpen(t, tt.claim)
 			continue
@@ -43,9 +48,11 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// The same for the tokens of subscriptions. One that names a connection is for that connection alone.
+// The same for the tokens of subscriptions. One that names a connection is for that connection
+// alone.
 func TestSubscriptionClaims(t *testing.T) {
-	n := newTestNode(t, withTokens, func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
+	n := newTestNode(t, withTokens,
+		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
 	c.s.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
 	c.take()
@@ -61,8 +68,10 @@ func TestSubscriptionClaims(t *testing.T) {
 		{"client", "another", "it is for another connection"},
 		{"client", c.s.id.String(), ""},
 	} {
-		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1", tt.claim: tt.value}
-		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
+		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1",
+			tt.claim: tt.value}
+		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` +
+			sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
 		got := strings.Join(c.take(), "")
 		if tt.want == "" {
 			if !strings.HasPrefix(got, `{"id":2,"subscribe":{`) {
@@ -70,7 +79,8 @@ func TestSubscriptionClaims(t *testing.T) {
 			}
 			continue
 		}
-		if got != `{"id":2,"error":{"code":103,"message":"permission denied"}}` || !strings.Contains(n.log.String(), tt.want) {
+		if got != `{"id":2,"error":{"code":103,"message":"permission denied"}}` ||
+			!strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: %s; the log says\n%s, want %s", tt.claim, tt.value, got, n.log, tt.want)
 		}
 	}
@@ -81,7 +91,8 @@ func TestEventsTellTheClaim(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret})
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"news"}}
 	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
-	if w.Code != 401 || !strings.Contains(w.Body.String(), `"code":3500,"message":"invalid token: the claim channels has \"news\"`) {
+	if w.Code != 401 || !strings.Contains(w.Body.String(),
+		`"code":3500,"message":"invalid token: the claim channels has \"news\"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -39,15 +39,17 @@ func tokens(t *testing.T, now time.Time) map[string]string {
 	header := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	all := jwt.MapClaims{"sub": "ann", "exp": in(time.Minute)}
 	return map[string]string{
-		"good":              good,
-		"good since a day":  hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "nbf": in(-24 * time.Hour), "iat": in(-24 * time.Hour)}),
-		"expired":           hs(jwt.MapClaims{"sub": "ann", "exp": in(-time.Second)}),
-		"not yet":           hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Hour), "nbf": in(time.Minute)}),
-		"without exp":       hs(jwt.MapClaims{"sub": "ann"}),
-		"without sub":       hs(jwt.MapClaims{"exp": in(time.Minute)}),
-		"for a channel":     hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "channel": "news"}),
-		"another secret":    sign(t, jwt.SigningMethodHS256, []byte("another"), all),
-		"expired, forged":   sign(t, jwt.SigningMethodHS256, []byte("another"), jwt.MapClaims{"sub": "ann", "exp": in(-time.Hour)}),
+		"good": good,
+		"good since a day": hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "nbf": in(-24 * time.Hour),
+			"iat": in(-24 * time.Hour)}),
+		"expired":        hs(jwt.MapClaims{"sub": "ann", "exp": in(-time.Second)}),
+		"not yet":        hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Hour), "nbf": in(time.Minute)}),
+		"without exp":    hs(jwt.MapClaims{"sub": "ann"}),
+		"without sub":    hs(jwt.MapClaims{"exp": in(time.Minute)}),
+		"for a channel":  hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "channel": "news"}),
+		"another secret": sign(t, jwt.SigningMethodHS256, []byte("another"), all),
+		"expired, forged": sign(t, jwt.SigningMethodHS256, []byte("another"),
+			jwt.MapClaims{"sub": "ann", "exp": in(-time.Hour)}),
 		"HS512":             sign(t, jwt.SigningMethodHS512, []byte(testSecret), all),
 		"RS256":             sign(t, jwt.SigningMethodRS256, rsaKey, all),
 		"none":              sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, all),
@@ -66,8 +68,9 @@ var tokenOutcomes = map[string]error{
 	"good": nil, "good since a day": nil,
 	"expired": errTokenExpired, "not yet": errTokenExpired,
 	"without exp": errTokenInvalid, "without sub": errTokenInvalid, "for a channel": errTokenInvalid,
-	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid, "RS256": errTokenInvalid,
-	"none": errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid, "other claims": errTokenInvalid,
+	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid,
+	"RS256": errTokenInvalid,
+	"none":  errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid, "other claims": errTokenInvalid,
 	"without signature": errTokenInvalid, "two parts": errTokenInvalid, "exp is a string": errTokenInvalid,
 	"garbage": errTokenInvalid, "dots": errTokenInvalid,
 }
@@ -96,7 +99,8 @@ func TestVerify(t *testing.T) {
 func withTokens(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) }
 
 func (f *fakeTransport) connect(token string) {
-	f.s.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token + "\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
+	f.s.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
+		"\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
 }
 
 func TestConnectWithToken(t *testing.T) {
@@ -110,7 +114,8 @@ func TestConnectWithToken(t *testing.T) {
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.wantOpen(t, name)
 		case errTokenExpired:
-			// The client closes by itself, fetches a new token and comes back. The subscribe behind the connect is dropped.
+			// The client closes by itself, fetches a new token and comes back. The subscribe behind
+			// the connect is dropped.
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
@@ -132,7 +137,8 @@ func TestConnectWithToken(t *testing.T) {
 func TestTokenEnds(t *testing.T) {
 	n := newTestNode(t, withTokens)
 	c := n.dial()
-	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(20 * time.Second).Unix()}))
+	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+		"exp": n.clock.Now().Add(20 * time.Second).Unix()}))
 	c.take()
 	answer := func(d time.Duration) { // keeps the connection alive meanwhile
 		for ; d > 0; d -= time.Second {
@@ -145,7 +151,8 @@ func TestTokenEnds(t *testing.T) {
 	answer(30 * time.Second)
 	c.wantOpen(t, "there is time left to refresh")
 	refresh := func(user string, d time.Duration) string {
-		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user, "exp": n.clock.Now().Add(d).Unix()})
+		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": user,
+			"exp": n.clock.Now().Add(d).Unix()})
 		return `{"id":7,"refresh":{"token":"` + token + `"}}`
 	}
 	c.s.frame([]byte(refresh("ann", 40*time.Second)))
@@ -156,7 +163,8 @@ func TestTokenEnds(t *testing.T) {
 	c.wantClosed(t, "not refreshed again", centrifuge.Expired)
 }
 
-// What a token says of its end may lie beyond what the server can count to, and is then never reached.
+// What a token says of its end may lie beyond what the server can count to, and is then never
+// reached.
 func TestTokenOfManyYears(t *testing.T) {
 	const year = 365 * 24 * 3600
 	clock := newFakeClock()
@@ -202,7 +210,8 @@ func TestRefreshRefused(t *testing.T) {
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
-		all[""] = sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "eve", "exp": n.clock.Now().Add(time.Hour).Unix()})
+		all[""] = sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "eve",
+			"exp": n.clock.Now().Add(time.Hour).Unix()})
 		c := n.dial()
 		c.connect(all["good"])
 		c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + all[tt.token] + `"}}`))
@@ -216,6 +225,7 @@ func TestPublishedByUser(t *testing.T) {
 	c.connect(tokens(t, n.clock.Now())["good"])
 	c.take()
 	c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
-	c.want(t, "own publication", `{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
+	c.want(t, "own publication",
+		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
 		`{"id":3,"publish":{}}`)
 }

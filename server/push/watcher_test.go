@@ -10,7 +10,8 @@ import (
 
 // An operator who watches channels in the console receives what is published, and is seen nowhere.
 func TestWatchersAreInvisible(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5, Recovery: true}}})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
+		Recovery: true}}})
 	client := new(fakeTransport)
 	client.s = ts.node.start(client, wireCentrifuge)
 	t.Cleanup(client.hangUp)
@@ -49,7 +50,8 @@ func TestWatchersAreInvisible(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(ts.call("info", `{}`)), &info); err != nil || info.Result.Nodes[0].Clients != 1 || info.Result.Nodes[0].Channels != 1 {
+	if err := json.Unmarshal([]byte(ts.call("info", `{}`)), &info); err != nil || info.Result.Nodes[0].Clients != 1 ||
+		info.Result.Nodes[0].Channels != 1 {
 		t.Errorf("info counts %+v, %v", info, err)
 	}
 	if s := ts.stats(t, ""); s.Connections != 1 || s.Channels != 1 || s.Messages != 1 {
@@ -77,7 +79,8 @@ func TestShutdownEndsWatchers(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	ts.do("GET", "/console/events?channel=news", "")
 	if err := ts.Shutdown(t.Context()); err != nil || !ts.streams[0].isClosed() || len(ts.node.wheel.all()) != 0 {
-		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(), len(ts.node.wheel.all()))
+		t.Errorf("%v; the stream is closed: %v, %d sessions are left", err, ts.streams[0].isClosed(),
+			len(ts.node.wheel.all()))
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Commands run on the loop while they are quick, as nearly all are, and else on a pool, because a publish to many takes a while and others
-// may have to wait for it. They wait for nothing else, so a few goroutines are enough, and a storm of clients does not make them many.
+// Commands run on the loop while they are quick, as nearly all are, and else on a pool, because a
+// publish to many takes a while and others may have to wait for it. They wait for nothing else, so
+// a few goroutines are enough, and a storm of clients does not make them many.
 const (
 	commandWorkers = 16
 	commandQueue   = 1 << 20 // connections with something to say, each once; above it they are fed in as room comes
@@ -43,7 +44,8 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, err := websocket.Accept(w, r, s.webSockets); err != nil {
-		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err) // Accept has answered
+		// Accept has answered
+		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
 }
 
@@ -59,8 +61,8 @@ func (t webSocket) send(m *message) error {
 
 func (t webSocket) queued() int { return t.Queued() }
 
-// close queues a close frame, above the limit if need be. A client that does not take it within Timing.Close is cut off; one that
-// was only slow learns why.
+// close queues a close frame, above the limit if need be. A client that does not take it within
+// Timing.Close is cut off; one that was only slow learns why.
 func (t webSocket) close(d centrifuge.Disconnect) {
 	t.Close(websocket.StatusCode(d.Code), d.Reason)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A wheel calls session.tick when a session's next deadline has come, all sessions by one timer. It is also the list of the
-// sessions that live: every session is in it from its start to its end.
+// A wheel calls session.tick when a session's next deadline has come, all sessions by one timer. It
+// is also the list of the sessions that live: every session is in it from its start to its end.
 type wheel struct {
 	mu       sync.Mutex
 	slots    [wheelSlots][]*session
@@ -23,8 +23,9 @@ const (
 
 func newWheel(now time.Time) *wheel { return &wheel{next: now.UnixNano() / int64(wheelSlot)} }
 
-// set makes s tick at the time at, in nanoseconds since the epoch, or before. A deadline beyond the wheel's reach makes it tick
-// too early, which does nothing but set it again. The caller holds s.mu.
+// set makes s tick at the time at, in nanoseconds since the epoch, or before. A deadline beyond the
+// wheel's reach makes it tick too early, which does nothing but set it again. The caller holds
+// s.mu.
 func (w *wheel) set(s *session, at int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +60,8 @@ func (w *wheel) unlink(s *session) {
 	w.size--
 }
 
-// sweep ticks every session whose slot has passed by now. A session that ticks sets itself again, or has ended.
+// sweep ticks every session whose slot has passed by now. A session that ticks sets itself again,
+// or has ended.
 func (w *wheel) sweep(now time.Time) {
 	w.sweeping.Lock()
 	defer w.sweeping.Unlock()
@@ -100,7 +102,8 @@ func (w *wheel) all() []*session {
 	return list
 }
 
-// shrunk returns list with room for its length, if it has grown far beyond: what a crowd needed is not kept when it has gone.
+// shrunk returns list with room for its length, if it has grown far beyond: what a crowd needed is
+// not kept when it has gone.
 func shrunk[T any](list []T) []T {
 	const keep = 64
 	if cap(list) <= keep || len(list) > cap(list)/4 {

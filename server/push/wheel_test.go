@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A session ticks when its deadline has come and at most two slots later, however far away the deadline was.
+// A session ticks when its deadline has come and at most two slots later, however far away the
+// deadline was.
 func TestWheelMeetsDeadlines(t *testing.T) {
 	n := newTestNode(t)
 	random := rand.New(rand.NewPCG(1, 2))

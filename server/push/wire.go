@@ -23,8 +23,8 @@ const (
 func (w wire) named() bool    { return w == wireSSENamed || w == wireSSENamedNumbered }
 func (w wire) numbered() bool { return w == wireSSENumbered || w == wireSSENamedNumbered }
 
-// A message is encoded once for a wire, however many subscribers it goes to. Transports queue its shared form by reference;
-// what goes to one client only has none.
+// A message is encoded once for a wire, however many subscribers it goes to. Transports queue its
+// shared form by reference; what goes to one client only has none.
 type message struct {
 	payload []byte              // borrowed by whoever is given the message
 	text    *websocket.Prepared // for wireCentrifuge, if shared

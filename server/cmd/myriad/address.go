@@ -43,7 +43,8 @@ func parseAddress(option, text string) (*address, error) {
 	if name, is := strings.CutPrefix(text, "fd:"); is {
 		a.kind, a.target = inheritedAddress, name
 		if n, err := strconv.Atoi(name); name == "" || err == nil && n < 3 {
-			return a, a.wrong("write a descriptor from 3 on, as in fd:3, or the name that systemd passes, as in fd:public")
+			return a, a.wrong("write a descriptor from 3 on, as in fd:3, or the name that systemd passes, as in " +
+				"fd:public")
 		}
 		return a, nil
 	}
@@ -52,7 +53,8 @@ func parseAddress(option, text string) (*address, error) {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return a, fmt.Errorf("%s %q: %w: write HOST:PORT, as in 127.0.0.1:8000, unix:PATH or fd:NAME", option, text, err)
+		return a, fmt.Errorf("%s %q: %w: write HOST:PORT, as in 127.0.0.1:8000, unix:PATH or fd:NAME", option, text,
+			err)
 	}
 	return a, nil
 }
@@ -71,8 +73,8 @@ func (a *address) checkPath() error {
 
 func (a *address) wrong(what string) error { return fmt.Errorf("%s %q: %s", a.option, a.text, what) }
 
-// isExposed reports whether other machines can reach the address. That of an inherited socket is known when it was
-// inherited; until then it is false.
+// isExposed reports whether other machines can reach the address. That of an inherited socket is
+// known when it was inherited; until then it is false.
 func (a *address) isExposed() bool {
 	switch {
 	case a.kind == unixAddress || a.kind == inheritedAddress && a.socket == nil:
@@ -110,7 +112,8 @@ func (a *address) inherit(environ func(string) string) error {
 		err = errors.Join(errors.New("it is a socket of the type "+ln.Addr().Network()), ln.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("%s %q: %w: descriptor %d must be a listening TCP or unix socket", a.option, a.text, cause(err), n)
+		return fmt.Errorf("%s %q: %w: descriptor %d must be a listening TCP or unix socket", a.option, a.text,
+			cause(err), n)
 	}
 	a.socket = ln
 	return file.Close() // ln has a duplicate
@@ -119,7 +122,8 @@ func (a *address) inherit(environ func(string) string) error {
 // firstPassed is the first descriptor that systemd passes (SD_LISTEN_FDS_START).
 const firstPassed = 3
 
-// passedDescriptor returns the descriptor that systemd has passed by that name (sd_listen_fds_with_names(3)).
+// passedDescriptor returns the descriptor that systemd has passed by that name
+// (sd_listen_fds_with_names(3)).
 func passedDescriptor(name string, pid int, environ func(string) string) (int, error) {
 	count, _ := strconv.Atoi(environ("LISTEN_FDS"))
 	if environ("LISTEN_PID") != strconv.Itoa(pid) || count <= 0 {
@@ -131,13 +135,15 @@ func passedDescriptor(name string, pid int, environ func(string) string) (int, e
 		switch {
 		case one != name:
 		case found != 0:
-			return 0, errors.New("systemd has passed several sockets of that name: give each a socket unit with a FileDescriptorName of its own")
+			return 0, errors.New("systemd has passed several sockets of that name: give each a socket unit with a " +
+				"FileDescriptorName of its own")
 		default:
 			found = firstPassed + i
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("systemd has passed no socket of that name, but %s: set FileDescriptorName in the socket unit", strings.Join(names, ", "))
+		return 0, fmt.Errorf("systemd has passed no socket of that name, but %s: set FileDescriptorName in the "+
+			"socket unit", strings.Join(names, ", "))
 	}
 	return found, nil
 }

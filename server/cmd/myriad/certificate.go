@@ -16,8 +16,9 @@ import (
 // lookPeriod is how often the files of the certificate are looked at.
 const lookPeriod = 2 * time.Second
 
-// A keeper has the certificate that is served. It reads the files again on SIGHUP and when they have changed; what cannot be
-// used changes nothing, so that a renewal that is only half written does no harm.
+// A keeper has the certificate that is served. It reads the files again on SIGHUP and when they
+// have changed; what cannot be used changes nothing, so that a renewal that is only half written
+// does no harm.
 type keeper struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -52,7 +53,10 @@ func (k *keeper) read() error {
 
 // config serves TLS 1.2 and up with the certificate of the moment.
 func (k *keeper) config() *tls.Config {
-	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.current.Load(), nil }}
+	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
+		error) {
+		return k.current.Load(), nil
+	}}
 }
 
 // watch reads the files again until ctx ends.
@@ -73,7 +77,8 @@ func (k *keeper) watch(ctx context.Context, period time.Duration, hangups <-chan
 	}
 }
 
-// hearHangups is for SIGHUP, which asks a daemon to read its files again. Nobody who sends it wants the server to end.
+// hearHangups is for SIGHUP, which asks a daemon to read its files again. Nobody who sends it wants
+// the server to end.
 func hearHangups() (hangups chan os.Signal, stop func()) {
 	hangups = make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -87,7 +92,8 @@ func explainHangups(ctx context.Context, hangups <-chan os.Signal, log *slog.Log
 		case <-ctx.Done():
 			return
 		case <-hangups:
-			log.Info("myriad: SIGHUP changes nothing: only the certificate of --tls-cert is read again while the server runs; restart it to change options")
+			log.Info("myriad: SIGHUP changes nothing: only the certificate of --tls-cert is read again while the " +
+				"server runs; restart it to change options")
 		}
 	}
 }

@@ -30,7 +30,8 @@ func writePair(t *testing.T, certFile, keyFile string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"}}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,8 @@ func writePair(t *testing.T, certFile, keyFile string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert},
+		keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +70,8 @@ func TestServeTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log, done := new(syncBuffer), make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key}, log, log)
+		done <- run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key},
+			log, log)
 	}()
 	defer func() {
 		cancel()

@@ -51,7 +51,8 @@ const (
 	noBody = "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\nExpect: 100-continue\r\n\r\n"
 
 	// With two frames behind it, masked with zeros.
-	webSocket = "GET /connection/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+	webSocket = "GET /connection/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n" +
+		"Connection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" +
 		"\x81\x95\x00\x00\x00\x00{\"id\":1,\"connect\":{}}" +
 		"\x81\xa7\x00\x00\x00\x00{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
@@ -70,10 +71,12 @@ func receive(t *testing.T, r *bufio.Reader, part string) {
 	}
 }
 
-// Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that was a request.
+// Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that
+// was a request.
 func TestServeEndsRequestsInTime(t *testing.T) {
 	const short = 2 * time.Second
-	url, _, _ := startWith(t, settings{readTimeout: short, writeTimeout: short, shutdownTimeout: 100 * time.Millisecond})
+	url, _, _ := startWith(t, settings{readTimeout: short, writeTimeout: short,
+		shutdownTimeout: 100 * time.Millisecond})
 	_, events := connect(t, url, getEvents)
 	until(t, events, "retry:")
 	publisher, socket := connect(t, url, webSocket)
@@ -102,12 +105,14 @@ func TestServeEndsRequestsInTime(t *testing.T) {
 		t.Error("a client that reads nothing is waited for")
 	}
 
-	io.WriteString(publisher, "\x81\xbd\x00\x00\x00\x00"+`{"id":3,"publish":{"channel":"news","data":{"still":"here"}}}`)
+	io.WriteString(publisher,
+		"\x81\xbd\x00\x00\x00\x00"+`{"id":3,"publish":{"channel":"news","data":{"still":"here"}}}`)
 	until(t, events, `data: {"still":"here"}`)
 	receive(t, socket, `{"id":3,"publish":{}}`)
 }
 
-// Clients that do not go do not hold the server up for longer than it was told, and are no failure of it.
+// Clients that do not go do not hold the server up for longer than it was told, and are no failure
+// of it.
 func TestServeCutsOffAtTheEnd(t *testing.T) {
 	const clients = 5
 	url, log, stop := startWith(t, settings{
@@ -127,7 +132,8 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 		t.Errorf("the log does not say %s once:\n%s", want, log)
 	}
 	behind := log.String()[strings.Index(log.String(), "shutting down"):]
-	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") || strings.Contains(behind, "deadline") {
+	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") ||
+		strings.Contains(behind, "deadline") {
 		t.Errorf("the log says more than it should:\n%s", behind)
 	}
 }
@@ -143,7 +149,8 @@ func TestServeEndsQuietly(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("serve ended with %v", err)
 	}
-	if behind := log.String()[strings.Index(log.String(), "shutting down"):]; strings.Contains(behind, "level=WARN") || strings.Contains(behind, "level=ERROR") {
+	if behind := log.String()[strings.Index(log.String(), "shutting down"):]; strings.Contains(behind, "level=WARN") ||
+		strings.Contains(behind, "level=ERROR") {
 		t.Errorf("the log says more than it should:\n%s", behind)
 	}
 }

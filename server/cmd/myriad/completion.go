@@ -10,10 +10,11 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// scripts make what each shell needs to complete commands, flags and values. They are whole: completing
-// runs no program, and needs nothing that does not come with the shell. The CLI library's scripts run
-// the program at each Tab with the words typed so far; the one for bash passes them to eval, which runs
-// a $(command) that the user has only typed, and needs the package bash-completion.
+// scripts make what each shell needs to complete commands, flags and values. They are whole:
+// completing runs no program, and needs nothing that does not come with the shell. The CLI
+// library's scripts run the program at each Tab with the words typed so far; the one for bash
+// passes them to eval, which runs a $(command) that the user has only typed, and needs the package
+// bash-completion.
 var scripts = map[string]func(commands []*cli.Command) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}
 
 // choices are the values of the flags that have only a few.
@@ -21,18 +22,20 @@ var choices = map[string]string{"log-format": "text json", "log-level": "debug i
 
 func completionCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
-		Name:        "completion",
-		Usage:       "print a script that completes commands, flags and values: bash, zsh, fish",
-		ArgsUsage:   "bash|zsh|fish",
-		HideHelp:    true, // else a shell that there is not would be looked for in the help
-		Description: "bash  source <(myriad completion bash)   in ~/.bashrc\nzsh   source <(myriad completion zsh)    in ~/.zshrc, below compinit\nfish  myriad completion fish > ~/.config/fish/completions/myriad.fish",
+		Name:      "completion",
+		Usage:     "print a script that completes commands, flags and values: bash, zsh, fish",
+		ArgsUsage: "bash|zsh|fish",
+		HideHelp:  true, // else a shell that there is not would be looked for in the help
+		Description: "bash  source <(myriad completion bash)   in ~/.bashrc\nzsh   source <(myriad completion zsh)  " +
+			"  in ~/.zshrc, below compinit\nfish  myriad completion fish > ~/.config/fish/completions/myriad.fish",
 		Action: func(_ context.Context, c *cli.Command) error {
 			script, ok := scripts[c.Args().First()]
 			switch {
 			case !c.Args().Present():
 				return cli.ShowSubcommandHelp(c)
 			case !ok || c.Args().Len() > 1:
-				return fmt.Errorf("completion takes bash, zsh or fish, and was given %q", strings.Join(c.Args().Slice(), " "))
+				return fmt.Errorf("completion takes bash, zsh or fish, and was given %q",
+					strings.Join(c.Args().Slice(), " "))
 			}
 			_, err := io.WriteString(stdout, script(c.Root().VisibleCommands()))
 			return err
@@ -171,7 +174,8 @@ fi
 
 func fishScript(commands []*cli.Command) string {
 	var b strings.Builder
-	b.WriteString("# Completes myriad in fish. Once: myriad completion fish > ~/.config/fish/completions/myriad.fish\ncomplete -c myriad -f\n")
+	b.WriteString("# Completes myriad in fish. Once: myriad completion fish > " +
+		"~/.config/fish/completions/myriad.fish\ncomplete -c myriad -f\n")
 	for _, c := range commands {
 		fmt.Fprintf(&b, "complete -c myriad -n __fish_use_subcommand -a %s -d %s\n", c.Name, quoted(c.Usage))
 		after := fmt.Sprintf("complete -c myriad -n '__fish_seen_subcommand_from %s'", c.Name)

@@ -63,7 +63,8 @@ echo "${COMPREPLY[@]-}"`
 		{[]string{"serve", "--config", "myr"}, ""}, // bash goes on with names of files
 		{[]string{"completion", "b"}, "bash"},
 	} {
-		got := shellOrSkip(t, "bash", slices.Concat([]string{"--norc", "-c", complete, "bash", file, "myriad"}, tt.words)...)
+		got := shellOrSkip(t, "bash", slices.Concat([]string{"--norc", "-c", complete, "bash", file, "myriad"},
+			tt.words)...)
 		if got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.words, got, tt.want)
 		}
@@ -85,7 +86,8 @@ func TestCompletionOfFish(t *testing.T) {
 		"myriad completion z":          "zsh",
 		"myriad serve --namespace nam": "",
 	} {
-		if got := shellOrSkip(t, "fish", "--no-config", "-c", `source $argv[1]; complete -C $argv[2]`, file, line); got != want {
+		if got := shellOrSkip(t, "fish", "--no-config", "-c", `source $argv[1]; complete -C $argv[2]`, file,
+			line); got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
@@ -93,5 +95,7 @@ func TestCompletionOfFish(t *testing.T) {
 
 // Completing in zsh needs a terminal; this only shows that it reads the script.
 func TestCompletionOfZsh(t *testing.T) {
-	shellOrSkip(t, "zsh", "-f", "-c", `compdef() { [[ "$*" == "_myriad myriad" ]] && defined=1 }; source $1 && (( defined ))`, "zsh", script(t, "zsh"))
+	shellOrSkip(t, "zsh", "-f", "-c",
+		`compdef() { [[ "$*" == "_myriad myriad" ]] && defined=1 }; source $1 && (( defined ))`, "zsh",
+		script(t, "zsh"))
 }

@@ -12,14 +12,16 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// A configFile is what --config names: TOML, with the options' names as keys, and a [[namespace]] for each namespace.
+// A configFile is what --config names: TOML, with the options' names as keys, and a [[namespace]]
+// for each namespace.
 type configFile struct {
 	name   string
 	mode   os.FileMode
 	values map[string]any // by options' names; only those that there are
 }
 
-// readConfiguration reads the file of that name; without a name there is none. With an error it returns what is right in it.
+// readConfiguration reads the file of that name; without a name there is none. With an error it
+// returns what is right in it.
 func readConfiguration(name string) (f configFile, err error) {
 	if name == "" {
 		return f, nil
@@ -42,7 +44,8 @@ func readConfiguration(name string) (f configFile, err error) {
 	var wrong []error
 	for _, key := range sortedKeys(f.values) {
 		if !known[key] {
-			wrong = append(wrong, fmt.Errorf("%s has the unknown key %q%s", name, key, cmp.Or(didYouMean(key, names), ": see myriad serve --help")))
+			wrong = append(wrong, fmt.Errorf("%s has the unknown key %q%s", name, key,
+				cmp.Or(didYouMean(key, names), ": see myriad serve --help")))
 			delete(f.values, key)
 		}
 	}
@@ -87,7 +90,8 @@ func (f configFile) tellsSecrets() bool {
 	return false
 }
 
-// textsOf returns a value of the file as it would be written for a flag: one text, or those of a list.
+// textsOf returns a value of the file as it would be written for a flag: one text, or those of a
+// list.
 func textsOf(value any) ([]string, error) {
 	switch value := value.(type) {
 	case string:

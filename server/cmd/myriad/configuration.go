@@ -34,8 +34,8 @@ type settings struct {
 	readable     string // the configuration file, if it holds secrets and everybody on this machine may read it
 }
 
-// configure reads all three: a flag counts before the environment, that before the file, and that before the default. It tells
-// everything that is wrong, not only the first.
+// configure reads all three: a flag counts before the environment, that before the file, and that
+// before the default. It tells everything that is wrong, not only the first.
 func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, error) {
 	s := settings{readTimeout: readTimeout, writeTimeout: writeTimeout}
 	wrong := []error{checkEnvironment(environ)}
@@ -113,8 +113,8 @@ func newLogger(s settings, stderr io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(stderr, o))
 }
 
-// checkEnvironment finds misspelt variables. Others that begin as ours do are let be, because they may be somebody else's:
-// Kubernetes sets MYRIAD_PORT for a service of that name.
+// checkEnvironment finds misspelt variables. Others that begin as ours do are let be, because they
+// may be somebody else's: Kubernetes sets MYRIAD_PORT for a service of that name.
 func checkEnvironment(environ []string) error {
 	names := []string{"MYRIAD_CONFIG"}
 	for _, o := range options {
@@ -123,8 +123,10 @@ func checkEnvironment(environ []string) error {
 	var wrong []error
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if near := nearest(name, names); strings.HasPrefix(name, "MYRIAD_") && near != "" && near != name && distance(name, near) <= 2 {
-			wrong = append(wrong, fmt.Errorf("the environment has %s, which means nothing: did you mean %s?", name, near))
+		if near := nearest(name, names); strings.HasPrefix(name, "MYRIAD_") && near != "" && near != name &&
+			distance(name, near) <= 2 {
+			wrong = append(wrong, fmt.Errorf("the environment has %s, which means nothing: did you mean %s?", name,
+				near))
 		}
 	}
 	return errors.Join(wrong...)

@@ -46,11 +46,13 @@ func written(t *testing.T, text string) (name string) {
 	return name
 }
 
-// Every option is read from each of the three places, and a flag counts before the environment, that before the file.
+// Every option is read from each of the three places, and a flag counts before the environment,
+// that before the file.
 func TestConfigurationOrder(t *testing.T) {
 	samples := map[string][3]string{ // of flag, environment and file
 		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
-		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"}, "*slog.Level": {"debug", "warn", "error"},
+		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"},
+		"*slog.Level":     {"debug", "warn", "error"},
 		"*main.logFormat": {"json", "json", "json"}, "*[]push.Namespace": {"name=one", "name=two", "name=three"},
 		"*main.fileMode": {"0600", "0660", "666"}, "*[]netip.Prefix": {"10.0.0.0/8", "fd00::/8", "192.0.2.1"},
 	}
@@ -120,16 +122,20 @@ func TestConfigurationDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.listen != "127.0.0.1:8000" || s.push.Limits.Queue != 1<<20 || s.push.Limits.Publication != 256<<10 || s.push.Limits.Channels != 128 ||
-		s.push.Limits.HistoryBytes != 256<<20 || s.push.Limits.HistoryChannels != 100_000 || s.push.Timing.Ping != 25*time.Second ||
-		s.shutdownTimeout != 15*time.Second || s.logFormat != "text" || s.logLevel != slog.LevelInfo || s.push.Namespaces != nil {
+	if s.listen != "127.0.0.1:8000" || s.push.Limits.Queue != 1<<20 || s.push.Limits.Publication != 256<<10 ||
+		s.push.Limits.Channels != 128 ||
+		s.push.Limits.HistoryBytes != 256<<20 || s.push.Limits.HistoryChannels != 100_000 ||
+		s.push.Timing.Ping != 25*time.Second ||
+		s.shutdownTimeout != 15*time.Second || s.logFormat != "text" || s.logLevel != slog.LevelInfo ||
+		s.push.Namespaces != nil {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestConfigurationNamespaces(t *testing.T) {
 	want := []push.Namespace{
-		{Name: "chat", HistorySize: 100, HistoryAge: 10 * time.Minute, Recovery: true, Presence: true, JoinLeave: true, Publish: push.PublishSubscribers},
+		{Name: "chat", HistorySize: 100, HistoryAge: 10 * time.Minute, Recovery: true, Presence: true, JoinLeave: true,
+			Publish: push.PublishSubscribers},
 		{Slow: push.SlowDropOldest, SlowQueue: 64 << 10, SubscribeToken: true},
 	}
 	file := written(t, `
@@ -149,12 +155,14 @@ subscribe-token = true
 `)
 	for _, args := range [][]string{
 		{"--config", file},
-		{"--namespace", "name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers", "--namespace", "slow=drop-oldest slow-queue=65536 subscribe-token=true"},
+		{"--namespace", "name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers",
+			"--namespace", "slow=drop-oldest slow-queue=65536 subscribe-token=true"},
 		nil,
 	} {
 		var environ []string
 		if args == nil { // a variable holds them all
-			environ = []string{"MYRIAD_NAMESPACE=name=chat history-size=100 history-age=10m recovery presence join-leave publish=subscribers; slow=drop-oldest slow-queue=64KiB subscribe-token;"}
+			environ = []string{"MYRIAD_NAMESPACE=name=chat history-size=100 history-age=10m recovery presence " +
+				"join-leave publish=subscribers; slow=drop-oldest slow-queue=64KiB subscribe-token;"}
 		}
 		if s, err := configured(t, environ, args...); err != nil || !slices.Equal(s.push.Namespaces, want) {
 			t.Errorf("%q: %+v, %v", args, s.push.Namespaces, err)
@@ -169,7 +177,8 @@ func TestConfigurationOrigins(t *testing.T) {
 		{[]string{"MYRIAD_ALLOWED_ORIGIN=https://a.example, https://b.example,c.example"}, nil},
 		{nil, []string{"--allowed-origin=https://a.example,https://b.example", "--allowed-origin=c.example"}},
 	} {
-		if s, err := configured(t, from.environ, from.args...); err != nil || !slices.Equal(s.push.AllowedOrigins, want) {
+		if s, err := configured(t, from.environ, from.args...); err != nil ||
+			!slices.Equal(s.push.AllowedOrigins, want) {
 			t.Errorf("%q: %q, %v", from, s.push.AllowedOrigins, err)
 		}
 	}
@@ -185,23 +194,39 @@ func TestConfigurationMistakes(t *testing.T) {
 		want    []string
 	}{
 		{"keys", "lisen = 'x'\nqueue_limit = 1\nqquxx = 2\n", nil, nil,
-			[]string{`unknown key "lisen": did you mean "listen"?`, `"queue_limit": did you mean "queue-limit"?`, `unknown key "qquxx": see myriad serve --help`}},
-		{"values in the file", "queue-limit = 'many'\nping-interval = 5\nloops = 1.5\nlog-format = ['a', 'b']\nallowed-origin = [1]\n", nil, nil,
-			[]string{`queue-limit in `, `is "many": write a whole number`, `ping-interval in `, `"5": write a time with its unit`, "loops in ", "log-format in ", "write one value", "write a list of strings"}},
-		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s", "--log-level=loud", "--publication-limit=many"},
-			[]string{"--queue-limit (MYRIAD_QUEUE_LIMIT) is \"-1\"", "--channel-limit (MYRIAD_CHANNEL_LIMIT) is \"0\": it must not be 0", "longer than 0", "debug, info, warn or error", "--publication-limit"}},
-		{"the environment", "", []string{"MYRIAD_QEUE_LIMIT=1", "MYRIAD_LISTENS=x", "MYRIAD_PORT=tcp://10.0.0.1:8000", "MYRIAD_LOG_FORMAT=xml"}, nil,
-			[]string{"did you mean MYRIAD_QUEUE_LIMIT?", "did you mean MYRIAD_LISTEN?", `--log-format (MYRIAD_LOG_FORMAT) is "xml": write text or json`}},
+			[]string{`unknown key "lisen": did you mean "listen"?`, `"queue_limit": did you mean "queue-limit"?`,
+				`unknown key "qquxx": see myriad serve --help`}},
+		{"values in the file", "queue-limit = 'many'\nping-interval = 5\nloops = 1.5\nlog-format = ['a', " +
+			"'b']\nallowed-origin = [1]\n", nil, nil,
+			[]string{`queue-limit in `, `is "many": write a whole number`, `ping-interval in `,
+				`"5": write a time with its unit`, "loops in ", "log-format in ", "write one value",
+				"write a list of strings"}},
+		{"values of flags", "", nil, []string{"--queue-limit=-1", "--channel-limit=0", "--shutdown-timeout=0s",
+			"--log-level=loud", "--publication-limit=many"},
+			[]string{"--queue-limit (MYRIAD_QUEUE_LIMIT) is \"-1\"",
+				"--channel-limit (MYRIAD_CHANNEL_LIMIT) is \"0\": it must not be 0", "longer than 0",
+				"debug, info, warn or error", "--publication-limit"}},
+		{"the environment", "", []string{"MYRIAD_QEUE_LIMIT=1", "MYRIAD_LISTENS=x", "MYRIAD_PORT=tcp://10.0.0.1:8000",
+			"MYRIAD_LOG_FORMAT=xml"}, nil,
+			[]string{"did you mean MYRIAD_QUEUE_LIMIT?", "did you mean MYRIAD_LISTEN?",
+				`--log-format (MYRIAD_LOG_FORMAT) is "xml": write text or json`}},
 		{"namespaces", "[[namespace]]\nnam = 'chat'\nhistory-size = 'x'\n", nil, nil,
-			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`, `history-size is "x": write a whole number`}},
-		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"}, []string{"name is given twice"}},
-		{"one of two namespaces", "", nil, []string{"--namespace=name=a", "--namespace=name=b histori-size=1", "--namespace=name=c slw=x"},
-			[]string{`--namespace (MYRIAD_NAMESPACE) is "name=b histori-size=1": "histori-size" is no rule`, `is "name=c slw=x": "slw" is no rule`}},
-		{"commas in a namespace", "", nil, []string{"--namespace=name=chat,history-size=100"}, []string{`"name=chat,history-size=100": write spaces`}},
-		{"a terabyte and more", "", nil, []string{"--history-limit=1025GiB"}, []string{"write a number from 0 to 1099511627776"}},
+			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`,
+				`history-size is "x": write a whole number`}},
+		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"},
+			[]string{"name is given twice"}},
+		{"one of two namespaces", "", nil, []string{"--namespace=name=a", "--namespace=name=b histori-size=1",
+			"--namespace=name=c slw=x"},
+			[]string{`--namespace (MYRIAD_NAMESPACE) is "name=b histori-size=1": "histori-size" is no rule`,
+				`is "name=c slw=x": "slw" is no rule`}},
+		{"commas in a namespace", "", nil, []string{"--namespace=name=chat,history-size=100"},
+			[]string{`"name=chat,history-size=100": write spaces`}},
+		{"a terabyte and more", "", nil, []string{"--history-limit=1025GiB"},
+			[]string{"write a number from 0 to 1099511627776"}},
 		{"one namespace", "namespace = 'name=chat'", nil, nil, []string{"neither a list nor [[namespace]]"}},
 		{"no TOML", "listen: x", nil, nil, []string{"--config", "line 1"}},
-		{"no file", "", nil, []string{"--config=/nowhere/myriad.toml"}, []string{"--config", "/nowhere/myriad.toml", "no such file"}},
+		{"no file", "", nil, []string{"--config=/nowhere/myriad.toml"},
+			[]string{"--config", "/nowhere/myriad.toml", "no such file"}},
 	} {
 		t.Run(tt.about, func(t *testing.T) {
 			if tt.file != "" {
@@ -237,16 +262,17 @@ func TestCommandLineMistakes(t *testing.T) {
 		"serve --check --publication-limit 9MiB --queue-limit 16MiB": "it may be at most 8MiB",
 		"serve --check --ping-interval 1500ms":                       "--ping-interval 1.5s: it must be whole seconds",
 		"completion tcsh":                                            `completion takes bash, zsh or fish, and was given "tcsh"`,
-		"--verison":                                                  "there is no flag --verison: did you mean --version?",
-		"serve --check --driver x":                                   `"x"`,
-		"serve --check --namespace name=a:b":                         `namespace "a:b"`,
-		"serve --check --proxy-protocol-from 10.0.0.0/33":            `--proxy-protocol-from (MYRIAD_PROXY_PROTOCOL_FROM) is "10.0.0.0/33": write a network or an address`,
-		"serve --check --allowed-origin [a":                          `allowed origin "[a"`,
-		"serve --check --allowed-origin https://a.example/":          `allowed origin "https://a.example/" is none that a browser sends`,
-		"serve --check --allowed-origin a.example/page":              "without a path",
-		"serve --check --listen 0.0.0.0:1":                           "MYRIAD_API_KEY",
-		"serve --check --ping-interval 1ms":                          "--ping-interval 1ms",
-		"serve --check --namespace recovery --queue-limit xx":        "--queue-limit",
+		"--verison": "there is no flag --verison: did you mean " +
+			"--version?",
+		"serve --check --driver x":                            `"x"`,
+		"serve --check --namespace name=a:b":                  `namespace "a:b"`,
+		"serve --check --proxy-protocol-from 10.0.0.0/33":     `--proxy-protocol-from (MYRIAD_PROXY_PROTOCOL_FROM) is "10.0.0.0/33": write a network or an address`,
+		"serve --check --allowed-origin [a":                   `allowed origin "[a"`,
+		"serve --check --allowed-origin https://a.example/":   `allowed origin "https://a.example/" is none that a browser sends`,
+		"serve --check --allowed-origin a.example/page":       "without a path",
+		"serve --check --listen 0.0.0.0:1":                    "MYRIAD_API_KEY",
+		"serve --check --ping-interval 1ms":                   "--ping-interval 1ms",
+		"serve --check --namespace recovery --queue-limit xx": "--queue-limit",
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"myriad"}, strings.Fields(args)...), &out, &out)
@@ -262,12 +288,14 @@ func TestCommandLineMistakes(t *testing.T) {
 // --check tells all that is wrong at once, also where only the engine, or the server, can know it.
 func TestCheckTellsAll(t *testing.T) {
 	var out bytes.Buffer
-	err := run(t.Context(), strings.Fields("myriad serve --check --listen :1 --tls-cert a --driver x --namespace name=a:b --namespace slow=never --allowed-origin / --publication-limit 9MiB --ping-interval 1ms"), &out, &out)
+	err := run(t.Context(), strings.Fields("myriad serve --check --listen :1 --tls-cert a --driver x --namespace "+
+		"name=a:b --namespace slow=never --allowed-origin / --publication-limit 9MiB --ping-interval 1ms"), &out, &out)
 	if err == nil {
 		t.Fatal("it is accepted")
 	}
 	for _, part := range []string{
-		"--listen :1 can be", "--tls-cert and --tls-key", `driver "x": not supported (on `, `namespace "a:b"`, `slow "never"`, `allowed origin "/"`,
+		"--listen :1 can be", "--tls-cert and --tls-key", `driver "x": not supported (on `, `namespace "a:b"`,
+		`slow "never"`, `allowed origin "/"`,
 		"--publication-limit 9MiB: it may be at most 8MiB", "--ping-interval 1ms",
 	} {
 		if !strings.Contains(err.Error(), part) {
@@ -289,7 +317,8 @@ func TestSwitchInEnvironment(t *testing.T) {
 func TestCheck(t *testing.T) {
 	url, _, _ := start(t)
 	var out bytes.Buffer
-	args := []string{"myriad", "serve", "--check", "--listen", strings.TrimPrefix(url, "http://"), "--namespace", "name=chat history-size=5 recovery"}
+	args := []string{"myriad", "serve", "--check", "--listen", strings.TrimPrefix(url, "http://"), "--namespace",
+		"name=chat history-size=5 recovery"}
 	if err := run(t.Context(), args, &out, &out); err != nil || out.String() != "the configuration is valid\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
@@ -316,7 +345,8 @@ func TestLogFormat(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log bytes.Buffer
-	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, &log, &log); err != nil {
+	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-format", "json"}, &log,
+		&log); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(log.String()) {
@@ -325,21 +355,24 @@ func TestLogFormat(t *testing.T) {
 		}
 	}
 	log.Reset()
-	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-level", "error"}, &log, &log); err != nil || log.Len() > 0 {
+	if err := run(ctx, []string{"myriad", "serve", "--listen", "127.0.0.1:0", "--log-level", "error"}, &log,
+		&log); err != nil || log.Len() > 0 {
 		t.Errorf("at level error: %q, %v", log.String(), err)
 	}
 }
 
 func TestNearest(t *testing.T) {
 	names := []string{"listen", "queue-limit", "api-key", "name"}
-	for written, want := range map[string]string{"listen": "listen", "lsiten": "listen", "queue_limit": "queue-limit", "key": "", "port": "", "apikey": "api-key", "": "", "nam": "name", "bind": ""} {
+	for written, want := range map[string]string{"listen": "listen", "lsiten": "listen", "queue_limit": "queue-limit",
+		"key": "", "port": "", "apikey": "api-key", "": "", "nam": "name", "bind": ""} {
 		if got := nearest(written, names); got != want {
 			t.Errorf("%q is nearest to %q, want %q", written, got, want)
 		}
 	}
 }
 
-// tables are the rows of the README's table, with and without what they mean; the twin has the same in Chinese.
+// tables are the rows of the README's table, with and without what they mean; the twin has the same
+// in Chinese.
 func TestReadmesListEveryOption(t *testing.T) {
 	rows := func(name string) (found [][]string) {
 		text, err := os.ReadFile(filepath.Join("../../..", name))

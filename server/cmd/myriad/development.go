@@ -8,12 +8,12 @@ import (
 	"github.com/myriad-go/myriad/debug"
 )
 
-// localOrigins are the pages that may use a server in development mode: those that programs of this machine serve, which may
-// connect anyway.
+// localOrigins are the pages that may use a server in development mode: those that programs of this
+// machine serve, which may connect anyway.
 var localOrigins = []string{"localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", `\[::1\]`, `\[::1\]:*`}
 
-// localHost refuses requests for another host than this machine. Else a page of another host whose name was made to resolve
-// to this machine (DNS rebinding) would count as the server's own.
+// localHost refuses requests for another host than this machine. Else a page of another host whose
+// name was made to resolve to this machine (DNS rebinding) would count as the server's own.
 func localHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

@@ -17,7 +17,8 @@ import (
 
 const repository = "../../.."
 
-// A block is code in a document: fenced, or indented by four columns, which here always is a shell's.
+// A block is code in a document: fenced, or indented by four columns, which here always is a
+// shell's.
 type block struct{ at, language, text string }
 
 // documented are the blocks of everything that a new user is told to read.
@@ -27,7 +28,8 @@ func documented(t *testing.T) (blocks []block) {
 	if err != nil || len(names) < 5 {
 		t.Fatal(names, err)
 	}
-	for _, name := range []string{"README.md", "README.zh-CN.md", "CONTRIBUTING.md", "docs/HACKING.md", "examples/mail/README.md"} {
+	for _, name := range []string{"README.md", "README.zh-CN.md", "CONTRIBUTING.md", "docs/HACKING.md",
+		"examples/mail/README.md"} {
 		names = append(names, filepath.Join(repository, name))
 	}
 	for _, name := range names {

@@ -86,7 +86,8 @@ func TestServeTakesNoArguments(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(context.Background(), []string{"myriad", "version"}, &out, &out); err != nil || !strings.HasPrefix(out.String(), "myriad ") {
+	if err := run(context.Background(), []string{"myriad", "version"}, &out, &out); err != nil ||
+		!strings.HasPrefix(out.String(), "myriad ") {
 		t.Errorf("version: %q, %v", out.String(), err)
 	}
 }

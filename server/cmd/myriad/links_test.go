@@ -28,7 +28,8 @@ func TestLinksOfTheDocuments(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|srcset)="([^"]+)"`)
 
-// checkLinks reports what the document links to in vain, and returns how many links it has within the repository.
+// checkLinks reports what the document links to in vain, and returns how many links it has within
+// the repository.
 func checkLinks(t *testing.T, name string) (found int) {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -15,7 +15,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// open has h serve the address. failed is called, once at most, if it ends by an error other than that of h's end.
+// open has h serve the address. failed is called, once at most, if it ends by an error other than
+// that of h's end.
 func (s settings) open(a *address, h *web.Server, certificates *keeper, failed func(error)) (net.Addr, error) {
 	secure := certificates != nil && !a.isUnix()
 	if secure {
@@ -50,7 +51,8 @@ func listenTCP(h *web.Server, hostPort string, secure bool) (*web.Listener, erro
 	return h.Listen("tcp", hostPort)
 }
 
-// openUnix makes the socket with the permissions of --socket-mode. From the moment it is there it has no more than those.
+// openUnix makes the socket with the permissions of --socket-mode. From the moment it is there it
+// has no more than those.
 func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error) {
 	if err := removeStale(a.target); err != nil {
 		return nil, a.wrong(err.Error())
@@ -72,8 +74,8 @@ func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error)
 	return addr, nil
 }
 
-// removeStale removes the socket that a process has left that did not end in order. A socket that accepts is in use; what
-// is no socket is not ours to remove.
+// removeStale removes the socket that a process has left that did not end in order. A socket that
+// accepts is in use; what is no socket is not ours to remove.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {

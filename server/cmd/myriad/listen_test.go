@@ -31,7 +31,8 @@ func unixDir(t *testing.T) string {
 	return dir
 }
 
-// startOn runs the command with these arguments alone until stop; it returns when the log has the line.
+// startOn runs the command with these arguments alone until stop; it returns when the log has the
+// line.
 func startOn(t *testing.T, line string, args ...string) (log *syncBuffer, stop func() error) {
 	t.Helper()
 	_, log, stop = beginUntil(t, regexp.QuoteMeta(line), func(ctx context.Context, log io.Writer) error {
@@ -61,7 +62,8 @@ func statusOf(t *testing.T, c *http.Client, url string) int {
 	return r.StatusCode
 }
 
-// The socket has the permissions that were asked for, replaces one that was left behind, and is removed at the end.
+// The socket has the permissions that were asked for, replaces one that was left behind, and is
+// removed at the end.
 func TestServeOnAUnixSocket(t *testing.T) {
 	path := filepath.Join(unixDir(t), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -189,7 +191,8 @@ func TestPassedDescriptor(t *testing.T) {
 // With a second address the first serves clients alone.
 func TestServeOnTwoAddresses(t *testing.T) {
 	path := filepath.Join(unixDir(t), "admin")
-	log, stop := startOn(t, "admin=unix:"+path, "--listen", "127.0.0.1:0", "--admin-listen", "unix:"+path, "--token-secret", "secret")
+	log, stop := startOn(t, "admin=unix:"+path, "--listen", "127.0.0.1:0", "--admin-listen", "unix:"+path,
+		"--token-secret", "secret")
 	_, rest, _ := strings.Cut(log.String(), "url=")
 	url, _, _ := strings.Cut(rest, " ")
 	public, admin := http.DefaultClient, through(t, path)
@@ -198,7 +201,8 @@ func TestServeOnTwoAddresses(t *testing.T) {
 		public, admin int
 	}{
 		{"/health", 200, 200}, {"/events?channel=a", 401, 404}, {"/connection/websocket", 426, 404},
-		{"/api/publish", 404, 405}, {"/api", 404, 405}, {"/metrics", 404, 200}, {"/", 404, 200}, {"/console/stats", 404, 403}, {"/debug/myriad", 404, 404},
+		{"/api/publish", 404, 405}, {"/api", 404, 405}, {"/metrics", 404, 200}, {"/", 404, 200},
+		{"/console/stats", 404, 403}, {"/debug/myriad", 404, 404},
 	} {
 		if status := statusOf(t, public, url+tt.path); status != tt.public {
 			t.Errorf("%s of --listen: %d, want %d", tt.path, status, tt.public)
@@ -326,7 +330,8 @@ func TestNotifyEnvironment(t *testing.T) {
 		want        time.Duration
 		wrong       bool
 	}{
-		{"", "", 0, false}, {"3000000", "", 3 * time.Second, false}, {"3000000", fmt.Sprint(os.Getpid()), 3 * time.Second, false},
+		{"", "", 0, false}, {"3000000", "", 3 * time.Second, false}, {"3000000", fmt.Sprint(os.Getpid()),
+			3 * time.Second, false},
 		{"3000000", "1", 0, false}, {"x", "", 0, true}, {"-1", "", 0, true},
 	} {
 		environ := map[string]string{"WATCHDOG_USEC": tt.micros, "WATCHDOG_PID": tt.pid}
@@ -335,7 +340,8 @@ func TestNotifyEnvironment(t *testing.T) {
 			t.Errorf("%+v: %v, %v", tt, got, err)
 		}
 	}
-	if _, err := newNotifier(func(string) string { return filepath.Join(t.TempDir(), "none") }); err == nil || !strings.Contains(err.Error(), "AF_UNIX") {
+	if _, err := newNotifier(func(string) string { return filepath.Join(t.TempDir(), "none") }); err == nil ||
+		!strings.Contains(err.Error(), "AF_UNIX") {
 		t.Errorf("a service manager that is not there: %v", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"strings"
 	"syscall"
 
-	// urfave/cli v3: maintained, reads flags from the environment by itself, and depends on nothing.
+	// urfave/cli v3: maintained, reads flags from the environment by itself, and depends on
+	// nothing.
 	"github.com/urfave/cli/v3"
 )
 
@@ -27,7 +28,8 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			line = strings.TrimPrefix(strings.TrimPrefix(line, "myriad: "), "push: ") // as the errors of the packages begin
+			// as the errors of the packages begin
+			line = strings.TrimPrefix(strings.TrimPrefix(line, "myriad: "), "push: ")
 			fmt.Fprintln(os.Stderr, "myriad:", line)
 		}
 		os.Exit(1)
@@ -52,11 +54,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
 	}
 	for _, c := range append(root.Commands, root) {
-		c.OnUsageError = func(_ context.Context, c *cli.Command, err error, _ bool) error { return explainUsage(c, err) }
+		c.OnUsageError = func(_ context.Context, c *cli.Command, err error,
+			_ bool) error {
+			return explainUsage(c, err)
+		}
 	}
 	err := root.Run(ctx, args)
 	if err != nil {
-		if found := badSwitch.FindStringSubmatch(err.Error()); found != nil { // the library does not take this one to OnUsageError
+		// the library does not take this one to OnUsageError
+		if found := badSwitch.FindStringSubmatch(err.Error()); found != nil {
 			return fmt.Errorf("%s is %q: write true or false", found[2], found[1])
 		}
 	}
@@ -100,7 +106,8 @@ func explainUsage(c *cli.Command, err error) error {
 		return fmt.Errorf("there is no flag --%s: see %s --help", name, c.FullName())
 	}
 	if found := badValue.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Errorf("--%s is %q: write true or false", found[2], found[1]) // of flags only switches are read by the library
+		// of flags only switches are read by the library
+		return fmt.Errorf("--%s is %q: write true or false", found[2], found[1])
 	}
 	return fmt.Errorf("%w; see %s --help", err, c.FullName())
 }

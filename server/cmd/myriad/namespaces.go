@@ -8,7 +8,8 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// A rule is one key of a namespace: name=value in --namespace, or a line of a [[namespace]] in the file.
+// A rule is one key of a namespace: name=value in --namespace, or a line of a [[namespace]] in the
+// file.
 type rule struct {
 	name  string
 	usage string
@@ -16,16 +17,26 @@ type rule struct {
 }
 
 var namespaceRules = []rule{
-	{"name", "the part before the colon; without a name the rules are for all channels that no other namespace has", func(n *push.Namespace) any { return &n.Name }},
-	{"history-size", "publications that each channel keeps, at most 65536", func(n *push.Namespace) any { return &n.HistorySize }},
-	{"history-age", "how long a publication is kept, default `5m`", func(n *push.Namespace) any { return &n.HistoryAge }},
-	{"recovery", "`true`: give returning subscribers what they have missed", func(n *push.Namespace) any { return &n.Recovery }},
-	{"presence", "`true`: let subscribers ask which clients are subscribed", func(n *push.Namespace) any { return &n.Presence }},
-	{"join-leave", "`true`: tell subscribers that ask for it which clients join and leave", func(n *push.Namespace) any { return &n.JoinLeave }},
-	{"publish", "which clients may publish: `clients` (all, the default), `subscribers`, `token` or `nobody`", func(n *push.Namespace) any { return (*string)(&n.Publish) }},
-	{"subscribe-token", "`true`: a subscription needs a token with the claim `channel`", func(n *push.Namespace) any { return &n.SubscribeToken }},
-	{"slow", "what happens to slow subscribers: `disconnect` (the default), `drop-oldest` or `latest-only`", func(n *push.Namespace) any { return (*string)(&n.Slow) }},
-	{"slow-queue", "bytes that may wait for one subscriber before `drop-oldest` drops the oldest, default `64KiB`", func(n *push.Namespace) any { return &n.SlowQueue }},
+	{"name", "the part before the colon; without a name the rules are for all channels that no other namespace has",
+		func(n *push.Namespace) any { return &n.Name }},
+	{"history-size", "publications that each channel keeps, at most 65536",
+		func(n *push.Namespace) any { return &n.HistorySize }},
+	{"history-age", "how long a publication is kept, default `5m`",
+		func(n *push.Namespace) any { return &n.HistoryAge }},
+	{"recovery", "`true`: give returning subscribers what they have missed",
+		func(n *push.Namespace) any { return &n.Recovery }},
+	{"presence", "`true`: let subscribers ask which clients are subscribed",
+		func(n *push.Namespace) any { return &n.Presence }},
+	{"join-leave", "`true`: tell subscribers that ask for it which clients join and leave",
+		func(n *push.Namespace) any { return &n.JoinLeave }},
+	{"publish", "which clients may publish: `clients` (all, the default), `subscribers`, `token` or `nobody`",
+		func(n *push.Namespace) any { return (*string)(&n.Publish) }},
+	{"subscribe-token", "`true`: a subscription needs a token with the claim `channel`",
+		func(n *push.Namespace) any { return &n.SubscribeToken }},
+	{"slow", "what happens to slow subscribers: `disconnect` (the default), `drop-oldest` or `latest-only`",
+		func(n *push.Namespace) any { return (*string)(&n.Slow) }},
+	{"slow-queue", "bytes that may wait for one subscriber before `drop-oldest` drops the oldest, default `64KiB`",
+		func(n *push.Namespace) any { return &n.SlowQueue }},
 }
 
 // parseNamespace reads rules with spaces between them: name=value, or the name alone for a switch.
@@ -50,8 +61,8 @@ func parseNamespace(text string) (ns push.Namespace, err error) {
 	return namespaceOf(given)
 }
 
-// namespaceOf makes a namespace of what is given, and tells all that is wrong with it. What the values have to do with each other
-// is checked by push.New.
+// namespaceOf makes a namespace of what is given, and tells all that is wrong with it. What the
+// values have to do with each other is checked by push.New.
 func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 	known := map[string]rule{}
 	for _, r := range namespaceRules {
@@ -61,7 +72,8 @@ func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 	for _, name := range sortedKeys(given) {
 		r, ok := known[name]
 		if !ok {
-			wrong = append(wrong, fmt.Sprintf("%q is no rule of a namespace%s", name, didYouMean(name, sortedKeys(known))))
+			wrong = append(wrong, fmt.Sprintf("%q is no rule of a namespace%s", name,
+				didYouMean(name, sortedKeys(known))))
 			continue
 		}
 		texts, err := textsOf(given[name])

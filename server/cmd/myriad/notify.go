@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A notifier tells the service manager how the server is (sd_notify(3)): a datagram with lines NAME=VALUE to the socket
-// in NOTIFY_SOCKET. nil: there is no service manager, and nothing is sent.
+// A notifier tells the service manager how the server is (sd_notify(3)): a datagram with lines
+// NAME=VALUE to the socket in NOTIFY_SOCKET. nil: there is no service manager, and nothing is sent.
 type notifier struct{ conn *net.UnixConn }
 
 func newNotifier(environ func(string) string) (*notifier, error) {
@@ -21,7 +21,8 @@ func newNotifier(environ func(string) string) (*notifier, error) {
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"}) // @ begins an abstract name
 	if err != nil {
-		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies has to allow AF_UNIX", path, cause(err))
+		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies has to allow AF_UNIX", path,
+			cause(err))
 	}
 	return &notifier{conn}, nil
 }
@@ -43,7 +44,8 @@ func (n *notifier) close() error {
 	return n.conn.Close()
 }
 
-// watchdogPeriod is how often the service manager has to be told that the server is alive; 0: never (sd_watchdog_enabled(3)).
+// watchdogPeriod is how often the service manager has to be told that the server is alive; 0: never
+// (sd_watchdog_enabled(3)).
 func watchdogPeriod(environ func(string) string) (time.Duration, error) {
 	text := environ("WATCHDOG_USEC")
 	if pid := environ("WATCHDOG_PID"); text == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -56,8 +58,8 @@ func watchdogPeriod(environ func(string) string) (time.Duration, error) {
 	return time.Duration(micros) * time.Microsecond, nil
 }
 
-// watch tells the service manager twice in a period that the server is alive, until ctx ends. It keeps silent while
-// stuck returns true: then the service manager restarts the server.
+// watch tells the service manager twice in a period that the server is alive, until ctx ends. It
+// keeps silent while stuck returns true: then the service manager restarts the server.
 func (n *notifier) watch(ctx context.Context, period time.Duration, stuck func() bool) {
 	if n == nil || period == 0 {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// An option is one thing that serve can be told: by the flag of that name, by the environment, or by a file. The README's table is
-// this list; a test holds the two together.
+// An option is one thing that serve can be told: by the flag of that name, by the environment, or
+// by a file. The README's table is this list; a test holds the two together.
 type option struct {
 	name     string
 	standard string              // the default, as it would be written
@@ -23,33 +23,58 @@ type option struct {
 	field    func(*settings) any // where it goes: see assign
 }
 
-// options are all of them but --config, which cannot stand in a file, and --check, which is a question and no setting.
+// options are all of them but --config, which cannot stand in a file, and --check, which is a
+// question and no setting.
 var options = []option{
-	{"listen", "127.0.0.1:8000", "`ADDRESS` to listen on: `HOST:PORT`, `unix:PATH`, or `fd:NAME` for a socket that systemd passes", func(s *settings) any { return &s.listen }},
-	{"admin-listen", "", "`ADDRESS` for the API, the metrics and the console, which `--listen` then does not serve", func(s *settings) any { return &s.adminListen }},
-	{"socket-mode", "0660", "`MODE` of the unix sockets that the server makes, as for chmod: which users may connect", func(s *settings) any { return &s.socketMode }},
-	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and when it changes", func(s *settings) any { return &s.tlsCert }},
+	{"listen", "127.0.0.1:8000",
+		"`ADDRESS` to listen on: `HOST:PORT`, `unix:PATH`, or `fd:NAME` for a socket that systemd passes",
+		func(s *settings) any { return &s.listen }},
+	{"admin-listen", "", "`ADDRESS` for the API, the metrics and the console, which `--listen` then does not serve",
+		func(s *settings) any { return &s.adminListen }},
+	{"socket-mode", "0660", "`MODE` of the unix sockets that the server makes, as for chmod: which users may connect",
+		func(s *settings) any { return &s.socketMode }},
+	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and " +
+		"when it changes", func(s *settings) any { return &s.tlsCert }},
 	{"tls-key", "", "`FILE` with the certificate's key (PEM)", func(s *settings) any { return &s.tlsKey }},
-	{"proxy-protocol-from", "", "`CIDR` of load balancers whose connections to `--listen` begin with a PROXY header; repeatable", func(s *settings) any { return &s.balancers }},
+	{"proxy-protocol-from", "",
+		"`CIDR` of load balancers whose connections to `--listen` begin with a PROXY header; repeatable",
+		func(s *settings) any { return &s.balancers }},
 	{"api-key", "", "`KEY` that publishers send in `X-API-Key`", func(s *settings) any { return &s.push.APIKey }},
-	{"token-secret", "", "`SECRET` that signs the tokens of clients: JWT, HS256, with `sub` and `exp`", func(s *settings) any { return &s.push.TokenSecret }},
-	{"console-key", "", "`KEY` that the console asks for; without one, the API key", func(s *settings) any { return &s.push.ConsoleKey }},
+	{"token-secret", "", "`SECRET` that signs the tokens of clients: JWT, HS256, with `sub` and `exp`",
+		func(s *settings) any { return &s.push.TokenSecret }},
+	{"console-key", "", "`KEY` that the console asks for; without one, the API key",
+		func(s *settings) any { return &s.push.ConsoleKey }},
 	{"disable-console", "false", "serve no console", func(s *settings) any { return &s.push.DisableConsole }},
-	{"allowed-origin", "", "`ORIGIN` of pages on other servers that may connect; `*` stands for any part; repeatable", func(s *settings) any { return &s.push.AllowedOrigins }},
-	{"namespace", "", "`RULES` of the channels `NAME:…`, as in `name=chat history-size=100 recovery`; repeatable", func(s *settings) any { return &s.push.Namespaces }},
-	{"deny-client-publish", "false", "let only the HTTP API publish", func(s *settings) any { return &s.push.DenyClientPublish }},
-	{"queue-limit", "1MiB", "`BYTES` that may wait for one client before it is disconnected as slow", func(s *settings) any { return &s.push.Limits.Queue }},
-	{"publication-limit", "256KiB", "`BYTES` of the largest publication", func(s *settings) any { return &s.push.Limits.Publication }},
-	{"channel-limit", "128", "`COUNT` of channels for one client", func(s *settings) any { return &s.push.Limits.Channels }},
-	{"connection-limit", "0", "`COUNT` of connections at most; further ones wait until one closes; 0: as many as the limit on descriptors allows", func(s *settings) any { return &s.engine.MaxConns }},
-	{"history-limit", "256MiB", "`BYTES` of memory for the histories of all channels", func(s *settings) any { return &s.push.Limits.HistoryBytes }},
-	{"history-channel-limit", "100000", "`COUNT` of channels that may have a history", func(s *settings) any { return &s.push.Limits.HistoryChannels }},
-	{"ping-interval", "25s", "`TIME` between two pings to a client, in whole seconds", func(s *settings) any { return &s.push.Timing.Ping }},
-	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends", func(s *settings) any { return &s.shutdownTimeout }},
-	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one", func(s *settings) any { return &s.engine.Loops }},
-	{"driver", "", "`NAME` of the engine's driver: `epoll`, `kqueue` or `std`; empty: the best one of the system", func(s *settings) any { return &s.engine.Driver }},
+	{"allowed-origin", "", "`ORIGIN` of pages on other servers that may connect; `*` stands for any part; repeatable",
+		func(s *settings) any { return &s.push.AllowedOrigins }},
+	{"namespace", "", "`RULES` of the channels `NAME:…`, as in `name=chat history-size=100 recovery`; repeatable",
+		func(s *settings) any { return &s.push.Namespaces }},
+	{"deny-client-publish", "false", "let only the HTTP API publish",
+		func(s *settings) any { return &s.push.DenyClientPublish }},
+	{"queue-limit", "1MiB", "`BYTES` that may wait for one client before it is disconnected as slow",
+		func(s *settings) any { return &s.push.Limits.Queue }},
+	{"publication-limit", "256KiB", "`BYTES` of the largest publication",
+		func(s *settings) any { return &s.push.Limits.Publication }},
+	{"channel-limit", "128", "`COUNT` of channels for one client",
+		func(s *settings) any { return &s.push.Limits.Channels }},
+	{"connection-limit", "0",
+		"`COUNT` of connections at most; further ones wait until one closes; 0: as many as the limit on descriptors " +
+			"allows", func(s *settings) any { return &s.engine.MaxConns }},
+	{"history-limit", "256MiB", "`BYTES` of memory for the histories of all channels",
+		func(s *settings) any { return &s.push.Limits.HistoryBytes }},
+	{"history-channel-limit", "100000", "`COUNT` of channels that may have a history",
+		func(s *settings) any { return &s.push.Limits.HistoryChannels }},
+	{"ping-interval", "25s", "`TIME` between two pings to a client, in whole seconds",
+		func(s *settings) any { return &s.push.Timing.Ping }},
+	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends",
+		func(s *settings) any { return &s.shutdownTimeout }},
+	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one",
+		func(s *settings) any { return &s.engine.Loops }},
+	{"driver", "", "`NAME` of the engine's driver: `epoll`, `kqueue` or `std`; empty: the best one of the system",
+		func(s *settings) any { return &s.engine.Driver }},
 	{"log-format", "text", "`FORMAT` of the log: `text` or `json`", func(s *settings) any { return &s.logFormat }},
-	{"log-level", "info", "`LEVEL` of the log: `debug`, `info`, `warn` or `error`", func(s *settings) any { return &s.logLevel }},
+	{"log-level", "info", "`LEVEL` of the log: `debug`, `info`, `warn` or `error`",
+		func(s *settings) any { return &s.logLevel }},
 }
 
 // zeroMeans are the options of which 0 is a meaning and no mistake.
@@ -68,7 +93,8 @@ func (o option) repeatable() bool {
 	return false
 }
 
-// separator stands between several values in one text, as in the environment: there is only one of a variable.
+// separator stands between several values in one text, as in the environment: there is only one of
+// a variable.
 func (o option) separator() string {
 	if o.name == "namespace" {
 		return ";"
@@ -88,8 +114,8 @@ func (o option) isMode() bool {
 	return is
 }
 
-// flag is what the CLI library reads. Values are read as text here, and understood in assign, so that what is wrong with one is
-// said in the same words wherever it comes from.
+// flag is what the CLI library reads. Values are read as text here, and understood in assign, so
+// that what is wrong with one is said in the same words wherever it comes from.
 func (o option) flag() cli.Flag {
 	usage, sources := o.usage, cli.EnvVars(o.env())
 	if head, rest, ok := strings.Cut(usage, "` "); ok { // the library takes the first word in backquotes for the value

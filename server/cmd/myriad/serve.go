@@ -18,9 +18,9 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// These are the times of ordinary requests: for a head, for a head with its body, for an answer to be taken, and between two
-// requests. Clients that are held are pinged instead. A request is read in less time than the default of --shutdown-timeout, so that
-// half a one does not use it up.
+// These are the times of ordinary requests: for a head, for a head with its body, for an answer to
+// be taken, and between two requests. Clients that are held are pinged instead. A request is read
+// in less time than the default of --shutdown-timeout, so that half a one does not use it up.
 const (
 	headTimeout  = 10 * time.Second
 	readTimeout  = 10 * time.Second
@@ -30,22 +30,25 @@ const (
 
 func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "`FILE` (TOML) with any of these options", Sources: cli.EnvVars("MYRIAD_CONFIG"), TakesFile: true},
+		&cli.StringFlag{Name: "config", Usage: "`FILE` (TOML) with any of these options",
+			Sources: cli.EnvVars("MYRIAD_CONFIG"), TakesFile: true},
 		&cli.BoolFlag{Name: "check", Usage: "check the configuration, print what is wrong with it, and exit"},
 	}
 	for _, o := range options {
 		flags = append(flags, o.flag())
 	}
 	return &cli.Command{
-		Name:        "serve",
-		Usage:       "run the push server",
-		Description: "An option can be a flag, a variable of the environment, or a key in the file of --config.\nA flag overrides the environment, and the environment overrides the file.",
-		Flags:       flags,
+		Name:  "serve",
+		Usage: "run the push server",
+		Description: "An option can be a flag, a variable of the environment, or a key in the file of --config.\nA " +
+			"flag overrides the environment, and the environment overrides the file.",
+		Flags: flags,
 		// The library would take a comma anywhere for the end of a value: see option.separator.
 		DisableSliceFlagSeparator: true,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Present() {
-				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT", c.Args().First())
+				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT",
+					c.Args().First())
 			}
 			s, err := configure(c, os.Environ(), stderr)
 			if err != nil {
@@ -105,7 +108,9 @@ func (s settings) check() error {
 	case limit.Publication > maxPublication:
 		wrong = append(wrong, fmt.Errorf("--publication-limit %s: it may be at most 8MiB", sizeText(limit.Publication)))
 	case limit.Queue < limit.Publication:
-		wrong = append(wrong, fmt.Errorf("--queue-limit %s is less than --publication-limit %s: the largest publication would not fit, and disconnect every client that it is for", sizeText(limit.Queue), sizeText(limit.Publication)))
+		wrong = append(wrong, fmt.Errorf("--queue-limit %s is less than --publication-limit %s: the largest "+
+			"publication would not fit, and disconnect every client that it is for", sizeText(limit.Queue),
+			sizeText(limit.Publication)))
 	}
 	return errors.Join(wrong...)
 }
@@ -164,7 +169,8 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	}
 	for _, h := range r.handlers() {
 		r.servers = append(r.servers, &web.Server{
-			Handler: h, Engine: r.engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
+			Handler: h, Engine: r.engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout,
+			IdleTimeout: idleTimeout,
 			ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		})
@@ -249,7 +255,8 @@ func cause(err error) error {
 	return err
 }
 
-// remedy is what to do about an address that cannot be listened on, to be appended to the error; empty if there is nothing to say.
+// remedy is what to do about an address that cannot be listened on, to be appended to the error;
+// empty if there is nothing to say.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -275,7 +282,8 @@ func (r *running) urlOf(a *address, bound net.Addr) string {
 
 func (r *running) announce(bound []net.Addr) {
 	if r.readable != "" {
-		r.log.Warn("myriad: every user of this machine can read the secrets in the configuration: chmod o-r", "file", r.readable)
+		r.log.Warn("myriad: every user of this machine can read the secrets in the configuration: chmod o-r", "file",
+			r.readable)
 	}
 	r.log.Info("myriad: serving", "url", r.urlOf(r.public, bound[0]), "version", version())
 	if r.admin != nil {
@@ -283,7 +291,8 @@ func (r *running) announce(bound []net.Addr) {
 	}
 	switch {
 	case r.development:
-		r.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no token needed; " +
+		r.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no " +
+			"token needed; " +
 			"set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others can reach it")
 	case r.push.APIKey == "":
 		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
@@ -292,8 +301,8 @@ func (r *running) announce(bound []net.Addr) {
 	}
 }
 
-// shutdown ends everything in the order of what needs what. What has been accepted is delivered first. Connections that do
-// not end in time are reset, which is no error.
+// shutdown ends everything in the order of what needs what. What has been accepted is delivered
+// first. Connections that do not end in time are reset, which is no error.
 func (r *running) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
 	defer cancel()
@@ -314,7 +323,8 @@ func (r *running) shutdown() error {
 	}
 	err = errors.Join(err, r.engine.Shutdown(ctx)) // resets what is left when ctx ends
 	if errors.Is(err, context.DeadlineExceeded) {
-		r.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout", r.shutdownTimeout.String())
+		r.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout",
+			r.shutdownTimeout.String())
 	}
 	if err = without(err, context.DeadlineExceeded); err != nil {
 		return fmt.Errorf("shutting down: %w", err)

@@ -51,14 +51,16 @@ func startWith(t *testing.T, s settings) (url string, log *syncBuffer, stop func
 }
 
 // begin runs serve until stop, and returns when the log has the URL.
-func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (url string, log *syncBuffer, stop func() error) {
+func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (url string, log *syncBuffer,
+	stop func() error) {
 	t.Helper()
 	found, log, stop := beginUntil(t, `url=(http://[0-9.:]+)`, serve)
 	return found[1], log, stop
 }
 
 // beginUntil runs serve until stop, and returns when the log matches the pattern.
-func beginUntil(t *testing.T, pattern string, serve func(ctx context.Context, log io.Writer) error) (found []string, log *syncBuffer, stop func() error) {
+func beginUntil(t *testing.T, pattern string, serve func(ctx context.Context, log io.Writer) error) (found []string,
+	log *syncBuffer, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log = new(syncBuffer)
@@ -147,7 +149,9 @@ func TestServeOnATakenAddress(t *testing.T) {
 	url, _, _ := start(t)
 	address := strings.TrimPrefix(url, "http://")
 	err := run(context.Background(), []string{"myriad", "serve", "--listen", address}, io.Discard, io.Discard)
-	if want := "--listen " + address + ": bind: address already in use: another process has the port: stop it, or listen on another"; err == nil || err.Error() != want {
+	if want := "--listen " + address +
+		": bind: address already in use: another process has the port: stop it, or listen on another"; err == nil ||
+		err.Error() != want {
 		t.Errorf("serve: %v", err)
 	}
 }

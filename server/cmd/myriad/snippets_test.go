@@ -23,8 +23,8 @@ var certificates []tls.Certificate
 var server = new(http.Server)
 `
 
-// whole makes a file of a snippet: a changed line is taken as it is afterwards, a line of … is left out, declarations stand by themselves, and statements
-// in a function.
+// whole makes a file of a snippet: a changed line is taken as it is afterwards, a line of … is left
+// out, declarations stand by themselves, and statements in a function.
 func whole(snippet string) string {
 	snippet = regexp.MustCompile(`(?m)^(-.*|\s*…)\n`).ReplaceAllString(snippet, "")
 	snippet = regexp.MustCompile(`(?m)^(\+|\t)\t?`).ReplaceAllString(snippet, "\t")
@@ -32,16 +32,20 @@ func whole(snippet string) string {
 		return snippet
 	}
 	declarations := regexp.MustCompile(`(?ms)^(type|func|var) (\S[^\n]*\}$|\S[^\n]*[^{\n]$|.*?^\})`)
-	return around + strings.Join(declarations.FindAllString(snippet, -1), "\n") + "\nfunc _() {\n" + declarations.ReplaceAllString(snippet, "") + "}\n"
+	return around + strings.Join(declarations.FindAllString(snippet, -1), "\n") + "\nfunc _() {\n" +
+		declarations.ReplaceAllString(snippet, "") + "}\n"
 }
 
-// quotesProgram reports whether a snippet is a part of examples/frames, whose test holds that it stands there.
+// quotesProgram reports whether a snippet is a part of examples/frames, whose test holds that it
+// stands there.
 func quotesProgram(b block) bool {
 	return strings.HasPrefix(b.at, "docs/guides/protocol.md:") && !strings.HasPrefix(b.text, "package ")
 }
 
 func TestSnippetsCompile(t *testing.T) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/netip", "os/signal", "syscall", "time")
+	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
+		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/netip", "os/signal", "syscall",
+		"time")
 	list.Dir = repository
 	lines, err := list.Output()
 	if err != nil {
@@ -53,7 +57,10 @@ func TestSnippetsCompile(t *testing.T) {
 		exports[path] = file
 	}
 	files := token.NewFileSet()
-	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser,
+		error) {
+		return os.Open(exports[path])
+	})
 	found := 0
 	for _, b := range documented(t) {
 		if b.language != "go" || quotesProgram(b) {
@@ -66,7 +73,8 @@ func TestSnippetsCompile(t *testing.T) {
 			continue
 		}
 		check := types.Config{Importer: imports, Error: func(err error) {
-			if wrong := (types.Error{}); !errors.As(err, &wrong) || !wrong.Soft { // what is not used is no mistake of a snippet
+			// what is not used is no mistake of a snippet
+			if wrong := (types.Error{}); !errors.As(err, &wrong) || !wrong.Soft {
 				t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
 			}
 		}}

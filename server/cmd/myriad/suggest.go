@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// didYouMean returns a question to be appended to a complaint about a name, or nothing if none of the names is like it.
+// didYouMean returns a question to be appended to a complaint about a name, or nothing if none of
+// the names is like it.
 func didYouMean(name string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf(": did you mean %q?", near)
@@ -14,7 +15,8 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
-// nearest is the name with the fewest slips of the finger between it and what was written, at most a third of its letters.
+// nearest is the name with the fewest slips of the finger between it and what was written, at most
+// a third of its letters.
 func nearest(written string, names []string) (near string) {
 	least := max(len(written)/3, 1) + 1
 	for _, name := range names {
@@ -25,8 +27,8 @@ func nearest(written string, names []string) (near string) {
 	return near
 }
 
-// distance counts letters that are missing, too many, wrong, or swapped with their neighbour (optimal string alignment). An
-// underscore for a hyphen is none of them.
+// distance counts letters that are missing, too many, wrong, or swapped with their neighbour
+// (optimal string alignment). An underscore for a hyphen is none of them.
 func distance(a, b string) int {
 	row := func(i int) []int {
 		r := make([]int, len(b)+1)

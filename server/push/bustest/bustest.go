@@ -18,7 +18,8 @@ import (
 // patience is how long a delivery may take on a bus that spans nodes before the suite gives up.
 const patience = 10 * time.Second
 
-// Run checks a Bus against its contract. open returns a new, empty one for every part; Run closes it.
+// Run checks a Bus against its contract. open returns a new, empty one for every part; Run closes
+// it.
 func Run(t *testing.T, open func() push.Bus) {
 	for _, part := range []struct {
 		name string
@@ -134,7 +135,8 @@ func (e *ear) waitFor(t *testing.T, so func() bool) {
 	defer e.mu.Unlock()
 	for !so() {
 		if time.Now().After(deadline) {
-			t.Fatalf("heard %d messages and %d notices in %v, and waited for more", len(e.heard), len(e.notices), patience)
+			t.Fatalf("heard %d messages and %d notices in %v, and waited for more", len(e.heard), len(e.notices),
+				patience)
 		}
 		e.changed.Wait()
 	}
@@ -343,7 +345,8 @@ func closes(t *testing.T, bus push.Bus) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if _, err := bus.Publish(context.Background(), "news", message("1"), push.Retention{Size: 1, Age: time.Hour}); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := bus.Publish(context.Background(), "news", message("1"),
+		push.Retention{Size: 1, Age: time.Hour}); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Publish after Close: %v", err)
 	}
 	if err := bus.Subscribe("more", e); !errors.Is(err, push.ErrBusClosed) {

@@ -81,7 +81,8 @@ func besideTheHistory(t *testing.T, bus push.Bus) {
 	if got := texts(h); !slices.Equal(got, []string{"1=1", "2=3"}) {
 		t.Errorf("the history has %q", got)
 	}
-	if want := []push.Position{{Offset: 1, Epoch: h.Top.Epoch}, {}, {Offset: 2, Epoch: h.Top.Epoch}}; !slices.Equal(e.at, want) {
+	if want := []push.Position{{Offset: 1, Epoch: h.Top.Epoch}, {}, {Offset: 2,
+		Epoch: h.Top.Epoch}}; !slices.Equal(e.at, want) {
 		t.Errorf("the positions of what was delivered are %v, want %v", e.at, want)
 	}
 	if got := h.Publications[0].Tags["kind"]; got != "first" {
@@ -89,7 +90,8 @@ func besideTheHistory(t *testing.T, bus push.Bus) {
 	}
 }
 
-// historyHasWhatIsDelivered publishes from several goroutines and reads the history while that goes on.
+// historyHasWhatIsDelivered publishes from several goroutines and reads the history while that goes
+// on.
 func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	const publishers, each = 4, 100
 	keep := push.Retention{Size: publishers * each, Age: time.Hour}
@@ -104,7 +106,8 @@ func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 					t.Errorf("Publish: %v", err)
 					return
 				}
-				h, err := bus.History(context.Background(), "news", push.Query{Since: &push.Position{Offset: at.Offset - 1, Epoch: at.Epoch}, Limit: 1})
+				h, err := bus.History(context.Background(), "news",
+					push.Query{Since: &push.Position{Offset: at.Offset - 1, Epoch: at.Epoch}, Limit: 1})
 				if err != nil || len(h.Publications) != 1 || string(h.Publications[0].Data) != strconv.Itoa(p*each+i) {
 					t.Errorf("behind offset %d the history has %v, %v", at.Offset-1, texts(h), err)
 					return
@@ -120,7 +123,8 @@ func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	}
 	for i, p := range h.Publications {
 		if p.Offset != uint64(i+1) || p.Position != e.at[i] || heard[i] != fmt.Sprintf("news %s  ", p.Data) {
-			t.Fatalf("publication %d is %s at %v in the history, and %q at %v was heard", i, p.Data, p.Position, heard[i], e.at[i])
+			t.Fatalf("publication %d is %s at %v in the history, and %q at %v was heard", i, p.Data, p.Position,
+				heard[i], e.at[i])
 		}
 	}
 }
@@ -173,7 +177,8 @@ func historySize(t *testing.T, bus push.Bus) {
 	if got := texts(h); len(got) != 10 || got[0] != "16=16" || got[9] != "25=25" {
 		t.Errorf("kept %v, want the last ten", got)
 	}
-	if got := texts(mustRead(t, bus, "news", push.Query{Since: &push.Position{Offset: 3}, Limit: 2})); !slices.Equal(got, []string{"16=16", "17=17"}) {
+	if got := texts(mustRead(t, bus, "news", push.Query{Since: &push.Position{Offset: 3},
+		Limit: 2})); !slices.Equal(got, []string{"16=16", "17=17"}) {
 		t.Errorf("behind what is not kept any more: %v", got)
 	}
 	mustKeep(t, bus, "news", "26", push.Retention{Size: 2, Age: time.Hour})
@@ -219,11 +224,13 @@ func forgets(t *testing.T, bus push.Bus) {
 	}
 }
 
-// positionBeforeTheFirst: who has asked where a channel stands before anything was published there misses nothing.
+// positionBeforeTheFirst: who has asked where a channel stands before anything was published there
+// misses nothing.
 func positionBeforeTheFirst(t *testing.T, bus push.Bus) {
 	before := mustRead(t, bus, "news", push.Query{}).Top
 	mustKeep(t, bus, "news", "1", long)
-	if got := texts(mustRead(t, bus, "news", push.Query{Since: &before, Limit: -1})); !slices.Equal(got, []string{"1=1"}) {
+	if got := texts(mustRead(t, bus, "news", push.Query{Since: &before, Limit: -1})); !slices.Equal(got,
+		[]string{"1=1"}) {
 		t.Errorf("behind %v: %v", before, got)
 	}
 }
@@ -274,7 +281,8 @@ func announces(t *testing.T, bus push.Bus) {
 	mustSubscribe(t, bus, "news", b)
 	mustSubscribe(t, bus, "other", other)
 	for _, joined := range []bool{true, false} {
-		if err := bus.Announce(context.Background(), "news", push.Notice{ClientInfo: push.ClientInfo{Client: "1", User: "ann"}, Joined: joined}); err != nil {
+		if err := bus.Announce(context.Background(), "news",
+			push.Notice{ClientInfo: push.ClientInfo{Client: "1", User: "ann"}, Joined: joined}); err != nil {
 			t.Fatal(err)
 		}
 	}

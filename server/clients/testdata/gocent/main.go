@@ -1,5 +1,6 @@
-// Command gocent calls the API by Centrifugo's client for Go. It is a module of its own, so that the server does not require
-// the client. It prints a line for each call: what the client library has made of the answer.
+// Command gocent calls the API by Centrifugo's client for Go. It is a module of its own, so that
+// the server does not require the client. It prints a line for each call: what the client library
+// has made of the answer.
 package main
 
 import (
@@ -52,7 +53,8 @@ func calls(c *gocent.Client) {
 	say("info", err, len(info.Nodes), info.Nodes[0].Name)
 	say("subscribe", c.Subscribe(ctx, "news", "ann"))
 	say("unsubscribe", c.Unsubscribe(ctx, "kept:1", "nobody"))
-	say("disconnect", c.Disconnect(ctx, "nobody", gocent.WithDisconnect(&gocent.Disconnect{Code: 4000, Reason: "enough"})))
+	say("disconnect", c.Disconnect(ctx, "nobody",
+		gocent.WithDisconnect(&gocent.Disconnect{Code: 4000, Reason: "enough"})))
 	say("whitelist", c.Disconnect(ctx, "nobody", gocent.WithDisconnectClientWhitelist([]string{"a"})))
 	pipe := c.Pipe()
 	_, _ = pipe.AddPublish("news", []byte("1")), pipe.AddInfo()

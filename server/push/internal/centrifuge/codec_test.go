@@ -18,10 +18,12 @@ func TestParse(t *testing.T) {
 		{"connect", `{"id":1,"connect":{"token":"abc","name":"js","version":"5"}}`, Connect, 1, func(c Command) bool {
 			return *c.Connect == ConnectRequest{Token: "abc", Name: "js", Version: "5"}
 		}},
-		{"connect with what is not read", `{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
-		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2, func(c Command) bool {
-			return *c.Subscribe == SubscribeRequest{Channel: "news", Recover: true, Offset: 3, Epoch: "e"}
-		}},
+		{"connect with what is not read",
+			`{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
+		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2,
+			func(c Command) bool {
+				return *c.Subscribe == SubscribeRequest{Channel: "news", Recover: true, Offset: 3, Epoch: "e"}
+			}},
 		{"unsubscribe", `{"id":3,"unsubscribe":{"channel":"news"}}`, Unsubscribe, 3, func(c Command) bool {
 			return c.Unsubscribe.Channel == "news"
 		}},
@@ -31,7 +33,8 @@ func TestParse(t *testing.T) {
 		{"publish null", `{"id":4,"publish":{"channel":"news","data":null}}`, Publish, 4, func(c Command) bool {
 			return string(c.Publish.Data) == "null"
 		}},
-		{"publish without data", `{"id":4,"publish":{"channel":"news"}}`, Publish, 4, func(c Command) bool { return c.Publish.Data == nil }},
+		{"publish without data", `{"id":4,"publish":{"channel":"news"}}`, Publish, 4,
+			func(c Command) bool { return c.Publish.Data == nil }},
 		{"presence", `{"id":5,"presence":{"channel":"news"}}`, Presence, 5, nil},
 		{"presence_stats", `{"id":6,"presence_stats":{"channel":"news"}}`, PresenceStats, 6, nil},
 		{"history", `{"id":7,"history":{"channel":"news","limit":5,"since":{"offset":18446744073709551615,"epoch":"e"},"reverse":true}}`, History, 7, func(c Command) bool {
@@ -41,7 +44,8 @@ func TestParse(t *testing.T) {
 		{"ping", `{"id":8,"ping":{}}`, Ping, 8, nil},
 		{"send", `{"send":{"data":{}}}`, Send, 0, nil},
 		{"rpc", `{"id":9,"rpc":{"method":"m","data":{}}}`, RPC, 9, nil},
-		{"refresh", `{"id":10,"refresh":{"token":"t"}}`, Refresh, 10, func(c Command) bool { return c.Refresh.Token == "t" }},
+		{"refresh", `{"id":10,"refresh":{"token":"t"}}`, Refresh, 10,
+			func(c Command) bool { return c.Refresh.Token == "t" }},
 		{"sub_refresh", `{"id":11,"sub_refresh":{"channel":"c","token":"t"}}`, SubRefresh, 11, nil},
 		{"pong", `{}`, None, 0, func(c Command) bool { return c.IsPong() }},
 		{"unknown method", `{"id":12,"frobnicate":{}}`, None, 12, func(c Command) bool { return !c.IsPong() }},
@@ -80,7 +84,8 @@ func TestParseSeveral(t *testing.T) {
 }
 
 func TestParseErrors(t *testing.T) {
-	for _, line := range []string{"", "\n", "\n{}", "{", "[]", "1", `"x"`, "{} {}", `{"id":-1}`, `{"id":"1"}`, `{"id":4294967296}`,
+	for _, line := range []string{"", "\n", "\n{}", "{", "[]", "1", `"x"`, "{} {}", `{"id":-1}`, `{"id":"1"}`,
+		`{"id":4294967296}`,
 		`{"id":1,"connect":[]}`, `{"id":1,"subscribe":{"channel":5}}`, strings.Repeat("[", 20000)} {
 		n, _, err := Parse([]byte(line))
 		if err == nil || n != 0 {
@@ -105,27 +110,39 @@ func TestAppend(t *testing.T) {
 			`{"id":1,"connect":{"client":"c","expires":true,"ttl":60}}`},
 		{"refresh", AppendRefresh(nil, 3, "c", 9), `{"id":3,"refresh":{"client":"c","expires":true,"ttl":9}}`},
 		{"subscribe", AppendSubscribe(nil, 2, SubscribeResult{}), `{"id":2,"subscribe":{}}`},
-		{"subscribe, recoverable", AppendSubscribe(nil, 2, SubscribeResult{Recoverable: true, Position: Position{0, "e"}}),
+		{"subscribe, recoverable",
+			AppendSubscribe(nil, 2, SubscribeResult{Recoverable: true, Position: Position{0, "e"}}),
 			`{"id":2,"subscribe":{"recoverable":true,"epoch":"e","positioned":true}}`},
-		{"subscribe, recovered", AppendSubscribe(nil, 2, SubscribeResult{Expires: true, TTL: 5, Recoverable: true, Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
-			Publications: AppendPublications(nil, []Publication{{Data: []byte("1"), Offset: 1}, {Data: []byte("{}"), Client: "c", User: "u", Offset: 2}})}),
+		{"subscribe, recovered", AppendSubscribe(nil, 2, SubscribeResult{Expires: true, TTL: 5, Recoverable: true,
+			Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
+			Publications: AppendPublications(nil, []Publication{{Data: []byte("1"), Offset: 1},
+				{Data: []byte("{}"), Client: "c", User: "u", Offset: 2}})}),
 			`{"id":2,"subscribe":{"expires":true,"ttl":5,"recoverable":true,"epoch":"e","publications":[{"data":1,"offset":1},{"data":{},"info":{"user":"u","client":"c"},"offset":2}],"recovered":true,"offset":2,"positioned":true,"was_recovering":true}}`},
 		{"sub_refresh", AppendSubRefresh(nil, 3, 9), `{"id":3,"sub_refresh":{"expires":true,"ttl":9}}`},
-		{"history", AppendHistory(nil, 3, AppendPublications(nil, nil), Position{7, "e"}), `{"id":3,"history":{"publications":[],"epoch":"e","offset":7}}`},
-		{"presence", AppendPresence(nil, 3, []ClientInfo{{Client: "c", User: "u"}, {Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}),
+		{"history", AppendHistory(nil, 3, AppendPublications(nil, nil), Position{7, "e"}),
+			`{"id":3,"history":{"publications":[],"epoch":"e","offset":7}}`},
+		{"presence", AppendPresence(nil, 3, []ClientInfo{{Client: "c", User: "u"},
+			{Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}),
 			`{"id":3,"presence":{"presence":{"c":{"user":"u","client":"c"},"d":{"user":"","client":"d","conn_info":{"a":1},"chan_info":2}}}}`},
-		{"presence_stats", AppendPresenceStats(nil, 3, 2, 1), `{"id":3,"presence_stats":{"num_clients":2,"num_users":1}}`},
-		{"join", AppendJoin(nil, "news", ClientInfo{Client: "c", User: "u"}), `{"push":{"channel":"news","join":{"info":{"user":"u","client":"c"}}}}`},
-		{"leave", AppendLeave(nil, "news", ClientInfo{Client: "c", User: "u"}), `{"push":{"channel":"news","leave":{"info":{"user":"u","client":"c"}}}}`},
-		{"publication with offset", AppendPublication(nil, "news", Publication{Data: []byte("1"), Offset: math.MaxUint64}),
+		{"presence_stats", AppendPresenceStats(nil, 3, 2, 1),
+			`{"id":3,"presence_stats":{"num_clients":2,"num_users":1}}`},
+		{"join", AppendJoin(nil, "news", ClientInfo{Client: "c", User: "u"}),
+			`{"push":{"channel":"news","join":{"info":{"user":"u","client":"c"}}}}`},
+		{"leave", AppendLeave(nil, "news", ClientInfo{Client: "c", User: "u"}),
+			`{"push":{"channel":"news","leave":{"info":{"user":"u","client":"c"}}}}`},
+		{"publication with offset",
+			AppendPublication(nil, "news", Publication{Data: []byte("1"), Offset: math.MaxUint64}),
 			`{"push":{"channel":"news","pub":{"data":1,"offset":18446744073709551615}}}`},
 		{"unsubscribe", AppendDone(nil, 2, Unsubscribe), `{"id":2,"unsubscribe":{}}`},
 		{"publish", AppendDone(nil, 4294967295, Publish), `{"id":4294967295,"publish":{}}`},
-		{"error", AppendError(nil, 5, ErrPermissionDenied), `{"id":5,"error":{"code":103,"message":"permission denied"}}`},
-		{"temporary error", AppendError(nil, 5, ErrInternal), `{"id":5,"error":{"code":100,"message":"internal server error","temporary":true}}`},
+		{"error", AppendError(nil, 5, ErrPermissionDenied),
+			`{"id":5,"error":{"code":103,"message":"permission denied"}}`},
+		{"temporary error", AppendError(nil, 5, ErrInternal),
+			`{"id":5,"error":{"code":100,"message":"internal server error","temporary":true}}`},
 		{"publication", AppendPublication(nil, "news", Publication{Data: []byte(`{"a":1}`)}),
 			`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`},
-		{"publication of a client", AppendPublication(nil, `n"ews`, Publication{Data: []byte(`1`), Client: "c", User: "u"}),
+		{"publication of a client",
+			AppendPublication(nil, `n"ews`, Publication{Data: []byte(`1`), Client: "c", User: "u"}),
 			`{"push":{"channel":"n\"ews","pub":{"data":1,"info":{"user":"u","client":"c"}}}}`},
 		{"unsubscribe push", AppendUnsubscribe(nil, "news", ByServer),
 			`{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`},
@@ -187,7 +204,8 @@ func FuzzPublication(f *testing.F) {
 		if strings.ContainsRune(string(p), '\n') {
 			t.Fatalf("newline in %q", p)
 		}
-		if got.Push.Channel != strings.ToValidUTF8(channel, "\ufffd") && !strings.ContainsRune(got.Push.Channel, '\ufffd') {
+		if got.Push.Channel != strings.ToValidUTF8(channel, "\ufffd") &&
+			!strings.ContainsRune(got.Push.Channel, '\ufffd') {
 			t.Fatalf("channel %q came back as %q", channel, got.Push.Channel)
 		}
 	})

@@ -2,7 +2,8 @@ package centrifuge
 
 import "fmt"
 
-// An Error is the answer to one command that failed; the connection goes on. Temporary says that trying again may help.
+// An Error is the answer to one command that failed; the connection goes on. Temporary says that
+// trying again may help.
 type Error struct {
 	Code      uint32
 	Message   string
@@ -29,8 +30,9 @@ var (
 	ErrUnrecoverablePosition = Error{Code: 112, Message: "unrecoverable position"}
 )
 
-// A Disconnect ends a connection. Over WebSocket code and reason are those of the close frame, so the reason must stay below
-// 124 bytes. Clients come back after 3000–3499 and stay away after 3500–3999.
+// A Disconnect ends a connection. Over WebSocket code and reason are those of the close frame, so
+// the reason must stay below 124 bytes. Clients come back after 3000–3499 and stay away after
+// 3500–3999.
 type Disconnect struct {
 	Code   uint16
 	Reason string
@@ -59,7 +61,8 @@ var (
 	NotAvailable     = Disconnect{3508, "not available"}
 )
 
-// An Unsubscribed ends a subscription from the server's side. Clients subscribe again from code 2500 on, and not below.
+// An Unsubscribed ends a subscription from the server's side. Clients subscribe again from code
+// 2500 on, and not below.
 type Unsubscribed struct {
 	Code   uint32
 	Reason string

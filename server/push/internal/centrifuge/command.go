@@ -1,11 +1,13 @@
-// Package centrifuge is the codec of the Centrifuge client protocol, version 2, in its JSON form: pure functions between bytes
-// and commands, replies and pushes. It knows no connection, no channel and no clock.
+// Package centrifuge is the codec of the Centrifuge client protocol, version 2, in its JSON form:
+// pure functions between bytes and commands, replies and pushes. It knows no connection, no channel
+// and no clock.
 //
-// The protocol is defined by https://github.com/centrifugal/protocol (definitions/client.proto) and described for people at
-// https://centrifugal.dev/docs/transports/client_protocol. In short: a WebSocket message carries one or more commands, one JSON
-// object to a line. A command has an id and one member named after its method; the reply carries the same id and a member of
-// the same name, or an error. What the server sends unasked is a push, without an id. An empty object is a ping when it comes
-// from the server and a pong when it comes from the client.
+// The protocol is defined by https://github.com/centrifugal/protocol (definitions/client.proto) and
+// described for people at https://centrifugal.dev/docs/transports/client_protocol. In short: a
+// WebSocket message carries one or more commands, one JSON object to a line. A command has an id
+// and one member named after its method; the reply carries the same id and a member of the same
+// name, or an error. What the server sends unasked is a push, without an id. An empty object is a
+// ping when it comes from the server and a pong when it comes from the client.
 package centrifuge
 
 import (
@@ -15,7 +17,8 @@ import (
 	"fmt"
 )
 
-// A Method names what a command asks for. Its String is the member of the command, and of the reply to it.
+// A Method names what a command asks for. Its String is the member of the command, and of the reply
+// to it.
 type Method uint8
 
 const (
@@ -34,12 +37,14 @@ const (
 	SubRefresh
 )
 
-var methodNames = [...]string{"none", "connect", "subscribe", "unsubscribe", "publish", "presence", "presence_stats", "history",
+var methodNames = [...]string{"none", "connect", "subscribe", "unsubscribe", "publish", "presence", "presence_stats",
+	"history",
 	"ping", "send", "rpc", "refresh", "sub_refresh"}
 
 func (m Method) String() string { return methodNames[m] }
 
-// A Command is what one line of a client's frame asks for. Of the pointers at most one is looked at: see Method.
+// A Command is what one line of a client's frame asks for. Of the pointers at most one is looked
+// at: see Method.
 type Command struct {
 	ID            uint32             `json:"id"`
 	Connect       *ConnectRequest    `json:"connect"`
@@ -56,16 +61,17 @@ type Command struct {
 	SubRefresh    *SubRefreshRequest `json:"sub_refresh"`
 }
 
-// ConnectRequest is the first command of every connection. Data, headers and server-side subscriptions, which the protocol
-// also allows here, are not read.
+// ConnectRequest is the first command of every connection. Data, headers and server-side
+// subscriptions, which the protocol also allows here, are not read.
 type ConnectRequest struct {
 	Token   string `json:"token"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// SubscribeRequest asks for the publications of a channel. With Recover it asks for those behind Offset of Epoch too. JoinLeave
-// asks to be told who else subscribes and leaves. What else the protocol allows here is not read.
+// SubscribeRequest asks for the publications of a channel. With Recover it asks for those behind
+// Offset of Epoch too. JoinLeave asks to be told who else subscribes and leaves. What else the
+// protocol allows here is not read.
 type SubscribeRequest struct {
 	Channel   string `json:"channel"`
 	Token     string `json:"token"`
@@ -75,8 +81,8 @@ type SubscribeRequest struct {
 	JoinLeave bool   `json:"join_leave"`
 }
 
-// HistoryRequest asks for publications that a channel has kept: at most Limit, where 0 asks for the position only and a negative
-// one for all; those behind Since, or before it if Reverse.
+// HistoryRequest asks for publications that a channel has kept: at most Limit, where 0 asks for the
+// position only and a negative one for all; those behind Since, or before it if Reverse.
 type HistoryRequest struct {
 	Channel string    `json:"channel"`
 	Limit   int32     `json:"limit"`
@@ -113,9 +119,9 @@ type SubRefreshRequest struct {
 // ErrEmpty is returned for a line with nothing on it.
 var ErrEmpty = errors.New("centrifuge: empty command: a frame holds one JSON object to a line")
 
-// Parse reads the command on the first line of p. n is how many bytes it took, the newline that ends it included, so that
-// p[n:] starts with the next command and is empty after the last. On an error n is 0 and the frame cannot be read on.
-// Nothing in the command refers to p.
+// Parse reads the command on the first line of p. n is how many bytes it took, the newline that
+// ends it included, so that p[n:] starts with the next command and is empty after the last. On an
+// error n is 0 and the frame cannot be read on. Nothing in the command refers to p.
 func Parse(p []byte) (n int, c Command, err error) {
 	line := p
 	n = len(p)

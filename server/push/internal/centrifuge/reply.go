@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// PingFrame is what the server sends to learn whether a client is there, and what the client sends back.
+// PingFrame is what the server sends to learn whether a client is there, and what the client sends
+// back.
 const PingFrame = "{}"
 
 // ConnectResult is the answer to Connect. Zero members are left out.
@@ -37,7 +38,8 @@ func AppendConnect(dst []byte, id uint32, r ConnectResult) []byte {
 	return append(dst, "}}"...)
 }
 
-// AppendRefresh appends the reply to a Refresh command: the connection of that client now ends in ttl seconds.
+// AppendRefresh appends the reply to a Refresh command: the connection of that client now ends in
+// ttl seconds.
 func AppendRefresh(dst []byte, id uint32, client string, ttl uint32) []byte {
 	dst = append(appendReply(dst, id, Refresh), `{"client":`...)
 	dst = AppendString(dst, client)
@@ -55,7 +57,8 @@ func appendTTL(dst []byte, expires bool, ttl uint32) []byte {
 	return dst
 }
 
-// AppendDone appends a reply whose result is an empty object, as it is for Unsubscribe, Publish and Ping.
+// AppendDone appends a reply whose result is an empty object, as it is for Unsubscribe, Publish and
+// Ping.
 func AppendDone(dst []byte, id uint32, m Method) []byte {
 	return append(appendReply(dst, id, m), "{}}"...)
 }
@@ -77,7 +80,8 @@ func appendReply(dst []byte, id uint32, m Method) []byte {
 	return append(dst, `":`...)
 }
 
-// AppendSubRefresh appends the reply to a SubRefresh command: the subscription now ends in ttl seconds.
+// AppendSubRefresh appends the reply to a SubRefresh command: the subscription now ends in ttl
+// seconds.
 func AppendSubRefresh(dst []byte, id uint32, ttl uint32) []byte {
 	dst = appendUint(append(appendReply(dst, id, SubRefresh), `{"expires":true,"ttl":`...), ttl)
 	return append(dst, "}}"...)
@@ -129,7 +133,8 @@ func withoutComma(dst []byte, start int) []byte {
 	return append(dst[:start], dst[start+1:]...)
 }
 
-// AppendHistory appends the reply to a History command. publications is as AppendPublications makes it.
+// AppendHistory appends the reply to a History command. publications is as AppendPublications makes
+// it.
 func AppendHistory(dst []byte, id uint32, publications []byte, top Position) []byte {
 	return append(AppendHistoryResult(appendReply(dst, id, History), publications, top), '}')
 }
@@ -189,9 +194,10 @@ func AppendPresenceStatsResult(dst []byte, clients, users int) []byte {
 	return append(dst, '}')
 }
 
-// A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client and User name the connection that
-// published it, and are empty when the server's own API did. Offset is its place in the channel's history, 0 if there is none.
-// Tags are left out if there are none.
+// A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client
+// and User name the connection that published it, and are empty when the server's own API did.
+// Offset is its place in the channel's history, 0 if there is none. Tags are left out if there are
+// none.
 type Publication struct {
 	Data         []byte
 	Client, User string
@@ -251,14 +257,16 @@ func AppendLeave(dst []byte, channel string, who ClientInfo) []byte {
 	return append(appendInfo(append(appendPush(dst, channel), `"leave":{"info":`...), who), "}}}"...)
 }
 
-// AppendUnsubscribe appends the push that tells a client that the server has ended its subscription.
+// AppendUnsubscribe appends the push that tells a client that the server has ended its
+// subscription.
 func AppendUnsubscribe(dst []byte, channel string, u Unsubscribed) []byte {
 	dst = append(appendPush(dst, channel), `"unsubscribe":{"code":`...)
 	dst = AppendString(append(appendUint(dst, u.Code), `,"reason":`...), u.Reason)
 	return append(dst, "}}}"...)
 }
 
-// AppendDisconnect appends the push that announces a disconnect where the transport has no close frame of its own to say it.
+// AppendDisconnect appends the push that announces a disconnect where the transport has no close
+// frame of its own to say it.
 func AppendDisconnect(dst []byte, d Disconnect) []byte {
 	dst = append(dst, `{"push":{"disconnect":{"code":`...)
 	dst = appendUint(dst, uint32(d.Code))
@@ -277,8 +285,9 @@ func appendUint64(dst []byte, n uint64) []byte { return strconv.AppendUint(dst, 
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. Bytes that are not UTF-8 become the replacement character, because the frame must
-// be valid text whatever a channel is called. U+2028 and U+2029 are legal in JSON and left alone.
+// AppendString appends s as a JSON string. Bytes that are not UTF-8 become the replacement
+// character, because the frame must be valid text whatever a channel is called. U+2028 and U+2029
+// are legal in JSON and left alone.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
