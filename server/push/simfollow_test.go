@@ -65,8 +65,6 @@ func (f *simFollower) step(t *testing.T) {
 	}
 }
 
-// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and
-// the bus hands over late and loses.
 // disturb has the client misbehave now and then.
 func (f *simFollower) disturb(chance int) {
 	switch {
@@ -81,6 +79,8 @@ func (f *simFollower) disturb(chance int) {
 	}
 }
 
+// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and
+// the bus hands over late and loses.
 func followInSimulation(t *testing.T, seed uint64) uint64 {
 	bus := new(lateBus)
 	s := simulate(t, seed, sim.Options{}, Config{
