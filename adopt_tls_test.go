@@ -130,6 +130,7 @@ func TestAdoptedTLSIsIdleWithoutGoroutines(t *testing.T) {
 
 // What comes in pieces with long silences between them, records cut anywhere, arrives whole.
 func TestAdoptedTLSWaitsForTheRestOfARecord(t *testing.T) {
+	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
 		e := start(t, myriad.Config{})
 		h := newProbe()
@@ -146,6 +147,7 @@ func TestAdoptedTLSWaitsForTheRestOfARecord(t *testing.T) {
 
 // A handshake that is still to come may take its time: a tls.Conn whose handshake has timed out once is lost.
 func TestAdoptedTLSWaitsForTheHandshake(t *testing.T) {
+	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
 		h := newProbe()
 		h.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
@@ -159,6 +161,7 @@ func TestAdoptedTLSWaitsForTheHandshake(t *testing.T) {
 
 // What tls.Conn has decrypted and read ahead before it was adopted is not waited for on the socket.
 func TestAdoptDrainsTheTLSConn(t *testing.T) {
+	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
 		e := start(t, myriad.Config{})
 		p := newTLSPair(t, version).shake(t)
@@ -183,6 +186,7 @@ func TestAdoptDrainsTheTLSConn(t *testing.T) {
 
 // Much data both ways, through pauses that stop the goroutines in the middle.
 func TestAdoptedTLSCarriesMuch(t *testing.T) {
+	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
 		e := start(t, myriad.Config{WriteLimit: 64 << 10})
 		client := newTLSPair(t, version)
@@ -211,6 +215,7 @@ func TestAdoptedTLSCarriesMuch(t *testing.T) {
 
 // However a connection ends while nobody waits for it, both ends hear how.
 func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
+	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
 		for _, tc := range []struct {
 			name string
@@ -316,6 +321,7 @@ func TestPanicInAdoptedConn(t *testing.T) {
 
 // Shutdown ends connections that nobody waits for, in order or, at its deadline, by force.
 func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
+	t.Parallel()
 	for _, stubborn := range []bool{false, true} {
 		e, err := myriad.Start(myriad.Config{})
 		if err != nil {

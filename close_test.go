@@ -16,6 +16,7 @@ import (
 
 // The 400 reaches a client that is still sending: input is discarded until the peer has read the answer and ended.
 func TestCloseDeliversTheLastBytesToASender(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
 		answer := pattern(20_000)
@@ -73,6 +74,7 @@ func TestCloseSaysNothingButClosed(t *testing.T) {
 
 // Of a peer that never stops sending LingerBytes are read, and then, as with one that never ends, it is a matter of time.
 func TestLingerIsBounded(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		t.Run("bytes", func(t *testing.T) {
 			const most, buffer = 100_000, 8 << 10
@@ -311,6 +313,7 @@ func layersCostOneConn(t *testing.T, fail func()) {
 
 // So does one that is asked what an end means, and the loop goes on.
 func TestPanicsOfALayerAtTheEnd(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(nc net.Conn){
 		"FIN":   func(nc net.Conn) { _ = nc.(*net.TCPConn).CloseWrite() },
 		"reset": func(nc net.Conn) { _ = nc.(*net.TCPConn).SetLinger(0); nc.Close() },
@@ -376,6 +379,7 @@ func (l *shortLayer) CloseWrite(w myriad.Wire) error {
 }
 
 func TestLayerEnds(t *testing.T) {
+	t.Parallel()
 	layer := func() (*probe, net.Conn) {
 		h := newProbe()
 		h.opened = func(c *myriad.Conn) { c.SetLayer(new(shortLayer)) }

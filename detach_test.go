@@ -181,6 +181,7 @@ func socketPair(t testing.TB, network, addr string) (server, client net.Conn) {
 }
 
 func TestAdopt(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		for kind, pair := range pairs(t) {
 			t.Run(kind, func(t *testing.T) {

@@ -213,6 +213,7 @@ func TestShutdown(t *testing.T) {
 
 // Listen, Dial, Adopt and Do race with Shutdown: each either works or says that it is too late.
 func TestShutdownRaces(t *testing.T) {
+	t.Parallel()
 	for range 30 {
 		e, err := myriad.Start(myriad.Config{Loops: 2, LingerTimeout: 20 * time.Millisecond})
 		if err != nil {

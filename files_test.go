@@ -44,6 +44,7 @@ func taken(t testing.TB, write func() error) {
 }
 
 func TestFilesKeepTheirPlace(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		for _, size := range []int{0, 1, 1000, 64 << 10, 64<<10 + 1, 3_000_000} {
 			content := pattern(size + 20)
@@ -127,6 +128,7 @@ func TestTooManyFiles(t *testing.T) {
 }
 
 func TestFileShorterThanPromised(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		f := tempFile(t, pattern(1000))
 		h := newProbe()

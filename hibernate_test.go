@@ -180,6 +180,7 @@ func TestHibernateRefused(t *testing.T) {
 
 // The timer goes on, and the peer's end is heard.
 func TestHibernateHearsEnds(t *testing.T) {
+	t.Parallel()
 	d := newDormitory()
 	d.expired = func(c *myriad.Conn) { c.Abort(os.ErrDeadlineExceeded) }
 	_, _, c := d.served(t, myriad.Config{})
@@ -270,6 +271,7 @@ func TestWakeAllPanics(t *testing.T) {
 
 // Shutdown wakes those whose peers go on.
 func TestShutdownWakes(t *testing.T) {
+	t.Parallel()
 	d := newDormitory()
 	e, nc, c := d.served(t, myriad.Config{})
 	d.sleep(t, c, false)

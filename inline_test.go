@@ -408,6 +408,7 @@ func TestTaskOnBoundThread(t *testing.T) {
 
 // Tasks that are still there when the engine ends do not touch it, and are not waited for.
 func TestEngineEndsWithTasks(t *testing.T) {
+	t.Parallel()
 	release, inside := make(chan struct{}), make(chan struct{}, 1)
 	h := &taskHost{run: func(*echoTask) { inside <- struct{}{}; <-release }}
 	e, err := myriad.Start(myriad.Config{Loops: 2})

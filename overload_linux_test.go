@@ -117,6 +117,7 @@ func TestMaxConnsFromTheLimit(t *testing.T) {
 
 // A dialled conn has what the net package gives its own; so has one over a unix socket, as far as there is any.
 func TestDialledSockets(t *testing.T) {
+	t.Parallel()
 	e := start(t, myriad.Config{})
 	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ln, err := e.Listen(network, addr, echo{})
@@ -159,6 +160,7 @@ func wantOption(t *testing.T, nc net.Conn, name string, level, option int) {
 
 // On sockets, too, an address that does not answer holds nobody up for its timeout, and one that refuses not at all.
 func TestDialAroundDeadAddresses(t *testing.T) {
+	t.Parallel()
 	_, refusing := boundSocket(t)
 	names := &directory{System: epoll.System{}}
 	e := start(t, myriad.Config{System: names})
@@ -211,6 +213,7 @@ type report struct {
 // A server that has run out of descriptors serves those it holds, does not spin, serves others when some have gone, and in
 // the end tells those who wait that it cannot. The server is a child; peers are the parent's.
 func TestServerOutOfFiles(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(fewFilesEnv) != "" {
 		serveWithFewFiles(t)
 		return

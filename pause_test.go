@@ -62,6 +62,7 @@ func TestPauseAndResume(t *testing.T) {
 
 // Whatever a handler does with Pause and Resume, it gets all bytes in order, and then Ended.
 func TestPauseInEveryCallback(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
 		var got bytes.Buffer

@@ -30,6 +30,7 @@ func streamPair(t testing.TB, s setting, e *myriad.Engine, limit int) (stream, p
 
 // What every net.Conn must do, with an ordinary socket as the peer, and between two streams.
 func TestStreamIsANetConn(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		e := start(t, myriad.Config{})
 		if !s.layered { // the XOR peer is no net.Conn for several goroutines
@@ -78,7 +79,9 @@ func TestStreamCopies(t *testing.T) {
 
 // A stream that is not read holds its limit and a read buffer, and its peer is blocked.
 func TestStreamIsBounded(t *testing.T) {
+	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
+		t.Parallel()
 		const limit, readBuffer = 10_000, 4 << 10
 		e := start(t, myriad.Config{ReadBuffer: readBuffer})
 		_, peer := streamPair(t, s, e, limit)

@@ -78,6 +78,7 @@ func renegotiate(t *testing.T, openssl, addr string) string {
 
 // A handshake record in the clear is the end as well.
 func TestPlainHandshakeRecord(t *testing.T) {
+	t.Parallel()
 	h := echo()
 	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h)))
 	cfg := clientConfig()

@@ -93,6 +93,7 @@ func TestStorm(t *testing.T) {
 
 // The engine stops while handshakes are in every phase.
 func TestShutdownInMidHandshake(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		e, err := myriad.Start(myriad.Config{Loops: 2, Logger: quiet})
 		if err != nil {

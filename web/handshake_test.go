@@ -211,6 +211,7 @@ func TestFailingHandshakes(t *testing.T) {
 
 // Close ends handshakes that nobody answers; it leaves no goroutine, as TestMain holds. Shutdown waits for one that is completed.
 func TestShutdownDuringHandshakes(t *testing.T) {
+	t.Parallel()
 	f := serveShaken(t, &Server{Handler: describe}, &tls.Config{})
 	silent := dial(t, f)
 	for f.state.conns.Load() == 0 {

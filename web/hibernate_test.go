@@ -68,6 +68,7 @@ func whoAsks(w http.ResponseWriter, r *http.Request) {
 
 // Connections that wait hibernate but for one, and each is served again as itself: bodies, pipelines and heads in pieces, too.
 func TestHibernation(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Dispatch{DispatchAuto, DispatchPool, DispatchInline} {
 		t.Run(d.String(), func(t *testing.T) {
 			const n = 20
@@ -120,7 +121,9 @@ func hibernatingNewcomers(t *testing.T, s *Server) *sleepers {
 
 // Connections that have not asked yet hibernate as well, and are served as those that have just come.
 func TestNewcomersHibernate(t *testing.T) {
+	t.Parallel()
 	t.Run("ask", func(t *testing.T) {
+		t.Parallel()
 		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
 		m.SetKeepAlivesEnabled(false) // ends those that have asked before, and only those
 		for i, c := range m.conns {
@@ -130,6 +133,7 @@ func TestNewcomersHibernate(t *testing.T) {
 		}
 	})
 	t.Run("leave", func(t *testing.T) {
+		t.Parallel()
 		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
 		for _, c := range m.conns {
 			c.Close()
@@ -137,15 +141,18 @@ func TestNewcomersHibernate(t *testing.T) {
 		within(t, "the server counts none", func() bool { return m.state.conns.Load() == 0 })
 	})
 	t.Run("are late", func(t *testing.T) {
+		t.Parallel()
 		m := connected(t, 300, &Server{ReadHeaderTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(whoAsks)})
 		m.allEnd(t) // most of them hibernate until then
 	})
 	t.Run("Close", func(t *testing.T) {
+		t.Parallel()
 		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
 		m.Close()
 		m.allEnd(t)
 	})
 	t.Run("Shutdown", func(t *testing.T) {
+		t.Parallel()
 		m := hibernatingNewcomers(t, &Server{Handler: http.HandlerFunc(whoAsks)})
 		if err := m.Shutdown(t.Context()); err != nil {
 			t.Error(err)
@@ -364,6 +371,7 @@ func TestHibernationNeedsNobodyElse(t *testing.T) {
 
 // Connections that hibernate end as others do.
 func TestHibernationEnds(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(m *sleepers){
 		"IdleTimeout": func(*sleepers) {},
 		"keep-alives": func(m *sleepers) { m.SetKeepAlivesEnabled(false) },
@@ -394,6 +402,7 @@ func TestHibernationEnds(t *testing.T) {
 
 // A handler that panics after an upgrade ends its connection: the next protocol hears so, and other connections do not notice.
 func TestUpgradeThenPanic(t *testing.T) {
+	t.Parallel()
 	for _, others := range []int{1, 4} {
 		next := &told{opened: make(chan struct{}, 1), closed: make(chan error, 1)}
 		m := manySleepers(t, others+1, &Server{Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -36,6 +36,7 @@ const passing = 30 * time.Millisecond
 // A write deadline that passes while its handler does not write does no harm if it is moved before the next write: so events are sent each with a
 // deadline of its own.
 func TestMovedWriteDeadlinesLikeNetHTTP(t *testing.T) {
+	t.Parallel()
 	var handler replaceable
 	sameOnBoth(t, func(s *Server) { s.WriteTimeout, s.Handler = time.Millisecond, &handler }, func(t *testing.T, f *fixture, r *record) {
 		handler.set(func(w http.ResponseWriter, q *http.Request) {
@@ -60,6 +61,7 @@ func TestMovedWriteDeadlinesLikeNetHTTP(t *testing.T) {
 
 // So it is with a read deadline, also with ReadTimeout, and nothing is lost of what comes meanwhile.
 func TestMovedReadDeadlinesLikeNetHTTP(t *testing.T) {
+	t.Parallel()
 	for _, timeout := range []time.Duration{0, time.Millisecond} {
 		var handler replaceable
 		set := func(s *Server) {

@@ -61,6 +61,7 @@ func asItIs(l net.Listener) net.Listener { return l }
 
 // An answer that begins when the server shuts down says that its connection ends (RFC 9112 section 9.6); of a line the last one does.
 func TestShutdownSaysClose(t *testing.T) {
+	t.Parallel()
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -109,6 +110,7 @@ func (l failing) Close() error { return errors.Join(l.Listener.Close(), errFaili
 
 // Shutdown and Close say what went wrong with closing listeners.
 func TestErrorsOfListenersLikeNetHTTP(t *testing.T) {
+	t.Parallel()
 	for _, end := range []func(serves) error{serves.Close, func(s serves) error { return s.Shutdown(context.Background()) }} {
 		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
 			addr := begin(t, s, func(l net.Listener) net.Listener { return failing{l} })
@@ -349,6 +351,7 @@ func (l counted) Accept() (net.Conn, error) {
 
 // Shutdown waits for a connection that was accepted, and that its loop has not come to yet: what its client has asked is answered.
 func TestShutdownWaitsForUnopened(t *testing.T) {
+	t.Parallel()
 	s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
 	prepare(t, s, myriad.Config{Loops: 1})
 	asked := make(chan struct{}, 3)

@@ -121,6 +121,7 @@ func TestReverseProxyOfAbsentClient(t *testing.T) {
 
 // ConnState hears the same of each kind of connection.
 func TestConnStatesLikeNetHTTP(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		request string
 		fin     bool

@@ -258,6 +258,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 
 // A request that is refused when its client has gone does not count as a handler that goes on without it.
 func TestRefusedOfALostClient(t *testing.T) {
+	t.Parallel()
 	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF, nil) })
 	raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
 	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })

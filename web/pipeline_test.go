@@ -319,6 +319,7 @@ func TestPipelineWithoutReading(t *testing.T) {
 
 // WriteTimeout counts for each request of a chain from when its handler begins.
 func TestWriteTimeoutInAChain(t *testing.T) {
+	t.Parallel()
 	const n = 12
 	var got []string
 	for timeout := 400 * time.Millisecond; timeout < 10*time.Second && len(got) != n; timeout *= 4 { // a handler may be held up for as long as one
@@ -335,6 +336,7 @@ func TestWriteTimeoutInAChain(t *testing.T) {
 
 // Shutdown answers what has lined up.
 func TestShutdownAnswersTheLine(t *testing.T) {
+	t.Parallel()
 	for _, depth := range []int{1, 4} {
 		var once sync.Once
 		begun := make(chan struct{})

@@ -112,6 +112,7 @@ func (l *lastListener) Accept() (net.Conn, error) {
 
 // Shutdown waits for a connection that comes to a loop which has already been told of the end, and is not opened yet.
 func TestShutdownFindsWhatComesLate(t *testing.T) {
+	t.Parallel()
 	f := prepare(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "in time")
 	})}, myriad.Config{Loops: 1})

@@ -374,6 +374,7 @@ func TestDetachedBackPressure(t *testing.T) {
 }
 
 func TestShutdownEndsStreams(t *testing.T) {
+	t.Parallel()
 	streams := make(chan *Stream, 1)
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := Detached(w)

@@ -95,6 +95,7 @@ func TestHandshakeCutOffIsLogged(t *testing.T) {
 
 // One whose handshake takes longer than the server's time for it does not hold Shutdown up, whenever it began.
 func TestShutdownEndsSlowHandshakes(t *testing.T) {
+	t.Parallel()
 	f, conns := greetings(t, &Server{Handler: describe, ReadHeaderTimeout: 100 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

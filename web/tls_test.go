@@ -249,6 +249,7 @@ func TestPlainRequestToHTTPS(t *testing.T) {
 
 // A handshake that takes too long ends with the server's own timeout, as in net/http.
 func TestTLSHandshakeTimeout(t *testing.T) {
+	t.Parallel()
 	closed := make(chan struct{})
 	f := serveTLS(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed {
@@ -282,6 +283,7 @@ func TestErrorsFromBelowHandshakes(t *testing.T) {
 // What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the handshake. It counts meanwhile, once, and
 // ConnState hears of its end.
 func TestTLSNextProto(t *testing.T) {
+	t.Parallel()
 	serving, states := make(chan struct{}), make(chan http.ConnState, 10)
 	f := serveTLS(t, &Server{
 		ConnState: func(_ net.Conn, s http.ConnState) { states <- s },
@@ -414,6 +416,7 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 
 // HTTP/2 is offered if TLSNextProto has somebody who serves it and Protocols does not say otherwise.
 func TestProtocols(t *testing.T) {
+	t.Parallel()
 	set := func(one, two bool) *http.Protocols {
 		p := new(http.Protocols)
 		p.SetHTTP1(one)

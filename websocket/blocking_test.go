@@ -91,6 +91,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 
 // A peer whose messages nobody reads is not read either: it costs its limit, and its messages are all there in the end.
 func TestReadHoldsThePeerUp(t *testing.T) {
+	t.Parallel()
 	const n = 400
 	c, p := pulled(t, &Options{PingInterval: quiet})
 	message := strings.Repeat("x", 32<<10)
@@ -197,6 +198,7 @@ func netPipe(t *testing.T, e *myriad.Engine, k Compression) (c1, c2 net.Conn, st
 
 // The suite of x/net for everything that calls itself a net.Conn.
 func TestNetConn(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]Compression{"plain": {}, "compressed": {Enabled: true, Threshold: -1, WriteWindowBits: 12, ReadWindowBits: 15}} {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, myriad.Config{})

@@ -167,6 +167,7 @@ func TestClosedPieces(t *testing.T) {
 // there are connections. Without that (coordinated omission) a stall of 300 ms would show in two
 // latencies out of hundreds.
 func TestOpenOmitsNothing(t *testing.T) {
+	t.Parallel()
 	const stall, rate = 300 * time.Millisecond, 1000
 	var stalled sync.Once
 	began := time.Now()
@@ -202,6 +203,7 @@ func TestOpenOmitsNothing(t *testing.T) {
 
 // Requests that a server never answers are in the figures too.
 func TestOpenUnanswered(t *testing.T) {
+	t.Parallel()
 	addr := server(t, each(func(net.Conn) bool { return true }))
 	for _, late := range []time.Duration{0, time.Second} { // the order comes so much after its start
 		d := opened(t, addr, table(5, 1))

@@ -74,6 +74,7 @@ func receive(t *testing.T, r *bufio.Reader, part string) {
 // Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that
 // was a request.
 func TestServeEndsRequestsInTime(t *testing.T) {
+	t.Parallel()
 	const short = 2 * time.Second
 	url, _, _ := startWith(t, settings{readTimeout: short, writeTimeout: short,
 		shutdownTimeout: 100 * time.Millisecond})
@@ -140,6 +141,7 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 
 // Clients that only wait are gone at once, and nothing is said of them.
 func TestServeEndsQuietly(t *testing.T) {
+	t.Parallel()
 	url, log, stop := start(t)
 	nc, r := connect(t, url, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	until(t, r, "HTTP/1.1 200")

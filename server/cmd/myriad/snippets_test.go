@@ -43,6 +43,7 @@ func quotesProgram(b block) bool {
 }
 
 func TestSnippetsCompile(t *testing.T) {
+	t.Parallel()
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
 		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/netip", "os/signal", "syscall",
 		"time")
