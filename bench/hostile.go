@@ -21,42 +21,45 @@ const begun = time.Second
 // under load if that is shorter.
 const recovery = 3 * time.Second
 
-// attack begins the scenario's. The function that it returns ends it, and adds what attacking took,
-// in cores, and what is left of it then: the difference of what the server occupies after a
-// collection, and of its goroutines. Its other clients are there before and after.
-func (t turn) attack(ctx context.Context, target *target, watch *watch) (end func(sample) error, err error) {
+// attack begins the scenario's attack, by a child that the caller ends. The returned function ends
+// it, too, and adds what attacking took, in cores, and what is left of it then: the difference of
+// what the server occupies after a collection, and of its goroutines. Its other clients are there
+// before and after.
+func (t turn) attack(ctx context.Context, target *target, watch *watch) (
+	attackers *child, end func(sample) error, err error,
+) {
 	before := sample{}
 	if err := before.rest(target); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	attackers, err := start(ctx, "the attackers", self, attackCommand)
+	attackers, err = start(ctx, "the attackers", self, attackCommand)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := attackers.tell(attack.Spec{Addr: target.addr, Kind: t.scenario.attack}); err != nil {
 		attackers.end()
-		return nil, err
+		return nil, nil, err
 	}
 	if line, err := attackers.line(); err != nil || line != "attacking" {
 		attackers.end()
-		return nil, fmt.Errorf("the attackers say %q: %w", line, err)
+		return nil, nil, fmt.Errorf("the attackers say %q: %w", line, err)
 	}
 	if err := sleep(ctx, min(t.duration, begun)); err != nil {
 		attackers.end()
-		return nil, err
+		return nil, nil, err
 	}
 	watch.add(attackers)
 	began := time.Now()
 	spent, err := proc.CPU(attackers.pid())
 	if err != nil {
 		attackers.end()
-		return nil, err
+		return nil, nil, err
 	}
-	return func(out sample) error {
+	return attackers, func(out sample) error {
 		used, err := proc.CPU(attackers.pid())
 		out["attackers"] = used.Sub(spent).Total.Seconds() / time.Since(began).Seconds()
 		attackers.end()

@@ -232,15 +232,34 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// An interrupted run ends all of its processes and has no results. TestMain looks for what is left.
+// An interrupted run ends all of its processes and has no results, also in the midst of an attack.
 func TestInterrupt(t *testing.T) {
+	t.Run("under load", func(t *testing.T) {
+		interrupted(t, selection{scenarios: []string{"http-100"}, duration: time.Minute}, func() { time.Sleep(time.Second) })
+	})
+	t.Run("under attack", func(t *testing.T) {
+		const window = 400 * time.Millisecond
+		interrupted(t, selection{scenarios: []string{"hostile-slow"}, duration: window}, func() {
+			for !attacked() {
+				time.Sleep(5 * time.Millisecond)
+			}
+			time.Sleep(window * 9 / 4) // most often in its window; any other moment must do, too
+		})
+	})
+}
+
+// interrupted runs what is selected, of one server, until due returns.
+func interrupted(t *testing.T, s selection, due func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := selection{scenarios: []string{"http-100"}, only: []string{"net/http"}, rounds: 1, duration: time.Minute}
+	s.only, s.rounds = []string{"net/http"}, 1
 	plans, err := s.plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(time.Second, cancel)
+	go func() {
+		due()
+		cancel()
+	}()
 	var out bytes.Buffer
 	r, err := s.measureAll(ctx, s.newResults(), plans, newProgress(&out, 1),
 		func(*results, *outcome) { t.Error("there is an outcome") })
@@ -250,4 +269,12 @@ func TestInterrupt(t *testing.T) {
 	if left := children(); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
+}
+
+// attacked reports whether a child of this process attacks.
+func attacked() bool {
+	return slices.ContainsFunc(children(), func(pid string) bool {
+		text, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		return bytes.HasSuffix(text, []byte("\x00"+attackCommand+"\x00"))
+	})
 }

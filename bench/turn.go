@@ -106,9 +106,11 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		watch.add(deaf[0].child)
 	}
 	if t.scenario.attack != "" {
-		if end, err = t.attack(ctx, target, watch); err != nil {
+		var attackers *child
+		if attackers, end, err = t.attack(ctx, target, watch); err != nil {
 			return nil, err
 		}
+		defer attackers.end() // also when what follows fails
 	}
 	if t.scenario.storm > 0 {
 		var stormers fleet
