@@ -11,7 +11,7 @@ import (
 )
 
 // This file is members of a group that have no room for a message and wait (OverflowBlock), and
-// senders that wait for a loop. docs/adr/0019 has the reasons.
+// senders that wait for a loop. docs/adr/0020 has the reasons.
 
 const (
 	// maxLogBytes bounds the log of a part, which late members keep from being trimmed, and
