@@ -25,8 +25,9 @@ func accepting(t *testing.T, wrap func(l net.Listener, cfg *tls.Config) net.List
 	return wrap(l, serverConfig()), l.Addr().String()
 }
 
-// A conn of NewListener is used as any *tls.Conn, then adopted: what it has read ahead, what the caller has, and what comes later
-// arrive in order, and it costs no goroutine. One of tls.NewListener works too, with two of them.
+// A conn of NewListener is used as any *tls.Conn, then adopted: what it has read ahead, what the
+// caller has, and what comes later arrive in order, and it costs no goroutine. One of
+// tls.NewListener works too, with two of them.
 func TestAdopt(t *testing.T) {
 	for name, wrap := range map[string]func(l net.Listener, cfg *tls.Config) net.Listener{
 		"tlsloop.NewListener": tlsloop.NewListener, "tls.NewListener": tls.NewListener,
@@ -64,7 +65,8 @@ func TestAdopt(t *testing.T) {
 			if _, err := io.ReadFull(tc, got); err != nil {
 				t.Fatal(err)
 			}
-			if strings.Replace(string(got), "hello ", "", 1) != "unread ahead " { // the loop may begin before this goroutine writes
+			// the loop may begin before this goroutine writes
+			if strings.Replace(string(got), "hello ", "", 1) != "unread ahead " {
 				t.Errorf("read %q", got)
 			}
 			if name == "tlsloop.NewListener" && !goroutinePerConn {
@@ -129,7 +131,8 @@ func TestClientFailure(t *testing.T) {
 	}
 }
 
-// A handshake that is closed here has failed for a server, who is told before Options.Closed; a client who gives up need not be told.
+// A handshake that is closed here has failed for a server, who is told before Options.Closed; a
+// client who gives up need not be told.
 func TestClosedInItsHandshake(t *testing.T) {
 	e := start(t, myriad.Config{})
 	said := make(chan string, 10)

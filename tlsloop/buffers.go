@@ -8,19 +8,21 @@ import (
 	"unsafe"
 )
 
-// lentLen is what a lent buffer has to hold so that crypto/tls never makes a larger one: the largest record, and the room behind it that
-// bytes.Buffer.ReadFrom wants.
+// lentLen is what a lent buffer has to hold so that crypto/tls never makes a larger one: the
+// largest record, and the room behind it that bytes.Buffer.ReadFrom wants.
 const lentLen = headerLen + maxCiphertext + bytes.MinRead
 
-// An inside says where a tls.Conn has its buffers: for the record that is being read, for the messages of a handshake, and for
-// plaintext that Read has not given out, which lies in the first. They never shrink, and an idle connection would hold them for
-// nothing: 1.5 to 21 kB (docs/adr/0015).
+// An inside says where a tls.Conn has its buffers: for the record that is being read, for the
+// messages of a handshake, and for plaintext that Read has not given out, which lies in the first.
+// They never shrink, and an idle connection would hold them for nothing: 1.5 to 21 kB
+// (docs/adr/0015).
 type inside struct {
 	records, messages, plain uintptr
 	known                    bool // this toolchain has them, by these names and of these types
 }
 
-// buffers is asked of the toolchain that has built the program. If it is not known, every tls.Conn keeps its buffers.
+// buffers is asked of the toolchain that has built the program. If it is not known, every tls.Conn
+// keeps its buffers.
 var buffers = lookInside(reflect.TypeFor[tls.Conn]())
 
 func lookInside(conn reflect.Type) (in inside) {
@@ -40,7 +42,8 @@ func offset(conn reflect.Type, field string, is reflect.Type) (uintptr, bool) {
 // of are the buffers of tc, for who may call its Read.
 func (in inside) of(tc *tls.Conn) (records, messages *bytes.Buffer, plain *bytes.Reader) {
 	p := unsafe.Pointer(tc)
-	return (*bytes.Buffer)(unsafe.Add(p, in.records)), (*bytes.Buffer)(unsafe.Add(p, in.messages)), (*bytes.Reader)(unsafe.Add(p, in.plain))
+	return (*bytes.Buffer)(unsafe.Add(p, in.records)), (*bytes.Buffer)(unsafe.Add(p, in.messages)),
+		(*bytes.Reader)(unsafe.Add(p, in.plain))
 }
 
 // lend has tc put the next record into mem, unless a part of one lies elsewhere already.
@@ -53,8 +56,8 @@ func (in inside) lend(tc *tls.Conn, mem []byte) {
 	}
 }
 
-// put gives tc a whole record without a copy, unless the part of one lies in it. tc decrypts it there, and has no use for it once Read has
-// returned what is in it.
+// put gives tc a whole record without a copy, unless the part of one lies in it. tc decrypts it
+// there, and has no use for it once Read has returned what is in it.
 func (in inside) put(tc *tls.Conn, record []byte) bool {
 	if !in.known {
 		return false
@@ -67,8 +70,8 @@ func (in inside) put(tc *tls.Conn, record []byte) bool {
 	return true
 }
 
-// takeBack leaves tc without any buffer that is empty, and nothing of others' memory, which it may have been lent or given: a part of a
-// record moves to where the whole of it will have room.
+// takeBack leaves tc without any buffer that is empty, and nothing of others' memory, which it may
+// have been lent or given: a part of a record moves to where the whole of it will have room.
 func (in inside) takeBack(tc *tls.Conn, others ...[]byte) {
 	if !in.known {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// A property of crypto/tls: its buffers have the names and types that are lent and taken back. Without them everything works and costs more
-// memory.
+// A property of crypto/tls: its buffers have the names and types that are lent and taken back.
+// Without them everything works and costs more memory.
 func TestPropertyBuffers(t *testing.T) {
 	if !tlsloop.BuffersKnown(reflect.TypeFor[tls.Conn]()) {
 		t.Error("the buffers of a tls.Conn are not known: idle connections keep theirs")
@@ -69,8 +69,8 @@ func TestIdleHoldsNoBuffers(t *testing.T) {
 	})
 }
 
-// The part of a record is held, with room for the rest of it and no more. Two connections whose parts take turns share a lent buffer and
-// must not see each other in it.
+// The part of a record is held, with room for the rest of it and no more. Two connections whose
+// parts take turns share a lent buffer and must not see each other in it.
 func TestPartsOfTwo(t *testing.T) {
 	h := echo()
 	addr := listen(t, start(t, myriad.Config{Loops: 1}), patient.Handler(ticketless(), always(h)))
@@ -104,7 +104,8 @@ func TestPartsOfTwo(t *testing.T) {
 	}
 }
 
-// On a toolchain whose tls.Conn is another one, buffers stay with their connections, and nothing else differs.
+// On a toolchain whose tls.Conn is another one, buffers stay with their connections, and nothing
+// else differs.
 func TestUnknownBuffers(t *testing.T) {
 	restore := tlsloop.KeepBuffers()
 	t.Cleanup(restore) // behind the engine's shutdown
@@ -122,7 +123,8 @@ func TestUnknownBuffers(t *testing.T) {
 	}
 }
 
-// A property of crypto/tls: a record that lies in its buffer is decrypted there, and nothing is asked of the inner conn.
+// A property of crypto/tls: a record that lies in its buffer is decrypted there, and nothing is
+// asked of the inner conn.
 func TestPropertyGivenRecord(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		server, script, seal, _ := establishedPair(t, version)
@@ -151,8 +153,8 @@ func TestPropertyGivenRecord(t *testing.T) {
 	})
 }
 
-// A whole record lies where it was received, and only for an empty tls.Conn. What it has left of one, because it was no record for it, does
-// not keep the driver's memory.
+// A whole record lies where it was received, and only for an empty tls.Conn. What it has left of
+// one, because it was no record for it, does not keep the driver's memory.
 func TestGivenRecordGoesBack(t *testing.T) {
 	tc := tls.Server(nil, serverConfig())
 	received := []byte("record and more")

@@ -38,7 +38,8 @@ func inTime(t *testing.T) context.Context {
 // authorityFile is the test's authority as a file.
 func authorityFile(t *testing.T) string {
 	name := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted().cert.Raw}), 0o600); err != nil {
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted().cert.Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -72,7 +73,8 @@ func TestOpenSSL(t *testing.T) {
 	ca := authorityFile(t)
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
 		t.Run(version, func(t *testing.T) {
-			cmd := exec.CommandContext(inTime(t), openssl, "s_client", "-connect", addr, "-servername", "localhost", "-verify_return_error", "-CAfile", ca, "-quiet", version)
+			cmd := exec.CommandContext(inTime(t), openssl, "s_client", "-connect", addr, "-servername", "localhost",
+				"-verify_return_error", "-CAfile", ca, "-quiet", version)
 			cmd.Stdin = strings.NewReader("one\ntwo\nquit\n")
 			out, err := cmd.Output()
 			if string(out) != "ONE\nTWO\nQUIT\n" {
@@ -82,7 +84,8 @@ func TestOpenSSL(t *testing.T) {
 	}
 	// With K, s_client updates its keys and asks for ours to be; with k, only its own.
 	t.Run("key updates", func(t *testing.T) {
-		cmd := exec.CommandContext(inTime(t), openssl, "s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-tls1_3", "-brief")
+		cmd := exec.CommandContext(inTime(t), openssl, "s_client", "-connect", addr, "-servername", "localhost",
+			"-CAfile", ca, "-tls1_3", "-brief")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +102,8 @@ func TestOpenSSL(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cmd.Wait() // its code depends on its version
-		// It reads all that is there, takes the first letter for a command, and drops the rest: so one line at a time.
+		// It reads all that is there, takes the first letter for a command, and drops the rest: so
+		// one line at a time.
 		notes := bufio.NewScanner(said)
 		for _, line := range []string{"one\n", "K\n", "two\n", "k\n", "quit\n"} {
 			send(t, in, line)
@@ -147,17 +151,20 @@ func TestOpenSSLSessions(t *testing.T) {
 	addr := listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(lines())))
 	ca, session := authorityFile(t), filepath.Join(t.TempDir(), "session")
 	talk := func(words string, args ...string) string {
-		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-ign_eof"}, args...)
+		args = append([]string{"s_client", "-connect", addr, "-servername", "localhost", "-CAfile", ca, "-ign_eof"},
+			args...)
 		cmd := exec.CommandContext(inTime(t), openssl, args...)
 		cmd.Stdin = strings.NewReader(words)
 		out, _ := cmd.CombinedOutput() // its code depends on its version
 		return string(out)
 	}
 	for _, version := range []string{"-tls1_2", "-tls1_3"} {
-		if got := talk("one\nquit\n", version, "-sess_out", session); !strings.Contains(got, "New, TLSv1") || !strings.Contains(got, "ONE\n") {
+		if got := talk("one\nquit\n", version, "-sess_out", session); !strings.Contains(got, "New, TLSv1") ||
+			!strings.Contains(got, "ONE\n") {
 			t.Errorf("%s: %s", version, got)
 		}
-		if got := talk("two\nquit\n", version, "-sess_in", session); !strings.Contains(got, "Reused, TLSv1") || !strings.Contains(got, "TWO\n") {
+		if got := talk("two\nquit\n", version, "-sess_in", session); !strings.Contains(got, "Reused, TLSv1") ||
+			!strings.Contains(got, "TWO\n") {
 			t.Errorf("%s with the ticket: %s", version, got)
 		}
 	}

@@ -9,16 +9,19 @@ import (
 )
 
 const (
-	// maxHandshakes is how many handshakes of one engine are under way at a time. At the limit those whose first record has come wait
-	// in order of arrival, for their own timeout at most; each of them costs that record.
+	// maxHandshakes is how many handshakes of one engine are under way at a time. At the limit
+	// those whose first record has come wait in order of arrival, for their own timeout at most;
+	// each of them costs that record.
 	maxHandshakes = 4096
-	// maxBlocking is how many goroutines of one engine run steps and callbacks that may block. At the limit others wait.
+	// maxBlocking is how many goroutines of one engine run steps and callbacks that may block. At
+	// the limit others wait.
 	maxBlocking = 256
 )
 
-// A crew steps the handshakes of an engine. Steps that only compute are done by as many goroutines as there are processors, each
-// of which lets others run before it takes a step: a step computes for a millisecond, and the loops have connections to
-// serve. What may block has goroutines of its own. An idle crew has none at all.
+// A crew steps the handshakes of an engine. Steps that only compute are done by as many goroutines
+// as there are processors, each of which lets others run before it takes a step: a step computes
+// for a millisecond, and the loops have connections to serve. What may block has goroutines of its
+// own. An idle crew has none at all.
 type crew struct {
 	sys driver.System
 
@@ -29,8 +32,8 @@ type crew struct {
 	block    squad
 }
 
-// A squad is goroutines of one kind, and their work: handshakes that go on before those that begin, because they end sooner and
-// make room.
+// A squad is goroutines of one kind, and their work: handshakes that go on before those that begin,
+// because they end sooner and make room.
 type squad struct {
 	most, running int
 	again, fresh  list
@@ -99,8 +102,8 @@ func (k *crew) push(h *handshake) {
 	}
 }
 
-// work is a goroutine of the squad: it ends when there is nothing left to do. Another one takes the place of one that a callback has
-// ended (runtime.Goexit).
+// work is a goroutine of the squad: it ends when there is nothing left to do. Another one takes the
+// place of one that a callback has ended (runtime.Goexit).
 func (k *crew) work(q *squad) {
 	done := false
 	defer func() {

@@ -82,14 +82,16 @@ func TestDialFailures(t *testing.T) {
 	h := newProbe()
 	t.Cleanup(func() { // the engine has ended
 		if len(h.opens)+len(h.closes) > 0 {
-			t.Errorf("the handler of failed Dials was opened %d times, and closed %d times", len(h.opens), len(h.closes))
+			t.Errorf("the handler of failed Dials was opened %d times, and closed %d times", len(h.opens),
+				len(h.closes))
 		}
 	})
 	e := start(t, myriad.Config{})
 	serves := listen(t, e, patient.Handler(serverConfig(), always(echo())))
 	silent := listen(t, e, newProbe())
 	hangsUp := newProbe()
-	hangsUp.received = func(c *myriad.Conn, _ []byte) { c.Close() } // before, who is late with writing would find a broken pipe
+	// before, who is late with writing would find a broken pipe
+	hangsUp.received = func(c *myriad.Conn, _ []byte) { c.Close() }
 	leaves := listen(t, e, hangsUp)
 	left := deserted(t)
 	for name, test := range map[string]struct {
@@ -99,15 +101,19 @@ func TestDialFailures(t *testing.T) {
 		ctx  time.Duration
 		want func(error) bool
 	}{
-		"nobody listens":      {addr: left, cfg: authorityConfig(), want: is(syscall.ECONNREFUSED)},
-		"unknown authority":   {addr: serves, cfg: nil, want: isA[x509.UnknownAuthorityError]},
-		"name does not match": {addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, ServerName: "else.test"}, want: isA[x509.HostnameError]},
+		"nobody listens":    {addr: left, cfg: authorityConfig(), want: is(syscall.ECONNREFUSED)},
+		"unknown authority": {addr: serves, cfg: nil, want: isA[x509.UnknownAuthorityError]},
+		"name does not match": {addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, ServerName: "else.test"},
+			want: isA[x509.HostnameError]},
 		"no version in common": {
-			addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}, want: isA[*net.OpError],
+			addr: serves, cfg: &tls.Config{RootCAs: trusted().pool, MaxVersion: tls.VersionTLS11,
+				MinVersion: tls.VersionTLS10}, want: isA[*net.OpError],
 		},
-		"hangs up":      {addr: leaves, cfg: authorityConfig(), want: is(io.EOF)},
-		"no answer":     {addr: silent, cfg: authorityConfig(), most: 20 * time.Millisecond, want: is(os.ErrDeadlineExceeded)},
-		"context ended": {addr: silent, cfg: authorityConfig(), ctx: 20 * time.Millisecond, want: is(context.DeadlineExceeded)},
+		"hangs up": {addr: leaves, cfg: authorityConfig(), want: is(io.EOF)},
+		"no answer": {addr: silent, cfg: authorityConfig(), most: 20 * time.Millisecond,
+			want: is(os.ErrDeadlineExceeded)},
+		"context ended": {addr: silent, cfg: authorityConfig(), ctx: 20 * time.Millisecond,
+			want: is(context.DeadlineExceeded)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -121,15 +127,16 @@ func TestDialFailures(t *testing.T) {
 				o.Timeout = test.most
 			}
 			c, err := o.Dial(ctx, e, "tcp", test.addr, test.cfg, h)
-			if c != nil || err == nil || !test.want(err) || !strings.Contains(err.Error(), ": Dial tcp "+test.addr+": ") {
+			if c != nil || err == nil || !test.want(err) || !strings.Contains(err.Error(),
+				": Dial tcp "+test.addr+": ") {
 				t.Errorf("Dial: %v, %v", c, err)
 			}
 		})
 	}
 }
 
-// deserted is an address where nobody listens any more. A connection that was made there stays, so that the system gives the port to
-// nobody else.
+// deserted is an address where nobody listens any more. A connection that was made there stays, so
+// that the system gives the port to nobody else.
 func deserted(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// A greeter says which protocol ALPN has chosen, and hangs up. It has nothing of its own, so one serves all conns.
+// A greeter says which protocol ALPN has chosen, and hangs up. It has nothing of its own, so one
+// serves all conns.
 type greeter struct{}
 
 func (greeter) Opened(c *myriad.Conn) {
@@ -34,12 +35,13 @@ func ExampleHandler() {
 	defer engine.Shutdown(context.Background())
 	certificate, authorities := exampleCertificate()
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"greeting"}}
-	listener, err := engine.Listen("tcp", "127.0.0.1:0", tlsloop.Handler(config, func(state tls.ConnectionState) myriad.Handler {
-		if state.NegotiatedProtocol != "greeting" {
-			return nil // the connection is closed
-		}
-		return greeter{}
-	}))
+	listener, err := engine.Listen("tcp", "127.0.0.1:0", tlsloop.Handler(config,
+		func(state tls.ConnectionState) myriad.Handler {
+			if state.NegotiatedProtocol != "greeting" {
+				return nil // the connection is closed
+			}
+			return greeter{}
+		}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +49,8 @@ func ExampleHandler() {
 	handler, conn := myriad.Stream(0)
 	defer conn.Close()
 	client := &tls.Config{RootCAs: authorities, ServerName: "localhost", NextProtos: []string{"greeting"}}
-	if _, err := tlsloop.Dial(context.Background(), engine, "tcp", listener.Addr().String(), client, handler); err != nil {
+	if _, err := tlsloop.Dial(context.Background(), engine, "tcp", listener.Addr().String(), client,
+		handler); err != nil {
 		log.Fatal(err)
 	}
 	text, err := io.ReadAll(conn)
@@ -58,8 +61,8 @@ func ExampleHandler() {
 	// <nil>
 }
 
-// The connections of net/http are served by its goroutines; one that it gives away goes to the engine with its TLS, and
-// costs no goroutine any more.
+// The connections of net/http are served by its goroutines; one that it gives away goes to the
+// engine with its TLS, and costs no goroutine any more.
 func ExampleNewListener() {
 	engine, err := myriad.Start(myriad.Config{})
 	if err != nil {

@@ -9,8 +9,9 @@ const (
 	typeHandshake = 22
 )
 
-// A framing knows where in a stream of records it is, so that a reader can be given one record at a time and nothing of
-// the next: what crypto/tls has read ahead it keeps, in a buffer that does not shrink.
+// A framing knows where in a stream of records it is, so that a reader can be given one record at a
+// time and nothing of the next: what crypto/tls has read ahead it keeps, in a buffer that does not
+// shrink.
 type framing struct {
 	left int32 // bytes of the current record's body that have not passed
 	have uint8 // bytes of the next header that have passed
@@ -25,7 +26,8 @@ func (f *framing) next() int {
 	return headerLen - int(f.have)
 }
 
-// whole is the length of the record that begins with p, if a record begins there and all of it is in p; else 0.
+// whole is the length of the record that begins with p, if a record begins there and all of it is
+// in p; else 0.
 func (f *framing) whole(p []byte) int {
 	if f.left > 0 || f.have > 0 || len(p) < headerLen {
 		return 0
@@ -57,8 +59,8 @@ func (f *framing) passed(p []byte) {
 	}
 }
 
-// firstComplete reports whether a handshake that begins with p has something to work on: the whole first record, or what
-// cannot become one, about which crypto/tls has the last word.
+// firstComplete reports whether a handshake that begins with p has something to work on: the whole
+// first record, or what cannot become one, about which crypto/tls has the last word.
 func firstComplete(p []byte) bool {
 	if len(p) > 0 && p[0] != typeHandshake {
 		return len(p) >= headerLen // so much it looks at

@@ -44,8 +44,10 @@ func TestFirstComplete(t *testing.T) {
 		in   string
 		want bool
 	}{
-		{"", false}, {"\x16", false}, {"\x16\x03\x01\x00", false}, {"\x16\x03\x01\x00\x02a", false}, {"\x16\x03\x01\x00\x02ab", true},
-		{"\x16\x03\x01\x00\x00", true}, {"\x16\x03\x01\xff\xff", true}, {"GET", false}, {"GET /", true}, {"\x80\x2e\x01\x00\x02", true},
+		{"", false}, {"\x16", false}, {"\x16\x03\x01\x00", false}, {"\x16\x03\x01\x00\x02a", false},
+		{"\x16\x03\x01\x00\x02ab", true},
+		{"\x16\x03\x01\x00\x00", true}, {"\x16\x03\x01\xff\xff", true}, {"GET", false}, {"GET /", true},
+		{"\x80\x2e\x01\x00\x02", true},
 	} {
 		if got := firstComplete([]byte(tt.in)); got != tt.want {
 			t.Errorf("%q: %v", tt.in, got)

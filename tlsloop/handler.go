@@ -14,28 +14,33 @@ const (
 	reportPeriod = 10 * time.Second
 )
 
-// Options are the settings of a Handler, a Client or a Dial besides its tls.Config. The zero value works.
+// Options are the settings of a Handler, a Client or a Dial besides its tls.Config. The zero value
+// works.
 type Options struct {
-	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no bound.
+	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no
+	// bound.
 	Timeout time.Duration
-	// Failed hears of a failed handshake, and how many have failed since it was called last: at once, then once in
-	// 10 s at most. One that is closed here has failed for a server, and not for a client. It runs on the loop, before
-	// Closed, and must not block. Nil: the engine's Logger is told, but of a Dial.
+	// Failed hears of a failed handshake, and how many have failed since it was called last: at
+	// once, then once in 10 s at most. One that is closed here has failed for a server, and not for
+	// a client. It runs on the loop, before Closed, and must not block. Nil: the engine's Logger is
+	// told, but of a Dial.
 	Failed func(c *myriad.Conn, err error, times uint64)
-	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil: it was closed here). It
-	// runs on the loop and must not block. Nil: nobody does.
+	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil:
+	// it was closed here). It runs on the loop and must not block. Nil: nobody does.
 	Closed func(c *myriad.Conn, err error)
-	// NotTLS gives what is sent, unencrypted, to a peer whose first five bytes are no TLS record: an answer in the
-	// protocol that it seems to speak. Nil, or nothing: the connection is closed.
+	// NotTLS gives what is sent, unencrypted, to a peer whose first five bytes are no TLS record:
+	// an answer in the protocol that it seems to speak. Nil, or nothing: the connection is closed.
 	NotTLS func(header [5]byte) []byte
 }
 
-// Handler serves TLS: for each connection it is the server's side of a handshake, after which the handler that pick returns
-// for its state (ALPN, SNI, certificates) is opened and hears what the peer sends. If pick returns nil, the connection is
-// closed. pick runs on the loop and must not block. Failed handshakes are logged, once in 10 s.
+// Handler serves TLS: for each connection it is the server's side of a handshake, after which the
+// handler that pick returns for its state (ALPN, SNI, certificates) is opened and hears what the
+// peer sends. If pick returns nil, the connection is closed. pick runs on the loop and must not
+// block. Failed handshakes are logged, once in 10 s.
 //
-// cfg may be used by others, and must not be changed any more; SetSessionTicketKeys may be called on it, unless it has
-// callbacks that choose a certificate or a Config, because then a copy is used.
+// cfg may be used by others, and must not be changed any more; SetSessionTicketKeys may be called
+// on it, unless it has callbacks that choose a certificate or a Config, because then a copy is
+// used.
 func Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.Handler) myriad.Handler {
 	return Options{}.Handler(cfg, pick)
 }
@@ -45,12 +50,13 @@ func (o Options) Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.
 	return &opener{kind: newKind(cfg, false, o), pick: pick}
 }
 
-// Client is for Engine.Dial: the client's side of a handshake, after which h is opened. cfg.ServerName must be set, or
-// InsecureSkipVerify. Dial returns when the connection stands, before the handshake; what is written until then is sent after it. If the
-// handshake fails, h is opened only to be closed with the reason. See Dial for one that waits.
+// Client is for Engine.Dial: the client's side of a handshake, after which h is opened.
+// cfg.ServerName must be set, or InsecureSkipVerify. Dial returns when the connection stands,
+// before the handshake; what is written until then is sent after it. If the handshake fails, h is
+// opened only to be closed with the reason. See Dial for one that waits.
 //
-// cfg.Renegotiation is taken to be RenegotiateNever: a handshake has no place on a loop. cfg.ClientSessionCache is called on
-// the loop and must not block.
+// cfg.Renegotiation is taken to be RenegotiateNever: a handshake has no place on a loop.
+// cfg.ClientSessionCache is called on the loop and must not block.
 func Client(cfg *tls.Config, h myriad.Handler) myriad.Handler { return Options{}.Client(cfg, h) }
 
 // Client is the function Client with these options.
@@ -79,7 +85,8 @@ func (o *opener) Opened(c *myriad.Conn) {
 	c.SetHandler(s.hs, nil)
 }
 
-// Heir is the handler that a client's conn will have, which the engine has to know from the beginning if it is a Stream's.
+// Heir is the handler that a client's conn will have, which the engine has to know from the
+// beginning if it is a Stream's.
 func (o *opener) Heir() myriad.Handler { return o.heir }
 
 // Received is never called.

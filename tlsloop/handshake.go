@@ -14,12 +14,13 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// maxAhead is how many bytes may wait for a handshake to take them; above it the conn is paused. A read that was under way may add
-// one read buffer.
+// maxAhead is how many bytes may wait for a handshake to take them; above it the conn is paused. A
+// read that was under way may add one read buffer.
 const maxAhead = 32 << 10
 
-// A handshake is what a session has while crypto/tls negotiates: the handler of its conn, and a coroutine that runs
-// tls.Conn.Handshake and gives way where it would wait for bytes. The loop feeds it, the crew steps it.
+// A handshake is what a session has while crypto/tls negotiates: the handler of its conn, and a
+// coroutine that runs tls.Conn.Handshake and gives way where it would wait for bytes. The loop
+// feeds it, the crew steps it.
 type handshake struct {
 	s    *session
 	crew *crew
@@ -170,8 +171,8 @@ func (h *handshake) step() {
 // errExit is in place of what a callback has panicked with that has ended its goroutine.
 var errExit = errors.New("it ended its goroutine (runtime.Goexit)")
 
-// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing else; and so is the end of its goroutine,
-// when nobody else goes on with it.
+// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing
+// else; and so is the end of its goroutine, when nobody else goes on with it.
 func (h *handshake) resume() (more bool) {
 	returned := false
 	defer func() {
@@ -183,7 +184,8 @@ func (h *handshake) resume() (more bool) {
 		if exited {
 			v = errExit
 		}
-		h.conn.Loop().Engine().Logger().Error("tlsloop: panic in a handshake", "panic", v, "stack", string(debug.Stack()))
+		h.conn.Loop().Engine().Logger().Error("tlsloop: panic in a handshake", "panic", v, "stack",
+			string(debug.Stack()))
 		h.err = fmt.Errorf("tlsloop: panic in a handshake: %v", v)
 		if exited {
 			h.end()
@@ -247,7 +249,8 @@ func elsewhere(ctx context.Context, f func()) {
 	}
 }
 
-// read is the coroutine's way to bytes. Here it must really wait: a temporary error would be the end of the handshake.
+// read is the coroutine's way to bytes. Here it must really wait: a temporary error would be the
+// end of the handshake.
 func (h *handshake) read(b []byte) (int, error) {
 	for {
 		h.mu.Lock()
@@ -269,7 +272,8 @@ func (h *handshake) read(b []byte) (int, error) {
 	}
 }
 
-// waits reports whether there is nothing to go on with; feed does so then, and has the conn read again if it was paused.
+// waits reports whether there is nothing to go on with; feed does so then, and has the conn read
+// again if it was paused.
 func (h *handshake) waits() bool {
 	h.mu.Lock()
 	more, paused := len(h.in) > h.off || h.fin || h.dead, h.pause
@@ -294,7 +298,8 @@ func (h *handshake) goOn(c *myriad.Conn) {
 	}
 }
 
-// flush queues what the step has written. After a failure on the loop it is refused, and not needed.
+// flush queues what the step has written. After a failure on the loop it is refused, and not
+// needed.
 func (h *handshake) flush() {
 	if len(h.out) > 0 {
 		_, _ = h.wire.Write(h.out)
@@ -339,7 +344,8 @@ func (h *handshake) Notified(c *myriad.Conn) {
 	}
 }
 
-// succeed gives the conn to the handler that is to speak on it, and then the bytes that came behind the handshake.
+// succeed gives the conn to the handler that is to speak on it, and then the bytes that came behind
+// the handshake.
 func (h *handshake) succeed(c *myriad.Conn) {
 	s := h.s
 	heir := h.pick(s.tls.ConnectionState())
@@ -387,7 +393,8 @@ func (h *handshake) fail(err error) {
 
 // Expired ends a handshake that takes too long.
 func (h *handshake) Expired(*myriad.Conn) {
-	h.fail(fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(), os.ErrDeadlineExceeded))
+	h.fail(fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(),
+		os.ErrDeadlineExceeded))
 }
 
 // Closed is the end of a conn whose handshake has not succeeded.

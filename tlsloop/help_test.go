@@ -21,7 +21,8 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
+// patience is how long a test waits for what must happen before it gives up: some take ten seconds
+// where others have the processors.
 const patience = time.Minute
 
 // patient bounds handshakes likewise, where ten seconds are usual.
@@ -39,7 +40,8 @@ type authority struct {
 var trusted = sync.OnceValue(func() *authority {
 	a := &authority{pool: x509.NewCertPool()}
 	a.cert, a.key = sign(nil, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.pool.AddCert(a.cert)
 	return a
@@ -156,7 +158,8 @@ func always(h myriad.Handler) func(tls.ConnectionState) myriad.Handler {
 	return func(tls.ConnectionState) myriad.Handler { return h }
 }
 
-// A probe is a handler made of functions; those that are nil do nothing, except ended, which closes.
+// A probe is a handler made of functions; those that are nil do nothing, except ended, which
+// closes.
 type probe struct {
 	opened   func(c *myriad.Conn)
 	received func(c *myriad.Conn, p []byte)
@@ -259,5 +262,6 @@ func pattern(n int) string {
 	return string(p)
 }
 
-// exampleCertificate stands for the files that tls.LoadX509KeyPair would read, and who has signed them.
+// exampleCertificate stands for the files that tls.LoadX509KeyPair would read, and who has signed
+// them.
 func exampleCertificate() (tls.Certificate, *x509.CertPool) { return usual(), trusted().pool }

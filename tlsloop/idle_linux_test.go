@@ -30,8 +30,8 @@ func raiseFiles(t testing.TB) uint64 {
 	return limit.Cur
 }
 
-// A thousand connections, or ten thousand at full size, that have spoken and are silent, on fewer than fifty goroutines; then all of
-// them speak again.
+// A thousand connections, or ten thousand at full size, that have spoken and are silent, on fewer
+// than fifty goroutines; then all of them speak again.
 func TestIdle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand handshakes take seconds")
@@ -74,7 +74,8 @@ func TestIdle(t *testing.T) {
 		t.Errorf("%d connections, want %d", n, conns)
 	}
 	if !goroutinePerConn {
-		eventually(t, fmt.Sprintf("%d connections have fewer than 50 goroutines", conns), func() bool { return runtime.NumGoroutine() < 50 })
+		eventually(t, fmt.Sprintf("%d connections have fewer than 50 goroutines", conns),
+			func() bool { return runtime.NumGoroutine() < 50 })
 	}
 	send(t, in, "again\n")
 	heard("all have spoken again")

@@ -15,8 +15,8 @@ import (
 	"github.com/myriad-go/myriad/internal/pace"
 )
 
-// A kind is what the sessions of one Handler, Client or Listener share: one Config above all, since a copy of its own would
-// cost each of them more than its keys.
+// A kind is what the sessions of one Handler, Client or Listener share: one Config above all, since
+// a copy of its own would cost each of them more than its keys.
 type kind struct {
 	config *tls.Config
 	client bool
@@ -31,7 +31,8 @@ func newKind(cfg *tls.Config, client bool, o Options) *kind {
 		cfg = new(tls.Config)
 	}
 	k := &kind{config: cfg, client: client, o: o, slow: blocks(cfg)}
-	if cfg.GetCertificate != nil || cfg.GetConfigForClient != nil || cfg.GetClientCertificate != nil || client && cfg.Renegotiation != tls.RenegotiateNever {
+	if cfg.GetCertificate != nil || cfg.GetConfigForClient != nil || cfg.GetClientCertificate != nil || client &&
+		cfg.Renegotiation != tls.RenegotiateNever {
 		k.config = cfg.Clone()
 		k.config.Renegotiation = tls.RenegotiateNever
 		callElsewhere(k.config)
@@ -39,14 +40,18 @@ func newKind(cfg *tls.Config, client bool, o Options) *kind {
 	return k
 }
 
-// blocks reports whether cfg has something that may block and is called without a context by which to find the handshake.
+// blocks reports whether cfg has something that may block and is called without a context by which
+// to find the handshake.
 func blocks(cfg *tls.Config) bool {
-	return cfg.VerifyPeerCertificate != nil || cfg.VerifyConnection != nil || cfg.WrapSession != nil || cfg.UnwrapSession != nil ||
-		cfg.KeyLogWriter != nil || cfg.EncryptedClientHelloRejectionVerify != nil || cfg.GetEncryptedClientHelloKeys != nil ||
+	return cfg.VerifyPeerCertificate != nil || cfg.VerifyConnection != nil || cfg.WrapSession != nil ||
+		cfg.UnwrapSession != nil ||
+		cfg.KeyLogWriter != nil || cfg.EncryptedClientHelloRejectionVerify != nil ||
+		cfg.GetEncryptedClientHelloKeys != nil ||
 		slices.ContainsFunc(cfg.Certificates, func(c tls.Certificate) bool { return remote(c.PrivateKey) })
 }
 
-// remote reports whether a key may be somewhere else, and signing with it take as long as that is far away.
+// remote reports whether a key may be somewhere else, and signing with it take as long as that is
+// far away.
 func remote(key crypto.PrivateKey) bool {
 	switch key.(type) {
 	case nil, *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
@@ -110,8 +115,9 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
-// ended is for a conn that has closed and has had no handler but those of this package: the log hears of it first, unless it has been told
-// why, or a client has given up by itself; then Options.Closed, and last the heir, if there is one.
+// ended is for a conn that has closed and has had no handler but those of this package: the log
+// hears of it first, unless it has been told why, or a client has given up by itself; then
+// Options.Closed, and last the heir, if there is one.
 func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) {
 	why := err
 	if why == nil {
@@ -139,7 +145,8 @@ func (k *kind) report(c *myriad.Conn, err error) {
 		k.o.Failed(c, err, n)
 		return
 	}
-	c.Loop().Engine().Logger().Warn("tlsloop: handshakes failed", "times", n, "last", shorten(err.Error()), "remote", c.RemoteAddr().String())
+	c.Loop().Engine().Logger().Warn("tlsloop: handshakes failed", "times", n, "last", shorten(err.Error()), "remote",
+		c.RemoteAddr().String())
 }
 
 // shorten bounds what a log is given: some errors quote the peer.

@@ -7,7 +7,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// Leave is a handler for pick to return, by itself or embedded in another whose Opened calls its own: the connection leaves the engine, and done is called on the loop with its *tls.Conn, which
+// Leave is a handler for pick to return, by itself or embedded in another whose Opened calls its
+// own: the connection leaves the engine, and done is called on the loop with its *tls.Conn, which
 // has not given out any byte yet, or with what went wrong.
 func Leave(done func(tc *tls.Conn, err error)) myriad.Handler { return &leaver{done: done} }
 
@@ -35,5 +36,6 @@ func (l *leaver) Opened(c *myriad.Conn) {
 // Received is never called: the session keeps what comes in for the tls.Conn.
 func (*leaver) Received(*myriad.Conn, []byte) {}
 
-// Closed is heard when the conn breaks before it could leave, after Detach has told done, and when it could not.
+// Closed is heard when the conn breaks before it could leave, after Detach has told done, and when
+// it could not.
 func (*leaver) Closed(*myriad.Conn, error) {}

@@ -7,9 +7,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// NewListener is tls.NewListener for net/http and others who call Accept: its conns are ordinary *tls.Conns. Engine.Adopt
-// takes one of them (hijacked for a WebSocket, say) over without a goroutine, which it cannot do with a conn of
-// tls.NewListener, because nobody may look inside.
+// NewListener is tls.NewListener for net/http and others who call Accept: its conns are ordinary
+// *tls.Conns. Engine.Adopt takes one of them (hijacked for a WebSocket, say) over without a
+// goroutine, which it cannot do with a conn of tls.NewListener, because nobody may look inside.
 func NewListener(l net.Listener, cfg *tls.Config) net.Listener {
 	return listener{l, newKind(cfg, false, Options{})}
 }
@@ -30,8 +30,8 @@ func (l listener) Accept() (net.Conn, error) {
 	return s.tls, nil
 }
 
-// SharedState is State for those who ask often: one value for all who ask about c, which must not be changed, or nil. On the loop
-// only.
+// SharedState is State for those who ask often: one value for all who ask about c, which must not
+// be changed, or nil. On the loop only.
 func SharedState(c *myriad.Conn) *tls.ConnectionState {
 	s, ok := c.Layer().(*session)
 	if !ok {
@@ -44,8 +44,8 @@ func SharedState(c *myriad.Conn) *tls.ConnectionState {
 	return s.state
 }
 
-// State is the state of the TLS connection that c is, if it is one of this package's: what pick was given. Any goroutine, once
-// the handler has been opened.
+// State is the state of the TLS connection that c is, if it is one of this package's: what pick was
+// given. Any goroutine, once the handler has been opened.
 func State(c *myriad.Conn) (tls.ConnectionState, bool) {
 	s, ok := c.Layer().(*session)
 	if !ok {

@@ -17,8 +17,9 @@ import (
 	"testing"
 )
 
-// A recordPeer is a TLS 1.3 client in units of records: crypto/tls has made its handshake, and from then on it seals and opens records by itself,
-// with the secrets that crypto/tls tells a key log. It can say what a tls.Conn never would.
+// A recordPeer is a TLS 1.3 client in units of records: crypto/tls has made its handshake, and from
+// then on it seals and opens records by itself, with the secrets that crypto/tls tells a key log.
+// It can say what a tls.Conn never would.
 type recordPeer struct {
 	net.Conn
 	t       testing.TB
@@ -39,7 +40,8 @@ const (
 	recordApplication = 23
 )
 
-// newRecordPeer handshakes with a server whose session tickets are off, so that nothing has been sent in either direction.
+// newRecordPeer handshakes with a server whose session tickets are off, so that nothing has been
+// sent in either direction.
 func newRecordPeer(t testing.TB, addr string) *recordPeer {
 	t.Helper()
 	var keys bytes.Buffer
@@ -108,7 +110,8 @@ func (p *recordPeer) seal(kind byte, text string, padding int) []byte {
 	return append(header, p.out.aead.Seal(nil, p.out.nonce(), inner, header)...)
 }
 
-// keyUpdate is the message (RFC 8446, section 4.6.3) in a record; what is sealed later has the new keys.
+// keyUpdate is the message (RFC 8446, section 4.6.3) in a record; what is sealed later has the new
+// keys.
 func (p *recordPeer) keyUpdate(request byte) []byte {
 	r := p.seal(recordHandshake, string([]byte{24, 0, 0, 1, request}), 0)
 	p.out.update()
@@ -155,7 +158,8 @@ func (p *recordPeer) expect(want string) {
 	}
 }
 
-// expectAlert reads up to an alert, and then the end of the stream: the alert must not be lost to a reset.
+// expectAlert reads up to an alert, and then the end of the stream: the alert must not be lost to a
+// reset.
 func (p *recordPeer) expectAlert(want tls.AlertError) {
 	p.t.Helper()
 	for {

@@ -9,8 +9,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A pipe is a session as the net.Conn that its tls.Conn reads and writes. What is below depends on where the session is: the
-// handshake's buffers, the bytes that the loop has received just now, or a connection of its own before and after the engine.
+// A pipe is a session as the net.Conn that its tls.Conn reads and writes. What is below depends on
+// where the session is: the handshake's buffers, the bytes that the loop has received just now, or
+// a connection of its own before and after the engine.
 type pipe session
 
 var (
@@ -18,8 +19,9 @@ var (
 	_ myriad.Lifter = (*pipe)(nil)
 )
 
-// wouldBlock is how Read says that there is nothing yet. crypto/tls returns a temporary net.Error as it is, keeps what it
-// has of a record, and goes on with the next Read; it is told apart from everything else by identity.
+// wouldBlock is how Read says that there is nothing yet. crypto/tls returns a temporary net.Error
+// as it is, keeps what it has of a record, and goes on with the next Read; it is told apart from
+// everything else by identity.
 type wouldBlock struct{}
 
 var errWouldBlock error = wouldBlock{}
@@ -60,8 +62,8 @@ func (f *framing) give(b, in []byte) int {
 	return n
 }
 
-// Write queues a copy of everything and does not fail for want of room: an error would be the end of the tls.Conn, and what is
-// encoded must be sent.
+// Write queues a copy of everything and does not fail for want of room: an error would be the end
+// of the tls.Conn, and what is encoded must be sent.
 func (p *pipe) Write(b []byte) (int, error) {
 	s := (*session)(p)
 	switch {
@@ -77,7 +79,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return s.wire.Write(b)
 }
 
-// Close is called by a tls.Conn that has left the engine; inside of it the conn is closed by its handler.
+// Close is called by a tls.Conn that has left the engine; inside of it the conn is closed by its
+// handler.
 func (p *pipe) Close() error {
 	if p.raw != nil {
 		return p.raw.Close()
@@ -126,8 +129,8 @@ func (p *pipe) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is also called by the tls.Conn itself, after its close_notify, with a time that has passed: that must
-// not drop what is queued.
+// SetWriteDeadline is also called by the tls.Conn itself, after its close_notify, with a time that
+// has passed: that must not drop what is queued.
 func (p *pipe) SetWriteDeadline(t time.Time) error {
 	if p.raw != nil {
 		return p.raw.SetWriteDeadline(t)
@@ -148,5 +151,6 @@ func (p *pipe) Lift(outer net.Conn, h myriad.Handler) (net.Conn, myriad.Layer, m
 		s.phase, s.open = established, true
 		return raw, s, h
 	}
-	return raw, nil, &opener{kind: s.kind, session: s, pick: func(tls.ConnectionState) myriad.Handler { return h }, heir: h}
+	return raw, nil, &opener{kind: s.kind, session: s, pick: func(tls.ConnectionState) myriad.Handler { return h },
+		heir: h}
 }

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// These are the properties of crypto/tls that the package stands on (doc.go). They use nothing of the package: one that fails after an
-// update of the toolchain says that the package must be changed before it is built with it.
+// These are the properties of crypto/tls that the package stands on (doc.go). They use nothing of
+// the package: one that fails after an update of the toolchain says that the package must be
+// changed before it is built with it.
 
 // scripted is a net.Conn whose Read does what the test says.
 type scripted struct {
@@ -64,7 +65,8 @@ func (s *switching) Write(p []byte) (int, error)        { return s.now.Write(p) 
 func (s *switching) SetWriteDeadline(t time.Time) error { return s.now.SetWriteDeadline(t) }
 
 // established is a server's tls.Conn after its handshake, over a script, and what seals for it.
-func establishedPair(t *testing.T, version uint16) (server *tls.Conn, script *scripted, seal func(text string) []byte, client *tls.Conn) {
+func establishedPair(t *testing.T, version uint16) (server *tls.Conn, script *scripted, seal func(text string) []byte,
+	client *tls.Conn) {
 	t.Helper()
 	a, b := net.Pipe()
 	cfg := clientConfig()
@@ -92,7 +94,8 @@ func establishedPair(t *testing.T, version uint16) (server *tls.Conn, script *sc
 	}, client
 }
 
-// A temporary error is returned as it is, is not remembered, and loses nothing of a record, wherever it comes.
+// A temporary error is returned as it is, is not remembered, and loses nothing of a record,
+// wherever it comes.
 func TestPropertyTemporaryErrors(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		server, script, seal, _ := establishedPair(t, version)
@@ -129,7 +132,8 @@ func TestPropertyHandshakeMustBlock(t *testing.T) {
 	}
 }
 
-// It can do with a header and then exactly the rest of the record, and has nothing left when the record's bytes have been read.
+// It can do with a header and then exactly the rest of the record, and has nothing left when the
+// record's bytes have been read.
 func TestPropertyOneRecordAtATime(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
 		server, script, seal, _ := establishedPair(t, version)
@@ -235,7 +239,8 @@ func TestPropertyCloseNotify(t *testing.T) {
 	})
 }
 
-// A fatal error is told once, and Read may then say something else: whoever drives it must stop at the first one.
+// A fatal error is told once, and Read may then say something else: whoever drives it must stop at
+// the first one.
 func TestPropertyFirstErrorCounts(t *testing.T) {
 	server, script, seal, _ := establishedPair(t, tls.VersionTLS13)
 	record := seal("hello")

@@ -55,7 +55,8 @@ func TestByteByByte(t *testing.T) {
 	p, _ := echoPeer(t)
 	text := pattern(3000)
 	half := []byte{24, 0, 0, 1, 1}
-	records := bytes.Join([][]byte{p.seal(recordApplication, text, 100), p.seal(recordHandshake, string(half[:2]), 0), p.seal(recordHandshake, string(half[2:]), 0)}, nil)
+	records := bytes.Join([][]byte{p.seal(recordApplication, text, 100), p.seal(recordHandshake, string(half[:2]), 0),
+		p.seal(recordHandshake, string(half[2:]), 0)}, nil)
 	p.out.update()
 	records = append(records, p.seal(recordApplication, "end", 0)...)
 	_ = p.Conn.(*net.TCPConn).SetNoDelay(true)
@@ -77,16 +78,19 @@ func TestManyRecords(t *testing.T) {
 	p.write(records...)
 	p.expect(strings.Repeat("x", 1000))
 	large := pattern(16 << 10)
-	go p.write(p.seal(recordApplication, large, 0), p.seal(recordApplication, large, 0), p.seal(recordApplication, large, 0))
+	go p.write(p.seal(recordApplication, large, 0), p.seal(recordApplication, large, 0),
+		p.seal(recordApplication, large, 0))
 	p.expect(large + large + large)
 }
 
 // Both ways, in both versions, through a client that writes in pieces of changing size.
 func TestChoppedClient(t *testing.T) {
 	versions(t, func(t *testing.T, version uint16) {
-		for name, sizes := range map[string][]int{"bytes": {1}, "odd": {7, 1, 300, 2, 1500}, "across records": {17000}} {
+		for name, sizes := range map[string][]int{"bytes": {1}, "odd": {7, 1, 300, 2, 1500},
+			"across records": {17000}} {
 			t.Run(name, func(t *testing.T) {
-				addr := listen(t, start(t, myriad.Config{ReadBuffer: 4096}), patient.Handler(serverConfig(), always(echo())))
+				addr := listen(t, start(t, myriad.Config{ReadBuffer: 4096}),
+					patient.Handler(serverConfig(), always(echo())))
 				cfg := clientConfig()
 				cfg.MaxVersion, cfg.DynamicRecordSizingDisabled = version, true
 				tc := tls.Client(&chopper{Conn: dialTCP(t, addr), sizes: sizes}, cfg)
@@ -112,8 +116,10 @@ func TestAlerts(t *testing.T) {
 			r[len(r)-1] ^= 1
 			p.write(r)
 		}, 20, "bad record MAC"},
-		"oversized record":       {func(p *recordPeer) { p.write([]byte{23, 3, 3, 0xff, 0xff}) }, 22, "oversized record"},
-		"record overflow":        {func(p *recordPeer) { p.write(p.seal(recordApplication, pattern(16<<10+1), 0)) }, 22, "overflow"},
+		"oversized record": {func(p *recordPeer) { p.write([]byte{23, 3, 3, 0xff, 0xff}) }, 22,
+			"oversized record"},
+		"record overflow": {func(p *recordPeer) { p.write(p.seal(recordApplication, pattern(16<<10+1), 0)) }, 22,
+			"overflow"},
 		"unexpected record type": {func(p *recordPeer) { p.write(p.seal(99, "hello", 0)) }, 10, "unexpected"},
 		"record of zeros":        {func(p *recordPeer) { p.write(p.seal(0, "", 20)) }, 10, "unexpected"},
 		"wrong version":          {func(p *recordPeer) { p.write([]byte{23, 2, 2, 0, 20}) }, 70, "version"},
@@ -183,7 +189,8 @@ func TestKeyUpdateFlood(t *testing.T) {
 	}
 }
 
-// A FIN without a close_notify is a truncation. A handler that is no TruncatedEnder has its conn ended with it.
+// A FIN without a close_notify is a truncation. A handler that is no TruncatedEnder has its conn
+// ended with it.
 func TestTruncation(t *testing.T) {
 	for name, cut := range map[string]int{"between records": 0, "in a header": 3, "in a record": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +213,8 @@ type cutProbe struct {
 
 func (h cutProbe) Truncated(c *myriad.Conn, err error) { h.truncated(c, err) }
 
-// A TruncatedEnder may answer: all of it is sent, with a close_notify. The end is still no orderly one.
+// A TruncatedEnder may answer: all of it is sent, with a close_notify. The end is still no orderly
+// one.
 func TestTruncationIsAnswered(t *testing.T) {
 	for name, cut := range map[string]int{"between records": 0, "in a header": 3, "in a record": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +253,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// The peer ends its side first: we may go on writing as long as we like, then our close_notify comes, and the FIN.
+// The peer ends its side first: we may go on writing as long as we like, then our close_notify
+// comes, and the FIN.
 func TestHalfCloseByPeer(t *testing.T) {
 	h := newProbe()
 	ended := make(chan *myriad.Conn, 1)

@@ -12,17 +12,19 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A client that asks for a new handshake within a TLS 1.2 connection, in a record that its keys fit, gets an alert and the
-// end, as from crypto/tls itself.
+// A client that asks for a new handshake within a TLS 1.2 connection, in a record that its keys
+// fit, gets an alert and the end, as from crypto/tls itself.
 func TestRenegotiationIsRefused(t *testing.T) {
 	openssl := tool(t, "openssl")
 	t.Run("tlsloop", func(t *testing.T) {
 		h := echo()
-		said := renegotiate(t, openssl, listen(t, start(t, myriad.Config{}), patient.Handler(serverConfig(), always(h))))
+		said := renegotiate(t, openssl, listen(t, start(t, myriad.Config{}),
+			patient.Handler(serverConfig(), always(h))))
 		if !strings.Contains(said, unexpectedMessage) {
 			t.Errorf("openssl says %q", said)
 		}
-		if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), "unexpected handshake message") {
+		if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(),
+			"unexpected handshake message") {
 			t.Errorf("Closed(%v)", err)
 		}
 	})

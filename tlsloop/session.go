@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// directWrite is the largest Write that is encoded at once, by whoever writes. What is larger is encoded by the loop in
-	// slices of this size, so that nobody waits for a conn's lock, and no loop for one conn, longer than that takes: about
-	// 20 µs.
+	// directWrite is the largest Write that is encoded at once, by whoever writes. What is larger
+	// is encoded by the loop in slices of this size, so that nobody waits for a conn's lock, and no
+	// loop for one conn, longer than that takes: about 20 µs.
 	directWrite = 64 << 10
-	// maxAnswers is how many bytes a peer may make the tls.Conn send by itself (answers to KeyUpdate) without taking any of what is
-	// queued for it. Beyond that the connection fails with ErrFlood.
+	// maxAnswers is how many bytes a peer may make the tls.Conn send by itself (answers to
+	// KeyUpdate) without taking any of what is queued for it. Beyond that the connection fails with
+	// ErrFlood.
 	maxAnswers = 16 << 10
 )
 
@@ -33,8 +34,9 @@ const (
 	broken
 )
 
-// A session is the TLS of one conn: the Layer between its socket and its handler. The tls.Conn is used under the conn's lock
-// after the handshake, and by the handshake's coroutine alone until then.
+// A session is the TLS of one conn: the Layer between its socket and its handler. The tls.Conn is
+// used under the conn's lock after the handshake, and by the handshake's coroutine alone until
+// then.
 type session struct {
 	tls  *tls.Conn
 	kind *kind
@@ -58,8 +60,8 @@ type session struct {
 
 var _ myriad.BufferedLayer = (*session)(nil)
 
-// Received gives wire bytes to the handshake, or decodes them. An adopted conn's first are none: what its tls.Conn has read
-// before comes out then.
+// Received gives wire bytes to the handshake, or decodes them. An adopted conn's first are none:
+// what its tls.Conn has read before comes out then.
 func (s *session) Received(w myriad.Wire, p []byte) {
 	if s.leaving {
 		s.in = append(s.in, p...)
@@ -79,8 +81,9 @@ func (s *session) Received(w myriad.Wire, p []byte) {
 	}
 }
 
-// decode hands the plaintext of p to the handler. Each Read takes one record, so that when no byte is left the tls.Conn holds no
-// more than the part of a record; to drain is to ask it until it says so, for one that has read ahead.
+// decode hands the plaintext of p to the handler. Each Read takes one record, so that when no byte
+// is left the tls.Conn holds no more than the part of a record; to drain is to ask it until it says
+// so, for one that has read ahead.
 func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 	if s.ended {
 		return
@@ -114,8 +117,9 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 	s.in = nil
 }
 
-// hand puts the next record into the tls.Conn as it lies in in, if all of it is there: it is decrypted where the driver has received it. It
-// reports false if the tls.Conn has to ask for it instead.
+// hand puts the next record into the tls.Conn as it lies in in, if all of it is there: it is
+// decrypted where the driver has received it. It reports false if the tls.Conn has to ask for it
+// instead.
 func (s *session) hand() bool {
 	n := s.frame.whole(s.in)
 	if n == 0 || !buffers.put(s.tls, s.in[:n:n]) {
@@ -134,7 +138,8 @@ func (s *session) read(w myriad.Wire, plain []byte) (n int, err error) {
 	return n, err
 }
 
-// end is for the first error of the tls.Conn's Read, of whatever kind: some of them it would not repeat.
+// end is for the first error of the tls.Conn's Read, of whatever kind: some of them it would not
+// repeat.
 func (s *session) end(w myriad.Wire, err error) {
 	s.ended = true
 	if err == io.EOF {
@@ -160,7 +165,8 @@ func (s *session) Ended(w myriad.Wire) {
 	}
 }
 
-// catchUp decodes what the handshake has left, unless something that came sooner has done so, or the tls.Conn leaves with it.
+// catchUp decodes what the handshake has left, unless something that came sooner has done so, or
+// the tls.Conn leaves with it.
 func (s *session) catchUp(w myriad.Wire) {
 	if s.leaving {
 		return // it may have left, and be somebody else's
@@ -193,8 +199,9 @@ func (s *session) Write(w myriad.Wire, p []byte) (int, error) {
 	return s.encode(w, p)
 }
 
-// encodedLen is how many bytes a Write becomes at most: crypto/tls begins with records of about 1,100 bytes, and none adds more than
-// 100 to what is in it (TLS 1.2 with CBC: header, IV, MAC, padding).
+// encodedLen is how many bytes a Write becomes at most: crypto/tls begins with records of about
+// 1,100 bytes, and none adds more than 100 to what is in it (TLS 1.2 with CBC: header, IV, MAC,
+// padding).
 func encodedLen(n int) int { return n + (n/1000+2)*100 }
 
 func (s *session) encode(w myriad.Wire, p []byte) (int, error) {
@@ -234,8 +241,8 @@ func (s *session) CloseWrite(w myriad.Wire) error {
 	return s.tls.CloseWrite()
 }
 
-// Cut queues the beginning of a record that nothing follows, for Conn.Cut: many peers, crypto/tls among them, take an end between two records
-// for an orderly one.
+// Cut queues the beginning of a record that nothing follows, for Conn.Cut: many peers, crypto/tls
+// among them, take an end between two records for an orderly one.
 func (s *session) Cut(w myriad.Wire) error {
 	if s.phase != established {
 		return nil

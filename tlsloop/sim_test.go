@@ -22,13 +22,15 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// evenPair has keys whose signatures are all of one length, so that runs of one seed differ in their bytes only.
+// evenPair has keys whose signatures are all of one length, so that runs of one seed differ in
+// their bytes only.
 var evenPair = sync.OnceValue(func() tls.Certificate {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		panic(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), DNSNames: []string{"localhost"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0),
+		NotAfter: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), DNSNames: []string{"localhost"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		panic(err)
@@ -45,8 +47,8 @@ func seeds(t *testing.T, usual, full uint64) uint64 {
 	return soak.Size(t, usual, full)
 }
 
-// Client and server of the engine in one world, whose network delivers late, in pieces and out of step, with small queues: what was
-// sent arrives, both ends end in order, nothing is left.
+// Client and server of the engine in one world, whose network delivers late, in pieces and out of
+// step, with small queues: what was sent arrives, both ends end in order, nothing is left.
 func TestSimulated(t *testing.T) {
 	seeds := seeds(t, 20, 60)
 	versions(t, func(t *testing.T, version uint16) {
@@ -61,8 +63,8 @@ func TestSimulated(t *testing.T) {
 	})
 }
 
-// The same where connections are reset in any phase, and dials and accepts fail: an exchange is whole, or both ends hear that it is
-// not; and nothing is left.
+// The same where connections are reset in any phase, and dials and accepts fail: an exchange is
+// whole, or both ends hear that it is not; and nothing is left.
 func TestSimulatedFaults(t *testing.T) {
 	seeds := seeds(t, 50, 200)
 	versions(t, func(t *testing.T, version uint16) {
@@ -84,7 +86,8 @@ var errWrong = errors.New("not what was sent")
 // simulated counts the exchanges that broke.
 func simulated(t *testing.T, seed uint64, version uint16, o sim.Options) (broken int) {
 	w := sim.New(seed, o)
-	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 2, WriteLimit: 4000, ReadBuffer: 1500, MaxWrite: 200_000})
+	e, err := myriad.Start(myriad.Config{System: w, Logger: quiet, Loops: 2, WriteLimit: 4000, ReadBuffer: 1500,
+		MaxWrite: 200_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +155,12 @@ func exchange(w *sim.World, e *myriad.Engine, addr string, cfg *tls.Config, msg 
 // A peer that ends before its handshake has is not waited for.
 func TestEndBeforeTheHandshake(t *testing.T) {
 	first := hello(t)
-	for name, sent := range map[string][]byte{"nothing": nil, "half": first[:len(first)/2], "hello": first, "garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
+	for name, sent := range map[string][]byte{"nothing": nil, "half": first[:len(first)/2], "hello": first,
+		"garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
 		t.Run(name, func(t *testing.T) {
 			w, e := calm(t)
-			ln, err := e.Listen("tcp", "127.0.0.1:443", tlsloop.Handler(&tls.Config{Certificates: []tls.Certificate{evenPair()}, Time: w.Now}, always(echo())))
+			ln, err := e.Listen("tcp", "127.0.0.1:443",
+				tlsloop.Handler(&tls.Config{Certificates: []tls.Certificate{evenPair()}, Time: w.Now}, always(echo())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +176,8 @@ func TestEndBeforeTheHandshake(t *testing.T) {
 	}
 }
 
-// What a conn has taken and not encoded when it is aborted is not counted as with the driver, neither before nor after.
+// What a conn has taken and not encoded when it is aborted is not counted as with the driver,
+// neither before nor after.
 func TestQueuedOfTheAborted(t *testing.T) {
 	w, e := calm(t)
 	ln, err := e.Listen("tcp", "127.0.0.1:443", newProbe())
@@ -179,7 +185,8 @@ func TestQueuedOfTheAborted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Go(func() {
-		c, err := e.Dial(context.Background(), "tcp", ln.Addr().String(), tlsloop.Client(&tls.Config{InsecureSkipVerify: true, Time: w.Now}, newProbe()))
+		c, err := e.Dial(context.Background(), "tcp", ln.Addr().String(),
+			tlsloop.Client(&tls.Config{InsecureSkipVerify: true, Time: w.Now}, newProbe()))
 		if err != nil {
 			t.Error(err)
 			return

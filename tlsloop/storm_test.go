@@ -31,8 +31,8 @@ func hello(t testing.TB) []byte {
 	return script.out.Bytes()
 }
 
-// A storm of handshakes: good ones, garbage, resets and ends at any byte, silence. The good ones succeed, nobody else hurts, and
-// nothing is left.
+// A storm of handshakes: good ones, garbage, resets and ends at any byte, silence. The good ones
+// succeed, nobody else hurts, and nothing is left.
 func TestStorm(t *testing.T) {
 	h := echo()
 	e := start(t, myriad.Config{})
@@ -147,26 +147,33 @@ func TestShutdownInMidHandshake(t *testing.T) {
 	}
 }
 
-// A peer that says nothing, or half a hello, is cut off in time; so is one that stops in the middle.
+// A peer that says nothing, or half a hello, is cut off in time; so is one that stops in the
+// middle.
 func TestHandshakeTimeout(t *testing.T) {
 	whole := hello(t)
 	for name, first := range map[string][]byte{"nothing": nil, "a part": whole[:50], "the hello": whole} {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan error, 1)
-			o := tlsloop.Options{Timeout: 30 * time.Millisecond, Failed: func(_ *myriad.Conn, err error, _ uint64) { failed <- err }}
+			o := tlsloop.Options{Timeout: 30 * time.Millisecond, Failed: func(_ *myriad.Conn, err error,
+				_ uint64) {
+				failed <- err
+			}}
 			nc := dialTCP(t, listen(t, start(t, myriad.Config{}), o.Handler(serverConfig(), always(echo()))))
 			nc.Write(first)
-			if err := await(t, "failure", failed); !strings.Contains(err.Error(), "no end of the handshake in time, of which it had 30ms") {
+			if err := await(t, "failure", failed); !strings.Contains(err.Error(),
+				"no end of the handshake in time, of which it had 30ms") {
 				t.Error(err)
 			}
-			if _, err := io.Copy(io.Discard, nc); err != nil && !errors.Is(err, syscall.ECONNRESET) { // who writes when all is over is reset
+			// who writes when all is over is reset
+			if _, err := io.Copy(io.Discard, nc); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Callbacks that block hold up nobody but their own handshakes, even all that may be called at once.
+// Callbacks that block hold up nobody but their own handshakes, even all that may be called at
+// once.
 func TestCallbacksThatBlock(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int32
@@ -222,7 +229,8 @@ func TestGoroutines(t *testing.T) {
 		expect(t, tc, "hello")
 	}
 	if !goroutinePerConn {
-		eventually(t, "200 connections have no more than 20 goroutines", func() bool { return runtime.NumGoroutine() <= before+20 })
+		eventually(t, "200 connections have no more than 20 goroutines",
+			func() bool { return runtime.NumGoroutine() <= before+20 })
 	}
 }
 
@@ -272,7 +280,8 @@ func TestCallbacksThatExit(t *testing.T) {
 			if err := handshake("localhost"); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "all connections are closed", func() bool { return int(closed.Load()) >= 10*(goroutines/10+1) })
+			eventually(t, "all connections are closed",
+				func() bool { return int(closed.Load()) >= 10*(goroutines/10+1) })
 		})
 	}
 }

@@ -22,7 +22,8 @@ func TestAppendStatusLine(t *testing.T) {
 	for _, tt := range []struct {
 		minor, status int
 		want          string
-	}{{1, 200, "HTTP/1.1 200 OK\r\n"}, {0, 404, "HTTP/1.0 404 Not Found\r\n"}, {7, 799, "HTTP/1.1 799 status code 799\r\n"}} {
+	}{{1, 200, "HTTP/1.1 200 OK\r\n"}, {0, 404, "HTTP/1.0 404 Not Found\r\n"},
+		{7, 799, "HTTP/1.1 799 status code 799\r\n"}} {
 		if got := string(AppendStatusLine([]byte("a"), tt.minor, tt.status)); got != "a"+tt.want {
 			t.Errorf("AppendStatusLine(%d, %d) = %q, want %q", tt.minor, tt.status, got, tt.want)
 		}

@@ -9,7 +9,8 @@ const browserRequest = "GET /articles/2024/index.html?page=2&sort=new HTTP/1.1\r
 	"Connection: keep-alive\r\n" +
 	"Cache-Control: max-age=0\r\n" +
 	"Upgrade-Insecure-Requests: 1\r\n" +
-	"User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36\r\n" +
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 " +
+	"Safari/537.36\r\n" +
 	"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8\r\n" +
 	"Accept-Encoding: gzip, deflate, br, zstd\r\n" +
 	"Accept-Language: en-GB,en;q=0.9,de;q=0.8\r\n" +

@@ -47,8 +47,9 @@ func allOf(p []byte, kind uint8) bool {
 	return true
 }
 
-// text returns the index of the first byte of p at or after i that no line of a head may hold inside: a control
-// character other than the tab. That is also where a line ends. len(p) means there is none.
+// text returns the index of the first byte of p at or after i that no line of a head may hold
+// inside: a control character other than the tab. That is also where a line ends. len(p) means
+// there is none.
 func text(p []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(p); i += 8 {
@@ -74,8 +75,8 @@ func text(p []byte, i int) int {
 
 func isControl(c byte) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
-// lineEnd looks for the CRLF of the line that p[from:] is inside of. It returns where the CR is, or -1 and the index
-// from which to look on when more bytes are there.
+// lineEnd looks for the CRLF of the line that p[from:] is inside of. It returns where the CR is, or
+// -1 and the index from which to look on when more bytes are there.
 func lineEnd(p []byte, from int) (cr, next int, err *Error) {
 	i := text(p, from)
 	switch {
@@ -110,8 +111,8 @@ func IsTokenByte(c byte) bool { return class[c]&isToken != 0 }
 // tab (RFC 9110 section 5.5).
 func IsFieldValue(p []byte) bool { return text(p, 0) == len(p) }
 
-// fold reports whether p is lower apart from the case of letters. lower holds lower-case letters, digits and "-" only,
-// and p no control characters.
+// fold reports whether p is lower apart from the case of letters. lower holds lower-case letters,
+// digits and "-" only, and p no control characters.
 func fold(p []byte, lower string) bool {
 	if len(p) != len(lower) {
 		return false
@@ -137,7 +138,8 @@ func trim(p []byte) []byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }
 
-// element cuts the first element off a comma-separated list (RFC 9110 section 5.6.1), trimmed; it may be empty.
+// element cuts the first element off a comma-separated list (RFC 9110 section 5.6.1), trimmed; it
+// may be empty.
 func element(list []byte) (first, rest []byte) {
 	for i, c := range list {
 		if c == ',' {

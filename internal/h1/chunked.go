@@ -2,8 +2,8 @@ package h1
 
 import "math"
 
-// Chunked decodes a chunked body (RFC 9112 section 7.1) from pieces of any size. Its zero value stands before the first
-// chunk. Sixteen bytes, because it lives in every exchange.
+// Chunked decodes a chunked body (RFC 9112 section 7.1) from pieces of any size. Its zero value
+// stands before the first chunk. Sixteen bytes, because it lives in every exchange.
 type Chunked struct {
 	left  uint64 // of the chunk's data
 	over  uint16 // bytes that were not data, beyond what is fair; see endLine
@@ -37,9 +37,10 @@ const (
 	maxChunkOver   = 16 << 10 // as net/http; ends bodies whose extensions outweigh their data
 )
 
-// Decode consumes n bytes of p and returns the data among them, a view of p, possibly empty. It stops behind one piece
-// of data, so call it until n reaches len(p) or done. done: the last chunk's line has been consumed, what follows is
-// the trailer section for ParseTrailer. err is an *Error and comes back on every later call.
+// Decode consumes n bytes of p and returns the data among them, a view of p, possibly empty. It
+// stops behind one piece of data, so call it until n reaches len(p) or done. done: the last chunk's
+// line has been consumed, what follows is the trailer section for ParseTrailer. err is an *Error
+// and comes back on every later call.
 func (d *Chunked) Decode(p []byte) (n int, data []byte, done bool, err error) {
 	for n < len(p) && d.state != isDone {
 		if d.state == inData {
@@ -73,7 +74,8 @@ func (d *Chunked) Left() uint64 {
 // Done reports whether the last chunk's line has been consumed.
 func (d *Chunked) Done() bool { return d.state == isDone }
 
-// step takes one byte of what is not data. On an error nothing changes, so the same byte fails again.
+// step takes one byte of what is not data. On an error nothing changes, so the same byte fails
+// again.
 func (d *Chunked) step(c byte) *Error {
 	switch d.state {
 	case inDataCR:
@@ -190,8 +192,9 @@ func pick(cond bool, yes, no chunkState) chunkState {
 	return no
 }
 
-// endLine opens the chunk, or ends the body. Each chunk may have 16 bytes and twice its data in overhead; what goes
-// beyond is summed up, less what other chunks did not use, until it passes maxChunkOver (net/http counts the same).
+// endLine opens the chunk, or ends the body. Each chunk may have 16 bytes and twice its data in
+// overhead; what goes beyond is summed up, less what other chunks did not use, until it passes
+// maxChunkOver (net/http counts the same).
 func (d *Chunked) endLine() *Error {
 	over := int64(d.over) + int64(d.line) + 2 - 16 - 2*int64(min(d.left, maxChunkLine+maxChunkOver))
 	if over > maxChunkOver {

@@ -8,7 +8,8 @@ import (
 	"unsafe"
 )
 
-// decodeAll decodes p, offered in pieces, and returns the data, how many bytes were used, and how it ended.
+// decodeAll decodes p, offered in pieces, and returns the data, how many bytes were used, and how
+// it ended.
 func decodeAll(p []byte, piece func() int) (data string, used int, done bool, err error) {
 	var d Chunked
 	var out strings.Builder
@@ -67,7 +68,8 @@ var chunkedBodies = []struct {
 	{"9112-7.1.1 NUL in quotes", "1;a=\"\x00\"\r\na\r\n0\r\n", "", errChunkExt},
 	{"limit on one line", "1;" + strings.Repeat("a", 4094) + "\r\na\r\n0\r\n", "", ErrChunkLine},
 	{"line that just fits", "1;" + strings.Repeat("a", 4093) + "\r\na\r\n0\r\n", "a", nil},
-	{"limit on all extensions", strings.Repeat("1;"+strings.Repeat("a", 4000)+"\r\na\r\n", 5) + "0\r\n", "aaaa", errChunkOver},
+	{"limit on all extensions", strings.Repeat("1;"+strings.Repeat("a", 4000)+"\r\na\r\n", 5) + "0\r\n", "aaaa",
+		errChunkOver},
 	{"a byte a chunk is fair", strings.Repeat("1\r\na\r\n", 20000) + "0\r\n", strings.Repeat("a", 20000), nil},
 }
 
@@ -125,7 +127,8 @@ func TestChunkedLeft(t *testing.T) {
 		t.Fatal(err, d.Left(), d.InData())
 	}
 	d = Chunked{}
-	if _, data, _, err := d.Decode([]byte("3\r\nabc")); err != nil || string(data) != "abc" || d.Left() != 0 || d.InData() {
+	if _, data, _, err := d.Decode([]byte("3\r\nabc")); err != nil || string(data) != "abc" || d.Left() != 0 ||
+		d.InData() {
 		t.Fatal(err, data, d.Left(), d.InData())
 	}
 	if size := unsafe.Sizeof(d); size != 16 {
@@ -145,7 +148,8 @@ func TestParseTrailer(t *testing.T) {
 		{"9112-7.1.2 none", "\r\nGET", Limits{}, 2, "", nil},
 		{"9112-7.1.2 two", "A: b\r\nc:  d \r\n\r\nGET", Limits{}, 16, "A=b c=d ", nil},
 		{"9112-7.1.2 incomplete", "A: b\r\n\r", Limits{}, 0, "", nil},
-		{"9110-6.5.1 forbidden are dropped", "A: b\r\ncontent-length: 3\r\nHost: x\r\nIf-Match: y\r\nTE: z\r\n\r\n", Limits{}, 56, "A=b ", nil},
+		{"9110-6.5.1 forbidden are dropped", "A: b\r\ncontent-length: 3\r\nHost: x\r\nIf-Match: y\r\nTE: z\r\n\r\n",
+			Limits{}, 56, "A=b ", nil},
 		{"9112-5.2 obs-fold", "A: b\r\n c\r\n\r\n", Limits{}, 0, "", errFold},
 		{"9112-2.2 bare LF", "A: b\n\r\n", Limits{}, 0, "", errBareLF},
 		{"9112-2.2 bare LF at once", "\n", Limits{}, 0, "", errBareLF},
@@ -153,7 +157,8 @@ func TestParseTrailer(t *testing.T) {
 		{"9110-5.1 name", "A b: c\r\n\r\n", Limits{}, 0, "", errNameSpace},
 		{"too long", long, Limits{HeadBytes: 50}, 0, "", errHeadLong},
 		{"just fits", long, Limits{HeadBytes: len(long)}, len(long), "X=" + strings.Repeat("y", 100) + " ", nil},
-		{"too many, dropped ones count", "Host: a\r\nHost: a\r\nHost: a\r\n\r\n", Limits{Fields: 2}, 0, "", errFieldsMany},
+		{"too many, dropped ones count", "Host: a\r\nHost: a\r\nHost: a\r\n\r\n", Limits{Fields: 2}, 0, "",
+			errFieldsMany},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// A server's read path: parse what has come; if a head is not complete, keep its bytes and let a Scan watch it grow.
+// A server's read path: parse what has come; if a head is not complete, keep its bytes and let a
+// Scan watch it grow.
 func Example() {
 	var kept []byte
 	var scan h1.Scan

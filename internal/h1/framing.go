@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// meaning takes in what a field says about framing, routing and the connection. It is called once for each field, in
-// order, and refuses a field as soon as it contradicts an earlier one.
+// meaning takes in what a field says about framing, routing and the connection. It is called once
+// for each field, in order, and refuses a field as soon as it contradicts an earlier one.
 func (s *Scan) meaning(name, value []byte) *Error {
 	switch len(name) {
 	case len("host"):
@@ -39,7 +39,8 @@ func (s *Scan) meaning(name, value []byte) *Error {
 	return nil
 }
 
-// RFC 9112 section 3.2: 400 for more than one Host field line or an invalid value. The value may be empty.
+// RFC 9112 section 3.2: 400 for more than one Host field line or an invalid value. The value may be
+// empty.
 func (s *Scan) hostField(value []byte) *Error {
 	if s.host > 0 {
 		return errHostMany
@@ -51,8 +52,8 @@ func (s *Scan) hostField(value []byte) *Error {
 	return nil
 }
 
-// RFC 9110 section 8.6: Content-Length = 1*DIGIT. A list of equal values could be taken for one value, net/http takes
-// only repeated field lines so, and they must be equal to the byte.
+// RFC 9110 section 8.6: Content-Length = 1*DIGIT. A list of equal values could be taken for one
+// value, net/http takes only repeated field lines so, and they must be equal to the byte.
 func (s *Scan) lengthField(value []byte) *Error {
 	if len(value) == 0 {
 		return errLength
@@ -76,8 +77,9 @@ func (s *Scan) lengthField(value []byte) *Error {
 	return nil
 }
 
-// Nothing but "chunked" alone is taken. RFC 9112 section 6.1: "A server that receives a request message with a transfer
-// coding it does not understand SHOULD respond with 501"; the rest makes the length of the body unknowable: 400.
+// Nothing but "chunked" alone is taken. RFC 9112 section 6.1: "A server that receives a request
+// message with a transfer coding it does not understand SHOULD respond with 501"; the rest makes
+// the length of the body unknowable: 400.
 func (s *Scan) transferEncodingField(value []byte) *Error {
 	if s.minor == 0 {
 		return errTEOld
@@ -113,8 +115,8 @@ func (s *Scan) connectionField(value []byte) {
 	}
 }
 
-// hasWord reports whether word stands in p between spaces and tabs. Members of a list are separated by commas alone, but to end the
-// connection of who may have asked for that is never wrong.
+// hasWord reports whether word stands in p between spaces and tabs. Members of a list are separated
+// by commas alone, but to end the connection of who may have asked for that is never wrong.
 func hasWord(p []byte, word string) bool {
 	for w := range bytes.FieldsFuncSeq(p, func(r rune) bool { return r == ' ' || r == '\t' }) {
 		if fold(w, word) {
@@ -124,8 +126,9 @@ func hasWord(p []byte, word string) bool {
 	return false
 }
 
-// expectField takes in the first Expect field, and of its members 100-continue before all others, as net/http does: RFC 9110 section
-// 10.1.1 leaves it to the server what becomes of expectations that nobody knows.
+// expectField takes in the first Expect field, and of its members 100-continue before all others,
+// as net/http does: RFC 9110 section 10.1.1 leaves it to the server what becomes of expectations
+// that nobody knows.
 func (s *Scan) expectField(value []byte) {
 	if s.expect100 || s.expectNot {
 		return
@@ -141,13 +144,14 @@ func (s *Scan) expectField(value []byte) {
 	}
 }
 
-// net/http refuses a chunked message that announces one of these three; other names that must not be in a trailer
-// section are dropped when they come.
+// net/http refuses a chunked message that announces one of these three; other names that must not
+// be in a trailer section are dropped when they come.
 func (s *Scan) trailerField(value []byte) {
 	for len(value) > 0 {
 		var name []byte
 		name, value = element(value)
-		s.badTrailer = s.badTrailer || fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "trailer")
+		s.badTrailer = s.badTrailer || fold(name, "content-length") || fold(name, "transfer-encoding") ||
+			fold(name, "trailer")
 	}
 }
 
@@ -158,7 +162,8 @@ func (s *Scan) framing() Framing {
 	}
 	// RFC 9112 section 9.3: 1.1 persists unless told otherwise, 1.0 only if asked for.
 	f.KeepAlive = !s.closes && (s.minor > 0 || s.keepAlive)
-	// RFC 9110 section 7.8: "A server MUST ignore an Upgrade header field that is received in an HTTP/1.0 request."
+	// RFC 9110 section 7.8: "A server MUST ignore an Upgrade header field that is received in an
+	// HTTP/1.0 request."
 	f.Upgrade = s.upgrade && s.offer && s.minor > 0
 	return f
 }

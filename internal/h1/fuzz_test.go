@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzRequest: the parser keeps within its input, gives the same for every split, and what it accepts means the same
-// after it has been written again.
+// FuzzRequest: the parser keeps within its input, gives the same for every split, and what it
+// accepts means the same after it has been written again.
 func FuzzRequest(f *testing.F) {
 	for i, in := range corpus {
 		f.Add([]byte(in), uint64(i))
@@ -45,7 +45,8 @@ func serialise(h *Head) []byte {
 	return append(p, "\r\n"...)
 }
 
-// FuzzChunked: every split gives the same, and what is accepted net/http's decoder reads as the same data.
+// FuzzChunked: every split gives the same, and what is accepted net/http's decoder reads as the
+// same data.
 func FuzzChunked(f *testing.F) {
 	for i, tt := range chunkedBodies {
 		if len(tt.in) < 100 {
@@ -59,7 +60,8 @@ func FuzzChunked(f *testing.F) {
 		}
 		data2, used2, done2, err2 := decodeAll(p, pieces(seed))
 		if data2 != data || used2 != used || done2 != done || err2 != err {
-			t.Fatalf("whole: %q, %d, %t, %v\nin pieces: %q, %d, %t, %v", data, used, done, err, data2, used2, done2, err2)
+			t.Fatalf("whole: %q, %d, %t, %v\nin pieces: %q, %d, %t, %v", data, used, done, err, data2, used2, done2,
+				err2)
 		}
 		if done && !spaceBeforeExtension(p) {
 			std, err := io.ReadAll(httputil.NewChunkedReader(bytes.NewReader(p)))

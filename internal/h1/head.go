@@ -22,8 +22,9 @@ const (
 	Asterisk              // "*"
 )
 
-// Head is the head of a request. Its slices are views of the parsed bytes and valid as long as those; the slice Fields
-// is used again by the next parse into the same Head. If Repeats is set, Host is valid until the next Remember.
+// Head is the head of a request. Its slices are views of the parsed bytes and valid as long as
+// those; the slice Fields is used again by the next parse into the same Head. If Repeats is set,
+// Host is valid until the next Remember.
 type Head struct {
 	Method, Target []byte
 	Host           []byte // of the target if that has one, as RFC 9112 section 3.2.2 demands, else the Host field
@@ -53,8 +54,9 @@ func (h *Head) Reset() {
 	*h = Head{Fields: h.Fields[:0]}
 }
 
-// ParseRequest parses the request head at the start of p into h. n > 0: the head took n bytes. n == 0 and err == nil:
-// all of p belongs to a head that is not complete. err is always an *Error. h is of use only with n > 0.
+// ParseRequest parses the request head at the start of p into h. n > 0: the head took n bytes. n ==
+// 0 and err == nil: all of p belongs to a head that is not complete. err is always an *Error. h is
+// of use only with n > 0.
 func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
 	h.Fields, h.Repeats, h.Again = h.Fields[:0], false, false
 	if n := h.again(p, lim); n > 0 {
@@ -68,24 +70,28 @@ func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
 	return n, nil
 }
 
-// Preface is the head of an HTTP/2 connection preface (RFC 9113 section 3.4); "SM", CRLF and CRLF follow it.
+// Preface is the head of an HTTP/2 connection preface (RFC 9113 section 3.4); "SM", CRLF and CRLF
+// follow it.
 const Preface = "PRI * HTTP/2.0\r\n\r\n"
 
-// ParsePreface is ParseRequest for input that has made that return ErrPreface, for a server that leaves HTTP/2 to its
-// handlers: it gives a head with the method "PRI" and no fields. n and err are as with ParseRequest.
+// ParsePreface is ParseRequest for input that has made that return ErrPreface, for a server that
+// leaves HTTP/2 to its handlers: it gives a head with the method "PRI" and no fields. n and err are
+// as with ParseRequest.
 func ParsePreface(p []byte, h *Head) (n int, err error) {
 	if got := min(len(p), len(Preface)); string(p[:got]) != Preface[:got] {
 		return 0, ErrPreface
 	} else if got < len(Preface) {
 		return 0, nil
 	}
-	*h = Head{Method: p[:3:3], Target: p[4:5:5], Form: Asterisk, Fields: h.Fields[:0], Framing: Framing{Major: 2, ContentLength: -1}}
+	*h = Head{Method: p[:3:3], Target: p[4:5:5], Form: Asterisk, Fields: h.Fields[:0],
+		Framing: Framing{Major: 2, ContentLength: -1}}
 	return len(Preface), nil
 }
 
 // EmptyLines returns how many bytes of complete empty lines p starts with. ParseRequest skips up to
-// MaxEmptyLines of them before a request line (RFC 9112 section 2.2). A server that discards them at
-// once keeps nothing for a client that ends its body with a CRLF too many; it counts them itself then.
+// MaxEmptyLines of them before a request line (RFC 9112 section 2.2). A server that discards them
+// at once keeps nothing for a client that ends its body with a CRLF too many; it counts them itself
+// then.
 func EmptyLines(p []byte) int {
 	n := 0
 	for len(p) >= n+2 && p[n] == '\r' && p[n+1] == '\n' {
@@ -132,8 +138,8 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 	return n, s.finishRequest(h)
 }
 
-// helloOr is err, or ErrTLS if p begins as a TLS client does: with a record of type handshake (22) of
-// version 3.x (RFC 8446 section 5.1). It is nil while p may still become one.
+// helloOr is err, or ErrTLS if p begins as a TLS client does: with a record of type handshake (22)
+// of version 3.x (RFC 8446 section 5.1). It is nil while p may still become one.
 func helloOr(err *Error, p []byte, lim Limits) *Error {
 	const handshake, major = 22, 3
 	switch {
@@ -178,8 +184,8 @@ func (s *Scan) requestLine(line []byte, h *Head) *Error {
 	return nil
 }
 
-// version reads HTTP-version (RFC 9112 section 2.3), which is case-sensitive and has one digit each. A higher minor
-// version is served as what it must be compatible with (RFC 9110 section 2.5).
+// version reads HTTP-version (RFC 9112 section 2.3), which is case-sensitive and has one digit
+// each. A higher minor version is served as what it must be compatible with (RFC 9110 section 2.5).
 func (s *Scan) version(v []byte) *Error {
 	if string(v) == "HTTP/1.1" {
 		s.minor = 1
@@ -199,8 +205,9 @@ func isDigit(c byte) bool { return c-'0' < 10 }
 
 // finishRequest checks what only the whole head can tell, and fills in h.
 func (s *Scan) finishRequest(h *Head) *Error {
-	// "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that lacks a Host
-	// header field" (RFC 9112 section 3.2). CONNECT carries the same in its target; net/http lets it pass, so do we.
+	// "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
+	// that lacks a Host header field" (RFC 9112 section 3.2). CONNECT carries the same in its
+	// target; net/http lets it pass, so do we.
 	if s.host == 0 && s.minor > 0 && !s.connect {
 		return errHostMissing
 	}

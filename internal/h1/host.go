@@ -2,9 +2,9 @@ package h1
 
 import "bytes"
 
-// validHost reports whether p is uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section 3.2):
-// a name, which may be empty or an IPv4 address, or an IP literal in brackets. Any number of digits, and
-// none, is a port.
+// validHost reports whether p is uri-host [ ":" port ] (RFC 9110 section 7.2, RFC 3986 section
+// 3.2): a name, which may be empty or an IPv4 address, or an IP literal in brackets. Any number of
+// digits, and none, is a port.
 func validHost(p []byte) bool {
 	if len(p) > 0 && p[0] == '[' {
 		end := bytes.IndexByte(p, ']')
@@ -36,18 +36,20 @@ func validPort(p []byte) bool {
 	return len(p) == 0 || p[0] == ':' && allOf(p[1:], isDecimal)
 }
 
-// validLiteral reports whether p is IPv6address, with a zone or not (RFC 6874 section 2), or IPvFuture.
+// validLiteral reports whether p is IPv6address, with a zone or not (RFC 6874 section 2), or
+// IPvFuture.
 func validLiteral(p []byte) bool {
 	if len(p) > 0 && p[0]|0x20 == 'v' {
 		version, address, found := bytes.Cut(p[1:], []byte("."))
-		return found && len(version) > 0 && allOf(version, isHex) && len(address) > 0 && allOf(address, isRegName|isColon)
+		return found && len(version) > 0 && allOf(version, isHex) && len(address) > 0 &&
+			allOf(address, isRegName|isColon)
 	}
 	address, zone, found := bytes.Cut(p, []byte("%25"))
 	return validIPv6(address) && (!found || len(zone) > 0 && validName(zone, isUnreserved))
 }
 
-// validIPv6 reports whether p is IPv6address: eight groups of one to four hexadecimal digits, of which
-// "::" stands for one or more that are zero, and an IPv4 address for the last two.
+// validIPv6 reports whether p is IPv6address: eight groups of one to four hexadecimal digits, of
+// which "::" stands for one or more that are zero, and an IPv4 address for the last two.
 func validIPv6(p []byte) bool {
 	const all = 8
 	groups, gap := 0, false

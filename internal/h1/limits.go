@@ -2,8 +2,9 @@ package h1
 
 import "strconv"
 
-// Limits bounds one head or one trailer section. The zero value means the defaults; a negative value counts as zero.
-// Beyond HeadBytes or Fields a head is refused with 431, beyond LineBytes with 414, as soon as that is certain.
+// Limits bounds one head or one trailer section. The zero value means the defaults; a negative
+// value counts as zero. Beyond HeadBytes or Fields a head is refused with 431, beyond LineBytes
+// with 414, as soon as that is certain.
 type Limits struct {
 	HeadBytes int // all of the head with its final CRLF; default DefaultHeadBytes, at most MaxHeadBytes
 	LineBytes int // the request or status line without CRLF; default DefaultLineBytes
@@ -33,8 +34,8 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// An Error says why a message was refused. After one the connection cannot be trusted to be in step: answer with
-// Status (when the message was a request) and close.
+// An Error says why a message was refused. After one the connection cannot be trusted to be in
+// step: answer with Status (when the message was a request) and close.
 type Error struct {
 	Status int    // 400, 414, 431, 501 or 505
 	Reason string // for people; fixed text, so it never echoes what the peer sent
@@ -42,11 +43,13 @@ type Error struct {
 
 func (e *Error) Error() string { return "h1: " + strconv.Itoa(e.Status) + ": " + e.Reason }
 
-// ErrPreface is the answer of ParseRequest to the first line of an HTTP/2 connection preface (RFC 9113 section 3.4) at
-// the very start of its input. A server that speaks HTTP/2 hands all bytes to it; another answers 505.
+// ErrPreface is the answer of ParseRequest to the first line of an HTTP/2 connection preface (RFC
+// 9113 section 3.4) at the very start of its input. A server that speaks HTTP/2 hands all bytes to
+// it; another answers 505.
 var ErrPreface = &Error{505, "unsupported protocol version: HTTP/2 connection preface"}
 
-// ErrTLS is the answer of ParseRequest to the first bytes of a TLS handshake at the start of its input.
+// ErrTLS is the answer of ParseRequest to the first bytes of a TLS handshake at the start of its
+// input.
 var ErrTLS = &Error{400, "client sent a TLS handshake to an HTTP server"}
 
 // ErrEmptyLines refuses more than MaxEmptyLines.

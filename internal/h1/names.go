@@ -1,7 +1,7 @@
 package h1
 
-// CanonicalName returns name as http.Header has its keys: what textproto.CanonicalMIMEHeaderKey returns. It allocates
-// only for a name outside the list of usual ones.
+// CanonicalName returns name as http.Header has its keys: what textproto.CanonicalMIMEHeaderKey
+// returns. It allocates only for a name outside the list of usual ones.
 func CanonicalName(name []byte) string {
 	if len(name) == 0 {
 		return ""
@@ -89,7 +89,8 @@ func Method(method []byte) string {
 	return string(method)
 }
 
-// names is a table with open addressing, sparse enough for one or two looks; it is filled before main and only read.
+// names is a table with open addressing, sparse enough for one or two looks; it is filled before
+// main and only read.
 var names = nameTable()
 
 func nameTable() (t [nameSlots]string) {

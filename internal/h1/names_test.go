@@ -19,7 +19,8 @@ func TestUsualNamesAreCanonical(t *testing.T) {
 
 func TestCanonicalName(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	inputs := []string{"", "a", "-", "--a", "x-1a", "X_Y", "has space", "\xff", "etag", "ETAG", "www-authenticate", "a:b",
+	inputs := []string{"", "a", "-", "--a", "x-1a", "X_Y", "has space", "\xff", "etag", "ETAG", "www-authenticate",
+		"a:b",
 		"hos\x14", "content\rlength", strings.Repeat("aB-", 50)}
 	for _, name := range usualNames {
 		mixed := []byte(name)
@@ -32,7 +33,8 @@ func TestCanonicalName(t *testing.T) {
 		}
 		near := []byte(name)
 		near[r.IntN(len(near))] ^= byte(1 << r.IntN(8))
-		inputs = append(inputs, name, strings.ToLower(name), strings.ToUpper(name), string(mixed), string(near), name+"x")
+		inputs = append(inputs, name, strings.ToLower(name), strings.ToUpper(name), string(mixed), string(near),
+			name+"x")
 	}
 	for _, in := range inputs {
 		if got, want := CanonicalName([]byte(in)), textproto.CanonicalMIMEHeaderKey(in); got != want {

@@ -15,13 +15,16 @@ import (
 	"testing"
 )
 
-// onlyRefusedHere are the reasons for refusing a head that net/http's server accepts; doc.go has the list in words.
-// The last two its server has as well, but http.ReadRequest keeps the Host field from us.
-var onlyRefusedHere = []error{errBareLF, errFold, errLengthAndTE, errTEOld, errTarget, ErrPreface, errHostMissing, errHost}
+// onlyRefusedHere are the reasons for refusing a head that net/http's server accepts; doc.go has
+// the list in words. The last two its server has as well, but http.ReadRequest keeps the Host field
+// from us.
+var onlyRefusedHere = []error{errBareLF, errFold, errLengthAndTE, errTEOld, errTarget, ErrPreface, errHostMissing,
+	errHost}
 
-// compareWithNetHTTP: what this package accepts net/http accepts too, apart from what doc.go lists, and it means the
-// same: request line, host, fields, body, trailer, and where the next request starts. What only net/http accepts is
-// refused for a reason on the list. It reports whether both accept p.
+// compareWithNetHTTP: what this package accepts net/http accepts too, apart from what doc.go lists,
+// and it means the same: request line, host, fields, body, trailer, and where the next request
+// starts. What only net/http accepts is refused for a reason on the list. It reports whether both
+// accept p.
 func compareWithNetHTTP(t *testing.T, p []byte) bool {
 	p = p[EmptyLines(p):]
 	var h Head
@@ -48,7 +51,8 @@ func compareWithNetHTTP(t *testing.T, p []byte) bool {
 	return false
 }
 
-// readAsServer adds to http.ReadRequest the checks of version and names that net/http's server makes after it.
+// readAsServer adds to http.ReadRequest the checks of version and names that net/http's server
+// makes after it.
 func readAsServer(r *bufio.Reader) (*http.Request, error) {
 	req, err := http.ReadRequest(r)
 	if err != nil {
@@ -66,7 +70,8 @@ func readAsServer(r *bufio.Reader) (*http.Request, error) {
 	return req, nil
 }
 
-// TestAgainstNetHTTP puts requests together from parts that matter, which a fuzzer would need long to find.
+// TestAgainstNetHTTP puts requests together from parts that matter, which a fuzzer would need long
+// to find.
 func TestAgainstNetHTTP(t *testing.T) {
 	const requests = 20000
 	both := 0
@@ -90,23 +95,33 @@ func assemble(r *rand.Rand) string {
 	}
 	var b strings.Builder
 	end := func() string { return rare("\r\n", "\n", "\r\r\n", "\r", " \r\n") }
-	b.WriteString(rare("", "\r\n", "\n", " ") + rare("GET", "POST", "CONNECT", "OPTIONS", "get", "G@T", "PRI", "") + rare(" ", "  ", "\t"))
-	b.WriteString(rare("/", "*", "/a?b#c", "/%zz", "http://b/c", "http://u@b/", "http:///", "b:80", "b", "b:", "[::1]:1", "mailto:x", "//b/c", "/\xff|"))
-	b.WriteString(rare(" ", "  ") + rare("HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "HTTP/11", "http/1.1", "HTTP/0.9") + end())
+	b.WriteString(rare("", "\r\n", "\n", " ") + rare("GET", "POST", "CONNECT", "OPTIONS", "get", "G@T", "PRI", "") +
+		rare(" ", "  ", "\t"))
+	b.WriteString(rare("/", "*", "/a?b#c", "/%zz", "http://b/c", "http://u@b/", "http:///", "b:80", "b", "b:",
+		"[::1]:1", "mailto:x", "//b/c", "/\xff|"))
+	b.WriteString(rare(" ", "  ") + rare("HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "HTTP/11", "http/1.1",
+		"HTTP/0.9") + end())
 	b.WriteString(rare("Host: a", "", "Host:", "Host : a", "host: b/c", "Host: a\r\nHost: a") + end())
 	for range r.IntN(4) {
-		b.WriteString(one("X: y", "X:", " fold", "x-y:  z\t", "X Y: z", "Connection: close", "connection: x, Keep-Alive", "Connection: x close\ty",
-			"Content-Length: 5", "content-length: 5", "Content-Length: 05", "Content-Length: 5, 5", "Content-Length: +5", "Content-Length:",
-			"Content-Length: 00000000000000000000005", "Transfer-Encoding: chunked", "Transfer-Encoding: Chunked ", "Transfer-Encoding: gzip",
-			"Transfer-Encoding: chunked, chunked", "Trailer: X", "Trailer: content-length", "Pragma: no-cache", "X: \x7f", "X: \xff", "Expect: 100-continue",
+		b.WriteString(one("X: y", "X:", " fold", "x-y:  z\t", "X Y: z", "Connection: close",
+			"connection: x, Keep-Alive", "Connection: x close\ty",
+			"Content-Length: 5", "content-length: 5", "Content-Length: 05", "Content-Length: 5, 5",
+			"Content-Length: +5", "Content-Length:",
+			"Content-Length: 00000000000000000000005", "Transfer-Encoding: chunked", "Transfer-Encoding: Chunked ",
+			"Transfer-Encoding: gzip",
+			"Transfer-Encoding: chunked, chunked", "Trailer: X", "Trailer: content-length", "Pragma: no-cache",
+			"X: \x7f", "X: \xff", "Expect: 100-continue",
 			"Upgrade: h2c") + end())
 	}
-	b.WriteString(end() + one("hello", "5\r\nhello\r\n", "5;a=\"b\"\r\nhello\r\n", "5 \r\nhello\r\n", "5;\r\nhello\r\n", "5\nhello\n"))
-	b.WriteString(rare("0\r\n", "00;x\r\n", "0\n", "-0\r\n", "0x0\r\n") + rare("", "X: y\r\n", "Host: b\r\n", "X : y\r\n") + "\r\nGET / HTTP/1.1\r\n")
+	b.WriteString(end() + one("hello", "5\r\nhello\r\n", "5;a=\"b\"\r\nhello\r\n", "5 \r\nhello\r\n", "5;\r\nhello\r\n",
+		"5\nhello\n"))
+	b.WriteString(rare("0\r\n", "00;x\r\n", "0\n", "-0\r\n", "0x0\r\n") +
+		rare("", "X: y\r\n", "Host: b\r\n", "X : y\r\n") + "\r\nGET / HTTP/1.1\r\n")
 	return b.String()
 }
 
-// spaceBeforeExtension reports the one thing in a chunked body that only this package accepts, or what looks like it.
+// spaceBeforeExtension reports the one thing in a chunked body that only this package accepts, or
+// what looks like it.
 func spaceBeforeExtension(p []byte) bool {
 	return bytes.Contains(p, []byte(" ;")) || bytes.Contains(p, []byte("\t;"))
 }
@@ -126,7 +141,8 @@ func compareHeads(t *testing.T, h *Head, req *http.Request) {
 		length = -1
 	}
 	ours := fmt.Sprintf("%s %s %d.%d length %d close %t", h.Method, h.Target, h.Major, h.Minor, length, !h.KeepAlive)
-	std := fmt.Sprintf("%s %s %d.%d length %d close %t", req.Method, req.RequestURI, req.ProtoMajor, req.ProtoMinor, req.ContentLength,
+	std := fmt.Sprintf("%s %s %d.%d length %d close %t", req.Method, req.RequestURI, req.ProtoMajor, req.ProtoMinor,
+		req.ContentLength,
 		req.Close || closeAmongWords(req.Header["Connection"]))
 	if ours != std {
 		t.Fatalf("ours %q\nnet/http %q", ours, std)
@@ -146,9 +162,11 @@ func compareHeads(t *testing.T, h *Head, req *http.Request) {
 	}
 }
 
-// closeAmongWords reports what net/http's server looks for in the first Connection field besides Request.Close, and this package in all.
+// closeAmongWords reports what net/http's server looks for in the first Connection field besides
+// Request.Close, and this package in all.
 func closeAmongWords(values []string) bool {
-	for _, word := range strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return strings.ContainsRune(" \t,", r) }) {
+	for _, word := range strings.FieldsFunc(strings.Join(values, ","),
+		func(r rune) bool { return strings.ContainsRune(" \t,", r) }) {
 		if fold([]byte(word), "close") {
 			return true
 		}

@@ -13,46 +13,92 @@ const hostLine = "Host: a\r\n"
 // get puts field lines into an otherwise good request.
 func get(fields string) string { return "GET / HTTP/1.1\r\n" + hostLine + fields + "\r\n" }
 
+var acceptedRequests = []struct {
+	name, in string
+	want     Head // without Fields; compared by describe
+}{
+	{"9112-3 simple", get(""), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"),
+		Framing: framed(1, -1, true)}},
+	{"9112-2.2 empty lines before", "\r\n\r\n\r\n\r\n" + get(""), Head{Method: []byte("GET"), Target: []byte("/"),
+		Host: []byte("a"), Framing: framed(1, -1, true)}},
+	{"9112-3.2.1 origin-form with query", "PUT /a/b?c=%20&d=/? HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("PUT"), Target: []byte("/a/b?c=%20&d=/?"), Host: []byte("a"),
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.1 bytes that a URI escapes", "GET /\xc3\xa9|{} HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("GET"), Target: []byte("/\xc3\xa9|{}"), Host: []byte("a"),
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.2 absolute-form wins over Host", "GET http://b:81/x?y HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("GET"), Target: []byte("http://b:81/x?y"), Host: []byte("b:81"), Form: Absolute,
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.2 absolute-form without path", "GET http://b?y HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("GET"), Target: []byte("http://b?y"), Host: []byte("b"), Form: Absolute,
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.3 authority-form", "CONNECT b:443 HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("CONNECT"), Target: []byte("b:443"), Host: []byte("b:443"), Form: Authority,
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.3 CONNECT without Host, as net/http", "CONNECT [::1]:443 HTTP/1.1\r\n\r\n",
+		Head{Method: []byte("CONNECT"), Target: []byte("[::1]:443"), Host: []byte("[::1]:443"), Form: Authority,
+			Framing: framed(1, -1, true)}},
+	{"net/rpc CONNECT with path", "CONNECT /_goRPC_ HTTP/1.0\r\n\r\n",
+		Head{Method: []byte("CONNECT"), Target: []byte("/_goRPC_"), Framing: framed(0, -1, false)}},
+	{"net/rpc CONNECT as package net/rpc sends it", "CONNECT /_goRPC_ HTTP/1.0\n\n",
+		Head{Method: []byte("CONNECT"), Target: []byte("/_goRPC_"), Framing: framed(0, -1, false)}},
+	{"asterisk-form with GET, as net/http", "GET * HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("GET"), Target: []byte("*"), Host: []byte("a"), Form: Asterisk,
+			Framing: framed(1, -1, true)}},
+	{"9112-3.2.4 asterisk-form", "OPTIONS * HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("OPTIONS"), Target: []byte("*"), Host: []byte("a"), Form: Asterisk,
+			Framing: framed(1, -1, true)}},
+	{"9110-9.1 any token is a method", "M-SEARCH!x /a HTTP/1.1\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("M-SEARCH!x"), Target: []byte("/a"), Host: []byte("a"), Framing: framed(1, -1, true)}},
+	{"9112-3.2 empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"),
+		Framing: framed(1, -1, true)}},
+	{"9110-2.5 higher minor version", "GET / HTTP/1.7\r\n" + hostLine + "\r\n",
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(7, -1, true)}},
+	{"9112-9.3 HTTP/1.0 closes", "GET / HTTP/1.0\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"),
+		Framing: framed(0, -1, false)}},
+	{"9112-9.3 HTTP/1.0 keep-alive", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
+		Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, true)}},
+	{"9112-9.6 close in a list", get("CONNECTION: foo ,\tClose\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
+	{"close among words", get("Connection: x\tclose y\r\n"), Head{Method: []byte("GET"), Target: []byte("/"),
+		Host: []byte("a"), Framing: framed(1, -1, false)}},
+	{"9110-5.6.1 no list", get("Connection: x-close closed\r\n"), Head{Method: []byte("GET"), Target: []byte("/"),
+		Host: []byte("a"), Framing: framed(1, -1, true)}},
+	{"9112-9.6 close wins over keep-alive", get("Connection: keep-alive\r\nConnection: close\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
+	{"9112-6.3 length", get("content-length:\t12 \r\n"), Head{Method: []byte("GET"), Target: []byte("/"),
+		Host: []byte("a"), Framing: framed(1, 12, true)}},
+	{"9112-6.3 largest length", get("Content-Length: 9223372036854775807\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 1<<63-1, true)}},
+	{"9110-8.6 padded length", get("Content-Length: 00000000000000000001\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 1, true)}},
+	{"9112-6.3 same length again", get("Content-Length: 7\r\nContent-Length: 7\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 7, true)}},
+	{"9112-7.1 chunked", get("Transfer-Encoding: CHUNKED\r\n"), Head{Method: []byte("GET"), Target: []byte("/"),
+		Host: []byte("a"), Framing: Framing{Major: 1, Minor: 1, ContentLength: -1, Chunked: true,
+			KeepAlive: true}}},
+	{"9110-10.1.1 expect", get("Expect: 100-Continue\r\nContent-Length: 1\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Expect100: true,
+			Framing: framed(1, 1, true)}},
+	{"9110-10.1.1 no expect in HTTP/1.0", "GET / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n",
+		Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
+	{"9110-10.1.1 unknown expectation", get("Expect: 200-maybe\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), ExpectNot: true,
+			Framing: framed(1, -1, true)}},
+	{"9110-7.8 upgrade", get("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"),
+			Framing: Framing{Major: 1, Minor: 1, ContentLength: -1, KeepAlive: true, Upgrade: true}}},
+	{"9110-7.8 Upgrade without Connection", get("Upgrade: websocket\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
+	{"9110-7.8 Connection without Upgrade", get("Connection: upgrade\r\n"),
+		Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
+	{"9110-7.8 no upgrade in HTTP/1.0", "GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+		Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
+}
+
 func TestParseRequestAccepts(t *testing.T) {
-	tests := []struct {
-		name, in string
-		want     Head // without Fields; compared by describe
-	}{
-		{"9112-3 simple", get(""), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-2.2 empty lines before", "\r\n\r\n\r\n\r\n" + get(""), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-3.2.1 origin-form with query", "PUT /a/b?c=%20&d=/? HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("PUT"), Target: []byte("/a/b?c=%20&d=/?"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-3.2.1 bytes that a URI escapes", "GET /\xc3\xa9|{} HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("GET"), Target: []byte("/\xc3\xa9|{}"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-3.2.2 absolute-form wins over Host", "GET http://b:81/x?y HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("GET"), Target: []byte("http://b:81/x?y"), Host: []byte("b:81"), Form: Absolute, Framing: framed(1, -1, true)}},
-		{"9112-3.2.2 absolute-form without path", "GET http://b?y HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("GET"), Target: []byte("http://b?y"), Host: []byte("b"), Form: Absolute, Framing: framed(1, -1, true)}},
-		{"9112-3.2.3 authority-form", "CONNECT b:443 HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("CONNECT"), Target: []byte("b:443"), Host: []byte("b:443"), Form: Authority, Framing: framed(1, -1, true)}},
-		{"9112-3.2.3 CONNECT without Host, as net/http", "CONNECT [::1]:443 HTTP/1.1\r\n\r\n", Head{Method: []byte("CONNECT"), Target: []byte("[::1]:443"), Host: []byte("[::1]:443"), Form: Authority, Framing: framed(1, -1, true)}},
-		{"net/rpc CONNECT with path", "CONNECT /_goRPC_ HTTP/1.0\r\n\r\n", Head{Method: []byte("CONNECT"), Target: []byte("/_goRPC_"), Framing: framed(0, -1, false)}},
-		{"net/rpc CONNECT as package net/rpc sends it", "CONNECT /_goRPC_ HTTP/1.0\n\n", Head{Method: []byte("CONNECT"), Target: []byte("/_goRPC_"), Framing: framed(0, -1, false)}},
-		{"asterisk-form with GET, as net/http", "GET * HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("GET"), Target: []byte("*"), Host: []byte("a"), Form: Asterisk, Framing: framed(1, -1, true)}},
-		{"9112-3.2.4 asterisk-form", "OPTIONS * HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("OPTIONS"), Target: []byte("*"), Host: []byte("a"), Form: Asterisk, Framing: framed(1, -1, true)}},
-		{"9110-9.1 any token is a method", "M-SEARCH!x /a HTTP/1.1\r\n" + hostLine + "\r\n", Head{Method: []byte("M-SEARCH!x"), Target: []byte("/a"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-3.2 empty Host", "GET / HTTP/1.1\r\nHost: \r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(1, -1, true)}},
-		{"9110-2.5 higher minor version", "GET / HTTP/1.7\r\n" + hostLine + "\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(7, -1, true)}},
-		{"9112-9.3 HTTP/1.0 closes", "GET / HTTP/1.0\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
-		{"9112-9.3 HTTP/1.0 keep-alive", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, true)}},
-		{"9112-9.6 close in a list", get("CONNECTION: foo ,\tClose\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
-		{"close among words", get("Connection: x\tclose y\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
-		{"9110-5.6.1 no list", get("Connection: x-close closed\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9112-9.6 close wins over keep-alive", get("Connection: keep-alive\r\nConnection: close\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, false)}},
-		{"9112-6.3 length", get("content-length:\t12 \r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 12, true)}},
-		{"9112-6.3 largest length", get("Content-Length: 9223372036854775807\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 1<<63-1, true)}},
-		{"9110-8.6 padded length", get("Content-Length: 00000000000000000001\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 1, true)}},
-		{"9112-6.3 same length again", get("Content-Length: 7\r\nContent-Length: 7\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, 7, true)}},
-		{"9112-7.1 chunked", get("Transfer-Encoding: CHUNKED\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: Framing{Major: 1, Minor: 1, ContentLength: -1, Chunked: true, KeepAlive: true}}},
-		{"9110-10.1.1 expect", get("Expect: 100-Continue\r\nContent-Length: 1\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Expect100: true, Framing: framed(1, 1, true)}},
-		{"9110-10.1.1 no expect in HTTP/1.0", "GET / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
-		{"9110-10.1.1 unknown expectation", get("Expect: 200-maybe\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), ExpectNot: true, Framing: framed(1, -1, true)}},
-		{"9110-7.8 upgrade", get("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: Framing{Major: 1, Minor: 1, ContentLength: -1, KeepAlive: true, Upgrade: true}}},
-		{"9110-7.8 Upgrade without Connection", get("Upgrade: websocket\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9110-7.8 Connection without Upgrade", get("Connection: upgrade\r\n"), Head{Method: []byte("GET"), Target: []byte("/"), Host: []byte("a"), Framing: framed(1, -1, true)}},
-		{"9110-7.8 no upgrade in HTTP/1.0", "GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", Head{Method: []byte("GET"), Target: []byte("/"), Framing: framed(0, -1, false)}},
-	}
-	for _, tt := range tests {
+	for _, tt := range acceptedRequests {
 		t.Run(tt.name, func(t *testing.T) {
 			var h Head
 			n, err := ParseRequest([]byte(tt.in+"rest"), Limits{}, &h)
@@ -72,7 +118,8 @@ func framed(minor int, length int64, keepAlive bool) Framing {
 }
 
 func describe(h *Head) string {
-	s := fmt.Sprintf("%q %q host=%q form=%d %+v expect=%t/%t", h.Method, h.Target, h.Host, h.Form, h.Framing, h.Expect100, h.ExpectNot)
+	s := fmt.Sprintf("%q %q host=%q form=%d %+v expect=%t/%t", h.Method, h.Target, h.Host, h.Form, h.Framing,
+		h.Expect100, h.ExpectNot)
 	for _, f := range h.Fields {
 		s += fmt.Sprintf(" %q=%q", f.Name, f.Value)
 	}
@@ -80,8 +127,10 @@ func describe(h *Head) string {
 }
 
 func TestParseRequestFields(t *testing.T) {
-	in := "GET / HTTP/1.1\r\nhost:a\r\nX-Empty:\r\nX-Blank: \t \r\nx-y_z!: \t a b\tc \t\r\nX-High: \xff\xfe\r\nX-Empty: again\r\n\r\n"
-	want := [][2]string{{"host", "a"}, {"X-Empty", ""}, {"X-Blank", ""}, {"x-y_z!", "a b\tc"}, {"X-High", "\xff\xfe"}, {"X-Empty", "again"}}
+	in := "GET / HTTP/1.1\r\nhost:a\r\nX-Empty:\r\nX-Blank: \t \r\nx-y_z!: \t a b\tc \t\r\nX-High: \xff\xfe\r\n" +
+		"X-Empty: again\r\n\r\n"
+	want := [][2]string{{"host", "a"}, {"X-Empty", ""}, {"X-Blank", ""}, {"x-y_z!", "a b\tc"}, {"X-High", "\xff\xfe"},
+		{"X-Empty", "again"}}
 	var h Head
 	if n, err := ParseRequest([]byte(in), Limits{}, &h); n != len(in) || err != nil {
 		t.Fatal(n, err)
@@ -200,10 +249,12 @@ var refusedRequests = []struct {
 	{"9112-6.1 chunked with parameter", get("Transfer-Encoding: chunked;q=1\r\n"), errTEUnknown},
 	{"9112-7 chunked twice", get("Transfer-Encoding: chunked, chunked\r\n"), errTE},
 	{"9112-7 chunked in two fields", get("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), errTE},
-	{"9112-6.1 chunked and gzip in two fields", get("Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n"), errTEUnknown},
+	{"9112-6.1 chunked and gzip in two fields", get("Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n"),
+		errTEUnknown},
 	{"9112-6.1 comma after chunked", get("Transfer-Encoding: chunked,\r\n"), errTE},
 	{"9112-6.1 empty", get("Transfer-Encoding:\r\n"), errTE},
-	{"9110-6.5.1 announced trailer", get("Transfer-Encoding: chunked\r\nTrailer: X, Content-Length\r\n"), errTrailerKey},
+	{"9110-6.5.1 announced trailer", get("Transfer-Encoding: chunked\r\nTrailer: X, Content-Length\r\n"),
+		errTrailerKey},
 }
 
 func TestParseRequestRefuses(t *testing.T) {
@@ -231,7 +282,8 @@ func TestParseRequestLimits(t *testing.T) {
 		{"head too long before its end has come", head[:30], Limits{HeadBytes: 30}, errHeadLong},
 		{"line just fits", head, Limits{LineBytes: line}, nil},
 		{"line a byte too long", head, Limits{LineBytes: line - 1}, errLineLong},
-		{"line too long before its end has come", "GET /" + strings.Repeat("a", 95), Limits{LineBytes: 98}, errLineLong},
+		{"line too long before its end has come", "GET /" + strings.Repeat("a", 95), Limits{LineBytes: 98},
+			errLineLong},
 		{"line longer than the whole head may be", "GET /aaaaaaa", Limits{HeadBytes: 12}, errLineLong},
 		{"method too long", strings.Repeat("a", 100), Limits{LineBytes: 98}, errMethodLong},
 		{"line with bare LF just fits", "CONNECT / HTTP/1.0\n\n", Limits{LineBytes: 18}, nil},
@@ -256,8 +308,10 @@ func TestParseRequestLimits(t *testing.T) {
 
 // Errors come with the byte that makes them certain, or with the end of their line at the latest.
 func TestErrorsDoNotWaitForTheEnd(t *testing.T) {
-	for _, in := range []string{"GET / HTTP/1.1\n", "GET / HTTP/3.0\r\n", "G@T / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX Y: a\r\n",
-		"GET / HTTP/1.1\r\nX: \x00", "GET / HTTP/1.1\r\nX: a\rb", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nContent-Length: x\r\n"} {
+	for _, in := range []string{"GET / HTTP/1.1\n", "GET / HTTP/3.0\r\n", "G@T / HTTP/1.1\r\n",
+		"GET / HTTP/1.1\r\nX Y: a\r\n",
+		"GET / HTTP/1.1\r\nX: \x00", "GET / HTTP/1.1\r\nX: a\rb", "PRI * HTTP/2.0\r\n",
+		"GET / HTTP/1.1\r\nContent-Length: x\r\n"} {
 		var h Head
 		if n, err := ParseRequest([]byte(in), Limits{}, &h); err == nil {
 			t.Errorf("ParseRequest(%q) = %d, want an error", in, n)
@@ -269,7 +323,8 @@ func TestErrorsDoNotWaitForTheEnd(t *testing.T) {
 }
 
 func TestEmptyLines(t *testing.T) {
-	for in, want := range map[string]int{"": 0, "\r": 0, "\r\n": 2, "\r\n\r": 2, "\r\n\r\nGET": 4, "\n": 0, "G\r\n": 0} {
+	for in, want := range map[string]int{"": 0, "\r": 0, "\r\n": 2, "\r\n\r": 2, "\r\n\r\nGET": 4, "\n": 0,
+		"G\r\n": 0} {
 		if got := EmptyLines([]byte(in)); got != want {
 			t.Errorf("EmptyLines(%q) = %d, want %d", in, got, want)
 		}

@@ -5,8 +5,8 @@ type ResponseHead struct {
 	Status int    // 100 to 999
 	Reason []byte // may be empty
 	Fields []Field
-	// Framing.ContentLength is -1 and Chunked false for a body that ends with the connection. To know whether there is
-	// a body at all takes the request's method too: see NoBody.
+	// Framing.ContentLength is -1 and Chunked false for a body that ends with the connection. To
+	// know whether there is a body at all takes the request's method too: see NoBody.
 	Framing
 	NoBody bool // by its status (1xx, 204, 304), whatever the fields say; nor has an answer to HEAD a body
 }
@@ -17,9 +17,10 @@ func (h *ResponseHead) Reset() {
 	*h = ResponseHead{Fields: h.Fields[:0]}
 }
 
-// ParseResponse parses the response head at the start of p into h, and is used as ParseRequest is. Error.Status means
-// nothing to a client, except that 431 and 414 tell of a limit. It is as strict as ParseRequest: obs-fold, bare LF
-// and a Content-Length beside Transfer-Encoding are refused, which RFC 9112 allows a client to repair.
+// ParseResponse parses the response head at the start of p into h, and is used as ParseRequest is.
+// Error.Status means nothing to a client, except that 431 and 414 tell of a limit. It is as strict
+// as ParseRequest: obs-fold, bare LF and a Content-Length beside Transfer-Encoding are refused,
+// which RFC 9112 allows a client to repair.
 func ParseResponse(p []byte, lim Limits, h *ResponseHead) (n int, err error) {
 	*h = ResponseHead{Fields: h.Fields[:0]}
 	var s Scan
@@ -65,8 +66,8 @@ func (s *Scan) response(p []byte, lim Limits, h *ResponseHead) (n int, err *Erro
 	return n, err
 }
 
-// statusLine = HTTP-version SP status-code SP [ reason-phrase ] (RFC 9112 section 4). Servers in use leave out the
-// second SP when they have no reason.
+// statusLine = HTTP-version SP status-code SP [ reason-phrase ] (RFC 9112 section 4). Servers in
+// use leave out the second SP when they have no reason.
 func (s *Scan) statusLine(line []byte, h *ResponseHead) *Error {
 	const code = len("HTTP/1.1 ")
 	if !s.atStart || len(line) < code+3 || line[code-1] != ' ' || len(line) > code+3 && line[code+3] != ' ' {

@@ -13,16 +13,22 @@ func TestParseResponse(t *testing.T) {
 		name, in string
 		want     string
 	}{
-		{"9112-4 with reason", "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\n", "404 Not Found 3 false keep=true up=false none=false 1"},
+		{"9112-4 with reason", "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\n",
+			"404 Not Found 3 false keep=true up=false none=false 1"},
 		{"9112-4 empty reason", "HTTP/1.1 200 \r\n\r\n", "200  -1 false keep=true up=false none=false 0"},
 		{"9112-4 no second space", "HTTP/1.1 200\r\n\r\n", "200  -1 false keep=true up=false none=false 0"},
 		{"9112-9.3 HTTP/1.0", "HTTP/1.0 200 OK\r\n\r\n", "200 OK -1 false keep=false up=false none=false 0"},
-		{"9112-9.6 close", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", "200 OK -1 false keep=false up=false none=false 1"},
-		{"9112-7.1 chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "200 OK -1 true keep=true up=false none=false 1"},
+		{"9112-9.6 close", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+			"200 OK -1 false keep=false up=false none=false 1"},
+		{"9112-7.1 chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"200 OK -1 true keep=true up=false none=false 1"},
 		{"9110-15.2 interim", "HTTP/1.1 100 Continue\r\n\r\n", "100 Continue -1 false keep=true up=false none=true 0"},
-		{"9110-7.8 upgrade", "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "101 Switching Protocols -1 false keep=true up=true none=true 2"},
-		{"9110-15.4.5 304 with length", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "304 Not Modified 9 false keep=true up=false none=true 1"},
-		{"a response has no Host to miss and may repeat it", "HTTP/1.1 200 OK\r\nVia: a\r\n\r\n", "200 OK -1 false keep=true up=false none=false 1"},
+		{"9110-7.8 upgrade", "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+			"101 Switching Protocols -1 false keep=true up=true none=true 2"},
+		{"9110-15.4.5 304 with length", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+			"304 Not Modified 9 false keep=true up=false none=true 1"},
+		{"a response has no Host to miss and may repeat it", "HTTP/1.1 200 OK\r\nVia: a\r\n\r\n",
+			"200 OK -1 false keep=true up=false none=false 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

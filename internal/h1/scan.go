@@ -2,9 +2,10 @@ package h1
 
 import "bytes"
 
-// A Scan remembers how far an unfinished head or trailer section has been read, so that one that arrives byte by byte
-// costs no more than one that arrives whole. Its zero value stands at the start. It holds no view of the bytes: they
-// may move between calls, but each call is given all of them again, from the first on.
+// A Scan remembers how far an unfinished head or trailer section has been read, so that one that
+// arrives byte by byte costs no more than one that arrives whole. Its zero value stands at the
+// start. It holds no view of the bytes: they may move between calls, but each call is given all of
+// them again, from the first on.
 //
 // Use one Scan for one message, and one of its methods only; drop it when that says ready or fails.
 type Scan struct {
@@ -28,8 +29,9 @@ type Scan struct {
 	expect100, expectNot              bool
 }
 
-// Request reports whether p, all bytes since the head's start, holds a complete request head; ParseRequest then
-// parses it. An error (always an *Error) comes as soon as the bytes cannot become a head any more.
+// Request reports whether p, all bytes since the head's start, holds a complete request head;
+// ParseRequest then parses it. An error (always an *Error) comes as soon as the bytes cannot become
+// a head any more.
 func (s *Scan) Request(p []byte, lim Limits) (ready bool, err error) {
 	n, e := s.request(p, lim, nil)
 	if e != nil {
@@ -38,7 +40,8 @@ func (s *Scan) Request(p []byte, lim Limits) (ready bool, err error) {
 	return n > 0, nil
 }
 
-// firstLine returns the first line that is not empty without its CRLF, or nil if it is not complete.
+// firstLine returns the first line that is not empty without its CRLF, or nil if it is not
+// complete.
 func (s *Scan) firstLine(p []byte, lim Limits) ([]byte, *Error) {
 	for {
 		limit := min(lim.LineBytes, lim.HeadBytes-s.line-2) + 2 // with CRLF, and without overflow
@@ -70,8 +73,9 @@ func (s *Scan) firstLine(p []byte, lim Limits) ([]byte, *Error) {
 	}
 }
 
-// bareHead is lineEnd for the one head whose lines may end with a LF alone, of which p[lf] is the first: what package net/rpc sends, CONNECT
-// with a path in HTTP/1.0 and no fields. Nothing of HTTP follows it that two servers could find in different places.
+// bareHead is lineEnd for the one head whose lines may end with a LF alone, of which p[lf] is the
+// first: what package net/rpc sends, CONNECT with a path in HTTP/1.0 and no fields. Nothing of HTTP
+// follows it that two servers could find in different places.
 func (s *Scan) bareHead(p []byte, lf int) (end, next int, err *Error) {
 	line := p[s.line:lf]
 	switch {
@@ -86,8 +90,9 @@ func (s *Scan) bareHead(p []byte, lf int) (end, next int, err *Error) {
 	return lf, lf + 2, nil
 }
 
-// lineTooLong judges a first line that has not ended yet: "A server that receives a method longer than any that it
-// implements SHOULD respond with a 501", a longer target with 414 (RFC 9112 section 3).
+// lineTooLong judges a first line that has not ended yet: "A server that receives a method longer
+// than any that it implements SHOULD respond with a 501", a longer target with 414 (RFC 9112
+// section 3).
 func (s *Scan) lineTooLong(p []byte, limit int) *Error {
 	if len(p)-s.line < limit {
 		return nil
@@ -98,8 +103,8 @@ func (s *Scan) lineTooLong(p []byte, limit int) *Error {
 	return errLineLong
 }
 
-// fields reads field lines up to the empty line after them; n is the index behind that, 0 if it is not there yet.
-// p is cut to lim.HeadBytes. out may be nil.
+// fields reads field lines up to the empty line after them; n is the index behind that, 0 if it is
+// not there yet. p is cut to lim.HeadBytes. out may be nil.
 func (s *Scan) fields(p []byte, lim Limits, out *[]Field) (n int, err *Error) {
 	for {
 		cr, next, err := lineEnd(p, s.next)

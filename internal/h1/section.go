@@ -1,7 +1,8 @@
 package h1
 
-// A section is what the fields of a head said, so that they need not be read again when they come behind another request line: a client
-// that asks often asks with the same fields most of the time, and so do others of its kind.
+// A section is what the fields of a head said, so that they need not be read again when they come
+// behind another request line: a client that asks often asks with the same fields most of the time,
+// and so do others of its kind.
 type section struct {
 	text   string // the field lines and the empty line behind them; "": nothing is remembered
 	fields int    // lines
@@ -13,9 +14,10 @@ type section struct {
 	method, target int    // how long these are in it
 }
 
-// Remember has ParseRequest know the fields of h, which it has just parsed, when they come again: then it sets Repeats instead of Fields. text
-// is the bytes from h.Section to the end of the head. It reports false, and has forgotten what it knew, for the rare head whose fields could
-// mean something else behind another request line.
+// Remember has ParseRequest know the fields of h, which it has just parsed, when they come again:
+// then it sets Repeats instead of Fields. text is the bytes from h.Section to the end of the head.
+// It reports false, and has forgotten what it knew, for the rare head whose fields could mean
+// something else behind another request line.
 func (h *Head) Remember(text string) bool {
 	k := &h.known
 	if k.text, k.line = "", ""; !h.mayRepeat() || len(h.Fields) == 0 {
@@ -26,25 +28,28 @@ func (h *Head) Remember(text string) bool {
 	return true
 }
 
-// mayRepeat reports whether the fields mean the same behind each request line of their version for which it is true.
+// mayRepeat reports whether the fields mean the same behind each request line of their version for
+// which it is true.
 func (h *Head) mayRepeat() bool { return h.Form == Origin && string(h.Method) != "CONNECT" }
 
-// repeated fills h in, if it is there, when the fields that follow the request line are known, and returns where they end; else 0.
+// repeated fills h in, if it is there, when the fields that follow the request line are known, and
+// returns where they end; else 0.
 func (s *Scan) repeated(p []byte, lim Limits, h *Head) (n int) {
 	if h == nil {
 		return 0
 	}
 	k := &h.known
 	n = s.line + len(k.text)
-	if k.text == "" || k.fields > lim.Fields || n > len(p) || string(p[s.line:n]) != k.text || k.Minor != int(s.minor) || !h.mayRepeat() {
+	if k.text == "" || k.fields > lim.Fields || n > len(p) || string(p[s.line:n]) != k.text ||
+		k.Minor != int(s.minor) || !h.mayRepeat() {
 		return 0
 	}
 	h.repeat()
 	return n
 }
 
-// RememberLine has ParseRequest know the head again that it has just parsed, for which it has set Repeats, when all of it comes again: then it
-// sets Again, too. line is the bytes before h.Section.
+// RememberLine has ParseRequest know the head again that it has just parsed, for which it has set
+// Repeats, when all of it comes again: then it sets Again, too. line is the bytes before h.Section.
 func (h *Head) RememberLine(line string) {
 	k := &h.known
 	k.line, k.method, k.target = line, len(h.Method), len(h.Target)

@@ -5,16 +5,21 @@ import (
 	"testing"
 )
 
-// What ParseRequest says of a head whose fields it knows is what it says of any other, behind each request line.
+// What ParseRequest says of a head whose fields it knows is what it says of any other, behind each
+// request line.
 func TestRepeats(t *testing.T) {
 	lines := []string{
-		"GET /a HTTP/1.1", "POST /bcd?e HTTP/1.1", "GET / HTTP/1.0", "GET / HTTP/1.2", "CONNECT /rpc HTTP/1.1", "\r\nGET /x HTTP/1.1",
-		"GET http://other/ HTTP/1.1", "CONNECT other:80 HTTP/1.1", "OPTIONS * HTTP/1.1", "PRI * HTTP/2.0", "GET /a HTTP/1.1 ", "GET /",
+		"GET /a HTTP/1.1", "POST /bcd?e HTTP/1.1", "GET / HTTP/1.0", "GET / HTTP/1.2", "CONNECT /rpc HTTP/1.1",
+		"\r\nGET /x HTTP/1.1",
+		"GET http://other/ HTTP/1.1", "CONNECT other:80 HTTP/1.1", "OPTIONS * HTTP/1.1", "PRI * HTTP/2.0",
+		"GET /a HTTP/1.1 ", "GET /",
 	}
 	sections := []string{
-		"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nX: z\r\n\r\n", "\r\n", "X: y\r\n\r\n", "Host: \r\n\r\n",
+		"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nX: z\r\n\r\n", "\r\n", "X: y\r\n\r\n",
+		"Host: \r\n\r\n",
 		"Host: h\r\nContent-Length: 5\r\n\r\n", "Host: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n",
-		"Expect: other\r\nHost: h\r\nConnection: close, upgrade\r\nUpgrade: a\r\n\r\n", "Connection: keep-alive\r\nHost: h\r\n\r\n",
+		"Expect: other\r\nHost: h\r\nConnection: close, upgrade\r\nUpgrade: a\r\n\r\n",
+		"Connection: keep-alive\r\nHost: h\r\n\r\n",
 		"Host: h\r\nX", "Host: h\r\nX : y\r\n\r\n",
 	}
 	repeats := 0
@@ -32,7 +37,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// repeat parses first, remembers it, and compares what then is said of second with what is said without that.
+// repeat parses first, remembers it, and compares what then is said of second with what is said
+// without that.
 func repeat(t *testing.T, first, second string, same bool) (repeats int) {
 	var h, fresh Head
 	if n, err := ParseRequest([]byte(first), Limits{}, &h); n == 0 || err != nil || !h.Remember(first[h.Section:n]) {
@@ -54,7 +60,8 @@ func repeat(t *testing.T, first, second string, same bool) (repeats int) {
 				t.Fatalf("%q after %q is known, with %d fields", second, first, len(h.Fields))
 			}
 		}
-		if got, want := described(&h), described(&fresh); got != want || !h.Repeats && fmt.Sprintf("%q", h.Fields) != fmt.Sprintf("%q", fresh.Fields) {
+		if got, want := described(&h), described(&fresh); got != want || !h.Repeats &&
+			fmt.Sprintf("%q", h.Fields) != fmt.Sprintf("%q", fresh.Fields) {
 			t.Fatalf("%q after %q:\n%s, want\n%s", second, first, got, want)
 		}
 	}
@@ -63,8 +70,10 @@ func repeat(t *testing.T, first, second string, same bool) (repeats int) {
 
 // What it says of a head that comes again as a whole is that, too.
 func TestAgain(t *testing.T) {
-	lines := []string{"GET /a HTTP/1.1", "GET /b HTTP/1.1", "PUT /a HTTP/1.1", "GET /a HTTP/1.0", "GET /ab?c HTTP/1.1", "\r\nGET /a HTTP/1.1", "GET http://h/ HTTP/1.1", "CONNECT h:1 HTTP/1.1"}
-	sections := []string{"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nContent-Length: 5\r\n\r\n", "\r\n", "Host: h\r\nX"}
+	lines := []string{"GET /a HTTP/1.1", "GET /b HTTP/1.1", "PUT /a HTTP/1.1", "GET /a HTTP/1.0", "GET /ab?c HTTP/1.1",
+		"\r\nGET /a HTTP/1.1", "GET http://h/ HTTP/1.1", "CONNECT h:1 HTTP/1.1"}
+	sections := []string{"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nContent-Length: 5\r\n\r\n", "\r\n",
+		"Host: h\r\nX"}
 	again := 0
 	for _, line := range lines {
 		for _, section := range sections {
@@ -80,7 +89,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// repeatLine parses first until all of it is known, and compares what then is said of second with what is said without that.
+// repeatLine parses first until all of it is known, and compares what then is said of second with
+// what is said without that.
 func repeatLine(t *testing.T, first, second string) (again int) {
 	var h, fresh Head
 	if n, _ := ParseRequest([]byte(first), Limits{}, &h); n == 0 || !h.Remember(first[h.Section:n]) {
@@ -89,7 +99,8 @@ func repeatLine(t *testing.T, first, second string) (again int) {
 	if ParseRequest([]byte(first), Limits{}, &h); h.Repeats {
 		h.RememberLine(first[:h.Section])
 	}
-	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1}, {LineBytes: 15}, {LineBytes: 14}} {
+	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1},
+		{LineBytes: 15}, {LineBytes: 14}} {
 		p := []byte(second + "behind")
 		wantN, want := ParseRequest(p, lim, &fresh)
 		n, err := ParseRequest(p, lim, &h)
@@ -113,7 +124,8 @@ func repeatLine(t *testing.T, first, second string) (again int) {
 }
 
 func described(h *Head) string {
-	return fmt.Sprintf("%s %s %q %+v %v %v %v %d", h.Method, h.Target, h.Host, h.Framing, h.Form, h.Expect100, h.ExpectNot, h.Section)
+	return fmt.Sprintf("%s %s %q %+v %v %v %v %d", h.Method, h.Target, h.Host, h.Framing, h.Form, h.Expect100,
+		h.ExpectNot, h.Section)
 }
 
 // The head before another one in the same Head leaves no Section behind.
@@ -124,7 +136,8 @@ func TestSectionOfEachHead(t *testing.T) {
 		{"CONNECT /rpc HTTP/1.0\n\n", ""},
 		{"\r\nGET / HTTP/1.0\r\n", "\r\n"},
 	} {
-		if n, err := ParseRequest([]byte(tt.line+tt.rest+"more"), Limits{}, &h); n != len(tt.line+tt.rest) || h.Section != len(tt.line) || err != nil {
+		if n, err := ParseRequest([]byte(tt.line+tt.rest+"more"), Limits{}, &h); n != len(tt.line+tt.rest) ||
+			h.Section != len(tt.line) || err != nil {
 			t.Errorf("%q: %d bytes, Section %d, %v", tt.line+tt.rest, n, h.Section, err)
 		}
 	}

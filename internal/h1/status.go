@@ -1,7 +1,7 @@
 package h1
 
-// StatusText returns the usual reason phrase of a status code (RFC 9110 section 15 and the IANA registry), "" for one
-// without; the same as http.StatusText.
+// StatusText returns the usual reason phrase of a status code (RFC 9110 section 15 and the IANA
+// registry), "" for one without; the same as http.StatusText.
 func StatusText(status int) string {
 	if i := status - firstStatus; i >= 0 && i < len(statusTexts) {
 		return statusTexts[i]

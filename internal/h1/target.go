@@ -2,11 +2,13 @@ package h1
 
 import "bytes"
 
-// targetForm tells the four forms of RFC 9112 section 3.2 apart and refuses a form the method must not use. host is the
-// authority inside the target, nil if it has none. The target holds no space and no control character by now.
+// targetForm tells the four forms of RFC 9112 section 3.2 apart and refuses a form the method must
+// not use. host is the authority inside the target, nil if it has none. The target holds no space
+// and no control character by now.
 func targetForm(method, target []byte) (form Form, host []byte, err *Error) {
 	if target[0] == '/' {
-		// RFC 9112 section 3.2.3 knows only authority-form for CONNECT; package net/rpc sends a path, net/http takes it.
+		// RFC 9112 section 3.2.3 knows only authority-form for CONNECT; package net/rpc sends a
+		// path, net/http takes it.
 		return Origin, nil, nil
 	}
 	if string(method) == "CONNECT" {
@@ -25,8 +27,9 @@ func targetForm(method, target []byte) (form Form, host []byte, err *Error) {
 	return Absolute, host, nil
 }
 
-// absoluteHost returns the authority of scheme "://" authority ..., nil if target is not of that form.
-// User information in it is left for the caller's byte check to refuse (RFC 9110 section 4.2.4).
+// absoluteHost returns the authority of scheme "://" authority ..., nil if target is not of that
+// form. User information in it is left for the caller's byte check to refuse (RFC 9110 section
+// 4.2.4).
 func absoluteHost(target []byte) []byte {
 	colon := bytes.IndexByte(target, ':')
 	if colon <= 0 || !isLetter(target[0]) || len(target) < colon+3 || target[colon+1] != '/' || target[colon+2] != '/' {
@@ -46,8 +49,8 @@ func absoluteHost(target []byte) []byte {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// validAuthority checks host ":" port. "A server MUST reject a CONNECT request that targets an empty or invalid port
-// number" (RFC 9110 section 9.3.6).
+// validAuthority checks host ":" port. "A server MUST reject a CONNECT request that targets an
+// empty or invalid port number" (RFC 9110 section 9.3.6).
 func validAuthority(p []byte) bool {
 	colon := bytes.LastIndexByte(p, ':')
 	if colon <= 0 || !validHost(p) {

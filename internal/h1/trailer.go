@@ -1,8 +1,9 @@
 package h1
 
-// ParseTrailer parses the trailer section after a last chunk (RFC 9112 section 7.1.2), with its final CRLF, and appends
-// its fields to fields. n and err are as with ParseRequest; a section without fields takes two bytes. Limits.LineBytes
-// has no meaning here. Fields that must not be in a trailer section are left out.
+// ParseTrailer parses the trailer section after a last chunk (RFC 9112 section 7.1.2), with its
+// final CRLF, and appends its fields to fields. n and err are as with ParseRequest; a section
+// without fields takes two bytes. Limits.LineBytes has no meaning here. Fields that must not be in
+// a trailer section are left out.
 func ParseTrailer(p []byte, lim Limits, fields []Field) (n int, all []Field, err error) {
 	s := Scan{}
 	start := len(fields)
@@ -34,8 +35,9 @@ func (s *Scan) trailers(p []byte, lim Limits, out *[]Field) (n int, err *Error) 
 	return s.fields(p, lim, out)
 }
 
-// forbiddenTrailer tells the fields of framing, routing, request modifiers, authentication, response control and content
-// (RFC 9110 section 6.5.1), the list that golang.org/x/net/http/httpguts has.
+// forbiddenTrailer tells the fields of framing, routing, request modifiers, authentication,
+// response control and content (RFC 9110 section 6.5.1), the list that
+// golang.org/x/net/http/httpguts has.
 func forbiddenTrailer(name []byte) bool {
 	if len(name) > 3 && fold(name[:3], "if-") {
 		return true

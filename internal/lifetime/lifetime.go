@@ -3,8 +3,9 @@ package lifetime
 
 import "context"
 
-// A Lifetime makes the context of something that ends once. The zero value carries no values. Its owner serialises the calls; the
-// context itself may be used by any goroutine. It holds no goroutine and, until Context is called, nothing but its values.
+// A Lifetime makes the context of something that ends once. The zero value carries no values. Its
+// owner serialises the calls; the context itself may be used by any goroutine. It holds no
+// goroutine and, until Context is called, nothing but its values.
 type Lifetime struct {
 	ctx context.Context         // the values; once end is set, what Context returns
 	end context.CancelCauseFunc // nil: Context has not been called
@@ -25,7 +26,8 @@ func (l *Lifetime) Context() context.Context {
 	return l.ctx
 }
 
-// End ends the context with a cause; nil stands for context.Canceled. Only the first End counts. A nil Lifetime has no context.
+// End ends the context with a cause; nil stands for context.Canceled. Only the first End counts. A
+// nil Lifetime has no context.
 func (l *Lifetime) End(cause error) {
 	if l == nil {
 		return
