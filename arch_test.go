@@ -63,6 +63,8 @@ var arrows = map[string][]string{
 	"web":       {".", "buf", "internal/driver", "internal/lifetime", "internal/quick", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/quick", "tlsloop", "web", "workers"},
 
+	"web/webtest": {".", "web", "websocket"}, // for users' tests
+
 	"server/push/internal/centrifuge": nil,
 	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
 	"server/push/bustest":             {"server/push"},

@@ -123,8 +123,10 @@ const goneLooks = 8
 
 // Expired acts on the timeout of the phase the conn is in.
 func (h *conn) Expired(c *myriad.Conn) {
-	if h.stream != nil { // of a deadline that somebody has set whom ConnState or ConnContext has shown the conn
-		c.Abort(os.ErrDeadlineExceeded)
+	if h.stream != nil {
+		if !h.stream.beats(h) { // the deadline of a caller to which ConnState or ConnContext has shown the conn
+			c.Abort(os.ErrDeadlineExceeded)
+		}
 		return
 	}
 	switch h.phase {

@@ -21,12 +21,15 @@ type Stream struct {
 	chunked    bool
 	noBody     bool
 	closeAfter bool
+	beat       uint32    // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
 	from       *exchange // whose answer it is, if requests have lined up behind; the loop's
 
 	mu        sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
 	owed      bool       // the last chunk waits for room
 	over      bool       // Close was called, or the connection has gone
 	told      bool       // OnClose's function was called
+	wrote     bool       // since the last keep-alive
+	armed     uint32     // the beat for which the conn's timer is set; 0: it is not
 	closed    error
 	onClose   func(error)
 	onDrained func()
@@ -89,6 +92,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	case s.noBody || len(p) == 0:
 		return len(p), nil
 	}
+	s.wrote = true
 	if !s.chunked {
 		return s.c.Write(p)
 	}
@@ -130,7 +134,9 @@ func (s *Stream) WriteChunk(k *Chunk) error {
 		return myriad.ErrClosed
 	case s.noBody:
 		return nil
-	case s.chunked:
+	}
+	s.wrote = true
+	if s.chunked {
 		return s.c.WriteBlocks(k.block.Retain())
 	}
 	_, err := s.c.Write(k.block.Bytes()[k.from:k.end])
@@ -235,6 +241,9 @@ func (s *Stream) Abort(err error) {
 func (s *Stream) settle(h *conn) {
 	s.mu.Lock()
 	over, owed := s.over, s.owed
+	if !over {
+		s.rearm(h)
+	}
 	s.mu.Unlock()
 	switch {
 	case over && owed:

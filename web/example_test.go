@@ -79,6 +79,29 @@ func ExampleServeTLS() {
 	log.Fatal(web.ServeTLS(listener, http.FileServer(http.Dir(".")), "cert.pem", "key.pem"))
 }
 
+// A stream of events goes on when its handler has returned.
+func ExampleEvents() {
+	url, stop := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stream, err := web.Events(w, r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		go func() {
+			_ = stream.Send(web.Event{ID: "1", Name: "score", Data: []byte("2:1")})
+			_ = stream.Close()
+		}()
+	}))
+	defer stop()
+	show(url)
+	// Output:
+	// 200 id: 1
+	// event: score
+	// data: 2:1
+	//
+	//  <nil>
+}
+
 // A detached response outlives its handler and costs no goroutine while it waits: it is written to from wherever there is
 // something to say.
 func ExampleDetached() {

@@ -45,8 +45,8 @@ func quotesProgram(b block) bool {
 func TestSnippetsCompile(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
-		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/netip", "os/signal", "syscall",
-		"time")
+		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/http/httptest", "net/netip", "os/signal",
+		"syscall", "testing", "time")
 	list.Dir = repository
 	lines, err := list.Output()
 	if err != nil {
