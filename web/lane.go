@@ -18,7 +18,7 @@ type lane struct {
 	st      *state
 	loop    *myriad.Loop
 	head    h1.Head   // of the request being parsed
-	known   known     // of the last
+	cache   headCache // of a recent one
 	scratch []byte    // where its text is put together
 	spare   *exchange // of an inline task that has returned: for the next request; nil: none
 	asked   *conn     // whose request was the last; nil: it has gone

@@ -31,7 +31,7 @@ type behind struct {
 	next    *exchange // in the connection's line
 	chain   *exchange // run by the same goroutine after this one; it is next, too
 	raw     string    // the head, for whoever takes the connection over
-	rest    string    // and the fields, if they were known
+	rest    string    // the fields, if they were cached
 	hold    *hold     // nil: what it answers is sent at once
 	barrier bool      // nothing behind may be begun
 	closes  bool      // the client wants the connection to end with it

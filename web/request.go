@@ -24,8 +24,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.given.ctx.h = h
 	x.out.x = x
 	req := &x.given.request
-	if head.Again {
-		x.setKnown(req)
+	if head.LineCached {
+		x.setCached(req)
 	} else if err := x.setTexts(req, raw, head); err != nil {
 		return nil, http.StatusBadRequest, "malformed request target"
 	}
@@ -52,8 +52,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 // setTexts fills in what the request has of its head's text, of which raw is all.
 func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
 	ln, h := x.lane, x.given.ctx.h
-	k := &ln.known
-	if head.Repeats {
+	k := &ln.cache
+	if head.FieldsCached {
 		raw, x.rest = raw[:head.Section], k.text
 	}
 	text, address := ln.texts(h, raw)
@@ -64,15 +64,15 @@ func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error 
 		return err
 	}
 	host := k.host
-	if head.Repeats {
+	if head.FieldsCached {
 		x.fields = k.header(x.fields)
 		if u == &x.given.url {
-			k.learnLine(head, text, target, u)
+			k.putLine(head, text, target, u)
 		}
 	} else {
 		host, x.fields = t.of(head.Host), t.header(head, x.fields)
-		if section := text[head.Section:]; k.comesAgain(section) {
-			k.learn(head, section, host, x.fields)
+		if section := text[head.Section:]; k.worthCaching(section) {
+			k.put(head, section, host, x.fields)
 		}
 	}
 	x.raw = text
@@ -80,9 +80,9 @@ func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error 
 	return nil
 }
 
-// setKnown fills the same in for a head that comes again.
-func (x *exchange) setKnown(req *http.Request) {
-	k := &x.lane.known
+// setCached fills the same in for a cached head.
+func (x *exchange) setCached(req *http.Request) {
+	k := &x.lane.cache
 	u := &x.given.url
 	u.Path, u.RawQuery = k.line.path, k.line.query
 	x.raw, x.rest, x.fields = k.line.text, k.text, k.header(x.fields)

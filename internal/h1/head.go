@@ -23,20 +23,20 @@ const (
 )
 
 // Head is the head of a request. Its slices are views of the parsed bytes and valid as long as
-// those; the slice Fields is used again by the next parse into the same Head. If Repeats is set,
-// Host is valid until the next Remember.
+// those; the slice Fields is used again by the next parse into the same Head. If FieldsCached is
+// set, Host is valid until the next CacheFields.
 type Head struct {
 	Method, Target []byte
 	Host           []byte // of the target if that has one, as RFC 9112 section 3.2.2 demands, else the Host field
 	Fields         []Field
 	Framing
-	Form      Form
-	Expect100 bool // the client waits for 100 Continue before it sends the body; never in HTTP/1.0
-	ExpectNot bool // an expectation that nobody knows: answer 417
-	Repeats   bool // the fields are those of the section that was remembered last, and Fields is empty
-	Again     bool // and the request line is the one that was remembered last
-	Section   int  // where the fields begin: how many bytes are before them
-	known     section
+	Form         Form
+	Expect100    bool // the client waits for 100 Continue before it sends the body; never in HTTP/1.0
+	ExpectNot    bool // an expectation that is not known: answer 417
+	FieldsCached bool // the fields are those of CacheFields, and Fields is empty
+	LineCached   bool // the request line is that of CacheLine, too
+	Section      int  // where the fields begin: how many bytes are before them
+	cache        headCache
 }
 
 // Framing is what the fields say about the message's body and the connection after it.
@@ -58,8 +58,8 @@ func (h *Head) Reset() {
 // 0 and err == nil: all of p belongs to a head that is not complete. err is always an *Error. h is
 // of use only with n > 0.
 func ParseRequest(p []byte, lim Limits, h *Head) (n int, err error) {
-	h.Fields, h.Repeats, h.Again = h.Fields[:0], false, false
-	if n := h.again(p, lim); n > 0 {
+	h.Fields, h.FieldsCached, h.LineCached = h.Fields[:0], false, false
+	if n := h.cachedHead(p, lim); n > 0 {
 		return n, nil
 	}
 	var s Scan
@@ -123,7 +123,7 @@ func (s *Scan) request(p []byte, lim Limits, h *Head) (n int, err *Error) {
 		if s.bare {
 			return s.line, s.finishRequest(h)
 		}
-		if n := s.repeated(p, lim, h); n > 0 {
+		if n := s.cachedFields(p, lim, h); n > 0 {
 			return n, nil
 		}
 	}

@@ -25,8 +25,9 @@ func spoiler(w http.ResponseWriter, r *http.Request) {
 	r.URL.Path, r.URL.RawQuery, r.URL.Fragment, r.RequestURI, r.Host = "/spoilt", "s=p", "f", "/", "spoilt"
 }
 
-// Each of these means the same whatever has come before, the same fields or others of the same length, and however a handler has treated those.
-func TestFieldsThatComeAgain(t *testing.T) {
+// Each of these requests means the same whatever came before: the same fields, others of the same
+// length, or fields that a handler has changed.
+func TestCachedFields(t *testing.T) {
 	requests := []string{
 		"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /1 HTTP/1.1\r\nHost: g\r\n\r\n",
@@ -45,9 +46,9 @@ func TestFieldsThatComeAgain(t *testing.T) {
 		"PUT /9 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\nX-A: 1\r\nX-A: 2\r\n\r\nabc",
 		"PUT /10 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		"GET http://other/11 HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX-B: 2\r\n\r\n",
-		"GET /12 HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", maxKnown) + "\r\n\r\n",
-		"GET /13 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxKnownFields) + "\r\n",
-		"GET /14 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxKnownFields+1) + "\r\n",
+		"GET /12 HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", maxCachedBytes) + "\r\n\r\n",
+		"GET /13 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxCachedFields) + "\r\n",
+		"GET /14 HTTP/1.1\r\nHost: h\r\n" + manyFields(maxCachedFields+1) + "\r\n",
 	}
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
 		s.Handler = http.HandlerFunc(spoiler)
@@ -62,11 +63,13 @@ func TestFieldsThatComeAgain(t *testing.T) {
 				want[i] = mustBody(t, resp, err)
 			}
 		}
-		if !strings.HasPrefix(want[7], "X-A: [\"1\"]\nX-B: [\"2\"]\nGET h /2 0 []") || !strings.HasPrefix(want[10], "Cache-Control: [\"no-cache\"]\nPragma") {
+		if !strings.HasPrefix(want[7], "X-A: [\"1\"]\nX-B: [\"2\"]\nGET h /2 0 []") ||
+			!strings.HasPrefix(want[10], "Cache-Control: [\"no-cache\"]\nPragma") {
 			t.Fatalf("answers %q, %q", want[7], want[10])
 		}
 		for _, reuse := range []bool{false, true} {
-			f := serve(t, &Server{Handler: s.Handler, Dispatch: s.Dispatch, PipelineDepth: s.PipelineDepth, ReuseRequests: reuse})
+			f := serve(t, &Server{Handler: s.Handler, Dispatch: s.Dispatch, PipelineDepth: s.PipelineDepth,
+				ReuseRequests: reuse})
 			for first := range requests {
 				var order []int
 				for second := range requests {
@@ -78,12 +81,12 @@ func TestFieldsThatComeAgain(t *testing.T) {
 	})
 }
 
-// A line is learned from the second time on that one of its length has come before known fields.
-func TestLinesThatComeAgain(t *testing.T) {
+// A request line is cached from the second line of its length before cached fields on.
+func TestCachedLines(t *testing.T) {
 	mux := http.NewServeMux()
 	var again atomic.Int32
 	mux.HandleFunc("GET /{path}", func(w http.ResponseWriter, r *http.Request) {
-		if w.(*given).out.Load().x.lane.head.Again {
+		if w.(*given).out.Load().x.lane.head.LineCached {
 			again.Add(1)
 		}
 		fmt.Fprint(w, r.Method, r.URL, r.RequestURI, r.PathValue("path"))
@@ -99,19 +102,20 @@ func TestLinesThatComeAgain(t *testing.T) {
 		}
 	}
 	if n := again.Load(); n != 4 {
-		t.Errorf("%d lines were known, want 4", n)
+		t.Errorf("%d lines were cached, want 4", n)
 	}
 }
 
-// What is long is not held, and what has come once only is not worth it.
-func TestKnownIsBounded(t *testing.T) {
-	var k known
+// Long fields are not cached, nor are fields of a length that came once.
+func TestHeadCacheIsBounded(t *testing.T) {
+	var k headCache
 	for _, tc := range []struct {
 		length int
 		again  bool
-	}{{maxKnown, false}, {maxKnown, true}, {maxKnown + 1, false}, {maxKnown + 1, false}, {2, false}, {3, false}, {3, true}} {
-		if got := k.comesAgain(strings.Repeat("x", tc.length)); got != tc.again {
-			t.Errorf("%d bytes come again: %v", tc.length, got)
+	}{{maxCachedBytes, false}, {maxCachedBytes, true}, {maxCachedBytes + 1, false}, {maxCachedBytes + 1, false},
+		{2, false}, {3, false}, {3, true}} {
+		if got := k.worthCaching(strings.Repeat("x", tc.length)); got != tc.again {
+			t.Errorf("%d bytes are worth caching: %v", tc.length, got)
 		}
 	}
 }

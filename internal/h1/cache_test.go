@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What ParseRequest says of a head whose fields it knows is what it says of any other, behind each
-// request line.
-func TestRepeats(t *testing.T) {
+// ParseRequest says the same of a head whose fields are cached as of any other, behind each request
+// line.
+func TestCachedFields(t *testing.T) {
 	lines := []string{
 		"GET /a HTTP/1.1", "POST /bcd?e HTTP/1.1", "GET / HTTP/1.0", "GET / HTTP/1.2", "CONNECT /rpc HTTP/1.1",
 		"\r\nGET /x HTTP/1.1",
@@ -33,16 +33,16 @@ func TestRepeats(t *testing.T) {
 		}
 	}
 	if repeats < 150 {
-		t.Errorf("%d heads were known, of those that should have been", repeats)
+		t.Errorf("%d heads had cached fields, want 150 at least", repeats)
 	}
 }
 
-// repeat parses first, remembers it, and compares what then is said of second with what is said
-// without that.
-func repeat(t *testing.T, first, second string, same bool) (repeats int) {
+// repeat parses first and caches it. It compares what is then said of second with what is said
+// without a cache.
+func repeat(t *testing.T, first, second string, same bool) (cached int) {
 	var h, fresh Head
-	if n, err := ParseRequest([]byte(first), Limits{}, &h); n == 0 || err != nil || !h.Remember(first[h.Section:n]) {
-		h.Remember("")
+	if n, err := ParseRequest([]byte(first), Limits{}, &h); n == 0 || err != nil || !h.CacheFields(first[h.Section:n]) {
+		h.CacheFields("")
 	}
 	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1}} {
 		p := []byte(second + "behind")
@@ -54,22 +54,22 @@ func repeat(t *testing.T, first, second string, same bool) (repeats int) {
 		if n == 0 || err != nil {
 			continue
 		}
-		if h.Repeats {
-			repeats++
+		if h.FieldsCached {
+			cached++
 			if !same || len(h.Fields) > 0 {
-				t.Fatalf("%q after %q is known, with %d fields", second, first, len(h.Fields))
+				t.Fatalf("%q after %q is cached, with %d fields", second, first, len(h.Fields))
 			}
 		}
-		if got, want := described(&h), described(&fresh); got != want || !h.Repeats &&
+		if got, want := described(&h), described(&fresh); got != want || !h.FieldsCached &&
 			fmt.Sprintf("%q", h.Fields) != fmt.Sprintf("%q", fresh.Fields) {
 			t.Fatalf("%q after %q:\n%s, want\n%s", second, first, got, want)
 		}
 	}
-	return repeats
+	return cached
 }
 
-// What it says of a head that comes again as a whole is that, too.
-func TestAgain(t *testing.T) {
+// It says the same of a head that is cached as a whole.
+func TestCachedLines(t *testing.T) {
 	lines := []string{"GET /a HTTP/1.1", "GET /b HTTP/1.1", "PUT /a HTTP/1.1", "GET /a HTTP/1.0", "GET /ab?c HTTP/1.1",
 		"\r\nGET /a HTTP/1.1", "GET http://h/ HTTP/1.1", "CONNECT h:1 HTTP/1.1"}
 	sections := []string{"Host: h\r\n\r\n", "Host: h\r\nX: y\r\n\r\n", "Host: h\r\nContent-Length: 5\r\n\r\n", "\r\n",
@@ -85,19 +85,19 @@ func TestAgain(t *testing.T) {
 		}
 	}
 	if want := 15*2 + 5 + 4*3; again != want { // within the first two limits, with one field, with a line of 15 bytes
-		t.Errorf("%d heads came again, want %d", again, want)
+		t.Errorf("%d heads were cached, want %d", again, want)
 	}
 }
 
-// repeatLine parses first until all of it is known, and compares what then is said of second with
-// what is said without that.
-func repeatLine(t *testing.T, first, second string) (again int) {
+// repeatLine parses first until all of it is cached. It compares what is then said of second with
+// what is said without a cache.
+func repeatLine(t *testing.T, first, second string) (cached int) {
 	var h, fresh Head
-	if n, _ := ParseRequest([]byte(first), Limits{}, &h); n == 0 || !h.Remember(first[h.Section:n]) {
+	if n, _ := ParseRequest([]byte(first), Limits{}, &h); n == 0 || !h.CacheFields(first[h.Section:n]) {
 		return 0
 	}
-	if ParseRequest([]byte(first), Limits{}, &h); h.Repeats {
-		h.RememberLine(first[:h.Section])
+	if ParseRequest([]byte(first), Limits{}, &h); h.FieldsCached {
+		h.CacheLine(first[:h.Section])
 	}
 	for _, lim := range []Limits{{}, {HeadBytes: len(second)}, {HeadBytes: len(second) - 1}, {Fields: 1},
 		{LineBytes: 15}, {LineBytes: 14}} {
@@ -113,14 +113,14 @@ func repeatLine(t *testing.T, first, second string) (again int) {
 		if got, want := described(&h), described(&fresh); got != want {
 			t.Fatalf("%q after %q:\n%s, want\n%s", second, first, got, want)
 		}
-		if h.Again {
-			again++
-			if first != second || !h.Repeats {
-				t.Fatalf("%q after %q comes again", second, first)
+		if h.LineCached {
+			cached++
+			if first != second || !h.FieldsCached {
+				t.Fatalf("%q after %q is cached", second, first)
 			}
 		}
 	}
-	return again
+	return cached
 }
 
 func described(h *Head) string {
