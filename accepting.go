@@ -222,11 +222,6 @@ type spare struct {
 	lent bool
 }
 
-// A sparer is a driver.System that has descriptors to spare.
-type sparer interface {
-	Spare() (io.Closer, error)
-}
-
 // keep sees to it that there is one, if that can be had. Any goroutine, like all of its methods.
 func (s *spare) keep() {
 	s.mu.Lock()

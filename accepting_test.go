@@ -235,6 +235,12 @@ func (f *files) exhaust(on bool) {
 	f.ExhaustFiles(on)
 }
 
+func (f *files) Facilities() driver.Facilities {
+	has := f.World.Facilities()
+	has.Spare = f.Spare
+	return has
+}
+
 func (f *files) Spare() (io.Closer, error) {
 	if f.gone && f.taken > 0 {
 		return nil, syscall.EMFILE

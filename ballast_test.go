@@ -16,9 +16,13 @@ type hull struct {
 	held, released atomic.Int32
 }
 
-func (h *hull) Ballast() (release func()) {
-	h.held.Add(1)
-	return func() { h.released.Add(1) }
+func (h *hull) Facilities() driver.Facilities {
+	has := h.System.Facilities()
+	has.Ballast = func() (release func()) {
+		h.held.Add(1)
+		return func() { h.released.Add(1) }
+	}
+	return has
 }
 
 func TestEngineHoldsBallast(t *testing.T) {

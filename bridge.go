@@ -14,16 +14,6 @@ import (
 // bridgeBuffer is what one direction of a bridge copies at a time.
 const bridgeBuffer = 32 << 10
 
-// A pairer is a driver.System that can make a connected pair: one end for a driver, the other for goroutines.
-type pairer interface {
-	Pair() (driver.Socket, net.Conn, error)
-}
-
-// A watcherMaker is a driver.System that can tell when a net.Conn may be read.
-type watcherMaker interface {
-	NewWatcher() (driver.Watcher, error)
-}
-
 // A bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and one end of a connected
 // pair (inner), whose other end is the engine's. A half close is carried over both ways, and so is an error.
 //
@@ -48,11 +38,10 @@ type bridge struct {
 
 // newBridge makes the pair; nothing is copied before start. nc is closed on error.
 func (e *Engine) newBridge(nc net.Conn) (driver.Socket, *bridge, error) {
-	p, ok := e.sys.(pairer)
-	if !ok {
+	if e.has.Pair == nil {
 		return nil, nil, errors.Join(ErrUnsupported, nc.Close())
 	}
-	sock, inner, err := p.Pair()
+	sock, inner, err := e.has.Pair()
 	if err != nil {
 		return nil, nil, errors.Join(err, nc.Close())
 	}
@@ -99,8 +88,8 @@ func (b *bridge) beWatched() {
 
 // hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges. mu is held.
 func (e *Engine) hasWatcher() bool {
-	if s, ok := e.sys.(watcherMaker); ok && e.watcher == nil {
-		if w, err := s.NewWatcher(); err == nil {
+	if e.has.NewWatcher != nil && e.watcher == nil {
+		if w, err := e.has.NewWatcher(); err == nil {
 			e.watcher = w
 		}
 	}

@@ -54,8 +54,8 @@ func (l *Loop) endOutput(c *Conn, asked request) {
 		return
 	}
 	c.status |= finSent
-	if cutter, ok := l.drv.(driver.Cutter); ok && asked&short != 0 {
-		cutter.Cut(c.id)
+	if l.can.Cut != nil && asked&short != 0 {
+		l.can.Cut(c.id)
 		return
 	}
 	l.drv.CloseWrite(c.id)

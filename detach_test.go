@@ -422,8 +422,6 @@ func (w strict) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 
 type strictDriver struct{ driver.Driver }
 
-func (d strictDriver) Own() { d.Driver.(driver.Owned).Own() }
-
 func (d strictDriver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	return d.Driver.Poll(wait, strictEvents{ev})
 }

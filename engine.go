@@ -15,6 +15,7 @@ import (
 type Engine struct {
 	cfg   Config
 	sys   driver.System
+	has   driver.Facilities // of sys
 	loops []*Loop
 	start time.Time
 
@@ -27,7 +28,6 @@ type Engine struct {
 	locals  sharedAddrs
 	spare   spare
 	monitor monitor
-	linger  func() // of a simulation
 	lighten func() // gives the ballast back; nil: there is none
 	hits    limitHits
 
@@ -47,7 +47,8 @@ func Start(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, sys: cfg.System, start: cfg.System.Now(), quota: quota{most: int64(cfg.MaxConns)}}
+	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
+		quota: quota{most: int64(cfg.MaxConns)}}
 	if cfg.AcceptRate > 0 {
 		e.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
 	}
@@ -61,19 +62,13 @@ func Start(c Config) (*Engine, error) {
 		}
 		e.loops = append(e.loops, l)
 	}
-	if s, ok := e.sys.(sparer); ok {
-		e.spare.open = s.Spare
-		e.spare.keep()
-	}
-	if s, ok := e.sys.(interface{ Ballast() (release func()) }); ok {
-		e.lighten = s.Ballast()
+	e.spare.open = e.has.Spare
+	e.spare.keep()
+	if e.has.Ballast != nil {
+		e.lighten = e.has.Ballast()
 	}
 	e.running.Store(int32(len(e.loops)))
 	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
-	e.monitor.threads, _ = e.sys.(driver.Threads)
-	if s, ok := e.sys.(driver.Lingerer); ok {
-		e.linger = s.Linger
-	}
 	for _, l := range e.loops {
 		l.employ(l.begin)
 	}

@@ -183,8 +183,6 @@ type breakableDriver struct {
 	of *breakable
 }
 
-func (d *breakableDriver) Own() { d.Driver.(driver.Owned).Own() }
-
 func (d *breakableDriver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	n, err := d.Driver.Poll(wait, ev)
 	return n, errors.Join(err, d.of.err)

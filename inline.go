@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"runtime/debug"
 	"time"
-
-	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file runs user code that may block on the goroutine of a loop, and hands the loop off to
@@ -78,7 +76,7 @@ type Handoff struct {
 func (h Handoff) HandOff() bool {
 	switch {
 	case h.loop == nil:
-	case h.loop.bound:
+	case h.loop.can.ThreadBound:
 		return h.loop.token.Load() != h.token
 	default:
 		h.loop.handOff(h.token, false)
@@ -116,8 +114,8 @@ func (l *Loop) overtake(overstayed bool) {
 
 // own tells a driver that checks its callers which goroutine it belongs to now.
 func (l *Loop) own() {
-	if d, ok := l.drv.(driver.Owned); ok {
-		d.Own()
+	if l.can.Own != nil {
+		l.can.Own()
 	}
 }
 
@@ -249,7 +247,7 @@ func (l *Loop) callRun(v connTask, h Handoff) {
 			l.interrupted(v, h, recover())
 		}
 	}()
-	linger := l.engine.linger
+	linger := l.engine.has.Linger
 	if linger != nil {
 		linger()
 	}

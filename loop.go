@@ -40,6 +40,7 @@ type Loop struct {
 	engine *Engine
 	index  int
 	drv    driver.Driver
+	can    driver.Capabilities // of drv
 
 	// Owned by the loop's goroutine.
 	conns     table.Table[*Conn]  // by slot
@@ -66,7 +67,6 @@ type Loop struct {
 	late      bool          // to its timers: they wait for one poll
 	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
 	stopping  bool
-	bound     bool  // its driver, to a thread: it cannot be taken over; never changes
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 	failure   error // of the driver
 	shift     *shift
@@ -103,7 +103,7 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
-	return &Loop{engine: e, index: index, drv: drv, bound: drv.ThreadBound(), wheel: wheel.New(0),
+	return &Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
 		listeners: map[uint32]*Listener{}, locals: map[driver.Addr]net.Addr{}}, nil
 }
 

@@ -21,11 +21,10 @@ const (
 // A monitor hands off loops whose inline tasks overstay. It is one goroutine for an engine, from the first
 // task to the end of the last loop, and parked while there are no tasks.
 type monitor struct {
-	engine  *Engine
-	state   atomic.Uint32 // one of the following
-	parker  driver.Parker
-	seen    []sight        // by loop
-	threads driver.Threads // nil: nothing is known of them
+	engine *Engine
+	state  atomic.Uint32 // one of the following
+	parker driver.Parker
+	seen   []sight // by loop
 }
 
 // A sight is what the monitor has seen of a loop at its last look.
@@ -76,7 +75,7 @@ func (m *monitor) run() {
 // look hands off each loop whose task ran at the last look as well, and reports whether any task runs, or has run since.
 func (m *monitor) look() (active bool) {
 	for i, l := range m.engine.loops {
-		if l.bound {
+		if l.can.ThreadBound {
 			continue
 		}
 		token, last := l.token.Load(), &m.seen[i]
@@ -84,7 +83,7 @@ func (m *monitor) look() (active bool) {
 		case token != last.token:
 			*last = sight{token: token}
 			if thread := l.thread.Load(); token%2 != 0 && thread != 0 {
-				last.ran = m.threads.Ran(int(thread))
+				last.ran = m.engine.has.Threads.Ran(int(thread))
 			}
 			active = true
 		case token%2 != 0:
@@ -106,13 +105,13 @@ func (m *monitor) starved(l *Loop, last *sight) bool {
 	}
 	last.doubts++
 	before := last.ran
-	last.ran = m.threads.Ran(thread)
-	return before >= 0 && last.ran-before < overstayTick/4 && m.threads.Ready(thread)
+	last.ran = m.engine.has.Threads.Ran(thread)
+	return before >= 0 && last.ran-before < overstayTick/4 && m.engine.has.Threads.Ready(thread)
 }
 
 // noteThread tells the monitor which thread n inline tasks will run on. By the owner of the loop.
 func (l *Loop) noteThread(n int) {
-	switch t := l.engine.monitor.threads; {
+	switch t := l.engine.has.Threads; {
 	case t == nil:
 	case n >= crowd:
 		l.thread.Store(int64(t.Thread()))
@@ -136,7 +135,7 @@ func (m *monitor) park() bool {
 
 func (m *monitor) news() bool {
 	for i, l := range m.engine.loops {
-		if !l.bound && l.token.Load() != m.seen[i].token {
+		if !l.can.ThreadBound && l.token.Load() != m.seen[i].token {
 			return true
 		}
 	}

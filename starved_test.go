@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
@@ -15,6 +16,12 @@ type machine struct {
 	speed  int // of a hundred: the processor time that the thread has had
 	began  time.Time
 	number int
+}
+
+func (m *machine) Facilities() driver.Facilities {
+	f := m.World.Facilities()
+	f.Threads = m
+	return f
 }
 
 func (m *machine) Thread() int { return m.number }

@@ -140,7 +140,7 @@ func (m *memory) Resume(driver.ID)                        {}
 func (m *memory) Close(id driver.ID)                      { m.last = append(m.last, id) }
 func (m *memory) Abort(id driver.ID)                      { m.last = append(m.last, id) }
 func (m *memory) Detach(driver.ID) error                  { return driver.ErrUnsupported }
-func (m *memory) ThreadBound() bool                       { return false }
+func (m *memory) Capabilities() driver.Capabilities       { return driver.Capabilities{} }
 func (m *memory) Shutdown() error                         { return nil }
 func (m *memory) Wake()                                   { trySend(m.wake) }
 func (m *memory) SendFile(driver.ID, driver.File, int64, int64) (int64, error) {

@@ -122,14 +122,14 @@ func (m *memory) Listen(driver.Listener) (driver.ID, error) {
 	return memoryListener, nil
 }
 
-func (m *memory) StopAccept(driver.ID)       { m.listening = false }
-func (m *memory) CloseListener(id driver.ID) { m.ended = append(m.ended, id) }
-func (m *memory) CloseWrite(driver.ID)       {}
-func (m *memory) Resume(driver.ID)           {}
-func (m *memory) Close(id driver.ID)         { m.ended = append(m.ended, id) }
-func (m *memory) Abort(id driver.ID)         { m.ended = append(m.ended, id) }
-func (m *memory) ThreadBound() bool          { return false }
-func (m *memory) Shutdown() error            { return nil }
+func (m *memory) StopAccept(driver.ID)              { m.listening = false }
+func (m *memory) CloseListener(id driver.ID)        { m.ended = append(m.ended, id) }
+func (m *memory) CloseWrite(driver.ID)              {}
+func (m *memory) Resume(driver.ID)                  {}
+func (m *memory) Close(id driver.ID)                { m.ended = append(m.ended, id) }
+func (m *memory) Abort(id driver.ID)                { m.ended = append(m.ended, id) }
+func (m *memory) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+func (m *memory) Shutdown() error                   { return nil }
 
 type memorySystem struct {
 	driver.Process

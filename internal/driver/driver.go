@@ -8,11 +8,15 @@
 // A [System] is a world: it opens drivers, binds listeners, and supplies time and execution. A
 // [Driver] serves one loop.
 //
-// Ownership. One goroutine owns a driver (one thread where ThreadBound says so) and makes every
-// call on it, except Wake, which anybody may call at any time until Shutdown. Nothing below locks
-// for the owner. A driver that is not bound to a thread may change hands between two calls,
-// everything before happening before everything after; one that checks its callers is told so
-// ([Owned]).
+// Capabilities. What a driver does beyond the methods of Driver, and what it asks of its owner, it
+// declares in [Capabilities]; a System declares its own in [Facilities]. A wrapper hands the inner
+// one's on, with the fields that it changes.
+//
+// Ownership. One goroutine owns a driver and makes every call on it, except Wake, which any
+// goroutine may call at any time until Shutdown. Nothing below locks for the owner. A driver may
+// change hands between two calls, everything before happening before everything after; one that
+// checks its callers is told so (Capabilities.Own). A driver with Capabilities.ThreadBound stays on
+// the thread of its first call, Wake aside. Open may run on another thread.
 //
 // Events. A driver speaks only from inside Poll, through [Events], and never from inside another
 // method, so a caller is never re-entered. During an event the owner may call any method but Poll,
@@ -142,7 +146,7 @@ type Driver interface {
 	// negative one waits without end. Wake, or an event, ends the wait.
 	Poll(wait time.Duration, ev Events) (int, error)
 	Wake()
-	ThreadBound() bool
+	Capabilities() Capabilities
 	// Shutdown releases everything; live connections are aborted without events. Poll has returned
 	// for the last time.
 	Shutdown() error
@@ -196,6 +200,7 @@ type System interface {
 	// Executor runs blocking user code in place of a pool, so that a simulator can order it. Nil:
 	// there is none.
 	Executor() Executor
+	Facilities() Facilities
 }
 
 // A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore.
@@ -207,34 +212,6 @@ type Parker interface {
 	// permit
 	ParkFor(d time.Duration)
 	Unpark() // makes the permit available; never blocks
-}
-
-// Owned is a Driver that checks who calls.
-type Owned interface {
-	// Own makes the calling goroutine the owner, between two calls of the one before.
-	Own()
-}
-
-// A Cutter is a Driver whose conns may be *tls.Conns. Cut is CloseWrite for what is not complete:
-// see BreakOff.
-type Cutter interface{ Cut(id ID) }
-
-// Lingerer is a System in which a goroutine is never held up by chance, and that can be asked to do
-// it.
-type Lingerer interface {
-	// Linger returns some time later, or at once; other goroutines run meanwhile. Any goroutine.
-	Linger()
-}
-
-// Threads is a System that knows of the process's threads by number. Any goroutine.
-type Threads interface {
-	// Thread is the calling thread.
-	Thread() int
-	// Ran is for how long a thread has had a processor in all; -1 if that cannot be had.
-	Ran(thread int) time.Duration
-	// Ready reports whether a thread runs or waits for a processor, and is known not to wait for
-	// anything else.
-	Ready(thread int) bool
 }
 
 // An Executor has the methods of *workers.Pool that run tasks.

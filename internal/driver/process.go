@@ -37,8 +37,8 @@ func (Process) Spare() (io.Closer, error) {
 	return f, nil
 }
 
-// Ballast is ballast.Hold: this world has a garbage collector.
-func (Process) Ballast() (release func()) { return ballast.Hold() }
+// Facilities are those of every operating system: this world has a garbage collector.
+func (p Process) Facilities() Facilities { return Facilities{Spare: p.Spare, Ballast: ballast.Hold} }
 
 // Resolve asks the resolver of the net package, whose order it keeps.
 func (Process) Resolve(ctx context.Context, network, addr string) ([]net.Addr, error) {

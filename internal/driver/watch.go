@@ -3,7 +3,7 @@ package driver
 import "net"
 
 // A Watcher tells when net.Conns may be read that somebody else reads, which spares them a
-// goroutine that waits. A System that has descriptors has a method NewWatcher to make one. Its
+// goroutine that waits. A System that has descriptors makes one: Facilities.NewWatcher. Its
 // methods, and those of a Watch, may be called by any goroutine.
 type Watcher interface {
 	// Watch prepares to watch nc, which stays the caller's. Arm is followed by one call of ready,

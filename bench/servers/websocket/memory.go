@@ -59,7 +59,7 @@ func (*world) Import(net.Conn) (driver.Socket, error)              { return nil,
 func (*world) Duplicate(*os.File) (driver.File, error)             { return nil, driver.ErrUnsupported }
 func (*world) Dial(net.Addr) (driver.ID, error)                    { return 0, driver.ErrUnsupported }
 func (*world) Detach(driver.ID) error                              { return driver.ErrUnsupported }
-func (*world) ThreadBound() bool                                   { return false }
+func (*world) Capabilities() driver.Capabilities                   { return driver.Capabilities{} }
 func (*world) Shutdown() error                                     { return nil }
 func (*world) CloseWrite(driver.ID)                                {}
 func (*world) Pause(driver.ID)                                     {}

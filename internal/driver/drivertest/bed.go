@@ -52,7 +52,7 @@ func (b *bed) open(loop uint8) *Checker {
 	if err != nil {
 		b.Fatalf("Open: %v", err)
 	}
-	if d.ThreadBound() {
+	if d.Capabilities().ThreadBound {
 		runtime.LockOSThread()
 		b.Cleanup(runtime.UnlockOSThread)
 	}

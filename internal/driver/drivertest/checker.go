@@ -13,7 +13,7 @@ import (
 // A Checker is a driver.Driver in front of another one. It holds every call and event against the
 // contract and keeps a record of each connection. It belongs to the driver's owner, Wake aside.
 type Checker struct {
-	driver.Driver // what is checked; only ThreadBound and Wake pass it unseen
+	driver.Driver // what is checked; only Capabilities and Wake pass it unseen
 
 	OnAccepted     func(l *Conn, s driver.Socket) // default: Attach, and append to Accepted
 	OnAcceptFailed func(l *Conn, err error)       // default: ResumeAccept

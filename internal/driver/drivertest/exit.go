@@ -35,7 +35,7 @@ func (e exiting) Detached(id driver.ID, s driver.Socket) { e.events.Detached(id,
 // polled before.
 func (b *bed) mortal(what string, done func() bool) {
 	b.Helper()
-	if b.k.ThreadBound() {
+	if b.k.Capabilities().ThreadBound {
 		b.Skipf("a driver bound to a thread stays on its goroutine")
 	}
 	b.k.Exit = true

@@ -20,6 +20,13 @@ func (System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	return posix.New(loop, o, p), nil
 }
 
+// Facilities implements driver.System.
+func (s System) Facilities() driver.Facilities {
+	f := s.Sockets.Facilities()
+	f.NewWatcher, f.Threads = s.NewWatcher, s
+	return f
+}
+
 // NewWatcher makes a driver.Watcher.
 func (System) NewWatcher() (driver.Watcher, error) {
 	p, err := newPoller(0)

@@ -7,11 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/myriad-go/myriad/internal/driver"
 )
-
-var _ driver.Threads = System{}
 
 // Thread is gettid.
 func (System) Thread() int {

@@ -27,6 +27,13 @@ func (System) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	return posix.New(loop, o, newPoller(q)), nil
 }
 
+// Facilities implements driver.System.
+func (s System) Facilities() driver.Facilities {
+	f := s.Sockets.Facilities()
+	f.NewWatcher = s.NewWatcher
+	return f
+}
+
 // NewWatcher makes a driver.Watcher.
 func (System) NewWatcher() (driver.Watcher, error) {
 	q, err := openQueue()

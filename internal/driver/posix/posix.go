@@ -70,8 +70,8 @@ func New(loop uint8, o driver.Options, p Poller) *Driver {
 	return &Driver{loop: loop, poller: p, buffer: make([]byte, o.ReadBuffer), used: 1}
 }
 
-// ThreadBound is false: any goroutine may take the driver over between two calls.
-func (d *Driver) ThreadBound() bool { return false }
+// Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
+func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{} }
 
 // Wake ends the Poll that is waiting, or the next one.
 func (d *Driver) Wake() {

@@ -13,6 +13,13 @@ import (
 // Sockets is a driver.System but for its name and Open.
 type Sockets struct{ driver.Process }
 
+// Facilities implements driver.System.
+func (s Sockets) Facilities() driver.Facilities {
+	f := s.Process.Facilities()
+	f.Pair = s.Pair
+	return f
+}
+
 // Listen implements driver.System.
 func (Sockets) Listen(ctx context.Context, network, addr string) (driver.Listener, error) {
 	return listen(ctx, network, addr)

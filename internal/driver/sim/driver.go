@@ -79,6 +79,9 @@ func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	return d, nil
 }
 
+// Facilities implements driver.System.
+func (w *World) Facilities() driver.Facilities { return driver.Facilities{Linger: w.Linger} }
+
 // Name implements driver.System.
 func (w *World) Name() string { return "sim" }
 
@@ -106,7 +109,7 @@ func (d *Driver) enter(op string) {
 	}
 }
 
-// Own implements driver.Owned.
+// Own is Capabilities.Own.
 func (d *Driver) Own() {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
@@ -415,5 +418,7 @@ func (c *conn) end(last func(ev driver.Events)) {
 	due()
 }
 
-// ThreadBound implements driver.Driver.
-func (d *Driver) ThreadBound() bool { return d.w.o.ThreadBound }
+// Capabilities implements driver.Driver.
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{ThreadBound: d.w.o.ThreadBound, Own: d.Own}
+}

@@ -274,7 +274,7 @@ func TestDetachUnsupported(t *testing.T) {
 	if err := r.d.Detach(r.id); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Detach: %v", err)
 	}
-	if !r.d.ThreadBound() {
+	if !r.d.Capabilities().ThreadBound {
 		t.Error("not bound to a thread")
 	}
 	r.done()

@@ -74,8 +74,7 @@ func (w *World) yield(a *actor, self uint64, doing string) {
 const longestLinger = 4 * time.Millisecond
 
 // Linger holds one of the world's goroutines up for some time, with a probability of
-// Options.Overstay, as an operating system or a slow computation would. It implements
-// driver.Lingerer.
+// Options.Overstay, as an operating system or a slow computation would. It is Facilities.Linger.
 func (w *World) Linger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -56,8 +56,8 @@ func Open(loop uint8, o driver.Options) *Driver {
 	return d
 }
 
-// ThreadBound is false: any goroutine may take the driver over between two calls.
-func (d *Driver) ThreadBound() bool { return false }
+// Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
+func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{Cut: d.Cut} }
 
 // Wake ends the Poll that is waiting, or the next one.
 func (d *Driver) Wake() { d.mail.wake() }

@@ -69,7 +69,7 @@ func (d *Driver) SendFile(id driver.ID, f driver.File, off, n int64) (int64, err
 // CloseWrite implements driver.Driver.
 func (d *Driver) CloseWrite(id driver.ID) { d.endOutput(id, false) }
 
-// Cut implements driver.Cutter.
+// Cut is Capabilities.Cut: a conn here may be a *tls.Conn.
 func (d *Driver) Cut(id driver.ID) { d.endOutput(id, true) }
 
 func (d *Driver) endOutput(id driver.ID, short bool) {

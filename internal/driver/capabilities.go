@@ -1,0 +1,51 @@
+package driver
+
+import (
+	"io"
+	"net"
+	"time"
+)
+
+// Capabilities are what a driver does beyond the methods of Driver, and what it asks of its owner.
+// They are the same from Open to Shutdown. The zero value is a driver that has the methods of
+// Driver alone. The engine reads them once for each driver, so none costs anything for an event.
+type Capabilities struct {
+	// ThreadBound asks for one operating system thread: the thread of the first call makes every
+	// later one, Wake aside. The owner locks its goroutine to that thread, and the driver never
+	// changes hands.
+	ThreadBound bool
+	// Own makes the calling goroutine the owner, between two calls of the owner before. Nil: the
+	// driver does not check its callers.
+	Own func()
+	// Cut is CloseWrite for output that is not complete: see BreakOff. Nil: CloseWrite serves.
+	Cut func(id ID)
+}
+
+// Facilities are what a System offers beyond its methods. A nil field is a facility that it does not
+// have. Any goroutine may call the functions.
+type Facilities struct {
+	// Threads knows the process's threads by number.
+	Threads Threads
+	// Linger returns some time later, or at once; other goroutines run meanwhile. A simulation has
+	// it, because no goroutine is held up by chance there.
+	Linger func()
+	// Ballast keeps the garbage collector's target up until release is called.
+	Ballast func() (release func())
+	// Spare opens a descriptor whose one use is to be closed when there is no other.
+	Spare func() (io.Closer, error)
+	// Pair connects a socket for a driver with a net.Conn for goroutines.
+	Pair func() (Socket, net.Conn, error)
+	// NewWatcher makes a Watcher.
+	NewWatcher func() (Watcher, error)
+}
+
+// Threads knows of the process's threads by number. Any goroutine.
+type Threads interface {
+	// Thread is the calling thread.
+	Thread() int
+	// Ran is for how long a thread has had a processor in all; -1 if that cannot be had.
+	Ran(thread int) time.Duration
+	// Ready reports whether a thread runs or waits for a processor, and is known not to wait for
+	// anything else.
+	Ready(thread int) bool
+}
