@@ -29,10 +29,10 @@ const (
 // arrows are the imports within the project that each package may have, tests excepted. They only point down. "." is the
 // engine. What stands in no line is a new package: it gets one.
 var arrows = map[string][]string{
-	"buf":            nil,
-	"workers":        nil,
-	"internal/pace":  nil,
-	"internal/quick": nil,
+	"buf":           nil,
+	"workers":       nil,
+	"internal/pace": nil,
+
 	"internal/table": nil,
 	"internal/wheel": {"internal/table"},
 
@@ -58,10 +58,11 @@ var arrows = map[string][]string{
 	"proxyproto": {".", "internal/pace"},
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 
-	"internal/h1": nil,
+	"internal/dispatch": {".", "internal/driver", "workers"},
+	"internal/h1":       nil,
 
-	"web":       {".", "buf", "internal/driver", "internal/lifetime", "internal/quick", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
-	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/quick", "tlsloop", "web", "workers"},
+	"web":       {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
+	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop", "web", "workers"},
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 

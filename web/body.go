@@ -80,7 +80,7 @@ func (b *body) Read(p []byte) (int, error) {
 			}
 			return n, err
 		}
-		if !b.x.handoff.HandOff() {
+		if !b.x.HandOff() {
 			b.mu.Unlock()
 			return 0, myriad.ErrOnLoop
 		}
@@ -266,7 +266,7 @@ func (b *body) unread() []byte {
 func (b *body) awaitEnd() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.eof.Load() || b.expects || b.err != nil || b.isLong() || !b.x.handoff.HandOff() {
+	if b.eof.Load() || b.expects || b.err != nil || b.isLong() || !b.x.HandOff() {
 		return
 	}
 	b.releaseLocked()

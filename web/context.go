@@ -163,11 +163,11 @@ func (c *requestContext) closeNotify() <-chan bool {
 	return w.gone
 }
 
-// begin is called before a handler of the pool. It reports false if the connection has gone.
+// begin is called before a handler of the pool, for those of a chain twice. It reports false if the connection had gone before.
 func (c *requestContext) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.begun = !c.lost
+	c.begun = c.begun || !c.lost
 	return c.begun
 }
 
@@ -266,7 +266,7 @@ func (x *exchange) lookAtEnd(now moment) {
 		x.given.ctx.depart()
 		return
 	}
-	f.now = (x.invited || x.given.ctx.hasBegun()) && x.body.got()
+	f.now = (x.inline || x.given.ctx.hasBegun()) && x.body.got()
 	f.wait = min(max(2*f.wait, firstFarewell), maxFarewell)
 	f.at = now.after(f.wait)
 }

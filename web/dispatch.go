@@ -1,13 +1,10 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"strconv"
-	"sync/atomic"
-	"time"
 
-	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -46,122 +43,86 @@ func (d Dispatch) String() string {
 	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
 }
 
-// executor is what runs handlers: a *workers.Pool, or the simulator.
-type executor interface {
-	TryGoAll(fs []func()) int
-	Close(ctx context.Context) error
-}
-
-func newExecutor(s *Server, e *myriad.Engine) executor {
-	if x := e.System().Executor(); x != nil {
-		return x
-	}
-	return workers.New(workers.Config{
-		Workers: s.Workers, Queue: s.Queue,
-		OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
+// newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them in st.load.
+func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
+	return dispatch.New(dispatch.Config{
+		Mode: dispatch.Mode(s.Dispatch),
+		Workers: workers.Config{
+			Workers: s.Workers, Queue: s.Queue,
+			OnPanic: func(v any, stack []byte) { s.logf("web: panic outside a handler: %v\n%s", v, stack) },
+		},
+		MaxQueued: inlineQueue,
+		MaxAway:   int(st.load.most),
+		AllBack:   st.wakeWaiters,
+		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(*exchange)) },
 	})
 }
 
-// dispatch runs the exchange as an inline task, or with the others of this poll cycle on the pool: one wake for all of them.
+// dispatch runs the exchange as an inline task, or with the others of this poll cycle on the pool.
 func (ln *lane) dispatch(x *exchange, complete bool) {
 	x.due = true
-	if x.invited = ln.invites(x, complete); x.invited {
+	if x.inline = complete && ln.tasks.TryInline(x.transport.conn(), x, ln.recordOf(x)); x.inline {
 		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
-		x.transport.invite(x)
 		return
 	}
 	if !ln.st.load.begin() {
 		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
 		return
 	}
-	if len(ln.batch) == 0 {
-		ln.loop.Later(ln.submit)
-	}
-	ln.batch = append(ln.batch, x.runChain)
-	ln.waiting = append(ln.waiting, x)
+	ln.tasks.ToPool(x)
 }
 
-// restAfter is for how long everything runs on the pool after a handler has overstayed: what made it slow often makes others slow.
-const restAfter = 10 * time.Millisecond
-
-// invites decides whether the handler runs on the loop.
-func (ln *lane) invites(x *exchange, complete bool) bool {
-	if ln.s.Dispatch == DispatchPool || !complete {
-		return false
-	}
-	if ln.s.Dispatch == DispatchAuto && !ln.isQuick(x) {
-		return false
-	}
-	return x.transport.conn().Queued() <= inlineQueue && ln.st.lent.n.Load() < ln.st.lent.most
+// noRoom answers a request for which the pool's queue has no room. On the loop.
+func (st *state) noRoom(x *exchange) {
+	st.load.end()
+	x.refuse(503, fmt.Sprintf("%d requests are waiting", orDefault(x.lane.s.Queue, workers.DefaultQueue)))
 }
 
-// isQuick reports whether the handler is known to be quick, and sees to it that more is learned about it.
-func (ln *lane) isQuick(x *exchange) (inline bool) {
-	x.route = ln.routes.of(&x.given.request)
-	if x.route == nil || ln.rests() {
-		return false
+// recordOf is what is known of the route of x; nil: nothing, or it makes no difference.
+func (ln *lane) recordOf(x *exchange) *dispatch.Record {
+	if ln.s.Dispatch != DispatchAuto {
+		return nil
 	}
-	inline, x.timed = x.route.Call()
-	return inline
+	if r := ln.routes.of(&x.given.request); r != nil {
+		return &r.Record
+	}
+	return nil
 }
 
-// learn has x timed, which is to run on the pool behind another one of its connection, if that can teach anything.
-func (ln *lane) learn(x *exchange) {
-	if ln.s.Dispatch != DispatchAuto || ln.rests() {
-		return
+// Do implements dispatch.Task: it calls the handler and completes the answer.
+func (x *exchange) Do() (returned bool) {
+	if !x.inline {
+		x.given.ctx.begin() // also if its client has gone by now
 	}
-	if x.route = ln.routes.of(&x.given.request); x.route != nil {
-		x.timed = !x.route.Inline()
-	}
+	return x.run()
 }
 
-func (ln *lane) rests() bool {
-	if ln.resting.IsZero() {
-		return false
+// Next implements dispatch.Task: it returns the next exchange of a chain, if x has ended in such a way that it may
+// follow. Behind an inline task whose loop was handed off, the loop goes on with the connection.
+func (x *exchange) Next() dispatch.Task {
+	if x.inline {
+		if x.done {
+			x.wants.Or(uint32(wantFinish))
+		}
+		x.transport.ask(x)
+		return nil
 	}
-	if ln.loop.Now().Before(ln.resting) {
-		return true
+	next, plain := x.chain, x.plain
+	x.part()
+	if next == nil || !plain || !next.given.ctx.begin() {
+		return nil // if the answer is late, the connection ends with its handler
 	}
-	ln.resting = time.Time{}
-	return false
+	st := next.lane.st
+	st.load.goOn() // over has taken the one before off
+	if s := next.lane.s; s.WriteTimeout > 0 {
+		next.out.writeBy = st.now().after(s.WriteTimeout)
+	}
+	return next
 }
 
-// lost is told of a handler that goes on without the loop.
-func (ln *lane) lost(x *exchange, overstayed bool) {
-	ln.st.lent.begin()
-	if x.route == nil {
-		return
-	}
-	x.route.Strike()
-	if overstayed {
-		ln.resting = ln.loop.Now().Add(restAfter)
-	}
-}
-
-// lent counts the handlers that run on goroutines which were a loop's. One may end before its beginning is counted.
-type lent struct {
-	n    atomic.Int64
-	most int64  // above it nobody is invited
-	none func() // called when there is none any more
-}
-
-func (l *lent) begin() { l.add(1) }
-func (l *lent) end()   { l.add(-1) }
-
-func (l *lent) add(n int64) {
-	if l.n.Add(n) == 0 {
-		l.none()
-	}
-}
-
-// submit gives this turn's requests to the pool. Those for which its queue has no room are answered with 503.
-func (ln *lane) submit() {
-	n := ln.st.pool.TryGoAll(ln.batch)
-	for _, x := range ln.waiting[n:] {
-		ln.st.load.end()
-		x.refuse(503, fmt.Sprintf("%d requests are waiting", orDefault(ln.s.Queue, workers.DefaultQueue)))
-	}
-	clear(ln.batch)
-	clear(ln.waiting)
-	ln.batch, ln.waiting = ln.batch[:0], ln.waiting[:0]
+// Kept implements dispatch.Task: the loop goes on with the connection at once.
+func (x *exchange) Kept() {
+	x.kept = true
+	x.transport.returned(x)
+	x.part()
 }

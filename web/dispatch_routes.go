@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/myriad-go/myriad/internal/quick"
+	"github.com/myriad-go/myriad/internal/dispatch"
 )
 
 const (
@@ -29,7 +29,7 @@ type routes struct {
 }
 
 type route struct {
-	quick.Record
+	dispatch.Record
 	asked bool // since the table was full last
 }
 

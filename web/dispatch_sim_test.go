@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver/sim"
-	"github.com/myriad-go/myriad/internal/quick"
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
@@ -208,8 +208,8 @@ func TestAutoLearnsFromChains(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.Dial(ln.Addr())
-	for _, want := range []int{0, quick.Row} {
-		p.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", quick.Row)))
+	for _, want := range []int{0, dispatch.QuickRow} {
+		p.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", dispatch.QuickRow)))
 		w.RunFor(10 * time.Millisecond)
 		if onLoop != want {
 			t.Errorf("%d on the loop, want %d", onLoop, want)
@@ -254,7 +254,7 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.Dial(ln.Addr())
-	p.Write([]byte(strings.Repeat("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n", quick.Row)))
+	p.Write([]byte(strings.Repeat("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n", dispatch.QuickRow)))
 	w.RunFor(10 * time.Millisecond)
 	ran = ""
 	p.Write([]byte(pipelined("/new", "/stream", "/quick", "/quick", "/newer")))
@@ -283,7 +283,7 @@ func TestAutoThousandRoutes(t *testing.T) {
 		}
 		return fmt.Sprintf("/pages/%c%c%c", 'a'+i%10, 'a'+i/10%10, 'a'+i/100%10)
 	}, func(int) bool { return false })
-	if want := kinds*rounds - learned*quick.Row; c.onLoop < want*99/100 || c.onLoop > want {
-		t.Errorf("%v; want %d on the loop: all but the first %d of %d kinds", c, want, quick.Row, learned)
+	if want := kinds*rounds - learned*dispatch.QuickRow; c.onLoop < want*99/100 || c.onLoop > want {
+		t.Errorf("%v; want %d on the loop: all but the first %d of %d kinds", c, want, dispatch.QuickRow, learned)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 )
 
 // asker is a connection that asks and waits for each answer.
@@ -123,6 +124,15 @@ func untilTakenOver(t *testing.T, f *fixture, run func()) {
 		}
 	}
 	t.Error("no takeover was counted")
+}
+
+// The server, and package websocket, convert a Dispatch to a Mode.
+func TestDispatchIsMode(t *testing.T) {
+	for d, m := range map[Dispatch]dispatch.Mode{DispatchAuto: dispatch.Auto, DispatchPool: dispatch.Pool, DispatchInline: dispatch.Inline} {
+		if dispatch.Mode(d) != m {
+			t.Errorf("%v is mode %d, want %d", d, dispatch.Mode(d), m)
+		}
+	}
 }
 
 // A handler that computes is taken over like one that waits, also with one processor: it goes on until its neighbour was

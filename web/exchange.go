@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -35,20 +35,15 @@ type exchange struct {
 
 	behind
 
-	handoff myriad.Handoff // of the loop, if the handler runs as an inline task; else zero
-	inline  bool           // it does
-	done    bool           // and its answer is complete: whoever runs it sees to that
-	kept    bool           // and it has left the loop to whoever lent it: from then on only that touches the exchange
-	half    bool           // as parted, of an exchange that is kept
-	timed   bool           // the handler is
-	left    atomic.Bool    // it has hijacked its connection, and does not count for Server.Workers
-	route   *route         // what is known of it; nil: nothing, or nobody asks
-	took    time.Duration
-	parted  atomic.Bool   // one of loop and handler is done with it
-	taken   atomic.Uint32 // a taking; written under mu
-	orphan  bool          // its connection went before its handler had ended
-	end     *lastState    // of that connection, for an orphan; nil: nobody asks
-	wants   atomic.Uint32 // what the loop is asked to do, as bits of want
+	dispatch.State
+	done   bool          // it runs inline, and its answer is complete
+	kept   bool          // it has run inline and the loop goes on: only the loop touches the exchange now
+	half   bool          // as parted, of an exchange that is kept
+	parted atomic.Bool   // one of loop and handler is done with it
+	taken  atomic.Uint32 // a taking; written under mu
+	orphan bool          // its connection went before its handler had ended
+	end    *lastState    // of that connection, for an orphan; nil: nobody asks
+	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
 	takeover *takeover // guarded by mu: who takes the connection over; nil: nobody
@@ -65,8 +60,7 @@ type transport interface {
 	writeFile(x *exchange, f *os.File, off, n int64) error
 	// ask has the loop look at what x wants.
 	ask(x *exchange)
-	// invite has x run inline, and returned looks at what it wants after that. On the loop.
-	invite(x *exchange)
+	// returned looks at what x wants after it has run inline. On the loop.
 	returned(x *exchange)
 	// fail ends the connection behind what was written, because the answer cannot be completed.
 	fail(x *exchange)
@@ -99,7 +93,7 @@ func (x *exchange) complete() {
 
 // date is what the Date field says. That of an inline task is the date of the poll cycle in which its request came, a few milliseconds ago at most.
 func (x *exchange) date() string {
-	if x.inline && x.handoff.Inline() {
+	if x.HasLoop() {
 		return x.began.text
 	}
 	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
@@ -116,12 +110,13 @@ func (x *exchange) takeWants() (w want) {
 	return w
 }
 
-// run calls the handler and completes the answer.
-func (x *exchange) run() {
+// run calls the handler and completes the answer. It reports whether the handler has returned rather than panicked.
+func (x *exchange) run() (returned bool) {
 	defer x.over()
-	if x.callHandler() {
+	if returned = x.callHandler(); returned {
 		x.finish()
 	}
+	return returned
 }
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
@@ -134,35 +129,6 @@ func (x *exchange) over() {
 	if !x.inline {
 		x.offPool()
 	}
-}
-
-// Run implements myriad.InlineTask.
-func (x *exchange) Run(h myriad.Handoff) {
-	x.handoff, x.inline = h, true
-	x.run()
-}
-
-// Overtaken implements myriad.InlineTask: the handler goes on as it would on the pool.
-func (x *exchange) Overtaken(overstayed bool) { x.lane.lost(x, overstayed) }
-
-// Returned implements myriad.InlineTask: the loop goes on with the connection.
-func (x *exchange) Returned(kept bool) {
-	if !kept {
-		if !x.left.Load() {
-			x.lane.st.lent.end()
-		}
-		if x.done {
-			x.wants.Or(uint32(wantFinish))
-		}
-		x.transport.ask(x)
-		return
-	}
-	x.kept = true
-	if x.timed {
-		x.route.MadeInline(x.took)
-	}
-	x.transport.returned(x)
-	x.part()
 }
 
 // callHandler reports whether the handler has returned rather than panicked. Its context ends before its answer does, as with net/http: a
@@ -179,7 +145,7 @@ func (x *exchange) callHandler() (ok bool) {
 		x.transport.fail(x)
 	}()
 	defer x.removeFiles()
-	x.serve()
+	x.lane.s.handlerOf(&x.given.request).ServeHTTP(x.given, &x.given.request)
 	return true
 }
 
@@ -187,20 +153,6 @@ func (x *exchange) callHandler() (ok bool) {
 func (x *exchange) removeFiles() {
 	if form := x.given.request.MultipartForm; form != nil {
 		_ = form.RemoveAll()
-	}
-}
-
-func (x *exchange) serve() {
-	h := x.lane.s.handlerOf(&x.given.request)
-	if !x.timed {
-		h.ServeHTTP(x.given, &x.given.request)
-		return
-	}
-	system := x.lane.st.engine.System()
-	began := system.Now()
-	h.ServeHTTP(x.given, &x.given.request)
-	if x.took = system.Now().Sub(began); !x.inline {
-		x.route.Made(x.took)
 	}
 }
 

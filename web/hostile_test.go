@@ -16,7 +16,6 @@ import (
 
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // An attack is what a hostile client does on one connection until stop is closed, or until it has no connection any more.
@@ -229,7 +228,7 @@ func TestHostileClientsByDefault(t *testing.T) {
 // awaitHandlers waits until none runs any more: one whose connection has been counted out may be about to return.
 func awaitHandlers(t *testing.T, f *fixture) {
 	t.Helper()
-	within(t, "no handler runs", func() bool { return f.state.pool.(*workers.Pool).Stats().Running == 0 && f.state.lent.n.Load() == 0 })
+	within(t, "no handler runs", func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.tasks.Away() == 0 })
 }
 
 // awaitTaken waits until no block is in use, no descriptor is open that was not before, and the heap has grown by at most so many bytes: what is

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
@@ -17,22 +18,20 @@ type lane struct {
 	s       *Server
 	st      *state
 	loop    *myriad.Loop
-	head    h1.Head   // of the request being parsed
-	cache   headCache // of a recent one
-	scratch []byte    // where its text is put together
-	spare   *exchange // of an inline task that has returned: for the next request; nil: none
-	asked   *conn     // whose request was the last; nil: it has gone
-	address string    // of its client, if that has been asked for again; else empty
-	batch   []func()
-	waiting []*exchange // whose run is in batch
-	awake   []*conn     // the lane's connections, without those that hibernate
-	idle    []*conn     // of these, who hibernate when this turn ends, if they can
-	greeted greeting    // connections that have not come to HTTP: PROXY headers, TLS handshakes
+	head    h1.Head         // of the request being parsed
+	cache   headCache       // of a recent one
+	scratch []byte          // where its text is put together
+	spare   *exchange       // of an inline task that has returned: for the next request; nil: none
+	asked   *conn           // whose request was the last; nil: it has gone
+	address string          // of its client, if that has been asked for again; else empty
+	tasks   *dispatch.Local // runs handlers
+	awake   []*conn         // the lane's connections, without those that hibernate
+	idle    []*conn         // of these, who hibernate when this turn ends, if they can
+	greeted greeting        // connections that have not come to HTTP: PROXY headers, TLS handshakes
 	large   largeHeads
 	drained bool
 	aborted bool // Close was called: what is opened yet is reset
 	routes  routes
-	resting time.Time // until then everything runs on the pool, because a handler has overstayed; zero: no
 }
 
 // texts copies what a request keeps of its head and the address of its client: in one piece, unless the same client has asked before, without
@@ -57,12 +56,6 @@ func (ln *lane) addressOf(h *conn) string {
 		ln.address = string(ln.scratch)
 	}
 	return ln.address
-}
-
-// waits reports whether x is the last of those that the pool will be given at the end of this turn.
-func (ln *lane) waits(x *exchange) bool {
-	n := len(ln.waiting)
-	return n > 0 && ln.waiting[n-1] == x
 }
 
 func (ln *lane) add(h *conn) {

@@ -13,6 +13,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/workers"
 )
 
 // TestMain fails when goroutines of this module or blocks are left behind.
@@ -24,6 +25,9 @@ type fixture struct {
 	addr string
 	log  *lockedLog
 }
+
+// poolOf is the pool of a server on sockets.
+func poolOf(st *state) *workers.Pool { return st.tasks.PoolOf(st.engine.System()).(*workers.Pool) }
 
 // serve runs s until the test ends.
 func serve(t testing.TB, s *Server) *fixture { return serveOn(t, s, myriad.Config{Loops: 2}) }

@@ -135,47 +135,36 @@ func (o *load) remove(p pauser) {
 	delete(o.pausers, p)
 }
 
-// widener is a pool whose limit can be moved.
-type widener interface{ Widen(n int) }
-
 // leavesPool is for a handler that has hijacked its connection: from now on it counts no more.
 func (x *exchange) leavesPool() {
-	st := x.lane.st
-	x.left.Store(true)
-	if x.inline {
-		st.lent.end()
+	if x.Excuse(); x.inline {
 		return
 	}
-	st.load.end()
-	if p, ok := st.pool.(widener); ok {
-		p.Widen(1)
-	}
+	x.lane.st.load.end()
+	x.lane.st.tasks.Widen(1)
 }
 
 // offPool is the end of a handler that ran on the pool.
 func (x *exchange) offPool() {
-	if !x.left.Load() {
-		x.lane.st.load.end()
+	if x.Excused() {
+		x.lane.st.tasks.Widen(-1)
 		return
 	}
-	if p, ok := x.lane.st.pool.(widener); ok {
-		p.Widen(-1)
-	}
+	x.lane.st.load.end()
 }
 
 // awaitClient parks the goroutine of a handler until something has come from its client, or gone to it. Meanwhile the handler does
 // not count.
 func (x *exchange) awaitClient(p driver.Parker) {
-	pool, widens := x.lane.st.pool.(widener)
-	if !widens || x.inline || x.left.Load() {
+	st := x.lane.st
+	if x.inline || x.Excused() || !st.tasks.Widen(1) {
 		p.Park()
 		return
 	}
-	x.lane.st.load.end()
-	pool.Widen(1)
+	st.load.end()
 	p.Park()
-	pool.Widen(-1)
-	x.lane.st.load.goOn()
+	st.tasks.Widen(-1)
+	st.load.goOn()
 }
 
 func (s *Server) checkOverload() error {

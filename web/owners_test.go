@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // These are about moments: the loop does something for an exchange exactly where its handler's goroutine stands.
@@ -238,7 +239,7 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 
 // A refusing executor takes nothing, and does something first.
 type refusing struct {
-	executor
+	driver.Executor
 	before func()
 }
 
@@ -249,7 +250,8 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 	f := serveOn(t, &Server{Dispatch: DispatchPool}, myriad.Config{Loops: 1})
 	set, ln := make(chan struct{}), f.state.lanes[0]
 	ln.ask(func() {
-		f.state.pool = refusing{f.state.pool, func() { before(ln.waiting[0]) }}
+		pool := f.state.tasks.PoolOf(f.Engine.System())
+		f.state.tasks.UsePool(refusing{pool, func() { before(ln.awake[0].x) }})
 		close(set)
 	})
 	<-set

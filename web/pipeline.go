@@ -37,7 +37,7 @@ type behind struct {
 	closes  bool      // the client wants the connection to end with it
 	follows bool      // it is another's chain
 	due     bool      // its handler has run or is going to
-	invited bool      // as an inline task: at once
+	inline  bool      // it runs as an inline task, at once
 	plain   bool      // its answer has ended in such a way that the next follows
 }
 
@@ -61,7 +61,7 @@ func (h *conn) pipeline(p []byte) (used int) {
 	}
 	depth := h.lane.s.PipelineDepth
 	if depth <= 1 {
-		if !h.lane.waits(h.x) {
+		if !h.lane.tasks.IsLast(h.x) {
 			return 0 // its chain has been handed over
 		}
 		depth = maxChain
@@ -97,7 +97,7 @@ func (h *conn) lineUp(tail, x *exchange) {
 	tail.next = x
 	if h.lane.s.PipelineDepth <= 1 {
 		tail.chain, x.follows = x, true
-		h.lane.learn(x)
+		h.lane.tasks.Follow(x, h.lane.recordOf(x))
 		return
 	}
 	x.hold = new(hold)
@@ -205,25 +205,6 @@ func (x *exchange) awaitTurn() error {
 		}
 		return nil
 	})
-}
-
-// runChain runs x and those that were handed over with it, as long as each ends in such a way that the next may follow.
-func (x *exchange) runChain() {
-	x.given.ctx.begin() // also if its client has gone by now
-	for {
-		next := x.chain
-		x.run()
-		plain := x.plain
-		x.part()
-		if next == nil || !plain || !next.given.ctx.begin() {
-			return // one that is late runs all the same: the connection ends with its handler
-		}
-		x = next
-		x.lane.st.load.goOn() // over has taken the one before off
-		if s := x.lane.s; s.WriteTimeout > 0 {
-			x.out.writeBy = x.lane.st.now().after(s.WriteTimeout)
-		}
-	}
 }
 
 // unbegun is the bytes of the requests behind x, for whoever takes the connection over.

@@ -179,7 +179,7 @@ func (w *response) informational(status int) {
 		p = appendFields(p, name, w.header[name])
 	}
 	_ = w.send(append(p, "\r\n"...))
-	w.x.handoff.HandOff() // as flush does
+	w.x.HandOff() // as flush does
 }
 
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It may run beside the
@@ -189,7 +189,7 @@ func (w *response) sendContinue() {
 		return
 	}
 	for w.tryContinue() == myriad.ErrFull { // with answers to earlier requests
-		if !w.x.handoff.HandOff() {
+		if !w.x.HandOff() {
 			return
 		}
 		if w.waitForRoom(forInterim) != nil {
@@ -247,6 +247,6 @@ func (w *response) flush() error {
 			err = w.x.netError("write", err)
 		}
 	}
-	w.x.handoff.HandOff() // the loop sends nothing before its task returns, and the handler may go on for long
+	w.x.HandOff() // the loop sends nothing before its task returns, and the handler may go on for long
 	return err
 }

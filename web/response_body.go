@@ -216,7 +216,7 @@ func (w *response) sendWhenRoom(send func() error) error {
 			return nil
 		case !errors.Is(err, myriad.ErrFull):
 			w.failed = err
-		case !w.x.handoff.HandOff():
+		case !w.x.HandOff():
 			w.failed = myriad.ErrOnLoop
 		default:
 			w.failed = w.waitForRoom(forAnswer)

@@ -157,7 +157,7 @@ func TestStreamsOfFleetingClients(t *testing.T) {
 	for f.Engine.Stats().Conns > 0 || f.state.conns.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if err := f.state.pool.Close(t.Context()); err != nil { // every handler has returned
+	if err := poolOf(f.state).Close(t.Context()); err != nil { // every handler has returned
 		t.Fatal(err)
 	}
 	mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/pace"
@@ -130,9 +131,8 @@ type state struct {
 	engine  *myriad.Engine
 	began   time.Time
 	limits  h1.Limits
-	lanes   []*lane // by loop
-	pool    executor
-	lent    lent
+	lanes   []*lane              // by loop
+	tasks   *dispatch.Dispatcher // runs handlers
 	load    load
 	misled  pace.Reports // TLS clients on a port without TLS
 	shaking shaking      // *tls.Conns in their handshake
@@ -261,12 +261,11 @@ func (s *Server) newState() (*state, error) {
 		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
 		std:    s.standard(),
 	}
-	st.pool = newExecutor(s, engine)
 	st.load.init(s)
-	st.lent.most, st.lent.none = st.load.most, st.wakeWaiters
+	st.tasks = s.newDispatcher(st)
 	mux, _ := s.handler().(*http.ServeMux)
 	for _, l := range engine.Loops() {
-		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, routes: routes{mux: mux}})
+		st.lanes = append(st.lanes, &lane{s: s, st: st, loop: l, tasks: st.tasks.On(l), routes: routes{mux: mux}})
 	}
 	return st, nil
 }

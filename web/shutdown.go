@@ -32,7 +32,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return err
 		}
 	}
-	st.endPool()
+	st.tasks.Close() // handlers that have hijacked their connection may still run
 	return failed
 }
 
@@ -46,13 +46,6 @@ func (st *state) drain() {
 	}
 }
 
-// endPool has the pool refuse new work and end when the handlers that still run do: those that have hijacked their connection.
-func (st *state) endPool() {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = st.pool.Close(ended)
-}
-
 // Close stops listening and resets all connections but those upgraded or hijacked. Neither Serve nor handlers that run are waited for; their
 // requests' contexts are cancelled. The error is what failed first when the listeners were closed.
 func (s *Server) Close() error {
@@ -64,7 +57,7 @@ func (s *Server) Close() error {
 		ln.ask(func() { ln.abort(); st.given.end(time.Unix(1, 0)) })
 	}
 	st.shaking.cut()
-	st.endPool()
+	st.tasks.Close()
 	return failed
 }
 
@@ -106,7 +99,7 @@ func (st *state) waitQuiet(ctx context.Context) error {
 	defer st.forget(p)
 	stop := context.AfterFunc(ctx, p.Unpark)
 	defer stop()
-	for st.conns.Load() > 0 || st.lent.n.Load() != 0 || st.serving.Load() > 0 {
+	for st.conns.Load() > 0 || st.tasks.Away() != 0 || st.serving.Load() > 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

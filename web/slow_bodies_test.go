@@ -63,7 +63,7 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 		}
 	}
 	st := f.state
-	pool := st.pool.(*workers.Pool)
+	pool := poolOf(st)
 	await("something is still there", 20*time.Second, func() bool {
 		s := pool.Stats()
 		return st.conns.Load() == 0 && st.load.n.Load() == 0 && s.Running == 0 && s.Stuck == 0 && s.Workers == s.Idle

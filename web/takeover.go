@@ -84,7 +84,7 @@ func (x *exchange) writeSwitch(head []byte) error {
 		if !errors.Is(err, myriad.ErrFull) {
 			return err
 		}
-		if !x.handoff.HandOff() {
+		if !x.HandOff() {
 			return myriad.ErrOnLoop
 		}
 		if err := x.out.waitForRoom(forAnswer); err != nil {
@@ -129,7 +129,7 @@ func (x *exchange) takenOver() bool { return x.taken.Load() != notTaken }
 // hijack waits until the loop has let the connection go.
 func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
-	case !x.handoff.HandOff():
+	case !x.HandOff():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
 	case x.out.over:
 		return nil, nil, errHandlerOver

@@ -17,7 +17,6 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
-	"github.com/myriad-go/myriad/workers"
 )
 
 // shout speaks after an upgrade: it answers in capitals.
@@ -273,7 +272,7 @@ func TestDetachedByTheHundred(t *testing.T) {
 		readers = append(readers, bufio.NewReader(c))
 	}
 	all.Wait()
-	for f.state.pool.(*workers.Pool).Stats().Running > 0 {
+	for poolOf(f.state).Stats().Running > 0 {
 		runtime.Gosched() // ends when the last handler has returned, or never
 	}
 	k := NewChunk([]byte("all"))

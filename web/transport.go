@@ -28,8 +28,6 @@ func (h *conn) writeFile(x *exchange, f *os.File, off, n int64) error {
 
 func (h *conn) ask(*exchange) { h.c.Notify() }
 
-func (h *conn) invite(x *exchange) { h.c.RunInline(x) }
-
 // returned serves what an inline task has asked for at once, so that the answers to pipelined requests leave together.
 func (h *conn) returned(x *exchange) {
 	if h.x == x { // else the connection was lost before Run

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/internal/quick"
+	"github.com/myriad-go/myriad/internal/dispatch"
 )
 
 // This file is DispatchAuto: callbacks that are known to be quick run as inline tasks (docs/adr/0010), one at a time for a
@@ -20,7 +20,7 @@ const (
 
 // A habit is what is known of the callbacks of one Options on one loop.
 type habit struct {
-	quick.Record
+	dispatch.Record
 	rests atomic.Int64 // until this time of the loop's, in milliseconds
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver/sim"
-	"github.com/myriad-go/myriad/internal/quick"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -166,7 +166,7 @@ func learn(t testing.TB, o *Options) {
 		t.Fatal(err)
 	}
 	for i := range s.habits {
-		for range quick.Row {
+		for range dispatch.QuickRow {
 			s.habitOf(i).Made(0)
 		}
 	}

@@ -1,4 +1,4 @@
-package quick
+package dispatch
 
 import (
 	"math/rand/v2"
@@ -22,8 +22,8 @@ func run(r *Record, n int, took func(i int) time.Duration) (inline int) {
 			r.Made(d)
 		default:
 			inline++
-			if d >= 2*Long {
-				r.Strike() // taken over
+			if d >= 2*longTime {
+				r.Strike() // overtaken
 			} else if timed {
 				r.MadeInline(d)
 			}
@@ -39,12 +39,12 @@ func TestQualifies(t *testing.T) {
 		took func(i int) time.Duration
 		want int // inline calls of 100
 	}{
-		"quick":           {always(brief), 100 - Row},
-		"just enough":     {always(Enough), 100 - Row},
-		"a little slow":   {always(Enough + 1), 0},
-		"first call slow": {func(i int) time.Duration { return brief + Long*time.Duration(max(0, 1-i)) }, 99 - Row},
+		"quick":           {always(brief), 100 - QuickRow},
+		"just enough":     {always(quickTime), 100 - QuickRow},
+		"a little slow":   {always(quickTime + 1), 0},
+		"first call slow": {func(i int) time.Duration { return brief + longTime*time.Duration(max(0, 1-i)) }, 99 - QuickRow},
 		"slow now and then": {func(i int) time.Duration {
-			if i%Row == Row-1 {
+			if i%QuickRow == QuickRow-1 {
 				return middle
 			}
 			return brief
@@ -60,17 +60,17 @@ func TestQualifies(t *testing.T) {
 func TestStrikes(t *testing.T) {
 	r := new(Record)
 	for i, wait := range []int{1024, 4096, 16384, 16384} {
-		run(r, Row+wait, always(brief))
+		run(r, QuickRow+wait, always(brief))
 		if !r.Inline() {
 			t.Fatalf("round %d: not inline", i)
 		}
 		r.Strike()
-		run(r, 2*Memory, always(brief))
+		run(r, 2*memory, always(brief))
 		r.Strike()
 		if !r.Inline() {
 			t.Fatalf("round %d: demoted for two strikes far apart", i)
 		}
-		run(r, Memory/2, always(brief))
+		run(r, memory/2, always(brief))
 		r.Strike()
 		if r.Inline() {
 			t.Fatalf("round %d: inline after two strikes", i)
@@ -78,19 +78,19 @@ func TestStrikes(t *testing.T) {
 		if n := run(r, wait, always(brief)); n != 0 {
 			t.Errorf("round %d: %d inline calls in the first %d", i, n, wait)
 		}
-		if n := run(r, Row, always(brief)); n != Row {
-			t.Errorf("round %d: %d inline calls after that, want %d", i, n, Row)
+		if n := run(r, QuickRow, always(brief)); n != QuickRow {
+			t.Errorf("round %d: %d inline calls after that, want %d", i, n, QuickRow)
 		}
 	}
 }
 
-// A kind that becomes slow all the time, but not so slow that it is taken over, is found by the
-// calls that are timed.
+// A kind that becomes slow all the time, but not so slow that it is overtaken, is found by the calls
+// that are timed.
 func TestCreepsUp(t *testing.T) {
 	r := new(Record)
 	run(r, 1000, always(brief))
-	if n := run(r, 10_000, always(middle)); n > 4*Sample {
-		t.Errorf("%d calls of %v inline before it was noticed, want at most %d", n, middle, 4*Sample)
+	if n := run(r, 10_000, always(middle)); n > 4*sample {
+		t.Errorf("%d calls of %v inline before it was noticed, want at most %d", n, middle, 4*sample)
 	}
 }
 
@@ -112,7 +112,11 @@ func TestNoise(t *testing.T) {
 // A slow tail of a percent is kept away from loops, whatever the luck.
 func TestTail(t *testing.T) {
 	const calls = 1_000_000
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		r, rng, slowInline := new(Record), rand.New(rand.NewPCG(seed, 3)), 0
 		run(r, calls, func(int) time.Duration {
 			if rng.IntN(100) != 0 {
@@ -133,7 +137,7 @@ func TestTail(t *testing.T) {
 func TestRecovers(t *testing.T) {
 	r := new(Record)
 	run(r, 10_000, always(5*time.Millisecond))
-	if n := run(r, 10_000, always(brief)); n < 10_000-Row-2048 {
+	if n := run(r, 10_000, always(brief)); n < 10_000-QuickRow-2048 {
 		t.Errorf("%d of 10000 quick calls inline after a slow time", n)
 	}
 }
