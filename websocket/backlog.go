@@ -3,9 +3,9 @@ package websocket
 import (
 	"fmt"
 	"runtime/debug"
-	"time"
 
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -37,19 +37,21 @@ const (
 )
 
 // A backlog is the events of one connection that wait for a goroutine, or run on one. It exists while there are any and is guarded
-// by Conn.mu except where it says otherwise.
+// by Conn.mu except for State, which is the dispatcher's.
 type backlog struct {
+	dispatch.State
 	c       *Conn
-	run     func() // drain, for the pool
-	events  []event
-	head    int // events before it are done
-	bytes   int
-	running bool // the pool has it, or the loop
-	paused  bool // the connection is not read
-	asked   bool // the loop has been asked to read on
-	pulled  bool // it is an inbox's, and stays
-	timed   bool // the callback that runs on the loop is
-	took    time.Duration
+	running bool // the dispatcher has it
+	queue
+}
+
+// A queue is what waits for callbacks, or for Read. It is guarded by Conn.mu except where it says otherwise.
+type queue struct {
+	events []event
+	head   int // events before it are done
+	bytes  int
+	paused bool // the connection is not read
+	asked  bool // the loop has been asked to read on
 
 	rest    *buf.Block // received behind the message that reached the limit, in its uncommitted room, because it is still unmasked there
 	restLen int
@@ -71,31 +73,7 @@ func (c *Conn) message(m message) (full bool) {
 	return c.dispatch(ev)
 }
 
-// dispatch runs the event here or has the pool run it, and reports whether enough wait now. On the loop.
-func (c *Conn) dispatch(ev event) (full bool) {
-	if c.settings.inline {
-		c.callInline(ev)
-		return false
-	}
-	c.mu.Lock()
-	b := c.backlog
-	if b == nil {
-		b = c.settings.crew.backlogOf(c)
-		c.backlog = b
-	}
-	b.push(ev)
-	full = ev.kind == received && b.full()
-	b.paused = b.paused || full
-	idle := !b.running
-	b.running = true
-	c.mu.Unlock()
-	if idle {
-		c.start(b)
-	}
-	return full
-}
-
-func (b *backlog) push(ev event) {
+func (b *queue) push(ev event) {
 	if ev.block != nil {
 		ev.p = nil
 		b.bytes += ev.block.Len()
@@ -108,54 +86,18 @@ func (b *backlog) push(ev event) {
 	b.events = append(b.events, ev)
 }
 
-func (b *backlog) full() bool {
+func (b *queue) full() bool {
 	return len(b.events)-b.head >= maxBacklog || b.bytes >= maxBacklogBytes
 }
 
-func (b *backlog) belowHalf() bool {
+func (b *queue) belowHalf() bool {
 	return len(b.events)-b.head < maxBacklog/2 && b.bytes < maxBacklogBytes/2
 }
 
-func (b *backlog) empty() bool { return b.head == len(b.events) }
-
-// drain runs on a goroutine of the pool until nothing is left.
-func (b *backlog) drain() {
-	c := b.c
-	finished := false
-	defer func() {
-		if !finished { // a callback panicked, or ended its goroutine: another one goes on
-			c.panicked(recover())
-			c.settings.crew.run(b)
-		}
-	}()
-	for {
-		ev, ok, resume := c.next(b)
-		if resume {
-			c.nc.Notify()
-		}
-		if !ok {
-			finished = true
-			return
-		}
-		c.made(ev)
-	}
-}
-
-// next takes the first event, or ends the drain.
-func (c *Conn) next(b *backlog) (ev event, ok, resume bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if b.empty() {
-		b.running = false
-		c.forget(b)
-		return event{}, false, false
-	}
-	ev, resume = b.pop()
-	return ev, true, resume
-}
+func (b *queue) empty() bool { return b.head == len(b.events) }
 
 // pop takes the first event, and says whether the loop is to be asked to read on.
-func (b *backlog) pop() (ev event, resume bool) {
+func (b *queue) pop() (ev event, resume bool) {
 	ev = b.events[b.head]
 	b.events[b.head] = event{}
 	b.head++
@@ -166,15 +108,6 @@ func (b *backlog) pop() (ev event, resume bool) {
 		b.asked, resume = true, true
 	}
 	return ev, resume
-}
-
-// forget gives a backlog back when nobody needs it. It is called under mu.
-func (c *Conn) forget(b *backlog) {
-	if b.running || b.paused || b.pulled || !b.empty() {
-		return
-	}
-	c.backlog = nil
-	c.settings.crew.recycle(b)
 }
 
 // call runs one callback, with nothing held.
@@ -215,15 +148,15 @@ func (c *Conn) callMessage(ev event) {
 	c.settings.onMessage(c, ev.op, p)
 }
 
-func (c *Conn) callInline(ev event) {
-	finished := false
+// callInline runs one callback, and reports whether it has returned rather than panicked.
+func (c *Conn) callInline(ev event) (returned bool) {
 	defer func() {
-		if !finished {
+		if !returned {
 			c.panicked(recover())
 		}
 	}()
 	c.call(ev)
-	finished = true
+	return true
 }
 
 // panicked ends a connection whose callback has failed.
@@ -252,14 +185,17 @@ func (c *Conn) pause(p []byte) {
 }
 
 // held is what waits, of callbacks or of Read. It is called under mu.
-func (c *Conn) held() *backlog {
+func (c *Conn) held() *queue {
 	if c.settings.pull {
 		if c.rare == nil {
 			return nil
 		}
-		return &c.rare.inbox.backlog
+		return &c.rare.inbox.queue
 	}
-	return c.backlog
+	if c.backlog == nil {
+		return nil
+	}
+	return &c.backlog.queue
 }
 
 // reading reports whether the connection is not paused. On the loop.
@@ -281,7 +217,7 @@ func (c *Conn) resume() {
 	rest, n := b.rest, b.restLen
 	b.rest, b.restLen = nil, 0
 	b.paused, b.asked = false, false
-	c.forget(b)
+	c.forget()
 	c.mu.Unlock()
 	c.heard = c.now()
 	if rest != nil {
@@ -304,5 +240,5 @@ func (c *Conn) dropRest() {
 	}
 	b.rest, b.restLen = nil, 0
 	b.paused, b.asked = false, false
-	c.forget(b)
+	c.forget()
 }

@@ -50,7 +50,7 @@ func TestBatchOfATurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		pool := &counter{Pool: startPool(t), most: conns}
-		s.crew.once.Do(func() { s.crew.pool = pool })
+		s.tasks.UsePool(pool)
 		addr := listen(t, e, Handler(o))
 		var all []*Conn
 		for range conns {

@@ -15,15 +15,13 @@ import (
 // An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is part of rare, guarded by Conn.mu,
 // and stays when the connection has ended.
 type inbox struct {
-	backlog
+	queue
 	readers []driver.Parker
 	busy    bool  // Read has returned a message: whoever has it may still answer
 	err     error // what Read returns when nothing is left
 
 	readDue, writeDue int64 // NetConn's deadlines, as Conn.now counts; 0: none
 }
-
-func newInbox(c *Conn) *inbox { return &inbox{backlog: backlog{c: c, pulled: true}} }
 
 // errNotPulled is for a Read that could never return.
 var errNotPulled = errors.New("websocket: Read: the Options have no Pull, so messages go to OnMessage")
@@ -151,7 +149,7 @@ func (in *inbox) wake() {
 }
 
 // shift takes the first event. Conn.mu is held.
-func (b *backlog) shift() event {
+func (b *queue) shift() event {
 	ev := b.events[b.head]
 	b.events[b.head] = event{}
 	b.head++

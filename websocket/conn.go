@@ -76,7 +76,7 @@ const (
 func newConn(s *settings, t deflateTerms) *Conn {
 	c := &Conn{settings: s, reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
 	if s.pull {
-		c.rare = &rare{inbox: newInbox(c)}
+		c.rare = &rare{inbox: new(inbox)}
 	}
 	return c
 }

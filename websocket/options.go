@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
@@ -111,16 +113,15 @@ type settings struct {
 	onClose   func(c *Conn, err error)
 	log       *slog.Logger
 	engine    *myriad.Engine
-	crew      crew
-	random    io.Reader // of masks; nil for a server
+	tasks     *dispatch.Dispatcher // callbacks
+	spare     sync.Pool            // of *backlog
+	random    io.Reader            // of masks; nil for a server
 
 	subprotocols   []string
 	originPatterns []string
 	rules          readRules
 	packing        packing
 	inline         bool
-	auto           bool
-	habits         [maxHabits]atomic.Pointer[habit] // by loop, if auto
 	pull           bool
 	writeLimit     int
 	overflow       Overflow
@@ -161,7 +162,7 @@ func (o *Options) compile() (*settings, error) {
 		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
-		inline:  o.Dispatch == web.DispatchInline, auto: o.Dispatch == web.DispatchAuto, pull: o.Pull,
+		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
 		writeLimit: o.WriteLimit, overflow: o.Overflow, overflowStatus: o.OverflowStatus,
 		handshakeTimeout: orDefault(o.HandshakeTimeout, DefaultHandshakeTimeout),
 		pingInterval:     orDefault(o.PingInterval, DefaultPingInterval),
@@ -169,7 +170,6 @@ func (o *Options) compile() (*settings, error) {
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
 	}
-	s.crew.own = o.Workers
 	if s.rules.limit == 0 {
 		s.rules.limit = DefaultMaxMessage
 	}
@@ -179,6 +179,7 @@ func (o *Options) compile() (*settings, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.tasks = dispatch.New(s.dispatching(o))
 	return s, nil
 }
 

@@ -158,18 +158,16 @@ func handlerOf(t testing.TB, o *Options) myriad.Handler {
 	return Handler(o)
 }
 
-// learn has the callbacks be known to be quick on every loop.
+// learn has the callbacks begin as quick on every loop.
 func learn(t testing.TB, o *Options) {
 	t.Helper()
 	s, err := o.settings()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range s.habits {
-		for range dispatch.QuickRow {
-			s.habitOf(i).Made(0)
-		}
-	}
+	c := s.dispatching(o)
+	c.Learned = true
+	s.tasks = dispatch.New(c)
 }
 
 // eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from a backlog.
