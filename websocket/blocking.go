@@ -67,7 +67,7 @@ func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *
 			if w, err = c.newParker(); err != nil {
 				return 0, nil, err
 			}
-			if !c.handOver() {
+			if !c.handOff() {
 				return 0, nil, fmt.Errorf("websocket: Read would wait for a message: %w", myriad.ErrOnLoop)
 			}
 			defer context.AfterFunc(ctx, w.Unpark)()

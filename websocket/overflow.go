@@ -422,8 +422,9 @@ func (c *Conn) newParker() (driver.Parker, error) {
 	return e.System().NewParker(), nil
 }
 
-// handOver hands the loop off if the calling goroutine has one, so that it can wait. It reports false if it must not.
-func (c *Conn) handOver() bool {
+// handOff hands the loop off if the calling goroutine has one, so that it can wait. It returns false
+// if the goroutine must not wait.
+func (c *Conn) handOff() bool {
 	e, err := c.engine()
 	return err == nil && e.HandOff()
 }

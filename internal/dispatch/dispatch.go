@@ -143,7 +143,7 @@ func (d *Dispatcher) goOn(t Task) {
 	}
 }
 
-// feed waits for room in the pool. If the pool has been closed it runs what is left itself.
+// feed waits for room in the pool. If the pool has been closed, feed runs the tasks that are left.
 func (d *Dispatcher) feed() {
 	for t := d.nextWaiting(); t != nil; t = d.nextWaiting() {
 		run := t.state().runs()

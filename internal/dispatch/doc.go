@@ -62,7 +62,7 @@
 // Time comes from the loop's engine, and so does the pool if the engine has an executor (the simulator).
 // The package has no clock, no chance and no goroutine of its own.
 //
-// # Who owns the pool
+// # The owner of the pool
 //
 // A Dispatcher makes its pool when the first task needs it, and Close ends it. A pool of Config.Pool stays
 // its owner's to close. If that is closed early, tasks without NoRoom run one after the other on a

@@ -35,7 +35,7 @@ type Local struct {
 
 // TryInline has t run inline, if it may, as a task of c and after the events of this poll cycle. It
 // returns false if t is to run on the pool, for which ToPool has to be called. r is what is known of t's
-// kind; nil: nothing, so in mode Auto it runs on the pool. In a callback of c, while t's key is idle.
+// kind. If it is nil, t runs on the pool in mode Auto. In a callback of c, while t's key is idle.
 func (l *Local) TryInline(c *myriad.Conn, t Task, r *Record) bool {
 	s := t.state()
 	s.set(l, t, r)
