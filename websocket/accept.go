@@ -37,7 +37,11 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 		return nil, err
 	}
 	req := openingOf(r, s.packing.policy)
-	if bad := check(req, s.originPatterns); bad != nil {
+	bad := check(req)
+	if bad == nil {
+		bad = checkOrigin(s, req, func() *http.Request { return r })
+	}
+	if bad != nil {
 		bad.answer(w)
 		return nil, bad
 	}

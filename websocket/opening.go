@@ -58,7 +58,7 @@ const (
 // check is what RFC 6455 §4.2.1 and §4.2.2 have a server look at. It returns nil for a request to be upgraded.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1
-func check[T text](o *opening[T], originPatterns []string) *refusal {
+func check[T text](o *opening[T]) *refusal {
 	switch {
 	case !o.get:
 		return &refusal{http.StatusMethodNotAllowed, "Allow: GET\r\n", "a WebSocket is opened with GET"}
@@ -78,7 +78,21 @@ func check[T text](o *opening[T], originPatterns []string) *refusal {
 		return &refusal{http.StatusBadRequest, "", "Sec-WebSocket-Extensions is malformed"}
 	case o.origins > 1:
 		return &refusal{http.StatusBadRequest, "", "the request has several Origins"}
-	case o.origins == 1 && !sameOrigin(o.origin, o.host) && !originAllowed(string(o.origin), string(o.host), originPatterns):
+	}
+	return nil
+}
+
+// checkOrigin is the last check: Options.CheckOrigin's, or that of the host and Options.OriginPatterns.
+func checkOrigin[T text](s *settings, o *opening[T], request func() *http.Request) *refusal {
+	allowed := true
+	switch {
+	case s.checkOrigin != nil:
+		r := request()
+		allowed = r != nil && s.checkOrigin(r)
+	case o.origins == 1 && !sameOrigin(o.origin, o.host):
+		allowed = originAllowed(string(o.origin), string(o.host), s.originPatterns)
+	}
+	if !allowed {
 		return &refusal{http.StatusForbidden, "", "pages from this origin may not connect"}
 	}
 	return nil

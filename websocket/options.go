@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +72,10 @@ type Options struct {
 	// "https://example.com", "*". They are patterns of path.Match in which a star matches dots too. A refused origin is
 	// answered 403.
 	OriginPatterns []string
+	// CheckOrigin, if set, decides alone whether a handshake that is correct otherwise may go on: the request's host and Origin are
+	// not compared, and OriginPatterns must be empty. It is asked for requests without Origin too, which browsers do not send. False
+	// is answered 403. With Handler and AppendUpgrade it must not block, and the request has no RemoteAddr.
+	CheckOrigin func(r *http.Request) bool
 
 	// Pull has messages wait for Conn.Read, or for NetConn's, instead of OnMessage, which must be nil. The other callbacks are called. A
 	// connection is not read while 128 messages or 256 KiB wait.
@@ -119,6 +124,7 @@ type settings struct {
 
 	subprotocols   []string
 	originPatterns []string
+	checkOrigin    func(*http.Request) bool
 	rules          readRules
 	packing        packing
 	inline         bool
@@ -159,7 +165,7 @@ func (o *Options) compile() (*settings, error) {
 	}
 	s := &settings{
 		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
-		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns,
+		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns, checkOrigin: o.CheckOrigin,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
 		inline:  o.Dispatch == web.DispatchInline, pull: o.Pull,
@@ -197,6 +203,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("websocket: Options.OverflowStatus is %v: it may not be sent", o.OverflowStatus)
 	case o.Pull && o.OnMessage != nil:
 		return errors.New("websocket: Options.Pull and OnMessage: messages go to one of them, leave the other out")
+	case o.CheckOrigin != nil && len(o.OriginPatterns) > 0:
+		return errors.New("websocket: Options.CheckOrigin and OriginPatterns: CheckOrigin decides alone, leave the patterns out")
 	case len(o.Subprotocols) > maxSubprotocols:
 		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols), maxSubprotocols)
 	}

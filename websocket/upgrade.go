@@ -1,6 +1,11 @@
 package websocket
 
-import "errors"
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"net/http"
+)
 
 // ErrIncomplete says that a request needs more bytes.
 var ErrIncomplete = errors.New("websocket: the request is not complete yet")
@@ -40,7 +45,19 @@ func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	o.choosing, o.packing = len(s.subprotocols) > 0, s.packing.policy
 	n, bad = parseRequest(p, o)
 	if n > 0 && bad == nil {
-		bad = check(o, s.originPatterns)
+		bad = check(o)
+	}
+	if n > 0 && bad == nil {
+		bad = checkOrigin(s, o, func() *http.Request { return httpRequest(p[:n]) })
 	}
 	return n, bad
+}
+
+// httpRequest is the request of a raw connection as CheckOrigin gets it, or nil if net/http cannot read what internal/h1 has read.
+func httpRequest(head []byte) *http.Request {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	if err != nil {
+		return nil
+	}
+	return r
 }
