@@ -21,6 +21,7 @@ type event struct {
 	kind   eventKind
 	op     Op
 	packed bool       // the payload is to be inflated
+	micros uint32     // of a pong: its round trip
 	block  *buf.Block // the payload, owned by the event; nil: p
 	p      []byte     // valid during the call: inline, or empty
 	err    error
@@ -32,6 +33,7 @@ const (
 	opened eventKind = iota
 	received
 	drained
+	ponged
 	leaving // not a callback: the answer to what the peer has sent last
 	ended
 )
@@ -120,6 +122,8 @@ func (c *Conn) call(ev event) {
 		c.leave(ev.err)
 	case drained:
 		c.settings.onDrained(c)
+	case ponged:
+		c.callPong(ev)
 	case ended:
 		c.settings.onClose(c, ev.err)
 	default:

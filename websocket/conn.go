@@ -47,7 +47,8 @@ type rare struct {
 	limit   int             // SetOverflow's
 	dropped uint64          // messages
 
-	life *lifetime.Lifetime // nil: Context was not called, and there are no values for it
+	pings *sentPings         // pings that wait for their pongs, for OnPong; nil: none
+	life  *lifetime.Lifetime // nil: Context was not called, and there are no values for it
 
 	lateSince int64 // when the first of late began to wait, in milliseconds; 0: none is
 }
@@ -97,7 +98,7 @@ func (c *Conn) more() *rare {
 // less gives the rare part back if nothing is left in it. It is called under mu.
 func (c *Conn) less() {
 	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.late == nil && r.life == nil && r.limit == 0 && r.dropped == 0 {
+		r.pending.frames == nil && r.writers == nil && r.late == nil && r.pings == nil && r.life == nil && r.limit == 0 && r.dropped == 0 {
 		c.rare = nil
 	}
 }

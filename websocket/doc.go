@@ -46,8 +46,10 @@
 //
 // # What is answered without being asked
 //
-// Pings get their pong, though a peer that floods without reading gets only the latest one answered, which RFC 6455 §5.5.3
-// allows. A close frame gets its echo. A violation of the protocol gets a close frame with the fitting code. A peer
+// Each ping gets its pong while at most 16 pongs wait in the output. Of more pings that come in one
+// read, or while the output does not move, only the last is answered besides, as RFC 6455 §5.5.3
+// allows. That holds for a peer that reads, too: one that sends 100 pings in one segment gets 17
+// pongs. A close frame gets its echo. A violation of the protocol gets a close frame with the fitting code. A peer
 // that has been silent for Options.PingInterval gets a ping, and Options.PongTimeout to send anything at all.
 //
 // # Stopping

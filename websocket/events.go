@@ -45,6 +45,7 @@ func (c *Conn) arrive(nc *myriad.Conn) {
 		nc.Abort(errDropped)
 		return
 	}
+	c.startClocks()
 	if c.rare == nil || c.rare.early == nil {
 		return
 	}
@@ -88,7 +89,8 @@ func (c *Conn) take(p []byte) {
 			c.peerClosed(m.payload)
 			m.release()
 		default:
-			m.release() // a pong: it has been heard
+			c.answered(m.payload)
+			m.release()
 		}
 	}
 }

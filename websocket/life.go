@@ -49,11 +49,11 @@ func (c *Conn) judgeSilence(now int64) {
 	case now-c.heard < interval:
 		c.due = c.heard + interval
 	case s.pongTimeout > 0:
-		_ = c.control(OpPing, nil) // if the output is full, the peer has all the more to prove
+		_ = c.Ping(nil) // if the output is full, the peer has all the more to prove
 		c.pings |= pinged
 		c.due = now + s.pongTimeout.Milliseconds()
 	default:
-		_ = c.control(OpPing, nil)
+		_ = c.Ping(nil)
 		c.due = now + interval
 	}
 }

@@ -42,6 +42,11 @@ type Options struct {
 	// OnDrained is called when there is room again after messages were refused with myriad.ErrFull, or dropped: the output is below
 	// half of its limit.
 	OnDrained func(c *Conn)
+	// OnPong is called for each pong that answers a ping of Conn.Ping or PingInterval, in order with messages. rtt is the round trip, in
+	// microseconds up to 71 minutes; it begins when the ping is queued, so it includes the wait behind earlier output. p is the ping's
+	// payload, valid until return. Pongs that answer none of the last 16 pings are ignored. If pings have equal payloads, their pongs
+	// are taken for answers in order.
+	OnPong func(c *Conn, p []byte, rtt time.Duration)
 	// OnClose is the last callback, exactly once for every connection that was opened. err is never nil. It is or wraps a
 	// *CloseError when a close frame came, and CloseStatus tells the code also when this side closed for a violation;
 	// what else it may be: net.ErrClosed after CloseNow or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without
@@ -115,6 +120,7 @@ type settings struct {
 	onOpen    func(c *Conn)
 	onMessage func(c *Conn, op Op, p []byte)
 	onDrained func(c *Conn)
+	onPong    func(c *Conn, p []byte, rtt time.Duration)
 	onClose   func(c *Conn, err error)
 	log       *slog.Logger
 	engine    *myriad.Engine
@@ -164,7 +170,7 @@ func (o *Options) compile() (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
+		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onPong: o.OnPong, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
 		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns, checkOrigin: o.CheckOrigin,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),

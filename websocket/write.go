@@ -159,14 +159,6 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	return c.offer(b, copied, no)
 }
 
-// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval asks for.
-func (c *Conn) Ping(p []byte) error {
-	if len(p) > maxControl {
-		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
-	}
-	return c.control(OpPing, p)
-}
-
 // control queues a control frame, past messages that wait.
 func (c *Conn) control(op Op, p []byte) error {
 	b, err := c.settings.encode(op, false, p)
