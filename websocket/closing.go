@@ -41,11 +41,12 @@ func (c *Conn) Close(code StatusCode, reason string) error {
 }
 
 // checkClose reports a code that Close refuses.
-func (code StatusCode) checkClose() error {
-	if code == 0 || code == StatusNoStatusReceived || code.mayTravel() {
+func (c StatusCode) checkClose() error {
+	if c == 0 || c == StatusNoStatusReceived || c.mayTravel() {
 		return nil
 	}
-	return fmt.Errorf("websocket: Close with status %v: it may not be sent, use 1000 to 1003, 1007 to 1014 or 3000 to 4999", code)
+	return fmt.Errorf("websocket: Close with status %v: it may not be sent, "+
+		"use 1000 to 1003, 1007 to 1014 or 3000 to 4999", c)
 }
 
 // CloseNow ends the connection without a closing handshake and drops what has not been sent.
