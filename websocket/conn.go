@@ -63,6 +63,8 @@ const (
 	closed                         // by the engine
 	owesDrained                    // a message was refused or dropped since OnDrained
 	offered                        // the kernel has refused what is queued, and there has been no room since
+	inParts                        // a message in parts has begun: no other can be sent
+	partsOver                      // it has ended, and the loop has not seen that
 	stalled                        // Write has waited for Options.WriteTimeout: it waits no more until there is room
 )
 

@@ -114,9 +114,10 @@ func (h *handler) Ended(nc *myriad.Conn) {
 func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
 
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they have sent, or reading to go on.
-func (h *handler) Notified(*myriad.Conn) {
+func (h *handler) Notified(nc *myriad.Conn) {
 	c := (*Conn)(h)
 	c.boundClose()
+	h.partsEnded(nc)
 	c.flushPong()
 	c.resume()
 	c.rearm()

@@ -65,7 +65,7 @@ func (n *netConn) Write(p []byte) (int, error) {
 		err = n.writeLate()
 	}
 	if err == nil {
-		err = n.c.writeWaiting(context.Background(), outgoing{n.op, p, nil}, 0, n.writeLate)
+		err = n.c.writeWaiting(context.Background(), outgoing{op: n.op, p: p}, 0, n.writeLate)
 	}
 	if err != nil {
 		return 0, n.failed("write", err)

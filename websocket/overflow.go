@@ -162,7 +162,7 @@ func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	if queues && !no.probe {
 		b.Retain()
 	}
-	err := c.send(b, copyUpTo)
+	err := c.sendWhole(b, copyUpTo)
 	full := errors.Is(err, myriad.ErrFull)
 	switch {
 	case full && no.probe:
@@ -187,7 +187,7 @@ func (c *Conn) full(n int, no noRoom) error {
 		r := c.more()
 		r.writers = append(r.writers, no.parker)
 		return errWait
-	case c.overflow == OverflowBlock || no.late:
+	case c.overflow == OverflowBlock || no.late || c.is(inParts) && (c.overflow == OverflowClose || no.member != nil):
 		if no.member != nil {
 			c.becomeLate(no.member)
 		}
@@ -249,8 +249,8 @@ func (c *Conn) drop(n int) {
 func (c *Conn) advance() {
 	for c.waits() {
 		q := &c.rare.pending
-		if c.send(q.frames[0].Retain(), copied) != nil {
-			return // Drained follows, or the connection's end
+		if c.sendWhole(q.frames[0].Retain(), copied) != nil {
+			return // Drained follows, or the end of a message in parts, or the connection's
 		}
 		q.shift()
 	}
@@ -260,6 +260,10 @@ func (c *Conn) advance() {
 func (c *Conn) forcePending() {
 	for c.waits() {
 		q := &c.rare.pending
+		if c.is(inParts) {
+			q.shift() // no other message may come inside of one
+			continue
+		}
 		if c.nc != nil {
 			_ = c.force(q.frames[0].Bytes()) // the connection ends in any case
 		} else {

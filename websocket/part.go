@@ -253,7 +253,7 @@ func giveMember(m *Member, e *entry) error {
 		_ = m.c.Close(e.close.code, e.close.reason) // it may be closing already
 		return errClosing
 	}
-	return m.c.writeMember(outgoing{e.msg.op, e.msg.payload, e.msg}, m)
+	return m.c.writeMember(outgoing{op: e.msg.op, p: e.msg.payload, prepared: e.msg}, m)
 }
 
 // A removed member is a connection that was refused, or closed.

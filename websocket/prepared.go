@@ -70,5 +70,5 @@ func (m *Prepared) pack(level int) *buf.Block {
 // WritePrepared is Write for a prepared message. To a server, where each frame needs a mask of its own, it is encoded anew; and so it
 // is for a connection whose window is smaller than the message.
 func (c *Conn) WritePrepared(m *Prepared) error {
-	return c.write(outgoing{m.op, m.payload, m})
+	return c.write(outgoing{op: m.op, p: m.payload, prepared: m})
 }

@@ -35,7 +35,7 @@ func (c *Conn) Write(op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
 	}
-	return c.write(outgoing{op, p, nil})
+	return c.write(outgoing{op: op, p: p})
 }
 
 // WriteContext is Write that waits for room, until ctx ends, whatever Options.Overflow and
@@ -44,7 +44,7 @@ func (c *Conn) WriteContext(ctx context.Context, op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
 	}
-	return c.writeWaiting(ctx, outgoing{op, p, nil}, 0, nil)
+	return c.writeWaiting(ctx, outgoing{op: op, p: p}, 0, nil)
 }
 
 func checkMessage(op Op, p []byte) error {
@@ -62,6 +62,8 @@ type outgoing struct {
 	op       Op
 	p        []byte
 	prepared *Prepared // of p, or nil
+
+	step func() error // in its place: a step of a message in parts, which is run under Conn.mu and fails with ErrFull to be run again
 }
 
 func (c *Conn) write(m outgoing) error {
@@ -98,6 +100,9 @@ func (c *Conn) blocks() bool {
 
 // attempt queues a message. If there is no room, no decides.
 func (c *Conn) attempt(m outgoing, no noRoom) error {
+	if m.step != nil {
+		return c.attemptStep(m.step, no)
+	}
 	if c.reader.rules.terms.outTakeover && c.packs(len(m.p)) {
 		return c.attemptInContext(m, no)
 	}
@@ -144,7 +149,7 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 			return err
 		}
 		if b != nil {
-			if err = c.send(b, copied); err == nil {
+			if err = c.sendWhole(b, copied); err == nil {
 				c.slideOut(m.p)
 			}
 			if !errors.Is(err, myriad.ErrFull) {
@@ -172,8 +177,11 @@ func (c *Conn) control(op Op, p []byte) error {
 
 // encode makes a frame, which the caller releases.
 func (s *settings) encode(op Op, packed bool, p []byte) (*buf.Block, error) {
-	h := frameHeader{fin: true, rsv1: packed, op: op, masked: s.random != nil}
-	if h.masked {
+	return s.encodeFrame(frameHeader{fin: true, rsv1: packed, op: op}, p)
+}
+
+func (s *settings) encodeFrame(h frameHeader, p []byte) (*buf.Block, error) {
+	if h.masked = s.random != nil; h.masked {
 		key, err := s.maskKey()
 		if err != nil {
 			return nil, err

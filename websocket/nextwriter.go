@@ -1,0 +1,260 @@
+package websocket
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+)
+
+// partBytes is how much of a message a part has, in bytes: with its header it fits a block of 32 KiB.
+const partBytes = 32<<10 - maxHeader
+
+// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part is sent when 32 KiB have been written
+// and more come: in a frame of its own (RFC 6455 §5.4). So the writer holds 32 KiB at most and, if the message is compressed, a
+// compressor. A message that fits one part is written by Close, as Conn.Write does; Close ends every other, and must be called.
+//
+// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be written, the message cannot be
+// completed: Write or Close returns the error and the connection is closed. In a callback of DispatchInline, which must not wait, use
+// Conn.Write.
+//
+// From the first part to Close no other message can be sent, because its frames must not come between. For Write the output is full
+// meanwhile, and Overflow decides, but OverflowClose waits as OverflowBlock does. So the goroutine that has a writer must not wait in
+// Write. A member of a group gets messages later, for which it would otherwise be removed or which it would miss. Control frames pass.
+//
+// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with net.ErrClosed once closing has
+// begun. Any goroutine, with several writers for one connection one after the other.
+func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
+	if err := checkMessage(op, nil); err != nil {
+		return nil, err
+	}
+	if c.is(closeSent | dropped | closed) {
+		return nil, errClosing
+	}
+	return &messageWriter{c: c, op: op}, nil
+}
+
+// A messageWriter is the message that NextWriter writes.
+type messageWriter struct {
+	c     *Conn
+	op    Op        // the message's
+	begun bool      // the connection's data frames are this message's
+	sent  bool      // a part of it
+	part  []byte    // not sent yet, if the message is not compressed
+	d     *deflater // if it is; its out has not been sent yet
+	err   error     // why nothing more can be written
+}
+
+var errWriterClosed = fmt.Errorf("websocket: the message has been closed: %w", io.ErrClosedPipe)
+
+// Write adds to the message. With an error, bytes that were taken may have been sent.
+func (w *messageWriter) Write(p []byte) (n int, err error) {
+	for w.err == nil && n < len(p) {
+		if len(w.pending()) >= partBytes {
+			w.advance()
+			continue
+		}
+		n += w.take(p[n:])
+	}
+	if n == len(p) {
+		return n, nil
+	}
+	return n, w.err
+}
+
+// pending is what may be sent.
+func (w *messageWriter) pending() []byte {
+	if w.d != nil {
+		return w.d.out
+	}
+	return w.part
+}
+
+// take adds some of p, which is not empty.
+func (w *messageWriter) take(p []byte) int {
+	if w.d == nil {
+		p = p[:min(len(p), partBytes-len(w.part))]
+		w.part = append(w.part, p...)
+		return len(p)
+	}
+	p = p[:min(len(p), partBytes)]
+	w.deflate(p)
+	return len(p)
+}
+
+func (w *messageWriter) deflate(p []byte) {
+	_, _ = w.d.w.Write(p) // our Write does not fail
+	if c := w.c; c.reader.rules.terms.outTakeover {
+		c.mu.Lock()
+		c.slideOut(p)
+		c.mu.Unlock()
+	}
+}
+
+// advance sends a part, or has the message begin: then compression may make a part of more.
+func (w *messageWriter) advance() {
+	if !w.begun {
+		w.begin()
+		return
+	}
+	w.send(w.pending()[:partBytes], false)
+}
+
+// begin makes the connection's data frames this message's when there is no other one.
+func (w *messageWriter) begin() {
+	c := w.c
+	err := c.write(outgoing{step: func() error {
+		switch {
+		case c.is(closeSent | dropped | closed):
+			return errClosing
+		case c.is(inParts) || c.waits():
+			return myriad.ErrFull
+		}
+		c.set(inParts)
+		return nil
+	}})
+	if err != nil {
+		w.err = err
+		return
+	}
+	w.begun = true
+	if !c.packs(len(w.part)) {
+		return
+	}
+	terms := c.reader.rules.terms
+	w.d = getDeflater(c.settings.packing.level, terms.outBits)
+	w.d.out = w.d.out[:0]
+	var window []byte
+	if terms.outTakeover {
+		c.mu.Lock()
+		window = c.contexts().out
+		c.mu.Unlock()
+	}
+	w.d.w.ResetDict(w.d, window)
+	w.deflate(w.part)
+	w.part = nil
+}
+
+// send sends p, which is the beginning of what is pending.
+func (w *messageWriter) send(p []byte, last bool) {
+	c := w.c
+	h := frameHeader{fin: last, rsv1: w.d != nil && !w.sent, op: w.op}
+	if w.sent {
+		h.op = opContinuation
+	}
+	b, err := c.settings.encodeFrame(h, p)
+	if err == nil {
+		err = c.write(outgoing{step: func() error { return c.sendPart(b, last) }})
+		b.Release()
+	}
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	w.sent = true
+	if w.d != nil {
+		w.d.out = slices.Delete(w.d.out, 0, len(p))
+	} else {
+		w.part = w.part[:0]
+	}
+}
+
+// sendPart is called under mu.
+func (c *Conn) sendPart(b *buf.Block, last bool) error {
+	err := c.send(b.Retain(), copied)
+	if err != nil || !last {
+		return err
+	}
+	c.state.Store(c.state.Load()&^inParts | partsOver)
+	c.wakeWriters()
+	if c.nc != nil {
+		c.nc.Notify() // the loop sends what has waited, as when there is room again
+	} else {
+		c.advance()
+	}
+	return nil
+}
+
+// fail ends the connection, because the message cannot be completed.
+func (w *messageWriter) fail(err error) {
+	w.end(err)
+	code, reason := StatusInternalError, "a message was cut"
+	if errors.Is(err, myriad.ErrFull) && !errors.Is(err, myriad.ErrOnLoop) {
+		code, reason = w.c.settings.overflowStatus, tooSlow
+	}
+	w.c.fail(code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
+}
+
+func (w *messageWriter) end(err error) {
+	w.err, w.part = err, nil
+	if w.d != nil {
+		w.d.put()
+		w.d = nil
+	}
+}
+
+// Close ends the message.
+func (w *messageWriter) Close() error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case !w.begun:
+		p := w.part
+		w.end(errWriterClosed)
+		return w.c.write(outgoing{op: w.op, p: p})
+	case w.d != nil:
+		_ = w.d.w.Flush()
+		w.d.out = bytes.TrimSuffix(w.d.out, []byte(flushTail))
+	}
+	for w.err == nil && len(w.pending()) > partBytes {
+		w.send(w.pending()[:partBytes], false)
+	}
+	if w.err == nil {
+		w.send(w.pending(), true)
+	}
+	if w.err != nil {
+		return w.err
+	}
+	w.end(errWriterClosed)
+	return nil
+}
+
+// partsEnded goes on with what has waited for the end of a message in parts. On the loop.
+func (h *handler) partsEnded(nc *myriad.Conn) {
+	c := (*Conn)(h)
+	if !c.is(partsOver) {
+		return
+	}
+	c.mu.Lock()
+	c.state.Store(c.state.Load() &^ partsOver)
+	c.mu.Unlock()
+	h.Drained(nc)
+}
+
+// sendWhole is send for a message in one frame, for which there is no room between the parts of another. It is called under mu.
+func (c *Conn) sendWhole(b *buf.Block, copyUpTo int) error {
+	if c.is(inParts) && !c.is(closeSent|dropped|closed) {
+		b.Release()
+		return myriad.ErrFull
+	}
+	return c.send(b, copyUpTo)
+}
+
+// attemptStep runs one step of a message in parts, and says that there is no room for it.
+func (c *Conn) attemptStep(step func() error, no noRoom) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := step()
+	if !errors.Is(err, myriad.ErrFull) {
+		return err
+	}
+	if no.parker != nil {
+		r := c.more()
+		r.writers = append(r.writers, no.parker)
+	}
+	return errWait
+}
