@@ -152,6 +152,14 @@ func (b *bridge) closeOuter() {
 	_ = b.outer.Close()
 }
 
+// abort has the peer see a reset, and no end in order, when the bridge ends. It is called before the
+// driver resets the engine's end: from then on the copying goroutine may end the bridge.
+func (b *bridge) abort() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.aborted = true
+}
+
 func (b *bridge) wasAborted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,9 +204,7 @@ func (b *bridge) broken() error {
 // within Config.LingerTimeout, unless abort is set. Any goroutine; does not block if outer's SetDeadline does not.
 func (b *bridge) end(abort bool) {
 	if abort {
-		b.mu.Lock()
-		b.aborted = true
-		b.mu.Unlock()
+		b.abort()
 	}
 	b.resting.Lock()
 	defer b.resting.Unlock()

@@ -172,6 +172,9 @@ func (l *Loop) lingerExpired(c *Conn) {
 
 func (l *Loop) abort(c *Conn) {
 	c.status |= closing | ending
+	if b := c.bridged(); b != nil {
+		b.abort()
+	}
 	l.drv.Abort(c.id)
 }
 
