@@ -72,17 +72,24 @@ func TestProxyProtocol(t *testing.T) {
 // The same before TLS, and for connections that a listener has accepted.
 func TestProxyProtocolVariants(t *testing.T) {
 	cert, key := pairFiles(t)
-	for name, run := range map[string]func(s *Server, l net.Listener) error{
-		"Serve":    func(s *Server, l net.Listener) error { return s.Serve(l) },
-		"ServeTLS": func(s *Server, l net.Listener) error { return s.ServeTLS(l, cert, key) },
-		"ListenTLS": func(s *Server, l net.Listener) error {
-			addr := l.Addr().String()
-			l.Close()
-			ln, err := s.ListenTLS("tcp", addr, cert, key)
+	listen := func(t *testing.T, serve func(l net.Listener) error) (net.Addr, func() error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Addr(), func() error { return serve(l) }
+	}
+	for name, begin := range map[string]func(t *testing.T, s *Server) (net.Addr, func() error){
+		"Serve": func(t *testing.T, s *Server) (net.Addr, func() error) { return listen(t, s.Serve) },
+		"ServeTLS": func(t *testing.T, s *Server) (net.Addr, func() error) {
+			return listen(t, func(l net.Listener) error { return s.ServeTLS(l, cert, key) })
+		},
+		"ListenTLS": func(t *testing.T, s *Server) (net.Addr, func() error) {
+			ln, err := s.ListenTLS("tcp", "127.0.0.1:0", cert, key)
 			if err != nil {
-				return err
+				t.Fatal(err)
 			}
-			return ln.Wait()
+			return ln.Addr(), ln.Wait
 		},
 	} {
 		for version, header := range headers {
@@ -95,18 +102,15 @@ func TestProxyProtocolVariants(t *testing.T) {
 				}
 				s.ConnState = func(nc net.Conn, state http.ConnState) { heard.add("%v %v", state, nc.RemoteAddr()) }
 				f := prepare(t, s, myriad.Config{Loops: 2})
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				f.addr = l.Addr().String()
+				addr, run := begin(t, s)
+				f.addr = addr.String()
 				var ended sync.WaitGroup
 				ended.Go(func() {
-					if err := run(s, l); err != http.ErrServerClosed {
+					if err := run(); err != http.ErrServerClosed {
 						t.Error(err)
 					}
 				})
-				nc := dialWhenUp(t, f)
+				nc := dial(t, f)
 				io.WriteString(nc, header)
 				if name != "Serve" {
 					nc = tls.Client(nc, trusting())
