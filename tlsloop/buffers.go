@@ -8,14 +8,13 @@ import (
 	"unsafe"
 )
 
-// lentLen is what a lent buffer has to hold so that crypto/tls never makes a larger one: the
-// largest record, and the room behind it that bytes.Buffer.ReadFrom wants.
+// lentLen is the size of a lent buffer, so that crypto/tls never allocates a larger one. It is the
+// largest record and the room behind it that bytes.Buffer.ReadFrom asks for.
 const lentLen = headerLen + maxCiphertext + bytes.MinRead
 
-// An inside says where a tls.Conn has its buffers: for the record that is being read, for the
-// messages of a handshake, and for plaintext that Read has not given out, which lies in the first.
-// They never shrink, and an idle connection would hold them for nothing: 1.5 to 21 kB
-// (docs/adr/0015).
+// An inside has the offsets of a tls.Conn's buffers: for the record that is being read, for the
+// messages of a handshake, and for plaintext that Read has not returned, which lies in the first.
+// They never shrink: an idle connection would hold 1.5 to 21 kB (docs/adr/0015).
 type inside struct {
 	records, messages, plain uintptr
 	known                    bool // this toolchain has them, by these names and of these types
@@ -39,7 +38,7 @@ func offset(conn reflect.Type, field string, is reflect.Type) (uintptr, bool) {
 	return f.Offset, ok && f.Type == is && len(f.Index) == 1
 }
 
-// of are the buffers of tc, for who may call its Read.
+// of returns the buffers of tc. The caller must be one that may call its Read.
 func (in inside) of(tc *tls.Conn) (records, messages *bytes.Buffer, plain *bytes.Reader) {
 	p := unsafe.Pointer(tc)
 	return (*bytes.Buffer)(unsafe.Add(p, in.records)), (*bytes.Buffer)(unsafe.Add(p, in.messages)),
@@ -56,8 +55,8 @@ func (in inside) lend(tc *tls.Conn, mem []byte) {
 	}
 }
 
-// put gives tc a whole record without a copy, unless the part of one lies in it. tc decrypts it
-// there, and has no use for it once Read has returned what is in it.
+// put gives tc a whole record without a copy, unless tc holds the part of one. tc decrypts it in
+// place, and no longer refers to it once Read has returned its plaintext.
 func (in inside) put(tc *tls.Conn, record []byte) bool {
 	if !in.known {
 		return false
@@ -70,8 +69,8 @@ func (in inside) put(tc *tls.Conn, record []byte) bool {
 	return true
 }
 
-// takeBack leaves tc without any buffer that is empty, and nothing of others' memory, which it may
-// have been lent or given: a part of a record moves to where the whole of it will have room.
+// takeBack removes tc's empty buffers, and all memory that was lent or put. A part of a record
+// moves to a block with room for the whole record.
 func (in inside) takeBack(tc *tls.Conn, others ...[]byte) {
 	if !in.known {
 		return

@@ -12,16 +12,15 @@ import (
 )
 
 // Dial connects to addr as e.Dial does, and makes the client's side of a handshake. It returns when
-// h has been opened, or with what went wrong: a failed Dial calls no handler. cfg is used as by
-// Client, but that an empty ServerName is taken from addr; nil is the zero Config. Besides ctx,
-// Options.Timeout bounds the handshake. Any goroutine but a loop's.
+// h has been opened, or with an error; a failed Dial calls no handler. cfg is used as by Client,
+// except that an empty ServerName is taken from addr; nil is the zero Config. ctx and
+// Options.Timeout bound the handshake. Any goroutine but a loop's.
 func Dial(ctx context.Context, e *myriad.Engine, network, addr string, cfg *tls.Config, h myriad.Handler) (*myriad.Conn,
 	error) {
 	return Options{}.Dial(ctx, e, network, addr, cfg, h)
 }
 
-// Dial is the function Dial with these options. Without Failed nobody but the caller hears of a
-// failure.
+// Dial is the function Dial with these options. Without Failed only the caller gets the error.
 func (o Options) Dial(ctx context.Context, e *myriad.Engine, network, addr string, cfg *tls.Config,
 	h myriad.Handler) (*myriad.Conn, error) {
 	d := &dialer{handler: h, waiter: e.System().NewParker(), closed: o.Closed}

@@ -1,21 +1,22 @@
-// Package tlsloop is TLS on event loops with the standard library's crypto/tls, unforked: no
-// goroutine for a connection, and every fix and feature of the toolchain that builds the program.
+// Package tlsloop is TLS on event loops with the standard library's crypto/tls, unforked. A
+// connection has no goroutine. The program has every fix and feature of the toolchain that builds
+// it.
 //
 //	engine.Listen("tcp", addr, tlsloop.Handler(config, func(s tls.ConnectionState) myriad.Handler { … }))
 //
 // # How it works
 //
 // A tls.Conn stands on a net.Conn, and that one is ours (pipe.go). During the handshake its Read
-// has to wait, so the handshake is a coroutine that gives way there (handshake.go); a few
-// goroutines of the engine step all of them (crew.go), so that a peer that is slow holds nobody up
-// and ten thousand at once leave the loops their time. Nothing begins before the first record is
+// has to wait, so the handshake is a coroutine that yields there (handshake.go). A few goroutines
+// of the engine step all handshakes (steppers.go): a slow peer delays no other peer, and ten
+// thousand handshakes at once leave the loops their time. Nothing begins before the first record is
 // complete. Afterwards the tls.Conn is driven by the loop: Read takes the bytes that have just come
 // and says "would block" when there are no more.
 //
 // # What it rests on
 //
-// These are properties of crypto/tls that it does not promise. properties_test.go pins each of
-// them, so that a toolchain that changes one is noticed before it serves:
+// The package relies on properties of crypto/tls that are not documented. properties_test.go pins
+// each of them, so that a test fails with a toolchain that changes one:
 //
 //   - After the handshake a temporary net.Error of the inner conn is returned as it is and is not
 //     remembered; what there is of a record, or of a message in several records, stays in the
@@ -35,9 +36,9 @@
 // # Limits
 //
 // In one engine 4,096 handshakes are under way at a time; more wait with their first record, in
-// order, until their timeout. At most 256 goroutines run callbacks of a Config, and steps of
-// handshakes whose Config may block in a way that cannot be taken elsewhere (VerifyConnection,
-// VerifyPeerCertificate, keys that are not in memory). A handshake holds at most 32 KiB that it has
+// order, until their timeout. At most 256 goroutines run callbacks of a Config. They also run whole
+// steps of a handshake whose Config may block inside crypto/tls: VerifyConnection,
+// VerifyPeerCertificate, keys that are not in memory. A handshake holds at most 32 KiB that it has
 // not read, and one read buffer. A peer that makes the tls.Conn answer by itself (KeyUpdate) more
 // than 16 KiB without reading any of it fails with [ErrFlood]. Failed handshakes are reported once
 // in ten seconds, with their number and the last reason.

@@ -9,9 +9,8 @@ const (
 	typeHandshake = 22
 )
 
-// A framing knows where in a stream of records it is, so that a reader can be given one record at a
-// time and nothing of the next: what crypto/tls has read ahead it keeps, in a buffer that does not
-// shrink.
+// A framing tracks the position in a stream of records, so that a reader gets one record at a time.
+// crypto/tls keeps what it has read ahead in a buffer that does not shrink.
 type framing struct {
 	left int32 // bytes of the current record's body that have not passed
 	have uint8 // bytes of the next header that have passed
@@ -59,8 +58,8 @@ func (f *framing) passed(p []byte) {
 	}
 }
 
-// firstComplete reports whether a handshake that begins with p has something to work on: the whole
-// first record, or what cannot become one, about which crypto/tls has the last word.
+// firstComplete reports whether p, the first bytes of a handshake, holds the whole first record. It
+// also returns true for bytes that cannot become one: crypto/tls then reports the error.
 func firstComplete(p []byte) bool {
 	if len(p) > 0 && p[0] != typeHandshake {
 		return len(p) >= headerLen // so much it looks at

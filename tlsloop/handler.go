@@ -10,7 +10,7 @@ import (
 const (
 	// defaultTimeout is Options.Timeout for 0.
 	defaultTimeout = 10 * time.Second
-	// reportPeriod is how long nothing is said of further failures.
+	// reportPeriod is the time between two reports of failures.
 	reportPeriod = 10 * time.Second
 )
 
@@ -20,27 +20,26 @@ type Options struct {
 	// Timeout bounds the handshake, from the moment the connection is there. 0: 10 s; negative: no
 	// bound.
 	Timeout time.Duration
-	// Failed hears of a failed handshake, and how many have failed since it was called last: at
-	// once, then once in 10 s at most. One that is closed here has failed for a server, and not for
-	// a client. It runs on the loop, before Closed, and must not block. Nil: the engine's Logger is
-	// told, but of a Dial.
+	// Failed is called with a failed handshake and the number of failures since its last call: at
+	// once, then once in 10 s at most. A connection closed at this end counts as failed for a
+	// server, not for a client. Failed runs on the loop, before Closed, and must not block. Nil:
+	// the engine's Logger reports failures, except those of Dial, which returns them.
 	Failed func(c *myriad.Conn, err error, times uint64)
-	// Closed hears of every connection that ends before its handshake has succeeded, and why (nil:
-	// it was closed here). It runs on the loop and must not block. Nil: nobody does.
+	// Closed is called for every connection that ends before its handshake has succeeded, with the
+	// reason; nil if it was closed at this end. It runs on the loop and must not block.
 	Closed func(c *myriad.Conn, err error)
-	// NotTLS gives what is sent, unencrypted, to a peer whose first five bytes are no TLS record:
-	// an answer in the protocol that it seems to speak. Nil, or nothing: the connection is closed.
+	// NotTLS returns an unencrypted answer to a peer whose first five bytes are no TLS record, in
+	// the protocol that the peer seems to speak. If it is nil or returns nothing, the connection is
+	// closed without an answer.
 	NotTLS func(header [5]byte) []byte
 }
 
-// Handler serves TLS: for each connection it is the server's side of a handshake, after which the
-// handler that pick returns for its state (ALPN, SNI, certificates) is opened and hears what the
-// peer sends. If pick returns nil, the connection is closed. pick runs on the loop and must not
-// block. Failed handshakes are logged, once in 10 s.
+// Handler serves TLS. After the server's side of a handshake it opens the handler that pick returns
+// for the connection's state (ALPN, SNI, certificates). If pick returns nil, the connection is
+// closed. pick runs on the loop and must not block. Failed handshakes are logged, once in 10 s.
 //
-// cfg may be used by others, and must not be changed any more; SetSessionTicketKeys may be called
-// on it, unless it has callbacks that choose a certificate or a Config, because then a copy is
-// used.
+// cfg may be shared and must not be changed any more. SetSessionTicketKeys may be called on it,
+// unless it has callbacks that choose a certificate or a Config: then a copy is used.
 func Handler(cfg *tls.Config, pick func(tls.ConnectionState) myriad.Handler) myriad.Handler {
 	return Options{}.Handler(cfg, pick)
 }
@@ -64,12 +63,12 @@ func (o Options) Client(cfg *tls.Config, h myriad.Handler) myriad.Handler {
 	return &opener{kind: newKind(cfg, true, o), pick: func(tls.ConnectionState) myriad.Handler { return h }, heir: h}
 }
 
-// An opener is the first handler of a conn: it gives way to a handshake.
+// An opener is the first handler of a conn. It is replaced by a handshake at once.
 type opener struct {
 	kind    *kind
 	pick    func(tls.ConnectionState) myriad.Handler
 	heir    myriad.Handler
-	quiet   bool     // the heir does not hear of a failure: a Dial does
+	quiet   bool     // the heir is not called with a failure: Dial returns it
 	session *session // of an adopted conn, which has its tls.Conn; else one is made
 }
 

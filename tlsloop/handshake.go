@@ -18,17 +18,17 @@ import (
 // read that was under way may add one read buffer.
 const maxAhead = 32 << 10
 
-// A handshake is what a session has while crypto/tls negotiates: the handler of its conn, and a
-// coroutine that runs tls.Conn.Handshake and gives way where it would wait for bytes. The loop
-// feeds it, the crew steps it.
+// A handshake is the handler of a conn while crypto/tls negotiates. It has a coroutine that runs
+// tls.Conn.Handshake and yields where that waits for bytes. The loop feeds it, the steppers step
+// it.
 type handshake struct {
-	s    *session
-	crew *crew
-	conn *myriad.Conn
-	wire myriad.Wire
-	pick func(tls.ConnectionState) myriad.Handler
-	heir myriad.Handler // who hears of a failure; nil: nobody but the log
-	told bool           // its end has been dealt with; owned by the loop
+	s        *session
+	steppers *steppers
+	conn     *myriad.Conn
+	wire     myriad.Wire
+	pick     func(tls.ConnectionState) myriad.Handler
+	heir     myriad.Handler // opened and closed with the reason of a failure; nil: the log alone has it
+	told     bool           // its end has been reported; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -36,9 +36,9 @@ type handshake struct {
 	off   int    // of it has been read
 	pause bool   // the conn is paused because of maxAhead; changed by the loop
 	fin   bool   // the peer's FIN has come
-	dead  bool   // the conn has gone: nobody waits for the end of this
+	dead  bool   // the conn has gone: the end is not reported
 
-	// Of whoever steps it.
+	// Owned by the goroutine that steps it.
 	next  func() (struct{}, bool)
 	yield func(struct{}) bool
 	call  func() // a callback of the Config that is to run elsewhere
@@ -46,15 +46,15 @@ type handshake struct {
 	out   []byte // what this step has written
 	err   error  // how it ended
 
-	link // in one of the crew's lists
+	link // in one of the steppers' lists
 }
 
-// state says who is to act next.
+// state says which side acts next.
 type state uint8
 
 const (
 	collecting state = iota // the peer: the first record is not complete, and nothing has begun
-	active                  // the crew
+	active                  // the steppers
 	stalled                 // the peer: a step has ended for want of bytes
 	over
 )
@@ -69,11 +69,11 @@ func newHandshake(s *session, o *opener) *handshake {
 
 // Opened begins, or waits for the peer to begin.
 func (h *handshake) Opened(c *myriad.Conn) {
-	h.conn, h.wire, h.crew = c, c.WireFor(h.s), crewOf(c.Loop().Engine())
+	h.conn, h.wire, h.steppers = c, c.WireFor(h.s), steppersOf(c.Loop().Engine())
 	c.SetTimer(h.s.kind.timeout())
 	if h.s.kind.client {
 		h.state = active
-		h.crew.begin(h)
+		h.steppers.begin(h)
 	}
 }
 
@@ -99,9 +99,9 @@ func (h *handshake) feed(p []byte) {
 	}
 	switch {
 	case begin:
-		h.crew.begin(h)
+		h.steppers.begin(h)
 	case wake:
-		h.crew.push(h)
+		h.steppers.push(h)
 	}
 }
 
@@ -117,7 +117,7 @@ func (h *handshake) finish() {
 	h.mu.Unlock()
 	switch {
 	case was == stalled:
-		h.crew.push(h)
+		h.steppers.push(h)
 	case was == collecting && begun:
 		h.fail(io.ErrUnexpectedEOF)
 	case was == collecting:
@@ -125,7 +125,7 @@ func (h *handshake) finish() {
 	}
 }
 
-// kill has the handshake end without anybody to hear of it.
+// kill ends the handshake without a report.
 func (h *handshake) kill() {
 	h.mu.Lock()
 	h.dead = true
@@ -139,8 +139,8 @@ func (h *handshake) kill() {
 	h.mu.Unlock()
 	switch {
 	case was == stalled:
-		h.crew.push(h)
-	case was == active && h.crew.forget(h):
+		h.steppers.push(h)
+	case was == active && h.steppers.forget(h):
 		h.mu.Lock()
 		h.state = over
 		h.mu.Unlock()
@@ -151,7 +151,7 @@ func (h *handshake) kill() {
 func (h *handshake) step() {
 	if f := h.call; f != nil {
 		h.call = nil
-		defer h.crew.push(h) // also if it ends its goroutine
+		defer h.steppers.push(h) // also if it ends its goroutine
 		f()
 		return
 	}
@@ -161,18 +161,18 @@ func (h *handshake) step() {
 	case !more:
 		h.end()
 	case h.call != nil:
-		h.crew.push(h)
+		h.steppers.push(h)
 	case h.waits():
 	default:
-		h.crew.push(h)
+		h.steppers.push(h)
 	}
 }
 
-// errExit is in place of what a callback has panicked with that has ended its goroutine.
+// errExit stands for the panic value of a callback that ended its goroutine.
 var errExit = errors.New("it ended its goroutine (runtime.Goexit)")
 
-// resume runs the coroutine. A panic of a callback is the end of its handshake, and of nothing
-// else; and so is the end of its goroutine, when nobody else goes on with it.
+// resume runs the coroutine. A panic of a callback ends its handshake and nothing else. So does a
+// callback that ends its goroutine.
 func (h *handshake) resume() (more bool) {
 	returned := false
 	defer func() {
@@ -226,10 +226,10 @@ func (h *handshake) run(yield func(struct{}) bool) {
 // handshakeKey is where a callback's context has the handshake that it is called for.
 type handshakeKey struct{}
 
-// elsewhere runs a callback that may block where that holds nobody up.
+// elsewhere runs a callback that may block on a goroutine for such callbacks.
 func elsewhere(ctx context.Context, f func()) {
 	h, _ := ctx.Value(handshakeKey{}).(*handshake)
-	if h == nil || h.slow { // a conn of NewListener, served by somebody else; or on a goroutine that may block
+	if h == nil || h.slow { // a conn of NewListener in net/http, or a goroutine that may block
 		f()
 		return
 	}
@@ -272,8 +272,8 @@ func (h *handshake) read(b []byte) (int, error) {
 	}
 }
 
-// waits reports whether there is nothing to go on with; feed does so then, and has the conn read
-// again if it was paused.
+// waits reports whether the step has used all input. feed then continues, and a paused conn is
+// resumed.
 func (h *handshake) waits() bool {
 	h.mu.Lock()
 	more, paused := len(h.in) > h.off || h.fin || h.dead, h.pause
@@ -298,8 +298,8 @@ func (h *handshake) goOn(c *myriad.Conn) {
 	}
 }
 
-// flush queues what the step has written. After a failure on the loop it is refused, and not
-// needed.
+// flush queues what the step has written. After a failure on the loop the write is refused, which
+// does no harm.
 func (h *handshake) flush() {
 	if len(h.out) > 0 {
 		_, _ = h.wire.Write(h.out)
@@ -314,7 +314,7 @@ func (h *handshake) end() {
 	h.mu.Lock()
 	h.state = over
 	h.mu.Unlock()
-	h.crew.leave()
+	h.steppers.leave()
 	h.wire.Sync(func(myriad.Wire) {
 		h.s.open = true
 		switch {
@@ -328,7 +328,7 @@ func (h *handshake) end() {
 	h.conn.Notify()
 }
 
-// Notified hears of the end, on the loop, or that there is room again.
+// Notified is called on the loop when the handshake has ended, or when there is room again.
 func (h *handshake) Notified(c *myriad.Conn) {
 	h.mu.Lock()
 	ended := h.state == over
@@ -374,7 +374,7 @@ func (h *handshake) succeed(c *myriad.Conn) {
 	})
 }
 
-// fail ends the conn, once what tells the peer why has been sent.
+// fail ends the conn after the alert, or NotTLS's answer, has been sent.
 func (h *handshake) fail(err error) {
 	if h.told {
 		return

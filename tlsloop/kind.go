@@ -15,8 +15,8 @@ import (
 	"github.com/myriad-go/myriad/internal/pace"
 )
 
-// A kind is what the sessions of one Handler, Client or Listener share: one Config above all, since
-// a copy of its own would cost each of them more than its keys.
+// A kind is what the sessions of one Handler, Client or Listener share. One Config serves all of
+// them: a copy would cost a session more than its keys.
 type kind struct {
 	config *tls.Config
 	client bool
@@ -40,8 +40,8 @@ func newKind(cfg *tls.Config, client bool, o Options) *kind {
 	return k
 }
 
-// blocks reports whether cfg has something that may block and is called without a context by which
-// to find the handshake.
+// blocks reports whether cfg has a callback that may block and gets no context. Without one
+// callElsewhere cannot find the handshake.
 func blocks(cfg *tls.Config) bool {
 	return cfg.VerifyPeerCertificate != nil || cfg.VerifyConnection != nil || cfg.WrapSession != nil ||
 		cfg.UnwrapSession != nil ||
@@ -50,8 +50,7 @@ func blocks(cfg *tls.Config) bool {
 		slices.ContainsFunc(cfg.Certificates, func(c tls.Certificate) bool { return remote(c.PrivateKey) })
 }
 
-// remote reports whether a key may be somewhere else, and signing with it take as long as that is
-// far away.
+// remote reports whether a key may be outside of this process, so that signing with it may block.
 func remote(key crypto.PrivateKey) bool {
 	switch key.(type) {
 	case nil, *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
@@ -115,9 +114,9 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
-// ended is for a conn that has closed and has had no handler but those of this package: the log
-// hears of it first, unless it has been told why, or a client has given up by itself; then
-// Options.Closed, and last the heir, if there is one.
+// ended reports a conn that closed before another handler was opened on it: to the log, then to
+// Options.Closed, then to the heir if there is one. The log is left out if it was told already
+// (told), and for a client that gave up by itself.
 func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) {
 	why := err
 	if why == nil {
@@ -135,7 +134,7 @@ func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) 
 	}
 }
 
-// report tells of a failure, unless one has been told of just now. On a loop.
+// report reports a failure, at most once in reportPeriod. On a loop.
 func (k *kind) report(c *myriad.Conn, err error) {
 	n, due := k.failures.Next(c.Loop().Now(), reportPeriod)
 	if !due {

@@ -7,9 +7,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// Leave is a handler for pick to return, by itself or embedded in another whose Opened calls its
-// own: the connection leaves the engine, and done is called on the loop with its *tls.Conn, which
-// has not given out any byte yet, or with what went wrong.
+// Leave is a handler that takes the connection out of the engine. pick returns it, by itself or
+// embedded in a handler whose Opened calls its Opened. done is called on the loop with the
+// *tls.Conn, of which nothing has been read, or with an error.
 func Leave(done func(tc *tls.Conn, err error)) myriad.Handler { return &leaver{done: done} }
 
 // A leaver is the handler of a conn on its way out.
@@ -36,6 +36,5 @@ func (l *leaver) Opened(c *myriad.Conn) {
 // Received is never called: the session keeps what comes in for the tls.Conn.
 func (*leaver) Received(*myriad.Conn, []byte) {}
 
-// Closed is heard when the conn breaks before it could leave, after Detach has told done, and when
-// it could not.
+// Closed follows the call of done if the conn broke first, or could not leave.
 func (*leaver) Closed(*myriad.Conn, error) {}

@@ -7,9 +7,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// NewListener is tls.NewListener for net/http and others who call Accept: its conns are ordinary
-// *tls.Conns. Engine.Adopt takes one of them (hijacked for a WebSocket, say) over without a
-// goroutine, which it cannot do with a conn of tls.NewListener, because nobody may look inside.
+// NewListener is tls.NewListener for net/http and other callers of Accept: its conns are ordinary
+// *tls.Conns. Engine.Adopt takes such a conn, hijacked for a WebSocket for example, without a
+// goroutine. It cannot do so with a conn of tls.NewListener, whose inner conn is private.
 func NewListener(l net.Listener, cfg *tls.Config) net.Listener {
 	return listener{l, newKind(cfg, false, Options{})}
 }
@@ -30,8 +30,8 @@ func (l listener) Accept() (net.Conn, error) {
 	return s.tls, nil
 }
 
-// SharedState is State for those who ask often: one value for all who ask about c, which must not
-// be changed, or nil. On the loop only.
+// SharedState is State without a copy: all calls for c return one value, which must not be changed,
+// or nil. On the loop only.
 func SharedState(c *myriad.Conn) *tls.ConnectionState {
 	s, ok := c.Layer().(*session)
 	if !ok {

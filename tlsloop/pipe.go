@@ -9,9 +9,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A pipe is a session as the net.Conn that its tls.Conn reads and writes. What is below depends on
-// where the session is: the handshake's buffers, the bytes that the loop has received just now, or
-// a connection of its own before and after the engine.
+// A pipe is a session as the net.Conn that its tls.Conn reads and writes. Its bytes come from the
+// handshake's buffers, from what the loop has just received, or from a net.Conn before and after
+// the time in an engine.
 type pipe session
 
 var (
@@ -19,9 +19,9 @@ var (
 	_ myriad.Lifter = (*pipe)(nil)
 )
 
-// wouldBlock is how Read says that there is nothing yet. crypto/tls returns a temporary net.Error
-// as it is, keeps what it has of a record, and goes on with the next Read; it is told apart from
-// everything else by identity.
+// wouldBlock is the error of Read when no bytes have arrived. crypto/tls returns a temporary
+// net.Error as it is, keeps its partial record, and continues with the next Read. Callers compare
+// it by identity.
 type wouldBlock struct{}
 
 var errWouldBlock error = wouldBlock{}
@@ -62,8 +62,8 @@ func (f *framing) give(b, in []byte) int {
 	return n
 }
 
-// Write queues a copy of everything and does not fail for want of room: an error would be the end
-// of the tls.Conn, and what is encoded must be sent.
+// Write queues a copy of everything and never fails for lack of room: an error would end the
+// tls.Conn, and encoded bytes must be sent.
 func (p *pipe) Write(b []byte) (int, error) {
 	s := (*session)(p)
 	switch {
@@ -79,8 +79,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return s.wire.Write(b)
 }
 
-// Close is called by a tls.Conn that has left the engine; inside of it the conn is closed by its
-// handler.
+// Close is called by a tls.Conn that has left the engine. In the engine the handler closes the
+// conn.
 func (p *pipe) Close() error {
 	if p.raw != nil {
 		return p.raw.Close()
@@ -110,7 +110,7 @@ func (p *pipe) RemoteAddr() net.Addr {
 	return p.conn.RemoteAddr()
 }
 
-// NetConn is the connection below, for those who want to set its options; nil while a loop has it.
+// NetConn is the connection below, whose options a caller may set; nil while a loop owns it.
 func (p *pipe) NetConn() net.Conn { return p.raw }
 
 // Deadlines are those of the connection below; on a loop the conn's timer is in their place.

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// directWrite is the largest Write that is encoded at once, by whoever writes. What is larger
-	// is encoded by the loop in slices of this size, so that nobody waits for a conn's lock, and no
-	// loop for one conn, longer than that takes: about 20 µs.
+	// directWrite is the largest Write that the calling goroutine encodes. The loop encodes larger
+	// ones in slices of this size. So a caller holds the conn's lock, and one conn holds the loop,
+	// for about 20 µs at most.
 	directWrite = 64 << 10
-	// maxAnswers is how many bytes a peer may make the tls.Conn send by itself (answers to
-	// KeyUpdate) without taking any of what is queued for it. Beyond that the connection fails with
+	// maxAnswers bounds the bytes that a peer can make the tls.Conn send by itself (answers to
+	// KeyUpdate) while it reads nothing of what is queued. Beyond that the connection fails with
 	// ErrFlood.
 	maxAnswers = 16 << 10
 )
@@ -45,7 +45,7 @@ type session struct {
 	hs   *handshake  // nil when it has ended; owned by the loop
 	raw  net.Conn    // the connection below, while the session is not in an engine
 
-	state *tls.ConnectionState // of SharedState; nil: nobody has asked
+	state *tls.ConnectionState // of SharedState; nil until it is called
 
 	in      []byte  // wire bytes not yet given to the tls.Conn, empty but while it reads; owned by the loop
 	debt    backlog // guarded by the conn's lock
@@ -81,9 +81,9 @@ func (s *session) Received(w myriad.Wire, p []byte) {
 	}
 }
 
-// decode hands the plaintext of p to the handler. Each Read takes one record, so that when no byte
-// is left the tls.Conn holds no more than the part of a record; to drain is to ask it until it says
-// so, for one that has read ahead.
+// decode hands the plaintext of p to the handler. Each Read takes one record, so the tls.Conn holds
+// at most the part of a record afterwards. With drain, Read is called until it would block, for a
+// tls.Conn that has read ahead.
 func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 	if s.ended {
 		return
@@ -117,9 +117,8 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 	s.in = nil
 }
 
-// hand puts the next record into the tls.Conn as it lies in in, if all of it is there: it is
-// decrypted where the driver has received it. It reports false if the tls.Conn has to ask for it
-// instead.
+// hand puts the next record into the tls.Conn without a copy, if all of it has arrived. It is
+// decrypted in the driver's buffer. It reports false if the tls.Conn has to ask for it instead.
 func (s *session) hand() bool {
 	n := s.frame.whole(s.in)
 	if n == 0 || !buffers.put(s.tls, s.in[:n:n]) {
@@ -138,8 +137,7 @@ func (s *session) read(w myriad.Wire, plain []byte) (n int, err error) {
 	return n, err
 }
 
-// end is for the first error of the tls.Conn's Read, of whatever kind: some of them it would not
-// repeat.
+// end handles the first error of the tls.Conn's Read. Read does not repeat every error.
 func (s *session) end(w myriad.Wire, err error) {
 	s.ended = true
 	if err == io.EOF {
@@ -169,7 +167,7 @@ func (s *session) Ended(w myriad.Wire) {
 // the tls.Conn leaves with it.
 func (s *session) catchUp(w myriad.Wire) {
 	if s.leaving {
-		return // it may have left, and be somebody else's
+		return // the tls.Conn may have another owner by now
 	}
 	if p := s.in; len(p) > 0 {
 		s.decode(w, p, false)
@@ -199,9 +197,8 @@ func (s *session) Write(w myriad.Wire, p []byte) (int, error) {
 	return s.encode(w, p)
 }
 
-// encodedLen is how many bytes a Write becomes at most: crypto/tls begins with records of about
-// 1,100 bytes, and none adds more than 100 to what is in it (TLS 1.2 with CBC: header, IV, MAC,
-// padding).
+// encodedLen is how many bytes a Write becomes at most. crypto/tls begins with records of about
+// 1,100 bytes. A record adds 100 bytes at most (TLS 1.2 with CBC: header, IV, MAC, padding).
 func encodedLen(n int) int { return n + (n/1000+2)*100 }
 
 func (s *session) encode(w myriad.Wire, p []byte) (int, error) {
@@ -241,7 +238,7 @@ func (s *session) CloseWrite(w myriad.Wire) error {
 	return s.tls.CloseWrite()
 }
 
-// Cut queues the beginning of a record that nothing follows, for Conn.Cut: many peers, crypto/tls
+// Cut queues the beginning of a record that nothing follows, for Conn.Cut. Many peers, crypto/tls
 // among them, take an end between two records for an orderly one.
 func (s *session) Cut(w myriad.Wire) error {
 	if s.phase != established {
@@ -253,7 +250,7 @@ func (s *session) Cut(w myriad.Wire) error {
 
 // Detach gives the tls.Conn itself, over the connection that has left the engine.
 func (s *session) Detach(raw net.Conn, unread []byte) (net.Conn, []byte) {
-	if s.hs != nil { // there is nothing yet that anybody could read
+	if s.hs != nil { // nothing has been decrypted yet
 		s.hs.kill()
 		_ = raw.Close()
 		return raw, nil

@@ -9,46 +9,50 @@ import (
 )
 
 const (
-	// maxHandshakes is how many handshakes of one engine are under way at a time. At the limit
-	// those whose first record has come wait in order of arrival, for their own timeout at most;
-	// each of them costs that record.
+	// maxHandshakes is how many handshakes of one engine are under way at a time. At the limit,
+	// handshakes whose first record has arrived wait in order of arrival, until their timeout. Each
+	// of them costs that record.
 	maxHandshakes = 4096
 	// maxBlocking is how many goroutines of one engine run steps and callbacks that may block. At
 	// the limit others wait.
 	maxBlocking = 256
 )
 
-// A crew steps the handshakes of an engine. Steps that only compute are done by as many goroutines
-// as there are processors, each of which lets others run before it takes a step: a step computes
-// for a millisecond, and the loops have connections to serve. What may block has goroutines of its
-// own. An idle crew has none at all.
-type crew struct {
+// steppers run the handshakes of an engine. Steps that only compute run on as many goroutines as
+// there are processors. Each of these yields before a step, because a step computes for a
+// millisecond and the loops have connections to serve. Steps that may block run on other
+// goroutines. Idle steppers have no goroutine.
+type steppers struct {
 	sys driver.System
 
 	mu       sync.Mutex
 	inFlight int
 	waiting  list // for room in flight
-	compute  squad
-	block    squad
+	compute  stepQueue
+	block    stepQueue
 }
 
-// A squad is goroutines of one kind, and their work: handshakes that go on before those that begin,
-// because they end sooner and make room.
-type squad struct {
+// A stepQueue is the work of goroutines of one kind. Handshakes that have begun come first: they
+// end sooner and make room.
+type stepQueue struct {
 	most, running int
 	again, fresh  list
 }
 
-type crewKey struct{}
+type steppersKey struct{}
 
-func crewOf(e *myriad.Engine) *crew {
-	return e.Shared(crewKey{}, func() any {
-		return &crew{sys: e.System(), compute: squad{most: runtime.GOMAXPROCS(0)}, block: squad{most: maxBlocking}}
-	}).(*crew)
+func steppersOf(e *myriad.Engine) *steppers {
+	return e.Shared(steppersKey{}, func() any {
+		return &steppers{
+			sys:     e.System(),
+			compute: stepQueue{most: runtime.GOMAXPROCS(0)},
+			block:   stepQueue{most: maxBlocking},
+		}
+	}).(*steppers)
 }
 
 // begin takes a new handshake in, now or when there is room.
-func (k *crew) begin(h *handshake) {
+func (k *steppers) begin(h *handshake) {
 	k.mu.Lock()
 	if k.inFlight >= maxHandshakes {
 		k.waiting.add(h)
@@ -61,14 +65,14 @@ func (k *crew) begin(h *handshake) {
 }
 
 // forget takes h out of those that wait for room, and reports whether it was there.
-func (k *crew) forget(h *handshake) bool {
+func (k *steppers) forget(h *handshake) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.waiting.remove(h)
 }
 
 // leave ends a handshake's time in flight, and begins the one that has waited longest.
-func (k *crew) leave() {
+func (k *steppers) leave() {
 	k.mu.Lock()
 	h := k.waiting.take()
 	if h == nil {
@@ -80,8 +84,8 @@ func (k *crew) leave() {
 	}
 }
 
-// push has h stepped soon.
-func (k *crew) push(h *handshake) {
+// push queues h for its next step.
+func (k *steppers) push(h *handshake) {
 	k.mu.Lock()
 	q := &k.compute
 	if h.call != nil || h.slow {
@@ -102,9 +106,9 @@ func (k *crew) push(h *handshake) {
 	}
 }
 
-// work is a goroutine of the squad: it ends when there is nothing left to do. Another one takes the
-// place of one that a callback has ended (runtime.Goexit).
-func (k *crew) work(q *squad) {
+// work runs steps of q until none is left. If a callback ends its goroutine (runtime.Goexit),
+// another goroutine replaces it.
+func (k *steppers) work(q *stepQueue) {
 	done := false
 	defer func() {
 		if !done {
