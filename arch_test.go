@@ -49,7 +49,8 @@ var arrows = map[string][]string{
 	"internal/driver/epoll":      {"internal/driver", "internal/driver/posix"},
 	"internal/driver/kqueue":     {"internal/driver", "internal/driver/posix"},
 	"internal/driver/std":        {"buf", "internal/driver"},
-	"internal/driver/sim":        {"buf", "internal/driver"},
+	"internal/driver/bound":      {"buf", "internal/driver"}, // for tests
+	"internal/driver/sim":        {"buf", "internal/driver", "internal/driver/bound"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
 	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/table", "internal/wheel"},

@@ -90,9 +90,13 @@ func (n *mortalNext) Opened(*myriad.Conn) { n.reach("next") }
 // Each callback ends the goroutine for some conns of each loop. Their neighbours, in the same batch of events, notice nothing.
 func TestSimulatedExits(t *testing.T) {
 	callbacks := []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "next", "Detached", "Stopping", "Closed"}
-	for name, o := range map[string]sim.Options{"lossless": sim.Lossless(), "faulty": {}} {
+	for name, o := range map[string]sim.Options{"lossless": sim.Lossless(), "faulty": {}, "bound": boundWorld()} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range seeds(t) / 4 {
+			n := seeds(t) / 4
+			if o.ThreadBound {
+				n = 2 // a run is slow where each step is another thread's
+			}
+			for seed := range n {
 				if simulateExits(t, seed, o, callbacks); t.Failed() {
 					return
 				}

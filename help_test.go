@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/bound"
 )
 
 // patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
@@ -21,7 +22,8 @@ const patience = time.Minute
 // quiet hides the log of tests that provoke what is logged.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// driverEnv names the environment variable for Config.Driver of all engines on sockets.
+// driverEnv names the environment variable for Config.Driver of all engines on sockets. With "bound"
+// their drivers panic unless one thread makes all calls.
 const driverEnv = "MYRIAD_DRIVER"
 
 // start runs an engine that must shut down in order when the test ends.
@@ -29,6 +31,12 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	t.Helper()
 	if cfg.Driver == "" {
 		cfg.Driver = os.Getenv(driverEnv)
+	}
+	if cfg.Driver == "bound" {
+		cfg.Driver = ""
+		if cfg.System == nil {
+			cfg.System = bound.System{System: inBound()}
+		}
 	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2

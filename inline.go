@@ -259,7 +259,8 @@ func (l *Loop) callRun(v connTask, h Handoff) {
 }
 
 // interrupted is for a task that has panicked with p, or, if p is nil, has called runtime.Goexit. After
-// Goexit this goroutine ends when interrupted returns; if it still had the loop, another one continues.
+// Goexit this goroutine ends when interrupted returns; if it still had the loop, the loop continues as
+// after every callback that has called Goexit.
 func (l *Loop) interrupted(v connTask, h Handoff, p any) {
 	switch {
 	case p != nil:
@@ -267,7 +268,7 @@ func (l *Loop) interrupted(v connTask, h Handoff, p any) {
 			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
 		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
 	case l.token.CompareAndSwap(h.token, h.token+1):
-		l.employ(l.afterGoexit)
+		l.shift.next = l.afterGoexit
 	default:
 		v.t.Returned(false)
 	}

@@ -113,6 +113,7 @@ func (v *echoTask) Closed(*myriad.Conn, error) { v.busy = true }
 
 // A task that blocks for good is overtaken: its neighbours are answered, and it ends as any goroutine would.
 func TestOverstay(t *testing.T) {
+	needsHandoff(t)
 	inside, release := make(chan struct{}), make(chan struct{})
 	h := &taskHost{run: func(v *echoTask) {
 		if v.given[0] == '!' {
@@ -144,6 +145,7 @@ func TestOverstay(t *testing.T) {
 
 // HandOff makes a blocking call legal at once: here the task waits for its own loop.
 func TestHandOff(t *testing.T) {
+	needsHandoff(t)
 	var e *myriad.Engine
 	h := &taskHost{run: func(v *echoTask) {
 		first := v.handoff.HandOff()

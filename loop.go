@@ -70,6 +70,7 @@ type Loop struct {
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 	failure   error // of the driver
 	shift     *shift
+	exits     int // callbacks that ended the goroutine of a thread-bound driver
 
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
@@ -109,6 +110,10 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 
 // Index is the loop's number in its engine, from 0. Any goroutine.
 func (l *Loop) Index() int { return l.index }
+
+// ThreadBound reports whether the loop stays on one thread, because its driver needs that. Such a loop
+// is never handed off: a call that would wait on it fails with ErrOnLoop. Any goroutine.
+func (l *Loop) ThreadBound() bool { return l.can.ThreadBound }
 
 // Engine is the engine the loop belongs to. Any goroutine.
 func (l *Loop) Engine() *Engine { return l.engine }
@@ -192,9 +197,14 @@ func (l *Loop) run() {
 			l.turn(n)
 			continue
 		}
-		l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
-		l.failure = err
+		l.stopFor(err)
 	}
+}
+
+// stopFor ends the loop, and its connections with err, because its driver cannot be used any more.
+func (l *Loop) stopFor(err error) {
+	l.engine.cfg.Logger.Error("myriad: loop stops: its driver failed", "loop", l.index, "err", err)
+	l.failure = err
 }
 
 // over reports whether the loop is to end.

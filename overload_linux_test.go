@@ -109,6 +109,9 @@ func TestMaxConnsFromTheLimit(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		t.Fatal(err)
 	}
+	if os.Getenv(driverEnv) == "bound" {
+		t.Skip("Config.System has no limit on descriptors")
+	}
 	e := start(t, myriad.Config{})
 	if n := uint64(e.Limits().MaxConns); n >= l.Cur || n < l.Cur-l.Cur/8 {
 		t.Errorf("MaxConns is %d with %d descriptors", n, l.Cur)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/web"
 )
 
 // A waitingRoom is an engine of one loop whose callbacks run on it, with a peer that does not read and one who has nothing to say.
@@ -124,23 +125,30 @@ func (r *waitingRoom) writeContext(op Op, p []byte) error {
 	return r.slowConn.WriteContext(context.Background(), op, p)
 }
 
-// Where the driver is bound to a thread nobody can go on with the loop, and what would wait fails.
+// A loop that is bound to its thread cannot be handed off: with DispatchInline a Write that would wait
+// fails. With DispatchAuto callbacks run on the pool, where it waits.
 func TestBoundLoopDoesNotWait(t *testing.T) {
-	faults := sim.Calm()
-	faults.ThreadBound = true
-	var failed error
-	o := &Options{Dispatch: quickly, PingInterval: quiet, Overflow: OverflowBlock, WriteLimit: slowLimit,
-		OnMessage: func(c *Conn, _ Op, _ []byte) { failed = writeMuch(c.Write) }}
-	w := newWorld(t, 1, faults, myriad.Config{Loops: 1}, handlerOf(t, o))
-	c := w.client(sampleRequest)
-	c.StopReading()
-	c.send(OpText, "go")
-	w.Settle()
-	if !errors.Is(failed, myriad.ErrOnLoop) {
-		t.Errorf("Write: %v", failed)
+	for d, want := range map[web.Dispatch]error{web.DispatchInline: myriad.ErrOnLoop, quickly: nil} {
+		world := sim.Calm()
+		world.ThreadBound = true
+		written := errors.New("the callback has not returned")
+		o := &Options{Dispatch: d, PingInterval: quiet, Overflow: OverflowBlock, WriteLimit: slowLimit,
+			OnMessage: func(c *Conn, _ Op, _ []byte) { written = writeMuch(c.Write) }}
+		w := newWorld(t, 1, world, myriad.Config{Loops: 1}, handlerOf(t, o))
+		c := w.client(sampleRequest)
+		c.StopReading()
+		c.send(OpText, "go")
+		w.Settle()
+		if done := written == nil || errors.Is(written, myriad.ErrOnLoop); done != (want != nil) {
+			t.Errorf("dispatch %v, the peer does not read: Write: %v", d, written)
+		}
+		c.Resume()
+		w.Settle()
+		if !errors.Is(written, want) {
+			t.Errorf("dispatch %v: Write: %v, want %v", d, written, want)
+		}
+		w.stop()
 	}
-	c.Resume()
-	w.stop()
 }
 
 // One message in a hundred takes 20 ms, the others nothing, on one loop and in fake time, where delays are exact: neighbours of the slow one

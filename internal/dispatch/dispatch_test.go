@@ -33,6 +33,23 @@ func TestAutoLearns(t *testing.T) {
 	w.stop()
 }
 
+// On a loop that cannot be handed off every task runs on the pool, where it may block.
+func TestAutoOnBoundLoop(t *testing.T) {
+	for mode, want := range map[Mode]int{Auto: 0, Inline: QuickRow + 10} {
+		o := sim.Calm()
+		o.ThreadBound = true
+		w := newWorld(t, 1, o, Config{Mode: mode}, nil)
+		p, ln := w.dial()
+		for range QuickRow + 10 {
+			w.send(p, "q")
+		}
+		if n := ln.inlines(); n != want {
+			t.Errorf("mode %v: %d tasks ran inline, want %d", mode, n, want)
+		}
+		w.stop()
+	}
+}
+
 // So they do when they wait behind one another, because their key is busy.
 func TestAutoLearnsBehindOneAnother(t *testing.T) {
 	var gate driver.Parker

@@ -43,7 +43,7 @@ func (l *Local) TryInline(c *myriad.Conn, t Task, r *Record) bool {
 	case Pool:
 		return false
 	case Auto:
-		if r == nil || l.rests() {
+		if r == nil || l.loop.ThreadBound() || l.rests() {
 			return false
 		}
 		var inline bool

@@ -10,6 +10,7 @@ var exitCases = []testCase{
 	{"EventsThatDoNotReturn", eventsThatDoNotReturn},
 	{"LastEventsThatDoNotReturn", lastEventsThatDoNotReturn},
 	{"DialsThatDoNotReturn", dialsThatDoNotReturn},
+	{"EventsThatEndTheirThread", eventsThatEndTheirThread},
 }
 
 // exiting ends the goroutine in each event, after it has been recorded.
@@ -36,7 +37,7 @@ func (e exiting) Detached(id driver.ID, s driver.Socket) { e.events.Detached(id,
 func (b *bed) mortal(what string, done func() bool) {
 	b.Helper()
 	if b.k.Capabilities().ThreadBound {
-		b.Skipf("a driver bound to a thread stays on its goroutine")
+		b.Skipf("a driver bound to a thread stays on its goroutine: EventsThatEndTheirThread")
 	}
 	b.k.Exit = true
 	for goroutines := 0; !done(); goroutines++ {
@@ -111,6 +112,50 @@ func eventsThatDoNotReturn(b *bed) {
 		b.mortal("all bytes reach the peer", peers[i].Ended)
 		b.same("the peer received", peers[i].Received(), back)
 	}
+}
+
+// eventsThatEndTheirThread polls in deferred functions of the goroutine that each event ends, as the
+// owner of a driver has to that is bound to a thread.
+func eventsThatEndTheirThread(b *bed) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		b.start()
+		b.k.Exit = true
+		p := b.h.Dial(b.listener.Addr())
+		want := pattern(3*readBuffer+7, 3)
+		p.Write(want)
+		p.CloseWrite()
+		b.inDeferred("all bytes and the end are received", func() bool {
+			return len(b.k.Accepted) == 1 && b.k.Accepted[0].Ended
+		}, func() {
+			c := b.k.Accepted[0]
+			b.same("received", c.In, want)
+			c.Close()
+			b.inDeferred("it is closed", func() bool { return c.Over }, b.k.Shutdown)
+		})
+	}()
+	<-over
+	if !b.k.down && !b.Failed() {
+		b.Fatalf("the driver was left before its Shutdown")
+	}
+}
+
+// inDeferred polls until done, then calls next, on the calling goroutine, which events may end.
+func (b *bed) inDeferred(what string, done func() bool, next func()) {
+	reached := false
+	defer func() {
+		switch {
+		case reached || b.Failed():
+		case done():
+			next()
+		default:
+			b.inDeferred(what, done, next)
+		}
+	}()
+	b.until(what, done)
+	reached = true
+	next()
 }
 
 func lastEventsThatDoNotReturn(b *bed) {

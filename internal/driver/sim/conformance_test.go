@@ -16,6 +16,7 @@ func TestConformance(t *testing.T) {
 	}{
 		{"calm", sim.Calm()},
 		{"lossless", sim.Options{Reset: -1, Dial: -1}},
+		{"bound", sim.Options{Reset: -1, Dial: -1, ThreadBound: true}},
 	} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("%s/%d", world.name, seed), func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/driver/bound"
 )
 
 const defaultReadBuffer = 16 << 10
@@ -76,6 +77,9 @@ func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 	d := &Driver{w: w, loop: loop, name: fmt.Sprintf("driver%d", loop), rbuf: make([]byte, o.ReadBuffer)}
 	w.drivers = append(w.drivers, d)
 	w.note(d.name, "open", 0, int64(o.ReadBuffer))
+	if w.o.ThreadBound {
+		return bound.New(d), nil
+	}
 	return d, nil
 }
 
@@ -420,5 +424,5 @@ func (c *conn) end(last func(ev driver.Events)) {
 
 // Capabilities implements driver.Driver.
 func (d *Driver) Capabilities() driver.Capabilities {
-	return driver.Capabilities{ThreadBound: d.w.o.ThreadBound, Own: d.Own}
+	return driver.Capabilities{Own: d.Own}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -270,6 +271,8 @@ func TestSlotsAreBounded(t *testing.T) {
 func TestDetachUnsupported(t *testing.T) {
 	o := sim.Calm()
 	o.NoDetach, o.ThreadBound = true, true
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	r := newRig(t, o)
 	if err := r.d.Detach(r.id); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Detach: %v", err)

@@ -42,7 +42,7 @@ type Options struct {
 	MaxConns int
 
 	NoDetach    bool // Detach fails with driver.ErrUnsupported
-	ThreadBound bool // what the drivers answer to ThreadBound; goroutines are still not tied to threads
+	ThreadBound bool // drivers panic if a call comes from another goroutine or thread than the first
 
 	MaxSteps   int           // of one Run, RunFor, RunUntil or Settle, which panics above: 5,000,000
 	TraceLines int           // kept for Trace; the hash covers all: 4,096
