@@ -239,21 +239,21 @@ func (d *Driver) Shutdown() error {
 
 // Attach implements driver.Driver.
 func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
-	s, ok := sock.(*Socket)
-	if !ok || s.fd < 0 {
-		sock.Close()
-		return 0, fmt.Errorf("posix: attach %T: %w", sock, driver.ErrUnsupported)
-	}
-	id, err := d.register(s.fd, kindConn, Read)
+	s, err := Take(sock)
 	if err != nil {
 		sock.Close()
+		return 0, fmt.Errorf("posix: attach: %w", err)
+	}
+	id, err := d.register(s.FD, kindConn, Read)
+	if err != nil {
+		unix.Close(s.FD)
 		return 0, err
 	}
-	if s.fd = -1; s.shared {
+	if s.Shared {
 		d.live(id).set(shared)
 	}
-	if len(s.ahead) > 0 {
-		d.row = append(d.row, view{id, s.ahead})
+	if len(s.Ahead) > 0 {
+		d.row = append(d.row, view{id, s.Ahead})
 	}
 	return id, nil
 }

@@ -5,6 +5,7 @@ package posix
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -176,3 +177,42 @@ func listenWithOneDescriptor(path string) (*Listener, error) {
 	}
 	return listen(context.Background(), "unix", path)
 }
+
+// A driver of another package can take the descriptor of a socket, once.
+func TestTake(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	defer here.Close()
+	var sockets Sockets
+	if _, err := sockets.Import(here); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Import of a pipe: %v", err)
+	}
+	sock, nc, err := sockets.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	d, err := Take(sock)
+	if err != nil || d.FD < 0 || len(d.Ahead) > 0 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	defer unix.Close(d.FD)
+	if _, err := Take(sock); !errors.Is(err, driver.ErrStale) {
+		t.Errorf("Take again: %v", err)
+	}
+	if err := sock.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.Write(d.FD, []byte("taken")); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 10)
+	if n, err := nc.Read(p); err != nil || string(p[:n]) != "taken" {
+		t.Errorf("the other end reads %q, %v", p[:n], err)
+	}
+	if _, err := Take(foreign{}); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Take of a foreign socket: %v", err)
+	}
+}
+
+type foreign struct{ driver.Socket }

@@ -19,7 +19,30 @@ type Socket struct {
 	fd     int // -1 once it has been given on
 	remote driver.Addr
 	ahead  []byte // what has been read of it and not delivered
-	shared bool   // somebody else may have a duplicate of it
+	shared bool   // there may be a duplicate of it
+}
+
+// A Descriptor is a socket that a driver has taken: it owns FD from then on.
+type Descriptor struct {
+	FD     int
+	Ahead  []byte // to be delivered before what FD has
+	Shared bool   // there may be a duplicate of FD: shut it down, where closing it must end the connection
+}
+
+// Take gives the descriptor to a driver that attaches the socket, which need not be one of this
+// package. It fails with driver.ErrUnsupported for a Socket of another System, and with
+// driver.ErrStale for one that was consumed before. Close then does nothing.
+func Take(sock driver.Socket) (Descriptor, error) {
+	s, ok := sock.(*Socket)
+	switch {
+	case !ok:
+		return Descriptor{}, fmt.Errorf("posix: take a %T: %w", sock, driver.ErrUnsupported)
+	case s.fd < 0:
+		return Descriptor{}, driver.ErrStale
+	}
+	d := Descriptor{s.fd, s.ahead, s.shared}
+	s.fd, s.ahead = -1, nil
+	return d, nil
 }
 
 func newSocket(fd int) *Socket { return &Socket{fd: fd, remote: peerAddr(fd)} }
