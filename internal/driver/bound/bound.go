@@ -89,6 +89,9 @@ func (d *Driver) Capabilities() driver.Capabilities {
 	if cut := c.Cut; cut != nil {
 		c.Cut = func(id driver.ID) { d.check("Cut"); cut(id) }
 	}
+	if control := c.Control; control != nil {
+		c.Control = func(id driver.ID, f func(fd uintptr)) error { d.check("Control"); return control(id, f) }
+	}
 	return c
 }
 

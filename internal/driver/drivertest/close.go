@@ -1,6 +1,11 @@
 package drivertest
 
-import "github.com/myriad-go/myriad/buf"
+import (
+	"errors"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
 var closeCases = []testCase{
 	{"CloseSendsFIN", closeSendsFIN},
@@ -13,6 +18,7 @@ var closeCases = []testCase{
 	{"CloseInsideEachEvent", closeInsideEachEvent},
 	{"SlotsAreUsedAgain", slotsAreUsedAgain},
 	{"StaleIDsTouchNobody", staleIDsTouchNobody},
+	{"ControlUntilClosed", controlUntilClosed},
 	{"AttachInsideClosed", attachInsideClosed},
 	{"ShutdownWithLiveConnections", shutdownWithLiveConnections},
 }
@@ -234,5 +240,28 @@ func shutdownWithLiveConnections(b *bed) {
 	})
 	if other.events != 0 {
 		b.Errorf("events in a driver that has nothing")
+	}
+}
+
+// controlUntilClosed asks for the descriptor of a live connection, and of one that has closed.
+func controlUntilClosed(b *bed) {
+	b.start()
+	control := b.k.Capabilities().Control
+	if control == nil {
+		b.Skipf("the driver shows no descriptors")
+	}
+	p, c := b.connect()
+	calls := 0
+	count := func(uintptr) { calls++ }
+	switch err := control(c.ID, count); {
+	case errors.Is(err, driver.ErrUnsupported):
+		b.Skipf("Control: %v", err)
+	case err != nil || calls != 1:
+		b.Errorf("Control of a live connection: %d calls, %v", calls, err)
+	}
+	b.exchange(p, c)
+	b.closed(c)
+	if err := control(c.ID, count); !errors.Is(err, driver.ErrStale) || calls != 1 {
+		b.Errorf("Control of a closed connection: %v, want ErrStale; %d calls in all", err, calls)
 	}
 }

@@ -71,7 +71,17 @@ func New(loop uint8, o driver.Options, p Poller) *Driver {
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
-func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{Control: d.Control} }
+
+// Control calls f with the descriptor of a connection.
+func (d *Driver) Control(id driver.ID, f func(fd uintptr)) error {
+	s := d.conn(id)
+	if s == nil {
+		return driver.ErrStale
+	}
+	f(uintptr(s.fd))
+	return nil
+}
 
 // Wake ends the Poll that is waiting, or the next one.
 func (d *Driver) Wake() {

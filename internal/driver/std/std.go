@@ -57,7 +57,24 @@ func Open(loop uint8, o driver.Options) *Driver {
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
-func (d *Driver) Capabilities() driver.Capabilities { return driver.Capabilities{Cut: d.Cut} }
+func (d *Driver) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Cut: d.Cut, Control: d.Control}
+}
+
+// Control calls f with the descriptor of a connection of package net's own types.
+func (d *Driver) Control(id driver.ID, f func(fd uintptr)) error {
+	c := d.conn(id)
+	if c == nil {
+		return driver.ErrStale
+	}
+	c.mu.Lock()
+	raw := c.raw
+	c.mu.Unlock()
+	if raw == nil {
+		return driver.ErrUnsupported
+	}
+	return raw.Control(f)
+}
 
 // Wake ends the Poll that is waiting, or the next one.
 func (d *Driver) Wake() { d.mail.wake() }
