@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// apiCode is the code of an error in a JSON answer. They are those of the Centrifuge protocol,
-// which clients know already.
+// apiCode is the code of an error in a JSON answer. The values are the error codes of the
+// Centrifuge protocol.
 type apiCode uint32
 
 var (
@@ -29,7 +29,7 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	w.Write(body) // an error means that the client has gone, and nobody is left to tell
+	w.Write(body) // a write error means that the client has disconnected
 }
 
 func writeError(w http.ResponseWriter, status int, code apiCode, message string) {

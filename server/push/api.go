@@ -10,15 +10,15 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the table of the HTTP API: POST /api/METHOD with a JSON object, and the key in
-// X-API-Key or, as Authorization: apikey KEY, where one is set. Names, fields, results and errors
-// are those of Centrifugo 6, so that its client libraries for backends can be used.
-// docs/guides/api.md is checked against this table.
+// This file is the table of the HTTP API: POST /api/METHOD with a JSON object. If an API key is
+// set, the request carries it in X-API-Key or as "Authorization: apikey KEY". Names, fields,
+// results and errors are Centrifugo 6's, so that its client libraries for backends work. A test
+// compares docs/guides/api.md with this table.
 
 // An apiMethod is one row of the table.
 type apiMethod struct {
 	name   string
-	fields []string // that a request may have, in alphabetical order
+	fields []string // of a request, in alphabetical order
 	result string   // its shape, for the documentation
 	run    func(s *Server, ctx context.Context, r *apiRequest) (result []byte, err error)
 }
@@ -42,12 +42,13 @@ var apiMethods = []*apiMethod{
 	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
 }
 
-// unservedMethods are those of Centrifugo's API that are not here, with what to do instead.
+// unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
+// instead.
 var unservedMethods = map[string]string{
 	"subscribe":   "let clients subscribe themselves; `subscribe-token` and the claim `channels` say to what",
 	"refresh":     "give tokens a short life; clients fetch a new one by themselves",
 	"rpc":         "call your own backend",
-	"connections": "ask `presence` for the clients of a channel, or look at the console",
+	"connections": "call `presence` for the clients of a channel, or open the console",
 }
 
 // row is the method's line in docs/guides/api.md.
@@ -59,9 +60,9 @@ func (m *apiMethod) row() string {
 	return "| `" + m.name + "` | " + fields + " | `" + m.result + "` |"
 }
 
-// An apiError is the answer to a request that has no result.
+// An apiError is the answer to a request that failed.
 type apiError struct {
-	status  int // of HTTP; 0: 200, because the request reached the API, and its answer is an error
+	status  int // of HTTP; 0 means 200: the error is in the body
 	code    apiCode
 	message string
 }
@@ -125,7 +126,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) 
 	writeJSON(w, http.StatusOK, append(append([]byte(`{"result":`), result...), '}'))
 }
 
-// call runs the method with the request that body holds. The error is an *apiError.
+// call runs the method with the request in body. The error is an *apiError.
 func (s *Server) call(ctx context.Context, m *apiMethod, body []byte) ([]byte, error) {
 	r, err := m.read(body)
 	if err != nil {
@@ -138,7 +139,7 @@ func (s *Server) call(ctx context.Context, m *apiMethod, body []byte) ([]byte, e
 	return result, nil
 }
 
-// explain makes an *apiError of err, and logs what the sender cannot be told.
+// explain turns err into an *apiError, and logs errors whose text the client must not see.
 func (s *Server) explain(method string, err error) *apiError {
 	var known *apiError
 	var protocol centrifuge.Error
@@ -151,19 +152,20 @@ func (s *Server) explain(method string, err error) *apiError {
 		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server is shutting down"}
 	}
 	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
-	return &apiError{code: apiInternal, message: "the request failed, and the server's log says why"}
+	return &apiError{code: apiInternal, message: "the request failed; the server's log has the reason"}
 }
 
-// errorModeHeader set to "transport" makes errors of the API have a status of their own, as Centrifugo does.
+// errorModeHeader is a request header. Its value "transport" gives API errors an HTTP status of
+// their own, as in Centrifugo.
 const errorModeHeader = "X-Centrifugo-Error-Mode"
 
-// statuses are those of errors by their code in that mode. Others have 400.
+// statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
 var statuses = map[apiCode]int{
 	apiInternal: http.StatusInternalServerError, apiMethodNotFound: http.StatusNotFound,
 	apiCode(centrifuge.ErrUnrecoverablePosition.Code): http.StatusRequestedRangeNotSatisfiable,
 }
 
-// answerError answers with err, which is an *apiError or becomes one.
+// answerError answers with err, turning it into an *apiError if it is none.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	e := s.explain(r.URL.Path, err)
 	switch {
@@ -180,7 +182,7 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 }
 
-// apiRequest is the body of any method; each looks at its own fields.
+// apiRequest is the body of every method; each method reads its own fields.
 type apiRequest struct {
 	Channel        string               `json:"channel"`
 	Channels       []string             `json:"channels"`

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A batch runs its commands in their order and answers each by itself.
+// A batch runs its commands in order and answers each of them.
 func TestAPIBatch(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}, {Name: "bare"}}})
 	stream := ts.subscribe("channel=news")
@@ -33,7 +33,7 @@ func TestAPIBatch(t *testing.T) {
 	for i, want := range []string{
 		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"delta\" of publish`,
 		`{"error":{"code":107,`, `{"error":{"code":107,`,
-		`{"error":{"code":107,"message":"a command has one method, and this one has info, publish"`,
+		`{"error":{"code":107,"message":"a command has one method; this one has info, publish"`,
 		`{"error":{"code":104,"message":"the method \"subscribe\"`,
 		`{"error":{"code":104,"message":"there is no method \"frobnicate\"`, `{"error":{"code":104,`,
 		`{"error":{"code":107,`, `{"history":{"publications":[],"epoch":`,
@@ -67,7 +67,7 @@ func TestAPIBatchInParallel(t *testing.T) {
 	}
 }
 
-// A batch is bounded in commands, and in what its replies may take.
+// A batch is bounded in commands, and in the bytes of its replies.
 func TestAPIBatchLimits(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5}},
 		Limits: Limits{Commands: 3, Publication: 1000, Batch: 6000}})
@@ -80,7 +80,7 @@ func TestAPIBatchLimits(t *testing.T) {
 		}
 	}
 	if w := ts.do("POST", "/api/batch", `{"commands":["`+strings.Repeat("x", 7000)+`"]}`); w.Code != 413 {
-		t.Errorf("a long body: %d %s", w.Code, w.Body)
+		t.Errorf("a body above the limit: %d %s", w.Code, w.Body)
 	}
 	for range 5 {
 		ts.call("publish", `{"channel":"news","data":"`+strings.Repeat("x", 990)+`"}`)
@@ -93,7 +93,7 @@ func TestAPIBatchLimits(t *testing.T) {
 	}
 }
 
-// The older form of the API: POST /api, a command to a line, as gocent v3 sends it.
+// The older form of the API is POST /api with one command to a line, as gocent v3 sends it.
 func TestAPILines(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key"})
 	do := func(body string, fields ...string) string {
@@ -104,7 +104,8 @@ func TestAPILines(t *testing.T) {
 		return w.Body.String()
 	}
 	const key = "apikey key"
-	got := do(`{"method":"publish","params":{"channel":"news","data":1}}`+"\n"+`{"id":7,"method":"HISTORY","params":{"channel":"news"}}{"method":"rpc","params":{}}`, "Authorization", key)
+	got := do(`{"method":"publish","params":{"channel":"news","data":1}}`+"\n"+`{"id":7,"method":"HISTORY",`+
+		`"params":{"channel":"news"}}{"method":"rpc","params":{}}`, "Authorization", key)
 	lines := strings.Split(got, "\n")
 	if len(lines) != 3 || lines[0] != `{"result":{}}` ||
 		lines[1] != `{"id":7,"error":{"code":108,"message":"not available"}}` ||
@@ -123,7 +124,7 @@ func TestAPILines(t *testing.T) {
 	}
 }
 
-// Errors of the API have status 200; with X-Centrifugo-Error-Mode: transport they have one of their
+// API errors have status 200. With X-Centrifugo-Error-Mode: transport they have a status of their
 // own.
 func TestAPIErrorModes(t *testing.T) {
 	ts := newTestServer(t, Config{})

@@ -18,7 +18,7 @@ func (ts *testServer) call(method, body string) string {
 	return w.Body.String()
 }
 
-// A field that the server does not act on is refused by its name, with what to do instead.
+// A field that the server does not implement is refused by name, with what to do instead.
 func TestAPIRefusesFieldsByName(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 5, Presence: true}}})
 	stream := ts.subscribe("channel=news")
@@ -41,7 +41,7 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 		{"unsubscribe", `{"user":"ann","channel":"news","session":"s"}`,
 			`"field \"session\" of unsubscribe is not served`},
 		{"info", `{"verbose":true}`, `"info has no field \"verbose\": it takes none"`},
-		{"channels", `{"pattern":"a?b"}`, `"pattern \"a?b\": only * has a meaning`},
+		{"channels", `{"pattern":"a?b"}`, `"pattern \"a?b\": the only wildcard is *`},
 	} {
 		got := ts.call(tt.method, tt.body)
 		if !strings.HasPrefix(got, `{"error":{"code":107,"message":`+tt.want) || !json.Valid([]byte(got)) {
@@ -51,9 +51,10 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 	if got := stream.take(); got != "" {
 		t.Errorf("a refused publication was delivered: %q", got)
 	}
-	// What says nothing is not refused: generated clients send every field.
+	// A field with an empty value is not refused, because generated clients send every field.
 	for _, body := range []string{
-		`{"channel":"news","data":1,"b64data":"","delta":false,"version":0,"version_epoch":null,"tags":{},"idempotency_key":"","unknown":null}`,
+		`{"channel":"news","data":1,"b64data":"","delta":false,"version":0,"version_epoch":null,"tags":{},` +
+			`"idempotency_key":"","unknown":null}`,
 		`{"Channel":"news","DATA":1}`,
 	} {
 		if got := ts.call("publish", body); !strings.HasPrefix(got, `{"result":`) {
@@ -62,8 +63,8 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 	}
 }
 
-// Methods of other servers of the protocol that are not here are named, so that a client library
-// keeps the message.
+// The error for a method that only other servers of the protocol have names the method. Client
+// libraries show that message.
 func TestAPIRefusesMethodsByName(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	for method := range unservedMethods {
@@ -121,12 +122,12 @@ func TestAPITags(t *testing.T) {
 		t.Errorf("history: %s", got)
 	}
 	got := ts.call("publish", `{"channel":"news","data":1,"tags":{"k":"`+strings.Repeat("v", 100)+`"}}`)
-	if got != `{"error":{"code":106,"message":"data and tags are 102 bytes together, and may be 100"}}` {
+	if got != `{"error":{"code":106,"message":"data and tags are 102 bytes together; the limit is 100"}}` {
 		t.Errorf("too large tags: %s", got)
 	}
 }
 
-// A publication with an idempotency key is made once for each channel in five minutes.
+// A publication with an idempotency key is made once per channel in five minutes.
 func TestAPIPublishesOnce(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 9}},
 		Limits: Limits{IdempotencyKeys: 3}})
@@ -168,7 +169,7 @@ func TestAPIPublishesOnce(t *testing.T) {
 	}
 }
 
-// A publication that failed does not use up its key, and the one that waited for it is made.
+// A publication that failed does not use up its key; the one that waited for it is made.
 func TestReceiptsAfterAFailure(t *testing.T) {
 	var r receipts
 	r.most = 2
@@ -201,13 +202,14 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	ts.subscribe("channel=a&token=" + token)
 	all := ts.node.wheel.all()
 	got := ts.call("disconnect", `{"user":"`+all[0].user()+`","whitelist":["`+all[0].id.String()+`"]}`)
-	if got != `{"result":{"num_clients":1}}` || all[0].leaving.Load() || !all[1].leaving.Load() {
-		t.Errorf("%s; the one kept is leaving: %v, the other: %v", got, all[0].leaving.Load(), all[1].leaving.Load())
+	if got != `{"result":{"num_clients":1}}` || all[0].closing.Load() || !all[1].closing.Load() {
+		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].closing.Load(),
+			all[1].closing.Load())
 	}
 }
 
-// docs/guides/api.md has a line for each method, with the fields and the result that the handlers'
-// table has.
+// docs/guides/api.md has a line for each method, with the fields and the result in the table of the
+// API.
 func TestGuideListsTheAPI(t *testing.T) {
 	text, err := os.ReadFile("../../docs/guides/api.md")
 	if err != nil {

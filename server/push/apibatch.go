@@ -16,12 +16,12 @@ import (
 	"sync/atomic"
 )
 
-// This file is how several commands come in one request: POST /api/batch, and the older POST /api
-// with a command to a line, which gocent v3 sends. Each command is answered by itself.
-// Limits.Commands bounds their number, Limits.Batch the bytes of the request; when the replies so
-// far are larger than Limits.Batch, further commands are refused.
+// This file serves several commands in one request. POST /api/batch takes a JSON object; the older
+// POST /api takes one command to a line, as gocent v3 sends them. Each command gets its own reply.
+// Limits.Commands bounds their number, Limits.Batch the bytes of the request. Once the replies
+// exceed Limits.Batch, further commands are refused.
 
-// batchParallel is how many commands of a batch run at the same time, if it asks for that.
+// batchParallel is how many commands of a parallel batch run at the same time.
 const batchParallel = 16
 
 // A command is one call in such a request.
@@ -29,7 +29,7 @@ type command struct {
 	id     uint32
 	method *apiMethod
 	body   []byte
-	err    error // it is not run, and answered with this
+	err    error // if set, the command is not run and this is its reply
 }
 
 type batchRequest struct {
@@ -37,8 +37,9 @@ type batchRequest struct {
 	Parallel bool                         `json:"parallel"`
 }
 
-// serveBatch answers POST /api/batch: {"commands": [{METHOD: REQUEST}, …], "parallel"} by
-// {"replies": [{METHOD: RESULT} or {"error": {"code", "message"}}, …]}.
+// serveBatch answers POST /api/batch: {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The
+// answer is {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code",
+// "message"}}.
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	body, ok := s.readAPI(w, r, s.node.limits.Batch)
 	if !ok {
@@ -49,7 +50,7 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
 	if err == nil && d.More() {
-		err = errors.New("something follows it")
+		err = errors.New("more data follows the object")
 	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, apiBadRequest,
@@ -77,14 +78,14 @@ func newCommand(given map[string]json.RawMessage) command {
 		if len(names) > 0 {
 			has = strings.Join(names, ", ")
 		}
-		return command{err: badRequest("a command has one method, and this one has " + has)}
+		return command{err: badRequest("a command has one method; this one has " + has)}
 	}
 	m, err := methodNamed(names[0])
 	return command{method: m, body: given[names[0]], err: err}
 }
 
-// serveLines answers POST /api: commands {"id", "method", "params"}, one behind the other, by
-// replies {"id", "result"} or {"id", "error"}, one to a line.
+// serveLines answers POST /api: one command {"id", "method", "params"} after the other. The answer
+// has one line for each: {"id", "result"} or {"id", "error"}.
 func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 	body, ok := s.readAPI(w, r, s.node.limits.Batch)
 	if !ok {
@@ -125,8 +126,8 @@ func (s *Server) refuseCommands(w http.ResponseWriter) {
 	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, message)
 }
 
-// runAll runs the commands, in order or several at the same time, and returns the reply of each, as
-// encode makes it.
+// runAll runs the commands, in order or in parallel, and returns the reply of each as encode
+// encodes it.
 func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
 	encode func(command, []byte) []byte) [][]byte {
 	replies := make([][]byte, len(commands))

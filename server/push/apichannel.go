@@ -6,9 +6,10 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the methods of the API that ask about one channel.
+// This file holds the API's methods that query one channel.
 
-// mustHave refuses names that are invalid, and channels whose rules do not have what is asked for.
+// mustHave returns an error for an invalid name, and for a channel whose namespace lacks the
+// feature that has checks.
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	switch {
 	case name == "":

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// This file reads requests to the API. A field that the server would not act on is refused by its
-// name, because a client that is answered "ok" counts on what it has asked for.
+// This file reads requests to the API. A field that the server does not act on is refused by name:
+// a client that gets "ok" relies on every field it sent.
 
-// unservedFields are those of Centrifugo's API that are not here, with what to do instead.
+// unservedFields are the fields of Centrifugo's API that this server lacks, each with what to do
+// instead.
 var unservedFields = map[string]string{
 	"b64data":       "publish JSON in `data`",
 	"delta":         "leave it out: subscribers get whole publications",
@@ -24,10 +25,10 @@ var unservedFields = map[string]string{
 		"all others",
 }
 
-// nested are the fields of those that are objects.
+// nested lists the fields of the fields that are objects.
 var nested = map[string][]string{"since": {"epoch", "offset"}, "disconnect": {"code", "reason"}}
 
-// read returns the request that body holds, or an *apiError that says what is wrong with it.
+// read returns the request in body, or an *apiError that says what is wrong with it.
 func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 	if m.name == "publish" {
 		if r, plain := plainPublish(body); plain {
@@ -46,7 +47,7 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 		err = json.Unmarshal(body, &r)
 	}
 	if err != nil {
-		message := "the body is not a JSON object as " + m.name + " takes it: " + err.Error()
+		message := "the body is not a JSON object that " + m.name + " accepts: " + err.Error()
 		return r, &apiError{http.StatusBadRequest, apiBadRequest, message}
 	}
 	return r, nil
@@ -54,9 +55,9 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 
 var errNotAnObject = errors.New("it is null")
 
-// refuse returns an error for the first of the given fields that is not among the known ones. A
-// field that says nothing passes, because generated clients send all fields. path is that of the
-// object, which ends with a dot, or is empty.
+// refuse returns an error for the first given field that is not among the known ones. A field with
+// an empty value passes, because generated clients send all fields. The path of the enclosing
+// object ends with a dot or is empty.
 func (m *apiMethod) refuse(path string, known []string, given map[string]json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value := given[name]
@@ -70,7 +71,7 @@ func (m *apiMethod) refuse(path string, known []string, given map[string]json.Ra
 			if err := m.refuse(lower+".", nested[lower], inner); err != nil {
 				return err
 			}
-		case saysNothing(value):
+		case isEmpty(value):
 		case unservedFields[path+lower] != "":
 			instead := strings.ReplaceAll(unservedFields[path+lower], "`", "")
 			return badRequest(fmt.Sprintf("field %q of %s is not served: %s", path+lower, m.name, instead))
@@ -92,8 +93,8 @@ func takes(path string, known []string) string {
 	return what + strings.Join(known, ", ")
 }
 
-// saysNothing reports whether the JSON value is that of a field that was not set.
-func saysNothing(value json.RawMessage) bool {
+// isEmpty reports whether the JSON value is the zero value that a client sends for an unset field.
+func isEmpty(value json.RawMessage) bool {
 	switch string(value) {
 	case "null", "false", "0", `""`, "{}", "[]":
 		return true

@@ -11,9 +11,9 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is what operators ask and do by the API. It sees this node only.
+// This file holds the API's methods for operators. They act on this node only.
 
-// mostChannels is how many channels one answer has at most, those with the most subscribers.
+// mostChannels bounds the channels of one answer; those with the most subscribers come first.
 const mostChannels = 1000
 
 func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
@@ -21,7 +21,7 @@ func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
 		Clients int `json:"num_clients"`
 	}
 	if strings.ContainsAny(r.Pattern, "?[]{}\\") {
-		return nil, badRequest(fmt.Sprintf("pattern %q: only * has a meaning here, and stands for any part", r.Pattern))
+		return nil, badRequest(fmt.Sprintf("pattern %q: the only wildcard is *, which matches any text", r.Pattern))
 	}
 	list := s.node.hub.matching(func(name string) bool { return matches(r.Pattern, name) }, mostChannels)
 	channels := make(map[string]shown, len(list.Channels))
@@ -31,8 +31,8 @@ func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
 	return json.Marshal(map[string]any{"channels": channels})
 }
 
-// matches tells whether name is what pattern says, where a star stands for any part. The empty
-// pattern is all names.
+// matches reports whether name matches pattern, in which * matches any text. The empty pattern
+// matches all names.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if pattern == "" || len(parts) == 1 {
@@ -69,8 +69,8 @@ func (s *Server) apiInfo(context.Context, *apiRequest) ([]byte, error) {
 	}}})
 }
 
-// chosen returns the sessions that a request is about: those of the user, or the one of the client,
-// or where both agree.
+// chosen returns the sessions that a request selects: all sessions of the user, or the session of
+// the client. If both are given, the session must belong to the user.
 func (s *Server) chosen(r *apiRequest) ([]*session, error) {
 	if r.User == "" && r.Client == "" {
 		return nil, badRequest("user or client is missing")
@@ -92,7 +92,7 @@ func (s *Server) chosen(r *apiRequest) ([]*session, error) {
 
 func numClients(n int) ([]byte, error) { return json.Marshal(map[string]int{"num_clients": n}) }
 
-// apiDisconnect ends connections, by default so that clients stay away.
+// apiDisconnect closes connections. By default the code tells clients not to reconnect.
 func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error) {
 	list, err := s.chosen(r)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error)
 	reason := centrifuge.ForceNoReconnect
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 || len(d.Reason) > maxReason {
-			return nil, badRequest("disconnect wants a code of 3000 to 4999 and a reason of at most 123 bytes")
+			return nil, badRequest("disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes")
 		}
 		reason = centrifuge.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
 	}
@@ -114,10 +114,10 @@ func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error)
 	return numClients(n)
 }
 
-// maxReason is what a close frame holds besides its code (RFC 6455 §5.5).
+// maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
 const maxReason = 123
 
-// apiUnsubscribe ends subscriptions, so that clients do not subscribe again by themselves.
+// apiUnsubscribe ends subscriptions. The code tells client libraries not to resubscribe.
 func (s *Server) apiUnsubscribe(_ context.Context, r *apiRequest) ([]byte, error) {
 	if r.Channel == "" {
 		return nil, badRequest("channel is missing")

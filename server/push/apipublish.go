@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the methods of the API that publish. They return when the bus has taken the
-// publication; subscribers of this node have it queued then.
+// This file holds the API's methods that publish. They return when the bus has accepted the
+// publication; by then it is queued for the subscribers of this node.
 
 func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Channel == "" {
@@ -26,14 +26,15 @@ func (s *Server) apiPublish(ctx context.Context, r *apiRequest) ([]byte, error) 
 	return appendPublished(nil, at), nil
 }
 
-// apiBroadcast publishes the same to several channels, and answers for each.
+// apiBroadcast publishes the same data to several channels and returns one reply for each.
 func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error) {
 	switch most := s.node.limits.Broadcast; {
 	case len(r.Channels) == 0:
 		return nil, badRequest("channels is missing")
 	case len(r.Channels) > most:
-		return nil, &apiError{code: apiLimitExceeded, message: fmt.Sprintf("%d channels, and one request may name %d",
-			len(r.Channels), most)}
+		return nil, &apiError{code: apiLimitExceeded,
+			message: fmt.Sprintf("%d channels; one request may name at most %d",
+				len(r.Channels), most)}
 	}
 	if err := s.checkPublication(r); err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 	return append(result, "]}"...), nil
 }
 
-// checkPublication refuses what no channel could be sent.
+// checkPublication returns an error for data that is missing or too large for any channel.
 func (s *Server) checkPublication(r *apiRequest) error {
 	limit, size := s.node.limits.Publication, len(r.Data)+tagsSize(r.Tags)
 	switch {
@@ -63,13 +64,14 @@ func (s *Server) checkPublication(r *apiRequest) error {
 	case size <= limit:
 		return nil
 	case len(r.Tags) == 0:
-		return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data is %d bytes, and may be %d", size, limit)}
+		return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data is %d bytes; the limit is %d", size, limit)}
 	}
-	return &apiError{code: apiLimitExceeded, message: fmt.Sprintf("data and tags are %d bytes together, and may be %d",
-		size, limit)}
+	return &apiError{code: apiLimitExceeded,
+		message: fmt.Sprintf("data and tags are %d bytes together; the limit is %d",
+			size, limit)}
 }
 
-// publishTo publishes what r has to one channel, once if it has an idempotency key.
+// publishTo publishes r's data to one channel, and only once for each idempotency key.
 func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (Position, error) {
 	p := Publication{Data: r.Data, Tags: r.Tags}
 	at, err := s.node.publishOnce(ctx, channel, p, r.IdempotencyKey, r.SkipHistory)
@@ -77,13 +79,14 @@ func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (
 	case errors.Is(err, errBadChannel):
 		return at, badRequest(s.node.channelRule("the channel"))
 	case errors.Is(err, errBadData):
-		return at, badRequest("data is not UTF-8, which JSON has to be")
+		return at, badRequest("data is not UTF-8, as JSON must be")
 	}
 	return at, err
 }
 
-// publishOnce publishes, unless a publication with the key was made to the channel in the last five
-// minutes: then it returns the position of that one. Without a key it always publishes.
+// publishOnce publishes p, unless a publication with the same key was made to the channel in the
+// last five minutes. In that case it returns the earlier publication's position. Without a key it
+// always publishes.
 func (n *node) publishOnce(ctx context.Context, channel string, p Publication, key string, skipHistory bool) (Position,
 	error) {
 	if key == "" || !n.validChannel(channel) { // which publish refuses
@@ -104,15 +107,15 @@ func (n *node) publishOnce(ctx context.Context, channel string, p Publication, k
 			return at, nil
 		}
 		select {
-		case <-underWay: // it was made, or has failed
+		case <-underWay: // the first use has succeeded or failed
 		case <-ctx.Done():
 			return Position{}, ctx.Err()
 		}
 	}
 }
 
-// publishKept publishes; with skipHistory the publication has no place in the channel's history,
-// and cannot be recovered.
+// publishKept publishes p. With skipHistory the publication is not in the channel's history and
+// cannot be recovered.
 func (n *node) publishKept(ctx context.Context, channel string, p Publication, skipHistory bool) (Position, error) {
 	keep := n.rules.of(channel).retention()
 	if skipHistory {
@@ -121,8 +124,7 @@ func (n *node) publishKept(ctx context.Context, channel string, p Publication, s
 	return n.publishWith(ctx, channel, p, keep)
 }
 
-// appendPublished appends the result of a publication: where it stands, if the channel has a
-// history.
+// appendPublished appends the result of a publication: its position, if the channel has a history.
 func appendPublished(dst []byte, at Position) []byte {
 	if at.Epoch == "" {
 		return append(dst, "{}"...)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sinkTransport takes everything and keeps nothing.
+// sinkTransport accepts and discards every message.
 type sinkTransport struct{ fakeTransport }
 
 func (f *sinkTransport) send(*message) error { return nil }

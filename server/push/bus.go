@@ -10,12 +10,12 @@ import (
 type Publication struct {
 	// one valid JSON value in UTF-8, without newlines; with Tags at most Limits.Publication bytes
 	Data         []byte
-	Tags         map[string]string // of the publisher, for subscribers; nil for most
+	Tags         map[string]string // set by the publisher for subscribers; usually nil
 	Client, User string            // the connection that published it and its user; empty when the HTTP API did
 	Position                       // the bus sets it; zero if it is not in the channel's history
 }
 
-// size is how many bytes Data and Tags have.
+// size returns the bytes of Data and Tags together.
 func (p *Publication) size() int { return len(p.Data) + tagsSize(p.Tags) }
 
 func tagsSize(tags map[string]string) (n int) {
@@ -28,98 +28,96 @@ func tagsSize(tags map[string]string) (n int) {
 // A Position is a place in the history of a channel.
 type Position struct {
 	Offset uint64 // of a publication: 1 for the first in the epoch, and one more for each
-	Epoch  string // names one life of a history: offsets of different epochs have nothing to do with each other
+	Epoch  string // names one run of offsets; offsets of different epochs cannot be compared
 }
 
-// A Retention says how much of its history a channel keeps; the zero value, nothing.
+// A Retention says how much history a channel keeps. The zero value keeps none.
 type Retention struct {
 	Size int           // publications
 	Age  time.Duration // how long each is kept
 }
 
-// A Query asks for a part of a history.
+// A Query selects a part of a history.
 type Query struct {
-	Since   *Position // only those behind it, or before it if Reverse; its Epoch may be empty for the current one
-	Limit   int       // at most so many; 0: none, only the position; negative: all
-	Reverse bool      // the last one first
+	Since   *Position // only publications after it, or before it if Reverse; an empty Epoch means the current one
+	Limit   int       // the most publications to return; 0: only the position; negative: all
+	Reverse bool      // newest first
 }
 
-// A History is what a channel has kept.
+// A History is the publications that a channel keeps, and its position.
 type History struct {
 	Publications []Publication // with Position
-	// of the last publication, whether it is still kept or not; offset 0 if there was none in the
-	// epoch
+	// Top is the position of the last publication, even if that one is no longer kept. Its offset
+	// is 0 if the epoch has no publication yet.
 	Top Position
 }
 
-// A ClientInfo is what the subscribers of a channel may know of each other.
+// A ClientInfo is what one subscriber of a channel may learn of another.
 type ClientInfo struct {
 	Client, User string
-	// JSON from the claim info of the connection's token, and of the subscription's; nil if there
-	// was none
+	// JSON: the claim info of the connection's token and of the subscription's token; nil without
+	// one
 	ConnInfo, ChanInfo []byte
 }
 
-// A Notice says that a client has subscribed to a channel, or has left it.
+// A Notice says that a client has joined or left a channel.
 type Notice struct {
 	ClientInfo
 	Joined bool
 }
 
-// A Receiver takes what happens in the channels that it is subscribed to.
+// A Receiver is called with the events of the channels that it is subscribed to.
 type Receiver interface {
-	// Receive takes publications in their order, at least one. The slice is the bus's and is used
-	// again.
+	// Receive is called with at least one publication, in order. The bus owns the slice and reuses
+	// it.
 	Receive(channel string, list []Publication)
-	// Notice takes who joins and leaves.
+	// Notice is called when a client joins or leaves.
 	Notice(channel string, n Notice)
-	// Present appends the clients that are subscribed here.
+	// Present appends the clients of this receiver that are subscribed to channel.
 	Present(channel string, to []ClientInfo) []ClientInfo
 }
 
-// A Bus is how a node hears what is published on it and on the others, and where histories are
-// kept. It knows channels and receivers and nothing of connections: a node subscribes to a channel
-// once, when the first of its clients does, and spreads what arrives itself.
+// A Bus carries publications between nodes and keeps the histories of channels. It knows channels
+// and receivers, not connections. A node subscribes to a channel once, when its first client does,
+// and delivers to its own clients.
 //
 // The contract, which bustest.Run checks:
 //
-//   - Subscribe returns when the bus will deliver to r every publication of channel whose Publish
-//     starts later on this node. Subscribing r twice to one channel is ErrSubscribed. It may take a
-//     round trip over a network.
-//   - Publish returning nil means that the bus has taken the publication: a bus within the process
-//     has delivered it to every receiver; one that spans nodes has handed it to the network, and
-//     will deliver it or count it as lost in its own statistics. On an error nothing has been
-//     delivered on this node and nothing will be. Publish may be called from any goroutine and
-//     blocks at most until ctx ends. A channel without subscribers takes publications too.
-//   - Order: publications of one channel reach every receiver in one and the same order, and those
-//     of one goroutine in the order in which it published them. Nothing is promised between
-//     channels, nor between publications and notices.
+//   - Subscribe returns when r is subscribed: the bus delivers to r every publication of channel
+//     whose Publish starts later on this node. Subscribing r twice to one channel returns
+//     ErrSubscribed. Subscribe may take a round trip over a network.
+//   - Publish returns nil when the bus has accepted the publication. A bus within the process has
+//     then delivered it to every receiver. A bus that spans nodes has handed it to the network, and
+//     will deliver it or count it as lost in its own statistics. If Publish returns an error,
+//     nothing has been or will be delivered on this node. Publish may be called from any goroutine
+//     and blocks at most until ctx ends. A channel without subscribers accepts publications too.
+//   - Order: all receivers get the publications of one channel in the same order. Those published
+//     by one goroutine keep its order. There is no order between channels, nor between publications
+//     and notices.
 //   - History: with a Retention, Publish also appends to the channel's history and returns the
-//     publication's position, with which it is delivered. Offsets of one epoch rise by one, in the
-//     order of delivery. When Publish has returned History has it. A bus may lose a history, whole
-//     or its oldest part, sooner than the Retention says; when it cannot go on with the offsets it
-//     begins a new epoch. While somebody is subscribed, a bus within the process keeps the epoch. A
-//     receiver that sees an offset missing, or a new epoch, knows that it has missed something.
-//   - History returns publications whose epoch is Top's, without gaps between them, and never one
-//     that is not delivered, or about to be, to whoever is subscribed. If q.Since is of another
-//     epoch it returns no publications. For a channel that has no history yet it begins one, so
-//     that Top can be given to History later. Forget drops the publications, not the position.
-//   - Announce gives the notice to every receiver of the channel. It may be lost, and nothing is
-//     kept of it.
-//   - Present asks every receiver. One that does not answer in time is left out.
-//   - The methods of a receiver are called by the bus, from a goroutine of its own or from within a
-//     method of the bus. Receive is called once at a time for each channel, at the same time for
-//     different channels. None may block or call the bus. The bus never changes p.Data and p.Tags
-//     after Publish has been called, and neither may the publisher or a receiver; a receiver may
-//     keep both.
-//   - Unsubscribe returns when the last Receive and Notice of r for channel has returned: nothing
-//     is delivered afterwards. It must not be called from within a receiver. Unsubscribing what is
-//     not subscribed does nothing.
-//   - Close ends the bus: calls of receivers have returned when it does, the other methods then
-//     return ErrBusClosed. Closing twice is allowed.
+//     publication's position; receivers get the same position. Offsets of one epoch rise by one, in
+//     the order of delivery. When Publish has returned, History includes the publication. A bus may
+//     drop a history, or its oldest part, sooner than the Retention says. If it cannot continue the
+//     offsets, it begins a new epoch. While a channel has receivers, a bus within the process keeps
+//     the epoch. A receiver that sees a missing offset or a new epoch has missed publications.
+//   - History returns publications of Top's epoch, without gaps. Each of them has been delivered to
+//     the receivers, or is about to be. If q.Since is of another epoch, it returns no publications.
+//     For a channel without a history it begins one, so that a later Query can use Top. Forget
+//     drops the publications but keeps the position.
+//   - Announce sends the notice to every receiver of the channel. The notice may be lost, and is
+//     not kept.
+//   - Present calls every receiver. The result omits a receiver that does not answer in time.
+//   - The bus calls the methods of a receiver from its own goroutine or from within a method of the
+//     bus. Calls of Receive for one channel do not overlap; those for different channels may. A
+//     receiver must not block or call the bus. After Publish has been called, p.Data and p.Tags are
+//     immutable for the bus, the publisher and the receivers; a receiver may keep both.
+//   - Unsubscribe returns when the last Receive and Notice of r for channel has returned; nothing
+//     is delivered afterwards. It must not be called from within a receiver. If r is not
+//     subscribed, it does nothing.
+//   - Close ends the bus. It returns when all calls of receivers have returned; the other methods
+//     then return ErrBusClosed. Close may be called twice.
 //
-// There is no limit on receivers and channels here: the node's own limits bound both. Histories are
-// bounded by the bus.
+// The node's own limits bound receivers and channels; the bus bounds histories.
 type Bus interface {
 	Publish(ctx context.Context, channel string, p Publication, keep Retention) (Position, error)
 	Subscribe(channel string, r Receiver) error

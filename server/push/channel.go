@@ -7,61 +7,61 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A channel has users: members, and those about to become one. It is the Receiver of what happens
-// in it.
+// A channel is the Receiver of one channel's events on this node. Its users are its members and the
+// sessions that are about to join.
 type channel struct {
 	hub   *hub
 	name  string
 	rules *Namespace
-	users int // the shard's
+	users int // guarded by the shard's mu
 
 	opening sync.Mutex // held while subscribing to the bus
 	open    bool
 
-	mu      sync.Mutex // also what orders a member's arrival among the publications
-	members []*member
-	visible int              // members that are counted: all but watchers
-	curious int              // members that want to be told of others
-	lags    map[*member]*lag // what waits for slow members; mostly nil: see slow.go
+	mu       sync.Mutex // also orders a new member among the publications
+	members  []*member
+	visible  int              // members without watchers
+	notified int              // members that receive join and leave notices
+	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
 
-	// These are for recovery: see recover.go.
-	last    Position // of the last publication that was received
-	ahead   []early
-	joining int           // how many read the history now
-	window  []Publication // what was received meanwhile
-	missed  bool          // the window was too small
+	// The fields below are for recovery: see recover.go.
+	last    Position // of the last publication received
+	ahead   []aheadMember
+	joining int           // sessions that are reading the history
+	window  []Publication // publications received meanwhile
+	missed  bool          // the window overflowed
 }
 
-// A member is one subscription of one session. The session owns it, and guards orphaned; the
-// channel owns at.
+// A member is one subscription of one session. The session's mu guards evicted, the channel's mu
+// guards at.
 type member struct {
 	s     *session
 	ch    *channel
-	grant *memberGrant // what its token says; nil for most
-	at    int32        // where it stands in ch.members, or one of the two below
+	grant *memberGrant // of the subscription's token, usually nil
+	at    int32        // its index in ch.members, or one of the two constants below
 
-	curious  bool // wants to hear of others
-	orphaned bool // the channel gave it up before the session knew it
+	notices bool // receives join and leave notices
+	evicted bool // the channel removed it, possibly before session.settle
 }
 
 const (
-	nowhere = -1 // it has been removed
-	isAhead = -2 // it is in ch.ahead
+	nowhere = -1 // it is no longer a member
+	inAhead = -2 // it is in ch.ahead
 )
 
-// A memberGrant is what the token for a subscription gives.
+// A memberGrant is what the token for a subscription allows.
 type memberGrant struct {
 	info    []byte // JSON, or nil
 	publish bool
-	// when the token, with the time to renew it, is over, in nanoseconds since the epoch; 0: never.
-	// Guarded by the session's mu
+	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:
+	// never. The session's mu guards it.
 	expires int64
 }
 
 func (m *member) info() ClientInfo {
 	info := ClientInfo{Client: m.s.id.String(), User: m.s.user()}
-	if m.s.who != nil {
-		info.ConnInfo = m.s.who.info
+	if m.s.identity != nil {
+		info.ConnInfo = m.s.identity.info
 	}
 	if m.grant != nil {
 		info.ChanInfo = m.grant.info
@@ -69,7 +69,7 @@ func (m *member) info() ClientInfo {
 	return info
 }
 
-// connect subscribes to the bus, once.
+// connect subscribes the channel to the bus unless it is subscribed.
 func (ch *channel) connect() error {
 	ch.opening.Lock()
 	defer ch.opening.Unlock()
@@ -81,7 +81,7 @@ func (ch *channel) connect() error {
 	return err
 }
 
-// close is called when the last user has gone.
+// close unsubscribes from the bus. hub.release calls it after the last user has left.
 func (ch *channel) close() {
 	ch.opening.Lock()
 	defer ch.opening.Unlock()
@@ -103,13 +103,13 @@ func (ch *channel) remove(m *member) {
 	ch.unlink(m)
 }
 
-// unlink is called under ch.mu.
+// unlink removes m. The caller holds ch.mu.
 func (ch *channel) unlink(m *member) {
 	switch m.at {
 	case nowhere:
 		return
-	case isAhead:
-		ch.ahead = slices.DeleteFunc(ch.ahead, func(e early) bool { return e.m == m })
+	case inAhead:
+		ch.ahead = slices.DeleteFunc(ch.ahead, func(e aheadMember) bool { return e.m == m })
 	default:
 		last := len(ch.members) - 1
 		moved := ch.members[last]
@@ -120,27 +120,27 @@ func (ch *channel) unlink(m *member) {
 	}
 	m.at = nowhere
 	ch.uncount(m)
-	if m.curious {
-		ch.curious--
+	if m.notices {
+		ch.notified--
 	}
 	delete(ch.lags, m)
 }
 
-// size returns how many members are counted.
+// size returns the number of members without watchers.
 func (ch *channel) size() int {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return ch.visible
 }
 
-// count and uncount keep the number of members, and the hub's of channels that have some. The
-// caller holds ch.mu.
+// count and uncount maintain ch.visible and the hub's number of occupied channels. The caller holds
+// ch.mu.
 func (ch *channel) count(m *member) {
 	if m.s.watcher {
 		return
 	}
 	if ch.visible++; ch.visible == 1 {
-		ch.hub.inhabited.Add(1)
+		ch.hub.occupied.Add(1)
 	}
 }
 
@@ -149,22 +149,22 @@ func (ch *channel) uncount(m *member) {
 		return
 	}
 	if ch.visible--; ch.visible == 0 {
-		ch.hub.inhabited.Add(-1)
+		ch.hub.occupied.Add(-1)
 	}
 }
 
-// frameBytes is up to what size publications that come together go out in one frame.
+// frameBytes bounds one frame that carries several publications of one delivery.
 const frameBytes = 32 << 10
 
-// Receive gives the publications to every member, in their own encoding. The bus calls it, one call
-// at a time.
+// Receive sends the publications to every member in the member's encoding. The bus calls it, one
+// call at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
 	list, lost := ch.follow(list)
 	var told int
 	var others []*member
 	if lost {
-		told, others = ch.empty()
+		told, others = ch.evictMembers()
 	}
 	var slow []*member
 	for len(list) > 0 {
@@ -179,11 +179,11 @@ func (ch *channel) Receive(_ string, list []Publication) {
 	for _, m := range others {
 		m.s.disconnect(centrifuge.Insufficient)
 	}
-	ch.giveUp(told)
+	ch.releaseLater(told)
 }
 
-// together returns how many publications of list go into one frame. Where single ones may be
-// dropped it is one.
+// together returns how many publications of list go into one frame. It is one if the slow policy
+// may drop single publications.
 func (ch *channel) together(list []Publication) int {
 	if ch.rules.Slow != SlowDisconnect {
 		return 1
@@ -198,8 +198,8 @@ func (ch *channel) together(list []Publication) int {
 	return len(list)
 }
 
-// spread gives list to all members, encoded once for each wire. It appends those that have no room
-// for it to slow; they are members no longer. The caller holds ch.mu.
+// spread sends list to all members, encoded once for each wire. It removes the members whose queue
+// has no room, and appends them to slow. The caller holds ch.mu.
 func (ch *channel) spread(list []Publication, slow []*member) []*member {
 	e := encoder{name: ch.name, list: list}
 	defer e.release()
@@ -229,7 +229,7 @@ func (ch *channel) spread(list []Publication, slow []*member) []*member {
 	return slow
 }
 
-// An encoder makes the message of each wire when it is first asked for.
+// An encoder encodes the message of each wire on first use.
 type encoder struct {
 	name string
 	list []Publication
@@ -253,11 +253,11 @@ func (e *encoder) release() {
 	}
 }
 
-// Notice tells the members that want to know who comes and goes.
+// Notice sends the notice to the members that asked for notices.
 func (ch *channel) Notice(_ string, n Notice) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.curious == 0 {
+	if ch.notified == 0 {
 		return
 	}
 	push := centrifuge.AppendLeave
@@ -267,8 +267,8 @@ func (ch *channel) Notice(_ string, n Notice) {
 	e := wireCentrifuge.share(push(nil, ch.name, centrifuge.ClientInfo(n.ClientInfo)))
 	defer e.release()
 	tell := func(m *member) {
-		if m.curious && m.s.wire == wireCentrifuge {
-			m.s.offer(e) // who has no room for it is slow, and finds that out by a publication
+		if m.notices && m.s.wire == wireCentrifuge {
+			m.s.offer(e) // if its queue is full, the next publication handles that
 		}
 	}
 	for _, m := range ch.members {
@@ -279,7 +279,7 @@ func (ch *channel) Notice(_ string, n Notice) {
 	}
 }
 
-// Present appends the members that are no watchers.
+// Present appends the members without watchers.
 func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is the commands about one channel.
+// This file holds the commands about one channel.
 
 func (b *batch) subscribe(c *centrifuge.Command) error {
 	s, ask := b.s, c.Subscribe
@@ -19,7 +19,8 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	if b.failed(c, err) {
 		return nil
 	}
-	w := wish{recover: ask.Recover, since: Position(centrifuge.Position{Offset: ask.Offset, Epoch: ask.Epoch}),
+	w := subscribeRequest{recover: ask.Recover,
+		since:   Position(centrifuge.Position{Offset: ask.Offset, Epoch: ask.Epoch}),
 		notices: ask.JoinLeave, grant: g}
 	err = s.subscribe(ask.Channel, w, func(hello welcome) {
 		b.welcome(c, hello, g != nil, ttl)
@@ -41,7 +42,7 @@ func (b *batch) welcome(c *centrifuge.Command, hello welcome, expires bool, ttl 
 	b.out = centrifuge.AppendSubscribe(b.newLine(), c.ID, result)
 }
 
-// listed encodes publications as they stand in replies.
+// listed encodes publications for a reply.
 func listed(list []Publication) []byte {
 	size := 2
 	shown := make([]centrifuge.Publication, len(list))
@@ -52,14 +53,14 @@ func listed(list []Publication) []byte {
 	return centrifuge.AppendPublications(make([]byte, 0, size), shown)
 }
 
-// subscriptionGrant checks the token for a subscription, where one is needed or given. Without one
-// it returns nil. The error is one that the client is told.
+// subscriptionGrant checks the token for a subscription, if one is required or given. Without a
+// token it returns nil. The error is a reply to the client.
 func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
 	n := s.node
 	switch {
-	case n.tokens == nil: // newNamespaces has seen to it that none is needed
+	case n.tokens == nil: // newNamespaces has checked that none is required
 		return nil, 0, nil
-	case token == "" && n.rules.of(name).SubscribeToken && !slices.Contains(s.who.channels, name):
+	case token == "" && n.rules.of(name).SubscribeToken && !slices.Contains(s.identity.channels, name):
 		return nil, 0, centrifuge.ErrPermissionDenied
 	case token == "":
 		return nil, 0, nil
@@ -76,7 +77,7 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	return g, n.ttl(ends), nil
 }
 
-// mayPublish tells whether the rules of the channel let the client publish there.
+// mayPublish reports whether the rules of the channel let the client publish.
 func (s *session) mayPublish(name string) bool {
 	if s.node.denyClientPublish {
 		return false
@@ -93,7 +94,7 @@ func (s *session) mayPublish(name string) bool {
 	return false
 }
 
-// subRefresh takes a new token for a subscription in time.
+// subRefresh replaces the token of a subscription.
 func (b *batch) subRefresh(c *centrifuge.Command) error {
 	s, name := b.s, c.SubRefresh.Channel
 	switch {
@@ -123,7 +124,7 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 	return nil
 }
 
-// history answers a subscriber with what the channel has kept.
+// history answers a subscriber with the channel's history.
 func (b *batch) history(c *centrifuge.Command) error {
 	s, ask := b.s, c.History
 	if ask.Channel == "" {
@@ -145,8 +146,7 @@ func (b *batch) history(c *centrifuge.Command) error {
 	return nil
 }
 
-// history reads as much as Limits allow. A position of another epoch is an error that the caller is
-// told.
+// history reads as much as Limits allow. A position of another epoch is an error for the client.
 func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered
@@ -169,7 +169,7 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 	return h, nil
 }
 
-// presence answers a subscriber with who else is.
+// presence answers a subscriber with the channel's subscribers.
 func (b *batch) presence(c *centrifuge.Command, name string) error {
 	s := b.s
 	if name == "" {
@@ -197,7 +197,7 @@ func (b *batch) presence(c *centrifuge.Command, name string) error {
 	return nil
 }
 
-// users counts the different ones.
+// users counts the distinct users of list.
 func users(list []ClientInfo) int {
 	seen := make(map[string]struct{})
 	for _, info := range list {

@@ -12,7 +12,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// listedChannels is how many channels one answer has at most: those with the most subscribers.
+// listedChannels bounds the channels of one answer; those with the most subscribers come first.
 const listedChannels = 200
 
 type channelList struct {
@@ -35,11 +35,11 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-// shownHistory is how many of a channel's last publications the console shows.
+// shownHistory is how many of a channel's latest publications the console shows.
 const shownHistory = 20
 
-// serveChannel tells what there is to know of one channel: its rules, and as the API has them its
-// last publications and who is present, or null where its namespace does not keep that.
+// serveChannel describes one channel: its rules, its last publications and its present clients,
+// encoded as in the API. What its namespace does not keep is null.
 func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if !s.node.validChannel(name) {
@@ -70,7 +70,7 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(shown)
 	if err != nil {
-		panic("push: what is known of a channel is always JSON: " + err.Error())
+		panic("push: the description of a channel is always JSON: " + err.Error())
 	}
 	writeJSON(w, http.StatusOK, body)
 }
@@ -80,8 +80,8 @@ func (h *hub) list(match string) channelList {
 	return h.matching(func(name string) bool { return strings.Contains(name, match) }, listedChannels)
 }
 
-// matching returns the channels that are wanted, at most so many. It looks at one shard at a time,
-// and holds up who joins or leaves a channel there for as long.
+// matching returns at most `most` channels for whose names wanted returns true. It locks one shard
+// at a time; joins and leaves in that shard wait meanwhile.
 func (h *hub) matching(wanted func(name string) bool, most int) channelList {
 	l := channelList{Channels: []listedChannel{}}
 	for i := range h.shards {
@@ -99,7 +99,7 @@ func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 			continue
 		}
 		size := ch.size()
-		if size == 0 { // it has watchers alone, or a client is about to become a member
+		if size == 0 { // it has only watchers, or a client that is about to join
 			continue
 		}
 		l.Total++
@@ -107,7 +107,7 @@ func (sh *shard) list(wanted func(name string) bool, l *channelList) {
 	}
 }
 
-// trim keeps the first ones.
+// trim keeps the first `most` channels.
 func (l *channelList) trim(most int) {
 	slices.SortFunc(l.Channels, func(a, b listedChannel) int {
 		return cmp.Or(cmp.Compare(b.Subscribers, a.Subscribers), strings.Compare(a.Name, b.Name))

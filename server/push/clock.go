@@ -2,11 +2,11 @@ package push
 
 import "time"
 
-// A Clock is where a server takes its time from, so that a simulation can give it another.
+// A Clock is a server's source of time. A simulation replaces it.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f once after d, on a goroutine of its own or on the simulator's. stop
-	// prevents the call if it has not begun yet.
+	// AfterFunc calls f once after d, on a new goroutine or on the simulator's. stop prevents the
+	// call unless it has begun, and reports whether it did.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 

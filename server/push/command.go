@@ -10,10 +10,10 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// frame takes one message of a client: commands of the Centrifuge protocol, one to a line. The
-// transport calls it, one at a time; p is not kept.
+// frame runs one message of a client: commands of the Centrifuge protocol, one to a line. The
+// transport makes one call at a time. frame does not keep p.
 func (s *session) frame(p []byte) {
-	if s.leaving.Load() {
+	if s.closing.Load() {
 		return
 	}
 	b := batches.Get().(*batch)
@@ -27,7 +27,7 @@ func (s *session) frame(p []byte) {
 	}
 }
 
-// refuse disconnects for the reason in err, which the log gets whole.
+// refuse disconnects with the reason in err, and logs the whole error.
 func (s *session) refuse(err error) {
 	reason := centrifuge.ServerError
 	errors.As(err, &reason)
@@ -35,7 +35,7 @@ func (s *session) refuse(err error) {
 	s.disconnect(reason)
 }
 
-// A batch gathers the replies to one frame, so that they go out as one.
+// A batch collects the replies to one frame, so that they leave in one frame.
 type batch struct {
 	s   *session
 	out []byte
@@ -43,8 +43,7 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// runAll runs the commands of a frame until one ends the connection: then its reason is in the
-// error.
+// runAll runs the commands of a frame until one ends the connection. The error has the reason.
 func (b *batch) runAll(p []byte) error {
 	for count := 1; ; count++ {
 		if count > b.s.node.limits.Commands {
@@ -59,7 +58,7 @@ func (b *batch) runAll(p []byte) error {
 		}
 		p = p[n:]
 		if len(p) == 0 || b.s.isRefused() {
-			return nil // after a refused connect the rest of the frame counts on what is not there
+			return nil // the rest of the frame relies on the connect that was refused
 		}
 	}
 }
@@ -68,8 +67,8 @@ var (
 	errTooManyCommands = errors.New("push: more commands in a frame than Limits.Commands")
 	errNotConnected    = errors.New("push: the first command must be connect")
 	errConnectedTwice  = errors.New("push: connect may be sent once")
-	errRefused         = errors.New("push: connect was refused, and the client goes on")
-	errNoToken         = errors.New("push: a token is needed and connect has none")
+	errRefused         = errors.New("push: the client sends commands after a refused connect")
+	errNoToken         = errors.New("push: connect has no token, and the server requires one")
 	errPong            = errors.New("push: a pong without a ping")
 	errNoID            = errors.New("push: a command without an id")
 	errNoChannel       = errors.New("push: a command without a channel")
@@ -83,8 +82,8 @@ func (s *session) isRefused() bool {
 	return s.stage == stageRefused
 }
 
-// run answers one command, or returns why the connection has to end. The order of the checks is
-// that of a centrifuge server.
+// run answers one command, or returns why the connection must end. It makes the checks in the order
+// of a centrifuge server.
 func (b *batch) run(c *centrifuge.Command) error {
 	if c.Connect != nil && c.ID != 0 {
 		return b.connect(c)
@@ -110,7 +109,7 @@ func (b *batch) run(c *centrifuge.Command) error {
 		b.done(c, centrifuge.Ping)
 		return nil
 	case centrifuge.Send:
-		return centrifuge.NotAvailable // there is no reply that could say so
+		return centrifuge.NotAvailable // the protocol has no reply for this
 	case centrifuge.RPC:
 		b.fail(c, centrifuge.ErrMethodNotFound)
 		return nil
@@ -156,12 +155,12 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		b.fail(c, centrifuge.ErrTokenExpired)
 		return nil
 	case errors.Is(err, errNoToken):
-		return errors.Join(centrifuge.BadRequest, err) // as a server with nothing to know the client by
+		return errors.Join(centrifuge.BadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
 		return errors.Join(centrifuge.InvalidToken, err)
 	}
 	s.mu.Lock()
-	s.admit(g)
+	s.setConnected(g)
 	s.mu.Unlock()
 	b.out = centrifuge.AppendConnect(b.newLine(), c.ID, centrifuge.ConnectResult{
 		Client: s.id.String(), Version: s.node.version,
@@ -190,7 +189,7 @@ func (s *session) pong() error {
 		return errors.Join(centrifuge.BadRequest, errPong)
 	}
 	s.pongBy = 0
-	return nil // the wheel may tick for the old deadline and will find nothing due
+	return nil // a tick for the old deadline finds nothing due
 }
 
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
@@ -212,7 +211,7 @@ func (b *batch) publish(c *centrifuge.Command) error {
 		b.fail(c, centrifuge.ErrPermissionDenied)
 		return nil
 	}
-	// Replies to earlier commands go first: the client may hear its own publication.
+	// Replies to earlier commands go first: the client may receive its own publication.
 	b.flush()
 	_, err := s.node.publish(context.Background(), p.Channel, Publication{Data: p.Data, Client: s.id.String(),
 		User: s.user()})
@@ -222,7 +221,7 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	return nil
 }
 
-// refresh takes a new token in time, and gives the connection the token's life.
+// refresh replaces the connection's token, and with it the connection's expiry.
 func (b *batch) refresh(c *centrifuge.Command) error {
 	s := b.s
 	if s.node.tokens == nil {
@@ -251,7 +250,7 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 	return nil
 }
 
-// failed answers c with err, if there is one.
+// failed answers c with err if err is not nil, and reports whether it did.
 func (b *batch) failed(c *centrifuge.Command, err error) bool {
 	if err == nil {
 		return false
@@ -273,7 +272,7 @@ func (b *batch) done(c *centrifuge.Command, m centrifuge.Method) {
 	b.out = centrifuge.AppendDone(b.newLine(), c.ID, m)
 }
 
-// newLine is where the next reply is appended.
+// newLine returns the buffer to which the next reply is appended.
 func (b *batch) newLine() []byte {
 	if len(b.out) == 0 {
 		return b.out
@@ -281,8 +280,7 @@ func (b *batch) newLine() []byte {
 	return append(b.out, '\n')
 }
 
-// flush sends the replies so far. A client that does not read its replies is as slow as one that
-// does not read publications.
+// flush sends the replies so far. A client that does not read its replies is treated as slow.
 func (b *batch) flush() {
 	if len(b.out) == 0 {
 		return
@@ -293,8 +291,7 @@ func (b *batch) flush() {
 	b.out = b.out[:0]
 }
 
-// ttl is the number of whole seconds until then, as the protocol counts them; a year for what is
-// later.
+// ttl returns the whole seconds until ends, at most a year.
 func (n *node) ttl(ends time.Time) uint32 {
 	const year = 365 * 24 * 3600
 	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())

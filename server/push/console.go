@@ -13,9 +13,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// The console is plain HTML, CSS and modules of JavaScript. It loads nothing from elsewhere, and
-// its policy makes the browser hold it to that. The files say nothing about the server, so
-// everybody may have them; what they show is asked for below /console/, by an operator (see
+// The console is plain HTML, CSS and JavaScript modules. It loads nothing from other sites; its
+// Content-Security-Policy makes the browser enforce that. The files contain no data of the server,
+// so they need no key. The data comes from paths below /console/, for operators only (see
 // Config.ConsoleKey).
 //
 //go:embed console
@@ -28,7 +28,7 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 func (s *Server) routeConsole(mux *http.ServeMux) {
 	files, err := fs.ReadDir(consoleFiles, "console")
 	if err != nil {
-		panic("push: the console is not in the program: " + err.Error())
+		panic("push: the console's files are missing from the binary: " + err.Error())
 	}
 	for _, file := range files {
 		name := "console/" + file.Name()
@@ -44,12 +44,12 @@ func (s *Server) routeConsole(mux *http.ServeMux) {
 	mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(s.serveConsoleEvents)))
 }
 
-// consoleFile serves one file. Its tag is its hash, so that a new version of the server is seen at
-// once and an old file is not sent again.
+// consoleFile serves one file. Its ETag is its hash: a browser gets a new version at once, and an
+// unchanged file is not sent again.
 func consoleFile(name string) http.HandlerFunc {
 	text, err := consoleFiles.ReadFile(name)
 	if err != nil {
-		panic("push: the console is not in the program: " + err.Error())
+		panic("push: the console's files are missing from the binary: " + err.Error())
 	}
 	sum := sha256.Sum256(text)
 	tag := strconv.Quote(hex.EncodeToString(sum[:12]))
@@ -65,8 +65,8 @@ func consoleFile(name string) http.HandlerFunc {
 	}
 }
 
-// forOperator lets next show what only an operator may see: the names of channels and clients, and
-// what is published. See Config.ConsoleKey for who that is.
+// forOperator runs next for operators only (see Config.ConsoleKey): it may show the names of
+// channels and clients, and what is published.
 func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -83,8 +83,8 @@ func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// isOperator tells whether the request has the operator's key, or needs none because the server is
-// open to everybody.
+// isOperator reports whether the request has the operator's key, or needs none because the server
+// requires neither keys nor tokens.
 func (s *Server) isOperator(r *http.Request) bool { return s.operatorKey().matches(r) || s.isOpen() }
 
 func (s *Server) operatorKey() *secretKey {
@@ -94,8 +94,8 @@ func (s *Server) operatorKey() *secretKey {
 	return s.apiKey
 }
 
-// consoleStats is what the console shows: the counters of the metrics, for people, and how they
-// were in the last minutes.
+// consoleStats is what the console shows: the counters of the metrics, and samples of the last
+// minutes.
 type consoleStats struct {
 	Version         string           `json:"version"`
 	Development     bool             `json:"development"`
@@ -123,8 +123,7 @@ type loopStats struct {
 	BytesOut      uint64 `json:"bytes_out"`
 }
 
-// serveStats sends the samples that are newer than the query's "after", a time in milliseconds as
-// samples have it.
+// serveStats sends the samples that are newer than the query's "after", in milliseconds since 1970.
 func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 	n := s.node
 	after, _ := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64) // anything else asks for all of them
@@ -155,9 +154,9 @@ func loopsOf(engine *myriad.Engine) []loopStats {
 	return loops
 }
 
-// serveConsoleEvents holds an operator's own subscription, which needs no token: the key has been
-// seen. Events are named after their channels. No client is told of the subscription, and it is in
-// no count.
+// serveConsoleEvents serves an operator's own subscription. It needs no token, because forOperator
+// has checked the key. Events are named after their channels. Clients do not see the subscription,
+// and no counter includes it.
 func (s *Server) serveConsoleEvents(w http.ResponseWriter, r *http.Request) {
 	channels, ok := s.eventChannels(w, r)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// The page and what it loads come from the server, and from nowhere else.
+// The page and everything that it loads come from the server.
 func TestConsoleFiles(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
 	types := map[string]string{"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -32,7 +32,7 @@ func TestConsoleFiles(t *testing.T) {
 		if !strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'") {
 			t.Errorf("%s has no policy", path)
 		}
-		// the names of SVG and HTML, which are not fetched
+		// namespace URLs of SVG and HTML, which browsers do not fetch
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/", "")
 		if strings.Contains(text, "http://") || strings.Contains(text, "https://") || strings.Contains(text, `"//`) {
 			t.Errorf("%s names another server", path)
@@ -49,8 +49,8 @@ func TestConsoleFiles(t *testing.T) {
 	}
 }
 
-// What the console shows is for whom the server's own settings make an operator, and for nobody
-// else.
+// The console's data is for requests with the operator's key, or for all if neither keys nor tokens
+// are set.
 func TestConsoleIsForOperators(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
@@ -80,7 +80,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 				t.Errorf("%s, %s with key %q: %d, want %d: %s", tt.about, path, tt.key, w.Code, tt.status, w.Body)
 			}
 			if tt.status != 200 && tt.status != 404 && strings.Contains(w.Body.String(), "connections") {
-				t.Errorf("%s, %s with key %q tells %s", tt.about, path, tt.key, w.Body)
+				t.Errorf("%s, %s with key %q reveals %s", tt.about, path, tt.key, w.Body)
 			}
 		}
 		if w := ts.do("GET", "/", ""); (w.Code == 200) == tt.config.DisableConsole {
@@ -89,7 +89,7 @@ func TestConsoleIsForOperators(t *testing.T) {
 	}
 }
 
-// The console's key is for looking: it does not publish.
+// The console's key does not allow publishing.
 func TestConsoleKeyDoesNotPublish(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", ConsoleKey: "view"})
 	for key, status := range map[string]int{"view": 401, "key": 200} {
@@ -189,7 +189,7 @@ func TestConsoleListsChannels(t *testing.T) {
 	}
 }
 
-// One channel is shown with what its namespace keeps, and null for what it does not.
+// A channel is described with what its namespace keeps, and null for what it does not keep.
 func TestConsoleShowsAChannel(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{Name: "kept", HistorySize: 30, Presence: true,
 		Publish: PublishNobody}}})
@@ -226,7 +226,8 @@ func TestConsoleShowsAChannel(t *testing.T) {
 	}
 }
 
-// An operator's subscription is named after its channels, and is as bounded as any.
+// An operator's subscription names events after their channels, and has the limits of any
+// subscription.
 func TestConsoleSubscribes(t *testing.T) {
 	ts := newTestServer(t, Config{APIKey: "key", TokenSecret: "secret"})
 	if w := ts.do("GET", "/console/events?channel=a&channel=b", "", "X-API-Key", "key"); w.Code != 200 {
@@ -257,7 +258,7 @@ func TestSlowLogKeepsTheLast(t *testing.T) {
 	}
 }
 
-// A bucket's bound is above what is in it, by a quarter at most, and buckets are in order.
+// A bucket's bound is at most a quarter above its values, and buckets are in order.
 func TestLatencyBuckets(t *testing.T) {
 	for d := time.Duration(0); d < 60*time.Second; d += max(time.Microsecond, d/100) {
 		b := latencyBucket(d)

@@ -1,24 +1,28 @@
 // Package push is the push server: clients subscribe to channels, and what is published to a
 // channel reaches all of them.
 //
-// Read it in this order. A [Publication] enters through apipublish.go (HTTP; the table of the API
-// is in api.go) or command.go (a client's own), and goes to the Bus (bus.go is its contract,
-// memorybus.go the one within a process), which keeps it (stream.go) as long as the rules of the
-// channel say (namespace.go). The bus gives it to the channel (channel.go, found by hub.go), which
-// encodes it once for each wire (wire.go) and offers the bytes to every session (session.go) by
-// reference. A session hands them to its transport: a WebSocket (websocket.go, whose commands are
-// run by command.go) or a stream of events (events.go). Time reaches sessions through the wheel
-// (wheel.go). A client that comes back gets what it has missed (recover.go); one that is slow is
-// disconnected or misses something (slow.go). node.go holds all this together, server.go puts HTTP
-// in front of it.
+// Read it in this order:
+//
+//   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
+//     memorybus.go is the bus within one process, stream.go the history of a channel.
+//   - namespace.go has the rules of channels.
+//   - apipublish.go is how backends publish (api.go is the table of the HTTP API), and command.go
+//     how clients publish and subscribe.
+//   - channel.go receives publications from the bus, encodes them once for each wire (wire.go), and
+//     offers the bytes to its sessions by reference; hub.go finds the channel.
+//   - session.go is one client over a transport: a WebSocket (websocket.go) or a stream of
+//     Server-Sent Events (events.go). The wheel (wheel.go) calls sessions at their deadlines.
+//   - recover.go sends returning clients what they have missed; slow.go drops publications for slow
+//     clients.
+//   - node.go holds sessions, channels, bus and time together; server.go adds HTTP.
 //
 // What holds throughout:
 //
-//   - No goroutine, timer or read buffer per client; a session is less than 200 bytes.
-//   - Nothing waits for a client. What it does not read is queued up to Limits.Queue, and then it
-//     is disconnected.
-//   - Time, randomness, sockets and the bus are given from outside, so that a simulation can run
-//     the same code.
+//   - There is no goroutine, timer or read buffer per client; a session is less than 200 bytes.
+//   - Nothing waits for a client. What it does not read is queued, up to Limits.Queue; above that
+//     limit the client is disconnected or, under a policy that drops, misses publications.
+//   - Time, randomness, sockets and the bus are injected, so that a simulation can run the same
+//     code.
 //
-// Deliberately absent for now: Protobuf, server-side subscriptions, a Bus that spans nodes.
+// Not implemented: Protobuf, server-side subscriptions, a Bus that spans nodes.
 package push

@@ -13,18 +13,19 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// retryAfter is the least time that an EventSource is told to wait before it comes back; the most
-// is twice that. The spread keeps a restart from being answered by everybody at once.
+// retryAfter is the shortest time that an EventSource is told to wait before it reconnects; the
+// longest is twice that. The spread keeps clients from reconnecting all at once after a restart.
 const retryAfter = 2 * time.Second
 
-// serveEvents holds a subscriber by Server-Sent Events (WHATWG HTML §9.2): each publication is an
-// event with the publication's data, without a name unless the query says named=1, then named after
-// its channel.
+// serveEvents serves a subscriber with Server-Sent Events (WHATWG HTML §9.2). Each publication is
+// an event with the publication's data. Events have no name; with named=1 in the query they are
+// named after their channel.
 //
-// Where the rules have Recovery, the events of a stream of one channel have an id, "epoch:offset",
-// also one without data at the beginning. Who comes back with it in Last-Event-ID, or last_event_id
-// in the query, first gets what it has missed. If that cannot be told, it gets an event named "gap"
-// with {"channel":"…"} for data instead. Streams of several channels have no ids.
+// If the channel's rules have Recovery, the events of a stream of one channel have an id,
+// "epoch:offset". The stream begins with an event that has an id and no data. A client that
+// reconnects with the id in Last-Event-ID, or in last_event_id in the query, first gets what it has
+// missed. If the server cannot tell what that is, it sends an event named "gap" with the data
+// {"channel":"…"} instead. Streams of several channels have no ids.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
@@ -48,7 +49,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
 }
 
-// eventChannels returns the channels of the query, or answers what is wrong with them.
+// eventChannels returns the channels of the query, or answers with an error.
 func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels []string, ok bool) {
 	channels = slices.Compact(slices.Sorted(slices.Values(r.URL.Query()["channel"])))
 	if err := s.checkChannels(channels); err != nil {
@@ -58,8 +59,8 @@ func (s *Server) eventChannels(w http.ResponseWriter, r *http.Request) (channels
 	return channels, true
 }
 
-// holdEvents answers with a stream of events that outlives the handler. It subscribes first: who
-// has the head of the answer counts on everything that is published from then on.
+// holdEvents answers with a stream of events that outlives the handler. It subscribes before it
+// sends the head: a client that has the head gets everything published from then on.
 func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, g grant, channels []string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -77,7 +78,7 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	session.openEvents(t, stream)
 }
 
-// eventWire is the form of the events of a stream.
+// eventWire returns the wire of a stream's events.
 func (n *node) eventWire(named bool, channels []string) wire {
 	form := wireSSE
 	if named {
@@ -89,31 +90,32 @@ func (n *node) eventWire(named bool, channels []string) wire {
 	return form
 }
 
-// resumption is what a subscriber that comes back says it has had last.
-func resumption(r *http.Request) wish {
+// resumption reads the position after which a returning subscriber wants to continue.
+func resumption(r *http.Request) subscribeRequest {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last_event_id")
 	}
 	if id == "" {
-		return wish{}
+		return subscribeRequest{}
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
 	if err != nil {
-		return wish{recover: true} // from another server: nothing can be recovered, and it should know
+		// an id of another server: nothing can be recovered, and the client gets a gap
+		return subscribeRequest{recover: true}
 	}
-	return wish{recover: true, since: Position{n, epoch}}
+	return subscribeRequest{recover: true, since: Position{n, epoch}}
 }
 
-// notDetached is for a stream that did not come to be: a client has gone already, which is its own
-// affair, or the program is wrong.
+// notDetached handles a stream that could not be opened: the client has disconnected, or the
+// server's program does not use web.Server.
 func (s *Server) notDetached(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, web.ErrNotMyriad) {
 		s.node.log.Debug("push: a stream of events was not opened", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	s.node.log.Error("push: events need a web.Server, which can hold a response without a goroutine", "error", err)
+	s.node.log.Error("push: events need a web.Server: serve push.Server with one", "error", err)
 	writeError(w, http.StatusInternalServerError, apiInternal, "events cannot be served here")
 }
 
@@ -132,8 +134,8 @@ func (s *Server) checkChannels(channels []string) error {
 	return nil
 }
 
-// bearer returns the token of r: from the query, because an EventSource cannot set headers, or from
-// Authorization.
+// bearer returns the token of r, from the query or from Authorization. An EventSource cannot set
+// headers.
 func bearer(r *http.Request) string {
 	if token := r.URL.Query().Get("token"); token != "" {
 		return token
@@ -163,25 +165,25 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 	}
 }
 
-// startEvents makes a session that is connected and subscribed from the start. openEvents has to
-// follow, or the session's end.
-func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w wish) *session {
+// startEvents returns a session that is connected and subscribed. The caller must then call
+// openEvents or end the session.
+func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w subscribeRequest) *session {
 	s := n.begin(&session{node: n, t: t, id: n.newClientID(), wire: form, slot: notInWheel, watcher: g.watcher})
 	s.mu.Lock()
-	s.admit(g)
+	s.setConnected(g)
 	s.mu.Unlock()
 	if !form.numbered() {
-		w = wish{}
+		w = subscribeRequest{}
 	}
 	for _, name := range channels {
-		// the node may have ended before there was a session that it could wait for, and its bus
-		// with it
-		if s.leaving.Load() {
+		// the node, and its bus, may have closed before this session existed
+		if s.closing.Load() {
 			break
 		}
 		err := s.subscribe(name, w, func(hello welcome) {
 			if form.numbered() {
-				t.send(&message{payload: form.appendWelcome(nil, name, hello)}) // it is kept: there is no error yet
+				// the transport keeps it until it is open, so there is no error
+				t.send(&message{payload: form.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
@@ -193,17 +195,17 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 	return s
 }
 
-// openEvents sends what has come for s until now, and lets everything else follow.
+// openEvents sends what is queued for s, and opens the transport for what follows.
 func (s *session) openEvents(t *eventTransport, stream eventStream) {
-	// another error comes to onClose, too
+	// on any other error onClose is called, too
 	if t.open(stream, fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())) == errFull {
 		s.tooSlow("")
 	}
 	stream.onClose(s.ended)
 }
 
-// appendWelcome appends what a subscriber is told first: what it has missed, or that this is not
-// known, and where the channel stands.
+// appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
+// channel's position.
 func (w wire) appendWelcome(dst []byte, channel string, hello welcome) []byte {
 	if len(hello.publications) > 0 {
 		return append(dst, w.publications(channel, hello.publications)...)

@@ -12,19 +12,19 @@ import (
 	"testing"
 )
 
-// A heldBus has who subscribes wait until it is let go. It fails with err, if that is not nil.
-type heldBus struct {
+// In a blockingBus Subscribe blocks until goOn is closed. It then returns err if that is not nil.
+type blockingBus struct {
 	Bus
 	asked chan string
 	goOn  chan struct{}
 	err   error
 }
 
-func newHeldBus() *heldBus {
-	return &heldBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
+func newBlockingBus() *blockingBus {
+	return &blockingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
 }
 
-func (b *heldBus) Subscribe(channel string, r Receiver) error {
+func (b *blockingBus) Subscribe(channel string, r Receiver) error {
 	b.asked <- channel
 	<-b.goOn
 	if b.err != nil {
@@ -33,8 +33,8 @@ func (b *heldBus) Subscribe(channel string, r Receiver) error {
 	return b.Bus.Subscribe(channel, r)
 }
 
-// opens asks for a stream on a goroutine, and has the channel closed when that has been answered
-// with 200.
+// opens requests a stream on a goroutine, and closes answered when the answer has come, which must
+// be 200.
 func (ts *testServer) opens(query string) (answered chan struct{}) {
 	answered = make(chan struct{})
 	go func() {
@@ -52,17 +52,17 @@ func (ts *testServer) heads() int {
 	return len(ts.streams)
 }
 
-// The head of a stream says that its channels have been subscribed to.
+// The head of a stream is sent after its channels have been subscribed to.
 func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 	for _, recovery := range []bool{false, true} {
-		bus := newHeldBus()
+		bus := newBlockingBus()
 		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 3, Recovery: recovery}}})
 		for _, query := range []string{"channel=news", "channel=a&channel=b&channel=c"} {
 			before := ts.heads()
 			answered := ts.opens(query)
 			for range strings.Count(query, "channel=") {
 				if name := <-bus.asked; ts.heads() > before {
-					t.Errorf("recovery %v, %s: the head has gone before %s is subscribed to", recovery, query, name)
+					t.Errorf("recovery %v, %s: the head was sent before %s was subscribed to", recovery, query, name)
 				}
 				bus.goOn <- struct{}{}
 			}
@@ -74,7 +74,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 	}
 }
 
-// detaching has f run in front of every head.
+// detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
 	detach := ts.detach
 	ts.detach = func(w http.ResponseWriter) (eventStream, error) {
@@ -83,7 +83,7 @@ func (ts *testServer) detaching(f func()) {
 	}
 }
 
-// What is published while the head goes out comes behind it, in order.
+// Publications made while the head is sent come after it, in order.
 func TestEventsBehindTheHead(t *testing.T) {
 	for _, tt := range []struct{ query, want string }{
 		{"channel=plain:1", "data: 1\n\ndata: 2\n\ndata: 3\n\n"},
@@ -110,13 +110,13 @@ func TestEventsBehindTheHead(t *testing.T) {
 	}
 }
 
-// Streams that open while somebody publishes without a pause hear everything behind their heads,
-// once and in order.
+// Streams that open under a continuous load get every publication after their heads, once and in
+// order.
 func TestEventsOpenUnderLoad(t *testing.T) {
 	const last, streams = 2000, 100
 	ts := newTestServer(t, Config{})
 	var begun atomic.Int64
-	var heads []int64 // what had begun when the head went out
+	var heads []int64 // publications begun when the head was sent
 	ts.detaching(func() { heads = append(heads, begun.Load()) })
 	var publisher sync.WaitGroup
 	publisher.Go(func() {
@@ -135,7 +135,7 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 		_, got, _ := strings.Cut(stream.take(), "\n\n")
 		first := int64(last) + 1
 		if _, err := fmt.Sscanf(got, "data: %d", &first); err != nil && got != "" || first > heads[i]+1 {
-			t.Fatalf("the head went out behind publication %d, and the first that came was %d (%v)", heads[i], first,
+			t.Fatalf("the head was sent after publication %d, and the first publication was %d (%v)", heads[i], first,
 				err)
 		}
 		for n := first; n <= last; n++ {
@@ -148,25 +148,25 @@ func TestEventsOpenUnderLoad(t *testing.T) {
 	}
 }
 
-// A stream whose subscription fails, or whose server shuts down meanwhile, begins and ends: an
-// EventSource comes back to that, and gives up at any other status.
+// If the subscription fails, or the server shuts down meanwhile, the stream begins with 200 and
+// ends. An EventSource reconnects after that, but gives up at any other status.
 func TestEventsEndBeforeTheHead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  func(ts *testServer, bus *heldBus) (ended chan error)
+		end  func(ts *testServer, bus *blockingBus) (ended chan error)
 	}{
-		{"refused", func(_ *testServer, bus *heldBus) chan error {
+		{"refused", func(_ *testServer, bus *blockingBus) chan error {
 			bus.err = errors.New("no route to the broker")
 			return nil
 		}},
-		{"shut down", func(ts *testServer, _ *heldBus) chan error {
+		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be sent away", ts.node.wheel.all()[0].leaving.Load)
+			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].closing.Load)
 			return ended
 		}},
 	} {
-		bus := newHeldBus()
+		bus := newBlockingBus()
 		ts := newTestServer(t, Config{Bus: bus})
 		answered := ts.opens("channel=news")
 		<-bus.asked
@@ -184,7 +184,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 	}
 }
 
-// Nothing is left of a client that goes before the head.
+// A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	ts.detach = func(http.ResponseWriter) (eventStream, error) {
@@ -197,7 +197,7 @@ func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	}
 }
 
-// What may wait for a client is bounded before the head, too.
+// A client's queue is bounded before the head, too.
 func TestSlowBeforeTheHead(t *testing.T) {
 	ts := newTestServer(t, Config{Limits: Limits{Queue: 1000}})
 	ts.detaching(func() {
@@ -214,7 +214,7 @@ func TestSlowBeforeTheHead(t *testing.T) {
 	}
 }
 
-// So it is on the wire.
+// Over sockets, too, a client that has the head gets the next publication.
 func TestEventsAfterTheHead(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	for i := range 50 {

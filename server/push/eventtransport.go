@@ -11,18 +11,18 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// An eventTransport is the transport of a subscriber by SSE, whose channels may have something for
-// it before the head of the answer has gone. It keeps that until it is open.
+// An eventTransport is the transport of an SSE subscriber. Its channels may send before the head of
+// the response has been sent; it queues that until it is open.
 type eventTransport struct {
-	opening atomic.Pointer[opening] // nil: it is open
+	opening atomic.Pointer[opening] // nil after open
 	stream  eventStream             // set before opening becomes nil
 }
 
-// An opening is what an eventTransport is given before it is open.
+// An opening holds what an eventTransport receives before it is open.
 type opening struct {
 	mu     sync.Mutex
 	sent   []byte                 // session.offer bounds it, by queued
-	reason *centrifuge.Disconnect // of the first close; nil: there was none
+	reason *centrifuge.Disconnect // of the first close; nil if close was not called
 }
 
 func newEventTransport() *eventTransport {
@@ -31,7 +31,7 @@ func newEventTransport() *eventTransport {
 	return t
 }
 
-// open sends first, then what was kept. What comes meanwhile waits, so that it is sent behind.
+// open sends first, then what is queued. Concurrent sends wait, so that their messages follow.
 func (t *eventTransport) open(stream eventStream, first []byte) error {
 	o := t.lock()
 	defer o.mu.Unlock()
@@ -44,14 +44,14 @@ func (t *eventTransport) open(stream eventStream, first []byte) error {
 	return err
 }
 
-// lock returns what is kept, locked, or nil if t is open.
+// lock returns the opening, locked, or nil if t is open.
 func (t *eventTransport) lock() *opening {
 	o := t.opening.Load()
 	if o == nil {
 		return nil
 	}
 	o.mu.Lock()
-	if t.opening.Load() == nil { // meanwhile
+	if t.opening.Load() == nil { // opened meanwhile
 		o.mu.Unlock()
 		return nil
 	}
@@ -87,14 +87,15 @@ func (t *eventTransport) close(d centrifuge.Disconnect) {
 	}
 }
 
-// An eventStream carries an eventTransport's messages once its head has gone. onClose has f called
-// once, when it has ended, not from within a call of another method but this one.
+// An eventStream carries an eventTransport's messages after the head has been sent. onClose sets f,
+// which is called once when the stream has ended. onClose itself may call f; the other methods do
+// not.
 type eventStream interface {
 	transport
 	onClose(f func())
 }
 
-// webStream writes events to a response that has outlived its handler.
+// webStream writes events to a detached response.
 type webStream struct{ *web.Stream }
 
 func (n *node) detach(w http.ResponseWriter) (eventStream, error) {
@@ -116,8 +117,8 @@ func (t webStream) send(m *message) error {
 
 func (t webStream) queued() int { return t.Queued() }
 
-// close ends the stream. An EventSource cannot be told why; it comes back, and is answered with a
-// status that says.
+// close ends the stream. An EventSource cannot receive a reason; when it reconnects, the status of
+// the answer has it.
 func (t webStream) close(d centrifuge.Disconnect) {
 	if d == centrifuge.Slow {
 		t.Abort(d)
@@ -128,7 +129,7 @@ func (t webStream) close(d centrifuge.Disconnect) {
 
 func (t webStream) onClose(f func()) { t.OnClose(func(error) { f() }) }
 
-// full translates the engine's error.
+// full turns the engine's queue-full error into errFull.
 func full(err error) error {
 	if errors.Is(err, myriad.ErrFull) {
 		return errFull

@@ -13,7 +13,7 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A program has a push server inside: clients subscribe at its paths, and the program publishes.
+// A program embeds a push server: clients subscribe at its paths, and the program publishes.
 func ExampleServer_Publish() {
 	pusher, err := push.New(push.Config{DenyClientPublish: true})
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleServer_Publish() {
 	// Output: data: {"text":"hello"}
 }
 
-// The API, the metrics and the console are served on another listener than the paths of clients.
+// One listener serves the paths of clients, another the API, the metrics and the console.
 func ExampleServer_Admin() {
 	pusher, err := push.New(push.Config{})
 	if err != nil {

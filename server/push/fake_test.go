@@ -15,7 +15,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// fakeClock moves only when it is told to, and runs timers as it passes them.
+// fakeClock moves only in advance, which runs the timers that it passes.
 type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -51,7 +51,7 @@ func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
 	}
 }
 
-// advance moves the clock by d, and stops at every timer on the way.
+// advance moves the clock by d, and runs each timer at its time.
 func (c *fakeClock) advance(d time.Duration) {
 	end := c.Now().Add(d)
 	for {
@@ -75,10 +75,10 @@ func (c *fakeClock) advance(d time.Duration) {
 	}
 }
 
-// seeded is a source of randomness that a test can repeat.
+// seeded returns a source of reproducible randomness.
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
-// A testNode is a node with fake time and a log to look into.
+// A testNode is a node with fake time and a recorded log.
 type testNode struct {
 	*node
 	t     *testing.T
@@ -103,7 +103,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// newTestNode returns an open node; change, if any, has the last word on its settings.
+// newTestNode returns an open node. change, if any, adjusts its settings.
 func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	t.Helper()
 	buf.CheckLeaks(t)
@@ -135,7 +135,7 @@ func newTestNode(t *testing.T, change ...func(*node)) *testNode {
 	return &testNode{n, t, clock, log}
 }
 
-// held is how many channels there are, with and without members that are counted.
+// held returns the number of channels, including those with only watchers.
 func (h *hub) held() (n int) {
 	for i := range h.shards {
 		h.shards[i].mu.Lock()
@@ -155,14 +155,14 @@ func mustRules(t *testing.T, list ...Namespace) namespaces {
 	return rules
 }
 
-// A fakeTransport keeps what is sent, as the peer would see it, unless the peer does not read.
+// A fakeTransport records what the peer receives. While stuck is set, the peer does not read.
 type fakeTransport struct {
 	mu     sync.Mutex
 	s      *session
 	sent   []string
 	stuck  bool // the peer does not read
-	bytes  int  // queued for it then
-	max    int  // the most that were
+	bytes  int  // queued while stuck
+	max    int  // the maximum of bytes
 	full   bool
 	closed *centrifuge.Disconnect
 	hung   bool
@@ -199,7 +199,7 @@ func (f *fakeTransport) close(d centrifuge.Disconnect) {
 	}
 }
 
-// hangUp ends the connection: the peer has gone, or has seen the close.
+// hangUp ends the connection from the peer's side.
 func (f *fakeTransport) hangUp() {
 	f.mu.Lock()
 	hung := f.hung
@@ -232,7 +232,7 @@ func (n *testNode) connected(channels ...string) *fakeTransport {
 	return f
 }
 
-// take returns what the peer has received since the last call.
+// take returns the messages that the peer has received since the last call.
 func (f *fakeTransport) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +241,7 @@ func (f *fakeTransport) take() []string {
 	return sent
 }
 
-// want checks that the peer has received just these messages.
+// want checks that the peer has received exactly these messages.
 func (f *fakeTransport) want(t *testing.T, what string, messages ...string) {
 	t.Helper()
 	got := f.take()
@@ -256,7 +256,7 @@ func (f *fakeTransport) isClosed() bool {
 	return f.closed != nil
 }
 
-// wantClosed checks why the server has closed the connection.
+// wantClosed checks that the server has closed the connection with d.
 func (f *fakeTransport) wantClosed(t *testing.T, what string, d centrifuge.Disconnect) {
 	t.Helper()
 	f.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A testServer is a Server with fake time and streams that a test can look into.
+// A testServer is a Server with fake time and recorded streams.
 type testServer struct {
 	*Server
 	t       *testing.T
@@ -58,7 +58,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	return ts
 }
 
-// fakeStream is what a subscriber by SSE reads, without a connection.
+// fakeStream records what an SSE subscriber would read.
 type fakeStream struct {
 	mu     sync.Mutex
 	out    strings.Builder
@@ -83,7 +83,7 @@ func (f *fakeStream) queued() int {
 	return f.stuck
 }
 
-// close calls back as web does: not from within the call.
+// close calls onClose's function as web does: not from within close.
 func (f *fakeStream) close(centrifuge.Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *fakeStream) onClose(g func()) {
 	}
 }
 
-// take returns what has been sent since the last call.
+// take returns the bytes sent since the last call.
 func (f *fakeStream) take() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,12 +150,13 @@ func TestPublishAPI(t *testing.T) {
 	}{
 		{"good", "POST", good, "key", 200, `{"result":{}}`},
 		{"without a key", "POST", good, "", 401,
-			`{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY"}}`},
+			`{"error":{"code":101,"message":"the key is missing or wrong: send it in the header X-API-Key, or as ` +
+				`Authorization: apikey KEY"}}`},
 		{"a wrong key", "POST", good, "kez", 401, `{"error":{"code":101,`},
 		{"a longer key", "POST", good, "keyy", 401, `{"error":{"code":101,`},
 		{"GET", "GET", "", "key", 405, `{"error":{"code":104,"message":"use POST"}}`},
 		{"not JSON", "POST", "hello", "key", 400,
-			`{"error":{"code":107,"message":"the body is not a JSON object as publish takes it`},
+			`{"error":{"code":107,"message":"the body is not a JSON object that publish accepts`},
 		{"empty", "POST", "", "key", 400, `{"error":{"code":107,`},
 		{"half", "POST", good[:20], "key", 400, `{"error":{"code":107,`},
 		{"more behind it", "POST", good + "x", "key", 400, `{"error":{"code":107,`},
@@ -178,7 +179,7 @@ func TestPublishAPI(t *testing.T) {
 		{"half a surrogate for a channel", "POST", `{"channel":"\ud800","data":1}`, "key", 200,
 			`{"error":{"code":107,"message":"the channel is not a name`},
 		{"too much data", "POST", `{"channel":"news","data":"` + strings.Repeat("x", 1000) + `"}`, "key", 200,
-			`{"error":{"code":106,"message":"data is 1002 bytes, and may be 1000"}}`},
+			`{"error":{"code":106,"message":"data is 1002 bytes; the limit is 1000"}}`},
 		{"far too much", "POST", strings.Repeat("x", 100000), "key", 413, `{"error":{"code":106,`},
 	} {
 		w := ts.do(tt.method, "/api/publish", tt.body, "X-API-Key", tt.key)
@@ -269,7 +270,7 @@ func TestEventsRefused(t *testing.T) {
 		}
 	}
 	if len(ts.streams) > 0 {
-		t.Fatal("somebody got in")
+		t.Fatal("a client without a valid token was accepted")
 	}
 	ts.subscribe("channel=a&token=" + all["good"])
 	byHeader := ts.subscribe("channel=a", "Authorization", "Bearer "+all["good"])
@@ -283,16 +284,16 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// An SSE client that has gone before its handler runs is nobody's fault, however many there are; a
-// server that cannot hold streams is worth a line that says what to do.
+// An SSE client that disconnects before its handler runs is not logged as an error. A server other
+// than web.Server, which cannot hold streams, is logged with what to do.
 func TestEventsNotOpened(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		err    error // of detach; nil: that of web for a ResponseWriter of another server
+		err    error // of detach; nil: the error of web.Detached for another server's ResponseWriter
 		status int
 		logged string
 	}{
-		{"the client has gone", fmt.Errorf("web: write: %w", net.ErrClosed), 200, ""},
+		{"the client has disconnected", fmt.Errorf("web: write: %w", net.ErrClosed), 200, ""},
 		{"the client has reset", syscall.ECONNRESET, 200, ""},
 		{"another server", nil, 500, "push: events need a web.Server"},
 	} {
@@ -371,7 +372,8 @@ func TestMetricsAndStats(t *testing.T) {
 			t.Errorf("metrics without %q", line)
 		}
 	}
-	want := `{"version":"v9","development":true,"connections":2,"channels":2,"publishes":1,"messages":2,"slow_disconnects":0,`
+	want := `{"version":"v9","development":true,"connections":2,"channels":2,"publishes":1,"messages":2,` +
+		`"slow_disconnects":0,`
 	if got := ts.do("GET", "/console/stats", "").Body.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("stats\n got %s\nwant %s", got, want)
 	}
@@ -405,5 +407,5 @@ func waitFor(t *testing.T, what string, done func() bool) {
 			return
 		}
 	}
-	t.Errorf("waited in vain for %s", what)
+	t.Errorf("timed out waiting for %s", what)
 }

@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// A hub knows which sessions are subscribed to which channel on this node.
+// A hub holds the channels that have subscribers on this node.
 //
 // Locks are taken in this order: a channel's opening, the bus's own, then a shard's or a channel's,
-// then a session's. A Receive comes with a lock of the bus held, so it asks nothing of the bus. A
-// shard's is held for look-ups only: whoever has to wait for the bus to subscribe to one channel,
-// or to leave it, holds up nobody but those who want the same.
+// then a session's. The bus holds one of its locks while it calls Receive, so Receive must not call
+// the bus. A shard's lock is held for look-ups only: a caller that waits for the bus to subscribe
+// to a channel blocks only callers for the same channel.
 type hub struct {
-	node      *node
-	seed      maphash.Seed
-	inhabited atomic.Int64 // channels with members that are counted
-	shards    [hubShards]shard
+	node     *node
+	seed     maphash.Seed
+	occupied atomic.Int64 // channels with members other than watchers
+	shards   [hubShards]shard
 }
 
 const hubShards = 64
@@ -37,20 +37,20 @@ func newHub(n *node) *hub {
 
 func (h *hub) shard(name string) *shard { return &h.shards[maphash.String(h.seed, name)%hubShards] }
 
-// join makes s a member of the channel of that name. announce runs between the last publication
-// that s does not get and the first that it does; it must only queue bytes for s. It may wait for
-// the bus.
-func (h *hub) join(s *session, name string, w wish, announce func(welcome)) (*member, error) {
+// join makes s a member of the channel of that name. It calls announce after the last publication
+// that s does not get, and before the first that it gets. announce must only queue bytes for s.
+// join may wait for the bus.
+func (h *hub) join(s *session, name string, w subscribeRequest, announce func(welcome)) (*member, error) {
 	ch := h.acquire(name)
-	m, err := ch.admit(s, w, announce)
+	m, err := ch.addMember(s, w, announce)
 	if err != nil {
 		h.release(ch)
 	}
 	return m, err
 }
 
-// acquire returns the channel of that name, made if there was none. It stays until it has been
-// released as often.
+// acquire returns the channel of that name, creating it if necessary, and adds a user. The channel
+// exists until release has been called for each user.
 func (h *hub) acquire(name string) *channel {
 	sh := h.shard(name)
 	sh.mu.Lock()
@@ -64,8 +64,8 @@ func (h *hub) acquire(name string) *channel {
 	return ch
 }
 
-// forget takes one user from ch and reports whether it was the last: then somebody has to call
-// close. Who comes for the same name meanwhile gets another channel.
+// forget removes one user from ch and reports whether it was the last. If so, the caller must call
+// ch.close; acquire returns a new channel for the name meanwhile.
 func (h *hub) forget(ch *channel) (last bool) {
 	sh := h.shard(ch.name)
 	sh.mu.Lock()
@@ -77,32 +77,33 @@ func (h *hub) forget(ch *channel) (last bool) {
 	return ch.users == 0
 }
 
-// release must not be called from within Receive.
+// release removes one user from ch, and closes ch after the last. It must not be called from within
+// Receive.
 func (h *hub) release(ch *channel) {
 	if h.forget(ch) {
 		ch.close()
 	}
 }
 
-// leave ends a membership: m's session gets nothing from the channel afterwards. The last one to
-// leave takes the channel down. It must not be called from within Receive.
+// leave ends a membership: m's session gets nothing from the channel afterwards. It must not be
+// called from within Receive.
 func (h *hub) leave(m *member) {
 	m.ch.remove(m)
 	h.node.announce(m, false)
 	h.release(m.ch)
 }
 
-// channels returns how many channels have members that are counted.
-func (h *hub) channels() int { return int(h.inhabited.Load()) }
+// channels returns the number of channels with members other than watchers.
+func (h *hub) channels() int { return int(h.occupied.Load()) }
 
-// announce tells the subscribers of m's channel that it has come, or has gone, where the rules say
-// so. If it fails, it is not repeated.
+// announce sends a notice that m has joined or left, if the channel's rules have JoinLeave. It does
+// not retry.
 func (n *node) announce(m *member, joined bool) {
 	if !m.ch.rules.JoinLeave || m.s.watcher {
 		return
 	}
 	err := n.bus.Announce(context.Background(), m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
 	if err != nil && !n.isDraining() {
-		n.log.Warn("push: a notice was not taken", "channel", m.ch.name, "joined", joined, "error", err)
+		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// Whatever joins and leaves meanwhile, a member sees every publication between its own join and
-// leave, once and in order.
+// While others join and leave, a member sees every publication between its own join and leave, once
+// and in order.
 func TestMembersSeeEverythingInOrder(t *testing.T) {
 	n := newTestNode(t)
 	const publications, churners = 300, 8
@@ -76,8 +76,8 @@ func wantRuns(t *testing.T, messages []string) {
 	}
 }
 
-// Connections that end while they are written to leave nothing behind; newTestNode checks that at
-// the end.
+// Connections that end during a broadcast leave no session and no channel; newTestNode checks that
+// at the end.
 func TestSessionsEndDuringBroadcasts(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.limits.Queue = 2000 })
 	var wg sync.WaitGroup
@@ -86,7 +86,9 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 			for j := range 40 {
 				c := n.dial()
 				c.stuck = j%3 == 0
-				c.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"c" + strconv.Itoa(i) + "\"}}"))
+				c.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2," +
+					"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":2," +
+					"\"subscribe\":{\"channel\":\"c" + strconv.Itoa(i) + "\"}}"))
 				if j%2 == 0 {
 					go c.hangUp()
 				} else {
@@ -109,7 +111,7 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 	}
 }
 
-// A broadcast is encoded once for each wire, whatever the number of subscribers.
+// A broadcast is encoded once for each wire, for any number of subscribers.
 func TestBroadcastIsEncodedOnce(t *testing.T) {
 	n := newTestNode(t)
 	var seen []*message
@@ -133,7 +135,7 @@ func TestBroadcastIsEncodedOnce(t *testing.T) {
 	}
 }
 
-// keeper notes which messages it is given.
+// keeper records the messages that it is sent.
 type keeper struct {
 	fakeTransport
 	seen *[]*message
@@ -144,8 +146,8 @@ func (k *keeper) send(m *message) error {
 	return nil
 }
 
-// What a subscriber costs above its connection: TARGETS M6 leaves about a kilobyte for session and
-// transport.
+// The memory of a subscriber besides its connection. TARGETS M6 leaves about a kilobyte for session
+// and transport.
 func TestSessionSize(t *testing.T) {
 	if got := unsafe.Sizeof(session{}); got > 192 {
 		t.Errorf("a session takes %d bytes, want at most 192", got)

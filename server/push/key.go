@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A secretKey is what some requests need in the header X-API-Key, or as "Authorization: apikey
-// KEY". nil: there is none, and no request has it.
+// A secretKey is the hash of a key that requests carry in X-API-Key or as "Authorization: apikey
+// KEY". A nil key matches no request.
 type secretKey [sha256.Size]byte
 
 func newSecretKey(text string) *secretKey {
@@ -19,7 +19,7 @@ func newSecretKey(text string) *secretKey {
 	return &sum
 }
 
-// matches compares hashes, so that the time it takes tells nothing of the key, its length included.
+// matches compares hashes, so that its duration reveals neither the key nor its length.
 func (k *secretKey) matches(r *http.Request) bool {
 	if k == nil {
 		return false

@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// latencies counts how long publications took from being accepted to being queued for every
-// subscriber on this node. A bucket is a quarter of an octave of microseconds: a percentile is at
-// most a fourth too large.
+// latencies is a histogram of the time from a publication's acceptance until it is queued for every
+// subscriber on this node. A bucket is a quarter of an octave of microseconds, so a percentile is
+// at most a quarter too large.
 type latencies struct {
 	buckets [latencyBuckets]atomic.Uint64
 	nanos   atomic.Uint64 // the sum
 }
 
-// latencyBuckets reach to 67 seconds; what takes longer is in the last one.
+// latencyBuckets reach to 67 seconds. The last bucket counts everything above.
 const latencyBuckets = 4 * 26
 
 type latencyCounts [latencyBuckets]uint64
@@ -33,8 +33,8 @@ func (l *latencies) counts() (c latencyCounts) {
 	return c
 }
 
-// latencyBucket: 0 to 3 µs have a bucket each; from there on, the first three bits of the number
-// decide.
+// latencyBucket returns d's bucket. 0 to 3 µs have one bucket each; above, the first three bits of
+// the number of microseconds select the bucket.
 func latencyBucket(d time.Duration) int {
 	micros := uint64(max(d, 0) / time.Microsecond)
 	if micros < 4 {
@@ -44,7 +44,7 @@ func latencyBucket(d time.Duration) int {
 	return min(octave*4+int(micros>>octave), latencyBuckets-1)
 }
 
-// latencyBound is the time that ends a bucket.
+// latencyBound returns the upper bound of a bucket.
 func latencyBound(bucket int) time.Duration {
 	if bucket < 4 {
 		return time.Duration(bucket+1) * time.Microsecond
@@ -53,7 +53,7 @@ func latencyBound(bucket int) time.Duration {
 	return time.Duration(uint64(bucket%4+5)<<octave) * time.Microsecond
 }
 
-// percentile of what was counted since an earlier moment, or 0 if there was nothing.
+// percentile returns the percentile of the durations counted since earlier, or 0 if there are none.
 func (c *latencyCounts) percentile(earlier *latencyCounts, part float64) time.Duration {
 	total := uint64(0)
 	for i := range c {
@@ -74,7 +74,7 @@ func (c *latencyCounts) percentile(earlier *latencyCounts, part float64) time.Du
 var latencyDesc = prometheus.NewDesc("myriad_publish_duration_seconds",
 	"Time from a publication's acceptance until it is queued for every subscriber on this node.", nil, nil)
 
-// Describe and Collect implement prometheus.Collector, with one bucket for an octave.
+// Describe and Collect implement prometheus.Collector, with one bucket for each octave.
 func (l *latencies) Describe(descs chan<- *prometheus.Desc) { descs <- latencyDesc }
 
 func (l *latencies) Collect(metrics chan<- prometheus.Metric) {

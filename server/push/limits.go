@@ -5,14 +5,14 @@ import "time"
 // Limits bounds what one client, and one message, may cost. The zero value is the default for every
 // field.
 type Limits struct {
-	// Queue is how many bytes may wait for one client, default 1 MiB. A client for which a message
-	// does not fit any more is disconnected with code 3008 "slow"; the others do not notice.
+	// Queue is how many bytes may wait for one client, default 1 MiB. If a message does not fit,
+	// its client is disconnected with code 3008 "slow"; other clients are not affected.
 	Queue int
 	// Frame is the size of a client's WebSocket message in bytes, default 64 KiB. A longer one
 	// closes the connection with 1009.
 	Frame int
-	// Commands is how many commands one frame, or one batch of the API, may hold, default 256. More
-	// disconnect with 3501 "bad request"; the API answers 413.
+	// Commands is how many commands one frame, or one batch of the API, may hold, default 256. A
+	// client that sends more is disconnected with 3501 "bad request"; the API answers 413.
 	Commands int
 	// Channels is how many channels one client may be subscribed to, default 128. Another one is
 	// error 106 "limit exceeded", or status 400 for SSE.
@@ -24,17 +24,17 @@ type Limits struct {
 	// most 8 MiB. More is error 107 "bad request" for a client and 106 "limit exceeded" for the
 	// API.
 	Publication int
-	// HistoryBytes is how much the histories of all channels may take in memory, default 256 MiB.
-	// Above it the channels to which nothing has been published for the longest time lose theirs,
-	// and then who wants to recover there is told that it cannot.
+	// HistoryBytes is how much memory the histories of all channels may take, default 256 MiB.
+	// Above it, the channels without a publication for the longest time lose their histories. A
+	// client that wants to recover in such a channel cannot.
 	HistoryBytes int
-	// HistoryChannels is how many channels may have a history or a position in one, default
-	// 100,000. Above it likewise.
+	// HistoryChannels is how many channels may have a history or a position, default 100,000. Above
+	// it, channels lose their histories as for HistoryBytes.
 	HistoryChannels int
-	// Recovered is how many publications one reply may hold, to recover a subscription or to a
-	// history command, default 1,000. Who has missed more is told that not all could be recovered;
-	// a history command is answered with as many, and may ask for more. What a reply holds in bytes
-	// is bounded by Queue in the same way.
+	// Recovered is how many publications one reply may hold, for recovery or for a history command,
+	// default 1,000. A client that has missed more is answered that not all could be recovered. A
+	// history command returns as many, and the client may ask for more. Queue bounds the bytes of a
+	// reply in the same way.
 	Recovered int
 	// Present is how many clients the answer to a presence command may hold, default 1,000. More is
 	// error 106 "limit exceeded"; presence_stats has no limit.
@@ -42,13 +42,13 @@ type Limits struct {
 	// Broadcast is how many channels one broadcast of the API may name, default 10,000. More is
 	// error 106 "limit exceeded".
 	Broadcast int
-	// Batch is the size in bytes of a request to the API that is not a publish, default 4 MiB, at
-	// least that of one publication. A larger one is answered 413. It also bounds the replies to a
-	// batch: when they are larger, the commands that follow are answered 106 "limit exceeded".
+	// Batch is the size in bytes of an API request other than a publish: default 4 MiB, at least
+	// Publication. A larger one is answered 413. It also bounds the replies to a batch: after that
+	// many bytes, the remaining commands are answered 106 "limit exceeded".
 	Batch int
-	// IdempotencyKeys is how many idempotency keys of publications are remembered, for five minutes
-	// each, default 100,000. Above it the oldest is forgotten sooner, and does not keep a
-	// publication from being made again.
+	// IdempotencyKeys is how many idempotency keys of publications the server remembers, for five
+	// minutes each, default 100,000. Above it the server forgets the oldest key; a publication that
+	// repeats that key is made again.
 	IdempotencyKeys int
 }
 
@@ -71,23 +71,23 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Timing says how patient the server is. The zero value is the default for every field.
+// Timing holds the server's intervals and timeouts. The zero value is the default for every field.
 type Timing struct {
 	// Ping is the time between two pings to a client, default 25 s, in whole seconds. An SSE
 	// subscriber gets a comment instead.
 	Ping time.Duration
 	// Pong is how long a client may take to answer a ping, default 10 s or 2/5 of Ping, whichever
-	// is less. Then it is disconnected with code 3012 "no pong".
+	// is less. After that it is disconnected with code 3012 "no pong".
 	Pong time.Duration
-	// Connect is how long a client may take to connect successfully, default 10 s. Then it is
+	// Connect is how long a client may take to connect successfully, default 10 s. After that it is
 	// disconnected with 3502 "stale".
 	Connect time.Duration
-	// Refresh is how long after the end of its token a client may still send a new one, default 25
-	// s. Then it is disconnected with 3005 "connection expired". SSE subscribers cannot send one:
-	// their stream ends with the token.
+	// Refresh is how long after its token has expired a client may still send a new one, default 25
+	// s. After that it is disconnected with 3005 "connection expired". SSE subscribers cannot send
+	// tokens: their streams end when the token expires.
 	Refresh time.Duration
-	// Close is how long a client that is sent away may take to read what is queued and answer,
-	// default 5 s. Then it is cut off.
+	// Close is how long a client may take to read what is queued and answer the close frame,
+	// default 5 s. After that the server drops the connection.
 	Close time.Duration
 }
 

@@ -15,15 +15,15 @@ import (
 type MemoryConfig struct {
 	// HistoryBytes and HistoryChannels are those of Limits, with the same defaults.
 	HistoryBytes, HistoryChannels int
-	// Clock and Random are for simulation. Default: the system's. Random is what epochs are made
-	// of, and is read under a lock.
+	// Clock and Random are for simulation. Default: the system's. Epochs are read from Random,
+	// under a lock.
 	Clock  Clock
 	Random io.Reader
 }
 
-// NewMemoryBus returns a Bus within this process. Publish calls the receivers itself and returns
-// when all have returned, so it queues nothing; publications that wait for the same channel
-// meanwhile are delivered together. Several nodes may share one. Histories end with the process.
+// NewMemoryBus returns a Bus within this process. Publish calls the receivers and returns when they
+// have returned, so the bus has no queue. Publications that wait for the same channel are delivered
+// together. Several nodes may share a bus. Histories end with the process.
 func NewMemoryBus(c MemoryConfig) Bus {
 	setDefault(&c.HistoryBytes, Limits{}.withDefaults().HistoryBytes)
 	setDefault(&c.HistoryChannels, Limits{}.withDefaults().HistoryChannels)
@@ -37,14 +37,14 @@ func NewMemoryBus(c MemoryConfig) Bus {
 	for i := range b.shards {
 		b.shards[i].topics = make(map[string]*topic)
 	}
-	b.shelf.init(c.HistoryBytes, c.HistoryChannels)
+	b.lru.init(c.HistoryBytes, c.HistoryChannels)
 	return b
 }
 
 const memoryShards = 32
 
-// Locks are taken in this order: a topic's order, a shard's, a topic's mu, the shelf's. Receivers
-// are called with order held.
+// Locks are taken in this order: a topic's order, a shard's, a topic's mu, the lru's. Receivers are
+// called with order held.
 type memoryBus struct {
 	config MemoryConfig
 	seed   maphash.Seed
@@ -53,7 +53,7 @@ type memoryBus struct {
 		topics map[string]*topic
 		closed bool
 	}
-	shelf shelf
+	lru lru
 
 	epochs sync.Mutex // guards config.Random
 
@@ -66,19 +66,19 @@ type memoryBus struct {
 type topic struct {
 	name string
 
-	order     sync.Mutex // makes one order for all receivers, and is what Unsubscribe waits for
+	order     sync.Mutex // held while receivers run: gives all of them one order, and makes Unsubscribe wait
 	receivers []Receiver
-	delivered uint64        // how many of those that were published have been delivered
-	batch     []Publication // the one that is being delivered
+	delivered uint64        // number of publications delivered
+	batch     []Publication // publications being delivered
 
-	mu        sync.Mutex
-	gone      bool // removed from the map: whoever still holds it has to look again
-	listened  bool // there are receivers
-	published uint64
-	waiting   []Publication // to be delivered by whoever holds order next
-	stream    *stream       // nil: there is no history
+	mu           sync.Mutex
+	removed      bool // no longer in the map: look up the channel again
+	hasReceivers bool // receivers is not empty
+	published    uint64
+	waiting      []Publication // the next holder of order delivers them
+	stream       *stream       // nil without a history
 
-	place place // the shelf's
+	entry lruEntry // belongs to the lru
 }
 
 func (b *memoryBus) Publish(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
@@ -102,12 +102,12 @@ func (b *memoryBus) Publish(ctx context.Context, channel string, p Publication, 
 	}
 }
 
-// append gives p its place, in the history and among those that are to be delivered. The ticket is
-// 0 if t has gone.
+// append adds p to the history and to the publications that wait for delivery. The ticket is 0 if t
+// was removed.
 func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position, ticket uint64, victims []*topic) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.gone {
+	if t.removed {
 		return at, 0, nil
 	}
 	if keep.Size > 0 {
@@ -117,15 +117,15 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 			st.drop()
 		}
 		p.Position = at
-		victims = b.shelf.touch(t, st.bytes)
+		victims = b.lru.touch(t, st.bytes)
 	}
 	t.published++
 	t.waiting = append(t.waiting, p)
 	return at, t.published, victims
 }
 
-// deliver returns when the publication of that ticket has been delivered, by this call or by
-// another for it, or false if the bus was closed before.
+// deliver returns true when the publication with that ticket has been delivered, by this call or
+// another. It returns false if the bus was closed before.
 func (t *topic) deliver(ticket uint64) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
@@ -133,7 +133,7 @@ func (t *topic) deliver(ticket uint64) bool {
 		return true
 	}
 	t.mu.Lock()
-	closed := t.gone
+	closed := t.removed
 	t.batch, t.waiting = t.waiting, t.batch[:0]
 	t.delivered = t.published
 	t.mu.Unlock()
@@ -161,25 +161,25 @@ func (b *memoryBus) Subscribe(channel string, r Receiver) error {
 	}
 }
 
-// listen adds r, unless the topic has gone meanwhile: then it is not done.
+// listen adds r. It is not done if the topic was removed meanwhile.
 func (t *topic) listen(r Receiver) (done bool, err error) {
 	t.order.Lock()
 	defer t.order.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.gone:
+	case t.removed:
 		return false, nil
 	case slices.Contains(t.receivers, r):
 		return true, ErrSubscribed
 	}
 	t.receivers = append(t.receivers, r)
-	t.listened = true
+	t.hasReceivers = true
 	return true, nil
 }
 
-// topic returns that of channel, made if need be and asked for; else it may be nil, without an
-// error.
+// topic returns the topic of channel. If there is none, it creates one, or without create returns
+// nil and no error.
 func (b *memoryBus) topic(channel string, create bool) (*topic, error) {
 	s := &b.shards[b.shard(channel)]
 	s.mu.Lock()
@@ -205,10 +205,10 @@ func (b *memoryBus) Unsubscribe(channel string, r Receiver) {
 		t.receivers = slices.Delete(t.receivers, i, i+1)
 	}
 	t.mu.Lock()
-	t.listened = len(t.receivers) > 0
+	t.hasReceivers = len(t.receivers) > 0
 	var victims []*topic
-	if !t.listened && t.stream != nil {
-		victims = b.shelf.touch(t, t.stream.bytes) // its history may have been lost while it was listened to
+	if !t.hasReceivers && t.stream != nil {
+		victims = b.lru.touch(t, t.stream.bytes) // the LRU may have evicted its history while it had receivers
 	}
 	t.mu.Unlock()
 	t.order.Unlock()
@@ -216,18 +216,17 @@ func (b *memoryBus) Unsubscribe(channel string, r Receiver) {
 	b.sweep(t)
 }
 
-// sweep removes a topic that has neither receivers nor a history, unless that has changed
-// meanwhile.
+// sweep removes a topic that has neither receivers nor a history nor waiting publications.
 func (b *memoryBus) sweep(t *topic) {
 	s := &b.shards[b.shard(t.name)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.listened || t.stream != nil || t.gone || len(t.waiting) > 0 {
+	if t.hasReceivers || t.stream != nil || t.removed || len(t.waiting) > 0 {
 		return
 	}
-	t.gone = true
+	t.removed = true
 	delete(s.topics, t.name)
 }
 
@@ -280,25 +279,24 @@ func (b *memoryBus) Close() error {
 	return nil
 }
 
-// close waits for a Receive that is under way.
+// close waits for a running Receive, then removes receivers and history.
 func (t *topic) close() {
 	t.order.Lock()
 	defer t.order.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.receivers, t.stream, t.gone, t.listened = nil, nil, true, false
+	t.receivers, t.stream, t.removed, t.hasReceivers = nil, nil, true, false
 }
 
 func (b *memoryBus) shard(channel string) uint64 {
 	return maphash.String(b.seed, channel) % memoryShards
 }
 
-// sweepEvery is how often publications that are too old are removed where nobody publishes or asks.
-// Until then nobody sees them, but they take memory.
+// sweepEvery is how often expired publications are removed from idle channels. Before that no query
+// returns them, but they take memory.
 const sweepEvery = 10 * time.Second
 
-// newEpoch names a life of a history. It also sees to it that old publications are swept from now
-// on.
+// newEpoch returns a random name for an epoch. It also starts the sweep of old publications.
 func (b *memoryBus) newEpoch() string {
 	b.timerMu.Lock()
 	if b.stopTimer == nil && !b.closed {
@@ -314,9 +312,9 @@ func (b *memoryBus) newEpoch() string {
 	return hex.EncodeToString(id[:])
 }
 
-// sweepOld drops what is too old, and comes back later.
+// sweepOld removes expired publications and schedules itself again.
 func (b *memoryBus) sweepOld() {
-	for _, t := range b.shelf.all() {
+	for _, t := range b.lru.all() {
 		b.expire(t)
 	}
 	b.timerMu.Lock()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// This file is the histories of the memory bus.
+// This file holds the histories of the memory bus.
 
 func (b *memoryBus) History(ctx context.Context, channel string, q Query) (History, error) {
 	if err := ctx.Err(); err != nil {
@@ -25,16 +25,16 @@ func (b *memoryBus) History(ctx context.Context, channel string, q Query) (Histo
 	}
 }
 
-// read is not ok if t has gone.
+// read answers q from t's history. It is not ok if t was removed.
 func (b *memoryBus) read(t *topic, q Query) (h History, victims []*topic, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.gone {
+	if t.removed {
 		return h, nil, false
 	}
 	st := b.streamOf(t)
 	h = st.read(q, b.config.Clock.Now())
-	return h, b.shelf.touch(t, st.bytes), true
+	return h, b.lru.touch(t, st.bytes), true
 }
 
 func (b *memoryBus) Forget(ctx context.Context, channel string) error {
@@ -49,12 +49,12 @@ func (b *memoryBus) Forget(ctx context.Context, channel string) error {
 	defer t.mu.Unlock()
 	if t.stream != nil {
 		t.stream.clear()
-		b.shelf.set(t, 0)
+		b.lru.set(t, 0)
 	}
 	return nil
 }
 
-// streamOf returns the history of t, begun if there was none. The caller holds t.mu.
+// streamOf returns the history of t, creating it if necessary. The caller holds t.mu.
 func (b *memoryBus) streamOf(t *topic) *stream {
 	if t.stream == nil {
 		t.stream = &stream{epoch: b.newEpoch()}
@@ -62,7 +62,7 @@ func (b *memoryBus) streamOf(t *topic) *stream {
 	return t.stream
 }
 
-// expire drops what is too old of one channel.
+// expire removes the expired publications of one channel.
 func (b *memoryBus) expire(t *topic) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,57 +70,55 @@ func (b *memoryBus) expire(t *topic) {
 		return
 	}
 	t.stream.expire(b.config.Clock.Now())
-	b.shelf.set(t, t.stream.bytes)
+	b.lru.set(t, t.stream.bytes)
 }
 
-// evict takes the histories of topics away, which the shelf has found to be too much. The caller
-// holds no lock.
+// evict removes the histories of the topics that the LRU has chosen. The caller holds no lock.
 func (b *memoryBus) evict(victims []*topic) {
 	for _, t := range victims {
 		t.mu.Lock()
 		if t.stream != nil {
 			t.stream.clear()
-			// else it keeps its position, or its subscribers would believe that they have missed
-			// something
-			if !t.listened {
+			// a topic with receivers keeps its position, or its subscribers would seem to have
+			// missed publications
+			if !t.hasReceivers {
 				t.stream = nil
 			}
-			b.shelf.remove(t)
+			b.lru.remove(t)
 		}
 		t.mu.Unlock()
 		b.sweep(t)
 	}
 }
 
-// A shelf knows which topics have a history, which was used last, and what all take. Its limits are
-// MemoryConfig's.
-type shelf struct {
+// An lru lists the topics that have a history in the order of their last use, and sums their bytes.
+// Its limits are MemoryConfig's.
+type lru struct {
 	mu       sync.Mutex
-	topics   list.List // of *topic, the one used last at the back
+	topics   list.List // of *topic, the most recently used at the back
 	bytes    int
 	maxBytes int
 	maxCount int
 }
 
-// place is where a topic stands on the shelf.
-type place struct {
+// An lruEntry is a topic's entry in the lru.
+type lruEntry struct {
 	at    *list.Element
 	bytes int
 }
 
-func (s *shelf) init(maxBytes, maxCount int) {
+func (s *lru) init(maxBytes, maxCount int) {
 	s.topics.Init()
 	s.maxBytes, s.maxCount = maxBytes, maxCount
 }
 
-// touch makes t the one used last, and what it takes so many bytes. It returns those that have to
-// lose their history for it, which are not on the shelf any more. The caller holds t.mu, and that
-// of none of those.
-func (s *shelf) touch(t *topic, bytes int) (victims []*topic) {
+// touch marks t as most recently used and records its bytes. It removes the topics that must lose
+// their histories for it, and returns them. The caller holds t.mu, and the mu of no other topic.
+func (s *lru) touch(t *topic, bytes int) (victims []*topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(t)
-	s.topics.MoveToBack(t.place.at)
+	s.topics.MoveToBack(t.entry.at)
 	s.book(t, bytes)
 	for (s.bytes > s.maxBytes || s.topics.Len() > s.maxCount) && s.topics.Len() > 1 {
 		victim := s.topics.Front().Value.(*topic)
@@ -130,44 +128,44 @@ func (s *shelf) touch(t *topic, bytes int) (victims []*topic) {
 	return victims
 }
 
-// set books what t takes, if it is on the shelf. The caller holds t.mu.
-func (s *shelf) set(t *topic, bytes int) {
+// set records t's bytes if t is in the list. The caller holds t.mu.
+func (s *lru) set(t *topic, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.place.at != nil {
+	if t.entry.at != nil {
 		s.book(t, bytes)
 	}
 }
 
-// remove takes t off, which has an empty history or none. One that is used again comes back. The
-// caller holds t.mu.
-func (s *shelf) remove(t *topic) {
+// remove takes t, whose history is empty or nil, off the list. touch adds it again. The caller
+// holds t.mu.
+func (s *lru) remove(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take(t)
 }
 
 // put, take and book are called under mu.
-func (s *shelf) put(t *topic) {
-	if t.place.at == nil {
-		t.place.at = s.topics.PushBack(t)
+func (s *lru) put(t *topic) {
+	if t.entry.at == nil {
+		t.entry.at = s.topics.PushBack(t)
 	}
 }
 
-func (s *shelf) take(t *topic) {
-	if t.place.at != nil {
-		s.topics.Remove(t.place.at)
-		t.place.at = nil
+func (s *lru) take(t *topic) {
+	if t.entry.at != nil {
+		s.topics.Remove(t.entry.at)
+		t.entry.at = nil
 	}
 	s.book(t, 0)
 }
 
-func (s *shelf) book(t *topic, bytes int) {
-	s.bytes += bytes - t.place.bytes
-	t.place.bytes = bytes
+func (s *lru) book(t *topic, bytes int) {
+	s.bytes += bytes - t.entry.bytes
+	t.entry.bytes = bytes
 }
 
-func (s *shelf) all() []*topic {
+func (s *lru) all() []*topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]*topic, 0, s.topics.Len())

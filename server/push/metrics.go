@@ -9,9 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// routeMetrics has two pages under one path. Everybody who reaches the server gets figures without
-// a name; an operator (see Config.ConsoleKey) gets besides which clients did not keep up, in which
-// channels.
+// routeMetrics serves two pages under one path. Every request gets figures without names. An
+// operator (see Config.ConsoleKey) also gets the slow clients and their channels.
 func (s *Server) routeMetrics(mux *http.ServeMux) {
 	figures, names := prometheus.NewRegistry(), prometheus.NewRegistry()
 	registerFigures(figures, s.node)
@@ -28,13 +27,13 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 	})
 }
 
-// metricsPage shows what g gathers. A failure to is itself counted in registry.
+// metricsPage shows what g gathers. registry counts its failures.
 func metricsPage(registry prometheus.Registerer, g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: registry})
 }
 
-// registerFigures adds the node's counters and the usual ones of a Go process. None has a label
-// that a client or a publisher chose: they are for everybody. The registry is the server's own, so
+// registerFigures adds the node's counters and the usual counters of a Go process. They are public,
+// so no label has a value that a client or a publisher chose. Each server has its own registry, so
 // that a process can have several servers.
 func registerFigures(registry *prometheus.Registry, n *node) {
 	c := n.count
@@ -49,9 +48,9 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.",
 			c.messages.Load),
 		&c.latency,
-		counter("myriad_slow_disconnects_total", "Clients that were disconnected because they did not keep up.",
+		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
 			c.slow.Load),
-		counter("myriad_dropped_total", "Publications that slow subscribers did not get, where the rules are to drop.",
+		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
 			c.dropped.Load),
 	)
 }
@@ -61,13 +60,13 @@ func counter(name, help string, value func() uint64) prometheus.Collector {
 		func() float64 { return float64(value()) })
 }
 
-// A slowCollector says which clients did not keep up, and what was done: the last ones, because a
-// metric with a label for each client that there ever was would grow without end. It names clients,
+// A slowCollector reports the latest slow clients and what the server did with them. It is bounded,
+// because a metric with a label for every past client would grow without limit. It names clients,
 // users and channels, so it is for operators only.
 type slowCollector struct{ n *node }
 
 var slowDesc = prometheus.NewDesc("myriad_slow_client_queued_bytes",
-	"The last clients that did not keep up: how much waited for them when they were disconnected, or when the first "+
+	"The latest slow clients: bytes that waited for the client when it was disconnected, or when its first "+
 		"publication was dropped.",
 	[]string{"client", "user", "channel", "action", "at"}, nil)
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Whoever reaches the server gets figures; which client was slow in which channel is for who may
-// see the console.
-func TestMetricsNameNobodyToStrangers(t *testing.T) {
+// Every request gets the figures. Only an operator gets the names of slow clients and their
+// channels.
+func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 	for _, tt := range []struct {
 		about  string
 		config Config
@@ -34,15 +34,15 @@ func TestMetricsNameNobodyToStrangers(t *testing.T) {
 			Queued: 4711})
 		ts.node.droppers.add(slowDisconnect{At: at, Client: "another-client", Channel: "another-channel", Queued: 1147})
 		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
-		page, who := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
+		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
 			!strings.Contains(page, "\ngo_goroutines ") {
-			t.Errorf("%s: %d without the figures: %s", who, w.Code, page)
+			t.Errorf("%s: %d without the figures: %s", request, w.Code, page)
 		}
 		for _, name := range []string{"a-client", "a-user", "a-channel", "another-client", "another-channel",
 			"myriad_slow_client_queued_bytes{"} {
 			if strings.Contains(page, name) != tt.names {
-				t.Errorf("%s: names %q: %v, want %v", who, name, !tt.names, tt.names)
+				t.Errorf("%s: names %q: %v, want %v", request, name, !tt.names, tt.names)
 			}
 		}
 	}

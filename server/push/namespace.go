@@ -8,47 +8,46 @@ import (
 	"time"
 )
 
-// A Namespace is the rules of some channels: of those whose name begins with Namespace.Name and a
-// colon, as "chat:room-7" is of "chat". The namespace without a name has all others, also those
-// with a colon behind what names no namespace. The zero value is a namespace that keeps nothing,
-// tells nothing, and lets every client subscribe and publish.
+// A Namespace is the rules of some channels. It applies to channels whose name begins with
+// Namespace.Name and a colon: namespace "chat" has the channel "chat:room-7". The namespace without
+// a name has all other channels, also those whose part before the colon names no namespace. The
+// zero value keeps nothing, sends no notices, and lets every client subscribe and publish.
 type Namespace struct {
 	// Name is 1 to 64 letters, digits, '-', '_' and '.', or empty for the default namespace.
 	Name string
 
-	// HistorySize is how many of its last publications each channel keeps, in memory, at most
-	// 65,536. 0: none. Subscribers may ask for them with the history command. Limits.HistoryBytes
-	// and HistoryChannels bound what all channels keep together.
+	// HistorySize is how many publications each channel keeps in memory: the latest, at most
+	// 65,536. 0: none. Subscribers read them with the history command. Limits.HistoryBytes and
+	// HistoryChannels bound all channels together.
 	HistorySize int
-	// HistoryAge is how long a publication is kept, default 5 minutes. It has no meaning without
-	// HistorySize.
+	// HistoryAge is how long a publication is kept, default 5 minutes. Without HistorySize it has
+	// no effect.
 	HistoryAge time.Duration
-	// Recovery gives a subscriber that comes back what it has missed, as far as the history
-	// reaches, and tells it whether that is all. It needs HistorySize. Every subscriber may
-	// recover; the client libraries do so by themselves.
+	// Recovery sends a returning subscriber the publications that it has missed, as far as the
+	// history reaches, and says whether they are complete. It needs HistorySize. Every subscriber
+	// may recover; the client libraries do so automatically.
 	Recovery bool
 
-	// Presence lets subscribers ask who else is subscribed (presence and presence_stats).
+	// Presence lets subscribers list the channel's subscribers (presence and presence_stats).
 	Presence bool
-	// JoinLeave tells subscribers that have asked for it who comes and goes. A channel of n
-	// subscribers costs n messages for each, so it is for small ones.
+	// JoinLeave sends a notice of each join and leave to subscribers that ask for it. Each notice
+	// costs one message per subscriber, so it suits small channels.
 	JoinLeave bool
 
-	// Publish says who of the clients may publish. The HTTP API always may. Default:
-	// PublishClients. Config.DenyClientPublish overrides it.
+	// Publish says which clients may publish; the HTTP API always may. Default: PublishClients.
+	// Config.DenyClientPublish overrides it.
 	Publish PublishRule
-	// SubscribeToken lets only clients subscribe that bring a token for the channel: a JWT like
-	// that of the connection, with the same sub and with the claim channel. It needs
-	// Config.TokenSecret.
+	// SubscribeToken requires a token to subscribe: a JWT like the connection's, with the same sub
+	// and with the claim channel. It needs Config.TokenSecret.
 	SubscribeToken bool
 
-	// Slow is what happens when a subscriber does not read as fast as others publish. Default:
+	// Slow is the policy for a subscriber that reads more slowly than others publish. Default:
 	// SlowDisconnect.
 	Slow SlowPolicy
-	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest,
-	// default 64 KiB, before the oldest is dropped. Besides there are up to 64 KiB on the way to
-	// the kernel, which nobody can take back. Under SlowDisconnect it is Limits.Queue that counts,
-	// for all channels of a client together.
+	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest
+	// before the oldest are dropped, default 64 KiB. Up to 64 KiB more are with the transport, and
+	// cannot be dropped. SlowDisconnect uses Limits.Queue instead, for all channels of a client
+	// together.
 	SlowQueue int
 }
 
@@ -59,23 +58,24 @@ type PublishRule string
 const (
 	PublishClients     PublishRule = "clients"     // every client that is connected
 	PublishSubscribers PublishRule = "subscribers" // clients that are subscribed to the channel
-	// those subscribed with a token for the channel whose claim allow has "pub"
+	// subscribers whose token for the channel has "pub" in its claim allow
 	PublishToken  PublishRule = "token"
 	PublishNobody PublishRule = "nobody" // none: channels are for subscribing only
 )
 
-// A SlowPolicy says what happens when a subscriber has not read what was published before.
+// A SlowPolicy says what happens when too much waits for a subscriber.
 type SlowPolicy string
 
 const (
 	// SlowDisconnect closes the connection with code 3008 "slow" when Limits.Queue bytes wait for
-	// it. The client comes back, and recovers what it has missed where the namespace has Recovery.
+	// it. The client reconnects; if the namespace has Recovery, it recovers what it has missed.
 	SlowDisconnect SlowPolicy = "disconnect"
-	// SlowDropOldest keeps the last Namespace.SlowQueue bytes of the channel for the subscriber,
-	// and drops what is older. The connection stays. What it gets is in order, with a gap.
+	// SlowDropOldest keeps the latest Namespace.SlowQueue bytes of the channel for the subscriber,
+	// and drops what is older. The connection stays open. The subscriber gets publications in
+	// order, with a gap.
 	SlowDropOldest SlowPolicy = "drop-oldest"
-	// SlowLatestOnly keeps the last publication of the channel for the subscriber: for states of
-	// which only the last one counts.
+	// SlowLatestOnly keeps only the latest publication of the channel for the subscriber. It suits
+	// channels that publish states.
 	SlowLatestOnly SlowPolicy = "latest-only"
 )
 
@@ -86,9 +86,9 @@ const (
 	defaultSlowQueue = 64 << 10
 )
 
-// namespaces are those of a Config, checked and completed.
+// namespaces holds the namespaces of a Config, validated, with defaults filled in.
 type namespaces struct {
-	none  *Namespace // the one without a name
+	none  *Namespace // the namespace without a name
 	named map[string]*Namespace
 }
 
@@ -101,7 +101,7 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 			continue
 		}
 		if slices.ContainsFunc(list[:i], func(before Namespace) bool { return before.Name == ns.Name }) {
-			wrong = append(wrong, ns.wrong("it is there twice: put its rules together, or give it another name"))
+			wrong = append(wrong, ns.wrong("the name is used twice: merge the rules, or rename one"))
 		}
 		ns = ns.withDefaults()
 		if ns.Name == "" {
@@ -113,7 +113,7 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 	return all, errors.Join(wrong...)
 }
 
-// of returns the rules of the channel of that name.
+// of returns the rules of the channel named name.
 func (all *namespaces) of(channel string) *Namespace {
 	if len(all.named) > 0 {
 		if name, _, ok := strings.Cut(channel, ":"); ok {
@@ -125,7 +125,7 @@ func (all *namespaces) of(channel string) *Namespace {
 	return all.none
 }
 
-// retention is what the bus has to keep of a publication.
+// retention returns what the bus keeps of the channel's publications.
 func (ns *Namespace) retention() Retention {
 	if ns.HistorySize == 0 {
 		return Retention{}

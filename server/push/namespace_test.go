@@ -22,7 +22,7 @@ func TestNamespaceOf(t *testing.T) {
 	}
 	none := mustRules(t)
 	if ns := none.of("chat:1"); *ns != (Namespace{}).withDefaults() {
-		t.Errorf("without any the rules are %+v", ns)
+		t.Errorf("without namespaces the rules are %+v", ns)
 	}
 }
 
@@ -34,8 +34,8 @@ func TestNamespaceErrors(t *testing.T) {
 	}{
 		{[]Namespace{{Name: "a:b"}}, true, `push: namespace "a:b": a name is 1 to 64 letters`},
 		{[]Namespace{{Name: strings.Repeat("x", 65)}}, true, `a name is 1 to 64 letters`},
-		{[]Namespace{{Name: "a"}, {Name: "a"}}, true, `it is there twice`},
-		{[]Namespace{{}, {}}, true, `it is there twice`},
+		{[]Namespace{{Name: "a"}, {Name: "a"}}, true, `the name is used twice`},
+		{[]Namespace{{}, {}}, true, `the name is used twice`},
 		{[]Namespace{{HistorySize: -1}}, true, `history size -1: use 0 to 65536`},
 		{[]Namespace{{HistorySize: 65537}}, true, `history size 65537: use 0 to 65536`},
 		{[]Namespace{{HistorySize: 1, HistoryAge: -time.Second}}, true, `history age -1s: use a positive one`},

@@ -19,11 +19,10 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// errFull is what a transport's send returns when its own limit is reached.
+// errFull is returned by a transport's send when the transport's queue is full.
 var errFull = errors.New("push: the transport's queue is full")
 
-// Both are what publish returns for a publication that nobody could be sent. A client is told "bad
-// request".
+// publish returns these for an invalid publication. A client is answered "bad request".
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
 		"characters: %w", centrifuge.ErrBadRequest)
@@ -31,11 +30,10 @@ var (
 		centrifuge.ErrBadRequest)
 )
 
-// errDraining is what publish returns when the server is going down.
-var errDraining = errors.New("push: the server is shutting down: publish to another one, or again later")
+// errDraining is returned by publish while the server shuts down.
+var errDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
 
-// A node is everything of a server that is not HTTP: the sessions, the channels, the bus and the
-// time.
+// A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
 	id      clientID // names the node
 	rules   namespaces
@@ -43,7 +41,7 @@ type node struct {
 	hub     *hub
 	wheel   *wheel
 	count   *counters
-	tokens  *tokenVerifier // nil: nobody needs one
+	tokens  *tokenVerifier // nil: clients need no token
 	limits  Limits
 	timing  Timing
 	clock   Clock
@@ -53,10 +51,10 @@ type node struct {
 	denyClientPublish bool
 
 	started  time.Time
-	engine   *myriad.Engine // nil: the console shows nothing of it
-	sampler  *sampler       // nil: there is no console
-	slowest  slowLog        // those that were disconnected
-	droppers slowLog        // those that did not get everything, by a policy that drops
+	engine   *myriad.Engine // nil: the console has no engine figures
+	sampler  *sampler       // nil without a console
+	slowest  slowLog        // disconnected clients
+	droppers slowLog        // clients that missed publications under a policy that drops
 
 	randomMu sync.Mutex
 	random   io.Reader
@@ -68,21 +66,21 @@ type node struct {
 	stopTimer func() bool
 	closed    bool
 
-	// gate is held for reading by every publish that is under way, and for writing to close it.
+	// Each publish holds gate for reading; refuse takes it for writing.
 	gate     sync.RWMutex
 	draining bool
-	sessions atomic.Int64  // that have not ended, watchers included
-	lastGone chan struct{} // closed when draining and no session is left
+	sessions atomic.Int64  // sessions that have not ended, watchers included
+	lastGone chan struct{} // closed when the node drains and the last session has ended
 }
 
 // counters are what the metrics and the console show.
 type counters struct {
-	connections atomic.Int64  // clients; an operator who watches in the console is none
-	publishes   atomic.Uint64 // publications that were accepted
-	messages    atomic.Uint64 // publications that were queued for a subscriber
-	slow        atomic.Uint64 // clients that were disconnected because they did not keep up
+	connections atomic.Int64  // clients without watchers
+	publishes   atomic.Uint64 // publications accepted
+	messages    atomic.Uint64 // publications queued, counted once for each subscriber
+	slow        atomic.Uint64 // clients disconnected as slow
 	latency     latencies     // of publications
-	dropped     atomic.Uint64 // publications that slow subscribers did not get, by a policy that drops
+	dropped     atomic.Uint64 // publications that a policy dropped for slow subscribers
 }
 
 // open starts the node's clock. close stops it.
@@ -97,7 +95,7 @@ func (n *node) open() {
 	n.schedule()
 }
 
-// schedule makes the wheel turn again after one slot, for as long as the node is open.
+// schedule sweeps the wheel after one slot, and again until the node is closed.
 func (n *node) schedule() {
 	n.timerMu.Lock()
 	defer n.timerMu.Unlock()
@@ -112,16 +110,16 @@ func (n *node) schedule() {
 	})
 }
 
-// publish gives p to everybody who is subscribed to the channel. When it returns nil, drain will
-// not end the connections before they have got it. The error is a centrifuge.Error where the caller
-// is at fault. p.Data may be any JSON text. It has to be looked at for UTF-8 (RFC 8259 §8.1), which
-// encoding/json does not, because it goes into text frames as it is: one that is not UTF-8 makes
-// every subscriber fail its connection (RFC 6455 §8.1).
+// publish sends p to all subscribers of the channel. When it returns nil, p is queued, and drain
+// sends it before it ends the connections. If the caller is at fault, the error is a
+// centrifuge.Error. p.Data may be any JSON text in UTF-8 (RFC 8259 §8.1). publish checks the UTF-8
+// itself, because encoding/json does not. Data goes into text frames unchanged, and text that is
+// not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
 	return n.publishWith(ctx, channel, p, n.rules.of(channel).retention())
 }
 
-// publishWith is publish with another Retention than that of the channel's rules.
+// publishWith is publish with a Retention instead of the channel's own.
 func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
 	if !n.validChannel(channel) {
 		return Position{}, errBadChannel
@@ -129,8 +127,8 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if p.size() > n.limits.Publication || !utf8.Valid(p.Data) {
 		return Position{}, errBadData
 	}
-	// Line ends between tokens are legal JSON, but end a command here and a field of an event
-	// there.
+	// JSON allows newlines between tokens, but a newline ends a command of the protocol and a field
+	// of an event.
 	var data bytes.Buffer
 	data.Grow(len(p.Data))
 	if err := json.Compact(&data, p.Data); err != nil {
@@ -152,9 +150,9 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	return at, nil
 }
 
-// validChannel: a name is UTF-8 without control characters, because it stands in logs, in text
-// frames and in lines of SSE. The replacement character is what encoding/json has made of bytes
-// that were not UTF-8, so it is none that a caller has meant.
+// validChannel reports whether name is valid: UTF-8 without control characters, because names
+// appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by
+// the replacement character, so that character is invalid, too.
 func (n *node) validChannel(name string) bool {
 	if name == "" || len(name) > n.limits.ChannelName {
 		return false
@@ -167,13 +165,13 @@ func (n *node) validChannel(name string) bool {
 	return true
 }
 
-// channelRule says what subject, which validChannel has refused, would have to be.
+// channelRule describes a valid name, for an error about subject.
 func (n *node) channelRule(subject string) string {
 	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject,
 		n.limits.ChannelName)
 }
 
-// authenticate returns what the token grants: nothing, to everybody, when the server has no secret.
+// authenticate returns what the token grants. A server without a secret returns the zero grant.
 func (n *node) authenticate(token string) (grant, error) {
 	if n.tokens == nil {
 		return grant{}, nil
@@ -187,7 +185,7 @@ func (n *node) authenticate(token string) (grant, error) {
 	}
 	for _, name := range g.channels {
 		if !n.rules.of(name).SubscribeToken {
-			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, and its namespace does not have "+
+			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, but its namespace does not have "+
 				"subscribe-token: "+
 				"every client may subscribe there, and the server does not subscribe clients by itself", name))
 		}
@@ -195,16 +193,16 @@ func (n *node) authenticate(token string) (grant, error) {
 	return g, nil
 }
 
-// refuse refuses publications and clients from now on, and returns when the publications under way
-// are queued for everybody.
+// refuse makes the node refuse publications and clients. It returns when the running publications
+// are queued for all subscribers.
 func (n *node) refuse() {
 	n.gate.Lock()
 	defer n.gate.Unlock()
 	n.draining = true
 }
 
-// drain sends every client away with "shutdown", behind all that it has queued. It returns when all
-// have gone, or with ctx's error.
+// drain disconnects every client with "shutdown", after everything queued for it. It returns when
+// all sessions have ended, or with ctx's error.
 func (n *node) drain(ctx context.Context) error {
 	n.refuse()
 	for _, s := range n.wheel.all() {
@@ -225,7 +223,7 @@ func (n *node) isDraining() bool {
 	return n.draining
 }
 
-// gone is called when a session has ended.
+// gone counts a session that has ended.
 func (n *node) gone(s *session) {
 	n.count.connections.Add(-s.counted())
 	n.sessions.Add(-1)
@@ -247,8 +245,8 @@ func (n *node) checkGone() {
 	}
 }
 
-// close ends what drain has left: the clock, the bus and the node's own messages. No session may be
-// used afterwards.
+// close stops the clock, closes the bus and releases the node's messages. No session may be used
+// afterwards.
 func (n *node) close() error {
 	n.timerMu.Lock()
 	if n.closed {
@@ -258,7 +256,7 @@ func (n *node) close() error {
 	n.closed = true
 	n.stopTimer()
 	n.timerMu.Unlock()
-	n.wheel.sweeping.Lock() // a sweep that is under way
+	n.wheel.sweeping.Lock() // waits for a running sweep
 	defer n.wheel.sweeping.Unlock()
 	for _, m := range n.pings {
 		m.release()
@@ -289,18 +287,19 @@ func (id clientID) String() string {
 	return string(b[:])
 }
 
-// firstPing is half a ping interval and up to as much again, so that clients that came at once are
-// not pinged at once.
+// firstPing returns a random time between half a ping interval and a whole one, so that clients
+// that connect together are pinged at different times.
 func (n *node) firstPing() time.Duration { return n.timing.Ping/2 + n.upTo(n.timing.Ping/2) }
 
-// upTo is a random part of d.
+// upTo returns a random duration below d.
 func (n *node) upTo(d time.Duration) time.Duration {
 	var r [4]byte
 	n.read(r[:])
 	return time.Duration(float64(d) * float64(binary.BigEndian.Uint32(r[:])) / (1 << 32))
 }
 
-// read fills p from the node's source of randomness. Without any there is no safe way on.
+// read fills p from the node's source of randomness. It panics if that fails, because client ids
+// must be unpredictable.
 func (n *node) read(p []byte) {
 	n.randomMu.Lock()
 	defer n.randomMu.Unlock()
@@ -309,7 +308,7 @@ func (n *node) read(p []byte) {
 	}
 }
 
-// lockedRandom is the node's source of randomness for others.
+// lockedRandom is an io.Reader over the node's source of randomness.
 type lockedRandom struct{ n *node }
 
 func (r lockedRandom) Read(p []byte) (int, error) {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// origins decides which pages may talk to the server. A page of the server itself may, and any that
-// a pattern allows. A request without Origin comes from no page of another site that could read the
-// answer, and is let through: keys and tokens are what stops other programs.
+// origins decides which web pages may use the server: pages of the server itself, and pages that a
+// pattern allows. A request without Origin does not come from a page of another site that could
+// read the answer, so it is allowed. Keys and tokens protect against other programs.
 type origins struct {
-	// path.Match, lower case, against host[:port], or against scheme://host[:port] if the pattern
+	// for path.Match, in lower case: against host[:port], or scheme://host[:port] if the pattern
 	// has a scheme
 	patterns []string
 }
@@ -37,8 +37,8 @@ func newOrigins(patterns []string) (origins, error) {
 	return o, nil
 }
 
-// allows tells whether the page that sent r may; foreign is its origin when it is another than the
-// server's own.
+// allows reports whether the page that sent r may use the server. foreign is the page's origin if
+// that is not the server's own.
 func (o origins) allows(r *http.Request) (foreign string, ok bool) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -72,9 +72,9 @@ func trimPort(scheme, host string) string {
 	return host
 }
 
-// guard refuses pages of other sites with 403, and answers the allowed ones as the Fetch standard
-// wants (§3.2, CORS protocol). Without it any page in the browser of somebody who can reach the
-// server could publish through that browser.
+// guard refuses pages of other sites with 403, and answers allowed ones as the Fetch standard
+// requires (§3.2, CORS protocol). Without it, any web page could publish through a visitor's
+// browser if that browser can reach the server.
 func (o origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		foreign, ok := o.allows(r)

@@ -10,20 +10,20 @@ import (
 	"os"
 )
 
-// bodySlack is how much longer than its data the body of a publish may be: the channel, other
-// fields, and spaces.
+// bodySlack is how much longer than its data the body of a publish may be. It leaves room for the
+// channel, other fields and spaces.
 const bodySlack = 4 << 10
 
-// Publish gives data, which is any JSON, to every subscriber of the channel, as POST /api/publish
-// does. It never waits for a subscriber: when it returns nil, subscribers of this node have it
-// queued. Any goroutine. It fails for a channel or data that no client could be sent, and when the
-// server is shutting down.
+// Publish sends data, any JSON, to every subscriber of the channel, as POST /api/publish does. It
+// never waits for a subscriber: when it returns nil, data is queued for the subscribers of this
+// node. Any goroutine may call it. It returns an error for an invalid channel or invalid data, and
+// while the server shuts down.
 func (s *Server) Publish(ctx context.Context, channel string, data []byte) error {
 	_, err := s.node.publish(ctx, channel, Publication{Data: data})
 	return err
 }
 
-// readAPI returns the body of a request that may be made, or answers what is wrong.
+// readAPI returns the body of an authorized request, or answers with an error.
 func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (body []byte, ok bool) {
 	if !allowMethod(w, r, http.MethodPost) {
 		return nil, false
@@ -41,10 +41,9 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 	return body, true
 }
 
-// plainPublish reads what nearly all publishers send: {"channel":"…","data":…}, with or without a
-// space behind what separates, and the name in ASCII without escapes. That is most of the work of
-// encoding/json for a publication. It does not judge: a body that is not plain may still be a valid
-// request.
+// plainPublish parses the form that nearly all publishers send: {"channel":"…","data":…}. It allows
+// one space after separators, and a name in ASCII without escapes. It avoids encoding/json, which
+// is most of the work of a publish. A body that it rejects may still be a valid request.
 func plainPublish(body []byte) (r apiRequest, ok bool) {
 	body, begins := bytes.CutPrefix(body, []byte(`{"channel":`))
 	name, begins2 := bytes.CutPrefix(bytes.TrimPrefix(body, []byte(" ")), []byte(`"`))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What plainPublish reads, encoding/json reads too, and finds the same.
+// If plainPublish accepts a body, encoding/json parses it to the same request.
 func FuzzPlainPublish(f *testing.F) {
 	plain := 0
 	for _, body := range []string{
@@ -30,7 +30,7 @@ func FuzzPlainPublish(f *testing.F) {
 		`{"channel":"a","data":1} x`,
 	} {
 		if req, ok := plainPublish([]byte(body)); ok {
-			f.Errorf("%s is taken for plain: %q, %s", body, req.Channel, req.Data)
+			f.Errorf("plainPublish accepts %s: %q, %s", body, req.Channel, req.Data)
 		}
 		f.Add([]byte(body))
 	}

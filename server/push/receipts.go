@@ -10,15 +10,15 @@ import (
 // Centrifugo.
 const idempotencyWindow = 5 * time.Minute
 
-// receipts remember which publications with an idempotency key were made, so that a publisher that
-// was not answered can send again. There are at most `most`; above that the oldest is forgotten
-// before its time. Any goroutine.
+// receipts remembers the publications that had an idempotency key, so that a publisher without an
+// answer can send again. It holds at most `most` keys; above that it forgets the oldest. Any
+// goroutine may call it.
 type receipts struct {
 	most int
 
 	mu    sync.Mutex
 	known map[receiptID]*receipt
-	queue []*receipt // the oldest first; some are not known any more
+	queue []*receipt // oldest first; some are no longer in the map
 }
 
 // A receiptID is a hash of a channel and a key.
@@ -27,8 +27,8 @@ type receiptID [16]byte
 // A receipt is one use of a key.
 type receipt struct {
 	id   receiptID
-	ends int64         // nanoseconds since the epoch
-	done chan struct{} // closed when the publication was made, or has failed; nil: it was made
+	ends int64         // nanoseconds since 1970
+	done chan struct{} // closed when the publication has succeeded or failed; nil after success
 	at   Position
 }
 
@@ -38,9 +38,9 @@ func receiptKey(channel, key string) (id receiptID) {
 	return id
 }
 
-// take returns a new receipt for the first use of a key: keep or drop has to follow. For another
-// use it returns nil, and what to wait for if the first is under way, or else where the publication
-// stands.
+// take returns a new receipt for the first use of a key; the caller must then call keep or drop.
+// For a later use, mine is nil. underWay is then the channel to wait for while the first use is
+// running; if it is nil, at is the publication's position.
 func (r *receipts) take(id receiptID, now time.Time) (mine *receipt, underWay <-chan struct{}, at Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *receipts) take(id receiptID, now time.Time) (mine *receipt, underWay <-
 	return mine, mine.done, at
 }
 
-// keep notes that the publication was made.
+// keep records that the publication succeeded.
 func (r *receipts) keep(mine *receipt, at Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *receipts) keep(mine *receipt, at Position) {
 	mine.done = nil
 }
 
-// drop notes that the publication has failed, so that the key can be used again.
+// drop records that the publication failed, so that the key can be used again.
 func (r *receipts) drop(mine *receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *receipts) drop(mine *receipt) {
 	}
 }
 
-// sweep forgets the keys whose time is over.
+// sweep forgets the keys that have expired.
 func (r *receipts) sweep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *receipts) size() int {
 	return len(r.queue)
 }
 
-// forget and pop are called under mu.
+// The caller of forget and pop holds mu.
 func (r *receipts) forget(now time.Time) {
 	for len(r.queue) > 0 && r.queue[0].ends <= now.UnixNano() {
 		r.pop()

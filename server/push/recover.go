@@ -8,49 +8,48 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is how a client comes into a channel whose publications have positions, so that it gets
-// every one behind its own position once: from the history those up to the history's end, then from
-// what the channel has received while the history was read, then from the channel. It may also be
-// that the history is ahead of the channel: then the member waits in channel.ahead until the
-// channel has received as much.
+// This file lets a client join a channel whose publications have positions. The client gets each
+// publication after its own position once. The first come from the history, the next from the
+// window that the channel received meanwhile, the rest from the channel. If the history is ahead of
+// the channel, the member waits in channel.ahead until the channel has caught up.
 
-// A wish is what a client asks for when it subscribes.
-type wish struct {
+// A subscribeRequest is what a client requests when it subscribes.
+type subscribeRequest struct {
 	recover bool
 	since   Position
 	notices bool
-	grant   *memberGrant // nil: it has brought no token
+	grant   *memberGrant // nil without a token
 }
 
-// A welcome is what a new member is told.
+// A welcome is the content of the reply to a new member.
 type welcome struct {
 	recoverable   bool
-	at            Position // of the last publication that it has got, or will not get
+	at            Position // the member gets the publications after it
 	wasRecovering bool
 	recovered     bool
 	publications  []Publication
 }
 
-// An early is a member that has had publications which the channel has not received yet.
-type early struct {
+// An aheadMember is a member that has publications which the channel has not received yet.
+type aheadMember struct {
 	m  *member
-	at uint64 // the last of them
+	at uint64 // offset of the last of them
 }
 
-// windowLimit is how many publications may come while a history is read. More, and the client is
-// told to try again.
+// windowLimit is how many publications may arrive while a history is read. Above it the
+// subscription fails, and the client has to try again.
 const windowLimit = 4096
 
 var errWindow = errors.New("push: too much was published while the history was read: subscribe again")
 
-// admit makes s a member.
-func (ch *channel) admit(s *session, w wish, announce func(welcome)) (*member, error) {
+// addMember makes s a member.
+func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welcome)) (*member, error) {
 	if err := ch.connect(); err != nil {
 		return nil, err
 	}
-	m := &member{s: s, ch: ch, grant: w.grant, curious: w.notices && ch.rules.JoinLeave}
+	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave}
 	if ch.rules.Recovery {
-		return m, ch.admitAt(m, w, announce)
+		return m, ch.addAfterHistory(m, w, announce)
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -62,13 +61,13 @@ func (ch *channel) admit(s *session, w wish, announce func(welcome)) (*member, e
 func (ch *channel) enter(m *member) {
 	ch.add(m)
 	ch.count(m)
-	if m.curious {
-		ch.curious++
+	if m.notices {
+		ch.notified++
 	}
 }
 
-// admitAt makes m a member behind what the history has.
-func (ch *channel) admitAt(m *member, w wish, announce func(welcome)) error {
+// addAfterHistory makes m a member that continues where the history ends.
+func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(welcome)) error {
 	ch.mu.Lock()
 	ch.joining++
 	ch.mu.Unlock()
@@ -94,64 +93,65 @@ func (ch *channel) admitAt(m *member, w wish, announce func(welcome)) error {
 	if ch.last.Epoch == "" {
 		ch.last = past.Top
 	}
-	meet := newMeeting(past, window)
-	ch.enterAt(m, meet.at)
-	announce(meet.welcome(w, ch.hub.node.limits))
+	from := newJoinPoint(past, window)
+	ch.enterAt(m, from.at)
+	announce(from.welcome(w, ch.hub.node.limits))
 	return nil
 }
 
-// enterAt makes m a member that has everything up to at.
+// enterAt makes m a member that has all publications up to at.
 func (ch *channel) enterAt(m *member, at Position) {
 	ch.enter(m)
 	if at.Epoch == ch.last.Epoch && at.Offset > ch.last.Offset {
 		ch.members[m.at] = nil
 		ch.members = ch.members[:m.at]
-		m.at = isAhead
-		ch.ahead = append(ch.ahead, early{m, at.Offset})
+		m.at = inAhead
+		ch.ahead = append(ch.ahead, aheadMember{m, at.Offset})
 	}
 }
 
-// A meeting is where a history and what was received meanwhile come together.
-type meeting struct {
+// A joinPoint joins a history and the window that was received while it was read.
+type joinPoint struct {
 	past History
-	rest []Publication // what was received behind it
+	rest []Publication // the part of the window after past
 	at   Position      // the end of both
 }
 
-func newMeeting(past History, window []Publication) meeting {
-	meet := meeting{past: past, at: past.Top}
+func newJoinPoint(past History, window []Publication) joinPoint {
+	from := joinPoint{past: past, at: past.Top}
 	for i, p := range window {
 		if p.Epoch == past.Top.Epoch && p.Offset > past.Top.Offset {
-			meet.rest = window[i:]
-			meet.at = meet.rest[len(meet.rest)-1].Position
+			from.rest = window[i:]
+			from.at = from.rest[len(from.rest)-1].Position
 			break
 		}
 	}
-	return meet
+	return from
 }
 
-// welcome says what a client with that wish has missed, if that can be said.
-func (meet *meeting) welcome(w wish, limits Limits) welcome {
-	hello := welcome{recoverable: true, at: meet.at, wasRecovering: w.recover}
-	if !w.recover || w.since.Epoch != meet.at.Epoch || w.since.Offset > meet.at.Offset {
+// welcome returns what a client with that request has missed. It sets recovered if that is
+// complete.
+func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
+	hello := welcome{recoverable: true, at: from.at, wasRecovering: w.recover}
+	if !w.recover || w.since.Epoch != from.at.Epoch || w.since.Offset > from.at.Offset {
 		return hello
 	}
-	count, bytes := len(meet.past.Publications)+len(meet.rest), 0
-	for _, list := range [][]Publication{meet.past.Publications, meet.rest} {
+	count, bytes := len(from.past.Publications)+len(from.rest), 0
+	for _, list := range [][]Publication{from.past.Publications, from.rest} {
 		for _, p := range list {
 			bytes += envelope + p.size()
 		}
 	}
-	if uint64(count) != meet.at.Offset-w.since.Offset || count > limits.Recovered || bytes > limits.Queue {
+	if uint64(count) != from.at.Offset-w.since.Offset || count > limits.Recovered || bytes > limits.Queue {
 		return hello
 	}
 	hello.recovered = true
-	hello.publications = append(meet.past.Publications, meet.rest...)
+	hello.publications = append(from.past.Publications, from.rest...)
 	return hello
 }
 
-// follow keeps the channel's position. It returns what of list is new, or that something before it
-// has been lost. The caller holds ch.mu.
+// follow advances the channel's position. It returns the new publications of list, and whether
+// publications before them were lost. The caller holds ch.mu.
 func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
 	if !ch.rules.Recovery {
 		return list, false
@@ -173,8 +173,8 @@ func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
 	return list, lost
 }
 
-// newerThan returns the publications of list that stand behind at, and those without a position,
-// which are in no history. It does not change list.
+// newerThan returns the publications of list after at, and those without a position, which are in
+// no history. It does not change list.
 func newerThan(list []Publication, at Position) []Publication {
 	old := func(p Publication) bool { return p.Epoch != "" && p.Epoch == at.Epoch && p.Offset <= at.Offset }
 	for len(list) > 0 && old(list[0]) {
@@ -186,8 +186,8 @@ func newerThan(list []Publication, at Position) []Publication {
 	return list
 }
 
-// appendPositioned appends those of list that have a position. A client that joins now is behind
-// the others already.
+// appendPositioned appends the publications of list that have a position. A joining client need not
+// get the others, because its subscription begins after them.
 func appendPositioned(window, list []Publication) []Publication {
 	for _, p := range list {
 		if p.Epoch != "" {
@@ -197,8 +197,8 @@ func appendPositioned(window, list []Publication) []Publication {
 	return window
 }
 
-// spreadAhead gives members that are ahead what they do not have yet, and lets those go on as any
-// other that are not ahead any more.
+// spreadAhead sends the members that are ahead what they do not have yet. It moves members that are
+// no longer ahead to ch.members.
 func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 	var behind []*member
 	kept := ch.ahead[:0]
@@ -225,32 +225,34 @@ func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 	return slow
 }
 
-// empty takes all members out of the channel, because they have missed something. Those that can
-// are told to subscribe again; the others, which only listen, are returned: they have to come back
-// with their position. The caller holds ch.mu.
-func (ch *channel) empty() (told int, others []*member) {
+// evictMembers removes all members from the channel, because they have missed publications. It
+// tells WebSocket clients to subscribe again, and returns their number. It returns the SSE members
+// as others: the caller disconnects them, and they reconnect with their position. The caller holds
+// ch.mu.
+func (ch *channel) evictMembers() (told int, others []*member) {
 	gone := ch.members
 	for _, early := range ch.ahead {
 		gone = append(gone, early.m)
 	}
-	ch.members, ch.ahead, ch.curious, ch.lags = nil, nil, 0, nil
+	ch.members, ch.ahead, ch.notified, ch.lags = nil, nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
 		if m.s.wire != wireCentrifuge {
 			others = append(others, m)
-		} else if m.s.lose(m) {
+		} else if m.s.evict(m) {
 			m.s.tellLost(ch.name)
 			told++
 		}
 	}
-	ch.hub.node.log.Warn("push: publications were lost on their way here; subscribers are told to recover", "channel",
+	ch.hub.node.log.Warn("push: the bus lost publications; subscribers have to recover", "channel",
 		ch.name, "subscribers", len(gone))
 	return told, others
 }
 
-// giveUp takes users away from within Receive, so what needs the bus is done later.
-func (ch *channel) giveUp(users int) {
+// releaseLater removes users from within Receive. It closes the channel on another goroutine,
+// because Receive must not call the bus.
+func (ch *channel) releaseLater(users int) {
 	for range users {
 		if ch.hub.forget(ch) {
 			ch.hub.node.clock.AfterFunc(0, ch.close)
@@ -258,12 +260,12 @@ func (ch *channel) giveUp(users int) {
 	}
 }
 
-// lose takes m out of the session's list. It returns false if the session does not have it: then it
-// has ended, or it is about to have it and will see that it is an orphan.
-func (s *session) lose(m *member) bool {
+// evict removes m from the session's list. It returns false if m is not in the list: the session
+// has ended, or session.settle has not run yet and will see m.evicted.
+func (s *session) evict(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.orphaned = true
+	m.evicted = true
 	return s.drop(m)
 }
 

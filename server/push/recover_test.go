@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// keeping gives all channels a history of so many publications, and recovery.
+// keeping gives all channels recovery and a history of size publications.
 func keeping(t *testing.T, size int) func(*node) {
 	return func(n *node) {
 		n.rules = mustRules(t, Namespace{HistorySize: size, HistoryAge: time.Minute, Recovery: true})
 	}
 }
 
-// said is a line that a client has received, as far as the tests look at it.
+// said is a line that a client has received, with the members that the tests read.
 type said struct {
 	ID        int
 	Error     *struct{ Code int }
@@ -42,7 +42,7 @@ type saidPublication struct {
 	Offset uint64
 }
 
-// said returns what the peer has received since the last call, line for line.
+// said returns the lines that the peer has received since the last call.
 func (f *fakeTransport) said(t *testing.T) (list []said) {
 	t.Helper()
 	for _, message := range f.take() {
@@ -129,10 +129,10 @@ func TestRecovery(t *testing.T) {
 	check("more than is kept", at(1), false)
 	n.clock.advance(2 * time.Minute)
 	check("too old", at(11), false)
-	check("nothing missed for a long time", at(12), true)
+	check("nothing missed", at(12), true)
 }
 
-// top is the offset of the channel's last publication.
+// top returns the offset of the channel's last publication.
 func (n *testNode) top(t *testing.T, channel string) uint64 {
 	t.Helper()
 	h, err := n.bus.History(context.Background(), channel, Query{})
@@ -153,21 +153,21 @@ func TestRecoveryInBytes(t *testing.T) {
 	}
 }
 
-// A follower is a client that is cut off now and then and recovers, as the libraries do. It checks
-// that it gets everything once.
+// A follower is a client that loses its connection now and then and recovers, as the client
+// libraries do. It checks that it gets every publication once.
 type follower struct {
 	n    *testNode
 	seen int // publications, which count up from 1
 	at   Position
-	told int // how often it was told to subscribe again
+	told int // how often the server told it to subscribe again
 	lost int // how often it could not recover
 }
 
-// take looks at what c has received and reports whether c is subscribed still.
-func (f *follower) take(t *testing.T, c *fakeTransport) bool { return f.hear(t, c.said(t)) }
+// take checks what c has received, and reports whether c is still subscribed.
+func (f *follower) take(t *testing.T, c *fakeTransport) bool { return f.check(t, c.said(t)) }
 
-// hear is take of what a client has received.
-func (f *follower) hear(t *testing.T, list []said) bool {
+// check is take for lines that a client has received.
+func (f *follower) check(t *testing.T, list []said) bool {
 	subscribed := true
 	for _, s := range list {
 		switch {
@@ -222,8 +222,8 @@ func (f *follower) subscribe(c *fakeTransport) {
 		f.at.Offset, f.at.Epoch))
 }
 
-// Clients that are cut off at any time while several publish get everything once and in order. The
-// publications count up because they are numbered under a lock.
+// Clients that lose their connections while several goroutines publish get every publication once
+// and in order. The publishers number the publications under a lock.
 func TestRecoveryUnderLoad(t *testing.T) {
 	n := newTestNode(t, keeping(t, 5000), func(n *node) { n.limits.Recovered = 5000 })
 	const publications, followers = 3000, 6
@@ -257,7 +257,7 @@ func TestRecoveryUnderLoad(t *testing.T) {
 					f.take(t, c)
 				}
 				c.hangUp()
-				f.take(t, c) // what was on its way has arrived
+				f.take(t, c) // receives what was in flight
 			}
 			if f.lost > 0 || f.seen != publications {
 				t.Errorf("seen %d of %d, lost %d times", f.seen, publications, f.lost)
@@ -268,38 +268,38 @@ func TestRecoveryUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// lateBus hands publications over when it is told to, so that the history is ahead of what
-// receivers have heard, and may lose some.
+// lateBus delivers publications only in deliver, so that the history is ahead of the receivers. It
+// can also lose publications.
 type lateBus struct {
 	Bus
 	mu       sync.Mutex
-	receiver Receiver              // the one that subscribed last
-	ears     map[Receiver]*lateEar // what the bus below calls for them
+	receiver Receiver                   // the latest subscriber
+	below    map[Receiver]*lateReceiver // subscribed to the bus below in their place
 	held     []Publication
 	reading  func() // runs in the middle of History
 }
 
 func (b *lateBus) Subscribe(channel string, r Receiver) error {
-	ear := &lateEar{b, r}
+	below := &lateReceiver{b, r}
 	b.mu.Lock()
-	if b.ears == nil {
-		b.ears = make(map[Receiver]*lateEar)
+	if b.below == nil {
+		b.below = make(map[Receiver]*lateReceiver)
 	}
-	b.receiver, b.ears[r] = r, ear
+	b.receiver, b.below[r] = r, below
 	b.mu.Unlock()
-	return b.Bus.Subscribe(channel, ear)
+	return b.Bus.Subscribe(channel, below)
 }
 
 func (b *lateBus) Unsubscribe(channel string, r Receiver) {
 	b.mu.Lock()
-	ear := b.ears[r]
-	delete(b.ears, r)
+	below := b.below[r]
+	delete(b.below, r)
 	b.mu.Unlock()
-	b.Bus.Unsubscribe(channel, ear)
+	b.Bus.Unsubscribe(channel, below)
 }
 
-// lateEar is what a lateBus hears for a receiver.
-type lateEar struct {
+// lateReceiver receives publications from the bus below, and holds them for a receiver.
+type lateReceiver struct {
 	*lateBus
 	r Receiver
 }
@@ -313,7 +313,7 @@ func (b *lateBus) History(ctx context.Context, channel string, q Query) (History
 	return h, err
 }
 
-func (e *lateEar) Receive(_ string, list []Publication) {
+func (e *lateReceiver) Receive(_ string, list []Publication) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.receiver == e.r {
@@ -321,10 +321,10 @@ func (e *lateEar) Receive(_ string, list []Publication) {
 	}
 }
 
-func (e *lateEar) Notice(string, Notice)                          {}
-func (e *lateEar) Present(_ string, to []ClientInfo) []ClientInfo { return to }
+func (e *lateReceiver) Notice(string, Notice)                          {}
+func (e *lateReceiver) Present(_ string, to []ClientInfo) []ClientInfo { return to }
 
-// deliver hands over the first n of what is held, but the first lose of them.
+// deliver delivers the first n held publications, but drops the first lose of them.
 func (b *lateBus) deliver(n, lose int) {
 	b.mu.Lock()
 	list := b.held[lose:n]
@@ -344,7 +344,8 @@ func newLateNode(t *testing.T) (*testNode, *lateBus) {
 	return n, bus
 }
 
-// The history may be ahead of the channel, and the channel ahead of the history that was read.
+// Clients join while the history is ahead of the channel, or the channel ahead of the history that
+// was read.
 func TestHistoryAndChannelMeet(t *testing.T) {
 	for seed := range uint64(300) {
 		n, bus := newLateNode(t)
@@ -391,7 +392,7 @@ func TestHistoryAndChannelMeet(t *testing.T) {
 			}
 		}
 		if steady.seen != published {
-			t.Errorf("seed %d: who stayed has seen %d of %d", seed, steady.seen, published)
+			t.Errorf("seed %d: the client that stayed connected has seen %d of %d", seed, steady.seen, published)
 		}
 		if t.Failed() {
 			return
@@ -399,7 +400,7 @@ func TestHistoryAndChannelMeet(t *testing.T) {
 	}
 }
 
-// A bus that loses publications is noticed: subscribers are told to subscribe again, and recover
+// If the bus loses publications, the server tells subscribers to subscribe again, and they recover
 // what was lost.
 func TestLossIsNoticed(t *testing.T) {
 	n, bus := newLateNode(t)
@@ -423,7 +424,7 @@ func TestLossIsNoticed(t *testing.T) {
 	if f.seen != 11 || f.lost > 0 {
 		t.Errorf("seen %d of 11, lost %d times", f.seen, f.lost)
 	}
-	if !strings.Contains(n.log.String(), "publications were lost on their way here") {
+	if !strings.Contains(n.log.String(), "the bus lost publications") {
 		t.Errorf("log %q", n.log.String())
 	}
 }
@@ -437,7 +438,8 @@ func TestHistoryCommand(t *testing.T) {
 	c.take()
 	for _, tt := range []struct{ name, ask, want string }{
 		{"all", `{"channel":"news","limit":-1}`,
-			`{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
+			`{"id":3,"history":{"publications":[{"data":1,"offset":1},{"data":{"a":2},"offset":2}],"epoch":"E",` +
+				`"offset":2}}`},
 		{"the position", `{"channel":"news"}`, `{"id":3,"history":{"publications":[],"epoch":"E","offset":2}}`},
 		{"since", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"E"}}`,
 			`{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
@@ -453,7 +455,8 @@ func TestHistoryCommand(t *testing.T) {
 	}
 }
 
-// A publication without a position reaches members wherever they stand, and counts as no gap.
+// A publication without a position reaches all members, also those that are ahead, and is not a
+// gap.
 func TestPublicationsBesideTheHistory(t *testing.T) {
 	at := func(offset uint64) Publication {
 		return Publication{Data: []byte("1"), Position: Position{offset, "e"}}
@@ -465,7 +468,7 @@ func TestPublicationsBesideTheHistory(t *testing.T) {
 		t.Errorf("behind 2: %v, lost: %v, then at %v", fresh, lost, ch.last)
 	}
 	if len(ch.window) != 1 || ch.window[0].Offset != 3 {
-		t.Errorf("a client that joins meanwhile is behind %v", ch.window)
+		t.Errorf("the window of a joining client has %v", ch.window)
 	}
 	if rest := newerThan([]Publication{at(1), beside, at(2), at(3)}, Position{2, "e"}); len(rest) != 2 ||
 		rest[0].Epoch != "" || rest[1].Offset != 3 {

@@ -99,7 +99,8 @@ func TestSubscriptionTokens(t *testing.T) {
 	c.asks(t, "good", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:1", "info": map[string]int{"a": 1}}),
 		`{"id":2,"subscribe":{"expires":true,"ttl":60}}`)
 	c.asks(t, "presence", `{"id":5,"presence":{"channel":"p:1"}}`,
-		`{"id":5,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+c.s.id.String()+`","chan_info":{"a":1}}}}}`)
+		`{"id":5,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+c.s.id.String()+`",`+
+			`"chan_info":{"a":1}}}}}`)
 
 	later := n.signed(jwt.MapClaims{"sub": "ann", "channel": "p:1", "exp": n.clock.Now().Add(2 * time.Minute).Unix()})
 	c.asks(t, "refreshed", `{"id":6,"sub_refresh":{"channel":"p:1","token":"`+later+`"}}`,
@@ -112,7 +113,7 @@ func TestSubscriptionTokens(t *testing.T) {
 	c.s.endAt, c.s.pingAt = 0, 0 // only the subscription ends
 	c.s.mu.Unlock()
 	n.clock.advance(2 * time.Minute)
-	c.want(t, "the token is over, but there is time to renew it")
+	c.want(t, "the token has expired, but there is time to renew it")
 	n.clock.advance(n.timing.Refresh + time.Second)
 	c.want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"expired"}}}`)
 	c.wantOpen(t, "a subscription has expired")
@@ -136,8 +137,8 @@ func TestPresenceAndNotices(t *testing.T) {
 	b := n.as(jwt.MapClaims{"sub": "bob"})
 	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,`+denied)
 	b.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
-	b.want(t, "who has not asked is told nothing", `{"id":2,"subscribe":{}}`)
-	a.want(t, "another one has come", notice("join", info(b, "bob", "")))
+	b.want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
+	a.want(t, "another client has joined", notice("join", info(b, "bob", "")))
 	a.asks(t, "presence", `{"id":5,"presence":{"channel":"news"}}`,
 		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`),
 			b.s.id, info(b, "bob", "")))
@@ -149,13 +150,13 @@ func TestPresenceAndNotices(t *testing.T) {
 	a.asks(t, "stats", `{"id":5,"presence_stats":{"channel":"news"}}`,
 		`{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
 	c.hangUp()
-	a.want(t, "one has gone", notice("leave", info(c, "bob", "")))
+	a.want(t, "a client has disconnected", notice("leave", info(c, "bob", "")))
 	b.s.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
-	a.want(t, "another has left", notice("leave", info(b, "bob", "")))
+	a.want(t, "a client has unsubscribed", notice("leave", info(b, "bob", "")))
 }
 
-// Under a policy that drops, a client that does not read stays connected, misses the oldest, and
-// has the rest in order when it reads again; others notice nothing.
+// Under a policy that drops, a client that does not read stays connected and misses the oldest
+// publications. When it reads again, it gets the rest in order. Others get everything.
 func TestSlowPolicies(t *testing.T) {
 	data := func(i int) string { return fmt.Sprintf(`"%03d%s"`, i, strings.Repeat("x", 995)) }
 	for _, policy := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
@@ -203,7 +204,7 @@ func TestSlowPolicies(t *testing.T) {
 			n.mustPublish("news", "1")
 			slow.want(t, "it keeps up again", `{"push":{"channel":"news","pub":{"data":1}}}`)
 			if len(ch.lags) > 0 {
-				t.Error("it lags still")
+				t.Error("it still lags")
 			}
 			want := "client=" + slow.s.id.String() + ` user="" channel=news policy=` + string(policy)
 			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
@@ -217,7 +218,7 @@ func TestSlowPolicies(t *testing.T) {
 	}
 }
 
-// What waits for a slow client goes with it.
+// When a slow client leaves, its lag is released.
 func TestSlowClientLeaves(t *testing.T) {
 	n := newTestNode(t, withRules(t, Namespace{Slow: SlowLatestOnly}))
 	c, other := n.connected("news"), n.connected("news")
@@ -229,12 +230,12 @@ func TestSlowClientLeaves(t *testing.T) {
 	}
 	c.hangUp()
 	if len(ch.lags) != 0 {
-		t.Error("what waited for it is kept")
+		t.Error("its lag is still there")
 	}
 	n.clock.advance(time.Second)
 }
 
-// A history has limits in bytes and in channels, and those that were used last stay.
+// Histories are bounded in bytes and in channels. Those used last stay.
 func TestHistoryIsBounded(t *testing.T) {
 	for name, config := range map[string]MemoryConfig{"bytes": {HistoryBytes: 20 * 1200},
 		"channels": {HistoryChannels: 20}} {
@@ -242,8 +243,8 @@ func TestHistoryIsBounded(t *testing.T) {
 			config.Clock, config.Random = newFakeClock(), seeded()
 			b := NewMemoryBus(config).(*memoryBus)
 			defer b.Close()
-			ear := &lateEar{new(lateBus), nil}
-			if err := b.Subscribe("c0", ear); err != nil {
+			receiver := &lateReceiver{new(lateBus), nil}
+			if err := b.Subscribe("c0", receiver); err != nil {
 				t.Fatal(err)
 			}
 			publish := func(channel string) Position {
@@ -257,8 +258,8 @@ func TestHistoryIsBounded(t *testing.T) {
 			first := publish("c0")
 			for i := range 200 {
 				publish(fmt.Sprintf("c%d", i%50+1))
-				if b.shelf.bytes > 20*1200 && name == "bytes" || b.shelf.topics.Len() > 20 {
-					t.Fatalf("%d bytes in %d channels", b.shelf.bytes, b.shelf.topics.Len())
+				if b.lru.bytes > 20*1200 && name == "bytes" || b.lru.topics.Len() > 20 {
+					t.Fatalf("%d bytes in %d channels", b.lru.bytes, b.lru.topics.Len())
 				}
 			}
 			if h, err := b.History(context.Background(), "c0", Query{Limit: -1}); err != nil || h.Top != first ||
@@ -277,32 +278,32 @@ func TestHistoryIsBounded(t *testing.T) {
 			if topics > 22 {
 				t.Errorf("%d topics are left", topics)
 			}
-			b.Unsubscribe("c0", ear)
+			b.Unsubscribe("c0", receiver)
 			for i := range 30 {
 				publish(fmt.Sprintf("d%d", i))
 			}
 			if at := publish("c0"); at.Epoch == first.Epoch || at.Offset != 1 {
-				t.Errorf("a history that was lost goes on at %v", at)
+				t.Errorf("a history that was evicted continues at %v", at)
 			}
 		})
 	}
 }
 
-// Old publications are removed also where nobody asks for them.
+// Expired publications are removed from idle channels, too.
 func TestHistoryIsSwept(t *testing.T) {
 	n := newTestNode(t, keeping(t, 10))
 	n.mustPublish("news", "1")
-	shelf := &n.bus.(*memoryBus).shelf
-	if shelf.bytes == 0 {
+	list := &n.bus.(*memoryBus).lru
+	if list.bytes == 0 {
 		t.Fatal("nothing is kept")
 	}
 	n.clock.advance(time.Minute + 2*sweepEvery)
-	if shelf.bytes != 0 {
-		t.Errorf("%d bytes are kept", shelf.bytes)
+	if list.bytes != 0 {
+		t.Errorf("%d bytes are kept", list.bytes)
 	}
 }
 
-// A stream of events goes on where it was cut off, or says that it cannot.
+// A stream of events continues where it was interrupted, or reports a gap.
 func TestEventsRecover(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 3, Recovery: true}}})
 	first := ts.subscribe("channel=news")

@@ -13,10 +13,10 @@ import (
 
 const (
 	sampleEvery = time.Second
-	keptSamples = 600 // ten minutes; older ones are forgotten
+	keptSamples = 600 // ten minutes
 )
 
-// sampleFields name what a sample holds, in order. Rates are for one second, memory in bytes.
+// sampleFields names the values of a sample, in order. Rates are per second, memory is in bytes.
 var sampleFields = []string{
 	"time", // milliseconds since the epoch
 	"connections", "channels", "publishes", "messages", "slow",
@@ -26,14 +26,13 @@ var sampleFields = []string{
 	"in", "out", "queued",
 }
 
-// A sampler remembers how the node was in the last minutes, so that the console's charts are not
-// empty when it is opened. The node's timer calls tick, from one goroutine at a time; since may be
-// called from any.
+// A sampler keeps samples of the last minutes, so that the console's charts have data when it is
+// opened. The node's timer calls tick, from one goroutine at a time; since may be called from any.
 type sampler struct {
 	node   *node
-	engine *myriad.Engine // nil: nothing is known of its loops
+	engine *myriad.Engine // nil: samples have no engine figures
 
-	last   reading // tick's own
+	last   reading // used by tick only
 	usage  []metrics.Sample
 	counts latencyCounts
 
@@ -42,7 +41,7 @@ type sampler struct {
 	oldest  int
 }
 
-// A reading is what rates are differences of.
+// A reading holds counters; rates are differences of two readings.
 type reading struct {
 	at                        time.Time
 	publishes, messages, slow uint64
@@ -58,7 +57,7 @@ func newSampler(n *node, engine *myriad.Engine) *sampler {
 	}
 }
 
-// tick takes a sample when the last one is old enough. A sampler that is nil takes none.
+// tick takes a sample if the last one is old enough. A nil sampler takes none.
 func (s *sampler) tick(now time.Time) {
 	if s == nil || now.Sub(s.last.at) < sampleEvery {
 		return
@@ -103,8 +102,8 @@ func (s *sampler) take(now time.Time) []int64 {
 	return sample
 }
 
-// resident is the process's memory as its operator is charged for it: what the kernel says
-// (proc(5), statm), or where there is no /proc, what the runtime has from it.
+// resident returns the process's resident memory in bytes: from /proc/self/statm (proc(5)), or
+// without /proc the memory that the Go runtime has from the kernel.
 func (s *sampler) resident() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
@@ -116,7 +115,7 @@ func (s *sampler) resident() int64 {
 	return int64(s.usage[2].Value.Uint64())
 }
 
-// since returns the samples that are newer than a time in milliseconds, the oldest first.
+// since returns the samples newer than after, in milliseconds since 1970, oldest first.
 func (s *sampler) since(after int64) [][]int64 {
 	newer := [][]int64{}
 	if s == nil {

@@ -13,75 +13,76 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Config is what a Server can be told. The zero value serves everybody who can reach it: see APIKey
-// and TokenSecret.
+// Config configures a Server. The zero value requires neither keys nor tokens, so it suits only a
+// trusted network. See APIKey and TokenSecret.
 type Config struct {
-	// APIKey is what the HTTP API needs in the header X-API-Key, or as "Authorization: apikey KEY".
-	// Empty: it needs none.
+	// APIKey is the key of the HTTP API. Requests carry it in X-API-Key, or as "Authorization:
+	// apikey KEY". Empty: the API needs no key.
 	APIKey string
-	// ConsoleKey is what an operator's view needs in X-API-Key: the console asks for it, and shows
-	// channels, clients and what is published; with it /metrics names slow clients. Empty: APIKey;
-	// and without any key, the view is for everybody if no TokenSecret is set either, else for
-	// nobody.
+	// ConsoleKey is the operator's key. Requests carry it in X-API-Key; the console asks for it.
+	// With it, the console shows channels, clients and publications, and /metrics names slow
+	// clients. If it is empty, APIKey is the operator's key. If both are empty, the console is open
+	// to all when TokenSecret is empty, and refused otherwise.
 	ConsoleKey string
-	// DisableConsole leaves / and /console/ out.
+	// DisableConsole removes the paths / and /console/.
 	DisableConsole bool
-	// TokenSecret signs the tokens (JWT, HS256, with sub and exp) that clients need to connect.
-	// Empty: they need none.
+	// TokenSecret is the secret of the tokens (JWT, HS256, with sub and exp) that clients need to
+	// connect. Empty: clients need no token.
 	TokenSecret string
-	// AllowedOrigins are the pages besides the server's own that may use it: hosts, or
-	// scheme://host, with * for any part.
+	// AllowedOrigins are the origins whose pages may use the server besides its own: hosts, or
+	// scheme://host. In them * matches any text within a host.
 	AllowedOrigins []string
-	// DenyClientPublish answers publications of clients with "permission denied": then only the API
-	// publishes.
+	// DenyClientPublish answers publications of clients with "permission denied": only the API may
+	// publish.
 	DenyClientPublish bool
 
-	// Namespaces are the rules of channels, by the part of their name before the first colon; the
-	// one without a name has all others. None: all channels have the rules of the zero Namespace.
+	// Namespaces are the rules of channels, by the part of the channel's name before the first
+	// colon. The namespace without a name has all other channels. If there is none, they have the
+	// rules of the zero Namespace.
 	Namespaces []Namespace
 
 	Limits Limits
 	Timing Timing
 
-	// Engine is the one that runs the web.Server, for the console's view of loops and bytes.
-	// Default: it shows none.
+	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
+	// console omits them.
 	Engine *myriad.Engine
-	// Bus is closed by Shutdown. Default: NewMemoryBus, with the limits, the clock and the
-	// randomness of this Config.
+	// Bus carries publications. Shutdown closes it. Default: NewMemoryBus, with the limits, the
+	// clock and the randomness of this Config.
 	Bus Bus
-	// Logger gets one line for every client that is refused or disconnected as slow. Default:
+	// Logger gets one line for each client that is refused or disconnected as slow. Default:
 	// slog.Default.
 	Logger *slog.Logger
-	// Version is what clients and the console are told. Default: "myriad".
+	// Version is the version that clients and the console see. Default: "myriad".
 	Version string
 	// Clock and Random are for simulation. Default: the system's. Random is read under a lock.
 	Clock  Clock
 	Random io.Reader
 }
 
-// A Server pushes publications to subscribers. It is an http.Handler with these paths:
+// A Server sends publications to subscribers. It is an http.Handler with these paths:
 //
 //	/connection/websocket  the Centrifuge client protocol v2, JSON
 //	/events?channel=…      Server-Sent Events; channel may be repeated
 //	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
 //	/metrics  /health  /   Prometheus, a probe, and the console
 //
-// Who has the head of the answer of /events, or the reply to a subscribe command, gets everything
-// that is published from then on.
+// A client that has the head of the answer of /events, or the reply to a subscribe command, gets
+// everything published from then on.
 //
-// It must be run by a web.Server: clients are held without a goroutine, which net/http's server
-// cannot do.
+// A web.Server must serve it. Connected clients have no goroutine, which net/http's server does not
+// support.
 type Server struct {
 	node           *node
 	handler        http.Handler
-	clients, admin http.Handler // parts of it
-	apiKey         *secretKey   // nil: none is needed
+	clients, admin http.Handler // parts of handler
+	apiKey         *secretKey   // nil: no key is needed
 	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
 	pool       *workers.Pool // for commands
 	webSockets *websocket.Options
 
-	detach func(w http.ResponseWriter) (eventStream, error) // web.Detached, except in tests
+	detach func(w http.ResponseWriter) (eventStream, error) // calls web.Detached, except in tests
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
@@ -138,7 +139,7 @@ func newNode(c Config) (*node, error) {
 	return n, nil
 }
 
-// routes has the probe, and what parts add.
+// routes returns a handler of /health and of the paths that parts add.
 func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", s.unlessDraining(s.serveHealth))
@@ -164,16 +165,16 @@ func (s *Server) routeAdmin(mux *http.ServeMux) {
 // ServeHTTP serves all paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Clients returns a handler of the paths that clients use, and of /health. With Admin it divides
-// the server between two listeners, of which only this one needs to be reached by clients.
+// Clients returns a handler of the paths that clients use, and of /health. Clients and Admin
+// together divide the server between two listeners; clients need to reach only this one.
 func (s *Server) Clients() http.Handler { return s.clients }
 
 // Admin returns a handler of all other paths, and of /health: the HTTP API, the metrics and the
 // console.
 func (s *Server) Admin() http.Handler { return s.admin }
 
-// serveHealth answers while clients are welcome: from the moment Drain or Shutdown begins it is
-// 503, so that a load balancer stops sending them here.
+// serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
+// sending clients.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{}`))
 }
@@ -188,20 +189,20 @@ func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// isOpen tells whether nobody needs a key or a token.
+// isOpen reports whether the server requires neither keys nor tokens.
 func (s *Server) isOpen() bool {
 	return s.apiKey == nil && s.consoleKey == nil && s.node.tokens == nil
 }
 
-// Drain refuses publications and new clients from now on, with 503, and returns when the
-// publications under way are queued for their subscribers. It is for a caller that stops listening
-// before it calls Shutdown.
+// Drain makes the server refuse publications and new clients with 503. It returns when the running
+// publications are queued for their subscribers. It is for a caller that stops listening before it
+// calls Shutdown.
 func (s *Server) Drain() { s.node.refuse() }
 
-// Shutdown drains, and then sends every client away: it gets what is queued for it and a proper
-// close, with code 3001 "shutdown". Shutdown waits for them to go until ctx ends, and returns ctx's
-// error if some are left: then the caller ends their connections. The bus is closed in any case.
-// The web.Server that runs s must still be there.
+// Shutdown drains, and then disconnects every client: the client gets what is queued for it, and a
+// close with code 3001 "shutdown". Shutdown waits until the clients have disconnected or ctx ends.
+// If some remain, it returns ctx's error, and the caller must close their connections. It always
+// closes the bus. The web.Server that serves s must still run.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.node.drain(ctx), s.pool.Close(ctx), s.node.close())
 }

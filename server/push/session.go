@@ -8,88 +8,87 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A transport carries encoded messages to one client. Its methods may be called from any goroutine
-// and at the same time; they never block and never call the session back from within. When the
-// connection has ended, for whatever reason, the transport calls session.ended, once.
+// A transport carries encoded messages to one client. Any goroutine may call its methods, also
+// concurrently. The methods never block, and never call the session. When the connection has ended
+// for any reason, the transport calls session.ended once.
 type transport interface {
-	// send queues m, whole, in the order of the calls. m is borrowed: its payload is copied, its
-	// shared form is queued by reference. errFull says that the transport's own limit is reached;
-	// any other error, that the connection has ended.
+	// send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
+	// m's shared form by reference. errFull means that the transport's queue is full. Any other
+	// error means that the connection has ended.
 	send(m *message) error
-	// queued is how many bytes wait to be taken by the kernel.
+	// queued returns the bytes that the kernel has not taken yet.
 	queued() int
-	// close sends what is queued, says goodbye in the way of the transport and ends the connection.
-	// For centrifuge.Slow it may drop what is queued. A peer that does not read holds it up for a
-	// bounded time only. Only the first call counts.
+	// close sends what is queued and the protocol's close message, then ends the connection. For
+	// centrifuge.Slow it may drop what is queued. A peer that does not read delays the end for a
+	// bounded time only. Later calls have no effect.
 	close(d centrifuge.Disconnect)
 }
 
-// A session is one client, over any transport. It has no goroutine: what a client sends comes in
-// through frame, which the transport calls one at a time; time comes through tick, from the wheel;
-// publications come through offer, from channels.
+// A session is one client, over any transport. It has no goroutine. The transport calls frame with
+// the client's messages, one at a time. The wheel calls tick at deadlines. Channels call offer with
+// publications.
 //
-// mu guards what is written below it. It may be taken with locks of the bus held, so under it only
-// the wheel's is taken.
+// mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
+// mu may take only the wheel's lock.
 type session struct {
 	node *node
 	t    transport
 	id   clientID
 	wire wire
 
-	slot  int16 // the wheel's
+	slot  int16 // slot and place belong to the wheel
 	place int32
 
-	watcher bool        // an operator's, in the console: it receives, and no one else is told of it
-	leaving atomic.Bool // a disconnect is under way, or over
+	watcher bool        // an operator's subscription in the console, which clients do not see
+	closing atomic.Bool // disconnect or ended has been called
 
-	mu      sync.Mutex
-	stage   stage
-	lagging bool      // something waits for it in its channels: see slow.go
-	who     *identity // what its token says; nil: it had none. It does not change once the session is connected
-	members []*member
-	pingAt  int64 // when to ping next, in nanoseconds since the epoch; 0: never
-	pongBy  int64 // when an answer to the last ping must have come; 0: none is waited for
-	endAt   int64 // when its stage, or its token with the time to renew it, is over; 0: never
+	mu       sync.Mutex
+	stage    stage
+	lagging  bool      // a channel has queued publications for it: see slow.go
+	identity *identity // of its token, nil without one; constant once the session is connected
+	members  []*member
+	pingAt   int64 // when to ping next, in nanoseconds since the epoch; 0: never
+	pongBy   int64 // when the answer to the last ping is due; 0: none is due
+	endAt    int64 // the end of its stage, or of its token plus the time to renew it; 0: never
 }
 
-// An identity is what the token of a connection says.
+// An identity is the content of a connection's token.
 type identity struct {
 	user     string
 	info     []byte   // JSON, or nil
-	channels []string // those to which it may subscribe without another token
-	subsEnd  int64    // when the first of the tokens for subscriptions is over; 0: never. Guarded by the session's mu
+	channels []string // to which it may subscribe without another token
+	subsEnd  int64    // when the first of its subscriptions' tokens expires; 0: never; guarded by the session's mu
 }
 
-// user is the name in the token, or empty.
+// user returns the user in the token, or "" without a token.
 func (s *session) user() string {
-	if s.who == nil {
+	if s.identity == nil {
 		return ""
 	}
-	return s.who.user
+	return s.identity.user
 }
 
 type stage uint8
 
 const (
 	stageNew       stage = iota // no connect command yet
-	stageRefused                // connect was answered with an error: only going away is left
+	stageRefused                // connect was answered with an error; the client can only disconnect
 	stageConnected              //
-	stageEnded                  // the transport has ended; nothing happens any more
+	stageEnded                  // the transport has ended
 )
 
 const notInWheel = -1
 
-// queueSlack is how much more than Limits.Queue a transport must hold before it is full: room for
-// what stands around messages.
+// queueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
+// framing of messages.
 const queueSlack = 64 << 10
 
-// start gives a client whose connection has just opened to the node. Until it connects it can do
-// nothing else.
+// start adds a client whose connection has just opened. The client's first command must be connect.
 func (n *node) start(t transport, w wire) *session {
 	return n.begin(&session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel})
 }
 
-// begin is start for a session that is made.
+// begin starts a session that the caller has made.
 func (n *node) begin(s *session) *session {
 	n.sessions.Add(1)
 	n.count.connections.Add(s.counted())
@@ -103,12 +102,13 @@ func (n *node) begin(s *session) *session {
 	return s
 }
 
-// admit makes s connected, as the user of g, or as nobody when g is zero. The caller holds s.mu.
-func (s *session) admit(g grant) {
+// setConnected makes s connected, as the user of g, or without a user if g is zero. The caller
+// holds s.mu.
+func (s *session) setConnected(g grant) {
 	now := s.node.clock.Now()
 	s.stage = stageConnected
 	if g.user != "" {
-		s.who = &identity{user: g.user, info: g.info, channels: g.channels}
+		s.identity = &identity{user: g.user, info: g.info, channels: g.channels}
 	}
 	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
 	s.endAt = 0
@@ -118,7 +118,7 @@ func (s *session) admit(g grant) {
 	s.node.wheel.set(s, s.deadline())
 }
 
-// expireAt sets the end of the token. The caller holds s.mu and sets the wheel.
+// expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
 func (s *session) expireAt(ends time.Time) {
 	if s.wire == wireCentrifuge {
 		ends = ends.Add(s.node.timing.Refresh)
@@ -126,15 +126,14 @@ func (s *session) expireAt(ends time.Time) {
 	s.endAt = sinceEpoch(ends)
 }
 
-// sinceEpoch is t in nanoseconds since the epoch. They reach to the year 2262; a token may say that
-// it lasts longer, and then Sub stops at the largest number, where UnixNano would begin again at
-// the smallest.
+// sinceEpoch returns t in nanoseconds since 1970. They reach the year 2262. A token may end later:
+// then Sub saturates, while UnixNano would overflow.
 func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 
-// offer queues a message. It does not take s.mu. A client that has read everything may get a
-// message of any size.
+// offer queues a message, without taking s.mu. If nothing is queued for the client, the message may
+// have any size.
 func (s *session) offer(m *message) offered {
-	if s.leaving.Load() {
+	if s.closing.Load() {
 		return offerGone
 	}
 	if queued := s.t.queued(); queued > 0 && queued+len(m.payload) > s.node.limits.Queue {
@@ -146,7 +145,7 @@ func (s *session) offer(m *message) offered {
 	case errFull:
 		return offerFull
 	}
-	return offerGone // the transport has ended and is about to say so
+	return offerGone // the transport has ended and will call ended
 }
 
 type offered uint8
@@ -157,8 +156,8 @@ const (
 	offerGone
 )
 
-// tooSlow disconnects a client that had no room for a message of the channel of that name, or for a
-// reply if it is empty.
+// tooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
+// channel is "".
 func (s *session) tooSlow(channel string) {
 	queued := s.t.queued()
 	if !s.disconnect(centrifuge.Slow) {
@@ -171,7 +170,7 @@ func (s *session) tooSlow(channel string) {
 		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
 }
 
-// tick does what has become due, and sets the wheel to what comes next.
+// tick does what is due, and sets the wheel to the next deadline.
 func (s *session) tick(now time.Time) {
 	reason, todo := s.due(now.UnixNano())
 	if reason.Code != 0 {
@@ -189,7 +188,7 @@ func (s *session) tick(now time.Time) {
 	}
 }
 
-// todo is what a tick has to do besides disconnecting.
+// todo is a set of actions of a tick.
 type todo uint8
 
 const (
@@ -198,7 +197,7 @@ const (
 	doCatchUp
 )
 
-// due tells what tick has to do: disconnect for that reason, or something else, or nothing.
+// due returns what tick has to do: disconnect, if reason has a code, or the actions in do.
 func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +205,9 @@ func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 		return reason, 0
 	}
 	switch {
-	case s.leaving.Load():
-		// Its transport ends it; until then it stays in the wheel, as one that lives.
+	case s.closing.Load():
+		// It stays in the wheel until its transport has ended, because the wheel is the list of
+		// sessions.
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
@@ -224,9 +224,9 @@ func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 			s.pongBy = now + int64(s.node.timing.Pong)
 		}
 	}
-	if s.who != nil && s.who.subsEnd != 0 && now >= s.who.subsEnd {
+	if s.identity != nil && s.identity.subsEnd != 0 && now >= s.identity.subsEnd {
 		do |= doExpire
-		s.who.subsEnd = 0
+		s.identity.subsEnd = 0
 	}
 	if s.lagging {
 		do |= doCatchUp
@@ -235,12 +235,12 @@ func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 	return reason, do
 }
 
-// deadline is the earliest. The caller holds s.mu.
+// deadline returns the earliest deadline, or 0 if there is none. The caller holds s.mu.
 func (s *session) deadline() int64 {
 	first := int64(0)
 	times := [...]int64{s.pingAt, s.pongBy, s.endAt, 0, 0}
-	if s.who != nil {
-		times[3] = s.who.subsEnd
+	if s.identity != nil {
+		times[3] = s.identity.subsEnd
 	}
 	if s.lagging {
 		times[4] = s.node.clock.Now().UnixNano() + int64(wheelSlot)
@@ -259,21 +259,21 @@ func (s *session) ping() {
 	}
 }
 
-// disconnect ends the connection for that reason. It returns false if another reason came first. It
-// may be called from anywhere, also from within Receive: the session leaves its channels when the
-// transport reports its end.
+// disconnect closes the connection for that reason. It returns false if it was already closing. It
+// may be called from anywhere, also from within Receive: the session leaves its channels later,
+// when the transport calls ended.
 func (s *session) disconnect(d centrifuge.Disconnect) bool {
-	if s.leaving.Swap(true) {
+	if s.closing.Swap(true) {
 		return false
 	}
 	s.t.close(d)
 	return true
 }
 
-// ended is called by the transport when the connection is over, exactly once and never from within
-// Receive.
+// ended removes the session from the wheel and its channels. The transport calls it exactly once,
+// after the connection has ended, and never from within Receive.
 func (s *session) ended() {
-	s.leaving.Store(true)
+	s.closing.Store(true)
 	s.mu.Lock()
 	members := s.members
 	s.stage, s.members = stageEnded, nil
@@ -285,7 +285,8 @@ func (s *session) ended() {
 	s.node.gone(s)
 }
 
-// counted is what the session adds to counts of clients, subscribers and messages.
+// counted returns 1, or 0 for a watcher, which counters of clients, subscribers and messages
+// exclude.
 func (s *session) counted() int64 {
 	if s.watcher {
 		return 0

@@ -15,7 +15,8 @@ import (
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	n := newTestNode(t)
 	c := n.dial()
-	c.s.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
+	c.s.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
+		"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
 	id := c.s.id.String()
 	c.want(t, "one frame",
 		`{"id":1,"connect":{"client":"`+id+`","version":"test","ping":25,"pong":true}}`+"\n"+`{"id":2,"subscribe":{}}`,
@@ -153,7 +154,7 @@ func TestChannelLimit(t *testing.T) {
 	c.s.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
 	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
 	c.s.frame([]byte("{\"id\":10,\"unsubscribe\":{\"channel\":\"a\"}}\n{\"id\":11,\"subscribe\":{\"channel\":\"d\"}}"))
-	c.want(t, "after one has gone", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
+	c.want(t, "after an unsubscribe", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
 }
 
 func TestPing(t *testing.T) {
@@ -168,7 +169,7 @@ func TestPing(t *testing.T) {
 	n.clock.advance(n.timing.Ping)
 	c.want(t, "the last ping", `{}`)
 	n.clock.advance(n.timing.Pong / 2)
-	c.wantOpen(t, "half the time to answer has passed")
+	c.wantOpen(t, "half of the time to answer has passed")
 	n.clock.advance(n.timing.Pong)
 	c.wantClosed(t, "no answer", centrifuge.NoPong)
 	c.hangUp()
@@ -233,7 +234,7 @@ func TestSlowConsumer(t *testing.T) {
 	}
 	n.publish(context.Background(), "more", Publication{Data: data})
 	if slow.queued() > slow.max {
-		t.Error("a client that was sent away got more")
+		t.Error("a client that was disconnected got more")
 	}
 }
 
@@ -245,7 +246,7 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 	c.wantClosed(t, "the transport is full", centrifuge.Slow)
 }
 
-// A client that floods commands and reads no replies is bounded like any other.
+// The queue of a client that sends many commands and reads no replies is bounded.
 func TestSlowReader(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.limits.Queue = 1000 })
 	c := n.connected()
@@ -278,14 +279,14 @@ func TestDrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.drain(ctx) }()
-	waitFor(t, "both to be sent away", func() bool { return n.isDraining() && a.isClosed() && b.isClosed() })
+	waitFor(t, "both to be disconnected", func() bool { return n.isDraining() && a.isClosed() && b.isClosed() })
 	a.want(t, "accepted before", `{"push":{"channel":"news","pub":{"data":1}}}`)
 	if _, err := n.publish(context.Background(), "news", Publication{Data: []byte("2")}); err != errDraining {
 		t.Errorf("publish: %v", err)
 	}
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
-		waitFor(t, "a client to be sent away", c.isClosed)
+		waitFor(t, "a client to be disconnected", c.isClosed)
 		c.wantClosed(t, fmt.Sprint("client ", i), centrifuge.Shutdown)
 		c.hangUp()
 	}
@@ -305,12 +306,13 @@ func TestDrainRunsOutOfTime(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, it is answered with frames of the protocol or sent away, and the rest of
-// the node does not notice.
+// For any input of a client, the server answers with frames of the protocol or disconnects it.
+// Other clients are not affected.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"),
 		[]byte("{\"id\":3,\"publish\":{\"channel\":\"news\",\"data\":1}}"))
-	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"\\u0000\"}}\n{\"id\":3,\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
+	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"\\u0000\"}}\n{\"id\":3,"+
+		"\"unsubscribe\":{\"channel\":\"x\"}}"), []byte("{}"))
 	f.Add([]byte("{\"id\":1,\"connect\":{}}\n{\"send\":{}}"), []byte("\n"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		n := newTestNode(t, func(n *node) { n.limits.Publication = 1000 })
@@ -326,7 +328,7 @@ func FuzzFrame(f *testing.F) {
 				}
 			}
 		}
-		if closed := c.s.leaving.Load(); closed != (c.closed != nil) {
+		if closed := c.s.closing.Load(); closed != (c.closed != nil) {
 			t.Errorf("leaving %v, closed with %v", closed, c.closed)
 		}
 		c.hangUp()
@@ -334,7 +336,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// A quietStream ends when it is told to.
+// A quietStream ends when the test ends it.
 type quietStream struct {
 	*fakeTransport
 	ended func()
@@ -342,14 +344,14 @@ type quietStream struct {
 
 func (q *quietStream) onClose(f func()) { q.ended = f }
 
-// A stream that comes while the node ends is told to go, and is no error.
+// A stream that opens while the node shuts down is disconnected, without an error in the log.
 func TestEventsAtTheEnd(t *testing.T) {
 	n := newTestNode(t)
 	if err := errors.Join(n.drain(context.Background()), n.close()); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := newEventTransport(), &quietStream{fakeTransport: new(fakeTransport)}
-	n.startEvents(late, wireSSE, grant{}, []string{"news", "sports"}, wish{}).openEvents(late, q)
+	n.startEvents(late, wireSSE, grant{}, []string{"news", "sports"}, subscribeRequest{}).openEvents(late, q)
 	q.wantClosed(t, "a late stream", centrifuge.Shutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {

@@ -15,7 +15,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A simulated server is the whole stack on a network with seeded chance and fake time.
+// A simulated server is the whole stack on a simulated network, with seeded randomness and fake
+// time.
 type simulated struct {
 	*sim.World
 	t      *testing.T
@@ -26,7 +27,7 @@ type simulated struct {
 	addr   *web.Listener
 }
 
-// simClock shows the world's time. Its timers fire between the world's steps, where run lets them.
+// simClock has the time of the simulated world. Its timers fire in run, between steps of the world.
 type simClock struct {
 	*fakeClock
 	w *sim.World
@@ -55,7 +56,7 @@ func simulate(t *testing.T, seed uint64, faults sim.Options, c Config) *simulate
 	return &simulated{w, t, clock, server, h, engine, listener}
 }
 
-// run lets fake time pass, for the network and for the server.
+// run advances fake time for the network and the server.
 func (s *simulated) run(d time.Duration) {
 	for ; d > 0; d -= wheelSlot {
 		s.RunFor(wheelSlot)
@@ -63,8 +64,7 @@ func (s *simulated) run(d time.Duration) {
 	}
 }
 
-// stop shuts the server down as its owner would, without waiting in a way that the world does not
-// know.
+// stop shuts the server down. It waits in fake time only.
 func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
@@ -97,7 +97,7 @@ func (s *simulated) publish(data string) *sim.Peer {
 		"Content-Length: %d\r\n\r\n%s", len(body), body))
 }
 
-// frames returns what a client has received behind the answer to its upgrade, one line for each
+// frames returns what a client has received after the answer to its upgrade, one line for each
 // frame.
 func frames(t *testing.T, p *sim.Peer) []string {
 	t.Helper()
@@ -119,8 +119,8 @@ func frames(t *testing.T, p *sim.Peer) []string {
 	return lines
 }
 
-// scenario lets subscribers of both kinds hear some publications, one of them over a bad line, and
-// one never read. It returns what the world has seen, as a number.
+// scenario sends publications to subscribers by WebSocket and by SSE. One has a bad connection, and
+// one never reads. It returns a hash of the trace.
 func scenario(t *testing.T, seed uint64) uint64 {
 	s := simulate(t, seed, sim.Lossless(), Config{Timing: Timing{Ping: time.Hour}})
 	const publications = 12
@@ -136,7 +136,7 @@ func scenario(t *testing.T, seed uint64) uint64 {
 	for i := range publications {
 		p := s.publish(fmt.Sprintf(`{"n": %d}`, i))
 		publishers = append(publishers, p)
-		for range 100 { // a slow line takes a while
+		for range 100 { // a slow connection needs many steps
 			if s.run(time.Second); p.Ended() {
 				break
 			}
@@ -167,7 +167,7 @@ func scenario(t *testing.T, seed uint64) uint64 {
 			}
 		}
 		if last := got[1+publications]; last != `opcode 8 "\v\xb9shutdown"` {
-			t.Errorf("seed %d: the end is %s", seed, last)
+			t.Errorf("seed %d: the last frame is %s", seed, last)
 		}
 	}
 	return s.Hash()
@@ -192,7 +192,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 }
 
-// Clients that answer pings stay, and those that do not are sent away with 3012.
+// Clients that answer pings stay connected. Others are disconnected with 3012.
 func TestPingsInSimulation(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), Config{})
 	quiet := s.dial(upgradeRequest + maskedText(connectAndSubscribe))

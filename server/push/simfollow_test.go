@@ -13,13 +13,13 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A simFollower is a follower over the simulated network, as a client library would be: it reads
-// frames, and when the connection ends, for whatever reason, it opens another and recovers.
+// A simFollower is a follower over the simulated network. As a client library, it reads frames;
+// when the connection ends, it opens another and recovers.
 type simFollower struct {
 	follower
 	s    *simulated
 	peer *sim.Peer
-	in   []byte // what was received and is not yet a whole frame
+	in   []byte // received bytes of an incomplete frame
 	head bool   // the answer to the upgrade has been read
 	deaf bool
 	back int
@@ -36,7 +36,7 @@ func (f *simFollower) connect() {
 	f.back++
 }
 
-// step takes what has arrived, and comes back if the connection has gone.
+// step processes what has arrived, and reconnects if the connection has ended.
 func (f *simFollower) step(t *testing.T) {
 	f.in = append(f.in, f.peer.TakeReceived()...)
 	if !f.head {
@@ -57,7 +57,7 @@ func (f *simFollower) step(t *testing.T) {
 			gone = true
 			break
 		}
-		gone = !f.hear(t, lines(t, payload)) || gone // told to subscribe again: a new connection does that too
+		gone = !f.check(t, lines(t, payload)) || gone // if told to subscribe again, it reconnects instead
 	}
 	if gone {
 		f.peer.Close()
@@ -65,7 +65,7 @@ func (f *simFollower) step(t *testing.T) {
 	}
 }
 
-// disturb has the client misbehave now and then.
+// disturb makes the client misbehave now and then.
 func (f *simFollower) disturb(chance int) {
 	switch {
 	case chance == 0:
@@ -79,8 +79,8 @@ func (f *simFollower) disturb(chance int) {
 	}
 }
 
-// followInSimulation publishes while clients are cut off, stop reading, are sent away as slow, and
-// the bus hands over late and loses.
+// followInSimulation publishes while clients lose connections, stop reading and are disconnected as
+// slow. The bus delivers late and loses publications.
 func followInSimulation(t *testing.T, seed uint64) uint64 {
 	bus := new(lateBus)
 	s := simulate(t, seed, sim.Options{}, Config{
@@ -136,7 +136,7 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 	}
 	for i, f := range clients {
 		if f.seen != published || f.lost > 0 {
-			t.Errorf("seed %d: client %d has seen %d of %d, lost %d times, came back %d times", seed, i, f.seen,
+			t.Errorf("seed %d: client %d has seen %d of %d, lost %d times, reconnected %d times", seed, i, f.seen,
 				published, f.lost, f.back)
 		}
 	}
@@ -144,8 +144,8 @@ func followInSimulation(t *testing.T, seed uint64) uint64 {
 	return s.Hash()
 }
 
-// What a client has seen is a run of what was published, without a gap and with nothing twice.
-// MYRIAD_PUSH_SEEDS sets how many seeds are tried.
+// A client sees the publications without gaps and duplicates. MYRIAD_PUSH_SEEDS sets the number of
+// seeds.
 func TestFollowInSimulation(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -165,7 +165,7 @@ func TestFollowInSimulation(t *testing.T) {
 	}
 }
 
-// lines parses what stands in a frame.
+// lines parses the lines of a frame.
 func lines(t *testing.T, payload string) []said {
 	t.Helper()
 	f := new(fakeTransport)

@@ -1,18 +1,17 @@
 package push
 
-// This file is what happens to subscribers that do not keep up, where the namespace does not have
-// them disconnected.
+// This file handles slow subscribers in namespaces whose policy drops publications.
 
-// A lag is what waits for a slow member besides what its transport has. The channel owns it.
+// A lag is the queue of a slow member, in addition to its transport's. The channel owns it.
 type lag struct {
-	waiting [][]byte // encoded publications, the oldest first
+	waiting [][]byte // encoded publications, oldest first
 	bytes   int
 	dropped int
 }
 
-// What a transport is given before publications wait here, where they can still be dropped. It is
-// what such a member costs besides its lag. Where only the last one counts it is less, because what
-// is on its way is old already.
+// These bound the bytes that a slow member's transport has queued before publications wait in the
+// lag. Only those in the lag can be dropped. SlowLatestOnly has the lower bound, because what the
+// transport has may already be outdated.
 const (
 	handedOver       = 64 << 10
 	handedOverLatest = 16 << 10
@@ -25,8 +24,8 @@ func (ns *Namespace) handedOver() int {
 	return handedOver
 }
 
-// offer gives m a publication, or has it wait. It returns how many to count as sent. The caller
-// holds ch.mu.
+// offer sends m a publication, or queues it in m's lag. It returns how many messages to count as
+// sent. The caller holds ch.mu.
 func (ch *channel) offer(m *member, e *message) int64 {
 	l := ch.lags[m]
 	if l == nil {
@@ -52,7 +51,7 @@ func (ch *channel) offer(m *member, e *message) int64 {
 	return 0
 }
 
-// cut drops what is too much.
+// cut drops the oldest publications above the policy's limit.
 func (ch *channel) cut(m *member, l *lag) {
 	n, before := ch.hub.node, l.dropped
 	for len(l.waiting) > 1 && (ch.rules.Slow == SlowLatestOnly || l.bytes > ch.rules.SlowQueue) {
@@ -76,8 +75,8 @@ func (l *lag) pop() {
 	l.waiting = l.waiting[1:]
 }
 
-// catchUp gives m what waits for it, as far as its transport takes it, and reports whether
-// something is left. The caller holds ch.mu.
+// catchUp sends m's lag as far as m's transport has room, and reports whether publications remain.
+// The caller holds ch.mu.
 func (ch *channel) catchUp(m *member) (left bool) {
 	l := ch.lags[m]
 	if l == nil {
@@ -105,7 +104,7 @@ func (ch *channel) catchUp(m *member) (left bool) {
 	return false
 }
 
-// lags has the session's next tick come soon. It is called under a channel's lock.
+// lags schedules the session's next tick soon. The caller holds a channel's lock.
 func (s *session) lags() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *session) lags() {
 	}
 }
 
-// catchUp gives the session what waits for it in its channels. Its own tick calls it.
+// catchUp sends the session what its channels have queued for it. Its tick calls it.
 func (s *session) catchUp() {
 	s.mu.Lock()
 	members := append([]*member(nil), s.members...)

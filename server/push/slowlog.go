@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A slowDisconnect is one client that did not keep up, as the console shows it. The log has the
-// same.
+// A slowDisconnect describes one slow client for the console. The log line has the same values.
 type slowDisconnect struct {
 	At      time.Time `json:"at"`
 	Client  string    `json:"client"`
@@ -15,13 +14,13 @@ type slowDisconnect struct {
 	Queued  int       `json:"queued"`            // bytes
 }
 
-// keptSlow is how many disconnected clients are remembered. Older ones are forgotten.
+// keptSlow is how many slow clients a slowLog keeps.
 const keptSlow = 50
 
-// A slowLog remembers the last of them. Any goroutine.
+// A slowLog keeps the latest slow clients. Any goroutine may call it.
 type slowLog struct {
 	mu   sync.Mutex
-	list []slowDisconnect // the oldest first
+	list []slowDisconnect // oldest first
 }
 
 func (l *slowLog) add(d slowDisconnect) {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// A client that stops reading gets, when it reads again, all that was accepted for it, in order and
-// whole, and then a close frame that says why. The log and a metric say which client it was, in
-// which channel, how much waited for it and what the limit is. Others notice nothing, and the
-// server holds no more for it than that.
+// A client that stops reading is disconnected. When it reads again, it gets everything that was
+// queued for it, in order, and then a close frame with the reason. The log and a metric name the
+// client, its channel and the bytes that waited; the log also has the limit. Other clients get
+// everything, and the server queues no more than the limit.
 func TestSlowConsumerLearnsWhy(t *testing.T) {
 	const limit, size = 256 << 10, 50 << 10
 	s := newLiveServer(t, Config{Limits: Limits{Queue: limit}, Timing: Timing{Close: time.Minute}})
@@ -27,13 +27,13 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	published := 0
 	for ; s.node.count.slow.Load() == 0; published++ {
 		if published == 2000 {
-			t.Fatal("100 MB later nobody is slow")
+			t.Fatal("no client is slow after 100 MB")
 		}
 		s.publish(fmt.Sprintf(`{"n":%d,"padding":%q}`, published, padding))
 		if _, p := quick.frame(); !strings.Contains(p, fmt.Sprintf(`{"n":%d,`, published)) {
-			t.Fatalf("publication %d: the other one received %.60q", published, p)
+			t.Fatalf("publication %d: the quick client received %.60q", published, p)
 		}
-		// What the other one has received may count for a moment more.
+		// The engine may count bytes that the quick client has received for a moment longer.
 		waitFor(t, "no more than the limit to be queued, with the headers of frames",
 			func() bool { return s.queuedForAll() <= limit+64 })
 		if t.Failed() {
@@ -42,7 +42,7 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	}
 	s.publish(`"for the others"`)
 	if _, p := quick.frame(); !strings.Contains(p, "for the others") {
-		t.Errorf("the other one received %.60q", p)
+		t.Errorf("the quick client received %.60q", p)
 	}
 
 	received := 0
@@ -64,13 +64,13 @@ func TestSlowConsumerLearnsWhy(t *testing.T) {
 	}
 	io.WriteString(slow, "\x88\x82\x00\x00\x00\x00\x0b\xc0")
 	if _, err := slow.r.ReadByte(); err != io.EOF {
-		t.Errorf("behind the close: %v", err)
+		t.Errorf("after the close: %v", err)
 	}
 	s.wantSlowNamed(client, limit)
 }
 
-// subscribeNarrow is subscribe for a client that tells its id, and whose kernel takes little while
-// it does not read.
+// subscribeNarrow is subscribe for a client with a small receive buffer. It also returns the
+// client's id.
 func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
 	s.t.Helper()
 	narrow := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
@@ -99,7 +99,7 @@ func (s *liveServer) subscribeNarrow() (c *rawClient, client string) {
 	return c, found[1]
 }
 
-// queuedForAll is how many bytes wait on the server's side of all connections.
+// queuedForAll returns the bytes queued by the server for all connections.
 func (s *liveServer) queuedForAll() int {
 	n := 0
 	for _, session := range s.node.wheel.all() {
@@ -108,7 +108,7 @@ func (s *liveServer) queuedForAll() int {
 	return n
 }
 
-// wantSlowNamed looks for the client in the log, in the metrics and among what the console shows.
+// wantSlowNamed checks that the log, the metrics and the console name the client.
 func (s *liveServer) wantSlowNamed(client string, limit int) {
 	s.t.Helper()
 	line := regexp.MustCompile(`level=WARN msg="push: disconnected a slow client" client=` + client +
@@ -118,7 +118,8 @@ func (s *liveServer) wantSlowNamed(client string, limit int) {
 		s.t.Fatalf("the log does not name %s:\n%s", client, s.log)
 	}
 	metrics, stats := s.get("/metrics"), s.get("/console/stats")
-	named := regexp.MustCompile(`\nmyriad_slow_client_queued_bytes\{action="disconnected",at="[^"]+",channel="news",client="` + client + `",user=""\} (\S+)\n`)
+	named := regexp.MustCompile(`\nmyriad_slow_client_queued_bytes\{action="disconnected",at="[^"]+",` +
+		`channel="news",client="` + client + `",user=""\} (\S+)\n`)
 	var queued float64
 	if found := named.FindStringSubmatch(metrics); found == nil {
 		s.t.Errorf("the metrics do not name %s:\n%s", client, metrics)
@@ -126,7 +127,7 @@ func (s *liveServer) wantSlowNamed(client string, limit int) {
 		s.t.Errorf("the metrics have %s bytes, the log %s", found[1], line[1])
 	}
 	if !strings.Contains(metrics, "\nmyriad_slow_disconnects_total 1\n") {
-		s.t.Errorf("the metrics count something else than one:\n%s", metrics)
+		s.t.Errorf("the metrics do not count one slow client:\n%s", metrics)
 	}
 	var shown struct {
 		Slow []struct{ Client, Channel string }

@@ -34,12 +34,12 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	t.Helper()
 	buf.CheckLeaks(t)
 	if c.Timing.Ping == 0 {
-		c.Timing.Ping = time.Hour // a ping is a frame that these tests do not expect, however long they take
+		c.Timing.Ping = time.Hour // these tests expect no ping
 	}
 	log := new(syncBuffer)
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
-	// Beyond LingerBytes a client has half a second to read why it is refused, and may be held up
-	// for as long as that.
+	// After LingerBytes a refused client has only half a second to read the answer, so the limit is
+	// high.
 	engine, err := myriad.Start(myriad.Config{Logger: c.Logger, LingerBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 	return &liveServer{s, t, listener.Addr().String(), log}
 }
 
-// A rawClient speaks bytes, without a goroutine of its own.
+// A rawClient reads and writes raw bytes, without a goroutine.
 type rawClient struct {
 	t *testing.T
 	net.Conn
@@ -182,15 +182,14 @@ func (s *liveServer) publish(data string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// busy is how many goroutines there are beside idle workers of a pool, which wait for anybody's
-// task.
+// busy returns the number of goroutines, without the idle workers of pools.
 func busy() int {
 	stacks := leaktest.Goroutines()
 	return strings.Count(stacks, "\n\n") + 1 - strings.Count(stacks, "workers.(*worker).next(")
 }
 
-// Every subscriber receives every broadcast, complete and in order, and the server has no goroutine
-// for any of them.
+// Every subscriber receives every broadcast, complete and in order. The server has no goroutine per
+// subscriber.
 func TestSubscribersOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	before := busy()
@@ -231,7 +230,7 @@ func TestSubscribersOverSockets(t *testing.T) {
 	}
 }
 
-// A subscriber that never reads is disconnected; the others receive everything meanwhile.
+// A subscriber that never reads is disconnected. The others receive everything meanwhile.
 func TestSlowConsumerOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}, Timing: Timing{Close: 200 * time.Millisecond}})
 	slowSocket, quick := s.subscribe(), s.subscribe()
@@ -251,7 +250,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 			t.Fatalf("broadcast %d: %d bytes", i, len(p))
 		}
 	}
-	waitFor(t, "the slow ones to go", func() bool { return s.node.count.connections.Load() == 1 })
+	waitFor(t, "the slow clients to be disconnected", func() bool { return s.node.count.connections.Load() == 1 })
 	for _, want := range []string{"disconnected a slow client", "channel=news", "limit_bytes=262144"} {
 		if strings.Count(s.log.String(), want) != 2 {
 			t.Errorf("the log says %q %d times, want 2:\n%s", want, strings.Count(s.log.String(), want), s.log)
@@ -263,7 +262,7 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 	}
 }
 
-// At the end clients get what was accepted, and then a close with its code, or the end of the
+// At shutdown, clients get what was queued, and then a close with its code, or the end of the
 // stream.
 func TestShutdownOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
@@ -284,7 +283,7 @@ func TestShutdownOverSockets(t *testing.T) {
 	if op, p := socket.frame(); op != 8 || p != "\x0b\xb9shutdown" {
 		t.Errorf("received opcode %d, %q, want a close with 3001", op, p)
 	}
-	// the answer, behind which the server ends the connection
+	// the client's close frame, after which the server ends the connection
 	io.WriteString(socket, "\x88\x82\x00\x00\x00\x00\x0b\xb9")
 	if _, err := socket.r.ReadByte(); err != io.EOF {
 		t.Errorf("behind the close: %v", err)
@@ -306,9 +305,8 @@ func TestShutdownOverSockets(t *testing.T) {
 	}
 }
 
-// A client can put bytes that are not UTF-8 into binary frames and requests. They must not get into
-// the text frames of others, which would have to fail their connections (RFC 6455 §8.1), and
-// neither may they come back to itself.
+// A client can put bytes that are not UTF-8 into binary frames and requests. The server must not
+// copy them into text frames: clients that receive them fail their connections (RFC 6455 §8.1).
 func TestOnlyUTF8IsSpread(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	other, c := s.subscribe(), s.dial(upgradeRequest)
@@ -341,8 +339,7 @@ func TestOnlyUTF8IsSpread(t *testing.T) {
 	}
 }
 
-// A publisher whose body is far too long is still sending when it is refused, and yet it learns
-// why.
+// A publisher whose body is far too long is refused while it still sends, and receives the reason.
 func TestTooLargeOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	body := `{"channel":"news","data":"` + strings.Repeat("x", 5<<20) + `"}`
@@ -367,7 +364,7 @@ func TestTooLargeOverSockets(t *testing.T) {
 	publishers.Wait()
 }
 
-// What is not the protocol is refused with a clear answer.
+// Input that is not the protocol is refused with a clear answer.
 func TestGarbageOverSockets(t *testing.T) {
 	s := newLiveServer(t, Config{Limits: Limits{Frame: 1000}})
 	for _, tt := range []struct {

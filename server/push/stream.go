@@ -2,28 +2,29 @@ package push
 
 import "time"
 
-// A stream is the history of one channel: its last publications and where they stand. It is bounded
-// by the Retention of the last publication. Its owner guards it.
+// A stream is the history of one channel: its latest publications and their positions. The
+// Retention of the latest publication bounds it. The owner's lock guards it.
 type stream struct {
 	epoch string
 	top   uint64 // offset of the last publication
-	items []kept // their offsets end with top and have no gap
-	bytes int    // what the items take
+	items []kept // their offsets are consecutive and end with top
+	bytes int    // memory of the items
 	age   time.Duration
 }
 
-// kept is a publication and when it came.
+// kept is a publication with the time of its arrival.
 type kept struct {
 	Publication
-	at int64 // nanoseconds since the epoch
+	at int64 // nanoseconds since 1970
 }
 
-// keptOverhead is about what an item takes besides its texts: itself, and the slack of the slice.
+// keptOverhead approximates an item's memory besides its text: the struct and unused capacity of
+// the slice.
 const keptOverhead = 192
 
 func (k *kept) size() int { return keptOverhead + k.Publication.size() + len(k.Client) + len(k.User) }
 
-// add appends p and returns where it stands.
+// add appends p and returns its position.
 func (st *stream) add(p Publication, keep Retention, now time.Time) Position {
 	st.top++
 	st.age = keep.Age
@@ -48,7 +49,7 @@ func (st *stream) drop() {
 	}
 }
 
-// expire removes what is older than the channel keeps.
+// expire removes the items that are older than the Retention's age.
 func (st *stream) expire(now time.Time) {
 	for oldest := now.Add(-st.age).UnixNano(); len(st.items) > 0 && st.items[0].at <= oldest; {
 		st.drop()
@@ -80,7 +81,7 @@ func (st *stream) read(q Query, now time.Time) History {
 	return h
 }
 
-// behind returns the items that q is about, oldest first.
+// behind returns the items that q selects, oldest first.
 func (st *stream) behind(q Query) []kept {
 	if q.Since == nil || len(st.items) == 0 {
 		return st.items

@@ -6,11 +6,11 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// This file is a session's subscriptions.
+// This file holds a session's subscriptions.
 
-// subscribe joins the channel of that name. announce queues what tells the client so: see hub.join.
-// It may wait for the bus.
-func (s *session) subscribe(name string, w wish, announce func(welcome)) error {
+// subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
+// wait for the bus.
+func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
 	if err := s.maySubscribe(name); err != nil {
 		return err
 	}
@@ -18,26 +18,26 @@ func (s *session) subscribe(name string, w wish, announce func(welcome)) error {
 	if err != nil {
 		return err
 	}
-	s.node.announce(m, true) // before it can be found, and its leaving announced
+	s.node.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
 	return nil
 }
 
-// settle puts m into the session's list, unless one of both has come to its end meanwhile.
+// settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
 func (s *session) settle(m *member) {
 	s.mu.Lock()
-	ended, orphaned := s.stage == stageEnded, m.orphaned
-	if !ended && !orphaned {
+	ended, evicted := s.stage == stageEnded, m.evicted
+	if !ended && !evicted {
 		s.members = append(s.members, m)
 		if m.grant != nil {
 			s.expireSubscription(m)
 		}
 	}
 	s.mu.Unlock()
-	if orphaned {
+	if evicted {
 		s.tellLost(m.ch.name)
 	}
-	if ended || orphaned {
+	if ended || evicted {
 		s.node.hub.leave(m)
 	}
 }
@@ -57,7 +57,7 @@ func (s *session) maySubscribe(name string) error {
 	return nil
 }
 
-// unsubscribe leaves the channel of that name, and reports whether the session was a member.
+// unsubscribe leaves the channel of that name. It returns false if the session was not a member.
 func (s *session) unsubscribe(name string) bool {
 	s.mu.Lock()
 	var m *member
@@ -73,8 +73,8 @@ func (s *session) unsubscribe(name string) bool {
 	return true
 }
 
-// end ends the subscription to the channel of that name, and tells the client why. An SSE
-// subscriber's stream ends.
+// end ends the subscription to the channel of that name, and sends the client the reason. It closes
+// an SSE subscriber's stream.
 func (s *session) end(name string, why centrifuge.Unsubscribed) bool {
 	if !s.unsubscribe(name) {
 		return false
@@ -89,7 +89,7 @@ func (s *session) end(name string, why centrifuge.Unsubscribed) bool {
 	return true
 }
 
-// drop takes m out of the list, if it is there. The caller holds s.mu.
+// drop removes m from the list and reports whether it was there. The caller holds s.mu.
 func (s *session) drop(m *member) bool {
 	i := slices.Index(s.members, m)
 	if i < 0 {
@@ -101,8 +101,8 @@ func (s *session) drop(m *member) bool {
 	return true
 }
 
-// find returns where the channel stands in s.members, or -1. A session has few. The caller holds
-// s.mu.
+// find returns the channel's index in s.members, or -1. It searches linearly, because a session has
+// few members. The caller holds s.mu.
 func (s *session) find(name string) int {
 	for i, m := range s.members {
 		if m.ch.name == name {
@@ -122,18 +122,18 @@ func (s *session) member(name string) *member {
 	return nil
 }
 
-// expireSubscription has the session look at m when its token is over. The caller holds s.mu.
+// expireSubscription schedules a tick for the expiry of m's token. The caller holds s.mu.
 func (s *session) expireSubscription(m *member) {
-	if m.grant.expires == 0 || s.who == nil {
+	if m.grant.expires == 0 || s.identity == nil {
 		return
 	}
-	if s.who.subsEnd == 0 || m.grant.expires < s.who.subsEnd {
-		s.who.subsEnd = m.grant.expires
+	if s.identity.subsEnd == 0 || m.grant.expires < s.identity.subsEnd {
+		s.identity.subsEnd = m.grant.expires
 	}
 	s.node.wheel.set(s, s.deadline())
 }
 
-// expireSubscriptions ends those whose tokens are over.
+// expireSubscriptions ends the subscriptions whose tokens have expired.
 func (s *session) expireSubscriptions(now int64) {
 	var over []string
 	s.mu.Lock()

@@ -13,37 +13,38 @@ import (
 )
 
 var (
-	// errTokenExpired: the token was good once, or will be. Its client should fetch a new one.
+	// errTokenExpired says that the token has expired or is not valid yet. The client should fetch
+	// a new one.
 	errTokenExpired = errors.New("push: token expired: issue a new one")
-	// errTokenInvalid: the token was never good. Its client should not try again.
+	// errTokenInvalid says that the token can never be valid. The client should not try again.
 	errTokenInvalid = errors.New("push: invalid token")
 )
 
-// A tokenVerifier accepts JSON Web Tokens that were signed with HMAC SHA-256 and one secret, and
-// nothing else: what a token says about its own algorithm is not believed (RFC 8725 §3.1), so
-// "none" and keys of other kinds are refused.
+// A tokenVerifier accepts only JSON Web Tokens that are signed with HMAC SHA-256 and its secret. It
+// ignores the token's own choice of an algorithm (RFC 8725 §3.1), so it refuses "none" and other
+// kinds of keys.
 type tokenVerifier struct {
 	parser *jwt.Parser
 	secret []byte
 }
 
-// claims are those of RFC 7519 and some more, with the names that servers of the Centrifuge
-// protocol use.
+// claims are the registered claims of RFC 7519, and claims with the names that Centrifugo uses.
 type claims struct {
 	jwt.RegisteredClaims
-	// Info is shown to others in presence, joins and leaves: any JSON value.
+	// Info is any JSON value. Other clients see it in presence, joins and leaves.
 	Info json.RawMessage `json:"info"`
-	// Channels are those to which the bearer may subscribe without another token, where a token is
-	// needed.
+	// Channels are the channels with SubscribeToken to which the bearer may subscribe without
+	// another token.
 	Channels []string `json:"channels"`
-	// Channel makes it a token for one subscription, which must not open a connection.
+	// Channel makes it a token for one subscription. Such a token cannot open a connection.
 	Channel string `json:"channel"`
-	// Allow lists what such a token allows besides: "pub" is to publish.
+	// Allow lists what such a token also allows: "pub" allows publishing.
 	Allow []string `json:"allow"`
-	// Client is the id of the one connection that such a token is for; empty: any of the user.
+	// Client is the id of the only connection that may use such a token. Empty: any connection of
+	// the user.
 	Client string `json:"client"`
 
-	// These are not served: see unserved.
+	// The claims below are refused: see unserved.
 	Subs     json.RawMessage `json:"subs"`
 	Caps     json.RawMessage `json:"caps"`
 	ExpireAt json.RawMessage `json:"expire_at"`
@@ -53,20 +54,20 @@ type claims struct {
 	Override json.RawMessage `json:"override"`
 }
 
-// A claimError is the reason why a token that is ours is refused. Its bearer may be told.
+// A claimError is why a correctly signed token is refused. The client may see it.
 type claimError string
 
 func (e claimError) Error() string   { return string(e) }
 func (e claimError) Is(t error) bool { return t == errTokenInvalid }
 
-// unserved returns an error for a claim of Centrifugo's tokens that the server would not act on.
-// Others it ignores, as RFC 7519 §4 asks.
+// unserved returns an error for a claim of Centrifugo's tokens that this server does not implement.
+// The server ignores all other claims, as RFC 7519 §4 requires.
 func (c *claims) unserved() error {
 	subscription := c.Channel != ""
 	for _, claim := range []struct {
 		name         string
 		value        json.RawMessage
-		subscription bool // it has a meaning in tokens for subscriptions; else in those for connections
+		subscription bool // the claim belongs to tokens for subscriptions; else to those for connections
 		instead      string
 	}{
 		{"subs", c.Subs, false, "let clients subscribe themselves"},
@@ -85,16 +86,16 @@ func (c *claims) unserved() error {
 	return nil
 }
 
-// A grant is what a valid token for a connection gives its bearer.
+// A grant is what a valid token for a connection allows.
 type grant struct {
 	user     string    // never empty
 	ends     time.Time // never zero
 	info     []byte
 	channels []string
-	watcher  bool // an operator has shown the console's key instead of a token
+	watcher  bool // an operator with the console's key instead of a token
 }
 
-// newTokenVerifier returns nil for an empty secret: then nobody needs a token.
+// newTokenVerifier returns nil for an empty secret: clients then need no token.
 func newTokenVerifier(secret string, now func() time.Time) *tokenVerifier {
 	if secret == "" {
 		return nil
@@ -117,8 +118,8 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 	return grant{user: c.Subject, ends: c.ExpiresAt.Time, info: c.Info, channels: c.Channels}, nil
 }
 
-// verifySubscription returns what a token for a subscription of that user's connection to that
-// channel grants, and when it ends.
+// verifySubscription checks a token for that user's connection to subscribe to that channel. It
+// returns what the token grants and when it expires.
 func (v *tokenVerifier) verifySubscription(token, user, client, channel string) (*memberGrant, time.Time, error) {
 	c, err := v.parse(token)
 	switch {
@@ -127,7 +128,7 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 	case c.Channel != channel:
 		return nil, time.Time{}, fmt.Errorf("%w: it is for the channel %q", errTokenInvalid, c.Channel)
 	case c.Subject != user:
-		return nil, time.Time{}, fmt.Errorf("%w: it is another user's than the connection", errTokenInvalid)
+		return nil, time.Time{}, fmt.Errorf("%w: it is for another user than the connection's", errTokenInvalid)
 	case c.Client != "" && c.Client != client:
 		return nil, time.Time{}, fmt.Errorf("%w: it is for another connection, %q", errTokenInvalid, c.Client)
 	}
@@ -137,7 +138,7 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 func (v *tokenVerifier) parse(token string) (c claims, err error) {
 	_, err = v.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return v.secret, nil })
 	switch {
-	// The parser looks at claims only after the signature, so these two say that the token is ours.
+	// The parser checks claims after the signature, so on these two errors the signature is valid.
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return c, errTokenExpired
 	case err != nil:
@@ -149,7 +150,7 @@ func (v *tokenVerifier) parse(token string) (c claims, err error) {
 	return c, c.unserved()
 }
 
-// compact returns valid JSON on one line, or nil for what says nothing or is not UTF-8.
+// compact returns info on one line, or nil if info is empty or not UTF-8.
 func compact(info []byte) []byte {
 	if len(info) == 0 || string(info) == "null" || !utf8.Valid(info) {
 		return nil

@@ -9,20 +9,19 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A claim that the server would not act on is refused by its name: its issuer counts on what it
-// says.
+// A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
 		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	for _, tt := range []struct {
 		claim string
 		value any
-		want  string // in the log; empty: the token is good
+		want  string // in the log; empty: the token is valid
 	}{
 		{"channels", []string{"p:mine"}, ""},
 		{"channels", []string{}, ""},
 		{"channels", []string{"p:mine", "news"},
-			`the claim channels has \"news\", and its namespace does not have subscribe-token`},
+			`the claim channels has \"news\", but its namespace does not have subscribe-token`},
 		{"subs", map[string]any{"news": map[string]any{}}, "the claim subs is not served"},
 		{"subs", nil, ""},
 		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}},
@@ -48,8 +47,8 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// The same for the tokens of subscriptions. One that names a connection is for that connection
-// alone.
+// The same holds for tokens of subscriptions. A token that names a connection is valid for that
+// connection only.
 func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
 		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
@@ -86,7 +85,7 @@ func TestSubscriptionClaims(t *testing.T) {
 	}
 }
 
-// A subscriber by SSE is told which claim it is.
+// The answer to an SSE subscriber names the claim.
 func TestEventsTellTheClaim(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret})
 	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"news"}}

@@ -24,7 +24,7 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.MapClaims) stri
 	return token
 }
 
-// tokens are made relative to now, by name.
+// tokens returns named tokens whose times are relative to now.
 func tokens(t *testing.T, now time.Time) map[string]string {
 	t.Helper()
 	in := func(d time.Duration) int64 { return now.Add(d).Unix() }
@@ -88,7 +88,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, tokenOutcomes[name])
 		}
 		if err != nil && (g.user != "" || !g.ends.IsZero()) {
-			t.Errorf("%s: refused, and yet grants %v", name, g)
+			t.Errorf("%s: refused, but grants %v", name, g)
 		}
 		if err == nil && (g.user != "ann" || !g.ends.Equal(clock.Now().Add(time.Minute))) {
 			t.Errorf("%s: grants %v", name, g)
@@ -110,16 +110,17 @@ func TestConnectWithToken(t *testing.T) {
 		c.connect(token)
 		switch tokenOutcomes[name] {
 		case nil:
-			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,"ttl":60,"ping":25,"pong":true}}`+
+			c.want(t, name, `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,`+
+				`"ttl":60,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.wantOpen(t, name)
 		case errTokenExpired:
-			// The client closes by itself, fetches a new token and comes back. The subscribe behind
-			// the connect is dropped.
+			// A client library disconnects, fetches a new token and reconnects. The server drops
+			// the subscribe after the connect.
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and it goes on", centrifuge.BadRequest)
+			c.wantClosed(t, name+", and the client goes on", centrifuge.BadRequest)
 		default:
 			c.want(t, name)
 			c.wantClosed(t, name, centrifuge.InvalidToken)
@@ -130,7 +131,7 @@ func TestConnectWithToken(t *testing.T) {
 	c.s.frame([]byte(`{"id":1,"connect":{}}`))
 	c.wantClosed(t, "missing", centrifuge.BadRequest)
 	if n.hub.held() != 0 {
-		t.Error("somebody got in")
+		t.Error("a client without a valid token was accepted")
 	}
 }
 
@@ -140,7 +141,7 @@ func TestTokenEnds(t *testing.T) {
 	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
 		"exp": n.clock.Now().Add(20 * time.Second).Unix()}))
 	c.take()
-	answer := func(d time.Duration) { // keeps the connection alive meanwhile
+	answer := func(d time.Duration) { // advances the clock and answers pings meanwhile
 		for ; d > 0; d -= time.Second {
 			n.clock.advance(time.Second)
 			for range c.take() {
@@ -163,8 +164,7 @@ func TestTokenEnds(t *testing.T) {
 	c.wantClosed(t, "not refreshed again", centrifuge.Expired)
 }
 
-// What a token says of its end may lie beyond what the server can count to, and is then never
-// reached.
+// A token's exp may be beyond the times that the server can represent. Such a token never expires.
 func TestTokenOfManyYears(t *testing.T) {
 	const year = 365 * 24 * 3600
 	clock := newFakeClock()
@@ -177,7 +177,8 @@ func TestTokenOfManyYears(t *testing.T) {
 			n := newTestNode(t, withTokens)
 			c := n.dial()
 			c.connect(token)
-			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test","expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
+			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test",`+
+				`"expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
 			c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
 			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":31536000}}`)

@@ -8,7 +8,8 @@ import (
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// An operator who watches channels in the console receives what is published, and is seen nowhere.
+// A watcher, an operator's subscription in the console, receives publications and is invisible to
+// clients and counters.
 func TestWatchersAreInvisible(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
 		Recovery: true}}})
@@ -30,7 +31,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 		t.Errorf("the watcher received %q", got)
 	}
 	if got := strings.Join(client.take(), ""); strings.Contains(got, "join") {
-		t.Errorf("a client is told of the watcher: %s", got)
+		t.Errorf("a client receives a notice of the watcher: %s", got)
 	}
 	id := client.s.id.String()
 	for _, tt := range []struct{ method, body, want string }{
@@ -74,7 +75,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 	}
 }
 
-// Watchers are counted where the server ends: their streams are waited for, too.
+// Shutdown waits for the streams of watchers, too.
 func TestShutdownEndsWatchers(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	ts.do("GET", "/console/events?channel=news", "")
@@ -84,7 +85,7 @@ func TestShutdownEndsWatchers(t *testing.T) {
 	}
 }
 
-// Members that wait behind the history or that policies drop for are counted like others.
+// Under each slow policy, and for members that are ahead, watchers are not counted.
 func TestWatchersAmongSlowMembers(t *testing.T) {
 	for _, policy := range []SlowPolicy{SlowDisconnect, SlowDropOldest, SlowLatestOnly} {
 		ts := newTestServer(t, Config{Namespaces: []Namespace{{Slow: policy}}})

@@ -9,12 +9,12 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Commands run on the loop while they are quick, as nearly all are, and else on a pool, because a
-// publish to many takes a while and others may have to wait for it. They wait for nothing else, so
-// a few goroutines are enough, and a storm of clients does not make them many.
+// Quick commands, which nearly all are, run on the loop. Others run on a pool: a publish to many
+// subscribers takes long, and connections of the loop would wait. Commands do not block otherwise,
+// so a few goroutines are enough for any number of clients.
 const (
 	commandWorkers = 16
-	commandQueue   = 1 << 20 // connections with something to say, each once; above it they are fed in as room comes
+	commandQueue   = 1 << 20 // connections with pending commands, each once; above it they wait for room
 )
 
 // newWebSockets returns the options of all clients by WebSocket.
@@ -31,8 +31,8 @@ func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 		OriginPatterns: []string{"*"}, // origins.guard has looked already
 		MaxMessage:     n.limits.Frame,
 		WriteLimit:     n.limits.Queue + queueSlack,
-		Overflow:       websocket.OverflowFail, // the server has a policy of its own
-		PingInterval:   -1,                     // the protocol has its own
+		Overflow:       websocket.OverflowFail, // push has its own policy for slow clients
+		PingInterval:   -1,                     // the Centrifuge protocol has its own pings
 		CloseTimeout:   n.timing.Close,
 	}
 }
@@ -40,11 +40,11 @@ func newWebSockets(n *node, pool *workers.Pool) *websocket.Options {
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if query.Get("format") == "protobuf" || query.Get("cf_protocol") == "protobuf" {
-		writeError(w, http.StatusBadRequest, apiBadRequest, "only the JSON form of the protocol is spoken here")
+		writeError(w, http.StatusBadRequest, apiBadRequest, "only the JSON form of the protocol is supported")
 		return
 	}
 	if _, err := websocket.Accept(w, r, s.webSockets); err != nil {
-		// Accept has answered
+		// Accept has sent the error response
 		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
 }
@@ -61,8 +61,8 @@ func (t webSocket) send(m *message) error {
 
 func (t webSocket) queued() int { return t.Queued() }
 
-// close queues a close frame, above the limit if need be. A client that does not take it within
-// Timing.Close is cut off; one that was only slow learns why.
+// close queues a close frame, even above the limit, so that a slow client receives the reason. The
+// engine drops the connection of a client that does not answer within Timing.Close.
 func (t webSocket) close(d centrifuge.Disconnect) {
 	t.Close(websocket.StatusCode(d.Code), d.Reason)
 }

@@ -5,32 +5,31 @@ import (
 	"time"
 )
 
-// A wheel calls session.tick when a session's next deadline has come, all sessions by one timer. It
-// is also the list of the sessions that live: every session is in it from its start to its end.
+// A wheel calls session.tick at a session's next deadline, with one timer for all sessions. It is
+// also the list of sessions: each session is in it from start until ended.
 type wheel struct {
 	mu       sync.Mutex
 	slots    [wheelSlots][]*session
-	next     int64 // the slot, counted from the epoch, that sweep looks at next
+	next     int64 // the next slot for sweep, counted from 1970
 	size     int
-	due      []*session // sweep's, kept between sweeps
+	due      []*session // used by sweep; reused
 	sweeping sync.Mutex
 }
 
 const (
 	wheelSlots = 256
-	wheelSlot  = 250 * time.Millisecond // deadlines are met this much late at most
+	wheelSlot  = 250 * time.Millisecond // ticks come at most this much after the deadline
 )
 
 func newWheel(now time.Time) *wheel { return &wheel{next: now.UnixNano() / int64(wheelSlot)} }
 
-// set makes s tick at the time at, in nanoseconds since the epoch, or before. A deadline beyond the
-// wheel's reach makes it tick too early, which does nothing but set it again. The caller holds
-// s.mu.
+// set schedules s's tick for the time at, in nanoseconds since 1970. If at is beyond the wheel's
+// range, the tick comes early and only sets the session again. The caller holds s.mu.
 func (w *wheel) set(s *session, at int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unlink(s)
-	slot := at/int64(wheelSlot) + 1 // the slot's end is not before at
+	slot := at/int64(wheelSlot) + 1 // the slot does not end before at
 	slot = min(max(slot, w.next), w.next+wheelSlots-1)
 	s.slot = int16(slot % wheelSlots)
 	list := &w.slots[s.slot]
@@ -39,7 +38,7 @@ func (w *wheel) set(s *session, at int64) {
 	w.size++
 }
 
-// remove takes s out of the wheel; it does nothing if s is not in it. The caller holds s.mu.
+// remove removes s, if it is in the wheel. The caller holds s.mu.
 func (w *wheel) remove(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +59,8 @@ func (w *wheel) unlink(s *session) {
 	w.size--
 }
 
-// sweep ticks every session whose slot has passed by now. A session that ticks sets itself again,
-// or has ended.
+// sweep ticks every session whose slot has passed. A session sets itself again in its tick, unless
+// it has ended.
 func (w *wheel) sweep(now time.Time) {
 	w.sweeping.Lock()
 	defer w.sweeping.Unlock()
@@ -71,13 +70,13 @@ func (w *wheel) sweep(now time.Time) {
 	clear(w.due)
 }
 
-// take empties the slots that have passed and returns who was in them.
+// take empties the slots that have passed and returns their sessions.
 func (w *wheel) take(now time.Time) []*session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.due = shrunk(w.due)[:0]
 	end := now.UnixNano() / int64(wheelSlot)
-	w.next = max(w.next, end-wheelSlots) // after a pause of the whole process one turn finds everybody
+	w.next = max(w.next, end-wheelSlots) // after a pause of the process, one round of the wheel reaches all sessions
 	for ; w.next <= end; w.next++ {
 		slot := &w.slots[w.next%wheelSlots]
 		for _, s := range *slot {
@@ -91,7 +90,7 @@ func (w *wheel) take(now time.Time) []*session {
 	return w.due
 }
 
-// all returns the sessions that live now.
+// all returns all sessions that have not ended.
 func (w *wheel) all() []*session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,8 +101,8 @@ func (w *wheel) all() []*session {
 	return list
 }
 
-// shrunk returns list with room for its length, if it has grown far beyond: what a crowd needed is
-// not kept when it has gone.
+// shrunk returns list, copied to a smaller array if its capacity is far above its length, so that a
+// peak's memory is released.
 func shrunk[T any](list []T) []T {
 	const keep = 64
 	if cap(list) <= keep || len(list) > cap(list)/4 {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A session ticks when its deadline has come and at most two slots later, however far away the
-// deadline was.
+// A session ticks after its deadline, and at most two slots later, for near and distant deadlines.
 func TestWheelMeetsDeadlines(t *testing.T) {
 	n := newTestNode(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -29,7 +28,7 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 		n.clock.advance(wheelSlot)
 		now := n.clock.Now()
 		for _, w := range all {
-			closed := w.c.s.leaving.Load()
+			closed := w.c.s.closing.Load()
 			if closed && now.Before(w.at) {
 				t.Fatalf("closed %v too early", w.at.Sub(now))
 			}
@@ -40,15 +39,15 @@ func TestWheelMeetsDeadlines(t *testing.T) {
 	}
 }
 
-// After a pause longer than a turn of the wheel everybody is found at once.
+// After a pause longer than a round of the wheel, one sweep ticks all due sessions.
 func TestWheelAfterAPause(t *testing.T) {
 	n := newTestNode(t)
 	n.stopTimer()
 	c := n.dial()
 	n.clock.advance(time.Hour)
 	n.wheel.sweep(n.clock.Now())
-	if !c.s.leaving.Load() {
-		t.Error("a client that is stale for an hour is still there")
+	if !c.s.closing.Load() {
+		t.Error("a client that has been stale for an hour is still connected")
 	}
 }
 
@@ -69,6 +68,6 @@ func TestWheelKeepsNoRoomForACrowd(t *testing.T) {
 		room += cap(slot)
 	}
 	if room > 200 {
-		t.Errorf("room for %d sessions is kept when all have gone", room)
+		t.Errorf("the list still has room for %d sessions after all have ended", room)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// A wire is what messages look like to a subscriber.
+// A wire is the encoding of a subscriber's messages.
 type wire uint8
 
 const (
@@ -23,22 +23,23 @@ const (
 func (w wire) named() bool    { return w == wireSSENamed || w == wireSSENamedNumbered }
 func (w wire) numbered() bool { return w == wireSSENumbered || w == wireSSENamedNumbered }
 
-// A message is encoded once for a wire, however many subscribers it goes to. Transports queue its
-// shared form by reference; what goes to one client only has none.
+// A message is encoded once for each wire, for any number of subscribers. Transports queue its
+// shared form by reference. A message for one client has no shared form.
 type message struct {
-	payload []byte              // borrowed by whoever is given the message
+	payload []byte              // a receiver of the message must not keep it
 	text    *websocket.Prepared // for wireCentrifuge, if shared
 	chunk   *web.Chunk          // for the SSE wires, if shared
 }
 
-// share returns a message that goes to many. release it when it has been offered to all.
+// share returns a message for several subscribers. The caller calls release after it has offered
+// the message to all of them.
 func (w wire) share(payload []byte) *message {
 	if w != wireCentrifuge {
 		return &message{payload: payload, chunk: web.NewChunk(payload)}
 	}
 	text, err := websocket.Prepare(websocket.OpText, payload)
 	if err != nil {
-		panic("push: a message beyond every limit: " + err.Error())
+		panic("push: a message is larger than every limit allows: " + err.Error())
 	}
 	return &message{payload: payload, text: text}
 }
@@ -52,10 +53,10 @@ func (m *message) release() {
 	}
 }
 
-// envelope is room for what stands around data, a channel's name and a user's.
+// envelope estimates the bytes of a message besides its data, channel and user.
 const envelope = 128
 
-// publications encodes them, in one piece.
+// publications encodes list as one message.
 func (w wire) publications(channel string, list []Publication) []byte {
 	size := 0
 	for _, p := range list {
@@ -71,7 +72,7 @@ func (w wire) publications(channel string, list []Publication) []byte {
 	return dst
 }
 
-// appendPublication appends p as w shows it.
+// appendPublication appends p in the encoding of w.
 func (w wire) appendPublication(dst []byte, channel string, p Publication) []byte {
 	if w == wireCentrifuge {
 		return centrifuge.AppendPublication(dst, channel, p.forClients())
@@ -89,13 +90,13 @@ func (p *Publication) forClients() centrifuge.Publication {
 	return centrifuge.Publication{Data: p.Data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
 
-// appendID appends the field that an EventSource gives back as Last-Event-ID.
+// appendID appends the id field, which an EventSource returns as Last-Event-ID.
 func appendID(dst []byte, at Position) []byte {
 	dst = append(append(append(dst, "id: "...), at.Epoch...), ':')
 	return append(strconv.AppendUint(dst, at.Offset, 10), '\n')
 }
 
-// ping returns what tells a client of w that the server is there.
+// ping returns w's ping message.
 func (w wire) ping() *message {
 	if w == wireCentrifuge {
 		return w.share([]byte(centrifuge.PingFrame))

@@ -18,7 +18,7 @@ import (
 // patience is how long a delivery may take on a bus that spans nodes before the suite gives up.
 const patience = 10 * time.Second
 
-// Run checks a Bus against its contract. open returns a new, empty one for every part; Run closes
+// Run checks a Bus against its contract. open returns a new, empty Bus for each subtest; Run closes
 // it.
 func Run(t *testing.T, open func() push.Bus) {
 	for _, part := range []struct {
@@ -27,7 +27,7 @@ func Run(t *testing.T, open func() push.Bus) {
 	}{
 		{"Delivers", delivers},
 		{"KeepsChannelsApart", keepsChannelsApart},
-		{"NobodyListening", nobodyListening},
+		{"NoSubscribers", noSubscribers},
 		{"SubscribeTwice", subscribeTwice},
 		{"OrderOfOnePublisher", orderOfOnePublisher},
 		{"OneOrderForAll", oneOrderForAll},
@@ -57,27 +57,27 @@ func Run(t *testing.T, open func() push.Bus) {
 	}
 }
 
-// An ear keeps what it hears.
-type ear struct {
-	mu      sync.Mutex
-	changed sync.Cond
-	heard   []string
-	inside  int
-	overlap bool
-	closed  bool // set when nothing more may arrive
-	late    int
-	at      []push.Position // of what was heard
-	notices []string
-	clients []push.ClientInfo // who is subscribed here
+// A recorder is a Receiver that records its calls.
+type recorder struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	received []string
+	inside   int
+	overlap  bool
+	closed   bool // no more calls may arrive
+	late     int
+	at       []push.Position // of received
+	notices  []string
+	clients  []push.ClientInfo // the clients that Present returns
 }
 
-func newEar() *ear {
-	e := new(ear)
+func newRecorder() *recorder {
+	e := new(recorder)
 	e.changed.L = &e.mu
 	return e
 }
 
-func (e *ear) Receive(channel string, list []push.Publication) {
+func (e *recorder) Receive(channel string, list []push.Publication) {
 	e.mu.Lock()
 	e.inside++
 	e.overlap = e.overlap || e.inside > 1
@@ -85,7 +85,7 @@ func (e *ear) Receive(channel string, list []push.Publication) {
 		e.late++
 	}
 	for _, p := range list {
-		e.heard = append(e.heard, fmt.Sprintf("%s %s %s %s", channel, p.Data, p.Client, p.User))
+		e.received = append(e.received, fmt.Sprintf("%s %s %s %s", channel, p.Data, p.Client, p.User))
 		e.at = append(e.at, p.Position)
 	}
 	e.mu.Unlock()
@@ -96,7 +96,7 @@ func (e *ear) Receive(channel string, list []push.Publication) {
 	e.mu.Unlock()
 }
 
-func (e *ear) Notice(channel string, n push.Notice) {
+func (e *recorder) Notice(channel string, n push.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.notices = append(e.notices, fmt.Sprintf("%s %s %s %v", channel, n.Client, n.User, n.Joined))
@@ -106,23 +106,23 @@ func (e *ear) Notice(channel string, n push.Notice) {
 	e.changed.Broadcast()
 }
 
-func (e *ear) Present(channel string, to []push.ClientInfo) []push.ClientInfo {
+func (e *recorder) Present(channel string, to []push.ClientInfo) []push.ClientInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append(to, e.clients...)
 }
 
-// wait returns what has been heard once it is n messages.
-func (e *ear) wait(t *testing.T, n int) []string {
+// wait waits for n messages and returns all received ones.
+func (e *recorder) wait(t *testing.T, n int) []string {
 	t.Helper()
-	e.waitFor(t, func() bool { return len(e.heard) >= n })
+	e.waitFor(t, func() bool { return len(e.received) >= n })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.heard...)
+	return append([]string(nil), e.received...)
 }
 
-// waitFor returns once it is so. It asks with the lock held.
-func (e *ear) waitFor(t *testing.T, so func() bool) {
+// waitFor returns once so returns true. It calls so with the lock held.
+func (e *recorder) waitFor(t *testing.T, so func() bool) {
 	t.Helper()
 	alarm := time.AfterFunc(patience, func() {
 		e.mu.Lock()
@@ -135,7 +135,7 @@ func (e *ear) waitFor(t *testing.T, so func() bool) {
 	defer e.mu.Unlock()
 	for !so() {
 		if time.Now().After(deadline) {
-			t.Fatalf("heard %d messages and %d notices in %v, and waited for more", len(e.heard), len(e.notices),
+			t.Fatalf("received %d messages and %d notices in %v, want more", len(e.received), len(e.notices),
 				patience)
 		}
 		e.changed.Wait()
@@ -159,22 +159,22 @@ func mustPublish(t *testing.T, bus push.Bus, channel string, p push.Publication)
 }
 
 func delivers(t *testing.T, bus push.Bus) {
-	a, b := newEar(), newEar()
+	a, b := newRecorder(), newRecorder()
 	mustSubscribe(t, bus, "news", a)
 	mustSubscribe(t, bus, "news", b)
 	mustPublish(t, bus, "news", push.Publication{Data: []byte(`{"n":1}`), Client: "c", User: "u"})
-	for _, e := range []*ear{a, b} {
+	for _, e := range []*recorder{a, b} {
 		if got := e.wait(t, 1); got[0] != `news {"n":1} c u` {
-			t.Errorf("heard %q", got)
+			t.Errorf("received %q", got)
 		}
 	}
 }
 
 func keepsChannelsApart(t *testing.T, bus push.Bus) {
 	names := []string{"a", "A", "a.b", "a:b", "a*", "a>", ">", "*", "ä ö/?#%00", "$a#1,2"}
-	ears := make([]*ear, len(names))
+	ears := make([]*recorder, len(names))
 	for i, name := range names {
-		ears[i] = newEar()
+		ears[i] = newRecorder()
 		mustSubscribe(t, bus, name, ears[i])
 	}
 	for _, name := range names {
@@ -182,15 +182,15 @@ func keepsChannelsApart(t *testing.T, bus push.Bus) {
 	}
 	for i, name := range names {
 		if got := ears[i].wait(t, 1); len(got) != 1 || got[0] != name+" 1  " {
-			t.Errorf("channel %q heard %q", name, got)
+			t.Errorf("channel %q received %q", name, got)
 		}
 	}
 }
 
-func nobodyListening(t *testing.T, bus push.Bus) { mustPublish(t, bus, "void", message("1")) }
+func noSubscribers(t *testing.T, bus push.Bus) { mustPublish(t, bus, "void", message("1")) }
 
 func subscribeTwice(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	if err := bus.Subscribe("news", e); !errors.Is(err, push.ErrSubscribed) {
 		t.Errorf("second Subscribe: %v, want ErrSubscribed", err)
@@ -198,13 +198,13 @@ func subscribeTwice(t *testing.T, bus push.Bus) {
 	mustPublish(t, bus, "news", message("1"))
 	mustPublish(t, bus, "news", message("2"))
 	if got := e.wait(t, 2); got[0] != "news 1  " || got[1] != "news 2  " {
-		t.Errorf("heard %q, want each once", got)
+		t.Errorf("received %q, want each message once", got)
 	}
 }
 
 func orderOfOnePublisher(t *testing.T, bus push.Bus) {
 	const n = 1000
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	for i := range n {
 		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
@@ -216,7 +216,7 @@ func orderOfOnePublisher(t *testing.T, bus push.Bus) {
 	}
 }
 
-// publishAll publishes each messages from each of four goroutines and returns how many that were.
+// publishAll publishes `each` messages from each of four goroutines. It returns the total.
 func publishAll(t *testing.T, bus push.Bus, channel string, each int) int {
 	const publishers = 4
 	var wg sync.WaitGroup
@@ -232,13 +232,13 @@ func publishAll(t *testing.T, bus push.Bus, channel string, each int) int {
 }
 
 func oneOrderForAll(t *testing.T, bus push.Bus) {
-	a, b, c := newEar(), newEar(), newEar()
-	for _, e := range []*ear{a, b, c} {
+	a, b, c := newRecorder(), newRecorder(), newRecorder()
+	for _, e := range []*recorder{a, b, c} {
 		mustSubscribe(t, bus, "news", e)
 	}
 	n := publishAll(t, bus, "news", 200)
 	first := a.wait(t, n)
-	for _, e := range []*ear{b, c} {
+	for _, e := range []*recorder{b, c} {
 		for i, got := range e.wait(t, n) {
 			if got != first[i] {
 				t.Fatalf("message %d is %q for one receiver and %q for another", i, got, first[i])
@@ -248,7 +248,7 @@ func oneOrderForAll(t *testing.T, bus push.Bus) {
 }
 
 func oneCallAtATime(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	e.wait(t, publishAll(t, bus, "news", 200))
 	e.mu.Lock()
@@ -260,7 +260,7 @@ func oneCallAtATime(t *testing.T, bus push.Bus) {
 
 func nothingAfterUnsubscribe(t *testing.T, bus push.Bus) {
 	for range 50 {
-		e := newEar()
+		e := newRecorder()
 		mustSubscribe(t, bus, "news", e)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -281,12 +281,12 @@ func nothingAfterUnsubscribe(t *testing.T, bus push.Bus) {
 			t.Fatalf("%d messages arrived after Unsubscribe had returned", late)
 		}
 	}
-	bus.Unsubscribe("news", newEar())
-	bus.Unsubscribe("never", newEar())
+	bus.Unsubscribe("news", newRecorder())
+	bus.Unsubscribe("never", newRecorder())
 }
 
 func subscribeAgain(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	for i := range 10 {
 		mustSubscribe(t, bus, "news", e)
 		mustPublish(t, bus, "news", message(strconv.Itoa(i)))
@@ -295,16 +295,17 @@ func subscribeAgain(t *testing.T, bus push.Bus) {
 	}
 }
 
-// churn subscribes and unsubscribes around a receiver that stays, which must miss nothing.
+// churn subscribes and unsubscribes receivers while another receiver stays subscribed. That one
+// must miss nothing.
 func churn(t *testing.T, bus push.Bus) {
 	const n = 500
-	stays := newEar()
+	stays := newRecorder()
 	mustSubscribe(t, bus, "news", stays)
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
 			for range n {
-				e := newEar()
+				e := newRecorder()
 				mustSubscribe(t, bus, "news", e)
 				mustSubscribe(t, bus, "other", e)
 				bus.Unsubscribe("other", e)
@@ -324,7 +325,7 @@ func churn(t *testing.T, bus push.Bus) {
 }
 
 func publishAfterContextEnded(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -333,12 +334,12 @@ func publishAfterContextEnded(t *testing.T, bus push.Bus) {
 	}
 	mustPublish(t, bus, "news", message("2"))
 	if got := e.wait(t, 1); got[0] != "news 2  " {
-		t.Errorf("heard %q: a publication that was refused", got)
+		t.Errorf("received %q: a publication that was refused", got)
 	}
 }
 
 func closes(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	for range 2 {
 		if err := bus.Close(); err != nil {
@@ -365,7 +366,7 @@ func closes(t *testing.T, bus push.Bus) {
 		t.Errorf("Present after Close: %v", err)
 	}
 	bus.Unsubscribe("news", e)
-	if len(e.heard) > 0 {
-		t.Errorf("heard %q after Close", e.heard)
+	if len(e.received) > 0 {
+		t.Errorf("received %q after Close", e.received)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// This file checks what a Bus says of histories, presence and notices.
+// This file tests histories, presence and notices.
 
 // long keeps ten publications for longer than the suite runs.
 var long = push.Retention{Size: 10, Age: time.Hour}
@@ -35,7 +35,7 @@ func mustRead(t *testing.T, bus push.Bus, channel string, q push.Query) push.His
 	return h
 }
 
-// texts is what h holds, with offsets.
+// texts returns the data of h's publications, with offsets.
 func texts(h push.History) []string {
 	list := []string{}
 	for _, p := range h.Publications {
@@ -48,7 +48,7 @@ func texts(h push.History) []string {
 }
 
 func noHistory(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	if at := mustKeep(t, bus, "news", "1", push.Retention{}); at != (push.Position{}) {
 		t.Errorf("a publication that is not kept is at %v", at)
@@ -65,7 +65,7 @@ func noHistory(t *testing.T, bus push.Bus) {
 
 // besideTheHistory publishes without a Retention to a channel that has a history.
 func besideTheHistory(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	tagged := message("1")
 	tagged.Tags = map[string]string{"kind": "first"}
@@ -90,12 +90,11 @@ func besideTheHistory(t *testing.T, bus push.Bus) {
 	}
 }
 
-// historyHasWhatIsDelivered publishes from several goroutines and reads the history while that goes
-// on.
+// historyHasWhatIsDelivered publishes from several goroutines and reads the history meanwhile.
 func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	const publishers, each = 4, 100
 	keep := push.Retention{Size: publishers * each, Age: time.Hour}
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	var wg sync.WaitGroup
 	for p := range publishers {
@@ -109,22 +108,22 @@ func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 				h, err := bus.History(context.Background(), "news",
 					push.Query{Since: &push.Position{Offset: at.Offset - 1, Epoch: at.Epoch}, Limit: 1})
 				if err != nil || len(h.Publications) != 1 || string(h.Publications[0].Data) != strconv.Itoa(p*each+i) {
-					t.Errorf("behind offset %d the history has %v, %v", at.Offset-1, texts(h), err)
+					t.Errorf("after offset %d the history has %v, %v", at.Offset-1, texts(h), err)
 					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	heard := e.wait(t, publishers*each)
+	received := e.wait(t, publishers*each)
 	h := mustRead(t, bus, "news", push.Query{Limit: -1})
-	if len(h.Publications) != len(heard) || h.Top.Offset != uint64(len(heard)) {
-		t.Fatalf("%d kept up to %d, %d heard", len(h.Publications), h.Top.Offset, len(heard))
+	if len(h.Publications) != len(received) || h.Top.Offset != uint64(len(received)) {
+		t.Fatalf("%d kept up to %d, %d received", len(h.Publications), h.Top.Offset, len(received))
 	}
 	for i, p := range h.Publications {
-		if p.Offset != uint64(i+1) || p.Position != e.at[i] || heard[i] != fmt.Sprintf("news %s  ", p.Data) {
-			t.Fatalf("publication %d is %s at %v in the history, and %q at %v was heard", i, p.Data, p.Position,
-				heard[i], e.at[i])
+		if p.Offset != uint64(i+1) || p.Position != e.at[i] || received[i] != fmt.Sprintf("news %s  ", p.Data) {
+			t.Fatalf("publication %d is %s at %v in the history, and was received as %q at %v", i, p.Data, p.Position,
+				received[i], e.at[i])
 		}
 	}
 }
@@ -143,18 +142,18 @@ func historyQueries(t *testing.T, bus push.Bus) {
 		{"only the position", push.Query{}, nil},
 		{"all", push.Query{Limit: -1}, []string{"1=1", "2=2", "3=3", "4=4", "5=5"}},
 		{"the first two", push.Query{Limit: 2}, []string{"1=1", "2=2"}},
-		{"all, the last first", push.Query{Limit: -1, Reverse: true}, []string{"5=5", "4=4", "3=3", "2=2", "1=1"}},
+		{"all, newest first", push.Query{Limit: -1, Reverse: true}, []string{"5=5", "4=4", "3=3", "2=2", "1=1"}},
 		{"the last two", push.Query{Limit: 2, Reverse: true}, []string{"5=5", "4=4"}},
 		{"behind 0", push.Query{Since: at(0), Limit: 1}, []string{"1=1"}},
 		{"behind 3", push.Query{Since: at(3), Limit: -1}, []string{"4=4", "5=5"}},
-		{"behind 3, without an epoch", push.Query{Since: &push.Position{Offset: 3}, Limit: -1}, []string{"4=4", "5=5"}},
+		{"after 3, without an epoch", push.Query{Since: &push.Position{Offset: 3}, Limit: -1}, []string{"4=4", "5=5"}},
 		{"behind 2, one", push.Query{Since: at(2), Limit: 1}, []string{"3=3"}},
-		{"behind the last", push.Query{Since: at(5), Limit: -1}, nil},
-		{"behind what is not there", push.Query{Since: at(99), Limit: -1}, nil},
+		{"after the last", push.Query{Since: at(5), Limit: -1}, nil},
+		{"after an offset that does not exist", push.Query{Since: at(99), Limit: -1}, nil},
 		{"before 3", push.Query{Since: at(3), Limit: -1, Reverse: true}, []string{"2=2", "1=1"}},
 		{"before 3, one", push.Query{Since: at(3), Limit: 1, Reverse: true}, []string{"2=2"}},
 		{"before the first", push.Query{Since: at(1), Limit: -1, Reverse: true}, nil},
-		{"before what is not there", push.Query{Since: at(99), Limit: 1, Reverse: true}, []string{"5=5"}},
+		{"before an offset that does not exist", push.Query{Since: at(99), Limit: 1, Reverse: true}, []string{"5=5"}},
 		{"of another epoch", push.Query{Since: &push.Position{Offset: 1, Epoch: "another"}, Limit: -1}, nil},
 	} {
 		h := mustRead(t, bus, "news", tt.q)
@@ -179,7 +178,7 @@ func historySize(t *testing.T, bus push.Bus) {
 	}
 	if got := texts(mustRead(t, bus, "news", push.Query{Since: &push.Position{Offset: 3},
 		Limit: 2})); !slices.Equal(got, []string{"16=16", "17=17"}) {
-		t.Errorf("behind what is not kept any more: %v", got)
+		t.Errorf("after an offset that is no longer kept: %v", got)
 	}
 	mustKeep(t, bus, "news", "26", push.Retention{Size: 2, Age: time.Hour})
 	if got := texts(mustRead(t, bus, "news", push.Query{Limit: -1})); !slices.Equal(got, []string{"25=25", "26=26"}) {
@@ -187,7 +186,7 @@ func historySize(t *testing.T, bus push.Bus) {
 	}
 }
 
-// historyAge keeps publications for so short a time that they are gone when they are asked for.
+// historyAge publishes with a short Retention and waits until the history is empty.
 func historyAge(t *testing.T, bus push.Bus) {
 	keep := push.Retention{Size: 10, Age: time.Millisecond}
 	last := mustKeep(t, bus, "news", "1", keep)
@@ -204,7 +203,7 @@ func historyAge(t *testing.T, bus push.Bus) {
 		}
 	}
 	if at := mustKeep(t, bus, "news", "2", keep); at != (push.Position{Offset: last.Offset + 1, Epoch: last.Epoch}) {
-		t.Errorf("the next one is at %v, behind %v", at, last)
+		t.Errorf("the next publication is at %v, after %v", at, last)
 	}
 }
 
@@ -220,12 +219,12 @@ func forgets(t *testing.T, bus push.Bus) {
 		t.Errorf("history %v at %v, want nothing at %v", texts(h), h.Top, last)
 	}
 	if at := mustKeep(t, bus, "news", "3", long); at.Offset != last.Offset+1 || at.Epoch != last.Epoch {
-		t.Errorf("the next one is at %v, behind %v", at, last)
+		t.Errorf("the next publication is at %v, after %v", at, last)
 	}
 }
 
-// positionBeforeTheFirst: who has asked where a channel stands before anything was published there
-// misses nothing.
+// positionBeforeTheFirst reads a channel's position before its first publication. A later query
+// from that position returns every publication.
 func positionBeforeTheFirst(t *testing.T, bus push.Bus) {
 	before := mustRead(t, bus, "news", push.Query{}).Top
 	mustKeep(t, bus, "news", "1", long)
@@ -236,7 +235,7 @@ func positionBeforeTheFirst(t *testing.T, bus push.Bus) {
 }
 
 func epochStays(t *testing.T, bus push.Bus) {
-	e := newEar()
+	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
 	first := mustKeep(t, bus, "news", "1", long)
 	for i := range 200 {
@@ -251,7 +250,7 @@ func epochStays(t *testing.T, bus push.Bus) {
 }
 
 func present(t *testing.T, bus push.Bus) {
-	a, b, other := newEar(), newEar(), newEar()
+	a, b, other := newRecorder(), newRecorder(), newRecorder()
 	a.clients = []push.ClientInfo{{Client: "1", User: "ann", ConnInfo: []byte("1")}, {Client: "2"}}
 	b.clients = []push.ClientInfo{{Client: "3", User: "bob", ChanInfo: []byte("{}")}}
 	other.clients = []push.ClientInfo{{Client: "4"}}
@@ -276,7 +275,7 @@ func present(t *testing.T, bus push.Bus) {
 }
 
 func announces(t *testing.T, bus push.Bus) {
-	a, b, other := newEar(), newEar(), newEar()
+	a, b, other := newRecorder(), newRecorder(), newRecorder()
 	mustSubscribe(t, bus, "news", a)
 	mustSubscribe(t, bus, "news", b)
 	mustSubscribe(t, bus, "other", other)
@@ -286,7 +285,7 @@ func announces(t *testing.T, bus push.Bus) {
 			t.Fatal(err)
 		}
 	}
-	for _, e := range []*ear{a, b} {
+	for _, e := range []*recorder{a, b} {
 		e.waitFor(t, func() bool { return len(e.notices) == 2 })
 		slices.Sort(e.notices)
 		if want := []string{"news 1 ann false", "news 1 ann true"}; !slices.Equal(e.notices, want) {

@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		{"connect", `{"id":1,"connect":{"token":"abc","name":"js","version":"5"}}`, Connect, 1, func(c Command) bool {
 			return *c.Connect == ConnectRequest{Token: "abc", Name: "js", Version: "5"}
 		}},
-		{"connect with what is not read",
+		{"connect with fields that are ignored",
 			`{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
 		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2,
 			func(c Command) bool {
@@ -37,7 +37,8 @@ func TestParse(t *testing.T) {
 			func(c Command) bool { return c.Publish.Data == nil }},
 		{"presence", `{"id":5,"presence":{"channel":"news"}}`, Presence, 5, nil},
 		{"presence_stats", `{"id":6,"presence_stats":{"channel":"news"}}`, PresenceStats, 6, nil},
-		{"history", `{"id":7,"history":{"channel":"news","limit":5,"since":{"offset":18446744073709551615,"epoch":"e"},"reverse":true}}`, History, 7, func(c Command) bool {
+		{"history", `{"id":7,"history":{"channel":"news","limit":5,"since":{"offset":18446744073709551615,` +
+			`"epoch":"e"},"reverse":true}}`, History, 7, func(c Command) bool {
 			h := c.History
 			return h.Channel == "news" && h.Limit == 5 && *h.Since == Position{math.MaxUint64, "e"} && h.Reverse
 		}},
@@ -117,13 +118,16 @@ func TestAppend(t *testing.T) {
 			Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
 			Publications: AppendPublications(nil, []Publication{{Data: []byte("1"), Offset: 1},
 				{Data: []byte("{}"), Client: "c", User: "u", Offset: 2}})}),
-			`{"id":2,"subscribe":{"expires":true,"ttl":5,"recoverable":true,"epoch":"e","publications":[{"data":1,"offset":1},{"data":{},"info":{"user":"u","client":"c"},"offset":2}],"recovered":true,"offset":2,"positioned":true,"was_recovering":true}}`},
+			`{"id":2,"subscribe":{"expires":true,"ttl":5,"recoverable":true,"epoch":"e","publications":[{"data":1,` +
+				`"offset":1},{"data":{},"info":{"user":"u","client":"c"},"offset":2}],"recovered":true,"offset":2,` +
+				`"positioned":true,"was_recovering":true}}`},
 		{"sub_refresh", AppendSubRefresh(nil, 3, 9), `{"id":3,"sub_refresh":{"expires":true,"ttl":9}}`},
 		{"history", AppendHistory(nil, 3, AppendPublications(nil, nil), Position{7, "e"}),
 			`{"id":3,"history":{"publications":[],"epoch":"e","offset":7}}`},
 		{"presence", AppendPresence(nil, 3, []ClientInfo{{Client: "c", User: "u"},
 			{Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}),
-			`{"id":3,"presence":{"presence":{"c":{"user":"u","client":"c"},"d":{"user":"","client":"d","conn_info":{"a":1},"chan_info":2}}}}`},
+			`{"id":3,"presence":{"presence":{"c":{"user":"u","client":"c"},"d":{"user":"","client":"d",` +
+				`"conn_info":{"a":1},"chan_info":2}}}}`},
 		{"presence_stats", AppendPresenceStats(nil, 3, 2, 1),
 			`{"id":3,"presence_stats":{"num_clients":2,"num_users":1}}`},
 		{"join", AppendJoin(nil, "news", ClientInfo{Client: "c", User: "u"}),
@@ -183,7 +187,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever the strings are, a push is one line of valid JSON that says what went in.
+// For any strings, a push is one line of valid JSON that decodes to the input.
 func FuzzPublication(f *testing.F) {
 	f.Add("news", "user", "client")
 	f.Add("a\"\\\n\x00\x7f", "\u2028é", "\xff\xfe")

@@ -2,8 +2,8 @@ package centrifuge
 
 import "fmt"
 
-// An Error is the answer to one command that failed; the connection goes on. Temporary says that
-// trying again may help.
+// An Error is the answer to one command that failed; the connection stays open. If Temporary is
+// set, a retry may succeed.
 type Error struct {
 	Code      uint32
 	Message   string
@@ -31,8 +31,7 @@ var (
 )
 
 // A Disconnect ends a connection. Over WebSocket code and reason are those of the close frame, so
-// the reason must stay below 124 bytes. Clients come back after 3000–3499 and stay away after
-// 3500–3999.
+// the reason must stay below 124 bytes. Clients reconnect after 3000–3499, but not after 3500–3999.
 type Disconnect struct {
 	Code   uint16
 	Reason string
@@ -61,14 +60,14 @@ var (
 	NotAvailable     = Disconnect{3508, "not available"}
 )
 
-// An Unsubscribed ends a subscription from the server's side. Clients subscribe again from code
-// 2500 on, and not below.
+// An Unsubscribed is why the server has ended a subscription. Clients subscribe again if the code
+// is 2500 or above.
 type Unsubscribed struct {
 	Code   uint32
 	Reason string
 }
 
-// The protocol's own.
+// The protocol's own codes.
 var (
 	ByServer            = Unsubscribed{2000, "server unsubscribe"}
 	InsufficientState   = Unsubscribed{2500, "insufficient state"} // something was missed: subscribe again and recover

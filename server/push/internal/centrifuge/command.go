@@ -2,12 +2,12 @@
 // pure functions between bytes and commands, replies and pushes. It knows no connection, no channel
 // and no clock.
 //
-// The protocol is defined by https://github.com/centrifugal/protocol (definitions/client.proto) and
-// described for people at https://centrifugal.dev/docs/transports/client_protocol. In short: a
-// WebSocket message carries one or more commands, one JSON object to a line. A command has an id
-// and one member named after its method; the reply carries the same id and a member of the same
-// name, or an error. What the server sends unasked is a push, without an id. An empty object is a
-// ping when it comes from the server and a pong when it comes from the client.
+// https://github.com/centrifugal/protocol defines the protocol (definitions/client.proto), and
+// https://centrifugal.dev/docs/transports/client_protocol describes it. In short: a WebSocket
+// message carries one or more commands, one JSON object to a line. A command has an id and one
+// member named after its method. The reply has the same id, and a member of the same name or an
+// error. A message that the server sends without a command is a push, which has no id. An empty
+// object is a ping from the server or a pong from the client.
 package centrifuge
 
 import (
@@ -17,8 +17,8 @@ import (
 	"fmt"
 )
 
-// A Method names what a command asks for. Its String is the member of the command, and of the reply
-// to it.
+// A Method is the method of a command. Its String is the name of the member in the command and in
+// its reply.
 type Method uint8
 
 const (
@@ -43,8 +43,8 @@ var methodNames = [...]string{"none", "connect", "subscribe", "unsubscribe", "pu
 
 func (m Method) String() string { return methodNames[m] }
 
-// A Command is what one line of a client's frame asks for. Of the pointers at most one is looked
-// at: see Method.
+// A Command is one line of a client's frame. The server reads at most one of the pointers: see
+// Method.
 type Command struct {
 	ID            uint32             `json:"id"`
 	Connect       *ConnectRequest    `json:"connect"`
@@ -61,17 +61,17 @@ type Command struct {
 	SubRefresh    *SubRefreshRequest `json:"sub_refresh"`
 }
 
-// ConnectRequest is the first command of every connection. Data, headers and server-side
-// subscriptions, which the protocol also allows here, are not read.
+// ConnectRequest is the first command of every connection. The package ignores data, headers and
+// server-side subscriptions, which the protocol also allows here.
 type ConnectRequest struct {
 	Token   string `json:"token"`
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// SubscribeRequest asks for the publications of a channel. With Recover it asks for those behind
-// Offset of Epoch too. JoinLeave asks to be told who else subscribes and leaves. What else the
-// protocol allows here is not read.
+// SubscribeRequest requests the publications of a channel. Recover also requests those after Offset
+// of Epoch. JoinLeave requests a notice of each join and leave. The package ignores the protocol's
+// other members.
 type SubscribeRequest struct {
 	Channel   string `json:"channel"`
 	Token     string `json:"token"`
@@ -81,8 +81,8 @@ type SubscribeRequest struct {
 	JoinLeave bool   `json:"join_leave"`
 }
 
-// HistoryRequest asks for publications that a channel has kept: at most Limit, where 0 asks for the
-// position only and a negative one for all; those behind Since, or before it if Reverse.
+// HistoryRequest requests publications of a channel's history: those after Since, or before it if
+// Reverse, at most Limit. A Limit of 0 requests the position only, a negative one all publications.
 type HistoryRequest struct {
 	Channel string    `json:"channel"`
 	Limit   int32     `json:"limit"`
@@ -119,9 +119,9 @@ type SubRefreshRequest struct {
 // ErrEmpty is returned for a line with nothing on it.
 var ErrEmpty = errors.New("centrifuge: empty command: a frame holds one JSON object to a line")
 
-// Parse reads the command on the first line of p. n is how many bytes it took, the newline that
-// ends it included, so that p[n:] starts with the next command and is empty after the last. On an
-// error n is 0 and the frame cannot be read on. Nothing in the command refers to p.
+// Parse parses the command on the first line of p. n is the length of the line with its newline:
+// p[n:] starts with the next command, and is empty after the last. On an error n is 0, and the rest
+// of the frame cannot be parsed. The command does not refer to p.
 func Parse(p []byte) (n int, c Command, err error) {
 	line := p
 	n = len(p)
@@ -137,10 +137,11 @@ func Parse(p []byte) (n int, c Command, err error) {
 	return n, c, nil
 }
 
-// IsPong tells whether c is an empty object, which answers the server's ping.
+// IsPong reports whether c is an empty object, the answer to the server's ping.
 func (c *Command) IsPong() bool { return c.ID == 0 && c.Method() == None }
 
-// Method is what c asks for. A client sends one member; of several the first in this order counts.
+// Method returns c's method. A client should send one member; of several, the first in this order
+// counts.
 func (c *Command) Method() Method {
 	switch {
 	case c.Connect != nil:

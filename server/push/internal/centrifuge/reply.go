@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// PingFrame is what the server sends to learn whether a client is there, and what the client sends
-// back.
+// PingFrame is the server's ping and the client's answer to it.
 const PingFrame = "{}"
 
 // ConnectResult is the answer to Connect. Zero members are left out.
@@ -18,7 +17,7 @@ type ConnectResult struct {
 	Expires bool   // the connection ends TTL seconds from now unless the client refreshes its token
 	TTL     uint32 // seconds
 	Ping    uint32 // seconds between the server's pings
-	Pong    bool   // the client has to answer them
+	Pong    bool   // the client must answer pings
 }
 
 // AppendConnect appends the reply to the Connect command with that id, without a newline.
@@ -57,8 +56,7 @@ func appendTTL(dst []byte, expires bool, ttl uint32) []byte {
 	return dst
 }
 
-// AppendDone appends a reply whose result is an empty object, as it is for Unsubscribe, Publish and
-// Ping.
+// AppendDone appends a reply with an empty object as result, as for Unsubscribe, Publish and Ping.
 func AppendDone(dst []byte, id uint32, m Method) []byte {
 	return append(appendReply(dst, id, m), "{}}"...)
 }
@@ -92,11 +90,11 @@ type SubscribeResult struct {
 	Expires bool   // the subscription ends TTL seconds from now unless the client refreshes its token
 	TTL     uint32 // seconds
 
-	Recoverable   bool   // the client may come back and recover
-	Position             // where the channel stands, if Recoverable
-	WasRecovering bool   // the client has asked to recover
-	Recovered     bool   // Publications is all that it has missed
-	Publications  []byte // as AppendPublications makes it; nil if there are none
+	Recoverable   bool   // the client may reconnect and recover
+	Position             // the channel's position, if Recoverable
+	WasRecovering bool   // the client requested recovery
+	Recovered     bool   // Publications is everything that the client has missed
+	Publications  []byte // from AppendPublications; nil if there are none
 }
 
 // AppendSubscribe appends the reply to a Subscribe command.
@@ -125,7 +123,7 @@ func AppendSubscribe(dst []byte, id uint32, r SubscribeResult) []byte {
 	return append(withoutComma(dst, start), "}}"...)
 }
 
-// withoutComma removes the comma that the first member of an object has been given.
+// withoutComma removes the comma before the first member of an object.
 func withoutComma(dst []byte, start int) []byte {
 	if len(dst) == start {
 		return dst
@@ -133,13 +131,12 @@ func withoutComma(dst []byte, start int) []byte {
 	return append(dst[:start], dst[start+1:]...)
 }
 
-// AppendHistory appends the reply to a History command. publications is as AppendPublications makes
-// it.
+// AppendHistory appends the reply to a History command. publications comes from AppendPublications.
 func AppendHistory(dst []byte, id uint32, publications []byte, top Position) []byte {
 	return append(AppendHistoryResult(appendReply(dst, id, History), publications, top), '}')
 }
 
-// AppendHistoryResult appends the object in it.
+// AppendHistoryResult appends the result object of that reply.
 func AppendHistoryResult(dst, publications []byte, top Position) []byte {
 	dst = append(append(dst, `{"publications":`...), publications...)
 	dst = AppendString(append(dst, `,"epoch":`...), top.Epoch)
@@ -147,7 +144,7 @@ func AppendHistoryResult(dst, publications []byte, top Position) []byte {
 	return append(dst, '}')
 }
 
-// A ClientInfo is what subscribers may know of each other. ConnInfo and ChanInfo are JSON or nil.
+// A ClientInfo is what one subscriber may learn of another. ConnInfo and ChanInfo are JSON or nil.
 type ClientInfo struct {
 	Client, User       string
 	ConnInfo, ChanInfo []byte
@@ -170,7 +167,7 @@ func AppendPresence(dst []byte, id uint32, list []ClientInfo) []byte {
 	return append(AppendPresenceResult(appendReply(dst, id, Presence), list), '}')
 }
 
-// AppendPresenceResult appends the object in it.
+// AppendPresenceResult appends the result object of that reply.
 func AppendPresenceResult(dst []byte, list []ClientInfo) []byte {
 	dst = append(dst, `{"presence":{`...)
 	for i, info := range list {
@@ -187,7 +184,7 @@ func AppendPresenceStats(dst []byte, id uint32, clients, users int) []byte {
 	return append(AppendPresenceStatsResult(appendReply(dst, id, PresenceStats), clients, users), '}')
 }
 
-// AppendPresenceStatsResult appends the object in it.
+// AppendPresenceStatsResult appends the result object of that reply.
 func AppendPresenceStatsResult(dst []byte, clients, users int) []byte {
 	dst = appendUint64(append(dst, `{"num_clients":`...), uint64(clients))
 	dst = appendUint64(append(dst, `,"num_users":`...), uint64(users))
@@ -195,9 +192,9 @@ func AppendPresenceStatsResult(dst []byte, clients, users int) []byte {
 }
 
 // A Publication is one message of a channel. Data is valid JSON in UTF-8, without newlines. Client
-// and User name the connection that published it, and are empty when the server's own API did.
-// Offset is its place in the channel's history, 0 if there is none. Tags are left out if there are
-// none.
+// and User name the connection that published it; they are empty for a publication from the
+// server's API. Offset is its place in the channel's history, 0 if there is none. Tags are left out
+// if there are none.
 type Publication struct {
 	Data         []byte
 	Client, User string
@@ -210,7 +207,7 @@ func AppendPublication(dst []byte, channel string, p Publication) []byte {
 	return append(appendBare(append(appendPush(dst, channel), `"pub":`...), p), "}}"...)
 }
 
-// AppendPublications appends the list of those to dst, as it stands in replies.
+// AppendPublications appends list in the form that replies contain.
 func AppendPublications(dst []byte, list []Publication) []byte {
 	dst = append(dst, '[')
 	for i, p := range list {
@@ -236,7 +233,7 @@ func appendBare(dst []byte, p Publication) []byte {
 	return append(dst, '}')
 }
 
-// appendTags appends them in the order of their names, so that equal publications have equal bytes.
+// appendTags appends tags sorted by name, so that equal publications have equal bytes.
 func appendTags(dst []byte, tags map[string]string) []byte {
 	open := byte('{')
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
@@ -247,26 +244,25 @@ func appendTags(dst []byte, tags map[string]string) []byte {
 	return append(dst, '}')
 }
 
-// AppendJoin appends the push that tells a subscriber of channel that another has come.
-func AppendJoin(dst []byte, channel string, who ClientInfo) []byte {
-	return append(appendInfo(append(appendPush(dst, channel), `"join":{"info":`...), who), "}}}"...)
+// AppendJoin appends the push that announces to subscribers of channel that a client has joined.
+func AppendJoin(dst []byte, channel string, client ClientInfo) []byte {
+	return append(appendInfo(append(appendPush(dst, channel), `"join":{"info":`...), client), "}}}"...)
 }
 
-// AppendLeave appends the push that tells that one has gone.
-func AppendLeave(dst []byte, channel string, who ClientInfo) []byte {
-	return append(appendInfo(append(appendPush(dst, channel), `"leave":{"info":`...), who), "}}}"...)
+// AppendLeave appends the push that announces that a client has left.
+func AppendLeave(dst []byte, channel string, client ClientInfo) []byte {
+	return append(appendInfo(append(appendPush(dst, channel), `"leave":{"info":`...), client), "}}}"...)
 }
 
-// AppendUnsubscribe appends the push that tells a client that the server has ended its
-// subscription.
+// AppendUnsubscribe appends the push for a client whose subscription the server has ended.
 func AppendUnsubscribe(dst []byte, channel string, u Unsubscribed) []byte {
 	dst = append(appendPush(dst, channel), `"unsubscribe":{"code":`...)
 	dst = AppendString(append(appendUint(dst, u.Code), `,"reason":`...), u.Reason)
 	return append(dst, "}}}"...)
 }
 
-// AppendDisconnect appends the push that announces a disconnect where the transport has no close
-// frame of its own to say it.
+// AppendDisconnect appends the push that announces a disconnect, for transports without a close
+// frame.
 func AppendDisconnect(dst []byte, d Disconnect) []byte {
 	dst = append(dst, `{"push":{"disconnect":{"code":`...)
 	dst = appendUint(dst, uint32(d.Code))
@@ -286,8 +282,7 @@ func appendUint64(dst []byte, n uint64) []byte { return strconv.AppendUint(dst, 
 const hexDigits = "0123456789abcdef"
 
 // AppendString appends s as a JSON string. Bytes that are not UTF-8 become the replacement
-// character, because the frame must be valid text whatever a channel is called. U+2028 and U+2029
-// are legal in JSON and left alone.
+// character, because a frame must be valid text. U+2028 and U+2029, which JSON allows, stay.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
