@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -94,4 +95,32 @@ func Body(t *testing.T, r *http.Response, err error) string {
 		t.Fatal(err)
 	}
 	return string(p)
+}
+
+// Guide checks that all Go of a guide stands in the files of its example.
+func Guide(t *testing.T, guide string, files ...string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/guides/" + guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := ""
+	for _, name := range files {
+		part, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code += string(part)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 8 {
+		t.Errorf("%s has %d blocks of Go", guide, len(blocks))
+	}
+	for _, b := range blocks {
+		for part := range strings.SplitSeq(b[1], "…\n") {
+			if !strings.Contains(code, strings.TrimSpace(part)) {
+				t.Errorf("%s has Go that stands in no file:\n%s", guide, part)
+			}
+		}
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -228,33 +227,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// All Go of the guide stands in these files.
 func TestGuide(t *testing.T) {
-	guide, err := os.ReadFile("../../docs/guides/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := ""
-	for _, name := range []string{
-		"first/main.go", "frame.go", "session.go", "main.go", "client.go", "frames_test.go",
-	} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code += string(text)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(guide), -1)
-	if len(blocks) < 8 {
-		t.Errorf("%d blocks of Go", len(blocks))
-	}
-	for _, b := range blocks {
-		for part := range strings.SplitSeq(b[1], "…\n") {
-			if !strings.Contains(code, strings.TrimSpace(part)) {
-				t.Errorf("the guide has what no file has:\n%s", part)
-			}
-		}
-	}
+	exampletest.Guide(t, "protocol.md", "first/main.go", "frame.go", "session.go", "main.go", "client.go", "frames_test.go")
 }
 
 // Many clients at once, with pieces of all sizes.

@@ -36,10 +36,11 @@ func whole(snippet string) string {
 		declarations.ReplaceAllString(snippet, "") + "}\n"
 }
 
-// quotesProgram reports whether a snippet is a part of examples/frames, whose test holds that it
-// stands there.
+// quotesProgram reports whether a snippet is a part of examples/frames or examples/rooms, whose tests
+// hold that it stands there.
 func quotesProgram(b block) bool {
-	return strings.HasPrefix(b.at, "docs/guides/protocol.md:") && !strings.HasPrefix(b.text, "package ")
+	of := strings.HasPrefix(b.at, "docs/guides/protocol.md:") || strings.HasPrefix(b.at, "docs/guides/rooms.md:")
+	return of && !strings.HasPrefix(b.text, "package ")
 }
 
 func TestSnippetsCompile(t *testing.T) {
