@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The server serves the sockets that a service manager passes as systemd does, and tells it when it
-// is ready.
+// The server serves the sockets that a service manager passes as systemd does, and notifies it when
+// it is ready.
 func TestSocketActivation(t *testing.T) {
 	var files []*os.File
 	var urls []string
@@ -33,7 +33,7 @@ func TestSocketActivation(t *testing.T) {
 		t.Skip("the path of the test's folder is too long for a socket:", err)
 	}
 	defer manager.Close()
-	// LISTEN_PID is that of the server, which the shell becomes.
+	// LISTEN_PID is the pid of the shell, which execs the server.
 	env := []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=admin:public", "NOTIFY_SOCKET=" + path}
 	const script = `LISTEN_PID=$$ exec "$0" serve --listen fd:public --admin-listen fd:3`
 	p := startWith(t, files, env, "sh", "-c", script, binary)
@@ -41,7 +41,7 @@ func TestSocketActivation(t *testing.T) {
 	told := make([]byte, 1000)
 	n, err := manager.Read(told)
 	if want := "READY=1\nSTATUS=serving " + urls[1]; err != nil || string(told[:n]) != want {
-		t.Fatalf("the service manager was told %q, %v; want %q", told[:n], err, want)
+		t.Fatalf("the service manager received %q, %v; want %q", told[:n], err, want)
 	}
 	for i, path := range []string{"/metrics", "/events"} {
 		for j, url := range urls {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The clients for Centrifugo's API keep results, and codes and messages of errors.
+// Client libraries of Centrifugo's API return the results, and the codes and messages of errors.
 func TestAPIClients(t *testing.T) {
 	for _, client := range []struct {
 		name string
@@ -55,7 +55,8 @@ func cent(t *testing.T, url, key string) *process {
 	return python(t, "cent", "testdata/api.py", url, key)
 }
 
-// gocent is built from a module of its own: the go command fetches the client if it is not there.
+// gocent builds the program in testdata/gocent, a module of its own. The go command fetches the
+// client library.
 func gocent(t *testing.T, url, key string) *process {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "gocent")

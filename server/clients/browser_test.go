@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// A browser is a headless Chromium, told what to do by WebDriver (W3C) through chromedriver.
+// A browser is a headless Chromium, controlled by WebDriver (W3C) through chromedriver.
 type browser struct {
 	t       *testing.T
 	session string // its URL
 }
 
-// startBrowser opens a window. It skips, or fails where clients are required, if Chromium is not
-// there.
+// startBrowser opens a window. If Chromium is not installed, it skips the test, or fails it where
+// clients are required.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
@@ -46,8 +46,8 @@ func startBrowser(t *testing.T) *browser {
 	return b
 }
 
-// profile is a folder for Chromium. Its processes may write there for a moment when the session has
-// ended, and t.TempDir fails the test for it.
+// profile returns a directory for Chromium. t.TempDir would fail the test, because Chromium's
+// processes may still write there after the session has ended.
 func profile(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chromium")
@@ -66,9 +66,9 @@ func profile(t *testing.T) string {
 	return dir
 }
 
-// startDriver returns chromedriver's port. Port 0 would be what the kernel finds for ::1, and
-// chromedriver ends if a socket has that port of 127.0.0.1, be it a connection of an earlier test
-// that lingers in TIME_WAIT. So it is given a port that is free there, until it agrees.
+// startDriver starts chromedriver and returns its port. With port 0, chromedriver takes a port that
+// is free on ::1, and exits if a socket on 127.0.0.1 has the same port, even one in TIME_WAIT. So
+// startDriver passes ports that are free on 127.0.0.1 until one works.
 func startDriver(t *testing.T, driver string) (port string) {
 	t.Helper()
 	for range 20 {
@@ -78,11 +78,12 @@ func startDriver(t *testing.T, driver string) (port string) {
 		}
 		l.Close()
 		port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-		if start(t, nil, driver, "--port="+port).want(`started successfully|port not available`)[0] == "started successfully" {
+		if start(t, nil, driver, "--port="+port).want(`started successfully|port not available`)[0] == "started "+
+			"successfully" {
 			return port
 		}
 	}
-	t.Fatal("chromedriver found 20 ports taken that were free for IPv4")
+	t.Fatal("chromedriver refused 20 ports that were free on 127.0.0.1")
 	return ""
 }
 
@@ -91,7 +92,7 @@ func (b *browser) do(method, path string, body any) json.RawMessage {
 	b.t.Helper()
 	text := []byte{}
 	if body != nil {
-		text, _ = json.Marshal(body) // maps of strings and numbers always are JSON
+		text, _ = json.Marshal(body) // maps of strings and numbers can always be encoded
 	}
 	r, err := http.NewRequest(method, b.session+path, bytes.NewReader(text))
 	if err != nil {
@@ -143,7 +144,7 @@ func (b *browser) until(expression string) {
 		if time.Now().After(end) {
 			var text string
 			b.run("return document.body.innerText", &text)
-			b.t.Fatalf("never: %s; the page says\n%s", expression, text)
+			b.t.Fatalf("timed out: %s; the page says\n%s", expression, text)
 		}
 	}
 }
@@ -154,7 +155,7 @@ const (
 	all   = "\ue009a\ue009" // Ctrl down, a, and up
 )
 
-// press sends keys to whatever has the focus.
+// press sends keys to the focused element.
 func (b *browser) press(keys string) {
 	b.t.Helper()
 	var active map[string]string
@@ -169,7 +170,7 @@ func (b *browser) devtools(command string, parameters map[string]any) {
 	b.do("POST", "/goog/cdp/execute", map[string]any{"cmd": command, "params": parameters})
 }
 
-// look sets the size of the window, and which colours the system prefers.
+// look sets the size of the window and the preferred colour scheme.
 func (b *browser) look(width int, scheme string) {
 	b.t.Helper()
 	b.devtools("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "screenWidth": width,
@@ -178,8 +179,7 @@ func (b *browser) look(width int, scheme string) {
 		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
-// screenshot keeps a picture of the whole page where MYRIAD_SCREENSHOTS says, for people to look
-// at.
+// screenshot saves a picture of the whole page in the directory MYRIAD_SCREENSHOTS.
 func (b *browser) screenshot(name string) {
 	b.t.Helper()
 	dir := os.Getenv("MYRIAD_SCREENSHOTS")
@@ -199,8 +199,8 @@ func (b *browser) screenshot(name string) {
 	}
 }
 
-// complaints are what the page's own console has at the level of errors: broken scripts, what the
-// policy has blocked, and requests that failed.
+// complaints returns the errors of the browser's console: broken scripts, requests that failed, and
+// violations of the policy.
 func (b *browser) complaints() (found []string) {
 	b.t.Helper()
 	var entries []struct{ Level, Message string }

@@ -12,7 +12,7 @@ import (
 
 const secret = "a secret that is long enough for HS256"
 
-// A library is a client library with the script that runs it.
+// A library is a client library and the script that uses it.
 type library struct {
 	name string
 	run  func(t *testing.T, args ...string) *process
@@ -74,22 +74,22 @@ func (s server) publish(data string, args ...string) {
 
 func (s server) websocket() string { return "ws://" + s.addr + "/connection/websocket" }
 
-// A client connects, subscribes, stays through three ping intervals, and receives what curl and it
-// itself publish.
+// A client connects, subscribes, stays connected for three ping intervals, and receives what curl
+// and the client itself publish.
 func TestLibraries(t *testing.T) {
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
 			for interval := time.Second; !staysConnected(t, lib, interval); interval *= 3 {
 				if interval > 10*time.Second {
-					t.Fatalf("no ping is answered in time, with an interval of %v", interval)
+					t.Fatalf("the client answers no ping in time, with an interval of %v", interval)
 				}
 			}
 		})
 	}
 }
 
-// staysConnected reports false for a client that was held up for longer than it has for the answer
-// to a ping.
+// staysConnected reports whether the client answered all pings in time. It returns false if the
+// machine delayed the client for too long.
 func staysConnected(t *testing.T, lib library, interval time.Duration) bool {
 	t.Helper()
 	s := serve(t, "--ping-interval", interval.String())
@@ -99,7 +99,7 @@ func staysConnected(t *testing.T, lib library, interval time.Duration) bool {
 		return !strings.HasPrefix(c.want(pattern + "|" + noPong)[0], "connecting")
 	}
 	c.want(`^subscribed$`)
-	time.Sleep(4 * interval) // is the three intervals, and a spread first ping
+	time.Sleep(4 * interval) // three intervals, and the random delay of the first ping
 	s.publish(`{"text": "hello", "n": 1}`)
 	if !answers(`^publication {"text":"hello","n":1}$`) {
 		return false
@@ -155,7 +155,7 @@ func TestCurlEvents(t *testing.T) {
 	c.want(`^data: {"text":"hello"}$`)
 	s.stop()
 	if err := c.wait(); err != nil {
-		t.Errorf("curl ended with %v, which means that the stream was cut off", err)
+		t.Errorf("curl ended with %v: the stream was interrupted", err)
 	}
 }
 
@@ -167,12 +167,12 @@ func TestEventSource(t *testing.T) {
 	c.want(`^publication {"text":"hello"}$`)
 }
 
-// On an address that others can reach the server does not start without a key and a secret, and
-// says so.
+// On an address that other machines can reach, the server does not start without a key and a
+// secret.
 func TestRefusesToBeAnOpenRelay(t *testing.T) {
 	p := start(t, nil, binary, "serve", "--listen", "0.0.0.0:0")
 	p.want(`MYRIAD_API_KEY.*MYRIAD_TOKEN_SECRET`)
 	if err := p.wait(); err == nil {
-		t.Error("it ended as if all were well")
+		t.Error("the server ended without an error")
 	}
 }

@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// audit is what a page must pass in every size and colour: each text has the contrast of WCAG AA
-// against what is behind it, each control has a name, figures and times stay in one line, nothing
-// sticks out to the right, and nothing came from elsewhere. It returns complaints.
+// audit is a script that checks a page in one size and colour scheme, and returns complaints. Text
+// must have the contrast of WCAG AA, and each control a name. Figures and times must stay on one
+// line. The page must not overflow to the right, and must load nothing from other servers.
 const audit = `
 const found = []
-const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && e.getClientRects().length > 0
+const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&
+	e.getClientRects().length > 0
 const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
 const channels = (colour) => {
 	canvas.clearRect(0, 0, 1, 1)
@@ -26,7 +27,8 @@ const channels = (colour) => {
 	canvas.fillRect(0, 0, 1, 1)
 	return [...canvas.getImageData(0, 0, 1, 1).data]
 }
-const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+	.map((c) => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
 	.reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0)
 const behind = (e) => {
 	for (; e; e = e.parentElement) {
@@ -42,47 +44,57 @@ const contrast = (a, b) => {
 }
 for (const e of document.querySelectorAll('body *')) {
 	if (!shown(e) || e.closest('.unseen, .skip, noscript, option')) continue
-	const texts = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || e.matches('input, textarea, select')
+	const texts = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) ||
+		e.matches('input, textarea, select')
 	if (texts) {
 		const style = getComputedStyle(e)
 		const ratio = contrast(channels(e instanceof SVGElement ? style.fill : style.color), behind(e))
 		if (ratio < 4.5) found.push('contrast ' + ratio.toFixed(2) + ' of ' + e.outerHTML.slice(0, 120))
-		if (parseFloat(style.fontSize) < 10) found.push('letters of ' + style.fontSize + ' in ' + e.outerHTML.slice(0, 80))
+		if (parseFloat(style.fontSize) < 10)
+			found.push('letters of ' + style.fontSize + ' in ' + e.outerHTML.slice(0, 80))
 	}
 	const box = e.getBoundingClientRect()
-	if (box.right > screen.width + 1 && !e.closest('.scroll, pre')) found.push('sticks out by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
+	if (box.right > screen.width + 1 && !e.closest('.scroll, pre'))
+		found.push('overflows to the right by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
 	if (e.matches('tbody td.figure, #slow td:first-child')) {
 		const text = document.createRange()
 		text.selectNodeContents(e)
 		if (text.getClientRects().length > 1) found.push('broken over lines: ' + e.outerHTML.slice(0, 120))
 	}
 	if (e.matches('input, textarea, select, button')) {
-		const name = e.getAttribute('aria-label') || [...(e.labels ?? [])].map((l) => l.textContent.trim()).join() || (e.matches('button') && e.textContent.trim())
+		const name = e.getAttribute('aria-label') ||
+			[...(e.labels ?? [])].map((l) => l.textContent.trim()).join() ||
+			(e.matches('button') && e.textContent.trim())
 		if (!name) found.push('no name: ' + e.outerHTML.slice(0, 120))
-		if (box.width < 24 || box.height < 24) found.push('hard to touch, ' + box.width + ' x ' + box.height + ': ' + e.outerHTML.slice(0, 120))
+		if (box.width < 24 || box.height < 24)
+			found.push('hard to touch, ' + box.width + ' x ' + box.height + ': ' + e.outerHTML.slice(0, 120))
 	}
 }
-for (const entry of performance.getEntriesByType('resource')) if (new URL(entry.name).origin !== location.origin) found.push('loaded ' + entry.name)
+for (const entry of performance.getEntriesByType('resource'))
+	if (new URL(entry.name).origin !== location.origin) found.push('loaded ' + entry.name)
 const ids = [...document.querySelectorAll('[id]')].map((e) => e.id)
-if (new Set(ids).size !== ids.length) found.push('an id is there twice')
+if (new Set(ids).size !== ids.length) found.push('an id is used twice')
 const levels = [...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName).join(' ')
 if (!/^H1( H2( H3)*)*$/.test(levels)) found.push('headings ' + levels)
 return found`
 
-// focusOrder tabs through the whole page and returns what is wrong with the way.
-const focusable = `return [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+// focusable is a script that returns the elements that Tab should reach, in order.
+const focusable = `const all = 'a[href], button, input, select, textarea, summary, [tabindex="0"]'
+return [...document.querySelectorAll(all)]
 	.filter((e) => e.checkVisibility() && !e.disabled)
 	.map((e, i) => { e.dataset.order = i; return e.outerHTML.slice(0, 100) })`
 
 const focused = `const e = document.activeElement, style = getComputedStyle(e)
-return { order: Number(e.dataset.order ?? -1), visible: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2, html: e.outerHTML.slice(0, 100) }`
+return { order: Number(e.dataset.order ?? -1),
+	visible: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+	html: e.outerHTML.slice(0, 100) }`
 
 func checkFocusOrder(t *testing.T, b *browser) {
 	t.Helper()
 	var stops []string
 	b.run("document.querySelector('.skip').focus(); "+focusable, &stops)
 	if len(stops) < 10 {
-		t.Errorf("only %d things can be focused", len(stops))
+		t.Errorf("only %d elements can be focused", len(stops))
 	}
 	for i, want := range stops[1:] {
 		var now struct {
@@ -98,7 +110,8 @@ func checkFocusOrder(t *testing.T, b *browser) {
 	}
 }
 
-// subscribers hold n subscriptions until the test ends, so that the console has something to show.
+// subscribers keeps n subscriptions open until the test ends, so that the console has figures to
+// show.
 func subscribers(t *testing.T, s server, n int, channel string) {
 	t.Helper()
 	transport := new(http.Transport)
@@ -119,7 +132,7 @@ func subscribers(t *testing.T, s server, n int, channel string) {
 	}
 }
 
-// post publishes without starting a program for it.
+// post publishes over HTTP without starting curl.
 func (s server) post(channel, data string) {
 	s.t.Helper()
 	r, err := http.Post("http://"+s.addr+"/api/publish", "application/json",
@@ -133,8 +146,8 @@ func (s server) post(channel, data string) {
 	}
 }
 
-// slowSubscribers hold n subscriptions to the channel that are not read, and publish to it until
-// the server has sent them away.
+// slowSubscribers opens n subscriptions that do not read. It publishes until the server has
+// disconnected them.
 func slowSubscribers(t *testing.T, s server, n int, channel string) {
 	t.Helper()
 	for range n {
@@ -143,7 +156,7 @@ func slowSubscribers(t *testing.T, s server, n int, channel string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { nc.Close() })
-		nc.(*net.TCPConn).SetReadBuffer(4 << 10) // less on the way
+		nc.(*net.TCPConn).SetReadBuffer(4 << 10) // fewer bytes fit into the kernel's buffers
 		fmt.Fprintf(nc, "GET /events?channel=%s HTTP/1.1\r\nHost: localhost\r\n\r\n", channel)
 		begin := make([]byte, len("HTTP/1.1 200"))
 		if _, err := io.ReadFull(nc, begin); err != nil || string(begin) != "HTTP/1.1 200" {
@@ -166,11 +179,11 @@ func slowSubscribers(t *testing.T, s server, n int, channel string) {
 			return
 		}
 	}
-	t.Fatal("40 MB that were not read have not disconnected them all")
+	t.Fatal("after 40 MB the server has not disconnected all clients that do not read")
 }
 
-// An operator with nothing but a keyboard: subscribes, publishes, sees the message, and leaves
-// again. One client is subscribed throughout, and the operator is never counted.
+// An operator subscribes, publishes, sees the message and unsubscribes, with the keyboard only. One
+// client is subscribed throughout; the figures do not count the operator.
 func TestConsoleByKeyboard(t *testing.T) {
 	s := serve(t, "--namespace", "name=rooms history-size=10 presence publish=nobody")
 	subscribers(t, s, 1, url.QueryEscape("rooms:<b>1</b>"))
@@ -183,7 +196,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b.press(all)
 	b.press("rooms:<b>1</b>" + enter)
 	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to rooms:<b>1</b>.'`)
-	b.until(`[...document.querySelectorAll('#channels tr')].some((r) => r.children[0].textContent === 'rooms:<b>1</b>' && r.children[1].textContent === '1')`)
+	b.until(`[...document.querySelectorAll('#channels tr')].some((r) => r.children[0].textContent === ` +
+		`'rooms:<b>1</b>' && r.children[1].textContent === '1')`)
 
 	b.run(`document.querySelector('#publish input').focus()`, nil)
 	b.press(all)
@@ -201,9 +215,12 @@ func TestConsoleByKeyboard(t *testing.T) {
 
 	b.run(`document.querySelector('#channels button').focus()`, nil)
 	b.press(enter)
-	b.until(`document.querySelector('#channel-publications code')?.textContent === '{"text":"<img src=x onerror=alert(1)> ü 世界"}'`)
-	b.until(`document.getElementById('channel-rules').textContent === 'Namespace rooms: only the API publishes, slow clients are disconnected.'`)
-	b.until(`document.getElementById('channel-presence').textContent === 'Present: 1' && document.activeElement.id === 'channel-name'`)
+	b.until(`document.querySelector('#channel-publications code')?.textContent === '{"text":"<img src=x ` +
+		`onerror=alert(1)> ü 世界"}'`)
+	b.until(`document.getElementById('channel-rules').textContent === 'Namespace rooms: only the API publishes, ` +
+		`slow clients are disconnected.'`)
+	b.until(`document.getElementById('channel-presence').textContent === 'Present: 1' && document.activeElement.id ` +
+		`=== 'channel-name'`)
 	b.press(tab + enter)
 	b.until(`document.getElementById('channel').hidden`)
 
@@ -222,8 +239,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	}
 }
 
-// The console in both colours, on a phone and on a desk: it can be read, reached by keyboard, and
-// asks nobody but its server.
+// The console passes the audit in both colour schemes, on a phone and on a desktop, and the
+// keyboard reaches all of it.
 func TestConsoleLooks(t *testing.T) {
 	s := serve(t, "--namespace", "name=room history-size=10 recovery presence", "--queue-limit", "256KiB")
 	b := startBrowser(t)
@@ -237,10 +254,11 @@ func TestConsoleLooks(t *testing.T) {
 	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to news.'`)
 	rounds := 5
 	if os.Getenv("MYRIAD_SCREENSHOTS") != "" {
-		rounds = 600 // for charts with something in them
+		rounds = 600 // fills the charts
 	}
 	for i := range rounds {
-		s.post("news", fmt.Sprintf(`{"text": "message %d", "from": "a program with a long name that fills more than one line of a telephone"}`, i))
+		s.post("news", fmt.Sprintf(`{"text": "message %d", "from": "a program with a long name that fills more `+
+			`than one line of a telephone"}`, i))
 		for range 1 + i%17 {
 			s.post("room:1", `{"n":1}`)
 		}
@@ -248,14 +266,18 @@ func TestConsoleLooks(t *testing.T) {
 			time.Sleep(time.Duration(20+30*(i/100%2)) * time.Millisecond)
 		}
 	}
-	b.until(`document.querySelectorAll('#messages li').length >= 5 && document.querySelectorAll('#slow tr').length === 2`)
-	b.run(`document.querySelector('details').open = true; document.querySelector('[aria-label="Look at room:1"]').click()`, nil)
-	b.until(`document.querySelectorAll('#channel-publications li').length === 10 && document.querySelectorAll('#channel-clients li').length === 7`)
+	b.until(`document.querySelectorAll('#messages li').length >= 5 && document.querySelectorAll('#slow tr').length ` +
+		`=== 2`)
+	b.run(`document.querySelector('details').open = true; document.querySelector('[aria-label="Look at `+
+		`room:1"]').click()`, nil)
+	b.until(`document.querySelectorAll('#channel-publications li').length === 10 && ` +
+		`document.querySelectorAll('#channel-clients li').length === 7`)
 	for _, width := range []int{360, 1440} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look(width, scheme)
 			name := fmt.Sprintf("console-%d-%s", width, scheme)
-			b.until(`[...document.querySelectorAll('#charts .plot')].every((p) => Math.abs(p.viewBox.baseVal.width - p.getBoundingClientRect().width) < 1)`)
+			b.until(`[...document.querySelectorAll('#charts .plot')].every((p) => Math.abs(p.viewBox.baseVal.width ` +
+				`- p.getBoundingClientRect().width) < 1)`)
 			b.run(`document.activeElement.blur(); scrollTo({ top: 0, behavior: 'instant' })`, nil)
 			b.screenshot(name)
 			var found []string
@@ -280,7 +302,8 @@ func TestConsoleLooks(t *testing.T) {
 	}
 }
 
-// With a key the page shows nothing until it is entered, and says so when it is wrong.
+// If the server has a key, the page shows nothing until the key is entered, and reports a wrong
+// key.
 func TestConsoleIsLocked(t *testing.T) {
 	s := serve(t, "--api-key", "the key", "--token-secret", secret)
 	b := startBrowser(t)
@@ -308,15 +331,15 @@ func TestConsoleIsLocked(t *testing.T) {
 	b.until(`!document.getElementById('door').hidden && document.getElementById('main').hidden`)
 }
 
-// When the server is gone the page says so, and its last figures do not look like those of this
-// moment.
+// When the server has stopped, the page says so, and marks its last figures as old.
 func TestConsoleWithoutServer(t *testing.T) {
 	s := serve(t, "--queue-limit", "1536KiB")
 	b := startBrowser(t)
 	b.look(360, "light")
 	b.open("http://" + s.addr + "/")
 	const figure = `getComputedStyle(document.querySelector('#charts .value')).color`
-	b.until(`document.getElementById('state').textContent === 'Live' && document.getElementById('slow-limit').textContent === '1,536 KiB'`)
+	b.until(`document.getElementById('state').textContent === 'Live' && ` +
+		`document.getElementById('slow-limit').textContent === '1,536 KiB'`)
 	var live string
 	b.run("return "+figure, &live)
 	s.stop()

@@ -20,8 +20,8 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// The crowd tests hold as many clients as one process may have descriptors for at their full size,
-// in a child process of their own, because the server needs as many again.
+// At full size, the crowd tests open as many clients as one process may have descriptors. The
+// clients run in a child process, because the server needs as many descriptors again.
 const (
 	usualCrowd    = 2000
 	idleCrowd     = 19_000
@@ -32,10 +32,10 @@ const (
 	crowdPatience = 2 * time.Minute
 )
 
-// spareFiles is what a process needs besides its connections.
+// spareFiles is how many descriptors a process needs besides its connections.
 const spareFiles = 300
 
-// crowdSize is usual, or at full size what is wanted, or what the limit on descriptors allows.
+// crowdSize returns usual, or at full size wanted, or less if the limit on descriptors requires it.
 func crowdSize(t *testing.T, usual, wanted int) int {
 	t.Helper()
 	wanted = soak.Size(t, usual, wanted)
@@ -81,7 +81,7 @@ func TestChannelCrowd(t *testing.T) {
 	broadcastTo(t, "channel", crowdSize(t, usualCrowd, channelCrowd))
 }
 
-// broadcastTo publishes to n subscribers, each of which must get everything, in order.
+// broadcastTo publishes to n subscribers. Each must get everything, in order.
 func broadcastTo(t *testing.T, kind string, n int) {
 	s := serve(t)
 	before := s.resident()
@@ -105,12 +105,12 @@ func broadcastTo(t *testing.T, kind string, n int) {
 
 var residentLine = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// resident is the server's memory in bytes.
+// resident returns the server's resident memory in bytes.
 func (s server) resident() int {
 	s.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
-		s.t.Skipf("memory is read from /proc: %v", err)
+		s.t.Skipf("the memory figure needs /proc: %v", err)
 	}
 	kib, err := strconv.Atoi(string(residentLine.FindSubmatch(status)[1]))
 	if err != nil {
@@ -121,8 +121,8 @@ func (s server) resident() int {
 
 var routinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
-// fewRoutines waits until the goroutines that connected the crowd have retired: with all
-// connections held there are few.
+// fewRoutines waits until the goroutines that accepted the crowd have ended. Few must remain while
+// all connections are open.
 func (s server) fewRoutines(clients int) {
 	s.t.Helper()
 	var n int
@@ -147,8 +147,8 @@ func (s server) fewRoutines(clients int) {
 	s.t.Errorf("%d goroutines with %d clients, want fewer than %d", n, clients, mostRoutines)
 }
 
-// runCrowd is the child process: it connects, says "ready", and reports when every client has had
-// every broadcast.
+// runCrowd is the child process. It connects, prints "ready", and reports when every client has
+// received every broadcast.
 func runCrowd(kind string) error {
 	n, err := strconv.Atoi(os.Getenv("MYRIAD_CROWD_SIZE"))
 	if err != nil {
@@ -156,7 +156,7 @@ func runCrowd(kind string) error {
 	}
 	c := crowd{addr: os.Getenv("MYRIAD_CROWD_ADDR"), deadline: time.Now().Add(crowdPatience)}
 	join := map[string]func(net.Conn) error{"idle": c.idle, "events": c.events, "channel": c.channel}[kind]
-	clients := make(chan struct{}, 128) // that many connect at a time
+	clients := make(chan struct{}, 128) // at most 128 connect at a time
 	errs := make(chan error, n)
 	var ready sync.WaitGroup
 	for range n {
@@ -190,7 +190,7 @@ type crowd struct {
 	addr     string
 	deadline time.Time
 	mu       sync.Mutex
-	kept     []net.Conn // idle ones, which nobody else refers to
+	kept     []net.Conn // idle connections, kept from the garbage collector
 }
 
 func (c *crowd) connect(join func(net.Conn) error) (net.Conn, error) {
@@ -213,7 +213,7 @@ func (c *crowd) channel(nc net.Conn) error {
 	return c.command(nc, `{"id":1,"connect":{}}`+"\n"+`{"id":2,"subscribe":{"channel":"crowd"}}`)
 }
 
-// command upgrades, sends one frame, and waits for as many answers as it has commands.
+// command upgrades, sends one frame, and waits for one answer to each command in it.
 func (c *crowd) command(nc net.Conn, commands string) error {
 	fmt.Fprintf(nc, "GET /connection/websocket HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", c.addr)
@@ -242,7 +242,7 @@ func (c *crowd) events(nc net.Conn) error {
 	return readHead(nc, "HTTP/1.1 200 ")
 }
 
-// readHead reads up to the empty line byte by byte, so that nothing behind it is lost.
+// readHead reads byte by byte up to the empty line, so that it does not consume what follows.
 func readHead(r io.Reader, want string) error {
 	var head []byte
 	one := make([]byte, 1)
@@ -278,7 +278,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return p, err
 }
 
-// follow reads broadcasts until it has had the last one. Each must come once, and in order.
+// follow reads broadcasts up to the last one. Each must come once, and in order.
 func (c *crowd) follow(nc net.Conn, kind string) error {
 	r := bufio.NewReaderSize(nc, 512)
 	next := 0
@@ -302,8 +302,8 @@ func (c *crowd) follow(nc net.Conn, kind string) error {
 	return nil
 }
 
-// readEvent reads a line of an event stream and returns its data; chunk sizes, comments and empty
-// lines have none.
+// readEvent reads a line of an event stream and returns its data; for chunk sizes, comments and
+// empty lines it returns none.
 func readEvent(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	data, found := bytes.CutPrefix(line, []byte("data: "))

@@ -16,13 +16,13 @@ import (
 )
 
 // These tests measure the server, with a message of 128 bytes and as many subscribers as one
-// process can have. They hold anywhere with few clients; MYRIAD_SOAK=1 makes them the size of the
-// figures that are published, on a machine with nothing else to do:
+// process can have. Usually they run with few clients. MYRIAD_SOAK=1 gives them the size of the
+// published figures, for an otherwise idle machine:
 //
 //	MYRIAD_SOAK=1 go test -run Figure -v -count 1 ./server/clients
 const figureSubscribers = 15_000
 
-// missedBySwarm is how many publications a client recovers in the storm.
+// missedBySwarm is how many publications each client recovers in the storm.
 const missedBySwarm = 5
 
 func figureSize(t *testing.T) int {
@@ -30,7 +30,7 @@ func figureSize(t *testing.T) int {
 	return crowdSize(t, 300, figureSubscribers)
 }
 
-// cpu is the processor time that the server has used.
+// cpu returns the processor time that the server has used.
 func (s server) cpu() time.Duration {
 	s.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
@@ -60,7 +60,7 @@ func startSwarm(t *testing.T, s server) *process {
 	return p
 }
 
-// ask tells the swarm something and returns the number in its answer.
+// ask sends the swarm a line and returns the number in its answer.
 func ask(t *testing.T, p *process, line, answer string) int {
 	t.Helper()
 	p.say(line)
@@ -87,7 +87,7 @@ func postFigure(t *testing.T, c *http.Client, addr string) {
 	}
 }
 
-// delivered is how many bytes a subscriber gets for one publication.
+// delivered returns how many bytes a subscriber gets for one publication.
 func delivered(kind string) int {
 	if kind == "sse" {
 		event := len("data: ") + 128 + len("\n\n")
@@ -96,8 +96,8 @@ func delivered(kind string) int {
 	return 4 + len(`{"push":{"channel":"crowd","pub":{"data":}}}`) + 128
 }
 
-// TestFigureBroadcast is U1: one publication, until the last subscriber has it; and M6, what a
-// subscriber takes before and after.
+// TestFigureBroadcast measures U1, the time until the last subscriber has a publication, and M6,
+// the memory of a subscriber before and after.
 func TestFigureBroadcast(t *testing.T) {
 	for _, kind := range []string{"ws", "sse"} {
 		t.Run(kind, func(t *testing.T) {
@@ -119,10 +119,11 @@ func TestFigureBroadcast(t *testing.T) {
 }
 
 // quickAcks is how many segments the kernel of a new connection's peer acknowledges one by one
-// (TCP_MAX_QUICKACKS). On the same machine each of these costs about as much as the segment.
+// (TCP_MAX_QUICKACKS). On one machine, each such acknowledgement costs about as much as the
+// segment.
 const quickAcks = 16
 
-// spread has so many publications delivered to all n clients, one after the other.
+// spread publishes `rounds` times, and waits each time until all n clients have the publication.
 func spread(t *testing.T, s server, p *process, bytes, n, rounds int, to string) {
 	var times []float64
 	cpu := s.cpu()
@@ -138,12 +139,13 @@ func spread(t *testing.T, s server, p *process, bytes, n, rounds int, to string)
 		times = append(times, float64(at-began.UnixNano())/1e6)
 	}
 	slices.Sort(times)
-	t.Logf("U1 %s: %.0f ms until the last has it (%.0f to %.0f), %.1f µs of CPU per delivery", to, times[rounds/2],
+	t.Logf("U1 %s: %.0f ms until the last client has it (%.0f to %.0f), %.1f µs of CPU per "+
+		"delivery", to, times[rounds/2],
 		times[0], times[rounds-1],
 		float64((s.cpu()-cpu).Microseconds())/float64(n*rounds))
 }
 
-// TestFigurePublish is U2: publications per second over HTTP, all of which arrive.
+// TestFigurePublish measures U2: publications per second over HTTP, all of which must arrive.
 func TestFigurePublish(t *testing.T) {
 	total := soak.Size(t, 1000, 30_000)
 	for _, subscribers := range []int{1, 100} {
@@ -179,10 +181,10 @@ func TestFigurePublish(t *testing.T) {
 	}
 }
 
-// messages is how many publications have been queued for subscribers.
+// messages returns how many publications have been queued for subscribers.
 func (s server) messages() int { return s.metric("myriad_messages_total") }
 
-// metric is a number of the page for Prometheus.
+// metric returns a metric of the page for Prometheus.
 func (s server) metric(name string) int {
 	s.t.Helper()
 	r, err := http.Get("http://" + s.addr + "/metrics")
@@ -203,17 +205,17 @@ func (s server) metric(name string) int {
 	return int(n)
 }
 
-// stormSwarms is how many processes the clients of a storm are in. One alone takes longer to open
-// its connections than the server does to serve them.
+// stormSwarms is the number of processes for the clients of a storm. A single process would open
+// connections more slowly than the server accepts them.
 const stormSwarms = 2
 
-// TestFigureStorm is U3: all clients are cut off, something is published, and all come back at once
-// to recover it.
+// TestFigureStorm measures U3: all clients lose their connections, publications are made, and all
+// clients reconnect at once and recover them.
 func TestFigureStorm(t *testing.T) {
 	n := figureSize(t)
 	s := serve(t, "--namespace", "history-size=100 recovery=true")
 	storm := newStorm(t, s, n)
-	storm.measure("join %d bare", `^joined (\d+)()$`, "upgraded, the least that it can be,")
+	storm.measure("join %d bare", `^joined (\d+)()$`, "upgraded, the lower bound,")
 	storm.leave()
 	storm.measure("join %d ws", `^joined (\d+)()$`, "joined")
 	storm.leave()
@@ -225,7 +227,7 @@ func TestFigureStorm(t *testing.T) {
 	}
 }
 
-// A storm is the clients of one server, n in all.
+// A storm is n clients of one server, in several swarms.
 type storm struct {
 	t      *testing.T
 	s      server
@@ -241,8 +243,8 @@ func newStorm(t *testing.T, s server, n int) *storm {
 	return w
 }
 
-// measure has all clients do the same at once, each swarm its share of them, and logs how long the
-// last took. It adds up what they say is missing.
+// measure sends an order to all swarms at once, each for its share of the clients, and logs the
+// time of the slowest. It returns the sum of the recoveries that miss something.
 func (w *storm) measure(order, answer, did string) (missing int) {
 	w.t.Helper()
 	cpu := w.s.cpu()
@@ -270,7 +272,7 @@ func (w *storm) measure(order, answer, did string) (missing int) {
 	return missing
 }
 
-// leave cuts all connections, and waits until the server knows.
+// leave closes all connections, and waits until the server has counted them out.
 func (w *storm) leave() {
 	w.t.Helper()
 	for _, p := range w.swarms {

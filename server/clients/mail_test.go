@@ -36,12 +36,12 @@ func deliver(t *testing.T, addr, subject string) {
 	}
 }
 
-// subjects are those on the page, the newest first.
+// subjects is a script that returns the subjects on the page, newest first.
 const subjects = `[...document.querySelectorAll('#messages .subject')].map((e) => e.textContent).join('|')`
 
-// The inbox is live: what is delivered appears, also what came while the connection was lost; what
-// the keyboard does to a message is shown on a second page; and it can be read in every size and
-// colour.
+// The inbox is live. A delivered message appears, even if it came while the connection was lost. A
+// second page shows what the keyboard does to a message. The page passes the audit in every size
+// and colour scheme.
 func TestMailPage(t *testing.T) {
 	addr := mailProgram(t)
 	p := newProxy(t, addr)
@@ -56,7 +56,8 @@ func TestMailPage(t *testing.T) {
 
 	b.run(`document.querySelector('[aria-label="Mark read: Lunch?"]').focus()`, nil)
 	b.press(enter)
-	b.until(`document.title === '(1) INBOX of ann' && document.activeElement.getAttribute('aria-label') === 'Mark unread: Lunch?'`)
+	b.until(`document.title === '(1) INBOX of ann' && document.activeElement.getAttribute('aria-label') === 'Mark ` +
+		`unread: Lunch?'`)
 	b.press(tab + enter) // to the archive
 	b.until(fmt.Sprintf("%s === %q", subjects, hostile))
 
@@ -70,7 +71,8 @@ func TestMailPage(t *testing.T) {
 
 	b.run(`document.querySelector('summary').click(); document.querySelector('#write input').focus()`, nil)
 	b.press("ann" + tab + "To myself" + tab + "Remember." + tab + enter)
-	b.until(subjects + `.startsWith('To myself|') && document.getElementById('sent').textContent === 'Sent to ann.' && document.querySelector('#write textarea').value === ''`)
+	b.until(subjects + `.startsWith('To myself|') && document.getElementById('sent').textContent === 'Sent to ` +
+		`ann.' && document.querySelector('#write textarea').value === ''`)
 	for _, width := range []int{360, 1440} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look(width, scheme)

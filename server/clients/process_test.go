@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// patience is how long anything may take that should take milliseconds.
+// patience bounds each wait for something that usually takes milliseconds.
 const patience = 2 * time.Minute
 
 var binary string // of the server, built once
@@ -48,10 +48,10 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// otherCrowds are those that there are on some systems only.
+// otherCrowds are child processes that only some systems support.
 var otherCrowds = map[string]func() error{}
 
-// A process is a child whose lines a test waits for.
+// A process is a child process with a record of its output lines.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -105,7 +105,7 @@ func startWith(t *testing.T, files []*os.File, env []string, program string, arg
 	return p
 }
 
-// want returns the first line that matches, which must come in time.
+// want waits for a line that matches the pattern, and returns the submatches.
 func (p *process) want(pattern string) []string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -115,7 +115,7 @@ func (p *process) want(pattern string) []string {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				p.t.Fatalf("%s ended without a line like %q; it said\n%s", filepath.Base(p.cmd.Path), pattern,
+				p.t.Fatalf("%s ended without a line like %q; it printed\n%s", filepath.Base(p.cmd.Path), pattern,
 					strings.Join(p.seen, "\n"))
 			}
 			p.seen = append(p.seen, line)
@@ -123,13 +123,13 @@ func (p *process) want(pattern string) []string {
 				return found
 			}
 		case <-timeout.C:
-			p.t.Fatalf("%s said no line like %q in %v; it said\n%s", filepath.Base(p.cmd.Path), pattern, patience,
+			p.t.Fatalf("%s printed no line like %q in %v; it printed\n%s", filepath.Base(p.cmd.Path), pattern, patience,
 				strings.Join(p.seen, "\n"))
 		}
 	}
 }
 
-// never fails if a line so far matches.
+// never fails the test if a line so far matches.
 func (p *process) never(pattern string) {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -159,7 +159,7 @@ func (p *process) say(line string) {
 	}
 }
 
-// wait returns how the process ended. It may be called again.
+// wait waits for the process to end and returns its error. It may be called again.
 func (p *process) wait() error {
 	select {
 	case err := <-p.done:
@@ -182,7 +182,7 @@ func serve(t *testing.T, args ...string) server {
 	return server{p, p.want(`url=http://([0-9.:]+)`)[1]}
 }
 
-// stop asks the server to end, as an operator does.
+// stop sends the server the signal to shut down.
 func (s server) stop() {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {

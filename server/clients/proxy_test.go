@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A proxy stands between clients and the server and cuts connections, in the middle of whatever is
-// on its way.
+// A proxy forwards connections from clients to the server, and can reset them in the middle of a
+// message.
 type proxy struct {
 	addr     string
 	listener net.Listener
@@ -61,7 +61,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// copy ends both when one ends. It passes on small pieces, so that a cut leaves half a message.
+// copy forwards small pieces, so that a reset leaves an incomplete message. When one side ends, it
+// closes both.
 func (p *proxy) copy(to, from net.Conn) {
 	b := make([]byte, 1+rand.IntN(200))
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, b) // how it ends does not matter
@@ -73,20 +74,20 @@ func (p *proxy) copy(to, from net.Conn) {
 	p.mu.Unlock()
 }
 
-// cut ends all connections, and lets none through any more if it is to stay down.
+// cut resets all connections. If down is set, the proxy refuses new ones.
 func (p *proxy) cut(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = down
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok && rand.IntN(2) == 0 {
-			_ = tcp.SetLinger(0) // a reset, as from a network that has gone
+			_ = tcp.SetLinger(0) // a reset, as from a network failure
 		}
 		c.Close()
 	}
 }
 
-// up lets connections through again.
+// up accepts connections again.
 func (p *proxy) up() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,12 +33,12 @@ func (s server) number(channel string, n int) {
 	}
 }
 
-// Connections are cut every now and then while a thousand publications come in a second. Each
-// client has all of them, once and in order.
+// Connections are reset now and then while a thousand publications are made per second. Each client
+// receives all of them, once and in order.
 func TestLibrariesRecover(t *testing.T) {
 	const (
 		publications = 3000
-		ahead        = 500 // of the client, which may be held up: half of what a reply holds to recover
+		ahead        = 500 // how far publishing may lead the client: half of what one reply may recover
 	)
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestLibrariesRecover(t *testing.T) {
 			}
 			last := publications
 			c.want(`^publication ` + strconv.Itoa(last) + `$`)
-			for c.count("subscribed true true") < 3 && cuts < 100 { // it may have been held up meanwhile
+			for c.count("subscribed true true") < 3 && cuts < 100 { // the client may be slow
 				p.cut(false)
 				cuts++
 				last++
@@ -73,7 +73,7 @@ func TestLibrariesRecover(t *testing.T) {
 			wantAll(t, c, 1, last)
 			t.Logf("cut %d times, recovered %d times", cuts, c.count("subscribed true true"))
 			if c.count("subscribed true true") < 3 {
-				t.Error("it has hardly been cut off")
+				t.Error("the client has recovered too rarely")
 			}
 		})
 	}
@@ -107,8 +107,9 @@ func (p *process) count(line string) (n int) {
 	return n
 }
 
-// When more has been missed than is kept the client is told so, and goes on with what comes.
-func TestLibrariesAreToldWhatIsLost(t *testing.T) {
+// If a client has missed more than the history keeps, it learns that, and continues with new
+// publications.
+func TestLibrariesLearnOfLoss(t *testing.T) {
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
 			s := serve(t, "--namespace", "history-size=5 recovery=true")
@@ -138,7 +139,7 @@ func TestLibrariesAreToldWhatIsLost(t *testing.T) {
 	}
 }
 
-// An EventSource comes back with the id of the last event, and gets what it has missed.
+// An EventSource reconnects with the id of the last event, and gets what it has missed.
 func TestEventSourceRecovers(t *testing.T) {
 	s := serve(t, "--namespace", "history-size=50 recovery=true")
 	p := newProxy(t, s.addr)
@@ -158,7 +159,7 @@ func TestEventSourceRecovers(t *testing.T) {
 	wantAll(t, c, 1, 21)
 }
 
-// What subscribers know of each other.
+// Libraries receive presence, joins and leaves.
 func TestLibrariesSeeEachOther(t *testing.T) {
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {

@@ -12,15 +12,18 @@ import (
 	"time"
 )
 
-// A swarm is many clients in one goroutine over epoll, because it shares the machine with the
-// server that it measures. It runs in a child process, which is told what to do by lines on
-// standard input:
+// A swarm is many clients in one goroutine over epoll, so that it leaves the processor to the
+// server that it measures. It runs in a child process, which reads orders from standard input, one
+// to a line:
 //
-//	join N KIND      opens N clients, "ws" or "sse" (or "bare": upgraded), subscribed to "crowd"; answers "joined MICROSECONDS"
-//	expect BYTES     waits until each has received so many bytes more; answers "armed", then "done UNIX-NANOSECONDS"
-//	count N          the same for so many publications, of WebSocket clients
-//	leave            cuts all connections
-//	back N OFFSET    opens N WebSocket clients that recover from that offset; answers "back MICROSECONDS MISSING"
+//	join N KIND      open N clients, "ws" or "sse" (or "bare": only upgraded), subscribed to "crowd";
+//	                 answer "joined MICROSECONDS"
+//	expect BYTES     wait until each client has received that many more bytes;
+//	                 answer "armed", then "done UNIX-NANOSECONDS"
+//	count N          the same for N publications to WebSocket clients
+//	leave            reset all connections
+//	back N OFFSET    open N WebSocket clients that recover from that offset;
+//	                 answer "back MICROSECONDS MISSING"
 type swarm struct {
 	addr    syscall.SockaddrInet4
 	host    string
@@ -28,17 +31,17 @@ type swarm struct {
 	clients map[int32]*bee
 	epoch   string
 
-	first   []byte // what each sends first
-	second  []byte // what it sends when it has had the head of the answer
-	answer  []byte // what its last answer has in it
-	unready int    // those that have not had it
+	first   []byte // each client's first message
+	second  []byte // its message after the head of the answer
+	answer  []byte // a part of the last answer
+	unready int    // clients that wait for it
 	opened  int
 	wanted  int
-	missing int // recoveries without everything
+	missing int // recoveries that miss something
 	recover []byte
 
-	need   int  // bytes that each still waits for; 0: nobody counts
-	short  int  // clients that have not had them
+	need   int  // bytes that each client has to receive; 0: not counted
+	short  int  // clients that have not received them
 	counts bool // publications instead of bytes
 }
 
@@ -47,8 +50,8 @@ type bee struct {
 	fd    int32
 	stage int8
 	got   int
-	seen  int8   // how much of publicationMark has come last
-	buf   []byte // before it is ready
+	seen  int8   // how much of publicationMark the last bytes match
+	buf   []byte // used until it is ready
 }
 
 const (
@@ -58,7 +61,7 @@ const (
 	beeReady
 )
 
-// leave cuts all connections, so that nothing of them is left on this machine.
+// leave resets all connections, so that none stays in TIME_WAIT.
 func (s *swarm) leave() error {
 	for fd := range s.clients {
 		if err := syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER,
@@ -151,7 +154,7 @@ func (s *swarm) obey(words []string) error {
 
 const connectLine = `{"id":1,"connect":{"name":"js"}}`
 
-// say sets what clients of a kind send, and how the last answer to it ends.
+// say sets the messages of clients of a kind, and the end of the last answer.
 func (s *swarm) say(kind string) {
 	s.recover, s.missing = nil, 0
 	if kind == "bare" { // an upgrade and nothing else, to see what the machine takes for that
@@ -194,8 +197,8 @@ func (s *swarm) open(n int) error {
 	})
 }
 
-// sources is from how many addresses a swarm comes. With one, a third of the ports that there are
-// would be taken, and connect would spend most of its time looking for one that is free.
+// sources is the number of source addresses of a swarm. With one address a third of its ports would
+// be in use, and connect would spend most of its time in search of a free port.
 const sources = 16
 
 // bindAddressNoPort is IP_BIND_ADDRESS_NO_PORT: connect chooses the port.
@@ -218,8 +221,8 @@ func (s *swarm) connect() error {
 	}
 	b := &bee{fd: int32(fd)}
 	s.clients[b.fd] = b
-	// On one machine the connection stands when connect returns. Waiting to be told would be most
-	// of what a client costs here.
+	// On one machine the connection is established when connect returns, so the swarm need not wait
+	// for EPOLLOUT, which would be most of a client's cost.
 	events := uint32(syscall.EPOLLIN)
 	switch err := s.greet(b); err {
 	case nil:
@@ -231,7 +234,7 @@ func (s *swarm) connect() error {
 	return syscall.EpollCtl(s.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: b.fd})
 }
 
-// greet sends what a client says first.
+// greet sends a client's first message.
 func (s *swarm) greet(b *bee) error {
 	if _, err := syscall.Write(int(b.fd), s.first); err != nil {
 		return err
@@ -243,7 +246,7 @@ func (s *swarm) greet(b *bee) error {
 	return nil
 }
 
-// run handles events until it is so, or for as long as a crowd may take.
+// run handles events until so returns true, or the time limit for a crowd has passed.
 func (s *swarm) run(so func() bool) error {
 	deadline := time.Now().Add(crowdPatience)
 	events := make([]syscall.EpollEvent, 1024)
@@ -288,8 +291,8 @@ func (s *swarm) handle(b *bee, scratch []byte) error {
 	return s.prepare(b, scratch[:n])
 }
 
-// publicationMark stands in each publication once, and begins with what it has nowhere else but at
-// its end.
+// publicationMark occurs once in each publication. Its first byte occurs in it only at the
+// beginning and the end.
 const publicationMark = `"pub":`
 
 func (s *swarm) count(b *bee, p []byte) {
@@ -324,7 +327,7 @@ func (b *bee) countPublications(p []byte) {
 	}
 }
 
-// prepare takes the answers to what a client sends first.
+// prepare handles the answers to a client's first messages.
 func (s *swarm) prepare(b *bee, p []byte) error {
 	b.buf = append(b.buf, p...)
 	if b.stage == beeUpgrading {

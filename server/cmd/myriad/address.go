@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// An address is what --listen and --admin-listen name:
+// An address is the value of --listen or --admin-listen:
 //
 //	HOST:PORT   a TCP port
 //	unix:PATH   a unix socket, which the server makes and removes
@@ -17,10 +17,10 @@ import (
 //	fd:NAME     the one that systemd passes by that name (sd_listen_fds(3), FileDescriptorName=)
 type address struct {
 	option string // "--listen" or "--admin-listen"
-	text   string // as it was written
+	text   string // as the user wrote it
 	kind   addressKind
 	target string       // host:port, path, number or name
-	socket net.Listener // of an inherited one, once inherit was called
+	socket net.Listener // of an inherited address, set by inherit
 }
 
 type addressKind uint8
@@ -31,7 +31,8 @@ const (
 	inheritedAddress
 )
 
-// maxUnixPath is what every system takes: macOS has 104 bytes for it, with the zero at the end.
+// maxUnixPath is the longest path that every system accepts. macOS has the least: 104 bytes with
+// the final zero.
 const maxUnixPath = 103
 
 func parseAddress(option, text string) (*address, error) {
@@ -66,15 +67,15 @@ func (a *address) checkPath() error {
 	case a.target[0] == '@':
 		return a.wrong("abstract sockets have no permissions: write a path")
 	case len(a.target) > maxUnixPath:
-		return a.wrong(fmt.Sprintf("the path has %d bytes, and a socket's may have %d", len(a.target), maxUnixPath))
+		return a.wrong(fmt.Sprintf("the path has %d bytes; a socket's path may have %d", len(a.target), maxUnixPath))
 	}
 	return nil
 }
 
 func (a *address) wrong(what string) error { return fmt.Errorf("%s %q: %s", a.option, a.text, what) }
 
-// isExposed reports whether other machines can reach the address. That of an inherited socket is
-// known when it was inherited; until then it is false.
+// isExposed reports whether other machines can reach the address. For an inherited socket it is
+// false until inherit has been called.
 func (a *address) isExposed() bool {
 	switch {
 	case a.kind == unixAddress || a.kind == inheritedAddress && a.socket == nil:
@@ -87,12 +88,12 @@ func (a *address) isExposed() bool {
 	return is && !tcp.IP.IsLoopback()
 }
 
-// isUnix reports whether it is a unix socket, which has no TLS.
+// isUnix reports whether the address is a unix socket, which has no TLS.
 func (a *address) isUnix() bool {
 	return a.kind == unixAddress || a.socket != nil && a.socket.Addr().Network() == "unix"
 }
 
-// inherit takes over the socket of an inherited address. It does nothing for another.
+// inherit opens the socket of an inherited address. For other addresses it does nothing.
 func (a *address) inherit(environ func(string) string) error {
 	if a.kind != inheritedAddress {
 		return nil
@@ -109,7 +110,7 @@ func (a *address) inherit(environ func(string) string) error {
 	}
 	ln, err := net.FileListener(file)
 	if err == nil && ln.Addr().Network() != "tcp" && ln.Addr().Network() != "unix" {
-		err = errors.Join(errors.New("it is a socket of the type "+ln.Addr().Network()), ln.Close())
+		err = errors.Join(errors.New("the socket has the type "+ln.Addr().Network()), ln.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("%s %q: %w: descriptor %d must be a listening TCP or unix socket", a.option, a.text,

@@ -21,7 +21,7 @@ func TestProxyProtocolFrom(t *testing.T) {
 	admin := regexp.MustCompile(`admin=http://(\S+)`).FindStringSubmatch(log.String())[1]
 	for _, c := range []struct {
 		addr, text string
-		status     int // 0: the connection is reset
+		status     int // 0: the server resets the connection
 	}{{public, header + ask, 200}, {public, ask, 0}, {admin, ask, 200}, {admin, header + ask, 400}} {
 		nc, err := net.Dial("tcp", c.addr)
 		if err != nil {

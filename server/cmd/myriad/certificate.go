@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// lookPeriod is how often the files of the certificate are looked at.
+// lookPeriod is how often watch checks the certificate's files.
 const lookPeriod = 2 * time.Second
 
-// A keeper has the certificate that is served. It reads the files again on SIGHUP and when they
-// have changed; what cannot be used changes nothing, so that a renewal that is only half written
-// does no harm.
+// A keeper holds the certificate in use. It reads the files again on SIGHUP and when they have
+// changed. If the new files are invalid, it keeps the old certificate, so that a half-written
+// renewal does no harm.
 type keeper struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
-	seen              [2]stamp // of the files as they were read last; the watching goroutine's
+	seen              [2]stamp // of the files when they were last read; used by watch only
 }
 
-// A stamp tells one state of a file from another.
+// A stamp identifies a version of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -41,7 +41,7 @@ func newKeeper(certFile, keyFile string, log *slog.Logger) (*keeper, error) {
 	return k, nil
 }
 
-// read takes the files as they are.
+// read reads the files.
 func (k *keeper) read() error {
 	cert, err := tls.LoadX509KeyPair(k.certFile, k.keyFile)
 	if err != nil {
@@ -51,7 +51,7 @@ func (k *keeper) read() error {
 	return nil
 }
 
-// config serves TLS 1.2 and up with the certificate of the moment.
+// config returns a configuration for TLS 1.2 and up with the current certificate.
 func (k *keeper) config() *tls.Config {
 	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
 		error) {
@@ -59,7 +59,7 @@ func (k *keeper) config() *tls.Config {
 	}}
 }
 
-// watch reads the files again until ctx ends.
+// watch reads the files again when necessary, until ctx ends.
 func (k *keeper) watch(ctx context.Context, period time.Duration, hangups <-chan os.Signal) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -77,15 +77,15 @@ func (k *keeper) watch(ctx context.Context, period time.Duration, hangups <-chan
 	}
 }
 
-// hearHangups is for SIGHUP, which asks a daemon to read its files again. Nobody who sends it wants
-// the server to end.
-func hearHangups() (hangups chan os.Signal, stop func()) {
+// catchHangups catches SIGHUP, which asks a daemon to read its files again. Otherwise the signal
+// would end the server.
+func catchHangups() (hangups chan os.Signal, stop func()) {
 	hangups = make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	return hangups, func() { signal.Stop(hangups) }
 }
 
-// explainHangups goes on without a certificate, until ctx ends.
+// explainHangups logs that a SIGHUP has no effect without a certificate, until ctx ends.
 func explainHangups(ctx context.Context, hangups <-chan os.Signal, log *slog.Logger) {
 	for {
 		select {
@@ -101,17 +101,17 @@ func explainHangups(ctx context.Context, hangups <-chan os.Signal, log *slog.Log
 func (k *keeper) renew(now [2]stamp) {
 	k.seen = now
 	if err := k.read(); err != nil {
-		k.log.Error("myriad: the certificate is not replaced", "err", err)
+		k.log.Error("myriad: the certificate was not replaced", "err", err)
 		return
 	}
 	expires := slog.Attr{}
 	if leaf := k.current.Load().Leaf; leaf != nil {
 		expires = slog.Time("expires", leaf.NotAfter)
 	}
-	k.log.Info("myriad: the certificate is replaced", "file", k.certFile, expires)
+	k.log.Info("myriad: the certificate was replaced", "file", k.certFile, expires)
 }
 
-// look is what the files look like; one that is not there has no stamp.
+// look returns the stamps of the files. A missing file has the zero stamp.
 func (k *keeper) look() (now [2]stamp) {
 	for i, name := range []string{k.certFile, k.keyFile} {
 		if info, err := os.Stat(name); err == nil {
@@ -121,7 +121,7 @@ func (k *keeper) look() (now [2]stamp) {
 	return now
 }
 
-// certificates reads the certificate that the flags name; it is nil without.
+// certificates reads the certificate that the flags name. Without those flags it returns nil.
 func (s settings) certificates() (*keeper, error) {
 	if s.tlsCert == "" && s.tlsKey == "" {
 		return nil, nil

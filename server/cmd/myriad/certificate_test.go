@@ -53,7 +53,7 @@ func pairNames(t *testing.T) (certFile, keyFile string) {
 	return filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 }
 
-// serial is the number of the certificate that is served.
+// serial returns the serial number of the certificate in use.
 func serial(t *testing.T, addr string) int64 {
 	t.Helper()
 	nc, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
@@ -106,17 +106,17 @@ func TestServeTLS(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	await(`(the certificate is replaced)`)
-	for range 1000 { // the files may have been seen half written first
+	await(`(the certificate was replaced)`)
+	for range 1000 { // the server may have read half-written files first
 		if serial(t, addr) == 2 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Error("the old certificate is served")
+	t.Error("the server still uses the old certificate")
 }
 
-// The files are read again when they change; what is broken replaces nothing.
+// The server reads the files again when they change. An invalid file replaces nothing.
 func TestKeeperWatches(t *testing.T) {
 	cert, key := pairNames(t)
 	writePair(t, cert, key, 1)
@@ -141,7 +141,7 @@ func TestKeeperWatches(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("half a cert"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	until("refused", func() bool { return strings.Contains(log.String(), "is not replaced") })
+	until("refused", func() bool { return strings.Contains(log.String(), "was not replaced") })
 	if number() != 1 {
 		t.Error("a broken file has replaced the certificate")
 	}

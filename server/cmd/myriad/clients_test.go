@@ -29,7 +29,7 @@ func connect(t *testing.T, url, bytes string) (net.Conn, *bufio.Reader) {
 	return nc, bufio.NewReader(nc)
 }
 
-// until reads lines up to one that has this in it.
+// until reads lines up to one that contains part.
 func until(t *testing.T, r *bufio.Reader, part string) {
 	t.Helper()
 	for {
@@ -47,10 +47,10 @@ const (
 	getEvents = "GET /events?channel=news HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	halfBody  = "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n{\"ch"
 
-	// The server says "continue" when its handler waits for the body, which never comes.
+	// The server sends "100 Continue" when its handler waits for the body, which never comes.
 	noBody = "POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\nExpect: 100-continue\r\n\r\n"
 
-	// With two frames behind it, masked with zeros.
+	// Two frames follow the request, masked with zeros.
 	webSocket = "GET /connection/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n" +
 		"Connection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" +
@@ -58,7 +58,7 @@ const (
 		"\x81\xa7\x00\x00\x00\x00{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"
 )
 
-// receive reads bytes until they end with a part, because frames are not lines.
+// receive reads bytes until they end with part, because frames are not lines.
 func receive(t *testing.T, r *bufio.Reader, part string) {
 	t.Helper()
 	var got strings.Builder
@@ -71,8 +71,8 @@ func receive(t *testing.T, r *bufio.Reader, part string) {
 	}
 }
 
-// Who sends half a request, or takes no answer, is ended. Who is held is not, however long ago that
-// was a request.
+// The server closes the connection of a client that sends half a request or does not read the
+// answer. It keeps WebSocket and SSE clients connected for any time.
 func TestServeEndsRequestsInTime(t *testing.T) {
 	t.Parallel()
 	const short = 2 * time.Second
@@ -91,10 +91,10 @@ func TestServeEndsRequestsInTime(t *testing.T) {
 	for _, r := range halves {
 		answer, err := io.ReadAll(r)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Error("half a body is waited for")
+			t.Error("the server waits for the rest of a body without a time limit")
 		}
 		if len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
-			t.Errorf("half a body is answered with %q", answer)
+			t.Errorf("the answer to half a body is %q", answer)
 		}
 	}
 	nc, _ := connect(t, url, "")
@@ -103,7 +103,7 @@ func TestServeEndsRequestsInTime(t *testing.T) {
 		_, err = io.WriteString(nc, strings.Repeat("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 100))
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("a client that reads nothing is waited for")
+		t.Error("the server waits for a client that reads nothing without a time limit")
 	}
 
 	io.WriteString(publisher,
@@ -112,8 +112,8 @@ func TestServeEndsRequestsInTime(t *testing.T) {
 	receive(t, socket, `{"id":3,"publish":{}}`)
 }
 
-// Clients that do not go do not hold the server up for longer than it was told, and are no failure
-// of it.
+// Clients that do not disconnect delay the shutdown for at most --shutdown-timeout, and are no
+// error.
 func TestServeCutsOffAtTheEnd(t *testing.T) {
 	const clients = 5
 	url, log, stop := startWith(t, settings{
@@ -124,7 +124,7 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 		_, r := connect(t, url, noBody)
 		until(t, r, "100 Continue")
 	}
-	_, socket := connect(t, url, webSocket) // which never answers the close
+	_, socket := connect(t, url, webSocket) // the client never answers the close
 	receive(t, socket, `"subscribe":{}}`)
 	if err := stop(); err != nil {
 		t.Errorf("serve ended with %v", err)
@@ -135,11 +135,11 @@ func TestServeCutsOffAtTheEnd(t *testing.T) {
 	behind := log.String()[strings.Index(log.String(), "shutting down"):]
 	if strings.Count(behind, "level=WARN") != 1 || strings.Contains(behind, "level=ERROR") ||
 		strings.Contains(behind, "deadline") {
-		t.Errorf("the log says more than it should:\n%s", behind)
+		t.Errorf("the log has unexpected lines:\n%s", behind)
 	}
 }
 
-// Clients that only wait are gone at once, and nothing is said of them.
+// Idle clients are disconnected at once, and not logged.
 func TestServeEndsQuietly(t *testing.T) {
 	t.Parallel()
 	url, log, stop := start(t)
@@ -153,6 +153,6 @@ func TestServeEndsQuietly(t *testing.T) {
 	}
 	if behind := log.String()[strings.Index(log.String(), "shutting down"):]; strings.Contains(behind, "level=WARN") ||
 		strings.Contains(behind, "level=ERROR") {
-		t.Errorf("the log says more than it should:\n%s", behind)
+		t.Errorf("the log has unexpected lines:\n%s", behind)
 	}
 }

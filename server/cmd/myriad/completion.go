@@ -10,14 +10,13 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// scripts make what each shell needs to complete commands, flags and values. They are whole:
-// completing runs no program, and needs nothing that does not come with the shell. The CLI
-// library's scripts run the program at each Tab with the words typed so far; the one for bash
-// passes them to eval, which runs a $(command) that the user has only typed, and needs the package
-// bash-completion.
+// scripts generate each shell's completion of commands, flags and values. They are self-contained:
+// completion runs no program, and needs only the shell. The CLI library's scripts are not used:
+// they run the program at each Tab. Its script for bash needs the package bash-completion, and
+// passes the typed words to eval, which runs a $(command) that the user has not entered yet.
 var scripts = map[string]func(commands []*cli.Command) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}
 
-// choices are the values of the flags that have only a few.
+// choices are the values of flags that accept only a few.
 var choices = map[string]string{"log-format": "text json", "log-level": "debug info warn error"}
 
 func completionCommand(stdout io.Writer) *cli.Command {
@@ -25,7 +24,7 @@ func completionCommand(stdout io.Writer) *cli.Command {
 		Name:      "completion",
 		Usage:     "print a script that completes commands, flags and values: bash, zsh, fish",
 		ArgsUsage: "bash|zsh|fish",
-		HideHelp:  true, // else a shell that there is not would be looked for in the help
+		HideHelp:  true, // else the library would search the help for an unknown shell
 		Description: "bash  source <(myriad completion bash)   in ~/.bashrc\nzsh   source <(myriad completion zsh)  " +
 			"  in ~/.zshrc, below compinit\nfish  myriad completion fish > ~/.config/fish/completions/myriad.fish",
 		Action: func(_ context.Context, c *cli.Command) error {
@@ -34,7 +33,7 @@ func completionCommand(stdout io.Writer) *cli.Command {
 			case !c.Args().Present():
 				return cli.ShowSubcommandHelp(c)
 			case !ok || c.Args().Len() > 1:
-				return fmt.Errorf("completion takes bash, zsh or fish, and was given %q",
+				return fmt.Errorf("completion takes bash, zsh or fish, not %q",
 					strings.Join(c.Args().Slice(), " "))
 			}
 			_, err := io.WriteString(stdout, script(c.Root().VisibleCommands()))
@@ -43,10 +42,10 @@ func completionCommand(stdout io.Writer) *cli.Command {
 	}
 }
 
-// A completed is a flag as the scripts want to know it.
+// A completed is a flag as the scripts need it.
 type completed struct {
 	name, usage string
-	value       string // what stands for its value in the usage; none: a switch
+	value       string // the name of its value in the usage; empty for a switch
 	choices     string
 	repeatable  bool
 }
@@ -75,7 +74,7 @@ func completedFlags(c *cli.Command) (list []completed) {
 	return list
 }
 
-// wordsOf are what may follow the command besides flags.
+// wordsOf returns the words that may follow the command besides flags.
 func wordsOf(c *cli.Command) string {
 	if c.Name == "completion" {
 		return "bash zsh fish"
@@ -83,7 +82,7 @@ func wordsOf(c *cli.Command) string {
 	return ""
 }
 
-// quoted is text as one word, for all three shells.
+// quoted quotes text as one word for all three shells.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 func bashScript(commands []*cli.Command) string {
@@ -91,7 +90,7 @@ func bashScript(commands []*cli.Command) string {
 	for _, c := range commands {
 		names.WriteString(c.Name + " ")
 		words := wordsOf(c)
-		var free []string // flags of which bash completes the value, with names of files
+		var free []string // flags whose values bash completes as file names
 		for _, f := range completedFlags(c) {
 			words += " --" + f.name
 			switch {

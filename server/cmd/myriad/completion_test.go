@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// script is the file that the shell would read.
+// script writes the shell's completion script to a file.
 func script(t *testing.T, shell string) (name string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -24,7 +24,7 @@ func script(t *testing.T, shell string) (name string) {
 	return name
 }
 
-// shellOrSkip runs a program in the shell without anybody's settings.
+// shellOrSkip runs a program in the shell without the user's settings.
 func shellOrSkip(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -40,7 +40,8 @@ func shellOrSkip(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(said))
 }
 
-// Bash calls the function with the command, the word and the one before it, where = is a word.
+// Bash calls the function with the command, the current word and the previous word. For bash, = is
+// a word.
 func TestCompletionOfBash(t *testing.T) {
 	const complete = `set -u
 source "$1"; shift
@@ -93,7 +94,7 @@ func TestCompletionOfFish(t *testing.T) {
 	}
 }
 
-// Completing in zsh needs a terminal; this only shows that it reads the script.
+// Completion in zsh needs a terminal. This test only checks that zsh can read the script.
 func TestCompletionOfZsh(t *testing.T) {
 	shellOrSkip(t, "zsh", "-f", "-c",
 		`compdef() { [[ "$*" == "_myriad myriad" ]] && defined=1 }; source $1 && (( defined ))`, "zsh",

@@ -7,21 +7,21 @@ import (
 	"os"
 	"strconv"
 
-	// BurntSushi/toml: maintained, complete, and depends on nothing.
+	// BurntSushi/toml is maintained and complete, and has no dependencies.
 	"github.com/BurntSushi/toml"
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// A configFile is what --config names: TOML, with the options' names as keys, and a [[namespace]]
-// for each namespace.
+// A configFile is the TOML file of --config. Its keys are the options' names; each namespace is a
+// [[namespace]].
 type configFile struct {
 	name   string
 	mode   os.FileMode
-	values map[string]any // by options' names; only those that there are
+	values map[string]any // by option name
 }
 
-// readConfiguration reads the file of that name; without a name there is none. With an error it
-// returns what is right in it.
+// readConfiguration reads the file of that name, or none if name is empty. Besides an error it
+// returns the valid part of the file.
 func readConfiguration(name string) (f configFile, err error) {
 	if name == "" {
 		return f, nil
@@ -52,7 +52,8 @@ func readConfiguration(name string) (f configFile, err error) {
 	return f, errors.Join(wrong...)
 }
 
-// namespaces are those of [[namespace]], or of namespace = ["…"], which is as the flag.
+// namespaces returns the namespaces of [[namespace]] tables, or of a list of strings as in the
+// flag.
 func (f configFile) namespaces() (list []push.Namespace, err error) {
 	var wrong []error
 	switch given := f.values["namespace"].(type) {
@@ -79,8 +80,8 @@ func (f configFile) namespaces() (list []push.Namespace, err error) {
 	return list, errors.Join(wrong...)
 }
 
-// tellsSecrets tells whether everybody on this machine may read the keys in it.
-func (f configFile) tellsSecrets() bool {
+// exposesSecrets reports whether the file holds keys and every user of this machine may read it.
+func (f configFile) exposesSecrets() bool {
 	const others = 0o004
 	for _, name := range []string{"api-key", "console-key", "token-secret"} {
 		if _, ok := f.values[name]; ok && f.mode&others != 0 {
@@ -90,8 +91,8 @@ func (f configFile) tellsSecrets() bool {
 	return false
 }
 
-// textsOf returns a value of the file as it would be written for a flag: one text, or those of a
-// list.
+// textsOf returns a value of the file in the notation of a flag: one text, or one for each element
+// of a list.
 func textsOf(value any) ([]string, error) {
 	switch value := value.(type) {
 	case string:

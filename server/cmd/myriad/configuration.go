@@ -14,13 +14,13 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// settings are what flags, environment and file say together.
+// settings are the merged values of flags, environment and file.
 type settings struct {
 	listen          string
 	adminListen     string         // empty: none
 	socketMode      fileMode       // of unix sockets
 	tlsCert, tlsKey string         // files; empty: no TLS
-	balancers       []netip.Prefix // of listen alone; nil: none
+	balancers       []netip.Prefix // of listen only; nil: none
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level
@@ -31,11 +31,11 @@ type settings struct {
 	readTimeout  time.Duration
 	writeTimeout time.Duration
 	log          *slog.Logger
-	readable     string // the configuration file, if it holds secrets and everybody on this machine may read it
+	readable     string // the configuration file, if it holds secrets and every user of this machine may read it
 }
 
-// configure reads all three: a flag counts before the environment, that before the file, and that
-// before the default. It tells everything that is wrong, not only the first.
+// configure reads all three. A flag overrides the environment, which overrides the file, which
+// overrides the default. It reports all mistakes, not only the first.
 func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, error) {
 	s := settings{readTimeout: readTimeout, writeTimeout: writeTimeout}
 	wrong := []error{checkEnvironment(environ)}
@@ -61,14 +61,14 @@ func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, er
 			wrong = append(wrong, complain(o.assign(&s, text), from, text))
 		}
 	}
-	if file.tellsSecrets() {
+	if file.exposesSecrets() {
 		s.readable = file.name
 	}
 	s.log = newLogger(s, stderr)
 	return s, errors.Join(wrong...)
 }
 
-// given is what a flag or the environment says.
+// given returns the values from the flag or the environment.
 func (o option) given(c *cli.Command) []string {
 	switch {
 	case o.isSwitch():
@@ -85,7 +85,7 @@ func (o option) given(c *cli.Command) []string {
 	return []string{c.String(o.name)}
 }
 
-// written is what the file says.
+// written returns the values from the file.
 func (o option) written(given any) ([]string, error) {
 	if _, text := given.(string); !text && o.isMode() {
 		return nil, errors.New("write it in quotes, as in \"0660\": numbers of TOML are not octal")
@@ -97,7 +97,7 @@ func (o option) written(given any) ([]string, error) {
 	return texts, err
 }
 
-// complain says of what is wrong where it was read. err may be nil.
+// complain adds to err where the value was read. err may be nil.
 func complain(err error, from, text string) error {
 	if err == nil {
 		return nil
@@ -113,8 +113,8 @@ func newLogger(s settings, stderr io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(stderr, o))
 }
 
-// checkEnvironment finds misspelt variables. Others that begin as ours do are let be, because they
-// may be somebody else's: Kubernetes sets MYRIAD_PORT for a service of that name.
+// checkEnvironment reports misspelt variables. It ignores other variables that begin with MYRIAD_,
+// because other programs may set them: Kubernetes sets MYRIAD_PORT for a service named myriad.
 func checkEnvironment(environ []string) error {
 	names := []string{"MYRIAD_CONFIG"}
 	for _, o := range options {
@@ -125,7 +125,7 @@ func checkEnvironment(environ []string) error {
 		name, _, _ := strings.Cut(variable, "=")
 		if near := nearest(name, names); strings.HasPrefix(name, "MYRIAD_") && near != "" && near != name &&
 			distance(name, near) <= 2 {
-			wrong = append(wrong, fmt.Errorf("the environment has %s, which means nothing: did you mean %s?", name,
+			wrong = append(wrong, fmt.Errorf("the environment has the unknown variable %s: did you mean %s?", name,
 				near))
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// configured returns the settings that serve would run with.
+// configured returns the settings that serve would use.
 func configured(t *testing.T, environ []string, args ...string) (s settings, err error) {
 	t.Helper()
 	c := serveCommand(new(bytes.Buffer), new(bytes.Buffer))
@@ -46,10 +46,10 @@ func written(t *testing.T, text string) (name string) {
 	return name
 }
 
-// Every option is read from each of the three places, and a flag counts before the environment,
-// that before the file.
+// Every option can be set in each of the three places. A flag overrides the environment, which
+// overrides the file.
 func TestConfigurationOrder(t *testing.T) {
-	samples := map[string][3]string{ // of flag, environment and file
+	samples := map[string][3]string{ // values in flag, environment and file
 		"*string": {"one", "two", "three"}, "*[]string": {"one", "two", "three"}, "*int": {"11", "12", "13"},
 		"*time.Duration": {"11s", "12s", "13s"}, "*bool": {"true", "true", "true"},
 		"*slog.Level":     {"debug", "warn", "error"},
@@ -89,7 +89,7 @@ func TestConfigurationOrder(t *testing.T) {
 	}
 }
 
-// show is what a field points to, as text.
+// show returns the value that field points to, as text.
 func show(field any) string {
 	switch field := field.(type) {
 	case *string:
@@ -116,7 +116,7 @@ func show(field any) string {
 	return fmt.Sprintf("%T", field)
 }
 
-// What the options say is the default of an option that has one in package push.
+// The documented default of an option equals the default in package push.
 func TestConfigurationDefaults(t *testing.T) {
 	s, err := configured(t, nil)
 	if err != nil {
@@ -160,7 +160,7 @@ subscribe-token = true
 		nil,
 	} {
 		var environ []string
-		if args == nil { // a variable holds them all
+		if args == nil { // one variable holds them all
 			environ = []string{"MYRIAD_NAMESPACE=name=chat history-size=100 history-age=10m recovery presence " +
 				"join-leave publish=subscribers; slow=drop-oldest slow-queue=64KiB subscribe-token;"}
 		}
@@ -170,7 +170,7 @@ subscribe-token = true
 	}
 }
 
-// A comma separates origins, wherever they are written.
+// A comma separates origins in each of the three places.
 func TestConfigurationOrigins(t *testing.T) {
 	want := []string{"https://a.example", "https://b.example", "c.example"}
 	for _, from := range []struct{ environ, args []string }{
@@ -184,7 +184,7 @@ func TestConfigurationOrigins(t *testing.T) {
 	}
 }
 
-// Each mistake is told with where it is and what to do, all of them at once.
+// The error reports all mistakes, each with its place and what to do.
 func TestConfigurationMistakes(t *testing.T) {
 	for _, tt := range []struct {
 		about   string
@@ -234,7 +234,7 @@ func TestConfigurationMistakes(t *testing.T) {
 			}
 			_, err := configured(t, tt.environ, tt.args...)
 			if err == nil {
-				t.Fatal("it is accepted")
+				t.Fatal("the mistakes were accepted")
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(err.Error(), part) {
@@ -242,7 +242,7 @@ func TestConfigurationMistakes(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "MYRIAD_PORT") {
-				t.Errorf("somebody else's variable is refused: %v", err)
+				t.Errorf("another program's variable was refused: %v", err)
 			}
 		})
 	}
@@ -256,19 +256,21 @@ func TestCommandLineMistakes(t *testing.T) {
 		"serve --disable-console=x":        `--disable-console is "x": write true or false`,
 		"serv":                             `there is no command "serv": did you mean "serve"?`,
 		"qqqq":                             `there is no command "qqqq": see myriad --help`,
-		"version 1":                        `version takes no arguments and was given "1"`,
+		"version 1":                        `version takes no arguments, but got "1"`,
 		"serve --check --loops 999":        "--loops 999: there may be at most 255",
 		"serve --check --queue-limit 1KiB": "--queue-limit 1KiB is less than --publication-limit 256KiB",
 		"serve --check --publication-limit 9MiB --queue-limit 16MiB": "it may be at most 8MiB",
 		"serve --check --ping-interval 1500ms":                       "--ping-interval 1.5s: it must be whole seconds",
-		"completion tcsh":                                            `completion takes bash, zsh or fish, and was given "tcsh"`,
+		"completion tcsh":                                            `completion takes bash, zsh or fish, not "tcsh"`,
 		"--verison": "there is no flag --verison: did you mean " +
 			"--version?",
-		"serve --check --driver x":                            `"x"`,
-		"serve --check --namespace name=a:b":                  `namespace "a:b"`,
-		"serve --check --proxy-protocol-from 10.0.0.0/33":     `--proxy-protocol-from (MYRIAD_PROXY_PROTOCOL_FROM) is "10.0.0.0/33": write a network or an address`,
-		"serve --check --allowed-origin [a":                   `allowed origin "[a"`,
-		"serve --check --allowed-origin https://a.example/":   `allowed origin "https://a.example/" is none that a browser sends`,
+		"serve --check --driver x":           `"x"`,
+		"serve --check --namespace name=a:b": `namespace "a:b"`,
+		"serve --check --proxy-protocol-from 10.0.0.0/33": `--proxy-protocol-from (MYRIAD_PROXY_PROTOCOL_FROM) ` +
+			`is "10.0.0.0/33": write a network or an address`,
+		"serve --check --allowed-origin [a": `allowed origin "[a"`,
+		"serve --check --allowed-origin https://a.example/": `allowed origin "https://a.example/" is none that a ` +
+			`browser sends`,
 		"serve --check --allowed-origin a.example/page":       "without a path",
 		"serve --check --listen 0.0.0.0:1":                    "MYRIAD_API_KEY",
 		"serve --check --ping-interval 1ms":                   "--ping-interval 1ms",
@@ -285,13 +287,13 @@ func TestCommandLineMistakes(t *testing.T) {
 	}
 }
 
-// --check tells all that is wrong at once, also where only the engine, or the server, can know it.
+// --check reports all mistakes at once, also those that only the engine or the server can find.
 func TestCheckTellsAll(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), strings.Fields("myriad serve --check --listen :1 --tls-cert a --driver x --namespace "+
 		"name=a:b --namespace slow=never --allowed-origin / --publication-limit 9MiB --ping-interval 1ms"), &out, &out)
 	if err == nil {
-		t.Fatal("it is accepted")
+		t.Fatal("the mistakes were accepted")
 	}
 	for _, part := range []string{
 		"--listen :1 can be", "--tls-cert and --tls-key", `driver "x": not supported (on `, `namespace "a:b"`,
@@ -304,7 +306,7 @@ func TestCheckTellsAll(t *testing.T) {
 	}
 }
 
-// A variable that the library reads by itself is refused in our words.
+// A wrong value of a variable that the CLI library reads itself gets our error message.
 func TestSwitchInEnvironment(t *testing.T) {
 	t.Setenv("MYRIAD_DISABLE_CONSOLE", "perhaps")
 	err := run(t.Context(), []string{"myriad", "serve", "--check"}, io.Discard, io.Discard)
@@ -313,7 +315,7 @@ func TestSwitchInEnvironment(t *testing.T) {
 	}
 }
 
-// --check says so, and leaves the address alone.
+// --check reports a valid configuration, and does not listen.
 func TestCheck(t *testing.T) {
 	url, _, _ := start(t)
 	var out bytes.Buffer
@@ -324,7 +326,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Secrets in a file that everybody may read are worth a line in the log.
+// The log has a warning if every user may read a file with secrets.
 func TestReadableSecrets(t *testing.T) {
 	for _, tt := range []struct {
 		text string
@@ -371,8 +373,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// tables are the rows of the README's table, with and without what they mean; the twin has the same
-// in Chinese.
+// README.md lists every option as the program's table does. README.zh-CN.md has the same rows with
+// Chinese explanations.
 func TestReadmesListEveryOption(t *testing.T) {
 	rows := func(name string) (found [][]string) {
 		text, err := os.ReadFile(filepath.Join("../../..", name))
@@ -414,7 +416,7 @@ func TestReadmesListEveryOption(t *testing.T) {
 	}
 	for _, cells := range rows("README.zh-CN.md") {
 		if len(cells) != 4 || cells[3] == "" {
-			t.Errorf("README.zh-CN.md does not say what %q means", cells)
+			t.Errorf("README.zh-CN.md does not explain %q", cells)
 		}
 		chinese = append(chinese, strings.Join(cells[:3], "|"))
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/myriad-go/myriad/debug"
 )
 
-// localOrigins are the pages that may use a server in development mode: those that programs of this
-// machine serve, which may connect anyway.
+// localOrigins are the origins whose pages may use a server in development mode: pages served by
+// programs on this machine, which may connect anyway.
 var localOrigins = []string{"localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", `\[::1\]`, `\[::1\]:*`}
 
-// localHost refuses requests for another host than this machine. Else a page of another host whose
-// name was made to resolve to this machine (DNS rebinding) would count as the server's own.
+// localHost refuses requests whose Host is not this machine. This prevents DNS rebinding: a foreign
+// page whose host name resolves to this machine would otherwise count as the server's own.
 func localHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
@@ -21,7 +21,8 @@ func localHost(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if host != "" && !isLoopback(host) && !isLoopback(trimBrackets(host)) {
-			http.Error(w, "without keys, requests must be for localhost or a loopback address, not "+host+": set --api-key and --token-secret", http.StatusForbidden)
+			http.Error(w, "without keys, requests must be for localhost or a loopback address, not "+host+": set "+
+				"--api-key and --token-secret", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -35,7 +36,8 @@ func trimBrackets(host string) string {
 	return host
 }
 
-// withDebug adds the engine's status page, which names peers and so is not for everybody.
+// withDebug adds the engine's status page, which shows peers' addresses and is for development
+// only.
 func withDebug(next http.Handler, engine *myriad.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /debug/myriad", debug.Handler(engine))

@@ -27,7 +27,7 @@ func TestDevelopmentShowsTheEngine(t *testing.T) {
 	}
 }
 
-// In development mode pages of this machine may use the server, and nobody else's.
+// In development mode only pages of this machine may use the server.
 func TestDevelopmentServesThisMachineOnly(t *testing.T) {
 	pusher, err := push.New(push.Config{AllowedOrigins: localOrigins})
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 const repository = "../../.."
 
-// A block is code in a document: fenced, or indented by four columns, which here always is a
-// shell's.
+// A block is code in a document: fenced, or indented by four columns, which marks shell commands
+// here.
 type block struct{ at, language, text string }
 
-// documented are the blocks of everything that a new user is told to read.
+// documented returns the blocks of all documents for new users.
 func documented(t *testing.T) (blocks []block) {
 	t.Helper()
 	names, err := filepath.Glob(repository + "/docs/guides/*.md")
@@ -67,7 +67,8 @@ func TestReadmesHaveTheSameCode(t *testing.T) {
 	}
 }
 
-// Every command for this program and its address does what it is said to do, and every other one names what there is.
+// Every command for this program or its address works as documented. Other commands name files and
+// targets that exist.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	makefile, err := os.ReadFile(repository + "/Makefile")
 	if err != nil {
@@ -97,7 +98,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 				}
 			case strings.HasPrefix(line, "make "):
 				if kind = "make"; !bytes.Contains(makefile, []byte("\n"+strings.Fields(line)[1]+":")) {
-					err = errors.New("there is no such target")
+					err = errors.New("the Makefile has no such target")
 				}
 			}
 			counts[kind]++
@@ -111,7 +112,8 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	}
 }
 
-// curl runs the command against the server that needs no key, or the other one if that is what it is about.
+// curl runs the command against the server without keys, or, if the command needs one, against the
+// secured server.
 func curl(line, comment, url, secured string) error {
 	if regexp.MustCompile(`^\d+$`).MatchString(comment) || strings.Contains(line, "X-API-Key") {
 		url = secured
@@ -123,7 +125,8 @@ func curl(line, comment, url, secured string) error {
 	if strings.Contains(line, " -N ") {
 		return stream(line)
 	}
-	said, err := exec.Command("sh", "-c", strings.Replace(line, "curl ", "curl -sS -w ' status %{http_code}' ", 1)).Output()
+	said, err := exec.Command("sh", "-c", strings.Replace(line, "curl ", "curl -sS -w ' status "+
+		"%{http_code}' ", 1)).Output()
 	want := "200"
 	if comment != "" && url == secured {
 		want = comment
@@ -134,7 +137,7 @@ func curl(line, comment, url, secured string) error {
 	return err
 }
 
-// stream begins what does not end, and sees its first line.
+// stream starts a command that does not end, and checks its first line.
 func stream(line string) error {
 	c := exec.Command("sh", "-c", "exec "+line)
 	out, err := c.StdoutPipe()
@@ -148,17 +151,19 @@ func stream(line string) error {
 	_ = c.Process.Kill() // in vain if it has ended
 	_ = c.Wait()         // it was killed
 	if !strings.HasPrefix(first, "retry: ") {
-		return fmt.Errorf("it begins with %q, %v", first, err)
+		return fmt.Errorf("the first line is %q, %v", first, err)
 	}
 	return nil
 }
 
-// checked reads the command line as the shell does, and lets the program check it.
+// checked parses the command line as a shell does, and runs it with --check.
 func checked(t *testing.T, line string) error {
-	if strings.Contains(line, "--lsten") || strings.Contains(line, "--tls-cert") { // wrong on purpose; of files that are not here
+	// wrong on purpose; of files that are not here
+	if strings.Contains(line, "--lsten") || strings.Contains(line, "--tls-cert") {
 		return nil
 	}
-	words, err := exec.Command("sh", "-c", "cd "+repository+"; set -- "+strings.TrimSuffix(line, "&")+`; printf '%s\n' "$@"`).Output()
+	words, err := exec.Command("sh", "-c", "cd "+repository+"; set -- "+strings.TrimSuffix(line, "&")+`; printf `+
+		`'%s\n' "$@"`).Output()
 	if err != nil {
 		return err
 	}
@@ -172,5 +177,6 @@ func checked(t *testing.T, line string) error {
 	}
 	t.Chdir(repository)
 	defer t.Chdir("server/cmd/myriad")
-	return run(t.Context(), slices.Concat([]string{"myriad"}, args[command:], []string{"--check"}), io.Discard, io.Discard)
+	return run(t.Context(), slices.Concat([]string{"myriad"}, args[command:], []string{"--check"}), io.Discard,
+		io.Discard)
 }

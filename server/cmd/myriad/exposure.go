@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// addresses are what the server listens on.
+// addresses are the addresses on which the server listens.
 type addresses struct {
 	public *address
-	admin  *address // nil: public serves the API, the metrics and the console too
+	admin  *address // nil: public also serves the API, the metrics and the console
 }
 
 func (s settings) addresses() (all addresses, err error) {
@@ -21,12 +21,12 @@ func (s settings) addresses() (all addresses, err error) {
 	admin, wrong := parseAddress("--admin-listen", s.adminListen)
 	all.admin = admin
 	if wrong == nil && err == nil && admin.text == all.public.text && !strings.HasSuffix(admin.text, ":0") {
-		wrong = admin.wrong("--listen has the same address: give it another, or leave it out")
+		wrong = admin.wrong("--listen has the same address: use another one, or omit this option")
 	}
 	return all, errors.Join(err, wrong)
 }
 
-// list is those that there are.
+// list returns public, and admin if it is set.
 func (all addresses) list() []*address {
 	if all.admin == nil {
 		return []*address{all.public}
@@ -34,7 +34,7 @@ func (all addresses) list() []*address {
 	return []*address{all.public, all.admin}
 }
 
-// apiAddress is where the API is served.
+// apiAddress returns the address that serves the API.
 func (all addresses) apiAddress() *address {
 	if all.admin == nil {
 		return all.public
@@ -42,11 +42,10 @@ func (all addresses) apiAddress() *address {
 	return all.admin
 }
 
-// checkExposure decides whether a server may start on the addresses. On a loopback address or a
-// unix socket, which only programs on this machine reach, nothing needs to be set: without a key
-// and a secret it is in development mode. Where other machines can reach it, it takes a secret for
-// clients, and a key for the API, because a push server to which every machine can publish is an
-// open relay.
+// checkExposure decides whether a server may start on the addresses. Only programs on this machine
+// reach a loopback address or a unix socket, so these need no settings; without a key and a secret
+// the server runs in development mode. An address that other machines can reach needs a secret for
+// clients and a key for the API. Without them the server would be an open relay.
 func (all addresses) checkExposure(apiKey, tokenSecret string) (development bool, err error) {
 	missing := make(map[*address][]string)
 	if api := all.apiAddress(); apiKey == "" && api.isExposed() {
@@ -66,8 +65,8 @@ func (all addresses) checkExposure(apiKey, tokenSecret string) (development bool
 	return wrong == nil && apiKey == "" && tokenSecret == "", errors.Join(wrong...)
 }
 
-// isLoopback does not ask a resolver: of names only localhost is known to stay on this machine (RFC
-// 6761 §6.3).
+// isLoopback reports whether host is a loopback address or localhost. It does not resolve other
+// names; only localhost is certain to be this machine (RFC 6761 §6.3).
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true

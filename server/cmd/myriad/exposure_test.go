@@ -12,7 +12,7 @@ func TestExposure(t *testing.T) {
 	for _, tt := range []struct {
 		listen, key, secret string
 		development         bool
-		wrong               []string // what the error names; none: it may start
+		wrong               []string // words of the error; none: the server may start
 	}{
 		{"127.0.0.1:8000", "", "", true, nil},
 		{"127.1.2.3:0", "", "", true, nil},
@@ -61,12 +61,12 @@ func TestExposure(t *testing.T) {
 			t.Errorf("%+v: %v gives another reason, too", tt, err)
 		}
 		if err != nil && tt.key != "" && strings.Contains(err.Error(), "MYRIAD_API_KEY") {
-			t.Errorf("%+v: %v asks for what is set", tt, err)
+			t.Errorf("%+v: %v requests a setting that is set", tt, err)
 		}
 	}
 }
 
-// The command refuses before it opens anything, also when the address comes from the environment.
+// The command refuses before it opens an address, also if the address comes from the environment.
 func TestServeRefuses(t *testing.T) {
 	t.Setenv("MYRIAD_LISTEN", "0.0.0.0:0")
 	t.Setenv("MYRIAD_TOKEN_SECRET", "secret")
@@ -76,7 +76,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// An address without its flag would else be served on another than was meant.
+// serve rejects an address without --listen, instead of listening on the default address.
 func TestServeTakesNoArguments(t *testing.T) {
 	err := run(context.Background(), []string{"myriad", "serve", "0.0.0.0:9000"}, new(bytes.Buffer), new(bytes.Buffer))
 	if err == nil || !strings.Contains(err.Error(), "0.0.0.0:9000") || !strings.Contains(err.Error(), "--listen") {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What documents link to is there: files, pictures, and headings.
+// The files, pictures and headings to which documents link exist.
 func TestLinksOfTheDocuments(t *testing.T) {
 	found := 0
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*/*.md"} {
@@ -28,8 +28,8 @@ func TestLinksOfTheDocuments(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|srcset)="([^"]+)"`)
 
-// checkLinks reports what the document links to in vain, and returns how many links it has within
-// the repository.
+// checkLinks reports broken links of the document, and returns the number of its links within the
+// repository.
 func checkLinks(t *testing.T, name string) (found int) {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -48,15 +48,15 @@ func checkLinks(t *testing.T, name string) (found int) {
 			file = filepath.Join(filepath.Dir(name), path)
 		}
 		if _, err := os.Stat(file); err != nil {
-			t.Errorf("%s links to %s, and there is none", name, target)
+			t.Errorf("%s links to %s, which does not exist", name, target)
 		} else if hasHeading && !slices.Contains(anchors(t, file), heading) {
-			t.Errorf("%s links to %s, and there is no such heading", name, target)
+			t.Errorf("%s links to the heading %s, which does not exist", name, target)
 		}
 	}
 	return found
 }
 
-// anchors are the names by which the document's headings can be linked to.
+// anchors returns the link names of the document's headings.
 func anchors(t *testing.T, name string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -15,8 +15,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// open has h serve the address. failed is called, once at most, if it ends by an error other than
-// that of h's end.
+// open makes h serve the address. It calls failed at most once: if serving ends with an error other
+// than the one after h's shutdown.
 func (s settings) open(a *address, h *web.Server, certificates *keeper, failed func(error)) (net.Addr, error) {
 	secure := certificates != nil && !a.isUnix()
 	if secure {
@@ -51,8 +51,8 @@ func listenTCP(h *web.Server, hostPort string, secure bool) (*web.Listener, erro
 	return h.Listen("tcp", hostPort)
 }
 
-// openUnix makes the socket with the permissions of --socket-mode. From the moment it is there it
-// has no more than those.
+// openUnix creates the socket with the permissions of --socket-mode. The socket never has more than
+// those.
 func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error) {
 	if err := removeStale(a.target); err != nil {
 		return nil, a.wrong(err.Error())
@@ -74,8 +74,8 @@ func (s settings) openUnix(a *address, h *web.Server) (addr net.Addr, err error)
 	return addr, nil
 }
 
-// removeStale removes the socket that a process has left that did not end in order. A socket that
-// accepts is in use; what is no socket is not ours to remove.
+// removeStale removes the socket of a process that was killed. It returns an error if a process
+// accepts on the socket, or if the file is no socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -84,18 +84,18 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode()&fs.ModeSocket == 0:
-		return errors.New("there is a file of that name, which is no socket: remove it, or choose another path")
+		return errors.New("the file exists and is no socket: remove it, or choose another path")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
-		return errors.Join(errors.New("another process listens there: stop it, or choose another path"), nc.Close())
+		return errors.Join(errors.New("another process listens on it: stop it, or choose another path"), nc.Close())
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return os.Remove(path)
 	}
-	return fmt.Errorf("there is a socket, and it cannot be told whether it is in use: %w", cause(err))
+	return fmt.Errorf("the socket exists, and the server cannot tell whether it is in use: %w", cause(err))
 }
 
 // A fileMode is the permissions of a file, as chmod reads them.

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// unixDir is a folder whose name is short enough for sockets.
+// unixDir returns a directory whose path is short enough for sockets.
 func unixDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "m")
@@ -31,7 +31,7 @@ func unixDir(t *testing.T) string {
 	return dir
 }
 
-// startOn runs the command with these arguments alone until stop; it returns when the log has the
+// startOn runs the command with only these arguments until stop. It returns when the log has the
 // line.
 func startOn(t *testing.T, line string, args ...string) (log *syncBuffer, stop func() error) {
 	t.Helper()
@@ -41,7 +41,7 @@ func startOn(t *testing.T, line string, args ...string) (log *syncBuffer, stop f
 	return log, stop
 }
 
-// through is a client whose requests all go to the unix socket.
+// through returns a client whose requests go to the unix socket.
 func through(t *testing.T, path string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -62,8 +62,7 @@ func statusOf(t *testing.T, c *http.Client, url string) int {
 	return r.StatusCode
 }
 
-// The socket has the permissions that were asked for, replaces one that was left behind, and is
-// removed at the end.
+// The socket has the requested permissions, replaces a stale socket, and is removed at the end.
 func TestServeOnAUnixSocket(t *testing.T) {
 	path := filepath.Join(unixDir(t), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -84,7 +83,7 @@ func TestServeOnAUnixSocket(t *testing.T) {
 		}
 	}
 	err = run(t.Context(), []string{"myriad", "serve", "--listen", "unix:" + path}, io.Discard, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "another process listens there") {
+	if err == nil || !strings.Contains(err.Error(), "another process listens on it") {
 		t.Errorf("a second server: %v", err)
 	}
 	c.CloseIdleConnections()
@@ -92,14 +91,14 @@ func TestServeOnAUnixSocket(t *testing.T) {
 		t.Errorf("serve ended with %v", err)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket is left behind: %v", err)
+		t.Errorf("the socket was not removed: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err = run(t.Context(), []string{"myriad", "serve", "--listen", "unix:" + path}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "is no socket: remove it") {
-		t.Errorf("in place of a file: %v", err)
+		t.Errorf("over an ordinary file: %v", err)
 	}
 }
 
@@ -136,7 +135,8 @@ func TestServeOnAnInheritedSocket(t *testing.T) {
 	}
 }
 
-// What cannot be inherited is refused with the reason; so is an exposed socket without keys.
+// serve refuses descriptors that it cannot inherit, with the reason, and an exposed socket without
+// keys.
 func TestServeRefusesDescriptors(t *testing.T) {
 	exposed, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4zero})
 	if err != nil {
@@ -188,7 +188,7 @@ func TestPassedDescriptor(t *testing.T) {
 	}
 }
 
-// With a second address the first serves clients alone.
+// With a second address, the first serves only clients.
 func TestServeOnTwoAddresses(t *testing.T) {
 	path := filepath.Join(unixDir(t), "admin")
 	log, stop := startOn(t, "admin=unix:"+path, "--listen", "127.0.0.1:0", "--admin-listen", "unix:"+path,
@@ -221,7 +221,7 @@ func TestServeOnTwoAddresses(t *testing.T) {
 	}
 }
 
-// Each address asks for the keys of what it serves.
+// Each address requires the keys of the paths that it serves.
 func TestExposureOfTwoAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		listen, admin, key, secret string
@@ -250,12 +250,12 @@ func TestExposureOfTwoAddresses(t *testing.T) {
 			}
 		}
 		if err != nil && tt.admin != "unix:/run/m" && strings.Contains(err.Error(), "TOKEN_SECRET") {
-			t.Errorf("%+v: %v asks for what is not needed", tt, err)
+			t.Errorf("%+v: %v requests a setting that is not needed", tt, err)
 		}
 	}
 }
 
-// The service manager is told that the server is ready, alive, and ending.
+// The server notifies the service manager that it is ready, alive and stopping.
 func TestServeNotifies(t *testing.T) {
 	path := filepath.Join(unixDir(t), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -296,7 +296,7 @@ func TestServeNotifies(t *testing.T) {
 	}
 }
 
-// A server that is stuck keeps silent, so that the service manager restarts it.
+// A stuck server sends no notification, so that the service manager restarts it.
 func TestWatchdogOfAStuckServer(t *testing.T) {
 	path := filepath.Join(unixDir(t), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -320,7 +320,7 @@ func TestWatchdogOfAStuckServer(t *testing.T) {
 	n.say("end")
 	p := make([]byte, 100)
 	if size, err := manager.Read(p); err != nil || string(p[:size]) != "end" {
-		t.Errorf("a stuck server said %q, %v", p[:size], err)
+		t.Errorf("a stuck server sent %q, %v", p[:size], err)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestNotifyEnvironment(t *testing.T) {
 	}
 	if _, err := newNotifier(func(string) string { return filepath.Join(t.TempDir(), "none") }); err == nil ||
 		!strings.Contains(err.Error(), "AF_UNIX") {
-		t.Errorf("a service manager that is not there: %v", err)
+		t.Errorf("without a service manager: %v", err)
 	}
 }
 

@@ -17,8 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	// urfave/cli v3: maintained, reads flags from the environment by itself, and depends on
-	// nothing.
+	// urfave/cli v3 is maintained, reads flags from the environment, and has no dependencies.
 	"github.com/urfave/cli/v3"
 )
 
@@ -28,7 +27,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args, os.Stdout, os.Stderr); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			// as the errors of the packages begin
+			// prefixes of the packages' errors
 			line = strings.TrimPrefix(strings.TrimPrefix(line, "myriad: "), "push: ")
 			fmt.Fprintln(os.Stderr, "myriad:", line)
 		}
@@ -36,7 +35,7 @@ func main() {
 	}
 }
 
-// run is the command, until ctx ends.
+// run runs the command until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := &cli.Command{
 		Name:      "myriad",
@@ -51,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			}
 			return unknownCommand(c)
 		},
-		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports it
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // main reports errors
 	}
 	for _, c := range append(root.Commands, root) {
 		c.OnUsageError = func(_ context.Context, c *cli.Command, err error,
@@ -61,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	err := root.Run(ctx, args)
 	if err != nil {
-		// the library does not take this one to OnUsageError
+		// the library does not call OnUsageError for this error
 		if found := badSwitch.FindStringSubmatch(err.Error()); found != nil {
 			return fmt.Errorf("%s is %q: write true or false", found[2], found[1])
 		}
@@ -69,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-// unknownCommand runs when no command was named, or one that there is not.
+// unknownCommand runs if the command is missing or unknown.
 func unknownCommand(c *cli.Command) error {
 	if !c.Args().Present() {
 		return cli.ShowRootCommandHelp(c)
@@ -85,14 +84,14 @@ func unknownCommand(c *cli.Command) error {
 	return fmt.Errorf("there is no command %q: see myriad --help", name)
 }
 
-// The library's own words for the mistakes that have a better answer.
+// These match errors of the library that explainUsage rewrites.
 var (
 	noFlag    = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
 	badValue  = regexp.MustCompile(`^invalid value "(.*)" for flag -(.*?): `)
 	badSwitch = regexp.MustCompile(`^could not parse "(.*)" as bool value from environment variable "(.*?)" for flag `)
 )
 
-// explainUsage says what was wrong with a command line in one line, instead of a page of help.
+// explainUsage explains a mistake in the command line in one line, instead of a page of help.
 func explainUsage(c *cli.Command, err error) error {
 	if found := noFlag.FindStringSubmatch(err.Error()); found != nil {
 		var names []string
@@ -106,7 +105,7 @@ func explainUsage(c *cli.Command, err error) error {
 		return fmt.Errorf("there is no flag --%s: see %s --help", name, c.FullName())
 	}
 	if found := badValue.FindStringSubmatch(err.Error()); found != nil {
-		// of flags only switches are read by the library
+		// the library parses only the values of switches
 		return fmt.Errorf("--%s is %q: write true or false", found[2], found[1])
 	}
 	return fmt.Errorf("%w; see %s --help", err, c.FullName())
@@ -118,7 +117,7 @@ func versionCommand(stdout io.Writer) *cli.Command {
 		Usage: "print the version and what it was built with",
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Args().Present() {
-				return fmt.Errorf("version takes no arguments and was given %q", c.Args().First())
+				return fmt.Errorf("version takes no arguments, but got %q", c.Args().First())
 			}
 			return printVersion(stdout)
 		},
@@ -130,7 +129,7 @@ func printVersion(stdout io.Writer) error {
 	return err
 }
 
-// version is that of the module, or (devel) for a build from a checkout.
+// version returns the module's version, or (devel) for a build from a checkout.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -61,8 +61,8 @@ func parseNamespace(text string) (ns push.Namespace, err error) {
 	return namespaceOf(given)
 }
 
-// namespaceOf makes a namespace of what is given, and tells all that is wrong with it. What the
-// values have to do with each other is checked by push.New.
+// namespaceOf returns the namespace with the given rules, and reports all mistakes in them.
+// push.New checks how the values fit together.
 func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 	known := map[string]rule{}
 	for _, r := range namespaceRules {

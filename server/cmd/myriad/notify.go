@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A notifier tells the service manager how the server is (sd_notify(3)): a datagram with lines
-// NAME=VALUE to the socket in NOTIFY_SOCKET. nil: there is no service manager, and nothing is sent.
+// A notifier sends the server's state to the service manager (sd_notify(3)): a datagram of lines
+// NAME=VALUE to the socket in NOTIFY_SOCKET. A nil notifier sends nothing.
 type notifier struct{ conn *net.UnixConn }
 
 func newNotifier(environ func(string) string) (*notifier, error) {
@@ -21,18 +21,18 @@ func newNotifier(environ func(string) string) (*notifier, error) {
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"}) // @ begins an abstract name
 	if err != nil {
-		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies has to allow AF_UNIX", path,
+		return nil, fmt.Errorf("NOTIFY_SOCKET %q: %w: a unit with RestrictAddressFamilies must allow AF_UNIX", path,
 			cause(err))
 	}
 	return &notifier{conn}, nil
 }
 
-// say sends the state. A service manager that is gone is not waited for.
+// say sends the state. It waits at most a second.
 func (n *notifier) say(state string) error {
 	if n == nil {
 		return nil
 	}
-	_ = n.conn.SetWriteDeadline(time.Now().Add(time.Second)) // it fails where Write fails too
+	_ = n.conn.SetWriteDeadline(time.Now().Add(time.Second)) // if it fails, Write fails too
 	_, err := n.conn.Write([]byte(state))
 	return err
 }
@@ -44,7 +44,7 @@ func (n *notifier) close() error {
 	return n.conn.Close()
 }
 
-// watchdogPeriod is how often the service manager has to be told that the server is alive; 0: never
+// watchdogPeriod returns how often the service manager expects a keep-alive; 0: never
 // (sd_watchdog_enabled(3)).
 func watchdogPeriod(environ func(string) string) (time.Duration, error) {
 	text := environ("WATCHDOG_USEC")
@@ -58,8 +58,8 @@ func watchdogPeriod(environ func(string) string) (time.Duration, error) {
 	return time.Duration(micros) * time.Microsecond, nil
 }
 
-// watch tells the service manager twice in a period that the server is alive, until ctx ends. It
-// keeps silent while stuck returns true: then the service manager restarts the server.
+// watch sends the service manager two keep-alives per period until ctx ends. While stuck returns
+// true it sends none, so that the service manager restarts the server.
 func (n *notifier) watch(ctx context.Context, period time.Duration, stuck func() bool) {
 	if n == nil || period == 0 {
 		return

@@ -14,17 +14,17 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// An option is one thing that serve can be told: by the flag of that name, by the environment, or
-// by a file. The README's table is this list; a test holds the two together.
+// An option is a setting of serve. A flag, the environment or the configuration file sets it. A
+// test compares this list with the README's table.
 type option struct {
 	name     string
-	standard string              // the default, as it would be written
-	usage    string              // its first word in backquotes stands for the value
-	field    func(*settings) any // where it goes: see assign
+	standard string              // the default, in the notation of the flag
+	usage    string              // the first word in backquotes names the value
+	field    func(*settings) any // the field that assign sets
 }
 
-// options are all of them but --config, which cannot stand in a file, and --check, which is a
-// question and no setting.
+// options are all settings. --config and --check are not among them, because a file cannot set
+// them.
 var options = []option{
 	{"listen", "127.0.0.1:8000",
 		"`ADDRESS` to listen on: `HOST:PORT`, `unix:PATH`, or `fd:NAME` for a socket that systemd passes",
@@ -77,14 +77,14 @@ var options = []option{
 		func(s *settings) any { return &s.logLevel }},
 }
 
-// zeroMeans are the options of which 0 is a meaning and no mistake.
+// zeroMeans are the options that accept 0.
 var zeroMeans = map[string]bool{"connection-limit": true, "loops": true}
 
 func (o option) env() string {
 	return "MYRIAD_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))
 }
 
-// repeatable tells whether the option may be given more than once, or be a list.
+// repeatable reports whether the option may be repeated, or be a list.
 func (o option) repeatable() bool {
 	switch o.field(new(settings)).(type) {
 	case *[]string, *[]netip.Prefix, *[]push.Namespace:
@@ -93,8 +93,7 @@ func (o option) repeatable() bool {
 	return false
 }
 
-// separator stands between several values in one text, as in the environment: there is only one of
-// a variable.
+// separator separates several values in one text, for instance in a variable of the environment.
 func (o option) separator() string {
 	if o.name == "namespace" {
 		return ";"
@@ -102,23 +101,24 @@ func (o option) separator() string {
 	return ","
 }
 
-// isSwitch tells whether the option is on when it is named, and needs no value.
+// isSwitch reports whether the option is boolean: named without a value, it is on.
 func (o option) isSwitch() bool {
 	_, is := o.field(new(settings)).(*bool)
 	return is
 }
 
-// isMode reports whether the option is the permissions of a file.
+// isMode reports whether the option's value is a file mode.
 func (o option) isMode() bool {
 	_, is := o.field(new(settings)).(*fileMode)
 	return is
 }
 
-// flag is what the CLI library reads. Values are read as text here, and understood in assign, so
-// that what is wrong with one is said in the same words wherever it comes from.
+// flag returns the option's flag for the CLI library. The library reads values as text, and assign
+// parses them, so that a mistake gets the same error from each source.
 func (o option) flag() cli.Flag {
 	usage, sources := o.usage, cli.EnvVars(o.env())
-	if head, rest, ok := strings.Cut(usage, "` "); ok { // the library takes the first word in backquotes for the value
+	// the library uses the first word in backquotes as the value's name
+	if head, rest, ok := strings.Cut(usage, "` "); ok {
 		usage = head + "` " + strings.ReplaceAll(rest, "`", "")
 	}
 	switch {
@@ -127,10 +127,11 @@ func (o option) flag() cli.Flag {
 	case o.repeatable():
 		return &cli.StringSliceFlag{Name: o.name, Usage: usage, Sources: sources}
 	}
-	return &cli.StringFlag{Name: o.name, Value: o.standard, Usage: usage, Sources: sources, HideDefault: o.standard == ""}
+	return &cli.StringFlag{Name: o.name, Value: o.standard, Usage: usage, Sources: sources,
+		HideDefault: o.standard == ""}
 }
 
-// assign sets the option's field to what text says, or appends it for an option that is repeatable.
+// assign parses text and sets the option's field to it. For a repeatable option it appends.
 func (o option) assign(s *settings, text string) error {
 	return assign(o.field(s), text, zeroMeans[o.name])
 }
@@ -164,7 +165,7 @@ func assign(field any, text string, zero bool) (err error) {
 		ns, err = parseNamespace(text)
 		*field = append(*field, ns)
 	default:
-		panic(fmt.Sprintf("myriad: nothing reads a field of type %T", field))
+		panic(fmt.Sprintf("myriad: assign does not support fields of type %T", field))
 	}
 	return err
 }
@@ -177,7 +178,7 @@ func parseSwitch(text string) (bool, error) {
 	return on, nil
 }
 
-// parseNetwork reads a network, or an address for a network of its own.
+// parseNetwork parses a network, or an address as a network with one host.
 func parseNetwork(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), nil
@@ -191,7 +192,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 
 var units = map[string]int{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-// parseNumber reads a count, or a size in bytes: with a unit if there is one.
+// parseNumber parses a count, or a size in bytes with an optional unit.
 func parseNumber(text string) (int, error) {
 	digits, factor := text, 1
 	for unit, f := range units {
@@ -209,7 +210,7 @@ func parseNumber(text string) (int, error) {
 	return n * factor, nil
 }
 
-// sizeText is n bytes as parseNumber reads them, with the largest unit that divides n.
+// sizeText formats n bytes for parseNumber, with the largest unit that divides n.
 func sizeText(n int) string {
 	for _, unit := range []string{"GiB", "MiB", "KiB"} {
 		if n > 0 && n%units[unit] == 0 {
@@ -219,7 +220,7 @@ func sizeText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// maxNumber is 1 TiB, or what an int holds where it is less.
+// maxNumber is 1 TiB, or the largest int if that is less.
 const maxNumber = min(math.MaxInt, 1<<40)
 
 func parseTime(text string) (time.Duration, error) {
@@ -234,7 +235,8 @@ func parseTime(text string) (time.Duration, error) {
 }
 
 func parseLevel(level *slog.Level, text string) error {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError}
 	found, ok := levels[text]
 	if !ok {
 		return errors.New("write debug, info, warn or error")
@@ -243,7 +245,7 @@ func parseLevel(level *slog.Level, text string) error {
 	return nil
 }
 
-// A logFormat is how lines of the log are written.
+// A logFormat is the format of the log: text or json.
 type logFormat string
 
 func parseLogFormat(text string) (logFormat, error) {

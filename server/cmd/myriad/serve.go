@@ -18,9 +18,10 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// These are the times of ordinary requests: for a head, for a head with its body, for an answer to
-// be taken, and between two requests. Clients that are held are pinged instead. A request is read
-// in less time than the default of --shutdown-timeout, so that half a one does not use it up.
+// These are the time limits of ordinary requests: for a head, for a head and its body, for the
+// client to read an answer, and between two requests. WebSocket and SSE clients are pinged instead.
+// The limit for reading a request is below the default of --shutdown-timeout, so that an incomplete
+// request does not use up that time.
 const (
 	headTimeout  = 10 * time.Second
 	readTimeout  = 10 * time.Second
@@ -43,11 +44,11 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 		Description: "An option can be a flag, a variable of the environment, or a key in the file of --config.\nA " +
 			"flag overrides the environment, and the environment overrides the file.",
 		Flags: flags,
-		// The library would take a comma anywhere for the end of a value: see option.separator.
+		// By default the library splits every value at commas: see option.separator.
 		DisableSliceFlagSeparator: true,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.Args().Present() {
-				return fmt.Errorf("serve takes no arguments and was given %q: name the address with --listen HOST:PORT",
+				return fmt.Errorf("serve takes no arguments, but got %q: set the address with --listen HOST:PORT",
 					c.Args().First())
 			}
 			s, err := configure(c, os.Environ(), stderr)
@@ -63,12 +64,12 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 	}
 }
 
-// check does everything that serve does before it listens.
+// check makes the preparations of serve without listening.
 func check(s settings, stdout io.Writer) error {
-	_, _, err := s.prepare() // it does not see sockets that a service manager passes
+	_, _, err := s.prepare() // it cannot see sockets that a service manager passes
 	wrong := []error{err}
 	s.push.Logger, s.engine.Logger = s.log, s.log
-	if s.engine.Loops <= maxLoops { // else prepare has said so
+	if s.engine.Loops <= maxLoops { // else prepare has reported it
 		engine, err := myriad.Start(s.engine)
 		if wrong = append(wrong, err); err == nil {
 			wrong = append(wrong, engine.Shutdown(context.Background()))
@@ -85,7 +86,7 @@ func check(s settings, stdout io.Writer) error {
 	return err
 }
 
-// prepare does what needs neither an engine nor a port, and tells everything that is wrong.
+// prepare makes the preparations that need neither an engine nor a port. It reports all mistakes.
 func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 	all, wrong := s.addresses()
 	if wrong == nil {
@@ -95,7 +96,7 @@ func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 	return all, certificates, errors.Join(wrong, s.check(), unread)
 }
 
-// check finds what is wrong with values that are right each for itself.
+// check reports mistakes in valid values that do not fit together or exceed a limit.
 func (s settings) check() error {
 	var wrong []error
 	if ping := s.push.Timing.Ping; ping < time.Second || ping%time.Second != 0 {
@@ -115,20 +116,20 @@ func (s settings) check() error {
 	return errors.Join(wrong...)
 }
 
-// These are the limits of the engine and of package push.
+// These limits are defined by the engine and package push.
 const (
 	maxLoops       = 255
 	maxPublication = 8 << 20
 )
 
-// A running is what serve has started.
+// A running is a server that serve has started.
 type running struct {
 	settings
 	addresses
 	development bool
 	engine      *myriad.Engine
 	pusher      *push.Server
-	servers     []*web.Server // one for each address
+	servers     []*web.Server // one per address
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -142,7 +143,8 @@ func serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	development, err := all.checkExposure(s.push.APIKey, s.push.TokenSecret) // again: now inherited sockets are known
+	// again, because inherited sockets are open now
+	development, err := all.checkExposure(s.push.APIKey, s.push.TokenSecret)
 	if err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func serve(ctx context.Context, s settings) error {
 	return errors.Join(r.run(ctx, certificates), r.shutdown())
 }
 
-// setUp makes what serves, and listens nowhere yet.
+// setUp creates the engine and the servers, without listening.
 func setUp(s settings, all addresses, development bool) (r *running, err error) {
 	s.engine.Logger = s.log
 	r = &running{settings: s, addresses: all, development: development}
@@ -179,7 +181,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	return r, nil
 }
 
-// handlers are those of the addresses, in the order of addresses.list.
+// handlers returns the handlers of the addresses, in the order of addresses.list.
 func (r *running) handlers() []http.Handler {
 	if r.admin == nil {
 		if r.development {
@@ -197,7 +199,7 @@ func (r *running) handlers() []http.Handler {
 	return []http.Handler{public, admin}
 }
 
-// run listens, and returns when ctx has ended or an address cannot be served any more.
+// run listens and serves. It returns when ctx has ended or serving an address has failed.
 func (r *running) run(ctx context.Context, certificates *keeper) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -207,7 +209,7 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		return err
 	}
 	defer manager.close()
-	hangups, stop := hearHangups() // before any program is told that the server is there
+	hangups, stop := catchHangups() // before any program learns that the server is ready
 	defer stop()
 	failed := make(chan error, len(r.servers))
 	var bound []net.Addr
@@ -237,7 +239,7 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 	return err
 }
 
-// isStuck reports whether a loop has been in one poll cycle for so long.
+// isStuck reports whether a loop has been in one poll cycle for that long.
 func (r *running) isStuck(long time.Duration) bool {
 	for _, l := range r.engine.Stats().Loops {
 		if l.Turn > long {
@@ -247,7 +249,7 @@ func (r *running) isStuck(long time.Duration) bool {
 	return false
 }
 
-// cause is what the system says of an operation on the network, without who has asked for it.
+// cause returns the system's error in a network error, without the operation and address around it.
 func cause(err error) error {
 	if operation := (*net.OpError)(nil); errors.As(err, &operation) {
 		return operation.Err
@@ -255,21 +257,21 @@ func cause(err error) error {
 	return err
 }
 
-// remedy is what to do about an address that cannot be listened on, to be appended to the error;
-// empty if there is nothing to say.
+// remedy returns what to do about an address on which the server cannot listen, to be appended to
+// the error. It may be empty.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return ": another process has the port: stop it, or listen on another"
+		return ": another process has the port: stop it, or listen on another port"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return ": it is no address of this machine: 127.0.0.1 is for programs on it, 0.0.0.0 for all networks"
+		return ": this machine does not have the address: use 127.0.0.1 for programs on it, or 0.0.0.0 for all networks"
 	case errors.Is(err, syscall.EACCES):
-		return ": a port below 1024 takes a privilege: see docs/guides/operate.md, or listen on another"
+		return ": a port below 1024 needs a privilege: see docs/guides/operate.md, or listen on another port"
 	}
 	return ""
 }
 
-// urlOf is how the address is reached.
+// urlOf returns the URL of the address.
 func (r *running) urlOf(a *address, bound net.Addr) string {
 	switch {
 	case a.isUnix():
@@ -301,15 +303,15 @@ func (r *running) announce(bound []net.Addr) {
 	}
 }
 
-// shutdown ends everything in the order of what needs what. What has been accepted is delivered
-// first. Connections that do not end in time are reset, which is no error.
+// shutdown ends everything in the order of dependencies. It first delivers what has been accepted.
+// It resets the connections that do not end in time, which is no error.
 func (r *running) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
 	defer cancel()
 	r.pusher.Drain()
 	stopped := make(chan error, len(r.servers))
 	for _, h := range r.servers {
-		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for requests
+		go func() { stopped <- h.Shutdown(ctx) }() // stops listening at once, and waits for running requests
 	}
 	err := r.pusher.Shutdown(ctx)
 	for range r.servers {
@@ -321,9 +323,9 @@ func (r *running) shutdown() error {
 			err = errors.Join(err, h.Close())
 		}
 	}
-	err = errors.Join(err, r.engine.Shutdown(ctx)) // resets what is left when ctx ends
+	err = errors.Join(err, r.engine.Shutdown(ctx)) // resets the remaining connections when ctx ends
 	if errors.Is(err, context.DeadlineExceeded) {
-		r.log.Warn("myriad: cut off the connections that did not end in time", "connections", left, "timeout",
+		r.log.Warn("myriad: reset the connections that did not end in time", "connections", left, "timeout",
 			r.shutdownTimeout.String())
 	}
 	if err = without(err, context.DeadlineExceeded); err != nil {
@@ -332,7 +334,7 @@ func (r *running) shutdown() error {
 	return nil
 }
 
-// without returns what err joins besides target.
+// without returns the errors that err joins, without target.
 func without(err, target error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var rest []error

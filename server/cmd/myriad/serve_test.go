@@ -32,7 +32,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// start runs the command until stop, which returns what it returned.
+// start runs the command until stop. stop returns the command's error.
 func start(t *testing.T, args ...string) (url string, log *syncBuffer, stop func() error) {
 	t.Helper()
 	return begin(t, func(ctx context.Context, log io.Writer) error {
@@ -40,7 +40,7 @@ func start(t *testing.T, args ...string) (url string, log *syncBuffer, stop func
 	})
 }
 
-// startWith is start with what no flag can say; it adds what a test does not care for.
+// startWith is start with settings that have no flag. It fills in those that tests do not set.
 func startWith(t *testing.T, s settings) (url string, log *syncBuffer, stop func() error) {
 	t.Helper()
 	return begin(t, func(ctx context.Context, log io.Writer) error {
@@ -50,7 +50,7 @@ func startWith(t *testing.T, s settings) (url string, log *syncBuffer, stop func
 	})
 }
 
-// begin runs serve until stop, and returns when the log has the URL.
+// begin runs serve until stop. It returns when the log has the URL.
 func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (url string, log *syncBuffer,
 	stop func() error) {
 	t.Helper()
@@ -58,7 +58,7 @@ func begin(t *testing.T, serve func(ctx context.Context, log io.Writer) error) (
 	return found[1], log, stop
 }
 
-// beginUntil runs serve until stop, and returns when the log matches the pattern.
+// beginUntil runs serve until stop. It returns when the log matches the pattern.
 func beginUntil(t *testing.T, pattern string, serve func(ctx context.Context, log io.Writer) error) (found []string,
 	log *syncBuffer, stop func() error) {
 	t.Helper()
@@ -150,13 +150,14 @@ func TestServeOnATakenAddress(t *testing.T) {
 	address := strings.TrimPrefix(url, "http://")
 	err := run(context.Background(), []string{"myriad", "serve", "--listen", address}, io.Discard, io.Discard)
 	if want := "--listen " + address +
-		": bind: address already in use: another process has the port: stop it, or listen on another"; err == nil ||
+		": bind: address already in use: another process has the port: stop it, or listen on another " +
+		"port"; err == nil ||
 		err.Error() != want {
 		t.Errorf("serve: %v", err)
 	}
 }
 
-// SIGHUP asks for files to be read again, and ends nothing where there are none.
+// SIGHUP does not end a server without a certificate.
 func TestServeOutlivesSIGHUP(t *testing.T) {
 	url, log, stop := start(t)
 	for n := 1; n <= 2; n++ {
@@ -170,7 +171,7 @@ func TestServeOutlivesSIGHUP(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if got := strings.Count(log.String(), "SIGHUP changes nothing"); got != n {
-			t.Errorf("the log speaks of %d SIGHUPs after %d:\n%s", got, n, log)
+			t.Errorf("the log has %d lines about SIGHUP after %d signals:\n%s", got, n, log)
 		}
 	}
 	if status, body := get(t, url+"/health"); status != 200 {

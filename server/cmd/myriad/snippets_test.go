@@ -15,16 +15,19 @@ import (
 	"testing"
 )
 
-// The snippets of Go are whole programs, or what stands in one: then these names are there already.
+// A Go snippet is a whole program or a part of one. For a part, around declares the names that it
+// uses.
 const around = `package snippet
-import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"; "syscall"; "time"; "github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"; "github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
+import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"; "syscall"; "time"
+	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"
+	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
 var certificates []tls.Certificate
 var server = new(http.Server)
 `
 
-// whole makes a file of a snippet: a changed line is taken as it is afterwards, a line of … is left
-// out, declarations stand by themselves, and statements in a function.
+// whole turns a snippet into a file. Of a changed line it takes the new form, and it drops lines of
+// dots. Statements are put into a function.
 func whole(snippet string) string {
 	snippet = regexp.MustCompile(`(?m)^(-.*|\s*…)\n`).ReplaceAllString(snippet, "")
 	snippet = regexp.MustCompile(`(?m)^(\+|\t)\t?`).ReplaceAllString(snippet, "\t")
@@ -36,8 +39,8 @@ func whole(snippet string) string {
 		declarations.ReplaceAllString(snippet, "") + "}\n"
 }
 
-// quotesProgram reports whether a snippet is a part of examples/frames or examples/rooms, whose tests
-// hold that it stands there.
+// quotesProgram reports whether a snippet is a part of examples/frames or examples/rooms. Tests of
+// those examples compare the two.
 func quotesProgram(b block) bool {
 	of := strings.HasPrefix(b.at, "docs/guides/protocol.md:") || strings.HasPrefix(b.at, "docs/guides/rooms.md:")
 	return of && !strings.HasPrefix(b.text, "package ")
@@ -46,7 +49,8 @@ func quotesProgram(b block) bool {
 func TestSnippetsCompile(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
-		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/http/httptest", "net/netip", "os/signal",
+		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/http/httptest", "net/netip",
+		"os/signal",
 		"syscall", "testing", "time")
 	list.Dir = repository
 	lines, err := list.Output()
@@ -75,7 +79,7 @@ func TestSnippetsCompile(t *testing.T) {
 			continue
 		}
 		check := types.Config{Importer: imports, Error: func(err error) {
-			// what is not used is no mistake of a snippet
+			// a snippet may have unused names
 			if wrong := (types.Error{}); !errors.As(err, &wrong) || !wrong.Soft {
 				t.Errorf("%s: %v in\n%s", b.at, err, whole(b.text))
 			}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// didYouMean returns a question to be appended to a complaint about a name, or nothing if none of
-// the names is like it.
+// didYouMean returns a suggestion to append to an error about a name, or "" if no known name is
+// similar.
 func didYouMean(name string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf(": did you mean %q?", near)
@@ -15,8 +15,8 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
-// nearest is the name with the fewest slips of the finger between it and what was written, at most
-// a third of its letters.
+// nearest returns the name with the smallest distance from written, which may be at most a third of
+// its letters.
 func nearest(written string, names []string) (near string) {
 	least := max(len(written)/3, 1) + 1
 	for _, name := range names {
@@ -27,8 +27,8 @@ func nearest(written string, names []string) (near string) {
 	return near
 }
 
-// distance counts letters that are missing, too many, wrong, or swapped with their neighbour
-// (optimal string alignment). An underscore for a hyphen is none of them.
+// distance counts missing, extra, wrong and swapped letters (optimal string alignment). An
+// underscore equals a hyphen.
 func distance(a, b string) int {
 	row := func(i int) []int {
 		r := make([]int, len(b)+1)

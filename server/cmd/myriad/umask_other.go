@@ -2,5 +2,5 @@
 
 package main
 
-// withUmask runs f: files have no such permissions here.
+// withUmask runs f. This system has no umask.
 func withUmask(_ int, f func() error) error { return f() }

@@ -4,8 +4,8 @@ package main
 
 import "syscall"
 
-// withUmask runs f while files that the process makes get none of the permissions in mask. The mask
-// is the process's, so it is for the start, when no other goroutine makes files.
+// withUmask runs f with the process's umask set to mask. The umask affects the whole process, so
+// use it only at the start, before other goroutines create files.
 func withUmask(mask int, f func() error) error {
 	defer syscall.Umask(syscall.Umask(mask))
 	return f()

@@ -1,13 +1,13 @@
-// A chart is a figure with its present value, one or two lines over time, and what they were where the pointer is.
+// A chart shows a figure's current value, one or two lines over time, and their values at the pointer.
 
 import { clock } from './format.js'
 import { element, svg } from './element.js'
 
 const height = 84
 const top = 14 // above the highest value, for its label
-const gap = 3000 // ms without a sample, after which a line is broken
+const gap = 3000 // ms without a sample that break a line
 
-// scale rounds up to 1, 2 or 5 times a power of ten, so that the axis stays put while values move a little.
+// scale rounds up to 1, 2 or 5 times a power of ten, so that small changes of the values do not move the axis.
 function scale(max, least) {
   const wanted = Math.max(max, least)
   const power = 10 ** Math.floor(Math.log10(wanted))
@@ -37,7 +37,7 @@ export class Chart {
     this.plot.addEventListener('pointerleave', () => this.onpoint?.(undefined))
   }
 
-  // show takes rows as objects, the newest last, and the range of time that is drawn.
+  // show draws rows (objects, newest last) over the given range of time.
   show(stats, samples, from, to, at) {
     Object.assign(this, { stats, samples, from, to, at })
     this.draw()

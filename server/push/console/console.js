@@ -1,4 +1,4 @@
-// The console asks the server that served it, and nobody else: figures by polling while the page is seen, messages by a stream of
+// The console requests data only from its own server: figures by polling while the page is visible, messages by a stream of
 // events, publications by the HTTP API.
 
 import * as channel from './channel.js'
@@ -11,7 +11,7 @@ import { showChannels, showLoops, showSlow } from './tables.js'
 import * as watch from './watch.js'
 
 const pollEvery = 1000 // ms
-const listEvery = 2 // polls, between two looks at the channels
+const listEvery = 2 // polls between two updates of the channels
 
 const themeName = 'myriad-theme'
 
@@ -26,7 +26,7 @@ function startTheme() {
   })
 }
 
-// open shows the console, or the door in front of it.
+// open shows the console, or the form for the key.
 function open(isOpen, why = '') {
   const door = byId('door')
   if (!isOpen && door.hidden) byId('unlock').elements.key.value = ''
@@ -55,7 +55,7 @@ function show(stats) {
 function fail(error) {
   if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
     open(false, error.status === 403 ? error.message : key() ? 'Refused: this is not the key.' : '')
-    byId('unlock').hidden = byId('door-why').hidden = error.status === 403 // there is no key that would help
+    byId('unlock').hidden = byId('door-why').hidden = error.status === 403 // no key would help
     state('Locked', 'quiet')
     setKey('')
     return false
@@ -69,7 +69,7 @@ const pick = { watch: watch.show, look: channel.look }
 let polls = 0
 let timer
 
-// poll runs for as long as the page is seen and the server lets it in.
+// poll runs while the page is visible and the server accepts its requests.
 async function poll() {
   clearTimeout(timer)
   if (document.hidden) return

@@ -1,4 +1,4 @@
-// Making and changing elements. Text is always set as text: what comes from clients is never parsed as HTML.
+// Helpers that create and change elements. They set text as text: input from clients is never parsed as HTML.
 
 export const byId = (id) => document.getElementById(id)
 
@@ -23,13 +23,13 @@ function set(e, attributes) {
   }
 }
 
-// say changes a line of text only if it is another one, so that screen readers are not told the same again.
+// say sets a line of text only if it differs, so that screen readers do not read the same text again.
 export function say(e, text, bad = false) {
   if (e.textContent !== text) e.textContent = text
   e.classList.toggle('bad', bad)
 }
 
-// fill makes a table's rows those of the list, and keeps rows that are there already, so that focus is not lost: make(item) returns
+// fill makes a table's rows match the list, and reuses existing rows, so that focus is not lost: make(item) returns
 // a row, change(row, item) updates it.
 export function fill(body, list, keyOf, make, change) {
   const old = new Map([...body.children].map((row) => [row.dataset.key, row]))

@@ -5,7 +5,7 @@ import * as format from './format.js'
 import { byId } from './element.js'
 
 const keep = 600_000 // ms
-const least = 60_000 // ms; a server that is younger than the time chosen does not leave the charts empty for so long
+const least = 60_000 // ms; the shortest range, so that the charts of a new server fill sooner
 
 const charts = [
   { title: 'Connections', lines: [{ field: 'connections', name: 'now', format: format.count }], least: 10 },
@@ -23,7 +23,7 @@ function latency(micros) { return micros ? format.micros(micros) : '–' }
 
 let samples = []
 let stats
-let at // the time that the pointer is at, in every chart
+let at // the time at the pointer, in every chart
 
 export const newest = () => samples.at(-1)?.time ?? 0
 
@@ -38,7 +38,7 @@ export function start() {
   byId('range').addEventListener('change', draw)
 }
 
-// add takes what the server has sent, and forgets what it knew when another process answers.
+// add appends the server's samples. If another process answers, it drops the old samples.
 export function add(next) {
   if (stats && next.uptime_seconds < stats.uptime_seconds) samples = []
   stats = next

@@ -1,4 +1,4 @@
-// How the console writes figures: short enough for a phone, with their unit.
+// The console's formats of figures: short enough for a phone, with units.
 
 const whole = new Intl.NumberFormat('en')
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 })
@@ -19,7 +19,7 @@ export function bytes(n) {
   return `${digits.format(n)} ${units[unit]}`
 }
 
-// limit writes a number of bytes as the options do: 1MiB is set, and 1.05 MB would be another number.
+// limit formats a number of bytes in the notation of the options: 1MiB, not 1.05 MB.
 export function limit(n) {
   const unit = ['B', 'KiB', 'MiB', 'GiB'].findLastIndex((_, i) => n % 1024 ** i === 0)
   return `${exact(n / 1024 ** unit)} ${['B', 'KiB', 'MiB', 'GiB'][unit]}`

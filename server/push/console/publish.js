@@ -1,4 +1,4 @@
-// Publishing by hand, with the same request that any program would send.
+// The form that publishes, with the same request that any program sends.
 
 import { byId, say } from './element.js'
 import { micros } from './format.js'
@@ -45,7 +45,7 @@ function showCommand(form) {
   try {
     data = JSON.stringify(JSON.parse(data))
   } catch {
-    // Half a value is shown as it is.
+    // An incomplete value is shown as it is.
   }
   const lines = ['curl']
   if (key()) lines.push('-H "X-API-Key: $MYRIAD_API_KEY"')

@@ -1,4 +1,4 @@
-// Requests to the server that served this page; there are no others. The operator's key stays in this tab.
+// Requests, which all go to the server of this page. The operator's key stays in this tab.
 
 const keyName = 'myriad-key'
 
@@ -9,7 +9,7 @@ export function setKey(value) {
   else sessionStorage.removeItem(keyName)
 }
 
-// A Refused is an answer that is an error, with its status.
+// A Refused is an error response, with its status.
 export class Refused extends Error {
   constructor(status, message) {
     super(message)
@@ -17,7 +17,7 @@ export class Refused extends Error {
   }
 }
 
-// request returns the response, or throws a Refused. It sends the key it is given, or else the operator's.
+// request returns the response, or throws a Refused. It sends the given key, or else the operator's.
 export async function request(path, { headers = {}, as = key(), ...options } = {}) {
   if (as) headers['X-API-Key'] = as
   const response = await fetch(path, { cache: 'no-store', ...options, headers })
@@ -26,7 +26,7 @@ export async function request(path, { headers = {}, as = key(), ...options } = {
   try {
     message = (await response.json()).error.message
   } catch {
-    // A proxy may have answered, in words of its own: the status has to do.
+    // A proxy may have answered with another body: use the status.
   }
   throw new Refused(response.status, message)
 }

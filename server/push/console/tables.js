@@ -10,7 +10,7 @@ function put(row, texts) {
   texts.forEach((text, i) => { if (text !== undefined) say(row.children[i], text) })
 }
 
-let before // the loops' counters, with the time at which they came
+let before // the loops' counters, with the time of their arrival
 
 export function showLoops(loops) {
   const now = performance.now()
@@ -45,11 +45,11 @@ export function showSlow({ slow, slow_disconnects: total, queue_limit: limit }) 
   })
 }
 
-// showChannels asks for the channels that match what is typed. pick.watch(name) and pick.look(name) are what a row's buttons do.
+// showChannels requests the channels that match the input. A row's buttons call pick.watch(name) and pick.look(name).
 export async function showChannels(pick) {
   const match = byId('match').value
   const { total, channels } = await getJSON(`/console/channels?${new URLSearchParams({ match })}`)
-  if (match !== byId('match').value) return // typed on: another answer is under way
+  if (match !== byId('match').value) return // the input has changed: another answer follows
   say(byId('channels-state'), total > channels.length ? `${format.exact(total)}, the ${channels.length} largest shown` : format.exact(total))
   const button = (text, label, act) => element('button', { class: 'plain', 'aria-label': label, onclick: act }, text)
   fill(byId('channels'), channels, ({ name }) => name, ({ name }) => element('tr', {},
@@ -58,5 +58,5 @@ export async function showChannels(pick) {
       button('Watch', `Subscribe to ${name}`, () => pick.watch(name))))),
   (row, { subscribers }) => put(row, [undefined, format.exact(subscribers)]))
   byId('channels-none').hidden = channels.length > 0
-  say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. One that a client subscribes to is listed here.')
+  say(byId('channels-none'), match ? 'No channel with this in its name has subscribers.' : 'No channel has subscribers yet. Channels appear here when a client subscribes.')
 }

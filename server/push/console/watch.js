@@ -5,10 +5,10 @@ import * as format from './format.js'
 import { Refused, request } from './request.js'
 
 const kept = 200 // messages
-const again = 2000 // ms, until a lost stream is asked for again
+const again = 2000 // ms before a lost stream is requested again
 
 const channels = new Set()
-let stream // the AbortController of the stream that is open
+let stream // the AbortController of the open stream
 let received = 0
 let paused = false
 
@@ -17,7 +17,7 @@ export function watch(channel) {
   reopen()
 }
 
-// show watches a channel that was picked elsewhere on the page, and takes the reader there.
+// show watches a channel that was picked elsewhere on the page, and scrolls to the messages.
 export function show(channel) {
   watch(channel)
   byId('watch').elements.channel.value = channel
@@ -56,7 +56,7 @@ async function run(mine) {
   }
 }
 
-// read takes a stream of events apart (WHATWG HTML §9.2.6): fields end with their line, events with an empty one.
+// read parses a stream of events (WHATWG HTML §9.2.6): fields end with their line, events with an empty one.
 async function read(body, onEvent) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader()
   let rest = '', name = '', data = []
@@ -66,7 +66,7 @@ async function read(body, onEvent) {
     const lines = (rest + value).split('\n')
     rest = lines.pop()
     for (const line of lines) {
-      if (line === '' && data.length && channels.has(name)) onEvent(name, data.join('\n')) // others tell about the stream itself
+      if (line === '' && data.length && channels.has(name)) onEvent(name, data.join('\n')) // other events are about the stream itself
       if (line === '') [name, data] = ['', []]
       else if (line.startsWith('event: ')) name = line.slice(7)
       else if (line.startsWith('data: ')) data.push(line.slice(6))

@@ -1,6 +1,6 @@
-// Command gocent calls the API by Centrifugo's client for Go. It is a module of its own, so that
-// the server does not require the client. It prints a line for each call: what the client library
-// has made of the answer.
+// Command gocent calls the API with Centrifugo's client for Go. It is a module of its own, so that
+// the server module does not require the client. For each call it prints what the client library
+// returned.
 package main
 
 import (
@@ -62,7 +62,7 @@ func calls(c *gocent.Client) {
 	say("pipe", err, len(replies))
 }
 
-// say prints what became of a call. Of errors it prints their parts.
+// say prints the outcome of a call. It prints the fields of an error.
 func say(call string, err error, values ...any) {
 	var api *gocent.Error
 	var asValue gocent.Error
