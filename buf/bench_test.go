@@ -8,7 +8,7 @@ import (
 
 var message = pattern(128, 1)
 
-// One queued write: what a connection pays when the socket takes it at once.
+// One queued write: the cost for a connection whose socket accepts it at once.
 func BenchmarkQueueAndSend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

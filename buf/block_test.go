@@ -48,7 +48,7 @@ func TestAppendStopsAtCapacity(t *testing.T) {
 		t.Fatalf("second Append took %d, want the 56 that fit", n)
 	}
 	if want := append(pattern(200, 1), p[:56]...); !bytes.Equal(b.Bytes(), want) || b.Free() != 0 {
-		t.Fatal("block holds other bytes than were taken")
+		t.Fatal("block does not hold the appended bytes")
 	}
 }
 
@@ -78,7 +78,7 @@ func TestResetOfOnlyReference(t *testing.T) {
 }
 
 func TestMisusePanics(t *testing.T) {
-	freed := func() *Block { b := Get(MaxBlock / 64); b.Release(); return b } // unpooled: nobody else gets it
+	freed := func() *Block { b := Get(MaxBlock / 64); b.Release(); return b } // unpooled: its memory is not reused
 	live := func(t *testing.T) *Block { b := From([]byte("abc")); t.Cleanup(b.Release); return b }
 	for name, f := range map[string]func(t *testing.T){
 		"Get(-1): a block holds":             func(*testing.T) { Get(-1) },
@@ -123,8 +123,8 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// The holder appends while others read views of the earlier part: the race detector watches, and
-// bytes must not change.
+// One goroutine appends while others read views of earlier bytes. The bytes must not change, and
+// the race detector must find no race.
 func TestTailGrowsBehindSharedViews(t *testing.T) {
 	CheckLeaks(t)
 	var src Chain

@@ -6,27 +6,25 @@ import (
 )
 
 const (
-	firstAppend = 512      // the block that a first small Append gets
-	growAppend  = 16 << 10 // small Appends double their blocks up to here
-	maxAppend   = 64 << 10 // one large Append is split into blocks of at most this, so that sent parts are freed early
+	firstAppend = 512      // size of the block for a first small Append
+	growAppend  = 16 << 10 // further small Appends double the block up to this size
+	maxAppend   = 64 << 10 // a large Append is split into blocks of this size, so that sent parts are freed early
 
-	// keptViews is how many views a chain that goes back to the pool may keep room for (16 bytes
-	// each).
+	// keptViews bounds the room for views (16 bytes each) of a chain in the pool.
 	keptViews = 64
 )
 
-// A Chain is a sequence of bytes held as views on blocks: output that waits to be sent, or input
-// that waits for its rest. The zero value is empty and ready. It is not bounded itself: whoever
-// queues on it checks Len against a limit first.
+// A Chain is a sequence of bytes held as views on blocks: output that waits to be sent, or
+// incomplete input. The zero value is empty and ready. It has no limit of its own: a caller that
+// queues on it must check Len against a limit first.
 //
-// A chain owns one reference for each of its views and is itself owned by one goroutine at a time.
-// Do not copy it; give it on with Move. Every chain ends with Release, or Put if it came from
-// GetChain.
+// A chain owns one reference for each of its views. One goroutine at a time owns the chain. Do not
+// copy a chain; use Move. End it with Release, or with Put if it came from GetChain.
 type Chain struct {
 	_      noCopy
-	views  []view // the first head of them are already gone
+	views  []view // views[:head] have been dropped
 	n      int    // bytes in views[head:]
-	tail   *Block // the last view's block while this chain alone may append to it, else nil
+	tail   *Block // the last view's block if this chain may append to it, else nil
 	head   uint32
 	pooled state
 }
@@ -39,7 +37,7 @@ type view struct {
 type state uint8
 
 const (
-	plain  state = iota // a zero value, not to be Put
+	plain  state = iota // a zero value; Put panics
 	taken               // between GetChain and Put
 	parked              // in the pool
 )
@@ -54,8 +52,8 @@ func GetChain() *Chain {
 	return c
 }
 
-// Put releases what is left in c and gives c itself back. It panics unless c came from GetChain and
-// was not Put since.
+// Put releases c's bytes and returns c to the pool. It panics unless c came from GetChain and was
+// not Put since.
 func (c *Chain) Put() {
 	if c.pooled != taken {
 		panic("buf: Put of a chain that is not from GetChain or was put before: use Release for others")
@@ -68,10 +66,10 @@ func (c *Chain) Put() {
 	chains.Put(c)
 }
 
-// Len is the number of bytes in the chain.
+// Len returns the number of bytes in the chain.
 func (c *Chain) Len() int { return c.n }
 
-// Release drops everything; c is empty and may be used again.
+// Release drops all bytes. c is empty and may be used again.
 func (c *Chain) Release() {
 	for i := int(c.head); i < len(c.views); i++ {
 		c.views[i].b.Release()
@@ -80,12 +78,12 @@ func (c *Chain) Release() {
 }
 
 func (c *Chain) reset() {
-	clear(c.views) // a chain in the pool keeps no block from being collected
+	clear(c.views) // so that a chain in the pool does not retain blocks
 	c.views, c.head, c.n, c.tail = c.views[:0], 0, 0, nil
 }
 
-// Append copies p to the end. It continues in the last block where this chain got that block itself
-// and there is room; it never writes into a block it was given.
+// Append copies p to the end. It uses free room in the last block only if the chain got that block
+// itself; it never writes into a block from AppendBlock or AppendView.
 func (c *Chain) Append(p []byte) {
 	next := firstAppend
 	if b := c.tail; b != nil {
@@ -104,14 +102,14 @@ func (c *Chain) Append(p []byte) {
 	}
 }
 
-// AppendBlock adds all bytes of b without copying and consumes one reference to it.
+// AppendBlock appends all bytes of b without a copy. It takes over one reference to b.
 func (c *Chain) AppendBlock(b *Block) {
 	b.mustLive("AppendBlock")
 	c.give(b, 0, b.n)
 }
 
-// AppendView adds bytes off to end of b without copying and consumes one reference to it. It panics
-// if they are not among the bytes appended to b so far.
+// AppendView appends the bytes off to end of b without a copy. It takes over one reference to b. It
+// panics unless 0 <= off <= end <= b.Len().
 func (c *Chain) AppendView(b *Block, off, end int) {
 	b.mustLive("AppendView")
 	if off < 0 || off > end || end > b.n {
@@ -129,8 +127,8 @@ func (c *Chain) give(b *Block, off, end int) {
 	c.push(view{b, uint32(off), uint32(end)})
 }
 
-// push appends a view with its reference, or widens the last one where v continues it. It takes
-// away the right to append in place, which the caller may set again.
+// push appends a view with its reference, or widens the last view if v continues it. It clears
+// c.tail; the caller may set it again.
 func (c *Chain) push(v view) {
 	c.n += int(v.end - v.off)
 	c.tail = nil
@@ -145,9 +143,9 @@ func (c *Chain) push(v view) {
 	c.views = append(c.views, v)
 }
 
-// compact re-uses the room of the views that are gone. It runs when that room is all there is, and
-// only if it is at least half, so that a long chain does not move for each view; else the append
-// that follows grows it.
+// compact reuses the room of dropped views when there is no other room. It does so only if they are
+// at least half of the table, so that a long chain does not move for each view. Otherwise the
+// append that follows grows the table.
 func (c *Chain) compact() {
 	if int(c.head) < len(c.views)/2 {
 		return

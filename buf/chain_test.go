@@ -104,7 +104,7 @@ func TestLongQueueKeepsItsViewsBounded(t *testing.T) {
 	}
 	most := 32
 	if bits.UintSize == 32 {
-		most = 34 // append rounds a table of views of 12 bytes differently
+		most = 34 // append rounds a table of 12-byte views differently
 	}
 	if cap(c.views) > most {
 		t.Fatalf("a queue of 10 views grew its table to %d", cap(c.views))
@@ -148,8 +148,8 @@ func FuzzChain(f *testing.F) {
 	})
 }
 
-// runScript plays a script of (operation, size) pairs on three chains and on plain byte slices, and
-// says where they differ.
+// runScript runs (operation, size) pairs on three chains and on plain byte slices, and returns the
+// first difference.
 func runScript(script []byte) string {
 	m := &model{}
 	for i := range m.chain {

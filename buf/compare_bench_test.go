@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// What others would use, doing the same work: a new or a pooled bytes.Buffer, and a sync.Pool of
-// slices of one size. Compare the lines of one benchmark with each other.
+// These benchmarks do the same work with the alternatives: a new or pooled bytes.Buffer, and a
+// sync.Pool of slices of one size. Compare the lines of one benchmark.
 
 var sizes = []int{256, 4 << 10, 64 << 10, 1 << 20}
 
-// Memory for a message, filled and given back.
+// Get memory for a message, fill it and release it.
 func BenchmarkTakeFillReturn(b *testing.B) {
 	for _, size := range sizes {
 		p := pattern(size, 1)
@@ -43,7 +43,7 @@ func BenchmarkTakeFillReturn(b *testing.B) {
 	}
 }
 
-// Output of 512 small writes that the kernel takes 8 KiB at a time.
+// Queue 512 small writes, and drain them 8 KiB at a time as a kernel would.
 func BenchmarkQueue64KAndDrain(b *testing.B) {
 	const slice = 8 << 10
 	buffers := sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -87,7 +87,7 @@ func BenchmarkQueue64KAndDrain(b *testing.B) {
 	}
 }
 
-// One message of 4 KiB for 1000 queues: references against copies.
+// Queue one message of 4 KiB on 1000 queues, by reference or by copy.
 func BenchmarkBroadcast1000(b *testing.B) {
 	p := pattern(4<<10, 1)
 	b.Run("Chain", func(b *testing.B) {

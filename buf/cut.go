@@ -23,12 +23,11 @@ func (c *Chain) Move(dst *Chain) {
 	c.reset()
 }
 
-// packed is how long a view may be for Pack to copy it.
+// packed is the longest view that Pack copies.
 const packed = 8 << 10
 
-// Pack is Move for bytes that are going to wait: what lies in small pieces, in blocks that nobody
-// else holds, is copied together, so that a queue of short messages takes little more memory than
-// they have bytes.
+// Pack is Move for bytes that will wait. It copies small views together if their blocks have no
+// other reference, so that a queue of short messages takes little more memory than their bytes.
 func (c *Chain) Pack(dst *Chain) {
 	if c == dst {
 		panic("buf: Pack of a chain into itself: it needs another chain")
@@ -48,8 +47,8 @@ func (c *Chain) Pack(dst *Chain) {
 	c.reset()
 }
 
-// Cut moves the first n bytes of c to the end of dst. Nothing is copied: a block that both sides
-// need is retained. It panics if n is negative or above Len.
+// Cut moves the first n bytes of c to the end of dst. It copies nothing: if both sides need a
+// block, it retains the block. It panics if n is negative or above Len.
 func (c *Chain) Cut(n int, dst *Chain) {
 	c.mustHave("Cut", n)
 	if n == c.n {
@@ -77,8 +76,8 @@ func (c *Chain) Cut(n int, dst *Chain) {
 	}
 }
 
-// Share appends views of the same bytes to dst; both chains hold their own references. Only c may
-// go on writing into its last block. It panics if dst is c.
+// Share appends views of c's bytes to dst; each chain has its own references. Only c may continue
+// to append to its last block. It panics if dst is c.
 func (c *Chain) Share(dst *Chain) {
 	if c == dst {
 		panic("buf: Share of a chain with itself: it needs another chain")
@@ -88,8 +87,8 @@ func (c *Chain) Share(dst *Chain) {
 	}
 }
 
-// Discard drops the first n bytes and releases the blocks that are done. It panics if n is negative
-// or above Len.
+// Discard drops the first n bytes and releases blocks that are no longer needed. It panics if n is
+// negative or above Len.
 func (c *Chain) Discard(n int) {
 	c.mustHave("Discard", n)
 	if n == c.n {

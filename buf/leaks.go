@@ -7,9 +7,9 @@ type Reporter interface {
 	Cleanup(f func())
 }
 
-// CheckLeaks makes a test fail if more blocks are in use when it ends than were when CheckLeaks was
-// called. Call it first, because cleanups run last in, first out and what the test stops must be
-// stopped by then; and not in parallel tests, because the count is that of the process.
+// CheckLeaks fails a test if more blocks are in use at its end than at the call of CheckLeaks. Call
+// it first: cleanups run last in, first out, and those that release blocks must run before it. Do
+// not use it in parallel tests, because it counts the blocks of the whole process.
 func CheckLeaks(t Reporter) {
 	t.Helper()
 	before := InUse()
@@ -21,7 +21,7 @@ func CheckLeaks(t Reporter) {
 	})
 }
 
-// overwrite makes freed memory recognisable in a dump.
+// overwrite fills freed memory with a recognisable pattern.
 func overwrite(p []byte) {
 	for i := range p {
 		p[i] = 0xDB

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// A block and the views cut from it hold what a byte slice would, whatever is done to it and in
-// whatever order.
+// After any sequence of operations, a block and its views hold the same bytes as a byte slice
+// would.
 func TestRandomBlockOpsMatchByteSlice(t *testing.T) {
 	CheckLeaks(t)
 	for seed := range uint64(200) {
@@ -34,8 +34,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// blockModel is a block, what it must hold, and views that were cut from it with what they must
-// hold.
+// blockModel is a block and views cut from it, with the bytes that they must hold.
 type blockModel struct {
 	b     *Block
 	want  []byte
@@ -44,8 +43,8 @@ type blockModel struct {
 	seed  byte
 }
 
-// runBlockScript plays (operation, size) pairs, the first byte being the block's size class, and
-// says what differs.
+// runBlockScript runs (operation, size) pairs and returns the first difference. The script's first
+// byte is the block's size class.
 func runBlockScript(script []byte) string {
 	if len(script) == 0 {
 		return ""
@@ -73,7 +72,7 @@ func (m *blockModel) step(op byte, size int) {
 		m.want = append(m.want, p[:n]...)
 	case 1:
 		n := copy(m.b.Extend(), p)
-		m.b.Commit(n / 2) // the rest was a try
+		m.b.Commit(n / 2) // the rest of Extend stays unused
 		m.want = append(m.want, p[:n/2]...)
 	case 2, 3:
 		to := len(m.want) * size / 255
@@ -111,8 +110,8 @@ func (m *blockModel) check() string {
 	return ""
 }
 
-// What goes to the kernel is the memory that was queued: gathering a chain of blocks, views, cuts
-// and shares copies nothing and, with a table to fill, allocates nothing.
+// Vectors returns the queued memory itself. For a chain of blocks, views, cuts and shares it copies
+// nothing, and with room in dst it allocates nothing.
 func TestVectorsAreTheQueuedMemory(t *testing.T) {
 	CheckLeaks(t)
 	a, b := From(pattern(5000, 1)), From(pattern(300, 2))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// room is what the blocks of c take, each counted once.
+// room returns the capacity of the blocks of c, each counted once.
 func room(c *Chain) (n int) {
 	seen := map[*Block]bool{}
 	for _, v := range c.views[c.head:] {
@@ -18,8 +18,8 @@ func room(c *Chain) (n int) {
 	return n
 }
 
-// A queue of short messages, each from a chain of its own, takes hardly more than they have bytes;
-// what somebody else holds too, or what is long, is not copied.
+// A packed queue of short messages, each from its own chain, takes little more memory than their
+// bytes. Pack copies neither long views nor blocks with another reference.
 func TestPackTakesLittle(t *testing.T) {
 	CheckLeaks(t)
 	for _, size := range []int{1, 130, 600, 5000} {
@@ -35,7 +35,7 @@ func TestPackTakesLittle(t *testing.T) {
 			}
 		}
 		if got := dst.AppendTo(nil); !bytes.Equal(got, want) || dst.Len() != len(want) {
-			t.Fatalf("messages of %d bytes: %d came out of %d", size, len(got), len(want))
+			t.Fatalf("messages of %d bytes: %d remained of %d", size, len(got), len(want))
 		}
 		if n := room(&dst); size <= packed && n > len(want)+growAppend || n > 2*len(want) {
 			t.Errorf("%d bytes in messages of %d take %d", len(want), size, n)
@@ -50,11 +50,11 @@ func TestPackTakesLittle(t *testing.T) {
 	c.AppendBlock(shared.Retain())
 	c.Pack(&dst)
 	if last := dst.views[len(dst.views)-1]; last.b != shared {
-		t.Error("a block that is held elsewhere was copied")
+		t.Error("a block with another reference was copied")
 	}
 }
 
-// Packing changes no byte and loses no block, whatever is done to both chains in between.
+// Pack changes no byte and leaks no block, for any sequence of operations on both chains.
 func TestPackIsMove(t *testing.T) {
 	CheckLeaks(t)
 	for seed := range uint64(200) {

@@ -2,6 +2,6 @@
 
 package buf
 
-// poison overwrites freed bytes in builds with the race detector, so that a view that outlived its
-// reference shows in a test, as wrong bytes or as a race, before it does in production.
+// poison overwrites freed bytes in builds with the race detector. A view that outlives its
+// reference then shows in a test, as wrong bytes or as a race.
 const poison = true

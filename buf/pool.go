@@ -9,34 +9,33 @@ import (
 
 const (
 	minBlock = 1 << minShift
-	maxPool  = 1 << maxShift // larger blocks are made for their size and left to the garbage collector
+	maxPool  = 1 << maxShift // larger blocks are allocated, and left to the garbage collector
 
 	minShift = 8
 	maxShift = 20
 	classes  = maxShift - minShift + 1
 	unpooled = -1
 
-	// MaxBlock is the most bytes one block can hold. Get and From panic above it: a caller that
-	// lets a peer choose a size must have checked it against a limit of its own long before.
+	// MaxBlock is the largest size of a block in bytes. Get and From panic above it. A caller whose
+	// peer chooses a size must check it against its own limit first.
 	MaxBlock = 1 << 30
 )
 
 // pools holds free blocks by class: 256 B, 512 B, 1 KiB and so on up to 1 MiB.
 var pools [classes]sync.Pool
 
-// live counts blocks in use. It is split so that loops on different cores do not share a cache
-// line: a block keeps its shard for life, and sync.Pool tends to return it to the core that freed
-// it.
+// live counts blocks in use. It has shards, so that loops on different cores do not share a cache
+// line. A block keeps its shard, and sync.Pool tends to return it to the core that freed it.
 var live [16]struct {
 	n atomic.Int64
 	_ [56]byte
 }
 
-var made atomic.Uint32 // deals blocks out to shards
+var made atomic.Uint32 // assigns new blocks to shards in turn
 
 // Get returns an empty block with one reference and room for at least n bytes. Up to 1 MiB the room
-// is the next power of two and the memory is re-used; above, it is exactly n and not pooled. It
-// panics if n is negative or above [MaxBlock].
+// is the next power of two, and the memory is pooled. Above, the room is exactly n, and the memory
+// is not pooled. It panics if n is negative or above [MaxBlock].
 func Get(n int) *Block {
 	if uint(n) > maxPool {
 		return getLarge(n)
@@ -65,7 +64,7 @@ func newBlock(size int, class int8) *Block {
 	return &Block{mem: make([]byte, size), class: class, shard: uint8(made.Add(1) & 15)}
 }
 
-// put takes a block whose last reference is gone.
+// put returns a block without references to its pool.
 func put(b *Block) {
 	live[b.shard&15].n.Add(-1)
 	if poison {
@@ -86,8 +85,8 @@ func classOf(n int) int {
 	return bits.Len(uint(n-1)) - minShift
 }
 
-// InUse is the number of blocks that have not been released yet, in the whole process. It is exact
-// when nothing is being taken or released at the same time.
+// InUse returns the number of blocks in the process that have references. It is exact if no block
+// is got or released meanwhile.
 func InUse() int {
 	sum := int64(0)
 	for i := range live {

@@ -1,7 +1,7 @@
 package buf
 
-// First returns the first contiguous run of bytes, nil if the chain is empty. It is for reading
-// only and valid until the bytes leave the chain.
+// First returns the first contiguous run of bytes, nil if the chain is empty. The caller may only
+// read it, and only until the bytes leave the chain.
 func (c *Chain) First() []byte {
 	if c.n == 0 {
 		return nil
@@ -9,8 +9,8 @@ func (c *Chain) First() []byte {
 	return c.views[c.head].bytes()
 }
 
-// Vectors appends the chain's contiguous runs to dst, at most limit of them, as writev wants them.
-// They are valid like First.
+// Vectors appends the chain's contiguous runs to dst for writev, at most limit of them. They are
+// valid like First.
 func (c *Chain) Vectors(dst [][]byte, limit int) [][]byte {
 	views := c.views[c.head:]
 	for i := range min(len(views), max(limit, 0)) {

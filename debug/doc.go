@@ -1,20 +1,20 @@
-// Package debug shows what an engine is doing, on a page and as a variable for expvar. Nothing is
-// registered by importing it.
+// Package debug shows what an engine is doing, on a page and as a variable for expvar. Importing it
+// registers nothing.
 //
 //	mux.Handle("/debug/myriad", debug.Handler(engine))
 //	expvar.Publish("myriad", expvar.Func(debug.Var(engine)))
 //
-// The page is plain text for curl, or JSON for programs. It tells peers' addresses and how much
-// waits for each, so it belongs behind a key or on an address of its own.
+// The page is plain text for curl, or JSON for programs. It shows peers' addresses and the bytes
+// queued for each, so serve it behind a key or on a separate address.
 package debug
 
 import "github.com/myriad-go/myriad"
 
-// Var returns a function whose value is e's Stats and Limits of the moment, for expvar.Func. It
-// does not need the loops' help and never waits. Any goroutine.
+// Var returns a function that returns e's current Stats and Limits, for expvar.Func. The function
+// never waits for the loops. Any goroutine may call it.
 func Var(e *myriad.Engine) func() any { return func() any { return newReport(e) } }
 
-// A report is what the page shows. Durations are in nanoseconds in JSON.
+// A report is the content of the page. In JSON, durations are in nanoseconds.
 type report struct {
 	myriad.Stats
 	Limits      myriad.Limits

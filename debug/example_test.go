@@ -13,7 +13,7 @@ import (
 	"github.com/myriad-go/myriad/debug"
 )
 
-// An engine's page beside its variable, on a server of their own.
+// A separate server serves an engine's page and its variable.
 func Example() {
 	engine, err := myriad.Start(myriad.Config{Loops: 2})
 	if err != nil {
@@ -25,7 +25,7 @@ func Example() {
 	mux.Handle("/debug/myriad", debug.Handler(engine))
 	mux.Handle("/debug/vars", expvar.Handler())
 	expvar.Publish("myriad", expvar.Func(debug.Var(engine)))
-	server := httptest.NewServer(mux) // in earnest an address that only operators reach
+	server := httptest.NewServer(mux) // in production, an address that only operators reach
 	defer server.Close()
 
 	answer, err := server.Client().Get(server.URL + "/debug/myriad")

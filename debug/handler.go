@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// defaultShown and maxShown are how many connections each list has, unless the query says
-	// otherwise, and at most.
+	// defaultShown is the length of each list of connections without a query, maxShown the longest
+	// that a query may request.
 	defaultShown = 20
 	maxShown     = 1000
 )
 
-// Handler serves a page about e: its limits, loops, slowest types of handlers, and connections by
-// state, with those that have the most bytes queued and those that are oldest. It works with
-// net/http and with web.Server, at any path.
+// Handler serves a page about e: its limits, its loops, its slowest types of handlers, and its
+// connections by state. It lists the connections with the most bytes queued, and the oldest. It
+// works with net/http and with web.Server, at any path.
 //
-// The query "format=json" gives the same as JSON, durations in nanoseconds. "conns=50" has up to 50
-// connections in each list (20 if it is not given, 1000 at most); "conns=0" leaves connections out.
+// The query "format=json" gives the same as JSON, durations in nanoseconds. "conns=50" lists up to
+// 50 connections in each list (default 20, at most 1000); "conns=0" omits connections.
 //
-// All but the connections is told without the loops' help, and sent first: it is there even if a
-// loop hangs. The connections are counted by the loops themselves, 512 places of their tables in a
-// turn; the page waits for that as long as its client does.
+// The page sends everything except connections first, without waiting for the loops, so that it
+// works even if a loop hangs. The loops count the connections, 512 slots of their tables in a poll
+// cycle. The page waits for them until its client disconnects.
 func Handler(e *myriad.Engine) http.Handler { return &page{e} }
 
 type page struct{ engine *myriad.Engine }
@@ -35,7 +35,7 @@ type page struct{ engine *myriad.Engine }
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "debug: this page is only read: use GET", http.StatusMethodNotAllowed)
+		http.Error(w, "debug: this page is read-only: use GET", http.StatusMethodNotAllowed)
 		return
 	}
 	asJSON, shown, err := options(r.URL.Query())
@@ -74,24 +74,25 @@ func (p *page) serveJSON(w http.ResponseWriter, r *http.Request, shown int) {
 	if shown > 0 {
 		var err error
 		if report.Connections, err = look(r.Context(), p.engine, shown); err != nil {
-			return // nobody is there to read
+			return // the client has disconnected
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	body := json.NewEncoder(w)
 	body.SetIndent("", " ")
-	_ = body.Encode(report) // fails only if nobody reads
+	_ = body.Encode(report) // fails only if the client has disconnected
 }
 
 func (p *page) serveText(w http.ResponseWriter, r *http.Request, shown int) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	var text bytes.Buffer
 	newReport(p.engine).writeTo(&text)
-	_, _ = w.Write(text.Bytes()) // fails only if nobody reads
+	_, _ = w.Write(text.Bytes()) // fails only if the client has disconnected
 	if shown == 0 {
 		return
 	}
-	_ = http.NewResponseController(w).Flush() // what is known is seen, if the writer can do it, before loops are asked
+	// sends the first part before the loops are asked, if the writer supports it
+	_ = http.NewResponseController(w).Flush()
 	conns, err := look(r.Context(), p.engine, shown)
 	if err != nil {
 		return

@@ -71,7 +71,7 @@ func TestPageOfManyConns(t *testing.T) {
 		t.Errorf("%d connections are shown, want 30", lines)
 	}
 	if text := get(t, Handler(e), "?conns=0").Body.String(); strings.Contains(text, "\nconnections: ") {
-		t.Errorf("connections are told although they are not asked for:\n%s", text)
+		t.Errorf("the page has connections that were not requested:\n%s", text)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestPageAsJSON(t *testing.T) {
 		t.Errorf("header %v", answer.Header())
 	}
 	if text := get(t, Handler(e), "?format=json&conns=0").Body.String(); strings.Contains(text, "Connections") {
-		t.Errorf("connections are told although they are not asked for:\n%s", text)
+		t.Errorf("the page has connections that were not requested:\n%s", text)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestPageRefuses(t *testing.T) {
 	}
 }
 
-// fetch is for pages that are served, by whichever server.
+// fetch returns the page at url.
 func fetch(t *testing.T, url string) string {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
@@ -137,8 +137,8 @@ func fetch(t *testing.T, url string) string {
 	return string(body)
 }
 
-// The engine that serves the page is the one that it shows: the loop that carries the answer is
-// asked too.
+// An engine can serve the page about itself: the loop that serves the page also counts its
+// connections.
 func TestPageOnTheEngineItself(t *testing.T) {
 	e := start(t)
 	s := &web.Server{Engine: e, Handler: Handler(e)}
@@ -149,7 +149,7 @@ func TestPageOnTheEngineItself(t *testing.T) {
 	url := "http://" + ln.Addr().String() + "/debug/myriad"
 	if text := fetch(t, url); !strings.Contains(text, "myriad: 1 connections on 2 loops\n") ||
 		!strings.Contains(text, "\nconnections: 1, with ") {
-		t.Errorf("the page's own connection is not there:\n%s", text)
+		t.Errorf("the page's own connection is missing:\n%s", text)
 	}
 	var r report
 	if err := json.Unmarshal([]byte(fetch(t, url+"?format=json")), &r); err != nil || r.Connections.Count < 1 {
@@ -160,7 +160,7 @@ func TestPageOnTheEngineItself(t *testing.T) {
 	}
 }
 
-// What needs no loop is seen while one hangs, and the rest when it goes on.
+// While a loop hangs, the page shows what needs no loop. It shows the rest when the loop continues.
 func TestPageWhileALoopHangs(t *testing.T) {
 	e := start(t)
 	server := httptest.NewServer(Handler(e))

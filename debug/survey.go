@@ -12,16 +12,17 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// placesPerTurn is how much of its table a loop looks at before it serves its conns again: tens of
+// slotsPerCycle is how many slots of its table a loop visits in a poll cycle. That takes tens of
 // microseconds.
-const placesPerTurn = 512
+const slotsPerCycle = 512
 
-// connections are those of all loops. Those that came or went meanwhile may be missing.
+// connections describes the connections of all loops. It may lack connections that opened or closed
+// meanwhile.
 type connections struct {
 	Count   int
 	Queued  int64
 	States  map[string]int
-	Largest []connection // by queued bytes; none that has no bytes queued
+	Largest []connection // by queued bytes; only connections with queued bytes
 	Oldest  []connection
 	Missing []int `json:",omitempty"` // loops that could not be asked: their mailbox is full, or they have ended
 }
@@ -38,8 +39,8 @@ type connection struct {
 	conn *myriad.Conn
 }
 
-// look asks all loops for their conns, each in its own time, and keeps the shown largest and
-// oldest. It fails when ctx ends before they have answered.
+// look collects the conns of all loops, and keeps the `shown` largest and oldest. It fails if ctx
+// ends before the loops have answered.
 func look(ctx context.Context, e *myriad.Engine, shown int) (*connections, error) {
 	all := &connections{States: map[string]int{}}
 	done := e.System().NewParker()
@@ -71,7 +72,7 @@ func look(ctx context.Context, e *myriad.Engine, shown int) (*connections, error
 		done.Park()
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err // it may have cut a survey short
+		return nil, err // a survey may be incomplete
 	}
 	for _, s := range surveys {
 		all.add(s)
@@ -91,7 +92,8 @@ func (all *connections) add(s *survey) {
 	all.Oldest = append(all.Oldest, s.oldest.rows...)
 }
 
-// first are the first n in an order, with the addresses that were too long to write on a loop.
+// first returns the first n rows in an order. It also fills in their addresses, which take too long
+// to format on a loop.
 func first(rows []connection, n int, order func(a, b *connection) int) []connection {
 	slices.SortStableFunc(rows, func(a, b connection) int { return order(&a, &b) })
 	rows = rows[:min(len(rows), n)]
@@ -106,12 +108,12 @@ func moreQueued(a, b *connection) int { return cmp.Compare(b.Queued, a.Queued) }
 
 func older(a, b *connection) int { return cmp.Compare(b.Age, a.Age) }
 
-// A survey is one loop's part. It belongs to the loop until finish is called.
+// A survey is the state of one loop's count. The loop owns it until finish is called.
 type survey struct {
 	ctx    context.Context
 	loop   *myriad.Loop
 	finish func()
-	from   int // in the loop's table
+	from   int // the next slot in the loop's table
 
 	count           int
 	queued          int64
@@ -126,9 +128,9 @@ func newSurvey(ctx context.Context, l *myriad.Loop, shown int, finish func()) *s
 	}
 }
 
-// step looks at a slice of the table, and leaves the next one to the next turn.
+// step visits a slice of the table, and schedules the next slice for the next poll cycle.
 func (s *survey) step() {
-	s.from = s.loop.Conns(s.from, placesPerTurn, s.visit)
+	s.from = s.loop.Conns(s.from, slotsPerCycle, s.visit)
 	if s.from == 0 || s.ctx.Err() != nil {
 		s.finish()
 		return
@@ -136,8 +138,8 @@ func (s *survey) step() {
 	s.goOn()
 }
 
-// goOn tries again after each turn in which the mailbox has filled up: as long as it is full the
-// loop does not end.
+// goOn retries after each poll cycle in which the mailbox is full. A loop with a full mailbox does
+// not end meanwhile.
 func (s *survey) goOn() {
 	if errors.Is(s.loop.Do(s.step), myriad.ErrBusy) {
 		s.loop.Later(s.goOn)
@@ -155,7 +157,7 @@ func (s *survey) visit(c *myriad.Conn) {
 	s.oldest.offer(&row)
 }
 
-// top keeps the first n rows of an order, the last of them at the root of a heap.
+// top keeps the first n rows in an order. The last of them is the root of a heap.
 type top struct {
 	n     int
 	order func(a, b *connection) int

@@ -16,8 +16,8 @@ import (
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// A giver writes to each conn, as many kilobytes as its number, and then does to it what the number
-// says.
+// A giver writes as many kilobytes to each conn as the conn's number, and then changes its state
+// depending on the number.
 type giver struct{ opened int }
 
 func (g *giver) Opened(c *myriad.Conn) {
@@ -30,8 +30,8 @@ func (g *giver) Opened(c *myriad.Conn) {
 func (g *giver) Received(*myriad.Conn, []byte) {}
 func (g *giver) Closed(*myriad.Conn, error)    {}
 
-// simulate gives a world with one listener in it and n peers that do not read; finish looks for
-// what is left.
+// simulate returns a simulated world with one listener and n peers that do not read. At the test's
+// end it checks for leaks.
 func simulate(t *testing.T, n int, h myriad.Handler, cfg myriad.Config) (w *sim.World, e *myriad.Engine) {
 	t.Helper()
 	o := sim.Lossless()
@@ -43,7 +43,7 @@ func simulate(t *testing.T, n int, h myriad.Handler, cfg myriad.Config) (w *sim.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = e.Shutdown(context.Background()) // once more, if the test has done it
+		_ = e.Shutdown(context.Background()) // a second call is allowed
 		w.Run()
 		w.Check(t)
 	})
@@ -95,8 +95,8 @@ func TestSurveyOrdersAndCounts(t *testing.T) {
 			!slices.IsSortedFunc(all.Oldest, func(a, b connection) int { return older(&a, &b) }) {
 			t.Errorf("of %d not in order: %v, %v", shown, all.Largest, all.Oldest)
 		}
-		// The last one was given most, of which the two ends of the wire hold 64 KiB each, and the
-		// first one has waited a second for each of the others.
+		// The last conn was written most, of which both ends of the wire hold 64 KiB each. The
+		// first conn is a second older than the next, and so on.
 		if most, first := all.Largest[0], all.Oldest[0]; most.Queued != (n-128)<<10 || first.Age < n*time.Second {
 			t.Errorf("most is %+v, oldest is %+v", most, first)
 		}
@@ -109,10 +109,9 @@ func TestSurveyOrdersAndCounts(t *testing.T) {
 	}
 }
 
-// A loop looks at no more than a slice of its table in a turn, also if it is so busy that its
-// mailbox is full.
+// A loop visits at most a slice of its table in a poll cycle, even if its mailbox is full.
 func TestSurveyIsBoundedPerTurn(t *testing.T) {
-	const n = 3*placesPerTurn + 10
+	const n = 3*slotsPerCycle + 10
 	w, e := simulate(t, n, silent{}, myriad.Config{Loops: 1, Mailbox: 1})
 	l := e.Loops()[0]
 	for _, full := range []bool{false, true} {
@@ -141,12 +140,12 @@ func TestSurveyIsBoundedPerTurn(t *testing.T) {
 		}
 		last := 0
 		for _, c := range counts {
-			if c-last > placesPerTurn {
-				t.Errorf("mailbox full %v: %d conns in one turn", full, c-last)
+			if c-last > slotsPerCycle {
+				t.Errorf("mailbox full %v: %d conns in one poll cycle", full, c-last)
 			}
 			last = c
 		}
-		if turns := e.Stats().Turns - before; turns < n/placesPerTurn {
+		if turns := e.Stats().Turns - before; turns < n/slotsPerCycle {
 			t.Errorf("mailbox full %v: %d turns", full, turns)
 		}
 	}
@@ -173,9 +172,9 @@ func TestLoopsThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// Who has gone is not waited for.
+// A survey whose context has ended does not wait.
 func TestSurveyEndsWithItsContext(t *testing.T) {
-	w, e := simulate(t, 2*placesPerTurn, silent{}, myriad.Config{Loops: 1})
+	w, e := simulate(t, 2*slotsPerCycle, silent{}, myriad.Config{Loops: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if all, err := look(ctx, e, 10); err != context.Canceled {
@@ -185,7 +184,7 @@ func TestSurveyEndsWithItsContext(t *testing.T) {
 	s := newSurvey(ctx, e.Loops()[0], 10, func() { finished++ })
 	_ = e.Loops()[0].Do(s.step)
 	w.RunFor(time.Second)
-	if finished != 1 || s.count > placesPerTurn {
+	if finished != 1 || s.count > slotsPerCycle {
 		t.Errorf("finished %d times, with %d conns", finished, s.count)
 	}
 }

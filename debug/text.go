@@ -13,7 +13,7 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A table writes lines of cells in columns, numbers to the right.
+// A table writes rows of cells in columns, aligned to the right.
 type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, title string, columns ...any) table {
@@ -118,7 +118,7 @@ func writeConnections(w io.Writer, title string, rows []connection) {
 	t.Flush()
 }
 
-// short is a duration with as many digits as somebody wants to read.
+// short rounds a duration to a few digits.
 func short(d time.Duration) time.Duration {
 	switch {
 	case d > 10*time.Second:

@@ -1,5 +1,5 @@
-// Command release prepares a release of the modules that others import or install: the library at
-// the root, and server.
+// Command release prepares a release of the two published modules: the library at the root, and
+// server.
 //
 //	go run ./packaging/release v0.2.0             rewrite server/go.mod and server/go.sum for the release commit
 //	go run ./packaging/release -proxy DIR v0.2.0  publish both to DIR, a module proxy made of files, and change nothing
@@ -67,8 +67,7 @@ const next = `server/go.mod requires the library at %[1]s now, without a replace
   git revert --no-edit HEAD
 `
 
-// versions are those of semantic versioning below v2: from v2 on the module path would have to
-// change.
+// versions matches semantic versions below v2. From v2 on, the module path would have to change.
 var versions = regexp.MustCompile(`^v[01]\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
 
 func checkVersion(v string) error {

@@ -37,18 +37,18 @@ func inRoot(t *testing.T) {
 	}
 }
 
-// A stranger installs the command from a proxy that has both modules: without a go.work, without
-// the checkout, with modules from the cache alone.
+// A user installs the command from a module proxy that has both modules, without a go.work or the
+// checkout. Other modules come from the module cache.
 func TestInstall(t *testing.T) {
 	inRoot(t)
 	proxy := t.TempDir()
 	if err := run([]string{"-proxy", proxy, "v0.0.1-test"}, io.Discard, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	env := strangersEnv(t, proxy)
+	env := userEnv(t, proxy)
 	args := []string{"install", "-n", "github.com/myriad-go/myriad/server/cmd/myriad@latest"}
 	if soak.On(t) {
-		args = append(args[:1], args[2:]...) // compile, too
+		args = append(args[:1], args[2:]...) // without -n: compile, too
 	}
 	install(t, env, args)
 	if soak.On(t) {
@@ -60,8 +60,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// strangersEnv is the environment of a user who has nothing of ours but what the proxy gives.
-func strangersEnv(t *testing.T, proxy string) []string {
+// userEnv returns the environment of a user without the checkout, with the proxy.
+func userEnv(t *testing.T, proxy string) []string {
 	t.Helper()
 	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -91,7 +91,7 @@ func install(t *testing.T, env, args []string) {
 	}
 }
 
-// The server module of the release commit builds by its own go.mod, and go.sum has what that needs.
+// The server module of the release commit builds with its own go.mod and go.sum.
 func TestServerVerifies(t *testing.T) {
 	inRoot(t)
 	proxy := t.TempDir()
@@ -123,14 +123,14 @@ func TestServerVerifies(t *testing.T) {
 		}
 	}
 	list := exec.Command("go", "list", "-mod=readonly", "-deps", "./cmd/myriad")
-	list.Dir, list.Env = dir, strangersEnv(t, proxy)
+	list.Dir, list.Env = dir, userEnv(t, proxy)
 	if out, err := list.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// The checksums of go.sum replace those of another version. TestServerVerifies has the go command
-// compare them with its own.
+// New checksums in go.sum replace those of another version. In TestServerVerifies the go command
+// checks them.
 func TestChecksums(t *testing.T) {
 	m := &module{path: "a", version: "v0.0.1", files: map[string][]byte{"go.mod": []byte("module a\n")}}
 	n := &module{path: "b", version: "v0.0.1",

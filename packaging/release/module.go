@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// A module is one of the repository's, with the files that its zip file has: those that git tracks,
+// A module is one module of the repository with the files of its zip file: those that git tracks,
 // without nested modules. https://go.dev/ref/mod#zip-files
 type module struct {
 	path, version string
@@ -34,7 +34,7 @@ func readModule(dir, version string) (*module, error) {
 		}
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
-			continue // removed, or a link, which zip files do not have
+			continue // removed, or a link, which module zip files omit
 		}
 		if m.files[name], err = os.ReadFile(file); err != nil {
 			return nil, err
@@ -64,7 +64,7 @@ func tracked(dir string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
-// nested reports whether a file belongs to a module further below.
+// nested reports whether a file belongs to a nested module.
 func nested(name string, names []string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if slices.Contains(names, dir+"/go.mod") {
@@ -74,7 +74,7 @@ func nested(name string, names []string) bool {
 	return false
 }
 
-// require has the module depend on the published library instead of the folder above it.
+// require makes the module depend on the published library instead of the parent directory.
 func (m *module) require(library *module) error {
 	dir, err := os.MkdirTemp("", "release")
 	if err != nil {
@@ -109,7 +109,7 @@ func (m *module) addSums(library *module) {
 	m.files["go.sum"] = []byte(strings.Join(lines, ""))
 }
 
-// named are the files by their names in the zip file.
+// named returns the files by their names in the zip file.
 func (m *module) named() map[string][]byte {
 	all := make(map[string][]byte, len(m.files))
 	for name, p := range m.files {
@@ -120,7 +120,7 @@ func (m *module) named() map[string][]byte {
 
 func (m *module) sum() string { return hash1(m.named()) }
 
-// hash1 is the checksum of go.sum: SHA-256 of a list of the files' SHA-256.
+// hash1 returns the h1 checksum of go.sum: SHA-256 of a list of the files' SHA-256 sums.
 func hash1(files map[string][]byte) string {
 	list := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -129,7 +129,7 @@ func hash1(files map[string][]byte) string {
 	return "h1:" + base64.StdEncoding.EncodeToString(list.Sum(nil))
 }
 
-// publish writes the module to a proxy made of files. https://go.dev/ref/mod#goproxy-protocol
+// publish writes the module to a file-based module proxy. https://go.dev/ref/mod#goproxy-protocol
 func (m *module) publish(proxy string) error {
 	dir := filepath.Join(proxy, filepath.FromSlash(m.path), "@v")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
