@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A batch is jobs that are handled together, and stay together when they are tried again.
+// A batch is jobs that are handled together, and retried together.
 type batch[T any] struct {
 	jobs  []T
 	tries int
 }
 
-// call chooses whether one more handler is to start, which release then does. A handler that takes
-// a batch and sees more to do calls the next, as the pool's workers do. It runs under the lock.
+// call decides whether to start one more handler, which release then starts. A handler that takes a
+// batch and finds more due calls the next one, as the pool's workers do. The caller holds the lock.
 func (q *Queue[T]) call() bool {
 	if q.handlers >= q.config.Handlers || q.due() <= q.called {
 		q.watchAge()
@@ -23,7 +23,7 @@ func (q *Queue[T]) call() bool {
 	return true
 }
 
-// release gives the lock back and starts the handler that call chose.
+// release unlocks, and starts the handler for which call decided.
 func (q *Queue[T]) release(called bool) {
 	q.mu.Unlock()
 	if called && q.config.Pool.post(q.work) != nil {
@@ -31,7 +31,7 @@ func (q *Queue[T]) release(called bool) {
 	}
 }
 
-// due is how many batches could be handled now.
+// due returns how many batches can be handled now.
 func (q *Queue[T]) due() int {
 	n := q.again.n + q.jobs.n/q.config.Batch
 	if rest := q.jobs.n % q.config.Batch; rest > 0 && (q.ripe || q.closed || q.config.Age == 0) {
@@ -40,8 +40,8 @@ func (q *Queue[T]) due() int {
 	return n
 }
 
-// watchAge sets the timer if jobs wait for their batch to fill. It fires for the oldest; if that is
-// gone by then, it is set again for the one that is the oldest now.
+// watchAge sets the timer if jobs wait for their batch to fill. The timer fires at the oldest job's
+// age. If that job is no longer queued, the timer is set again for the oldest one.
 func (q *Queue[T]) watchAge() {
 	if q.config.Age == 0 || q.jobs.n == 0 || q.ripe || q.aging || q.closed {
 		return
@@ -69,7 +69,7 @@ func (q *Queue[T]) stopAging() {
 	}
 }
 
-// work handles one batch on the pool, however Handle ends, and sees to the next.
+// work handles one batch on the pool, also if Handle panics or exits.
 func (q *Queue[T]) work() {
 	b := q.take()
 	if b == nil {
@@ -79,8 +79,8 @@ func (q *Queue[T]) work() {
 	outcome(handle, q.config.Pool.caught, func(err error) { q.judge(b, err) })
 }
 
-// take returns the batch to handle now: one that is to be tried again before new ones. It is nil if
-// others were quicker.
+// take returns the batch to handle now; retries come before new batches. It returns nil if other
+// handlers have taken all.
 func (q *Queue[T]) take() *batch[T] {
 	q.mu.Lock()
 	q.called--
@@ -104,7 +104,7 @@ func (q *Queue[T]) take() *batch[T] {
 	return b
 }
 
-// judge says what becomes of a batch that was handled.
+// judge records the outcome of a batch: done, to be retried, or given up.
 func (q *Queue[T]) judge(b *batch[T], err error) {
 	q.mu.Lock()
 	if err == nil {
@@ -127,7 +127,7 @@ func (q *Queue[T]) judge(b *batch[T], err error) {
 	q.leave()
 }
 
-// giveUp runs without the lock: DeadLetter may take its time.
+// giveUp passes a batch to DeadLetter. It runs without the lock, because DeadLetter may be slow.
 func (q *Queue[T]) giveUp(b *batch[T], err error) {
 	bury := func() error {
 		if q.config.DeadLetter != nil {
@@ -148,14 +148,14 @@ func (q *Queue[T]) giveUp(b *batch[T], err error) {
 	})
 }
 
-// leave ends a handler's work, and gives the lock back.
+// leave counts a handler out, and unlocks.
 func (q *Queue[T]) leave() {
 	q.handlers--
 	q.settled()
 	q.release(q.call())
 }
 
-// backoff is the wait after so many tries.
+// backoff returns the wait after that many tries.
 func (q *Queue[T]) backoff(tries int) time.Duration {
 	wait := q.config.Backoff
 	for range tries - 1 {
@@ -177,7 +177,7 @@ func (q *Queue[T]) retry(b *batch[T]) {
 	q.release(q.call())
 }
 
-// hasten ends all backoffs. A timer that has fired already finds its batch gone.
+// hasten ends all backoffs. A timer that has already fired no longer finds its batch.
 func (q *Queue[T]) hasten() {
 	for b, timer := range q.backing {
 		timer.Stop()

@@ -34,7 +34,7 @@ func BenchmarkGoQueue1000(b *testing.B) {
 
 func BenchmarkGoEightProducers(b *testing.B) {
 	p := newBench(b)
-	b.SetParallelism(4) // of two processors
+	b.SetParallelism(4) // with two processors
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			p.Go(context.Background(), nothing)
@@ -42,7 +42,7 @@ func BenchmarkGoEightProducers(b *testing.B) {
 	})
 }
 
-// A task at a time with a wait for its end: what a lone request pays.
+// One task at a time, with a wait for its end: the cost for a single request.
 func BenchmarkRoundTrip(b *testing.B) {
 	p := newBench(b)
 	back := make(chan struct{}, 1)
@@ -100,7 +100,7 @@ func BenchmarkChannelToFixedWorkers(b *testing.B) {
 	all.Wait()
 }
 
-// Eight keys from one producer, each with something to do nearly always.
+// Eight keys from one producer; each is nearly always busy.
 func BenchmarkKeyed(b *testing.B) {
 	p := newBench(b)
 	k := NewKeyed[int](p, KeyedConfig{Backlog: 1024})
@@ -109,7 +109,7 @@ func BenchmarkKeyed(b *testing.B) {
 	}
 }
 
-// A key each time, whose lane is made and forgotten for one task.
+// A new key for each task, whose queue is created and removed for it.
 func BenchmarkKeyedFresh(b *testing.B) {
 	p := newBench(b)
 	k := NewKeyed[int](p, KeyedConfig{})

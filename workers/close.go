@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Close refuses new tasks, lets those accepted run, ends all goroutines and returns when that is
-// done. Calls of Go that still wait for room get ErrClosed. If ctx ends first, Close returns its
-// cause and the draining goes on; call it again to wait further. A task must not wait for the Close
-// of its own pool: that would be waiting for itself.
+// Close refuses new tasks, runs the accepted ones, and returns when all goroutines have ended.
+// Calls of Go that wait for room return ErrClosed. If ctx ends first, Close returns its cause while
+// the pool continues to drain; call Close again to wait further. A task that waits for the Close of
+// its own pool deadlocks.
 func (p *Pool) Close(ctx context.Context) error {
 	for _, w := range p.shut() {
 		w.rouse()
@@ -28,7 +28,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	}
 }
 
-// shut closes the pool's entrance, once, and returns the idle workers, which are to end.
+// shut makes the pool refuse tasks, and returns the idle workers, which must end.
 func (p *Pool) shut() (idle []*worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 func TestCloseOfUnusedPool(t *testing.T) {
 	before := runtime.NumGoroutine()
 	p := New(Config{})
-	// the runtime's count may be wrong while others end
+	// the runtime's count may be wrong while goroutines end
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; time.Sleep(tick) {
 		if time.Now().After(end) {
 			t.Fatalf("New started %d goroutines", runtime.NumGoroutine()-before)
@@ -28,7 +28,7 @@ func TestCloseOfUnusedPool(t *testing.T) {
 		}
 	}
 	if p.TryGo(nothing) || p.TryGoAll([]func(){nothing}) != 0 || !errors.Is(p.Go(t.Context(), nothing), ErrClosed) {
-		t.Error("a closed pool took a task")
+		t.Error("a closed pool accepted a task")
 	}
 }
 
@@ -82,8 +82,8 @@ func TestPanicIsReportedAndSurvived(t *testing.T) {
 
 func failingTask() { panic("no such table") }
 
-// An OnPanic that ends its goroutine, as t.FailNow does, costs no worker, and Close does not wait
-// for one that is gone.
+// An OnPanic that ends its goroutine, as t.FailNow does, does not reduce the number of workers, and
+// Close does not wait for an ended worker.
 func TestOnPanicExits(t *testing.T) {
 	p := New(Config{Workers: 1, OnPanic: func(any, []byte) { runtime.Goexit() }})
 	for range 3 {

@@ -1,24 +1,27 @@
 // Package workers runs functions on a bounded number of warm goroutines, fed from a bounded queue.
 //
-// Use it where code may block and its number must be bounded: handlers, jobs, callbacks. A burst of
-// quick tasks is done by a handful of goroutines, tasks that block get as many as they need up to
-// the limit, and a pool that has nothing to do for a while has no goroutine at all. How many there
-// are when is decided in one place, described at the top of grow.go.
+// Use it for code that may block, if the number of goroutines must be bounded: handlers, jobs,
+// callbacks. A handful of goroutines does a burst of quick tasks. Tasks that block get as many
+// goroutines as they need, up to the limit. An idle pool has no goroutine. grow.go describes the
+// policy.
 //
-// A [Pool] takes tasks in four ways, which differ in what happens when its queue is full: [Pool.Go]
-// waits until a context ends, [Pool.GoTimeout] for a time, [Pool.TryGo] refuses at once,
-// [Pool.TryGoAll] takes as many of a batch as there is room for and wakes once for all of them.
-// What is accepted runs, exactly once; [Pool.Close] lets it. A panic is reported and counted, and
-// costs no worker.
+// A [Pool] has four methods that submit tasks. They differ in what happens when the queue is full:
 //
-// On a pool stand, as many of each as one likes:
+//   - [Pool.Go] waits until a context ends;
+//   - [Pool.GoTimeout] waits for a time;
+//   - [Pool.TryGo] refuses at once;
+//   - [Pool.TryGoAll] accepts as many tasks as there is room for, with one wake-up for all of them.
 //
-//   - [Submit], for a task with a result: a [Future] that can be waited for and cancelled, to which
-//     a panic is an error.
-//   - [Keyed], for tasks of which those of one key must keep their order, such as the events of a
-//     user.
-//   - [Queue], for "accept now, work later": jobs are acknowledged at once and done in batches,
-//     tried again when they fail, and producers are held back when there are too many.
+// An accepted task runs exactly once, also after [Pool.Close]. The pool reports and counts a panic,
+// and its worker continues.
+//
+// Three forms of work run on a pool. A pool may have any number of each:
+//
+//   - [Submit] runs a task with a result, a [Future]. A program can wait for it and cancel it; a
+//     panic becomes its error.
+//   - [Keyed] keeps the order of tasks with the same key, such as the events of one user.
+//   - [Queue] accepts jobs now and does them later, in batches and with retries. At its limit it
+//     makes producers wait.
 //
 // None of them has a goroutine of its own.
 package workers

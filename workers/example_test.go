@@ -25,7 +25,7 @@ func Example() {
 	// Output: 499500 false
 }
 
-// A pool that is at its limits says so, in time.
+// GoTimeout returns an error if the pool has no room in time.
 func ExamplePool_GoTimeout() {
 	pool := workers.New(workers.Config{Workers: 1, Queue: 1})
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -41,7 +41,7 @@ func ExamplePool_GoTimeout() {
 	// the second
 }
 
-// The tasks of one poll or one request are handed over together, with one lock and one wake.
+// TryGoAll submits all tasks of one poll or request together, with one lock and one wake-up.
 func ExamplePool_TryGoAll() {
 	pool := workers.New(workers.Config{Workers: 1, Queue: 2})
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -77,11 +77,11 @@ func ExampleSubmit() {
 	// workers: the task panicked: out of ideas true
 }
 
-// A result that does not come in time is given up together with the work on it.
+// If a result takes too long, Cancel gives up the result and its computation.
 func ExampleFuture_Cancel() {
 	pool := workers.New(workers.Config{})
 	answer := workers.Submit(context.Background(), pool, func(ctx context.Context) (string, error) {
-		<-ctx.Done() // a slow backend that knows contexts
+		<-ctx.Done() // a slow backend that respects contexts
 		return "", ctx.Err()
 	})
 	select {
@@ -95,8 +95,8 @@ func ExampleFuture_Cancel() {
 	// Output: true
 }
 
-// Deposits of one account are booked one after the other, without a lock, those of different
-// accounts at the same time.
+// Deposits to one account are booked one after the other, without a lock. Deposits to different
+// accounts are booked concurrently.
 func ExampleKeyed() {
 	pool := workers.New(workers.Config{})
 	accounts := workers.NewKeyed[string](pool, workers.KeyedConfig{Backlog: 100})
@@ -113,7 +113,7 @@ func ExampleKeyed() {
 	// Output: 555 555 0
 }
 
-// Events are acknowledged when they are in the queue, and written ten at a time.
+// Events are acknowledged when they are queued, and written in batches of ten.
 func ExampleQueue() {
 	pool := workers.New(workers.Config{})
 	events := workers.NewQueue(workers.QueueConfig[string]{
@@ -130,7 +130,7 @@ func ExampleQueue() {
 			fmt.Println("too busy") // an HTTP handler would answer 503 here
 		}
 	}
-	events.Close(context.Background()) // does not wait for the last batch to fill
+	events.Close(context.Background()) // writes the last batch, even if it is not full
 	pool.Close(context.Background())
 	// Output:
 	// write 10 from event 0
@@ -138,7 +138,7 @@ func ExampleQueue() {
 	// write 5 from event 20
 }
 
-// What fails is tried again, and given up in the end.
+// A failed job is retried, and finally given up.
 func ExampleQueue_retry() {
 	pool := workers.New(workers.Config{})
 	tries := 0

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// All that stands on one pool at once: plain tasks, keys, futures and a queue, from several
-// producers, with tasks that end in every way, contexts that end, cancelling and a Close in
-// between. Whatever the order: what was accepted runs exactly once (a job until it succeeds or is
-// given up), what was refused never, a key's tasks run one at a time and in order, no bound is
-// exceeded, every future ends. TestMain sees to the goroutines.
+// Several producers use plain tasks, keys, futures and a queue on one pool. Tasks end in every way,
+// contexts end, futures are cancelled, and the pool is closed meanwhile. Every accepted task runs
+// exactly once, and a refused one never. A job is tried until it succeeds or is given up. A key's
+// tasks run in order, one at a time. No limit is exceeded, and every future ends. TestMain checks
+// for leaked goroutines.
 func TestEveryFormKeepsItsPromise(t *testing.T) {
 	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 6))
@@ -38,7 +38,7 @@ type medley struct {
 	queue *Queue[*medleyJob]
 	keys  [medleyKeys]struct {
 		inside atomic.Int32
-		last   [medleyProducers]int // by producer: the one of its tasks that ran last; the key's own order guards it
+		last   [medleyProducers]int // the number of each producer's last task; the key's order guards it
 	}
 	handlers, batch, limit, retries int
 	handling                        atomic.Int32
@@ -47,7 +47,7 @@ type medley struct {
 }
 
 type medleyJob struct {
-	tries, wanted int // the try that succeeds; beyond retries it is to be given up
+	tries, wanted int // the try that succeeds; above retries, the job must be given up
 	over          bool
 }
 
@@ -97,7 +97,7 @@ func (m *medley) run(seed uint64, closeEarly bool) {
 	}
 }
 
-// closeBoth closes the queue before the pool, as it must be.
+// closeBoth closes the queue before the pool, as required.
 func (m *medley) closeBoth(patience time.Duration) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
@@ -111,7 +111,7 @@ func (m *medley) closeBoth(patience time.Duration) {
 func (m *medley) submitAny(r *rand.Rand, producer, n int) {
 	switch r.IntN(8) {
 	case 0:
-		m.submit(r) // the plain forms
+		m.submit(r) // plain tasks
 	case 1:
 		f, once := m.task(r)
 		err := m.pool.GoTimeout(f, time.Duration(r.IntN(2000))*time.Microsecond)
@@ -141,7 +141,7 @@ func (m *medley) submitKeyed(r *rand.Rand, producer, n int) {
 	f := func() {
 		k := &m.keys[key]
 		if k.inside.Add(1) != 1 {
-			m.t.Error("two tasks of a key at once")
+			m.t.Error("two tasks of a key ran concurrently")
 		}
 		defer k.inside.Add(-1)
 		if k.last[producer] >= n {
@@ -163,8 +163,8 @@ func (m *medley) submitKeyed(r *rand.Rand, producer, n int) {
 	m.settle(once, err == nil)
 }
 
-// submitFuture checks a future's end against whether its function ran, which must be before the end
-// is known.
+// submitFuture checks that a future's outcome matches whether its function ran, and that the
+// function has ended before the future is done.
 func (m *medley) submitFuture(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Duration(r.IntN(4000))*time.Microsecond)
 	var x Executor = m.pool
@@ -225,8 +225,8 @@ func (m *medley) submitJobs(r *rand.Rand) {
 	}
 }
 
-// handle fails as long as one of the batch is not at the try that it wants. The queue's lock stands
-// between two tries.
+// handle fails while a job of the batch has not reached the try that it wants. The queue's lock
+// synchronizes two tries.
 func (m *medley) handle(ctx context.Context, batch []*medleyJob) error {
 	if n := m.handling.Add(1); int(n) > m.handlers {
 		m.t.Errorf("%d handlers at once, want at most %d", n, m.handlers)

@@ -6,49 +6,49 @@ import (
 	"sync"
 )
 
-// An Executor is what futures run on: a Pool, or one key of a Keyed.
+// An Executor runs futures: a Pool, or one key of a Keyed.
 type Executor interface {
-	// Go hands f over, waiting for room until ctx ends. A nil error means that f will run.
+	// Go submits f. It waits for room until ctx ends. A nil error means that f will run.
 	Go(ctx context.Context, f func()) error
-	// caught counts a panic that became an error.
+	// caught counts a panic that was turned into an error.
 	caught()
 }
 
-// A Future is the result of a function that another goroutine runs. Its methods are safe for use by
-// any goroutine. Nobody has to wait for it, and it holds no goroutine and no timer.
+// A Future is the result of a function that another goroutine runs. Any goroutine may call its
+// methods. It needs no call of Wait, and holds no goroutine and no timer.
 type Future[T any] struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	ctx     context.Context // until it runs
+	ctx     context.Context // nil once f runs
 	f       func(context.Context) (T, error)
-	cancel  context.CancelFunc // while it runs
+	cancel  context.CancelFunc // nil unless f runs
 	settled bool
 	value   T
 	err     error
 }
 
-// Submit hands f to the executor, waiting for room until ctx ends. If it is not accepted the future
-// has failed already, with ErrClosed or the context's cause.
+// Submit submits f to the executor and returns its future. It waits for room until ctx ends. If the
+// executor does not accept f, the future has already failed with ErrClosed or the context's cause.
 //
-// f gets a context that ends with ctx and with Cancel. If that is so before its turn comes, f does
-// not run and the future fails with the context's cause. A panic of f becomes a *PanicError, and is
-// counted but not reported to Config.OnPanic; runtime.Goexit becomes ErrExited.
+// f's context ends with ctx and with Cancel. If it ends before f starts, f does not run, and the
+// future fails with the context's cause. A panic of f becomes a *PanicError; the pool counts it,
+// but does not call Config.OnPanic. runtime.Goexit becomes ErrExited.
 func Submit[T any](ctx context.Context, x Executor, f func(context.Context) (T, error)) *Future[T] {
 	if f == nil {
 		panic("workers: the task is nil")
 	}
 	u := &Future[T]{done: make(chan struct{}), ctx: ctx, f: f}
 	if err := x.Go(ctx, func() { u.run(x) }); err != nil {
-		u.fail(err) // without the lock: nobody else knows the future
+		u.fail(err) // needs no lock: no other goroutine has the future
 	}
 	return u
 }
 
-// Done is closed when there is a result.
+// Done returns a channel that is closed when there is a result.
 func (u *Future[T]) Done() <-chan struct{} { return u.done }
 
-// Wait returns the result, or the cause of ctx if that ends first; then f goes on, and Wait can be
+// Wait returns the result. If ctx ends first, it returns ctx's cause; f continues, and Wait can be
 // called again.
 func (u *Future[T]) Wait(ctx context.Context) (T, error) {
 	select {
@@ -65,9 +65,9 @@ func (u *Future[T]) Wait(ctx context.Context) (T, error) {
 	}
 }
 
-// Cancel makes a future that has not begun fail with context.Canceled at once, and its f not run.
-// If f runs its context ends; the result is what it returns then. Cancel does not wait, and does
-// nothing when there is a result.
+// Cancel cancels the future. If f has not started, it never runs, and the future fails with
+// context.Canceled at once. If f is running, its context ends, and the result is what f returns.
+// Cancel does not wait. It does nothing if there is a result.
 func (u *Future[T]) Cancel() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,11 +76,11 @@ func (u *Future[T]) Cancel() {
 	case u.cancel != nil:
 		u.cancel()
 	default:
-		u.fail(fmt.Errorf("workers: %w before the task's turn came", context.Canceled))
+		u.fail(fmt.Errorf("workers: %w before the task started", context.Canceled))
 	}
 }
 
-// run is the task. Of a future that was cancelled nothing is left to do.
+// run is the task in the pool. It does nothing if the future was cancelled.
 func (u *Future[T]) run(x Executor) {
 	ctx, f := u.begin()
 	if f == nil {
@@ -100,7 +100,7 @@ func (u *Future[T]) begin() (context.Context, func(context.Context) (T, error)) 
 		return nil, nil
 	}
 	if u.ctx.Err() != nil {
-		u.fail(fmt.Errorf("workers: the context ended before the task's turn came: %w", context.Cause(u.ctx)))
+		u.fail(fmt.Errorf("workers: the context ended before the task started: %w", context.Cause(u.ctx)))
 		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(u.ctx)
@@ -111,7 +111,7 @@ func (u *Future[T]) begin() (context.Context, func(context.Context) (T, error)) 
 func (u *Future[T]) end(value T, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.cancel() // else the parent context would keep the child for as long as it lives
+	u.cancel() // else the parent context would refer to the child until the parent ends
 	u.settle(value, err)
 }
 
@@ -120,8 +120,8 @@ func (u *Future[T]) fail(err error) {
 	u.settle(none, err)
 }
 
-// settle runs once, under the lock. The future may be kept for its result, so it lets go of
-// everything else.
+// settle sets the result, once. The caller holds the lock. It clears all other fields, because the
+// program may keep the future for its result.
 func (u *Future[T]) settle(value T, err error) {
 	u.settled = true
 	u.value, u.err = value, err

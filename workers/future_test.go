@@ -25,7 +25,7 @@ func TestFutureResults(t *testing.T) {
 		"panic error": {func(context.Context) (int, error) { panic(boom) }, 0, boom},
 		"exit":        {func(context.Context) (int, error) { runtime.Goexit(); return 1, nil }, 0, ErrExited},
 	} {
-		for range 2 { // a result can be had more than once
+		for range 2 { // Wait returns the result more than once
 			if v, err := Submit(t.Context(), p, tt.f).Wait(t.Context()); v != tt.value || !errors.Is(err, tt.err) {
 				t.Errorf("%s: %v, %v; want %v, %v", name, v, err, tt.value, tt.err)
 			}
@@ -70,7 +70,7 @@ func TestFutureNotAccepted(t *testing.T) {
 	})
 }
 
-// Wait gives up with its own context and leaves the task alone.
+// Wait ends with its own context, and does not affect the task.
 func TestFutureWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{})
@@ -87,7 +87,7 @@ func TestFutureWaitGivesUp(t *testing.T) {
 			t.Errorf("after a minute: %v, %v", v, err)
 		}
 		if v, err := u.Wait(ctx); v != 1 || err != nil {
-			t.Errorf("a result there already, with an ended context: %v, %v", v, err)
+			t.Errorf("with a result and an ended context: %v, %v", v, err)
 		}
 	})
 }
@@ -123,8 +123,7 @@ func TestFutureCancel(t *testing.T) {
 	})
 }
 
-// The turn may come in between submitting and Cancel: it ends the task's context then, and leaves
-// the result to the task.
+// If the task starts before Cancel, Cancel ends the task's context, and the task sets the result.
 func TestCancelAfterTheBeginning(t *testing.T) {
 	u := &Future[int]{done: make(chan struct{}), ctx: t.Context(), f: func(context.Context) (int,
 		error) {
@@ -142,7 +141,7 @@ func TestCancelAfterTheBeginning(t *testing.T) {
 	}
 }
 
-// A future that is over must not hang on to a context that lives as long as the program.
+// A finished future must not be referenced by a context that lives as long as the program.
 func TestFutureLeavesItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{})
@@ -152,7 +151,7 @@ func TestFutureLeavesItsContext(t *testing.T) {
 		u := Submit(ctx, p, func(ctx context.Context) (int, error) { inner = ctx; return 1, nil })
 		<-u.Done()
 		if inner.Err() == nil {
-			t.Error("the context of a task that has ended has not")
+			t.Error("the context of an ended task has not ended")
 		}
 		if u.ctx != nil || u.f != nil || u.cancel != nil {
 			t.Error("a settled future keeps more than its result")

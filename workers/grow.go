@@ -2,55 +2,58 @@ package workers
 
 import "time"
 
-// How many goroutines there are, and why.
+// The number of workers, and why.
 //
-// Context. A pool cannot know whether a task will take a microsecond or block for a second. With a
-// goroutine for each waiting task, a burst of 16,000 quick ones starts 16,000 goroutines for work
-// that two could do. With a fixed number, as many blocked tasks stop everything, and tasks that
-// wait for tasks deadlock. Users of other pools complain of both.
+// Problem. A pool cannot know whether a task will take a microsecond or block for a second. With a
+// goroutine for each waiting task, a burst of 16,000 quick tasks starts 16,000 goroutines for work
+// that two could do. With a fixed number of goroutines, that many blocked tasks stop the pool, and
+// tasks that wait for other tasks deadlock. Users of other pools complain of both.
 //
-// Decision. A worker is stuck when it has been in one task for a tick (1 ms). It may be blocked or
-// computing: neither takes further tasks. The pool strives for Base workers that are not stuck
-// while tasks wait, and for no more.
+// Policy. A worker is stuck when it has been in one task for a tick (1 ms). It may block or
+// compute: either way it takes no further task. While tasks wait, the pool keeps up to Base workers
+// that are not stuck.
 //
-//   - A submission wakes one idle worker, the one that went idle last and whose stack is warm, or
-//     starts one if fewer than Base are fresh; nothing if another one is on its way already. A
-//     worker that takes a task and sees more does the same. So a batch costs its submitter one
-//     wake, and workers come no faster than processors are free to run them.
-//   - When Base are fresh and tasks still wait, the monitor is kicked. It looks once each tick for
-//     as long as tasks wait, and costs nothing otherwise. Those that it finds in the same task as a
-//     tick before are stuck and no longer count against Base. If fewer than Base are left, it
-//     starts what is missing, or four for each newly stuck one if that is more: when all of a batch
-//     block, a thousand of them run within five ticks, where replacing one by one would take a
-//     hundred. It never starts more than tasks wait and nobody is on the way to, and at most 1,024
-//     in a look.
-//   - A stuck worker that comes back is fresh again. What is idle for long ends, the longest idle
-//     first.
+//   - A submission calls one worker: it wakes the one that went idle last, whose stack is warm, or
+//     starts one if fewer than Base are fresh. It calls none while another called worker has not
+//     arrived. A worker that takes a task and finds more does the same. So a batch costs its
+//     submitter one wake-up, and workers start no faster than processors are free to run them.
+//   - When Base workers are fresh and tasks still wait, the submission kicks the monitor. The
+//     monitor looks once each tick while tasks wait, and costs nothing otherwise. A worker that it
+//     finds in the same task as a tick before is stuck, and no longer counts against Base.
+//   - If fewer than Base workers are left, a look starts the missing ones, or four for each newly
+//     stuck worker if that is more. So if all tasks of a batch block, a thousand of them run within
+//     five ticks; one replacement for each would take a hundred. A look never starts more workers
+//     than tasks wait without a called worker, and at most 1,024.
+//   - A stuck worker whose task ends is fresh again. Workers that are idle for long end, the
+//     longest idle first.
 //
-// Base is far more than the processors, because of steady loads in which some tasks block: as soon
-// as Base of them do so within a tick, all others wait for it. It may be, because a worker that was
-// called but has no processor yet calls nobody: a burst of quick tasks has as many workers as there
-// are processors for, whatever Base is.
+// Why Base is far above the number of processors: under a steady load in which some tasks block,
+// the other tasks wait as soon as Base of them block within a tick. A high Base does no harm,
+// because a called worker without a processor calls no other: a burst of quick tasks gets as many
+// workers as there are free processors, for any Base.
 //
-// Consequences. Tasks that block for less than a tick run at most Base at a time: 1 ms is the price
-// of telling them from quick ones. On a machine that is busy with other things quick tasks look
-// stuck now and then, and a few workers more than needed come; they retire. Tasks whose wait is
-// over but for whom no processor is free look stuck too: without the 1,024, a burst that keeps the
-// processors busy would turn the whole queue into goroutines, which only makes them wait longer.
-// Long computations get goroutines too, up to Workers: the processors are shared among them.
+// Consequences.
+//
+//   - Of tasks that block for less than a tick, at most Base run at a time. That is the price of
+//     telling them from quick tasks.
+//   - On a busy machine quick tasks look stuck now and then, and the pool starts a few workers more
+//     than needed; they end when idle.
+//   - A task whose wait is over but that has no processor looks stuck, too. Without the limit of
+//     1,024, a burst that keeps the processors busy would turn the whole queue into goroutines.
+//   - Long computations get goroutines up to Workers, which share the processors.
 const (
 	tick          = time.Millisecond
 	startPerStuck = 4
 	startPerLook  = 1024
 
-	retireRounds = 2 // rounds in a time of Idle
+	retireRounds = 2 // rounds in Config.Idle
 )
 
-// call sees to it that somebody takes the queued tasks. It runs under the lock after each change to
-// the queue; the caller unlocks and then rouses the worker that it returns.
+// call chooses a worker for the queued tasks, or kicks the monitor. The caller holds the lock and
+// has changed the queue. It then unlocks, and rouses the worker that call returns.
 func (p *Pool) call() *worker {
 	if p.tasks.n == 0 || p.called > 0 {
-		return nil // whoever is on the way calls the next one
+		return nil // the worker that was called last calls the next one
 	}
 	if len(p.fresh) < p.config.Base {
 		if w := p.enlist(); w != nil {
@@ -64,9 +67,9 @@ func (p *Pool) call() *worker {
 	return nil
 }
 
-// Widen lets n more tasks run at once than Config.Workers says, or again fewer if n is negative:
-// for a task that goes on for long without being one of those that the limit is for. Surplus
-// goroutines end when they come for their next task.
+// Widen adds n to Config.Workers; n may be negative. Call it with 1 while a long task runs that
+// should not count against the limit, and with -1 afterwards. Surplus goroutines end before their
+// next task.
 func (p *Pool) Widen(n int) {
 	p.lock()
 	p.config.Workers += n
@@ -75,7 +78,8 @@ func (p *Pool) Widen(n int) {
 	w.rouse()
 }
 
-// enlist takes the last idle worker, or makes one. It returns nil if there are as many as may be.
+// enlist takes the worker that went idle last, or creates one. It returns nil at the limit of
+// Workers.
 func (p *Pool) enlist() *worker {
 	var w *worker
 	if last := len(p.idle) - 1; last >= 0 {
@@ -102,12 +106,12 @@ func (p *Pool) enlist() *worker {
 func (p *Pool) kickMonitor() {
 	select {
 	case p.kick <- struct{}{}:
-	default: // it has not seen the last one yet
+	default: // a kick is pending already
 	}
 }
 
-// monitor is a goroutine that lives while there are workers. It sleeps until it is kicked or
-// workers are to retire.
+// monitor is a goroutine that runs while there are workers. It sleeps until it is kicked, or
+// workers may retire.
 func (p *Pool) monitor() {
 	unlabel()
 	round := max(p.config.Idle/retireRounds, tick)
@@ -135,7 +139,7 @@ func (p *Pool) monitor() {
 	}
 }
 
-// over says that the monitor is to end: nobody is left, and nothing to do for anybody.
+// over reports whether the monitor has to end: there are no workers and no tasks.
 func (p *Pool) over() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +153,7 @@ func (p *Pool) over() bool {
 	return true
 }
 
-// look finds the stuck workers and replaces them. It says whether to look again a tick later.
+// look finds stuck workers and replaces them. It returns true if it must run again after a tick.
 func (p *Pool) look() (again bool) {
 	p.lock()
 	newly := p.markStuck()
@@ -181,18 +185,18 @@ func (p *Pool) markStuck() (newly int) {
 	return newly
 }
 
-// startUpTo takes the lock for each worker anew, so that a thousand of them do not keep submitters
-// waiting.
+// startUpTo starts at most n workers. It takes the lock for each worker anew, so that submitters do
+// not wait for a thousand of them.
 func (p *Pool) startUpTo(n int) {
 	for range n {
 		p.lock()
-		if p.tasks.n <= p.called { // those on their way take one each
+		if p.tasks.n <= p.called { // each called worker takes one
 			p.mu.Unlock()
 			return
 		}
 		w := p.enlist()
 		if w != nil {
-			w.seen = w.begun + 1 // by the next look it has been in its next task for a tick
+			w.seen = w.begun + 1 // so that the next look counts its first task as a tick old
 		}
 		p.mu.Unlock()
 		if w == nil {
@@ -202,8 +206,8 @@ func (p *Pool) startUpTo(n int) {
 	}
 }
 
-// retire ends the workers that have been idle for all of the last rounds. The list is in the order
-// in which they went idle.
+// retire ends the workers that have been idle for the last rounds. p.idle is in the order in which
+// they went idle.
 func (p *Pool) retire() {
 	p.mu.Lock()
 	p.epoch++

@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// The barrier opens when all run at once: a pool that does not grow never ends this test. Time is
-// fake, so the few milliseconds are those that the policy waits, on any machine.
+// The barrier opens when all tasks run at once: with a pool that does not grow, the test never
+// ends. Time is fake, so the measured milliseconds are the policy's delays, on any machine.
 func TestBlockedTasksAllRunWithinTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
@@ -42,7 +42,7 @@ func TestBlockedTasksAllRunWithinTicks(t *testing.T) {
 	})
 }
 
-// Growth multiplies at first, and goes on at a steady pace.
+// The number of workers multiplies at first, and then grows at a steady rate.
 func TestGrowthHasAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 6000
@@ -68,34 +68,34 @@ func TestGrowthHasAPace(t *testing.T) {
 	})
 }
 
-// Where one task of ten sleeps, those that do not never wait for the monitor's tick.
-func TestQuickTasksDoNotWaitForSleepers(t *testing.T) {
+// If one task of ten sleeps, the other nine never wait for the monitor's tick.
+func TestQuickTasksDoNotWaitForSleepingTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{})
 		r, late := rand.New(rand.NewPCG(1, 2)), 0
 		for range 5000 {
 			came, sleeps := time.Now(), r.IntN(10) == 0
 			p.TryGo(func() {
-				if time.Since(came) > 0 { // no time passes while a worker can be called
+				if time.Since(came) > 0 { // no fake time passes while a worker can be called
 					late++
 				}
 				if sleeps {
 					time.Sleep(5 * tick)
 				}
 			})
-			synctest.Wait() // late needs no lock: tasks of one moment run before the next, and only sleepers run on
+			synctest.Wait() // late needs no lock: tasks of one moment end before the next, except sleeping ones
 			time.Sleep(tick / 20)
 		}
 		if late > 0 {
 			t.Errorf("%d of 5000 tasks waited, want none", late)
 		}
 		if peak := p.Stats().Peak; peak > 30 {
-			t.Errorf("%d workers for ten sleepers at a time, more or less", peak)
+			t.Errorf("%d workers for about ten sleeping tasks at a time", peak)
 		}
 	})
 }
 
-// Quick tasks are quick in fake time on the slowest machine: no tick passes while they run.
+// In fake time quick tasks are quick on any machine: no tick passes while they run.
 func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 8})
@@ -112,9 +112,9 @@ func TestBurstOfQuickTasksStaysSmall(t *testing.T) {
 	})
 }
 
-// The same against the real clock, where a busy machine makes quick tasks look stuck, and a look
-// may start 1,024 workers for them. The bound is that of a few such looks; if each task called a
-// worker there would be ten thousand and more.
+// With the real clock, quick tasks look stuck on a busy machine, and a look may then start 1,024
+// workers. The bound allows a few such looks. If each task called a worker, there would be more
+// than ten thousand.
 func TestBurstStaysSmallInRealTime(t *testing.T) {
 	p := newPool(t, Config{})
 	var all sync.WaitGroup
@@ -128,7 +128,7 @@ func TestBurstStaysSmallInRealTime(t *testing.T) {
 	}
 }
 
-// The monitor sleeps between the rounds, and has to be woken for each.
+// The monitor sleeps between the rounds, and must be woken for each.
 func TestEachRoundOfBlockedTasksGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 2, Idle: time.Second})
@@ -153,14 +153,14 @@ func TestOneWakeForABatch(t *testing.T) {
 	first, second := p.call(), p.call()
 	p.mu.Unlock()
 	if first == nil || second != nil {
-		t.Errorf("woke %v and then %v, want the first only: it wakes the next when it is there", first, second)
+		t.Errorf("woke %v and then %v, want only the first, which then wakes the next", first, second)
 	}
 	first.rouse()
 	second.rouse()
 }
 
-// Two looks of the monitor a moment apart, because it was kicked right after a tick, must not make
-// tasks of 0.9 ms stuck.
+// If the monitor is kicked right after a tick, two looks are close together. They must not count
+// tasks of 0.9 ms as stuck.
 func TestStuckMeansAFullTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 2})
@@ -177,8 +177,8 @@ func TestStuckMeansAFullTick(t *testing.T) {
 	})
 }
 
-// A worker that was called but has not begun, because the processors are busy, is in no task: it is
-// not stuck, or each tick would call another one in its place.
+// A worker that was called but has not started, because the processors are busy, is not stuck.
+// Otherwise each tick would call another worker in its place.
 func TestCalledWorkerIsNotStuck(t *testing.T) {
 	p := newPool(t, Config{Base: 1})
 	p.mu.Lock()
@@ -193,7 +193,7 @@ func TestCalledWorkerIsNotStuck(t *testing.T) {
 	w.rouse()
 }
 
-// Each worker on its way takes one task: another for the same task would find nothing.
+// Each called worker takes one task, so no other worker is called for the same task.
 func TestNoWorkerIsStartedForATaskThatHasOne(t *testing.T) {
 	p := newPool(t, Config{Base: 8})
 	p.mu.Lock()
@@ -269,7 +269,7 @@ func TestNeverMoreThanWorkers(t *testing.T) {
 			running.Add(-1)
 		})
 	}
-	for running.Load() < 7 { // the seven that fit do come
+	for running.Load() < 7 { // seven workers fit into the limit
 		time.Sleep(tick)
 	}
 	close(gate)
@@ -301,12 +301,13 @@ func TestIdleWorkersRetire(t *testing.T) {
 		p.TryGo(func() { ran = true })
 		synctest.Wait()
 		if !ran {
-			t.Fatal("the pool did not come back")
+			t.Fatal("the pool did not start a worker again")
 		}
 	})
 }
 
-// One task after the other always finds the same warm worker, and the others retire.
+// Single tasks, one after the other, always run on the same warm worker, and the other workers
+// retire.
 func TestWarmestWorkerIsUsedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Base: 8, Idle: time.Second})
@@ -324,7 +325,7 @@ func TestWarmestWorkerIsUsedFirst(t *testing.T) {
 	})
 }
 
-// The labels of runtime/pprof of a goroutine that submits a task do not become those of a worker.
+// Workers do not inherit the runtime/pprof labels of a goroutine that submits a task.
 func TestWorkersHaveNoLabels(t *testing.T) {
 	const name = "of-the-submitter"
 	count, stop := leaktest.CountLabelled(name)
@@ -333,7 +334,7 @@ func TestWorkersHaveNoLabels(t *testing.T) {
 	pprof.Do(t.Context(), pprof.Labels(name, "yes"), func(context.Context) {
 		var begun sync.WaitGroup
 		release := make(chan struct{})
-		for range 20 { // of which the monitor's goroutine starts most workers
+		for range 20 { // the monitor's goroutine starts most workers
 			begun.Add(1)
 			p.TryGo(func() { begun.Done(); <-release })
 		}

@@ -13,29 +13,28 @@ const DefaultBacklog = 128
 const (
 	keyShards = 256 // a power of two
 
-	// keyTurn is how many tasks of one key run before its lane goes to the end of the pool's queue,
+	// keySlice is how many tasks of one key run before the key goes to the end of the pool's queue,
 	// behind the other keys.
-	keyTurn = 16
-	// keptKeys is for how many keys a shard that has none keeps its table.
+	keySlice = 16
+	// keptKeys is the largest table, in keys, that a shard without keys keeps.
 	keptKeys = 64
 )
 
-// KeyedConfig limits a Keyed. Its zero value works.
+// KeyedConfig configures a Keyed. The zero value works.
 type KeyedConfig struct {
-	// Backlog is the most tasks of one key that wait for the one before. When it is full, TryGo
-	// refuses and Go waits. 0: 128.
+	// Backlog is how many tasks of one key may wait. At the limit TryGo refuses, and Go waits. 0:
+	// 128.
 	Backlog int
 }
 
-// Keyed runs the tasks of one key one at a time and in the order in which they were accepted, and
-// those of different keys at the same time. A key with nothing to do costs nothing, and no key has
-// a goroutine: what runs on the pool is the key's lane, which has one place in the pool's queue
-// whatever its backlog. So at most as many keys are busy as the pool has places and workers, and
-// each has at most Backlog tasks waiting. A key that is not equal to itself, a NaN, is a new one in
-// each call, and Stats does not count it.
+// Keyed runs the tasks of one key one at a time, in the order in which they were accepted. Tasks of
+// different keys run concurrently. An idle key uses no memory, and no key has a goroutine. A busy
+// key takes one place in the pool's queue, for any backlog. So the pool's places and workers bound
+// the number of busy keys, and each key has at most Backlog waiting tasks. A key that is not equal
+// to itself, such as a NaN, is a new key in each call; Stats does not count it.
 //
-// Its methods are safe for use by any goroutine. There is nothing to close: the pool's Close runs
-// what is accepted.
+// Any goroutine may call its methods. A Keyed needs no Close: the pool's Close runs its accepted
+// tasks.
 type Keyed[K comparable] struct {
 	pool    *Pool
 	backlog int
@@ -43,11 +42,11 @@ type Keyed[K comparable] struct {
 	shards  [keyShards]keyShard[K]
 }
 
-// A keyShard has the lanes of some of the keys. Its lock is taken before the pool's.
+// A keyShard holds the queues of some of the keys. Its lock is taken before the pool's.
 type keyShard[K comparable] struct {
-	mu    sync.Mutex
-	lanes map[K]*lane[K] // of the keys that have something to do
-	most  int            // lanes since the table was made
+	mu     sync.Mutex
+	queues map[K]*keyQueue[K] // of busy keys
+	most   int                // the most queues since the table was made
 }
 
 // NewKeyed returns a Keyed whose tasks run on the pool. It panics on a negative number.
@@ -58,30 +57,29 @@ func NewKeyed[K comparable](p *Pool, c KeyedConfig) *Keyed[K] {
 	return &Keyed[K]{pool: p, backlog: or(c.Backlog, DefaultBacklog), seed: maphash.MakeSeed()}
 }
 
-// A Key is one key's entrance, for what wants an Executor. It is a value of two words and the key,
-// made on the spot.
+// A Key is one key of a Keyed as an Executor. It is a small value.
 type Key[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
 }
 
-// Key returns the entrance of a key.
+// Key returns key as an Executor.
 func (k *Keyed[K]) Key(key K) Key[K] { return Key[K]{k, key} }
 
-// Go is Keyed.Go for the key.
+// Go calls Keyed.Go for the key.
 func (e Key[K]) Go(ctx context.Context, f func()) error { return e.keyed.Go(ctx, e.key, f) }
 
 func (e Key[K]) caught() { e.keyed.pool.caught() }
 
-// TryGo hands f to the key's lane and says whether it did. It refuses if the pool is closed, if
-// somebody waits for room, if the backlog is full or, for a key with nothing to do, the pool's
-// queue. It never blocks.
+// TryGo submits f and reports whether it was accepted. It refuses if the pool is closed, if calls
+// of Go wait for room, if the backlog is full, or if the key is idle and the pool's queue is full.
+// It never blocks.
 func (k *Keyed[K]) TryGo(key K, f func()) bool {
 	mustTask(f)
 	s := k.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes[key]
+	l := s.queues[key]
 	if l == nil {
 		l = k.open(s, key)
 		if l.start(f) {
@@ -97,9 +95,9 @@ func (k *Keyed[K]) TryGo(key K, f func()) bool {
 	return true
 }
 
-// Go hands f to the key's lane. It waits for room in the backlog and in the pool until ctx ends,
-// for each key first come first served. A nil error means that f is accepted and will run; with
-// ErrClosed or the context's cause it will not.
+// Go submits f. It waits for room in the backlog and in the pool until ctx ends; for each key,
+// calls are accepted in order. A nil error means that f was accepted and will run. With ErrClosed
+// or the context's cause, f will not run.
 func (k *Keyed[K]) Go(ctx context.Context, key K, f func()) error {
 	mustTask(f)
 	if ctx.Err() != nil {
@@ -111,7 +109,7 @@ func (k *Keyed[K]) Go(ctx context.Context, key K, f func()) error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	l := s.lanes[key]
+	l := s.queues[key]
 	switch {
 	case l == nil:
 		l = k.open(s, key)
@@ -134,22 +132,23 @@ func (k *Keyed[K]) Go(ctx context.Context, key K, f func()) error {
 	return nil
 }
 
-// KeyedStats are the counters of a Keyed. The pool's count a turn of a key, of up to 16 tasks, as
-// one task.
+// KeyedStats are the counters of a Keyed. The pool's counters count a slice of a key, up to 16
+// tasks, as one task.
 type KeyedStats struct {
-	Keys    int // keys that have something to do
-	Queued  int // their tasks that wait; those that run are not among them
-	Waiting int // calls of Go that wait for room behind other tasks of their key
+	Keys    int // busy keys
+	Queued  int // tasks that wait, without running ones
+	Waiting int // calls of Go that wait behind other tasks of their key
 }
 
-// Stats adds the counters up, which takes as long as there are busy keys; they change meanwhile.
+// Stats adds the counters up. It takes time in proportion to the busy keys, and the counters change
+// meanwhile.
 func (k *Keyed[K]) Stats() KeyedStats {
 	var sum KeyedStats
 	for i := range k.shards {
 		s := &k.shards[i]
 		s.mu.Lock()
-		sum.Keys += len(s.lanes)
-		for _, l := range s.lanes {
+		sum.Keys += len(s.queues)
+		for _, l := range s.queues {
 			sum.Queued += l.tasks.n
 			sum.Waiting += l.line.n
 		}
@@ -162,17 +161,17 @@ func (k *Keyed[K]) shard(key K) *keyShard[K] {
 	return &k.shards[maphash.Comparable(k.seed, key)%keyShards]
 }
 
-// open makes the lane of a key that has none. From here on, what is named so runs under the shard's
-// lock unless it says otherwise.
-func (k *Keyed[K]) open(s *keyShard[K], key K) *lane[K] {
-	l := &lane[K]{keyed: k, shard: s, key: key}
-	l.turn = l.run
-	if s.lanes == nil {
-		s.lanes = map[K]*lane[K]{}
+// open creates the queue of an idle key. The functions below run under the shard's lock unless they
+// say otherwise.
+func (k *Keyed[K]) open(s *keyShard[K], key K) *keyQueue[K] {
+	l := &keyQueue[K]{keyed: k, shard: s, key: key}
+	l.runFunc = l.run
+	if s.queues == nil {
+		s.queues = map[K]*keyQueue[K]{}
 	}
-	if same := key; same == key { // a NaN would never be found in the table again, not even to be taken out
-		s.lanes[key] = l
-		s.most = max(s.most, len(s.lanes))
+	if same := key; same == key { // a NaN could never be found in the table again, not even to be removed
+		s.queues[key] = l
+		s.most = max(s.most, len(s.queues))
 	}
 	return l
 }

@@ -24,7 +24,7 @@ func TestKeysRunInOrderAndAtTheSameTime(t *testing.T) {
 		p := New(Config{Workers: 10})
 		k := NewKeyed[int](p, KeyedConfig{})
 		start := time.Now()
-		orders := make([][]int, 10) // each written by one key's tasks
+		orders := make([][]int, 10) // each is written by one key's tasks
 		for i := range 50 {
 			for key := range orders {
 				if !k.TryGo(key, func() { time.Sleep(time.Second); orders[key] = append(orders[key], i) }) {
@@ -45,7 +45,7 @@ func TestKeysRunInOrderAndAtTheSameTime(t *testing.T) {
 	})
 }
 
-// A key that is not equal to itself is another one each time, and nothing of it stays.
+// A key that is not equal to itself is a new key each time, and leaves nothing in the tables.
 func TestKeyThatEqualsNothing(t *testing.T) {
 	p := New(Config{Workers: 2})
 	k := NewKeyed[float64](p, KeyedConfig{})
@@ -65,8 +65,8 @@ func TestKeyThatEqualsNothing(t *testing.T) {
 	checkNoKeys(t, k)
 }
 
-// A key with much to do lets the others have the worker after a turn.
-func TestABusyKeyTakesTurns(t *testing.T) {
+// After a slice, a busy key leaves the worker to other keys.
+func TestABusyKeyYieldsAfterASlice(t *testing.T) {
 	p := newPool(t, Config{Workers: 1})
 	k := NewKeyed[string](p, KeyedConfig{})
 	gate := make(chan struct{})
@@ -78,8 +78,8 @@ func TestABusyKeyTakesTurns(t *testing.T) {
 	at := make(chan int32)
 	k.TryGo("other", func() { at <- before.Load() })
 	close(gate)
-	if n := <-at; n != keyTurn-1 {
-		t.Errorf("the other key came after %d tasks of the busy one, want %d", n, keyTurn-1)
+	if n := <-at; n != keySlice-1 {
+		t.Errorf("the other key came after %d tasks of the busy one, want %d", n, keySlice-1)
 	}
 }
 
@@ -118,14 +118,14 @@ func TestFullBacklogRefusesOneKeyOnly(t *testing.T) {
 	})
 }
 
-// The pool has no room for the key's lane: the first Go waits for it, the others behind the first.
-// Whoever gives up makes way for the next.
+// The pool has no room for the key: the first Go waits for room, the others behind it. When one
+// gives up, the next takes its place.
 func TestGoOfAKeyWaitsForThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)
 		k := NewKeyed[string](p, KeyedConfig{Backlog: 4})
 		if k.TryGo("a", nothing) {
-			t.Error("a full pool took a key")
+			t.Error("a full pool accepted a key")
 		}
 		checkNoKeys(t, k)
 		var order []int
@@ -141,7 +141,7 @@ func TestGoOfAKeyWaitsForThePool(t *testing.T) {
 		if s := k.Stats(); s != (KeyedStats{Keys: 1, Queued: 1, Waiting: 5}) || k.TryGo("a", nothing) {
 			t.Errorf("%+v, want one offered and five behind it", s)
 		}
-		time.Sleep(2500 * time.Millisecond) // the first two give up, the third is offered
+		time.Sleep(2500 * time.Millisecond) // the first two give up; the third is offered
 		close(release)
 		synctest.Wait()
 		if !slices.Equal(order, []int{2, 3, 4, 5}) {
@@ -157,8 +157,8 @@ func TestGoOfAKeyWaitsForThePool(t *testing.T) {
 	})
 }
 
-// A lane that the pool has accepted takes more tasks at once, before its turn has come.
-func TestAnAcceptedLaneTakesMore(t *testing.T) {
+// A key that the pool has accepted accepts more tasks at once, before its slice begins.
+func TestAnAcceptedKeyTakesMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1, Queue: 1})
 		step := make(chan struct{})
@@ -182,8 +182,8 @@ func TestAnAcceptedLaneTakesMore(t *testing.T) {
 	})
 }
 
-// The turn may begin before the Go that was accepted has noticed.
-func TestALaneThatRunsIsNotOffered(t *testing.T) {
+// A key's slice may begin before the accepted Go has returned.
+func TestARunningKeyIsNotOffered(t *testing.T) {
 	p := newPool(t, Config{})
 	k := NewKeyed[string](p, KeyedConfig{})
 	s := k.shard("a")
@@ -191,7 +191,7 @@ func TestALaneThatRunsIsNotOffered(t *testing.T) {
 	l.tasks.push(nothing)
 	l.offered = true
 	if l.next() == nil || l.room() == 0 {
-		t.Error("a lane in its turn has no room")
+		t.Error("a running key has no room")
 	}
 	if l.next() != nil {
 		t.Error("a task ran twice")
@@ -235,7 +235,7 @@ func TestCloseWithKeys(t *testing.T) {
 		k.TryGo(1, func() { ran++ })
 		k.TryGo(2, func() { ran++ })
 		refused := make(chan error, 4)
-		for _, key := range []int{0, 0, 3, 3} { // behind a backlog, and for room in the pool
+		for _, key := range []int{0, 0, 3, 3} { // two wait for room in a backlog, two for room in the pool
 			go func() { refused <- k.Go(t.Context(), key, func() { t.Error("a refused task ran") }) }()
 			synctest.Wait()
 		}
@@ -246,7 +246,7 @@ func TestCloseWithKeys(t *testing.T) {
 		}
 		if k.TryGo(0, nothing) || k.TryGo(9, nothing) || k.Go(t.Context(), 0, nothing) != ErrClosed ||
 			k.Go(t.Context(), 9, nothing) != ErrClosed {
-			t.Error("a closed pool took a keyed task")
+			t.Error("a closed pool accepted a keyed task")
 		}
 		close(release)
 		closeAndCheck(t, p)
@@ -289,7 +289,7 @@ func TestKeySurvivesPanicAndGoexit(t *testing.T) {
 	checkNoKeys(t, k)
 }
 
-// A table that held many keys is given back when they are gone.
+// A table that held many keys is released when they are idle.
 func TestNothingIsKeptForIdleKeys(t *testing.T) {
 	p := newPool(t, Config{Workers: 4})
 	k := NewKeyed[int](p, KeyedConfig{})
@@ -304,8 +304,8 @@ func TestNothingIsKeptForIdleKeys(t *testing.T) {
 	closeAndCheck(t, p)
 	checkNoKeys(t, k)
 	for i := range k.shards {
-		if k.shards[i].lanes != nil {
-			t.Fatal("the table of a shard that held many keys is kept")
+		if k.shards[i].queues != nil {
+			t.Fatal("the shard keeps the table that held many keys")
 		}
 	}
 }

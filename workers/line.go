@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A line is those who wait for room, in order. Its length is bounded by the callers: each is a
-// goroutine of theirs, or a lane or a queue that stands in it once (posted). Its owner's lock
-// guards it.
+// A line is the queue of submissions that wait for room. The callers bound its length: each entry
+// is a waiting goroutine, or a posted entry of a keyQueue or a Queue, which each have at most one.
+// Its owner's lock guards it.
 type line struct {
 	first, last *ticket
 	n           int
 }
 
-// A ticket is one place in the line. decided is closed once err is final and the ticket is out of
-// the line; not if its owner leaves by himself.
+// A ticket is one entry of a line. decided is closed once err is final and the ticket has been
+// removed from the line. It is not closed if the waiting call leaves the line itself.
 type ticket struct {
 	f          func()
 	err        error
-	decided    chan struct{} // nil: posted, nobody waits for the decision
+	decided    chan struct{} // nil: posted, without a waiting goroutine
 	prev, next *ticket
 	waiting    bool
 }
@@ -30,7 +30,7 @@ func (l *line) join(f func()) *ticket {
 	return t
 }
 
-// post joins without anybody to be told: f is to be taken in the end, also when the line is closed.
+// post adds f without a waiting goroutine. f is accepted in the end, even if the line is closed.
 func (l *line) post(f func()) { l.append(&ticket{f: f}) }
 
 func (l *line) append(t *ticket) {
@@ -44,7 +44,7 @@ func (l *line) append(t *ticket) {
 	l.n++
 }
 
-// leave takes t out of the line and says whether it was still in it.
+// leave removes t from the line and reports whether it was in it.
 func (l *line) leave(t *ticket) bool {
 	if !t.waiting {
 		return false
@@ -72,7 +72,7 @@ func (l *line) decide(t *ticket, err error) {
 	}
 }
 
-// close refuses those who wait. What was posted stays, to be taken when there is room.
+// close refuses all waiting calls. Posted entries stay until there is room.
 func (l *line) close() {
 	for t := l.first; t != nil; {
 		next := t.next
@@ -83,7 +83,7 @@ func (l *line) close() {
 	}
 }
 
-// wait returns when t is decided, or has left the line because ctx ended. mu is the line's.
+// wait waits until t is decided, or removes it from the line when ctx ends. mu guards the line.
 func (l *line) wait(ctx context.Context, mu sync.Locker, t *ticket) error {
 	select {
 	case <-t.decided:
@@ -111,6 +111,6 @@ func (l *line) giveUp(mu sync.Locker, t *ticket, refusal error) error {
 	if waiting {
 		return refusal
 	}
-	<-t.decided // the decision came first: an accepted task must not be reported as refused
+	<-t.decided // decided before ctx ended: an accepted task must not be reported as refused
 	return t.err
 }

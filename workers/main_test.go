@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// newPool returns a pool that the test's end closes and checks.
+// newPool returns a pool that is closed and checked at the end of the test.
 func newPool(t *testing.T, c Config) *Pool {
 	t.Helper()
 	p := New(c)
@@ -16,8 +16,8 @@ func newPool(t *testing.T, c Config) *Pool {
 	return p
 }
 
-// closeAndCheck drains the pool and holds its books against each other: a worker lost or counted
-// twice shows here.
+// closeAndCheck drains the pool and checks that its counters agree: it finds a worker that was lost
+// or counted twice.
 func closeAndCheck(t *testing.T, p *Pool) {
 	t.Helper()
 	if err := p.Close(t.Context()); err != nil && t.Context().Err() == nil {

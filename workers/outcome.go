@@ -12,20 +12,20 @@ var ErrExited = errors.New("workers: the task ended its goroutine with runtime.G
 
 // A PanicError is the outcome of a function that panicked.
 type PanicError struct {
-	Value any    // that it panicked with
-	Stack []byte // of its goroutine, as debug.Stack has it
+	Value any    // of the panic
+	Stack []byte // of the goroutine, from debug.Stack
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("workers: the task panicked: %v", e.Value) }
 
-// Unwrap is the value if that is an error.
+// Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// outcome runs f and calls end exactly once with what came of it, however f ends, on the same
-// goroutine. caught is told first of a panic.
+// outcome runs f, and then calls end exactly once with f's outcome, on the same goroutine. After a
+// panic of f it calls caught first.
 func outcome(f func() error, caught func(), end func(err error)) {
 	err := ErrExited
 	defer func() {

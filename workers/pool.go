@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrClosed is returned for a task that came after Close.
+// ErrClosed is returned for a task submitted after Close.
 var ErrClosed = errors.New("workers: closed")
 
 // Defaults of Config.
@@ -19,42 +19,41 @@ const (
 	DefaultQueue   = 65536
 	DefaultIdle    = 10 * time.Second
 
-	mostWorkers      = 1 << 30 // so that Widen has room to count
+	mostWorkers      = 1 << 30 // leaves room for Widen to add
 	mostQueue        = 1 << 29 // so that Workers + Queue fit into an int of 32 bits
 	basePerProcessor = 32
-	admitFraction    = 8 // 1/8 of the queue is free when workers admit the line
+	admitFraction    = 8 // workers admit the line when 1/8 of the queue is free
 )
 
-// A Config says how large a pool may get. Its zero value works. New panics on a negative number.
+// A Config configures a pool. The zero value works. New panics on a negative number.
 type Config struct {
-	// Workers is the most tasks that run at once. When that many are blocked, further tasks wait in
-	// the queue. A task that waits for another task of the same pool needs Workers to be above the
-	// number of tasks that wait so. At most 2^30, for which more is taken. 0: 16384.
+	// Workers is how many tasks may run at once. While that many are blocked, further tasks wait in
+	// the queue. If tasks wait for other tasks of the same pool, Workers must be larger than the
+	// number of such waiting tasks. Values above 2^30 count as 2^30. 0: 16384.
 	Workers int
 
-	// Queue is the most tasks that wait while Workers tasks run. A task on its way to a worker
-	// counts as one that runs: the pool holds Workers + Queue tasks, however they came. At that
-	// limit TryGo and TryGoAll refuse, and Go and GoTimeout wait; waiting calls are admitted
-	// together when an eighth of the queue is free, or after 1 ms. At most 2^29, for which more is
-	// taken. 0: 65536.
+	// Queue is how many tasks may wait while Workers tasks run. A task for which a worker has been
+	// called counts as running, so the pool always accepts Workers + Queue tasks. At that limit
+	// TryGo and TryGoAll refuse, and Go and GoTimeout wait. Waiting calls are admitted together
+	// when an eighth of the queue is free, or after 1 ms. Values above 2^29 count as 2^29. 0:
+	// 65536.
 	Queue int
 
-	// Base is how many workers that are not stuck in a task the pool keeps at most while tasks
-	// wait; above it only stuck ones are replaced. As many tasks as this may block at the same
-	// moment without others having to wait for the next tick. 0: 32 for each processor (GOMAXPROCS
-	// at New).
+	// Base bounds the workers that are not stuck in a task. Above it, the pool starts workers only
+	// to replace stuck ones. Up to Base tasks may block at once before other tasks have to wait for
+	// the next tick. 0: 32 per processor (GOMAXPROCS at New).
 	Base int
 
-	// Idle is how long a worker waits for a task before it ends, up to half as long again, at least
-	// 2 ms. 0: 10 s.
+	// Idle is how long an idle worker waits for a task before it ends. It may wait up to half as
+	// long again. At least 2 ms. 0: 10 s.
 	Idle time.Duration
 
-	// OnPanic is told when a task panics, on the goroutine of that task; the worker lives on, also
-	// if OnPanic calls runtime.Goexit. It must not panic itself. nil: the panic and its stack are
-	// logged as an error to Logger.
+	// OnPanic is called when a task panics, on the task's goroutine. The worker continues
+	// afterwards, even if OnPanic calls runtime.Goexit. OnPanic must not panic. nil: the pool logs
+	// the panic and its stack as an error to Logger.
 	OnPanic func(v any, stack []byte)
 
-	// Logger hears of panics if OnPanic is nil. nil: slog.Default().
+	// Logger gets panics if OnPanic is nil. nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -79,30 +78,30 @@ func or[T comparable](v, fallback T) T {
 	return v
 }
 
-// A Pool is safe for use by any goroutine, its own tasks included. It starts no goroutine before
-// the first task. Its workers begin without labels of runtime/pprof. Labels that a task sets stay
-// on its worker until the task takes them off: use pprof.Do.
+// A Pool runs tasks on a bounded number of goroutines. Any goroutine may call its methods, also its
+// own tasks. It starts no goroutine before the first task. Its workers start without runtime/pprof
+// labels. Labels that a task sets stay on its worker, so use pprof.Do, which removes them.
 type Pool struct {
 	config  Config
-	admitAt int           // free places in the queue at which workers admit the line
+	admitAt int           // workers admit the line when this many places are free
 	kick    chan struct{} // wakes the monitor
-	done    chan struct{} // closed when Close has drained and every goroutine is ending
+	done    chan struct{} // closed when the pool has drained and every goroutine is ending
 
 	mu     sync.Mutex // guards everything below, and the workers' state
 	tasks  ring[func()]
 	waits  waits
-	line   line        // those who wait for room; nobody else gets any while there are some
-	closed atomic.Bool // set under the lock, and read without it where the next moment is as good
+	line   line        // calls that wait for room; new calls queue behind them
+	closed atomic.Bool // set under the lock; may be read without it where a stale value is harmless
 
-	workers int       // goroutines that live or are being started; each is fresh, stuck or idle, or about to end
-	fresh   []*worker // those at work or on their way to it, but for the stuck ones
-	stuck   int       // those that the monitor found in one task for a tick or longer
-	idle    []*worker // those that wait to be woken, the longest wait first
-	called  int       // those of fresh that were woken or started and have not looked for a task yet
+	workers int       // running or starting goroutines; each is fresh, stuck, idle or about to end
+	fresh   []*worker // workers that run or were called, without stuck ones
+	stuck   int       // workers that the monitor found in one task for a tick or longer
+	idle    []*worker // workers that wait to be woken, longest wait first
+	called  int       // those of fresh that were woken or started but have not looked for a task yet
 
-	monitoring bool   // the monitor's goroutine lives
-	ticking    bool   // it looks again within a tick, or has been kicked to do so
-	epoch      uint32 // counts the monitor's rounds of retiring
+	monitoring bool   // the monitor's goroutine runs
+	ticking    bool   // the monitor looks within a tick, or has been kicked
+	epoch      uint32 // number of the monitor's rounds of retiring
 
 	running, peak          int
 	finished, panics, left uint64
@@ -120,9 +119,9 @@ func New(config Config) *Pool {
 	}
 }
 
-// spins is how often a goroutine lets others run before it queues for the lock. A sync.Mutex for
-// which thousands queue is handed on with a switch of goroutines each time; one that is held for 50
-// ns is nearly always free at the next look.
+// spins is how often a goroutine yields before it queues for the lock. A sync.Mutex with thousands
+// of waiters switches goroutines at each unlock. A lock that is held for 50 ns is nearly always
+// free at the next try.
 const spins = 8
 
 func (p *Pool) lock() {
@@ -135,25 +134,25 @@ func (p *Pool) lock() {
 	p.mu.Lock()
 }
 
-// Stats are a pool's counters at one moment.
+// Stats are a pool's counters, all of the same moment.
 type Stats struct {
 	Workers int // goroutines: idle, running a task, or between two
-	Peak    int // the most Workers there have been
-	Running int // tasks that run
-	Stuck   int // tasks of these that have run for a tick of the monitor (1 ms) or longer while others waited
+	Peak    int // the maximum of Workers so far
+	Running int // running tasks
+	Stuck   int // running tasks that the monitor found older than a tick (1 ms) while others waited
 	Idle    int // goroutines that wait for a task
-	Queued  int // tasks that have not begun: those that wait, and those on their way to a worker
-	Waiting int // calls of Go and GoTimeout, and lanes and queues of this package, that wait for room in the queue
+	Queued  int // tasks that have not started
+	Waiting int // calls of Go and GoTimeout, and keys and Queues, that wait for room in the queue
 
-	// How long the tasks that have begun were in the queue, added up and at most. The mean is
-	// WaitedSeconds / (Done + Running). While more than a million tasks come in a second, one of
-	// sixteen is measured and stands for the others.
+	// WaitedSeconds is the sum of the times that started tasks were queued, and LongestWait their
+	// maximum. The mean is WaitedSeconds / (Done + Running). Above a million tasks per second, both
+	// are estimated from one task in sixteen.
 	WaitedSeconds float64
 	LongestWait   time.Duration
 
-	Done   uint64 // tasks that ended, in whatever way
-	Panics uint64 // tasks of these that panicked
-	Exits  uint64 // tasks of these that ended their goroutine with runtime.Goexit
+	Done   uint64 // tasks that ended in any way
+	Panics uint64 // tasks that panicked
+	Exits  uint64 // tasks that ended their goroutine with runtime.Goexit
 }
 
 // Stats returns the counters, all of the same moment.

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Many producers submit in every way, tasks end in every way, contexts end and the pool is closed
-// in between. Whatever happens, an accepted task runs exactly once, a refused one never, and no
-// more run at once than may.
+// Many producers submit in every way, tasks end in every way, contexts end, and the pool is closed
+// meanwhile. An accepted task runs exactly once, a refused one never, and the number of running
+// tasks stays within the limit.
 func TestEveryAcceptedTaskRunsOnce(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -98,8 +98,8 @@ func (c *chaos) submit(r *rand.Rand) {
 
 const refused = 100
 
-// settle records what the pool said of a task. If the task of a refusal has run already, or runs
-// later, task notices.
+// settle records whether the pool accepted a task. If a refused task has run or runs later, the
+// test fails.
 func (c *chaos) settle(once *atomic.Int32, accepted bool) {
 	if accepted {
 		c.accepted.Add(1)

@@ -16,51 +16,51 @@ const (
 	DefaultMaxBackoff = 30 * time.Second
 )
 
-// ErrNoRetry in what Handle returns, as with fmt.Errorf("…: %w", ErrNoRetry), says that trying
-// again is useless.
-var ErrNoRetry = errors.New("workers: not to be tried again")
+// ErrNoRetry, wrapped in an error that Handle returns, says that a retry is useless.
+var ErrNoRetry = errors.New("workers: do not retry")
 
-// QueueConfig says how a Queue works. Pool and Handle must be there, everything else may be zero.
-// NewQueue panics if they are not, and on negative numbers.
+// QueueConfig configures a Queue. Pool and Handle are required; the other fields may be zero.
+// NewQueue panics if Pool or Handle is nil, and on negative numbers.
 type QueueConfig[T any] struct {
-	// Pool is what Handle runs on. It stays its owner's, who closes the queue first. A queue waits
-	// for room in the pool without losing anything; on a pool that is closed all the same it goes
-	// on with goroutines of its own.
+	// Pool runs Handle. The caller still owns it, and must close the queue before the pool. If the
+	// pool is full, the queue waits for room and loses nothing. If the pool is closed before the
+	// queue, the queue continues on goroutines of its own.
 	Pool *Pool
 
-	// Handle does the jobs of a batch, between 1 and Batch of them in the order in which they were
-	// accepted. It may keep the slice and must not write to it. An error, a panic or runtime.Goexit
-	// means that all of them are to be tried again, so what has been done in part must bear to be
-	// done once more. ctx ends when a Close has run out of time.
+	// Handle does the jobs of a batch: 1 to Batch jobs, in the order in which they were accepted.
+	// It may keep the slice, but must not write to it. After an error, a panic or runtime.Goexit,
+	// the whole batch is retried, so a job must tolerate being done twice. ctx ends when the
+	// context of a Close ends.
 	Handle func(ctx context.Context, batch []T) error
 
-	// Handlers is the most batches that are handled at once. 0: 1, which also keeps the order of
-	// jobs that need no retry.
+	// Handlers is how many batches may be handled at once. 0: 1, which also keeps the order of jobs
+	// that need no retry.
 	Handlers int
 
-	// Limit is the most jobs that are accepted and not done: those that wait, are handled, or wait
-	// to be tried again. At the limit TryPut refuses and Put waits. 0: 65536.
+	// Limit is how many jobs may be accepted and not done: waiting, being handled, or waiting for a
+	// retry. At the limit TryPut refuses and Put waits. 0: 65536.
 	Limit int
 
-	// Batch is the most jobs of one call of Handle, at most Limit. 0: 1.
+	// Batch is how many jobs one call of Handle may get, at most Limit. 0: 1.
 	Batch int
-	// Age is how long a job waits for its batch to fill, while fewer than Batch are there. 0: it
-	// does not wait; a batch is what has come in by the time a handler is free.
+	// Age is how long a job waits for its batch to fill. 0: it does not wait; a batch has the jobs
+	// that are queued when a handler is free.
 	Age time.Duration
 
-	// Retries is how often a batch that failed is tried again. 0: not at all.
+	// Retries is how often a failed batch is retried. 0: never.
 	Retries int
-	// Backoff is the wait before the first retry, twice as long before each further one up to
+	// Backoff is the wait before the first retry. It doubles before each further one, up to
 	// MaxBackoff. Other batches are handled meanwhile. 0: 100 ms, and 30 s.
 	Backoff, MaxBackoff time.Duration
 
-	// DeadLetter gets the jobs that are given up, because all tries have failed, the error is
-	// ErrNoRetry, or a Close has run out of time, with the last error. They count as not done until
-	// it returns. It must not panic. nil: the error and how many jobs it was are logged to Logger,
-	// and the jobs are dropped.
+	// DeadLetter is called with jobs that are given up, and the last error. Jobs are given up if
+	// all tries have failed, if the error is ErrNoRetry, or if the context of a Close has ended.
+	// They count as not done until DeadLetter returns. It must not panic. nil: the queue logs the
+	// error and the number of jobs to Logger, and drops the jobs.
 	DeadLetter func(jobs []T, err error)
 
-	// Logger hears of jobs given up if DeadLetter is nil, and of its panics. nil: slog.Default().
+	// Logger gets jobs that are given up if DeadLetter is nil, and DeadLetter's panics. nil:
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -85,29 +85,28 @@ func (c QueueConfig[T]) withDefaults() QueueConfig[T] {
 	return c
 }
 
-// A Queue accepts jobs now and has them done later: in batches, by a bounded number of handlers,
-// tried again when they fail. What it has accepted is handled, until that succeeds or DeadLetter
-// gets it; a job that succeeded is not handled again. It lives in memory: what must survive the
-// process has to be written down before it is acknowledged, or be acknowledged by Handle. Its
-// methods are safe for use by any goroutine, Handle's included, except that Handle must not wait
-// for room or for Close.
+// A Queue accepts jobs and does them later: in batches, with a bounded number of handlers, and with
+// retries. It tries each accepted job until the job succeeds or DeadLetter gets it. A job that
+// succeeded is not done again. The queue is in memory: if a job must survive the process, store it
+// before you acknowledge it, or acknowledge it in Handle. Any goroutine may call the methods.
+// Handle may call them too, but must not wait in Put or Close.
 type Queue[T any] struct {
 	config QueueConfig[T]
-	ctx    context.Context // Handle's
+	ctx    context.Context // of Handle
 	hurry  context.CancelFunc
 	done   chan struct{} // closed when Close has drained
 
 	mu       sync.Mutex
-	jobs     ring[job[T]]              // accepted, not yet in a batch
-	again    ring[*batch[T]]           // failed, and to be tried now
-	backing  map[*batch[T]]*time.Timer // failed, and to be tried later
+	jobs     ring[job[T]]              // accepted, not in a batch yet
+	again    ring[*batch[T]]           // failed, to be retried now
+	backing  map[*batch[T]]*time.Timer // failed, to be retried later
 	line     line                      // calls of Put that wait for room
 	closed   bool
-	handlers int         // on the pool: each handles a batch, or is about to look for one
-	called   int         // those of them that have not looked yet
+	handlers int         // on the pool: each handles a batch or looks for one
+	called   int         // handlers that have not looked for a batch yet
 	age      *time.Timer // set while jobs wait for their batch to fill
-	aging    bool        // it will fire
-	ripe     bool        // the oldest job has its age
+	aging    bool        // age is set
+	ripe     bool        // the oldest job has reached Age
 
 	held                  int // jobs accepted and not done
 	finished, dead, tries uint64
@@ -116,20 +115,20 @@ type Queue[T any] struct {
 
 type job[T any] struct {
 	v  T
-	at time.Time // when it came; zero unless Age is set
+	at time.Time // when it was accepted; zero unless Age is set
 }
 
-// NewQueue returns a queue. It has no goroutine, and a timer only while jobs wait for time to pass.
-// Close ends it.
+// NewQueue returns a queue. It has no goroutine, and a timer only while jobs wait for a time. Close
+// ends it.
 func NewQueue[T any](c QueueConfig[T]) *Queue[T] {
 	q := &Queue[T]{config: c.withDefaults(), done: make(chan struct{}), backing: map[*batch[T]]*time.Timer{}}
 	q.ctx, q.hurry = context.WithCancel(context.Background())
 	return q
 }
 
-// Put accepts a job. At the limit it waits for room until ctx ends, first come first served: this
-// is how producers are slowed down to what handlers get done. A nil error means that the job is
-// accepted; with ErrClosed or the context's cause it is not.
+// Put accepts a job. At the limit it waits for room until ctx ends; waiting calls are accepted in
+// order. So handlers slow producers down to their own rate. A nil error means that the job was
+// accepted. With ErrClosed or the context's cause it was not.
 func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	if ctx.Err() != nil {
 		return noRoom(ctx)
@@ -149,9 +148,9 @@ func (q *Queue[T]) Put(ctx context.Context, v T) error {
 	return nil
 }
 
-// TryPut accepts all of the jobs, or none if there is no room for all, somebody waits for room, or
-// the queue is closed, and says which. It never blocks. More jobs than Limit are never accepted
-// together.
+// TryPut accepts all jobs or none, and reports whether it accepted them. It accepts none if there
+// is no room for all, if calls of Put wait, or if the queue is closed. It never blocks. It never
+// accepts more than Limit jobs.
 func (q *Queue[T]) TryPut(vs ...T) bool {
 	q.mu.Lock()
 	if q.closed || q.room() < len(vs) {
@@ -165,10 +164,10 @@ func (q *Queue[T]) TryPut(vs ...T) bool {
 	return true
 }
 
-// Close refuses new jobs, has those accepted handled without waiting for batches to fill or
-// backoffs to pass, and returns when that is done; calls of Put that still wait get ErrClosed. If
-// ctx ends first, Close returns its cause, the context of running and further calls of Handle ends,
-// and what they fail at goes to DeadLetter; call Close again to wait further.
+// Close refuses new jobs, and handles the accepted ones without waiting for batches to fill or for
+// backoffs. It returns when they are done. Waiting calls of Put return ErrClosed. If ctx ends
+// first, Close returns its cause, the context of Handle ends, and batches that fail from then on go
+// to DeadLetter. Call Close again to wait further.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	q.mu.Lock()
 	if !q.closed {
@@ -192,18 +191,18 @@ func (q *Queue[T]) Close(ctx context.Context) error {
 	}
 }
 
-// QueueStats are a queue's counters at one moment.
+// QueueStats are a queue's counters, all of the same moment.
 type QueueStats struct {
-	Held     int // jobs accepted and not done, of which at most Limit
-	Queued   int // jobs of these that have not been tried yet
-	Backing  int // batches that failed and wait for their backoff to pass
-	Handlers int // batches that are handled, or about to be
+	Held     int // jobs accepted and not done, at most Limit
+	Queued   int // jobs that have not been tried yet
+	Backing  int // failed batches that wait for their backoff
+	Handlers int // batches being handled or about to be
 	Waiting  int // calls of Put that wait for room
 
-	Done     uint64 // jobs handled with success
+	Done     uint64 // jobs that succeeded
 	Dead     uint64 // jobs given up
 	Tries    uint64 // calls of Handle
-	Failures uint64 // calls of these that failed
+	Failures uint64 // calls of Handle that failed
 }
 
 // Stats returns the counters, all of the same moment.
@@ -216,7 +215,7 @@ func (q *Queue[T]) Stats() QueueStats {
 	}
 }
 
-// What follows runs under the lock.
+// The functions below run under the lock.
 
 func (q *Queue[T]) room() int {
 	if q.line.n > 0 {
@@ -234,7 +233,7 @@ func (q *Queue[T]) accept(v T) {
 	q.held++
 }
 
-// free makes room for n jobs, and gives it to those who wait.
+// free makes room for n jobs, and accepts waiting calls of Put.
 func (q *Queue[T]) free(n int) {
 	q.held -= n
 	for q.line.n > 0 && q.held < q.config.Limit {
@@ -247,13 +246,13 @@ func (q *Queue[T]) free(n int) {
 	}
 }
 
-// settled tells Close of the end, once.
+// settled closes done when a closed queue has drained.
 func (q *Queue[T]) settled() {
 	if q.closed && q.held == 0 && q.handlers == 0 {
 		select {
 		case <-q.done:
 		default:
-			q.hurry() // nobody uses the context any more
+			q.hurry() // ends the context, which no handler uses now
 			q.stopAging()
 			close(q.done)
 		}

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// A recorder is a Handle that remembers what it got, and fails as it is told.
+// A recorder has a Handle that records its batches, and fails as the test requires.
 type recorder struct {
 	start time.Time
 	takes time.Duration
-	fail  func(try int) error // of all, from 1; nil: never
+	fail  func(try int) error // called with the number of the try, from 1; nil: never fails
 
 	mu      sync.Mutex
 	batches [][]int
@@ -78,7 +78,7 @@ func newQueue(t *testing.T, r *recorder, c QueueConfig[int]) *Queue[int] {
 	return q
 }
 
-// closeQueue drains the queue and holds its books against each other.
+// closeQueue drains the queue and checks that its counters agree.
 func closeQueue[T any](t *testing.T, q *Queue[T]) {
 	t.Helper()
 	if err := q.Close(context.Background()); err != nil {
@@ -128,13 +128,13 @@ func TestBatchesByAge(t *testing.T) {
 		q := newQueue(t, r, QueueConfig[int]{Batch: 3, Age: time.Second})
 		put(t, q, 1)
 		time.Sleep(900 * time.Millisecond)
-		put(t, q, 2) // shares the batch of 1, which goes at 1 s
+		put(t, q, 2) // joins the batch of job 1, handled at 1 s
 		time.Sleep(600 * time.Millisecond)
 		put(t, q, 3) // at 1.5 s
 		time.Sleep(500 * time.Millisecond)
-		put(t, q, 4, 5) // a full batch goes at once, at 2 s
+		put(t, q, 4, 5) // a full batch is handled at once, at 2 s
 		time.Sleep(100 * time.Millisecond)
-		put(t, q, 6) // at 2.1 s; the timer of 3 fires in between and is early for 6
+		put(t, q, 6) // at 2.1 s; the timer for 3 fires too early for 6
 		time.Sleep(time.Minute)
 		r.want(t, []int{1, 2}, []int{3, 4, 5}, []int{6})
 		if want := []time.Duration{1000, 2000, 3100}; !slices.EqualFunc(r.at, want,
@@ -169,14 +169,14 @@ func TestLimitHoldsProducersBack(t *testing.T) {
 		r.takes = time.Second
 		q := newQueue(t, r, QueueConfig[int]{Limit: 4, Batch: 10})
 		if q.TryPut(1, 2, 3, 4, 5) || !q.TryPut(1, 2) || q.TryPut(3, 4, 5) || !q.TryPut(3, 4) || q.TryPut(5) {
-			t.Error("a limit of 4 is not one of 4, or jobs were taken in part")
+			t.Error("the limit is not 4, or TryPut accepted a part of the jobs")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if err := q.Put(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Put: %v", err)
 		}
-		put(t, q, 5) // in a second, when the first batch is done
+		put(t, q, 5) // accepted after a second, when the first batch is done
 		if now := time.Since(r.start); now != time.Second {
 			t.Errorf("accepted after %v", now)
 		}
@@ -188,8 +188,7 @@ func TestLimitHoldsProducersBack(t *testing.T) {
 	})
 }
 
-// What is handled, or waits to be tried again, counts against the limit too: nothing grows behind
-// it.
+// Jobs that are being handled or wait for a retry count against the limit, too.
 func TestLimitCountsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder()
@@ -266,8 +265,8 @@ func TestNoRetry(t *testing.T) {
 	})
 }
 
-// Close waits for no backoff and no batch to fill, and what it has accepted is handled or given to
-// DeadLetter.
+// Close does not wait for backoffs or for batches to fill. Every accepted job is handled or passed
+// to DeadLetter.
 func TestCloseDrainsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder()
@@ -291,7 +290,7 @@ func TestCloseDrainsTheQueue(t *testing.T) {
 			t.Errorf("%+v after %v", s, time.Since(r.start))
 		}
 		if q.TryPut(4) || q.Put(t.Context(), 4) != ErrClosed {
-			t.Error("a closed queue took a job")
+			t.Error("a closed queue accepted a job")
 		}
 	})
 }
@@ -326,12 +325,12 @@ func TestCloseRunsOutOfTime(t *testing.T) {
 			t.Errorf("dead %v with %v: a job was lost", dead, deadErr)
 		}
 		if s := q.Stats(); s.Tries != 3 {
-			t.Errorf("%+v: out of time, each is tried once", s)
+			t.Errorf("%+v: after the context's end, each is tried once", s)
 		}
 	})
 }
 
-// A handler that is called finds its batch taken by another. Close waits for it too.
+// A called handler finds that another has taken its batch. Close waits for it, too.
 func TestCloseWaitsForAHandlerWithoutWork(t *testing.T) {
 	q := NewQueue(QueueConfig[int]{Pool: newPool(t, Config{}), Handle: newRecorder().handle})
 	q.mu.Lock()
@@ -343,7 +342,7 @@ func TestCloseWaitsForAHandlerWithoutWork(t *testing.T) {
 		t.Error("Close did not wait")
 	}
 	if q.take() != nil {
-		t.Error("a batch out of nothing")
+		t.Error("a handler got a batch although there was none")
 	}
 	closeQueue(t, q)
 }
@@ -384,8 +383,8 @@ func TestJobsGivenUpAreLogged(t *testing.T) {
 	}
 }
 
-// A pool without room delays a queue, a pool closed too early leaves it to itself; neither costs a
-// job.
+// On a full pool a queue waits, and on a pool that was closed too early it uses its own goroutines.
+// Neither loses a job.
 func TestQueueOnABusyAndAClosedPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)

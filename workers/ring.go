@@ -1,6 +1,6 @@
 package workers
 
-// A ring is a first-in, first-out queue. It grows by doubling; its owner keeps it below a limit.
+// A ring is a first-in, first-out queue. It grows by doubling. Its owner bounds its length.
 type ring[T any] struct {
 	slots []T // a power of two
 	head  int
@@ -9,7 +9,7 @@ type ring[T any] struct {
 
 const (
 	firstRing = 8
-	keptRing  = 1024 // slots that an empty ring keeps when its owner goes idle
+	keptRing  = 1024 // slots that an empty ring keeps after trim
 )
 
 func (r *ring[T]) push(v T) {
@@ -29,7 +29,7 @@ func (r *ring[T]) pop() T {
 	return v
 }
 
-// first is the one that pop returns next. The ring must not be empty.
+// first returns the next element of pop. The ring must not be empty.
 func (r *ring[T]) first() *T { return &r.slots[r.head] }
 
 func (r *ring[T]) grow() {
@@ -39,7 +39,7 @@ func (r *ring[T]) grow() {
 	r.slots, r.head = slots, 0
 }
 
-// trim gives the memory of a burst back.
+// trim releases the memory of a burst.
 func (r *ring[T]) trim() {
 	if r.n == 0 && len(r.slots) > keptRing {
 		*r = ring[T]{}

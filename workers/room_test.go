@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// The pool holds Workers + Queue tasks, whether they come one by one, at once, or while workers are
-// on their way: a task for which a worker is free takes no place of the queue.
+// The pool accepts Workers + Queue tasks, one by one, all at once, or while called workers have not
+// started. A task for which a worker is free takes no place in the queue.
 func TestPoolHoldsWorkersAndQueue(t *testing.T) {
 	tryEach := func(p *Pool, f func(), n int) (accepted int) {
 		for range n {
@@ -38,7 +38,7 @@ func TestPoolHoldsWorkersAndQueue(t *testing.T) {
 					if got := try(p, func() { <-release }, want+50); got != want {
 						t.Errorf("the pool accepted %d tasks at once, want Workers + Queue = %d", got, want)
 					}
-					synctest.Wait() // workers have begun as many as Base lets them
+					synctest.Wait() // Base tasks have started
 					if got := try(p, func() { <-release }, 10); got != 0 {
 						t.Errorf("the pool accepted %d more", got)
 					}
@@ -48,7 +48,7 @@ func TestPoolHoldsWorkersAndQueue(t *testing.T) {
 	}
 }
 
-// Workers that are idle and warm make no difference: their tasks are on their way, too.
+// Idle workers make no difference: a task for an idle worker takes no place in the queue.
 func TestIdleWorkersTakeNoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 50, Queue: 1, Base: 50})
@@ -68,8 +68,8 @@ func TestIdleWorkersTakeNoPlaces(t *testing.T) {
 	})
 }
 
-// Widen moves the bound by as many tasks. When it takes places in use away, nothing is accepted
-// until they are free again.
+// Widen moves the limit by n tasks. If it removes places in use, the pool accepts nothing until it
+// is below the new limit.
 func TestWidenMovesTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 2, Queue: 3})

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ErrTimeout is returned by GoTimeout if there was no room in time.
+// ErrTimeout is returned by GoTimeout if the queue had no room in time.
 var ErrTimeout = errors.New("workers: no room within the timeout")
 
-// Go hands f to the pool. If the queue is full it waits for room until ctx ends, first come first
-// served. A nil error means that f is accepted and will run, whatever happens to ctx; with
-// ErrClosed or the context's cause it will not.
+// Go submits f. If the queue is full, Go waits for room until ctx ends; waiting calls are accepted
+// in order. A nil error means that f was accepted and will run, even if ctx ends. With ErrClosed or
+// the context's cause, f will not run.
 func (p *Pool) Go(ctx context.Context, f func()) error {
 	mustTask(f)
 	if ctx.Err() != nil {
@@ -25,8 +25,8 @@ func (p *Pool) Go(ctx context.Context, f func()) error {
 	return p.line.wait(ctx, &p.mu, t)
 }
 
-// GoTimeout is Go with a time instead of a context. If the queue has no room within d it fails with
-// ErrTimeout, at once if d is not positive.
+// GoTimeout is Go with a timeout instead of a context. If the queue has no room within d, it
+// returns ErrTimeout; at once if d is not positive.
 func (p *Pool) GoTimeout(f func(), d time.Duration) error {
 	mustTask(f)
 	t, err := p.offer(f)
@@ -36,7 +36,7 @@ func (p *Pool) GoTimeout(f func(), d time.Duration) error {
 	return p.line.waitFor(&p.mu, t, d)
 }
 
-// offer accepts f, refuses it with an error, or returns its place in the line.
+// offer accepts f, refuses it with an error, or returns its ticket in the line.
 func (p *Pool) offer(f func()) (*ticket, error) {
 	p.lock()
 	if p.closed.Load() {
@@ -55,8 +55,8 @@ func (p *Pool) offer(f func()) (*ticket, error) {
 	return nil, nil
 }
 
-// TryGo hands f to the pool if it is open, the queue has room and nobody waits for it, and says
-// whether it did. It never blocks.
+// TryGo submits f and reports whether it was accepted. It refuses if the pool is closed, if the
+// queue is full, or if calls wait for room. It never blocks.
 func (p *Pool) TryGo(f func()) bool {
 	mustTask(f)
 	p.lock()
@@ -71,8 +71,8 @@ func (p *Pool) TryGo(f func()) bool {
 	return true
 }
 
-// TryGoAll hands as many of fs to the pool as there is room for, in order, with one lock and at
-// most one wake, and returns how many: fs[:n] will run, fs[n:] will not. It never blocks.
+// TryGoAll submits as many of fs as there is room for, in order, with one lock and at most one
+// wake-up. It returns their number n: fs[:n] will run, fs[n:] will not. It never blocks.
 func (p *Pool) TryGoAll(fs []func()) int {
 	for _, f := range fs {
 		mustTask(f)
@@ -98,9 +98,8 @@ func mustTask(f func()) {
 	}
 }
 
-// post hands f to the pool without waiting: if the queue is full f takes a place in the line, with
-// no goroutine to it. It is for the package's own structures, of which each has a bounded number of
-// fs there.
+// post submits f without waiting: if the queue is full, f waits in the line without a goroutine.
+// Only this package's types use it, each with a bounded number of entries.
 func (p *Pool) post(f func()) error {
 	p.lock()
 	if p.closed.Load() {
@@ -111,15 +110,15 @@ func (p *Pool) post(f func()) error {
 	return nil
 }
 
-// resume is post for a task of the pool in its last instruction. A closed pool takes it too: the
-// worker that runs the task looks at the queue once more before it ends, and the queue does not get
-// empty while something is posted.
+// resume is post for the end of a running task. A closed pool accepts f, too: the worker that runs
+// the task looks at the queue once more before it ends, and the queue does not become empty while
+// the line has posted entries.
 func (p *Pool) resume(f func()) {
 	p.lock()
 	p.put(f)
 }
 
-// put is called with the lock, and unlocks.
+// put queues f. The caller holds the lock, and put unlocks.
 func (p *Pool) put(f func()) {
 	if p.room() > 0 {
 		p.push(f)
@@ -136,8 +135,8 @@ func (p *Pool) push(f func()) {
 	p.tasks.push(f)
 }
 
-// room is how many more tasks the pool accepts now: 0 while calls wait in the line, because they
-// come first.
+// room returns how many more tasks the pool accepts now. It is 0 while calls wait in the line,
+// because they come first.
 func (p *Pool) room() int {
 	if p.line.n > 0 {
 		return 0
@@ -145,17 +144,17 @@ func (p *Pool) room() int {
 	return max(0, p.free())
 }
 
-// free is how many more tasks fit. Of the tasks that have not begun, as many as Workers minus those
-// that run are on their way to a worker; only the others take places of Queue. It is below 0 after
-// a Widen that took away places in use.
+// free returns how many more tasks fit. Of the tasks that have not started, Workers minus the
+// running ones need no place in the queue, because workers take them at once. free is negative
+// after a Widen that removed places in use.
 func (p *Pool) free() int {
 	return p.config.Queue - p.tasks.n + max(0, p.config.Workers-p.running)
 }
 
 // admit accepts tasks of the line while there is room. Workers call it when admitAt places are
-// free: admitted one by one, each waiting goroutine would be woken for one task and wait again with
-// its next. The monitor calls it within a tick in any case, because tasks may block until that
-// goroutine goes on.
+// free: if it admitted tasks singly, each waiting goroutine would be woken for one task and then
+// wait again. The monitor also calls it within a tick, because running tasks may wait for such a
+// goroutine.
 func (p *Pool) admit() {
 	for p.line.n > 0 && p.free() > 0 {
 		t := p.line.first

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// full returns a pool of one worker, in a task until release is closed, and with its queue of two
-// full.
+// full returns a pool with one worker and a full queue of two. The worker is in a task until
+// release is closed.
 func full(t *testing.T) (p *Pool, release chan struct{}) {
 	p, release = New(Config{Workers: 1, Queue: 2}), make(chan struct{})
 	p.TryGo(func() { <-release })
 	synctest.Wait()
 	if n := p.TryGoAll([]func(){nothing, nothing, nothing}); n != 2 {
-		t.Fatalf("a queue of 2 took %d", n)
+		t.Fatalf("a queue of 2 accepted %d", n)
 	}
 	return p, release
 }
@@ -27,7 +27,7 @@ func TestFullQueueRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)
 		if p.TryGo(nothing) || p.TryGoAll([]func(){nothing}) != 0 {
-			t.Error("a full queue took a task")
+			t.Error("a full queue accepted a task")
 		}
 		close(release)
 		closeAndCheck(t, p)
@@ -40,7 +40,7 @@ func TestFullQueueRefuses(t *testing.T) {
 func TestGoWaitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, release := full(t)
-		var order []int // written by the one worker, read after Close
+		var order []int // written by the only worker, read after Close
 		for i := range 20 {
 			go func() {
 				if err := p.Go(t.Context(), func() { order = append(order, i) }); err != nil {
@@ -109,7 +109,8 @@ func TestGoTimeout(t *testing.T) {
 	})
 }
 
-// Those who wait are let in together when an eighth is free, and nobody overtakes them.
+// Waiting calls are admitted together when an eighth of the queue is free, and no later call
+// overtakes them.
 func TestWaitersAreAdmittedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1, Queue: 80})
@@ -126,8 +127,7 @@ func TestWaitersAreAdmittedTogether(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 9 {
-			// no tick passes: fake time stands still as long as this goroutine does not block for
-			// good
+			// no tick passes: fake time stops while this goroutine can run
 			step <- struct{}{}
 		}
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestWaitersAreAdmittedTogether(t *testing.T) {
 	})
 }
 
-// What is posted is not refused, waits without a goroutine, and runs also if the pool closes
+// A posted task is never refused, waits without a goroutine, and runs even if the pool is closed
 // meanwhile.
 func TestPostedTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestPostedTasksRun(t *testing.T) {
 	})
 }
 
-// A task may go on as another one, also when its pool is closed and when it leaves its goroutine.
+// A task may resume as another task, even if its pool is closed or the task exits its goroutine.
 func TestResumeWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Workers: 1, Queue: 1})
@@ -204,7 +204,7 @@ func TestGoWithEndedContextIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Any of the waiting ones may leave the line, first, middle or last; the others keep their order.
+// The first, a middle or the last ticket may leave the line; the others keep their order.
 func TestLineKeepsItsOrder(t *testing.T) {
 	for leave := range 5 {
 		var l line
@@ -278,6 +278,6 @@ func TestMisusePanics(t *testing.T) {
 		}()
 	}
 	if s := p.Stats(); s.Queued+int(s.Done) != 0 {
-		t.Errorf("%+v: a batch with a nil task was taken in part", s)
+		t.Errorf("%+v: a part of a batch with a nil task was accepted", s)
 	}
 }

@@ -2,31 +2,31 @@ package workers
 
 import "time"
 
-// waits measures how long tasks are queued. Reading the clock twice costs as much as the rest of a
-// submission, so when more than a million tasks come in a second only one of markEvery is marked,
-// and stands for those since the mark before. All of it runs under the pool's lock.
+// waits measures how long tasks are queued. Two reads of the clock cost as much as the rest of a
+// submission. So above a million tasks per second only one task in markEvery is marked and
+// measured, and represents the tasks since the mark before. The pool's lock guards it.
 type waits struct {
 	start  time.Time
-	marks  ring[mark]    // of the marked tasks that are queued
+	marks  ring[mark]    // of queued tasks
 	pushed uint64        // tasks queued so far
-	popped uint64        // and taken
-	next   uint64        // the one of pushed to be marked
-	last   time.Duration // when the last mark was made, since start
-	unseen uint64        // tasks since then, which it does not stand for
+	popped uint64        // tasks taken from the queue so far
+	next   uint64        // the number of the next task to mark
+	last   time.Duration // time of the last mark, since start
+	unseen uint64        // tasks since the last mark
 
-	seconds float64 // of all tasks: as a Duration a full queue would overflow it within days
+	seconds float64 // sum over all tasks; a Duration could overflow within days
 	longest time.Duration
 }
 
 type mark struct {
-	task   uint64 // its number
+	task   uint64 // number of the task
 	at     time.Duration
-	weight uint64 // tasks that it stands for
+	weight uint64 // tasks that the mark represents
 }
 
 const (
 	markEvery = 16
-	quick     = time.Microsecond // tasks that come closer together than this are marked now and then
+	quick     = time.Microsecond // if tasks arrive faster than this, only one in markEvery is marked
 )
 
 func (w *waits) push() {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// One worker, and a task each second that takes ten: the n-th waits n times nine seconds.
+// One worker gets a task each second that takes ten seconds: the n-th task waits n times nine
+// seconds.
 func TestEachWaitIsMeasuredWhenTasksComeSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1})
@@ -23,8 +24,8 @@ func TestEachWaitIsMeasuredWhenTasksComeSlowly(t *testing.T) {
 	})
 }
 
-// In a burst few are measured, and stand for all: 1,000 tasks of 10 ms for one worker wait 0 to
-// 9.99 s.
+// In a burst few tasks are measured, and represent all: 1,000 tasks of 10 ms for one worker wait 0
+// to 9.99 s.
 func TestWaitsOfABurstAreEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{Workers: 1})
@@ -47,7 +48,7 @@ func TestWaitsOfABurstAreEstimated(t *testing.T) {
 	})
 }
 
-// A task that waits for nothing is measured as such, however long it runs.
+// A task that starts at once has waited for no time, however long it runs.
 func TestRunningIsNotWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, Config{})

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Widen makes room for one more task, and takes it back when it is asked to: never do more run than
-// the limit says.
+// Widen raises the limit by one, and lowers it again. The number of running tasks never exceeds the
+// limit.
 func TestWiden(t *testing.T) {
 	p := New(Config{Workers: 2})
 	release, started := make(chan struct{}), make(chan struct{}, 100)
@@ -28,7 +28,7 @@ func TestWiden(t *testing.T) {
 		t.Errorf("%d run, %d wait; want 5 and 3", s.Running, s.Queued)
 	}
 	p.Widen(-3)
-	for range 3 { // those that end are not replaced
+	for range 3 { // workers that end are not replaced
 		release <- struct{}{}
 	}
 	release <- struct{}{}
@@ -45,7 +45,7 @@ func TestWiden(t *testing.T) {
 	}
 }
 
-// A limit that is to say "any" can be widened like another.
+// The largest limit can be widened, too.
 func TestWidenOfTheLargestPool(t *testing.T) {
 	p := New(Config{Workers: math.MaxInt})
 	p.Widen(1)

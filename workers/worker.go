@@ -8,25 +8,24 @@ import (
 	"runtime/pprof"
 )
 
-// yieldEvery is how many tasks a worker runs before it lets other goroutines of the process have
-// the processor. A worker with work never parks, so without it everything else would wait for the
-// runtime's time slice of 10 ms.
+// yieldEvery is how many tasks a worker runs before it yields the processor to other goroutines. A
+// worker with work never parks, so without yields the other goroutines would wait for the end of
+// its time slice of 10 ms.
 const yieldEvery = 64
 
-// A worker is a goroutine of the pool. Its fields are guarded by the pool's lock, except those that
-// never change.
+// A worker is a goroutine of the pool. The pool's lock guards its fields, except constant ones.
 type worker struct {
 	pool *Pool
-	wake chan struct{} // of one: the pool sends once after it took the worker off the idle list
+	wake chan struct{} // capacity 1: the pool sends once after it took the worker off the idle list
 
-	begun  uint64 // tasks so far
-	seen   uint64 // begun when the monitor looked last
+	begun  uint64 // number of tasks so far
+	seen   uint64 // begun at the monitor's last look
 	index  int    // in pool.fresh
-	parked uint32 // the epoch in which it went idle
+	parked uint32 // epoch in which it went idle
 	state  workerState
 	called bool // counted in pool.called
-	busy   bool // in a task
-	born   bool // its goroutine was started
+	busy   bool // runs a task
+	born   bool // its goroutine has been started
 }
 
 type workerState uint8
@@ -35,11 +34,11 @@ const (
 	stateFresh workerState = iota
 	stateStuck
 	stateIdle
-	stateRetired // told to end
+	stateRetired // has to end
 )
 
-// rouse lets a worker that call or enlist chose run. It is called without the lock, and does
-// nothing for nil.
+// rouse wakes or starts a worker that call or enlist has chosen. The caller does not hold the lock.
+// w may be nil.
 func (w *worker) rouse() {
 	switch {
 	case w == nil:
@@ -51,18 +50,18 @@ func (w *worker) rouse() {
 	}
 }
 
-// live is the worker's goroutine.
+// live runs on the worker's goroutine.
 func (w *worker) live() {
-	unlabel() // those of the goroutine that happened to submit a task
+	unlabel() // removes the labels of the goroutine that submitted a task
 	for w.serve() {
 	}
 }
 
-// unlabel takes the labels of runtime/pprof off a goroutine that has inherited them.
+// unlabel removes inherited runtime/pprof labels from the current goroutine.
 func unlabel() { pprof.SetGoroutineLabels(context.Background()) }
 
-// serve runs tasks until the worker is told to end. It returns true if a panic came in between, to
-// be called again: so the usual task pays for no defer.
+// serve runs tasks until the worker has to end. It returns true after a panic, and is then called
+// again. So a task that does not panic needs no defer.
 func (w *worker) serve() (again bool) {
 	ended := false
 	defer func() {
@@ -80,8 +79,8 @@ func (w *worker) serve() (again bool) {
 	}
 }
 
-// interrupted runs when a task did not return: it panicked with v, or called runtime.Goexit (v is
-// nil) and nothing can keep this goroutine alive. Then another one takes the worker over.
+// interrupted runs if a task did not return. It panicked with v, or, if v is nil, it called
+// runtime.Goexit, which ends this goroutine; then a new goroutine continues the worker.
 func (w *worker) interrupted(v any) (again bool) {
 	p := w.pool
 	p.mu.Lock()
@@ -96,7 +95,7 @@ func (w *worker) interrupted(v any) (again bool) {
 		return false
 	}
 	defer func() {
-		if !again { // OnPanic has ended this goroutine too
+		if !again { // OnPanic called runtime.Goexit
 			go w.live()
 		}
 	}()
@@ -116,8 +115,8 @@ func (p *Pool) report(v any, stack []byte) {
 	log.Error("workers: a task panicked", "panic", v, "stack", string(stack))
 }
 
-// next ends the task before, if there was one, and returns the one to run now. It waits for it; nil
-// tells the worker to end.
+// next counts the previous task as ended, waits for the next one and returns it. It returns nil if
+// the worker has to end.
 func (w *worker) next() func() {
 	p := w.pool
 	if w.begun%yieldEvery == yieldEvery-1 {
@@ -146,8 +145,7 @@ func (w *worker) next() func() {
 		p.arrive(w)
 	}
 	f := p.begin(w)
-	// the chain: one wake for a batch, and each woken worker wakes one more while there is work for
-	// it
+	// each woken worker wakes one more while there is work, so a batch needs only one wake-up
 	other := p.call()
 	p.mu.Unlock()
 	other.rouse()
@@ -179,8 +177,8 @@ func (p *Pool) end(w *worker) {
 	}
 }
 
-// arrive ends a worker's way to work, whether it finds some or not: while somebody is on the way
-// nobody else is called.
+// arrive records that a called worker now looks for a task. While a called worker has not arrived,
+// no other is called.
 func (p *Pool) arrive(w *worker) {
 	if w.called {
 		w.called = false
@@ -207,7 +205,8 @@ func (p *Pool) park(w *worker) {
 	p.idle = append(p.idle, w)
 }
 
-// remove forgets a worker whose goroutine ends now. The last one tells the monitor, which ends too.
+// remove removes a worker whose goroutine ends. The last worker wakes the monitor, which then ends
+// too.
 func (p *Pool) remove(w *worker) {
 	if w.state == stateFresh {
 		p.drop(w)
