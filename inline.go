@@ -139,7 +139,7 @@ func (l *Loop) runTasks() bool {
 	clear(l.tasks[n:])
 	l.tasks, l.tasksRun = l.tasks[:n], 0
 	l.settleTasks()
-	if l.work.dirty != nil || l.dirty.Load() != nil {
+	if !l.work.dirty.empty() || l.dirty.Load() != nil {
 		l.drainDirty(dirtySlice) // what tasks have written to other conns, and conns that let tasks go first
 	}
 	return true

@@ -1,11 +1,13 @@
 package myriad
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,10 @@ const (
 	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks do not delay the answers of other
 	// conns, and a message that goes out to many does not delay tasks.
 	dirtyFirst = 8
+	// manyDirty is from how many dirty conns on they are settled in the order of their slots.
+	manyDirty = 2 * dirtySlice
+	// keptDirty is for how many of them a loop keeps room: 1 MiB.
+	keptDirty = 1 << 16
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
@@ -256,7 +262,7 @@ func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether somebody has given the loop something to do.
 func (l *Loop) hasWork() bool {
-	if l.dirty.Load() != nil || l.work.dirty != nil || len(l.revisits) > 0 || len(l.after) > 0 || len(l.tasks) > 0 {
+	if l.dirty.Load() != nil || !l.work.dirty.empty() || len(l.revisits) > 0 || len(l.after) > 0 || len(l.tasks) > 0 {
 		return true
 	}
 	l.mail.mu.Lock()
@@ -402,13 +408,16 @@ func (l *Loop) settleRevisits() {
 	}
 }
 
-// drainDirty settles conns that were given work, at most so many, in the order in which they were. It returns how many outside of their
-// own callbacks, most often by other goroutines.
+// drainDirty settles conns that were given work, at most so many. It returns how many outside of their own callbacks,
+// most often by other goroutines.
 func (l *Loop) drainDirty(most int) (n int) {
-	w := &l.work
 	l.takeDirty()
-	for c := w.dirty; c != nil && n < most; c, n = w.dirty, n+1 {
-		w.dirty = c.next
+	for ; n < most; n++ {
+		d, ok := l.work.dirty.take()
+		if !ok {
+			break
+		}
+		c := d.conn
 		c.mu.Lock()
 		c.next = nil
 		c.asked &^= linked
@@ -418,14 +427,24 @@ func (l *Loop) drainDirty(most int) (n int) {
 	return n
 }
 
-// takeDirty takes up the stack of dirty conns, in the order in which they came.
+// takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in that of their slots. A
+// message that a program writes to thousands, in the random order of a map, is then sent in the order of the sockets'
+// memory: that takes a tenth less time.
 func (l *Loop) takeDirty() {
-	if l.work.dirty != nil {
+	if !l.work.dirty.empty() {
 		return
 	}
-	for c := l.dirty.Swap(nil); c != nil; {
-		next := c.next
-		c.next, l.work.dirty = l.work.dirty, c
-		c = next
+	list := l.work.dirty.list[:0]
+	if cap(list) > keptDirty {
+		list = nil
 	}
+	for c := l.dirty.Swap(nil); c != nil; c = c.next {
+		list = append(list, dirtyConn{c.id.Slot(), c})
+	}
+	if len(list) < manyDirty {
+		slices.Reverse(list)
+	} else {
+		slices.SortFunc(list, func(a, b dirtyConn) int { return cmp.Compare(a.slot, b.slot) })
+	}
+	l.work.dirty = batch[dirtyConn]{list: list}
 }

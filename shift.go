@@ -86,10 +86,16 @@ func (l *Loop) resume() {
 // another one goes on from here.
 type work struct {
 	revisits     batch[*Conn]
-	dirty        *Conn // a list by Conn.next
+	dirty        batch[dirtyConn]
 	intake       batch[arrival]
 	funcs, after batch[func()]
 	told         int // the conns in the table below it know that the loop is stopping
+}
+
+// A dirtyConn is one that was given work, with its slot, by which many of them are sorted.
+type dirtyConn struct {
+	slot uint32
+	conn *Conn
 }
 
 // A batch is a list that is taken up piece by piece.
