@@ -14,13 +14,13 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// A client asks and waits, as with any net.Conn.
+// A client sends a request and waits for the answer, as over any net.Conn.
 type client struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// dial connects, over TLS if there is a config.
+// dial connects, over TLS if config is not nil.
 func dial(ctx context.Context, e *myriad.Engine, addr string, config *tls.Config) (*client, error) {
 	h, conn := myriad.Stream(0)
 	var err error
@@ -49,7 +49,7 @@ func (c *client) receive() (string, error) {
 	}
 	length := binary.BigEndian.Uint32(head[:])
 	if length > maxPayload {
-		return "", fmt.Errorf("frames: a frame of %d bytes, of at most %d", length, maxPayload)
+		return "", fmt.Errorf("frames: a frame of %d bytes; the limit is %d", length, maxPayload)
 	}
 	payload := make([]byte, length)
 	_, err := io.ReadFull(c.in, payload)

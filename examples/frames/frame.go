@@ -7,13 +7,13 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// A frame is four bytes of length, the most significant first, and as many bytes of payload.
+// A frame is a length of four bytes, most significant first, and a payload of that length.
 const (
 	headLen    = 4
 	maxPayload = 64 << 10
 )
 
-// newFrame is a frame with this payload. The caller owns its one reference.
+// newFrame returns a frame with this payload. The caller owns its only reference.
 func newFrame(payload string) *buf.Block {
 	b := buf.Get(headLen + len(payload))
 	p := binary.BigEndian.AppendUint32(b.Extend()[:0], uint32(len(payload)))
@@ -21,7 +21,8 @@ func newFrame(payload string) *buf.Block {
 	return b
 }
 
-// nextFrame takes the first frame out of in, header and all. It is nil if not all of it has come.
+// nextFrame removes the first frame from in and returns it with its header. It returns nil if the
+// frame is incomplete.
 func nextFrame(in *buf.Chain) (*buf.Block, error) {
 	var head [headLen]byte
 	if in.CopyTo(head[:]) < headLen {
@@ -29,7 +30,7 @@ func nextFrame(in *buf.Chain) (*buf.Block, error) {
 	}
 	length := binary.BigEndian.Uint32(head[:])
 	if length > maxPayload {
-		return nil, fmt.Errorf("frames: a frame of %d bytes, of at most %d", length, maxPayload)
+		return nil, fmt.Errorf("frames: a frame of %d bytes; the limit is %d", length, maxPayload)
 	}
 	n := headLen + int(length)
 	if in.Len() < n {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { exampletest.Main(m, main) }
 
-// start runs an engine until the test ends, and sees that all memory has come back then.
+// start runs an engine until the test ends, and then checks that all blocks have been released.
 func start(t *testing.T) *myriad.Engine {
 	t.Helper()
 	engine, err := myriad.Start(myriad.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -74,7 +74,7 @@ func wire(payloads ...string) (text string) {
 	return text
 }
 
-// Frames are the same in any two pieces.
+// The frames are the same for every cut of the stream into two pieces.
 func TestEveryCut(t *testing.T) {
 	stream := wire("one", "", strings.Repeat("x", 300), "four")
 	for cut := range len(stream) {
@@ -95,12 +95,12 @@ func TestEveryCut(t *testing.T) {
 			}
 		}
 		if got != stream || in.Len() > 0 {
-			t.Fatalf("cut at %d: %q, %d bytes are left", cut, got, in.Len())
+			t.Fatalf("cut at %d: %q, %d bytes remain", cut, got, in.Len())
 		}
 	}
 }
 
-// Nothing is buffered for a length that is too large.
+// If the length is too large, nothing is buffered.
 func TestTooLong(t *testing.T) {
 	engine := start(t)
 	conn := connect(t, listen(t, engine, server{idle: time.Hour}))
@@ -110,7 +110,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// The client of this program against the server, on TCP, TLS and behind a load balancer.
+// The program's client talks to its server, over TCP, over TLS and behind a load balancer.
 func TestAnswers(t *testing.T) {
 	borrowed := httptest.NewTLSServer(nil)
 	defer borrowed.Close()
@@ -135,7 +135,7 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 			for _, want := range []string{
-				"HELLO", "", strings.ToUpper(long), "1", "2", "3", "that is no number", "that is no number", "BYE",
+				"HELLO", "", strings.ToUpper(long), "1", "2", "3", "not a number", "not a number", "BYE",
 			} {
 				if got, err := c.receive(); got != want || err != nil {
 					t.Fatalf("got %.40q, %v; want %.40q", got, err, want)
@@ -157,7 +157,7 @@ func TestBehindABalancer(t *testing.T) {
 	}
 }
 
-// A client that asks for much and does not read holds a bounded queue; when it reads it gets
+// A client that requests much and does not read has a bounded queue. When it reads, it gets
 // everything.
 func TestBackpressure(t *testing.T) {
 	const n = 100_000
@@ -184,7 +184,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Silent clients are closed, and so are those that do not read; each gets its reason.
+// Silent clients are closed, and clients that do not read are reset. Closed gets the reason.
 func TestTimers(t *testing.T) {
 	engine := start(t)
 	addr := listen(t, engine, server{idle: 50 * time.Millisecond})
@@ -198,7 +198,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// A client that ends within a frame is told so by a reset.
+// A client that ends within a frame gets a reset.
 func TestEndsWithinAFrame(t *testing.T) {
 	engine := start(t)
 	conn := connect(t, listen(t, engine, server{idle: time.Hour}))
@@ -209,7 +209,7 @@ func TestEndsWithinAFrame(t *testing.T) {
 	}
 }
 
-// The program answers itself, and ends in order.
+// The program answers its own client, and shuts down cleanly.
 func TestProgram(t *testing.T) {
 	cmd, url := exampletest.Program(t)
 	addr := strings.TrimPrefix(url, "http://")
@@ -231,7 +231,7 @@ func TestGuide(t *testing.T) {
 	exampletest.Guide(t, "protocol.md", "first/main.go", "frame.go", "session.go", "main.go", "client.go", "frames_test.go")
 }
 
-// Many clients at once, with pieces of all sizes.
+// Many concurrent clients send pieces of all sizes.
 func TestManyClients(t *testing.T) {
 	engine := start(t)
 	addr := listen(t, engine, server{idle: time.Hour})

@@ -1,6 +1,6 @@
-// Command frames is the program of docs/guides/protocol.md: a protocol of its own, on TCP and TLS.
-// A message is a frame of four bytes of length and a payload. "count 3" is answered with the frames
-// "1", "2" and "3", everything else with itself in capitals.
+// Command frames is the program of docs/guides/protocol.md: its own protocol over TCP and TLS. A
+// message is a frame: a length of four bytes and a payload. The answer to "count 3" is the frames
+// "1", "2" and "3". The answer to any other text is the text in capitals.
 //
 //	go run ./examples/frames
 //	go run ./examples/frames --ask hello
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// handler is the whole way of a connection: a PROXY header, TLS, the protocol.
+// handler returns the handlers of a connection in order: a PROXY header, TLS, the protocol.
 func handler(s server, config *tls.Config, balancers []netip.Prefix) myriad.Handler {
 	var h myriad.Handler = s
 	if config != nil {
@@ -55,7 +55,7 @@ func handler(s server, config *tls.Config, balancers []netip.Prefix) myriad.Hand
 	return h
 }
 
-// serve ends in order when the program is interrupted.
+// serve serves until the program is interrupted, and then shuts down cleanly.
 func serve(engine *myriad.Engine, addr, cert, key, balancer string) error {
 	var config *tls.Config
 	if cert != "" {

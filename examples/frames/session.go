@@ -12,10 +12,10 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// idleTimeout is how long a client may be silent, or not read its answers.
+// idleTimeout is how long a client may be silent or leave its answers unread.
 const idleTimeout = time.Minute
 
-// A server is the first handler of every connection: it gives each a session of its own.
+// A server is the first handler of every connection. It gives each connection its own session.
 type server struct{ idle time.Duration }
 
 func (s server) Opened(c *myriad.Conn)       { c.SetHandler(s.session(), nil) }
@@ -26,22 +26,22 @@ func (s server) session() *session           { return &session{idle: s.idle} }
 // A session is one connection. Its fields belong to the connection's loop: no lock is needed.
 type session struct {
 	idle time.Duration
-	in   buf.Chain  // what has come and was not answered
-	owed *buf.Block // an answer for which there was no room; nil: none
+	in   buf.Chain  // received and not answered yet
+	held *buf.Block // an answer that the full queue refused, or nil
 	at   int        // the last number sent of a count
 	to   int        // its end
 }
 
 func (s *session) Opened(c *myriad.Conn) { c.SetTimer(s.idle) }
 
-// Received keeps what has come, and answers the frames that are complete.
+// Received stores p, and answers the complete frames.
 func (s *session) Received(c *myriad.Conn, p []byte) {
 	c.SetTimer(s.idle)
 	s.in.Append(p)
 	s.answer(c)
 }
 
-// answer sends what there is to send, until nothing is left or there is no room.
+// answer sends frames until there is none, or the connection's queue is full.
 func (s *session) answer(c *myriad.Conn) {
 	for {
 		frame, err := s.next()
@@ -53,10 +53,10 @@ func (s *session) answer(c *myriad.Conn) {
 			c.Resume()
 			return
 		}
-		err = c.WriteBlocks(frame.Retain()) // which releases one reference, also if it fails
+		err = c.WriteBlocks(frame.Retain()) // it releases one reference, also if it fails
 		if err == myriad.ErrFull {
-			s.owed = frame
-			c.Pause() // no more requests until the client has read answers
+			s.held = frame
+			c.Pause() // reads no requests until the client has read answers
 			return
 		}
 		frame.Release()
@@ -66,16 +66,16 @@ func (s *session) answer(c *myriad.Conn) {
 	}
 }
 
-// Drained is called once after each ErrFull, when half of the queue has left.
+// Drained is called once after each ErrFull, when half of the queue has been sent.
 func (s *session) Drained(c *myriad.Conn) {
 	c.SetTimer(s.idle)
 	s.answer(c)
 }
 
-// next is the frame to send next; nil: there is none until more has come.
+// next returns the frame to send next. It returns nil if more bytes have to arrive first.
 func (s *session) next() (*buf.Block, error) {
-	if frame := s.owed; frame != nil {
-		s.owed = nil
+	if frame := s.held; frame != nil {
+		s.held = nil
 		return frame, nil
 	}
 	for s.at == s.to {
@@ -94,24 +94,24 @@ func (s *session) next() (*buf.Block, error) {
 		request.Release()
 		if err != nil || s.to < 0 {
 			s.to = 0
-			return newFrame("that is no number"), nil
+			return newFrame("not a number"), nil
 		}
 	}
 	s.at++
 	return newFrame(strconv.Itoa(s.at)), nil
 }
 
-// Expired is the timer.
+// Expired is called when the timer fires.
 func (s *session) Expired(c *myriad.Conn) {
-	if s.owed != nil {
+	if s.held != nil {
 		c.Abort(fmt.Errorf("frames: the client does not read: %w", os.ErrDeadlineExceeded))
 		return
 	}
 	c.Close()
 }
 
-// Ended is the client's end. What is queued is still sent. A paused connection is not called for it
-// until it has resumed, so nothing is owed.
+// Ended is called when the client has ended its side. The engine still sends what is queued. Ended
+// is not called while the connection is paused, so held is nil.
 func (s *session) Ended(c *myriad.Conn) {
 	if s.in.Len() > 0 {
 		c.Abort(io.ErrUnexpectedEOF)
@@ -120,14 +120,14 @@ func (s *session) Ended(c *myriad.Conn) {
 	c.Close()
 }
 
-// Truncated is the client's end by TCP where TLS has its own. A frame shows where it ends, so that
-// is as good.
+// Truncated is called at the client's FIN without a close_notify of TLS. A frame shows where it
+// ends, so this is as good as Ended.
 func (s *session) Truncated(c *myriad.Conn, _ error) { s.Ended(c) }
 
-// Closed gives back what is held.
+// Closed releases the session's memory.
 func (s *session) Closed(*myriad.Conn, error) {
 	s.in.Release()
-	if s.owed != nil {
-		s.owed.Release()
+	if s.held != nil {
+		s.held.Release()
 	}
 }
