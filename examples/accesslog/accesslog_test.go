@@ -1,6 +1,6 @@
-// Package accesslog has tests only: the access logs of gin, chi and echo show the status of
-// WebSockets and detached streams, on web.Server and on http.Server, and no server logs an error
-// for them.
+// Package accesslog has only tests. The access logs of gin, chi and echo show the status of
+// WebSockets and detached streams, on web.Server and on http.Server. No server logs an error for
+// them.
 package accesslog
 
 import (
@@ -62,8 +62,8 @@ func detach(w http.ResponseWriter, _ *http.Request) {
 	_ = stream.Close()
 }
 
-// withGin, withChi and withEcho serve /ws by accept and /stream by detach, which answers 202, and
-// write their access logs to out: the status is the first word of each line.
+// withGin, withChi and withEcho serve /ws by accept, and /stream by detach, which answers 202. They
+// write their access logs to out, with the status as the first word of each line.
 func withGin(out io.Writer) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()

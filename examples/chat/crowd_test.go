@@ -29,9 +29,10 @@ const crowdEnv = "MYRIAD_CHAT_CROWD"
 // maxFiles is how many guests a process of 20,000 descriptors can have that need one each.
 const maxFiles = 19_500
 
-// Guests, 150 or as many as MYRIAD_CHAT_SOCKETS says, in a process of their own sit behind a plain
-// http.Server, and hear what one of them says. While nobody speaks they cost no goroutine, over ws,
-// over wss with a listener of tlsloop's, and with ServeTLS, where each needs five descriptors.
+// Guests connect to a plain http.Server from a separate process, 150 of them or
+// MYRIAD_CHAT_SOCKETS. All receive what one of them sends. While they are silent they have no
+// goroutine: over ws, over wss with a listener of tlsloop, and with ServeTLS, where each needs five
+// descriptors.
 func TestCrowd(t *testing.T) {
 	for _, with := range []struct {
 		name, scheme string

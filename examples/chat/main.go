@@ -69,7 +69,7 @@ func routes(r *room) http.Handler {
 	return g
 }
 
-// A room is where everybody hears what anybody says.
+// A room sends each guest's messages to all guests.
 type room struct {
 	group   websocket.Group
 	options *websocket.Options

@@ -77,8 +77,8 @@ func (c *club) stats(t *testing.T, scheme string) (s struct{ Connected, Goroutin
 	return s
 }
 
-// Everybody hears everybody, over ws and wss, next to gin's ordinary routes, and no socket has a
-// goroutine.
+// All guests receive all messages, over ws and wss, beside gin's ordinary routes, and no socket has
+// a goroutine.
 func TestChat(t *testing.T) {
 	c := open(t)
 	const n = 150 // for each scheme

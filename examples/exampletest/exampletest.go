@@ -1,5 +1,5 @@
-// Package exampletest is what the tests of the examples have in common: it serves their handlers,
-// runs them as programs, and asks them as clients do.
+// Package exampletest is the common part of the examples' tests: it serves their handlers, runs
+// them as programs, and sends them requests.
 package exampletest
 
 import (

@@ -21,7 +21,7 @@ func Adapt(h fasthttp.RequestHandler, maxBody int64) http.Handler {
 		begin(ctx, w, r, maxBody)
 		h(ctx)
 		if late := ctx.LastTimeoutErrorResponse(); late != nil {
-			answer(w, late) // and ctx is left to whoever still works with it
+			answer(w, late) // and the goroutine that still uses ctx keeps it
 			return
 		}
 		if ctx.Hijacked() {

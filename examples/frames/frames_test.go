@@ -228,7 +228,8 @@ func TestProgram(t *testing.T) {
 }
 
 func TestGuide(t *testing.T) {
-	exampletest.Guide(t, "protocol.md", "first/main.go", "frame.go", "session.go", "main.go", "client.go", "frames_test.go")
+	exampletest.Guide(t, "protocol.md", "first/main.go", "frame.go", "session.go", "main.go", "client.go",
+		"frames_test.go")
 }
 
 // Many concurrent clients send pieces of all sizes.

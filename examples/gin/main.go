@@ -51,7 +51,7 @@ func routes() http.Handler {
 	return r
 }
 
-// A feed gives what is posted to everybody who listens. Its zero value is ready.
+// A feed sends posted events to all listeners. Its zero value is ready.
 type feed struct {
 	mu        sync.Mutex
 	listeners map[*web.Stream]bool
@@ -72,7 +72,7 @@ func (f *feed) subscribe(c *gin.Context) {
 	})
 }
 
-// listen sends the head under the lock: whoever has seen it hears every event from then on.
+// listen sends the head under the lock: a client that has the head gets every event from then on.
 func (f *feed) listen(w http.ResponseWriter) (*web.Stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,9 +8,9 @@
 //	cat events.jsonl
 //
 // A request is answered with 202 when its events are in a bounded queue, and with 503 and
-// Retry-After when there is no room for them: memory stays bounded however slow the disk is.
-// SIGTERM or Ctrl-C lets running requests end and the queue drain, so what was answered with 202 is
-// in the file when the program has ended. The queue is in memory: a power cut loses what it holds.
+// Retry-After when the queue is full. So memory stays bounded with any disk. After SIGTERM or
+// Ctrl-C, running requests end and the queue drains. So all events answered with 202 are in the
+// file when the program has ended. The queue is in memory: a power cut loses what it holds.
 package main
 
 import (
@@ -59,7 +59,8 @@ func run(ctx context.Context, addr, name string, limit int) error {
 	log.Print("listening on ", ln.Addr())
 	<-ctx.Done()
 
-	// In this order: who brings events, who holds them, who writes them, and where to.
+	// The order is: the server that accepts events, the queue that holds them, the pool that writes
+	// them, and the file.
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	return errors.Join(s.Shutdown(ctx), in.queue.Close(ctx), pool.Close(ctx), file.close())

@@ -34,8 +34,7 @@ type load struct {
 	sum result
 }
 
-// A listener is one user's page: it calls ready when it would hear of a message, and listens until
-// ctx ends.
+// A listener is one user's page: it calls ready when it is subscribed, and listens until ctx ends.
 type listener func(ctx context.Context, l *load, user string, ready func()) error
 
 func newLoad(p plan, url string) *load { return &load{plan: p, url: url, client: newClient(p.users)} }

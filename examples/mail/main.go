@@ -1,5 +1,5 @@
-// Command mail is a mail program whose inbox is live: nobody asks "is there anything new?", because
-// the store says so.
+// Command mail is a mail program with a live inbox: pages do not poll, because the store notifies
+// them.
 //
 //	go run ./examples/mail                  then open http://127.0.0.1:8080/?user=ann
 //	curl -d 'to=ann' -d 'from=bob' -d 'subject=Lunch?' http://127.0.0.1:8080/api/deliver

@@ -60,8 +60,8 @@ func (r replica) equals(t *testing.T, s *store, user string) {
 	}
 }
 
-// Whoever applies what is published, or asks at any moment for what came since the last number that
-// it knows, has what the store has, whatever happened.
+// A client that applies the published changes, or at any time requests the changes since its last
+// number, has the same state as the store.
 func TestReplicasFollow(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	published := newReplica()
@@ -168,8 +168,7 @@ func form(t *testing.T, url string, fields url.Values) (status int, answer strin
 	return res.StatusCode, string(text)
 }
 
-// A page that listens hears of a message, of its flag and of its move, in order, and nothing of
-// other users.
+// A listening page receives a message, its flag and its move, in order, and nothing of other users.
 func TestPageIsTold(t *testing.T) {
 	base := started(t)
 	told := listenIn(t, base)
@@ -204,8 +203,8 @@ func TestPageIsTold(t *testing.T) {
 	}
 }
 
-// listenIn has the page of ann listen, and returns what it is told. It listens from when it is told
-// what comes for zoe, too, to whom it listens last: the head of the answer comes before.
+// listenIn has the page of ann listen, and returns what it is told. It is subscribed once it
+// receives messages for zoe, its last channel: the head of the answer comes before.
 func listenIn(t *testing.T, base string) <-chan change {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), exampletest.Patience)
@@ -318,8 +317,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// found measures until there is something to see, twice as long each time: who is held up for all
-// of a second delivers nothing in it.
+// found measures with doubled durations until there is a figure, because a delayed process may
+// deliver nothing in a second.
 func (p *plan) found(t *testing.T, listen listener, asks bool) result {
 	t.Helper()
 	for p.last = time.Second; ; p.last *= 2 {

@@ -15,7 +15,7 @@ var letters = []struct{ from, subject, text string }{
 	{"dave@example.org", "Re: numbers", "I get the same ones now. It was the cache, as you said."},
 }
 
-// write lets somebody write to the user now and then, until ctx ends.
+// write delivers mail to the user now and then, until ctx ends.
 func write(ctx context.Context, s *store, user string, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -75,7 +75,7 @@ func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 			w.WriteHeader(http.StatusBadRequest)
 			value = map[string]string{"error": err.Error()}
 		}
-		_ = json.NewEncoder(w).Encode(value) // fails only if nobody reads
+		_ = json.NewEncoder(w).Encode(value) // fails only if the client has disconnected
 	}
 }
 

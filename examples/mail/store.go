@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A store keeps the mail of all users, as IMAP has it (RFC 9051): a user has mailboxes, a message
-// has a UID in its mailbox, which grows and is never used again, and flags. Every change has a
-// number of its own for the user, as in CONDSTORE (RFC 7162), so that whoever knows everything up
-// to one number can ask for what came later.
+// A store keeps the mail of all users, in the model of IMAP (RFC 9051): a user has mailboxes, and a
+// message has flags and a UID in its mailbox. UIDs grow and are never reused. Every change has its
+// own number for the user, as in CONDSTORE (RFC 7162). A client that knows everything up to a
+// number can request the later changes.
 type store struct {
 	now     func() time.Time
 	publish func(user string, change []byte) // called in the order of changes for each user; it must not block
@@ -56,7 +56,7 @@ type change struct {
 }
 
 const (
-	keptChanges = 1000    // for each user; whoever is further behind reads its mailboxes again
+	keptChanges = 1000    // for each user; a client that is further behind reads its mailboxes again
 	maxMessages = 10_000  // in one mailbox; then it is full
 	maxText     = 1 << 16 // bytes of a message's text
 	maxLine     = 256     // bytes of a subject, a sender, or a user's name
@@ -116,7 +116,7 @@ func (s *store) setSeen(user, name string, uid uint32, seen bool) error {
 		if err != nil {
 			return err
 		}
-		m := *a.mailboxes[name].messages[i] // those who were told of it keep the old one
+		m := *a.mailboxes[name].messages[i] // a copy, because subscribers have a pointer to the old one
 		m.Seen = seen
 		a.mailboxes[name].messages[i] = &m
 		s.record(a, change{Kind: "flags", Mailbox: name, UID: uid, Message: &m})

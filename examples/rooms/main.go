@@ -1,5 +1,6 @@
-// Command rooms is a chat of many rooms: a newcomer gets what was said last, GET /rooms tells who is
-// where, and POST /kick removes a guest. It shows how to keep state beside a websocket.Group.
+// Command rooms is a chat of many rooms. A newcomer gets the last lines, GET /rooms lists the
+// guests of each room, and POST /kick removes a guest. It shows how to keep state beside a
+// websocket.Group.
 //
 //	go run ./examples/rooms         guests connect to ws://localhost:8080/rooms/go?name=Ann
 package main

@@ -37,8 +37,8 @@ func visit(t *testing.T, addr, room, name string) visitor {
 	return visitor{t, c}
 }
 
-// hears waits for these lines, in this order and nothing between them.
-func (v visitor) hears(want ...string) {
+// receives waits for these lines, in this order, without others between them.
+func (v visitor) receives(want ...string) {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), exampletest.Patience)
 	defer cancel()
@@ -88,15 +88,16 @@ func guests(t *testing.T, addr string) map[string][]string {
 func TestRooms(t *testing.T) {
 	addr := exampletest.Serve(t, routes(newHouse()))
 	ann := visit(t, addr, "go", "Ann")
-	ann.hears("Ann has come")
+	ann.receives("Ann has come")
 	other := visit(t, addr, "c", "Cy")
-	other.hears("Cy has come")
+	other.receives("Cy has come")
 	ann.says("hello")
-	ann.hears("Ann: hello")
+	ann.receives("Ann: hello")
 	bob := visit(t, addr, "go", "Bob")
-	bob.hears("Ann has come", "Ann: hello", "Bob has come")
-	ann.hears("Bob has come")
-	if got := guests(t, addr); !slices.Equal(got["go"], []string{"Ann", "Bob"}) || !slices.Equal(got["c"], []string{"Cy"}) {
+	bob.receives("Ann has come", "Ann: hello", "Bob has come")
+	ann.receives("Bob has come")
+	if got := guests(t, addr); !slices.Equal(got["go"], []string{"Ann", "Bob"}) ||
+		!slices.Equal(got["c"], []string{"Cy"}) {
 		t.Errorf("guests: %v", got)
 	}
 	resp, err := http.PostForm("http://"+addr+"/kick", url.Values{"room": {"go"}, "name": {"Bob"}})
@@ -108,32 +109,32 @@ func TestRooms(t *testing.T) {
 		t.Errorf("kick: %s", resp.Status)
 	}
 	bob.ends(websocket.StatusPolicyViolation)
-	ann.hears("Bob has left")
+	ann.receives("Bob has left")
 	ann.says("only me")
-	ann.hears("Ann: only me")
+	ann.receives("Ann: only me")
 }
 
 // A newcomer gets the last lines and no more, and a room that was empty has forgotten.
 func TestRecentLines(t *testing.T) {
 	addr := exampletest.Serve(t, routes(newHouse()))
 	ann := visit(t, addr, "go", "Ann")
-	ann.hears("Ann has come")
+	ann.receives("Ann has come")
 	var want []string
 	for i := range maxLines + 10 {
 		ann.says(fmt.Sprint(i))
 		want = append(want, fmt.Sprint("Ann: ", i))
 	}
-	ann.hears(want...)
+	ann.receives(want...)
 	bob := visit(t, addr, "go", "Bob")
-	bob.hears(append(want[10:], "Bob has come")...)
-	ann.hears("Bob has come")
+	bob.receives(append(want[10:], "Bob has come")...)
+	ann.receives("Bob has come")
 	bob.Close(websocket.StatusNormalClosure, "")
-	ann.hears("Bob has left")
+	ann.receives("Bob has left")
 	ann.Close(websocket.StatusNormalClosure, "")
 	for len(guests(t, addr)) > 0 {
 		time.Sleep(time.Millisecond) // the room closes when the server has seen both leave
 	}
-	visit(t, addr, "go", "Eve").hears("Eve has come")
+	visit(t, addr, "go", "Eve").receives("Eve has come")
 }
 
 // What many say at once reaches all in one order.
@@ -144,10 +145,10 @@ func TestOneOrder(t *testing.T) {
 	for i := range all {
 		all[i] = visit(t, addr, "go", fmt.Sprint(i))
 		for j := range i + 1 { // what was said before, for the newcomer, and that it has come
-			all[i].hears(fmt.Sprint(j, " has come"))
+			all[i].receives(fmt.Sprint(j, " has come"))
 		}
 		for _, v := range all[:i] {
-			v.hears(fmt.Sprint(i, " has come"))
+			v.receives(fmt.Sprint(i, " has come"))
 		}
 	}
 	var talking sync.WaitGroup
@@ -185,7 +186,7 @@ func (v visitor) lines(n int) (got []string) {
 func TestShutdown(t *testing.T) {
 	cmd, base := exampletest.Program(t)
 	ann := visit(t, strings.TrimPrefix(base, "http://"), "go", "Ann")
-	ann.hears("Ann has come")
+	ann.receives("Ann has come")
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,8 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "?name=") {
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(text), "?name=") {
 		t.Errorf("without a name: %s %q", resp.Status, text)
 	}
 }

@@ -8,9 +8,9 @@
 //
 // A body streams to the disk as it comes, so a file of a gigabyte takes no more memory than one of
 // a byte. What looks into files is bounded: when too many wait, uploads are answered with 503 and
-// Retry-After before their body is read. Nothing that was answered with 202 is forgotten: SIGTERM
-// or Ctrl-C lets running work end, and what a crash has left is found when the program starts
-// again.
+// Retry-After before their body is read. Nothing that was answered with 202 is lost: after SIGTERM
+// or Ctrl-C running work ends, and after a crash the program finds the unfinished files when it
+// starts again.
 package main
 
 import (

@@ -111,7 +111,7 @@ func TestFilesAreKeptAndLookedInto(t *testing.T) {
 			want := content(uint64(i), size)
 			var body io.Reader = bytes.NewReader(want)
 			if i%2 == 1 {
-				body = io.MultiReader(body) // of a length that nobody knows: chunked
+				body = io.MultiReader(body) // of unknown length: chunked
 			}
 			res, text, err := send(c, url, body)
 			if err != nil || res.StatusCode != http.StatusAccepted {
@@ -196,7 +196,7 @@ func TestFullQueueAnswers503(t *testing.T) {
 	}
 }
 
-// A file that cannot be read any more is given up, and whoever asks is told.
+// A file that can no longer be read is given up, and its status says so.
 func TestFailureIsReported(t *testing.T) {
 	u, pool := newTest(t, 10)
 	url, _ := serve(t, u, pool)

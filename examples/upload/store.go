@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A store is a folder of files, named by an id that nobody can guess. The folder is all there is to
-// know: ID.part is on its way, ID is accepted, ID.json says what came of it.
+// A store is a directory of files, named by unguessable ids. The folder is all there is to know:
+// ID.part is on its way, ID is accepted, ID.json says what came of it.
 type store struct{ dir string }
 
 const (

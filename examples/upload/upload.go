@@ -133,7 +133,8 @@ func (u *upload) lookInto(_ context.Context, ids []string) error {
 	return u.store.saveReport(id, report{State: stateDone, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))})
 }
 
-// giveUp tells whoever asks. What it cannot write down is tried again when the program starts next.
+// giveUp saves the failure as the status of the files. If that fails, the program tries the file
+// again at its next start.
 func (u *upload) giveUp(ids []string, err error) {
 	for _, id := range ids {
 		log.Printf("upload: %s: %v", id, err)
