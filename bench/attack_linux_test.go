@@ -28,7 +28,7 @@ func TestAttackersGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer attackers.end()
-	if err := attackers.tell(attack.Spec{Addr: ln.Addr().String(), Kind: attack.Garbage}); err != nil {
+	if err := attackers.send(attack.Spec{Addr: ln.Addr().String(), Kind: attack.Garbage}); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := attackers.line(); line != "attacking" {

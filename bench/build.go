@@ -19,10 +19,10 @@ import (
 //go:embed servers/c/epoll.c
 var epollSource string
 
-// A bakery builds the servers: one program for each rival and not one for all, because what a
-// program links costs memory even if it is not used (13 MB of it here), and package initialisation
-// fills the heap by whose size Go decides when to collect. The programs stay in the user's cache,
-// where go build finds those that are still right.
+// A bakery builds the servers, one program for each. A common program would link all rivals, which
+// costs memory even for unused code (13 MB here). And package initialisation fills the heap, whose
+// size decides when Go collects. The programs stay in the user's cache, where go build finds those
+// that are still right.
 type bakery struct {
 	dir     string
 	missing map[string]error // program -> why it could not be built

@@ -99,8 +99,7 @@ func pictured(o *outcome) []string {
 	return []string{first}
 }
 
-// svg draws it. A picture that stands alone has a title for those who cannot see it, and so has one
-// in a page.
+// svg draws it. The picture has a title for screen readers, alone and in a page.
 func (c *chart) svg(p palette) string {
 	var b strings.Builder
 	height := headHeight + rowHeight*len(c.bars) + footHeight

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// farewell is how long a child may take to end when its input has.
-const farewell = 3 * time.Second
+// exitTimeout is how long a child may take to end when its input has.
+const exitTimeout = 3 * time.Second
 
 // A child is a process that is spoken to by lines on its standard input and output. It ends with
 // the context that it was started under, at the latest.
@@ -31,7 +31,7 @@ func start(ctx context.Context, name, path string, args ...string) (*child, erro
 	cmd := exec.CommandContext(ctx, path, args...)
 	c := &child{name: name, cmd: cmd, stderr: &tail{}}
 	cmd.Stderr = c.stderr
-	cmd.WaitDelay = farewell
+	cmd.WaitDelay = exitTimeout
 	var err1, err2 error
 	var out io.ReadCloser
 	c.in, err1 = cmd.StdinPipe()
@@ -74,15 +74,15 @@ func (c *child) ask(line string) (string, error) {
 	return c.line()
 }
 
-// tell sends a value as JSON, hear receives one.
-func (c *child) tell(v any) error {
+// send sends a value as JSON, receive receives one.
+func (c *child) send(v any) error {
 	if err := json.NewEncoder(c.in).Encode(v); err != nil {
 		return c.silent(io.EOF)
 	}
 	return nil
 }
 
-func (c *child) hear(v any) error {
+func (c *child) receive(v any) error {
 	line, err := c.line()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (c *child) hear(v any) error {
 // end lets the process end by itself, and kills it, by its pid, if it does not.
 func (c *child) end() {
 	_ = c.in.Close()
-	impatience := time.AfterFunc(farewell, func() { _ = c.cmd.Process.Kill() })
+	impatience := time.AfterFunc(exitTimeout, func() { _ = c.cmd.Process.Kill() })
 	defer impatience.Stop()
 	_ = c.ended()
 }

@@ -49,14 +49,14 @@ func launchFleet(ctx context.Context, n int, spec load.Spec) (fleet, error) {
 		if i < n-1 {
 			one.Publishers = 0
 		}
-		if err := process.tell(one); err != nil {
+		if err := process.send(one); err != nil {
 			f.end()
 			return nil, err
 		}
 	}
 	for i := range f {
 		ready := &f[i].ready
-		if err := f[i].hear(ready); err != nil || ready.Err != "" {
+		if err := f[i].receive(ready); err != nil || ready.Err != "" {
 			f.end()
 			return nil, fmt.Errorf("opening connections: %w", reason(err, ready.Err))
 		}
@@ -81,7 +81,7 @@ func (f fleet) end() {
 func (f fleet) order(o load.Order) error {
 	o.Rate /= float64(len(f))
 	for _, driver := range f {
-		if err := driver.tell(o); err != nil {
+		if err := driver.send(o); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (f fleet) collect() (tally, error) {
 	sum := tally{latency: load.NewLatency(), deliveries: load.NewLatency()}
 	for _, driver := range f {
 		var one load.Result
-		if err := driver.hear(&one); err != nil || one.Err != "" {
+		if err := driver.receive(&one); err != nil || one.Err != "" {
 			return sum, reason(err, one.Err)
 		}
 		if err := sum.add(one); err != nil {

@@ -21,10 +21,10 @@ const begun = time.Second
 // under load if that is shorter.
 const recovery = 3 * time.Second
 
-// attack begins the scenario's attack, by a child that the caller ends. The returned function ends
-// it, too, and adds what attacking took, in cores, and what is left of it then: the difference of
-// what the server occupies after a collection, and of its goroutines. Its other clients are there
-// before and after.
+// attack begins the scenario's attack, by a child that the caller ends. The returned function also
+// ends it. It adds the attack's cost in cores, and what the attack has left: the growth of the
+// server's memory after a collection, and of its goroutines. Its other clients are there before and
+// after.
 func (t turn) attack(ctx context.Context, target *target, watch *watch) (
 	attackers *child, end func(sample) error, err error,
 ) {
@@ -40,7 +40,7 @@ func (t turn) attack(ctx context.Context, target *target, watch *watch) (
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := attackers.tell(attack.Spec{Addr: target.addr, Kind: t.scenario.attack}); err != nil {
+	if err := attackers.send(attack.Spec{Addr: target.addr, Kind: t.scenario.attack}); err != nil {
 		attackers.end()
 		return nil, nil, err
 	}

@@ -79,8 +79,8 @@ func bench(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-// benchFor is bench with a duration, and with longer ones until it is enough: what else the machine
-// does may take a short window from a server.
+// benchFor runs bench with a duration, and with longer ones until it is enough. Other load of the
+// machine may consume a short window.
 func benchFor(t *testing.T, d time.Duration, enough func(stdout string, err error) bool, args ...string) (stdout string,
 	err error) {
 	t.Helper()
@@ -134,8 +134,8 @@ func TestRun(t *testing.T) {
 	checkReport(t, saved)
 }
 
-// hasFigures reports whether there is one of each: so little processor time may have been left to a
-// server that its part of the user is nothing.
+// hasFigures reports whether all figures are present. A server may have had so little processor
+// time that its user time is zero.
 func hasFigures(r *results) bool {
 	return !slices.ContainsFunc(r.Scenarios, func(o outcome) bool {
 		return slices.ContainsFunc(o.Servers, func(s serverOutcome) bool {
@@ -235,7 +235,8 @@ func TestScenarios(t *testing.T) {
 // An interrupted run ends all of its processes and has no results, also in the midst of an attack.
 func TestInterrupt(t *testing.T) {
 	t.Run("under load", func(t *testing.T) {
-		interrupted(t, selection{scenarios: []string{"http-100"}, duration: time.Minute}, func() { time.Sleep(time.Second) })
+		interrupted(t, selection{scenarios: []string{"http-100"}, duration: time.Minute},
+			func() { time.Sleep(time.Second) })
 	})
 	t.Run("under attack", func(t *testing.T) {
 		const window = 400 * time.Millisecond

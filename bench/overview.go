@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// A verdict is how the best of ours did in a scenario, against the best of the others, in the
-// figure that the scenario is about.
+// A verdict compares our best server with the best of the others, in the main figure of a scenario.
 type verdict struct {
 	scenario, figure string
 	rival, ours      string // names with figures

@@ -40,7 +40,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// A bar that would dwarf the others is cut off, and says how long it is all the same.
+// A bar that would dwarf the others is shortened, and is labelled with its full value.
 func TestChartScale(t *testing.T) {
 	bars := func(values ...float64) *chart {
 		c := &chart{}

@@ -27,10 +27,10 @@ func watchOthers(ctx context.Context, d time.Duration) (float64, error) {
 	return w.strangers()
 }
 
-// glance is how long the machine is looked at to see whether it is quiet.
+// glance is how long quiet measures the use of the machine.
 const glance = 500 * time.Millisecond
 
-// quiet waits until nobody uses the machine.
+// quiet waits until no other process uses the machine.
 func (p *patience) quiet(ctx context.Context) error {
 	for p.left > 0 {
 		used, err := p.others(ctx, glance)

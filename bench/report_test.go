@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What documents show of results is that of the saved ones, and nobody has touched it.
+// The documents show the saved results, unedited.
 func TestDocuments(t *testing.T) {
 	all, err := readAll(nil)
 	if err != nil {
@@ -15,7 +15,7 @@ func TestDocuments(t *testing.T) {
 	}
 	for _, d := range documents {
 		if old, fresh, err := d.updated("..", all); err != nil || old != fresh {
-			t.Errorf("%s has something else than bench/results (%v): go run ./bench report --update", d.name, err)
+			t.Errorf("%s differs from bench/results (%v): go run ./bench report --update", d.name, err)
 		}
 	}
 }

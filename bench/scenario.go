@@ -23,7 +23,7 @@ type scenario struct {
 	attack     attack.Kind // of load.Open: what others do meanwhile; the turn has a run without them too
 	publishers int         // connections on top, that publish
 	// of load.Broadcast: connections on top, that never read; the turn has a run without them too
-	deaf int
+	unread int
 	// of load.Open with TLS: so many handshakes arrive meanwhile; the turn has a run without them
 	// too
 	storm int

@@ -94,7 +94,7 @@ var httpScenarios = []scenario{
 	},
 }
 
-// Those who hold connections that say nothing.
+// Scenarios with idle connections.
 var heldScenarios = []scenario{
 	{
 		name: "idle-engine", rows: "E1 E3 M1 M5",

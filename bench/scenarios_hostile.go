@@ -6,8 +6,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// Those who ask what hostile clients do to everybody else, and what they leave behind. No server is
-// told of any limit.
+// Scenarios that measure the effect of hostile clients on other clients, and what they leave
+// behind. All servers run with their default limits.
 var hostileScenarios = []scenario{
 	hostile(attack.Slow, "How long do healthy requests wait while 1,600 connections send and read a byte a second, "+
 		"or nothing?"),

@@ -7,7 +7,7 @@ import (
 	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
-// Those who run tasks on a bounded number of goroutines, or on as many as it takes.
+// Scenarios that run tasks on a bounded or unbounded number of goroutines.
 var poolScenarios = []scenario{
 	sleepers("pool-100k", "B1 B W1", "What do 100,000 tasks of 10 ms take, time and memory?", 100_000, "go", "ants",
 		"pond", "workers"),

@@ -15,8 +15,8 @@ const (
 )
 
 // subscribed are the ways in which push servers are subscribed to, with publications of size bytes.
-// By default, and so by a server from elsewhere, it is Server-Sent Events, unless it is given the
-// name of one that speaks as clients of that do.
+// The default, also for a server from elsewhere, is Server-Sent Events. A server whose name is
+// known uses its own client protocol.
 func subscribed(size int) map[string]dialect {
 	return map[string]dialect{
 		"push":       {"push-ws", check.Pushed(check.Centrifuge, size)},
@@ -27,7 +27,7 @@ func subscribed(size int) map[string]dialect {
 
 var pushServers = []string{"c-epoll", "net/http", "gws", "push", "push-sse"}
 
-// Those who publish over HTTP what subscribers receive.
+// Scenarios that publish over HTTP to subscribers.
 var pushScenarios = []scenario{
 	pushing(scenario{
 		name: "push-broadcast", rows: "B3 U1",
@@ -56,7 +56,7 @@ func ignoring() scenario {
 	s := pushing(scenario{
 		name: "push-slow", rows: "L5",
 		asks: "What do 500 subscribers of 16 KiB notice of ten more that never read, and what do those cost?",
-		mode: load.Broadcast, conns: 500, deaf: 10, reference: "push",
+		mode: load.Broadcast, conns: 500, unread: 10, reference: "push",
 		measures: []string{"times_last", "last_ms", "alone_last_ms", "deliver_p50_ms", "deliver_p99_ms",
 			"alone_deliver_p99_ms", "cpu_us", "rss_idle_mb", "rss_peak_mb"},
 	})

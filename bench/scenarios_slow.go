@@ -5,8 +5,8 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// Those who ask what a few slow handlers do to everybody else. With GOMAXPROCS in the environment
-// servers have as many processors.
+// Scenarios that measure the effect of a few slow handlers on other requests. GOMAXPROCS in the
+// environment sets the servers' processors.
 var slowScenarios = []scenario{
 	slowly("slow-1pct", "How long do quick requests wait when 1 % of the others sleep for 5 ms?", check.HTTPSlow, 1,
 		20_000),

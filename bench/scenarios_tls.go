@@ -9,7 +9,7 @@ import (
 
 var tlsServers = []string{"net/http", "fasthttp", "web"}
 
-// Those who speak TLS 1.3, with the curves that Go offers by default and a certificate on P-256.
+// Scenarios over TLS 1.3, with Go's default curves and a P-256 certificate.
 var tlsScenarios = []scenario{
 	{
 		name: "tls-http", rows: "A6 T1", asks: "What does a small request cost through TLS, 500 connections?",

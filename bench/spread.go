@@ -32,8 +32,8 @@ func column(rounds []sample, name string) ([]float64, bool) {
 	return values, len(values) > 0
 }
 
-// ratios compares two servers round by round, because what disturbs the machine lasts longer than a
-// turn: the ratios of a pair vary less than the figures do.
+// ratios compares two servers round by round. Disturbances of the machine last longer than a turn,
+// so the ratios of a pair vary less than the figures.
 func ratios(rounds, reference []sample, name string) ([]float64, bool) {
 	ours, ok1 := column(rounds, name)
 	theirs, ok2 := column(reference, name)

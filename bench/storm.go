@@ -12,9 +12,9 @@ import (
 // stormers is how many processes make the handshakes of a storm, each a few at a time.
 const stormers = 4
 
-// stormy has a window as it is, and one in which handshakes arrive, from before it begins until
-// after it has ended if there are enough of them. The processes that have made them stay, with
-// their connections, until the fleet is ended.
+// stormy measures a window without handshakes, and one with them. They arrive from before the
+// window begins until after it has ended, if there are enough of them. The processes that have made
+// them stay, with their connections, until the fleet is ended.
 func (t turn) stormy(ctx context.Context, target *target, drivers fleet, order load.Order, spec load.Spec,
 	out sample) (fleet, error) {
 	// the first after opening connections is the worst

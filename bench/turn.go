@@ -91,19 +91,19 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	out := sample{}
 	order := load.Order{Mode: t.scenario.mode, Rate: t.scenario.rate}
 	end := func(sample) error { return nil }
-	if t.scenario.slow > 0 || t.scenario.attack != "" || t.scenario.deaf > 0 {
+	if t.scenario.slow > 0 || t.scenario.attack != "" || t.scenario.unread > 0 {
 		if err := t.undisturbed(ctx, target, drivers, order, out); err != nil {
 			return nil, err
 		}
 		order.Slow = t.scenario.slow
 	}
-	if t.scenario.deaf > 0 {
-		deaf, err := t.deafen(ctx, spec)
+	if t.scenario.unread > 0 {
+		unread, err := t.openUnread(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
-		defer deaf.end()
-		watch.add(deaf[0].child)
+		defer unread.end()
+		watch.add(unread[0].child)
 	}
 	if t.scenario.attack != "" {
 		var attackers *child
@@ -158,9 +158,10 @@ func (t turn) undisturbed(ctx context.Context, target *target, drivers fleet, or
 	return err
 }
 
-// deafen opens connections that subscribe and then never read: nobody gives their process an order.
-func (t turn) deafen(ctx context.Context, spec load.Spec) (fleet, error) {
-	spec.Conns = t.scenario.deaf
+// openUnread opens connections that subscribe and then never read, because their process gets no
+// order.
+func (t turn) openUnread(ctx context.Context, spec load.Spec) (fleet, error) {
+	spec.Conns = t.scenario.unread
 	return launchFleet(ctx, 1, spec)
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 // wrk finds the same cost of a server as our driver, which costs about as much as wrk itself: both
-// are mostly the kernel's. The tolerance is wide, and one of five tries has to be within it,
-// because the two load it one after the other and the machine may have changed in between; the
-// command of the same name takes longer and tells more.
+// are mostly the kernel's. The tolerance is wide, and one of five tries must be within it, because
+// the two run one after the other and the machine may change in between. The command of the same
+// name takes longer and is more exact.
 func TestWitness(t *testing.T) {
 	soak.Only(t) // wrk does not run for less than a second
 	for tries := 1; ; tries++ {
@@ -34,7 +34,7 @@ func TestWitness(t *testing.T) {
 		case dear:
 			t.Fatalf("our driver costs %.2f µs per request, wrk %.2f", ours.driver, theirs.driver)
 		default:
-			t.Fatalf("our driver finds that the server costs %.2f µs per request, wrk %.2f", ours.server, theirs.server)
+			t.Fatalf("our driver finds %.2f µs of server CPU per request, wrk %.2f", ours.server, theirs.server)
 		}
 	}
 }

@@ -53,9 +53,9 @@ func run(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// giveWay lowers the priority of all threads, of which a call for the process would be told to
-// lower one: those that the runtime has started already, and so those that they start. They are a
-// process group of their own for that.
+// giveWay lowers the priority of all threads. A call for the process would change one thread only.
+// So the process becomes its own process group, and the call for the group reaches the runtime's
+// threads and those that they start.
 func giveWay() error {
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("setpgid: %w", err)
@@ -107,8 +107,8 @@ var mixes = map[Kind][]part{
 	Pipelines: {pipelines, unread},
 }
 
-// dialer makes connections whose kernel takes little: those who do not read would else be sent
-// megabytes first.
+// dialer makes connections with small receive buffers. Otherwise the server would first send
+// megabytes to a peer that does not read.
 var dialer = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
@@ -147,7 +147,7 @@ func (p part) stay(c net.Conn) {
 func (p part) hold(c net.Conn) {
 	go func() { _, _ = io.WriteString(c, p.first) }() // a server that does not read takes only a part
 	if p.each == 0 {
-		select {} // it neither says nor hears anything any more
+		select {} // the peer neither sends nor reads from here on
 	}
 	one := make([]byte, max(p.read, 1))
 	for range time.Tick(p.each) {

@@ -1,8 +1,8 @@
 // Package attack is clients that mean harm, in a process of their own. It shares no code with what
 // it attacks.
 //
-// The process is told a Spec, as a line of JSON, attacks, says "attacking" when everybody has
-// begun, and ends, with all of its connections, when its input does. It runs at the lowest
+// The process reads a Spec, one line of JSON, and attacks. It prints "attacking" when all its peers
+// have begun. At the end of its input it ends with all of its connections. It runs at the lowest
 // priority: on a real network attackers do not share processors with their victim.
 package attack
 
@@ -13,8 +13,9 @@ const (
 	// Slow is connections that stay: silent ones, and those that send a head, send a body or read
 	// an answer a byte a second.
 	Slow Kind = "slow"
-	// Flood is connections that come and go, some hundreds a second: reset at once or in an answer,
-	// with garbage, with endless heads; and some that stay and pipeline without reading.
+	// Flood opens and closes some hundreds of connections per second: reset at once or during an
+	// answer, with garbage, with endless heads. Other connections stay open and pipeline without
+	// reading.
 	Flood Kind = "flood"
 
 	Heads     Kind = "heads"     // of Slow: the silent ones, and the heads
@@ -25,7 +26,7 @@ const (
 	Pipelines Kind = "pipelines" // of Flood: those that stay
 )
 
-// A Spec is whom to attack, and how.
+// A Spec is an attack and its target.
 type Spec struct {
 	Addr string
 	Kind Kind

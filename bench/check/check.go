@@ -29,7 +29,7 @@ func dial(addr string) (net.Conn, error) {
 	return c, c.SetDeadline(time.Now().Add(timeout))
 }
 
-// dialTLS is for servers on this machine, whose certificate nobody has signed.
+// dialTLS is for servers on this machine, which have self-signed certificates.
 func dialTLS(addr string) (net.Conn, error) {
 	c, err := dial(addr)
 	if err != nil {

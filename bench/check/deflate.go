@@ -19,8 +19,8 @@ const (
 	rsv1      = 0x40
 )
 
-// WebSocketDeflate is for servers that agree to permessage-deflate (RFC 7692) without context
-// takeover, and send back every message of size bytes of text, compressed as it came.
+// WebSocketDeflate is for servers that negotiate permessage-deflate (RFC 7692) without context
+// takeover, and echo every message of size bytes of text, compressed.
 func WebSocketDeflate(size int) Check {
 	message := payload(size)
 	return func(addr string) (load.Talk, error) {

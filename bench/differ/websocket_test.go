@@ -33,7 +33,7 @@ const (
 	patience   = 30 * time.Second
 )
 
-// A listener hears a connection's messages, and in the end that it is over.
+// A listener receives a connection's messages, and finally its end.
 type listener struct {
 	heard []string
 	ended chan bool
@@ -67,8 +67,8 @@ func startOurs(t testing.TB) *ours {
 	return o
 }
 
-// hear sends the wire's bytes, cut in two, and returns the messages that arrived.
-func (o *ours) hear(t testing.TB, wire []byte, cut int) []string {
+// receive sends the wire's bytes, cut in two, and returns the messages that arrived.
+func (o *ours) receive(t testing.TB, wire []byte, cut int) []string {
 	t.Helper()
 	o.now = &listener{ended: make(chan bool, 1)}
 	nc, err := net.Dial("tcp", o.addr)
@@ -90,7 +90,7 @@ func (o *ours) hear(t testing.TB, wire []byte, cut int) []string {
 	return o.now.heard
 }
 
-// theirs hears through gws.
+// theirs receives through gws.
 type theirs struct {
 	gws.BuiltinEventHandler
 	heard []string
@@ -116,7 +116,7 @@ func (*wireConn) SetWriteDeadline(time.Time) error { return nil }
 func (*wireConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (*wireConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 
-func hearTheirs(t testing.TB, wire []byte) []string {
+func receiveTheirs(t testing.TB, wire []byte) []string {
 	t.Helper()
 	h := &theirs{}
 	upgrader := gws.NewUpgrader(h, &gws.ServerOption{
@@ -234,7 +234,7 @@ func FuzzWebSocketAgainstGWS(f *testing.F) {
 		if len(s.wire) == 0 {
 			return
 		}
-		got, want := o.hear(t, s.wire, int(cut)%len(s.wire)), hearTheirs(t, s.wire)
+		got, want := o.receive(t, s.wire, int(cut)%len(s.wire)), receiveTheirs(t, s.wire)
 		if !slices.Equal(got, want) {
 			t.Errorf("for %x\nours:   %q\ntheirs: %q", s.wire, got, want)
 		}

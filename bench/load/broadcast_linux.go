@@ -48,7 +48,7 @@ func (d *driver) runBroadcast() error {
 	})
 }
 
-// publishOnce is the Exchange of those who only receive.
+// publishOnce is the Exchange of a mode in which connections only receive.
 func (d *driver) publishOnce() error {
 	d.counted = d.conns[0].talk
 	missing := len(d.conns)

@@ -137,7 +137,7 @@ func (d *driver) receive(c *conn) error {
 	return nil
 }
 
-// takeAll takes the whole replies off data and returns what is left.
+// takeAll removes the complete replies from data and returns the rest.
 func (d *driver) takeAll(c *conn, data []byte, now int64) ([]byte, error) {
 	want := &c.talk.Reply
 	take := func(reply []byte) error { return d.take(c, reply, now) }

@@ -2,8 +2,8 @@ package load
 
 import "encoding/binary"
 
-// ClientFrame is a whole text message, masked with a key that is always the same: the server cannot
-// know (RFC 6455 §5.3 wants it unpredictable for the sake of proxies, and there is none).
+// ClientFrame returns a whole text message, masked with a fixed key. RFC 6455 §5.3 requires
+// unpredictable keys to protect proxies, and here is none.
 func ClientFrame(payload []byte) []byte {
 	key := [4]byte{0x12, 0x9a, 0x5c, 0xe7}
 	frame := append(header(len(payload), 0x80), key[:]...)

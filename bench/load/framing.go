@@ -22,8 +22,8 @@ const (
 	Chunks Framing = "chunks"
 )
 
-// A frame is what stands around replies: the first is head bytes behind its beginning, between two
-// of them is gap, and tail bytes are behind the last.
+// A frame describes the bytes around replies: head bytes before the first, gap between two, and
+// tail bytes after the last.
 type frame struct {
 	size, head, tail int
 	gap              []byte

@@ -101,8 +101,8 @@ func opened(t *testing.T, addr string, spec Spec) *driver {
 	return d
 }
 
-// enough has orders obeyed, each for twice as long as the one before, until one had so many replies
-// and half of its time at least: what else the machine does may swallow a window.
+// enough runs orders, each twice as long as the one before, until one has had that many replies and
+// at least half of its time. Other load of the machine may consume a short window.
 func (d *driver) enough(mode Mode, length time.Duration, replies int64) Result {
 	for {
 		r := d.obey(soon(mode, length))
@@ -128,8 +128,8 @@ func latency(t *testing.T, r Result) *hdrhistogram.Histogram {
 	return h
 }
 
-// Every request is answered once, and what is counted by both sides agrees: the server has had what
-// was counted, and what was sent before and after the window.
+// Every request is answered once, and both sides agree on the counts: the server has received the
+// counted requests, and those before and after the window.
 func TestClosed(t *testing.T) {
 	for _, requests := range []int{1, 16} {
 		var served atomic.Int64

@@ -13,8 +13,8 @@ const grace = 2 * time.Second
 
 // An evenly sends requests at a constant rate: request k is due at origin + k × interval, whatever
 // became of those before it. So there is no queue of late requests, only the number of the next
-// one: if it is due and no connection is free, it waits, and its latency includes that. When the
-// server stops, every request that was due meanwhile tells of it; nothing is omitted.
+// one. If it is due and no connection is free, it waits, and its latency includes the wait. When
+// the server stops, every request that was due meanwhile tells of it; nothing is omitted.
 type evenly struct {
 	*driver
 	timer    int // a timerfd, because epoll_wait knows milliseconds only

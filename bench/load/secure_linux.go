@@ -16,9 +16,8 @@ import (
 // server.
 const handshakes = 32
 
-// A secured connection is crypto/tls on a descriptor. During the handshake that blocks; afterwards
-// it does not, and a read that finds nothing is a temporary error, after which tls.Conn goes on
-// where it was.
+// A secured connection is crypto/tls on a descriptor. During the handshake it blocks. Afterwards it
+// does not: a read without data returns a temporary error, after which tls.Conn continues.
 type secured struct {
 	*tls.Conn
 }
@@ -102,7 +101,7 @@ func (descriptor) SetWriteDeadline(time.Time) error { return nil }
 func (o *opening) secure() error {
 	var all sync.WaitGroup
 	slots, failed := make(chan int), make(chan error, len(o.conns))
-	config := &tls.Config{InsecureSkipVerify: true} // it is the cost of TLS that counts, and nobody else's server
+	config := &tls.Config{InsecureSkipVerify: true} // only the cost of TLS is measured, on our own server
 	for range min(handshakes, len(o.conns)) {
 		all.Go(func() {
 			for slot := range slots {

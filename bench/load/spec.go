@@ -1,7 +1,7 @@
-// Package load drives servers: HTTP, WebSocket or bare bytes, over as many connections as there are
-// files, from a process of its own with one thread of work. It shares no code with what it
-// measures, and has to be cheaper than any server: requests are built once, answers are compared
-// and not parsed, nothing is allocated while the clock runs.
+// Package load drives servers with HTTP, WebSocket or raw bytes, over as many connections as there
+// are descriptors. It runs in a separate process with one working thread. It shares no code with
+// the servers, and must be cheaper than any of them. It builds requests once, compares answers
+// without parsing, and allocates nothing while the clock runs.
 //
 // A driver process is told a Spec, opens its connections and says Ready. Then each Order that it is
 // given is answered by a Result. All of them are lines of JSON. It ends, resetting its connections,
@@ -25,14 +25,15 @@ const (
 	// counted from the moment at which a request was to be sent, also if all connections were busy
 	// then.
 	Open Mode = "open"
-	// Broadcast has the first connection send a request that every connection is to receive the
-	// reply of, and the next when the last one has it. Its latency is the time until then.
+	// In Broadcast the first connection sends a request whose reply every connection receives. It
+	// sends the next one when the last connection has the reply. Its latency is the time until
+	// then.
 	Broadcast Mode = "broadcast"
 	// Exchange has every connection send one request, once. Between Exchanges connections are idle.
 	Exchange Mode = "exchange"
 	// Publish keeps every publisher busy, while all connections receive what each of them
-	// publishes. Replies are those to publishers; what was not delivered to everybody in the end is
-	// an error.
+	// publishes. Replies are those to publishers; a publication that some connection has not
+	// received in the end is an error.
 	Publish Mode = "publish"
 )
 

@@ -11,9 +11,8 @@ import (
 	"github.com/myriad-go/myriad/bench/proc"
 )
 
-// A window is the stretch of a run that counts. The run tells it the time as often as it reads the
-// clock, and so the readings of what the server has used are taken at the very moments between
-// which replies are counted.
+// A window is the stretch of a run that counts. The run passes it the time whenever it reads the
+// clock. So the server's usage is read at the same moments between which replies are counted.
 type window struct {
 	server     int
 	start, end int64

@@ -9,8 +9,8 @@ import (
 )
 
 // Busy is the time that all processors of the machine together have worked so far, interrupts
-// included, in ticks of 10 ms. What ran elsewhere on the host while this machine wanted to run
-// ("steal") counts too: it is as lost as what a stranger used.
+// included, in ticks of 10 ms. It includes time in which the host ran other machines while this one
+// was ready ("steal"), because that time is lost as well.
 func Busy() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

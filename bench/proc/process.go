@@ -24,9 +24,9 @@ func (t Times) Sub(earlier Times) Times {
 	return Times{t.Total - earlier.Total, t.User - earlier.User, t.System - earlier.System}
 }
 
-// CPU reads a process's times. Total comes from its CPU clock, because ten milliseconds are too
-// coarse for short runs; the kernel derives utime and stime, whose sum is the same time in ticks,
-// from the same counter. Children do not count.
+// CPU reads a process's times. Total comes from the process's CPU clock, because ticks of ten
+// milliseconds are too coarse for short runs. The kernel derives utime and stime from the same
+// counter. Children do not count.
 func CPU(pid int) (Times, error) {
 	total, err := clock(pid)
 	if err != nil {

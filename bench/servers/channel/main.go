@@ -1,5 +1,5 @@
-// Command channel is the pool everybody writes first in Go: a channel of tasks and eight goroutines
-// that take them, which is right for tasks that do not wait for anything.
+// Command channel is the simplest pool in Go: a channel of tasks and eight goroutines. It suits
+// tasks that do not wait.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command gobwas is gobwas/ws: the upgrade on the raw connection that copies nothing, and a
-// goroutine for each connection that reads with wsutil, as its documentation shows.
+// Command gobwas serves with gobwas/ws, as its documentation shows: a zero-copy upgrade on the raw
+// connection, and a goroutine for each connection that reads with wsutil.
 package main
 
 import (

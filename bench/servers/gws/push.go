@@ -11,9 +11,8 @@ import (
 	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
-// push is how messages are pushed with a WebSocket library: whoever connects gets the data of
-// everything that is published over HTTP. There are no channels, and nobody is asked for a
-// password.
+// push is a push server on a WebSocket library: every client gets the data of everything that is
+// published over HTTP. It has neither channels nor authentication.
 func push(addr string) (net.Addr, error) {
 	members := &broadcast{}
 	upgrader := gws.NewUpgrader(members, &gws.ServerOption{})

@@ -1,5 +1,5 @@
-// Package harness is what every server under test has in common: how it is started, how it says
-// where it listens, and what may be asked of it beside the measured path. docs/BENCHMARKS.md
+// Package harness is the common part of the servers under test: how they start, how they report
+// their address, and which commands they accept besides the measured path. docs/BENCHMARKS.md
 // describes the same contract for servers from elsewhere.
 //
 // A server is started as
@@ -8,7 +8,7 @@
 //
 // and writes one line to its standard output, "listening ADDRESS control", once connections are
 // accepted; the last word is there if it understands commands. It ends when its standard input
-// does, so that it never outlives who started it. Commands come as lines on the standard input,
+// ends, so that it never outlives its parent process. Commands come as lines on the standard input,
 // each is answered by one line:
 //
 //	goroutines   the number of them
@@ -115,8 +115,8 @@ func names(apps map[string]Start, works map[string]Work) string {
 	return strings.Join(all, ", ")
 }
 
-// Listen is a Start's beginning for servers that take a net.Listener: serve runs on a goroutine of
-// its own and for ever, and if it does end, the process does.
+// Listen starts a server that takes a net.Listener. serve runs on its own goroutine; if it returns,
+// the process ends.
 func Listen(addr string, serve func(net.Listener) error) (net.Addr, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Plaintext is the handler of those who run a net/http handler. It tells paths apart by a switch,
-// as fasthttp's does: routers are left to the scenario of gin.
+// Plaintext is the handler of the servers that run a net/http handler. It tells paths apart by a
+// switch, as fasthttp's does: routers are left to the scenario of gin.
 func Plaintext() http.Handler { return http.HandlerFunc(plaintext) }
 
 func plaintext(w http.ResponseWriter, r *http.Request) {

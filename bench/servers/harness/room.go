@@ -2,8 +2,8 @@ package harness
 
 import "sync"
 
-// A Room sends every message to all of its members: the broadcast of the rivals, each with the
-// member type and the way to send once-encoded messages that its library has.
+// A Room sends every message to all of its members. It is the broadcast of the rivals; each
+// supplies its library's member type and its way to send a message encoded once.
 type Room[C comparable] struct {
 	mu      sync.Mutex
 	members map[C]struct{}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Work is an app that is no server: it does something a number of times within the process, when
-// it is told to by the command "work" with an Order as JSON, and answers with a Report as JSON. Its
-// program is started like the others, listens on nothing and says so: "listening none control".
+// A Work is an app without a server. At the command "work", with an Order as JSON, it does its work
+// a number of times in the process, and answers with a Report as JSON. Its program is started like
+// the others, listens on nothing and says so: "listening none control".
 type Work func(o Order) (Report, error)
 
 // An Order is what to do.

@@ -9,7 +9,7 @@ import (
 	"github.com/myriad-go/myriad/bench/servers/harness"
 )
 
-// waiting is how many events may wait for a subscriber. Then whoever publishes waits, too.
+// waiting is how many events may wait for a subscriber. Then the publisher waits, too.
 const waiting = 64
 
 type subscriber struct {

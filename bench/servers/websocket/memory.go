@@ -15,9 +15,9 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// upgrades is the work of upgrading connections that have no kernel under them: the whole engine
-// runs, one loop of it, on a driver that makes peers up. Each of them connects, sends the request,
-// gets the answer and is reset.
+// upgrades is the work of upgrading connections without a kernel: the engine runs with one loop on
+// a driver that simulates peers. Each of them connects, sends the request, gets the answer and is
+// reset.
 func upgrades(o harness.Order) (harness.Report, error) {
 	w := &world{request: o.Input, left: o.Times, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w})
@@ -152,7 +152,7 @@ func (w *world) sleep(wait time.Duration) {
 
 var errReset = errors.New("the peer has reset the connection")
 
-// A place is a socket that listens, or that somebody has come to.
+// A place is a listening socket, or an accepted one.
 type place struct{}
 
 func (place) Addr() net.Addr          { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
