@@ -122,7 +122,8 @@ a       11.00 (10.00–12.00)  1.00 (1.00–1.00)  950
 b       5.00 (3.00–11.00)    0.50 (0.25–1.00)  2000
 c not measured: it lies
 warning: 90 connections instead of 100: the limit of open files (ulimit -Hn) allows no more
-warning: other processes used more than 0.10 of a core during 1 of 6 turns (0.50 in round 1 of b): these figures are spoilt
+warning: other processes used more than 0.10 of a core during 1 of 6 turns (0.50 in round 1 of b): ` +
+		`these figures are spoilt
 `
 	if text.String() != want {
 		t.Errorf("the table is\n%s, not\n%s", &text, want)

@@ -55,7 +55,7 @@ for (const e of document.querySelectorAll('body *')) {
 	}
 	const box = e.getBoundingClientRect()
 	if (box.right > screen.width + 1 && !e.closest('.scroll, pre'))
-		found.push('overflows to the right by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
+		found.push('overflows by ' + (box.right - screen.width).toFixed(0) + ': ' + e.outerHTML.slice(0, 120))
 	if (e.matches('tbody td.figure, #slow td:first-child')) {
 		const text = document.createRange()
 		text.selectNodeContents(e)

@@ -18,7 +18,8 @@ import (
 // A Go snippet is a whole program or a part of one. For a part, around declares the names that it
 // uses.
 const around = `package snippet
-import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"; "syscall"; "time"
+import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"
+	"syscall"; "time"
 	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
