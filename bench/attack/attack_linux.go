@@ -81,7 +81,7 @@ func request(method, path, more string) string {
 }
 
 // The parts that mixes are made of. Few do not read, because the kernel, which all share, keeps up
-// to a megabyte for each, and starves everybody at its limit.
+// to a megabyte for each, and starves all clients at its limit.
 var (
 	silent = part{conns: 500}
 	heads  = part{conns: 500, first: request("GET", "/", ""), then: "X", each: time.Second}

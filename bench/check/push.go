@@ -14,7 +14,7 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// channel is what everybody subscribes to, and publishes on by POST with {"channel": "news",
+// channel is the channel of all subscribers; publishers use POST with {"channel": "news",
 // "data": …}.
 const channel = "news"
 

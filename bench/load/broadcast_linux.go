@@ -80,7 +80,7 @@ func (d *driver) publishOnce() error {
 func (d *driver) runPublish() error {
 	members, publishers := d.conns[:d.spec.Conns], d.conns[d.spec.Conns:]
 	if len(publishers) == 0 {
-		return errors.New("there is nobody to publish")
+		return errors.New("there is no publisher")
 	}
 	d.counted = publishers[0].talk
 	published, missing, open := 0, 0, 0

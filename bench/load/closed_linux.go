@@ -32,9 +32,9 @@ func (d *driver) runClosed() error {
 	})
 }
 
-// runExchange has every connection send its request and get its replies once, a wave at a time. The
-// window is the time that takes. If there is a publisher, it publishes once instead, and everybody
-// gets that.
+// runExchange makes every connection send its request and get its replies once, a wave at a time.
+// The window is the time that takes. If there is a publisher, it publishes once instead, and every
+// connection receives that.
 func (d *driver) runExchange() error {
 	next, open := 0, 0
 	d.window.start, d.window.mark, d.window.end = 0, 0, 1<<62

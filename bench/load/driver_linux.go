@@ -181,7 +181,7 @@ func (d *driver) take(c *conn, reply []byte, now int64) error {
 		return fmt.Errorf("a reply of %.200q is not like %.100q ... %.100q", reply, want.Prefix, want.Suffix)
 	}
 	if c.waiting == 0 {
-		return fmt.Errorf("a reply that nobody asked for: %.200q", reply)
+		return fmt.Errorf("an unsolicited reply: %.200q", reply)
 	}
 	c.waiting--
 	if d.window.running() && (d.counted == nil || c.talk == d.counted) {

@@ -281,7 +281,7 @@ func TestFaults(t *testing.T) {
 	}
 	for want, serve := range map[string]func(c net.Conn) bool{
 		`a reply of "pang"`: func(c net.Conn) bool { _, err := c.Write([]byte("pang")); return err == nil },
-		"a reply that nobody asked for": func(c net.Conn) bool {
+		"an unsolicited reply": func(c net.Conn) bool {
 			_,
 				err := c.Write([]byte("pongpong"))
 			return err == nil
@@ -386,7 +386,7 @@ func TestPublish(t *testing.T) {
 		{lines, ""},
 		{func(n int) string { return strings.Repeat(lines(1), n) }, ""},
 		{func(n int) string { return lines(max(n-1, 1)) }, "deliveries are missing"},
-		{func(n int) string { return lines(n + 1) }, "nobody asked for"},
+		{func(n int) string { return lines(n + 1) }, "unsolicited reply"},
 		{func(n int) string { return strings.Replace(lines(n), "w", "u", 1) }, `a reply of "neus"`},
 	} {
 		publication := table(1, 1).Talk

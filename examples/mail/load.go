@@ -48,7 +48,7 @@ func (l *load) result() result {
 	return l.sum
 }
 
-// run lets everybody listen, and then delivers for as long as the plan says.
+// run connects all listeners, and then delivers for the time of the plan.
 func (l *load) run(ctx context.Context, listen listener) error {
 	listening, stop := context.WithCancel(ctx)
 	defer stop()

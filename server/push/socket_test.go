@@ -203,7 +203,7 @@ func TestSubscribersOverSockets(t *testing.T) {
 		}
 		streams = append(streams, c)
 	}
-	waitFor(t, "everybody", func() bool { return s.node.count.connections.Load() == 2*each })
+	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 2*each })
 	waitFor(t, fmt.Sprintf("no more than 45 goroutines more for %d clients", 2*each),
 		func() bool { return busy() <= before+45 })
 	for i := range broadcasts {
@@ -239,11 +239,11 @@ func TestSlowConsumerOverSockets(t *testing.T) {
 	for _, c := range []*rawClient{slowSocket, slowStream} {
 		c.Conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	}
-	waitFor(t, "everybody", func() bool { return s.node.count.connections.Load() == 3 })
+	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 3 })
 	data := `"` + strings.Repeat("x", 100<<10) + `"`
 	for i := 0; s.node.count.slow.Load() < 2; i++ {
 		if i == 1000 {
-			t.Fatal("100 MB later nobody is slow")
+			t.Fatal("no client is slow after 100 MB")
 		}
 		s.publish(data)
 		if _, p := quick.frame(); len(p) < len(data) {
@@ -269,7 +269,7 @@ func TestShutdownOverSockets(t *testing.T) {
 	socket := s.subscribe()
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
 	stream.head()
-	waitFor(t, "everybody", func() bool { return s.node.count.connections.Load() == 2 })
+	waitFor(t, "all clients to connect", func() bool { return s.node.count.connections.Load() == 2 })
 	s.publish(`"last"`)
 	done := make(chan error, 1)
 	go func() {

@@ -1,4 +1,4 @@
-// Command net is the echo everybody writes first in Go: a goroutine and a buffer for each
+// Command net is the simplest echo in Go: a goroutine and a buffer for each
 // connection.
 package main
 

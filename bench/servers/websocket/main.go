@@ -89,15 +89,15 @@ func writing() *websocket.Options {
 
 // broadcasting sends every message to all connections.
 func broadcasting() *websocket.Options {
-	var everybody websocket.Group
+	var room websocket.Group
 	return &websocket.Options{
 		OnOpen: func(c *websocket.Conn) {
-			if _, err := everybody.Join(c); err != nil {
+			if _, err := room.Join(c); err != nil {
 				harness.Ended(err)
 			}
 		},
 		OnMessage: func(_ *websocket.Conn, op websocket.Op, p []byte) {
-			if err := everybody.Send(op, p); err != nil {
+			if err := room.Send(op, p); err != nil {
 				harness.Ended(err)
 			}
 		},
