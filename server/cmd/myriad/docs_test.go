@@ -112,6 +112,28 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	}
 }
 
+// Every configuration file of the documents passes --check.
+func TestConfigurationsOfTheDocuments(t *testing.T) {
+	found := 0
+	for _, b := range documented(t) {
+		if b.language != "toml" {
+			continue
+		}
+		found++
+		file := filepath.Join(t.TempDir(), "myriad.toml")
+		if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"myriad", "serve", "--check", "--config", file}
+		if err := run(t.Context(), args, io.Discard, io.Discard); err != nil {
+			t.Errorf("%s: %v", b.at, err)
+		}
+	}
+	if found < 2 {
+		t.Errorf("only %d files were found", found)
+	}
+}
+
 // curl runs the command against the server without keys, or, if the command needs one, against the
 // secured server.
 func curl(line, comment, url, secured string) error {
