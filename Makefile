@@ -5,6 +5,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Everything but the form of doc comments: what they say matters, and how they begin does not.
 CHECKS := all,-ST1020,-ST1021,-ST1022
 
+GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+
 # Every Go file of ours, and none that came with a client library.
 SOURCES := find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go'
 
@@ -14,7 +16,7 @@ PKG ?= ./...
 # What "make soak" runs of its list: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race soak bench run dev release
+.PHONY: fmt lint test race soak mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -42,6 +44,15 @@ race:
 # third of eight parts.
 soak:
 	.ci/soak $(SHARE)
+
+# Do the tests notice a mistake? "make mutate FILE=web/pipeline.go" makes small ones in one file, one at a time, and says which of
+# them the short tests of its package let pass.
+mutate:
+	.ci/mutate $(GREMLINS) $(FILE)
+
+# The seconds that each package's tests take, for the table in docs/HACKING.md.
+minutes:
+	go test -json -count=1 $(WAITING) -timeout 12m work | go run ./internal/soak/minutes
 
 bench:
 	go test -run '^$$' -bench . -benchmem work

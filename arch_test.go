@@ -41,7 +41,8 @@ var arrows = map[string][]string{
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
-	"packaging/release": nil, // a command
+	"packaging/release":     nil, // a command
+	"internal/soak/minutes": nil, // a command
 
 	"internal/driver":            {"buf", "internal/driver/ballast"},
 	"internal/driver/ballast":    nil,

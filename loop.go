@@ -32,8 +32,8 @@ const (
 	dirtyFirst = 8
 	// manyDirty is from how many dirty conns on they are settled in the order of their slots.
 	manyDirty = 2 * dirtySlice
-	// keptDirty is for how many of them a loop keeps room: 1 MiB.
-	keptDirty = 1 << 16
+	// keptDirty is for how many of them a loop keeps room.
+	keptDirty = 1024
 	// maxLocalAddrs bounds the loop's table of shared local addresses.
 	maxLocalAddrs = 1024
 	// longestSleep keeps waits for far timers within what every driver's kernel can count.
