@@ -273,15 +273,16 @@ func TestTasksOfOneConnTakeTurns(t *testing.T) {
 		"slow":   {300 * time.Microsecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n := runsBeforeWork(t, tc.takes); n > tc.most {
+			if n := runsBeforeWork(t, tc.takes, tc.most); n > tc.most {
 				t.Errorf("what the loop was asked by the first task was done after %d", n)
 			}
 		})
 	}
 }
 
-// runsBeforeWork runs 600 tasks of one conn in a row, and returns how many of these a function waits for that the loop is given in the first.
-func runsBeforeWork(t *testing.T, takes time.Duration) int64 {
+// runsBeforeWork runs 600 tasks of one conn in a row. The first gives the loop a function, and the result is how many
+// tasks that function waits for.
+func runsBeforeWork(t *testing.T, takes time.Duration, most int64) int64 {
 	const sent = 60_000
 	e := start(t, myriad.Config{Loops: 1})
 	asked := make(chan int64, 1)
@@ -303,7 +304,12 @@ func runsBeforeWork(t *testing.T, takes time.Duration) int64 {
 	send(t, nc, pattern(sent))
 	close(written)
 	expect(t, nc, pattern(sent))
-	return await(t, "the function", asked)
+	n := await(t, "the function", asked)
+	if n > most && e.Stats().Overstays > 0 { // the monitor gave the loop to another goroutine, which counts anew
+		t.Logf("%d, but the loop changed its goroutine: again", n)
+		return runsBeforeWork(t, takes, most)
+	}
+	return n
 }
 
 // In simulated worlds tasks are held up by seed, block, and hand the loop off, while peers send, reset and leave.
