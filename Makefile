@@ -26,8 +26,9 @@ lint:
 	go vet work
 	go run $(STATICCHECK) -checks $(CHECKS) work
 
-# Half of the time of tests is spent waiting, for timeouts and for other processes. So more of them run at a time than there are
-# processors: packages (-p), and in a package those tests that are marked as parallel.
+# Half of the time of tests is spent waiting, for timeouts and for other processes. So more of them
+# run at a time than there are processors: packages (-p), and in a package those tests that are
+# marked as parallel.
 WAITING := -p 4 -parallel 8
 
 # The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and

@@ -10,13 +10,15 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is what a listener does with peers while the engine is at a limit (docs/adr/0008). All of it but spare runs on
-// the listener's loop.
+// This file is what a listener does with peers while the engine is at a limit (docs/adr/0008). All
+// of it but spare runs on the listener's loop.
 
 const (
-	// acceptPause is how long a listener rests after it could not accept, most often for want of descriptors.
+	// acceptPause is how long a listener rests after it could not accept, most often for want of
+	// descriptors.
 	acceptPause = 50 * time.Millisecond
-	// shedAfter is how long peers are left in the backlog for want of descriptors, before they are accepted only to be closed.
+	// shedAfter is how long peers are left in the backlog for want of descriptors, before they are
+	// accepted only to be closed.
 	shedAfter = 2 * time.Second
 	// shedBatch is how many peers a listener closes in one acceptPause at most.
 	shedBatch = 64
@@ -34,8 +36,8 @@ type accepting struct {
 	halted   bool          // by Listener.Pause
 }
 
-// Pause stops accepting until Resume: peers wait in the kernel's backlog, and connections that were accepted live on. Any goroutine; it
-// takes effect when the loop comes to it, and never blocks.
+// Pause stops accepting until Resume: peers wait in the kernel's backlog, and connections that were
+// accepted live on. Any goroutine; it takes effect when the loop comes to it, and never blocks.
 func (ln *Listener) Pause() { ln.halt(true) }
 
 // Resume goes on accepting after Pause. Any goroutine; never blocks.
@@ -82,7 +84,8 @@ func (l *Loop) accepted(ln *Listener, sock driver.Socket) {
 	l.drv.StopAccept(ln.id)
 	e.hits.conns.Add(1)
 	if n := e.full.due(l.now); n > 0 {
-		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit", e.quota.most, "times", n)
+		e.cfg.Logger.Warn("myriad: Config.MaxConns connections are open; peers wait to be accepted", "limit",
+			e.quota.most, "times", n)
 	}
 	e.quota.wait(ln)
 }
@@ -99,7 +102,8 @@ func (ln *Listener) admitHand() {
 	l.letInTime(ln)
 }
 
-// letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it wait.
+// letInTime lets the peer in hand in, for which there is room, unless Config.AcceptRate has it
+// wait.
 func (l *Loop) letInTime(ln *Listener) {
 	e := l.engine
 	wait := e.pace.reserve(l.now)
@@ -111,7 +115,8 @@ func (l *Loop) letInTime(ln *Listener) {
 	l.wheel.Set(ln.id.Slot(), l.now+wait)
 	e.hits.rate.Add(1)
 	if n := e.fast.due(l.now); n > 0 {
-		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit", e.cfg.AcceptRate, "times", n)
+		e.cfg.Logger.Warn("myriad: peers come faster than Config.AcceptRate; they wait to be accepted", "limit",
+			e.cfg.AcceptRate, "times", n)
 	}
 }
 
@@ -121,8 +126,9 @@ func (l *Loop) letIn(ln *Listener) {
 	l.engine.place(l, arrival{sock: sock, listener: ln})
 }
 
-// acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most often back soon; when that has
-// lasted, some are shed in each pause, so that they can try elsewhere.
+// acceptFailed has a listener rest. Its peers are left in the backlog, for descriptors are most
+// often back soon; when that has lasted, some are shed in each pause, so that they can try
+// elsewhere.
 func (l *Loop) acceptFailed(ln *Listener, err error) {
 	e := l.engine
 	l.stats.acceptErrors.Add(1)
@@ -147,7 +153,8 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 
 func (e *Engine) logAcceptFailure(l *Loop, err error) {
 	if n := e.failing.due(l.now); n > 0 {
-		e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err", err,
+		e.cfg.Logger.Warn("myriad: cannot accept; trying again shortly", "loop", l.index, "pause", acceptPause, "err",
+			err,
 			"times", n, "shed", e.hits.shed.Load())
 	}
 }
@@ -167,8 +174,9 @@ func (l *Loop) endShedding(ln *Listener) {
 	l.engine.spare.back()
 }
 
-// rested is the listener's timer. Whoever sheds rests afterwards, so that others come to have the spare; and while another has
-// it, accepting in earnest would take the descriptor that it has freed.
+// rested is the listener's timer. Whoever sheds rests afterwards, so that others come to have the
+// spare; and while another has it, accepting in earnest would take the descriptor that it has
+// freed.
 func (l *Loop) rested(ln *Listener) {
 	switch {
 	case ln.hand != nil && !ln.room: // it waits for the quota
@@ -196,7 +204,8 @@ func (l *Loop) closeListener(ln *Listener) {
 	l.drv.CloseListener(ln.id)
 }
 
-// dropHand closes the peer that a listener keeps waiting, as its backlog's are, and gives back what it has lent.
+// dropHand closes the peer that a listener keeps waiting, as its backlog's are, and gives back what
+// it has lent.
 func (l *Loop) dropHand(ln *Listener) {
 	if ln.shedding {
 		ln.shedding = false
@@ -214,7 +223,8 @@ func (l *Loop) dropHand(ln *Listener) {
 	}
 }
 
-// A spare is one descriptor, held so that there is one to give up when there are none. One listener at a time has it.
+// A spare is one descriptor, held so that there is one to give up when there are none. One listener
+// at a time has it.
 type spare struct {
 	mu   sync.Mutex
 	open func() (io.Closer, error) // nil: there is none in this system, or no more

@@ -81,7 +81,8 @@ func (s *simulation) served(peers []*sim.Peer) {
 	s.t.Helper()
 	for i, p := range peers {
 		if got := string(p.Received()); got != "hello" && !p.Faulted() {
-			s.t.Errorf("seed %d: peer %d of %d received %q (%v), and was promised service", s.Seed(), i, len(peers), got, p.Err())
+			s.t.Errorf("seed %d: peer %d of %d received %q (%v), and was promised service", s.Seed(), i, len(peers),
+				got, p.Err())
 		}
 	}
 }
@@ -91,7 +92,8 @@ func TestMaxConnsSimulated(t *testing.T) {
 	lossless := sim.Lossless()
 	failing := sim.Lossless()
 	failing.Accept = 0.3
-	for name, o := range map[string]sim.Options{"lossless": lossless, "failing": failing, "hostile": {Reset: 0.3, Accept: 0.1}} {
+	for name, o := range map[string]sim.Options{"lossless": lossless, "failing": failing,
+		"hostile": {Reset: 0.3, Accept: 0.1}} {
 		t.Run(name, func(t *testing.T) {
 			waits := uint64(0)
 			for seed := range seeds(t) / 2 {
@@ -174,7 +176,8 @@ func TestAcceptRateSimulated(t *testing.T) {
 	}
 }
 
-// Without descriptors nobody is accepted, those who are connected are served, the loops sleep, and it ends by itself.
+// Without descriptors nobody is accepted, those who are connected are served, the loops sleep, and
+// it ends by itself.
 func TestNoFilesSimulated(t *testing.T) {
 	for seed := range seeds(t) / 5 {
 		s := simulate(t, seed, sim.Lossless(), myriad.Config{})
@@ -203,7 +206,8 @@ func TestNoFilesSimulated(t *testing.T) {
 	}
 }
 
-// files is a world whose processes have descriptors: when others have used them up, the spare is the only one to be had.
+// files is a world whose processes have descriptors: when others have used them up, the spare is
+// the only one to be had.
 type files struct {
 	*sim.World
 	gone  bool // by others than the engine
@@ -256,7 +260,8 @@ func (f *files) Close() error {
 	return nil
 }
 
-// When descriptors have been lacking for 2 s, peers are closed by means of the spare one, at a bounded pace.
+// When descriptors have been lacking for 2 s, peers are closed by means of the spare one, at a
+// bounded pace.
 func TestShedding(t *testing.T) {
 	for seed := range seeds(t) / 5 {
 		o := sim.Lossless()
@@ -293,7 +298,8 @@ func TestShedding(t *testing.T) {
 				t.Errorf("seed %d: peer %d was neither shed nor served", seed, i)
 			}
 		}
-		// A listener that tries in earnest may come upon the descriptor that another one has just freed.
+		// A listener that tries in earnest may come upon the descriptor that another one has just
+		// freed.
 		shed := e.Limits().Shed
 		if in := len(k.names); int(shed)+in != len(peers) || in > 4 {
 			t.Errorf("seed %d: %d of %d were shed and %d let in", seed, shed, len(peers), in)
@@ -317,7 +323,8 @@ func TestShedding(t *testing.T) {
 	}
 }
 
-// A listener that is closed, or an engine shut down, while peers wait leaves nothing behind, and its room goes to others.
+// A listener that is closed, or an engine shut down, while peers wait leaves nothing behind, and
+// its room goes to others.
 func TestEndWhilePeersWait(t *testing.T) {
 	for seed := range seeds(t) {
 		cfg := myriad.Config{MaxConns: 3, LingerTimeout: time.Second}
@@ -392,7 +399,8 @@ func TestAdoptBusy(t *testing.T) {
 	}
 }
 
-// A call that finds every intake full is counted, once, and the room that it had taken is given back.
+// A call that finds every intake full is counted, once, and the room that it had taken is given
+// back.
 func TestAdoptBusyIsCounted(t *testing.T) {
 	w := sim.New(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 2, MaxConns: 5000})

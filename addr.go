@@ -7,7 +7,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any goroutine.
+// AppendRemoteAddr appends RemoteAddr().String() to dst without the address in between. Any
+// goroutine.
 func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 	if x := c.extra.Load(); x != nil && (x.bridge != nil || x.peer != nil) {
 		return append(dst, c.RemoteAddr().String()...)
@@ -15,9 +16,10 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 	return c.remote.AppendTo(dst)
 }
 
-// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol by which a proxy tells the addresses
-// of its client (package proxyproto). An address that is not valid stays as it is. The net.Conn that Detach
-// gives has the new addresses, too. On the loop only, before other goroutines ask for an address.
+// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol by which a proxy tells the
+// addresses of its client (package proxyproto). An address that is not valid stays as it is. The
+// net.Conn that Detach gives has the new addresses, too. On the loop only, before other goroutines
+// ask for an address.
 func (c *Conn) SetAddrs(local, remote netip.AddrPort) {
 	if local.IsValid() {
 		c.local = c.loop.sharedAddr(driver.AddrOfPort(local))

@@ -9,10 +9,12 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is above it.
+// maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is
+// above it.
 const maxIntake = 1024
 
-// keptIntake is for how many of them a loop keeps room between two turns, so that those who come leave no garbage.
+// keptIntake is for how many of them a loop keeps room between two turns, so that those who come
+// leave no garbage.
 const keptIntake = 128
 
 // An arrival is a connection on its way into a loop.
@@ -32,7 +34,8 @@ func (e *Engine) place(from *Loop, a arrival) {
 	}
 }
 
-// take puts a into the loop's intake, or reports that it is full or closed. Promised room is used if the caller has it.
+// take puts a into the loop's intake, or reports that it is full or closed. Promised room is used
+// if the caller has it.
 func (l *Loop) take(a arrival, promised bool) bool {
 	l.mail.mu.Lock()
 	if promised {
@@ -68,8 +71,8 @@ func (l *Loop) unpromise() {
 	l.mail.promised--
 }
 
-// loopWithRoom is the loop whose turn it is, or else the next one that promises room. It fails with ErrBusy if none does, and with
-// errShutDown if all have ended.
+// loopWithRoom is the loop whose turn it is, or else the next one that promises room. It fails with
+// ErrBusy if none does, and with errShutDown if all have ended.
 func (e *Engine) loopWithRoom() (*Loop, error) {
 	failure := errShutDown
 	first := e.turn.Add(1)
@@ -119,7 +122,8 @@ func (l *Loop) admit(a *arrival) {
 	}
 }
 
-// deliverUnread gives bytes that were read before the engine had the connection the way that others take.
+// deliverUnread gives bytes that were read before the engine had the connection the way that others
+// take.
 func (l *Loop) deliverUnread(c *Conn, a *arrival) {
 	p := a.unread[:len(a.unread):len(a.unread)]
 	if c.layer() != nil && !a.lifted {
@@ -146,7 +150,8 @@ func (l *Loop) enter(c *Conn, id driver.ID) {
 	l.stats.conns.Add(1)
 }
 
-// refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one (c) the handler is told.
+// refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
+// (c) the handler is told.
 func (l *Loop) refuse(c *Conn, err error) {
 	defer l.engine.quota.give()
 	if c == nil {
@@ -165,22 +170,27 @@ func (l *Loop) refused(c *Conn, err error) {
 	l.lastCall(c, err)
 }
 
-// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed, also on error. The
-// returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener becomes a conn with a layer, without goroutines. Any
-// other *tls.Conn has two that copy, and 64 KiB, while there is something to copy, and none while it is silent (docs/adr/0013); one
-// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a net.Pipe, a wrapper), and on the
-// driver std each, has them for life; a panic in nc costs its connection, but on the driver std, which calls nc itself. If nc
-// has no CloseWrite, ending our side closes it. Neither a *Conn nor Stream's net.Conn can be adopted: they are in an engine
-// already, use Conn.SetHandler. Nor can a *net.UnixConn that keeps messages apart (unixpacket, unixgram): it is no stream, and
-// the kernel drops what of a message is not read at once. It fails with ErrTooMany at Config.MaxConns and with ErrBusy when the
-// intake of every loop is full. Any goroutine.
+// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
+// also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
+// becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
+// KiB, while there is something to copy, and none while it is silent (docs/adr/0013); one that
+// allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
+// net.Pipe, a wrapper), and on the driver std each, has them for life; a panic in nc costs its
+// connection, but on the driver std, which calls nc itself. If nc has no CloseWrite, ending our
+// side closes it. Neither a *Conn nor Stream's net.Conn can be adopted: they are in an engine
+// already, use Conn.SetHandler. Nor can a *net.UnixConn that keeps messages apart (unixpacket,
+// unixgram): it is no stream, and the kernel drops what of a message is not read at once. It fails
+// with ErrTooMany at Config.MaxConns and with ErrBusy when the intake of every loop is full. Any
+// goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	switch nc := nc.(type) {
 	case *Conn, *streamConn:
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
+		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
+			"Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
 	case *net.UnixConn:
 		if a := nc.LocalAddr(); a != nil && a.Network() != "unix" {
-			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the network \"unix\")", a.Network(), ErrUnsupported), nc.Close())
+			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the "+
+				"network \"unix\")", a.Network(), ErrUnsupported), nc.Close())
 		}
 	}
 	l, err := e.reserve()
@@ -268,7 +278,8 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 	return c, sock, nil
 }
 
-// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have that a loop accepts.
+// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have
+// that a loop accepts.
 type sharedAddrs struct {
 	mu   sync.Mutex
 	list map[driver.Addr]net.Addr // at most maxLocalAddrs

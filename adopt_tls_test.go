@@ -24,7 +24,8 @@ const quietly = 50 * time.Millisecond
 func secrets(t testing.TB, version uint16) (server, client *tls.Config) {
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
-	return &tls.Config{Certificates: s.TLS.Certificates, MinVersion: version, MaxVersion: version}, &tls.Config{InsecureSkipVerify: true}
+	return &tls.Config{Certificates: s.TLS.Certificates, MinVersion: version, MaxVersion: version},
+		&tls.Config{InsecureSkipVerify: true}
 }
 
 // A tlsPair is a server's tls.Conn to be adopted and the peer's, over TCP.
@@ -97,7 +98,8 @@ func needWatcher(t *testing.T) {
 	}
 }
 
-// An adopted tls.Conn whose inside is private has no goroutine while it is silent, and serves as before when it speaks again.
+// An adopted tls.Conn whose inside is private has no goroutine while it is silent, and serves as
+// before when it speaks again.
 func TestAdoptedTLSIsIdleWithoutGoroutines(t *testing.T) {
 	needWatcher(t)
 	eachTLS(t, func(t *testing.T, version uint16) {
@@ -116,7 +118,8 @@ func TestAdoptedTLSIsIdleWithoutGoroutines(t *testing.T) {
 				send(t, p.client, pattern(100))
 				expect(t, p.client, pattern(100))
 			}
-			eventually(t, "idle connections have no goroutine", func() bool { return runtime.NumGoroutine() < goroutines+5 })
+			eventually(t, "idle connections have no goroutine",
+				func() bool { return runtime.NumGoroutine() < goroutines+5 })
 		}
 		for _, p := range pairs {
 			p.client.Close()
@@ -124,7 +127,8 @@ func TestAdoptedTLSIsIdleWithoutGoroutines(t *testing.T) {
 				t.Errorf("Closed(%v)", err)
 			}
 		}
-		eventually(t, "the watcher has ended with the last", func() bool { return runtime.NumGoroutine() <= goroutines })
+		eventually(t, "the watcher has ended with the last",
+			func() bool { return runtime.NumGoroutine() <= goroutines })
 	})
 }
 
@@ -145,7 +149,8 @@ func TestAdoptedTLSWaitsForTheRestOfARecord(t *testing.T) {
 	})
 }
 
-// A handshake that is still to come may take its time: a tls.Conn whose handshake has timed out once is lost.
+// A handshake that is still to come may take its time: a tls.Conn whose handshake has timed out
+// once is lost.
 func TestAdoptedTLSWaitsForTheHandshake(t *testing.T) {
 	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
@@ -256,7 +261,8 @@ func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 					t.Errorf("Closed(%v), want %v", err, tc.want)
 				}
 				if tc.want == io.ErrNoProgress {
-					if _, err := p.client.Read(make([]byte, 1)); err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
+					if _, err := p.client.Read(make([]byte, 1)); err == nil || err == io.EOF ||
+						errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("the peer reads: %v, want that it was aborted", err)
 					}
 				}
@@ -281,7 +287,8 @@ func (c wildConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A panic in somebody's net.Conn, or in a callback of its configuration, costs its connection alone, and so does the end of its goroutine.
+// A panic in somebody's net.Conn, or in a callback of its configuration, costs its connection
+// alone, and so does the end of its goroutine.
 func TestPanicInAdoptedConn(t *testing.T) {
 	if d := os.Getenv(driverEnv); d == "std" || d == "" && runtime.GOOS != "linux" {
 		t.Skip("the driver std calls a net.Conn itself, and is at its mercy")
@@ -312,7 +319,8 @@ func TestPanicInAdoptedConn(t *testing.T) {
 			defer client.Close()
 			go tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake()
 			adopt(t, e, tc.wrap(server), h).Write([]byte("hello"))
-			if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), "panic in an adopted net.Conn") {
+			if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(),
+				"panic in an adopted net.Conn") {
 				t.Errorf("Closed(%v)", err)
 			}
 		})

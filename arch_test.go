@@ -15,9 +15,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// This is policy: change it together with docs/ARCHITECTURE.md, which says why, and not to make a build pass.
+// This is policy: change it together with docs/ARCHITECTURE.md, which says why, and not to make a
+// build pass.
 
 const modulePath = "github.com/myriad-go/myriad"
 
@@ -26,8 +28,8 @@ const (
 	maxFunctionLines = 70
 )
 
-// arrows are the imports within the project that each package may have, tests excepted. They only point down. "." is the
-// engine. What stands in no line is a new package: it gets one.
+// arrows are the imports within the project that each package may have, tests excepted. They only
+// point down. "." is the engine. What stands in no line is a new package: it gets one.
 var arrows = map[string][]string{
 	"buf":           nil,
 	"workers":       nil,
@@ -54,7 +56,8 @@ var arrows = map[string][]string{
 	"internal/driver/sim":        {"buf", "internal/driver", "internal/driver/bound"},
 	"internal/driver/drivertest": {"buf", "internal/driver", "internal/driver/sim"},
 
-	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std", "internal/table", "internal/wheel"},
+	".": {"buf", "internal/driver", "internal/driver/epoll", "internal/driver/kqueue", "internal/driver/std",
+		"internal/table", "internal/wheel"},
 
 	"debug":      {"."},
 	"proxyproto": {".", "internal/pace"},
@@ -63,8 +66,10 @@ var arrows = map[string][]string{
 	"internal/dispatch": {".", "internal/driver", "workers"},
 	"internal/h1":       nil,
 
-	"web":       {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace", "proxyproto", "tlsloop", "internal/h1", "workers"},
-	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop", "web", "workers"},
+	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
+		"proxyproto", "tlsloop", "internal/h1", "workers"},
+	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop",
+		"web", "workers"},
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
@@ -75,22 +80,26 @@ var arrows = map[string][]string{
 	"server/clients":                  nil,
 }
 
-// unbound are the modules that show and measure: they may import everything that a user of the library may.
+// unbound are the modules that show and measure: they may import everything that a user of the
+// library may.
 var unbound = []string{"bench", "examples"}
 
-// testSizes is the one internal package that the tests of these modules may import: it says how large a test is.
+// testSizes is the one internal package that the tests of these modules may import: it says how
+// large a test is.
 const testSizes = "internal/soak"
 
 // foreign are the modules that the others may depend on, directly; tests included.
 var foreign = map[string][]string{
 	"": {"golang.org/x/sys", "golang.org/x/net", "github.com/klauspost/compress"},
 	"server": {
-		"github.com/BurntSushi/toml", "github.com/golang-jwt/jwt/v5", "github.com/prometheus/client_golang", "github.com/urfave/cli/v3",
+		"github.com/BurntSushi/toml", "github.com/golang-jwt/jwt/v5", "github.com/prometheus/client_golang",
+		"github.com/urfave/cli/v3",
 		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
 	},
 }
 
-// codecs are the files of pure functions on bytes. Of the project they may import what codecMay lists, and nothing below codecForbids.
+// codecs are the files of pure functions on bytes. Of the project they may import what codecMay
+// lists, and nothing below codecForbids.
 var codecs = []string{
 	"internal/h1/*.go",
 	"proxyproto/header.go", "proxyproto/append.go",
@@ -104,8 +113,8 @@ var codecMay = []string{"buf", "internal/h1"}
 // net/netip is not meant by "net": it is values alone, without a resolver or a socket.
 var codecForbids = []string{"net", "time", "os", "context"}
 
-// injected are the functions of the standard library that would give a run something that its seed does not decide. A whole package
-// is forbidden by "*".
+// injected are the functions of the standard library that would give a run something that its seed
+// does not decide. A whole package is forbidden by "*".
 var injected = map[string][]string{
 	"time":         {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"},
 	"context":      {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause"},
@@ -113,13 +122,16 @@ var injected = map[string][]string{
 	"math/rand/v2": {"*"},
 }
 
-// ownClock are the folders of the library that make time, chance and goroutines instead of being given them.
+// ownClock are the folders of the library that make time, chance and goroutines instead of being
+// given them.
 var ownClock = []string{"internal/driver", "internal/leaktest", "workers"}
 
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{
-	"arrow bench/servers/websocket/memory.go bench/servers/websocket -> internal/driver": "upgrades are measured without a kernel, on a driver that makes peers up",
-	"injection web/accept.go time.Sleep":                                                 "on the caller's goroutine, between two failing Accepts of a foreign listener, which no simulation has",
+	"arrow bench/servers/websocket/memory.go bench/servers/websocket -> internal/driver": "upgrades are measured " +
+		"without a kernel, on a driver that makes peers up",
+	"injection web/accept.go time.Sleep": "on the caller's goroutine, between two failing Accepts of a foreign " +
+		"listener, which no simulation has",
 }
 
 // A source is one Go file.
@@ -177,6 +189,7 @@ var checks = map[string]check{
 	"directive": checkDirectives,
 	"length":    checkLengths,
 	"name":      checkNames,
+	"column":    checkColumns,
 }
 
 func checkArrows(s *source) (found []string) {
@@ -232,7 +245,8 @@ func checkCodec(s *source) (found []string) {
 		return nil
 	}
 	for _, p := range s.imports() {
-		if to, ours := project(p); ours && !slices.Contains(codecMay, to) || p != "net/netip" && within(p, codecForbids...) {
+		if to, ours := project(p); ours && !slices.Contains(codecMay, to) || p != "net/netip" &&
+			within(p, codecForbids...) {
 			found = append(found, "a codec imports "+p)
 		}
 	}
@@ -323,6 +337,28 @@ func checkNames(s *source) (found []string) {
 	return found
 }
 
+const (
+	maxColumns        = 120
+	maxCommentColumns = 100
+	tabColumns        = 4
+)
+
+// checkColumns complains of lines that are too wide to read beside another file. A line comment may
+// hold one word that is wider, such as an address, and preformatted text as wide as code.
+func checkColumns(s *source) (found []string) {
+	for i, line := range strings.Split(string(s.text), "\n") {
+		most := maxColumns
+		text, comment := strings.CutPrefix(strings.TrimSpace(line), "// ")
+		if comment && strings.Contains(text, " ") && !strings.HasPrefix(text, " ") {
+			most = maxCommentColumns
+		}
+		if n := utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t"); n > most {
+			found = append(found, fmt.Sprintf("line %d has %d columns, of at most %d", i+1, n, most))
+		}
+	}
+	return found
+}
+
 // sources parses every Go file of the four modules, for whatever system it is.
 func sources(t *testing.T) []*source {
 	t.Helper()
@@ -331,7 +367,8 @@ func sources(t *testing.T) []*source {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "testdata"):
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" ||
+			d.Name() == "testdata"):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil
@@ -384,7 +421,8 @@ func TestChecksCanFail(t *testing.T) {
 		{"arrow", "web/a_test.go", `import "github.com/myriad-go/myriad/websocket"`, ""},
 		{"arrow", "fresh/a.go", ``, "no line in arrows"},
 		{"arrow", "bench/rivals/a.go", `import "github.com/myriad-go/myriad/web"`, ""},
-		{"arrow", "bench/a_test.go", `import "github.com/myriad-go/myriad/internal/driver"`, "bench -> internal/driver"},
+		{"arrow", "bench/a_test.go", `import "github.com/myriad-go/myriad/internal/driver"`,
+			"bench -> internal/driver"},
 		{"arrow", "bench/a.go", `import "github.com/myriad-go/myriad/internal/soak"`, "bench -> internal/soak"},
 		{"arrow", "bench/a_test.go", `import "github.com/myriad-go/myriad/internal/soak"`, ""},
 		{"foreign", "web/a_test.go", `import "github.com/gin-gonic/gin"`, "gin"},
@@ -424,6 +462,11 @@ func TestChecksCanFail(t *testing.T) {
 		{"name", "web/util.go", ``, "util"},
 		{"name", "web/common/a.go", ``, "common"},
 		{"name", "web/utility.go", ``, ""},
+		{"column", "web/a.go", "var x = 1" + strings.Repeat(" ", maxColumns), "columns, of at most 120"},
+		{"column", "web/a.go", "\n// one " + strings.Repeat("x", maxCommentColumns-len("// one ")), ""},
+		{"column", "web/a.go", "\n\t// one " + strings.Repeat("x", maxCommentColumns-len("// one ")),
+			"line 2 has 104 columns, of at most 100"},
+		{"column", "web/a.go", "\n// " + strings.Repeat("x", maxCommentColumns), ""},
 	} {
 		s, err := parseSource(tt.name, []byte("package a; "+tt.text+"\n"))
 		if err != nil {
@@ -463,7 +506,8 @@ func TestArchitecturePage(t *testing.T) {
 
 var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z0-9.]+\.[a-z]+/\S+) v\S+(.*)$`)
 
-// requirements are the modules that a go.mod names; foreign modules that only other modules need are not its choice.
+// requirements are the modules that a go.mod names; foreign modules that only other modules need
+// are not its choice.
 func requirements(mod []byte) (direct []string) {
 	for _, m := range requirement.FindAllSubmatch(mod, -1) {
 		if !bytes.Contains(m[2], []byte("// indirect")) {
@@ -485,7 +529,8 @@ func TestRequirements(t *testing.T) {
 			}
 		}
 	}
-	got := requirements([]byte("require example.org/a v1.2.3\n\nrequire (\n\texample.org/b/v2 v2.0.0\n\texample.org/c v0.1.0 // indirect\n)\n"))
+	got := requirements([]byte("require example.org/a v1.2.3\n\nrequire (\n\texample.org/b/v2 " +
+		"v2.0.0\n\texample.org/c v0.1.0 // indirect\n)\n"))
 	if want := []string{"example.org/a", "example.org/b/v2"}; !slices.Equal(got, want) {
 		t.Errorf("requirements: got %v, want %v", got, want)
 	}

@@ -10,9 +10,11 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// BenchmarkEcho is a round trip of 100 bytes over loopback, the peers on goroutines of this process.
+// BenchmarkEcho is a round trip of 100 bytes over loopback, the peers on goroutines of this
+// process.
 func BenchmarkEcho(b *testing.B) {
-	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	for _, conns := range []int{1, 100} {
 		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
 			ln := bare.listen(b, start(b, myriad.Config{}), echo{})

@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// needsHandoff skips a test of handed-off loops where drivers are bound to their threads: TestBoundLoops
-// has what happens there.
+// needsHandoff skips a test of handed-off loops where drivers are bound to their threads:
+// TestBoundLoops has what happens there.
 func needsHandoff(t *testing.T) {
 	t.Helper()
 	if os.Getenv(driverEnv) == "bound" {
@@ -63,8 +63,8 @@ func TestExitsOfBoundLoop(t *testing.T) {
 	s.finish()
 }
 
-// The engine keeps the loops of a thread-bound driver on their threads: through accepting, adoption,
-// inline tasks, a callback that ends its goroutine, detaching and the end.
+// The engine keeps the loops of a thread-bound driver on their threads: through accepting,
+// adoption, inline tasks, a callback that ends its goroutine, detaching and the end.
 func TestBoundLoops(t *testing.T) {
 	e := start(t, myriad.Config{Driver: "bound", Logger: quiet})
 	s := setting{wrap: bare, client: keep}

@@ -14,11 +14,13 @@ import (
 // bridgeBuffer is what one direction of a bridge copies at a time.
 const bridgeBuffer = 32 << 10
 
-// A bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and one end of a connected
-// pair (inner), whose other end is the engine's. A half close is carried over both ways, and so is an error.
+// A bridge serves an adopted net.Conn without a descriptor: what copies goes between it (outer) and
+// one end of a connected pair (inner), whose other end is the engine's. A half close is carried
+// over both ways, and so is an error.
 //
-// Each direction has a goroutine, which for most kinds of net.Conn lives as long as the bridge. A *tls.Conn is treated better
-// (docs/adr/0013): its goroutines live while there is something to copy, and a Watcher calls for the next ones.
+// Each direction has a goroutine, which for most kinds of net.Conn lives as long as the bridge. A
+// *tls.Conn is treated better (docs/adr/0013): its goroutines live while there is something to
+// copy, and a Watcher calls for the next ones.
 type bridge struct {
 	engine       *Engine
 	conn         *Conn
@@ -67,8 +69,9 @@ func (b *bridge) start(c *Conn) {
 	e.sys.Go(b.out.run)
 }
 
-// beWatched finds out whether goroutines need not wait for what comes. Of crypto/tls it is known that a read which times out
-// loses nothing once the handshake is over; of others it is not. The engine's mu is held.
+// beWatched finds out whether goroutines need not wait for what comes. Of crypto/tls it is known
+// that a read which times out loses nothing once the handshake is over; of others it is not. The
+// engine's mu is held.
 func (b *bridge) beWatched() {
 	outer, ok := b.outer.(driver.Handshaker)
 	if !ok || !b.engine.hasWatcher() {
@@ -86,7 +89,8 @@ func (b *bridge) beWatched() {
 	b.in.watch, b.out.watch = in, out
 }
 
-// hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges. mu is held.
+// hasWatcher makes the engine's Watcher if it can have one. It lives as long as there are bridges.
+// mu is held.
 func (e *Engine) hasWatcher() bool {
 	if e.has.NewWatcher != nil && e.watcher == nil {
 		if w, err := e.has.NewWatcher(); err == nil {
@@ -109,8 +113,8 @@ func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
 	return b.in.copy()
 }
 
-// inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's sink.Ended, so that the engine has all bytes
-// before it hears of it.
+// inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's
+// sink.Ended, so that the engine has all bytes before it hears of it.
 func (b *bridge) inputEnded(err error) {
 	if err != nil {
 		b.mu.Lock()
@@ -152,8 +156,8 @@ func (b *bridge) closeOuter() {
 	_ = b.outer.Close()
 }
 
-// abort has the peer see a reset, and no end in order, when the bridge ends. It is called before the
-// driver resets the engine's end: from then on the copying goroutine may end the bridge.
+// abort has the peer see a reset, and no end in order, when the bridge ends. It is called before
+// the driver resets the engine's end: from then on the copying goroutine may end the bridge.
 func (b *bridge) abort() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,8 +170,8 @@ func (b *bridge) wasAborted() bool {
 	return b.aborted
 }
 
-// learnPeer asks for the peer's address before the first byte is carried: a net.Conn may wait for what tells it, such as a
-// PROXY header, and must not be waited for on a loop.
+// learnPeer asks for the peer's address before the first byte is carried: a net.Conn may wait for
+// what tells it, such as a PROXY header, and must not be waited for on a loop.
 func (b *bridge) learnPeer() {
 	peer := b.outer.RemoteAddr()
 	b.mu.Lock()
@@ -200,8 +204,9 @@ func (b *bridge) broken() error {
 	return b.readErr
 }
 
-// end is for when the engine has let go of its end: input is cut off, and what has been flushed may still reach the peer
-// within Config.LingerTimeout, unless abort is set. Any goroutine; does not block if outer's SetDeadline does not.
+// end is for when the engine has let go of its end: input is cut off, and what has been flushed may
+// still reach the peer within Config.LingerTimeout, unless abort is set. Any goroutine; does not
+// block if outer's SetDeadline does not.
 func (b *bridge) end(abort bool) {
 	if abort {
 		b.abort()
@@ -270,7 +275,8 @@ func (e *Engine) abortBridges() {
 	}
 }
 
-// A bridgedConn is the engine's end after Detach: the goroutines go on copying, and end when it is closed.
+// A bridgedConn is the engine's end after Detach: the goroutines go on copying, and end when it is
+// closed.
 type bridgedConn struct {
 	net.Conn
 	bridge *bridge

@@ -20,26 +20,32 @@ import (
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// cyclesEnv names the environment variable for how many connections TestCyclesLeaveNothing makes, twice: 5,000 without it.
+// cyclesEnv names the environment variable for how many connections TestCyclesLeaveNothing makes,
+// twice: 5,000 without it.
 const cyclesEnv = "MYRIAD_CYCLES"
 
 const (
-	// churners is how many connections are open at a time: as many at first, and never more, also where those that linger hold others up.
+	// churners is how many connections are open at a time: as many at first, and never more, also
+	// where those that linger hold others up.
 	churners = 1000
-	// heapSlack is by how much a run may let the heap grow, and one of cycleRuns does not exceed it. Tables, lists and the runtime's heaps of timers
-	// have the size of the largest crowd so far, which may still grow by chance; a leak grows in every run.
-	// After 100,000 connections the heap was 1.18 MB, but for what atOnce takes, and after each 100,000 more up to a million between 1.19 and 1.20. A conn that
-	// is kept in one cycle of seven goes beyond the slack within 5,000.
+	// heapSlack is by how much a run may let the heap grow, and one of cycleRuns does not exceed
+	// it. Tables, lists and the runtime's heaps of timers have the size of the largest crowd so
+	// far, which may still grow by chance; a leak grows in every run. After 100,000 connections the
+	// heap was 1.18 MB, but for what atOnce takes, and after each 100,000 more up to a million
+	// between 1.19 and 1.20. A conn that is kept in one cycle of seven goes beyond the slack within
+	// 5,000.
 	heapSlack = 96 << 10
 	cycleRuns = 5
 	// heapGrowth is by how much the heap may have grown since the first thousand.
 	heapGrowth = 192 << 10
 )
 
-// After many connections, a thousand at a time, which end in all ways, the engine comes to hold what it held after some of them.
+// After many connections, a thousand at a time, which end in all ways, the engine comes to hold
+// what it held after some of them.
 func TestCyclesLeaveNothing(t *testing.T) {
 	needFiles(t, 2*churners+200)
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))) // each has a heap of timers, which grows with those of the peers
+	// each has a heap of timers, which grows with those of the peers
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))))
 	sys := driver.System(epoll.System{})
 	if os.Getenv(driverEnv) == "std" {
 		sys = std.System{}
@@ -59,7 +65,8 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	for i := 1; ; i++ {
 		c.run(n, false)
 		after := settled(t, e, before)
-		t.Logf("after %d connections: %v; before the last %d: %v; after the first %d: %v", c.made.Load(), after, n, before, churners, first)
+		t.Logf("after %d connections: %v; before the last %d: %v; after the first %d: %v", c.made.Load(), after, n,
+			before, churners, first)
 		if after.heap > first.heap+heapGrowth {
 			t.Fatalf("the heap may grow by %d bytes", heapGrowth)
 		}
@@ -73,8 +80,8 @@ func TestCyclesLeaveNothing(t *testing.T) {
 	}
 }
 
-// atOnce has n goroutines live at the same time. How many of them a crowd of the fallback driver's has, and so how many descriptors the runtime
-// must make for them, depends on who was held up.
+// atOnce has n goroutines live at the same time. How many of them a crowd of the fallback driver's
+// has, and so how many descriptors the runtime must make for them, depends on who was held up.
 func atOnce(n int) {
 	var all sync.WaitGroup
 	end := make(chan struct{})
@@ -193,17 +200,19 @@ func (c *cycles) cycle(i int64, connected func()) {
 type held struct{ heap, files, goroutines, blocks int }
 
 func (h held) String() string {
-	return fmt.Sprintf("%d bytes of heap, %d descriptors, %d goroutines, %d blocks", h.heap, h.files, h.goroutines, h.blocks)
+	return fmt.Sprintf("%d bytes of heap, %d descriptors, %d goroutines, %d blocks", h.heap, h.files, h.goroutines,
+		h.blocks)
 }
 
-// settled is what is held when every connection has gone: of descriptors, goroutines and blocks no more than before, unless that says nothing.
-// What has leaked stays, however long one waits.
+// settled is what is held when every connection has gone: of descriptors, goroutines and blocks no
+// more than before, unless that says nothing. What has leaked stays, however long one waits.
 func settled(t *testing.T, e *myriad.Engine, before held) held {
 	t.Helper()
 	eventually(t, "no conn is left", func() bool { return e.Limits().Open == 0 && e.Stats().Conns == 0 })
 	if before != (held{}) {
 		eventually(t, fmt.Sprintf("no more is held than before: %v", before), func() bool {
-			return leaktest.OpenFiles() <= before.files && runtime.NumGoroutine() <= before.goroutines && buf.InUse() <= before.blocks
+			return leaktest.OpenFiles() <= before.files && runtime.NumGoroutine() <= before.goroutines &&
+				buf.InUse() <= before.blocks
 		})
 	}
 	goroutines, same := 0, 0

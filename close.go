@@ -8,7 +8,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is how a conn ends: in order, by linger, by abort, by detaching. All of it runs on the loop.
+// This file is how a conn ends: in order, by linger, by abort, by detaching. All of it runs on the
+// loop.
 
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
@@ -44,7 +45,8 @@ func (l *Loop) advance(c *Conn, asked request) {
 		l.advanceDetach(c, x)
 	case c.is(closing) && !c.is(lingering):
 		c.status |= lingering
-		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c))) // from now on, however long this turn has lasted
+		// from now on, however long this turn has lasted
+		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
 	}
 }
 
@@ -61,7 +63,8 @@ func (l *Loop) endOutput(c *Conn, asked request) {
 	l.drv.CloseWrite(c.id)
 }
 
-// inputDone reports whether the peer has ended its side and the handler has heard all there was, or will not.
+// inputDone reports whether the peer has ended its side and the handler has heard all there was, or
+// will not.
 func (c *Conn) inputDone() bool {
 	x := c.extra.Load()
 	switch {
@@ -73,7 +76,8 @@ func (c *Conn) inputDone() bool {
 	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
-// hasUnencoded reports whether a file is still to be sent, or something that the layer owes, or what was queued behind it is to be dropped anyway.
+// hasUnencoded reports whether a file is still to be sent, or something that the layer owes, or
+// what was queued behind it is to be dropped anyway.
 func (c *Conn) hasUnencoded() bool {
 	x := c.extra.Load()
 	if x == nil {
@@ -84,7 +88,8 @@ func (c *Conn) hasUnencoded() bool {
 	return x.sending || len(x.files) > 0 || x.owed > 0 || c.asked&wantAbort != 0
 }
 
-// owes reports whether the layer has something to encode: until then it must go on receiving, closing or not.
+// owes reports whether the layer has something to encode: until then it must go on receiving,
+// closing or not.
 func (c *Conn) owes() bool {
 	x := c.extra.Load()
 	if x == nil || x.buffered == nil {
@@ -95,8 +100,8 @@ func (c *Conn) owes() bool {
 	return x.owed > 0
 }
 
-// beginClose makes the conn deaf: input is read only to be discarded, so that unread bytes do not turn the close into a reset
-// that would destroy the last answer on its way.
+// beginClose makes the conn deaf: input is read only to be discarded, so that unread bytes do not
+// turn the close into a reset that would destroy the last answer on its way.
 func (l *Loop) beginClose(c *Conn) {
 	c.status |= closing
 	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
@@ -124,8 +129,8 @@ func (c *Conn) unsent() int64 {
 	return n + x.fileLeft
 }
 
-// quietLinger is how long a peer is waited for that sends nothing, or more than LingerBytes: long enough for what was on its way to arrive, and
-// the last answer to be read.
+// quietLinger is how long a peer is waited for that sends nothing, or more than LingerBytes: long
+// enough for what was on its way to arrive, and the last answer to be read.
 const quietLinger = 500 * time.Millisecond
 
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
@@ -136,8 +141,9 @@ func (l *Loop) lingerTime(c *Conn) time.Duration {
 	return min(quietLinger, l.engine.cfg.LingerTimeout)
 }
 
-// discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose buffers fill until the peer
-// pauses and can read the last answer: a close would reset it. Its FIN is not seen any more, so it is not waited for as long.
+// discard counts the input of a closing conn. Above the limit the rest is left to the kernel, whose
+// buffers fill until the peer pauses and can read the last answer: a close would reset it. Its FIN
+// is not seen any more, so it is not waited for as long.
 func (l *Loop) discard(c *Conn, n int) {
 	x := c.ownExtra()
 	first := x.lingered == 0
@@ -154,7 +160,8 @@ func (l *Loop) discard(c *Conn, n int) {
 	}
 }
 
-// lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving, for its flush.
+// lingerExpired ends the wait of a closing conn: for its peer's FIN, or, if output is not moving,
+// for its flush.
 func (l *Loop) lingerExpired(c *Conn) {
 	x, unsent := c.ownExtra(), c.unsent()
 	switch {
@@ -178,7 +185,8 @@ func (l *Loop) abort(c *Conn) {
 	l.drv.Abort(c.id)
 }
 
-// closedAndCounted makes room for another conn, but not before the handler has heard of it: it never sees more than MaxConns.
+// closedAndCounted makes room for another conn, but not before the handler has heard of it: it
+// never sees more than MaxConns.
 func (l *Loop) closedAndCounted(c *Conn, err error) {
 	defer l.engine.quota.give()
 	l.closed(c, err)
@@ -297,15 +305,17 @@ func (l *Loop) remove(c *Conn) {
 	l.stats.conns.Add(-1)
 }
 
-// Detach takes the connection out of the engine. What is queued is sent first, and receiving stops at once; then
-// done is called on the loop with a net.Conn and the bytes that have been received but not delivered. The net.Conn
-// is a *net.TCPConn for TCP without a layer. For what was adopted without a descriptor, and behind SetAddrs, it is
-// one that has the connection below it in its method NetConn.
+// Detach takes the connection out of the engine. What is queued is sent first, and receiving stops
+// at once; then done is called on the loop with a net.Conn and the bytes that have been received
+// but not delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted
+// without a descriptor, and behind SetAddrs, it is one that has the connection below it in its
+// method NetConn.
 //
-// Until then the handler is not called for bytes and ends, but for all else as before, so that its timer bounds
-// the wait; afterwards it is not called again. If the connection breaks first, or no net.Conn can be made of it,
-// done gets the error and Closed follows. If the driver cannot give the connection away, done gets the error and
-// the conn goes on. done is never called from inside Detach. On the loop only.
+// Until then the handler is not called for bytes and ends, but for all else as before, so that its
+// timer bounds the wait; afterwards it is not called again. If the connection breaks first, or no
+// net.Conn can be made of it, done gets the error and Closed follows. If the driver cannot give the
+// connection away, done gets the error and the conn goes on. done is never called from inside
+// Detach. On the loop only.
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownExtra()
 	switch {
@@ -386,7 +396,8 @@ func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []
 	return c.peel(layer, nc, unread)
 }
 
-// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then extra.reason says so.
+// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
+// extra.reason says so.
 func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
 	returned := false
 	defer func() {

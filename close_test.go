@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// The 400 reaches a client that is still sending: input is discarded until the peer has read the answer and ended.
+// The 400 reaches a client that is still sending: input is discarded until the peer has read the
+// answer and ended.
 func TestCloseDeliversTheLastBytesToASender(t *testing.T) {
 	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
@@ -72,14 +73,16 @@ func TestCloseSaysNothingButClosed(t *testing.T) {
 	})
 }
 
-// Of a peer that never stops sending LingerBytes are read, and then, as with one that never ends, it is a matter of time.
+// Of a peer that never stops sending LingerBytes are read, and then, as with one that never ends,
+// it is a matter of time.
 func TestLingerIsBounded(t *testing.T) {
 	t.Parallel()
 	eachLayer(t, func(t *testing.T, s setting) {
 		t.Run("bytes", func(t *testing.T) {
 			const most, buffer = 100_000, 8 << 10
 			n := uint64(0)
-			for wait := 200 * time.Millisecond; n <= most && wait < patience; wait *= 4 { // the peer may be held up for so long
+			// the peer may be held up for so long
+			for wait := 200 * time.Millisecond; n <= most && wait < patience; wait *= 4 {
 				h := newProbe()
 				h.opened = func(c *myriad.Conn) { c.Close() }
 				e := start(t, myriad.Config{LingerBytes: most, LingerTimeout: wait, ReadBuffer: buffer})
@@ -323,7 +326,8 @@ func TestPanicsOfALayerAtTheEnd(t *testing.T) {
 				h := newProbe()
 				h.opened = func(c *myriad.Conn) { c.SetLayer(&failingLayer{closed: fail}) }
 				e := start(t, myriad.Config{Loops: 1, Logger: quiet})
-				s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+				s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+					client: func(nc net.Conn) net.Conn { return nc }}
 				neighbour := s.dial(t, s.listen(t, e, echo{}))
 				end(s.dial(t, s.listen(t, e, h)))
 				if err := await(t, "Closed", h.closes); err == nil {
@@ -341,10 +345,12 @@ func layerCostsOneConn(t *testing.T, l *failingLayer, received func(c *myriad.Co
 	h.opened = func(c *myriad.Conn) { c.SetLayer(l) }
 	h.received = received
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
-	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	neighbour := s.dial(t, s.listen(t, e, echo{}))
 	send(t, s.dial(t, s.listen(t, e, h)), []byte("x"))
-	if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(), "panic in *myriad_test.failingLayer") {
+	if err := await(t, "Closed", h.closes); err == nil || !strings.Contains(err.Error(),
+		"panic in *myriad_test.failingLayer") {
 		t.Errorf("Closed(%v), want the panic", err)
 	}
 	send(t, neighbour, []byte("alive"))
@@ -411,7 +417,8 @@ func TestLayerEnds(t *testing.T) {
 	})
 }
 
-// A deadline that passes between Close and the loop's coming to it costs nothing of what was queued.
+// A deadline that passes between Close and the loop's coming to it costs nothing of what was
+// queued.
 func TestCloseBeforeTheDeadline(t *testing.T) {
 	e := start(t, myriad.Config{Loops: 1})
 	ln, err := e.Listen("tcp", "127.0.0.1:0", echo{})

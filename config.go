@@ -12,47 +12,55 @@ import (
 
 // Config holds an Engine's settings. The zero value works.
 type Config struct {
-	// Loops is the number of event loops, at most 255. 0: half of GOMAXPROCS, at least one; the other half is for handlers that
-	// run elsewhere and for the kernel (docs/adr/0011). Where most handlers run on the loops, as quick ones do under package web, GOMAXPROCS
-	// uses the whole machine.
+	// Loops is the number of event loops, at most 255. 0: half of GOMAXPROCS, at least one; the
+	// other half is for handlers that run elsewhere and for the kernel (docs/adr/0011). Where most
+	// handlers run on the loops, as quick ones do under package web, GOMAXPROCS uses the whole
+	// machine.
 	Loops int
-	// Driver forces what moves the bytes: "epoll" (Linux), "kqueue" (macOS and the BSDs), "std" (package net, everywhere). Empty: the best
-	// one that is proven on the platform. Start fails with ErrUnsupported where it does not exist.
+	// Driver forces what moves the bytes: "epoll" (Linux), "kqueue" (macOS and the BSDs), "std"
+	// (package net, everywhere). Empty: the best one that is proven on the platform. Start fails
+	// with ErrUnsupported where it does not exist.
 	Driver string
-	// Logger hears what no caller can be told: failing accepts, panicking handlers. Nil: slog.Default().
+	// Logger hears what no caller can be told: failing accepts, panicking handlers. Nil:
+	// slog.Default().
 	Logger *slog.Logger
 
-	// ReadBuffer is the size in bytes of the one read buffer of a loop, and so the most that one Received is given.
-	// 0: 64 KiB, at most 64 MiB.
+	// ReadBuffer is the size in bytes of the one read buffer of a loop, and so the most that one
+	// Received is given. 0: 64 KiB, at most 64 MiB.
 	ReadBuffer int
-	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it fails with ErrFull, unless
-	// the queue is empty; at most 1 GiB. Conn.SetWriteLimit changes it for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB
-	// that it cannot send yet besides (TCP_NOTSENT_LOWAT).
+	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it
+	// fails with ErrFull, unless the queue is empty; at most 1 GiB. Conn.SetWriteLimit changes it
+	// for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB that it cannot send yet besides
+	// (TCP_NOTSENT_LOWAT).
 	WriteLimit int
 	// MaxWrite is the largest single Write, in bytes, at most 1 GiB. 0: 16 MiB.
 	MaxWrite int
 	// Mailbox is how many functions may wait in one loop for Loop.Do. 0: 4096.
 	Mailbox int
-	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for a peer that is still sending to end
-	// its side; one that sends nothing, or more than LingerBytes, is waited for half a second. 0: 5 s.
+	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for a peer
+	// that is still sending to end its side; one that sends nothing, or more than LingerBytes, is
+	// waited for half a second. 0: 5 s.
 	LingerTimeout time.Duration
-	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the limit the engine stops
-	// accepting, so that peers wait in the kernel's backlog (and one for each listener in its hand), and goes on by itself
-	// when others have closed; Dial and Adopt fail with ErrTooMany. 0: what the process's limit on descriptors allows
-	// when the engine starts (RLIMIT_NOFILE), less an eighth of it but at most 64 for everything else; where there is no
-	// such limit, or with a System of its own, none. More than that is taken, with a warning in the log: accepting fails, and goes on
-	// by itself, before so many are open.
+	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the
+	// limit the engine stops accepting, so that peers wait in the kernel's backlog (and one for
+	// each listener in its hand), and goes on by itself when others have closed; Dial and Adopt
+	// fail with ErrTooMany. 0: what the process's limit on descriptors allows when the engine
+	// starts (RLIMIT_NOFILE), less an eighth of it but at most 64 for everything else; where there
+	// is no such limit, or with a System of its own, none. More than that is taken, with a warning
+	// in the log: accepting fails, and goes on by itself, before so many are open.
 	MaxConns int
-	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms worth of them may come
-	// at once. Others wait as they do for MaxConns. 0: no limit.
+	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms
+	// worth of them may come at once. Others wait as they do for MaxConns. 0: no limit.
 	AcceptRate int
-	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its context says. 0: 30 s.
+	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its
+	// context says. 0: 30 s.
 	DialTimeout time.Duration
-	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to a reset; more is left
-	// unread until the conn closes. 0: 256 KiB.
+	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to
+	// a reset; more is left unread until the conn closes. 0: 256 KiB.
 	LingerBytes int
 
-	// System replaces the operating system. It is for the simulations of this module and otherwise nil.
+	// System replaces the operating system. It is for the simulations of this module and otherwise
+	// nil.
 	System driver.System
 }
 
@@ -83,7 +91,8 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.ReadBuffer > maxReadBuffer {
-		return c, fmt.Errorf("myriad: Config.ReadBuffer is %d: each loop has one, of %d bytes at most", c.ReadBuffer, maxReadBuffer)
+		return c, fmt.Errorf("myriad: Config.ReadBuffer is %d: each loop has one, of %d bytes at most", c.ReadBuffer,
+			maxReadBuffer)
 	}
 	c.MaxWrite = min(c.MaxWrite, maxWriteLimit)
 	if c.Logger == nil {
@@ -100,7 +109,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// limitConns sets the default of MaxConns, and warns if it is more than the descriptors are enough for.
+// limitConns sets the default of MaxConns, and warns if it is more than the descriptors are enough
+// for.
 func (c *Config) limitConns() {
 	most, files := math.MaxInt, uint64(0)
 	if c.System == nil {
@@ -110,7 +120,8 @@ func (c *Config) limitConns() {
 	}
 	setDefault(&c.MaxConns, most)
 	if c.MaxConns > most {
-		c.Logger.Warn("myriad: Config.MaxConns is more than the limit on descriptors allows: raise that (ulimit -n, LimitNOFILE) or lower it",
+		c.Logger.Warn("myriad: Config.MaxConns is more than the limit on descriptors allows: raise that (ulimit -n, "+
+			"LimitNOFILE) or lower it",
 			"MaxConns", c.MaxConns, "descriptors", files, "enough_for", most)
 	}
 }

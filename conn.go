@@ -11,8 +11,9 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity. The methods say who
-// may call them: any goroutine, or only code that runs on the conn's loop (its handler's methods, Loop.Do).
+// A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity.
+// The methods say who may call them: any goroutine, or only code that runs on the conn's loop (its
+// handler's methods, Loop.Do).
 type Conn struct {
 	loop    *Loop
 	id      driver.ID // zero until attached; owned by the loop
@@ -21,8 +22,8 @@ type Conn struct {
 	remote  driver.Addr
 	queued  atomic.Int64 // bytes accepted and not yet taken by the kernel
 
-	// extra is what few conns need. It is made under mu and taken back by the loop under mu; its fields are the loop's
-	// except where they say otherwise.
+	// extra is what few conns need. It is made under mu and taken back by the loop under mu; its
+	// fields are the loop's except where they say otherwise.
 	extra atomic.Pointer[extra]
 
 	mu     sync.Mutex
@@ -48,13 +49,14 @@ type extra struct {
 	flushed  int64         // bytes that were still to be sent when the linger timer was last set
 	dial     *dialing      // while connecting
 	bridge   *bridge       // of an adopted conn without a descriptor; set before the conn is shared
-	peer     net.Addr      // of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
-	ahead    int64         // bytes that the driver sends before the file it has
-	fileLeft int64         // bytes of that file
-	sending  bool          // it has one
-	endHeld  bool          // the peer's FIN came while bytes were held
-	fin      bool          // it has come, and the layer judges by itself what it means
-	cut      error         // it came before the end of the layer's stream
+	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
+	peer     net.Addr
+	ahead    int64 // bytes that the driver sends before the file it has
+	fileLeft int64 // bytes of that file
+	sending  bool  // it has one
+	endHeld  bool  // the peer's FIN came while bytes were held
+	fin      bool  // it has come, and the layer judges by itself what it means
+	cut      error // it came before the end of the layer's stream
 
 	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
 }
@@ -63,17 +65,18 @@ type extra struct {
 type request uint16
 
 const (
-	linked       request = 1 << iota // in the loop's list of dirty conns
-	wantFIN                          // CloseWrite
-	wantClose                        // Close or Cut
-	wantAbort                        // Abort
-	wantRoom                         // ErrFull was given, Drained is owed
-	wantEmpty                        // and that with less than half of the limit queued: Drained waits for an empty queue
-	wantNotify                       // Notify
-	wantDeadline                     // SetDeadline
-	gone                             // Closed has been reported, or the conn was detached, or its connection hibernates
-	short                            // Cut: what has been written is not the whole
-	shown                            // Loop.Conns has: who has looked may keep it
+	linked    request = 1 << iota // in the loop's list of dirty conns
+	wantFIN                       // CloseWrite
+	wantClose                     // Close or Cut
+	wantAbort                     // Abort
+	wantRoom                      // ErrFull was given, Drained is owed
+	// and that with less than half of the limit queued: Drained waits for an empty queue
+	wantEmpty
+	wantNotify   // Notify
+	wantDeadline // SetDeadline
+	gone         // Closed has been reported, or the conn was detached, or its connection hibernates
+	short        // Cut: what has been written is not the whole
+	shown        // Loop.Conns has: who has looked may keep it
 )
 
 // status is where the conn stands, as its loop knows it.
@@ -120,11 +123,12 @@ func (c *Conn) ownExtra() *extra {
 	return c.more()
 }
 
-// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle: whoever is above
-// holds no pointer to it.
+// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
+// whoever is above holds no pointer to it.
 func (c *Conn) trim() {
 	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil || x.peer != nil ||
+	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
+		x.peer != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
 		return
 	}
@@ -161,9 +165,10 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.local
 }
 
-// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix socket, also if the
-// peer's own has a name. That of an adopted net.Conn without a descriptor is what its own RemoteAddr says, which is
-// asked for before the first byte of it is delivered. Any goroutine.
+// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
+// socket, also if the peer's own has a name. That of an adopted net.Conn without a descriptor is
+// what its own RemoteAddr says, which is asked for before the first byte of it is delivered. Any
+// goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
 	switch x := c.extra.Load(); {
 	case x == nil:
@@ -180,11 +185,13 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return driver.UnixAddr.Net()
 }
 
-// Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be read.
+// Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be
+// read.
 func (c *Conn) Read([]byte) (int, error) { return 0, ErrOnLoop }
 
-// SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time switches it off. Any
-// goroutine; it takes effect when the loop comes to it. It fails with ErrClosed after the end of the connection.
+// SetDeadline sets the conn's one timer, as SetTimer does, to a point in time; the zero time
+// switches it off. Any goroutine; it takes effect when the loop comes to it. It fails with
+// ErrClosed after the end of the connection.
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.mu.Lock()
 	if c.asked&gone != 0 {
@@ -205,8 +212,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
 // SetWriteDeadline is SetDeadline: a conn has one timer.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }
 
-// Notify has the handler's Notified called on the loop, soon, and once for all calls made before that. It cannot fail and
-// allocates nothing. Any goroutine.
+// Notify has the handler's Notified called on the loop, soon, and once for all calls made before
+// that. It cannot fail and allocates nothing. Any goroutine.
 func (c *Conn) Notify() {
 	c.mu.Lock()
 	if c.asked&gone != 0 {
@@ -219,10 +226,11 @@ func (c *Conn) Notify() {
 	c.loop.wakeIf(wake)
 }
 
-// SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called, h.Received with
-// rest if there is any, and h.Received with newer bytes as they come; h.Ended, too, if the peer had ended its side before. The old
-// handler hears nothing more. rest must stay unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A
-// second call in the same callback replaces the first. On the loop only.
+// SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called,
+// h.Received with rest if there is any, and h.Received with newer bytes as they come; h.Ended, too,
+// if the peer had ended its side before. The old handler hears nothing more. rest must stay
+// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A second
+// call in the same callback replaces the first. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
 	s := handlerSwitch{c, h, rest}
@@ -235,11 +243,11 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, s)
 }
 
-// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of one that
-// SetHandler has set on a conn without a layer. What was received before, and not delivered, goes through
-// l: the rest that SetHandler was given, too. What other goroutines have written to an adopted conn by
-// then is encoded; if l does not take it, or if there is a file among it, the conn is aborted. On the
-// loop only.
+// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
+// one that SetHandler has set on a conn without a layer. What was received before, and not
+// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
+// written to an adopted conn by then is encoded; if l does not take it, or if there is a file among
+// it, the conn is aborted. On the loop only.
 func (c *Conn) SetLayer(l Layer) {
 	c.mu.Lock()
 	x := c.more()
@@ -267,8 +275,9 @@ func (x *extra) setLayer(l Layer) {
 	x.buffered, _ = l.(BufferedLayer)
 }
 
-// SetTimer has Expired called after d, in this turn or the next one if d is negative; a new call replaces the earlier one, 0 switches it off.
-// It is kept in milliseconds and never early against the loop's clock. On the loop only.
+// SetTimer has Expired called after d, in this turn or the next one if d is negative; a new call
+// replaces the earlier one, 0 switches it off. It is kept in milliseconds and never early against
+// the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
 	if c.is(closing | ending) {
 		return // the timer now bounds the close
@@ -280,8 +289,8 @@ func (c *Conn) SetTimer(d time.Duration) {
 	c.loop.wheel.Set(c.id.Slot(), c.loop.now+ceilMillis(max(d, 0)))
 }
 
-// Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until Resume. A paused conn
-// still reports resets. On the loop only.
+// Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
+// Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
 	if !c.is(paused | closing | ending) {
 		c.status |= paused
@@ -307,8 +316,8 @@ func (c *Conn) Resume() {
 // maxWriteLimit bounds WriteLimit, SetWriteLimit and MaxWrite.
 const maxWriteLimit = 1 << 30
 
-// SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores Config.WriteLimit.
-// Any goroutine.
+// SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores
+// Config.WriteLimit. Any goroutine.
 func (c *Conn) SetWriteLimit(n int) {
 	if n <= 0 {
 		n = c.loop.engine.cfg.WriteLimit

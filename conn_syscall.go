@@ -12,13 +12,13 @@ import (
 var _ syscall.Conn = (*Conn)(nil)
 
 // SyscallConn gives access to the connection's descriptor, for what sockets can be asked and told:
-// SO_PEERCRED, TCP_INFO, TCP_KEEPIDLE and the like. It fails with ErrUnsupported where the driver has
-// no descriptor, or the conn was adopted and its net.Conn has none. Any goroutine.
+// SO_PEERCRED, TCP_INFO, TCP_KEEPIDLE and the like. It fails with ErrUnsupported where the driver
+// has no descriptor, or the conn was adopted and its net.Conn has none. Any goroutine.
 //
 // Control runs its function on the conn's loop, so that the descriptor stays open meanwhile; the
-// function must not block. Off the loop it waits for that. In a callback of another loop, where it must
-// not wait, it fails with ErrOnLoop, and with ErrClosed after the end of the connection. Read and Write
-// fail: bytes come to the handler and leave by the conn's methods.
+// function must not block. Off the loop it waits for that. In a callback of another loop, where it
+// must not wait, it fails with ErrOnLoop, and with ErrClosed after the end of the connection. Read
+// and Write fail: bytes come to the handler and leave by the conn's methods.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if b := c.bridged(); b != nil {
 		return b.syscallConn()

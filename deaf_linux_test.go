@@ -10,8 +10,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// What a peer does not read waits in the connection's queue, where limits count it, and not in the kernel, but for a little: of connections that
-// the engine has accepted, and of those that others have and that it adopts.
+// What a peer does not read waits in the connection's queue, where limits count it, and not in the
+// kernel, but for a little: of connections that the engine has accepted, and of those that others
+// have and that it adopts.
 func TestKernelKeepsLittleForDeafPeers(t *testing.T) {
 	const written, least = 2 << 20, 1 << 20
 	listen := map[string]func(*myriad.Engine, myriad.Handler) net.Addr{
@@ -50,7 +51,10 @@ func TestKernelKeepsLittleForDeafPeers(t *testing.T) {
 			}
 			addr := listen(start(t, myriad.Config{Driver: "epoll"}), h)
 			small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-				_ = c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+				_ = c.Control(func(fd uintptr) {
+					err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF,
+						4<<10)
+				})
 				return err
 			}}
 			deaf, err := small.Dial("tcp", addr.String())
@@ -59,7 +63,8 @@ func TestKernelKeepsLittleForDeafPeers(t *testing.T) {
 			}
 			defer deaf.Close()
 			if n := await(t, "the end of the turn", queued); n < least {
-				t.Errorf("of %d bytes %d are queued: the kernel has taken the others for a peer that does not read", written, n)
+				t.Errorf("of %d bytes %d are queued: the kernel has taken the others for a peer that does not read",
+					written, n)
 			}
 		})
 	}

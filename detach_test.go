@@ -36,7 +36,8 @@ func detach(c *myriad.Conn) <-chan departure {
 	return ch
 }
 
-// What is queued leaves first, what was not delivered is handed over, and the connection goes on as a net.Conn.
+// What is queued leaves first, what was not delivered is handed over, and the connection goes on as
+// a net.Conn.
 func TestDetach(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
@@ -199,7 +200,8 @@ func TestAdopt(t *testing.T) {
 				}
 				clear(unread) // Adopt has a copy
 				c.Write([]byte("greeting "))
-				if c.RemoteAddr().Network() != remote.Network() || kind != "unix" && c.RemoteAddr().String() != remote.String() || c.LocalAddr().String() != local.String() {
+				if c.RemoteAddr().Network() != remote.Network() || kind != "unix" &&
+					c.RemoteAddr().String() != remote.String() || c.LocalAddr().String() != local.String() {
 					t.Errorf("addresses %v, %v, want %v, %v", c.LocalAddr(), c.RemoteAddr(), local, remote)
 				}
 				msg := pattern(1_000_000)
@@ -309,7 +311,8 @@ func TestDetachOfABridge(t *testing.T) {
 	var ch <-chan departure
 	onLoop(t, c, func() { ch = detach(c) })
 	d := await(t, "done", ch)
-	if inside, ok := d.nc.(interface{ NetConn() net.Conn }); d.nc != (wrapped{server}) && (!ok || inside.NetConn() != (wrapped{server})) {
+	if inside, ok := d.nc.(interface{ NetConn() net.Conn }); d.nc != (wrapped{server}) &&
+		(!ok || inside.NetConn() != (wrapped{server})) {
 		t.Errorf("a %T does not tell what was adopted", d.nc)
 	}
 	if d.err != nil || d.nc.RemoteAddr() != remote {
@@ -346,7 +349,8 @@ func TestAdoptRefuses(t *testing.T) {
 	await(t, "Closed", p.closes)
 	packets, peer := socketPair(t, "unixpacket", filepath.Join(t.TempDir(), "s"))
 	defer peer.Close()
-	if _, err := e.Adopt(packets, nil, p); !errors.Is(err, myriad.ErrUnsupported) || !strings.Contains(err.Error(), "unixpacket") {
+	if _, err := e.Adopt(packets, nil, p); !errors.Is(err, myriad.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "unixpacket") {
 		t.Errorf("Adopt of a connection of packets: %v", err)
 	}
 }
@@ -376,8 +380,8 @@ func TestDetachRefusedThenSetHandler(t *testing.T) {
 	s.finish()
 }
 
-// Receiving stops when Detach is called, whatever the handler does with a pause of its own; so nothing piles up behind output that
-// the peer does not read.
+// Receiving stops when Detach is called, whatever the handler does with a pause of its own; so
+// nothing piles up behind output that the peer does not read.
 func TestDetachStopsReceiving(t *testing.T) {
 	for seed := range seeds(t) / 5 {
 		const buffer = 1000
@@ -437,7 +441,8 @@ func (s strictSocket) Conn() (net.Conn, error) {
 	return nil, syscall.EMFILE
 }
 
-// A conn that has left its driver and cannot be a net.Conn is closed: its handler hears that, behind done.
+// A conn that has left its driver and cannot be a net.Conn is closed: its handler hears that,
+// behind done.
 func TestDetachWithoutDescriptors(t *testing.T) {
 	w := strict{sim.New(1, sim.Calm())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})

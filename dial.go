@@ -13,26 +13,31 @@ import (
 )
 
 const (
-	// attemptDelay is how long Dial waits for one address before it tries the next one as well (RFC 8305, section 5).
+	// attemptDelay is how long Dial waits for one address before it tries the next one as well (RFC
+	// 8305, section 5).
 	attemptDelay = 250 * time.Millisecond
-	// attemptTimeout is how long one address may take. It leaves room for three repetitions of a lost SYN.
+	// attemptTimeout is how long one address may take. It leaves room for three repetitions of a
+	// lost SYN.
 	attemptTimeout = 10 * time.Second
 	// maxAddresses is how many of a name's addresses are tried.
 	maxAddresses = 16
 )
 
-// Dial connects to addr ("tcp", "tcp4", "tcp6", "unix") and serves the connection with h. Names are resolved on the calling
-// goroutine. Of several addresses (16 at most) one is tried after the other, a new one when one has failed or after 250 ms; families
-// alternate, beginning with that of the resolver's first address; the first to connect wins and the others are
-// closed (Happy Eyeballs, RFC 8305). TCP connections have no delay (TCP_NODELAY) and keep-alive set.
+// Dial connects to addr ("tcp", "tcp4", "tcp6", "unix") and serves the connection with h. Names are
+// resolved on the calling goroutine. Of several addresses (16 at most) one is tried after the
+// other, a new one when one has failed or after 250 ms; families alternate, beginning with that of
+// the resolver's first address; the first to connect wins and the others are closed (Happy
+// Eyeballs, RFC 8305). TCP connections have no delay (TCP_NODELAY) and keep-alive set.
 //
-// Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address is given up after 10 s,
-// and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded. Each address that is being tried counts against
-// Config.MaxConns: at the limit Dial fails with ErrTooMany. The error tells of every address that was tried. A unix socket whose
-// backlog is full fails at once (EAGAIN), for the kernel keeps nobody waiting there.
+// Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address
+// is given up after 10 s, and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded.
+// Each address that is being tried counts against Config.MaxConns: at the limit Dial fails with
+// ErrTooMany. The error tells of every address that was tried. A unix socket whose backlog is full
+// fails at once (EAGAIN), for the kernel keeps nobody waiting there.
 //
-// h is opened once, with the connection that is returned; a failed Dial calls no handler. Any goroutine but a loop's, on which it fails
-// with ErrOnLoop; an inline task of this engine hands its loop off.
+// h is opened once, with the connection that is returned; a failed Dial calls no handler. Any
+// goroutine but a loop's, on which it fails with ErrOnLoop; an inline task of this engine hands its
+// loop off.
 func (e *Engine) Dial(ctx context.Context, network, addr string, h Handler) (*Conn, error) {
 	c, err := e.dial(ctx, network, addr, h)
 	if err != nil {
@@ -65,7 +70,8 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 	return nil, errShutDown
 }
 
-// interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps maxAddresses.
+// interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps
+// maxAddresses.
 func interleave(addrs []net.Addr) []net.Addr {
 	first := familyOf(addrs[0])
 	var mine, others []net.Addr
@@ -95,8 +101,8 @@ func familyOf(a net.Addr) string {
 	return a.Network()
 }
 
-// A race is one Dial: attempts to connect, all of one loop, of which at most one wins. But for its last three fields it is
-// owned by that loop.
+// A race is one Dial: attempts to connect, all of one loop, of which at most one wins. But for its
+// last three fields it is owned by that loop.
 type race struct {
 	loop    *Loop
 	handler Handler
@@ -120,8 +126,8 @@ type dialing struct {
 	until int64 // loop time
 }
 
-// wait is for the goroutine that dials. When ctx ends it stops the race, and takes what comes of that: the connection may
-// have been made in the same moment, and its handler opened.
+// wait is for the goroutine that dials. When ctx ends it stops the race, and takes what comes of
+// that: the connection may have been made in the same moment, and its handler opened.
 func (r *race) wait(ctx context.Context) (*Conn, error) {
 	stop := context.AfterFunc(ctx, r.waiter.Unpark)
 	defer stop()
@@ -141,7 +147,8 @@ func (r *race) start() {
 	r.next()
 }
 
-// next tries the next address that can be tried, and ends the race when there is nothing left to hope for.
+// next tries the next address that can be tried, and ends the race when there is nothing left to
+// hope for.
 func (r *race) next() {
 	for len(r.addrs) > 0 && !r.over && !r.loop.stopping {
 		addr := r.addrs[0]
@@ -187,7 +194,8 @@ func (l *Loop) attempt(r *race, addr net.Addr) error {
 	return nil
 }
 
-// attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next waiting for long enough.
+// attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next
+// waiting for long enough.
 func (l *Loop) attemptDue(c *Conn) {
 	d := c.extra.Load().dial
 	r := d.race
@@ -254,8 +262,8 @@ func (r *race) giveUp() {
 	r.running = nil
 }
 
-// dialed opens the handler of a connection that now stands: it has won. The others are closed before the handler may do
-// anything.
+// dialed opens the handler of a connection that now stands: it has won. The others are closed
+// before the handler may do anything.
 func (l *Loop) dialed(c *Conn) {
 	x := c.extra.Load()
 	r := x.dial.race

@@ -40,8 +40,8 @@ func (p countedParker) Unpark() {
 	p.d.unparks.Add(1)
 }
 
-// A manual context ends when the world says so. Package context tells of it on a goroutine of its own, which is waited for, so
-// that the seed and not the operating system decides when.
+// A manual context ends when the world says so. Package context tells of it on a goroutine of its
+// own, which is waited for, so that the seed and not the operating system decides when.
 type manual struct {
 	context.Context
 	d    *directory
@@ -60,7 +60,8 @@ func (m *manual) Err() error {
 // Done makes package context ask AfterFunc.
 func (m *manual) Done() <-chan struct{} { return make(chan struct{}) }
 
-// AfterFunc is what package context looks for in a context that it does not know. There is one call of it in a Dial.
+// AfterFunc is what package context looks for in a context that it does not know. There is one call
+// of it in a Dial.
 func (m *manual) AfterFunc(f func()) func() bool {
 	m.set(f)
 	return func() bool { m.set(nil); return true }
@@ -98,7 +99,8 @@ func blackhole(t *testing.T, w *sim.World, addr string) net.Addr {
 	return ln.Addr()
 }
 
-// simulateNames is simulate with an engine whose names have the addresses that the test puts into the directory.
+// simulateNames is simulate with an engine whose names have the addresses that the test puts into
+// the directory.
 func simulateNames(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) (*simulation, *directory) {
 	t.Helper()
 	w := sim.New(seed, o)
@@ -147,7 +149,8 @@ func oneBacklog() sim.Options {
 	return o
 }
 
-// An address that does not answer costs 250 ms, not its timeout, and its attempt is not heard of again.
+// An address that does not answer costs 250 ms, not its timeout, and its attempt is not heard of
+// again.
 func TestDialAroundBlackholes(t *testing.T) {
 	for holes := range 4 {
 		s, names := simulateNames(t, uint64(holes), oneBacklog(), myriad.Config{})
@@ -168,7 +171,8 @@ func TestDialAroundBlackholes(t *testing.T) {
 			t.Errorf("%d holes: Dial took %v, want %v", holes, o.took, least)
 		}
 		if h.openings.Load() != 1 || len(*peers) != 1 || o.c.RemoteAddr().String() != good.String() {
-			t.Errorf("%d holes: opened %d times, %d connections, remote %v", holes, h.openings.Load(), len(*peers), o.c.RemoteAddr())
+			t.Errorf("%d holes: opened %d times, %d connections, remote %v", holes, h.openings.Load(), len(*peers),
+				o.c.RemoteAddr())
 		}
 		s.RunFor(time.Minute)
 		if s.e.Limits().Open != 1 || s.e.Stats().Conns != 1 {
@@ -243,7 +247,8 @@ func TestDialTimeouts(t *testing.T) {
 	dead := sim.Options{Dial: 1} // refuses, or times out after 75 s
 	for seed := range seeds(t) {
 		for _, tc := range []struct{ limit, addresses, most time.Duration }{
-			{0, 2, 10*time.Second + 250*time.Millisecond}, {3 * time.Second, 5, 3 * time.Second}, {100 * time.Millisecond, 3, 100 * time.Millisecond},
+			{0, 2, 10*time.Second + 250*time.Millisecond}, {3 * time.Second, 5, 3 * time.Second},
+			{100 * time.Millisecond, 3, 100 * time.Millisecond},
 		} {
 			s, names := simulateNames(t, seed, dead, myriad.Config{DialTimeout: tc.limit})
 			for i := range int(tc.addresses) {
@@ -271,8 +276,8 @@ func TestDialTimeouts(t *testing.T) {
 	}
 }
 
-// Whatever the world does, and whenever the context ends: the handler is opened once if Dial succeeds and never if not, and
-// nothing is left.
+// Whatever the world does, and whenever the context ends: the handler is opened once if Dial
+// succeeds and never if not, and nothing is left.
 func TestDialRaces(t *testing.T) {
 	results := map[string]int{}
 	for seed := range 3 * seeds(t) {
@@ -378,7 +383,8 @@ func TestDialTooMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newProbe()
-	if _, err = s.e.Dial(t.Context(), "tcp", "name:80", h); !errors.Is(err, myriad.ErrTooMany) || h.openings.Load() != 0 {
+	if _, err = s.e.Dial(t.Context(), "tcp", "name:80", h); !errors.Is(err, myriad.ErrTooMany) ||
+		h.openings.Load() != 0 {
 		t.Errorf("Dial at the limit: %v, want ErrTooMany", err)
 	}
 	if l := s.e.Limits(); l.TooMany != 1 || l.Open != 2 || l.MaxConns != 2 {

@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// briefly is how long a bridge's reader waits for more before it leaves its connection to a Watcher.
+// briefly is how long a bridge's reader waits for more before it leaves its connection to a
+// Watcher.
 const briefly = 10 * time.Millisecond
 
 // A direction is one way of a bridge.
@@ -27,8 +28,9 @@ type direction struct {
 // run is the time of one goroutine: until the end, or until nothing comes for a while.
 func (d *direction) run() { d.goOn(d.copy) }
 
-// goOn runs a direction's next part, which says whether what ended it was src's error. The net.Conn may be anybody's, and has callbacks of
-// its configuration if it is a *tls.Conn: a panic there, or the end of the goroutine, costs its connection and nobody else's.
+// goOn runs a direction's next part, which says whether what ended it was src's error. The net.Conn
+// may be anybody's, and has callbacks of its configuration if it is a *tls.Conn: a panic there, or
+// the end of the goroutine, costs its connection and nobody else's.
 func (d *direction) goOn(part func() (fromSource bool, err error)) {
 	returned, fromSource, err := false, true, error(nil)
 	defer func() {
@@ -77,8 +79,8 @@ func (d *direction) copy() (fromSource bool, err error) {
 	}
 }
 
-// hurry has the next read end soon, unless the end is near: then what the engine has sent is read to its end, and bridge.end has
-// set all other deadlines.
+// hurry has the next read end soon, unless the end is near: then what the engine has sent is read
+// to its end, and bridge.end has set all other deadlines.
 func (d *direction) hurry() {
 	if d.watch == nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// echoAll echoes whatever comes and waits with reading while the queue is full, so that it works for any peer.
+// echoAll echoes whatever comes and waits with reading while the queue is full, so that it works
+// for any peer.
 type echoAll struct {
 	left  []byte
 	ended bool

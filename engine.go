@@ -40,8 +40,9 @@ type Engine struct {
 	shared  map[any]any
 }
 
-// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported where the platform does not have the
-// driver that Config.Driver names, if a setting is negative or Loops above 255, and with the system's error.
+// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported where
+// the platform does not have the driver that Config.Driver names, if a setting is negative or Loops
+// above 255, and with the system's error.
 func Start(c Config) (*Engine, error) {
 	cfg, err := c.withDefaults()
 	if err != nil {
@@ -81,23 +82,23 @@ var standard struct {
 	err    error
 }
 
-// Default is an engine with the zero Config, started when it is first asked for and never stopped. It serves web.Server
-// and websocket when they are given none, and is the only global.
+// Default is an engine with the zero Config, started when it is first asked for and never stopped.
+// It serves web.Server and websocket when they are given none, and is the only global.
 func Default() (*Engine, error) {
 	standard.once.Do(func() { standard.engine, standard.err = Start(Config{}) })
 	return standard.engine, standard.err
 }
 
-// System is the world the engine lives in, for the packages of this module: where they wait and run, they do it by
-// its means, so that a simulation can order them.
+// System is the world the engine lives in, for the packages of this module: where they wait and
+// run, they do it by its means, so that a simulation can order them.
 func (e *Engine) System() driver.System { return e.sys }
 
 // Logger is Config.Logger, or what stands in for it. Any goroutine.
 func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
 
-// Shared is the one value of key in this engine, made by create when it is first asked for: what a package above keeps for an
-// engine instead of in a variable of its own. key is of a type of that package. create must not call Shared.
-// Any goroutine.
+// Shared is the one value of key in this engine, made by create when it is first asked for: what a
+// package above keeps for an engine instead of in a variable of its own. key is of a type of that
+// package. create must not call Shared. Any goroutine.
 func (e *Engine) Shared(key any, create func() any) any {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,10 +116,10 @@ func (e *Engine) Shared(key any, create func() any) any {
 // Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
-// Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close: what is queued is flushed), and
-// ends the loops when the last conn has gone. When ctx ends
-// first, what is left is aborted and the context's error returned. A second call waits like the first.
-// Not from a loop.
+// Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close:
+// what is queued is flushed), and ends the loops when the last conn has gone. When ctx ends first,
+// what is left is aborted and the context's error returned. A second call waits like the first. Not
+// from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.spare.close()
 	for _, l := range e.loops {
@@ -203,7 +204,8 @@ func (l *Loop) fail() {
 	}
 }
 
-// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it into an abort, and else does nothing.
+// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it
+// into an abort, and else does nothing.
 func (l *Loop) stop(abort error) {
 	if l.stopping && abort == nil {
 		return
@@ -258,7 +260,8 @@ func (l *Loop) finish() bool {
 	return true
 }
 
-// post is Do for the engine's own few calls, which must not fail for want of room. It reports whether the loop still runs.
+// post is Do for the engine's own few calls, which must not fail for want of room. It reports
+// whether the loop still runs.
 func (l *Loop) post(f func()) bool {
 	l.mail.mu.Lock()
 	ok := !l.mail.closed

@@ -19,7 +19,8 @@ import (
 func TestDial(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		e := start(t, myriad.Config{})
-		for _, addr := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp6", "[::1]:0"}, {"unix", filepath.Join(t.TempDir(), "s")}} {
+		for _, addr := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp6", "[::1]:0"},
+			{"unix", filepath.Join(t.TempDir(), "s")}} {
 			ln, err := e.Listen(addr[0], addr[1], s.wrap(newEchoAll()))
 			if err != nil {
 				t.Logf("%v: %v", addr, err)
@@ -54,7 +55,8 @@ func TestListenerCloseFreesTheAddress(t *testing.T) {
 		addr := first
 		for again, lost := 0, 0; again < 20; again++ {
 			ln, err := e.Listen(network, addr, echo{})
-			if errors.Is(err, syscall.EADDRINUSE) && lost < 3 { // somebody else on this machine may be given the port meanwhile
+			// somebody else on this machine may be given the port meanwhile
+			if errors.Is(err, syscall.EADDRINUSE) && lost < 3 {
 				addr = first
 				lost++
 				continue
@@ -123,7 +125,8 @@ func TestListenerFile(t *testing.T) {
 	})
 }
 
-// A listener without a host serves both families, and says of each peer what it is: one of IPv4 has an IPv4 address.
+// A listener without a host serves both families, and says of each peer what it is: one of IPv4 has
+// an IPv4 address.
 func TestDualStack(t *testing.T) {
 	e := start(t, myriad.Config{})
 	h := newProbe()
@@ -143,9 +146,11 @@ func TestDualStack(t *testing.T) {
 		c := await(t, "Opened", h.opens)
 		local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
 		if remote.String() != nc.LocalAddr().String() || local.String() != nc.RemoteAddr().String() {
-			t.Errorf("%s: a conn from %v to %v, the peer's is from %v to %v", network, remote, local, nc.LocalAddr(), nc.RemoteAddr())
+			t.Errorf("%s: a conn from %v to %v, the peer's is from %v to %v", network, remote, local, nc.LocalAddr(),
+				nc.RemoteAddr())
 		}
-		if four := network == "tcp4"; (len(remote.IP) == net.IPv4len) != four || (len(local.IP) == net.IPv4len) != four {
+		if four := network == "tcp4"; (len(remote.IP) == net.IPv4len) != four ||
+			(len(local.IP) == net.IPv4len) != four {
 			t.Errorf("%s: addresses of %d and %d bytes", network, len(remote.IP), len(local.IP))
 		}
 	}
@@ -255,7 +260,8 @@ func TestShutdownRaces(t *testing.T) {
 func TestConnsAreSpread(t *testing.T) {
 	h := newProbe()
 	e := start(t, myriad.Config{Loops: 4})
-	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	ln := bare.listen(t, e, h)
 	for range 40 {
 		bare.dial(t, ln)
@@ -287,7 +293,8 @@ func TestDefaultLoops(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, c := range []myriad.Config{{Loops: -1}, {Loops: 256}, {Driver: "none"}, {MaxWrite: -1}, {LingerTimeout: -1}, {ReadBuffer: 64<<20 + 1}} {
+	for _, c := range []myriad.Config{{Loops: -1}, {Loops: 256}, {Driver: "none"}, {MaxWrite: -1}, {LingerTimeout: -1},
+		{ReadBuffer: 64<<20 + 1}} {
 		if e, err := myriad.Start(c); err == nil {
 			t.Errorf("Start(%+v) worked", c)
 			_ = e.Shutdown(t.Context())

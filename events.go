@@ -65,7 +65,8 @@ func (s *sink) Closed(id driver.ID, err error) {
 		ln.ended()
 		return
 	}
-	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }() // also if the conn hibernates, and its Wake does not return
+	// also if the conn hibernates, and its Wake does not return
+	defer func() { l.closedAndCounted(l.conn(id.Slot()), err) }()
 	l.awake(id.Slot())
 }
 
@@ -99,7 +100,8 @@ func (s *sink) AcceptFailed(id driver.ID, err error) {
 	l.acceptFailed(l.listeners[id.Slot()], err)
 }
 
-// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener that rests.
+// expired is the wheel's callback: the timer of a conn, of an attempt to connect, or of a listener
+// that rests.
 func (l *Loop) expired(slot uint32) {
 	if ln, ok := l.listeners[slot]; ok {
 		l.rested(ln)

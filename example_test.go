@@ -10,7 +10,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A lineEcho answers each line in capitals. Every conn has one of its own, which keeps a line that is not complete yet.
+// A lineEcho answers each line in capitals. Every conn has one of its own, which keeps a line that
+// is not complete yet.
 type lineEcho struct{ partial []byte }
 
 // maxLine bounds what one conn can make us keep.

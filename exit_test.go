@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A mortal is an echo that ends the loop's goroutine in one of its callbacks, named by at; "" in none.
+// A mortal is an echo that ends the loop's goroutine in one of its callbacks, named by at; "" in
+// none.
 type mortal struct {
 	at            string
 	opened, ended int
@@ -87,9 +88,11 @@ type mortalNext struct{ *mortal }
 
 func (n *mortalNext) Opened(*myriad.Conn) { n.reach("next") }
 
-// Each callback ends the goroutine for some conns of each loop. Their neighbours, in the same batch of events, notice nothing.
+// Each callback ends the goroutine for some conns of each loop. Their neighbours, in the same batch
+// of events, notice nothing.
 func TestSimulatedExits(t *testing.T) {
-	callbacks := []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "next", "Detached", "Stopping", "Closed"}
+	callbacks := []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "next", "Detached",
+		"Stopping", "Closed"}
 	for name, o := range map[string]sim.Options{"lossless": sim.Lossless(), "faulty": {}, "bound": boundWorld()} {
 		t.Run(name, func(t *testing.T) {
 			n := seeds(t) / 4
@@ -133,13 +136,15 @@ func simulateExits(t *testing.T, seed uint64, o sim.Options, callbacks []string)
 	for i, c := range clients {
 		whole := string(c.Received()) == string(c.msg) && c.Ended()
 		if c.m.at == "" && !whole && !c.Faulted() {
-			t.Errorf("seed %d: %d, whose handler is in order, got %d of %d bytes, ended %v, %v", seed, i, len(c.Received()), len(c.msg), c.Ended(), c.Err())
+			t.Errorf("seed %d: %d, whose handler is in order, got %d of %d bytes, ended %v, %v", seed, i,
+				len(c.Received()), len(c.msg), c.Ended(), c.Err())
 		}
 	}
 	s.finish()
 	for i, c := range clients {
 		if m := c.m; m.opened != m.ended || m.opened > 1 || m.late > 0 || m.opened == 0 && !c.Faulted() {
-			t.Errorf("seed %d: %d, which ends in %q: opened %d times and closed %d times, %d calls out of turn", seed, i, m.at, m.opened, m.ended, m.late)
+			t.Errorf("seed %d: %d, which ends in %q: opened %d times and closed %d times, %d calls out of turn", seed,
+				i, m.at, m.opened, m.ended, m.late)
 		}
 		if m := c.m; m.exited && m.err == nil && m.at != "Ended" && m.at != "Stopping" && m.at != "Closed" {
 			t.Errorf("seed %d: %d: Closed(nil) after an end in %q", seed, i, m.at)
@@ -147,7 +152,8 @@ func simulateExits(t *testing.T, seed uint64, o sim.Options, callbacks []string)
 	}
 }
 
-// A dialled conn whose Opened ends the goroutine is returned all the same, and closed; Adopt's likewise.
+// A dialled conn whose Opened ends the goroutine is returned all the same, and closed; Adopt's
+// likewise.
 func TestExitInOpenedOfDial(t *testing.T) {
 	e := start(t, myriad.Config{Logger: quiet})
 	ln := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }}.listen(t, e, echo{})
@@ -258,7 +264,8 @@ func TestLaterWhileTheDriverFails(t *testing.T) {
 	}
 }
 
-// A listener goes on accepting though Opened ends the goroutine for a peer that it had kept waiting: for room, or for its time.
+// A listener goes on accepting though Opened ends the goroutine for a peer that it had kept
+// waiting: for room, or for its time.
 func TestExitInOpenedOfWhoHasWaited(t *testing.T) {
 	for name, cfg := range map[string]myriad.Config{"MaxConns": {MaxConns: 1}, "AcceptRate": {AcceptRate: 20}} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 // epollPoll is how many connections one Poll of the epoll driver serves at most.
 const epollPoll = 256
 
-// On sockets, too: all messages are there before the loop goes on, so that the count depends on nobody's speed.
+// On sockets, too: all messages are there before the loop goes on, so that the count depends on
+// nobody's speed.
 func TestFirehoseOnSockets(t *testing.T) {
 	needFiles(t, 2*others+200)
 	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
@@ -85,7 +86,8 @@ func pour(nc net.Conn) (stopped chan struct{}) {
 	return stopped
 }
 
-// outgoing is how many bytes the kernel has not brought to the other side yet. A unix socket's are there at once.
+// outgoing is how many bytes the kernel has not brought to the other side yet. A unix socket's are
+// there at once.
 func outgoing(t *testing.T, nc net.Conn) (n int) {
 	if _, ok := nc.(*net.UnixConn); ok {
 		return 0

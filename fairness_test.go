@@ -8,18 +8,22 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// What one connection may have before the others have their turn: one receive buffer in a poll, and of a file under a layer four
-// slices in a turn. So a message waits, at most, for the budget of each poll that it takes to serve all who are ready with it.
+// What one connection may have before the others have their turn: one receive buffer in a poll, and
+// of a file under a layer four slices in a turn. So a message waits, at most, for the budget of
+// each poll that it takes to serve all who are ready with it.
 const (
-	fairRead   = 4 << 10        // Config.ReadBuffer of these tests
-	fairFile   = 4 * (64 << 10) // slicesPerTurn of fileSlice
-	others     = 1000
-	simPoll    = 64 // connections that one Poll of the simulated driver serves at most
-	simRounds  = (others+1+simPoll-1)/simPoll + 1
-	sameRounds = 2 // polls between two messages of others, of which one may be the last of its poll and the next the first
+	fairRead  = 4 << 10        // Config.ReadBuffer of these tests
+	fairFile  = 4 * (64 << 10) // slicesPerTurn of fileSlice
+	others    = 1000
+	simPoll   = 64 // connections that one Poll of the simulated driver serves at most
+	simRounds = (others+1+simPoll-1)/simPoll + 1
+	// polls between two messages of others, of which one may be the last of its poll and the next
+	// the first
+	sameRounds = 2
 )
 
-// A fountain notes how much of a firehose passes while a thousand others wait with one message each.
+// A fountain notes how much of a firehose passes while a thousand others wait with one message
+// each.
 type fountain struct {
 	flow    int // bytes of the firehose so far
 	started int // flow when the others sent
@@ -40,7 +44,8 @@ func (f *fountain) hear() {
 func (f *fountain) check(t *testing.T, seed uint64, budget, rounds int) {
 	t.Helper()
 	if f.heard != others || f.longest > sameRounds*budget || f.last-f.started > rounds*budget {
-		t.Errorf("seed %d: %d of %d heard; between two of them up to %d bytes of the firehose passed (at most %d may), before the last %d (%d)",
+		t.Errorf("seed %d: %d of %d heard; between two of them up to %d bytes of the firehose passed (at most %d "+
+			"may), before the last %d (%d)",
 			seed, f.heard, others, f.longest, sameRounds*budget, f.last-f.started, rounds*budget)
 	}
 }
@@ -58,7 +63,8 @@ func (s *simulation) flood(f *fountain, h myriad.Handler) (hose *sim.Peer, crowd
 	return hose, crowd
 }
 
-// speak holds the loop until all others have sent, so that all of them are ready, and ends when they are heard.
+// speak holds the loop until all others have sent, so that all of them are ready, and ends when
+// they are heard.
 func (s *simulation) speak(f *fountain, crowd []*sim.Peer, flowing func() bool) {
 	if !s.RunUntil(flowing) {
 		s.t.Fatalf("seed %d: the firehose stands still", s.Seed())

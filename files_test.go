@@ -97,9 +97,11 @@ func TestFileInOneCallback(t *testing.T) {
 	})
 }
 
-// A peer that does not read holds few descriptors: those of a file that is being sent, and of one that waits.
+// A peer that does not read holds few descriptors: those of a file that is being sent, and of one
+// that waits.
 func TestTooManyFiles(t *testing.T) {
-	content := pattern(16 << 20) // more than the kernel takes, so that the first stays, however long the next is in coming
+	// more than the kernel takes, so that the first stays, however long the next is in coming
+	content := pattern(16 << 20)
 	f := tempFile(t, content)
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()

@@ -11,7 +11,8 @@ import (
 
 // This file is the way out: from a conn's queue to the driver. All of it runs on the loop.
 
-// flush gives the driver what is queued and carries out what was asked. It returns the requests that it found.
+// flush gives the driver what is queued and carries out what was asked. It returns the requests
+// that it found.
 func (l *Loop) flush(c *Conn) request {
 	c.mu.Lock()
 	asked := c.asked
@@ -87,7 +88,8 @@ func (c *Conn) Unflushed() int {
 	return n
 }
 
-// takeOutput takes what may be sent now: everything, or what goes before the first file. mu is held.
+// takeOutput takes what may be sent now: everything, or what goes before the first file. mu is
+// held.
 func (c *Conn) takeOutput() *buf.Chain {
 	out, x := c.out, c.extra.Load()
 	if out == nil || x != nil && x.sending {
@@ -163,8 +165,8 @@ func (l *Loop) send(c *Conn, out *buf.Chain) {
 	c.queued.Add(queued - n)
 }
 
-// sendFiles continues with the files that wait. Without a layer the driver sends them; it takes nothing else until one is
-// sent.
+// sendFiles continues with the files that wait. Without a layer the driver sends them; it takes
+// nothing else until one is sent.
 func (l *Loop) sendFiles(c *Conn, x *extra) {
 	if x.layer != nil {
 		l.encodeFiles(c, x)
@@ -229,7 +231,8 @@ func (l *Loop) encode(c *Conn, f func(w Wire) error) error {
 	return err
 }
 
-// encodeOwed has the layer encode what it has taken, while not too much is encoded already; a bounded number of slices in one turn.
+// encodeOwed has the layer encode what it has taken, while not too much is encoded already; a
+// bounded number of slices in one turn.
 func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	if c.is(served) {
 		return
@@ -250,8 +253,8 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	l.revisitServed(c)
 }
 
-// encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. Nobody else writes
-// meanwhile: Write refuses while a file waits before a layer.
+// encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn.
+// Nobody else writes meanwhile: Write refuses while a file waits before a layer.
 func (l *Loop) encodeFiles(c *Conn, x *extra) {
 	if c.is(served) {
 		return
@@ -272,7 +275,8 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 		p := slice.Extend()
 		n, err := run.f.ReadAt(p[:min(run.n, int64(len(p)))], run.off)
 		if n == 0 {
-			c.Abort(fmt.Errorf("myriad: WriteFile: %d bytes missing at offset %d: %w", run.n, run.off, errors.Join(err, io.ErrUnexpectedEOF)))
+			c.Abort(fmt.Errorf("myriad: WriteFile: %d bytes missing at offset %d: %w", run.n, run.off,
+				errors.Join(err, io.ErrUnexpectedEOF)))
 			return
 		}
 		if !l.encodeSlice(c, x, p[:n]) {
@@ -284,7 +288,8 @@ func (l *Loop) encodeFiles(c *Conn, x *extra) {
 	}
 }
 
-// encodeSlice reports whether the layer took the slice. One that found no room is read again when there is some.
+// encodeSlice reports whether the layer took the slice. One that found no room is read again when
+// there is some.
 func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	c.mu.Lock()
 	err := l.encode(c, func(w Wire) error { _, err := x.layer.Write(w, p); return err })

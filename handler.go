@@ -1,21 +1,24 @@
 package myriad
 
-// A Handler is what a conn currently speaks. Calls run on the conn's loop, one at a time, never from inside a Conn
-// method, and must not block. Opened, Received*, Closed exactly once; after Close or Abort only Closed follows. A
-// handler that panics, or ends the goroutine (runtime.Goexit), has its conn aborted unless it had closed it, and that is logged;
-// everybody else on the loop goes on.
+// A Handler is what a conn currently speaks. Calls run on the conn's loop, one at a time, never
+// from inside a Conn method, and must not block. Opened, Received*, Closed exactly once; after
+// Close or Abort only Closed follows. A handler that panics, or ends the goroutine
+// (runtime.Goexit), has its conn aborted unless it had closed it, and that is logged; everybody
+// else on the loop goes on.
 type Handler interface {
 	Opened(c *Conn)
 	// Received hands over what has arrived. p is valid until return; cap(p) == len(p).
 	Received(c *Conn, p []byte)
-	// Closed is the last call. err is nil if both sides ended in order or the conn was closed by Close; else it is Abort's
-	// argument, or what broke the connection. If the peer's stream was truncated, err is that of Truncated, also after Close.
+	// Closed is the last call. err is nil if both sides ended in order or the conn was closed by
+	// Close; else it is Abort's argument, or what broke the connection. If the peer's stream was
+	// truncated, err is that of Truncated, also after Close.
 	Closed(c *Conn, err error)
 }
 
 // The optional interfaces of a Handler are looked up once per SetHandler.
 
-// An Ender hears the peer's FIN or close_notify; writing still works. Without it the conn is closed.
+// An Ender hears the peer's FIN or close_notify; writing still works. Without it the conn is
+// closed.
 type Ender interface{ Ended(c *Conn) }
 
 // A TruncatedEnder is called, in place of Ended, when the peer's FIN came without the end of the
@@ -25,18 +28,21 @@ type Ender interface{ Ended(c *Conn) }
 // by Wire.Fail(err): what is queued is sent, and Closed is called with err.
 type TruncatedEnder interface{ Truncated(c *Conn, err error) }
 
-// A Drainer hears, once after each ErrFull, that the queue is below its low mark (half the limit) again.
+// A Drainer hears, once after each ErrFull, that the queue is below its low mark (half the limit)
+// again.
 type Drainer interface{ Drained(c *Conn) }
 
-// A Timed handler hears the conn's one timer. Without it the conn is aborted with os.ErrDeadlineExceeded.
+// A Timed handler hears the conn's one timer. Without it the conn is aborted with
+// os.ErrDeadlineExceeded.
 type Timed interface{ Expired(c *Conn) }
 
-// A Notified handler hears Conn.Notify, which any goroutine may call: once for any number of calls made before it.
+// A Notified handler hears Conn.Notify, which any goroutine may call: once for any number of calls
+// made before it.
 type Notified interface{ Notified(c *Conn) }
 
-// A Stopper hears that the engine shuts down and that the conn is to come to its end: it says goodbye in its protocol and closes
-// the conn, now or when it has finished what it was doing. Without it the conn is closed. What is not closed when
-// Shutdown's context ends is aborted.
+// A Stopper hears that the engine shuts down and that the conn is to come to its end: it says
+// goodbye in its protocol and closes the conn, now or when it has finished what it was doing.
+// Without it the conn is closed. What is not closed when Shutdown's context ends is aborted.
 type Stopper interface{ Stopping(c *Conn) }
 
 // abilities are the optional interfaces a handler has, as bits in the conn.

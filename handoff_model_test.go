@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// This file is docs/adr/0010 as a model: one loop with its tasks, their goroutines and the monitor, in steps of single memory
-// accesses (or critical sections), and an exploration of every order in which the steps can come.
+// This file is docs/adr/0010 as a model: one loop with its tasks, their goroutines and the monitor,
+// in steps of single memory accesses (or critical sections), and an exploration of every order in
+// which the steps can come.
 
 const (
 	modelTasks      = 3
@@ -312,7 +313,8 @@ func (m *model) leave(s *modelState, g *modelGoroutine) {
 	}
 }
 
-// watch lets the monitor make its next step. What it does in a tick without news leads to a state that was seen already.
+// watch lets the monitor make its next step. What it does in a tick without news leads to a state
+// that was seen already.
 func (m *model) watch(s *modelState) bool {
 	switch s.monitor {
 	case watching:
@@ -397,7 +399,8 @@ func (s *modelState) wrong() error {
 	return nil
 }
 
-// done is how it must be able to end: the loop has an owner, every task has returned once, and nothing that was written waits.
+// done is how it must be able to end: the loop has an owner, every task has returned once, and
+// nothing that was written waits.
 func (m *model) done(s *modelState) bool {
 	owners := 0
 	for _, g := range s.gs {
@@ -431,9 +434,10 @@ func (m *model) successors(s modelState) (all []modelState) {
 	return all
 }
 
-// canonical is the state that stands for all which differ from s in nothing that can ever show: goroutines are told apart by what they
-// do next and not by their number, those that are dead do nothing, and a token or a look that is out of date is as good as
-// any other. Where words come twice nothing is out of date.
+// canonical is the state that stands for all which differ from s in nothing that can ever show:
+// goroutines are told apart by what they do next and not by their number, those that are dead do
+// nothing, and a token or a look that is out of date is as good as any other. Where words come
+// twice nothing is out of date.
 func (m *model) canonical(s modelState) modelState {
 	current := func(token int8) int8 {
 		if token == s.word || m.mistake == leavesByStore || m.mistake == reusesWords {
@@ -460,7 +464,8 @@ func (m *model) canonical(s modelState) modelState {
 	return s
 }
 
-// explore visits every state. Each must be right, and from each the end must be within reach: else something was lost.
+// explore visits every state. Each must be right, and from each the end must be within reach: else
+// something was lost.
 func (m *model) explore() (states int, err error) {
 	all := []modelState{m.canonical(m.start())}
 	number := map[modelState]int32{all[0]: 0}
@@ -533,8 +538,8 @@ func eachParty(n int, f func(tasks []conduct)) {
 	}
 }
 
-// Two tasks meet everything that can happen between a task and the next one. MYRIAD_MODEL_TASKS=3 has eleven million states and takes
-// a quarter of a minute.
+// Two tasks meet everything that can happen between a task and the next one. MYRIAD_MODEL_TASKS=3
+// has eleven million states and takes a quarter of a minute.
 func TestHandoffModel(t *testing.T) {
 	n := 2
 	if os.Getenv("MYRIAD_MODEL_TASKS") == "3" {

@@ -16,14 +16,15 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/bound"
 )
 
-// patience is how long a test waits for what must happen before it gives up: some take ten seconds where others have the processors.
+// patience is how long a test waits for what must happen before it gives up: some take ten seconds
+// where others have the processors.
 const patience = time.Minute
 
 // quiet hides the log of tests that provoke what is logged.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// driverEnv names the environment variable for Config.Driver of all engines on sockets. With "bound"
-// their drivers panic unless one thread makes all calls.
+// driverEnv names the environment variable for Config.Driver of all engines on sockets. With
+// "bound" their drivers panic unless one thread makes all calls.
 const driverEnv = "MYRIAD_DRIVER"
 
 // start runs an engine that must shut down in order when the test ends.
@@ -58,7 +59,8 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	return e
 }
 
-// timeless is the system of the other engines, but that its clock stands still: nobody is late, however long he is held up.
+// timeless is the system of the other engines, but that its clock stands still: nobody is late,
+// however long he is held up.
 func timeless(t testing.TB) driver.System {
 	return halted{start(t, myriad.Config{}).System(), time.Now()}
 }
@@ -70,7 +72,8 @@ type halted struct {
 
 func (h halted) Now() time.Time { return h.at }
 
-// A setting is how one run of a test is layered: wrap is for its handlers, client for the peers' side.
+// A setting is how one run of a test is layered: wrap is for its handlers, client for the peers'
+// side.
 type setting struct {
 	layered bool
 	wrap    func(h myriad.Handler) myriad.Handler
@@ -123,8 +126,8 @@ func (s setting) one(t testing.TB, cfg myriad.Config, h myriad.Handler) net.Conn
 	return s.dial(t, s.listen(t, start(t, cfg), h))
 }
 
-// A probe is a handler made of functions. Those that are nil do nothing, except ended, which closes. It reports what a test
-// waits for on channels.
+// A probe is a handler made of functions. Those that are nil do nothing, except ended, which
+// closes. It reports what a test waits for on channels.
 type probe struct {
 	opened                     func(c *myriad.Conn)
 	received                   func(c *myriad.Conn, p []byte)

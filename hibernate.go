@@ -6,33 +6,39 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is for protocols whose connections are silent most of the time: while one of them is, its Conn serves another
-// (docs/adr/0016).
+// This file is for protocols whose connections are silent most of the time: while one of them is,
+// its Conn serves another (docs/adr/0016).
 
 const (
 	// maxKinds bounds the kinds of hibernating connections that a loop tells apart at a time.
 	maxKinds = 64
-	// keptConns is how many Conns of a kind a loop keeps for those that wake, rather than leave them to the garbage collector.
+	// keptConns is how many Conns of a kind a loop keeps for those that wake, rather than leave
+	// them to the garbage collector.
 	keptConns = 256
 )
 
-// A Waker goes on with connections that hibernate. Wake is called on the loop when something comes for one: bytes, its peer's FIN, its
-// timer, the end of its engine. c is what the connection is from then on, and the handler that Wake returns hears what has
-// come as if it had been c's all the time; Opened is not called. If c has hibernated with the same Waker before, last was its handler
-// then, and may be that again; else last is nil. The methods of Handler hear of a connection whose Wake has panicked.
+// A Waker goes on with connections that hibernate. Wake is called on the loop when something comes
+// for one: bytes, its peer's FIN, its timer, the end of its engine. c is what the connection is
+// from then on, and the handler that Wake returns hears what has come as if it had been c's all the
+// time; Opened is not called. If c has hibernated with the same Waker before, last was its handler
+// then, and may be that again; else last is nil. The methods of Handler hear of a connection whose
+// Wake has panicked.
 type Waker interface {
 	Handler
 	Wake(c *Conn, last Handler) Handler
 }
 
-// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its places in the loop's tables. Its timer stays
-// set. It reports false, and does nothing, unless the conn is at rest: nothing is queued, held back or asked for, it has no
-// layer, is not paused, its peer has not ended, nobody closes it, it was not adopted without a descriptor, it is not the one whose
-// callback runs, and the engine does not shut down. w must be comparable, as pointers are, and be the same for many connections.
+// Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
+// places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
+// conn is at rest: nothing is queued, held back or asked for, it has no layer, is not paused, its
+// peer has not ended, nobody closes it, it was not adopted without a descriptor, it is not the one
+// whose callback runs, and the engine does not shut down. w must be comparable, as pointers are,
+// and be the same for many connections.
 //
-// Afterwards c is not the connection's any more, and its methods do what they do after Closed, which is not called. alone says
-// that nobody but its handler has c: then c may become another connection with the same Waker and local address. One that Loop.Conns has
-// visited never does. On the loop only.
+// Afterwards c is not the connection's any more, and its methods do what they do after Closed,
+// which is not called. alone says that nobody but its handler has c: then c may become another
+// connection with the same Waker and local address. One that Loop.Conns has visited never does. On
+// the loop only.
 func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	l := c.loop
 	if !l.atRest(c) {
@@ -88,7 +94,8 @@ type kind struct {
 	spare  []*Conn // for those that wake; at most keptConns
 }
 
-// kindOf finds the kind of a connection, or makes it in the place of one that nobody is of any more.
+// kindOf finds the kind of a connection, or makes it in the place of one that nobody is of any
+// more.
 func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	free := len(l.kinds)
 	for i := range l.kinds {
@@ -114,7 +121,8 @@ func sameAddr(a, b net.Addr) bool {
 	return a == b || a != nil && b != nil && a.Network() == b.Network() && a.String() == b.String()
 }
 
-// awake is the conn of that slot, woken if it hibernates; nil if there is none. Outside of callbacks.
+// awake is the conn of that slot, woken if it hibernates; nil if there is none. Outside of
+// callbacks.
 func (l *Loop) awake(slot uint32) *Conn {
 	if c := l.conn(slot); c != nil {
 		return c
@@ -127,7 +135,8 @@ func (l *Loop) awake(slot uint32) *Conn {
 	return c
 }
 
-// wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none. The conn is current then.
+// wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
+// The conn is current then.
 func (l *Loop) wake(slot uint32) *Conn {
 	s := l.sleepers.Row(slot)
 	if s == nil || s.generation == 0 {
@@ -171,7 +180,8 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 	call.returned = true
 }
 
-// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for these. On the loop only.
+// WakeAll wakes the connections whose Waker is chosen, and lets go of the Conns that were kept for
+// these. On the loop only.
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
 	before := l.current.Load()
 	defer func() { l.current.Store(before) }() // chosen may not return

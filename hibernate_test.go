@@ -63,7 +63,8 @@ func (d *dormitory) sleep(t *testing.T, c *myriad.Conn, alone bool) (ok bool) {
 	return ok
 }
 
-// A connection that hibernates goes on, with the same addresses and age, when bytes come, and again; nobody hears Opened or Closed.
+// A connection that hibernates goes on, with the same addresses and age, when bytes come, and
+// again; nobody hears Opened or Closed.
 func TestHibernate(t *testing.T) {
 	d := newDormitory()
 	e, nc, c := d.served(t, myriad.Config{})
@@ -83,7 +84,8 @@ func TestHibernate(t *testing.T) {
 		if woken == c {
 			t.Error("the same conn, though somebody else may have it")
 		}
-		if c = woken; c.RemoteAddr().String() != nc.LocalAddr().String() || c.LocalAddr().String() != nc.RemoteAddr().String() {
+		if c = woken; c.RemoteAddr().String() != nc.LocalAddr().String() ||
+			c.LocalAddr().String() != nc.RemoteAddr().String() {
 			t.Errorf("woken as %v to %v", c.RemoteAddr(), c.LocalAddr())
 		}
 	}
@@ -141,17 +143,19 @@ func TestHibernateAfterWalk(t *testing.T) {
 // What is not at rest stays awake, and loses nothing.
 func TestHibernateRefused(t *testing.T) {
 	for name, unrest := range map[string]func(c *myriad.Conn, d *dormitory){
-		"queued":     func(c *myriad.Conn, _ *dormitory) { c.Write([]byte("answer")) },
-		"notified":   func(c *myriad.Conn, _ *dormitory) { c.Notify() },
-		"paused":     func(c *myriad.Conn, _ *dormitory) { c.Pause() },
-		"limited":    func(c *myriad.Conn, _ *dormitory) { c.SetWriteLimit(7) },
-		"closing":    func(c *myriad.Conn, _ *dormitory) { c.Close() },
-		"deadline":   func(c *myriad.Conn, _ *dormitory) { c.SetDeadline(time.Now().Add(time.Hour)) },
-		"switching":  func(c *myriad.Conn, d *dormitory) { c.SetHandler(d, nil) },
-		"inviting":   func(c *myriad.Conn, _ *dormitory) { c.RunInline(errand(func() {})) },
-		"layered":    func(c *myriad.Conn, _ *dormitory) { c.SetLayer(new(xorLayer)) },
-		"write end":  func(c *myriad.Conn, _ *dormitory) { c.CloseWrite() },
-		"detaching":  func(c *myriad.Conn, _ *dormitory) { c.Detach(func(nc net.Conn, _ []byte, _ error) { nc.Close() }) },
+		"queued":    func(c *myriad.Conn, _ *dormitory) { c.Write([]byte("answer")) },
+		"notified":  func(c *myriad.Conn, _ *dormitory) { c.Notify() },
+		"paused":    func(c *myriad.Conn, _ *dormitory) { c.Pause() },
+		"limited":   func(c *myriad.Conn, _ *dormitory) { c.SetWriteLimit(7) },
+		"closing":   func(c *myriad.Conn, _ *dormitory) { c.Close() },
+		"deadline":  func(c *myriad.Conn, _ *dormitory) { c.SetDeadline(time.Now().Add(time.Hour)) },
+		"switching": func(c *myriad.Conn, d *dormitory) { c.SetHandler(d, nil) },
+		"inviting":  func(c *myriad.Conn, _ *dormitory) { c.RunInline(errand(func() {})) },
+		"layered":   func(c *myriad.Conn, _ *dormitory) { c.SetLayer(new(xorLayer)) },
+		"write end": func(c *myriad.Conn, _ *dormitory) { c.CloseWrite() },
+		"detaching": func(c *myriad.Conn, _ *dormitory) {
+			c.Detach(func(nc net.Conn, _ []byte, _ error) { nc.Close() })
+		},
 		"hibernates": func(c *myriad.Conn, d *dormitory) { c.Hibernate(d, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -374,11 +378,13 @@ func TestWakePanics(t *testing.T) {
 	expect(t, two, []byte("two"))
 }
 
-// Echoes whose conns hibernate at the end of each turn, in faulty worlds: every peer gets its own bytes, and nothing is left.
+// Echoes whose conns hibernate at the end of each turn, in faulty worlds: every peer gets its own
+// bytes, and nothing is left.
 func TestSimulatedHibernation(t *testing.T) {
 	shared := 0
 	for seed := range seeds(t) {
-		s := simulate(t, seed, sim.Options{Reset: 0.1 * float64(seed%3)}, myriad.Config{WriteLimit: 3000, ReadBuffer: 2000})
+		s := simulate(t, seed, sim.Options{Reset: 0.1 * float64(seed%3)},
+			myriad.Config{WriteLimit: 3000, ReadBuffer: 2000})
 		d := newDormitory()
 		d.received = func(c *myriad.Conn, p []byte) {
 			if _, err := c.Write(p); err != nil {
@@ -410,8 +416,10 @@ func TestSimulatedHibernation(t *testing.T) {
 		}
 		s.Run()
 		for i, p := range peers {
-			if got := p.Received(); !bytes.HasPrefix(sent[i], got) || len(got) < len(sent[i]) && !p.Faulted() && p.Err() == nil {
-				t.Fatalf("seed %d: peer %d has %d of %d bytes, faulted %v, %v", seed, i, len(got), len(sent[i]), p.Faulted(), p.Err())
+			if got := p.Received(); !bytes.HasPrefix(sent[i], got) || len(got) < len(sent[i]) && !p.Faulted() &&
+				p.Err() == nil {
+				t.Fatalf("seed %d: peer %d has %d of %d bytes, faulted %v, %v", seed, i, len(got), len(sent[i]),
+					p.Faulted(), p.Err())
 			}
 		}
 		s.finish()
@@ -436,13 +444,14 @@ func TestWakeExits(t *testing.T) {
 			d.sleep(t, c, true)
 			if wake != nil {
 				wake(nc.(*net.TCPConn))
-			} else if err := c.Loop().Do(func() { c.Loop().WakeAll(func(myriad.Waker) bool { return true }) }); err != nil {
+			} else if err := wakeEach(c.Loop()); err != nil {
 				t.Fatal(err)
 			}
 			if err := await(t, "Closed", d.closes); err == nil {
 				t.Error("closed in order")
 			}
-			eventually(t, "nothing is left", func() bool { st := e.Stats(); return st.Conns == 0 && st.Hibernating == 0 && e.Limits().Open == 0 })
+			eventually(t, "nothing is left",
+				func() bool { st := e.Stats(); return st.Conns == 0 && st.Hibernating == 0 && e.Limits().Open == 0 })
 		})
 	}
 }
@@ -462,7 +471,8 @@ func TestWakeSwitches(t *testing.T) {
 	}
 }
 
-// A loop that is stopping has told all conns: none of them hibernates any more, for nobody would wake it.
+// A loop that is stopping has told all conns: none of them hibernates any more, for nobody would
+// wake it.
 func TestHibernateRefusedWhileStopping(t *testing.T) {
 	d := newDormitory()
 	e, err := myriad.Start(myriad.Config{Loops: 1})
@@ -487,7 +497,8 @@ type lingerer struct{ *dormitory }
 
 func (l lingerer) Stopping(c *myriad.Conn) { l.woken <- c }
 
-// A Wake that ends the goroutine inside another conn's callback ends that conn too: of its callback the rest has not run.
+// A Wake that ends the goroutine inside another conn's callback ends that conn too: of its callback
+// the rest has not run.
 func TestWakeExitsInACallback(t *testing.T) {
 	d := newDormitory()
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
@@ -505,4 +516,9 @@ func TestWakeExitsInACallback(t *testing.T) {
 			t.Error("closed in order")
 		}
 	}
+}
+
+// wakeEach asks the loop to wake every conn that hibernates on it.
+func wakeEach(l *myriad.Loop) error {
+	return l.Do(func() { l.WakeAll(func(myriad.Waker) bool { return true }) })
 }

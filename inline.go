@@ -12,9 +12,9 @@ import (
 // another goroutine meanwhile. docs/adr/0010 is the protocol; handoff_model_test.go explores it.
 
 const (
-	// maxChain bounds how many tasks of one conn run one after the other before those of other conns,
-	// and chainTime bounds for how long. The clock is read after 1, 2, 4 and 8 tasks, and after each
-	// one as soon as half of chainTime is over.
+	// maxChain bounds how many tasks of one conn run one after the other before those of other
+	// conns, and chainTime bounds for how long. The clock is read after 1, 2, 4 and 8 tasks, and
+	// after each one as soon as half of chainTime is over.
 	maxChain  = 16
 	chainTime = 100 * time.Microsecond
 	// What tasks have written is sent together with what the next tasks write, for up to
@@ -34,16 +34,16 @@ type unsettled struct {
 	since  time.Duration // the clock when the first of the conns may have come
 }
 
-// An InlineTask is work that runs on a loop's goroutine although it may block. If it blocks, or takes
-// longer than a millisecond or two, the loop is handed off: another goroutine continues with it. It is
-// for protocols whose users' code is quick most of the time.
+// An InlineTask is work that runs on a loop's goroutine although it may block. If it blocks, or
+// takes longer than a millisecond or two, the loop is handed off: another goroutine continues with
+// it. It is for protocols whose users' code is quick most of the time.
 type InlineTask interface {
 	// Run does the work. Methods that are "on the loop only" are forbidden in it, as on any other
 	// goroutine. Before a call that would wait it calls h.HandOff.
 	Run(h Handoff)
 	// Overtaken says that the loop has been handed off while Run runs: because Run took too long
-	// (overstayed), or by HandOff. It is called on the loop, as a callback of the conn, and may come
-	// after Returned.
+	// (overstayed), or by HandOff. It is called on the loop, as a callback of the conn, and may
+	// come after Returned.
 	Overtaken(overstayed bool)
 	// Returned is called after Run. If kept is true it is called on the loop, as a callback of the
 	// conn. Otherwise it is called on the goroutine of Run, which no longer has the loop and ends.
@@ -56,11 +56,11 @@ type connTask struct {
 	t InlineTask
 }
 
-// RunInline has t run on the loop when the events of this poll cycle have been handled. Events of the
-// conn are still delivered meanwhile: its protocol must expect them while the task runs. If
-// InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write is
-// sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop only,
-// inside a callback of the conn.
+// RunInline has t run on the loop when the events of this poll cycle have been handled. Events of
+// the conn are still delivered meanwhile: its protocol must expect them while the task runs. If
+// InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write
+// is sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop
+// only, inside a callback of the conn.
 func (c *Conn) RunInline(t InlineTask) { c.loop.tasks = append(c.loop.tasks, connTask{c, t}) }
 
 // A Handoff is how an inline task gives up its loop before it waits. The zero Handoff belongs to no
@@ -70,9 +70,9 @@ type Handoff struct {
 	token uint64
 }
 
-// HandOff lets the loop continue on another goroutine, so that the caller may wait. The second call,
-// and a call after the task has returned, do nothing. It returns false if the task must not wait,
-// because the driver is bound to the loop's thread. Any goroutine.
+// HandOff lets the loop continue on another goroutine, so that the caller may wait. The second
+// call, and a call after the task has returned, do nothing. It returns false if the task must not
+// wait, because the driver is bound to the loop's thread. Any goroutine.
 func (h Handoff) HandOff() bool {
 	switch {
 	case h.loop == nil:
@@ -84,8 +84,8 @@ func (h Handoff) HandOff() bool {
 	return true
 }
 
-// Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at most.
-// Any goroutine.
+// Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at
+// most. Any goroutine.
 func (h Handoff) Inline() bool { return h.loop != nil && h.loop.token.Load() == h.token }
 
 // handOff starts another goroutine for a loop whose inline task has this token. It returns false if
@@ -119,8 +119,8 @@ func (l *Loop) own() {
 	}
 }
 
-// runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to another
-// goroutine now.
+// runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to
+// another goroutine now.
 func (l *Loop) runTasks() bool {
 	if len(l.tasks) == 0 && l.unsettled.empty() {
 		return true
@@ -162,7 +162,8 @@ type chain struct {
 	began time.Duration // the clock, not long before the first
 }
 
-// runChain runs a task, then those of the same conn that it leads to, and notes the conn as unsettled.
+// runChain runs a task, then those of the same conn that it leads to, and notes the conn as
+// unsettled.
 func (l *Loop) runChain(v connTask) bool {
 	u := &l.unsettled
 	for done := (chain{n: 1, look: 1, began: u.looked}); ; done.n++ {
@@ -258,9 +259,9 @@ func (l *Loop) callRun(v connTask, h Handoff) {
 	returned = true
 }
 
-// interrupted is for a task that has panicked with p, or, if p is nil, has called runtime.Goexit. After
-// Goexit this goroutine ends when interrupted returns; if it still had the loop, the loop continues as
-// after every callback that has called Goexit.
+// interrupted is for a task that has panicked with p, or, if p is nil, has called runtime.Goexit.
+// After Goexit this goroutine ends when interrupted returns; if it still had the loop, the loop
+// continues as after every callback that has called Goexit.
 func (l *Loop) interrupted(v connTask, h Handoff, p any) {
 	switch {
 	case p != nil:

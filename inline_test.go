@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// taskHost is a handler whose answers are written by tasks: one at a time for a conn, as many as there were bytes.
+// taskHost is a handler whose answers are written by tasks: one at a time for a conn, as many as
+// there were bytes.
 type taskHost struct {
 	run       func(v *echoTask)
 	loses     func() // on Overtaken; nil: nothing
@@ -111,7 +112,8 @@ func (v *echoTask) Ended(*myriad.Conn) {
 
 func (v *echoTask) Closed(*myriad.Conn, error) { v.busy = true }
 
-// A task that blocks for good is overtaken: its neighbours are answered, and it ends as any goroutine would.
+// A task that blocks for good is overtaken: its neighbours are answered, and it ends as any
+// goroutine would.
 func TestOverstay(t *testing.T) {
 	needsHandoff(t)
 	inside, release := make(chan struct{}), make(chan struct{})
@@ -158,7 +160,8 @@ func TestHandOff(t *testing.T) {
 		}
 		<-done
 	}}
-	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	e = start(t, myriad.Config{Loops: 1})
 	nc := s.dial(t, s.listen(t, e, h))
 	for range 50 {
@@ -171,7 +174,8 @@ func TestHandOff(t *testing.T) {
 	})
 }
 
-// Engine.HandOff finds the inline task that calls it, and nobody else's. In fake time nobody else hands the loop off.
+// Engine.HandOff finds the inline task that calls it, and nobody else's. In fake time nobody else
+// hands the loop off.
 func TestEngineHandOff(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 2})
 	other, err := myriad.Start(myriad.Config{Loops: 1, System: s.World})
@@ -242,7 +246,8 @@ func TestTaskFails(t *testing.T) {
 					fail(v)
 				}
 			}}
-			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+			s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+				client: func(nc net.Conn) net.Conn { return nc }}
 			ln := s.listen(t, start(t, myriad.Config{Loops: 1, Logger: quiet}), h)
 			bad, good := s.dial(t, ln), s.dial(t, ln)
 			for i := range 10 {
@@ -280,8 +285,8 @@ func TestTasksOfOneConnTakeTurns(t *testing.T) {
 	}
 }
 
-// runsBeforeWork runs 600 tasks of one conn in a row. The first gives the loop a function, and the result is how many
-// tasks that function waits for.
+// runsBeforeWork runs 600 tasks of one conn in a row. The first gives the loop a function, and the
+// result is how many tasks that function waits for.
 func runsBeforeWork(t *testing.T, takes time.Duration, most int64) int64 {
 	const sent = 60_000
 	e := start(t, myriad.Config{Loops: 1})
@@ -294,7 +299,8 @@ func runsBeforeWork(t *testing.T, takes time.Duration, most int64) int64 {
 		for began := time.Now(); time.Since(began) < takes; {
 		}
 	}
-	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	nc := s.dial(t, s.listen(t, e, h))
 	eventually(t, "it is in", func() bool { return e.Stats().Conns == 1 })
 	written := make(chan struct{})
@@ -312,7 +318,8 @@ func runsBeforeWork(t *testing.T, takes time.Duration, most int64) int64 {
 	return n
 }
 
-// In simulated worlds tasks are held up by seed, block, and hand the loop off, while peers send, reset and leave.
+// In simulated worlds tasks are held up by seed, block, and hand the loop off, while peers send,
+// reset and leave.
 func TestSimulatedTasks(t *testing.T) {
 	var overtaken, lost, runs int64
 	for seed := range seeds(t) {
@@ -423,7 +430,8 @@ func TestEngineEndsWithTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	ln := s.listen(t, e, h)
 	send(t, s.dial(t, ln), []byte("x"))
 	await(t, "the task", inside)
@@ -436,7 +444,8 @@ func TestEngineEndsWithTasks(t *testing.T) {
 	eventually(t, "the task has returned", func() bool { return h.lost.Load() == 1 })
 }
 
-// A task notifies another conn, whose handler then adds a task, too: it runs although nothing else happens.
+// A task notifies another conn, whose handler then adds a task, too: it runs although nothing else
+// happens.
 func TestTaskOfNotifiedConn(t *testing.T) {
 	e := start(t, myriad.Config{Loops: 1})
 	p := &pair{came: make(chan *myriad.Conn, 2), left: make(chan struct{})}
@@ -459,7 +468,8 @@ func TestTaskOfNotifiedConn(t *testing.T) {
 	}
 }
 
-// A pair is the handler of two conns. Each runs a task when it is notified; that of the first notifies the second.
+// A pair is the handler of two conns. Each runs a task when it is notified; that of the first
+// notifies the second.
 type pair struct {
 	first, second atomic.Pointer[myriad.Conn]
 	came          chan *myriad.Conn
@@ -485,7 +495,8 @@ func (f errand) Run(myriad.Handoff) { f() }
 func (errand) Overtaken(bool)       {}
 func (errand) Returned(bool)        {}
 
-// What a task has written is sent soon, however many others run in the same poll cycle: after so many of them, and after so much time.
+// What a task has written is sent soon, however many others run in the same poll cycle: after so
+// many of them, and after so much time.
 func TestTasksAreSentInTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		takes time.Duration
@@ -504,8 +515,10 @@ func TestTasksAreSentInTime(t *testing.T) {
 				}
 				for began := time.Now(); time.Since(began) < tc.takes; {
 				}
-				// With the std driver a goroutine of its own sends; and one that was overtaken writes, and is the first, when it likes.
-				waits := overtaken.Load() == 0 && c.Loop().Engine().System().Name() != "std" && first.Load().Queued() > 0
+				// With the std driver a goroutine of its own sends; and one that was overtaken
+				// writes, and is the first, when it likes.
+				waits := overtaken.Load() == 0 && c.Loop().Engine().System().Name() != "std" &&
+					first.Load().Queued() > 0
 				if n > tc.most && waits {
 					t.Errorf("task %d: the answer of the first still waits", n)
 				}
@@ -526,7 +539,8 @@ func TestTasksAreSentDespiteGoexit(t *testing.T) {
 	}})
 }
 
-// crowd runs a task of each of n conns in one poll cycle, as far as that can be had, and waits for their answers.
+// crowd runs a task of each of n conns in one poll cycle, as far as that can be had, and waits for
+// their answers.
 func crowd(t *testing.T, n int, h *crowded) {
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
 	ln, err := e.Listen("tcp", "127.0.0.1:0", h)

@@ -15,7 +15,8 @@ func (sleepyhead) Received(*Conn, []byte)               {}
 func (sleepyhead) Closed(*Conn, error)                  {}
 func (w sleepyhead) Wake(_ *Conn, last Handler) Handler { return w }
 
-// However many connections hibernate, a loop keeps a bounded number of Conns for those that wake, and those are used first.
+// However many connections hibernate, a loop keeps a bounded number of Conns for those that wake,
+// and those are used first.
 func TestKeptConnsAreBounded(t *testing.T) {
 	_, s := newStub(1)
 	l := s.loop

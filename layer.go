@@ -7,44 +7,49 @@ import (
 	"runtime/debug"
 )
 
-// A Layer stands between the socket and the handler and changes the bytes: TLS, the PROXY protocol, a test's XOR.
-// Conn.Write goes through it, and only Wire reaches the socket. Write and CloseWrite run on any goroutine, one at a time,
-// under the conn's lock; Received, Closed and Detach run on the loop and may overlap with them. A panic in any of them is the end of the
-// conn alone.
+// A Layer stands between the socket and the handler and changes the bytes: TLS, the PROXY protocol,
+// a test's XOR. Conn.Write goes through it, and only Wire reaches the socket. Write and CloseWrite
+// run on any goroutine, one at a time, under the conn's lock; Received, Closed and Detach run on
+// the loop and may overlap with them. A panic in any of them is the end of the conn alone.
 type Layer interface {
-	// Received is given bytes from the wire, valid until return, and calls w.Deliver any number of times.
+	// Received is given bytes from the wire, valid until return, and calls w.Deliver any number of
+	// times.
 	Received(w Wire, p []byte)
-	// Write encodes p, all of it or nothing (ErrFull). It asks w.Room before it encodes, because what it has
-	// encoded must be sent.
+	// Write encodes p, all of it or nothing (ErrFull). It asks w.Room before it encodes, because
+	// what it has encoded must be sent.
 	Write(w Wire, p []byte) (int, error)
-	// CloseWrite queues what ends the layer's stream; the FIN follows it. For Conn.Cut it is not called, but a method Cut of the same kind, if
-	// there is one: that queues what shows the peer that the stream has not come to its end.
+	// CloseWrite queues what ends the layer's stream; the FIN follows it. For Conn.Cut it is not
+	// called, but a method Cut of the same kind, if there is one: that queues what shows the peer
+	// that the stream has not come to its end.
 	CloseWrite(w Wire) error
-	// Closed says what an end means. It is called with nil at the peer's FIN, and with the error of a
-	// broken connection. It returns io.ErrUnexpectedEOF for a stream that lacks its end. An error at
-	// the peer's FIN has the effect of Wire.Truncated.
+	// Closed says what an end means. It is called with nil at the peer's FIN, and with the error of
+	// a broken connection. It returns io.ErrUnexpectedEOF for a stream that lacks its end. An error
+	// at the peer's FIN has the effect of Wire.Truncated.
 	Closed(err error) error
-	// Detach gives the layer's view of a connection that leaves the engine, and the plaintext not yet delivered.
+	// Detach gives the layer's view of a connection that leaves the engine, and the plaintext not
+	// yet delivered.
 	Detach(raw net.Conn, unread []byte) (net.Conn, []byte)
 }
 
-// A BufferedLayer is a Layer that may take plaintext before it encodes it, because a handshake has to end first or because there is
-// much of it, and that may not know at the peer's FIN yet what it means. Both of its methods are looked up when the
-// layer is set.
+// A BufferedLayer is a Layer that may take plaintext before it encodes it, because a handshake has
+// to end first or because there is much of it, and that may not know at the peer's FIN yet what it
+// means. Both of its methods are looked up when the layer is set.
 type BufferedLayer interface {
 	Layer
-	// Encode encodes a slice of what Write has taken and announced by Wire.Owe, and reports whether it could go on at
-	// once. It is called while less than half of the conn's limit is encoded and not sent, and again when the conn
-	// is settled (Wire.Sync does that). On the loop, under the conn's lock.
+	// Encode encodes a slice of what Write has taken and announced by Wire.Owe, and reports whether
+	// it could go on at once. It is called while less than half of the conn's limit is encoded and
+	// not sent, and again when the conn is settled (Wire.Sync does that). On the loop, under the
+	// conn's lock.
 	Encode(w Wire) (more bool)
-	// Ended is the peer's FIN, in place of Closed(nil). The layer answers it with w.End, w.Truncated
-	// or w.Fail, now or later. On the loop.
+	// Ended is the peer's FIN, in place of Closed(nil). The layer answers it with w.End,
+	// w.Truncated or w.Fail, now or later. On the loop.
 	Ended(w Wire)
 }
 
-// A Lifter is what a net.Conn that encodes (a *tls.Conn) has inside (its NetConn method) if the engine can adopt it without
-// a goroutine. Lift gives the connection below, which outer leaves to the engine, with the layer that goes on where
-// outer was and is given an empty Received first, or no layer but a handler that sets it. See Engine.Adopt.
+// A Lifter is what a net.Conn that encodes (a *tls.Conn) has inside (its NetConn method) if the
+// engine can adopt it without a goroutine. Lift gives the connection below, which outer leaves to
+// the engine, with the layer that goes on where outer was and is given an empty Received first, or
+// no layer but a handler that sets it. See Engine.Adopt.
 type Lifter interface {
 	Lift(outer net.Conn, h Handler) (raw net.Conn, l Layer, opener Handler)
 }
@@ -55,8 +60,8 @@ type Wire struct {
 	locked bool // called from Write or CloseWrite, which hold the conn's lock
 }
 
-// WireFor is the access of l, which must be the conn's layer, for what it does outside of its methods: a handshake on
-// another goroutine. Any goroutine.
+// WireFor is the access of l, which must be the conn's layer, for what it does outside of its
+// methods: a handshake on another goroutine. Any goroutine.
 func (c *Conn) WireFor(l Layer) Wire {
 	if c.layer() != l {
 		panic("myriad: WireFor of what is not the conn's layer")
@@ -70,9 +75,9 @@ func (c *Conn) Layer() Layer { return c.layer() }
 // Conn is the conn the layer serves. Any goroutine.
 func (w Wire) Conn() *Conn { return w.c }
 
-// Room is how many encoded bytes Write may queue without passing the conn's limit. An empty queue has room for
-// a whole Config.MaxWrite, and as much again for what encoding adds. Any goroutine; inside the layer's methods and Sync by the
-// Wire that they are given.
+// Room is how many encoded bytes Write may queue without passing the conn's limit. An empty queue
+// has room for a whole Config.MaxWrite, and as much again for what encoding adds. Any goroutine;
+// inside the layer's methods and Sync by the Wire that they are given.
 func (w Wire) Room() int {
 	queued := w.c.queued.Load()
 	if queued == 0 {
@@ -85,8 +90,9 @@ func (w Wire) Room() int {
 	return max(0, int(int64(w.c.limit)-queued))
 }
 
-// Write queues encoded bytes for the socket. It is never refused for want of room: see Room. It fails with ErrClosed behind the layer's
-// end, that is after CloseWrite or Fail. Who may call is as for Room.
+// Write queues encoded bytes for the socket. It is never refused for want of room: see Room. It
+// fails with ErrClosed behind the layer's end, that is after CloseWrite or Fail. Who may call is as
+// for Room.
 func (w Wire) Write(p []byte) (int, error) {
 	if w.locked {
 		return w.queue(p)
@@ -105,16 +111,18 @@ func (w Wire) queue(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Sync calls f under the conn's lock, so that it cannot overlap with the layer's Write, and then has the conn settled. f may write,
-// and must not call any method of the conn. Any goroutine, but not from Write, CloseWrite or Encode.
+// Sync calls f under the conn's lock, so that it cannot overlap with the layer's Write, and then
+// has the conn settled. f may write, and must not call any method of the conn. Any goroutine, but
+// not from Write, CloseWrite or Encode.
 func (w Wire) Sync(f func(w Wire)) {
 	w.c.mu.Lock()
 	defer func() { _ = w.c.unlockAndWake(nil) }() // also if f panics
 	f(Wire{w.c, true})
 }
 
-// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is aborted, with what encode returns; if
-// it ends its goroutine the lock is given back, because nobody above will.
+// encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
+// aborted, with what encode returns; if it ends its goroutine the lock is given back, because
+// nobody above will.
 func (c *Conn) encode(f func(w Wire) error) (err error) {
 	returned := false
 	defer func() {
@@ -148,8 +156,9 @@ func (c *Conn) layerFailed(v any) error {
 	return err
 }
 
-// Owe counts n more bytes (or fewer, if it is negative) as queued that the layer has taken and not encoded: the conn's limit
-// holds for them, and its end waits for them. From Write, Encode, and Sync only.
+// Owe counts n more bytes (or fewer, if it is negative) as queued that the layer has taken and not
+// encoded: the conn's limit holds for them, and its end waits for them. From Write, Encode, and
+// Sync only.
 func (w Wire) Owe(n int) {
 	if w.c.asked&gone == 0 {
 		w.c.more().owed += int64(n)
@@ -157,8 +166,9 @@ func (w Wire) Owe(n int) {
 	}
 }
 
-// Deliver hands decoded bytes to the handler, or keeps a copy while the conn is paused. p need only be valid during the
-// call. On the loop only: from Received, or from a function given to Loop.Later.
+// Deliver hands decoded bytes to the handler, or keeps a copy while the conn is paused. p need only
+// be valid during the call. On the loop only: from Received, or from a function given to
+// Loop.Later.
 func (w Wire) Deliver(p []byte) { w.c.loop.deliver(w.c, p) }
 
 // End says that the peer has ended the layer's stream in order (close_notify). On the loop only.
@@ -174,9 +184,9 @@ func (w Wire) Truncated(err error) {
 	w.c.loop.peerEnded(w.c)
 }
 
-// Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and the connection is closed as by
-// Conn.Close, so that the peer can read the layer's last word. What the layer owes is dropped. The handler hears Closed with
-// err. On the loop only.
+// Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and
+// the connection is closed as by Conn.Close, so that the peer can read the layer's last word. What
+// the layer owes is dropped. The handler hears Closed with err. On the loop only.
 func (w Wire) Fail(err error) {
 	c := w.c
 	c.mu.Lock()

@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// This file is what bounds an engine's connections: how many (Config.MaxConns) and how fast they come (Config.AcceptRate).
-// What a listener does at a bound is in accepting.go. docs/adr/0008 says why.
+// This file is what bounds an engine's connections: how many (Config.MaxConns) and how fast they
+// come (Config.AcceptRate). What a listener does at a bound is in accepting.go. docs/adr/0008 says
+// why.
 
-// Limits says how close an engine is to its limits, and how often it has been at them since its start. The counters only grow.
+// Limits says how close an engine is to its limits, and how often it has been at them since its
+// start. The counters only grow.
 type Limits struct {
 	MaxConns int // Config.MaxConns as it took effect; math.MaxInt: none
 	Open     int // connections that count against it now: accepted, adopted and dialled ones, attempts to dial included
@@ -21,7 +23,8 @@ type Limits struct {
 	TooMany      uint64 // calls of Dial and Adopt, and attempts within Dial, that ended with ErrTooMany
 }
 
-// Limits reads the counters. Any goroutine; it stops nothing, so that they are of about the same time.
+// Limits reads the counters. Any goroutine; it stops nothing, so that they are of about the same
+// time.
 func (e *Engine) Limits() Limits {
 	return Limits{
 		MaxConns: int(e.quota.most), Open: int(e.quota.open.Load()),
@@ -35,8 +38,9 @@ type limitHits struct {
 	conns, rate, files, shed, tooMany atomic.Uint64
 }
 
-// A quota counts the connections that MaxConns bounds. Listeners for which there is no room queue for it, first come,
-// first served, each with one peer in hand: so none of them can keep the others out.
+// A quota counts the connections that MaxConns bounds. Listeners for which there is no room queue
+// for it, first come, first served, each with one peer in hand: so none of them can keep the others
+// out.
 type quota struct {
 	most int64
 	open atomic.Int64 // never above most
@@ -119,18 +123,19 @@ func (q *quota) remove(i int) {
 	q.waiting.Store(int32(len(q.queue)))
 }
 
-// paceBurst is how much of AcceptRate may come at once after a quiet time: as many as are due in it.
+// paceBurst is how much of AcceptRate may come at once after a quiet time: as many as are due in
+// it.
 const paceBurst = 50 * time.Millisecond
 
-// A pace holds AcceptRate: it knows when the next connection is due. Each is given a time of its own, an interval after
-// the one before, so that listeners take turns.
+// A pace holds AcceptRate: it knows when the next connection is due. Each is given a time of its
+// own, an interval after the one before, so that listeners take turns.
 type pace struct {
 	interval int64 // between two connections, in nanoseconds; 0: no limit
 	next     atomic.Int64
 }
 
-// reserve says for how many milliseconds of the loop's clock one more connection must wait, 0 if not at all. It must
-// come then.
+// reserve says for how many milliseconds of the loop's clock one more connection must wait, 0 if
+// not at all. It must come then.
 func (p *pace) reserve(now int64) int64 {
 	if p.interval == 0 {
 		return 0

@@ -47,7 +47,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// boundSocket returns a socket whose address refuses connects while it does not listen: nobody else is given its port before the test ends.
+// boundSocket returns a socket whose address refuses connects while it does not listen: nobody else
+// is given its port before the test ends.
 func boundSocket(t *testing.T) (fd int, addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -80,7 +81,8 @@ func fullBacklog(t *testing.T) string {
 	}
 }
 
-// Without descriptors nobody is accepted, and those who are connected are served on. The limit is lowered in a child.
+// Without descriptors nobody is accepted, and those who are connected are served on. The limit is
+// lowered in a child.
 func TestFewFiles(t *testing.T) {
 	if os.Getenv(fewFilesEnv) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestFewFiles$", "-test.timeout=5m")

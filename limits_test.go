@@ -113,7 +113,8 @@ func TestNotice(t *testing.T) {
 }
 
 func TestConnsWithin(t *testing.T) {
-	for files, want := range map[uint64]int{1: 1, 8: 7, 256: 224, 1024: 960, 1 << 20: 1<<20 - filesForOthers, 1<<64 - 1: int(^uint(0) >> 1)} {
+	for files, want := range map[uint64]int{1: 1, 8: 7, 256: 224, 1024: 960, 1 << 20: 1<<20 - filesForOthers,
+		1<<64 - 1: int(^uint(0) >> 1)} {
 		if got := connsWithin(files); got != want {
 			t.Errorf("%d descriptors: MaxConns %d, want %d", files, got, want)
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// How long a connection that has flushed waits for its peer's FIN depends on what the peer sends: none of these ever ends.
+// How long a connection that has flushed waits for its peer's FIN depends on what the peer sends:
+// none of these ever ends.
 func TestLingerTimes(t *testing.T) {
 	const limit, patience, short = 1000, time.Minute, 500 * time.Millisecond
 	for _, tt := range []struct {
@@ -22,7 +23,8 @@ func TestLingerTimes(t *testing.T) {
 		{"far too much", 100 * limit, short},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, LingerBytes: limit, LingerTimeout: patience, ReadBuffer: 100})
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, LingerBytes: limit, LingerTimeout: patience,
+				ReadBuffer: 100})
 			h := newProbe()
 			h.received = func(c *myriad.Conn, _ []byte) { c.Write([]byte("answer")); c.Close() }
 			ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)

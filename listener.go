@@ -24,10 +24,11 @@ type Listener struct {
 	accepting // owned by the loop
 }
 
-// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose Opened may exchange itself for
-// a handler of the conn's own. One loop accepts and hands connections to all loops in turn. At Config.MaxConns or AcceptRate,
-// or without descriptors, it keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been shut
-// down it fails with an error that is ErrClosed. Any goroutine but a loop's.
+// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
+// Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
+// connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it
+// keeps peers waiting and goes on by itself; listeners take turns then. On an engine that has been
+// shut down it fails with an error that is ErrClosed. Any goroutine but a loop's.
 func (e *Engine) Listen(network, addr string, h Handler) (*Listener, error) {
 	inner, err := e.sys.Listen(context.Background(), network, addr)
 	if err != nil {
@@ -67,12 +68,13 @@ func (ln *Listener) start() error {
 // Addr is the bound address. Any goroutine.
 func (ln *Listener) Addr() net.Addr { return ln.inner.Addr() }
 
-// File duplicates the listening descriptor, for another process to accept from; the address stays in use after Close then. It
-// fails with ErrUnsupported where the driver has none. Any goroutine.
+// File duplicates the listening descriptor, for another process to accept from; the address stays
+// in use after Close then. It fails with ErrUnsupported where the driver has none. Any goroutine.
 func (ln *Listener) File() (*os.File, error) { return ln.inner.File() }
 
-// Close stops listening at once: peers that wait to be accepted are refused, and the address may be bound again, unless File
-// was called: then they are left to the duplicate. Connections that were accepted live on. A second Close returns ErrClosed. Any goroutine; never blocks.
+// Close stops listening at once: peers that wait to be accepted are refused, and the address may be
+// bound again, unless File was called: then they are left to the duplicate. Connections that were
+// accepted live on. A second Close returns ErrClosed. Any goroutine; never blocks.
 func (ln *Listener) Close() error {
 	if ln.closed.Swap(true) {
 		return ErrClosed

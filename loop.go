@@ -18,17 +18,21 @@ import (
 )
 
 const (
-	// turnsPerYield is after how many polls in a row that found something the loop lets other goroutines run: raw system
-	// calls give the scheduler no chance of its own. Less than yieldTime since it last did, it goes on: to yield wakes another thread, if one
-	// is idle, and short turns would spend a fifth of their time with it. A loop that is alone on its processor wakes nobody, and is who keeps
-	// all others waiting, the garbage collector included: it yields after every turn, but for yieldTime.
+	// turnsPerYield is after how many polls in a row that found something the loop lets other
+	// goroutines run: raw system calls give the scheduler no chance of its own. Less than yieldTime
+	// since it last did, it goes on: to yield wakes another thread, if one is idle, and short turns
+	// would spend a fifth of their time with it. A loop that is alone on its processor wakes
+	// nobody, and is who keeps all others waiting, the garbage collector included: it yields after
+	// every turn, but for yieldTime.
 	turnsPerYield = 16
 	yieldTime     = 250 * time.Microsecond
-	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who asks for something while a message goes
-	// out to many does not wait for all of them, and what comes for those that wait leaves with what they wait for.
+	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who
+	// asks for something while a message goes out to many does not wait for all of them, and what
+	// comes for those that wait leaves with what they wait for.
 	dirtySlice = 32
-	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks do not delay the answers of other
-	// conns, and a message that goes out to many does not delay tasks.
+	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks
+	// do not delay the answers of other conns, and a message that goes out to many does not delay
+	// tasks.
 	dirtyFirst = 8
 	// manyDirty is from how many dirty conns on they are settled in the order of their slots.
 	manyDirty = 2 * dirtySlice
@@ -40,8 +44,8 @@ const (
 	longestSleep = time.Hour
 )
 
-// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of it: another
-// one after each handoff.
+// A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of
+// it: another one after each handoff.
 type Loop struct {
 	engine *Engine
 	index  int
@@ -71,7 +75,9 @@ type Loop struct {
 	owing     bool          // and in them something ran that may have given goroutines work, other than inline tasks
 	yielded   time.Duration // the clock then
 	late      bool          // to its timers: they wait for one poll
-	slept     bool          // since the clock was read: the first event reads it again, so that no timer is set from the past
+	// since the clock was read: the first event reads it again, so that no timer is set from the
+	// past
+	slept     bool
 	stopping  bool
 	abortWith error // why conns are aborted while stopping; nil: they are closed in order
 	failure   error // of the driver
@@ -117,8 +123,8 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 // Index is the loop's number in its engine, from 0. Any goroutine.
 func (l *Loop) Index() int { return l.index }
 
-// ThreadBound reports whether the loop stays on one thread, because its driver needs that. Such a loop
-// is never handed off: a call that would wait on it fails with ErrOnLoop. Any goroutine.
+// ThreadBound reports whether the loop stays on one thread, because its driver needs that. Such a
+// loop is never handed off: a call that would wait on it fails with ErrOnLoop. Any goroutine.
 func (l *Loop) ThreadBound() bool { return l.can.ThreadBound }
 
 // Engine is the engine the loop belongs to. Any goroutine.
@@ -127,8 +133,9 @@ func (l *Loop) Engine() *Engine { return l.engine }
 // Now is the time at which this turn of the loop began. On the loop only.
 func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
 
-// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox functions wait
-// already and with ErrClosed after the engine's shutdown. Any goroutine; never blocks.
+// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
+// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
+// blocks.
 func (l *Loop) Do(f func()) error {
 	l.mail.mu.Lock()
 	switch {
@@ -146,8 +153,9 @@ func (l *Loop) Do(f func()) error {
 	return nil
 }
 
-// Later has f called when this turn's events have been handled: what they have gathered can be passed on in one go.
-// Called by such a function, it is for the next turn; after the loop's last one nothing is called. On the loop only.
+// Later has f called when this turn's events have been handled: what they have gathered can be
+// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
+// one nothing is called. On the loop only.
 func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
 
 func (l *Loop) wakeIf(needed bool) {
@@ -157,8 +165,8 @@ func (l *Loop) wakeIf(needed bool) {
 	}
 }
 
-// link puts c on the list of dirty conns, unless it is there or its own callback is running. It reports whether
-// the loop may have to be woken. c.mu is held.
+// link puts c on the list of dirty conns, unless it is there or its own callback is running. It
+// reports whether the loop may have to be woken. c.mu is held.
 func (c *Conn) link() bool {
 	l := c.loop
 	if c.asked&linked != 0 || l.current.Load() == c {
@@ -176,7 +184,8 @@ func (c *Conn) link() bool {
 // revisit has c settled again in the next turn.
 func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
 
-// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing, whatever room comes.
+// revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
+// whatever room comes.
 func (l *Loop) revisitServed(c *Conn) {
 	c.status |= served
 	l.revisit(c)
@@ -222,7 +231,8 @@ func (l *Loop) over() bool {
 	return l.stopping && l.live == 0 && len(l.listeners) == 0 && len(l.tasks) == 0 && l.finish()
 }
 
-// poll asks for events: at once, then once more after other goroutines had a chance to run, if one may need it, and only then it sleeps.
+// poll asks for events: at once, then once more after other goroutines had a chance to run, if one
+// may need it, and only then it sleeps.
 func (l *Loop) poll() (int, error) {
 	n, err := l.drv.Poll(0, (*sink)(l))
 	if n > 0 || err != nil || l.hasWork() {
@@ -252,9 +262,9 @@ func (l *Loop) yield() {
 	runtime.Gosched()
 }
 
-// mustYield reports whether the loop has to call runtime.Gosched before it blocks in Poll. With a single
-// P, goroutines readied by inline tasks would otherwise wait until sysmon retakes the P. With more Ps an
-// idle one runs them, and a yield would only wake a thread in vain.
+// mustYield reports whether the loop has to call runtime.Gosched before it blocks in Poll. With a
+// single P, goroutines readied by inline tasks would otherwise wait until sysmon retakes the P.
+// With more Ps an idle one runs them, and a yield would only wake a thread in vain.
 func (l *Loop) mustYield() bool { return l.owing || alone() }
 
 // alone reports whether this processor is the only one that goroutines have.
@@ -308,8 +318,9 @@ func (l *Loop) turn(events int) {
 	}
 }
 
-// expire is for the timers that have run out. If the loop comes late to them, because it was held up, it looks first for what has come
-// meanwhile: a peer that has sent in time is not ended as one that has not.
+// expire is for the timers that have run out. If the loop comes late to them, because it was held
+// up, it looks first for what has come meanwhile: a peer that has sent in time is not ended as one
+// that has not.
 func (l *Loop) expire() {
 	due, armed := l.wheel.Next()
 	if l.late = !l.late && armed && l.now-due > wheel.Tick; !l.late {
@@ -352,7 +363,8 @@ func (l *Loop) readMail() {
 	l.runAll(&l.work.funcs)
 }
 
-// takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes first, and the new in the next turn.
+// takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
+// first, and the new in the next turn.
 func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
@@ -386,19 +398,22 @@ func (l *Loop) guard(f func()) {
 		if v == nil {
 			v = l.exit()
 		}
-		l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack", string(debug.Stack()))
+		l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
+			string(debug.Stack()))
 	}()
 	f()
 	returned = true
 }
 
-// runAfter runs what Later was given in this turn. What that gives to Later again waits for the next turn.
+// runAfter runs what Later was given in this turn. What that gives to Later again waits for the
+// next turn.
 func (l *Loop) runAfter() {
 	l.work.after.refill(&l.after)
 	l.runAll(&l.work.after)
 }
 
-// settleRevisits is called once in a turn, so that what it puts on the list anew waits for the next.
+// settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
+// next.
 func (l *Loop) settleRevisits() {
 	w := &l.work
 	w.revisits.refill(&l.revisits)
@@ -408,8 +423,8 @@ func (l *Loop) settleRevisits() {
 	}
 }
 
-// drainDirty settles conns that were given work, at most so many. It returns how many outside of their own callbacks,
-// most often by other goroutines.
+// drainDirty settles conns that were given work, at most so many. It returns how many outside of
+// their own callbacks, most often by other goroutines.
 func (l *Loop) drainDirty(most int) (n int) {
 	l.takeDirty()
 	for ; n < most; n++ {
@@ -427,9 +442,9 @@ func (l *Loop) drainDirty(most int) (n int) {
 	return n
 }
 
-// takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in that of their slots. A
-// message that a program writes to thousands, in the random order of a map, is then sent in the order of the sockets'
-// memory: that takes a tenth less time.
+// takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in
+// that of their slots. A message that a program writes to thousands, in the random order of a map,
+// is then sent in the order of the sockets' memory: that takes a tenth less time.
 func (l *Loop) takeDirty() {
 	if !l.work.dirty.empty() {
 		return

@@ -60,7 +60,8 @@ func TestExpiredAbsentMeansAbort(t *testing.T) {
 		h := &lasting{stage{name: "a", d: d, opened: func(c *myriad.Conn) { conns <- c }}, end}
 		s.one(t, myriad.Config{}, h)
 		c := await(t, "Opened", conns)
-		onLoop(t, c, func() { c.SetTimer(time.Millisecond) }) // not in Opened: the peer's connect would fail if it came late
+		// not in Opened: the peer's connect would fail if it came late
+		onLoop(t, c, func() { c.SetTimer(time.Millisecond) })
 		if err := await(t, "Closed", end); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Closed(%v), want os.ErrDeadlineExceeded", err)
 		}
@@ -144,7 +145,8 @@ func TestDoIsBounded(t *testing.T) {
 		"Adopt":  func() error { _, err := e.Adopt(mine, nil, echo{}); return err },
 	} {
 		err := begin()
-		if !errors.Is(err, myriad.ErrClosed) || !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "the engine has been shut down") {
+		if !errors.Is(err, myriad.ErrClosed) || !errors.Is(err, net.ErrClosed) ||
+			!strings.Contains(err.Error(), "the engine has been shut down") {
 			t.Errorf("%s after Shutdown: %v", name, err)
 		}
 	}

@@ -8,24 +8,30 @@ import (
 	"time"
 )
 
-// This file is how a loop counts and times what it does. A call of a handler must not cost two readings of the clock, so
-// turns are timed with the reading that each of them makes anyway, and of the calls a sample.
+// This file is how a loop counts and times what it does. A call of a handler must not cost two
+// readings of the clock, so turns are timed with the reading that each of them makes anyway, and of
+// the calls a sample.
 
 const (
-	// samplePeriod is of how many calls one is timed: a prime, so that of types that take turns none is passed over.
+	// samplePeriod is of how many calls one is timed: a prime, so that of types that take turns
+	// none is passed over.
 	samplePeriod = 61
 	// longTurn is from when on a turn is long, and a timed call slow.
 	longTurn = time.Millisecond
-	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone, and burstEvery is how many there are at least from
-	// one such burst to the next: a loop with a thousand connections has nothing but long turns.
+	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone,
+	// and burstEvery is how many there are at least from one such burst to the next: a loop with a
+	// thousand connections has nothing but long turns.
 	burstCalls = 256
 	burstEvery = 16 * burstCalls
-	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length. Others are not blamed.
+	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length.
+	// Others are not blamed.
 	maxTurnTypes = 8
-	// maxHandlerRows bounds the table of types: the one with the lowest maximum makes way for one with a higher.
+	// maxHandlerRows bounds the table of types: the one with the lowest maximum makes way for one
+	// with a higher.
 	maxHandlerRows = 32
 
-	// noTurn is turnBegan while the loop has nothing to do, and untimed is when a call began that is not timed.
+	// noTurn is turnBegan while the loop has nothing to do, and untimed is when a call began that
+	// is not timed.
 	noTurn  = -1
 	untimed = -1
 )
@@ -88,7 +94,8 @@ func (r *handlerRow) snapshot() HandlerStats {
 	return s
 }
 
-// publish lets readers see what the loop has counted. In the middle of its work it does not wait for a reader.
+// publish lets readers see what the loop has counted. In the middle of its work it does not wait
+// for a reader.
 func (s *loopStats) publish(must bool) {
 	if must {
 		s.mu.Lock()
@@ -108,7 +115,8 @@ func (l *Loop) fellIdle() {
 	s.dirty = 0
 }
 
-// turned is told at each reading of the clock between two turns how long the one took that has just ended.
+// turned is told at each reading of the clock between two turns how long the one took that has just
+// ended.
 func (s *loopStats) turned(took time.Duration) {
 	s.busyTime += took
 	s.longest = max(s.longest, took)
@@ -144,7 +152,8 @@ func (s *sampler) timeEach() {
 	}
 }
 
-// calling notes that a method of a value of type t is about to be called, and says when that began, or untimed.
+// calling notes that a method of a value of type t is about to be called, and says when that began,
+// or untimed.
 func (l *Loop) calling(t reflect.Type) time.Duration {
 	s := &l.stats
 	if t != s.last {
@@ -195,7 +204,8 @@ func (s *loopStats) timed(t reflect.Type, took time.Duration) {
 	}
 }
 
-// row finds the row of a type, or makes one; in a full table only in place of one that was never as slow as took. mu is held.
+// row finds the row of a type, or makes one; in a full table only in place of one that was never as
+// slow as took. mu is held.
 func (s *loopStats) row(t reflect.Type, took time.Duration) *handlerRow {
 	least := 0
 	for i := range s.rows {

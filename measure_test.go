@@ -13,7 +13,8 @@ type clockOnly struct{ driver.System }
 
 func (clockOnly) Now() time.Time { return time.Now() }
 
-// What measuring adds to one call of a handler, and to one turn. Beside them there are two system calls for each.
+// What measuring adds to one call of a handler, and to one turn. Beside them there are two system
+// calls for each.
 func BenchmarkMeasuring(b *testing.B) {
 	l := &Loop{engine: &Engine{sys: clockOnly{}}}
 	h := Handler(&streamHandler{})
@@ -98,7 +99,8 @@ func TestLongTurnsDoNotTimeAllCalls(t *testing.T) {
 		}
 		l.called(kind, began)
 	}
-	if least, most := calls/burstEvery*burstCalls, calls/burstEvery*burstCalls+calls/samplePeriod; timed < least || timed > most {
+	if least, most := calls/burstEvery*burstCalls, calls/burstEvery*burstCalls+calls/samplePeriod; timed < least ||
+		timed > most {
 		t.Errorf("%d of %d calls are timed, want %d to %d", timed, calls, least, most)
 	}
 }

@@ -8,18 +8,21 @@ import (
 )
 
 const (
-	// overstayTick is how often the monitor looks: a task that it finds twice has run for one to two of these.
+	// overstayTick is how often the monitor looks: a task that it finds twice has run for one to
+	// two of these.
 	overstayTick = time.Millisecond
 	// idleTicks is after how many looks without news the monitor parks.
 	idleTicks = 8
-	// mostDoubts is for how many looks at most a task keeps its loop because its thread has no processor.
+	// mostDoubts is for how many looks at most a task keeps its loop because its thread has no
+	// processor.
 	mostDoubts = 8
-	// crowd is from how many inline tasks in a poll cycle the loop notes its thread: for fewer it costs more than it saves.
+	// crowd is from how many inline tasks in a poll cycle the loop notes its thread: for fewer it
+	// costs more than it saves.
 	crowd = 4
 )
 
-// A monitor hands off loops whose inline tasks overstay. It is one goroutine for an engine, from the first
-// task to the end of the last loop, and parked while there are no tasks.
+// A monitor hands off loops whose inline tasks overstay. It is one goroutine for an engine, from
+// the first task to the end of the last loop, and parked while there are no tasks.
 type monitor struct {
 	engine *Engine
 	state  atomic.Uint32 // one of the following
@@ -72,7 +75,8 @@ func (m *monitor) run() {
 	}
 }
 
-// look hands off each loop whose task ran at the last look as well, and reports whether any task runs, or has run since.
+// look hands off each loop whose task ran at the last look as well, and reports whether any task
+// runs, or has run since.
 func (m *monitor) look() (active bool) {
 	for i, l := range m.engine.loops {
 		if l.can.ThreadBound {
@@ -96,8 +100,9 @@ func (m *monitor) look() (active bool) {
 	return active
 }
 
-// starved reports whether the task's thread has waited for a processor since the last look, and for nothing else. Then the
-// task has not had its time, and the goroutine that continued with the loop would wait for a processor, too.
+// starved reports whether the task's thread has waited for a processor since the last look, and for
+// nothing else. Then the task has not had its time, and the goroutine that continued with the loop
+// would wait for a processor, too.
 func (m *monitor) starved(l *Loop, last *sight) bool {
 	thread := int(l.thread.Load())
 	if thread == 0 || last.doubts == mostDoubts {
@@ -120,8 +125,9 @@ func (l *Loop) noteThread(n int) {
 	}
 }
 
-// park waits for an inline task. It looks for one a last time when the owners of loops can see that it is about to
-// park. If one of them has roused it already, park still takes the permit, or the next tick would be short.
+// park waits for an inline task. It looks for one a last time when the owners of loops can see that
+// it is about to park. If one of them has roused it already, park still takes the permit, or the
+// next tick would be short.
 func (m *monitor) park() bool {
 	if !m.state.CompareAndSwap(monitorAwake, monitorParked) {
 		return false

@@ -7,10 +7,11 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is for those who are about to wait: whether they may, where they run, and what has to be done before.
+// This file is for those who are about to wait: whether they may, where they run, and what has to
+// be done before.
 
-// loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of an inline
-// task. That code may wait: another goroutine then continues with the loop.
+// loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of
+// an inline task. That code may wait: another goroutine then continues with the loop.
 var (
 	loopBody = nameOf((*Loop).run)
 	taskHost = nameOf((*Loop).runTask)
@@ -18,14 +19,16 @@ var (
 
 func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
 
-// OnLoop reports whether the calling goroutine runs a callback of a loop, of any engine: whether it must not wait. It looks through the
-// stack, which takes microseconds, so it is for those who are about to wait anyway. Any goroutine.
+// OnLoop reports whether the calling goroutine runs a callback of a loop, of any engine: whether it
+// must not wait. It looks through the stack, which takes microseconds, so it is for those who are
+// about to wait anyway. Any goroutine.
 func OnLoop() bool { return whereabouts() == loopBody }
 
-// HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs an inline
-// task of one of the engine's loops, that loop continues on another goroutine. It returns false if the caller
-// must not wait: it runs a callback of a loop, of any engine, or an inline task on a driver that is bound to
-// the loop's thread. It looks through the stack, as OnLoop does. Any goroutine.
+// HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs
+// an inline task of one of the engine's loops, that loop continues on another goroutine. It returns
+// false if the caller must not wait: it runs a callback of a loop, of any engine, or an inline task
+// on a driver that is bound to the loop's thread. It looks through the stack, as OnLoop does. Any
+// goroutine.
 func (e *Engine) HandOff() bool {
 	switch whereabouts() {
 	case loopBody:
@@ -36,12 +39,13 @@ func (e *Engine) HandOff() bool {
 	return true
 }
 
-// handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if the loop was
-// handed off already, or is another engine's.
+// handoffOf finds the Handoff of the inline task that runs on a goroutine. It is the zero one if
+// the loop was handed off already, or is another engine's.
 func (e *Engine) handoffOf(id uint64) Handoff {
 	for _, l := range e.loops {
 		token := l.token.Load()
-		if token%2 != 0 && id != 0 && l.owner.Load() == id { // the owner has not changed since, so the token is its task's
+		// the owner has not changed since, so the token is its task's
+		if token%2 != 0 && id != 0 && l.owner.Load() == id {
 			return Handoff{l, token}
 		}
 	}

@@ -22,8 +22,9 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// Two thousand, or five at full size, or as many as there are descriptors for, come back at once to a server that holds four hundred and has room for a
-// hundred more: those who are held notice nothing, and all are served in the end.
+// Two thousand, or five at full size, or as many as there are descriptors for, come back at once to
+// a server that holds four hundred and has room for a hundred more: those who are held notice
+// nothing, and all are served in the end.
 func TestReconnectStorm(t *testing.T) {
 	const held, limit, others = 400, 500, 200
 	storm := int32(min(soak.Size(t, uint64(2000), 5000), needFiles(t, held+limit+others+1000)-held-limit-others))
@@ -81,9 +82,10 @@ func (g greeting) Opened(c *myriad.Conn) {
 	c.Write([]byte("welcome"))
 }
 
-// visitOnce comes, is greeted, says something when it is told to, reads the answer, and goes. Who spoke before the server has
-// accepted might be reset by the kernel: while one processor turns a handshake into a socket, another that has the next segment
-// finds neither of them, for an instant (Linux 6.18; once in some hundred thousand here, when both processors are busy).
+// visitOnce comes, is greeted, says something when it is told to, reads the answer, and goes. Who
+// spoke before the server has accepted might be reset by the kernel: while one processor turns a
+// handshake into a socket, another that has the next segment finds neither of them, for an instant
+// (Linux 6.18; once in some hundred thousand here, when both processors are busy).
 func visitOnce(addr net.Addr, speak <-chan struct{}) error {
 	const patience = 5 * patience // behind thousands of others
 	nc, err := net.DialTimeout(addr.Network(), addr.String(), patience)
@@ -118,7 +120,8 @@ func TestMaxConnsFromTheLimit(t *testing.T) {
 	}
 }
 
-// A dialled conn has what the net package gives its own; so has one over a unix socket, as far as there is any.
+// A dialled conn has what the net package gives its own; so has one over a unix socket, as far as
+// there is any.
 func TestDialledSockets(t *testing.T) {
 	t.Parallel()
 	e := start(t, myriad.Config{})
@@ -161,7 +164,8 @@ func wantOption(t *testing.T, nc net.Conn, name string, level, option int) {
 	}
 }
 
-// On sockets, too, an address that does not answer holds nobody up for its timeout, and one that refuses not at all.
+// On sockets, too, an address that does not answer holds nobody up for its timeout, and one that
+// refuses not at all.
 func TestDialAroundDeadAddresses(t *testing.T) {
 	t.Parallel()
 	_, refusing := boundSocket(t)
@@ -213,8 +217,9 @@ type report struct {
 	Limits myriad.Limits
 }
 
-// A server that has run out of descriptors serves those it holds, does not spin, serves others when some have gone, and in
-// the end tells those who wait that it cannot. The server is a child; peers are the parent's.
+// A server that has run out of descriptors serves those it holds, does not spin, serves others when
+// some have gone, and in the end tells those who wait that it cannot. The server is a child; peers
+// are the parent's.
 func TestServerOutOfFiles(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(fewFilesEnv) != "" {
@@ -326,7 +331,8 @@ func startServer(t *testing.T) (addr string, ask func() report) {
 	}
 }
 
-// serveWithFewFiles is the child: it says where it listens, and then a report for each line it is given.
+// serveWithFewFiles is the child: it says where it listens, and then a report for each line it is
+// given.
 func serveWithFewFiles(t *testing.T) {
 	polls := new(atomic.Uint64)
 	e := start(t, myriad.Config{System: counting{epoll.System{}, polls}, Logger: quiet})

@@ -9,7 +9,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A paused conn takes nothing, so that its peer is blocked in the end; what was under way is kept and comes first.
+// A paused conn takes nothing, so that its peer is blocked in the end; what was under way is kept
+// and comes first.
 func TestPauseAndResume(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
@@ -99,7 +100,8 @@ func TestPauseInEveryCallback(t *testing.T) {
 	})
 }
 
-// The peer's FIN behind bytes that are held is heard after them, also when our side has ended already.
+// The peer's FIN behind bytes that are held is heard after them, also when our side has ended
+// already.
 func TestEndWhilePaused(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()

@@ -10,7 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A peer that stops reading costs its write limit and no more, whatever the handler goes on writing.
+// A peer that stops reading costs its write limit and no more, whatever the handler goes on
+// writing.
 func TestPeerThatStopsReading(t *testing.T) {
 	const limit = 10_000
 	eachLayer(t, func(t *testing.T, set setting) {
@@ -41,7 +42,8 @@ func TestPeerThatStopsReading(t *testing.T) {
 			}
 			// What has left the queue is in the two sockets' buffers, of 64 KiB each.
 			if most > limit || most < limit/2 || refused < 1000 || wrote > limit+2*(64<<10) {
-				t.Errorf("seed %d: %d bytes queued at most, the limit is %d; %d written, %d refused", seed, most, limit, wrote, refused)
+				t.Errorf("seed %d: %d bytes queued at most, the limit is %d; %d written, %d refused", seed, most, limit,
+					wrote, refused)
 			}
 			p.Reset()
 			s.finish()
@@ -74,7 +76,8 @@ func (d *deadlined) Received(c *myriad.Conn, _ []byte) {
 
 func (d *deadlined) Closed(_ *myriad.Conn, err error) { d.closed, d.err = d.now(), err }
 
-// A peer that trickles is closed by its deadline: never early, and late by no more than the tick of the loop's timers.
+// A peer that trickles is closed by its deadline: never early, and late by no more than the tick of
+// the loop's timers.
 func TestPeerThatTrickles(t *testing.T) {
 	const tick = 8 * time.Millisecond
 	eachLayer(t, func(t *testing.T, set setting) {

@@ -10,8 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/epoll"
 )
 
-// meddler is a system whose drivers let another goroutine act in the middle of a Send: the moment at which the loop has
-// looked at the conn and has not yet done what it saw.
+// meddler is a system whose drivers let another goroutine act in the middle of a Send: the moment
+// at which the loop has looked at the conn and has not yet done what it saw.
 type meddler struct {
 	epoll.System
 	act atomic.Pointer[func()] // done once, and waited for

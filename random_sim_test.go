@@ -16,10 +16,11 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// Everything that can be called, at every place where it can be called, in an order that chance makes: from each callback, from tasks whose
-// loop may have been handed off, from functions on the loop, from other goroutines; callbacks that panic and that end their goroutine;
-// connections that hibernate. Whatever comes of that, no conn hears anything twice or too late, bytes keep their order, what was asked
-// for has happened when the world is at rest, and nothing is left.
+// Everything that can be called, at every place where it can be called, in an order that chance
+// makes: from each callback, from tasks whose loop may have been handed off, from functions on the
+// loop, from other goroutines; callbacks that panic and that end their goroutine; connections that
+// hibernate. Whatever comes of that, no conn hears anything twice or too late, bytes keep their
+// order, what was asked for has happened when the world is at rest, and nothing is left.
 func TestSimulatedCalls(t *testing.T) {
 	first := number(firstSeedEnv, 0)
 	file := tempFile(t, pattern(3000))
@@ -70,10 +71,12 @@ type soul struct {
 
 func simulateCalls(t *testing.T, seed uint64, file *os.File) {
 	rng := rand.New(rand.NewPCG(seed, 11))
-	o := []sim.Options{sim.Lossless(), {}, {Reset: 0.3, Accept: 0.2, Overstay: 0.3}, {SmallBuffers: 0.9, ShortSend: 0.9, Split: 0.9, Overstay: 0.2}}[rng.IntN(4)]
+	o := []sim.Options{sim.Lossless(), {}, {Reset: 0.3, Accept: 0.2, Overstay: 0.3},
+		{SmallBuffers: 0.9, ShortSend: 0.9, Split: 0.9, Overstay: 0.2}}[rng.IntN(4)]
 	o.NoDetach = rng.IntN(5) == 0
 	cfg := myriad.Config{
-		Loops: 1 + rng.IntN(2), ReadBuffer: 1 + rng.IntN(3000), WriteLimit: 1 + rng.IntN(5000), MaxWrite: 9000, LingerTimeout: time.Duration(1+rng.IntN(5000)) * time.Millisecond,
+		Loops: 1 + rng.IntN(2), ReadBuffer: 1 + rng.IntN(3000), WriteLimit: 1 + rng.IntN(5000), MaxWrite: 9000,
+		LingerTimeout: time.Duration(1+rng.IntN(5000)) * time.Millisecond,
 	}
 	if rng.IntN(3) == 0 {
 		cfg.MaxConns = 2 + rng.IntN(10)
@@ -99,7 +102,8 @@ func simulateCalls(t *testing.T, seed uint64, file *os.File) {
 	k.quiet = true
 	k.finish()
 	if st, open := k.e.Stats(), k.e.Limits().Open; st.Conns != 0 || st.Hibernating != 0 || st.Queued != 0 || open != 0 {
-		t.Errorf("seed %d: in the end %d conns, %d that hibernate, %d bytes, %d open", seed, st.Conns, st.Hibernating, st.Queued, open)
+		t.Errorf("seed %d: in the end %d conns, %d that hibernate, %d bytes, %d open", seed, st.Conns, st.Hibernating,
+			st.Queued, open)
 	}
 	for _, s := range k.souls {
 		s.check()
@@ -174,7 +178,8 @@ func (k *crowdOf) rest() {
 		case s.closing:
 			s.fault("it is closing still")
 		case s.notes || s.armed || s.switching || s.hearsAgain && !s.paused && !s.detaching:
-			s.fault("notes %v, armed %v, switching %v, to hear of the end again %v", s.notes, s.armed, s.switching, s.hearsAgain)
+			s.fault("notes %v, armed %v, switching %v, to hear of the end again %v", s.notes, s.armed, s.switching,
+				s.hearsAgain)
 		case s.peer.Faulted() || s.left || s.c == nil:
 		case s.full || s.c.Queued() > 0 || s.detaching:
 			s.fault("full %v, queued %d, detaching %v", s.full, s.c.Queued(), s.detaching)
@@ -204,7 +209,8 @@ func (s *soul) check() {
 		s.fault("the handler was given %d bytes that are no prefix of the %d sent", len(s.got), len(s.sent))
 	case !bytes.HasPrefix(s.wrote, received):
 		s.fault("the peer has %d bytes that are no prefix of the %d written", len(received), len(s.wrote))
-	case s.opened == 1 && s.err == nil && s.peer.Ended() && s.peer.Err() == nil && !s.left && !s.peer.Faulted() && len(received) < len(s.wrote):
+	case s.opened == 1 && s.err == nil && s.peer.Ended() && s.peer.Err() == nil && !s.left && !s.peer.Faulted() &&
+		len(received) < len(s.wrote):
 		s.fault("the peer has %d of %d bytes and an orderly end", len(received), len(s.wrote))
 	case s.tasks != 0:
 		s.fault("%d tasks have not returned", s.tasks)
@@ -217,7 +223,8 @@ func (s *soul) check() {
 // hears notes a callback, and does something in it.
 func (s *soul) hears(what string, c *myriad.Conn) {
 	if s.opened == 0 || s.ended > 0 || s.closing || s.switching || s.c != c {
-		s.fault("%s: opened %d times, ended %d times, closing %v, switching %v, same conn %v", what, s.opened, s.ended, s.closing, s.switching, s.c == c)
+		s.fault("%s: opened %d times, ended %d times, closing %v, switching %v, same conn %v", what, s.opened, s.ended,
+			s.closing, s.switching, s.c == c)
 		return
 	}
 	s.act(true)
@@ -497,7 +504,8 @@ func (g *soulTask) Overtaken(bool) {
 
 func (g *soulTask) Returned(kept bool) {
 	if g.left++; g.left > 1 || g.runs != 1 || kept && g.overtakens > 0 {
-		g.fault("a task returns %d times after %d runs, kept %v, overtaken %d times", g.left, g.runs, kept, g.overtakens)
+		g.fault("a task returns %d times after %d runs, kept %v, overtaken %d times", g.left, g.runs, kept,
+			g.overtakens)
 	}
 	if g.tasks--; kept {
 		g.act(g.soul.c == g.c)

@@ -13,10 +13,11 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// This file is what a loop does with a conn: calls its handler, then settles what the handler and other goroutines
-// have asked of it. All of it runs on the loop.
+// This file is what a loop does with a conn: calls its handler, then settles what the handler and
+// other goroutines have asked of it. All of it runs on the loop.
 
-// deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is current.
+// deliver hands decoded bytes to the handler, or keeps them while it does not want any. The conn is
+// current.
 func (l *Loop) deliver(c *Conn, p []byte) {
 	switch x := c.extra.Load(); {
 	case c.is(closing | ending):
@@ -116,8 +117,9 @@ type call struct {
 
 func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf(c.handler))} }
 
-// returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine (runtime.Goexit), turns into the end
-// of the conn; in the second case the deferred calls above are all that still runs here, and Loop.run goes on elsewhere.
+// returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine
+// (runtime.Goexit), turns into the end of the conn; in the second case the deferred calls above are
+// all that still runs here, and Loop.run goes on elsewhere.
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
 	switch {
@@ -137,7 +139,9 @@ func (l *Loop) failed(c *Conn, v any) {
 	other := (*Conn)(nil)
 	if v == nil {
 		v = l.exit()
-		other = l.current.Load() // if it is not c: one of its callbacks has given c this handler, and has not come to its end
+		// if it is not c: one of its callbacks has given c this handler, and has not come to its
+		// end
+		other = l.current.Load()
 		l.revisit(c)
 	}
 	err := fmt.Errorf("myriad: panic in %T: %v", c.handler, v)
@@ -146,7 +150,8 @@ func (l *Loop) failed(c *Conn, v any) {
 		l.revisit(other)
 	}
 	l.engine.cfg.Logger.Error("myriad: panic in a handler; its connection is ended",
-		"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack", string(debug.Stack()))
+		"handler", fmt.Sprintf("%T", c.handler), "remote", c.remote.String(), "panic", v, "stack",
+		string(debug.Stack()))
 	if !c.closeAsked() { // it has not ended the conn itself before
 		c.Abort(err)
 	}
@@ -162,7 +167,8 @@ func (l *Loop) leave(c *Conn) {
 	l.settle(c)
 }
 
-// switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those it leads to, in order.
+// switchHandlers carries out the SetHandler calls of the callback that has just ended, and of those
+// it leads to, in order.
 func (l *Loop) switchHandlers() {
 	for len(l.switches) > 0 {
 		s := l.switches[0]
@@ -210,8 +216,8 @@ func (l *Loop) switching(c *Conn) bool {
 	return slices.ContainsFunc(l.switches, func(s handlerSwitch) bool { return s.c == c })
 }
 
-// deliverRest hands over what a former handler left: before all that is held, because it came earlier. If Opened has
-// already named a successor, that one gets it behind its own rest.
+// deliverRest hands over what a former handler left: before all that is held, because it came
+// earlier. If Opened has already named a successor, that one gets it behind its own rest.
 func (l *Loop) deliverRest(c *Conn, p []byte) {
 	for i := range l.switches {
 		if s := &l.switches[i]; s.c == c {
@@ -236,7 +242,8 @@ func (l *Loop) hasInput(c *Conn, rest []byte) bool {
 	return len(rest) > 0 || c.is(peerEnded) || c.extra.Load().held.Len() > 0
 }
 
-// decodeRest gives a layer that Opened has set what was received before: rest, what was held, the FIN.
+// decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
+// FIN.
 func (l *Loop) decodeRest(c *Conn, rest []byte) {
 	x, ended := c.extra.Load(), c.is(peerEnded)
 	c.status &^= peerEnded
@@ -254,7 +261,8 @@ func (l *Loop) decodeRest(c *Conn, rest []byte) {
 	}
 }
 
-// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to this.
+// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
+// this.
 func (l *Loop) wireEnded(c *Conn) {
 	x := c.extra.Load()
 	switch {
@@ -277,7 +285,8 @@ func (l *Loop) wireEnded(c *Conn) {
 	l.peerEnded(c)
 }
 
-// peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all bytes.
+// peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all
+// bytes.
 func (l *Loop) peerEnded(c *Conn) {
 	if c.is(peerEnded) {
 		return
@@ -327,8 +336,9 @@ func (l *Loop) callTruncated(c *Conn, err error) {
 	}
 }
 
-// settle brings a conn to rest: what is queued goes to the driver, and what was asked of it is done. A handler that
-// asks for more from within its callbacks is served in the next turn, so that no conn can hold the loop.
+// settle brings a conn to rest: what is queued goes to the driver, and what was asked of it is
+// done. A handler that asks for more from within its callbacks is served in the next turn, so that
+// no conn can hold the loop.
 func (l *Loop) settle(c *Conn) {
 	if c.id == 0 || c.is(ending|connecting) {
 		return // not attached yet, or past everything
@@ -340,8 +350,9 @@ func (l *Loop) settle(c *Conn) {
 	c.trim()
 }
 
-// serve makes the calls that are owed. The last flush comes after the conn has ceased to be current: what another
-// goroutine has queued without linking the conn, because it was current, must not be left behind.
+// serve makes the calls that are owed. The last flush comes after the conn has ceased to be
+// current: what another goroutine has queued without linking the conn, because it was current, must
+// not be left behind.
 func (l *Loop) serve(c *Conn, asked request) {
 	l.current.Store(c)
 	if c.hasHeld() {
@@ -391,7 +402,8 @@ func (c *Conn) roomy() bool {
 	return c.roomyLocked()
 }
 
-// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed nothing has. mu is held.
+// roomyLocked reports whether what was refused has a chance now; of a conn that is being closed
+// nothing has. mu is held.
 func (c *Conn) roomyLocked() bool {
 	if c.asked&(wantClose|wantAbort|gone) != 0 {
 		return false

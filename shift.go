@@ -8,13 +8,13 @@ import (
 )
 
 // This file is how a loop outlives the goroutines that it runs on. A callback may end its goroutine
-// (runtime.Goexit), and an inline task may keep it (inline.go); another one goes on. The goroutine of
-// a driver that is bound to a thread must not be replaced: there the loop goes on in a deferred
+// (runtime.Goexit), and an inline task may keep it (inline.go); another one goes on. The goroutine
+// of a driver that is bound to a thread must not be replaced: there the loop goes on in a deferred
 // function of the goroutine that ends.
 
-// mostExits is how many callbacks may end the goroutine of a loop whose driver is bound to a thread.
-// Each keeps its part of the stack until the loop ends, and makes the next one slower, because the
-// runtime walks all of it. One more, and the loop fails.
+// mostExits is how many callbacks may end the goroutine of a loop whose driver is bound to a
+// thread. Each keeps its part of the stack until the loop ends, and makes the next one slower,
+// because the runtime walks all of it. One more, and the loop fails.
 const mostExits = 100
 
 var errExits = errors.New("myriad: too many callbacks ended their goroutine (runtime.Goexit): " +
@@ -25,8 +25,8 @@ type shift struct {
 	next func() // what the loop goes on with; nil unless a callback is ending the goroutine
 }
 
-// employ has a new goroutine own the loop: it does first, and then what a loop does. If the driver is
-// bound to a thread, the goroutine keeps its thread, which ends with it.
+// employ has a new goroutine own the loop: it does first, and then what a loop does. If the driver
+// is bound to a thread, the goroutine keeps its thread, which ends with it.
 func (l *Loop) employ(first func()) {
 	l.engine.sys.Go(func() {
 		driver.Unlabel() // a guest that hands the loop over may have labels
@@ -65,7 +65,8 @@ func (l *Loop) replace(next func()) {
 	l.runFrom(next)
 }
 
-// exit notes that a callback is ending the loop's goroutine: what the functions above it had still to do is not done.
+// exit notes that a callback is ending the loop's goroutine: what the functions above it had still
+// to do is not done.
 func (l *Loop) exit() string {
 	l.shift.next = l.resume
 	return "it ended its goroutine (runtime.Goexit)"
@@ -82,8 +83,8 @@ func (l *Loop) resume() {
 	}
 }
 
-// work is what a turn has taken up. It is not on the stack: a handler may end the goroutine (runtime.Goexit), and
-// another one goes on from here.
+// work is what a turn has taken up. It is not on the stack: a handler may end the goroutine
+// (runtime.Goexit), and another one goes on from here.
 type work struct {
 	revisits     batch[*Conn]
 	dirty        batch[dirtyConn]
@@ -118,7 +119,8 @@ func (b *batch[T]) take() (piece T, ok bool) {
 
 func (b *batch[T]) empty() bool { return b.next == len(b.list) }
 
-// refill takes *list up and leaves the room of the last one in its place, unless something is left of that.
+// refill takes *list up and leaves the room of the last one in its place, unless something is left
+// of that.
 func (b *batch[T]) refill(list *[]T) {
 	if b.empty() {
 		b.list, *list, b.next = *list, b.list[:0], 0

@@ -19,7 +19,8 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// seedsEnv names the environment variable for the number of worlds in which the whole engine is simulated.
+// seedsEnv names the environment variable for the number of worlds in which the whole engine is
+// simulated.
 const seedsEnv = "MYRIAD_SIM_SEEDS"
 
 // firstSeedEnv names that for the first of them, to repeat one that has failed.
@@ -32,8 +33,9 @@ func number(env string, otherwise uint64) uint64 {
 	return otherwise
 }
 
-// Everything an engine does, at once, in worlds of all kinds: handlers that echo, pump, wait, hand over, detach, dial, end their
-// goroutine; peers that send in pieces, stop reading, half close, reset; limits that are reached, and descriptors that run out.
+// Everything an engine does, at once, in worlds of all kinds: handlers that echo, pump, wait, hand
+// over, detach, dial, end their goroutine; peers that send in pieces, stop reading, half close,
+// reset; limits that are reached, and descriptors that run out.
 func TestSimulatedEngine(t *testing.T) {
 	first := number(firstSeedEnv, 0)
 	for seed := first; seed < first+number(seedsEnv, soak.Size(t, uint64(60), 500)); seed++ {
@@ -75,11 +77,13 @@ type rig struct {
 	dials   int // that have not ended
 }
 
-var kinds = []string{"echo", "pump", "pausing", "timed", "switch", "detach", "abort", "close", "posted", "mortal", "halfclose", "dialer"}
+var kinds = []string{"echo", "pump", "pausing", "timed", "switch", "detach", "abort", "close", "posted", "mortal",
+	"halfclose", "dialer"}
 
 func simulateEngine(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 4))
-	o := []sim.Options{sim.Lossless(), {}, {Reset: 0.3, Accept: 0.2, Dial: 0.2}, {SmallBuffers: 0.9, ShortSend: 0.9, Split: 0.9}}[rng.IntN(4)]
+	o := []sim.Options{sim.Lossless(), {}, {Reset: 0.3, Accept: 0.2, Dial: 0.2},
+		{SmallBuffers: 0.9, ShortSend: 0.9, Split: 0.9}}[rng.IntN(4)]
 	cfg := myriad.Config{
 		Loops: 1 + rng.IntN(3), ReadBuffer: 1 + rng.IntN(3000), WriteLimit: 1 + rng.IntN(5000), MaxWrite: 9000,
 		LingerTimeout: time.Duration(1+rng.IntN(5000)) * time.Millisecond, Mailbox: 1 + rng.IntN(50),
@@ -229,7 +233,8 @@ func (p *party) write(c *myriad.Conn, b []byte) {
 	n, err := c.Write(b)
 	p.wrote = append(p.wrote, b[:n]...)
 	switch {
-	case err == nil && n == len(b), n == 0 && errors.Is(err, myriad.ErrClosed), n == 0 && errors.Is(err, myriad.ErrTooLarge):
+	case err == nil && n == len(b), n == 0 && errors.Is(err, myriad.ErrClosed),
+		n == 0 && errors.Is(err, myriad.ErrTooLarge):
 	case n == 0 && errors.Is(err, myriad.ErrFull):
 		p.full = true
 	default:
@@ -367,10 +372,14 @@ func (p *party) check(i int, early bool) {
 	case !bytes.HasPrefix(p.sent, p.got):
 		p.t.Errorf("%s: the handler was given %d bytes that are no prefix of the %d sent", who, len(p.got), len(p.sent))
 	case !bytes.HasPrefix(p.wrote, received):
-		p.t.Errorf("%s: the peer received %d bytes that are no prefix of the %d written", who, len(received), len(p.wrote))
-	case p.opened == 1 && p.err == nil && !early && p.kind == "echo" && !p.full && !p.left && !p.peer.Faulted() && (len(p.got) < len(p.sent) || len(received) < len(p.got)):
-		p.t.Errorf("%s: %d bytes sent, %d heard, %d echoed, without a fault", who, len(p.sent), len(p.got), len(received))
-	case p.opened == 0 && !early && !p.peer.Faulted() && p.peer.Err() == nil && p.e.Limits().Shed == 0 && !p.peer.Closed():
+		p.t.Errorf("%s: the peer received %d bytes that are no prefix of the %d written", who, len(received),
+			len(p.wrote))
+	case p.opened == 1 && p.err == nil && !early && p.kind == "echo" && !p.full && !p.left && !p.peer.Faulted() &&
+		(len(p.got) < len(p.sent) || len(received) < len(p.got)):
+		p.t.Errorf("%s: %d bytes sent, %d heard, %d echoed, without a fault", who, len(p.sent), len(p.got),
+			len(received))
+	case p.opened == 0 && !early && !p.peer.Faulted() && p.peer.Err() == nil && p.e.Limits().Shed == 0 &&
+		!p.peer.Closed():
 		p.t.Errorf("%s: never accepted", who)
 	}
 }

@@ -45,7 +45,8 @@ func simulate(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) *simu
 	return &simulation{w, t, e}
 }
 
-// finish shuts the engine down, and looks for what the world still holds. It returns the hash of the run.
+// finish shuts the engine down, and looks for what the world still holds. It returns the hash of
+// the run.
 func (s *simulation) finish() uint64 {
 	s.t.Helper()
 	if err := s.e.Shutdown(context.Background()); err != nil {
@@ -56,7 +57,8 @@ func (s *simulation) finish() uint64 {
 	return s.Hash()
 }
 
-// talk has peers send to an echo server whose limits are small, in pieces, some of them without reading for a while.
+// talk has peers send to an echo server whose limits are small, in pieces, some of them without
+// reading for a while.
 func talk(t *testing.T, seed uint64, o sim.Options, set setting) (hash uint64) {
 	t.Helper()
 	s := simulate(t, seed, o, myriad.Config{WriteLimit: 3000, ReadBuffer: 2000, LingerTimeout: time.Minute})
@@ -95,7 +97,8 @@ func talk(t *testing.T, seed uint64, o sim.Options, set setting) (hash uint64) {
 		case !bytes.HasPrefix(c.msg, got):
 			t.Errorf("seed %d: peer %d: %d bytes that are no prefix of what it sent", seed, i, len(got))
 		case !complete && !c.Faulted():
-			t.Errorf("seed %d: peer %d: %d of %d bytes, ended %v, %v", seed, i, len(got), len(c.msg), c.Ended(), c.Err())
+			t.Errorf("seed %d: peer %d: %d of %d bytes, ended %v, %v", seed, i, len(got), len(c.msg), c.Ended(),
+				c.Err())
 		}
 	}
 	return s.finish()

@@ -29,8 +29,8 @@ func (idle) Closed(*Conn, error)    {}
 // An unladen system has no ballast, which the collector counts as held where it is busy.
 type unladen struct{ driver.System }
 
-// idleBytes measures what the engine's own structures take for each of n idle conns: the peers are bare descriptors, which
-// cost the heap nothing.
+// idleBytes measures what the engine's own structures take for each of n idle conns: the peers are
+// bare descriptors, which cost the heap nothing.
 func idleBytes(t testing.TB, n int, use func(c *Conn)) int {
 	e, err := Start(Config{Loops: 2, LingerTimeout: 100 * time.Millisecond, System: unladen{epoll.System{}}})
 	if err != nil {
@@ -113,7 +113,8 @@ func waitFor(t testing.TB, cond func() bool) {
 	}
 }
 
-// An idle connection costs at most 320 bytes in all, also with a timer, and after it has been paused and full.
+// An idle connection costs at most 320 bytes in all, also with a timer, and after it has been
+// paused and full.
 func TestIdleConnIsSmall(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -139,12 +140,15 @@ func TestIdleConnIsSmall(t *testing.T) {
 	}
 }
 
-// A connection that comes leaves next to no garbage, so that what is held by many is what they need, before the collector has run as well.
+// A connection that comes leaves next to no garbage, so that what is held by many is what they
+// need, before the collector has run as well.
 func TestAcceptingLeavesNoGarbage(t *testing.T) {
 	if raceEnabled {
 		t.Skip("under the race detector a sync.Pool throws things away")
 	}
-	const limit = 256 // bytes for each; 215 to 235 are measured; a Conn has 128 of them, its rows in tables 40, the driver's Socket 32
+	// bytes for each; 215 to 235 are measured; a Conn has 128 of them, its rows in tables 40, the
+	// driver's Socket 32
+	const limit = 256
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		each := acceptedBytes(t, addr)
 		for range 2 { // what the process allocates beside, for somebody else, is not in every measurement
@@ -188,7 +192,8 @@ func acceptedBytes(t *testing.T, addr string) int {
 	return int(after.TotalAlloc-before.TotalAlloc) / (n - n/10)
 }
 
-// connsFor is how many conns the descriptor limit allows in one process with both ends, at most 5,000.
+// connsFor is how many conns the descriptor limit allows in one process with both ends, at most
+// 5,000.
 func connsFor(t testing.TB) int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// While a message goes out to many, who asks for something does not wait for all of them: the loop sends to a slice of them and looks
-// for events again. Nobody is left out, and what is written meanwhile comes behind.
+// While a message goes out to many, who asks for something does not wait for all of them: the loop
+// sends to a slice of them and looks for events again. Nobody is left out, and what is written
+// meanwhile comes behind.
 func TestSlicesOfDirtyConns(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		const many = 200
@@ -70,7 +71,8 @@ func (g *counter) Run(h myriad.Handoff) {
 func (g *counter) Overtaken(bool) {}
 func (g *counter) Returned(bool)  {}
 
-// A task does not wait for a whole slice either: a few conns go first, which may have answers to others.
+// A task does not wait for a whole slice either: a few conns go first, which may have answers to
+// others.
 func TestTasksGoAheadOfDirtyConns(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		const many, few = 200, 16

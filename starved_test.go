@@ -35,7 +35,8 @@ func (m *machine) Ran(thread int) time.Duration {
 
 func (m *machine) Ready(thread int) bool { return thread == m.number && m.ready }
 
-// A task whose thread waits for a processor is left alone for a while, unlike one that computes or waits for something else.
+// A task whose thread waits for a processor is left alone for a while, unlike one that computes or
+// waits for something else.
 func TestStarvedTask(t *testing.T) {
 	const tick = time.Millisecond
 	for _, tt := range []struct {
@@ -89,7 +90,8 @@ func (m *machine) handoff(t *testing.T, tasks int, stays time.Duration) (took ti
 		peers = append(peers, s.Dial(ln.Addr()))
 	}
 	s.RunFor(time.Millisecond)
-	if err := (<-h.conns).Loop().Do(func() { s.NewParker().ParkFor(time.Second) }); err != nil { // so that all come in one turn
+	// so that all come in one turn
+	if err := (<-h.conns).Loop().Do(func() { s.NewParker().ParkFor(time.Second) }); err != nil {
 		t.Fatal(err)
 	}
 	s.RunFor(time.Millisecond)

@@ -12,10 +12,10 @@ type Stats struct {
 	Loops     []LoopStats // one for each loop
 }
 
-// LoopStats are the counters of one loop since its start, and its gauges: what is so now. A loop publishes what it counts
-// at the end of each of its turns and before it sleeps, so a counter may be one turn old; what other goroutines
-// count (Full, Busy, Wakes) and Accepts, AcceptErrors and Conns are exact. Turns are wall time, in which the
-// operating system may have run something else.
+// LoopStats are the counters of one loop since its start, and its gauges: what is so now. A loop
+// publishes what it counts at the end of each of its turns and before it sleeps, so a counter may
+// be one turn old; what other goroutines count (Full, Busy, Wakes) and Accepts, AcceptErrors and
+// Conns are exact. Turns are wall time, in which the operating system may have run something else.
 type LoopStats struct {
 	Conns        int    // gauge: connections attached now
 	Hibernating  int    // gauge: of those, how many hibernate (Conn.Hibernate)
@@ -32,38 +32,46 @@ type LoopStats struct {
 	Handoffs     uint64 // handoffs by an inline task in order to wait (Handoff.HandOff)
 
 	Full uint64 // calls of Conn's Write methods refused with ErrFull
-	Busy uint64 // calls of Loop.Do refused with ErrBusy; of Engine.Adopt, which means all loops, they count on the first
+	// calls of Loop.Do refused with ErrBusy; of Engine.Adopt, which means all loops, they count on
+	// the first
+	Busy uint64
 
-	Queued    int64 // gauge: bytes that the driver holds for peers: given to it, and not yet taken by the kernel
-	Mailbox   int   // gauge: functions that wait for Loop.Do, at most Config.Mailbox
-	Intake    int   // gauge: connections that wait to be attached
-	Dirty     int   // gauge: conns that were given work in the last turn, outside of their own callbacks: by other goroutines most often
-	MostDirty int   // and in the turn that had most of them
-	Revisits  int   // gauge: conns that are served in the next turn because they wanted more than one turn's share
+	Queued  int64 // gauge: bytes that the driver holds for peers: given to it, and not yet taken by the kernel
+	Mailbox int   // gauge: functions that wait for Loop.Do, at most Config.Mailbox
+	Intake  int   // gauge: connections that wait to be attached
+	// gauge: conns that were given work in the last turn, outside of their own callbacks: by other
+	// goroutines most often
+	Dirty     int
+	MostDirty int // and in the turn that had most of them
+	Revisits  int // gauge: conns that are served in the next turn because they wanted more than one turn's share
 
 	BusyTime    time.Duration // in turns: not asleep and not asking the driver in vain
 	HandlerTime time.Duration // in handlers and functions of Loop.Do, estimated: one call of 61 is timed
 	LongTurns   uint64        // turns that took 1 ms or more: everything on the loop waited for so long
 	LongestTurn time.Duration
-	Turn        time.Duration // gauge: how long the turn under way has taken, 0 if the loop sleeps: a large one is stuck
+	// gauge: how long the turn under way has taken, 0 if the loop sleeps: a large one is stuck
+	Turn time.Duration
 
 	Handlers []HandlerStats // types of handlers, the slowest first, at most 32
 }
 
-// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a turn of 1 ms or more each one of
-// the next 256, but no more than 256 of 4,096 so. A handler that is slow more than now and then is found by Max; one that was slow a single time is
-// found by LongestTurn, which it may share with the other types that were called in that turn.
+// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a
+// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. A handler that
+// is slow more than now and then is found by Max; one that was slow a single time is found by
+// LongestTurn, which it may share with the other types that were called in that turn.
 type HandlerStats struct {
-	Type        string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
-	Calls       uint64        // estimated from those timed
-	Time        time.Duration // estimated from those timed
-	Slow        uint64        // timed calls that took 1 ms or more
-	Max         time.Duration // the slowest timed call
-	LongTurns   uint64        // turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
+	Type  string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
+	Calls uint64        // estimated from those timed
+	Time  time.Duration // estimated from those timed
+	Slow  uint64        // timed calls that took 1 ms or more
+	Max   time.Duration // the slowest timed call
+	// turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
+	LongTurns   uint64
 	LongestTurn time.Duration
 }
 
-// Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is stuck.
+// Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is
+// stuck.
 func (e *Engine) Stats() Stats {
 	var s Stats
 	now := e.sys.Now().Sub(e.start)
@@ -86,8 +94,9 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 	out := LoopStats{
 		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
-		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn), BytesOut: uint64(t.bytesOut),
-		Sleeps: uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
+		Reads:        uint64(t.reads), Writes: uint64(t.writes), BytesIn: uint64(t.bytesIn),
+		BytesOut: uint64(t.bytesOut),
+		Sleeps:   uint64(t.sleeps), Wakes: s.wakes.Load(), Turns: uint64(t.turns),
 		Overstays: uint64(t.overstays), Handoffs: uint64(t.handoffs),
 		Full: s.full.Load(), Busy: s.busy.Load(),
 		Queued: int64(t.given - t.bytesOut - t.dropped), Mailbox: mailbox, Intake: intake,
@@ -154,7 +163,8 @@ func (a *LoopStats) addHandlers(more []HandlerStats) {
 	a.Handlers = a.Handlers[:min(len(a.Handlers), maxHandlerRows)]
 }
 
-// slowestFirst orders by what was measured of the type itself, then by what it may have had a part in.
+// slowestFirst orders by what was measured of the type itself, then by what it may have had a part
+// in.
 func slowestFirst(hs []HandlerStats) {
 	slices.SortFunc(hs, func(a, b HandlerStats) int {
 		return cmp.Or(cmp.Compare(b.Max, a.Max), cmp.Compare(b.LongestTurn, a.LongestTurn), cmp.Compare(b.Time, a.Time),

@@ -34,10 +34,12 @@ func TestStatsAddUp(t *testing.T) {
 		})
 		s.RunFor(time.Second) // the loops fall asleep
 		got := s.e.Stats()
-		if got.Conns != peers || got.Accepts != peers || got.BytesIn != peers*size || got.BytesOut != peers*size || got.Queued != 0 {
+		if got.Conns != peers || got.Accepts != peers || got.BytesIn != peers*size || got.BytesOut != peers*size ||
+			got.Queued != 0 {
 			t.Errorf("with %d peers of %d bytes: %+v", peers, size, got.LoopStats)
 		}
-		if got.Reads < peers || got.Writes < peers || got.Turns == 0 || got.Sleeps == 0 || got.Wakes == 0 || got.Turn != 0 {
+		if got.Reads < peers || got.Writes < peers || got.Turns == 0 || got.Sleeps == 0 || got.Wakes == 0 ||
+			got.Turn != 0 {
 			t.Errorf("after an echo each: %+v", got.LoopStats)
 		}
 		if n := got.AcceptErrors + got.Full + got.Busy + uint64(got.Mailbox+got.Intake); n != 0 {
@@ -50,7 +52,8 @@ func TestStatsAddUp(t *testing.T) {
 			sum.BytesIn += l.BytesIn
 			sum.BusyTime += l.BusyTime
 		}
-		if len(got.Loops) != 3 || sum.Conns != got.Conns || sum.Turns != got.Turns || sum.BytesIn != got.BytesIn || sum.BusyTime != got.BusyTime {
+		if len(got.Loops) != 3 || sum.Conns != got.Conns || sum.Turns != got.Turns || sum.BytesIn != got.BytesIn ||
+			sum.BusyTime != got.BusyTime {
 			t.Errorf("the loops have %+v, together %+v", sum, got.LoopStats)
 		}
 		for _, p := range all {
@@ -64,13 +67,15 @@ func TestStatsAddUp(t *testing.T) {
 	})
 }
 
-// What is queued for peers is gone when they are, however they go, whatever the network does meanwhile.
+// What is queued for peers is gone when they are, however they go, whatever the network does
+// meanwhile.
 func TestQueuedBytesAreAccountedFor(t *testing.T) {
 	eachLayer(t, func(t *testing.T, set setting) {
 		file := tempFile(t, make([]byte, 100_000))
 		var most int64
 		for seed := range seeds(t) {
-			s := simulate(t, seed, sim.Options{Reset: 0.2}, myriad.Config{WriteLimit: 200_000, LingerTimeout: time.Second})
+			s := simulate(t, seed, sim.Options{Reset: 0.2}, myriad.Config{WriteLimit: 200_000,
+				LingerTimeout: time.Second})
 			h := newProbe()
 			h.opened = func(c *myriad.Conn) {
 				c.Write(make([]byte, 100_000))
@@ -173,7 +178,8 @@ func TestStatsCountDirtyConns(t *testing.T) {
 	notify(conns[:3])
 	s.RunFor(time.Second)
 	if got := s.e.Stats(); got.MostDirty != 3 || got.Dirty != 0 || got.Wakes <= before.Wakes {
-		t.Errorf("most dirty %d of 3, now %d of 0, wakes %d after %d", got.MostDirty, got.Dirty, got.Wakes, before.Wakes)
+		t.Errorf("most dirty %d of 3, now %d of 0, wakes %d after %d", got.MostDirty, got.Dirty, got.Wakes,
+			before.Wakes)
 	}
 	_ = conns[0].SetDeadline(s.Now().Add(time.Second))
 	s.RunFor(2 * time.Second)
@@ -260,7 +266,8 @@ func TestSlowHandlersAreNamed(t *testing.T) {
 	if stats.LongTurns != n || stats.LongestTurn < 5*time.Millisecond {
 		t.Errorf("%d long turns of %d, the longest %v", stats.LongTurns, n, stats.LongestTurn)
 	}
-	if total := stats.HandlerTime; total < 490*time.Millisecond || total > 510*time.Millisecond || stats.BusyTime < total {
+	if total := stats.HandlerTime; total < 490*time.Millisecond || total > 510*time.Millisecond ||
+		stats.BusyTime < total {
 		t.Errorf("%v in handlers, about 500ms are right, and %v busy", total, stats.BusyTime)
 	}
 }
@@ -428,7 +435,8 @@ func TestConnsInSlices(t *testing.T) {
 			}
 		}
 		none := func(*myriad.Conn) {}
-		if all, most := l.Conns(0, places, none), l.Conns(0, places-1, none); places < 26 || all != 0 || most != places-1 {
+		if all, most := l.Conns(0, places, none), l.Conns(0, places-1, none); places < 26 || all != 0 ||
+			most != places-1 {
 			t.Errorf("of %d places (for 25 conns and a listener) all lead to %d, all but one to %d", places, all, most)
 		}
 		for _, from := range []int{-1, 1 << 20} {

@@ -10,7 +10,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// polite says goodbye when the engine stops. A guest is another handler that takes over at that moment.
+// polite says goodbye when the engine stops. A guest is another handler that takes over at that
+// moment.
 type polite struct {
 	echo
 	closed chan error
@@ -95,20 +96,22 @@ type stubborn struct {
 
 func (h *stubborn) Stopping(*myriad.Conn) { h.told.Add(1) }
 
-// An unmoved handler does nothing, so that only a deadline ends Shutdown. One that closes waits for half a second at most, which may pass
-// before a deadline is heard of.
+// An unmoved handler does nothing, so that only a deadline ends Shutdown. One that closes waits for
+// half a second at most, which may pass before a deadline is heard of.
 type unmoved struct{ *probe }
 
 func (unmoved) Stopping(*myriad.Conn) {}
 
-// Further calls of Shutdown wait with the first: nobody is told anew, and what one of them has aborted stays so.
+// Further calls of Shutdown wait with the first: nobody is told anew, and what one of them has
+// aborted stays so.
 func TestShutdownAgain(t *testing.T) {
 	h := new(stubborn)
 	e, err := myriad.Start(myriad.Config{Loops: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	s := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	nc := s.dial(t, s.listen(t, e, h))
 	send(t, nc, []byte("hello"))
 	expect(t, nc, []byte("hello"))

@@ -19,18 +19,20 @@ const (
 	streamSlice = 64 << 10
 )
 
-// Stream is the blocking view of one conn: give the Handler to Dial, Adopt or SetHandler, and use the net.Conn from any
-// goroutine but a loop's, where Read and Write would stop the loop that they wait for.
+// Stream is the blocking view of one conn: give the Handler to Dial, Adopt or SetHandler, and use
+// the net.Conn from any goroutine but a loop's, where Read and Write would stop the loop that they
+// wait for.
 //
-// Read waits for bytes. When limit unread bytes are held (0: 64 KiB) the conn is paused until half of them have been read, so that
-// it holds at most limit and one Config.ReadBuffer. Write returns when all of p is queued, and waits while the
-// queue is full; Close flushes in the background as Conn.Close does. CloseWrite is there too. Deadlines, EOF and
-// errors are those of a net.Conn: os.ErrDeadlineExceeded, io.EOF after the peer's FIN, *net.OpError. If TLS lacks its
-// close_notify, Read fails with an error that wraps io.ErrUnexpectedEOF, and Write goes on.
+// Read waits for bytes. When limit unread bytes are held (0: 64 KiB) the conn is paused until half
+// of them have been read, so that it holds at most limit and one Config.ReadBuffer. Write returns
+// when all of p is queued, and waits while the queue is full; Close flushes in the background as
+// Conn.Close does. CloseWrite is there too. Deadlines, EOF and errors are those of a net.Conn:
+// os.ErrDeadlineExceeded, io.EOF after the peer's FIN, *net.OpError. If TLS lacks its close_notify,
+// Read fails with an error that wraps io.ErrUnexpectedEOF, and Write goes on.
 //
-// Before the handler is opened both calls wait; only Close or a deadline that has passed ends that, so a Dial that fails
-// must be followed by Close. The net.Conn must be closed in any case. A second conn that is given the same handler
-// is aborted.
+// Before the handler is opened both calls wait; only Close or a deadline that has passed ends that,
+// so a Dial that fails must be followed by Close. The net.Conn must be closed in any case. A second
+// conn that is given the same handler is aborted.
 func Stream(limit int) (Handler, net.Conn) {
 	if limit <= 0 {
 		limit = defaultStreamLimit
@@ -45,7 +47,8 @@ type world interface {
 	NewParker() driver.Parker
 }
 
-// streamConn is what the goroutines use. Its lock is held while it queues on the conn, so that no event comes in between.
+// streamConn is what the goroutines use. Its lock is held while it queues on the conn, so that no
+// event comes in between.
 type streamConn struct {
 	limit int
 
@@ -68,8 +71,8 @@ type streamConn struct {
 	writeDue time.Time
 }
 
-// bind lets a stream wait by the engine's means from the moment its handler is given to it, be it behind one that negotiates
-// first and says whom for (Heir).
+// bind lets a stream wait by the engine's means from the moment its handler is given to it, be it
+// behind one that negotiates first and says whom for (Heir).
 func (e *Engine) bind(h Handler) {
 	if first, ok := h.(interface{ Heir() Handler }); ok {
 		h = first.Heir()

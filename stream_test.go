@@ -126,8 +126,10 @@ func TestStreamErrors(t *testing.T) {
 				t.Error(err)
 			}
 			for what, err := range map[string]error{
-				"Read": second(stream.Read(make([]byte, 1))), "Write": second(stream.Write([]byte("x"))), "Close": stream.Close(),
-				"CloseWrite": stream.(interface{ CloseWrite() error }).CloseWrite(), "SetDeadline": stream.SetDeadline(time.Now()),
+				"Read": second(stream.Read(make([]byte, 1))), "Write": second(stream.Write([]byte("x"))),
+				"Close":       stream.Close(),
+				"CloseWrite":  stream.(interface{ CloseWrite() error }).CloseWrite(),
+				"SetDeadline": stream.SetDeadline(time.Now()),
 			} {
 				if !errors.Is(err, net.ErrClosed) {
 					t.Errorf("%s after Close: %v", what, err)
@@ -235,7 +237,8 @@ func TestStreamAfterAnotherHandler(t *testing.T) {
 
 func TestConnReadFails(t *testing.T) {
 	h := newProbe()
-	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h }, client: func(nc net.Conn) net.Conn { return nc }}
+	bare := setting{wrap: func(h myriad.Handler) myriad.Handler { return h },
+		client: func(nc net.Conn) net.Conn { return nc }}
 	bare.one(t, myriad.Config{}, h)
 	c := await(t, "Opened", h.opens)
 	if _, err := c.Read(make([]byte, 1)); err != myriad.ErrOnLoop {

@@ -9,7 +9,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A diary is what the stages of a conversation have heard, in order; what one stage hears in pieces is one entry.
+// A diary is what the stages of a conversation have heard, in order; what one stage hears in pieces
+// is one entry.
 type diary struct {
 	text strings.Builder
 	last string
@@ -203,7 +204,8 @@ func TestSwitchBehindTheEnd(t *testing.T) {
 				c := await(t, "Ended", ends)
 				onLoop(t, c, func() { c.SetHandler(second, []byte("rest")) })
 				await(t, "Closed", second.closes)
-				if got := await(t, "Received", heard) + ", " + await(t, "Ended", heard); got != "rest, the end" || len(heard) > 0 || first.endings.Load() != 1 {
+				if got := await(t, "Received", heard) + ", " + await(t, "Ended", heard); got != "rest, the end" ||
+					len(heard) > 0 || first.endings.Load() != 1 {
 					t.Errorf("heard %s, and %d more; the first heard of %d ends", got, len(heard), first.endings.Load())
 				}
 			})

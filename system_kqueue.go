@@ -11,8 +11,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/std"
 )
 
-// systemFor finds the driver that Config.Driver names. The better one is kqueue, but it is not chosen by itself before it has
-// run on these systems.
+// systemFor finds the driver that Config.Driver names. The better one is kqueue, but it is not
+// chosen by itself before it has run on these systems.
 func systemFor(name string) (driver.System, error) {
 	switch name {
 	case "kqueue":
@@ -20,5 +20,6 @@ func systemFor(name string) (driver.System, error) {
 	case "", "std":
 		return std.System{}, nil
 	}
-	return nil, fmt.Errorf("myriad: driver %q: %w (on %s there are \"std\" and \"kqueue\")", name, ErrUnsupported, runtime.GOOS)
+	return nil, fmt.Errorf("myriad: driver %q: %w (on %s there are \"std\" and \"kqueue\")", name, ErrUnsupported,
+		runtime.GOOS)
 }

@@ -10,15 +10,15 @@ import (
 // has Timers calls SetTimer no more, and its Expired asks Expired which of them are due. A timer is
 // named by a small number, mostly a constant. The zero value has no timer set. On the loop only.
 //
-// The memory is eight bytes for each number up to the highest that was set. Setting one looks at all
-// of them, so that a handful is what they are for.
+// The memory is eight bytes for each number up to the highest that was set. Setting one looks at
+// all of them, so that a handful is what they are for.
 type Timers struct {
 	at []int64 // when each is due, in milliseconds of the loop's clock; 0: it is not set
 }
 
-// Set has the timer with this number expire after d, in this turn or the next one if d is negative. It
-// replaces the earlier time of that timer; 0 switches it off. As with SetTimer, times are kept in
-// milliseconds and are never early by the loop's clock. A conn that closes has no timers left.
+// Set has the timer with this number expire after d, in this turn or the next one if d is negative.
+// It replaces the earlier time of that timer; 0 switches it off. As with SetTimer, times are kept
+// in milliseconds and are never early by the loop's clock. A conn that closes has no timers left.
 func (t *Timers) Set(c *Conn, number uint8, d time.Duration) {
 	var at int64
 	if d != 0 {
@@ -31,9 +31,9 @@ func (t *Timers) Set(c *Conn, number uint8, d time.Duration) {
 	t.arm(c)
 }
 
-// Expired gives the number of each timer that is due, the soonest first, to be asked in the handler's
-// Expired. A timer is switched off before its number is given, so that the body of the loop may set
-// it again. What is due still when the body breaks off expires again in the next turn.
+// Expired gives the number of each timer that is due, the soonest first, to be asked in the
+// handler's Expired. A timer is switched off before its number is given, so that the body of the
+// loop may set it again. What is due still when the body breaks off expires again in the next turn.
 func (t *Timers) Expired(c *Conn) iter.Seq[uint8] {
 	return func(yield func(uint8) bool) {
 		defer t.arm(c)

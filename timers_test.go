@@ -79,8 +79,8 @@ func TestTimersBreak(t *testing.T) {
 	s.finish()
 }
 
-// Whatever is set and reset, no timer expires early by the loop's clock, which counts milliseconds, nor
-// later than a tick of the wheel.
+// Whatever is set and reset, no timer expires early by the loop's clock, which counts milliseconds,
+// nor later than a tick of the wheel.
 func TestTimersAtRandom(t *testing.T) {
 	const numbers, late = 8, (wheel.Tick + 1) * time.Millisecond
 	for seed := range seeds(t) / 20 {

@@ -37,7 +37,8 @@ func (h cutProbe) Truncated(c *myriad.Conn, err error) { h.truncated(c, err) }
 // onCutLayers runs a test with both kinds of layers. peer is a peer of h.
 func onCutLayers(t *testing.T, f func(t *testing.T, peer func(h myriad.Handler) net.Conn)) {
 	for name, newLayer := range map[string]func() myriad.Layer{
-		"Layer": func() myriad.Layer { return new(cutLayer) }, "BufferedLayer": func() myriad.Layer { return new(lateCutLayer) },
+		"Layer":         func() myriad.Layer { return new(cutLayer) },
+		"BufferedLayer": func() myriad.Layer { return new(lateCutLayer) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := setting{true, func(h myriad.Handler) myriad.Handler { return withLayer{h, newLayer} }, newXORConn}

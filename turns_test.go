@@ -39,14 +39,16 @@ func (s *stub) StopAccept(driver.ID) {}
 func (s *stub) Close(driver.ID)      {}
 
 func newStub(most int64) (*quota, *stub) {
-	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), DialTimeout: time.Minute}}
+	e := &Engine{quota: quota{most: most}, cfg: Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		DialTimeout: time.Minute}}
 	s := &stub{loop: &Loop{engine: e, wheel: wheel.New(0), listeners: map[uint32]*Listener{}}}
 	s.loop.drv = s
 	e.loops = []*Loop{s.loop}
 	return &e.quota, s
 }
 
-// Room that has just come up is for the listener that waits, also when another one is quicker to be given a peer.
+// Room that has just come up is for the listener that waits, also when another one is quicker to be
+// given a peer.
 func TestNobodyPassesTheQueue(t *testing.T) {
 	q, s := newStub(1)
 	first, second := &Listener{loop: s.loop}, &Listener{loop: s.loop}
@@ -66,7 +68,8 @@ type nilSocket struct{ driver.Socket }
 
 func (nilSocket) Close() error { return nil }
 
-// The next address is tried 250 ms after the last one was. An older attempt whose own 250 ms end meanwhile changes nothing.
+// The next address is tried 250 ms after the last one was. An older attempt whose own 250 ms end
+// meanwhile changes nothing.
 func TestOnlyTheNewestAttemptStaggers(t *testing.T) {
 	_, s := newStub(100)
 	l := s.loop
@@ -78,12 +81,14 @@ func TestOnlyTheNewestAttemptStaggers(t *testing.T) {
 	r.start()
 	for ; l.now <= 1000; l.now++ {
 		if l.now == 304 {
-			(*sink)(l).DialFailed(driver.MakeID(0, 1, 1), errors.ErrUnsupported) // the first, after the second has begun
+			// the first, after the second has begun
+			(*sink)(l).DialFailed(driver.MakeID(0, 1, 1), errors.ErrUnsupported)
 		}
 		l.wheel.Advance(l.now, l.expired)
 	}
 	want := []string{
-		"127.0.0.1:1 at 0", "127.0.0.1:2 at 256", "127.0.0.1:3 at 304", // ticks have 8 ms; a failure is answered at once
+		// ticks have 8 ms; a failure is answered at once
+		"127.0.0.1:1 at 0", "127.0.0.1:2 at 256", "127.0.0.1:3 at 304",
 		"127.0.0.1:4 at 560", "127.0.0.1:5 at 816",
 	}
 	if !slices.Equal(s.dials, want) {
@@ -159,7 +164,8 @@ type clock struct {
 
 func (c *clock) Now() time.Time { return time.Time{}.Add(c.now) }
 
-// A loop that was held up hears what has come meanwhile before it finds timers run out; but nothing puts these off twice.
+// A loop that was held up hears what has come meanwhile before it finds timers run out; but nothing
+// puts these off twice.
 func TestLateLoopLooksFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -202,7 +208,8 @@ type stopped struct{ driver.System }
 
 func (stopped) Now() time.Time { return time.Time{} }
 
-// A loop that is alone on its processor lets others run after each turn, unless it has just done so. Others have a processor of their own.
+// A loop that is alone on its processor lets others run after each turn, unless it has just done
+// so. Others have a processor of their own.
 func TestLoopsYield(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

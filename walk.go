@@ -2,7 +2,8 @@ package myriad
 
 import "time"
 
-// This file is how those look at the conns of a loop who do not serve them: a status page, a sweeper.
+// This file is how those look at the conns of a loop who do not serve them: a status page, a
+// sweeper.
 
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
@@ -15,10 +16,11 @@ func (l *Loop) conn(slot uint32) *Conn {
 	return nil
 }
 
-// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns the place to go on with, 0
-// at the table's end. Walking in slices, one for each Loop.Do, holds up nobody else of the loop: a thousand empty places
-// take about a microsecond. A conn keeps its place for life, so none is met twice; those that come or go between two
-// slices may be missed, and those that hibernate are. visit may do what a handler may. On the loop only.
+// Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
+// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, holds up
+// nobody else of the loop: a thousand empty places take about a microsecond. A conn keeps its place
+// for life, so none is met twice; those that come or go between two slices may be missed, and those
+// that hibernate are. visit may do what a handler may. On the loop only.
 func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
 		if c := l.conn(uint32(i)); c != nil {
@@ -39,8 +41,8 @@ func (c *Conn) show() {
 	c.mu.Unlock()
 }
 
-// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a second; 0 before and after
-// that. On the loop only.
+// Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
+// second; 0 before and after that. On the loop only.
 func (c *Conn) Age() time.Duration {
 	l, slot := c.loop, c.id.Slot()
 	if l.conn(slot) != c {
@@ -49,9 +51,10 @@ func (c *Conn) Age() time.Duration {
 	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
 }
 
-// State says in a word or two where the conn stands: "dialing", "open", "paused", "peer ended" (its FIN was seen), "write ended"
-// (CloseWrite), "detaching", "closing" (Close: output is flushed), "lingering" (and it has been: waiting for the peer), "closed"
-// (nothing is left to do). Of several the last in this list. On the loop only.
+// State says in a word or two where the conn stands: "dialing", "open", "paused", "peer ended" (its
+// FIN was seen), "write ended" (CloseWrite), "detaching", "closing" (Close: output is flushed),
+// "lingering" (and it has been: waiting for the peer), "closed" (nothing is left to do). Of several
+// the last in this list. On the loop only.
 func (c *Conn) State() string {
 	x := c.extra.Load()
 	switch {

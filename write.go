@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// maxFiles is how many files wait on one conn, besides the one that is being sent, before WriteFile fails with ErrFull: each holds a
-// descriptor, and MaxConns does not count it.
+// maxFiles is how many files wait on one conn, besides the one that is being sent, before WriteFile
+// fails with ErrFull: each holds a descriptor, and MaxConns does not count it.
 const maxFiles = 1
 
 // fileSlice is how much of a file is read and encoded at a time under a Layer.
@@ -21,15 +21,18 @@ const slicesPerTurn = 4
 
 // A fileRun is a part of a file that waits in the output.
 type fileRun struct {
-	before int64 // bytes of Conn.out that go between it and the file before; under a layer those were encoded before, so 0
+	// bytes of Conn.out that go between it and the file before; under a layer those were encoded
+	// before, so 0
+	before int64
 	f      driver.File
 	off, n int64
 }
 
-// Write queues a copy of p, all or nothing: ErrFull takes no byte. An empty queue takes any p up to Config.MaxWrite, so that
-// a limit never makes a message impossible. It is sent when the callback that is running ends or when the loop comes to
-// it; writes made in between leave together. Besides it fails with ErrTooLarge above MaxWrite, and with ErrClosed after
-// CloseWrite, Close, Abort or the end of the connection. Any goroutine; never blocks.
+// Write queues a copy of p, all or nothing: ErrFull takes no byte. An empty queue takes any p up to
+// Config.MaxWrite, so that a limit never makes a message impossible. It is sent when the callback
+// that is running ends or when the loop comes to it; writes made in between leave together. Besides
+// it fails with ErrTooLarge above MaxWrite, and with ErrClosed after CloseWrite, Close, Abort or
+// the end of the connection. Any goroutine; never blocks.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	n, err := c.write(p)
@@ -67,8 +70,9 @@ func (c *Conn) admit(n int) error {
 	return nil
 }
 
-// oweRoom notes that a call was refused. If that was below the low mark already, only an empty queue is sure to help: a
-// Drained before that would be answered by the same call, and so on without end. mu is held.
+// oweRoom notes that a call was refused. If that was below the low mark already, only an empty
+// queue is sure to help: a Drained before that would be answered by the same call, and so on
+// without end. mu is held.
 func (c *Conn) oweRoom() {
 	c.loop.stats.full.Add(1)
 	c.asked |= wantRoom
@@ -77,14 +81,15 @@ func (c *Conn) oweRoom() {
 	}
 }
 
-// fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's stream has one order.
+// fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's
+// stream has one order.
 func (c *Conn) fileBlocks() bool {
 	x := c.extra.Load()
 	return x != nil && x.layer != nil && len(x.files) > 0
 }
 
-// unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a Drained call, for which
-// the room may have come while the call was refused.
+// unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a
+// Drained call, for which the room may have come while the call was refused.
 func (c *Conn) unlockAndWake(err error) error {
 	wake := (err == nil || c.asked&wantRoom != 0) && c.link()
 	c.mu.Unlock()
@@ -99,8 +104,9 @@ func (c *Conn) output() *buf.Chain {
 	return c.out
 }
 
-// WriteBlocks queues the blocks without copying, all or nothing like Write, and consumes one reference to each, also on
-// error. A block that is queued on many conns is encoded once. Any goroutine; never blocks.
+// WriteBlocks queues the blocks without copying, all or nothing like Write, and consumes one
+// reference to each, also on error. A block that is queued on many conns is encoded once. Any
+// goroutine; never blocks.
 func (c *Conn) WriteBlocks(blocks ...*buf.Block) error {
 	n := 0
 	for _, b := range blocks {
@@ -126,7 +132,8 @@ func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
 	return nil
 }
 
-// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is all or nothing.
+// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
+// all or nothing.
 func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
 	defer releaseAll(blocks)
 	if len(blocks) == 1 {
@@ -151,10 +158,11 @@ func releaseAll(blocks []*buf.Block) {
 	}
 }
 
-// WriteFile queues n bytes of f from off on, after everything written before; f may be closed at once. The kernel sends
-// them from its page cache (sendfile); under a Layer they are read and encoded in slices as room comes. The bytes do not
-// count as Queued, but ErrFull is returned while another file waits for its turn. A file that turns out shorter aborts the conn, because its
-// peer was promised more. Any goroutine; the read from disk may hold the loop up.
+// WriteFile queues n bytes of f from off on, after everything written before; f may be closed at
+// once. The kernel sends them from its page cache (sendfile); under a Layer they are read and
+// encoded in slices as room comes. The bytes do not count as Queued, but ErrFull is returned while
+// another file waits for its turn. A file that turns out shorter aborts the conn, because its peer
+// was promised more. Any goroutine; the read from disk may hold the loop up.
 func (c *Conn) WriteFile(f *os.File, off, n int64) error {
 	if off < 0 || n < 0 {
 		return fmt.Errorf("myriad: WriteFile of %s: offset %d and length %d must not be negative", f.Name(), off, n)
@@ -194,13 +202,15 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	return nil
 }
 
-// Close flushes the queue, ends our side, discards what the peer still sends up to Config.LingerBytes, and closes when the
-// peer has ended its side too: the peer can read the last answer. It returns at once; a peer that holds the close up
-// longer than Config.LingerTimeout is aborted. Any goroutine; always nil.
+// Close flushes the queue, ends our side, discards what the peer still sends up to
+// Config.LingerBytes, and closes when the peer has ended its side too: the peer can read the last
+// answer. It returns at once; a peer that holds the close up longer than Config.LingerTimeout is
+// aborted. Any goroutine; always nil.
 func (c *Conn) Close() error { return c.close(wantClose) }
 
-// Cut is Close for what is not complete: TLS, also that of an adopted *tls.Conn, ends without close_notify and in the middle of a record, so that
-// no peer takes what it has been sent for the whole. Without a layer it is Close. Any goroutine; never blocks.
+// Cut is Close for what is not complete: TLS, also that of an adopted *tls.Conn, ends without
+// close_notify and in the middle of a record, so that no peer takes what it has been sent for the
+// whole. Without a layer it is Close. Any goroutine; never blocks.
 func (c *Conn) Cut() { _ = c.close(wantClose | short) }
 
 func (c *Conn) close(how request) error {
@@ -220,8 +230,8 @@ func (c *Conn) isShort() bool {
 	return c.asked&short != 0
 }
 
-// CloseWrite ends our side after what is queued; the peer may go on sending. It fails with ErrClosed
-// if our side has ended or is to end already. Any goroutine; never blocks.
+// CloseWrite ends our side after what is queued; the peer may go on sending. It fails with
+// ErrClosed if our side has ended or is to end already. Any goroutine; never blocks.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	if c.asked&(wantFIN|wantClose|wantAbort|gone) != 0 {
@@ -232,7 +242,8 @@ func (c *Conn) CloseWrite() error {
 	return c.unlockAndWake(nil)
 }
 
-// Abort drops what is queued and resets the connection; Closed gets err, which may be nil. Any goroutine.
+// Abort drops what is queued and resets the connection; Closed gets err, which may be nil. Any
+// goroutine.
 func (c *Conn) Abort(err error) {
 	c.mu.Lock()
 	if c.asked&(wantAbort|gone) != 0 {
@@ -240,7 +251,8 @@ func (c *Conn) Abort(err error) {
 		return
 	}
 	c.asked |= wantAbort
-	if err != nil && (c.extra.Load() == nil || c.extra.Load().reason == nil) { // of a layer that has failed, why is known
+	// of a layer that has failed, why is known
+	if err != nil && (c.extra.Load() == nil || c.extra.Load().reason == nil) {
 		c.more().reason = err
 	}
 	_ = c.unlockAndWake(nil)

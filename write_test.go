@@ -46,7 +46,8 @@ func TestFullAndDrained(t *testing.T) {
 		if q := c.Queued(); q > limit {
 			t.Errorf("%d bytes queued, the limit is %d", q, limit)
 		}
-		// Between two of them the queue goes from where there is no room for a piece to its low mark.
+		// Between two of them the queue goes from where there is no room for a piece to its low
+		// mark.
 		if n, most := len(drained), sum/(limit/2-piece); n > most {
 			t.Errorf("Drained %d times, and there can have been room %d times at most", n, most)
 		}
@@ -111,8 +112,8 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// A write above the limit is refused while anything is queued. Drained must then wait until nothing is, or handler and loop would
-// ask each other without end.
+// A write above the limit is refused while anything is queued. Drained must then wait until nothing
+// is, or handler and loop would ask each other without end.
 func TestDrainedDoesNotSpin(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()
@@ -217,7 +218,8 @@ func TestMaxWrite(t *testing.T) {
 	})
 }
 
-// What is too large is refused before anything is made of it, also by a layer, for which blocks are joined.
+// What is too large is refused before anything is made of it, also by a layer, for which blocks are
+// joined.
 func TestTooManyBlocks(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		buf.CheckLeaks(t)

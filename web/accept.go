@@ -12,17 +12,19 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// acceptPause is the wait after a temporary error of a foreign listener, and twice as long after each that follows, up to maxAcceptPause.
+// acceptPause is the wait after a temporary error of a foreign listener, and twice as long after
+// each that follows, up to maxAcceptPause.
 const (
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second
 )
 
-// Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It closes l, once, and closing
-// l ends it. Connections without a descriptor of their own, such as net.Pipe's, cost two goroutines each; those of tls.NewListener are of
-// that kind, and make their handshake on a third: ServeTLS needs none. A listener that wraps its connections to read
-// a PROXY header makes them cost as much: see ProxyProtocol. Request.TLS is set for a connection that has a method
-// ConnectionState, as a *tls.Conn has.
+// Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It
+// closes l, once, and closing l ends it. Connections without a descriptor of their own, such as
+// net.Pipe's, cost two goroutines each; those of tls.NewListener are of that kind, and make their
+// handshake on a third: ServeTLS needs none. A listener that wraps its connections to read a PROXY
+// header makes them cost as much: see ProxyProtocol. Request.TLS is set for a connection that has a
+// method ConnectionState, as a *tls.Conn has.
 func (s *Server) Serve(l net.Listener) error {
 	l = &onceListener{Listener: l}
 	if err := s.start(); err != nil {
@@ -74,8 +76,9 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 	}
 }
 
-// adopt gives nc to the engine. With a ConnState function it waits until that has heard of the connection, as those
-// expect who know net/http: Serve does not return before. base is the connection's base context, if ConnContext and ConnState have heard of it already.
+// adopt gives nc to the engine. With a ConnState function it waits until that has heard of the
+// connection, as those expect who know net/http: Serve does not return before. base is the
+// connection's base context, if ConnContext and ConnState have heard of it already.
 func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	one := &front1{front: f, own: base}
 	one.secure, _ = nc.(connectionStater)
@@ -109,7 +112,8 @@ func (l *onceListener) Close() error {
 // connectionStater is what tells Serve that a connection is one of TLS.
 type connectionStater interface{ ConnectionState() tls.ConnectionState }
 
-// goesApart reports whether the engine goes on with a connection under another net.Conn, because it needs its descriptor alone.
+// goesApart reports whether the engine goes on with a connection under another net.Conn, because it
+// needs its descriptor alone.
 func goesApart(nc net.Conn) bool {
 	switch nc.(type) {
 	case *net.TCPConn, *net.UnixConn:
@@ -124,7 +128,8 @@ type accepted struct {
 	secure connectionStater // nil: no TLS. What was negotiated is known when the first bytes have come.
 }
 
-// acceptedKey is where the base context of a connection has its *accepted, if there is something in it.
+// acceptedKey is where the base context of a connection has its *accepted, if there is something in
+// it.
 type acceptedKey struct{}
 
 // A front1 is the front of one adopted connection.
@@ -135,8 +140,8 @@ type front1 struct {
 	opened driver.Parker   // of the goroutine that waits until ConnState has been called; nil: none does
 }
 
-// announced reports whether a PROXY header may come first: not on a net.Conn of the listener's own kind, which may have
-// read it, and not within TLS.
+// announced reports whether a PROXY header may come first: not on a net.Conn of the listener's own
+// kind, which may have read it, and not within TLS.
 func (f *front1) announced() bool { return f.proxy != nil && f.seen == nil && f.secure == nil }
 
 // Opened gives the connection its own handler.

@@ -5,7 +5,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the current request.
+// An ahead holds bytes that cannot be used yet: an incomplete head or trailer, or what follows the
+// current request.
 type ahead struct {
 	block *buf.Block
 	used  int     // bytes at its start that have been processed
@@ -47,7 +48,8 @@ func (h *conn) keep(p []byte) {
 	}
 }
 
-// aheadIsFull reports whether enough is kept behind the current request for the loop to stop reading.
+// aheadIsFull reports whether enough is kept behind the current request for the loop to stop
+// reading.
 func (h *conn) aheadIsFull() bool {
 	return h.ahead != nil && h.answering() && len(h.ahead.bytes()) >= maxAhead
 }
@@ -61,8 +63,9 @@ func (h *conn) roomFor(n int) int {
 	return max(n, min(2*n, most))
 }
 
-// extend takes p behind what is kept: no more of it at a time than may belong to a head, because what is kept of one that is too long is
-// copied for nothing, into a block that is larger than any in the pool.
+// extend takes p behind what is kept: no more of it at a time than may belong to a head, because
+// what is kept of one that is too long is copied for nothing, into a block that is larger than any
+// in the pool.
 func (h *conn) extend(p []byte) {
 	for len(p) > 0 && h.ahead != nil && h.phase != phaseClosing {
 		n := len(p)

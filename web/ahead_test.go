@@ -20,12 +20,14 @@ func fieldsOf(n int) string {
 	return b.String()
 }
 
-// A head may be 4,096 bytes longer than MaxHeaderBytes says, to the byte, in however many pieces it comes; what follows it at once is not lost.
+// A head may be 4,096 bytes longer than MaxHeaderBytes says, to the byte, in however many pieces it
+// comes; what follows it at once is not lost.
 func TestLongestHead(t *testing.T) {
 	for _, limit := range []int{0, -1, 1, 1000, 100_000, 300_000} {
-		f := serve(t, &Server{MaxHeaderBytes: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w, r.Body)
-		})})
+		f := serve(t, &Server{MaxHeaderBytes: limit,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(w, r.Body)
+			})})
 		if limit <= 0 {
 			limit = http.DefaultMaxHeaderBytes
 		}
@@ -39,7 +41,8 @@ func TestLongestHead(t *testing.T) {
 		for _, want := range []string{strings.Repeat("b", body), "next"} {
 			answer, err := http.ReadResponse(r, nil)
 			if got := mustBody(t, answer, err); answer.StatusCode != 200 || got != want {
-				t.Fatalf("with a limit of %d a head of that length is answered %s, %d bytes; want the %d that were sent", limit, answer.Status, len(got), len(want))
+				t.Fatalf("with a limit of %d a head of that length is answered %s, %d bytes; want the %d that were "+
+					"sent", limit, answer.Status, len(got), len(want))
 			}
 		}
 		nc.Close()
@@ -50,7 +53,8 @@ func TestLongestHead(t *testing.T) {
 	}
 }
 
-// What is kept of a head that has no end yet takes no more than a head may have: beyond a megabyte there is no pool of blocks.
+// What is kept of a head that has no end yet takes no more than a head may have: beyond a megabyte
+// there is no pool of blocks.
 func TestRoomForAHead(t *testing.T) {
 	h := &conn{lane: &lane{st: &state{}}}
 	h.lane.st.limits.HeadBytes = 1 << 20
@@ -61,29 +65,32 @@ func TestRoomForAHead(t *testing.T) {
 	}
 }
 
-// However much a client pipelines, of what it has not been answered no more is kept than maxAhead and one read buffer: each answer lets the
-// loop read again, which had gone on for as long as the client did.
+// However much a client pipelines, of what it has not been answered no more is kept than maxAhead
+// and one read buffer: each answer lets the loop read again, which had gone on for as long as the
+// client did.
 func TestPipelinesAreNotReadAhead(t *testing.T) {
 	const (
 		answers = 60
 		most    = maxAhead + 64<<10 // which is the read buffer
 	)
 	for name, request := range map[string]string{
-		"without a body":            get + "\r\n",
-		"with a body":               post + "Content-Length: 4096\r\n\r\n" + strings.Repeat("b", 4096),
-		"with a body of chunks":     post + "Transfer-Encoding: chunked\r\n\r\n1000\r\n" + strings.Repeat("b", 4096) + "\r\n0\r\n\r\n",
+		"without a body": get + "\r\n",
+		"with a body":    post + "Content-Length: 4096\r\n\r\n" + strings.Repeat("b", 4096),
+		"with a body of chunks": post + "Transfer-Encoding: chunked\r\n\r\n1000\r\n" + strings.Repeat("b", 4096) +
+			"\r\n0\r\n\r\n",
 		"without a body, 8 at once": get + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			served, over := make(chan *conn), make(chan struct{})
 			defer close(over)
-			s := &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body)
-				select {
-				case served <- exchangeOf(w).transport.(*conn):
-				case <-over:
-				}
-			})}
+			s := &Server{Dispatch: DispatchPool,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					select {
+					case served <- exchangeOf(w).transport.(*conn):
+					case <-over:
+					}
+				})}
 			if strings.HasSuffix(name, "8 at once") {
 				s.PipelineDepth = 8
 			}

@@ -37,7 +37,8 @@ func count(fields []string, want string) (n int) {
 	return n
 }
 
-// framings are handlers that set fields which say how an answer is framed, and what becomes of them.
+// framings are handlers that set fields which say how an answer is framed, and what becomes of
+// them.
 var framings = []struct {
 	name, request string
 	handler       http.HandlerFunc
@@ -55,7 +56,8 @@ var framings = []struct {
 	{"another coding is inside chunks", "GET / HTTP/1.1", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Transfer-Encoding", "rot13")
 		io.WriteString(w, "uryyb")
-	}, []string{"Transfer-Encoding: rot13", "Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"}, "5\r\nuryyb\r\n0\r\n\r\n"},
+	}, []string{"Transfer-Encoding: rot13", "Transfer-Encoding: chunked"}, []string{"Content-Length", "Content-Type"},
+		"5\r\nuryyb\r\n0\r\n\r\n"},
 	{"no coding for 1.0", "GET / HTTP/1.0", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Transfer-Encoding", "chunked")
 		io.WriteString(w, "hello")
@@ -133,7 +135,8 @@ func TestHandlersFraming(t *testing.T) {
 			}
 			if c.name == "an announced trailer" {
 				c.body = strings.Replace(c.body, "Sum: 6\r\nLate: yes", "Sum: 6\r\nLate: yes", 1)
-				if !strings.Contains(body, "Sum: 6\r\n") || !strings.Contains(body, "Late: yes\r\n") || !strings.HasPrefix(body, "3\r\nabc\r\n0\r\n") {
+				if !strings.Contains(body, "Sum: 6\r\n") || !strings.Contains(body, "Late: yes\r\n") ||
+					!strings.HasPrefix(body, "3\r\nabc\r\n0\r\n") {
 					t.Errorf("body %q", body)
 				}
 			} else if body != c.body {
@@ -185,10 +188,12 @@ func TestPrefaceReachesHandlers(t *testing.T) {
 	}
 }
 
-// A coding that the server does not know is refused in the words of net/http, with the fields that an answer has.
+// A coding that the server does not know is refused in the words of net/http, with the fields that
+// an answer has.
 func TestUnknownCodingsWords(t *testing.T) {
 	f := serve(t, &Server{Handler: http.NotFoundHandler()})
-	const want = "HTTP/1.1 501 Not Implemented\r\nDate: now\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 50\r\n" +
+	const want = "HTTP/1.1 501 Not Implemented\r\nDate: now\r\nContent-Type: text/plain; charset=utf-8\r\n" +
+		"Content-Length: 50\r\n" +
 		"Connection: close\r\n\r\n501 Not Implemented: Unsupported transfer encoding"
 	got := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: rot13\r\n\r\n", false)
 	if got = regexp.MustCompile(`Date: .*GMT`).ReplaceAllString(got, "Date: now"); got != want {
@@ -209,13 +214,16 @@ func TestWriteHeaderMisuse(t *testing.T) {
 		}()
 		w.WriteHeader(77)
 	})})
-	if _, _, body := headOf(raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", true)); body != "invalid WriteHeader code 77" {
+	if _, _, body := headOf(raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+		true)); body != "invalid WriteHeader code 77" {
 		t.Errorf("got %q", body)
 	}
-	if status, _, _ := headOf(raw(t, f, "GET /twice HTTP/1.1\r\nHost: h\r\n\r\n", true)); status != "HTTP/1.1 201 Created" {
+	if status, _, _ := headOf(raw(t, f, "GET /twice HTTP/1.1\r\nHost: h\r\n\r\n",
+		true)); status != "HTTP/1.1 201 Created" {
 		t.Errorf("got %q", status)
 	}
-	if got := f.log.String(); !strings.Contains(got, "http: superfluous response.WriteHeader call from ") || !strings.Contains(got, "answers_test.go:") {
+	if got := f.log.String(); !strings.Contains(got, "http: superfluous response.WriteHeader call from ") ||
+		!strings.Contains(got, "answers_test.go:") {
 		t.Errorf("log: %q", got)
 	}
 }
@@ -248,7 +256,8 @@ func TestMultipartFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// Past its write deadline an answer goes nowhere, for good, and what was sent before stays in order.
+// Past its write deadline an answer goes nowhere, for good, and what was sent before stays in
+// order.
 func TestPastWriteDeadline(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := http.NewResponseController(w)
@@ -264,19 +273,22 @@ func TestPastWriteDeadline(t *testing.T) {
 			}
 		}
 	})})
-	if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasSuffix(answer, "\r\n\r\n3\r\none\r\n") {
+	if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasSuffix(answer,
+		"\r\n\r\n3\r\none\r\n") {
 		t.Errorf("got %q", answer)
 	}
 }
 
-// A handler that overstays WriteTimeout without having written ends its connection without an answer, in order.
+// A handler that overstays WriteTimeout without having written ends its connection without an
+// answer, in order.
 func TestWriteTimeoutOfASilentHandler(t *testing.T) {
 	done := make(chan error, 1)
-	f := serve(t, &Server{WriteTimeout: 20 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(100 * time.Millisecond) // longer than the timeout is what is tested
-		_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
-		done <- err
-	})})
+	f := serve(t, &Server{WriteTimeout: 20 * time.Millisecond,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Millisecond) // longer than the timeout is what is tested
+			_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
+			done <- err
+		})})
 	if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); answer != "" {
 		t.Errorf("got %q", answer)
 	}
@@ -398,16 +410,18 @@ func (l *oneConn) Close() error {
 	return l.Listener.Close()
 }
 
-// A connection that says what its TLS negotiated shows it to handlers; one whose address takes its time holds nobody up.
+// A connection that says what its TLS negotiated shows it to handlers; one whose address takes its
+// time holds nobody up.
 func TestForeignConns(t *testing.T) {
 	l := &foreign{conns: make(chan net.Conn), done: make(chan struct{})}
-	f := serve(t, &Server{ConnState: func(net.Conn, http.ConnState) {}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := "plain"
-		if r.TLS != nil {
-			name = r.TLS.ServerName
-		}
-		fmt.Fprint(w, name, " ", r.RemoteAddr)
-	})})
+	f := serve(t, &Server{ConnState: func(net.Conn, http.ConnState) {},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			name := "plain"
+			if r.TLS != nil {
+				name = r.TLS.ServerName
+			}
+			fmt.Fprint(w, name, " ", r.RemoteAddr)
+		})})
 	served := make(chan error, 1)
 	go func() { served <- f.Serve(l) }()
 	slow := make(chan net.Addr)
@@ -468,7 +482,10 @@ func (c *foreignConn) ConnectionState() tls.ConnectionState {
 func TestContextValues(t *testing.T) {
 	type key struct{}
 	f := serve(t, &Server{
-		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), key{},
+				"base")
+		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if _, ok := ctx.Value(http.ServerContextKey).(*http.Server); !ok {
 				t.Error("ConnContext: no server")
@@ -486,7 +503,8 @@ func TestContextValues(t *testing.T) {
 	}
 }
 
-// A body without a declared length that a handler leaves is read to its end when that is near, so that the connection stays.
+// A body without a declared length that a handler leaves is read to its end when that is near, so
+// that the connection stays.
 func TestLeftChunkedBody(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.ReadFull(r.Body, make([]byte, 3))

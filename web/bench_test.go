@@ -27,8 +27,9 @@ const (
 		"Referer: https://www.example.org/\r\nUpgrade-Insecure-Requests: 1\r\n\r\n"
 )
 
-// BenchmarkServe is a whole request and answer without a kernel: one connection of a driver that has the next request ready
-// as soon as an answer was sent. The handler runs on the loop, unless the name says otherwise.
+// BenchmarkServe is a whole request and answer without a kernel: one connection of a driver that
+// has the next request ready as soon as an answer was sent. The handler runs on the loop, unless
+// the name says otherwise.
 func BenchmarkServe(b *testing.B) {
 	for _, d := range []Dispatch{DispatchInline, DispatchPool, DispatchAuto} {
 		behind := ""
@@ -45,7 +46,8 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// BenchmarkPipeline is the cost of each of 16 requests that come at once, for a handler behind a mux that sets a field.
+// BenchmarkPipeline is the cost of each of 16 requests that come at once, for a handler behind a
+// mux that sets a field.
 func BenchmarkPipeline(b *testing.B) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/plaintext", func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +98,8 @@ func (m *memory) serve(b *testing.B, s *Server) {
 	engine.Shutdown(context.Background())
 }
 
-// memory is a system and its one driver, with one connection that asks for the same again and again.
+// memory is a system and its one driver, with one connection that asks for the same again and
+// again.
 type memory struct {
 	request []byte
 	depth   int // requests in it

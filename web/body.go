@@ -13,12 +13,13 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// maxBodyBuffer is how much of a body waits to be read before the loop stops reading the connection; a read that was
-// under way may add one read buffer.
+// maxBodyBuffer is how much of a body waits to be read before the loop stops reading the
+// connection; a read that was under way may add one read buffer.
 const maxBodyBuffer = 64 << 10
 
-// A body is a request's body: fed by the loop, read by the handler, which waits for it where it runs. A request without one
-// has a nil body, which is complete; the methods that the loop calls at any time know that.
+// A body is a request's body: fed by the loop, read by the handler, which waits for it where it
+// runs. A request without one has a nil body, which is complete; the methods that the loop calls at
+// any time know that.
 type body struct {
 	x *exchange
 
@@ -30,7 +31,9 @@ type body struct {
 	inTrailer bool
 	broken    bool // it has failed: what comes is not looked at
 	halted    bool // it was late, and the loop has stopped reading
-	expects   bool // the client expects 100 Continue, as net/http has it: it may not send the body, or may have sent it already; never changes
+	// the client expects 100 Continue, as net/http has it: it may not send the body, or may have
+	// sent it already; never changes
+	expects bool
 
 	mu       sync.Mutex
 	data     buf.Chain
@@ -88,7 +91,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 }
 
-// invite tells a client that expects it to send the body, once, as net/http does: whether some has come or not, and for a Read of nothing too.
+// invite tells a client that expects it to send the body, once, as net/http does: whether some has
+// come or not, and for a Read of nothing too.
 func (b *body) invite() {
 	b.mu.Lock()
 	closed := b.closed
@@ -119,7 +123,8 @@ func (b *body) take(p []byte) (int, error) {
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
 		if b.chunked {
-			b.err, b.then, b.spoilt = err, err, true // as with net/http, who reads chunks does not go on behind an error
+			// as with net/http, who reads chunks does not go on behind an error
+			b.err, b.then, b.spoilt = err, err, true
 		}
 		return 0, err
 	}
@@ -158,7 +163,8 @@ func (b *body) wait() {
 	}
 }
 
-// parker is what one more goroutine waits by: a body may be read on one goroutine and left on another. mu is held.
+// parker is what one more goroutine waits by: a body may be read on one goroutine and left on
+// another. mu is held.
 func (b *body) parker() driver.Parker {
 	if b.waiting == nil {
 		b.waiting = b.x.lane.st.engine.System().NewParker()
@@ -224,7 +230,8 @@ func (b *body) end(trailer http.Header) {
 	b.wake()
 }
 
-// release throws away what is there when the handler is done, and what still comes, up to maxDiscard.
+// release throws away what is there when the handler is done, and what still comes, up to
+// maxDiscard.
 func (b *body) release() {
 	if b == nil {
 		return
@@ -244,7 +251,8 @@ func (b *body) releaseLocked() {
 	}
 }
 
-// unread takes what has come of the body and was not read, for whoever takes the connection over. From then on nothing can be read here.
+// unread takes what has come of the body and was not read, for whoever takes the connection over.
+// From then on nothing can be read here.
 func (b *body) unread() []byte {
 	if b == nil {
 		return nil
@@ -261,8 +269,9 @@ func (b *body) unread() []byte {
 	return p
 }
 
-// awaitEnd reads away what the handler has left, so that a client which sends its whole request first is not interrupted, and the head of the
-// answer can say whether the connection stays: up to maxDiscard, and for stopTimeout at most. On the handler's goroutine.
+// awaitEnd reads away what the handler has left, so that a client which sends its whole request
+// first is not interrupted, and the head of the answer can say whether the connection stays: up to
+// maxDiscard, and for stopTimeout at most. On the handler's goroutine.
 func (b *body) awaitEnd() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,10 +291,11 @@ func (b *body) awaitEnd() {
 	}
 }
 
-// blocksReuse reports whether the connection cannot be kept, because the client may never send the body, or because too much
-// of it is still to come when nobody reads it any more: of a body of unknown length, all that has not come. over: the handler
-// has returned. duplex: it has said that it reads on behind the head of its answer. As with net/http, a body whose client expects 100 Continue
-// must have been read to its end.
+// blocksReuse reports whether the connection cannot be kept, because the client may never send the
+// body, or because too much of it is still to come when nobody reads it any more: of a body of
+// unknown length, all that has not come. over: the handler has returned. duplex: it has said that
+// it reads on behind the head of its answer. As with net/http, a body whose client expects 100
+// Continue must have been read to its end.
 func (b *body) blocksReuse(over, duplex bool) bool {
 	if b == nil {
 		return false
@@ -345,8 +355,8 @@ func (b *body) full() bool {
 
 var errTooMuchLeft = &h1.Error{Status: http.StatusBadRequest, Reason: "too much of the body was left unread"}
 
-// decode takes the frame off body bytes and adds them. It returns how many bytes it used; fewer than all when the body ends
-// among them or a trailer is not complete.
+// decode takes the frame off body bytes and adds them. It returns how many bytes it used; fewer
+// than all when the body ends among them or a trailer is not complete.
 func (b *body) decode(p []byte, lim h1.Limits) (int, error) {
 	if !b.chunked {
 		n := int(min(int64(len(p)), b.remaining))

@@ -66,7 +66,9 @@ func (b *body) misread(err error) {
 	}
 }
 
-// saysGone reports whether a Read that fails with err tells its handler that its connection is as good as lost, as with net/http.
+// saysGone reports whether a Read that fails with err tells its handler that its connection is as
+// good as lost, as with net/http.
 func saysGone(err error) bool {
-	return err == io.ErrUnexpectedEOF || err == errTrailerEOF || err == errTrailerCut || errors.Is(err, os.ErrDeadlineExceeded)
+	return err == io.ErrUnexpectedEOF || err == errTrailerEOF || err == errTrailerCut ||
+		errors.Is(err, os.ErrDeadlineExceeded)
 }

@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// maxAhead is how many bytes behind the current request a connection keeps; above it the loop stops reading. A read
-	// that was under way may add one read buffer.
+	// maxAhead is how many bytes behind the current request a connection keeps; above it the loop
+	// stops reading. A read that was under way may add one read buffer.
 	maxAhead = 32 << 10
-	// maxDiscard is how much of a body that its handler did not read is read away to keep the connection.
+	// maxDiscard is how much of a body that its handler did not read is read away to keep the
+	// connection.
 	maxDiscard = 256 << 10
-	// headTimeout bounds a new connection's silence, and an incomplete head, when no timeout is set.
+	// headTimeout bounds a new connection's silence, and an incomplete head, when no timeout is
+	// set.
 	headTimeout = time.Minute
 	// stopTimeout is for the last answer of a connection that is being shut down or refused.
 	stopTimeout = 5 * time.Second
 )
 
-// A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges. Its fields are the
-// loop's.
+// A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges.
+// Its fields are the loop's.
 type conn struct {
 	c        *myriad.Conn
 	lane     *lane
@@ -41,7 +43,9 @@ type conn struct {
 	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
 	greeted  bool  // ConnState has heard of the conn before its handshake
 	sending  bool  // idle, but for a file that has to have gone when the timer expires
-	lately   bool  // idle, and the answer before is a large one, for which the loop looks whether it has gone when the timer expires
+	// idle, and the answer before is a large one, for which the loop looks whether it has gone when
+	// the timer expires
+	lately   bool
 	posted   bool  // the last request was a POST
 	blank    uint8 // bytes of empty lines in front of the request to come, which have been discarded
 	last     bool  // the connection closes after this answer
@@ -122,8 +126,9 @@ func (h *conn) process(p []byte) (used int) {
 	return used
 }
 
-// parse begins a request with the head at the start of p, and with what has come of its body. It returns how many bytes it took, 0 if
-// the head is not complete, and whether the body can be understood so far.
+// parse begins a request with the head at the start of p, and with what has come of its body. It
+// returns how many bytes it took, 0 if the head is not complete, and whether the body can be
+// understood so far.
 func (h *conn) parse(p []byte) (n int, ok bool) {
 	ln := h.lane
 	if n := h1.EmptyLines(p); n > 0 {
@@ -146,8 +151,8 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 	return n + used, ok
 }
 
-// skip discards the empty lines before a request, of which a few are let pass: some clients end a body
-// with a CRLF too many. last: nothing has come behind them.
+// skip discards the empty lines before a request, of which a few are let pass: some clients end a
+// body with a CRLF too many. last: nothing has come behind them.
 func (h *conn) skip(lines []byte, last bool) {
 	if int(h.blank)+len(lines) > h1.MaxEmptyLines*len("\r\n") {
 		h.refuseHead(lines, h1.ErrEmptyLines)
@@ -179,8 +184,9 @@ func (h *conn) headBegins() {
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
 }
 
-// begin starts the exchange of a complete head, and takes what of its body has come with it, so that a request which has come whole is
-// dispatched as one. It returns how many bytes of rest were the body's, and whether that can be understood.
+// begin starts the exchange of a complete head, and takes what of its body has come with it, so
+// that a request which has come whole is dispatched as one. It returns how many bytes of rest were
+// the body's, and whether that can be understood.
 func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
 	h.setState(http.StateActive)
 	x, status, reason := newExchange(h, raw, head)
@@ -211,7 +217,8 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	return used, err == nil
 }
 
-// bodyFailed ends a body that cannot be read to its end: the handler's Read fails, and the connection ends with its answer.
+// bodyFailed ends a body that cannot be read to its end: the handler's Read fails, and the
+// connection ends with its answer.
 func (h *conn) bodyFailed(x *exchange, err error) {
 	h.last = true
 	h.phase = phaseAnswer
@@ -220,8 +227,8 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 	h.armDeadlines(x)
 }
 
-// feed gives body bytes to the exchange and returns how many were its own: none of a trailer that is not complete. After a body
-// that cannot be understood (not ok) nothing can.
+// feed gives body bytes to the exchange and returns how many were its own: none of a trailer that
+// is not complete. After a body that cannot be understood (not ok) nothing can.
 func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
 	if x.body.broken {
@@ -259,8 +266,8 @@ func (h *conn) badBody(err error) {
 	h.bodyFailed(h.x, err)
 }
 
-// Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their context that nobody
-// may be waiting.
+// Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their
+// context that nobody may be waiting.
 func (h *conn) Ended(c *myriad.Conn) {
 	h.ended = true
 	switch {
@@ -277,7 +284,8 @@ func (h *conn) Ended(c *myriad.Conn) {
 }
 
 // Truncated is the client's FIN without a close_notify. A request shows its own end, so it is as
-// good as Ended: what is complete is answered, and a body that is not fails with io.ErrUnexpectedEOF.
+// good as Ended: what is complete is answered, and a body that is not fails with
+// io.ErrUnexpectedEOF.
 func (h *conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
 
 // leastHead is how many bytes behind an answer are the beginning of a request, as net/http has it.
@@ -292,7 +300,8 @@ func (h *conn) endsBetween() {
 	h.close()
 }
 
-// headBegun reports whether what has come must be answered: empty lines count as there, which skips four bytes of them behind a POST.
+// headBegun reports whether what has come must be answered: empty lines count as there, which skips
+// four bytes of them behind a POST.
 func (h *conn) headBegun() bool {
 	kept := h.kept()
 	n, least := int(h.blank)+len(kept), 1

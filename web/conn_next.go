@@ -98,7 +98,8 @@ func (h *conn) finished() {
 	h.goOn(x, x.writeBy)
 }
 
-// goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its answer has to have gone.
+// goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its
+// answer has to have gone.
 func (h *conn) goOn(x *exchange, by moment) {
 	if x != nil {
 		next, plain := x.next, x.plain && x.chain != nil

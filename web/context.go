@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// requestContext is the context of one request, part of its exchange. It ends when the handler returns, the
-// client goes away or the base context ends. Its channel is made only if somebody asks for it.
+// requestContext is the context of one request, part of its exchange. It ends when the handler
+// returns, the client goes away or the base context ends. Its channel is made only if somebody asks
+// for it.
 type requestContext struct {
 	h *conn // whose base context is its parent
 
@@ -54,9 +55,11 @@ func (c *requestContext) Value(key any) any {
 	return c.h.from.base.Value(key)
 }
 
-// String is what net/http's contexts say of themselves. Without it whoever prints a context would read what the loop may be changing.
+// String is what net/http's contexts say of themselves. Without it whoever prints a context would
+// read what the loop may be changing.
 func (c *requestContext) String() string {
-	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.h.from.base, c.h.c.LocalAddr())
+	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.h.from.base,
+		c.h.c.LocalAddr())
 }
 
 func (c *requestContext) Done() <-chan struct{} {
@@ -163,7 +166,8 @@ func (c *requestContext) closeNotify() <-chan bool {
 	return w.gone
 }
 
-// begin is called before a handler of the pool, for those of a chain twice. It reports false if the connection had gone before.
+// begin is called before a handler of the pool, for those of a chain twice. It reports false if the
+// connection had gone before.
 func (c *requestContext) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,8 +190,8 @@ func (c *requestContext) end() (orphan bool) {
 	return orphan
 }
 
-// loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on without it: it has begun or is due,
-// and has not ended.
+// loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
+// without it: it has begun or is due, and has not ended.
 func (c *requestContext) loseConn(due bool) (orphan bool) {
 	c.mu.Lock()
 	orphan = !c.lost && (due || c.begun) && !c.over
@@ -229,16 +233,19 @@ func (c *requestContext) cancelAndUnlock(err error) {
 	}
 }
 
-// unwatched reports whether nobody has asked to be told of the end, which has come: nobody can any more, so there is no need to lock. Who
-// has may still copy the request, as http.TimeoutHandler does.
+// unwatched reports whether nobody has asked to be told of the end, which has come: nobody can any
+// more, so there is no need to lock. Who has may still copy the request, as http.TimeoutHandler
+// does.
 func (c *requestContext) unwatched() bool { return c.watchers == nil }
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
 func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }
 
-// A farewell is when the loop tells a handler, by its context, that its client has ended its side of the connection. net/http reads for that on a
-// goroutine which it starts when the handler begins, or later, when that has read its body to the end. So a handler that is done soon is not
-// told, least of all before it has begun: its client wants the answer, and http.TimeoutHandler would not let it have that.
+// A farewell is when the loop tells a handler, by its context, that its client has ended its side
+// of the connection. net/http reads for that on a goroutine which it starts when the handler
+// begins, or later, when that has read its body to the end. So a handler that is done soon is not
+// told, least of all before it has begun: its client wants the answer, and http.TimeoutHandler
+// would not let it have that.
 type farewell struct {
 	at   moment        // of the next look; never: there is none, or it has been told
 	wait time.Duration // between the last look and that; 0: there has been none

@@ -14,14 +14,15 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// cuts are handlers whose answers end too soon, but for the first, and whether what comes of an answer to HTTP/1.0 looks whole all the same, or over
-// TLS and from net/http's server over TLS.
+// cuts are handlers whose answers end too soon, but for the first, and whether what comes of an
+// answer to HTTP/1.0 looks whole all the same, or over TLS and from net/http's server over TLS.
 var cuts = []struct {
 	name                    string
 	answer                  func(w http.ResponseWriter, c *http.ResponseController)
 	plain, secure, standard bool
 }{
-	{"whole", func(w http.ResponseWriter, c *http.ResponseController) { c.SetWriteDeadline(time.Unix(1, 0)) }, true, true, true},
+	{"whole", func(w http.ResponseWriter, c *http.ResponseController) { c.SetWriteDeadline(time.Unix(1, 0)) }, true,
+		true, true},
 	{"late", func(w http.ResponseWriter, c *http.ResponseController) {
 		c.SetWriteDeadline(time.Unix(1, 0))
 		io.WriteString(w, "rest")
@@ -29,8 +30,8 @@ var cuts = []struct {
 	{"aborted", func(http.ResponseWriter, *http.ResponseController) { panic(http.ErrAbortHandler) }, true, false, true},
 }
 
-// An answer whose end is that of its connection and that is cut short does not look whole over TLS; from net/http it does after a panic. Without
-// TLS nobody can tell, from both.
+// An answer whose end is that of its connection and that is cut short does not look whole over TLS;
+// from net/http it does after a panic. Without TLS nobody can tell, from both.
 func TestCutAnswers(t *testing.T) {
 	for _, tt := range cuts {
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +89,8 @@ func eachSecured(h http.Handler) map[string]func(t *testing.T, version uint16) s
 			})
 		}
 	}
-	ours := func(driver string, run func(s *Server, t *testing.T, version uint16) string) func(t *testing.T, version uint16) string {
+	ours := func(driver string, run func(s *Server, t *testing.T,
+		version uint16) string) func(t *testing.T, version uint16) string {
 		return func(t *testing.T, version uint16) string {
 			s := &Server{Handler: h}
 			prepare(t, s, myriad.Config{Loops: 1, Driver: driver})
@@ -111,6 +113,7 @@ func eachSecured(h http.Handler) map[string]func(t *testing.T, version uint16) s
 		"net/http": func(t *testing.T, version uint16) string {
 			return accepting(&http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)})(t, version)
 		},
-		"here": ours("", own), "std": ours("std", own), "listener": ours("", foreign), "listener, std": ours("std", foreign),
+		"here": ours("", own), "std": ours("std", own), "listener": ours("", foreign),
+		"listener, std": ours("std", foreign),
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file is a connection's one timer, and what it stands for: the timeouts of the Server, and the deadlines that a handler sets by
-// http.ResponseController.
+// This file is a connection's one timer, and what it stands for: the timeouts of the Server, and
+// the deadlines that a handler sets by http.ResponseController.
 
 func firstOf(ds ...time.Duration) time.Duration {
 	for _, d := range ds {
@@ -43,7 +43,8 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 	h.armDeadlines(x)
 }
 
-// armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when the handler is to be told of its client's FIN.
+// armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when
+// the handler is to be told of its client's FIN.
 func (h *conn) armDeadlines(x *exchange) {
 	by := never
 	if !x.late {
@@ -69,8 +70,9 @@ func (h *conn) until(by moment) time.Duration {
 	return max(time.Duration(by-h.now()), time.Nanosecond)
 }
 
-// deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither reads nor writes does nothing by itself, as
-// with net/http: it may be moved before the handler does.
+// deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither
+// reads nor writes does nothing by itself, as with net/http: it may be moved before the handler
+// does.
 func (h *conn) deadlinePassed(x *exchange) {
 	now := h.now()
 	x.moveWriteBy()
@@ -87,10 +89,12 @@ func (h *conn) deadlinePassed(x *exchange) {
 	h.armDeadlines(x)
 }
 
-// unsentTime is how long what was written in time has to reach the kernel: the loop comes to it in its next turn.
+// unsentTime is how long what was written in time has to reach the kernel: the loop comes to it in
+// its next turn.
 const unsentTime = time.Millisecond
 
-// answerLate ends a connection whose client does not read the answer in time. It reports whether the connection goes on.
+// answerLate ends a connection whose client does not read the answer in time. It reports whether
+// the connection goes on.
 func (h *conn) answerLate(x *exchange) bool {
 	switch {
 	case h.c.Unsent() == 0 || x.stream() != nil: // which may take its time
@@ -104,8 +108,8 @@ func (h *conn) answerLate(x *exchange) bool {
 	return true
 }
 
-// idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by while something of the answer
-// that had to be taken by then is still to go.
+// idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by
+// while something of the answer that had to be taken by then is still to go.
 func (h *conn) idleTime(by moment) time.Duration {
 	if h.sending = by != never && h.c.Unsent() > 0; h.sending {
 		return h.until(by)
@@ -117,8 +121,8 @@ func (h *conn) idleTime(by moment) time.Duration {
 	return d
 }
 
-// goneLooks is how often in the time of an idle connection, but not more often than once in a second, the loop looks whether a large answer has
-// gone: that time begins then.
+// goneLooks is how often in the time of an idle connection, but not more often than once in a
+// second, the loop looks whether a large answer has gone: that time begins then.
 const goneLooks = 8
 
 // Expired acts on the timeout of the phase the conn is in.
@@ -141,11 +145,13 @@ func (h *conn) Expired(c *myriad.Conn) {
 	}
 }
 
-// lateBytes is how large an answer is for its client to take it a long time after its handler has returned: more than sockets usually hold.
+// lateBytes is how large an answer is for its client to take it a long time after its handler has
+// returned: more than sockets usually hold.
 const lateBytes = 64 << 10
 
-// idledOut ends a connection that has waited too long for a request, but not one whose client is still taking the answer before: that may last as
-// long as the answer itself may. Nor does it end one whose client has taken it since the last look.
+// idledOut ends a connection that has waited too long for a request, but not one whose client is
+// still taking the answer before: that may last as long as the answer itself may. Nor does it end
+// one whose client has taken it since the last look.
 func (h *conn) idledOut() {
 	late, looked, unsent := h.sending, h.lately, h.c.Unsent() > 0
 	h.sending, h.lately = false, unsent
@@ -190,7 +196,8 @@ func (h *conn) takeDeadlines(x *exchange) {
 	}
 }
 
-// moveWriteBy makes the write deadline that ResponseController was given the exchange's own. On the loop.
+// moveWriteBy makes the write deadline that ResponseController was given the exchange's own. On the
+// loop.
 func (x *exchange) moveWriteBy() {
 	x.out.mu.Lock()
 	defer x.out.mu.Unlock()
@@ -199,7 +206,8 @@ func (x *exchange) moveWriteBy() {
 	}
 }
 
-// setReadBy moves the time by which the body must have come. Reads go on, also if it had passed. On the handler's goroutine.
+// setReadBy moves the time by which the body must have come. Reads go on, also if it had passed. On
+// the handler's goroutine.
 func (b *body) setReadBy(by moment) {
 	b.mu.Lock()
 	b.readBy, b.late = by, false
@@ -217,7 +225,8 @@ func (b *body) bound() moment {
 	return b.readBy
 }
 
-// expire has reads fail that find nothing, if the time of the body has just passed, and reports that.
+// expire has reads fail that find nothing, if the time of the body has just passed, and reports
+// that.
 func (b *body) expire(now moment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,7 +238,8 @@ func (b *body) expire(now moment) bool {
 	return true
 }
 
-// isLate reports whether the time of the body has passed before it has come, and has not been moved since.
+// isLate reports whether the time of the body has passed before it has come, and has not been moved
+// since.
 func (b *body) isLate() bool {
 	if b == nil {
 		return false

@@ -14,8 +14,9 @@ import (
 	"github.com/myriad-go/myriad/internal/lifetime"
 )
 
-// A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen bytes. Its methods may be called
-// from any goroutine, never block, and each Write stays in one piece.
+// A Stream is a response that has outlived its handler. It holds no goroutine and a few dozen
+// bytes. Its methods may be called from any goroutine, never block, and each Write stays in one
+// piece.
 type Stream struct {
 	c          *myriad.Conn
 	chunked    bool
@@ -36,12 +37,14 @@ type Stream struct {
 	life      *lifetime.Lifetime // nil: nobody has asked for a context, and there are no values for one
 }
 
-// Detached lets the response outlive its handler. The head, with the status and fields set so far, is sent at once. The handler
-// returns, and the body is written to the Stream until Close, or until the client goes away (OnClose). It is how server-sent events
-// and long polls are held. The server's WriteTimeout does not apply.
+// Detached lets the response outlive its handler. The head, with the status and fields set so far,
+// is sent at once. The handler returns, and the body is written to the Stream until Close, or until
+// the client goes away (OnClose). It is how server-sent events and long polls are held. The
+// server's WriteTimeout does not apply.
 //
-// Middleware sees the status by WriteHeader, as with any answer, but not what the Stream writes: middleware that compresses is
-// bypassed. Detached fails with ErrNotMyriad for a foreign ResponseWriter, and if the answer has a Content-Length.
+// Middleware sees the status by WriteHeader, as with any answer, but not what the Stream writes:
+// middleware that compresses is bypassed. Detached fails with ErrNotMyriad for a foreign
+// ResponseWriter, and if the answer has a Content-Length.
 func Detached(w http.ResponseWriter) (*Stream, error) {
 	r, err := responseOf(w)
 	if err != nil {
@@ -67,7 +70,8 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, err
 	}
 	r.over = true
-	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status), closeAfter: r.closeAfter}
+	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status),
+		closeAfter: r.closeAfter}
 	if values := ValuesOf(&r.x.given.request); values != nil {
 		s.life = lifetime.Of(values)
 	}
@@ -81,8 +85,8 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	return s, nil
 }
 
-// Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly. Every Write is sent
-// without waiting for more.
+// Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly.
+// Every Write is sent without waiting for more.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +111,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 // chunkRoom is more than a chunk's size line and CRLFs take.
 const chunkRoom = 16 + 4
 
-// A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted: NewChunk gives the first
-// reference.
+// A Chunk is a piece of body encoded once for any number of Streams. It is reference-counted:
+// NewChunk gives the first reference.
 type Chunk struct {
 	block     *buf.Block
 	from, end int // where the data stands in it
@@ -122,7 +126,8 @@ func NewChunk(p []byte) *Chunk {
 	return &Chunk{b, n - 2 - len(p), n - 2}
 }
 
-// Release gives the reference of NewChunk back; Streams that have been given the chunk hold their own.
+// Release gives the reference of NewChunk back; Streams that have been given the chunk hold their
+// own.
 func (k *Chunk) Release() { k.block.Release() }
 
 // WriteChunk is Write of the chunk's data without a copy. k is only borrowed.
@@ -153,8 +158,9 @@ func (s *Stream) Queued() int { return s.c.Queued() }
 // myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.
 func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
 
-// Context returns a context that ends with the stream, before OnClose's function is called: its cause is that function's error, or
-// context.Canceled after Close. It carries the values of Server.BaseContext and ConnContext, and those of KeepValues.
+// Context returns a context that ends with the stream, before OnClose's function is called: its
+// cause is that function's error, or context.Canceled after Close. It carries the values of
+// Server.BaseContext and ConnContext, and those of KeepValues.
 func (s *Stream) Context() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +174,9 @@ func (s *Stream) Context() context.Context {
 	return s.life.Context()
 }
 
-// KeepValues has Context carry the values of r's context, as middleware has set them, of which Detached does not know. It keeps the
-// request in memory. Call it in the handler, before Context and only once.
+// KeepValues has Context carry the values of r's context, as middleware has set them, of which
+// Detached does not know. It keeps the request in memory. Call it in the handler, before Context
+// and only once.
 func (s *Stream) KeepValues(r *http.Request) {
 	values := ValuesOf(r)
 	s.mu.Lock()
@@ -180,8 +187,8 @@ func (s *Stream) KeepValues(r *http.Request) {
 }
 
 // OnClose has f called on the loop, once, when the stream has ended. err is nil after Close or the
-// server's Shutdown, io.EOF after the client has ended its side in order, and otherwise what broke the
-// connection. If the stream has ended already, f is called at once. f must not block.
+// server's Shutdown, io.EOF after the client has ended its side in order, and otherwise what broke
+// the connection. If the stream has ended already, f is called at once. f must not block.
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.told {
@@ -194,15 +201,16 @@ func (s *Stream) OnClose(f func(err error)) {
 	f(err)
 }
 
-// OnDrained has f called on the loop, once after each myriad.ErrFull, when the queue is half empty again.
+// OnDrained has f called on the loop, once after each myriad.ErrFull, when the queue is half empty
+// again.
 func (s *Stream) OnDrained(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onDrained = f
 }
 
-// Close ends the body in order. What was written is still sent, and the connection goes on to its next request. A second
-// Close returns myriad.ErrClosed.
+// Close ends the body in order. What was written is still sent, and the connection goes on to its
+// next request. A second Close returns myriad.ErrClosed.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +235,8 @@ func (s *Stream) end() error {
 	return err
 }
 
-// Abort drops what is queued and resets the connection, for a client that does not read. It does nothing once the stream has
-// ended (OnClose): the connection may be at its next request.
+// Abort drops what is queued and resets the connection, for a client that does not read. It does
+// nothing once the stream has ended (OnClose): the connection may be at its next request.
 func (s *Stream) Abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,9 +32,12 @@ func withFields(pairs ...string) http.HandlerFunc {
 }
 
 var decidedAnswers = []decided{
-	{"an invalid length of HTTP/1.0", h10 + end, withFields("Content-Length", "five"), "Content-Length: five\r\n", "Content-Length: 5\r\n"},
-	{"an invalid length for HEAD", "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", withFields("Content-Length", "-5"), "Content-Length: -5\r\n", "Content-Length: 5\r\n"},
-	{"a length beside a coding", get + "Connection: close\r\n\r\n", withFields("Transfer-Encoding", "chunked", "Content-Length", "4"), "\r\n\r\n3\r\nhel\r\n0", "\r\n\r\n5\r\nhello\r\n0"},
+	{"an invalid length of HTTP/1.0", h10 + end, withFields("Content-Length", "five"), "Content-Length: five\r\n",
+		"Content-Length: 5\r\n"},
+	{"an invalid length for HEAD", "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+		withFields("Content-Length", "-5"), "Content-Length: -5\r\n", "Content-Length: 5\r\n"},
+	{"a length beside a coding", get + "Connection: close\r\n\r\n", withFields("Transfer-Encoding", "chunked",
+		"Content-Length", "4"), "\r\n\r\n3\r\nhel\r\n0", "\r\n\r\n5\r\nhello\r\n0"},
 	{"close in a list", get + end + last, withFields("Connection", "x-hop, close"), "\r\n\r\nlast$", "\r\n\r\nhello$"},
 	{"what is copied", get + "Connection: close\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, io.LimitReader(strings.NewReader(strings.Repeat("x", 600)), 1000))
@@ -44,10 +47,11 @@ var decidedAnswers = []decided{
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.Copy(w, io.LimitReader(strings.NewReader("hello"), 1000))
 	}, "\r\n\r\nhello$", "\r\n\r\n$"},
-	{"a body in place of an expected one", post + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nab" + last, func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 10)
-		_, _ = io.WriteString(w, r.URL.Path)
-	}, "/last$", "\r\n\r\n/$"},
+	{"a body in place of an expected one", post + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\nab" + last,
+		func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, 10)
+			_, _ = io.WriteString(w, r.URL.Path)
+		}, "/last$", "\r\n\r\n/$"},
 	{"written before Hijack", h10 + end, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "hello")
 		nc, _, _ := http.NewResponseController(w).Hijack()

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// This file holds the server against net/http's with the same bytes: what each answers, which requests its handler sees, with every
-// field, and whether the connection goes on. differ_corpus_test.go and testdata/requests.txt have the bytes.
+// This file holds the server against net/http's with the same bytes: what each answers, which
+// requests its handler sees, with every field, and whether the connection goes on.
+// differ_corpus_test.go and testdata/requests.txt have the bytes.
 
 // probe follows each input, so that it shows where the next request begins.
 const probe = "GET /probe HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
@@ -55,7 +56,8 @@ type witness struct {
 }
 
 func (h *witness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	head := fmt.Sprintf("%s %q %s %d.%d host %q url %q length %d %q close %t", r.Method, r.RequestURI, r.Proto, r.ProtoMajor, r.ProtoMinor, r.Host,
+	head := fmt.Sprintf("%s %q %s %d.%d host %q url %q length %d %q close %t", r.Method, r.RequestURI, r.Proto,
+		r.ProtoMajor, r.ProtoMinor, r.Host,
 		r.URL.String(), r.ContentLength, r.TransferEncoding, r.Close)
 	fields := sorted(r.Header)
 	body, err := io.ReadAll(r.Body)

@@ -12,19 +12,21 @@ import (
 type Dispatch uint8
 
 const (
-	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been quick many times in a row (100 µs),
-	// then on the loop as DispatchInline does, and on the pool again when it has overstayed. A route is method and path; segments of
-	// a path that look like ids make no difference. Handlers may block. On a loop that is bound to its
-	// thread (myriad.Loop.ThreadBound) every handler runs on the pool.
+	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been
+	// quick many times in a row (100 µs), then on the loop as DispatchInline does, and on the pool
+	// again when it has overstayed. A route is method and path; segments of a path that look like
+	// ids make no difference. Handlers may block. On a loop that is bound to its thread
+	// (myriad.Loop.ThreadBound) every handler runs on the pool.
 	DispatchAuto Dispatch = iota
-	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes for
-	// long takes no time of a loop.
+	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes
+	// for long takes no time of a loop.
 	DispatchPool
 	// DispatchInline runs the handler on the loop. It is for handlers that never block: the other
 	// connections of the loop wait until it returns, or for a millisecond or two, after which a new
-	// goroutine runs the loop. A request whose body has not arrived yet, or whose client is behind with
-	// reading earlier answers, runs on the pool. A call of the server that would wait hands the loop to a
-	// new goroutine first; where the driver is bound to a thread it fails with myriad.ErrOnLoop.
+	// goroutine runs the loop. A request whose body has not arrived yet, or whose client is behind
+	// with reading earlier answers, runs on the pool. A call of the server that would wait hands
+	// the loop to a new goroutine first; where the driver is bound to a thread it fails with
+	// myriad.ErrOnLoop.
 	DispatchInline
 )
 
@@ -44,7 +46,8 @@ func (d Dispatch) String() string {
 	return "Dispatch(" + strconv.Itoa(int(d)) + ")"
 }
 
-// newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them in st.load.
+// newDispatcher makes what runs the server's handlers. OverloadRefuse and OverloadPause count them
+// in st.load.
 func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
 	return dispatch.New(dispatch.Config{
 		Mode: dispatch.Mode(s.Dispatch),
@@ -98,8 +101,9 @@ func (x *exchange) Do() (returned bool) {
 	return x.run()
 }
 
-// Next implements dispatch.Task: it returns the next exchange of a chain, if x has ended in such a way that it may
-// follow. Behind an inline task whose loop was handed off, the loop goes on with the connection.
+// Next implements dispatch.Task: it returns the next exchange of a chain, if x has ended in such a
+// way that it may follow. Behind an inline task whose loop was handed off, the loop goes on with
+// the connection.
 func (x *exchange) Next() dispatch.Task {
 	if x.inline {
 		if x.done {

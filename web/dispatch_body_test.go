@@ -19,19 +19,21 @@ func tellWhereRead(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %q", where(w), body)
 }
 
-// A request whose body comes with its head is complete: it runs on the loop, its handler waits for nothing, and what follows it is the
-// next request.
+// A request whose body comes with its head is complete: it runs on the loop, its handler waits for
+// nothing, and what follows it is the next request.
 func TestInlineWithBody(t *testing.T) {
 	f := oneLoop(t, DispatchInline, tellWhereRead)
 	const head = "POST / HTTP/1.1\r\nHost: h\r\n"
 	for _, c := range []struct{ name, sent, then, want string }{
 		{"whole", head + "Content-Length: 5\r\n\r\nhello", "", `loop "hello"`},
 		{"chunked", head + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "", `loop "hello"`},
-		{"with trailer", head + "Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\n5\r\nhello\r\n0\r\nT: v\r\n\r\n", "", `loop "hello"`},
+		{"with trailer", head + "Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\n5\r\nhello\r\n0\r\nT: v\r\n\r\n", "",
+			`loop "hello"`},
 		{"empty", head + "Content-Length: 0\r\n\r\n", "", `loop ""`},
 		{"expected", head + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello", "", `loop "hello"`},
 		{"half", head + "Content-Length: 10\r\n\r\nhello", "world", `pool "helloworld"`},
-		{"half a chunk", head + "Transfer-Encoding: chunked\r\n\r\na\r\nhello", "world\r\n0\r\n\r\n", `pool "helloworld"`},
+		{"half a chunk", head + "Transfer-Encoding: chunked\r\n\r\na\r\nhello", "world\r\n0\r\n\r\n",
+			`pool "helloworld"`},
 		{"without the end", head + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", "\r\n", `pool "hello"`},
 		{"broken", head + "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n", "", `pool "hello" and an error`},
 	} {
@@ -44,7 +46,8 @@ func TestInlineWithBody(t *testing.T) {
 			}
 			io.WriteString(a.c, sent)
 			if c.then != "" {
-				time.Sleep(20 * time.Millisecond) // most likely a read of its own; together with the head it is complete
+				// most likely a read of its own; together with the head it is complete
+				time.Sleep(20 * time.Millisecond)
 				io.WriteString(a.c, c.then)
 			}
 			for _, want := range want {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// maxRoutes bounds a lane's table. When it is full, routes that have not been asked for since that happened last make way; if
-	// there are none of these, further routes are unknown: they run on the pool.
+	// maxRoutes bounds a lane's table. When it is full, routes that have not been asked for since
+	// that happened last make way; if there are none of these, further routes are unknown: they run
+	// on the pool.
 	maxRoutes = 4096
 	// maxRouteKey is how long a key is at most, in bytes. Longer paths are unknown.
 	maxRouteKey = 256
@@ -17,9 +18,10 @@ const (
 	minMixedID = 16
 )
 
-// routes is what a lane has learned of handlers, by route. A route is the pattern of an http.ServeMux where that has wildcards for
-// whole segments, else method and path, of which the segments that look like ids count as one: digits, UUIDs,
-// long hexadecimal numbers, long mixtures of letters and digits. So a thousand users with a path each are one route.
+// routes is what a lane has learned of handlers, by route. A route is the pattern of an
+// http.ServeMux where that has wildcards for whole segments, else method and path, of which the
+// segments that look like ids count as one: digits, UUIDs, long hexadecimal numbers, long mixtures
+// of letters and digits. So a thousand users with a path each are one route.
 type routes struct {
 	mux   *http.ServeMux // nil: the handler is none
 	byKey map[string]*route
@@ -33,7 +35,8 @@ type route struct {
 	asked bool // since the table was full last
 }
 
-// recent is a path that came lately and has no id in it: it is found by comparing instead of hashing.
+// recent is a path that came lately and has no id in it: it is found by comparing instead of
+// hashing.
 type recent struct {
 	method, path string
 	route        *route
@@ -75,7 +78,8 @@ func (t *routes) find(r *http.Request, path string) (found *route, folded bool) 
 // maxMethod is the length of the longest usual method.
 const maxMethod = 16
 
-// ofPattern finds the route by the pattern of a mux, and leaves the pattern in t.key if that is to be the key.
+// ofPattern finds the route by the pattern of a mux, and leaves the pattern in t.key if that is to
+// be the key.
 func (t *routes) ofPattern(r *http.Request, folded bool) (*route, bool) {
 	if t.mux == nil || folded {
 		return nil, false
@@ -89,8 +93,8 @@ func (t *routes) ofPattern(r *http.Request, folded bool) (*route, bool) {
 	return found, ok
 }
 
-// tellsApart reports whether what matches a pattern is one handler's work, rather than a tree of whatever kind, and is not found by
-// its path already.
+// tellsApart reports whether what matches a pattern is one handler's work, rather than a tree of
+// whatever kind, and is not found by its path already.
 func tellsApart(pattern string) bool {
 	return strings.Contains(pattern, "{") && !strings.HasSuffix(pattern, "/") && !strings.HasSuffix(pattern, "...}")
 }
@@ -108,8 +112,8 @@ func (t *routes) add() *route {
 	return found
 }
 
-// sweep makes room, and reports whether there is some. A table full of routes that are all asked for is not looked through for each
-// stranger.
+// sweep makes room, and reports whether there is some. A table full of routes that are all asked
+// for is not looked through for each stranger.
 func (t *routes) sweep() bool {
 	if t.since++; t.since < maxRoutes && t.since != 1 {
 		return false
@@ -129,7 +133,8 @@ func (t *routes) sweep() bool {
 	return false
 }
 
-// appendFolded appends path, with * for each segment that looks like an id, and reports whether there was one.
+// appendFolded appends path, with * for each segment that looks like an id, and reports whether
+// there was one.
 func appendFolded(dst []byte, path string) (key []byte, folded bool) {
 	if !strings.ContainsAny(path, "0123456789") {
 		return append(dst, path...), false
@@ -144,8 +149,8 @@ func appendFolded(dst []byte, path string) (key []byte, folded bool) {
 	return dst[:len(dst)-1], folded
 }
 
-// looksLikeID reports whether a path segment is a number, hexadecimal from eight digits on, or from sixteen on anything made of
-// letters, digits, - and _ in which there is a digit.
+// looksLikeID reports whether a path segment is a number, hexadecimal from eight digits on, or from
+// sixteen on anything made of letters, digits, - and _ in which there is a digit.
 func looksLikeID(s string) bool {
 	digits, hex := 0, 0
 	for i := 0; i < len(s); i++ {

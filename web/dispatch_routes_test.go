@@ -66,7 +66,8 @@ func TestRoutesByPattern(t *testing.T) {
 	if routeOf(&rs, "GET", "/names/alice") != routeOf(&rs, "GET", "/names/bob") {
 		t.Error("two names that one pattern matches are two routes")
 	}
-	for _, pair := range [][2]string{{"/tree/a", "/tree/b"}, {"/files/a", "/files/b/c"}, {"/plain", "/none"}, {"/names/alice", "/plain"}} {
+	for _, pair := range [][2]string{{"/tree/a", "/tree/b"}, {"/files/a", "/files/b/c"}, {"/plain", "/none"},
+		{"/names/alice", "/plain"}} {
 		if routeOf(&rs, "GET", pair[0]) == routeOf(&rs, "GET", pair[1]) {
 			t.Errorf("%s and %s are one route", pair[0], pair[1])
 		}

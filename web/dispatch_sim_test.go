@@ -17,16 +17,16 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// This file holds DispatchAuto against what docs/adr/0010 promises the neighbours of slow handlers, in fake time: how much longer they
-// wait than in the same run without. The world has no faults and a handler takes no time but what it sleeps, so nothing
-// else can make them wait.
+// This file holds DispatchAuto against what docs/adr/0010 promises the neighbours of slow handlers,
+// in fake time: how much longer they wait than in the same run without. The world has no faults and
+// a handler takes no time but what it sleeps, so nothing else can make them wait.
 
 const (
 	crowdConns = 40
 	crowdEvery = 100 * time.Microsecond // a request comes, whatever became of those before
 	crowdSleep = 5 * time.Millisecond
-	// mostHeld is what one slow handler may cost its neighbours: two ticks of the monitor, and how long the world takes to
-	// let everybody run.
+	// mostHeld is what one slow handler may cost its neighbours: two ticks of the monitor, and how
+	// long the world takes to let everybody run.
 	mostHeld = 2500 * time.Microsecond
 )
 
@@ -58,15 +58,16 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 		t.Fatal(err)
 	}
 	c := &crowd{world: w}
-	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*given).out.Load().x.inline {
-			c.onLoop++
-		}
-		if r.Header.Get("Sleep") != "" {
-			w.NewParker().ParkFor(crowdSleep)
-		}
-		io.WriteString(rw, "ok")
-	})}
+	s := &Server{Engine: engine, Dispatch: DispatchAuto,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if rw.(*given).out.Load().x.inline {
+				c.onLoop++
+			}
+			if r.Header.Get("Sleep") != "" {
+				w.NewParker().ParkFor(crowdSleep)
+			}
+			io.WriteString(rw, "ok")
+		})}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -138,10 +139,12 @@ func (c *crowd) at(percent int) time.Duration {
 }
 
 func (c *crowd) String() string {
-	return fmt.Sprintf("p50 %v, p99 %v, worst %v, %d on the loop, %d takeovers", c.at(50), c.at(99), c.at(100), c.onLoop, c.takeovers)
+	return fmt.Sprintf("p50 %v, p99 %v, worst %v, %d on the loop, %d takeovers", c.at(50), c.at(99), c.at(100),
+		c.onLoop, c.takeovers)
 }
 
-// Slow handlers cost their neighbours a moment each when they come as a surprise, and nothing once they are known.
+// Slow handlers cost their neighbours a moment each when they come as a surprise, and nothing once
+// they are known.
 func TestAutoKeepsNeighbours(t *testing.T) {
 	one := func(int) string { return "/" }
 	for _, tt := range []struct {
@@ -164,11 +167,13 @@ func TestAutoKeepsNeighbours(t *testing.T) {
 				alone := runCrowd(t, seed, requests, tt.path, func(int) bool { return false })
 				slow := runCrowd(t, seed, requests, tt.path, func(i int) bool { return tt.sleeps(r, tt.path(i), i) })
 				t.Logf("seed %d: %v; alone %v", seed, slow, alone)
-				if slow.at(99)-alone.at(99) > crowdEvery || slow.at(100)-alone.at(100) > min(mostHeld, time.Duration(tt.taken)*mostHeld+crowdEvery) {
+				if slow.at(99)-alone.at(99) > crowdEvery || slow.at(100)-alone.at(100) > min(mostHeld,
+					time.Duration(tt.taken)*mostHeld+crowdEvery) {
 					t.Errorf("seed %d: %v; without slow ones %v", seed, slow, alone)
 				}
 				if slow.takeovers > tt.taken || slow.onLoop < requests*tt.onLoop/100 {
-					t.Errorf("seed %d: %v; want at most %d takeovers, and %d %% of %d on the loop", seed, slow, tt.taken, tt.onLoop, requests)
+					t.Errorf("seed %d: %v; want at most %d takeovers, and %d %% of %d on the loop", seed, slow,
+						tt.taken, tt.onLoop, requests)
 				}
 			}
 		})
@@ -190,7 +195,8 @@ func slowRoute(every int) func(i int) string {
 
 func isSlowRoute(_ *rand.Rand, path string, _ int) bool { return path == "/slow" }
 
-// Requests that come together teach as much as those that come alone: the second batch of as many as it takes runs on the loop.
+// Requests that come together teach as much as those that come alone: the second batch of as many
+// as it takes runs on the loop.
 func TestAutoLearnsFromChains(t *testing.T) {
 	w := sim.New(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
@@ -198,11 +204,12 @@ func TestAutoLearnsFromChains(t *testing.T) {
 		t.Fatal(err)
 	}
 	onLoop := 0
-	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if rw.(*given).out.Load().x.inline {
-			onLoop++
-		}
-	})}
+	s := &Server{Engine: engine, Dispatch: DispatchAuto,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if rw.(*given).out.Load().x.inline {
+				onLoop++
+			}
+		})}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +233,8 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	w.Check(t)
 }
 
-// Requests that have been handed to the pool together, of which one ends in a Stream, are all answered, although the next behind it
-// goes to the loop by itself.
+// Requests that have been handed to the pool together, of which one ends in a Stream, are all
+// answered, although the next behind it goes to the loop by itself.
 func TestChainGoesOnBehindStream(t *testing.T) {
 	w := sim.New(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
@@ -235,20 +242,21 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := ""
-	s := &Server{Engine: engine, Dispatch: DispatchAuto, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		ran += r.URL.Path
-		if rw.(*given).out.Load().x.inline {
-			ran += "!"
-		}
-		if r.URL.Path == "/stream" {
-			st, err := Detached(rw)
-			if err != nil {
-				t.Error(err)
-				return
+	s := &Server{Engine: engine, Dispatch: DispatchAuto,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			ran += r.URL.Path
+			if rw.(*given).out.Load().x.inline {
+				ran += "!"
 			}
-			st.Close()
-		}
-	})}
+			if r.URL.Path == "/stream" {
+				st, err := Detached(rw)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				st.Close()
+			}
+		})}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +281,8 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 	w.Check(t)
 }
 
-// Of a thousand routes every one comes to the loop after its first calls, and those that differ only in an id as one.
+// Of a thousand routes every one comes to the loop after its first calls, and those that differ
+// only in an id as one.
 func TestAutoThousandRoutes(t *testing.T) {
 	const kinds, rounds = 1000, 40
 	const learned = kinds/2 + 1 // all users are one

@@ -36,7 +36,8 @@ func (a *asker) get(path string) string {
 	return a.answer()
 }
 
-// answer waits for one as long as dial does for all: of tests that learn how many there will be depends on what else the machine does.
+// answer waits for one as long as dial does for all: of tests that learn how many there will be
+// depends on what else the machine does.
 func (a *asker) answer() string {
 	a.c.SetDeadline(time.Now().Add(20 * time.Second))
 	resp, err := http.ReadResponse(a.r, nil)
@@ -47,7 +48,8 @@ func (a *asker) answer() string {
 	return mustBody(a.t, resp, nil)
 }
 
-// where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next to nothing of the time in which a handler is quick.
+// where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next
+// to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
 	if r, err := responseOf(w); err == nil && r.x.inline {
 		return "loop"
@@ -113,8 +115,8 @@ func TestAutoBlocks(t *testing.T) {
 	learn(a, "/")
 }
 
-// untilTakenOver runs f until a takeover is counted. The last run that a route is learned by may have been slow as well, on a busy machine, and what is
-// done next is then done by the pool.
+// untilTakenOver runs f until a takeover is counted. The last run that a route is learned by may
+// have been slow as well, on a busy machine, and what is done next is then done by the pool.
 func untilTakenOver(t *testing.T, f *fixture, run func()) {
 	t.Helper()
 	for range 50 {
@@ -128,15 +130,17 @@ func untilTakenOver(t *testing.T, f *fixture, run func()) {
 
 // The server, and package websocket, convert a Dispatch to a Mode.
 func TestDispatchIsMode(t *testing.T) {
-	for d, m := range map[Dispatch]dispatch.Mode{DispatchAuto: dispatch.Auto, DispatchPool: dispatch.Pool, DispatchInline: dispatch.Inline} {
+	for d, m := range map[Dispatch]dispatch.Mode{DispatchAuto: dispatch.Auto, DispatchPool: dispatch.Pool,
+		DispatchInline: dispatch.Inline} {
 		if dispatch.Mode(d) != m {
 			t.Errorf("%v is mode %d, want %d", d, dispatch.Mode(d), m)
 		}
 	}
 }
 
-// A handler that computes is taken over like one that waits, also with one processor: it goes on until its neighbour was
-// answered a hundred times, which only another goroutine of the loop can have done.
+// A handler that computes is taken over like one that waits, also with one processor: it goes on
+// until its neighbour was answered a hundred times, which only another goroutine of the loop can
+// have done.
 func TestBurnerIsTakenOver(t *testing.T) {
 	for _, d := range []Dispatch{DispatchInline, DispatchAuto} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -205,7 +209,8 @@ func TestInlineWaits(t *testing.T) {
 				io.WriteString(w, big)
 				return
 			}
-			resp, err := http.Get("http://" + r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() + "/inner")
+			resp, err := http.Get("http://" + r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() +
+				"/inner")
 			if err != nil {
 				t.Error(err)
 				return
@@ -254,7 +259,8 @@ func TestInlineWaits(t *testing.T) {
 	}
 }
 
-// What a handler flushes leaves at once, whatever it does next: it does not wait for the loop to be taken from it.
+// What a handler flushes leaves at once, whatever it does next: it does not wait for the loop to be
+// taken from it.
 func TestFlushLeavesLoop(t *testing.T) {
 	for name, n := range map[string]int{"gathered": 5, "queued by Write": 100 << 10} {
 		t.Run(name, func(t *testing.T) { flushOnLoop(t, n) })
@@ -347,12 +353,13 @@ func stressAnswers(t *testing.T) int {
 	return 30_000
 }
 
-// Clients pipeline, post, and check every byte, while some handlers sleep, burn the processor, panic or write more than their
-// client reads.
+// Clients pipeline, post, and check every byte, while some handlers sleep, burn the processor,
+// panic or write more than their client reads.
 func TestDispatchStress(t *testing.T) {
 	for _, d := range []Dispatch{DispatchAuto, DispatchInline} {
 		t.Run(d.String(), func(t *testing.T) {
-			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(stressHandler)}, myriad.Config{Loops: 2, WriteLimit: 16 << 10})
+			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(stressHandler)},
+				myriad.Config{Loops: 2, WriteLimit: 16 << 10})
 			const clients = 16
 			var wg sync.WaitGroup
 			for id := range clients {

@@ -17,15 +17,15 @@ type Event struct {
 	ID string
 	// Name is the type of the event, for addEventListener. Empty: "message".
 	Name string
-	// Data may have several lines, divided by LF, CRLF or CR; the client gets them divided by LF. An Event without Data and Name sets
-	// ID or Retry and is not dispatched.
+	// Data may have several lines, divided by LF, CRLF or CR; the client gets them divided by LF.
+	// An Event without Data and Name sets ID or Retry and is not dispatched.
 	Data []byte
 	// Retry is how long the client waits before it comes back, in whole milliseconds. 0: as before.
 	Retry time.Duration
 }
 
-// Append appends e as it is sent. It fails if ID or Name has a line break or NUL, which would let the program's users write fields, and
-// if Retry is negative. Any goroutine.
+// Append appends e as it is sent. It fails if ID or Name has a line break or NUL, which would let
+// the program's users write fields, and if Retry is negative. Any goroutine.
 func (e Event) Append(dst []byte) ([]byte, error) {
 	switch {
 	case strings.ContainsAny(e.Name, "\r\n\x00"):
@@ -64,7 +64,8 @@ func (e Event) Chunk() (*Chunk, error) {
 // room is what an event of one line takes.
 func (e Event) room() int { return len(e.ID) + len(e.Name) + len(e.Data) + 64 }
 
-// appendLines appends each line of p behind prefix. A line ends with LF, CRLF or CR, as where the client reads.
+// appendLines appends each line of p behind prefix. A line ends with LF, CRLF or CR, as where the
+// client reads.
 func appendLines(dst []byte, prefix string, p []byte) []byte {
 	for {
 		dst = append(dst, prefix...)

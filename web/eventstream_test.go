@@ -86,7 +86,8 @@ func TestEvents(t *testing.T) {
 	if got := mustBody(t, res, err); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for name, want := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "private", "X-Accel-Buffering": "no"} {
+	for name, want := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "private",
+		"X-Accel-Buffering": "no"} {
 		if got := res.Header.Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
@@ -101,14 +102,15 @@ func simEvents(t *testing.T) (w *sim.World, p *sim.Peer, s *EventStream, stop fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &Server{Engine: engine, WriteTimeout: time.Second, IdleTimeout: time.Second, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/next" {
-			return
-		}
-		if s, err = Events(rw, r); err != nil {
-			t.Error(err)
-		}
-	})}
+	server := &Server{Engine: engine, WriteTimeout: time.Second, IdleTimeout: time.Second,
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/next" {
+				return
+			}
+			if s, err = Events(rw, r); err != nil {
+				t.Error(err)
+			}
+		})}
 	ln, err := server.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +130,8 @@ func simEvents(t *testing.T) (w *sim.World, p *sim.Peer, s *EventStream, stop fu
 	}
 }
 
-// A silent stream is kept alive, one that speaks needs it not, and one that has ended gives its connection back with its timer.
+// A silent stream is kept alive, one that speaks needs it not, and one that has ended gives its
+// connection back with its timer.
 func TestEventsKeepAlive(t *testing.T) {
 	w, p, s, stop := simEvents(t)
 	defer stop()
@@ -166,7 +169,8 @@ func TestEventsKeepAlive(t *testing.T) {
 	}
 }
 
-// A client that does not read costs its stream's limit and no more: events are refused, comments are not added.
+// A client that does not read costs its stream's limit and no more: events are refused, comments
+// are not added.
 func TestEventsAreRefused(t *testing.T) {
 	w, p, s, stop := simEvents(t)
 	defer stop()

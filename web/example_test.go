@@ -102,8 +102,8 @@ func ExampleEvents() {
 	//  <nil>
 }
 
-// A detached response outlives its handler and costs no goroutine while it waits: it is written to from wherever there is
-// something to say.
+// A detached response outlives its handler and costs no goroutine while it waits: it is written to
+// from wherever there is something to say.
 func ExampleDetached() {
 	streams := make(chan *web.Stream, 1)
 	url, stop := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,9 +16,10 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is fed, an answer that is
-// written, and an end. Everything above the codecs speaks to it and never to the connection, because
-// with HTTP/2 there are many on one. It is made by the loop; its handler runs elsewhere.
+// An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is
+// fed, an answer that is written, and an end. Everything above the codecs speaks to it and never to
+// the connection, because with HTTP/2 there are many on one. It is made by the loop; its handler
+// runs elsewhere.
 type exchange struct {
 	transport transport
 	lane      *lane
@@ -51,12 +52,13 @@ type exchange struct {
 	detached atomic.Pointer[Stream] // who goes on with the answer, or nil
 }
 
-// A transport carries the answer of an exchange. It may be called from any goroutine and never blocks, except where it
-// says so.
+// A transport carries the answer of an exchange. It may be called from any goroutine and never
+// blocks, except where it says so.
 type transport interface {
 	// write queues bytes of the answer, all or nothing: myriad.ErrFull.
 	write(x *exchange, p []byte) error
-	// writeFile queues n bytes of f from off on, which follow what was written: myriad.ErrFull. f may be closed at once.
+	// writeFile queues n bytes of f from off on, which follow what was written: myriad.ErrFull. f
+	// may be closed at once.
 	writeFile(x *exchange, f *os.File, off, n int64) error
 	// ask has the loop look at what x wants.
 	ask(x *exchange)
@@ -91,7 +93,8 @@ func (x *exchange) complete() {
 	x.want(wantFinish)
 }
 
-// date is what the Date field says. That of an inline task is the date of the poll cycle in which its request came, a few milliseconds ago at most.
+// date is what the Date field says. That of an inline task is the date of the poll cycle in which
+// its request came, a few milliseconds ago at most.
 func (x *exchange) date() string {
 	if x.HasLoop() {
 		return x.began.text
@@ -110,7 +113,8 @@ func (x *exchange) takeWants() (w want) {
 	return w
 }
 
-// run calls the handler and completes the answer. It reports whether the handler has returned rather than panicked.
+// run calls the handler and completes the answer. It reports whether the handler has returned
+// rather than panicked.
 func (x *exchange) run() (returned bool) {
 	defer x.over()
 	if returned = x.callHandler(); returned {
@@ -131,8 +135,8 @@ func (x *exchange) over() {
 	}
 }
 
-// callHandler reports whether the handler has returned rather than panicked. Its context ends before its answer does, as with net/http: a
-// client that has that whole may count on it.
+// callHandler reports whether the handler has returned rather than panicked. Its context ends
+// before its answer does, as with net/http: a client that has that whole may count on it.
 func (x *exchange) callHandler() (ok bool) {
 	defer func() {
 		driver.Unlabel() // the goroutine runs other handlers next
@@ -203,8 +207,9 @@ func (x *exchange) refuse(status int, reason string) {
 	x.want(wantFinish)
 }
 
-// endsConn reports whether the server ends the connection behind this answer, which has to say so then. With a larger PipelineDepth only the loop
-// knows whether another request has been accepted, and ends it without a word.
+// endsConn reports whether the server ends the connection behind this answer, which has to say so
+// then. With a larger PipelineDepth only the loop knows whether another request has been accepted,
+// and ends it without a word.
 func (x *exchange) endsConn() bool {
 	s := x.lane.s
 	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.next == nil
@@ -216,7 +221,8 @@ func (x *exchange) outlived() {
 	x.end.part()
 }
 
-// A lastState is that a connection is closed, of which ConnState hears when no handler of it runs any more, as from net/http.
+// A lastState is that a connection is closed, of which ConnState hears when no handler of it runs
+// any more, as from net/http.
 type lastState struct {
 	h    *conn
 	left atomic.Int32 // who must part before: those handlers, and the loop
@@ -228,7 +234,8 @@ func newLastState(h *conn) *lastState {
 	return e
 }
 
-// part is called by the loop, and by each handler when it ends. A nil lastState is of no interest to anybody.
+// part is called by the loop, and by each handler when it ends. A nil lastState is of no interest
+// to anybody.
 func (e *lastState) part() {
 	if e != nil && e.left.Add(-1) == 0 {
 		e.h.lane.s.reportOf(e.h.seen(), http.StateClosed)
@@ -260,7 +267,8 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 	}
 }
 
-// netError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a *net.OpError.
+// netError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a
+// *net.OpError.
 func (x *exchange) netError(op string, err error) error { return netError(x.transport.conn(), op, err) }
 
 func netError(c *myriad.Conn, op string, err error) error {

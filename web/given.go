@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// given is what a handler is given, and may keep: the request with its URL and context, and itself as the ResponseWriter. Unless
-// Server.ReuseRequests says otherwise it is made anew for each request, in one piece of 512 bytes. The response behind it is used for
-// other requests when both the handler and the loop are done with it; from then on the ResponseWriter fails as it does after the handler has
-// returned, and leads nowhere.
+// given is what a handler is given, and may keep: the request with its URL and context, and itself
+// as the ResponseWriter. Unless Server.ReuseRequests says otherwise it is made anew for each
+// request, in one piece of 512 bytes. The response behind it is used for other requests when both
+// the handler and the loop are done with it; from then on the ResponseWriter fails as it does after
+// the handler has returned, and leads nowhere.
 type given struct {
 	request http.Request
 	url     url.URL
@@ -35,7 +36,8 @@ func newGiven() *given {
 	return g
 }
 
-// adopt gives an empty request its context. That takes a copy of it, and is done before there is more to copy.
+// adopt gives an empty request its context. That takes a copy of it, and is done before there is
+// more to copy.
 func (g *given) adopt() { g.request = *empty.WithContext(&g.ctx) }
 
 // again empties what is used for another request of the same exchange.
@@ -82,10 +84,11 @@ func (g *given) WriteString(s string) (int, error) {
 	return 0, errHandlerOver
 }
 
-// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file, also behind an
-// io.LimitedReader, is sent by the kernel if the length of the answer is known or its end is the connection's: then ReadFrom
-// returns as soon as the file is queued, and no goroutine waits for the client. The file may be closed at once, but must not
-// get shorter: the connection would be reset.
+// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file,
+// also behind an io.LimitedReader, is sent by the kernel if the length of the answer is known or
+// its end is the connection's: then ReadFrom returns as soon as the file is queued, and no
+// goroutine waits for the client. The file may be closed at once, but must not get shorter: the
+// connection would be reset.
 func (g *given) ReadFrom(src io.Reader) (int64, error) {
 	if w := g.out.Load(); w != nil {
 		return w.readFrom(src)
@@ -96,7 +99,8 @@ func (g *given) ReadFrom(src io.Reader) (int64, error) {
 // Flush implements http.Flusher.
 func (g *given) Flush() { _ = g.FlushError() }
 
-// FlushError sends what has been gathered. The connection's loop sends it to the client without further waiting.
+// FlushError sends what has been gathered. The connection's loop sends it to the client without
+// further waiting.
 func (g *given) FlushError() error {
 	if w := g.out.Load(); w != nil {
 		return w.flush()
@@ -104,7 +108,8 @@ func (g *given) FlushError() error {
 	return http.ErrHijacked
 }
 
-// CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's Context.Stream needs it.
+// CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's
+// Context.Stream needs it.
 func (g *given) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
 
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
@@ -115,11 +120,11 @@ func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, errHandlerOver
 }
 
-// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks for. After Hijack the first two are those of the
-// net.Conn that it has returned.
+// SetReadDeadline, SetWriteDeadline and EnableFullDuplex are what http.ResponseController looks
+// for. After Hijack the first two are those of the net.Conn that it has returned.
 
-// SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has passed, what has come can be read, and then reads fail until
-// it is moved: the same body goes on.
+// SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has
+// passed, what has come can be read, and then reads fail until it is moved: the same body goes on.
 func (g *given) SetReadDeadline(t time.Time) error {
 	w := g.out.Load()
 	if w == nil {
@@ -132,8 +137,9 @@ func (g *given) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline bounds the answer. The first write behind it fails, unless it has been moved by then; from then on all do, and the connection ends with
-// the handler. It is reset if the client has left something unread when the deadline passes.
+// SetWriteDeadline bounds the answer. The first write behind it fails, unless it has been moved by
+// then; from then on all do, and the connection ends with the handler. It is reset if the client
+// has left something unread when the deadline passes.
 func (g *given) SetWriteDeadline(t time.Time) error {
 	w := g.out.Load()
 	if w == nil {
@@ -146,8 +152,8 @@ func (g *given) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex has an answer that is complete when its handler returns leave at once, also if the request's body is still coming. Reading and
-// writing never exclude each other here.
+// EnableFullDuplex has an answer that is complete when its handler returns leave at once, also if
+// the request's body is still coming. Reading and writing never exclude each other here.
 func (g *given) EnableFullDuplex() error {
 	if w := g.out.Load(); w != nil {
 		w.duplex = true

@@ -11,16 +11,19 @@ import (
 	"time"
 )
 
-// ownHandshake is how long a handshake may take whose connection came from a foreign listener, if no timeout is set: as tlsloop's.
+// ownHandshake is how long a handshake may take whose connection came from a foreign listener, if
+// no timeout is set: as tlsloop's.
 const ownHandshake = 10 * time.Second
 
-// A shaking is the *tls.Conns that a foreign listener, such as tls.NewListener's, has given to Serve and whose handshakes are being
-// made: each on a goroutine, because their configuration cannot be taken out. They belong to nobody else yet.
+// A shaking is the *tls.Conns that a foreign listener, such as tls.NewListener's, has given to
+// Serve and whose handshakes are being made: each on a goroutine, because their configuration
+// cannot be taken out. They belong to nobody else yet.
 type shaking struct {
 	mu    sync.Mutex
 	conns map[*tls.Conn]struct{} // guarded by mu
-	by    time.Time              // guarded by mu: when they have to have ended, also those to come; zero: nobody has said
-	over  bool                   // guarded by mu: at once
+	// guarded by mu: when they have to have ended, also those to come; zero: nobody has said
+	by   time.Time
+	over bool // guarded by mu: at once
 }
 
 func (k *shaking) add(tc *tls.Conn) {
@@ -66,8 +69,8 @@ func (k *shaking) cut() {
 	}
 }
 
-// shake makes the handshake of tc on a goroutine of its own, and goes on with it then. ConnContext and ConnState hear of tc before,
-// on Serve's goroutine, as those of net/http do.
+// shake makes the handshake of tc on a goroutine of its own, and goes on with it then. ConnContext
+// and ConnState hear of tc before, on Serve's goroutine, as those of net/http do.
 func (s *Server) shake(tc *tls.Conn, f *front) {
 	base := f.contextOf(tc)
 	s.reportOf(tc, http.StateNew)
@@ -99,8 +102,8 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 	})
 }
 
-// shakePanicked is for a callback of tc's configuration that has panicked with v, or ended its goroutine, as GetCertificate may.
-// Like net/http's, it costs nobody else's connection.
+// shakePanicked is for a callback of tc's configuration that has panicked with v, or ended its
+// goroutine, as GetCertificate may. Like net/http's, it costs nobody else's connection.
 func (s *Server) shakePanicked(tc *tls.Conn, v any) {
 	if v != nil && v != http.ErrAbortHandler {
 		s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
@@ -142,8 +145,8 @@ func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	_ = tc.Close()
 }
 
-// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which nobody else serves. What a TLSConfig offers and nobody serves
-// ends the connection, as net/http does it.
+// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which nobody else
+// serves. What a TLSConfig offers and nobody serves ends the connection, as net/http does it.
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
 
 // adoptOrLog is adopt for whoever can only tell the log.

@@ -49,23 +49,27 @@ func serveShaken(t testing.TB, s *Server, cfg *tls.Config) *fixture {
 	return f
 }
 
-// What is negotiated decides who speaks, whoever makes the handshake: TLSNextProto, this server, or nobody.
+// What is negotiated decides who speaks, whoever makes the handshake: TLSNextProto, this server, or
+// nobody.
 func TestALPN(t *testing.T) {
 	protos := func() *tls.Config { return &tls.Config{NextProtos: []string{"shout", "unserved", "http/1.1"}} }
 	never := func(_ *http.Server, tc *tls.Conn, _ http.Handler) { fmt.Fprint(tc, "net/http serves this itself") }
 	server := func() *Server {
-		return &Server{Handler: describe, TLSConfig: protos(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
+		return &Server{Handler: describe, TLSConfig: protos(), TLSNextProto: map[string]nextProto{
 			"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
 				r := &http.Request{Method: "GET", URL: &url.URL{Path: "/"}}
 				h.ServeHTTP(httptest.NewRecorder(), r)
 				ctx := h.(interface{ BaseContext() context.Context }).BaseContext()
-				fmt.Fprint(tc, "SHOUTED ", r.TLS.NegotiatedProtocol, " ", r.Body == http.NoBody, r.RemoteAddr == tc.RemoteAddr().String(), ctx.Value(http.ServerContextKey) == s)
+				fmt.Fprint(tc, "SHOUTED ", r.TLS.NegotiatedProtocol, " ", r.Body == http.NoBody,
+					r.RemoteAddr == tc.RemoteAddr().String(), ctx.Value(http.ServerContextKey) == s)
 			},
 			"http/1.1": never,
 		}}
 	}
-	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()), "a foreign listener": serveShaken(t, server(), protos())} {
-		for proto, want := range map[string]string{"shout": "SHOUTED shout true true true", "unserved": "", "http/1.1": "HTTP/1.1 200 OK\r\n"} {
+	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()),
+		"a foreign listener": serveShaken(t, server(), protos())} {
+		for proto, want := range map[string]string{"shout": "SHOUTED shout true true true", "unserved": "",
+			"http/1.1": "HTTP/1.1 200 OK\r\n"} {
 			cfg := trusting()
 			cfg.NextProtos = []string{proto}
 			nc := f.dialTLS(t, cfg)
@@ -80,7 +84,8 @@ func TestALPN(t *testing.T) {
 	}
 }
 
-// The handler that a function of TLSNextProto is given has the context of ConnContext, and answers "OPTIONS *" itself, as net/http's does.
+// The handler that a function of TLSNextProto is given has the context of ConnContext, and answers
+// "OPTIONS *" itself, as net/http's does.
 func TestALPNHandler(t *testing.T) {
 	type key struct{}
 	protos := &tls.Config{NextProtos: []string{"shout"}}
@@ -89,17 +94,19 @@ func TestALPNHandler(t *testing.T) {
 			ConnContext: func(ctx context.Context, nc net.Conn) context.Context {
 				return context.WithValue(ctx, key{}, nc.RemoteAddr().String())
 			},
-			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, h http.Handler) {
+			TLSNextProto: map[string]nextProto{"shout": func(_ *http.Server, tc *tls.Conn, h http.Handler) {
 				ctx := h.(interface{ BaseContext() context.Context }).BaseContext()
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, &http.Request{Method: "OPTIONS", RequestURI: "*", URL: &url.URL{Path: "*"}})
-				fmt.Fprintf(tc, "context %t body %q fields %s", ctx.Value(key{}) == tc.RemoteAddr().String(), w.Body, sorted(w.Header()))
+				fmt.Fprintf(tc, "context %t body %q fields %s", ctx.Value(key{}) == tc.RemoteAddr().String(), w.Body,
+					sorted(w.Header()))
 			}},
 		}
 	}
 	cfg := trusting()
 	cfg.NextProtos = []string{"shout"}
-	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()), "a foreign listener": serveShaken(t, server(), protos.Clone())} {
+	for name, f := range map[string]*fixture{"ServeTLS": serveTLS(t, server()),
+		"a foreign listener": serveShaken(t, server(), protos.Clone())} {
 		want := `context true body "" fields Content-Length=["0"]`
 		if got, err := io.ReadAll(f.dialTLS(t, cfg)); err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v", name, got, err)
@@ -107,7 +114,8 @@ func TestALPNHandler(t *testing.T) {
 	}
 }
 
-// A handedOn connection is the only one of its own listener, whose second Accept fails when it has been closed.
+// A handedOn connection is the only one of its own listener, whose second Accept fails when it has
+// been closed.
 type handedOn struct {
 	net.Conn
 	given  bool
@@ -134,10 +142,11 @@ func (c *handedOn) Close() error {
 
 func (c *handedOn) Addr() net.Addr { return c.LocalAddr() }
 
-// The *http.Server that a function of TLSNextProto is given knows what SetKeepAlivesEnabled has said, before it was made and later.
+// The *http.Server that a function of TLSNextProto is given knows what SetKeepAlivesEnabled has
+// said, before it was made and later.
 func TestALPNKeepAlives(t *testing.T) {
 	s := &Server{Handler: http.NotFoundHandler(), TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(std *http.Server, tc *tls.Conn, _ http.Handler) {
+		TLSNextProto: map[string]nextProto{"shout": func(std *http.Server, tc *tls.Conn, _ http.Handler) {
 			if err := std.Serve(&handedOn{Conn: tc, closed: make(chan struct{})}); err != io.EOF {
 				t.Error(err)
 			}
@@ -161,7 +170,8 @@ func TestALPNKeepAlives(t *testing.T) {
 	}
 }
 
-// A ConnContext that panics costs its connection alone, also where a function of TLSNextProto would have had it.
+// A ConnContext that panics costs its connection alone, also where a function of TLSNextProto would
+// have had it.
 func TestALPNConnContextPanics(t *testing.T) {
 	states := make(chan http.ConnState, 10)
 	f := serveTLS(t, &Server{TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
@@ -182,17 +192,22 @@ func TestALPNConnContextPanics(t *testing.T) {
 	awaitConns(t, f, 0)
 }
 
-// Failures of handshakes end in time, are told to ConnState and the log, and answered if they are a slip.
+// Failures of handshakes end in time, are told to ConnState and the log, and answered if they are a
+// slip.
 func TestFailingHandshakes(t *testing.T) {
 	states := make(chan http.ConnState, 100)
-	f := serveShaken(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) { states <- s }}, &tls.Config{})
+	f := serveShaken(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond,
+		ConnState: func(_ net.Conn, s http.ConnState) { states <- s }}, &tls.Config{})
 	for _, c := range []struct{ sent, want, logged string }{
 		{"", "", "timeout"},
-		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", "client sent an HTTP request to an HTTPS server"},
+		{"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+			"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+			"client sent an HTTP request to an HTTPS server"},
 		{"\x16\x03\x01\x00\x02\x01\x00", "", "TLS handshake error"},
 	} {
 		var got []byte
-		for tries := 0; tries == 0 || c.want != "" && len(got) == 0 && tries < 100; tries++ { // the client may be held up until it is too late
+		// the client may be held up until it is too late
+		for tries := 0; tries == 0 || c.want != "" && len(got) == 0 && tries < 100; tries++ {
 			nc := dial(t, f)
 			io.WriteString(nc, c.sent)
 			got, _ = io.ReadAll(nc) // an alert may come before the end
@@ -203,13 +218,15 @@ func TestFailingHandshakes(t *testing.T) {
 		if !strings.HasPrefix(string(got), c.want) {
 			t.Errorf("%q: got %q", c.sent, got)
 		}
-		if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") || !strings.Contains(text, c.logged) {
+		if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") ||
+			!strings.Contains(text, c.logged) {
 			t.Errorf("%q: logged: %q", c.sent, text)
 		}
 	}
 }
 
-// Close ends handshakes that nobody answers; it leaves no goroutine, as TestMain holds. Shutdown waits for one that is completed.
+// Close ends handshakes that nobody answers; it leaves no goroutine, as TestMain holds. Shutdown
+// waits for one that is completed.
 func TestShutdownDuringHandshakes(t *testing.T) {
 	t.Parallel()
 	f := serveShaken(t, &Server{Handler: describe}, &tls.Config{})
@@ -337,3 +354,6 @@ func TestShakingEndsLateComers(t *testing.T) {
 		t.Errorf("handshake: %v", err)
 	}
 }
+
+// A nextProto is a value of http.Server's TLSNextProto.
+type nextProto = func(*http.Server, *tls.Conn, http.Handler)

@@ -7,8 +7,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file is what becomes of connections that wait for a request when many do: each gives back its conn and its
-// myriad.Conn, until something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
+// This file is what becomes of connections that wait for a request when many do: each gives back
+// its conn and its myriad.Conn, until something comes for it (myriad.Conn.Hibernate,
+// docs/adr/0016).
 
 // mostAwake is how many connections of a lane may be awake while they wait.
 const mostAwake = 1024
@@ -25,8 +26,8 @@ func (ln *lane) stay(h *conn) {
 	ln.awake = append(ln.awake, h)
 }
 
-// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn, when an answer has left; and if its timer is that
-// of its answer, it is set anew then.
+// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn,
+// when an answer has left; and if its timer is that of its answer, it is set anew then.
 func (ln *lane) idles(h *conn) {
 	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
 		return
@@ -64,7 +65,8 @@ func (ln *lane) depart(h *conn) {
 // crowded reports whether more are awake than may be.
 func (ln *lane) crowded() bool { return len(ln.awake) > ln.s.awakeConns() }
 
-// hasSent begins the time of an idle connection if all of its answer has gone. Who wakes does not know what the timer was for.
+// hasSent begins the time of an idle connection if all of its answer has gone. Who wakes does not
+// know what the timer was for.
 func (h *conn) hasSent() {
 	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.Unsent() == 0 {
 		h.sending, h.lately = false, false

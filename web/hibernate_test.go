@@ -18,7 +18,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A sleepers fixture has a server of which one connection for each loop stays awake, and clients that have asked it once.
+// A sleepers fixture has a server of which one connection for each loop stays awake, and clients
+// that have asked it once.
 type sleepers struct {
 	*fixture
 	conns   []net.Conn
@@ -66,7 +67,8 @@ func whoAsks(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, r.RemoteAddr, r.URL.Path, string(body))
 }
 
-// Connections that wait hibernate but for one, and each is served again as itself: bodies, pipelines and heads in pieces, too.
+// Connections that wait hibernate but for one, and each is served again as itself: bodies,
+// pipelines and heads in pieces, too.
 func TestHibernation(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Dispatch{DispatchAuto, DispatchPool, DispatchInline} {
@@ -85,7 +87,8 @@ func TestHibernation(t *testing.T) {
 					if got := m.get(t, i, "/get"); got != me+"/get" {
 						t.Fatalf("round %d: %q, want %s/get", round, got, me)
 					}
-					if got := m.ask(t, i, "POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"); got != me+"/postbody" {
+					const post = "POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
+					if got := m.ask(t, i, post); got != me+"/postbody" {
 						t.Fatalf("round %d: %q, want %s/postbody", round, got, me)
 					}
 					io.WriteString(c, "GET /two HTTP/1.1\r\nHost: h\r\n\r\nGET /pie")
@@ -111,7 +114,8 @@ func TestHibernation(t *testing.T) {
 	}
 }
 
-// hibernatingNewcomers have connected, and all but one hibernate before they ask anything. They are more than a loop keeps Conns for.
+// hibernatingNewcomers have connected, and all but one hibernate before they ask anything. They are
+// more than a loop keeps Conns for.
 func hibernatingNewcomers(t *testing.T, s *Server) *sleepers {
 	t.Helper()
 	m := connected(t, 300, s)
@@ -119,7 +123,8 @@ func hibernatingNewcomers(t *testing.T, s *Server) *sleepers {
 	return m
 }
 
-// Connections that have not asked yet hibernate as well, and are served as those that have just come.
+// Connections that have not asked yet hibernate as well, and are served as those that have just
+// come.
 func TestNewcomersHibernate(t *testing.T) {
 	t.Parallel()
 	t.Run("ask", func(t *testing.T) {
@@ -245,24 +250,27 @@ func TestHibernationLeavesRequestsAlone(t *testing.T) {
 		mu.Unlock()
 		m.get(t, (i+1)%len(m.conns), "/other")
 		r := kept[c.LocalAddr().String()+"*"]
-		if local := r.Context().Value(http.LocalAddrContextKey); r.URL.Path != "/again" || r.Context().Err() != context.Canceled ||
+		if local := r.Context().Value(http.LocalAddrContextKey); r.URL.Path != "/again" ||
+			r.Context().Err() != context.Canceled ||
 			fmt.Sprint(local) != m.addr || r.Context().Value(http.ServerContextKey) == nil {
 			t.Errorf("%s: path %s, %v, local address %v", c.LocalAddr(), r.URL.Path, r.Context().Err(), local)
 		}
 	}
-	within(t, "all hibernate, as those do whose limit has not been changed", func() bool { return m.hibernating() == len(m.conns)-1 })
+	within(t, "all hibernate, as those do whose limit has not been changed",
+		func() bool { return m.hibernating() == len(m.conns)-1 })
 }
 
 // A conn that has hibernated as the last that asked is another client's when it wakes.
 func TestHibernationForgetsAddress(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	m := manySleepers(t, 3, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			began <- struct{}{}
-			<-release
-		}
-		whoAsks(w, r)
-	})})
+	m := manySleepers(t, 3, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				began <- struct{}{}
+				<-release
+			}
+			whoAsks(w, r)
+		})})
 	within(t, "the first hibernates", func() bool { return m.hibernating() > 0 })
 	for range 10 {
 		io.WriteString(m.conns[1], "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -312,15 +320,16 @@ func waitsAfterLateAnswer(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// A connection whose answer is on its way when it comes to wait does not hibernate: its timer is that of the answer, and whoever woke for it
-// would take it for that of an idle connection.
+// A connection whose answer is on its way when it comes to wait does not hibernate: its timer is
+// that of the answer, and whoever woke for it would take it for that of an idle connection.
 func TestHibernationLeavesAnswersAlone(t *testing.T) {
 	const limit = 10 * time.Second
-	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/unbounded" {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		}
-	})})
+	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/unbounded" {
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+			}
+		})})
 	w.RunFor(time.Second)
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 	bounded, unbounded := w.Dial(addr), w.Dial(addr)
@@ -330,7 +339,8 @@ func TestHibernationLeavesAnswersAlone(t *testing.T) {
 	w.RunFor(time.Second)
 	unbounded.Write([]byte("GET")) // wakes, with what the other has left if that hibernates
 	w.RunFor(2 * limit)
-	for name, p := range map[string]*sim.Peer{"waiting for its first request": awake, "bounded": bounded, "unbounded": unbounded} {
+	for name, p := range map[string]*sim.Peer{"waiting for its first request": awake, "bounded": bounded,
+		"unbounded": unbounded} {
 		if p.Ended() {
 			t.Errorf("the connection that is %s has ended, with %q", name, p.Received())
 		}
@@ -381,7 +391,8 @@ func TestHibernationEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{Handler: http.HandlerFunc(whoAsks)}
 			if name == "IdleTimeout" {
-				s.IdleTimeout, s.ReadHeaderTimeout = 300*time.Millisecond, time.Minute // the latter for clients that have not asked yet
+				// the latter for clients that have not asked yet
+				s.IdleTimeout, s.ReadHeaderTimeout = 300*time.Millisecond, time.Minute
 			}
 			m := manySleepers(t, 10, s)
 			for i := 1; i < len(m.conns) && name != "IdleTimeout"; i += 2 {
@@ -400,21 +411,23 @@ func TestHibernationEnds(t *testing.T) {
 	}
 }
 
-// A handler that panics after an upgrade ends its connection: the next protocol hears so, and other connections do not notice.
+// A handler that panics after an upgrade ends its connection: the next protocol hears so, and other
+// connections do not notice.
 func TestUpgradeThenPanic(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{1, 4} {
 		next := &told{opened: make(chan struct{}, 1), closed: make(chan error, 1)}
-		m := manySleepers(t, others+1, &Server{Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/up" {
-				whoAsks(w, r)
-				return
-			}
-			if err := Upgrade(w, []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n"), next); err != nil {
-				t.Error(err)
-			}
-			panic(http.ErrAbortHandler)
-		})})
+		m := manySleepers(t, others+1, &Server{Dispatch: DispatchInline,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/up" {
+					whoAsks(w, r)
+					return
+				}
+				if err := Upgrade(w, []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n"), next); err != nil {
+					t.Error(err)
+				}
+				panic(http.ErrAbortHandler)
+			})})
 		io.WriteString(m.conns[others], "GET /up HTTP/1.1\r\nHost: h\r\n\r\n")
 		if _, err := io.Copy(io.Discard, m.readers[others]); err != nil {
 			t.Error(err)
@@ -448,17 +461,20 @@ func (h *told) Opened(*myriad.Conn)              { h.opened <- struct{}{} }
 func (*told) Received(*myriad.Conn, []byte)      {}
 func (h *told) Closed(_ *myriad.Conn, err error) { h.closed <- err }
 
-// A client that sends empty lines and its end gets the same answer, or none, whether its connection can hibernate or not: what has come of them
-// counts, and what it has asked before, and nothing that others have asked.
+// A client that sends empty lines and its end gets the same answer, or none, whether its connection
+// can hibernate or not: what has come of them counts, and what it has asked before, and nothing
+// that others have asked.
 func TestHibernationKeepsEmptyLines(t *testing.T) {
 	const posted = post + "Content-Length: 3\r\n\r\nabc"
 	for _, before := range []string{"", get + end, posted} {
 		for _, lines := range []string{"", "\r\n", "\r\n\r\n", "\r\n\r\n\r\n"} {
 			for _, apart := range []bool{false, true} {
 				for _, other := range []string{"", get + end, posted} {
-					wakes, want := emptyLines(t, before, lines, other, apart, 1), emptyLines(t, before, lines, other, apart, mostAwake)
+					wakes, want := emptyLines(t, before, lines, other, apart, 1),
+						emptyLines(t, before, lines, other, apart, mostAwake)
 					if wakes != want {
-						t.Errorf("%.4q, %q, apart %v, beside %.4q: got %s, if awake %s", before, lines, apart, other, wakes, want)
+						t.Errorf("%.4q, %q, apart %v, beside %.4q: got %s, if awake %s", before, lines, apart, other,
+							wakes, want)
 					}
 				}
 			}
@@ -466,7 +482,8 @@ func TestHibernationKeepsEmptyLines(t *testing.T) {
 	}
 }
 
-// A client that has posted hibernates although it has sent a CRLF behind the body, as some do always.
+// A client that has posted hibernates although it has sent a CRLF behind the body, as some do
+// always.
 func TestHibernationBehindALineTooMany(t *testing.T) {
 	for _, pieces := range [][]string{{"abc"}, {"abc\r\n"}, {"abc", "\r\n"}} {
 		s := &Server{Dispatch: DispatchInline, mostAwake: 1, Handler: http.NotFoundHandler()}
@@ -485,7 +502,8 @@ func TestHibernationBehindALineTooMany(t *testing.T) {
 	}
 }
 
-// emptyLines returns the statuses that a client gets that asks and sends empty lines and its end, with what it has asked or apart. Another one asks before it ends.
+// emptyLines returns the statuses that a client gets that asks and sends empty lines and its end,
+// with what it has asked or apart. Another one asks before it ends.
 func emptyLines(t *testing.T, before, lines, other string, apart bool, awake int) string {
 	w, first := slow(t, &Server{Dispatch: DispatchInline, mostAwake: awake, Handler: http.NotFoundHandler()})
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Each attack by itself, with nothing but the defaults: healthy clients are answered meanwhile, and twenty attackers leave less than 13 kB each,
-// no descriptor, no block and no handler. A second wave is held against the first, which may leave tables and pools larger.
+// Each attack by itself, with nothing but the defaults: healthy clients are answered meanwhile, and
+// twenty attackers leave less than 13 kB each, no descriptor, no block and no handler. A second
+// wave is held against the first, which may leave tables and pools larger.
 func TestEachAttackLeavesNothing(t *testing.T) {
 	const attackers, most = 20, 256 << 10
 	f := serve(t, &Server{Handler: hostileHandler()})
@@ -39,7 +40,8 @@ func wave(t *testing.T, f *fixture, a attack, n int) {
 				return
 			}
 			defer nc.Close()
-			nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) // for those of whom the server takes only a part
+			// for those of whom the server takes only a part
+			nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 			a.do(nc.(*net.TCPConn), stop)
 		})
 	}

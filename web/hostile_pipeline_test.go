@@ -10,12 +10,15 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// A client that pipelines and does not read costs its limits, and little besides: what waits for it lies in few blocks, which are full, also
-// when the answers are small and leave one by one. They had a block of 512 bytes each.
+// A client that pipelines and does not read costs its limits, and little besides: what waits for it
+// lies in few blocks, which are full, also when the answers are small and leave one by one. They
+// had a block of 512 bytes each.
 func TestPipeliningWithoutReadingFillsBlocks(t *testing.T) {
 	const (
 		clients = 20
-		most    = 256/16 + 16 // blocks: those of the output queue, the small ones it begins with, what is kept ahead and what is being written
+		// blocks: those of the output queue, the small ones it begins with, what is kept ahead and
+		// what is being written
+		most = 256/16 + 16
 	)
 	echo := "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n" + strings.Repeat("x", 4096)
 	for name, request := range map[string]string{"small answers": get + "\r\n", "echoes": echo} {
@@ -39,8 +42,8 @@ func TestPipeliningWithoutReadingFillsBlocks(t *testing.T) {
 	}
 }
 
-// awaitFullQueues waits until so many writes have found their queue full, for as long as the server goes on answering: when the kernel takes
-// no more, the queues still grow.
+// awaitFullQueues waits until so many writes have found their queue full, for as long as the server
+// goes on answering: when the kernel takes no more, the queues still grow.
 func awaitFullQueues(t *testing.T, f *fixture, n uint64) {
 	t.Helper()
 	var answered uint64

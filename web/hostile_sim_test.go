@@ -14,13 +14,15 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// This file attacks a server in fake time, from a seed: every attack stops, or is reset, at any byte. What healthy clients wait for
-// is counted in the world's ticks, so that the machine makes no difference.
+// This file attacks a server in fake time, from a seed: every attack stops, or is reset, at any
+// byte. What healthy clients wait for is counted in the world's ticks, so that the machine makes no
+// difference.
 
 const (
 	siegeTick  = 10 * time.Millisecond
 	siegeTicks = 300
-	// siegeWait is how many ticks a healthy client may wait for its answer: what the wire takes both ways, and turns of the loop.
+	// siegeWait is how many ticks a healthy client may wait for its answer: what the wire takes
+	// both ways, and turns of the loop.
 	siegeWait = 3
 )
 
@@ -50,7 +52,8 @@ func newBesieger(w *sim.World, addr addrOf, r *rand.Rand) *besieger {
 		{hello: strings.Repeat(fmt.Sprintf(head, "echo")+"Content-Length: 4096\r\n\r\n"+strings.Repeat("x", 4096), 20)},
 		{hello: strings.Repeat("\r\n", 1000), piece: "\r\n"},
 		{hello: strings.Repeat("\x00\xffgarbage\r\n", 1000)},
-		{hello: fmt.Sprintf(head, "") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 30)},
+		{hello: fmt.Sprintf(head, "") + "Transfer-Encoding: chunked\r\n\r\n" +
+			strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 30)},
 	}
 	b := kinds[r.IntN(len(kinds))]
 	if r.IntN(3) == 0 {
@@ -109,18 +112,22 @@ func (c *besieged) ask(tick int) {
 	}
 }
 
-// siege runs one world: with timeouts the server gets rid of everybody by itself, without, the attackers reset at the end.
+// siege runs one world: with timeouts the server gets rid of everybody by itself, without, the
+// attackers reset at the end.
 func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
-	o := sim.Options{Reset: -1, Accept: -1, Dial: -1, SlowPeer: -1, LateFIN: -1, SmallBuffers: -1, MaxDelay: time.Millisecond, Overstay: -1, Workers: 256}
+	o := sim.Options{Reset: -1, Accept: -1, Dial: -1, SlowPeer: -1, LateFIN: -1, SmallBuffers: -1,
+		MaxDelay: time.Millisecond, Overstay: -1, Workers: 256}
 	w := sim.New(seed, o)
 	engine, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var errs lockedLog
-	s := &Server{Engine: engine, mostAwake: int(seed % 2), Dispatch: d, PipelineDepth: int(seed % 3), ErrorLog: log.New(&errs, "", 0), Handler: hostileHandler()}
+	s := &Server{Engine: engine, mostAwake: int(seed % 2), Dispatch: d, PipelineDepth: int(seed % 3),
+		ErrorLog: log.New(&errs, "", 0), Handler: hostileHandler()}
 	if timeouts {
-		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = time.Second, 2*time.Second, 2*time.Second, 5*time.Second
+		s.ReadHeaderTimeout, s.ReadTimeout = time.Second, 2*time.Second
+		s.WriteTimeout, s.IdleTimeout = 2*time.Second, 5*time.Second
 	}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,12 +167,7 @@ func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 		w.RunFor(500 * time.Millisecond)
 	}
 	checkSiege(t, seed, s, healthy, blocks)
-	for _, b := range attackers {
-		b.peer.Reset()
-	}
-	for _, c := range healthy {
-		c.peer.Close()
-	}
+	leave(attackers, healthy)
 	w.RunFor(time.Second)
 	if err := s.Shutdown(context.Background()); err != nil {
 		t.Errorf("seed %d: Shutdown: %v", seed, err)
@@ -180,16 +182,29 @@ func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 	}
 }
 
-// checkSiege holds what there is when the attackers have gone against what there was before they came.
+// leave ends the clients of a siege.
+func leave(attackers []*besieger, healthy []*besieged) {
+	for _, b := range attackers {
+		b.peer.Reset()
+	}
+	for _, c := range healthy {
+		c.peer.Close()
+	}
+}
+
+// checkSiege holds what there is when the attackers have gone against what there was before they
+// came.
 func checkSiege(t *testing.T, seed uint64, s *Server, healthy []*besieged, blocks int) {
 	for i, c := range healthy {
 		if c.worst > siegeWait || c.asked >= 0 || c.done < siegeTicks/(siegeWait+1) {
-			t.Errorf("seed %d: healthy client %d: %d answers, the worst after %d ticks; still waits: %t", seed, i, c.done, c.worst, c.asked >= 0)
+			t.Errorf("seed %d: healthy client %d: %d answers, the worst after %d ticks; still waits: %t", seed, i,
+				c.done, c.worst, c.asked >= 0)
 		}
 	}
 	st, stats := s.state, s.Engine.Stats()
 	if n := st.conns.Load(); int(n) != len(healthy) || stats.Conns != len(healthy) {
-		t.Errorf("seed %d: %d connections of the server, %d of the engine, for %d healthy clients", seed, n, stats.Conns, len(healthy))
+		t.Errorf("seed %d: %d connections of the server, %d of the engine, for %d healthy clients", seed, n,
+			stats.Conns, len(healthy))
 	}
 	if n, lent := st.load.n.Load(), st.tasks.Away(); n != 0 || lent != 0 {
 		t.Errorf("seed %d: %d handlers still run, %d beside their loops", seed, n, lent)
@@ -202,8 +217,9 @@ func checkSiege(t *testing.T, seed uint64, s *Server, healthy []*besieged, block
 	}
 }
 
-// Whatever sixty attackers do at once, and wherever they stop, healthy clients get their answers within three ticks, and in the end
-// nothing is left of it: by the server's timeouts, or when the attackers have gone.
+// Whatever sixty attackers do at once, and wherever they stop, healthy clients get their answers
+// within three ticks, and in the end nothing is left of it: by the server's timeouts, or when the
+// attackers have gone.
 func TestSiege(t *testing.T) {
 	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
 		for _, timeouts := range []bool{true, false} {

@@ -18,7 +18,8 @@ import (
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// An attack is what a hostile client does on one connection until stop is closed, or until it has no connection any more.
+// An attack is what a hostile client does on one connection until stop is closed, or until it has
+// no connection any more.
 type attack struct {
 	name string
 	do   func(c *net.TCPConn, stop <-chan struct{})
@@ -52,8 +53,8 @@ func trickle(hello, piece string) func(*net.TCPConn, <-chan struct{}) {
 	}
 }
 
-// reset sends and then breaks the connection, as soon as at least wait bytes have come back. To who was held up until the deadline was over,
-// and has sent nothing, nothing comes.
+// reset sends and then breaks the connection, as soon as at least wait bytes have come back. To who
+// was held up until the deadline was over, and has sent nothing, nothing comes.
 func reset(sent string, wait int64) func(*net.TCPConn, <-chan struct{}) {
 	return func(c *net.TCPConn, _ <-chan struct{}) {
 		if _, err := io.WriteString(c, sent); err == nil {
@@ -79,11 +80,16 @@ var attacks = []attack{
 	{"an answer that is not read", fallSilent("GET /large HTTP/1.1\r\nHost: h\r\n\r\n")},
 	{"pipelining without reading", fallSilent(strings.Repeat("GET /large HTTP/1.1\r\nHost: h\r\n\r\n", 200))},
 	{"a flood of requests without reading", fallSilent(strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 2000))},
-	{"uploads without reading", fallSilent(strings.Repeat("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n"+strings.Repeat("x", 4096), 200))},
+	{"uploads without reading",
+		fallSilent(strings.Repeat("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n"+strings.Repeat("x",
+			4096), 200))},
 	{"garbage", fallSilent(strings.Repeat("\x00\xffgarbage\r\n", 10_000))},
-	{"a head without end", fallSilent("GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 300))},
+	{"a head without end", fallSilent("GET / HTTP/1.1\r\nHost: h\r\n" +
+		strings.Repeat("A: "+strings.Repeat("x", 8000)+"\r\n", 300))},
 	{"empty lines without end", fallSilent(strings.Repeat("\r\n", 100_000))},
-	{"chunk extensions without end", fallSilent("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 100))},
+	{"chunk extensions without end",
+		fallSilent("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			strings.Repeat("1;a="+strings.Repeat("x", 1000)+"\r\nx\r\n", 100))},
 	{"reset at once", reset("", 0)},
 	{"reset in a head", reset("GET / HTTP/1.1\r\nHo", 0)},
 	{"reset in a body", reset("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx", 0)},
@@ -106,7 +112,8 @@ func hostileHandler() http.Handler {
 	return mux
 }
 
-// A healthy is clients that behave, while others do not: some keep their connection, some take a new one for each request.
+// A healthy is clients that behave, while others do not: some keep their connection, some take a
+// new one for each request.
 type healthy struct {
 	t    *testing.T
 	f    *fixture
@@ -173,8 +180,9 @@ func takenNow() taken {
 	return taken{int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine(), leaktest.OpenFiles()}
 }
 
-// With nothing but its defaults, a server that is attacked in every way at once answers all healthy requests, and when the
-// attackers have gone it holds what it held before: memory, descriptors, handlers; and goroutines, once it has been shut down.
+// With nothing but its defaults, a server that is attacked in every way at once answers all healthy
+// requests, and when the attackers have gone it holds what it held before: memory, descriptors,
+// handlers; and goroutines, once it has been shut down.
 func TestHostileClientsByDefault(t *testing.T) {
 	const each = 20
 	for _, d := range []Dispatch{DispatchPool, DispatchInline, DispatchAuto} {
@@ -216,7 +224,8 @@ func TestHostileClientsByDefault(t *testing.T) {
 			awaitHandlers(t, f)
 			awaitTaken(t, before, 2<<20)
 			f.stop(t, f.Engine)
-			for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > first.goroutines; time.Sleep(time.Millisecond) {
+			deadline := time.Now().Add(20 * time.Second)
+			for ; runtime.NumGoroutine() > first.goroutines; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d goroutines before, %d after", first.goroutines, runtime.NumGoroutine())
 				}
@@ -225,14 +234,16 @@ func TestHostileClientsByDefault(t *testing.T) {
 	}
 }
 
-// awaitHandlers waits until none runs any more: one whose connection has been counted out may be about to return.
+// awaitHandlers waits until none runs any more: one whose connection has been counted out may be
+// about to return.
 func awaitHandlers(t *testing.T, f *fixture) {
 	t.Helper()
-	within(t, "no handler runs", func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.tasks.Away() == 0 })
+	within(t, "no handler runs",
+		func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.tasks.Away() == 0 })
 }
 
-// awaitTaken waits until no block is in use, no descriptor is open that was not before, and the heap has grown by at most so many bytes: what is
-// left stays, and what is on its way out goes.
+// awaitTaken waits until no block is in use, no descriptor is open that was not before, and the
+// heap has grown by at most so many bytes: what is left stays, and what is on its way out goes.
 func awaitTaken(t *testing.T, before taken, most int64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -241,7 +252,8 @@ func awaitTaken(t *testing.T, before taken, most int64) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes, %d descriptors and %d blocks are left", after.heap-before.heap, after.files-before.files, buf.InUse())
+			t.Fatalf("%d bytes, %d descriptors and %d blocks are left", after.heap-before.heap,
+				after.files-before.files, buf.InUse())
 		}
 	}
 }
@@ -255,19 +267,20 @@ func awaitConns(t *testing.T, f *fixture, n int64) {
 	}
 }
 
-// However many handlers wait for slow clients, they leave Server.Workers to the others: here each client that sends or reads
-// slowly would have one of eight workers for ever.
+// However many handlers wait for slow clients, they leave Server.Workers to the others: here each
+// client that sends or reads slowly would have one of eight workers for ever.
 func TestSlowClientsLeaveWorkers(t *testing.T) {
 	const slow, most = 20, 8
 	for _, policy := range []Overload{OverloadQueue, OverloadRefuse, OverloadPause} {
 		t.Run(policy.String(), func(t *testing.T) {
 			var within atomic.Int64
 			handler := hostileHandler()
-			f := serve(t, &Server{Workers: most, Queue: 10_000, Overload: policy, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				within.Add(1)
-				defer within.Add(-1)
-				handler.ServeHTTP(w, r)
-			})})
+			f := serve(t, &Server{Workers: most, Queue: 10_000, Overload: policy,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					within.Add(1)
+					defer within.Add(-1)
+					handler.ServeHTTP(w, r)
+				})})
 			var held []net.Conn
 			for i := range slow {
 				c := dial(t, f)
@@ -286,7 +299,8 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 			h := beHealthy(t, f)
 			h.more(100)
 			h.end()
-			for deadline := time.Now().Add(20 * time.Second); within.Load() != slow; time.Sleep(time.Millisecond) { // a line may be between two answers
+			// a line may be between two answers
+			for deadline := time.Now().Add(20 * time.Second); within.Load() != slow; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d handlers wait for %d slow clients", within.Load(), slow)
 				}
@@ -311,7 +325,8 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 // awaitParked waits until no handler counts any more.
 func awaitParked(t *testing.T, f *fixture) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); f.state.load.policy != OverloadQueue && f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); f.state.load.policy != OverloadQueue &&
+		f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d handlers count, although all wait for their clients", f.state.load.n.Load())
 		}
@@ -327,7 +342,8 @@ func mustRead(t *testing.T, c net.Conn, n int, want string) {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != 200 || want != "" && string(got) != want || want == "" && !bytes.Equal(got, make([]byte, hostileLarge)) {
+		if err != nil || resp.StatusCode != 200 || want != "" && string(got) != want || want == "" &&
+			!bytes.Equal(got, make([]byte, hostileLarge)) {
 			t.Fatalf("%s, %d bytes, %v", resp.Status, len(got), err)
 		}
 	}

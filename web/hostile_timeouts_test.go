@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// heldUp is for how long a loop was held up at most. A timer begins with the turn that its loop is in, so it may be early by as much.
+// heldUp is for how long a loop was held up at most. A timer begins with the turn that its loop is
+// in, so it may be early by as much.
 func heldUp(f *fixture) (longest time.Duration) {
 	for _, l := range f.Engine.Stats().Loops {
 		longest = max(longest, l.LongestTurn)
@@ -19,7 +20,8 @@ func heldUp(f *fixture) (longest time.Duration) {
 	return longest
 }
 
-// With timeouts set, every kind of hostile client is let go by them, a healthy one is served meanwhile, and nothing is left.
+// With timeouts set, every kind of hostile client is let go by them, a healthy one is served
+// meanwhile, and nothing is left.
 func TestHostileClients(t *testing.T) {
 	const each, headTime = 50, 200 * time.Millisecond
 	f := serve(t, &Server{ReadHeaderTimeout: headTime, ReadTimeout: 400 * time.Millisecond,
@@ -34,7 +36,8 @@ func TestHostileClients(t *testing.T) {
 	ask := func() {
 		began := time.Now()
 		r, err := healthy.Get(f.url("/"))
-		for late := began; err != nil && time.Since(late) > headTime-heldUp(f) && time.Since(began) < 20*time.Second; { // let go as a slow head is
+		// let go as a slow head is
+		for late := began; err != nil && time.Since(late) > headTime-heldUp(f) && time.Since(began) < 20*time.Second; {
 			late = time.Now()
 			r, err = healthy.Get(f.url("/"))
 		}
@@ -72,7 +75,8 @@ func TestHostileClients(t *testing.T) {
 		}
 		ask()
 	}
-	for deadline := time.Now().Add(20 * time.Second); gone.Load() < int32(each*len(attacks)); time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(20 * time.Second)
+	for ; gone.Load() < int32(each*len(attacks)); time.Sleep(10 * time.Millisecond) {
 		ask()
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d hostile clients were let go", gone.Load(), each*len(attacks))

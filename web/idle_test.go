@@ -13,17 +13,19 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// While a client takes its time over a file, no timeout of idle connections ends it, and its next request is served.
+// While a client takes its time over a file, no timeout of idle connections ends it, and its next
+// request is served.
 func TestIdleTimeoutSparesFiles(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f.bin")
 	if err := os.WriteFile(name, make([]byte, 24<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	returned := make(chan struct{}, 2)
-	f := serve(t, &Server{IdleTimeout: 30 * time.Millisecond, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, r, name)
-		returned <- struct{}{}
-	})})
+	f := serve(t, &Server{IdleTimeout: 30 * time.Millisecond, ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(w, r, name)
+			returned <- struct{}{}
+		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	<-returned // with nothing read: no goroutine waits for the client
@@ -38,12 +40,14 @@ func TestIdleTimeoutSparesFiles(t *testing.T) {
 	}
 }
 
-// IdleTimeout begins when a large answer has gone, and not when its handler has returned; a second after it the connection ends.
+// IdleTimeout begins when a large answer has gone, and not when its handler has returned; a second
+// after it the connection ends.
 func TestIdleTimeoutBehindLargeAnswers(t *testing.T) {
 	const size, timeout = 250_000, 5 * time.Second
-	w, client := slow(t, &Server{IdleTimeout: timeout, ReadHeaderTimeout: time.Minute, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Write(make([]byte, size))
-	})})
+	w, client := slow(t, &Server{IdleTimeout: timeout, ReadHeaderTimeout: time.Minute, Dispatch: DispatchInline,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Write(make([]byte, size))
+		})})
 	for asked := range 3 {
 		client.StopReading()
 		client.Write([]byte(get + end))
@@ -71,11 +75,12 @@ func TestIdleTimeoutBehindLargeAnswers(t *testing.T) {
 // So it does if the connection hibernates, and wakes with what has belonged to another.
 func TestIdleTimeoutBehindLargeAnswersAsleep(t *testing.T) {
 	const timeout = 5 * time.Second
-	s := &Server{IdleTimeout: timeout, mostAwake: 1, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodHead {
-			w.Write(make([]byte, lateBytes+1)) // of which nothing is sent
-		}
-	})}
+	s := &Server{IdleTimeout: timeout, mostAwake: 1, Dispatch: DispatchInline,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodHead {
+				w.Write(make([]byte, lateBytes+1)) // of which nothing is sent
+			}
+		})}
 	w, awake := slow(t, s)
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 	clients := []*sim.Peer{awake, w.Dial(addr), w.Dial(addr)}
@@ -100,11 +105,13 @@ func TestIdleTimeoutBehindLargeAnswersAsleep(t *testing.T) {
 	}
 }
 
-// With a WriteTimeout, too, the time of an idle connection begins when its answer has gone, and not when that had to have gone.
+// With a WriteTimeout, too, the time of an idle connection begins when its answer has gone, and not
+// when that had to have gone.
 func TestIdleTimeoutBesideWriteTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
 	for _, d := range dispatches {
-		w, client := slow(t, &Server{IdleTimeout: timeout, WriteTimeout: time.Minute, Dispatch: d, Handler: http.NotFoundHandler()})
+		w, client := slow(t, &Server{IdleTimeout: timeout, WriteTimeout: time.Minute, Dispatch: d,
+			Handler: http.NotFoundHandler()})
 		for range 3 { // with DispatchAuto the first do not run inline
 			client.Write([]byte(get + end))
 			w.RunFor(timeout - time.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
-// Labels that a handler has set are its own: the next handler on its goroutine, and goroutines that were
-// started on its behalf, have none.
+// Labels that a handler has set are its own: the next handler on its goroutine, and goroutines that
+// were started on its behalf, have none.
 func TestLabelsEndWithTheirHandler(t *testing.T) {
 	for _, d := range []Dispatch{DispatchInline, DispatchPool} {
 		t.Run(d.String(), func(t *testing.T) {

@@ -34,8 +34,8 @@ type lane struct {
 	routes  routes
 }
 
-// texts copies what a request keeps of its head and the address of its client: in one piece, unless the same client has asked before, without
-// anybody in between, as those do who pipeline.
+// texts copies what a request keeps of its head and the address of its client: in one piece, unless
+// the same client has asked before, without anybody in between, as those do who pipeline.
 func (ln *lane) texts(h *conn, raw []byte) (head, address string) {
 	if ln.asked != h {
 		ln.asked, ln.address = h, ""
@@ -68,7 +68,8 @@ func (ln *lane) remove(h *conn) {
 	ln.st.connGone()
 }
 
-// drain begins an orderly end: connections that wait for a request go now, the others after their answer.
+// drain begins an orderly end: connections that wait for a request go now, the others after their
+// answer.
 func (ln *lane) drain() {
 	ln.drained = true
 	for c := range ln.greeted {
@@ -101,7 +102,8 @@ func (ln *lane) abort() {
 	}
 }
 
-// front opens connections: it is the handler that a listener gives them, and gives way to a conn of their own.
+// front opens connections: it is the handler that a listener gives them, and gives way to a conn of
+// their own.
 type front struct {
 	s      *Server
 	origin *origin

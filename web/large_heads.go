@@ -2,13 +2,17 @@ package web
 
 import "slices"
 
-// This file has large heads come one after the other. MaxHeaderBytes is for each connection: thousands of heads of a megabyte that grow side by side
-// would take gigabytes, and every turn of the loop as long as it takes to copy from all of them. What is said here of heads goes for trailers.
+// This file has large heads come one after the other. MaxHeaderBytes is for each connection:
+// thousands of heads of a megabyte that grow side by side would take gigabytes, and every turn of
+// the loop as long as it takes to copy from all of them. What is said here of heads goes for
+// trailers.
 
 const (
-	// freeHead is how many bytes of an incomplete head, and one read buffer, are kept of every connection.
+	// freeHead is how many bytes of an incomplete head, and one read buffer, are kept of every
+	// connection.
 	freeHead = 32 << 10
-	// mostLarge is how many of a lane's connections may have more of one at a time. The others are not read from meanwhile.
+	// mostLarge is how many of a lane's connections may have more of one at a time. The others are
+	// not read from meanwhile.
 	mostLarge = 32
 )
 
@@ -27,7 +31,8 @@ type largeHeads struct {
 	waiting []*conn // the first comes next
 }
 
-// takeTurn has a head that has become large grow, or wait until others are complete. The time that it has runs on.
+// takeTurn has a head that has become large grow, or wait until others are complete. The time that
+// it has runs on.
 func (h *conn) takeTurn() {
 	a, large := h.ahead, &h.lane.large
 	switch {
@@ -44,7 +49,8 @@ func (h *conn) takeTurn() {
 	h.c.Pause() // again, if the handler whose trailer this is has had it resumed
 }
 
-// endTurn has the next one grow, if a did. One that still waited goes, or is a trailer that has come to its end: then goOn reads on.
+// endTurn has the next one grow, if a did. One that still waited goes, or is a trailer that has
+// come to its end: then goOn reads on.
 func (h *conn) endTurn(a *ahead) {
 	large := &h.lane.large
 	switch a.turn {

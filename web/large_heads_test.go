@@ -65,7 +65,8 @@ func (m *largeOnes) kept() (n int) {
 
 var largeBegins = map[string]string{"heads": get, "trailers": post + "Transfer-Encoding: chunked\r\n\r\n0\r\n"}
 
-// However many large heads come at once, few grow: of the others little is kept until it is their turn, and then all are answered.
+// However many large heads come at once, few grow: of the others little is kept until it is their
+// turn, and then all are answered.
 func TestLargeHeadsTakeTurns(t *testing.T) {
 	for name, begin := range largeBegins {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +91,8 @@ func TestLargeHeadsTakeTurns(t *testing.T) {
 	}
 }
 
-// Small requests are answered beside them, and who goes gives up its turn, or its place among those that wait.
+// Small requests are answered beside them, and who goes gives up its turn, or its place among those
+// that wait.
 func TestLargeHeadsLeave(t *testing.T) {
 	for name, begin := range largeBegins {
 		t.Run(name, func(t *testing.T) {

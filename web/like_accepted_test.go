@@ -33,7 +33,8 @@ func (l wrapping) Accept() (net.Conn, error) {
 }
 
 // serveAccepted serves with both servers from listeners that wrap makes.
-func serveAccepted(t *testing.T, wrap func(net.Listener) net.Listener, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
+func serveAccepted(t *testing.T, wrap func(net.Listener) net.Listener, set func(*Server),
+	run func(t *testing.T, f *fixture, r *record)) {
 	listen := func(t testing.TB, f *fixture, serve func(net.Listener) error) *fixture {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -63,7 +64,8 @@ func serveAccepted(t *testing.T, wrap func(net.Listener) net.Listener, set func(
 	}
 }
 
-// ConnContext and ConnState are given what the listener gave, as by net/http: always the same, from before the handshake on.
+// ConnContext and ConnState are given what the listener gave, as by net/http: always the same, from
+// before the handshake on.
 func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 	secure := func(l net.Listener) net.Listener {
 		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair()}})
@@ -74,9 +76,13 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 		client func(t *testing.T, f *fixture, h hands)
 	}{
 		{"tls", secure, func(t *testing.T, f *fixture, h hands) { askOnce(t, f.dialTLS(t, trusting()), h.idle) }},
-		{"wrapped", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, h hands) { askOnce(t, dial(t, f), h.idle) }},
-		{"tls, closed from outside", secure, func(t *testing.T, f *fixture, h hands) { closeIdle(t, f.dialTLS(t, trusting()), h) }},
-		{"wrapped, closed from outside", func(l net.Listener) net.Listener { return wrapping{l} }, func(t *testing.T, f *fixture, h hands) { closeIdle(t, dial(t, f), h) }},
+		{"wrapped", func(l net.Listener) net.Listener { return wrapping{l} },
+			func(t *testing.T, f *fixture, h hands) { askOnce(t, dial(t, f), h.idle) }},
+		{"tls, closed from outside", secure, func(t *testing.T, f *fixture, h hands) {
+			closeIdle(t, f.dialTLS(t, trusting()), h)
+		}},
+		{"wrapped, closed from outside", func(l net.Listener) net.Listener { return wrapping{l} },
+			func(t *testing.T, f *fixture, h hands) { closeIdle(t, dial(t, f), h) }},
 		{"no handshake", secure, func(t *testing.T, f *fixture, _ hands) { dial(t, f).Close() }},
 		{"another language", secure, func(t *testing.T, f *fixture, _ hands) {
 			nc := dial(t, f)
@@ -108,7 +114,8 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 					}
 				}
 				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-					r.add("request in %v, TLS %t", q.Context().Value(contextKey{}), q.TLS != nil && q.TLS.HandshakeComplete)
+					r.add("request in %v, TLS %t", q.Context().Value(contextKey{}),
+						q.TLS != nil && q.TLS.HandshakeComplete)
 				})
 			}, func(t *testing.T, f *fixture, r *record) {
 				c.client(t, f, hands{close: func() {
@@ -129,7 +136,8 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// A callback of a tls.Config that panics, or ends its goroutine, costs its connection and nobody else's.
+// A callback of a tls.Config that panics, or ends its goroutine, costs its connection and nobody
+// else's.
 func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -142,13 +150,14 @@ func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var states chan http.ConnState
 			serveAccepted(t, func(l net.Listener) net.Listener {
-				return tls.NewListener(l, &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-					if hello.ServerName == "unknown" {
-						c.fail()
-					}
-					cert := pair()
-					return &cert, nil
-				}})
+				return tls.NewListener(l,
+					&tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+						if hello.ServerName == "unknown" {
+							c.fail()
+						}
+						cert := pair()
+						return &cert, nil
+					}})
 			}, func(s *Server) {
 				heard := make(chan http.ConnState, 10)
 				states, s.ConnState = heard, func(_ net.Conn, state http.ConnState) { heard <- state }
@@ -165,7 +174,8 @@ func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
 					}
 				}
 				logged := f.log.String()
-				r.add("logged %t", strings.HasPrefix(logged, "http: panic serving 127.0.0.1:") && strings.Contains(logged, "no certificate\ngoroutine "))
+				r.add("logged %t", strings.HasPrefix(logged, "http: panic serving 127.0.0.1:") &&
+					strings.Contains(logged, "no certificate\ngoroutine "))
 				r.add("logged nothing %t", logged == "")
 				nc := f.dialTLS(t, trusting())
 				fmt.Fprint(nc, get+end)

@@ -80,7 +80,9 @@ func set(name string, values []string) func(http.ResponseWriter, *http.Request, 
 
 var writings = []writing{
 	{name: "nothing", handle: func(http.ResponseWriter, *http.Request, *record) {}},
-	{name: "an empty write", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { write(w, notes, "") }},
+	{name: "an empty write", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		write(w, notes, "")
+	}},
 	{name: "200", handle: status(200, "hello")},
 	{name: "204 with a body", handle: status(204, "hello")},
 	{name: "304 with a body", handle: status(304, "hello")},
@@ -116,7 +118,8 @@ var writings = []writing{
 	{name: "close", handle: fields("Connection", "close")},
 	{name: "keep-alive", handle: fields("Connection", "keep-alive")},
 	{name: "upgrade that is none", handle: fields("Connection", "upgrade", "Upgrade", "x")},
-	{name: "fields of all kinds", handle: fields("X", "1", "X", "2", "x-lower", "3", "Bad Name", "4", "Evil", "a\r\nInjected: b", "Empty", "", "Space", "  c  ", "High", "\xff")},
+	{name: "fields of all kinds", handle: fields("X", "1", "X", "2", "x-lower", "3", "Bad Name", "4", "Evil",
+		"a\r\nInjected: b", "Empty", "", "Space", "  c  ", "High", "\xff")},
 	{name: "too little of the length", handle: fields("Content-Length", "10")},
 	{name: "too much for the length", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.Header().Set("Content-Length", "3")
@@ -136,7 +139,9 @@ var writings = []writing{
 		note(notes, "flush", http.NewResponseController(w).Flush())
 		write(w, notes, "b")
 	}},
-	{name: "flushed empty", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { w.(http.Flusher).Flush() }},
+	{name: "flushed empty", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		w.(http.Flusher).Flush()
+	}},
 	{name: "flushed with a length", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.Header().Set("Content-Length", "2")
 		w.(http.Flusher).Flush()
@@ -220,11 +225,12 @@ var writings = []writing{
 		w.Header().Set("Upgrade", "x")
 		status(101, "hello")(w, r, notes)
 	}},
-	{name: "switching protocols, of which the connection says nothing", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
-		w.Header().Set("Connection", "x")
-		w.Header().Set("Upgrade", "x")
-		w.WriteHeader(101)
-	}, requests: []string{get + "Connection: close\r\n\r\n", h10 + end}},
+	{name: "switching protocols, of which the connection says nothing",
+		handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+			w.Header().Set("Connection", "x")
+			w.Header().Set("Upgrade", "x")
+			w.WriteHeader(101)
+		}, requests: []string{get + "Connection: close\r\n\r\n", h10 + end}},
 	{name: "twice", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.WriteHeader(201)
 		w.WriteHeader(202)
@@ -245,7 +251,9 @@ var writings = []writing{
 		w.(http.Flusher).Flush()
 		panic(errors.New("behind"))
 	}},
-	{name: "abort", handle: func(w http.ResponseWriter, r *http.Request, notes *record) { panic(http.ErrAbortHandler) }},
+	{name: "abort", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
+		panic(http.ErrAbortHandler)
+	}},
 	{name: "abort after a flush", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		write(w, notes, "hello")
 		w.(http.Flusher).Flush()
@@ -294,7 +302,8 @@ var writings = []writing{
 		c := http.NewResponseController(w)
 		note(notes, "read", c.SetReadDeadline(time.Now().Add(-time.Second)))
 		note(notes, "none", c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
-		note(notes, "later", c.SetReadDeadline(time.Now().Add(time.Hour)), c.SetWriteDeadline(time.Now().Add(time.Hour)))
+		note(notes, "later", c.SetReadDeadline(time.Now().Add(time.Hour)),
+			c.SetWriteDeadline(time.Now().Add(time.Hour)))
 		write(w, notes, "hello")
 	}},
 	{name: "in time", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
@@ -331,28 +340,36 @@ var writings = []writing{
 	{name: "a file", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		http.ServeFile(w, r, "testdata/requests.txt")
 	},
-		requests: []string{get + "Range: bytes=5-9" + end + end + last, get + "Range: bytes=5-9,20-29" + end + end + last, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n" + last}},
+		requests: []string{get + "Range: bytes=5-9" + end + end + last,
+			get + "Range: bytes=5-9,20-29" + end + end + last, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n" + last}},
 	{name: "as asked", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		write(w, notes, fmt.Sprintf("%s %s %q %s %v %t", r.Method, r.URL, r.Host, r.RequestURI, r.Header, r.Close))
 	}, requests: []string{
-		"GET http://other:81/a?b HTTP/1.1\r\nHost: h\r\n\r\n" + last, "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n" + last, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
-		"CONNECT a:1 HTTP/1.0\r\n\r\n", "GET * HTTP/1.1\r\nHost: h\r\n\r\n" + last, "OPTIONS / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab" + last,
-		"TRACE / HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + last,
+		"GET http://other:81/a?b HTTP/1.1\r\nHost: h\r\n\r\n" + last, "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n" + last,
+		"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
+		"CONNECT a:1 HTTP/1.0\r\n\r\n", "GET * HTTP/1.1\r\nHost: h\r\n\r\n" + last,
+		"OPTIONS / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab" + last,
+		"TRACE / HTTP/1.1\r\nHost: h\r\n\r\n" + last,
+		"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + last,
 	}},
 	{name: "options", handle: fields("The-Handler", "is asked"), requests: func() (requests []string) {
 		const head = "OPTIONS * HTTP/1.1\r\nHost: h\r\n"
 		for _, n := range []int{0, 3, 4095, 4096, 4097, 9000} {
 			body, behind := strings.Repeat("x", n), last
 			if n > 4096 {
-				behind = "" // net/http closes with that unread, which resets the connection when it has waited for half a second
+				// net/http closes with that unread, which resets the connection when it has waited
+				// for half a second
+				behind = ""
 			}
-			requests = append(requests, fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, n, body)+behind, fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", head, n, body))
+			requests = append(requests, fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, n, body)+behind,
+				fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", head, n, body))
 			if n > 0 {
 				requests[len(requests)-1] += "0\r\n\r\n"
 			}
 			requests[len(requests)-1] += behind
 		}
-		return append(requests, head+"Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello"+last, strings.Replace(head, "1.1", "1.0", 1)+end+last)
+		return append(requests, head+"Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello"+last,
+			strings.Replace(head, "1.1", "1.0", 1)+end+last)
 	}()},
 	{name: "through a mux", handle: func(w http.ResponseWriter, r *http.Request, notes *record) {
 		mux := http.NewServeMux()
@@ -361,17 +378,24 @@ var writings = []writing{
 		})
 		mux.ServeHTTP(w, r)
 	}, requests: []string{
-		"GET /item/5/a/b HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET /item/%2f/%20 HTTP/1.1\r\nHost: h\r\n\r\n" + last, "POST /item/5/a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n" + last,
-		"GET //item/../x HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET * HTTP/1.1\r\nHost: h\r\n\r\n" + last, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
+		"GET /item/5/a/b HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET /item/%2f/%20 HTTP/1.1\r\nHost: h\r\n\r\n" + last,
+		"POST /item/5/a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n" + last,
+		"GET //item/../x HTTP/1.1\r\nHost: h\r\n\r\n" + last, "GET * HTTP/1.1\r\nHost: h\r\n\r\n" + last,
+		"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
 	}},
 }
 
 // ranges ask for parts.
 var ranges = func() (requests []string) {
 	for _, f := range []string{
-		"", "Range: bytes=2-4", "Range: bytes=-3", "Range: bytes=7-", "Range: bytes=20-", "Range: bytes=0-0,-1", "Range: bytes=1-2,4-5", "Range: bytes=5-2", "Range: lines=1-2", "Range: bytes=a-b",
-		"Range: bytes=2-4\r\nIf-Range: \"e\"", "Range: bytes=2-4\r\nIf-Range: \"f\"", "Range: bytes=2-4\r\nIf-Range: Sun, 09 Sep 2001 01:46:40 GMT", "Range: bytes=2-4\r\nIf-Range: Sun, 09 Sep 2001 01:46:41 GMT",
-		"If-None-Match: \"e\"", "If-None-Match: \"f\"", "If-Match: \"f\"", "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "If-Unmodified-Since: Sun, 09 Sep 2000 01:46:40 GMT", "Range: bytes=" + strings.Repeat("0-0,", 50) + "1-1",
+		"", "Range: bytes=2-4", "Range: bytes=-3", "Range: bytes=7-", "Range: bytes=20-", "Range: bytes=0-0,-1",
+		"Range: bytes=1-2,4-5", "Range: bytes=5-2", "Range: lines=1-2", "Range: bytes=a-b",
+		"Range: bytes=2-4\r\nIf-Range: \"e\"", "Range: bytes=2-4\r\nIf-Range: \"f\"",
+		"Range: bytes=2-4\r\nIf-Range: Sun, 09 Sep 2001 01:46:40 GMT",
+		"Range: bytes=2-4\r\nIf-Range: Sun, 09 Sep 2001 01:46:41 GMT",
+		"If-None-Match: \"e\"", "If-None-Match: \"f\"", "If-Match: \"f\"",
+		"If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "If-Unmodified-Since: Sun, 09 Sep 2000 01:46:40 GMT",
+		"Range: bytes=" + strings.Repeat("0-0,", 50) + "1-1",
 	} {
 		for _, method := range []string{"GET", "HEAD"} {
 			request := method + " / HTTP/1.1\r\nHost: h\r\n" + f + end + end + last

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// An answer waits until the body has come that its handler has left, as with net/http: there are clients which send all of a request before they
-// read. It does not if it ends the connection, or if the handler has asked for both at once.
+// An answer waits until the body has come that its handler has left, as with net/http: there are
+// clients which send all of a request before they read. It does not if it ends the connection, or
+// if the handler has asked for both at once.
 func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 	const (
 		length  = "Content-Length: 8\r\n"
@@ -34,7 +35,8 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 		r.Body.Close()
 		_, _ = w.Write(make([]byte, 3000))
 	}
-	tooMuch := func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(413) } // http.MaxBytesReader would have read
+	// http.MaxBytesReader would have read
+	tooMuch := func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(413) }
 	duplex := func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		w.WriteHeader(http.StatusAccepted)
@@ -47,7 +49,8 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 		{"with a length", length, deny(401), false, false},
 		{"of chunks", chunked, deny(401), false, false},
 		{"too long to wait for", "Content-Length: 300000\r\n", deny(401), true, true},
-		{"that is not asked for", length + "Expect: 100-continue\r\n", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, true, true},
+		{"that is not asked for", length + "Expect: 100-continue\r\n",
+			func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, true, true},
 		{"with a length, too large", length, deny(413), true, true},
 		{"of chunks, too large", chunked, deny(413), true, true},
 		{"with a length that is too much", length, tooMuch, false, false},
@@ -83,7 +86,8 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// An answer to HTTP/1.0 that only the end of the connection can end does not wait for a body that nobody will read on, as with net/http.
+// An answer to HTTP/1.0 that only the end of the connection can end does not wait for a body that
+// nobody will read on, as with net/http.
 func TestAnswersWithoutLengthWaitForNoBodyLikeNetHTTP(t *testing.T) {
 	for method, atOnce := range map[string]bool{"POST": true, "HEAD": false} {
 		for _, field := range []string{"", "Content-Length", "Transfer-Encoding"} {
@@ -103,7 +107,8 @@ func TestAnswersWithoutLengthWaitForNoBodyLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// With EnableFullDuplex an answer that has begun before its request's body says nothing of an end of the connection, which goes on.
+// With EnableFullDuplex an answer that has begun before its request's body says nothing of an end
+// of the connection, which goes on.
 func TestFullDuplexGoesOnLikeNetHTTP(t *testing.T) {
 	const long = 300_000 // more than would be read away
 	for fields, body := range map[string]string{
@@ -134,7 +139,8 @@ func TestFullDuplexGoesOnLikeNetHTTP(t *testing.T) {
 
 // It does not wait for a body that does not come: net/http does, as long as its timeouts allow.
 func TestAnswerWithoutTheBody(t *testing.T) {
-	for name, fields := range map[string]string{"with a length": "Content-Length: 8\r\n\r\nabc", "of chunks": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
+	for name, fields := range map[string]string{"with a length": "Content-Length: 8\r\n\r\nabc",
+		"of chunks": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			w, peer := slow(t, &Server{Handler: http.NotFoundHandler()})
 			peer.Write([]byte("PUT / HTTP/1.1\r\nHost: h\r\n" + fields))
@@ -170,11 +176,15 @@ func TestNothingFollowsTheEnd(t *testing.T) {
 
 // failingBodies are what follows the fields of a POST.
 var failingBodies = []string{
-	"Content-Length: 9\r\n\r\n", "Content-Length: 9\r\n\r\nabc", "T5", "T5\r\n", "T5\r\nab", "T5\r\nabcde", "T5\r\nabcde\r\n", "T5\r\nabcde\r\n0",
-	"T0\r\n", "T0\r\nA", "T0\r\nA: b", "T0\r\nA: b\r\n", "T5\r\nabcde\r\n0\r\n\r", "T\r\n", "T;a\r\n", "Tx\r\n", "T-5\r\n", "T 5\r\n", "T5x\r\n", "T5 x\r\n",
-	"T5\nabcde", "T5\rX\r\n", "T5\r\nabcdefg\r\n", "T5\r\nabcde\n\r\n", "T5\r\nabcde\rX", "T11111111111111111\r\n", "T0\r\nnonsense\r\n\r\n", "T0\r\nA: \x00\r\n\r\n", "T0\r\n: b\r\n\r\n",
+	"Content-Length: 9\r\n\r\n", "Content-Length: 9\r\n\r\nabc", "T5", "T5\r\n", "T5\r\nab", "T5\r\nabcde",
+	"T5\r\nabcde\r\n", "T5\r\nabcde\r\n0",
+	"T0\r\n", "T0\r\nA", "T0\r\nA: b", "T0\r\nA: b\r\n", "T5\r\nabcde\r\n0\r\n\r", "T\r\n", "T;a\r\n", "Tx\r\n",
+	"T-5\r\n", "T 5\r\n", "T5x\r\n", "T5 x\r\n",
+	"T5\nabcde", "T5\rX\r\n", "T5\r\nabcdefg\r\n", "T5\r\nabcde\n\r\n", "T5\r\nabcde\rX", "T11111111111111111\r\n",
+	"T0\r\nnonsense\r\n\r\n", "T0\r\nA: \x00\r\n\r\n", "T0\r\n: b\r\n\r\n",
 	// These end where net/http gives up, which resets the connection if there is more.
-	"T5;" + strings.Repeat("a", 4094), "T0\r\nA: " + strings.Repeat("b", 4093), "T" + strings.Repeat("x\r\n1;"+strings.Repeat("a", 400)+"\r\n", 43)[3:],
+	"T5;" + strings.Repeat("a", 4094), "T0\r\nA: " + strings.Repeat("b", 4093),
+	"T" + strings.Repeat("x\r\n1;"+strings.Repeat("a", 400)+"\r\n", 43)[3:],
 }
 
 // What Read says of a body that is none, or not all of it, it says in the words of net/http.
@@ -204,7 +214,8 @@ func TestLongTrailer(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, err)
 	})})
-	if got := raw(t, f, chunked+"0\r\n"+strings.Repeat("A: b\r\n", maxFields+1)+"\r\n", true); !strings.HasSuffix(got, "\r\n\r\n"+errTrailerLong.Error()) {
+	if got := raw(t, f, chunked+"0\r\n"+strings.Repeat("A: b\r\n", maxFields+1)+"\r\n", true); !strings.HasSuffix(got,
+		"\r\n\r\n"+errTrailerLong.Error()) {
 		t.Errorf("got %q", got)
 	}
 }

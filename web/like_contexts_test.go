@@ -27,8 +27,10 @@ func hear(s *Server, r *record, base context.Context, closed chan<- struct{}) {
 	}
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
-		r.add("conn %s in %v: server %t, local address %v", c.LocalAddr().Network(), ctx.Value(contextKey{}), srv != nil && srv.Handler != nil, ctx.Value(http.LocalAddrContextKey))
-		return context.WithValue(ctx, contextKey{}, fmt.Sprint(ctx.Value(contextKey{}), " of ", plain(c.RemoteAddr().String())))
+		r.add("conn %s in %v: server %t, local address %v", c.LocalAddr().Network(), ctx.Value(contextKey{}),
+			srv != nil && srv.Handler != nil, ctx.Value(http.LocalAddrContextKey))
+		return context.WithValue(ctx, contextKey{}, fmt.Sprint(ctx.Value(contextKey{}), " of ",
+			plain(c.RemoteAddr().String())))
 	}
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		r.add("%v %s", state, plain(c.RemoteAddr().String()))
@@ -41,7 +43,8 @@ func hear(s *Server, r *record, base context.Context, closed chan<- struct{}) {
 		srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
 		local, _ := ctx.Value(http.LocalAddrContextKey).(net.Addr)
 		_, ok := ctx.Deadline()
-		r.add("%s in %v: server %t, local address %s %s, deadline %t, %v %v", q.URL, ctx.Value(contextKey{}), srv != nil && srv.Handler != nil, local.Network(),
+		r.add("%s in %v: server %t, local address %s %s, deadline %t, %v %v", q.URL, ctx.Value(contextKey{}),
+			srv != nil && srv.Handler != nil, local.Network(),
 			plain(local.String()), ok, ctx.Err(), context.Cause(ctx))
 		context.AfterFunc(ctx, func() {}) // a watcher must not change anything
 		switch q.URL.Path {
@@ -70,7 +73,8 @@ func serveFrom(t testing.TB, s *Server) *fixture {
 	return f
 }
 
-// Contexts say of themselves what net/http's do, also while they end: programs print them, and the arguments of mocked calls.
+// Contexts say of themselves what net/http's do, also while they end: programs print them, and the
+// arguments of mocked calls.
 func TestPrintedContextsLikeNetHTTP(t *testing.T) {
 	printed := make(chan string)
 	set := func(s *Server) {
@@ -89,8 +93,8 @@ func TestPrintedContextsLikeNetHTTP(t *testing.T) {
 	})
 }
 
-// BaseContext, ConnContext and ConnState hear the same in the same order as from net/http, and handlers have the same contexts, which
-// end alike with the connection, the handler or the base.
+// BaseContext, ConnContext and ConnState hear the same in the same order as from net/http, and
+// handlers have the same contexts, which end alike with the connection, the handler or the base.
 func TestContextsLikeNetHTTP(t *testing.T) {
 	for name, begin := range map[string]func(testing.TB, *Server) *fixture{"Listen": serve, "Serve": serveFrom} {
 		for _, c := range []struct {
@@ -107,7 +111,8 @@ func TestContextsLikeNetHTTP(t *testing.T) {
 				heard, closed := new(record), make(chan struct{}, 1)
 				var endBase context.CancelCauseFunc
 				sameBeside(t, begin, func(s *Server) {
-					base, cancel := context.WithCancelCause(context.WithValue(context.Background(), contextKey{}, "base"))
+					base, cancel := context.WithCancelCause(context.WithValue(context.Background(), contextKey{},
+						"base"))
 					heard, endBase = new(record), cancel
 					hear(s, heard, base, closed)
 				}, func(t *testing.T, f *fixture, r *record) {
@@ -148,7 +153,8 @@ func TestContextsLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// A BaseContext that returns nil panics where the server begins, as with net/http, and nothing goes on listening.
+// A BaseContext that returns nil panics where the server begins, as with net/http, and nothing goes
+// on listening.
 func TestNilBaseContext(t *testing.T) {
 	base := func(net.Listener) context.Context { return nil }
 	said := func(serve func(net.Listener) error, ln net.Listener) (v any) {
@@ -169,21 +175,25 @@ func TestNilBaseContext(t *testing.T) {
 	}
 	closed(std.Addr())
 	closed(ours.Addr())
-	if got := said(func(net.Listener) error { _, err := f.Listen("tcp", ours.Addr().String()); return err }, nil); got != want {
+	if got := said(func(net.Listener) error { _, err := f.Listen("tcp", ours.Addr().String()); return err },
+		nil); got != want {
 		t.Errorf("Listen: got %v, net/http: %v", got, want)
 	}
 	closed(ours.Addr())
 }
 
-// keptPort listens on a port that the system gives to nobody else for as long as the test runs, also when the listener is closed: a
-// connection that was made there stays.
+// keptPort listens on a port that the system gives to nobody else for as long as the test runs,
+// also when the listener is closed: a connection that was made there stays.
 func keptPort(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, connect := range []func() (net.Conn, error){func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }, ln.Accept} {
+	for _, connect := range []func() (net.Conn, error){func() (net.Conn,
+		error) {
+		return net.Dial("tcp", ln.Addr().String())
+	}, ln.Accept} {
 		c, err := connect()
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +263,8 @@ func TestContextEndsBeforeAnswer(t *testing.T) {
 	})
 }
 
-// A context whose base has ended has ended at once: where Err says so Done is closed, as package context promises.
+// A context whose base has ended has ended at once: where Err says so Done is closed, as package
+// context promises.
 func TestContextEndsWithItsBaseLikeNetHTTP(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		var end context.CancelFunc
@@ -289,9 +300,11 @@ func isDone(ctx context.Context) bool {
 	}
 }
 
-// A read deadline that has passed and is then lifted lets a body with a length go on, and one in chunks not, as with net/http.
+// A read deadline that has passed and is then lifted lets a body with a length go on, and one in
+// chunks not, as with net/http.
 func TestLiftedDeadlineLikeNetHTTP(t *testing.T) {
-	for _, parts := range [][2]string{{"Content-Length: 6\r\n\r\none", "two"}, {"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"}} {
+	for _, parts := range [][2]string{{"Content-Length: 6\r\n\r\none", "two"},
+		{"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n", "3\r\ntwo\r\n0\r\n\r\n"}} {
 		var failed, over chan struct{}
 		var notes *record
 		sameOnBoth(t, func(s *Server) {

@@ -33,33 +33,36 @@ func kindOf(err error) string {
 // passing is longer than the deadlines of these tests: that they pass is what is tested.
 const passing = 30 * time.Millisecond
 
-// A write deadline that passes while its handler does not write does no harm if it is moved before the next write: so events are sent each with a
-// deadline of its own.
+// A write deadline that passes while its handler does not write does no harm if it is moved before
+// the next write: so events are sent each with a deadline of its own.
 func TestMovedWriteDeadlinesLikeNetHTTP(t *testing.T) {
 	t.Parallel()
 	var handler replaceable
-	sameOnBoth(t, func(s *Server) { s.WriteTimeout, s.Handler = time.Millisecond, &handler }, func(t *testing.T, f *fixture, r *record) {
-		handler.set(func(w http.ResponseWriter, q *http.Request) {
-			c := http.NewResponseController(w)
-			for i := range 3 {
+	sameOnBoth(t, func(s *Server) { s.WriteTimeout, s.Handler = time.Millisecond, &handler },
+		func(t *testing.T, f *fixture, r *record) {
+			handler.set(func(w http.ResponseWriter, q *http.Request) {
+				c := http.NewResponseController(w)
+				for i := range 3 {
+					time.Sleep(passing)
+					c.SetWriteDeadline(time.Now().Add(time.Hour))
+					_, err := fmt.Fprintf(w, "event %d\n", i)
+					r.add("%v, %v, %v", kindOf(err), kindOf(c.Flush()), q.Context().Err())
+					c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+				}
 				time.Sleep(passing)
 				c.SetWriteDeadline(time.Now().Add(time.Hour))
-				_, err := fmt.Fprintf(w, "event %d\n", i)
-				r.add("%v, %v, %v", kindOf(err), kindOf(c.Flush()), q.Context().Err())
-				c.SetWriteDeadline(time.Now().Add(time.Millisecond))
-			}
-			time.Sleep(passing)
-			c.SetWriteDeadline(time.Now().Add(time.Hour))
+			})
+			nc := dial(t, f)
+			io.WriteString(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"+
+				"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			got, err := io.ReadAll(nc)
+			r.answers(string(got), "GET", "GET")
+			r.add("%v", err)
 		})
-		nc := dial(t, f)
-		io.WriteString(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-		got, err := io.ReadAll(nc)
-		r.answers(string(got), "GET", "GET")
-		r.add("%v", err)
-	})
 }
 
-// So it is with a read deadline, also with ReadTimeout, and nothing is lost of what comes meanwhile.
+// So it is with a read deadline, also with ReadTimeout, and nothing is lost of what comes
+// meanwhile.
 func TestMovedReadDeadlinesLikeNetHTTP(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{0, time.Millisecond} {
@@ -103,7 +106,8 @@ func TestMovedReadDeadlinesLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// A read that has failed for its deadline fails until that is moved, whatever comes meanwhile, and then goes on where the body was.
+// A read that has failed for its deadline fails until that is moved, whatever comes meanwhile, and
+// then goes on where the body was.
 func TestReadsBehindTheirDeadlineLikeNetHTTP(t *testing.T) {
 	var handler replaceable
 	sameOnBoth(t, func(s *Server) { s.Handler = &handler }, func(t *testing.T, f *fixture, r *record) {
@@ -162,7 +166,8 @@ func TestDetachedBesideItsBody(t *testing.T) {
 		io.WriteString(c, hidden)
 		s.Write([]byte("event"))
 		s.Close()
-		if all, err := io.ReadAll(c); err != nil || strings.Count(string(all), "HTTP/1.1") != 1 || !strings.HasSuffix(string(all), "\r\n5\r\nevent\r\n0\r\n\r\n") {
+		if all, err := io.ReadAll(c); err != nil || strings.Count(string(all), "HTTP/1.1") != 1 ||
+			!strings.HasSuffix(string(all), "\r\n5\r\nevent\r\n0\r\n\r\n") {
 			t.Errorf("got %q, %v", all, err)
 		}
 	}

@@ -59,7 +59,8 @@ func begin(t *testing.T, s serves, wrap func(net.Listener) net.Listener) string 
 
 func asItIs(l net.Listener) net.Listener { return l }
 
-// An answer that begins when the server shuts down says that its connection ends (RFC 9112 section 9.6); of a line the last one does.
+// An answer that begins when the server shuts down says that its connection ends (RFC 9112 section
+// 9.6); of a line the last one does.
 func TestShutdownSaysClose(t *testing.T) {
 	t.Parallel()
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -75,7 +76,8 @@ func TestShutdownSaysClose(t *testing.T) {
 		ours, _ := s.(*Server)
 		request, want := get+end, []string{"/ true"}
 		if ours != nil && ours.Dispatch == DispatchPool { // net/http leaves those behind unanswered
-			request, want = request+asks("/behind", "")+asks("/end", ""), []string{"/ false", "/behind false", "/end true"}
+			request, want = request+asks("/behind", "")+asks("/end", ""),
+				[]string{"/ false", "/behind false", "/end true"}
 		}
 		io.WriteString(c, request)
 		<-begun
@@ -111,7 +113,8 @@ func (l failing) Close() error { return errors.Join(l.Listener.Close(), errFaili
 // Shutdown and Close say what went wrong with closing listeners.
 func TestErrorsOfListenersLikeNetHTTP(t *testing.T) {
 	t.Parallel()
-	for _, end := range []func(serves) error{serves.Close, func(s serves) error { return s.Shutdown(context.Background()) }} {
+	for _, end := range []func(serves) error{serves.Close,
+		func(s serves) error { return s.Shutdown(context.Background()) }} {
 		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
 			addr := begin(t, s, func(l net.Listener) net.Listener { return failing{l} })
 			raw(t, &fixture{addr: addr}, last, false)
@@ -125,7 +128,8 @@ func TestErrorsOfListenersLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Functions of RegisterOnShutdown are called whenever Shutdown is, also after Close and if nothing was ever served.
+// Functions of RegisterOnShutdown are called whenever Shutdown is, also after Close and if nothing
+// was ever served.
 func TestOnShutdownLikeNetHTTP(t *testing.T) {
 	for _, c := range []struct{ served, closed bool }{{}, {closed: true}, {served: true, closed: true}} {
 		onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
@@ -157,7 +161,8 @@ func TestOnShutdownLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// A first request that breaks off has been StateActive, as with net/http; a connection that has not begun one has not.
+// A first request that breaks off has been StateActive, as with net/http; a connection that has not
+// begun one has not.
 func TestStatesOfABrokenHead(t *testing.T) {
 	for _, request := range []string{"", "G", "GET / HTTP/1.1\r\nHo"} {
 		states := make(chan http.ConnState, 20)
@@ -177,8 +182,9 @@ func TestStatesOfABrokenHead(t *testing.T) {
 	}
 }
 
-// A HEAD that is refused gets no body (RFC 9110 section 9.3.2), also when the rest of it is no request.
-// Each refusal has the fields that RFC 9110 demands of an answer with a body: Date and Content-Length.
+// A HEAD that is refused gets no body (RFC 9110 section 9.3.2), also when the rest of it is no
+// request. Each refusal has the fields that RFC 9110 demands of an answer with a body: Date and
+// Content-Length.
 func TestRefusedHead(t *testing.T) {
 	patient := serve(t, &Server{MaxBodyBytes: 1, MaxHeaderBytes: 8 << 10, Handler: http.NotFoundHandler()})
 	hasty := serve(t, &Server{ReadHeaderTimeout: 20 * time.Millisecond, Handler: http.NotFoundHandler()})
@@ -201,7 +207,8 @@ func TestRefusedHead(t *testing.T) {
 			got := raw(t, f, method+rest, false)
 			fields, body, _ := strings.Cut(got, "\r\n\r\n")
 			head := strings.HasSuffix(method, "HEAD")
-			if statusOf(got) != want || (body == "") != (head || want == "417") || !strings.Contains(fields, "\r\nDate: ") {
+			if statusOf(got) != want || (body == "") != (head || want == "417") ||
+				!strings.Contains(fields, "\r\nDate: ") {
 				t.Errorf("%s, want %s: %q", method, want, got)
 			}
 			if length := fmt.Sprintf("\r\nContent-Length: %d", len(body)); !head && !strings.Contains(fields, length) {
@@ -210,19 +217,22 @@ func TestRefusedHead(t *testing.T) {
 		}
 	}
 	f := serveOn(t, &Server{Handler: http.NotFoundHandler()}, myriad.Config{Loops: 1, ReadBuffer: 1024})
-	for _, rest := range []string{"HEAD / HT", "HEAD / HTTP/1.1\r\nHost: h\r\n", "HEAD / HTTP/1.1\r\nHost: h\r\nX: " + long + "\r\nHost: i\r\n"} {
+	for _, rest := range []string{"HEAD / HT", "HEAD / HTTP/1.1\r\nHost: h\r\n",
+		"HEAD / HTTP/1.1\r\nHost: h\r\nX: " + long + "\r\nHost: i\r\n"} {
 		if got := raw(t, f, rest, true); statusOf(got) != "400" || !strings.HasSuffix(got, "\r\n\r\n") {
 			t.Errorf("%.50q and an end: %q", rest, got)
 		}
 	}
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	f = serve(t, &Server{Workers: 1, Overload: OverloadRefuse, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begun <- struct{}{}
-		<-goOn
-	})})
+	f = serve(t, &Server{Workers: 1, Overload: OverloadRefuse, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- struct{}{}
+			<-goOn
+		})})
 	io.WriteString(dial(t, f), get+end)
 	<-begun
-	if got := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", false); statusOf(got) != "503" || !strings.HasSuffix(got, "\r\n\r\n") {
+	if got := raw(t, f, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", false); statusOf(got) != "503" ||
+		!strings.HasSuffix(got, "\r\n\r\n") {
 		t.Errorf("got %q", got)
 	}
 	goOn <- struct{}{}
@@ -296,7 +306,8 @@ func slow(t *testing.T, s *Server) (w *sim.World, peer *sim.Peer) {
 	return w, w.Dial(ln.Addr())
 }
 
-// The time of a first head begins with the connection, as with net/http, and that of a body with its head.
+// The time of a first head begins with the connection, as with net/http, and that of a body with
+// its head.
 func TestTimesBeginOnce(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -308,13 +319,20 @@ func TestTimesBeginOnce(t *testing.T) {
 		pieces []string // of which one comes every 6 s
 		want   string
 	}{
-		{"a head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{"", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "HTTP/1.1 408"},
-		{"a later head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{get + end, "", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 200"},
-		{"a later head that is slow", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{get + end, "GET / HT", "", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 408"},
-		{"a body", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed true"},
-		{"a body in time", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"}, "failed false"},
+		{"a head", &Server{ReadHeaderTimeout: 10 * time.Second}, []string{"", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"},
+			"HTTP/1.1 408"},
+		{"a later head", &Server{ReadHeaderTimeout: 10 * time.Second},
+			[]string{get + end, "", "GET / HT", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 200"},
+		{"a later head that is slow", &Server{ReadHeaderTimeout: 10 * time.Second},
+			[]string{get + end, "GET / HT", "", "TP/1.1\r\nHost: h\r\n\r\n"}, "failed false HTTP/1.1 408"},
+		{"a body", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT",
+			"TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed true"},
+		{"a body in time", &Server{ReadTimeout: 10 * time.Second}, []string{get + end + "POST / HT",
+			"TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"}, "failed false"},
 		{"a second body", &Server{ReadTimeout: 10 * time.Second}, []string{
-			"POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"}, "failed false HTTP/1.1 200 failed false"},
+			"POST / HT", "TP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello",
+			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"},
+			"failed false HTTP/1.1 200 failed false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.server.Handler = echo
@@ -349,7 +367,8 @@ func (l counted) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// Shutdown waits for a connection that was accepted, and that its loop has not come to yet: what its client has asked is answered.
+// Shutdown waits for a connection that was accepted, and that its loop has not come to yet: what
+// its client has asked is answered.
 func TestShutdownWaitsForUnopened(t *testing.T) {
 	t.Parallel()
 	s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}

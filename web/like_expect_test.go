@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// expecting are heads whose clients wait for 100 Continue before they send the body, "hello", in chunks or not.
+// expecting are heads whose clients wait for 100 Continue before they send the body, "hello", in
+// chunks or not.
 var expecting = []struct{ name, head, body string }{
 	{"length", post + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", "hello"},
 	{"chunked", post + "Expect: 100-Continue\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"},
@@ -19,7 +20,8 @@ var expecting = []struct{ name, head, body string }{
 	{"large", post + "Expect: 100-continue\r\nContent-Length: 1000000\r\n\r\n", strings.Repeat("hello", 200000)},
 	{"nothing to come", post + "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", ""},
 	{"no length", post + "Expect: 100-continue\r\n\r\n", ""},
-	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", ""},
+	{"HTTP/1.0", "POST / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nExpect: 100-continue\r\n" +
+		"Content-Length: 5\r\n\r\nhello", ""},
 }
 
 func readAll(r *http.Request, notes *record) {
@@ -87,7 +89,8 @@ var expected = []writing{
 	}},
 }
 
-// headed is what a server has sent, with the fields of each head in alphabetical order and without what chance has chosen.
+// headed is what a server has sent, with the fields of each head in alphabetical order and without
+// what chance has chosen.
 func headed(sent string) string {
 	parts := strings.SplitAfter(regexp.MustCompile(`Date: [^\r]*`).ReplaceAllString(sent, "Date: some"), "\r\n\r\n")
 	for i, part := range parts {
@@ -140,13 +143,15 @@ func continued(t *testing.T, f *fixture, r *record, head, body string, p patienc
 		all = strings.ReplaceAll(all, "\r\nConnection: close", "")
 	}
 	if strings.HasPrefix(all, "HTTP/1.0") { // which knows no interim answers, and to which nothing says close
-		all = strings.NewReplacer("HTTP/1.0 100 Continue\r\n\r\n", "", "HTTP/1.0 103 Early Hints\r\n\r\n", "", "\r\nConnection: close", "").Replace(all)
+		all = strings.NewReplacer("HTTP/1.0 100 Continue\r\n\r\n", "", "HTTP/1.0 103 Early Hints\r\n\r\n", "",
+			"\r\nConnection: close", "").Replace(all)
 	}
 	r.add("%.90q %s: %q", head, p, all)
 }
 
-// alike reports whether net/http is to be compared: it waits for bodies that it has not asked for when their handler closes them or
-// panics, it keeps a connection of HTTP/1.0 with an unread one, and who hijacks gets chunks as they came.
+// alike reports whether net/http is to be compared: it waits for bodies that it has not asked for
+// when their handler closes them or panics, it keeps a connection of HTTP/1.0 with an unread one,
+// and who hijacks gets chunks as they came.
 func alike(handler, head string, p patience) bool {
 	switch handler {
 	case "panic":
@@ -197,22 +202,27 @@ func TestExpectLikeNetHTTP(t *testing.T) {
 func TestUnknownExpectationLikeNetHTTP(t *testing.T) {
 	date := regexp.MustCompile(`Date: [^\r]*`)
 	for _, request := range []string{
-		get + "Expect: tea\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", get + end + get + "Expect: tea\r\n\r\n" + last,
+		get + "Expect: tea\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n",
+		get + end + get + "Expect: tea\r\n\r\n" + last,
 		"GET / HTTP/1.0\r\nExpect: tea\r\n\r\n", "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\nExpect: tea\r\n\r\n",
-		post + "Expect: tea\r\nContent-Length: 5\r\n\r\nhello", post + "Expect: tea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		post + "Expect: tea\r\nContent-Length: 5\r\n\r\nhello", post +
+			"Expect: tea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 	} {
-		sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() }, func(t *testing.T, f *fixture, r *record) {
-			got := raw(t, f, request, false)
-			at := strings.LastIndex(got, "HTTP/1.")
-			r.add("%q: %d answers, %q", request, strings.Count(got, "HTTP/1."), date.ReplaceAllString(got[max(at, 0):], "Date: some"))
-		})
+		sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() },
+			func(t *testing.T, f *fixture, r *record) {
+				got := raw(t, f, request, false)
+				at := strings.LastIndex(got, "HTTP/1.")
+				r.add("%q: %d answers, %q", request, strings.Count(got, "HTTP/1."),
+					date.ReplaceAllString(got[max(at, 0):], "Date: some"))
+			})
 	}
 }
 
 // The last bytes of a body come with its end, as they do from net/http, and so does nothing.
 func TestLastReadLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
-	for _, rest := range []string{"Content-Length: 5\r\n\r\nhello", chunked + "5\r\nhello\r\n0\r\nT: v\r\n\r\n", chunked + "0\r\nT: v\r\n\r\n"} {
+	for _, rest := range []string{"Content-Length: 5\r\n\r\nhello", chunked + "5\r\nhello\r\n0\r\nT: v\r\n\r\n",
+		chunked + "0\r\nT: v\r\n\r\n"} {
 		sameOnBoth(t, func(s *Server) {
 			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for _, size := range []int{0, 2, 0, 3, 0, 1} {

@@ -14,7 +14,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// CloseNotify has one channel for a request, on which true comes when the client goes before the handler has ended, and else nothing.
+// CloseNotify has one channel for a request, on which true comes when the client goes before the
+// handler has ended, and else nothing.
 func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 	for _, d := range dispatches {
 		told := make(chan string, 1)
@@ -40,7 +41,8 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 				}
 			})
 		}, func(t *testing.T, f *fixture, r *record) {
-			_, body, _ := strings.Cut(raw(t, f, asks("/first", "")+asks("/next", "Connection: close\r\n"), false), "of the")
+			_, body, _ := strings.Cut(raw(t, f, asks("/first", "")+asks("/next", "Connection: close\r\n"), false),
+				"of the")
 			r.add("%s", body)
 			c := dial(t, f)
 			io.WriteString(c, asks("/wait", ""))
@@ -54,7 +56,8 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// What is written behind a client's reset meets a broken pipe, in net/http because a read has had the reset already.
+// What is written behind a client's reset meets a broken pipe, in net/http because a read has had
+// the reset already.
 func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 	for _, request := range []string{asks("/", ""), posts("/", "Content-Length: 5\r\n\r\nab")} {
 		began, ended := make(chan bool), make(chan string)
@@ -90,10 +93,12 @@ func TestCloseNotifyBehindTheHandler(t *testing.T) {
 	}
 }
 
-// After Hijack the body is not the request's any more: who reads it all the same waits for nothing and asks its client for nothing.
+// After Hijack the body is not the request's any more: who reads it all the same waits for nothing
+// and asks its client for nothing.
 func TestBodyBehindHijack(t *testing.T) {
 	for _, rest := range []string{
-		"Content-Length: 5\r\n\r\n", "Content-Length: 5\r\n\r\nab", "Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+		"Content-Length: 5\r\n\r\n", "Content-Length: 5\r\n\r\nab", "Content-Length: 5\r\n\r\nhello",
+		"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
 	} {
 		f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			nc, _, err := w.(http.Hijacker).Hijack()
@@ -131,15 +136,16 @@ func TestReadBodyBehindHijack(t *testing.T) {
 
 // Nor does an upgraded connection hear 100 Continue.
 func TestUpgradeContinuesNothing(t *testing.T) {
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(w)
-		within(t, "the body comes", x.body.complete)
-		if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
-			t.Error(err)
-		}
-		_, _ = r.Body.Read(make([]byte, 9))
-		_ = x.transport.conn().Close()
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			within(t, "the body comes", x.body.complete)
+			if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
+				t.Error(err)
+			}
+			_, _ = r.Body.Read(make([]byte, 9))
+			_ = x.transport.conn().Close()
+		})})
 	got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", false)
 	if !strings.HasPrefix(got, switching) || strings.Contains(got, "Continue") {
 		t.Errorf("got %q", got)
@@ -149,16 +155,17 @@ func TestUpgradeContinuesNothing(t *testing.T) {
 // An upgrade waits for room behind what is still to be sent.
 func TestUpgradeWaitsForRoom(t *testing.T) {
 	begun, free, upgraded := make(chan *exchange), make(chan struct{}), make(chan error, 1)
-	f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(w)
-		held := make(chan struct{})
-		x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
-		<-held
-		w.WriteHeader(http.StatusEarlyHints)
-		x.transport.conn().SetWriteLimit(1)
-		begun <- x
-		upgraded <- Upgrade(w, []byte(switching), first{"hello"})
-	})}, myriad.Config{Loops: 1})
+	f := serveOn(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			held := make(chan struct{})
+			x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+			<-held
+			w.WriteHeader(http.StatusEarlyHints)
+			x.transport.conn().SetWriteLimit(1)
+			begun <- x
+			upgraded <- Upgrade(w, []byte(switching), first{"hello"})
+		})}, myriad.Config{Loops: 1})
 	c := dial(t, f)
 	io.WriteString(c, get+end)
 	refusedTwice(<-begun)

@@ -15,10 +15,12 @@ import (
 	"time"
 )
 
-// Who pipelines requests and ends its side gets the answers, although contexts end then; and what is incomplete fails.
+// Who pipelines requests and ends its side gets the answers, although contexts end then; and what
+// is incomplete fails.
 func TestPipelinesThatEndLikeNetHTTP(t *testing.T) {
 	for _, depth := range []int{0, 8} {
-		for _, rest := range []string{last, "\r\n", post + "Connection: close\r\nContent-Length: 30\r\n\r\nabc", post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "GET / HTT"} {
+		for _, rest := range []string{last, "\r\n", post + "Connection: close\r\nContent-Length: 30\r\n\r\nabc",
+			post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "GET / HTT"} {
 			for _, request := range []string{get + end, post + "Content-Length: 3\r\n\r\nabc"} {
 				t.Run(fmt.Sprintf("%.4q, %.40q, at most %d", request, rest, depth), func(t *testing.T) {
 					t.Parallel()
@@ -40,7 +42,8 @@ func TestPipelinesThatEndLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// statuses are those of the answers that a client has got, with their bodies unless they say what was wrong with a request.
+// statuses are those of the answers that a client has got, with their bodies unless they say what
+// was wrong with a request.
 func statuses(sent string) (all []string) {
 	for in := bufio.NewReader(strings.NewReader(sent)); ; {
 		resp, err := http.ReadResponse(in, nil)
@@ -55,39 +58,44 @@ func statuses(sent string) (all []string) {
 	}
 }
 
-// A head that breaks off is answered, also if it is empty lines alone, but for one behind an answer that has hardly begun, with which the connection ends as if it had not.
+// A head that breaks off is answered, also if it is empty lines alone, but for one behind an answer
+// that has hardly begun, with which the connection ends as if it had not.
 func TestHeadsThatBreakOffLikeNetHTTP(t *testing.T) {
 	for _, before := range []string{"", get + end, post + "Content-Length: 3\r\n\r\nabc"} {
-		for _, rest := range []string{"G", "GET", "PRI", "GET ", "GET / HTTP/1.1", "GET / HTTP/1.1\r\nHo", "\r", "\r\n", "\r\n\r", "\r\n\r\n", "\r\n\r\n\r",
+		for _, rest := range []string{"G", "GET", "PRI", "GET ", "GET / HTTP/1.1", "GET / HTTP/1.1\r\nHo", "\r", "\r\n",
+			"\r\n\r", "\r\n\r\n", "\r\n\r\n\r",
 			"\r\n\r\n\r\n", "\r\nG", "\r\nGE", "\r\n\r\nG", "\r\n\r\nGET / HTT"} {
 			for _, apart := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%.4q, %.20q, apart %t", before, rest, apart), func(t *testing.T) {
 					t.Parallel()
-					sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() }, func(t *testing.T, f *fixture, r *record) {
-						c := dial(t, f)
-						in := bufio.NewReader(c)
-						if apart && before != "" {
-							io.WriteString(c, before)
-							resp, err := http.ReadResponse(in, nil)
-							r.add("%s", mustBody(t, resp, err))
-							io.WriteString(c, rest)
-						} else {
-							io.WriteString(c, before+rest)
-						}
-						closeWrite(c)
-						got, err := io.ReadAll(in)
-						r.add("%v %v", statuses(string(got)), err)
-					})
+					sameOnBoth(t, func(s *Server) { s.Handler = http.NotFoundHandler() },
+						func(t *testing.T, f *fixture, r *record) {
+							c := dial(t, f)
+							in := bufio.NewReader(c)
+							if apart && before != "" {
+								io.WriteString(c, before)
+								resp, err := http.ReadResponse(in, nil)
+								r.add("%s", mustBody(t, resp, err))
+								io.WriteString(c, rest)
+							} else {
+								io.WriteString(c, before+rest)
+							}
+							closeWrite(c)
+							got, err := io.ReadAll(in)
+							r.add("%v %v", statuses(string(got)), err)
+						})
 				})
 			}
 		}
 	}
 }
 
-// Handlers that wait for the end of their context see it, each in its turn, when their client has ended its side.
+// Handlers that wait for the end of their context see it, each in its turn, when their client has
+// ended its side.
 func TestHandlersHearOfTheEndLikeNetHTTP(t *testing.T) {
 	for _, request := range []string{
-		get + end, get + end + get + end + get + end, post + "Content-Length: 3\r\n\r\nabc", post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + get + end,
+		get + end, get + end + get + end + get + end, post + "Content-Length: 3\r\n\r\nabc",
+		post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + get + end,
 	} {
 		for _, depth := range []int{0, 8} {
 			for _, dispatch := range []Dispatch{DispatchAuto, DispatchPool, DispatchInline} {
@@ -109,12 +117,15 @@ func TestHandlersHearOfTheEndLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Whose body cannot be read because of its connection has no context either, but one that is wrong or too large leaves it.
+// Whose body cannot be read because of its connection has no context either, but one that is wrong
+// or too large leaves it.
 func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	for _, request := range []string{
-		post + "Content-Length: 9\r\n\r\nabc", post + chunked + "3\r\nab", post + chunked + "3\r\nabc\r\n", post + chunked + "0\r\nA: b\r\n",
-		post + "X-Late: 1\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "x\r\n\r\n", post + "X-Most: 1\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
+		post + "Content-Length: 9\r\n\r\nabc", post + chunked + "3\r\nab", post + chunked + "3\r\nabc\r\n",
+		post + chunked + "0\r\nA: b\r\n",
+		post + "X-Late: 1\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "x\r\n\r\n",
+		post + "X-Most: 1\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
 	} {
 		t.Run(fmt.Sprintf("%.80q", request), func(t *testing.T) {
 			t.Parallel()
@@ -130,15 +141,18 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 					fmt.Fprint(w, err != nil, r.Context().Err())
 				})
 			}, func(t *testing.T, f *fixture, r *record) {
-				// What is complete is sent without a FIN, because net/http may see that before its handler asks, and may not.
+				// What is complete is sent without a FIN, because net/http may see that before its
+				// handler asks, and may not.
 				got := raw(t, f, request, !strings.Contains(request, "X-"))
-				r.add("%s", got[strings.LastIndex(got, "\n")+1:]) // whether that closes the connection is tested elsewhere
+				// whether that closes the connection is tested elsewhere
+				r.add("%s", got[strings.LastIndex(got, "\n")+1:])
 			})
 		})
 	}
 }
 
-// A handler is not told of its client's FIN before it has begun, nor before it has read its body, nor as soon as it has.
+// A handler is not told of its client's FIN before it has begun, nor before it has read its body,
+// nor as soon as it has.
 func TestFarewell(t *testing.T) {
 	var now moment = 1
 	h := &conn{from: &origin{base: context.Background()}}
@@ -172,7 +186,8 @@ func TestFarewell(t *testing.T) {
 	if look(1); !told() || x.tellsOfEnd(now+1) != never {
 		t.Error("a handler is not told, or will be again")
 	}
-	for name, x := range map[string]*exchange{"an inline task": {behind: behind{inline: true}}, "a body that is closed": {behind: behind{inline: true}, body: &body{closed: true}}} {
+	for name, x := range map[string]*exchange{"an inline task": {behind: behind{inline: true}},
+		"a body that is closed": {behind: behind{inline: true}, body: &body{closed: true}}} {
 		begin(x).lookAtEnd(x.tellsOfEnd(1))
 		if x.given.ctx.Err() == nil {
 			t.Errorf("%s is not told", name)
@@ -180,7 +195,8 @@ func TestFarewell(t *testing.T) {
 	}
 }
 
-// What a handler reads and writes in vain fails as with net/http, as far as anybody looks into it, and ends its context.
+// What a handler reads and writes in vain fails as with net/http, as far as anybody looks into it,
+// and ends its context.
 func TestErrorsLikeNetHTTP(t *testing.T) {
 	for _, late := range []string{"", "read", "write"} {
 		t.Run("late "+late, func(t *testing.T) {
@@ -234,6 +250,8 @@ func kinds(err error) string {
 	if !errors.As(err, &op) {
 		return fmt.Sprintf("%v; ", err)
 	}
-	return fmt.Sprintf("%s %s from %t to %t, system %t gone %t, timeout %t %t; ", op.Op, op.Net, op.Source != nil, op.Addr != nil, errors.As(err, &number),
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, os.ErrDeadlineExceeded))
+	return fmt.Sprintf("%s %s from %t to %t, system %t gone %t, timeout %t %t; ", op.Op, op.Net, op.Source != nil,
+		op.Addr != nil, errors.As(err, &number),
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE),
+		errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, os.ErrDeadlineExceeded))
 }

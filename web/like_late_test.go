@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// ConnState hears that a connection is closed when its handler has ended, not when its client has gone, as from net/http.
+// ConnState hears that a connection is closed when its handler has ended, not when its client has
+// gone, as from net/http.
 func TestStatesOfHandlersThatOutliveLikeNetHTTP(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		var handler replaceable
@@ -85,7 +86,8 @@ func TestStatesOfALineThatOutlives(t *testing.T) {
 	if err := f.Shutdown(context.Background()); err != nil || len(states) != 3 {
 		t.Fatalf("behind Shutdown (%v) ConnState has heard of %d states, want 3", err, len(states))
 	}
-	if got := fmt.Sprint(<-states, <-states, <-states); got != fmt.Sprint(http.StateNew, http.StateActive, http.StateClosed) {
+	if got := fmt.Sprint(<-states, <-states, <-states); got != fmt.Sprint(http.StateNew, http.StateActive,
+		http.StateClosed) {
 		t.Error(got)
 	}
 }

@@ -45,7 +45,8 @@ func backend(w http.ResponseWriter, r *http.Request) {
 var proxied = []string{
 	get + "Connection: close\r\n\r\n",
 	"POST /echo?a=b HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
-	"POST /trailers HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTE: trailers\r\nTrailer: Mine\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nMine: x\r\n\r\n",
+	"POST /trailers HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTE: trailers\r\nTrailer: Mine\r\n" +
+		"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nMine: x\r\n\r\n",
 	"GET /pieces HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 	"GET /cut HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 	"GET /hints HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
@@ -71,7 +72,8 @@ func quietProxy(to string) *httputil.ReverseProxy {
 	p.FlushInterval = -1
 	p.ErrorLog = log.New(io.Discard, "", 0)
 	p.ModifyResponse = func(resp *http.Response) error {
-		if resp.StatusCode == http.StatusSwitchingProtocols && resp.Header.Get("Upgrade") != resp.Request.Header.Get("Upgrade") {
+		if resp.StatusCode == http.StatusSwitchingProtocols &&
+			resp.Header.Get("Upgrade") != resp.Request.Header.Get("Upgrade") {
 			resp.Body.Close() // the proxy refuses it, and would leave its connection to the garbage collector
 		}
 		return nil

@@ -16,7 +16,8 @@ func (Sums) Add(terms []int, sum *int) error {
 	return nil
 }
 
-// TestRPC serves package net/rpc, whose client asks for its connection with a head that has LFs alone.
+// TestRPC serves package net/rpc, whose client asks for its connection with a head that has LFs
+// alone.
 func TestRPC(t *testing.T) {
 	sameOnBoth(t, func(s *Server) {
 		r := rpc.NewServer()

@@ -19,7 +19,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file has handlers as users write them, with what packages net/http and httputil offer them, under requests of many kinds.
+// This file has handlers as users write them, with what packages net/http and httputil offer them,
+// under requests of many kinds.
 
 // surface are such handlers, by pattern. What they note must be the same, too.
 var surface = []struct {
@@ -67,11 +68,13 @@ var surface = []struct {
 		for _, c := range r.Cookies() {
 			fmt.Fprintf(w, "%s=%s;", c.Name, c.Value)
 		}
-		http.SetCookie(w, &http.Cookie{Name: "n", Value: "v w", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		http.SetCookie(w, &http.Cookie{Name: "n", Value: "v w", Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteLaxMode})
 		http.SetCookie(w, &http.Cookie{Name: "n2", Value: "v", MaxAge: -1, Secure: true})
 	}},
 	{"/setcookies", func(w http.ResponseWriter, r *http.Request, notes *record) {
-		http.SetCookie(w, &http.Cookie{Name: "n", Value: "v w", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		http.SetCookie(w, &http.Cookie{Name: "n", Value: "v w", Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteLaxMode})
 		http.SetCookie(w, &http.Cookie{Name: "n2", Value: "v", MaxAge: -1, Secure: true})
 		http.Redirect(w, r, "../x?y=z", http.StatusSeeOther)
 	}},
@@ -90,7 +93,8 @@ var surface = []struct {
 	}},
 	{"/clone", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		c := r.Clone(context.Background())
-		fmt.Fprint(w, c.URL, c.Host, c.Header, c.ContentLength, c.TransferEncoding, c.Close, c.Form, c.Trailer, c.RemoteAddr != "", c.RequestURI, c.TLS, c.Response, c.Pattern)
+		fmt.Fprint(w, c.URL, c.Host, c.Header, c.ContentLength, c.TransferEncoding, c.Close, c.Form, c.Trailer,
+			c.RemoteAddr != "", c.RequestURI, c.TLS, c.Response, c.Pattern)
 	}},
 	{"/afterclose", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		e1 := r.Body.Close()
@@ -116,7 +120,8 @@ var surface = []struct {
 	}},
 	{"/ctl", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		rc := http.NewResponseController(w)
-		notes.add("%v %v %v %v", rc.EnableFullDuplex(), rc.SetReadDeadline(time.Now().Add(time.Hour)), rc.SetWriteDeadline(time.Now().Add(time.Hour)), rc.Flush())
+		notes.add("%v %v %v %v", rc.EnableFullDuplex(), rc.SetReadDeadline(time.Now().Add(time.Hour)),
+			rc.SetWriteDeadline(time.Now().Add(time.Hour)), rc.Flush())
 		io.WriteString(w, "x")
 		notes.add("%v", rc.SetReadDeadline(time.Now().Add(-time.Hour)))
 		_, err := io.ReadAll(r.Body)
@@ -185,7 +190,8 @@ var surface = []struct {
 		io.WriteString(w, "done")
 	}},
 	{"/seen", func(w http.ResponseWriter, r *http.Request, notes *record) {
-		fmt.Fprintf(w, "%s %s %s %q %s %v %v %v", r.Method, r.Host, r.URL, r.RequestURI, r.Proto, r.Header, r.ContentLength, r.TransferEncoding)
+		fmt.Fprintf(w, "%s %s %s %q %s %v %v %v", r.Method, r.Host, r.URL, r.RequestURI, r.Proto, r.Header,
+			r.ContentLength, r.TransferEncoding)
 	}},
 	{"/nosniff", func(w http.ResponseWriter, r *http.Request, notes *record) {
 		w.Header()["Content-Type"] = nil
@@ -204,10 +210,12 @@ var surface = []struct {
 // ready are handlers that net/http has ready.
 func ready(t *testing.T, notes *record) *http.ServeMux {
 	dir, m, at := t.TempDir(), http.NewServeMux(), time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
-	for name, text := range map[string]string{"f.txt": strings.Repeat("0123456789", 2000), "index.html": "<p>hi", "sub/f": ""} {
+	for name, text := range map[string]string{"f.txt": strings.Repeat("0123456789", 2000), "index.html": "<p>hi",
+		"sub/f": ""} {
 		name = filepath.Join(dir, name)
 		_ = os.MkdirAll(filepath.Dir(name), 0o755)
-		if err := errors.Join(os.WriteFile(name, []byte(text), 0o644), os.Chtimes(name, at, at), os.Chtimes(filepath.Dir(name), at, at)); err != nil {
+		if err := errors.Join(os.WriteFile(name, []byte(text), 0o644), os.Chtimes(name, at, at),
+			os.Chtimes(filepath.Dir(name), at, at)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,31 +264,71 @@ var form = func() string {
 	part, _ := w.CreateFormFile("file", "../a b.txt")
 	_, _ = io.WriteString(part, strings.Repeat("z", 5000))
 	_ = w.Close()
-	return "Content-Type: multipart/form-data; boundary=bbb\r\nContent-Length: " + fmt.Sprint(b.Len()) + "\r\n\r\n" + b.String()
+	return "Content-Type: multipart/form-data; boundary=bbb\r\nContent-Length: " + fmt.Sprint(b.Len()) + "\r\n\r\n" +
+		b.String()
 }()
 
 // onSurface are requests to them.
 var onSurface = []string{
-	asks("/files/f.txt", ""), asks("/files/", ""), asks("/files/index.html", ""), asks("/files/sub", ""), asks("/files/sub/", ""), asks("/files/no", ""), asks("/files/..%2f..", ""), asks("/files/f.txt/", ""),
-	asks("/files/f.txt", "If-Modified-Since: Thu, 02 Jan 2020 03:04:05 GMT\r\n"), asks("/files/f.txt", "Range: bytes=0-4\r\n"), asks("/files/f.txt", "Range: bytes=-4\r\n"),
-	asks("/files/f.txt", "Range: bytes=5-2\r\n"), asks("/files/f.txt", "Range: bytes=50000-\r\n"), "HEAD /files/f.txt HTTP/1.1\r\nHost: h\r\n\r\n",
-	"HEAD /files/f.txt HTTP/1.1\r\nHost: h\r\nRange: bytes=0-4\r\n\r\n", "GET /files/f.txt HTTP/1.0\r\n\r\n", "GET /files/f.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-	asks("/content", ""), asks("/content", "If-None-Match: \"abc\"\r\n"), asks("/content", "If-Match: \"x\"\r\n"), asks("/content", "If-Range: \"abc\"\r\nRange: bytes=1-2\r\n"), asks("/content", "If-Range: \"no\"\r\nRange: bytes=1-2\r\n"), asks("/content", "Range: bytes=0-9999999\r\n"),
+	asks("/files/f.txt", ""), asks("/files/", ""), asks("/files/index.html", ""), asks("/files/sub", ""),
+	asks("/files/sub/", ""), asks("/files/no", ""), asks("/files/..%2f..", ""), asks("/files/f.txt/", ""),
+	asks("/files/f.txt", "If-Modified-Since: Thu, 02 Jan 2020 03:04:05 GMT\r\n"),
+	asks("/files/f.txt", "Range: bytes=0-4\r\n"), asks("/files/f.txt", "Range: bytes=-4\r\n"),
+	asks("/files/f.txt", "Range: bytes=5-2\r\n"), asks("/files/f.txt", "Range: bytes=50000-\r\n"),
+	"HEAD /files/f.txt HTTP/1.1\r\nHost: h\r\n\r\n",
+	"HEAD /files/f.txt HTTP/1.1\r\nHost: h\r\nRange: bytes=0-4\r\n\r\n", "GET /files/f.txt HTTP/1.0\r\n\r\n",
+	"GET /files/f.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+	asks("/content", ""), asks("/content", "If-None-Match: \"abc\"\r\n"), asks("/content", "If-Match: \"x\"\r\n"),
+	asks("/content", "If-Range: \"abc\"\r\nRange: bytes=1-2\r\n"),
+	asks("/content", "If-Range: \"no\"\r\nRange: bytes=1-2\r\n"),
+	asks("/content", "Range: bytes=0-9999999\r\n"),
 	"HEAD /content HTTP/1.1\r\nHost: h\r\n\r\n", "HEAD /content HTTP/1.0\r\n\r\n",
-	asks("/timeout", ""), "HEAD /timeout HTTP/1.1\r\nHost: h\r\n\r\n", asks("/intime", ""), posts("/intime", "Content-Length: 3\r\n\r\nabc"), posts("/timeout", "Content-Length: 3\r\n\r\nabc"),
-	posts("/maxbytes", "Content-Length: 3\r\n\r\nabc"), posts("/maxbytes", "Content-Length: 13\r\n\r\nabcdefghijklm"), posts("/maxbytes", "Transfer-Encoding: chunked\r\n\r\nd\r\nabcdefghijklm\r\n0\r\n\r\n"), posts("/maxbytes", "Content-Length: 10\r\n\r\nabcdefghij"),
-	asks("/dump?a=b", "X: y\r\nConnection: keep-alive\r\n"), posts("/dump", "Content-Length: 3\r\n\r\nabc"), posts("/dump", "Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\n3\r\nabc\r\n0\r\nT: u\r\n\r\n"), "GET http://other/dump HTTP/1.1\r\nHost: h\r\n\r\n", "GET /dump HTTP/1.0\r\n\r\n",
-	asks("/form?a=1;b=2", ""), asks("/form?a=%zz", ""), posts("/form?a=1", "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 7\r\n\r\na=2&b=3"), posts("/form", "Content-Type: x/\r\nContent-Length: 7\r\n\r\na=2&b=3"), "PUT /form HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=b",
-	"DELETE /form HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=b", posts("/form", "Content-Type: application/x-www-form-urlencoded\r\n\r\n"),
-	posts("/multi", form), posts("/reader", form), posts("/reader", "Content-Length: 3\r\n\r\nabc"), posts("/multi", "Content-Type: multipart/form-data; boundary=bbb\r\nContent-Length: 10\r\n\r\n--bbb\r\n\r\nx"), posts("/multi", "Content-Type: multipart/form-data\r\nContent-Length: 1\r\n\r\nx"), asks("/multi", ""),
-	asks("/cookies", "Cookie: a=b; c=\"d\"; e; =f; g=h,i\r\nCookie: j=k\r\n"), asks("/setcookies", ""), posts("/setcookies", "Content-Length: 0\r\n\r\n"), asks("/error", ""), asks("/auth", "Authorization: Basic dTpwOnE=\r\nUser-Agent: ua\r\nReferer: re\r\n"), asks("/auth", "Authorization: basic !!\r\n"),
-	asks("/pat/1/a/b%2Fc", ""), "POST /pat/1/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", asks("/clone?x", "A: b\r\nPragma: no-cache\r\n"), posts("/clone", "Transfer-Encoding: chunked\r\nTrailer: x\r\n\r\n0\r\n\r\n"),
-	posts("/afterclose", "Content-Length: 3\r\n\r\nabc"), asks("/afterclose", ""), posts("/short", "Transfer-Encoding: chunked\r\n\r\n5\r\nabc"),
-	asks("/hijacked", ""), posts("/hijacked", "Content-Length: 3\r\n\r\nabc"), posts("/ctl", "Content-Length: 3\r\n\r\nabc"), asks("/ctl", ""), asks("/wdl", ""),
-	asks("/trailer", ""), asks("/trailer", "TE: trailers\r\n"), "GET /trailer HTTP/1.0\r\n\r\n", "HEAD /trailer HTTP/1.1\r\nHost: h\r\n\r\n",
-	asks("/toolong", ""), asks("/tooshort", ""), "HEAD /tooshort HTTP/1.1\r\nHost: h\r\n\r\n", asks("/204", ""), "HEAD /headwrite HTTP/1.1\r\nHost: h\r\n\r\n", "HEAD /headwrite HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", posts("/echo", "Content-Length: 7\r\n\r\nabcdefg"), posts("/echo", "Transfer-Encoding: chunked\r\n\r\n7\r\nabcdefg\r\n0\r\n\r\n"), asks("/echo", ""),
-	asks("/abort", ""), asks("/early", ""), "HEAD /early HTTP/1.1\r\nHost: h\r\n\r\n", "GET http://o:99/seen?q HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", "OPTIONS /seen HTTP/1.1\r\nHost: h\r\n\r\n", "CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n", "CONNECT /seen HTTP/1.1\r\nHost: h\r\n\r\n", "TRACE /seen HTTP/1.1\r\nHost: h\r\n\r\n", "FOO /seen HTTP/1.1\r\nHost: h\r\n\r\n",
-	asks("/seen", "Connection: close, X-Hop\r\nX-Hop: 1\r\n"), asks("/seen", "Connection: upgrade\r\nUpgrade: foo\r\n"), "GET /seen HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n", "GET /seen HTTP/1.1\r\nHost:\r\n\r\n", "GET //seen HTTP/1.1\r\nHost: h\r\n\r\n", "GET /./seen HTTP/1.1\r\nHost: h\r\n\r\n", "GET /seen/../seen HTTP/1.1\r\nHost: h\r\n\r\n", asks("/nosniff", ""), asks("/odd", ""), asks("/nothing", ""),
+	asks("/timeout", ""), "HEAD /timeout HTTP/1.1\r\nHost: h\r\n\r\n", asks("/intime", ""),
+	posts("/intime", "Content-Length: 3\r\n\r\nabc"), posts("/timeout", "Content-Length: 3\r\n\r\nabc"),
+	posts("/maxbytes", "Content-Length: 3\r\n\r\nabc"), posts("/maxbytes", "Content-Length: 13\r\n\r\nabcdefghijklm"),
+	posts("/maxbytes", "Transfer-Encoding: chunked\r\n\r\nd\r\nabcdefghijklm\r\n0\r\n\r\n"),
+	posts("/maxbytes", "Content-Length: 10\r\n\r\nabcdefghij"),
+	asks("/dump?a=b", "X: y\r\nConnection: keep-alive\r\n"), posts("/dump", "Content-Length: 3\r\n\r\nabc"),
+	posts("/dump", "Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\n3\r\nabc\r\n0\r\nT: u\r\n\r\n"),
+	"GET http://other/dump HTTP/1.1\r\nHost: h\r\n\r\n", "GET /dump HTTP/1.0\r\n\r\n",
+	asks("/form?a=1;b=2", ""), asks("/form?a=%zz", ""), posts("/form?a=1",
+		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 7\r\n\r\na=2&b=3"),
+	posts("/form", "Content-Type: x/\r\nContent-Length: 7\r\n\r\na=2&b=3"),
+	"PUT /form HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n" +
+		"Content-Length: 3\r\n\r\na=b",
+	"DELETE /form HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n" +
+		"\r\na=b", posts("/form", "Content-Type: application/x-www-form-urlencoded\r\n\r\n"),
+	posts("/multi", form), posts("/reader", form), posts("/reader", "Content-Length: 3\r\n\r\nabc"),
+	posts("/multi", "Content-Type: multipart/form-data; boundary=bbb\r\nContent-Length: 10\r\n\r\n--bbb\r\n\r\nx"),
+	posts("/multi", "Content-Type: multipart/form-data\r\nContent-Length: 1\r\n\r\nx"), asks("/multi", ""),
+	asks("/cookies", "Cookie: a=b; c=\"d\"; e; =f; g=h,i\r\nCookie: j=k\r\n"), asks("/setcookies", ""),
+	posts("/setcookies", "Content-Length: 0\r\n\r\n"), asks("/error", ""),
+	asks("/auth", "Authorization: Basic dTpwOnE=\r\nUser-Agent: ua\r\nReferer: re\r\n"),
+	asks("/auth", "Authorization: basic !!\r\n"),
+	asks("/pat/1/a/b%2Fc", ""), "POST /pat/1/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+	asks("/clone?x", "A: b\r\nPragma: no-cache\r\n"), posts("/clone",
+		"Transfer-Encoding: chunked\r\nTrailer: x\r\n\r\n0\r\n\r\n"),
+	posts("/afterclose", "Content-Length: 3\r\n\r\nabc"), asks("/afterclose", ""),
+	posts("/short", "Transfer-Encoding: chunked\r\n\r\n5\r\nabc"),
+	asks("/hijacked", ""), posts("/hijacked", "Content-Length: 3\r\n\r\nabc"),
+	posts("/ctl", "Content-Length: 3\r\n\r\nabc"), asks("/ctl", ""), asks("/wdl", ""),
+	asks("/trailer", ""), asks("/trailer", "TE: trailers\r\n"), "GET /trailer HTTP/1.0\r\n\r\n",
+	"HEAD /trailer HTTP/1.1\r\nHost: h\r\n\r\n",
+	asks("/toolong", ""), asks("/tooshort", ""), "HEAD /tooshort HTTP/1.1\r\nHost: h\r\n\r\n", asks("/204", ""),
+	"HEAD /headwrite HTTP/1.1\r\nHost: h\r\n\r\n", "HEAD /headwrite HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+	posts("/echo", "Content-Length: 7\r\n\r\nabcdefg"), posts("/echo",
+		"Transfer-Encoding: chunked\r\n\r\n7\r\nabcdefg\r\n0\r\n\r\n"), asks("/echo", ""),
+	asks("/abort", ""), asks("/early", ""), "HEAD /early HTTP/1.1\r\nHost: h\r\n\r\n",
+	"GET http://o:99/seen?q HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
+	"OPTIONS * HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+	"OPTIONS /seen HTTP/1.1\r\nHost: h\r\n\r\n", "CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n",
+	"CONNECT /seen HTTP/1.1\r\nHost: h\r\n\r\n", "TRACE /seen HTTP/1.1\r\nHost: h\r\n\r\n",
+	"FOO /seen HTTP/1.1\r\nHost: h\r\n\r\n",
+	asks("/seen", "Connection: close, X-Hop\r\nX-Hop: 1\r\n"), asks("/seen", "Connection: upgrade\r\nUpgrade: foo\r\n"),
+	"GET /seen HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n", "GET /seen HTTP/1.1\r\nHost:\r\n\r\n",
+	"GET //seen HTTP/1.1\r\nHost: h\r\n\r\n", "GET /./seen HTTP/1.1\r\nHost: h\r\n\r\n",
+	"GET /seen/../seen HTTP/1.1\r\nHost: h\r\n\r\n", asks("/nosniff", ""), asks("/odd", ""),
+	asks("/nothing", ""),
 	posts("/echo", "Expect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"),
 }
 

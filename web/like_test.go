@@ -33,21 +33,24 @@ func (r *record) String() string {
 	return strings.Join(r.lines, "; ")
 }
 
-// sameOnBoth runs a test on net/http's server and on this one, each with the settings that set makes, and compares what it records.
-// The fixture of net/http's server is of use for its address and log alone.
+// sameOnBoth runs a test on net/http's server and on this one, each with the settings that set
+// makes, and compares what it records. The fixture of net/http's server is of use for its address
+// and log alone.
 func sameOnBoth(t *testing.T, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
 	sameBeside(t, serve, set, run)
 }
 
 // sameBeside is sameOnBoth with another way to begin.
-func sameBeside(t *testing.T, begin func(testing.TB, *Server) *fixture, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
+func sameBeside(t *testing.T, begin func(testing.TB, *Server) *fixture, set func(*Server),
+	run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
 	sameBetween(t, serveStandard, begin, set, run)
 }
 
 // sameBetween is sameOnBoth with other ways to begin for both.
-func sameBetween(t *testing.T, standard, ours func(testing.TB, *Server) *fixture, set func(*Server), run func(t *testing.T, f *fixture, r *record)) {
+func sameBetween(t *testing.T, standard, ours func(testing.TB, *Server) *fixture, set func(*Server),
+	run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
 	both := [2]record{}
 	for i, begin := range []func(testing.TB, *Server) *fixture{standard, ours} {
@@ -96,7 +99,8 @@ func serveStandardOn(t testing.TB, s *Server, wrap func(net.Listener) net.Listen
 	return f
 }
 
-// answers adds to the record what came of requests of these methods: status, fields in order of their names, body as decoded, trailer.
+// answers adds to the record what came of requests of these methods: status, fields in order of
+// their names, body as decoded, trailer.
 func (r *record) answers(got string, methods ...string) {
 	in := bufio.NewReader(strings.NewReader(got))
 	for len(methods) > 0 {
@@ -109,7 +113,8 @@ func (r *record) answers(got string, methods ...string) {
 		if resp.Header.Get("Date") != "" {
 			resp.Header.Set("Date", "some")
 		}
-		r.add("%s %s length %d %q close %t fields %s body %.2000q %v trailer %s", resp.Proto, resp.Status, resp.ContentLength, resp.TransferEncoding, resp.Close,
+		r.add("%s %s length %d %q close %t fields %s body %.2000q %v trailer %s", resp.Proto, resp.Status,
+			resp.ContentLength, resp.TransferEncoding, resp.Close,
 			plain(sorted(resp.Header)), plain(string(body)), err, sorted(resp.Trailer))
 		if resp.StatusCode >= 200 || resp.StatusCode == 101 {
 			methods = methods[1:]

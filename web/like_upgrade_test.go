@@ -24,8 +24,8 @@ func asked(path string) string {
 
 const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 
-// switcher speaks "echo" after a 101: lines come back, "bye" ends the connection, "reset" resets it. Before a client's FIN goes back it
-// is told.
+// switcher speaks "echo" after a 101: lines come back, "bye" ends the connection, "reset" resets
+// it. Before a client's FIN goes back it is told.
 func switcher(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/refused":
@@ -112,13 +112,15 @@ func (s *speaker) Ended(c *myriad.Conn) {
 	c.Close()
 }
 
-// askSwitched speaks through a proxy in all the ways that end: answered by either side, with FIN or reset, or refused.
+// askSwitched speaks through a proxy in all the ways that end: answered by either side, with FIN or
+// reset, or refused.
 func askSwitched(t *testing.T, f *fixture, r *record) {
 	for _, c := range []struct {
 		path, says string
 		fin        bool
 	}{
-		{"/", "bye\n", false}, {"/", "", true}, {"/", "a\nb\n", true}, {"/", "reset\n", false}, {"/", strings.Repeat("x", 100<<10) + "\n", true},
+		{"/", "bye\n", false}, {"/", "", true}, {"/", "a\nb\n", true}, {"/", "reset\n", false},
+		{"/", strings.Repeat("x", 100<<10) + "\n", true},
 		{"/refused", "", true}, {"/other", "", true}, {"/broken", "", true},
 	} {
 		conn := dial(t, f)
@@ -189,7 +191,8 @@ func TestDeadlinesOfWhatIsHijackedLikeNetHTTP(t *testing.T) {
 			_, writes := nc.Write(make([]byte, 1))
 			_, reads := nc.Read(make([]byte, 1))
 			set = errors.Join(set, rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}))
-			fmt.Fprintf(nc, "%t %t %v", errors.Is(reads, os.ErrDeadlineExceeded), errors.Is(writes, os.ErrDeadlineExceeded), set)
+			fmt.Fprintf(nc, "%t %t %v", errors.Is(reads, os.ErrDeadlineExceeded),
+				errors.Is(writes, os.ErrDeadlineExceeded), set)
 		})
 	}, func(t *testing.T, f *fixture, r *record) {
 		c := dial(t, f)

@@ -92,7 +92,8 @@ func dial(t testing.TB, f *fixture) net.Conn {
 	return c
 }
 
-// raw sends request as it is, ends its side if asked, and reads all that comes until the server closes.
+// raw sends request as it is, ends its side if asked, and reads all that comes until the server
+// closes.
 func raw(t testing.TB, f *fixture, request string, fin bool) string {
 	t.Helper()
 	c := dial(t, f)

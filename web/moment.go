@@ -2,8 +2,8 @@ package web
 
 import "time"
 
-// A moment is a point in time in nanoseconds since the server began to serve: a third of a time.Time, because every exchange has
-// some.
+// A moment is a point in time in nanoseconds since the server began to serve: a third of a
+// time.Time, because every exchange has some.
 type moment int64
 
 // never is the zero moment: no bound.

@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// outlive fixes the head of a response that is to outlive its handler: with the status that middleware has kept back, or 200. It
-// has middleware see the status by WriteHeader, and writes no body, not even an empty one, where middleware that compresses
-// begins. The Stream bypasses that, so a Content-Encoding that middleware adds in WriteHeader is taken back.
+// outlive fixes the head of a response that is to outlive its handler: with the status that
+// middleware has kept back, or 200. It has middleware see the status by WriteHeader, and writes no
+// body, not even an empty one, where middleware that compresses begins. The Stream bypasses that,
+// so a Content-Encoding that middleware adds in WriteHeader is taken back.
 func (w *response) outlive(outer http.ResponseWriter) {
 	if w.wroteHeader {
 		return

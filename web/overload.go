@@ -11,22 +11,24 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait for their own client, to send more of
-// a body or to read more of an answer, do not count, or a few thousand slow clients would keep all others out; nor do those that have
-// hijacked their connection, and Streams, which have no handler. Handlers that a loop has left behind (DispatchInline, DispatchAuto) count for
-// themselves, up to the same number.
+// Overload chooses what happens to requests while Server.Workers handlers run. Handlers that wait
+// for their own client, to send more of a body or to read more of an answer, do not count, or a few
+// thousand slow clients would keep all others out; nor do those that have hijacked their
+// connection, and Streams, which have no handler. Handlers that a loop has left behind
+// (DispatchInline, DispatchAuto) count for themselves, up to the same number.
 type Overload uint8
 
 const (
-	// OverloadQueue has requests wait, first come first served, up to Server.Queue of them. Further ones are answered with 503 and
-	// Retry-After, and their connections close.
+	// OverloadQueue has requests wait, first come first served, up to Server.Queue of them. Further
+	// ones are answered with 503 and Retry-After, and their connections close.
 	OverloadQueue Overload = iota
-	// OverloadRefuse answers with 503 and Retry-After at once; nobody waits. It is for clients that have somewhere else to go.
+	// OverloadRefuse answers with 503 and Retry-After at once; nobody waits. It is for clients that
+	// have somewhere else to go.
 	OverloadRefuse
-	// OverloadPause is OverloadQueue, and while requests wait no connections are accepted: new clients wait in the kernel's backlog
-	// or are balanced to where there is room, and those that are connected are served. With Server.Queue above
-	// the number of connections nothing is refused. A
-	// listener of Serve may still accept the one connection that it waits for.
+	// OverloadPause is OverloadQueue, and while requests wait no connections are accepted: new
+	// clients wait in the kernel's backlog or are balanced to where there is room, and those that
+	// are connected are served. With Server.Queue above the number of connections nothing is
+	// refused. A listener of Serve may still accept the one connection that it waits for.
 	OverloadPause
 )
 
@@ -43,7 +45,8 @@ func (o Overload) String() string {
 	return "Overload(" + strconv.Itoa(int(o)) + ")"
 }
 
-// A load is how many handlers run on the pool or wait for it. It is counted where something depends on it.
+// A load is how many handlers run on the pool or wait for it. It is counted where something depends
+// on it.
 type load struct {
 	policy Overload
 	most   int64 // Workers
@@ -103,7 +106,8 @@ func (o *load) goOn() {
 	}
 }
 
-// look has listeners do what the count asks for now: it may have changed again since the caller has seen it.
+// look has listeners do what the count asks for now: it may have changed again since the caller has
+// seen it.
 func (o *load) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,8 +157,8 @@ func (x *exchange) offPool() {
 	x.lane.st.load.end()
 }
 
-// awaitClient parks the goroutine of a handler until something has come from its client, or gone to it. Meanwhile the handler does
-// not count.
+// awaitClient parks the goroutine of a handler until something has come from its client, or gone to
+// it. Meanwhile the handler does not count.
 func (x *exchange) awaitClient(p driver.Parker) {
 	st := x.lane.st
 	if x.inline || x.Excused() || !st.tasks.Widen(1) {
@@ -172,7 +176,8 @@ func (s *Server) checkOverload() error {
 	case s.Overload > OverloadPause:
 		return fmt.Errorf("web: Server.Overload is %v: use OverloadQueue, OverloadRefuse or OverloadPause", s.Overload)
 	case s.Workers < 0 || s.Queue < 0:
-		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers, s.Queue)
+		return fmt.Errorf("web: Server.Workers is %d and Server.Queue %d: they must not be negative", s.Workers,
+			s.Queue)
 	}
 	return nil
 }

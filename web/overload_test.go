@@ -167,7 +167,8 @@ func TestOverloadRefuse(t *testing.T) {
 	}
 }
 
-// While requests wait no new connection is accepted; those that are connected are served in the end, and then the others too.
+// While requests wait no new connection is accepted; those that are connected are served in the
+// end, and then the others too.
 func TestOverloadPause(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		t.Run(fmt.Sprintf("foreign listener %v", foreign), func(t *testing.T) {

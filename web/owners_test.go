@@ -18,7 +18,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// These are about moments: the loop does something for an exchange exactly where its handler's goroutine stands.
+// These are about moments: the loop does something for an exchange exactly where its handler's
+// goroutine stands.
 
 func exchangeOf(w http.ResponseWriter) *exchange { return w.(*given).out.Load().x }
 
@@ -59,8 +60,8 @@ func (d *detour) write(x *exchange, p []byte) error {
 	return err
 }
 
-// A holding is the context of a connection whose requests, if they have been watched, are held up at their end: by then a handler
-// has returned, and its answer is not complete.
+// A holding is the context of a connection whose requests, if they have been watched, are held up
+// at their end: by then a handler has returned, and its answer is not complete.
 type holding struct {
 	context.Context
 	hold func()
@@ -78,17 +79,19 @@ func holdingServer(hold func(), s *Server) *Server {
 	return s
 }
 
-// A request of a chain that is late before its handler begins is run, or nobody would end the connection.
+// A request of a chain that is late before its handler begins is run, or nobody would end the
+// connection.
 func TestChainOfALateRequest(t *testing.T) {
 	var next *exchange
 	late := func() { next.out.lose(os.ErrDeadlineExceeded) }
-	f := serve(t, holdingServer(late, &Server{Dispatch: DispatchPool, WriteTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/first" {
-			next = exchangeOf(w).chain
-			r.Context().Done()
-		}
-		io.WriteString(w, r.URL.Path)
-	})}))
+	f := serve(t, holdingServer(late, &Server{Dispatch: DispatchPool, WriteTimeout: time.Hour,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/first" {
+				next = exchangeOf(w).chain
+				r.Context().Done()
+			}
+			io.WriteString(w, r.URL.Path)
+		})}))
 	c := dial(t, f)
 	io.WriteString(c, "GET /first HTTP/1.1\r\nHost: h\r\n\r\nGET /late HTTP/1.1\r\nHost: h\r\n\r\n")
 	all, err := io.ReadAll(c)
@@ -131,38 +134,41 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 	}
 }
 
-// Who reads a body that the client holds back until it is asked for, while answers to earlier requests fill the queue, waits for room
-// without using the processor, and no longer than until the final answer begins.
+// Who reads a body that the client holds back until it is asked for, while answers to earlier
+// requests fill the queue, waits for room without using the processor, and no longer than until the
+// final answer begins.
 func TestContinueWaitsForRoom(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		begun, settled, free := make(chan *exchange), make(chan struct{}), make(chan struct{})
-		f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			x := exchangeOf(w)
-			held := make(chan struct{})
-			x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
-			<-held
-			w.WriteHeader(http.StatusEarlyHints)
-			x.transport.conn().SetWriteLimit(1)
-			read := make(chan string)
-			go func() {
-				body, err := io.ReadAll(r.Body)
-				read <- fmt.Sprint(string(body), err)
-			}()
-			begun <- x
-			if answered {
-				refusedTwice(x)
-				w.WriteHeader(http.StatusOK)
-				within(t, "the body itself is waited for", func() bool {
-					x.body.mu.Lock()
-					defer x.body.mu.Unlock()
-					return x.body.waits
-				})
-				close(settled)
-			}
-			io.WriteString(w, <-read)
-		})}, myriad.Config{Loops: 1})
+		f := serveOn(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				x := exchangeOf(w)
+				held := make(chan struct{})
+				x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
+				<-held
+				w.WriteHeader(http.StatusEarlyHints)
+				x.transport.conn().SetWriteLimit(1)
+				read := make(chan string)
+				go func() {
+					body, err := io.ReadAll(r.Body)
+					read <- fmt.Sprint(string(body), err)
+				}()
+				begun <- x
+				if answered {
+					refusedTwice(x)
+					w.WriteHeader(http.StatusOK)
+					within(t, "the body itself is waited for", func() bool {
+						x.body.mu.Lock()
+						defer x.body.mu.Unlock()
+						return x.body.waits
+					})
+					close(settled)
+				}
+				io.WriteString(w, <-read)
+			})}, myriad.Config{Loops: 1})
 		c := dial(t, f)
-		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n")
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n"+
+			"Connection: close\r\n\r\n")
 		refusedTwice(<-begun)
 		for range 1000 {
 			runtime.Gosched()
@@ -193,7 +199,8 @@ func TestContinueWaitsForRoom(t *testing.T) {
 	}
 }
 
-// refusedTwice returns when something has been refused for want of room, and again when there was somebody to wait for it.
+// refusedTwice returns when something has been refused for want of room, and again when there was
+// somebody to wait for it.
 func refusedTwice(x *exchange) {
 	for x.lane.st.engine.Stats().Full < 2 {
 		runtime.Gosched()
@@ -216,15 +223,16 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 		case <-time.After(20 * time.Second):
 		}
 	}
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/second" {
-			close(second)
-			return
-		}
-		http.NewResponseController(w).EnableFullDuplex() // the answer does not wait for the body
-		x := exchangeOf(w)
-		x.transport = &detour{transport: x.transport, asked: hold}
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/second" {
+				close(second)
+				return
+			}
+			http.NewResponseController(w).EnableFullDuplex() // the answer does not wait for the body
+			x := exchangeOf(w)
+			x.transport = &detour{transport: x.transport, asked: hold}
+		})})
 	c := dial(t, f)
 	r := bufio.NewReader(c)
 	const size = 200 << 10
@@ -258,7 +266,8 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 	return f
 }
 
-// A request that is refused when its client has gone does not count as a handler that goes on without it.
+// A request that is refused when its client has gone does not count as a handler that goes on
+// without it.
 func TestRefusedOfALostClient(t *testing.T) {
 	t.Parallel()
 	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF, nil) })
@@ -280,15 +289,16 @@ func TestRefusedWithoutRoom(t *testing.T) {
 func TestNothingBehindABrokenBody(t *testing.T) {
 	for _, body := range [][2]string{{"4\r\nabcdXX", "\r\n0\r\n\r\n"}, {"4\r\nabcd\r\nX\r\n", "0\r\n\r\n"}} {
 		begun, goOn := make(chan struct{}), make(chan struct{})
-		f := serveOn(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet {
-				return
-			}
-			close(begun)
-			<-goOn
-			_, err := io.ReadAll(r.Body)
-			fmt.Fprint(w, err)
-		})}, myriad.Config{Loops: 1})
+		f := serveOn(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					return
+				}
+				close(begun)
+				<-goOn
+				_, err := io.ReadAll(r.Body)
+				fmt.Fprint(w, err)
+			})}, myriad.Config{Loops: 1})
 		c := dial(t, f)
 		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"+body[0])
 		<-begun
@@ -311,20 +321,22 @@ func (f first) Opened(c *myriad.Conn)        { io.WriteString(c, f.text) }
 func (first) Received(*myriad.Conn, []byte)  {}
 func (first) Closed(_ *myriad.Conn, _ error) {}
 
-// An upgraded connection is opened when the head of the switch has been queued, whenever the loop looks.
+// An upgraded connection is opened when the head of the switch has been queued, whenever the loop
+// looks.
 func TestUpgradeHeadComesFirst(t *testing.T) {
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(w)
-		h := x.transport
-		x.transport = &detour{transport: h, before: func() error {
-			h.ask(x) // as a deadline does
-			turnOf(x, func() {})
-			return nil
-		}}
-		if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
-			t.Error(err)
-		}
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			h := x.transport
+			x.transport = &detour{transport: h, before: func() error {
+				h.ask(x) // as a deadline does
+				turnOf(x, func() {})
+				return nil
+			}}
+			if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
+				t.Error(err)
+			}
+		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	got := make([]byte, len(switching+"hello"))
@@ -333,28 +345,31 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 	}
 }
 
-// An upgrade waits for its turn: what takes the connection over before does not find the new handler on it.
+// An upgrade waits for its turn: what takes the connection over before does not find the new
+// handler on it.
 func TestUpgradeBehindATakeover(t *testing.T) {
 	behind, upgraded := make(chan *exchange, 1), make(chan error, 1)
-	f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/upgrade" {
-			behind <- exchangeOf(w)
-			upgraded <- Upgrade(w, []byte(switching), first{"intruder"})
-			return
-		}
-		for y := <-behind; !waitsForRoom(y); {
-			runtime.Gosched()
-		}
-		nc, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		io.WriteString(nc, "mine")
-		nc.Close()
-	})})
+	f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/upgrade" {
+				behind <- exchangeOf(w)
+				upgraded <- Upgrade(w, []byte(switching), first{"intruder"})
+				return
+			}
+			for y := <-behind; !waitsForRoom(y); {
+				runtime.Gosched()
+			}
+			nc, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(nc, "mine")
+			nc.Close()
+		})})
 	c := dial(t, f)
-	io.WriteString(c, "GET /hijack HTTP/1.1\r\nHost: h\r\n\r\nGET /upgrade HTTP/1.1\r\nHost: h\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+	io.WriteString(c, "GET /hijack HTTP/1.1\r\nHost: h\r\n\r\nGET /upgrade HTTP/1.1\r\nHost: h\r\nUpgrade: x\r\n"+
+		"Connection: Upgrade\r\n\r\n")
 	all, err := io.ReadAll(c)
 	if string(all) != "mine" {
 		t.Errorf("got %q, %v", all, err)
@@ -366,16 +381,17 @@ func TestUpgradeBehindATakeover(t *testing.T) {
 
 // A stream that begins too late ends the connection: its head has gone, and promises a body.
 func TestDetachedTooLate(t *testing.T) {
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/late" {
-			return
-		}
-		x := exchangeOf(w)
-		x.transport = &detour{transport: x.transport, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
-		if _, err := Detached(w); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Detached: %v", err)
-		}
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/late" {
+				return
+			}
+			x := exchangeOf(w)
+			x.transport = &detour{transport: x.transport, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
+			if _, err := Detached(w); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Detached: %v", err)
+			}
+		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET /late HTTP/1.1\r\nHost: h\r\n\r\nGET /next HTTP/1.1\r\nHost: h\r\n\r\n")
 	if all, err := io.ReadAll(c); err != nil || strings.Count(string(all), "HTTP/1.1") > 1 {
@@ -383,29 +399,32 @@ func TestDetachedTooLate(t *testing.T) {
 	}
 }
 
-// The deadline of an answer does not end the stream that it has become, not even before the handler has returned.
+// The deadline of an answer does not end the stream that it has become, not even before the handler
+// has returned.
 func TestDetachedOutlivesTheDeadline(t *testing.T) {
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := Detached(w)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		x := exchangeOf(w)
-		turnOf(x, func() {
-			x.writeBy = 1
-			s.Write([]byte("text"))
-			x.transport.(*conn).deadlinePassed(x)
-		})
-		s.Close()
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			x := exchangeOf(w)
+			turnOf(x, func() {
+				x.writeBy = 1
+				s.Write([]byte("text"))
+				x.transport.(*conn).deadlinePassed(x)
+			})
+			s.Close()
+		})})
 	got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
 	if bodies := answers(t, got); fmt.Sprint(bodies) != "[text]" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// A deadline that somebody has set on the conn which ConnState has shown ends a Stream as it ends other connections.
+// A deadline that somebody has set on the conn which ConnState has shown ends a Stream as it ends
+// other connections.
 func TestDeadlineFromOutsideEndsAStream(t *testing.T) {
 	var shown net.Conn
 	ended := make(chan error, 1)

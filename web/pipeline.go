@@ -9,13 +9,15 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// This file is what a connection does with requests that come before the answer to an earlier one has ended (RFC 9112
-// section 9.3.2). Those that have no body line up behind conn.x, linked by exchange.next. With a PipelineDepth of 1 they are a
-// chain: one goroutine of the pool runs them one after the other, as they were handed to it. With more, each runs by itself, and
-// what it answers is held until those before it have ended.
+// This file is what a connection does with requests that come before the answer to an earlier one
+// has ended (RFC 9112 section 9.3.2). Those that have no body line up behind conn.x, linked by
+// exchange.next. With a PipelineDepth of 1 they are a chain: one goroutine of the pool runs them
+// one after the other, as they were handed to it. With more, each runs by itself, and what it
+// answers is held until those before it have ended.
 //
-// A request that cannot be begun so, because it has a body, is in some way wrong, or stands behind one after which the
-// connection may speak something else, stays where it is, as bytes, until the line has ended.
+// A request that cannot be begun so, because it has a body, is in some way wrong, or stands behind
+// one after which the connection may speak something else, stays where it is, as bytes, until the
+// line has ended.
 
 const (
 	maxDepth = 1024 // of Server.PipelineDepth
@@ -25,8 +27,9 @@ const (
 	maxHeld = 32 << 10
 )
 
-// behind says how an exchange stands in its connection's line. The loop owns it, except that a chain's goroutine reads chain and
-// writes plain before it tells the loop that an answer is complete.
+// behind says how an exchange stands in its connection's line. The loop owns it, except that a
+// chain's goroutine reads chain and writes plain before it tells the loop that an answer is
+// complete.
 type behind struct {
 	next    *exchange // in the connection's line
 	chain   *exchange // run by the same goroutine after this one; it is next, too
@@ -50,7 +53,8 @@ type hold struct {
 	fail  func() // how the connection is to end once the answer has gone
 }
 
-// pipeline begins requests at the start of p behind the current one, and returns how many bytes they took.
+// pipeline begins requests at the start of p behind the current one, and returns how many bytes
+// they took.
 func (h *conn) pipeline(p []byte) (used int) {
 	tail, n := h.x, 1
 	if tail == nil {
@@ -105,7 +109,8 @@ func (h *conn) lineUp(tail, x *exchange) {
 	h.lane.dispatch(x, true)
 }
 
-// promote makes x the first of the line. plain: so was the answer before, and whoever gave it goes on with x.
+// promote makes x the first of the line. plain: so was the answer before, and whoever gave it goes
+// on with x.
 func (h *conn) promote(x *exchange, plain bool) {
 	h.x = x
 	h.last = x.closes
@@ -126,8 +131,8 @@ func (h *conn) promote(x *exchange, plain bool) {
 	h.takeAhead()
 }
 
-// release sends what is held of x, and lets it write for itself. While the connection's queue has no room it does nothing, and
-// Drained calls it again.
+// release sends what is held of x, and lets it write for itself. While the connection's queue has
+// no room it does nothing, and Drained calls it again.
 func (h *conn) release(x *exchange) {
 	k := x.hold
 	k.mu.Lock()

@@ -58,7 +58,8 @@ func paths(n int) (all []string) {
 	return all
 }
 
-// Requests run at the same time, up to the depth and no further, and are answered in order, whoever has ended first.
+// Requests run at the same time, up to the depth and no further, and are answered in order, whoever
+// has ended first.
 func TestPipelineDepthRunsTogether(t *testing.T) {
 	const depth, n = 4, 23
 	var running, most atomic.Int32
@@ -126,7 +127,8 @@ func TestPipelinesOfAllKinds(t *testing.T) {
 			}
 		})
 		f := serve(t, s)
-		ask := []string{"/1", "/large", "/2", "/flushed", "/slow", "/3", "/stream", "/4", "/file", "/large", "/5", "/stream", "/6"}
+		ask := []string{"/1", "/large", "/2", "/flushed", "/slow", "/3", "/stream", "/4", "/file", "/large", "/5",
+			"/stream", "/6"}
 		got := answers(t, raw(t, f, pipelined(ask...), false))
 		if len(got) != len(ask) {
 			t.Fatalf("%d answers, want %d", len(got), len(ask))
@@ -180,20 +182,21 @@ func TestPipelineEndsInTheMiddle(t *testing.T) {
 // Who takes the connection over in the middle of a line gets the rest as it was sent.
 func TestHijackInAPipeline(t *testing.T) {
 	for _, depth := range []int{1, 8} {
-		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/hijack" {
-				io.WriteString(w, r.URL.Path)
-				return
-			}
-			nc, rw, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer nc.Close()
-			rest, _ := io.ReadAll(rw)
-			nc.Write(rest)
-		})})
+		f := serve(t, &Server{PipelineDepth: depth,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/hijack" {
+					io.WriteString(w, r.URL.Path)
+					return
+				}
+				nc, rw, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer nc.Close()
+				rest, _ := io.ReadAll(rw)
+				nc.Write(rest)
+			})})
 		rest := pipelined("/b", "/c") + "neither"
 		got := raw(t, f, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /hijack HTTP/1.1\r\nHost: h\r\n\r\n"+rest, true)
 		if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "\r\n\r\n/a"+rest) {
@@ -202,43 +205,46 @@ func TestHijackInAPipeline(t *testing.T) {
 	}
 }
 
-// Handlers that run behind a request which takes the connection over have lost it: they neither write on it nor end it.
+// Handlers that run behind a request which takes the connection over have lost it: they neither
+// write on it nor end it.
 func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
 	for _, how := range []string{"/hijack", "/upgrade"} {
 		taken := make(chan struct{})
 		var behind sync.WaitGroup
 		behind.Add(2)
 		s := &shout{make(chan struct{}), make(chan error, 1)}
-		f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch r.URL.Path {
-			case "/hijack":
-				behind.Wait()
-				nc, rw, err := w.(http.Hijacker).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
+		f := serve(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/hijack":
+					behind.Wait()
+					nc, rw, err := w.(http.Hijacker).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					io.CopyN(io.Discard, rw, int64(len(pipelined("/write", "/panic"))))
+					s.Opened(nil)
+					line, _ := rw.ReadString('\n')
+					io.WriteString(nc, switching+strings.ToUpper(line))
+					nc.Close()
+				case "/upgrade":
+					behind.Wait()
+					rest := len(pipelined("/write", "/panic"))
+					if err := Upgrade(w, []byte(switching), &deafTo{rest, s}); err != nil {
+						t.Error(err)
+					}
+				case "/write":
+					behind.Done()
+					<-taken
+					io.WriteString(w, "intruder")
+					http.NewResponseController(w).Flush()
+				case "/panic":
+					behind.Done()
+					<-taken
+					panic(http.ErrAbortHandler)
 				}
-				io.CopyN(io.Discard, rw, int64(len(pipelined("/write", "/panic"))))
-				s.Opened(nil)
-				line, _ := rw.ReadString('\n')
-				io.WriteString(nc, switching+strings.ToUpper(line))
-				nc.Close()
-			case "/upgrade":
-				behind.Wait()
-				if err := Upgrade(w, []byte(switching), &deafTo{len(pipelined("/write", "/panic")), s}); err != nil {
-					t.Error(err)
-				}
-			case "/write":
-				behind.Done()
-				<-taken
-				io.WriteString(w, "intruder")
-				http.NewResponseController(w).Flush()
-			case "/panic":
-				behind.Done()
-				<-taken
-				panic(http.ErrAbortHandler)
-			}
-		})})
+			})})
 		c := dial(t, f)
 		io.WriteString(c, "GET "+how+" HTTP/1.1\r\nHost: h\r\n\r\n"+pipelined("/write", "/panic"))
 		<-s.opened
@@ -276,23 +282,27 @@ func TestPipelineWithBodies(t *testing.T) {
 		f := serve(t, s)
 		get := "GET /g HTTP/1.1\r\nHost: h\r\n\r\n"
 		all := get + get + "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc" + get +
-			"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n" + get + "GET bad HTTP/1.1\r\n\r\n" + get
+			"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n" + get +
+			"GET bad HTTP/1.1\r\n\r\n" + get
 		got := raw(t, f, all, false)
 		want := []string{"/g<nil>", "/g<nil>", "/pabc<nil>", "/g<nil>", "/cde<nil>", "/g<nil>"}
-		if bodies := answers(t, got); len(bodies) != 7 || fmt.Sprint(bodies[:6]) != fmt.Sprint(want) || !strings.HasPrefix(bodies[6], "400 Bad Request") {
+		if bodies := answers(t, got); len(bodies) != 7 || fmt.Sprint(bodies[:6]) != fmt.Sprint(want) ||
+			!strings.HasPrefix(bodies[6], "400 Bad Request") {
 			t.Errorf("got %q", bodies)
 		}
 	})
 }
 
-// A client that asks and asks and does not read costs its limits: requests that run, answers that are held, a queue.
+// A client that asks and asks and does not read costs its limits: requests that run, answers that
+// are held, a queue.
 func TestPipelineWithoutReading(t *testing.T) {
 	for _, depth := range []int{1, 16} {
 		var began atomic.Int64
-		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			began.Add(1)
-			w.Write(make([]byte, 8<<10))
-		})})
+		f := serve(t, &Server{PipelineDepth: depth,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				began.Add(1)
+				w.Write(make([]byte, 8<<10))
+			})})
 		before := takenNow().heap
 		c := dial(t, f)
 		c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)) // until the server has taken all it takes
@@ -304,13 +314,15 @@ func TestPipelineWithoutReading(t *testing.T) {
 				break
 			}
 		}
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // it may be busy with what it has taken
+		// it may be busy with what it has taken
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			grown := takenNow().heap - before
 			if grown <= 4<<20 {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("depth %d: %d bytes sent, %d requests begun, the heap has grown by %d", depth, sent, began.Load(), grown)
+				t.Fatalf("depth %d: %d bytes sent, %d requests begun, the heap has grown by %d", depth, sent,
+					began.Load(), grown)
 			}
 		}
 		c.Close()
@@ -322,11 +334,13 @@ func TestWriteTimeoutInAChain(t *testing.T) {
 	t.Parallel()
 	const n = 12
 	var got []string
-	for timeout := 400 * time.Millisecond; timeout < 10*time.Second && len(got) != n; timeout *= 4 { // a handler may be held up for as long as one
-		f := serve(t, &Server{WriteTimeout: timeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(timeout / (n - 5))
-			io.WriteString(w, r.URL.Path)
-		})})
+	// a handler may be held up for as long as one
+	for timeout := 400 * time.Millisecond; timeout < 10*time.Second && len(got) != n; timeout *= 4 {
+		f := serve(t, &Server{WriteTimeout: timeout,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(timeout / (n - 5))
+				io.WriteString(w, r.URL.Path)
+			})})
 		got = answers(t, raw(t, f, pipelined(paths(n)...), false))
 	}
 	if len(got) != n {
@@ -341,13 +355,15 @@ func TestShutdownAnswersTheLine(t *testing.T) {
 		var once sync.Once
 		begun := make(chan struct{})
 		goOn := make(chan struct{})
-		f := serve(t, &Server{PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			once.Do(func() { close(begun) })
-			<-goOn
-			io.WriteString(w, r.URL.Path)
-		})})
+		f := serve(t, &Server{PipelineDepth: depth,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				once.Do(func() { close(begun) })
+				<-goOn
+				io.WriteString(w, r.URL.Path)
+			})})
 		c := dial(t, f)
-		io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: h\r\n\r\nGET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n")
+		io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: h\r\n\r\nGET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\n"+
+			"Host: h\r\n\r\n")
 		<-begun
 		done := make(chan error, 1)
 		go func() { done <- f.Shutdown(t.Context()) }()
@@ -393,19 +409,20 @@ func TestPipelineOfALostClient(t *testing.T) {
 func TestHeldAnswerTooLarge(t *testing.T) {
 	var written sync.WaitGroup
 	written.Add(2)
-	f := serveOn(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/first" {
-			written.Wait()
-			return
-		}
-		defer written.Done()
-		times := 1
-		if r.URL.Path == "/large" {
-			times = 1000
-		}
-		w.Write([]byte(strings.Repeat(r.URL.Path, times)))
-		http.NewResponseController(w).Flush()
-	})}, myriad.Config{Loops: 1, MaxWrite: 4 << 10})
+	f := serveOn(t, &Server{PipelineDepth: 8, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/first" {
+				written.Wait()
+				return
+			}
+			defer written.Done()
+			times := 1
+			if r.URL.Path == "/large" {
+				times = 1000
+			}
+			w.Write([]byte(strings.Repeat(r.URL.Path, times)))
+			http.NewResponseController(w).Flush()
+		})}, myriad.Config{Loops: 1, MaxWrite: 4 << 10})
 	c := dial(t, f)
 	io.WriteString(c, pipelined("/first", "/large", "/last"))
 	all, _ := io.ReadAll(c)

@@ -7,8 +7,8 @@ import (
 	"github.com/myriad-go/myriad/proxyproto"
 )
 
-// This file is what comes before HTTP, and before TLS: PROXY headers, and the count of connections that
-// have not come to HTTP yet.
+// This file is what comes before HTTP, and before TLS: PROXY headers, and the count of connections
+// that have not come to HTTP yet.
 
 // receiver is a handler that reads PROXY headers; nil without ProxyProtocol.
 func (f *front) receiver() myriad.Handler {
@@ -51,7 +51,8 @@ func (*announcedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
 // Closed is called if ConnState or ConnContext has ended the connection in Opened.
 func (f *announcedFront) Closed(c *myriad.Conn, err error) { (*front)(f).ended(c, err, true) }
 
-// ended is the end of a connection that has not come to a handler of its own. begun says that begin was called.
+// ended is the end of a connection that has not come to a handler of its own. begun says that begin
+// was called.
 func (f *front) ended(c *myriad.Conn, err error, begun bool) {
 	ln := f.lane(c)
 	if _, ok := ln.greeted[c]; ok && begun && f.tls != nil {
@@ -60,8 +61,9 @@ func (f *front) ended(c *myriad.Conn, err error, begun bool) {
 	ln.part(c)
 }
 
-// A greeting is the connections of a lane that have not come to HTTP, so that Shutdown and Close reach them too: they
-// wait for a PROXY header or make their TLS handshake. The front1 is that of an adopted one.
+// A greeting is the connections of a lane that have not come to HTTP, so that Shutdown and Close
+// reach them too: they wait for a PROXY header or make their TLS handshake. The front1 is that of
+// an adopted one.
 type greeting map[*myriad.Conn]*front1
 
 // expect counts a connection as one that has not come to HTTP, if it does not count already.

@@ -58,7 +58,8 @@ func TestBalancers(t *testing.T) {
 			program := tool(t, name)
 			module := ""
 			if name == "nginx" {
-				if out, _ := exec.Command(program, "-V").CombinedOutput(); strings.Contains(string(out), "--with-stream=dynamic") {
+				if out, _ := exec.Command(program, "-V").CombinedOutput(); strings.Contains(string(out),
+					"--with-stream=dynamic") {
 					module = "/usr/lib/nginx/modules/ngx_stream_module.so"
 					if _, err := os.Stat(module); err != nil {
 						t.Skip("nginx has no module for streams: ", err)

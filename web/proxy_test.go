@@ -121,7 +121,8 @@ func TestProxyProtocolVariants(t *testing.T) {
 				nc.Close()
 				f.Shutdown(t.Context())
 				ended.Wait()
-				want := "new 203.0.113.9:51234; context 203.0.113.9:51234; active 203.0.113.9:51234; closed 203.0.113.9:51234"
+				want := "new 203.0.113.9:51234; context 203.0.113.9:51234; active 203.0.113.9:51234; closed " +
+					"203.0.113.9:51234"
 				if name == "Serve" {
 					want = "context 203.0.113.9:51234; new" + want[len("new 203.0.113.9:51234; context"):]
 				}
@@ -157,7 +158,8 @@ func TestProxyHeaderOfUntrusted(t *testing.T) {
 		t.Errorf("without a header: %s", got)
 	}
 	for name, header := range headers {
-		if got := raw(t, f, header+last, false); !strings.HasPrefix(got, "HTTP/1.1 400 ") || strings.Count(got, "HTTP/") != 1 {
+		if got := raw(t, f, header+last, false); !strings.HasPrefix(got, "HTTP/1.1 400 ") ||
+			strings.Count(got, "HTTP/") != 1 {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -168,14 +170,16 @@ func TestNoProxyHeader(t *testing.T) {
 	handled := false
 	f := serve(t, &Server{ProxyProtocol: loopback})
 	f.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true })
-	for _, request := range []string{last, "PROXY TCP4 localhost " + last, headers["v2"][:12] + strings.Repeat("\xff", 20)} {
+	for _, request := range []string{last, "PROXY TCP4 localhost " + last,
+		headers["v2"][:12] + strings.Repeat("\xff", 20)} {
 		nc := dial(t, f)
 		io.WriteString(nc, request)
 		if got, err := io.ReadAll(nc); len(got) > 0 || err == nil {
 			t.Errorf("%.20q is answered %q, %v; want a reset", request, got, err)
 		}
 	}
-	if logged := f.log.String(); strings.Count(logged, "\n") != 1 || !strings.Contains(logged, `does not begin with a PROXY header: "GET /last`) {
+	if logged := f.log.String(); strings.Count(logged, "\n") != 1 || !strings.Contains(logged,
+		`does not begin with a PROXY header: "GET /last`) {
 		t.Errorf("logged %q", logged)
 	}
 	if handled {

@@ -24,11 +24,12 @@ func (h *conn) refuseHead(head []byte, err error) {
 	h.refuse(methodOf(head), status, reason)
 }
 
-// misledPeriod is how often the log is told at most of TLS clients that have come to a port without TLS.
+// misledPeriod is how often the log is told at most of TLS clients that have come to a port without
+// TLS.
 const misledPeriod = 10 * time.Second
 
-// reportTLS has the log tell of a TLS client, in the words of a failed handshake. Of the answer most
-// such clients show nothing; that of net/http recognises its beginning.
+// reportTLS has the log tell of a TLS client, in the words of a failed handshake. Of the answer
+// most such clients show nothing; that of net/http recognises its beginning.
 func (h *conn) reportTLS(reason string) {
 	if times, due := h.lane.st.misled.Next(h.lane.loop.Now(), misledPeriod); due {
 		h.lane.s.logHandshake(h.c.RemoteAddr(), reason, times)
@@ -78,7 +79,8 @@ func appendExpectationFailed(dst []byte, head *h1.Head, date string) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section 9.3.2).
+// appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section
+// 9.3.2).
 func appendError[T []byte | string](dst []byte, method T, status int, reason, date string) []byte {
 	body := strconv.Itoa(status) + " " + http.StatusText(status)
 	if reason != "" {

@@ -10,8 +10,9 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// newExchange makes the exchange and its *http.Request out of a parsed head. raw is all of the head; what the request
-// keeps is copied out of it in one piece. A status other than 0 is the answer to what cannot be served.
+// newExchange makes the exchange and its *http.Request out of a parsed head. raw is all of the
+// head; what the request keeps is copied out of it in one piece. A status other than 0 is the
+// answer to what cannot be served.
 func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, reason string) {
 	if head.ExpectNot {
 		return nil, http.StatusExpectationFailed, ""
@@ -97,7 +98,8 @@ type texts struct {
 	copy string
 }
 
-// of finds the substring for a view by its distance from the end of raw's capacity, which both share.
+// of finds the substring for a view by its distance from the end of raw's capacity, which both
+// share.
 func (t texts) of(view []byte) string {
 	if len(view) == 0 {
 		return ""
@@ -160,7 +162,8 @@ func (x *exchange) parseTarget(target string, head *h1.Head) (*url.URL, error) {
 	return url.ParseRequestURI(target)
 }
 
-// plainTarget reports whether url.ParseRequestURI would find nothing in target but a path and a query, each as written.
+// plainTarget reports whether url.ParseRequestURI would find nothing in target but a path and a
+// query, each as written.
 func plainTarget(target string) bool {
 	if strings.HasPrefix(target, "//") {
 		return false

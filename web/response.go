@@ -15,19 +15,24 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it, except for what mu guards.
-// response_head.go has the head's part of it, response_body.go the body's.
+// A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it,
+// except for what mu guards. response_head.go has the head's part of it, response_body.go the
+// body's.
 type response struct {
 	x      *exchange
 	header http.Header // given.header
 	status int
 	minor  int // of the HTTP version spoken
 
-	front   []byte     // from WriteHeader until the head is sent: status line and the handler's fields, then room, then bytes of the body; kept for another request
-	fields  int        // bytes of front that the fields take
-	beside  int        // bytes of the body in front, framingRoom behind the fields
-	pending *buf.Block // bytes of the body that have not been given to the transport, up to bodyBuffer, if they are not beside the fields
-	length  int64      // declared by the handler, or -1
+	// from WriteHeader until the head is sent: status line and the handler's fields, then room,
+	// then bytes of the body; kept for another request
+	front  []byte
+	fields int // bytes of front that the fields take
+	beside int // bytes of the body in front, framingRoom behind the fields
+	// bytes of the body that have not been given to the transport, up to bodyBuffer, if they are
+	// not beside the fields
+	pending *buf.Block
+	length  int64 // declared by the handler, or -1
 	written int64
 	said    *said  // nil: nothing
 	writeBy moment // the handler's view of exchange.writeBy
@@ -55,9 +60,11 @@ type response struct {
 
 // said is what few handlers say in fields of the head.
 type said struct {
-	trailers   []string // announced
-	trails     bool     // something was announced, if only names that no trailer may have
-	connection []string // the Connection field, which the server may have to replace; nil: there is none, not even one without a value
+	trailers []string // announced
+	trails   bool     // something was announced, if only names that no trailer may have
+	// the Connection field, which the server may have to replace; nil: there is none, not even one
+	// without a value
+	connection []string
 }
 
 func (s *said) announced() []string {
@@ -96,7 +103,8 @@ func (w *response) more() *seldom {
 	return w.seldom
 }
 
-// A coding is what a handler's Transfer-Encoding means to the framing, which is the server's business.
+// A coding is what a handler's Transfer-Encoding means to the framing, which is the server's
+// business.
 type coding uint8
 
 const (
@@ -120,8 +128,8 @@ func (w *response) begin(req *http.Request, head *h1.Head) {
 	}
 }
 
-// WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or panics
-// with is said in its words, because programs look for them.
+// WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
+// panics with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
 	switch {
 	case w.x.taken.Load() == takenByUpgrade || w.x.detached.Load() != nil:
@@ -182,8 +190,8 @@ func (w *response) informational(status int) {
 	w.x.HandOff() // as flush does
 }
 
-// sendContinue tells the client to send the body it has announced, unless an answer has begun. It may run beside the
-// handler, on a goroutine that reads the body.
+// sendContinue tells the client to send the body it has announced, unless an answer has begun. It
+// may run beside the handler, on a goroutine that reads the body.
 func (w *response) sendContinue() {
 	if !w.mayContinue.Load() {
 		return

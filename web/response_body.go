@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// bodyBuffer is how much of an answer is gathered before it is sent: small writes leave together, and an answer that
-	// fits gets a Content-Length. The same as net/http.
+	// bodyBuffer is how much of an answer is gathered before it is sent: small writes leave
+	// together, and an answer that fits gets a Content-Length. The same as net/http.
 	bodyBuffer  = 2 << 10
 	firstBuffer = 256 // what is taken for it at first
-	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk it just fits a block.
+	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk
+	// it just fits a block.
 	pieceBytes = 32<<10 - chunkRoom
 )
 
@@ -32,7 +33,8 @@ func writeBody[T []byte | string](w *response, p T) (int, error) {
 	return w.pass([]byte(p))
 }
 
-// mayWrite begins the answer if it has not begun, and reports what speaks against n more bytes of body.
+// mayWrite begins the answer if it has not begun, and reports what speaks against n more bytes of
+// body.
 func (w *response) mayWrite(n int) error {
 	switch {
 	case w.x.takenOver():
@@ -60,7 +62,8 @@ func (w *response) mayWrite(n int) error {
 	return nil
 }
 
-var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that outlives it")
+var errHandlerOver = errors.New("web: Write after the handler has returned: use Detached for an answer that " +
+	"outlives it")
 
 // gather gives n bytes of room behind what waits, as long as that is little; else nil.
 func (w *response) gather(n int) []byte {
@@ -174,7 +177,8 @@ func (w *response) finish() error {
 		return err
 	}
 	if w.length >= 0 && w.written != w.length && !w.noBody && bodyAllowed(w.status) {
-		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written, http.ErrContentLength)
+		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written,
+			http.ErrContentLength)
 	}
 	return nil
 }
@@ -203,8 +207,8 @@ func (w *response) send(p []byte) error {
 	return w.sendWhenRoom(func() error { return w.x.transport.write(w.x, p) })
 }
 
-// sendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for the answer has passed, and
-// from then on: whatever has been left out, nothing must follow.
+// sendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for
+// the answer has passed, and from then on: whatever has been left out, nothing must follow.
 func (w *response) sendWhenRoom(send func() error) error {
 	for w.failed == nil {
 		err := w.inTime()

@@ -28,7 +28,8 @@ func (w *response) readFrom(src io.Reader) (int64, error) {
 	return first + n + rest, err
 }
 
-// readFirst writes as much as the type of the content is found out from, so that nothing is sent before src has given anything.
+// readFirst writes as much as the type of the content is found out from, so that nothing is sent
+// before src has given anything.
 func (w *response) readFirst(src io.Reader) (int64, error) {
 	if w.sentHead {
 		return 0, nil
@@ -41,7 +42,8 @@ func (w *response) readFirst(src io.Reader) (int64, error) {
 // writerOnly hides ReadFrom from io.Copy.
 type writerOnly struct{ io.Writer }
 
-// readFile has the kernel send src, if that is a file and can be sent as it is. It reports how much of it.
+// readFile has the kernel send src, if that is a file and can be sent as it is. It reports how much
+// of it.
 func (w *response) readFile(src io.Reader) (int64, error) {
 	if w.x.takenOver() || w.over || !bodyAllowed(w.status) || w.noBody {
 		return 0, nil // Write knows what to say
@@ -70,7 +72,8 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	return part.n, part.skip()
 }
 
-// A filePart is what is left to read of a regular file: n bytes from off on. n is 0 for what is none.
+// A filePart is what is left to read of a regular file: n bytes from off on. n is 0 for what is
+// none.
 type filePart struct {
 	file   *os.File
 	off, n int64
@@ -99,7 +102,8 @@ func partOf(src io.Reader) (p filePart) {
 	return p
 }
 
-// fileOf finds the file in what io.Copy passes on for one: itself, or a struct around it that hides its WriteTo.
+// fileOf finds the file in what io.Copy passes on for one: itself, or a struct around it that hides
+// its WriteTo.
 func fileOf(src io.Reader) *os.File {
 	if f, ok := src.(*os.File); ok {
 		return f

@@ -15,14 +15,15 @@ import (
 const (
 	// headRoom is what a usual answer's head takes, and often its body too.
 	headRoom = 512
-	// framingRoom is kept free behind the handler's fields for those that the server adds: a date, a type, a length or coding, what
-	// becomes of the connection, and the size of a first chunk.
+	// framingRoom is kept free behind the handler's fields for those that the server adds: a date,
+	// a type, a length or coding, what becomes of the connection, and the size of a first chunk.
 	framingRoom = 192
 	// fewNames is how many fields a usual answer has at most.
 	fewNames = 12
 )
 
-// usualNames are the fields that most answers have, and no others, in order: to look them up costs less than to iterate over the map.
+// usualNames are the fields that most answers have, and no others, in order: to look them up costs
+// less than to iterate over the map.
 var usualNames = [...]string{"Content-Length", "Content-Type"}
 
 // usualFields are the values of usualNames.
@@ -56,7 +57,8 @@ func (w *response) fixFields() {
 	}
 }
 
-// usual finds those of the header's fields that are usual, and reports whether there are no others. It does not look for more than there are.
+// usual finds those of the header's fields that are usual, and reports whether there are no others.
+// It does not look for more than there are.
 func (w *response) usual() (found usualFields, only bool) {
 	left := len(w.header)
 	for i := len(usualNames) - 1; i >= 0 && 0 < left && left <= i+1; i-- {
@@ -79,7 +81,8 @@ func (w *response) names(dst []string) []string {
 	return dst
 }
 
-// appendOwn appends a field of the handler's, unless that says how the answer is framed and the server finds other words for it.
+// appendOwn appends a field of the handler's, unless that says how the answer is framed and the
+// server finds other words for it.
 func (w *response) appendOwn(p []byte, name string, values []string) []byte {
 	if w.special(name, values) {
 		return p
@@ -106,7 +109,8 @@ func codingOf(values []string) coding {
 	return codingOther
 }
 
-// special handles the fields that say how the answer is framed, and reports whether the field is not to be copied.
+// special handles the fields that say how the answer is framed, and reports whether the field is
+// not to be copied.
 func (w *response) special(name string, values []string) bool {
 	switch name {
 	case "Content-Length":
@@ -123,15 +127,16 @@ func (w *response) special(name string, values []string) bool {
 		w.gotDate = true
 	case "Content-Type":
 		w.gotType = true
-		return w.status == http.StatusNotModified // it would describe a body that is not there (RFC 9110 section 15.4.5)
+		// it would describe a body that is not there (RFC 9110 section 15.4.5)
+		return w.status == http.StatusNotModified
 	case "Content-Encoding":
 		w.gotType = w.gotType || len(values) > 0 && values[0] != ""
 	}
 	return strings.HasPrefix(name, http.TrailerPrefix)
 }
 
-// declareLength takes the handler's Content-Length in. A key without a value keeps the server from finding one out. The field
-// is copied as the handler wrote it.
+// declareLength takes the handler's Content-Length in. A key without a value keeps the server from
+// finding one out. The field is copied as the handler wrote it.
 func (w *response) declareLength(values []string) (skip bool) {
 	w.gotLength = true
 	if len(values) == 0 || values[0] == "" {
@@ -177,14 +182,15 @@ func (w *response) announce(values []string) {
 // bodyAllowed is RFC 9110 section 6.4.1.
 func bodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
-// sendHead decides how the answer is framed and sends its head with what has been gathered. last: nothing follows.
-// next is what the handler writes on top of what has been gathered.
+// sendHead decides how the answer is framed and sends its head with what has been gathered. last:
+// nothing follows. next is what the handler writes on top of what has been gathered.
 func (w *response) sendHead(next []byte, last bool) error {
 	w.sentHead = true
 	w.frame()
 	defer w.drop()
 	first, front := w.gathered(), w.front
-	limit := min(w.fields+framingRoom-chunkRoom, len(front)) // of the head where it is; if it is longer, append has moved it
+	// of the head where it is; if it is longer, append has moved it
+	limit := min(w.fields+framingRoom-chunkRoom, len(front))
 	p := append(w.appendFraming(front[:w.fields:limit], first, next), "\r\n"...)
 	switch need := len(p) + len(first) + chunkRoom; {
 	case need > len(front):
@@ -212,9 +218,11 @@ func (w *response) drop() {
 	w.dropPending()
 }
 
-// findLength is for an answer that is whole: it has the length that was written, unless the handler has said otherwise.
+// findLength is for an answer that is whole: it has the length that was written, unless the handler
+// has said otherwise.
 func (w *response) findLength() {
-	if !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) && bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
+	if !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.minor == 0 || !w.hasPrefixed()) &&
+		bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
 }
@@ -258,11 +266,12 @@ func (w *response) appendFraming(p, first, next []byte) []byte {
 	return w.appendConnection(p)
 }
 
-// appendConnection sends the handler's Connection field, unless the connection ends and the field does not say so. A
-// switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
+// appendConnection sends the handler's Connection field, unless the connection ends and the field
+// does not say so. A switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
 func (w *response) appendConnection(p []byte) []byte {
 	own := w.said.ofConnection()
-	switching := w.status == http.StatusSwitchingProtocols && w.header.Get("Upgrade") != "" && httpguts.HeaderValuesContainsToken(own, "upgrade")
+	switching := w.status == http.StatusSwitchingProtocols && w.header.Get("Upgrade") != "" &&
+		httpguts.HeaderValuesContainsToken(own, "upgrade")
 	switch {
 	case len(own) > 0 && (switching || !w.closeAfter || httpguts.HeaderValuesContainsToken(own, "close")):
 		return appendFields(p, "Connection", own)
@@ -287,7 +296,8 @@ func (w *response) hasPrefixed() bool {
 	return false
 }
 
-// appendTrailer adds the trailer section: the fields that were announced, and those with http.TrailerPrefix.
+// appendTrailer adds the trailer section: the fields that were announced, and those with
+// http.TrailerPrefix.
 func (w *response) appendTrailer(p []byte) []byte {
 	for _, name := range w.names(nil) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)

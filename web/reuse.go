@@ -2,8 +2,9 @@ package web
 
 import "net/http"
 
-// This file is what becomes of an exchange that nobody in the server needs any more: it is used for another request, without what its
-// handler was given. With Server.ReuseRequests that is used again, too.
+// This file is what becomes of an exchange that nobody in the server needs any more: it is used for
+// another request, without what its handler was given. With Server.ReuseRequests that is used
+// again, too.
 
 // keptFields is how many fields a header may have had whose map is kept: maps do not shrink.
 const keptFields = 64
@@ -24,8 +25,9 @@ func (ln *lane) obtain() *exchange {
 	return x
 }
 
-// part is called by each of the two who work with an exchange, when it touches x no more: the loop, when it goes on behind it in order,
-// and the goroutine of its handler. Whoever comes second makes it ready for another request.
+// part is called by each of the two who work with an exchange, when it touches x no more: the loop,
+// when it goes on behind it in order, and the goroutine of its handler. Whoever comes second makes
+// it ready for another request.
 func (x *exchange) part() {
 	if !x.alone() {
 		return
@@ -53,7 +55,8 @@ func (x *exchange) alone() (yes bool) {
 	return yes
 }
 
-// reusable reports whether nothing else that was made for this request, by the server or at a handler's wish, refers to x.
+// reusable reports whether nothing else that was made for this request, by the server or at a
+// handler's wish, refers to x.
 func (x *exchange) reusable() bool {
 	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
 		x.body == nil && x.hold == nil && !x.takenOver() && x.stream() == nil

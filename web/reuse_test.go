@@ -35,7 +35,8 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.requests, k.writers = append(k.requests, r), append(k.writers, w)
 }
 
-// ask sends n requests on one connection, by fives, of which some have a field that others have not.
+// ask sends n requests on one connection, by fives, of which some have a field that others have
+// not.
 func (k *keeper) ask(t *testing.T, f *fixture, who string, n int) {
 	c := dial(t, f)
 	r := bufio.NewReader(c)
@@ -116,7 +117,8 @@ func TestReuseRequests(t *testing.T) {
 	})
 }
 
-// A request is not used again while somebody may still work for it: from whose context another was derived, or that has a body.
+// A request is not used again while somebody may still work for it: from whose context another was
+// derived, or that has a body.
 func TestReuseSparesDerivedContexts(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[*http.Request]bool{}
@@ -149,9 +151,10 @@ func TestReuseSparesDerivedContexts(t *testing.T) {
 // A header that a handler has put into its request is the handler's.
 func TestReuseSparesForeignHeaders(t *testing.T) {
 	own := http.Header{"Mine": {"and mine alone"}}
-	f := serve(t, &Server{ReuseRequests: true, Dispatch: DispatchInline, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Header = own
-	})})
+	f := serve(t, &Server{ReuseRequests: true, Dispatch: DispatchInline,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header = own
+		})})
 	for range 10 {
 		resp, err := client(t).Get(f.url("/"))
 		mustBody(t, resp, err)
@@ -162,7 +165,8 @@ func TestReuseSparesForeignHeaders(t *testing.T) {
 	}
 }
 
-// lateComer is a handler that uses the ResponseWriters of earlier requests while it answers a later one.
+// lateComer is a handler that uses the ResponseWriters of earlier requests while it answers a later
+// one.
 type lateComer struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -216,8 +220,8 @@ func (l *lateComer) misuse(w http.ResponseWriter) {
 	http.NewResponseController(w).EnableFullDuplex()
 }
 
-// Whoever goes on with a ResponseWriter when its handler has returned harms nobody: it leads to no other request's answer, though the
-// server uses what was behind it again.
+// Whoever goes on with a ResponseWriter when its handler has returned harms nobody: it leads to no
+// other request's answer, though the server uses what was behind it again.
 func TestLateComersHarmNobody(t *testing.T) {
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
 		l := &lateComer{t: t, seen: map[*response]bool{}}
@@ -232,7 +236,8 @@ func TestLateComersHarmNobody(t *testing.T) {
 					path := fmt.Sprintf("/%d/%d", i, j)
 					fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
 					resp, err := http.ReadResponse(answers, nil)
-					if body := mustBody(t, resp, err); body != "only "+path || resp.StatusCode != 200 || resp.Header.Get("X-Path") != path ||
+					if body := mustBody(t, resp, err); body != "only "+path || resp.StatusCode != 200 ||
+						resp.Header.Get("X-Path") != path ||
 						resp.Header.Get("X-Intruder") != "" {
 						t.Errorf("%s: %s, %v, %q", path, resp.Status, resp.Header, body)
 						return
@@ -247,11 +252,15 @@ func TestLateComersHarmNobody(t *testing.T) {
 	})
 }
 
-// Each request says whose it is, whoever asked before, and a client that has gone is not remembered.
+// Each request says whose it is, whoever asked before, and a client that has gone is not
+// remembered.
 func TestRemoteAddrOfClientsInTurn(t *testing.T) {
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		t.Run(d.String(), func(t *testing.T) {
-			s := &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) })}
+			s := &Server{Dispatch: d,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.WriteString(w, r.RemoteAddr)
+				})}
 			f := serve(t, s)
 			clients := []net.Conn{dial(t, f), dial(t, f), dial(t, f)}
 			for i := range 30 {

@@ -58,9 +58,12 @@ func TestBadBodyIsAnswered(t *testing.T) {
 
 // A client that has asked for several things and ends its side gets all answers.
 func TestPipelinedRequestsBeforeFIN(t *testing.T) {
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) })})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.URL.Path)
+	})})
 	for range 50 {
-		answer := raw(t, f, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\nGET /c HTTP/1.1\r\nHost: h\r\n\r\n", true)
+		answer := raw(t, f, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\nGET /c HTTP/1.1\r\n"+
+			"Host: h\r\n\r\n", true)
 		if n := strings.Count(answer, "HTTP/1.1 200 "); n != 3 || !strings.HasSuffix(answer, "/c") {
 			t.Fatalf("%d answers: %q", n, answer)
 		}
@@ -82,7 +85,8 @@ func TestHijackGetsTheUnreadBody(t *testing.T) {
 		_, err = io.ReadFull(rw, got)
 		fmt.Fprintf(nc, "%s %v", got, err)
 	})})
-	if answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhellomore", false); answer != "hellomore <nil>" {
+	if answer := raw(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhellomore",
+		false); answer != "hellomore <nil>" {
 		t.Errorf("got %q", answer)
 	}
 }

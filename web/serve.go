@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// ListenAndServe listens on the TCP address addr (":http" if it is empty) and serves h on the default
-// engine, as http.ListenAndServe does; h may be nil: http.DefaultServeMux. It returns an error always.
-// Use a Server for timeouts, limits and Shutdown.
+// ListenAndServe listens on the TCP address addr (":http" if it is empty) and serves h on the
+// default engine, as http.ListenAndServe does; h may be nil: http.DefaultServeMux. It returns an
+// error always. Use a Server for timeouts, limits and Shutdown.
 func ListenAndServe(addr string, h http.Handler) error {
 	return (&Server{Addr: addr, Handler: h}).ListenAndServe()
 }
@@ -18,9 +18,9 @@ func ListenAndServeTLS(addr, certFile, keyFile string, h http.Handler) error {
 	return (&Server{Addr: addr, Handler: h}).ListenAndServeTLS(certFile, keyFile)
 }
 
-// Serve accepts connections from l and serves h on the default engine, as http.Serve does; h may be nil:
-// http.DefaultServeMux. It closes l and returns an error always: closing l ends it. Server.Serve says
-// which listeners cost goroutines.
+// Serve accepts connections from l and serves h on the default engine, as http.Serve does; h may be
+// nil: http.DefaultServeMux. It closes l and returns an error always: closing l ends it.
+// Server.Serve says which listeners cost goroutines.
 func Serve(l net.Listener, h http.Handler) error {
 	return (&Server{Handler: h}).Serve(l)
 }

@@ -51,10 +51,16 @@ func serveByPackage(t *testing.T) {
 			scheme string
 			serve  func(l net.Listener) error
 		}{
-			"Serve":             {"http", func(l net.Listener) error { return Serve(l, handler) }},
-			"ServeTLS":          {"https", func(l net.Listener) error { return ServeTLS(l, handler, cert, key) }},
-			"ListenAndServe":    {"http", func(l net.Listener) error { l.Close(); return ListenAndServe(l.Addr().String(), handler) }},
-			"ListenAndServeTLS": {"https", func(l net.Listener) error { l.Close(); return ListenAndServeTLS(l.Addr().String(), cert, key, handler) }},
+			"Serve":    {"http", func(l net.Listener) error { return Serve(l, handler) }},
+			"ServeTLS": {"https", func(l net.Listener) error { return ServeTLS(l, handler, cert, key) }},
+			"ListenAndServe": {"http",
+				func(l net.Listener) error { l.Close(); return ListenAndServe(l.Addr().String(), handler) }},
+			"ListenAndServeTLS": {"https",
+				func(l net.Listener) error {
+					l.Close()
+					return ListenAndServeTLS(l.Addr().String(), cert, key,
+						handler)
+				}},
 		} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -99,14 +105,19 @@ func askUntil(url string, ended <-chan error) (string, error) {
 func TestTLSSaysWhatIsMissing(t *testing.T) {
 	cert, key := pairFiles(t)
 	for _, tt := range []struct{ cert, key, want string }{
-		{"", "", "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or GetCertificate in Server.TLSConfig"},
+		{"", "", "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or " +
+			"GetCertificate in Server.TLSConfig"},
 		{cert, "", fmt.Sprintf("web: HTTPS with the certificate file %q needs a key file: name it too", cert)},
 		{"", key, fmt.Sprintf("web: HTTPS with the key file %q needs a certificate file: name it too", key)},
 	} {
 		for name, fails := range map[string]func(s *Server) error{
 			"ListenAndServeTLS": func(s *Server) error { return s.ListenAndServeTLS(tt.cert, tt.key) },
-			"ListenTLS":         func(s *Server) error { _, err := s.ListenTLS("tcp", "127.0.0.1:0", tt.cert, tt.key); return err },
-			"ServeTLS":          func(s *Server) error { return s.ServeTLS(nil, tt.cert, tt.key) },
+			"ListenTLS": func(s *Server) error {
+				_, err := s.ListenTLS("tcp", "127.0.0.1:0", tt.cert,
+					tt.key)
+				return err
+			},
+			"ServeTLS": func(s *Server) error { return s.ServeTLS(nil, tt.cert, tt.key) },
 		} {
 			s := &Server{Addr: "127.0.0.1:0"}
 			prepare(t, s, myriad.Config{Loops: 1})
@@ -117,7 +128,8 @@ func TestTLSSaysWhatIsMissing(t *testing.T) {
 	}
 	s := &Server{}
 	prepare(t, s, myriad.Config{Loops: 1})
-	if _, err := s.ListenTLS("tcp", "127.0.0.1:0", "no-such-file", key); err == nil || !strings.Contains(err.Error(), `"no-such-file"`) {
+	if _, err := s.ListenTLS("tcp", "127.0.0.1:0", "no-such-file", key); err == nil ||
+		!strings.Contains(err.Error(), `"no-such-file"`) {
 		t.Errorf("with a certificate file that is not there: %v", err)
 	}
 }

@@ -26,8 +26,8 @@ const maxFields = 1024
 // headSlack is what net/http adds to MaxHeaderBytes.
 const headSlack = 4 << 10
 
-// Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they must not change once the
-// server serves. The zero value works.
+// Server serves HTTP on an engine's loops. Fields that http.Server has mean the same here; they
+// must not change once the server serves. The zero value works.
 type Server struct {
 	Addr    string       // for ListenAndServe; "" is ":http"
 	Handler http.Handler // nil: http.DefaultServeMux
@@ -35,51 +35,58 @@ type Server struct {
 	// DisableGeneralOptionsHandler passes "OPTIONS *" to the handler.
 	DisableGeneralOptionsHandler bool
 
-	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by it: TLS 1.2 and up.
+	// TLSConfig is for the TLS methods, which use a copy of it. Zero means what crypto/tls means by
+	// it: TLS 1.2 and up.
 	TLSConfig *tls.Config
-	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler; TLSConfig.NextProtos must name
-	// them, but for "h2". Such a connection leaves the engine, and the function has it for itself on a goroutine until it returns, which Shutdown
-	// waits for (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves nothing. The handler does what this server
-	// does for "OPTIONS *", and has a method BaseContext with what ConnContext has returned. The *myriad.Conn of ConnState does nothing meanwhile.
+	// TLSNextProto has functions for protocols that ALPN has chosen, in place of Handler;
+	// TLSConfig.NextProtos must name them, but for "h2". Such a connection leaves the engine, and
+	// the function has it for itself on a goroutine until it returns, which Shutdown waits for
+	// (RegisterOnShutdown may hasten it). The *http.Server has this server's settings and serves
+	// nothing. The handler does what this server does for "OPTIONS *", and has a method BaseContext
+	// with what ConnContext has returned. The *myriad.Conn of ConnState does nothing meanwhile.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
 	// Protocols are the versions of HTTP that are served. They must include HTTP/1 and not
-	// UnencryptedHTTP2, or Serve, Listen and their like fail. HTTP/2 is served over TLS by TLSNextProto
-	// alone. nil: HTTP/1, and HTTP/2 if TLSNextProto has "h2".
+	// UnencryptedHTTP2, or Serve, Listen and their like fail. HTTP/2 is served over TLS by
+	// TLSNextProto alone. nil: HTTP/1, and HTTP/2 if TLSNextProto has "h2".
 	Protocols *http.Protocols
 
-	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0: ReadTimeout), WriteTimeout the time
-	// from the end of the head to the end of the answer (then the connection is reset), IdleTimeout the wait for the next
-	// request (0: ReadTimeout).
-	// A connection that waits keeps its place among the engine's Config.MaxConns, at which new clients wait: nothing but IdleTimeout ends it.
-	// 0 everywhere: no bound, except that the first head must have come within a minute of the connection's beginning, and each other
-	// within a minute of its own.
+	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0:
+	// ReadTimeout), WriteTimeout the time from the end of the head to the end of the answer (then
+	// the connection is reset), IdleTimeout the wait for the next request (0: ReadTimeout). A
+	// connection that waits keeps its place among the engine's Config.MaxConns, at which new
+	// clients wait: nothing but IdleTimeout ends it. 0 everywhere: no bound, except that the first
+	// head must have come within a minute of the connection's beginning, and each other within a
+	// minute of its own.
 	ReadTimeout       time.Duration
 	ReadHeaderTimeout time.Duration
 	WriteTimeout      time.Duration
 	IdleTimeout       time.Duration
 
-	// ProxyProtocol are the networks of load balancers whose connections begin with a header of the PROXY protocol,
-	// version 1 or 2; so do all on a unix socket. Request.RemoteAddr, the net.Conn of ConnContext and ConnState, and
-	// the log have the client's address then. ConnState and ConnContext are called when the header has come; it comes
-	// before TLS. From a trusted network a connection without a header, with a wrong one, or with one that takes longer
-	// than the first head may, is reset and logged. From all others a header is a malformed request: they are ordinary
-	// clients. A net.Conn that a listener of Serve has wrapped, or whose handshake it has made, has no header here.
-	// Nil: there are none, also on unix sockets. See package proxyproto.
+	// ProxyProtocol are the networks of load balancers whose connections begin with a header of the
+	// PROXY protocol, version 1 or 2; so do all on a unix socket. Request.RemoteAddr, the net.Conn
+	// of ConnContext and ConnState, and the log have the client's address then. ConnState and
+	// ConnContext are called when the header has come; it comes before TLS. From a trusted network
+	// a connection without a header, with a wrong one, or with one that takes longer than the first
+	// head may, is reset and logged. From all others a header is a malformed request: they are
+	// ordinary clients. A net.Conn that a listener of Serve has wrapped, or whose handshake it has
+	// made, has no header here. Nil: there are none, also on unix sockets. See package proxyproto.
 	ProxyProtocol []netip.Prefix
 
-	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in net/http.
-	// Beyond that it is answered with 431, as are more than 1,024 fields, or with 414 if its first line
-	// alone is too long. Of the connections of a loop, 32 at a time may have more than 32 KiB of a head
-	// that is not complete; others wait, while their time for a head runs.
-	// 0 or less: http.DefaultMaxHeaderBytes.
+	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in
+	// net/http. Beyond that it is answered with 431, as are more than 1,024 fields, or with 414 if
+	// its first line alone is too long. Of the connections of a loop, 32 at a time may have more
+	// than 32 KiB of a head that is not complete; others wait, while their time for a head runs. 0
+	// or less: http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
-	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails with
-	// *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
+	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails
+	// with *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
 	MaxBodyBytes int64
 
-	// ConnState and ConnContext run on a loop, on Serve's goroutine, or on that of a handler which has outlived its connection, and must not block. With either of them an idle connection costs some
-	// 200 bytes more when there are many, because it has to stay the net.Conn that they were given.
+	// ConnState and ConnContext run on a loop, on Serve's goroutine, or on that of a handler which
+	// has outlived its connection, and must not block. With either of them an idle connection costs
+	// some 200 bytes more when there are many, because it has to stay the net.Conn that they were
+	// given.
 	ConnState   func(net.Conn, http.ConnState)
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
 	BaseContext func(net.Listener) context.Context
@@ -90,27 +97,31 @@ type Server struct {
 	// Dispatch chooses who runs the handler. 0: DispatchAuto.
 	Dispatch Dispatch
 	// Workers is the most handlers that run at once on the pool, without those that wait for their
-	// client (Overload). Goroutines are started as needed, a thousand within milliseconds when handlers
-	// block, and retire when idle. A handler that waits for a request to the same server needs a
-	// worker for that request too. Overload says what happens to requests above the limit.
+	// client (Overload). Goroutines are started as needed, a thousand within milliseconds when
+	// handlers block, and retire when idle. A handler that waits for a request to the same server
+	// needs a worker for that request too. Overload says what happens to requests above the limit.
 	// 0: workers.DefaultWorkers, which is 16,384.
 	Workers int
-	// Overload is what happens when Workers handlers run: OverloadQueue, OverloadRefuse or OverloadPause.
+	// Overload is what happens when Workers handlers run: OverloadQueue, OverloadRefuse or
+	// OverloadPause.
 	Overload Overload
-	// Queue is the most requests that wait while Workers handlers run or are about to; further ones are
-	// answered with 503. 0: workers.DefaultQueue, which is 65,536.
+	// Queue is the most requests that wait while Workers handlers run or are about to; further ones
+	// are answered with 503. 0: workers.DefaultQueue, which is 65,536.
 	Queue int
-	// PipelineDepth is how many pipelined requests of one connection may run at once, at most 1,024; their answers leave in
-	// order, and each but the first in line waits with at most 64 KiB, then its handler does. Requests with a body, and those behind
-	// one that may end HTTP on the connection, begin when everything before them has been answered. 0 is 1.
+	// PipelineDepth is how many pipelined requests of one connection may run at once, at most
+	// 1,024; their answers leave in order, and each but the first in line waits with at most 64
+	// KiB, then its handler does. Requests with a body, and those behind one that may end HTTP on
+	// the connection, begin when everything before them has been answered. 0 is 1.
 	PipelineDepth int
 
-	// ReuseRequests has the *http.Request of one request, its Header, URL and context, and the ResponseWriter with its Header used
-	// for a later one, on whatever connection, once the handler has returned. It saves most of the garbage of a small request, and
-	// it is a danger: a handler that keeps one of these, or has a goroutine that goes on with it, sees or answers the request of
-	// somebody else. So no goroutine may outlive the handler with any of them, and what is handed on must be copied
-	// (Request.Clone). Strings taken from a request stay as they are. Requests with a body, and those from whose context another
-	// was derived, are never used again. Without it nothing that a handler is given is.
+	// ReuseRequests has the *http.Request of one request, its Header, URL and context, and the
+	// ResponseWriter with its Header used for a later one, on whatever connection, once the handler
+	// has returned. It saves most of the garbage of a small request, and it is a danger: a handler
+	// that keeps one of these, or has a goroutine that goes on with it, sees or answers the request
+	// of somebody else. So no goroutine may outlive the handler with any of them, and what is
+	// handed on must be copied (Request.Clone). Strings taken from a request stay as they are.
+	// Requests with a body, and those from whose context another was derived, are never used again.
+	// Without it nothing that a handler is given is.
 	ReuseRequests bool
 
 	mostAwake int // mostAwake, if above 0: for tests
@@ -153,7 +164,8 @@ type listening struct {
 	done chan struct{}
 }
 
-// ListenAndServe listens on Addr and serves until Shutdown or Close, then returns http.ErrServerClosed.
+// ListenAndServe listens on Addr and serves until Shutdown or Close, then returns
+// http.ErrServerClosed.
 func (s *Server) ListenAndServe() error {
 	addr := s.Addr
 	if addr == "" {
@@ -172,7 +184,8 @@ type Listener struct {
 	l     *listening
 }
 
-// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves it in the background, with no goroutine.
+// Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves it in the background, with no
+// goroutine.
 func (s *Server) Listen(network, addr string) (*Listener, error) {
 	if err := s.start(); err != nil {
 		return nil, err
@@ -283,7 +296,8 @@ func (s *Server) checkProtocols() error {
 	return nil
 }
 
-// standard is the *http.Server that handlers find under http.ServerContextKey: the same settings, never served.
+// standard is the *http.Server that handlers find under http.ServerContextKey: the same settings,
+// never served.
 func (s *Server) standard() *http.Server {
 	return &http.Server{
 		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig, TLSNextProto: s.TLSNextProto, Protocols: s.Protocols,
@@ -313,8 +327,8 @@ func (s *Server) untrack(l *listening) {
 	delete(s.listeners, l)
 }
 
-// SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one after its answer. The *http.Server of
-// TLSNextProto hears of it.
+// SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one
+// after its answer. The *http.Server of TLSNextProto hears of it.
 func (s *Server) SetKeepAlivesEnabled(on bool) {
 	s.mu.Lock()
 	s.noAlive.Store(!on)
@@ -331,8 +345,8 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 	}
 }
 
-// RegisterOnShutdown has f called, on a goroutine of its own, whenever Shutdown is, which may be more than once: for what the server no longer
-// owns, such as upgraded connections.
+// RegisterOnShutdown has f called, on a goroutine of its own, whenever Shutdown is, which may be
+// more than once: for what the server no longer owns, such as upgraded connections.
 func (s *Server) RegisterOnShutdown(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,7 +55,8 @@ func TestGetAndKeepAlive(t *testing.T) {
 			if got, want := mustBody(t, r, err), fmt.Sprintf("GET /p%d from me", i); got != want {
 				t.Fatalf("got %q, want %q", got, want)
 			}
-			if r.ContentLength < 0 || r.Header.Get("Date") == "" || r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+			if r.ContentLength < 0 || r.Header.Get("Date") == "" ||
+				r.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 				t.Fatalf("head %v, length %d", r.Header, r.ContentLength)
 			}
 		}
@@ -94,7 +95,8 @@ func TestEverySplit(t *testing.T) {
 		p, err := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s|%s|%v|%v", r.URL.RawQuery, p, err, r.Trailer)
 	})})
-	whole := "POST /a?b=c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nabc\r\n2;e=1\r\nde\r\n0\r\nX-T: v\r\n\r\n" +
+	whole := "POST /a?b=c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nabc\r\n" +
+		"2;e=1\r\nde\r\n0\r\nX-T: v\r\n\r\n" +
 		"GET /?last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	for at := 1; at < len(whole); at++ {
 		c := dial(t, f)
@@ -102,7 +104,8 @@ func TestEverySplit(t *testing.T) {
 		time.Sleep(100 * time.Microsecond) // only makes it likelier that the server sees two reads
 		io.WriteString(c, whole[at:])
 		answer, err := io.ReadAll(c)
-		if err != nil || !strings.Contains(string(answer), "b=c|abcde|<nil>|map[X-T:[v]]") || !strings.Contains(string(answer), "last||<nil>|map[]") {
+		if err != nil || !strings.Contains(string(answer), "b=c|abcde|<nil>|map[X-T:[v]]") ||
+			!strings.Contains(string(answer), "last||<nil>|map[]") {
 			t.Fatalf("split at %d: %q, %v", at, answer, err)
 		}
 		c.Close()
@@ -139,7 +142,8 @@ func TestPipeliningKeepsOrder(t *testing.T) {
 	})
 }
 
-// A client that pipelines far more than its connection's queue holds, and reads slowly, gets everything.
+// A client that pipelines far more than its connection's queue holds, and reads slowly, gets
+// everything.
 func TestPipeliningBeyondTheQueue(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		answer := strings.Repeat("0123456789abcdef", 1<<10)
@@ -160,15 +164,17 @@ func TestPipeliningBeyondTheQueue(t *testing.T) {
 }
 
 func TestAmbiguousIsRefused(t *testing.T) {
-	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		t.Errorf("the handler was called for %s %s", r.Method, r.URL)
-	})})
+	f := serve(t, &Server{MaxHeaderBytes: 4096, MaxBodyBytes: 1000,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			t.Errorf("the handler was called for %s %s", r.Method, r.URL)
+		})})
 	for _, c := range []struct {
 		name, request string
 		status        int
 	}{
-		{"both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+		{"both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" +
+			"\r\n", 400},
 		{"two lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400},
 		{"bare LF", "GET / HTTP/1.1\nHost: h\n\n", 400},
 		{"obs-fold", "GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n", 400},
@@ -187,7 +193,8 @@ func TestAmbiguousIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			answer := raw(t, f, c.request, true)
-			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) || !strings.Contains(answer, "Connection: close\r\n") {
+			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) ||
+				!strings.Contains(answer, "Connection: close\r\n") {
 				t.Errorf("got %q, want %s", answer, want)
 			}
 		})
@@ -244,7 +251,8 @@ func TestExpectContinue(t *testing.T) {
 	if got := mustBody(t, resp, err); got != "abc" {
 		t.Fatalf("got %q", got)
 	}
-	// The same connection: a handler that does not read must not invite the body, and ends the connection.
+	// The same connection: a handler that does not read must not invite the body, and ends the
+	// connection.
 	io.WriteString(c, "POST /unread HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
 	resp, err = http.ReadResponse(r, nil)
 	if mustBody(t, resp, err); resp.StatusCode != 403 || !resp.Close {
@@ -355,7 +363,8 @@ func TestPanicEndsOnlyItsExchange(t *testing.T) {
 		}
 		r, err := c.Get(f.url("/"))
 		mustBody(t, r, err)
-		if s := f.log.String(); strings.Count(s, "on purpose") != 1 || !strings.Contains(s, "server_test.go") || strings.Contains(s, "abort") {
+		if s := f.log.String(); strings.Count(s, "on purpose") != 1 || !strings.Contains(s, "server_test.go") ||
+			strings.Contains(s, "abort") {
 			t.Errorf("log: %s", s)
 		}
 	})
@@ -400,17 +409,20 @@ func TestTimeouts(t *testing.T) {
 	})
 	t.Run("idle", func(t *testing.T) {
 		f := serve(t, &Server{IdleTimeout: short, ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()})
-		if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasPrefix(answer, "HTTP/1.1 404 ") {
+		if answer := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); !strings.HasPrefix(answer,
+			"HTTP/1.1 404 ") {
 			t.Errorf("got %q", answer)
 		}
 	})
 	t.Run("body", func(t *testing.T) {
 		got := make(chan error, 1)
-		f := serve(t, &Server{ReadTimeout: short, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, err := io.ReadAll(r.Body)
-			got <- err
-		})})
-		if answer := inTime(t, f, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab"); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+		f := serve(t, &Server{ReadTimeout: short,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, err := io.ReadAll(r.Body)
+				got <- err
+			})})
+		if answer := inTime(t, f,
+			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab"); !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 			t.Fatalf("got %q", answer)
 		}
 		if err := <-got; err == nil || !err.(net.Error).Timeout() {
@@ -419,8 +431,8 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
-// inTime is what is answered to a request that has come before the server's time was over: a client may be held up in front of it, and
-// then it is let go without a word.
+// inTime is what is answered to a request that has come before the server's time was over: a client
+// may be held up in front of it, and then it is let go without a word.
 func inTime(t *testing.T, f *fixture, request string) (answer string) {
 	for tries := 0; answer == "" && tries < 100; tries++ {
 		answer = raw(t, f, request, false)

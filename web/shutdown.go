@@ -11,13 +11,16 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may be on its way.
+// newConnGrace is how long Shutdown lets a connection live on which no request has begun: one may
+// be on its way.
 const newConnGrace = 5 * time.Second
 
-// Shutdown stops listening, closes idle connections, lets every request that has begun be answered, and returns when all
-// connections have closed, handlers whose client had gone have returned, and every Serve is about to return, or ctx has ended, then with its error; else with what failed first when
-// the listeners were closed. Detached responses are closed; upgraded and hijacked connections, with the handlers that have hijacked them, are
-// not its business (RegisterOnShutdown). A second call waits like the first.
+// Shutdown stops listening, closes idle connections, lets every request that has begun be answered,
+// and returns when all connections have closed, handlers whose client had gone have returned, and
+// every Serve is about to return, or ctx has ended, then with its error; else with what failed
+// first when the listeners were closed. Detached responses are closed; upgraded and hijacked
+// connections, with the handlers that have hijacked them, are not its business
+// (RegisterOnShutdown). A second call waits like the first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	st, failed := s.stopListening()
 	s.runOnShutdown(st)
@@ -25,7 +28,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return failed
 	}
 	st.shaking.end(st.engine.System().Now().Add(newConnGrace))
-	// The second time, because the loop that accepted may have handed connections to others until it came to this in the first.
+	// The second time, because the loop that accepted may have handed connections to others until
+	// it came to this in the first.
 	for range 2 {
 		st.drain()
 		if err := st.waitQuiet(ctx); err != nil {
@@ -36,7 +40,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return failed
 }
 
-// drain has all lanes end in order. Each counts as a connection until its loop has come to that, and so to those that waited to be opened.
+// drain has all lanes end in order. Each counts as a connection until its loop has come to that,
+// and so to those that waited to be opened.
 func (st *state) drain() {
 	for _, ln := range st.lanes {
 		st.conns.Add(1)
@@ -46,8 +51,9 @@ func (st *state) drain() {
 	}
 }
 
-// Close stops listening and resets all connections but those upgraded or hijacked. Neither Serve nor handlers that run are waited for; their
-// requests' contexts are cancelled. The error is what failed first when the listeners were closed.
+// Close stops listening and resets all connections but those upgraded or hijacked. Neither Serve
+// nor handlers that run are waited for; their requests' contexts are cancelled. The error is what
+// failed first when the listeners were closed.
 func (s *Server) Close() error {
 	st, failed := s.stopListening()
 	if st == nil {
@@ -77,7 +83,8 @@ func (s *Server) stopListening() (st *state, failed error) {
 	return s.state, failed
 }
 
-// runOnShutdown calls what RegisterOnShutdown was given. st is nil for a server that has never served.
+// runOnShutdown calls what RegisterOnShutdown was given. st is nil for a server that has never
+// served.
 func (s *Server) runOnShutdown(st *state) {
 	start := driver.Process{}.Go
 	if st != nil {
@@ -90,7 +97,8 @@ func (s *Server) runOnShutdown(st *state) {
 	}
 }
 
-// waitQuiet returns when the last connection has gone, the last handler without one, the last that has kept a loop's goroutine, and the last Serve.
+// waitQuiet returns when the last connection has gone, the last handler without one, the last that
+// has kept a loop's goroutine, and the last Serve.
 func (st *state) waitQuiet(ctx context.Context) error {
 	p := st.engine.System().NewParker()
 	st.mu.Lock()
@@ -136,7 +144,8 @@ func (st *state) wakeWaiters() {
 	}
 }
 
-// ask runs f on the lane's loop, or reports false if that has ended. A mailbox that is full is being emptied.
+// ask runs f on the lane's loop, or reports false if that has ended. A mailbox that is full is
+// being emptied.
 func (ln *lane) ask(f func()) bool {
 	err := ln.loop.Do(f)
 	for ; err == myriad.ErrBusy; err = ln.loop.Do(f) {

@@ -25,12 +25,13 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			inside, release := make(chan struct{}), make(chan struct{})
 			var over atomic.Bool
-			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				<-r.Context().Done() // its client goes
-				close(inside)
-				<-release
-				over.Store(true)
-			})}, myriad.Config{Loops: 1})
+			f := serveOn(t, &Server{Dispatch: d,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done() // its client goes
+					close(inside)
+					<-release
+					over.Store(true)
+				})}, myriad.Config{Loops: 1})
 			c := dial(t, f)
 			io.WriteString(c, get+"\r\n")
 			c.(*net.TCPConn).SetLinger(0)
@@ -73,7 +74,8 @@ func (l *lateListener) Accept() (net.Conn, error) {
 func (*lateListener) Close() error   { return nil }
 func (*lateListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Shutdown waits for Serve, too, as net/http does: who has called it may count on it that nothing is accepted any more.
+// Shutdown waits for Serve, too, as net/http does: who has called it may count on it that nothing
+// is accepted any more.
 func TestShutdownWaitsForServe(t *testing.T) {
 	f := prepare(t, &Server{}, myriad.Config{Loops: 1})
 	l := &lateListener{accepting: make(chan struct{}), release: make(chan struct{})}
@@ -110,12 +112,14 @@ func (l *lastListener) Accept() (net.Conn, error) {
 	return nc, nil
 }
 
-// Shutdown waits for a connection that comes to a loop which has already been told of the end, and is not opened yet.
+// Shutdown waits for a connection that comes to a loop which has already been told of the end, and
+// is not opened yet.
 func TestShutdownFindsWhatComesLate(t *testing.T) {
 	t.Parallel()
-	f := prepare(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "in time")
-	})}, myriad.Config{Loops: 1})
+	f := prepare(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, "in time")
+		})}, myriad.Config{Loops: 1})
 	client, nc := tcpPair(t)
 	io.WriteString(client, get+end)
 	l := &lastListener{lateListener{accepting: make(chan struct{}), release: make(chan struct{})}, nc}
@@ -171,22 +175,24 @@ func tcpPair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// Shutdown does not wait for handlers that have hijacked their connections, which live on, as with net/http.
+// Shutdown does not wait for handlers that have hijacked their connections, which live on, as with
+// net/http.
 func TestShutdownLeavesHijacked(t *testing.T) {
 	for _, d := range dispatches {
 		t.Run(d.String(), func(t *testing.T) {
 			hijacked := make(chan struct{})
-			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				nc, rw, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer nc.Close()
-				close(hijacked)
-				line, _ := rw.ReadString('\n')
-				io.WriteString(nc, strings.ToUpper(line))
-			})}, myriad.Config{Loops: 1})
+			f := serveOn(t, &Server{Dispatch: d,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					nc, rw, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer nc.Close()
+					close(hijacked)
+					line, _ := rw.ReadString('\n')
+					io.WriteString(nc, strings.ToUpper(line))
+				})}, myriad.Config{Loops: 1})
 			c := dial(t, f)
 			io.WriteString(c, get+"\r\n")
 			<-hijacked
@@ -203,13 +209,14 @@ func TestShutdownLeavesHijacked(t *testing.T) {
 	}
 }
 
-// Shutdown under load cuts nothing off: every handler that has begun is answered to its last byte, also behind others in a pipeline, with
-// a body and without, in the clear and with TLS.
+// Shutdown under load cuts nothing off: every handler that has begun is answered to its last byte,
+// also behind others in a pipeline, with a body and without, in the clear and with TLS.
 func TestShutdownUnderLoad(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for _, d := range dispatches {
 			for _, depth := range []int{1, 8} {
-				t.Run(fmt.Sprintf("%v/TLS %v/depth %d", d, secure, depth), func(t *testing.T) { shutdownUnderLoad(t, d, secure, depth) })
+				t.Run(fmt.Sprintf("%v/TLS %v/depth %d", d, secure, depth),
+					func(t *testing.T) { shutdownUnderLoad(t, d, secure, depth) })
 			}
 		}
 	}
@@ -219,26 +226,28 @@ func shutdownUnderLoad(t *testing.T, d Dispatch, secure bool, depth int) {
 	const clients = 24
 	var begun, answered, rounds atomic.Int64
 	large := strings.Repeat("l", 100<<10)
-	s := &Server{Dispatch: d, PipelineDepth: depth, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := begun.Add(1)
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("a request that was being read was cut off: %v", err)
-		}
-		if n%50 == 0 {
-			time.Sleep(2 * time.Millisecond)
-		}
-		fmt.Fprint(w, len(body), " ")
-		if n%20 == 0 {
-			io.WriteString(w, large)
-		}
-	})}
+	s := &Server{Dispatch: d, PipelineDepth: depth,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := begun.Add(1)
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Errorf("a request that was being read was cut off: %v", err)
+			}
+			if n%50 == 0 {
+				time.Sleep(2 * time.Millisecond)
+			}
+			fmt.Fprint(w, len(body), " ")
+			if n%20 == 0 {
+				io.WriteString(w, large)
+			}
+		})}
 	serveAny := serve
 	if secure {
 		serveAny = func(t testing.TB, s *Server) *fixture { return serveTLS(t, s) }
 	}
 	f := serveAny(t, s)
-	requests := strings.Repeat(get+"\r\n", 3) + post + "Content-Length: 5000\r\n\r\n" + strings.Repeat("x", 5000) + get + "\r\n"
+	requests := strings.Repeat(get+"\r\n", 3) + post + "Content-Length: 5000\r\n\r\n" + strings.Repeat("x", 5000) +
+		get + "\r\n"
 	var wg sync.WaitGroup
 	for range clients {
 		c := dial(t, f)

@@ -62,7 +62,8 @@ func newSimClient(w *sim.World, f *simServer, r *rand.Rand, id, most int) *simCl
 			continue
 		}
 		if r.IntN(2) == 0 {
-			fmt.Fprintf(&out, "POST %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", path, tail, len(body), body)
+			fmt.Fprintf(&out, "POST %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", path, tail, len(body),
+				body)
 		} else {
 			fmt.Fprintf(&out, "POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\n\r\n", path, tail)
 			for p := body; len(p) > 0; {
@@ -78,7 +79,8 @@ func newSimClient(w *sim.World, f *simServer, r *rand.Rand, id, most int) *simCl
 	return c
 }
 
-// check holds the bytes that came against what had to come. A connection that the world broke may have less.
+// check holds the bytes that came against what had to come. A connection that the world broke may
+// have less.
 func (c *simClient) check() error {
 	r := bufio.NewReader(bytes.NewReader(c.peer.Received()))
 	for i, want := range c.want {
@@ -124,14 +126,15 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 		t.Fatal(err)
 	}
 	var errs lockedLog
-	s := &Server{Engine: engine, mostAwake: int(seed % 3), Dispatch: d, PipelineDepth: int(seed % 5), ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		io.WriteString(rw, r.URL.Path+" ")
-		w.Linger()
-		io.Copy(rw, r.Body)
-		if r.Method == http.MethodGet {
-			io.WriteString(rw, simFiller)
-		}
-	})}
+	s := &Server{Engine: engine, mostAwake: int(seed % 3), Dispatch: d, PipelineDepth: int(seed % 5),
+		ErrorLog: log.New(&errs, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			io.WriteString(rw, r.URL.Path+" ")
+			w.Linger()
+			io.Copy(rw, r.Body)
+			if r.Method == http.MethodGet {
+				io.WriteString(rw, simFiller)
+			}
+		})}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +181,8 @@ func TestSimulated(t *testing.T) {
 					t.FailNow()
 				}
 			}
-			if took, gave := simTakeovers.Load(), simHandOvers.Load(); (d == DispatchPool) != (took == 0) || (d == DispatchInline && gave == 0) {
+			if took, gave := simTakeovers.Load(), simHandOvers.Load(); (d == DispatchPool) != (took == 0) ||
+				(d == DispatchInline && gave == 0) {
 				t.Errorf("%d takeovers, %d hand-overs", took, gave)
 			} else {
 				t.Logf("%d takeovers, %d hand-overs", took, gave)

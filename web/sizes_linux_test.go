@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// These tests run the server in a process of its own, so that what it takes can be read off its largest resident size.
-// MYRIAD_WEB_BYTES says how large the bodies are; at 10 GiB it must still take less than maxResident.
+// These tests run the server in a process of its own, so that what it takes can be read off its
+// largest resident size. MYRIAD_WEB_BYTES says how large the bodies are; at 10 GiB it must still
+// take less than maxResident.
 
 const (
 	sizesChild   = "MYRIAD_WEB_SIZES_CHILD"
@@ -26,8 +27,8 @@ const (
 	maxResident  = 64 << 20
 )
 
-// A conn must fit the allocator's size class of 80 bytes. That of 96 is also the class of much that a TLS handshake throws away: conns among
-// it keep pages that are nearly empty, 300 bytes for each.
+// A conn must fit the allocator's size class of 80 bytes. That of 96 is also the class of much that
+// a TLS handshake throws away: conns among it keep pages that are nearly empty, 300 bytes for each.
 func TestConnIsSmall(t *testing.T) {
 	if size := reflect.TypeFor[conn]().Size(); size > 80 {
 		t.Errorf("a conn has %d bytes, at most 80 are allowed", size)
@@ -45,7 +46,8 @@ func TestSizesChild(t *testing.T) {
 	io.Copy(io.Discard, os.Stdin) // until the parent ends
 }
 
-// slowly pauses now and then, for long enough that the other side has filled whatever there is to fill.
+// slowly pauses now and then, for long enough that the other side has filled whatever there is to
+// fill.
 type slowly struct {
 	io.Reader
 	read int
@@ -138,7 +140,8 @@ func TestLargeBodiesTakeLittle(t *testing.T) {
 	report := func(what string) {
 		r, err := client(t).Get("http://" + addr + "/resident")
 		resident, _ := strconv.Atoi(mustBody(t, r, err))
-		t.Logf("%s: %d MiB in %v, largest resident size %.1f MiB", what, size>>20, time.Since(began).Round(time.Millisecond), float64(resident)/(1<<20))
+		t.Logf("%s: %d MiB in %v, largest resident size %.1f MiB", what, size>>20,
+			time.Since(began).Round(time.Millisecond), float64(resident)/(1<<20))
 		if resident == 0 || resident > maxResident {
 			t.Errorf("%s: %d bytes resident, limit %d", what, resident, maxResident)
 		}
@@ -150,7 +153,8 @@ func TestLargeBodiesTakeLittle(t *testing.T) {
 		}
 		report("upload to a slow handler")
 	}
-	for path, what := range map[string]string{fmt.Sprint("/down/", size): "download to a slow client", "/file": "file to a slow client"} {
+	for path, what := range map[string]string{fmt.Sprint("/down/", size): "download to a slow client",
+		"/file": "file to a slow client"} {
 		if got := download(t, addr, path); got != size {
 			t.Errorf("%s: %d bytes", what, got)
 		}

@@ -12,9 +12,10 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// When those who send a body a byte at a time have left, by FIN or reset, every handler that reads one ends with an error, nothing counts any
-// more, and all that stays is the pool's goroutines, which have nothing to do and end by themselves workers.DefaultIdle later, or up to
-// half as long again.
+// When those who send a body a byte at a time have left, by FIN or reset, every handler that reads
+// one ends with an error, nothing counts any more, and all that stays is the pool's goroutines,
+// which have nothing to do and end by themselves workers.DefaultIdle later, or up to half as long
+// again.
 func TestSlowBodiesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const slow = 200
@@ -72,6 +73,7 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 	if !soak.On(t) {
 		return // the pool's own tests end idle goroutines in less time
 	}
-	await("goroutines without work have not ended", workers.DefaultIdle*3/2+20*time.Second, func() bool { return pool.Stats().Workers == 0 })
+	await("goroutines without work have not ended", workers.DefaultIdle*3/2+20*time.Second,
+		func() bool { return pool.Stats().Workers == 0 })
 	t.Logf("after %v none", time.Since(left).Round(time.Millisecond))
 }

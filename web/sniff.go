@@ -19,8 +19,9 @@ func sniff(first, next []byte) string {
 	return http.DetectContentType(first)
 }
 
-// startsPlain reports whether no signature of the MIME Sniffing standard (section 7.1) begins as p does: then p is text or it is
-// not, and the table need not be searched. No box of an MP4 file is so small that its length begins with a letter.
+// startsPlain reports whether no signature of the MIME Sniffing standard (section 7.1) begins as p
+// does: then p is text or it is not, and the table need not be searched. No box of an MP4 file is
+// so small that its length begins with a letter.
 func startsPlain(p []byte) bool {
 	if len(p) == 0 {
 		return false

@@ -9,8 +9,10 @@ import (
 // Whatever the shortcut decides, the whole search would have decided.
 func TestSniffIsThatOfNetHTTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	starts := []string{"", "<!DOCTYPE HTML>", "  <html>", "%PDF-", "GIF89a", "\x89PNG\r\n\x1a\n", "RIFF1234WEBPVP", "OggS\x00", "MThd\x00\x00\x00\x06",
-		"FORM1234AIFF", "wOFF", "wOF2", "OTTO", "ttcf", "true", "Rar!\x1a\x07\x00", "PK\x03\x04", "ID3", "BM", ".snd", "\x00\x00\x00\x18ftypmp42", "A000ftypmp42",
+	starts := []string{"", "<!DOCTYPE HTML>", "  <html>", "%PDF-", "GIF89a", "\x89PNG\r\n\x1a\n", "RIFF1234WEBPVP",
+		"OggS\x00", "MThd\x00\x00\x00\x06",
+		"FORM1234AIFF", "wOFF", "wOF2", "OTTO", "ttcf", "true", "Rar!\x1a\x07\x00", "PK\x03\x04", "ID3", "BM", ".snd",
+		"\x00\x00\x00\x18ftypmp42", "A000ftypmp42",
 		"hello ftypmp4", "{}", "[1]", "\"x\"", "7", "Zip", "\xef\xbb\xbfx", "\xfe\xffx", "plain", "\x1b[0m"}
 	for range 200_000 {
 		p := []byte(starts[r.IntN(len(starts))])

@@ -16,7 +16,8 @@ const (
 	smuggled = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
 )
 
-// ambiguous is what two servers could understand differently, or what no server should take, with its status; 0: any.
+// ambiguous is what two servers could understand differently, or what no server should take, with
+// its status; 0: any.
 var ambiguous = []struct {
 	what, request string
 	status        int
@@ -114,7 +115,8 @@ var ambiguous = []struct {
 	{"NUL in an extension", chunked + "3;a=\"\x00\"\r\nabc\r\n0\r\n\r\n", 400},
 	{"a quoted extension that does not end", chunked + "3;a=\"b\r\nabc\r\n0\r\n\r\n", 400},
 	{"an extension without end", chunked + "3;" + strings.Repeat("a", 5000) + "\r\nabc\r\n0\r\n\r\n", 400},
-	{"extensions that outweigh the data", chunked + strings.Repeat("1;"+strings.Repeat("a", 400)+"\r\nx\r\n", 100) + "0\r\n\r\n", 400},
+	{"extensions that outweigh the data", chunked + strings.Repeat("1;"+strings.Repeat("a", 400)+"\r\nx\r\n", 100) +
+		"0\r\n\r\n", 400},
 	{"a trailer with a space before its colon", chunked + "0\r\nA : b\r\n\r\n", 400},
 	{"a folded trailer", chunked + "0\r\nA: b\r\n c\r\n\r\n", 400},
 	{"a trailer without a colon", chunked + "0\r\nnonsense\r\n\r\n", 400},
@@ -124,13 +126,15 @@ var ambiguous = []struct {
 	{"a long trailer", chunked + "0\r\nA: " + strings.Repeat("x", 13_000) + "\r\n\r\n", 431},
 }
 
-// Everything that two servers could understand differently, as bytes over a socket: with its status, an answer that arrives
-// and an end of the connection, so that nothing behind it is taken for a request.
+// Everything that two servers could understand differently, as bytes over a socket: with its
+// status, an answer that arrives and an end of the connection, so that nothing behind it is taken
+// for a request.
 func TestStrictness(t *testing.T) {
 	for _, c := range ambiguous {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			f := serve(t, &Server{MaxHeaderBytes: 8 << 10, MaxBodyBytes: 1000, Handler: http.HandlerFunc(answerErrors(t, c.status))})
+			f := serve(t, &Server{MaxHeaderBytes: 8 << 10, MaxBodyBytes: 1000,
+				Handler: http.HandlerFunc(answerErrors(t, c.status))})
 			if c.status == 431 && strings.Contains(c.what, "many") {
 				f = serve(t, &Server{Handler: http.HandlerFunc(answerErrors(t, c.status))})
 			}
@@ -138,7 +142,8 @@ func TestStrictness(t *testing.T) {
 			if c.status == 0 {
 				return
 			}
-			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) || !strings.Contains(answer, "Connection: close\r\n") {
+			if want := fmt.Sprintf("HTTP/1.1 %d ", c.status); !strings.HasPrefix(answer, want) ||
+				!strings.Contains(answer, "Connection: close\r\n") {
 				t.Errorf("%.200q: got %.300q, want %s", c.request, answer, want)
 			}
 			if strings.Contains(answer, "EOF") {
@@ -151,7 +156,8 @@ func TestStrictness(t *testing.T) {
 	}
 }
 
-// answerErrors answers what reading the body says, as handlers do: with its status if the error has one.
+// answerErrors answers what reading the body says, as handlers do: with its status if the error has
+// one.
 func answerErrors(t *testing.T, want int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/smuggled" && want != 0 {
@@ -167,15 +173,17 @@ func answerErrors(t *testing.T, want int) http.HandlerFunc {
 	}
 }
 
-// The row that takes time: a head, begun or hardly begun, that does not come to its end. A connection that has said nothing is closed
-// without a word.
+// The row that takes time: a head, begun or hardly begun, that does not come to its end. A
+// connection that has said nothing is closed without a word.
 func TestRequestTimeout(t *testing.T) {
 	for _, c := range []struct{ request, status string }{
-		{"G", "408"}, {"GET / HTTP/1.1\r\n", "408"}, {get + "A: b\r\n", "408"}, {"", ""}, {get + "\r\n" + get, "200"}, {"\r\n", ""},
+		{"G", "408"}, {"GET / HTTP/1.1\r\n", "408"}, {get + "A: b\r\n", "408"}, {"", ""}, {get + "\r\n" + get, "200"},
+		{"\r\n", ""},
 	} {
 		t.Run(fmt.Sprintf("%q", c.request), func(t *testing.T) {
 			t.Parallel()
-			f := serve(t, &Server{ReadHeaderTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+			f := serve(t, &Server{ReadHeaderTimeout: 50 * time.Millisecond,
+				Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 			ask := inTime
 			if c.status == "" {
 				ask = func(t *testing.T, f *fixture, request string) string { return raw(t, f, request, false) }

@@ -12,7 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// ErrNotMyriad says that a ResponseWriter does not come from this package's Server, even behind its Unwrap methods.
+// ErrNotMyriad says that a ResponseWriter does not come from this package's Server, even behind its
+// Unwrap methods.
 var ErrNotMyriad = errors.New("web: the ResponseWriter is not from a web.Server")
 
 // A takeover is how a connection leaves HTTP: to another handler on the loop, or out of the engine.
@@ -39,11 +40,12 @@ func responseOf(w http.ResponseWriter) (*response, error) {
 	}
 }
 
-// Upgrade ends HTTP on the connection: head, a whole response head such as that of a 101, is sent as it is, and then h speaks,
-// beginning with what the client has sent already. The connection is h's when Upgrade returns, and may be written to from
-// then on; h.Opened follows on the loop. It fails once an answer has begun, while the request's body is incomplete, and
-// with ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method. With a PipelineDepth above 1 it
-// waits until requests before this one have been answered.
+// Upgrade ends HTTP on the connection: head, a whole response head such as that of a 101, is sent
+// as it is, and then h speaks, beginning with what the client has sent already. The connection is
+// h's when Upgrade returns, and may be written to from then on; h.Opened follows on the loop. It
+// fails once an answer has begun, while the request's body is incomplete, and with ErrNotMyriad for
+// a foreign ResponseWriter. Wrappers are looked through by their Unwrap method. With a
+// PipelineDepth above 1 it waits until requests before this one have been answered.
 //
 // Middleware that records the status learns it by a call of WriteHeader on the outermost
 // ResponseWriter, which the caller makes after Upgrade: it has no other effect.
@@ -77,7 +79,8 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	return nil
 }
 
-// writeSwitch queues the head of an upgrade, as soon as there is room for it behind earlier answers.
+// writeSwitch queues the head of an upgrade, as soon as there is room for it behind earlier
+// answers.
 func (x *exchange) writeSwitch(head []byte) error {
 	for {
 		err := x.transport.write(x, head)
@@ -93,7 +96,8 @@ func (x *exchange) writeSwitch(head []byte) error {
 	}
 }
 
-// takeBack undoes an upgrade of a connection that has gone, unless the new handler has been told already.
+// takeBack undoes an upgrade of a connection that has gone, unless the new handler has been told
+// already.
 func (x *exchange) takeBack() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -231,8 +235,9 @@ func (h *conn) giveAway(x *exchange) {
 	})
 }
 
-// An heir is between a conn and what its connection speaks after HTTP: the conn leaves when it is certain that it hears nothing
-// more, since a connection that is closed meanwhile keeps its handler.
+// An heir is between a conn and what its connection speaks after HTTP: the conn leaves when it is
+// certain that it hears nothing more, since a connection that is closed meanwhile keeps its
+// handler.
 type heir struct {
 	h    *conn
 	next myriad.Handler
@@ -256,7 +261,8 @@ func (i *heir) Closed(c *myriad.Conn, err error) {
 	i.next.Closed(c, err)
 }
 
-// hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in order.
+// hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
+// order.
 func (h *conn) hijackFailed(x *exchange, err error) {
 	x.mu.Lock()
 	done := x.takeover.done
@@ -275,8 +281,8 @@ func (h *conn) leave() {
 	h.lane.remove(h)
 }
 
-// takeoverLost is called when the connection is lost before the loop could give it away: whoever was promised it
-// hears so.
+// takeoverLost is called when the connection is lost before the loop could give it away: whoever
+// was promised it hears so.
 func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 	x.mu.Lock()
 	t := x.takeover

@@ -66,7 +66,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// What speaks after an upgrade hears of a FIN that came before it: else the connection would stay without end.
+// What speaks after an upgrade hears of a FIN that came before it: else the connection would stay
+// without end.
 func TestUpgradeBehindTheEnd(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		s := &shout{make(chan struct{}), make(chan error, 1)}
@@ -76,7 +77,8 @@ func TestUpgradeBehindTheEnd(t *testing.T) {
 				t.Error(err)
 			}
 		})})
-		if got, want := raw(t, f, get+"Upgrade: shout\r\nConnection: Upgrade\r\n\r\nread ahead", true), switching+"READ AHEAD"; got != want {
+		if got, want := raw(t, f, get+"Upgrade: shout\r\nConnection: Upgrade\r\n\r\nread ahead", true),
+			switching+"READ AHEAD"; got != want {
 			t.Errorf("got %q", got)
 		}
 		if err := <-s.closed; err != nil {
@@ -86,7 +88,8 @@ func TestUpgradeBehindTheEnd(t *testing.T) {
 }
 
 func TestUpgradeIsRefused(t *testing.T) {
-	if err := Upgrade(httptest.NewRecorder(), nil, nil); !errors.Is(err, ErrNotMyriad) || !strings.Contains(err.Error(), "ResponseRecorder") {
+	if err := Upgrade(httptest.NewRecorder(), nil, nil); !errors.Is(err, ErrNotMyriad) ||
+		!strings.Contains(err.Error(), "ResponseRecorder") {
 		t.Errorf("foreign writer: %v", err)
 	}
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,16 +146,17 @@ func TestHijack(t *testing.T) {
 func TestDetached(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		streams := make(chan *Stream, 1)
-		f := serve(t, &Server{Dispatch: d, WriteTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			s, err := Detached(wrapped{w})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			s.Write([]byte("data: early\n\n"))
-			streams <- s
-		})})
+		f := serve(t, &Server{Dispatch: d, WriteTimeout: time.Hour,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				s, err := Detached(wrapped{w})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.Write([]byte("data: early\n\n"))
+				streams <- s
+			})})
 		for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
 			c := dial(t, f)
 			io.WriteString(c, "GET / "+proto+"\r\nHost: h\r\n\r\n")
@@ -220,17 +224,18 @@ func TestDetachedHearsTheClientGo(t *testing.T) {
 // A client that ends its side before the handler detaches has left in order, too.
 func TestDetachedAfterTheClientHasGone(t *testing.T) {
 	entered, gone, closed := make(chan *conn, 1), make(chan struct{}), make(chan error, 1)
-	f := serve(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		own, _ := responseOf(w)
-		entered <- own.x.transport.(*conn)
-		<-gone
-		s, err := Detached(w)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		s.OnClose(func(err error) { closed <- err })
-	})})
+	f := serve(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			own, _ := responseOf(w)
+			entered <- own.x.transport.(*conn)
+			<-gone
+			s, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.OnClose(func(err error) { closed <- err })
+		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	h := <-entered
@@ -293,8 +298,8 @@ func TestDetachedByTheHundred(t *testing.T) {
 	}
 }
 
-// What is written while another goroutine closes the stream stands before its end, or fails: the next answer begins where the
-// client looks for it.
+// What is written while another goroutine closes the stream stands before its end, or fails: the
+// next answer begins where the client looks for it.
 func TestDetachedWriteAndCloseAtOnce(t *testing.T) {
 	streams := make(chan *Stream)
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -399,7 +404,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// Who hijacks a connection whose client waits for 100 Continue has it to himself: a read of the body does not write that on it any more.
+// Who hijacks a connection whose client waits for 100 Continue has it to himself: a read of the
+// body does not write that on it any more.
 func TestHijackRefusesContinue(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, _, err := http.NewResponseController(w).Hijack()
@@ -418,34 +424,36 @@ func TestHijackRefusesContinue(t *testing.T) {
 	}
 }
 
-// Nor does a read that has been waiting for room to write it, when the client takes what was to go before.
+// Nor does a read that has been waiting for room to write it, when the client takes what was to go
+// before.
 func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	const before = 1 << 20
-	w, peer := slow(t, &Server{Dispatch: DispatchPool, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(w)
-		c, system := x.transport.conn(), x.lane.st.engine.System()
-		c.SetWriteLimit(before / 2)
-		c.Write(make([]byte, before))
-		refused, read := system.NewParker(), system.NewParker()
-		system.(*sim.World).AfterFunc(time.Second, refused.Unpark)
-		system.Go(func() {
-			if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
-				t.Errorf("Read beside Hijack: %d, %v", n, err)
+	w, peer := slow(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := exchangeOf(w)
+			c, system := x.transport.conn(), x.lane.st.engine.System()
+			c.SetWriteLimit(before / 2)
+			c.Write(make([]byte, before))
+			refused, read := system.NewParker(), system.NewParker()
+			system.(*sim.World).AfterFunc(time.Second, refused.Unpark)
+			system.Go(func() {
+				if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != http.ErrHijacked {
+					t.Errorf("Read beside Hijack: %d, %v", n, err)
+				}
+				read.Unpark()
+			})
+			refused.Park()
+			if x.lane.st.engine.Stats().Full == 0 {
+				t.Error("there was room for 100 Continue")
 			}
-			read.Unpark()
-		})
-		refused.Park()
-		if x.lane.st.engine.Stats().Full == 0 {
-			t.Error("there was room for 100 Continue")
-		}
-		nc, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nc.Close()
-		read.Park()
-	})})
+			nc, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer nc.Close()
+			read.Park()
+		})})
 	peer.StopReading()
 	peer.Write([]byte(post + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"))
 	w.RunFor(2 * time.Second)

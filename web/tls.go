@@ -18,13 +18,14 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// ListenAndServeTLS listens on Addr (":https" if it is empty) and serves HTTPS until Shutdown or Close, then returns
-// http.ErrServerClosed. The files hold a certificate with its chain, and its key, in PEM; they may be empty if TLSConfig
-// has certificates.
+// ListenAndServeTLS listens on Addr (":https" if it is empty) and serves HTTPS until Shutdown or
+// Close, then returns http.ErrServerClosed. The files hold a certificate with its chain, and its
+// key, in PEM; they may be empty if TLSConfig has certificates.
 //
-// The handshake is bounded by the shortest of ReadHeaderTimeout, ReadTimeout and WriteTimeout, or else by 10 s; failures are logged
-// once in 10 s. ALPN offers "http/1.1" and what TLSConfig.NextProtos names; "h2" is left out, unless TLSNextProto serves it, because
-// this server does not yet.
+// The handshake is bounded by the shortest of ReadHeaderTimeout, ReadTimeout and WriteTimeout, or
+// else by 10 s; failures are logged once in 10 s. ALPN offers "http/1.1" and what
+// TLSConfig.NextProtos names; "h2" is left out, unless TLSNextProto serves it, because this server
+// does not yet.
 func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
 	addr := s.Addr
 	if addr == "" {
@@ -37,8 +38,8 @@ func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
 	return ln.Wait()
 }
 
-// ListenTLS binds addr and serves HTTPS there in the background, with no goroutine. The files are those of
-// ListenAndServeTLS.
+// ListenTLS binds addr and serves HTTPS there in the background, with no goroutine. The files are
+// those of ListenAndServeTLS.
 func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, error) {
 	if err := s.start(); err != nil {
 		return nil, err
@@ -50,7 +51,8 @@ func (s *Server) ListenTLS(network, addr, certFile, keyFile string) (*Listener, 
 	return s.listen(network, addr, front)
 }
 
-// ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS. Without a certificate it leaves l open.
+// ServeTLS is Serve for HTTPS on a listener without TLS; the files are those of ListenAndServeTLS.
+// Without a certificate it leaves l open.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	front, err := s.secureFront(certFile, keyFile)
 	if err != nil {
@@ -118,7 +120,8 @@ func (m missing) Error() string {
 	case m.keyFile != "":
 		return fmt.Sprintf("web: HTTPS with the key file %q needs a certificate file: name it too", m.keyFile)
 	}
-	return "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or GetCertificate in Server.TLSConfig"
+	return "web: HTTPS needs a certificate: name a certificate file and a key file, or set Certificates or " +
+		"GetCertificate in Server.TLSConfig"
 }
 
 // Is makes it the error that net/http has from opening a file without a name.
@@ -165,8 +168,9 @@ func (s *Server) logHandshake(remote net.Addr, reason string, times uint64) {
 	s.logf("http: TLS handshake error from %v: %v", remote, reason)
 }
 
-// fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a callback of the configuration has failed
-// with stays as it is, although that may have such an error inside.
+// fromBelow is err as package tls has it of a net.Conn, if it came from below the handshake. What a
+// callback of the configuration has failed with stays as it is, although that may have such an
+// error inside.
 func fromBelow(c *myriad.Conn, err error) error {
 	_, numbered := err.(syscall.Errno)
 	_, ofConn := err.(*net.OpError)
@@ -241,7 +245,8 @@ func (d *departing) Opened(c *myriad.Conn) {
 	d.Handler.Opened(c)
 }
 
-// giveTo has a protocol serve the connection, which has left the engine, and still counts for Shutdown. On the loop.
+// giveTo has a protocol serve the connection, which has left the engine, and still counts for
+// Shutdown. On the loop.
 func (f *front) giveTo(serve protocol, c *myriad.Conn, tc *tls.Conn, base context.Context, err error) {
 	if err != nil {
 		f.lost(c, err)
@@ -271,8 +276,9 @@ func (s *Server) speak(serve protocol, tc *tls.Conn, base context.Context) {
 	serve(s.state.std, tc, negotiatedHandler{s, tc, base})
 }
 
-// A negotiatedHandler is what a function of TLSNextProto gets for a handler: it fills in what a request must have and that function
-// did not know, and has the method BaseContext, which package golang.org/x/net/http2 looks for.
+// A negotiatedHandler is what a function of TLSNextProto gets for a handler: it fills in what a
+// request must have and that function did not know, and has the method BaseContext, which package
+// golang.org/x/net/http2 looks for.
 type negotiatedHandler struct {
 	s    *Server
 	tc   *tls.Conn
@@ -329,7 +335,8 @@ func (h *conn) tlsState() *tls.ConnectionState {
 	return &state
 }
 
-// leavesAtOnce reports whether Serve must not wait until a connection is opened, because that takes a handshake.
+// leavesAtOnce reports whether Serve must not wait until a connection is opened, because that takes
+// a handshake.
 func leavesAtOnce(nc net.Conn) bool {
 	tc, ok := nc.(*tls.Conn)
 	if !ok {

@@ -31,7 +31,8 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// curl in the ways that people use it: what arrives at either end, and which versions were agreed on.
+// curl in the ways that people use it: what arrives at either end, and which versions were agreed
+// on.
 func TestCurl(t *testing.T) {
 	curl := tool(t, "curl")
 	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
@@ -43,7 +44,8 @@ func TestCurl(t *testing.T) {
 				io.WriteString(w, large)
 				return
 			}
-			fmt.Fprintf(w, "%s %s %d certificates, %d bytes, %v", r.Proto, tls.VersionName(r.TLS.Version), len(r.TLS.PeerCertificates), n, err)
+			fmt.Fprintf(w, "%s %s %d certificates, %d bytes, %v", r.Proto, tls.VersionName(r.TLS.Version),
+				len(r.TLS.PeerCertificates), n, err)
 		}),
 	})
 	cert, key := pairFiles(t)
@@ -56,21 +58,27 @@ func TestCurl(t *testing.T) {
 		path string
 		want string
 	}{
-		"as it comes":         {want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
-		"TLS 1.2":             {args: []string{"--tls-max", "1.2"}, want: "HTTP/1.1 TLS 1.2 0 certificates, 0 bytes, <nil>"},
-		"TLS 1.3":             {args: []string{"--tlsv1.3"}, want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
-		"HTTP/2 wanted":       {args: []string{"--http2"}, want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
-		"client certificate":  {args: []string{"--cert", cert, "--key", key}, want: "HTTP/1.1 TLS 1.3 1 certificates, 0 bytes, <nil>"},
-		"the same in TLS 1.2": {args: []string{"--cert", cert, "--key", key, "--tls-max", "1.2"}, want: "HTTP/1.1 TLS 1.2 1 certificates, 0 bytes, <nil>"},
-		"upload":              {args: []string{"-T", upload}, want: fmt.Sprintf("HTTP/1.1 TLS 1.3 0 certificates, %d bytes, <nil>", len(large))},
-		"upload in TLS 1.2":   {args: []string{"-T", upload, "--tls-max", "1.2"}, want: fmt.Sprintf("HTTP/1.1 TLS 1.2 0 certificates, %d bytes, <nil>", len(large))},
+		"as it comes": {want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
+		"TLS 1.2": {args: []string{"--tls-max", "1.2"},
+			want: "HTTP/1.1 TLS 1.2 0 certificates, 0 bytes, <nil>"},
+		"TLS 1.3":       {args: []string{"--tlsv1.3"}, want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
+		"HTTP/2 wanted": {args: []string{"--http2"}, want: "HTTP/1.1 TLS 1.3 0 certificates, 0 bytes, <nil>"},
+		"client certificate": {args: []string{"--cert", cert, "--key", key},
+			want: "HTTP/1.1 TLS 1.3 1 certificates, 0 bytes, <nil>"},
+		"the same in TLS 1.2": {args: []string{"--cert", cert, "--key", key, "--tls-max", "1.2"},
+			want: "HTTP/1.1 TLS 1.2 1 certificates, 0 bytes, <nil>"},
+		"upload": {args: []string{"-T", upload},
+			want: fmt.Sprintf("HTTP/1.1 TLS 1.3 0 certificates, %d bytes, <nil>", len(large))},
+		"upload in TLS 1.2": {args: []string{"-T", upload, "--tls-max", "1.2"},
+			want: fmt.Sprintf("HTTP/1.1 TLS 1.2 0 certificates, %d bytes, <nil>", len(large))},
 		"download":            {path: "large", want: large},
 		"download in TLS 1.2": {args: []string{"--tls-max", "1.2"}, path: "large", want: large},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			args := append([]string{"-sS", "--insecure", "--noproxy", "*", "https://" + f.addr + "/" + tt.path}, tt.args...)
+			args := append([]string{"-sS", "--insecure", "--noproxy", "*", "https://" + f.addr + "/" + tt.path},
+				tt.args...)
 			out, err := exec.CommandContext(ctx, curl, args...).CombinedOutput()
 			if string(out) != tt.want || err != nil {
 				t.Errorf("got %d bytes, %.200q, %v; want %.200q", len(out), out, err, tt.want)
@@ -79,12 +87,14 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// wrk holds its connections open and asks as fast as it is answered. It counts what fails, and so does the server.
+// wrk holds its connections open and asks as fast as it is answered. It counts what fails, and so
+// does the server.
 func TestWrk(t *testing.T) {
 	wrk := tool(t, "wrk")
 	var served, alien atomic.Int64
 	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if served.Add(1); r.TLS == nil || r.Method != "GET" || r.Host != r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() {
+		if served.Add(1); r.TLS == nil || r.Method != "GET" ||
+			r.Host != r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() {
 			alien.Add(1)
 		}
 		io.WriteString(w, "Hello, World!")
@@ -92,7 +102,8 @@ func TestWrk(t *testing.T) {
 	var answered int64
 	for _, long := range []string{"1s", "4s", "16s"} { // a busy machine may take so long for forty handshakes
 		served.Store(0)
-		out, err := exec.CommandContext(t.Context(), wrk, "-t1", "-c40", "--timeout", "60s", "-d", long, "https://"+f.addr+"/").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), wrk, "-t1", "-c40", "--timeout", "60s", "-d", long,
+			"https://"+f.addr+"/").CombinedOutput()
 		text := string(out)
 		if err != nil || strings.Contains(text, "Socket errors") || strings.Contains(text, "Non-2xx") {
 			t.Errorf("%v: %s", err, text)
@@ -129,7 +140,8 @@ for n in (0, 1, 100, 16384, 16385, 1000000):
     r = c.getresponse()
     assert r.status == 200 and r.read() == b"x" * n, n
     assert c.sock.getsockname() == own
-c.request("POST", "/echo", body=(b"y" * 1000 for _ in range(50)), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+c.request("POST", "/echo", body=(b"y" * 1000 for _ in range(50)), encode_chunked=True,
+          headers={"Transfer-Encoding": "chunked"})
 assert c.getresponse().read() == b"y" * 50000
 assert c.sock.getsockname() == own
 c.close()
@@ -154,7 +166,8 @@ with urllib.request.urlopen("https://%s/echo" % sys.argv[1], data=b"by urllib", 
 print("done", ctx.maximum_version.name)
 `
 
-// Python's http.client and urllib: connections that are kept, and such as are dropped in mid-answer, which ends the request's context.
+// Python's http.client and urllib: connections that are kept, and such as are dropped in
+// mid-answer, which ends the request's context.
 func TestPythonHTTPS(t *testing.T) {
 	python := tool(t, "python3")
 	gone := make(chan error, 2)

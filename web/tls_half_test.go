@@ -22,7 +22,8 @@ import (
 func serveStandardTLS(t testing.TB, s *Server) *fixture {
 	t.Helper()
 	return serveStandardOn(t, s, func(ln net.Listener) net.Listener {
-		return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair()}, NextProtos: []string{"http/1.1"}})
+		return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair()},
+			NextProtos: []string{"http/1.1"}})
 	})
 }
 
@@ -56,7 +57,8 @@ func TestRequestsBeforeTruncationLikeNetHTTP(t *testing.T) {
 	for _, request := range []string{
 		get + end, last, "GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
 		get + end + get + end + last, post + "Content-Length: 3\r\n\r\nabc", post + chunked + "3\r\nabc\r\n0\r\n\r\n",
-		post + "Connection: close\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "3\r\nabc\r\n", post + chunked + "3\r\nab", "GET / HTT", get + end + "GET / HTT",
+		post + "Connection: close\r\nContent-Length: 9\r\n\r\nabc", post + chunked + "3\r\nabc\r\n",
+		post + chunked + "3\r\nab", "GET / HTT", get + end + "GET / HTT",
 	} {
 		for _, depth := range []int{0, 8} {
 			t.Run(fmt.Sprintf("%.60q, at most %d", request, depth), func(t *testing.T) {
@@ -241,7 +243,9 @@ func TestDetachedAfterTruncation(t *testing.T) {
 
 // Many such clients leave nothing behind. TestMain counts descriptors and goroutines.
 func TestManyTruncations(t *testing.T) {
-	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })})
+	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "hello")
+	})})
 	var clients sync.WaitGroup
 	for range 50 {
 		clients.Go(func() {

@@ -19,7 +19,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// greetings is a server with connections in their handshake: one that has said nothing, and one in the middle of its hello.
+// greetings is a server with connections in their handshake: one that has said nothing, and one in
+// the middle of its hello.
 func greetings(t *testing.T, s *Server) (f *fixture, conns []net.Conn) {
 	t.Helper()
 	greeted := make(chan struct{}, 2)
@@ -63,37 +64,40 @@ func TestShutdownWaitsForHandshakes(t *testing.T) {
 	}
 }
 
-// A handshake that is cut off by whoever has the connection from ConnState, as httptest.Server does it, is logged before ConnState hears of its
-// end, as with net/http; wherever the handshake was.
+// A handshake that is cut off by whoever has the connection from ConnState, as httptest.Server does
+// it, is logged before ConnState hears of its end, as with net/http; wherever the handshake was.
 func TestHandshakeCutOffIsLogged(t *testing.T) {
 	for _, begun := range []string{"", "\x16\x03\x01\x02\x00\x01", string(clientHello(t))} {
 		for _, soon := range []bool{false, true} {
 			logged, conns, closed := new(lockedLog), make(chan net.Conn, 1), make(chan string, 1)
-			f := serveTLS(t, &Server{ErrorLog: log.New(logged, "", 0), Handler: describe, ConnState: func(c net.Conn, state http.ConnState) {
-				switch state {
-				case http.StateNew:
-					if soon {
-						c.Close()
+			f := serveTLS(t, &Server{ErrorLog: log.New(logged, "", 0), Handler: describe,
+				ConnState: func(c net.Conn, state http.ConnState) {
+					switch state {
+					case http.StateNew:
+						if soon {
+							c.Close()
+						}
+						conns <- c
+					case http.StateClosed:
+						closed <- logged.String()
 					}
-					conns <- c
-				case http.StateClosed:
-					closed <- logged.String()
-				}
-			}})
+				}})
 			client := dial(t, f)
 			io.WriteString(client, begun)
 			c := <-conns
 			c.Close()
 			io.Copy(io.Discard, client)
 			client.Close()
-			if got := <-closed; !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || strings.Count(got, "\n") != 1 {
+			if got := <-closed; !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") ||
+				strings.Count(got, "\n") != 1 {
 				t.Errorf("%d bytes, closed at once %t: logged %q", len(begun), soon, got)
 			}
 		}
 	}
 }
 
-// One whose handshake takes longer than the server's time for it does not hold Shutdown up, whenever it began.
+// One whose handshake takes longer than the server's time for it does not hold Shutdown up,
+// whenever it began.
 func TestShutdownEndsSlowHandshakes(t *testing.T) {
 	t.Parallel()
 	f, conns := greetings(t, &Server{Handler: describe, ReadHeaderTimeout: 100 * time.Millisecond})
@@ -116,7 +120,8 @@ func TestShutdownHastensHandshakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Engine: engine, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair()}}}
+	s := &Server{Engine: engine, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair()}}}
 	ln, err := s.ListenTLS("tcp", "127.0.0.1:443", "", "")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +143,8 @@ func TestShutdownHastensHandshakes(t *testing.T) {
 	w.Check(t)
 }
 
-// Clients that go as soon as their whole ClientHello is sent, some with a FIN and some with a reset, are forgotten, also by Shutdown.
+// Clients that go as soon as their whole ClientHello is sent, some with a FIN and some with a
+// reset, are forgotten, also by Shutdown.
 func TestHelloAndGone(t *testing.T) {
 	states := make(chan http.ConnState, 200)
 	f := serveTLS(t, &Server{Handler: describe, ConnState: func(_ net.Conn, s http.ConnState) { states <- s }})
@@ -219,14 +225,16 @@ func TestCloseEndsHandshakes(t *testing.T) {
 	}
 }
 
-// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends: every connection is counted out, and
-// ConnState hears of its end.
+// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends:
+// every connection is counted out, and ConnState hears of its end.
 func TestShutdownInMidHandshakes(t *testing.T) {
 	for round := range 6 {
 		var open atomic.Int64
 		f := serveTLS(t, &Server{
 			Handler: describe, TLSConfig: &tls.Config{NextProtos: []string{"shout"}},
-			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) { tc.Close() }},
+			TLSNextProto: map[string]nextProto{"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
+				tc.Close()
+			}},
 			ConnState: func(c net.Conn, state http.ConnState) {
 				switch {
 				case state == http.StateClosed:

@@ -115,7 +115,8 @@ var describe = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "no TLS")
 		return
 	}
-	fmt.Fprintf(w, "%s %s %q %v %d %v", r.Proto, tls.VersionName(r.TLS.Version), r.TLS.NegotiatedProtocol, r.TLS.HandshakeComplete, len(body), err)
+	fmt.Fprintf(w, "%s %s %q %v %d %v", r.Proto, tls.VersionName(r.TLS.Version), r.TLS.NegotiatedProtocol,
+		r.TLS.HandshakeComplete, len(body), err)
 })
 
 func TestHTTPS(t *testing.T) {
@@ -170,7 +171,9 @@ func TestServeTLSVariants(t *testing.T) {
 				t.Fatal(err)
 			}
 			var states sync.Map
-			s := &Server{Handler: describe, Engine: engine, ConnState: func(_ net.Conn, state http.ConnState) { states.Store(state, true) }}
+			s := &Server{Handler: describe, Engine: engine, ConnState: func(_ net.Conn, state http.ConnState) {
+				states.Store(state, true)
+			}}
 			served := make(chan error, 1)
 			go func() { served <- run(s, l) }()
 			transport := &http.Transport{TLSClientConfig: trusting()}
@@ -203,7 +206,8 @@ func TestServeTLSVariants(t *testing.T) {
 	}
 }
 
-// A server without a certificate leaves the listener to whoever has it, as net/http's does, also when it has been shut down.
+// A server without a certificate leaves the listener to whoever has it, as net/http's does, also
+// when it has been shut down.
 func TestServeTLSWithoutCertificate(t *testing.T) {
 	std, ours, gone := new(http.Server), serve(t, &Server{}).Server, new(Server)
 	if err := gone.Shutdown(t.Context()); err != nil {
@@ -214,7 +218,8 @@ func TestServeTLSWithoutCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, serveTLS := range map[string]func(net.Listener, string, string) error{
-		"net/http": std.ServeTLS, "here": ours.ServeTLS, "net/http, shut down": stdGone.ServeTLS, "here, shut down": gone.ServeTLS,
+		"net/http": std.ServeTLS, "here": ours.ServeTLS, "net/http, shut down": stdGone.ServeTLS,
+		"here, shut down": gone.ServeTLS,
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -239,7 +244,8 @@ func TestPlainRequestToHTTPS(t *testing.T) {
 	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
 	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	got, err := io.ReadAll(nc)
-	if want := "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"; err != nil || string(got) != want {
+	if want := "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"; err != nil ||
+		string(got) != want {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if text := f.log.String(); !strings.Contains(text, "TLS handshake error from 127.0.0.1:") {
@@ -251,11 +257,12 @@ func TestPlainRequestToHTTPS(t *testing.T) {
 func TestTLSHandshakeTimeout(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
-	f := serveTLS(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond, ConnState: func(_ net.Conn, s http.ConnState) {
-		if s == http.StateClosed {
-			close(closed)
-		}
-	}})
+	f := serveTLS(t, &Server{Handler: describe, ReadTimeout: 50 * time.Millisecond,
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateClosed {
+				close(closed)
+			}
+		}})
 	nc, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +273,8 @@ func TestTLSHandshakeTimeout(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	<-closed
-	want := fmt.Sprintf("http: TLS handshake error from %v: read tcp %[2]s->%[1]s: i/o timeout\n", nc.LocalAddr(), f.addr)
+	want := fmt.Sprintf("http: TLS handshake error from %v: read tcp %[2]s->%[1]s: i/o timeout\n", nc.LocalAddr(),
+		f.addr)
 	if got := f.log.String(); got != want {
 		t.Errorf("logged %q, want %q", got, want)
 	}
@@ -280,15 +288,15 @@ func TestErrorsFromBelowHandshakes(t *testing.T) {
 	}
 }
 
-// What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the handshake. It counts meanwhile, once, and
-// ConnState hears of its end.
+// What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the
+// handshake. It counts meanwhile, once, and ConnState hears of its end.
 func TestTLSNextProto(t *testing.T) {
 	t.Parallel()
 	serving, states := make(chan struct{}), make(chan http.ConnState, 10)
 	f := serveTLS(t, &Server{
 		ConnState: func(_ net.Conn, s http.ConnState) { states <- s },
 		TLSConfig: &tls.Config{NextProtos: []string{"shout", "h2"}},
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
+		TLSNextProto: map[string]nextProto{"shout": func(s *http.Server, tc *tls.Conn, h http.Handler) {
 			serving <- struct{}{}
 			line, err := bufio.NewReader(tc).ReadString('\n')
 			fmt.Fprint(tc, strings.ToUpper(line), err, s.TLSConfig != nil, h != nil)
@@ -343,12 +351,15 @@ func TestHijackTLS(t *testing.T) {
 	}
 }
 
-// What TLSNextProto serves is the server's until it returns: ConnState hears of its end, Shutdown waits for it, Close ends it, and a panic
-// is its own.
+// What TLSNextProto serves is the server's until it returns: ConnState hears of its end, Shutdown
+// waits for it, Close ends it, and a panic is its own.
 func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 	for name, begin := range map[string]func(*Server) *fixture{
-		"ServeTLS":           func(s *Server) *fixture { return serveTLS(t, s) },
-		"a foreign listener": func(s *Server) *fixture { return serveShaken(t, s, &tls.Config{NextProtos: []string{"shout"}}) },
+		"ServeTLS": func(s *Server) *fixture { return serveTLS(t, s) },
+		"a foreign listener": func(s *Server) *fixture {
+			return serveShaken(t, s,
+				&tls.Config{NextProtos: []string{"shout"}})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -358,29 +369,24 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 			f := begin(&Server{
 				ReadTimeout: handshake,
 				TLSConfig:   &tls.Config{NextProtos: []string{"shout"}},
-				ConnState:   func(c net.Conn, s http.ConnState) { states <- s.String() + " " + c.RemoteAddr().String() },
-				TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
+				ConnState: func(c net.Conn, s http.ConnState) {
+					states <- s.String() + " " + c.RemoteAddr().String()
+				},
+				TLSNextProto: map[string]nextProto{"shout": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
 					(<-run)(tc)
 				}},
 			})
 			cfg := trusting()
 			cfg.NextProtos = []string{"shout"}
-			for _, do := range []func(*tls.Conn){func(*tls.Conn) {}, func(*tls.Conn) { panic("shouted") }, func(*tls.Conn) { panic(http.ErrAbortHandler) }} {
+			for _, do := range []func(*tls.Conn){
+				func(*tls.Conn) {},
+				func(*tls.Conn) { panic("shouted") },
+				func(*tls.Conn) { panic(http.ErrAbortHandler) },
+			} {
 				nc := f.dialTLS(t, cfg)
 				run <- do
-				if got, err := io.ReadAll(nc); err != nil || len(got) > 0 {
-					t.Errorf("got %q, %v", got, err)
-				}
-				for _, want := range []string{"new ", "closed "} {
-					if got := <-states; got != want+nc.LocalAddr().String() {
-						t.Errorf("ConnState: %s, want %s%v", got, want, nc.LocalAddr())
-					}
-				}
+				ended(t, nc, states)
 			}
-			if n := strings.Count(f.log.String(), "http: panic serving 127.0.0.1:"); n != 1 {
-				t.Errorf("%d panics logged: %s", n, f.log)
-			}
-
 			nc := f.dialTLS(t, cfg)
 			run <- func(tc *tls.Conn) {
 				time.Sleep(handshake + 100*time.Millisecond)
@@ -410,11 +416,28 @@ func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 			if err := f.Shutdown(t.Context()); err != nil {
 				t.Errorf("Shutdown behind it: %v", err)
 			}
+			if n := strings.Count(f.log.String(), "http: panic serving 127.0.0.1:"); n != 1 {
+				t.Errorf("%d panics logged: %s", n, f.log)
+			}
 		})
 	}
 }
 
-// HTTP/2 is offered if TLSNextProto has somebody who serves it and Protocols does not say otherwise.
+// ended reads to the end of a connection whose server says nothing, and its two states.
+func ended(t *testing.T, nc *tls.Conn, states <-chan string) {
+	t.Helper()
+	if got, err := io.ReadAll(nc); err != nil || len(got) > 0 {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, want := range []string{"new ", "closed "} {
+		if got := <-states; got != want+nc.LocalAddr().String() {
+			t.Errorf("ConnState: %s, want %s%v", got, want, nc.LocalAddr())
+		}
+	}
+}
+
+// HTTP/2 is offered if TLSNextProto has somebody who serves it and Protocols does not say
+// otherwise.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	set := func(one, two bool) *http.Protocols {
@@ -423,7 +446,9 @@ func TestProtocols(t *testing.T) {
 		p.SetHTTP2(two)
 		return p
 	}
-	h2 := map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, tc *tls.Conn, _ http.Handler) { io.WriteString(tc, "2") }}
+	h2 := map[string]nextProto{"h2": func(_ *http.Server, tc *tls.Conn, _ http.Handler) {
+		io.WriteString(tc, "2")
+	}}
 	for _, tt := range []struct {
 		protocols *http.Protocols
 		next      map[string]func(*http.Server, *tls.Conn, http.Handler)
@@ -438,11 +463,13 @@ func TestProtocols(t *testing.T) {
 		{set(true, false), nil, nil, "http/1.1"},
 		{set(true, false), h2, []string{"h2"}, "http/1.1"},
 	} {
-		f := serveTLS(t, &Server{Protocols: tt.protocols, TLSNextProto: tt.next, TLSConfig: &tls.Config{NextProtos: tt.asked}})
+		f := serveTLS(t, &Server{Protocols: tt.protocols, TLSNextProto: tt.next,
+			TLSConfig: &tls.Config{NextProtos: tt.asked}})
 		cfg := trusting()
 		cfg.NextProtos = []string{"h2", "http/1.1"}
 		if got := f.dialTLS(t, cfg).ConnectionState().NegotiatedProtocol; got != tt.want {
-			t.Errorf("Protocols %v, TLSNextProto for HTTP/2 %t, NextProtos %q: negotiated %q, want %q", tt.protocols, tt.next != nil, tt.asked, got, tt.want)
+			t.Errorf("Protocols %v, TLSNextProto for HTTP/2 %t, NextProtos %q: negotiated %q, want %q", tt.protocols,
+				tt.next != nil, tt.asked, got, tt.want)
 		}
 	}
 	clear := set(true, true)
@@ -474,15 +501,17 @@ func TestPlainRequestInTheLog(t *testing.T) {
 	}
 }
 
-// A client that has typed https:// for http:// learns it, as far as it looks, and so does the log: at
-// once, and then once in ten seconds.
+// A client that has typed https:// for http:// learns it, as far as it looks, and so does the log:
+// at once, and then once in ten seconds.
 func TestTLSToPlainPort(t *testing.T) {
 	f := serve(t, &Server{Handler: describe})
-	if _, err := http.Get("https://" + f.addr); err == nil || !strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client") {
+	if _, err := http.Get("https://" + f.addr); err == nil || !strings.HasSuffix(err.Error(),
+		"server gave HTTP response to HTTPS client") {
 		t.Errorf("the client of net/http says %v", err)
 	}
 	got := raw(t, f, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false)
-	if statusOf(got) != "400" || !strings.HasSuffix(got, "400 Bad Request: client sent a TLS handshake to an HTTP server") {
+	if statusOf(got) != "400" ||
+		!strings.HasSuffix(got, "400 Bad Request: client sent a TLS handshake to an HTTP server") {
 		t.Errorf("got %q", got)
 	}
 	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
@@ -490,7 +519,8 @@ func TestTLSToPlainPort(t *testing.T) {
 		t.Errorf("the log has %q", lines)
 	}
 	for _, line := range lines {
-		if !strings.HasPrefix(line, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(line, ": client sent a TLS handshake to an HTTP server") {
+		if !strings.HasPrefix(line, "http: TLS handshake error from 127.0.0.1:") ||
+			!strings.HasSuffix(line, ": client sent a TLS handshake to an HTTP server") {
 			t.Errorf("the log says %q", line)
 		}
 	}

@@ -38,7 +38,8 @@ func TestStreamContext(t *testing.T) {
 		s := <-streams
 		<-request.Done() // the handler has returned
 		ctx := s.Context()
-		if ctx.Err() != nil || ctx.Value(userKey{}) != want || ctx.Value(http.ServerContextKey) == nil || ctx != s.Context() {
+		if ctx.Err() != nil || ctx.Value(userKey{}) != want || ctx.Value(http.ServerContextKey) == nil ||
+			ctx != s.Context() {
 			t.Errorf("error %v, user %v", ctx.Err(), ctx.Value(userKey{}))
 		}
 		c.Close()
@@ -83,10 +84,13 @@ func TestStreamContextEndsWithClose(t *testing.T) {
 	}
 }
 
-// What is kept of a request does not end with it, and is nothing where the program has set no values.
+// What is kept of a request does not end with it, and is nothing where the program has set no
+// values.
 func TestValuesOf(t *testing.T) {
 	values := make(chan context.Context, 1)
-	f := serve(t, &Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { values <- ValuesOf(r) })})
+	f := serve(t, &Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		values <- ValuesOf(r)
+	})})
 	r, err := client(t).Get(f.url("/"))
 	mustBody(t, r, err)
 	if got := <-values; got != nil {

@@ -14,17 +14,19 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. From any other server that
-// can be hijacked, as net/http's can for HTTP/1.1, it is adopted by Options.Engine. Of a *tls.Conn that costs four
-// descriptors more, and goroutines while there is something to copy, because nobody else may read it (ADR 13); of a connection
-// from a listener of tlsloop's, nothing.
+// Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. From
+// any other server that can be hijacked, as net/http's can for HTTP/1.1, it is adopted by
+// Options.Engine. Of a *tls.Conn that costs four descriptors more, and goroutines while there is
+// something to copy, because nobody else may read it (ADR 13); of a connection from a listener of
+// tlsloop's, nothing.
 //
-// The fields of w.Header() go out with the 101, cookies for instance, but for those of the handshake and
-// those that frame a body. Middleware sees the status 101 by a call of WriteHeader.
+// The fields of w.Header() go out with the 101, cookies for instance, but for those of the
+// handshake and those that frame a body. Middleware sees the status 101 by a call of WriteHeader.
 //
-// If it fails it has answered the request (403 for a foreign Origin, 405, 426 and 400 for what is not a WebSocket's handshake,
-// 500 where the connection cannot be taken) and the error says why. Otherwise the Conn may be written to at once, before OnOpen,
-// which may already run; neither r nor w is kept.
+// If it fails it has answered the request (403 for a foreign Origin, 405, 426 and 400 for what is
+// not a WebSocket's handshake, 500 where the connection cannot be taken) and the error says why.
+// Otherwise the Conn may be written to at once, before OnOpen, which may already run; neither r nor
+// w is kept.
 func Accept(w http.ResponseWriter, r *http.Request, o *Options) (*Conn, error) {
 	return AcceptWith(w, r, o, nil)
 }
@@ -89,7 +91,8 @@ func handlerFields(header http.Header) (lines []byte) {
 	return lines
 }
 
-// hijack takes the connection of a server that is not ours to an engine, with what has been read ahead.
+// hijack takes the connection of a server that is not ours to an engine, with what has been read
+// ahead.
 func (c *Conn) hijack(w http.ResponseWriter, head string) error {
 	e, err := c.settings.on()
 	if err != nil {
@@ -161,9 +164,9 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
-// holdsBack reports whether a wrapper has kept WriteHeader from the server's own ResponseWriter, as those do that compress and wait
-// for a body. Hijack would then send no 101. Only a private field of net/http's ResponseWriter says so. For any other, and without
-// that field, the answer is no.
+// holdsBack reports whether a wrapper has kept WriteHeader from the server's own ResponseWriter, as
+// those do that compress and wait for a body. Hijack would then send no 101. Only a private field
+// of net/http's ResponseWriter says so. For any other, and without that field, the answer is no.
 func holdsBack(server http.ResponseWriter) bool {
 	v := reflect.Indirect(reflect.ValueOf(server))
 	if v.Kind() != reflect.Struct || v.Type().PkgPath() != "net/http" {

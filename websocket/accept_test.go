@@ -94,11 +94,13 @@ func TestAccept(t *testing.T) {
 				request := strings.Replace(sampleRequest, "/chat", path, 1)
 				request = strings.Replace(request, "Upgrade:", "Sec-WebSocket-Protocol: chat\r\nUpgrade:", 1)
 				p.write(request + clientFrame(true, OpText, "read ahead") + clientFrame(false, OpText, "fra"))
-				if head := p.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") || !strings.Contains(head, "Sec-WebSocket-Protocol: chat\r\n") {
+				if head := p.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") ||
+					!strings.Contains(head, "Sec-WebSocket-Protocol: chat\r\n") {
 					t.Fatalf("answered %q", head)
 				}
 				first, second := p.frame(), p.frame() // the greeting and the echo come from two goroutines
-				if greeting := line(OpText, "welcome to "+path); (first != greeting || second != `text "read ahead"`) && second != greeting {
+				if greeting := line(OpText, "welcome to "+path); (first != greeting || second != `text "read ahead"`) &&
+					second != greeting {
 					t.Errorf("read %q, %q", first, second)
 				}
 				p.write(clientFrame(true, opContinuation, "gment") + clientFrame(true, OpPing, "?"))
@@ -178,7 +180,8 @@ func TestBeforeOpened(t *testing.T) {
 			p.send(OpClose, closeWith(4000, ""))
 			p.CloseWrite()
 			w.Run()
-			if l := heard.all(); len(l) != 2 || l[0] != "open" || name == "closenow" && l[1] != "end 0" || name != "closenow" && l[1] != "end 4000" {
+			if l := heard.all(); len(l) != 2 || l[0] != "open" || name == "closenow" && l[1] != "end 0" ||
+				name != "closenow" && l[1] != "end 4000" {
 				t.Errorf("heard %q", l)
 			}
 			w.stop()
@@ -197,9 +200,11 @@ func (u upgradeTo) Closed(*myriad.Conn, error)    {}
 func TestConnectionsWithoutGoroutines(t *testing.T) {
 	const n = 1000
 	open, ended := make(chan *Conn, n), make(chan error, n)
-	o := &Options{Workers: startPool(t), OnOpen: func(c *Conn) { open <- c }, OnMessage: echoBack, OnClose: func(_ *Conn, err error) { ended <- err }}
+	o := &Options{Workers: startPool(t), OnOpen: func(c *Conn) { open <- c }, OnMessage: echoBack,
+		OnClose: func(_ *Conn, err error) { ended <- err }}
 	e := startEngine(t, myriad.Config{})
-	s := &web.Server{Engine: e, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })}
+	s := &web.Server{Engine: e,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = Accept(w, r, o) })}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +326,8 @@ func TestAcceptKeepsFields(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		for name, want := range map[string][]string{
-			"Set-Cookie": {"session=abc", "other=1"}, "X-Request-Id": {"7"}, "Content-Length": nil, "Connection": {"Upgrade"}, "Upgrade": {"websocket"},
+			"Set-Cookie": {"session=abc", "other=1"}, "X-Request-Id": {"7"}, "Content-Length": nil,
+			"Connection": {"Upgrade"}, "Upgrade": {"websocket"},
 			"Sec-Websocket-Accept": {"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="}, "X-Split": {"a  X-Injected: 1"},
 		} {
 			if got := r.Header[name]; !slices.Equal(got, want) {

@@ -14,7 +14,8 @@ import (
 )
 
 // autoPair dials twice and returns what sends on each connection, and what each hears.
-func autoPair(t *testing.T, onMessage func(c *Conn, op Op, p []byte)) (e *myriad.Engine, say [2]func(string), hear [2]chan string) {
+func autoPair(t *testing.T, onMessage func(c *Conn, op Op, p []byte)) (e *myriad.Engine, say [2]func(string),
+	hear [2]chan string) {
 	e = startEngine(t, myriad.Config{Loops: 1})
 	addr := listen(t, e, Handler(&Options{Dispatch: web.DispatchAuto, OnMessage: onMessage, Workers: startPool(t)}))
 	clients := startEngine(t, myriad.Config{Loops: 1})
@@ -47,8 +48,8 @@ func heard(t *testing.T, ch chan string) string {
 	return ""
 }
 
-// runsInline reports whether its caller runs as an inline task. It takes a few hundredths of the time in which a callback is quick, and the text of
-// the stack a quarter under the race detector.
+// runsInline reports whether its caller runs as an inline task. It takes a few hundredths of the
+// time in which a callback is quick, and the text of the stack a quarter under the race detector.
 func runsInline() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
@@ -63,7 +64,8 @@ func runsInline() bool {
 	}
 }
 
-// Quick callbacks come to the loop, one that blocks there costs its neighbours a moment, and the order on each connection stays.
+// Quick callbacks come to the loop, one that blocks there costs its neighbours a moment, and the
+// order on each connection stays.
 func TestAutoCallbacks(t *testing.T) {
 	release := make(chan struct{})
 	var onLoop atomic.Int64
@@ -76,7 +78,8 @@ func TestAutoCallbacks(t *testing.T) {
 		}
 		_ = c.Write(op, p)
 	})
-	// The last callback on the loop may have been slow as well, on a busy machine, and what comes next is then for the pool.
+	// The last callback on the loop may have been slow as well, on a busy machine, and what comes
+	// next is then for the pool.
 	for tries := 0; e.Stats().Overstays == 0; tries++ {
 		if tries == 50 {
 			t.Fatal("no takeover was counted")
@@ -92,7 +95,8 @@ func TestAutoCallbacks(t *testing.T) {
 	}
 }
 
-// blockOnce has a callback of the first connection block until the second has been answered a hundred times.
+// blockOnce has a callback of the first connection block until the second has been answered a
+// hundred times.
 func blockOnce(t *testing.T, say [2]func(string), hear [2]chan string, release chan<- struct{}) {
 	t.Helper()
 	say[0]("block")

@@ -18,9 +18,10 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// The Autobahn test suite takes minutes and Python 2, so it runs only where MYRIAD_AUTOBAHN names its program, wstest;
-// testdata/autobahn.sh installs that. MYRIAD_AUTOBAHN_CASES narrows it ("12.*,13.1.*"), MYRIAD_AUTOBAHN_AGENT to one set of options;
-// MYRIAD_AUTOBAHN_REPORTS keeps its reports.
+// The Autobahn test suite takes minutes and Python 2, so it runs only where MYRIAD_AUTOBAHN names
+// its program, wstest; testdata/autobahn.sh installs that. MYRIAD_AUTOBAHN_CASES narrows it
+// ("12.*,13.1.*"), MYRIAD_AUTOBAHN_AGENT to one set of options; MYRIAD_AUTOBAHN_REPORTS keeps its
+// reports.
 const (
 	autobahnEnv        = "MYRIAD_AUTOBAHN"
 	autobahnCasesEnv   = "MYRIAD_AUTOBAHN_CASES"
@@ -55,7 +56,8 @@ func newAutobahn(t *testing.T) *autobahn {
 func (a *autobahn) start(mode, folder string, spec map[string]any) *exec.Cmd {
 	a.t.Helper()
 	dir := filepath.Join(a.reports, folder)
-	spec["outdir"], spec["cases"], spec["exclude-cases"], spec["exclude-agent-cases"] = dir, a.cases, []string{}, map[string]any{}
+	spec["outdir"], spec["cases"], spec["exclude-cases"], spec["exclude-agent-cases"] = dir, a.cases, []string{},
+		map[string]any{}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		a.t.Fatal(err)
@@ -75,7 +77,8 @@ func (a *autobahn) start(mode, folder string, spec map[string]any) *exec.Cmd {
 	return cmd
 }
 
-// judge reads the index of the reports. Everything has to be OK, but for what the suite calls informational.
+// judge reads the index of the reports. Everything has to be OK, but for what the suite calls
+// informational.
 func (a *autobahn) judge(folder string, agents []string) {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join(a.reports, folder, "index.json"))
@@ -108,18 +111,21 @@ func (a *autobahn) judge(folder string, agents []string) {
 func autobahnOptions() map[string]*Options {
 	const all = 32 << 20 // the suite's largest message is 16 MiB
 	echo := func(d web.Dispatch, k Compression) *Options {
-		return &Options{Dispatch: d, Compression: k, MaxMessage: all, WriteLimit: all, OnMessage: func(c *Conn, op Op, p []byte) {
-			if err := c.Write(op, p); err != nil {
-				_ = c.Close(StatusTryAgainLater, err.Error())
-			}
-		}}
+		return &Options{Dispatch: d, Compression: k, MaxMessage: all, WriteLimit: all,
+			OnMessage: func(c *Conn, op Op, p []byte) {
+				if err := c.Write(op, p); err != nil {
+					_ = c.Close(StatusTryAgainLater, err.Error())
+				}
+			}}
 	}
 	agents := map[string]*Options{
-		"inline":       echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1}),
-		"auto":         echo(web.DispatchAuto, Compression{Enabled: true, Threshold: -1}),
-		"pool-windows": echo(web.DispatchPool, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 15, ReadWindowBits: 15}),
-		"small-windows": echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 9, ReadWindowBits: 10,
-			Level: 6}),
+		"inline": echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1}),
+		"auto":   echo(web.DispatchAuto, Compression{Enabled: true, Threshold: -1}),
+		"pool-windows": echo(web.DispatchPool, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 15,
+			ReadWindowBits: 15}),
+		"small-windows": echo(web.DispatchInline, Compression{Enabled: true, Threshold: -1, WriteWindowBits: 9,
+			ReadWindowBits: 10,
+			Level:          6}),
 	}
 	if only := os.Getenv(autobahnAgentEnv); only != "" {
 		maps.DeleteFunc(agents, func(name string, _ *Options) bool { return name != only })

@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// What waits for the callbacks of one connection is bounded: at either limit it is not read until below half. A message larger than
-// the second limit is taken when nothing else waits.
+// What waits for the callbacks of one connection is bounded: at either limit it is not read until
+// below half. A message larger than the second limit is taken when nothing else waits.
 const (
 	maxBacklog      = 128
 	maxBacklogBytes = 256 << 10
@@ -38,8 +38,8 @@ const (
 	ended
 )
 
-// A backlog is the events of one connection that wait for a goroutine, or run on one. It exists while there are any and is guarded
-// by Conn.mu except for State, which is the dispatcher's.
+// A backlog is the events of one connection that wait for a goroutine, or run on one. It exists
+// while there are any and is guarded by Conn.mu except for State, which is the dispatcher's.
 type backlog struct {
 	dispatch.State
 	c       *Conn
@@ -47,7 +47,8 @@ type backlog struct {
 	queue
 }
 
-// A queue is what waits for callbacks, or for Read. It is guarded by Conn.mu except where it says otherwise.
+// A queue is what waits for callbacks, or for Read. It is guarded by Conn.mu except where it says
+// otherwise.
 type queue struct {
 	events []event
 	head   int // events before it are done
@@ -55,7 +56,9 @@ type queue struct {
 	paused bool // the connection is not read
 	asked  bool // the loop has been asked to read on
 
-	rest    *buf.Block // received behind the message that reached the limit, in its uncommitted room, because it is still unmasked there
+	// received behind the message that reached the limit, in its uncommitted room, because it is
+	// still unmasked there
+	rest    *buf.Block
 	restLen int
 }
 
@@ -171,10 +174,12 @@ func (c *Conn) panicked(v any) {
 	c.settings.log.Error("websocket: panic in a callback; its connection is closed with 1011",
 		"remote", c.nc.RemoteAddr(), "panic", v, "stack", string(debug.Stack()))
 	c.fail(StatusInternalError, "internal error",
-		fmt.Errorf("websocket: panic in a callback: %v: %w", v, &CloseError{Code: StatusInternalError, Reason: "internal error"}))
+		fmt.Errorf("websocket: panic in a callback: %v: %w", v, &CloseError{Code: StatusInternalError,
+			Reason: "internal error"}))
 }
 
-// pause stops reading and keeps p, which came behind the message that filled the backlog. On the loop.
+// pause stops reading and keeps p, which came behind the message that filled the backlog. On the
+// loop.
 func (c *Conn) pause(p []byte) {
 	c.nc.Pause()
 	if len(p) == 0 {
@@ -210,7 +215,8 @@ func (c *Conn) reading() bool {
 	return b == nil || !b.paused
 }
 
-// resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the peer's close frame is. On the loop.
+// resume reads on if the callbacks have caught up, or if messages are no longer wanted and only the
+// peer's close frame is. On the loop.
 func (c *Conn) resume() {
 	c.mu.Lock()
 	b := c.held()

@@ -16,7 +16,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// A callback that waits holds up its own connection, within limits, and nobody else; then everything comes in order.
+// A callback that waits holds up its own connection, within limits, and nobody else; then
+// everything comes in order.
 func TestSlowCallbacksAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -72,7 +73,8 @@ func (h *held) waiting() (messages, size int) {
 	return len(b.events) - b.head, b.bytes
 }
 
-// However a connection ends while its callbacks are behind, what was taken is still delivered, and OnClose comes last.
+// However a connection ends while its callbacks are behind, what was taken is still delivered, and
+// OnClose comes last.
 func TestEndBehindSlowCallbacks(t *testing.T) {
 	for name, end := range map[string]func(h *held){
 		"close":    func(h *held) { h.client.send(OpClose, closeWith(1000, "")) },
@@ -109,7 +111,8 @@ func TestEndBehindSlowCallbacks(t *testing.T) {
 					if (name == "close" || name == "closefin" || name == "fin") && seen != n {
 						t.Errorf("%d messages of %d were delivered", seen, n)
 					}
-					if got := h.client.lines(t); strings.HasPrefix(name, "close") && name != "closenow" && !slices.Equal(got, lines(line(OpClose, closeWith(1000, "")))) {
+					if got := h.client.lines(t); strings.HasPrefix(name, "close") && name != "closenow" &&
+						!slices.Equal(got, lines(line(OpClose, closeWith(1000, "")))) {
 						t.Errorf("the client read %q", got)
 					}
 					if name != "shutdown" && h.ended == nil {
@@ -146,7 +149,8 @@ func TestPanicClosesOnlyItsConnection(t *testing.T) {
 			first.send(OpClose, closeWith(1011, ""))
 			h.RunFor(time.Minute)
 			h.wantEnd(1011, nil)
-			logged := slices.IndexFunc(h.heard.all(), func(s string) bool { return strings.Contains(s, "panic in a callback") })
+			logged := slices.IndexFunc(h.heard.all(),
+				func(s string) bool { return strings.Contains(s, "panic in a callback") })
 			if logged < 0 || slices.Contains(h.heard.all(), `text "not heard"`) {
 				t.Errorf("heard and logged %q", h.heard.all())
 			}
@@ -172,7 +176,8 @@ func TestPanicInOnOpenAndOnClose(t *testing.T) {
 		}
 		c.Close()
 		w.Run()
-		if got := l.all(); len(got) != 3 || !strings.Contains(got[0], "in OnOpen") || got[1] != "ended" || !strings.Contains(got[2], "in OnClose") {
+		if got := l.all(); len(got) != 3 || !strings.Contains(got[0], "in OnOpen") || got[1] != "ended" ||
+			!strings.Contains(got[2], "in OnClose") {
 			t.Errorf("logged %q", got)
 		}
 		w.stop()
@@ -216,7 +221,8 @@ func TestCrewOutlivesItsPool(t *testing.T) {
 		OnMessage: func(_ *Conn, _ Op, p []byte) { heard <- string(p) },
 		OnClose:   func(_ *Conn, err error) { heard <- fmt.Sprint(CloseStatus(err)) }}
 	p := dialRaw(t, listen(t, e, Handler(o)))
-	p.write(sampleRequest + clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2") + clientFrame(true, OpClose, closeWith(1000, "")))
+	p.write(sampleRequest + clientFrame(true, OpText, "1") + clientFrame(true, OpText, "2") +
+		clientFrame(true, OpClose, closeWith(1000, "")))
 	p.closeWrite()
 	for _, want := range []string{"open", "1", "2", "1000 (normal closure)"} {
 		if got := <-heard; got != want {

@@ -35,8 +35,8 @@ func (p *counter) TryGoAll(fs []func()) int {
 	return p.Pool.TryGoAll(fs[:min(len(fs), p.most)])
 }
 
-// The messages of one turn are brought to the pool together, those of one connection as one; what the pool does not take is brought
-// again.
+// The messages of one turn are brought to the pool together, those of one connection as one; what
+// the pool does not take is brought again.
 func TestBatchOfATurn(t *testing.T) {
 	const conns, perConn = 10, 3
 	for _, most := range []int{conns, 4, 0} {
@@ -44,7 +44,8 @@ func TestBatchOfATurn(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Add(conns * perConn)
 		open := make(chan *Conn, conns)
-		o := &Options{Dispatch: web.DispatchPool, OnOpen: func(c *Conn) { open <- c }, OnMessage: func(*Conn, Op, []byte) { wg.Done() }}
+		o := &Options{Dispatch: web.DispatchPool, OnOpen: func(c *Conn) { open <- c },
+			OnMessage: func(*Conn, Op, []byte) { wg.Done() }}
 		s, err := o.settings()
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +80,8 @@ func TestBatchOfATurn(t *testing.T) {
 		wg.Wait()
 		pool.mu.Lock()
 		if got := pool.together[before:]; !slices.Equal(got, []int{conns}) || pool.alone != conns-most {
-			t.Errorf("a pool that takes %d was given batches of %v and %d alone, want %d and %d", most, got, pool.alone, conns, conns-most)
+			t.Errorf("a pool that takes %d was given batches of %v and %d alone, want %d and %d", most, got, pool.alone,
+				conns, conns-most)
 		}
 		pool.mu.Unlock()
 	}

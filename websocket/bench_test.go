@@ -15,13 +15,15 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// BenchmarkEcho is what an echoed message costs without a kernel: a driver whose peers have the next message ready as soon as the
-// last one has been answered. Allocations are those of messages, and of 1,000 connections once.
+// BenchmarkEcho is what an echoed message costs without a kernel: a driver whose peers have the
+// next message ready as soon as the last one has been answered. Allocations are those of messages,
+// and of 1,000 connections once.
 func BenchmarkEcho(b *testing.B) {
 	for _, size := range []int{128, 1024} {
 		for _, d := range []web.Dispatch{web.DispatchInline, web.DispatchAuto, web.DispatchPool} {
 			b.Run(fmt.Sprintf("%v/%d", d, size), func(b *testing.B) {
-				m := &memory{message: clientFrame(true, OpBinary, strings.Repeat("m", size)), left: b.N, wake: make(chan struct{}, 1), done: make(chan struct{})}
+				m := &memory{message: clientFrame(true, OpBinary, strings.Repeat("m", size)), left: b.N,
+					wake: make(chan struct{}, 1), done: make(chan struct{})}
 				m.serve(b, &Options{Dispatch: d, OnMessage: echoBack, PingInterval: -1, Workers: startPool(b)})
 			})
 		}

@@ -12,8 +12,8 @@ import (
 
 // This file is reading by whoever wants to wait for messages instead of being called: Options.Pull.
 
-// An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is part of rare, guarded by Conn.mu,
-// and stays when the connection has ended.
+// An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is
+// part of rare, guarded by Conn.mu, and stays when the connection has ended.
 type inbox struct {
 	queue
 	readers []driver.Parker
@@ -26,10 +26,12 @@ type inbox struct {
 // errNotPulled is for a Read that could never return.
 var errNotPulled = errors.New("websocket: Read: the Options have no Pull, so messages go to OnMessage")
 
-// Read waits for the next message of a connection with Options.Pull. What it returns is the caller's. When all messages have been
-// read it fails with why the connection has ended, as OnClose tells it; a context that ends leaves the connection as it is. The
-// peer's close frame is answered when what came before it has been read, or after Options.CloseTimeout. Several goroutines
-// may read; each message goes to one. Not on a loop, where it fails with myriad.ErrOnLoop if it would have to wait.
+// Read waits for the next message of a connection with Options.Pull. What it returns is the
+// caller's. When all messages have been read it fails with why the connection has ended, as OnClose
+// tells it; a context that ends leaves the connection as it is. The peer's close frame is answered
+// when what came before it has been read, or after Options.CloseTimeout. Several goroutines may
+// read; each message goes to one. Not on a loop, where it fails with myriad.ErrOnLoop if it would
+// have to wait.
 func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 	op, b, err := c.pullBlock(ctx, nil)
 	if err != nil {
@@ -42,8 +44,8 @@ func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 	return op, append([]byte(nil), b.Bytes()...), nil
 }
 
-// pullBlock is Read without a copy: the caller releases the block, which is nil for an empty message. expired is asked
-// whenever there is something new, and ends the wait.
+// pullBlock is Read without a copy: the caller releases the block, which is nil for an empty
+// message. expired is asked whenever there is something new, and ends the wait.
 func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *buf.Block, error) {
 	if !c.settings.pull {
 		return 0, nil, errNotPulled
@@ -121,7 +123,8 @@ func (c *Conn) taken(ev event) (Op, *buf.Block, error) {
 	return ev.op, b, nil
 }
 
-// forgetReader takes w off the list, and wakes another reader in its place: the wake that ended its wait may have been for a message.
+// forgetReader takes w off the list, and wakes another reader in its place: the wake that ended its
+// wait may have been for a message.
 func (c *Conn) forgetReader(w driver.Parker) {
 	if w == nil {
 		return
@@ -180,8 +183,8 @@ func (c *Conn) keep(ev event) (full bool) {
 	return full
 }
 
-// endInbox notes why the peer sends no more, and reports whether there is something to be read before that is answered. It is called
-// under mu.
+// endInbox notes why the peer sends no more, and reports whether there is something to be read
+// before that is answered. It is called under mu.
 func (c *Conn) endInbox(err error) (unread bool) {
 	if !c.settings.pull {
 		return false

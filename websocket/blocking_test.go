@@ -89,7 +89,8 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A peer whose messages nobody reads is not read either: it costs its limit, and its messages are all there in the end.
+// A peer whose messages nobody reads is not read either: it costs its limit, and its messages are
+// all there in the end.
 func TestReadHoldsThePeerUp(t *testing.T) {
 	t.Parallel()
 	const n = 400
@@ -133,7 +134,8 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 	}
 }
 
-// Who does not read keeps nobody waiting for the end of the connection: the close frame is answered when its time is over.
+// Who does not read keeps nobody waiting for the end of the connection: the close frame is answered
+// when its time is over.
 func TestCloseIsAnsweredUnread(t *testing.T) {
 	c, p := pulled(t, &Options{CloseTimeout: 50 * time.Millisecond})
 	p.write(clientFrame(true, OpText, "unread") + clientFrame(true, OpClose, closeWith(1001, "")))
@@ -199,7 +201,8 @@ func netPipe(t *testing.T, e *myriad.Engine, k Compression) (c1, c2 net.Conn, st
 // The suite of x/net for everything that calls itself a net.Conn.
 func TestNetConn(t *testing.T) {
 	t.Parallel()
-	for name, k := range map[string]Compression{"plain": {}, "compressed": {Enabled: true, Threshold: -1, WriteWindowBits: 12, ReadWindowBits: 15}} {
+	for name, k := range map[string]Compression{"plain": {}, "compressed": {Enabled: true, Threshold: -1,
+		WriteWindowBits: 12, ReadWindowBits: 15}} {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, myriad.Config{})
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) { return netPipe(t, e, k) })

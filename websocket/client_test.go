@@ -20,7 +20,8 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// A toldServer is a server of net/http that upgrades what comes to /echo, tells what it was asked, and redirects the rest.
+// A toldServer is a server of net/http that upgrades what comes to /echo, tells what it was asked,
+// and redirects the rest.
 type toldServer struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -103,7 +104,8 @@ func TestDialSecure(t *testing.T) {
 		t.Errorf("a certificate that nobody trusts: %v", err)
 	}
 	plain := startTold(t, e, false, nil)
-	if _, _, err := Dial(context.Background(), "wss"+strings.TrimPrefix(plain.ws("/echo"), "ws"), dialer(t, e, heard)); err == nil {
+	if _, _, err := Dial(context.Background(), "wss"+strings.TrimPrefix(plain.ws("/echo"), "ws"),
+		dialer(t, e, heard)); err == nil {
 		t.Error("TLS with a server that does not speak it")
 	}
 }
@@ -166,8 +168,8 @@ func (p *proxy) serve(c net.Conn, answer string) {
 	both.Wait()
 }
 
-// pass copies all without the pipes that package net would use, and keep until the garbage collector has come twice: a run that ends before
-// would have descriptors left.
+// pass copies all without the pipes that package net would use, and keep until the garbage
+// collector has come twice: a run that ends before would have descriptors left.
 func pass(to io.Writer, from io.Reader) {
 	_, _ = io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 }
@@ -186,7 +188,8 @@ func TestDialThroughProxy(t *testing.T) {
 	wantEcho(t, plain.ws("/echo"), o, heard)
 	wantEcho(t, secure.ws("/echo"), o, heard)
 	const auth = " Basic bWU6c2VjcmV0"
-	want := fmt.Sprint([]string{"CONNECT " + plain.Listener.Addr().String() + auth, "CONNECT " + secure.Listener.Addr().String() + auth})
+	want := fmt.Sprint([]string{"CONNECT " + plain.Listener.Addr().String() + auth,
+		"CONNECT " + secure.Listener.Addr().String() + auth})
 	if got := fmt.Sprint(p.asked); got != want || fmt.Sprint(schemes) != "[http https]" {
 		t.Errorf("the proxy was asked %s for %v, want %s", got, schemes, want)
 	}
@@ -198,12 +201,16 @@ func TestDialProxyFails(t *testing.T) {
 		"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 3\r\n\r\nno.": "407",
 		"HTTP/1.1 200 OK\r\n\r\nand more":                                            "before we had said anything",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                                    "not a response",
-		"HTTP/1.1 200 OK\r\n":                                                        "", // and a proxy that waits: the context ends it
-		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxResponse):                  "above",
+		// and a proxy that waits: the context ends it
+		"HTTP/1.1 200 OK\r\n": "",
+		"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxResponse): "above",
 	} {
 		p := startProxy(t, answer)
 		o := dialer(t, e, nil)
-		o.Proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "http", Host: p.Addr().String()}, nil }
+		o.Proxy = func(*http.Request) (*url.URL,
+			error) {
+			return &url.URL{Scheme: "http", Host: p.Addr().String()}, nil
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		if want == "" {
 			cancel()
@@ -226,7 +233,8 @@ func TestDialFollowsRedirects(t *testing.T) {
 	var plain, secure *toldServer
 	to := func(path string) string {
 		return map[string]string{"/a": "b", "/b": plain.URL + "/echo", "/up": secure.ws("/echo"), "/loop": "/loop",
-			"/down": plain.ws("/echo"), "/file": "file:///etc/passwd", "/other": strings.Replace(plain.URL, "127.0.0.1", "localhost", 1) + "/echo"}[path]
+			"/down": plain.ws("/echo"), "/file": "file:///etc/passwd",
+			"/other": strings.Replace(plain.URL, "127.0.0.1", "localhost", 1) + "/echo"}[path]
 	}
 	plain, secure = startTold(t, e, false, to), startTold(t, e, true, to)
 	o := dialer(t, e, heard)
@@ -249,7 +257,8 @@ func TestDialFollowsRedirects(t *testing.T) {
 		}
 	}
 	plain.seen = nil
-	if _, resp, err := Dial(context.Background(), plain.ws("/a"), dialer(t, e, heard)); err == nil || resp.StatusCode != http.StatusFound || len(plain.seen) != 1 {
+	if _, resp, err := Dial(context.Background(), plain.ws("/a"), dialer(t, e, heard)); err == nil ||
+		resp.StatusCode != http.StatusFound || len(plain.seen) != 1 {
 		t.Errorf("without MaxRedirects: %v, %d requests", err, len(plain.seen))
 	}
 }
@@ -271,7 +280,8 @@ func TestAcceptSecureWithoutGoroutines(t *testing.T) {
 	})}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		_ = server.Serve(tlsloop.NewListener(ln, &tls.Config{Certificates: borrowed.TLS.Certificates, NextProtos: []string{"http/1.1"}}))
+		_ = server.Serve(tlsloop.NewListener(ln, &tls.Config{Certificates: borrowed.TLS.Certificates,
+			NextProtos: []string{"http/1.1"}}))
 	})
 	for range 5 {
 		wantEcho(t, "wss://"+ln.Addr().String(), dialer(t, e, heard), heard)

@@ -7,14 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// StatusCode says why a connection was closed: RFC 6455 §7.4 and the registry that it opened. Applications choose
-// theirs from 4000 to 4999; 3000 to 3999 are registered by libraries and frameworks.
+// StatusCode says why a connection was closed: RFC 6455 §7.4 and the registry that it opened.
+// Applications choose theirs from 4000 to 4999; 3000 to 3999 are registered by libraries and
+// frameworks.
 //
 // https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number
 type StatusCode uint16
 
-// The registered codes. Those said to be never sent exist for reporting only: Close refuses them, and a peer that
-// sends one is closed with StatusProtocolError.
+// The registered codes. Those said to be never sent exist for reporting only: Close refuses them,
+// and a peer that sends one is closed with StatusProtocolError.
 const (
 	StatusNormalClosure           StatusCode = 1000
 	StatusGoingAway               StatusCode = 1001
@@ -61,9 +62,9 @@ func (c StatusCode) String() string {
 	return fmt.Sprint(uint16(c))
 }
 
-// mayTravel reports whether a close frame may carry the code. §7.4.2 leaves 0-999 unused and gives 1000-2999 to the
-// protocol, where what is not registered is not valid; 1004 to 1006 and 1015 "MUST NOT be set as a status code in a
-// Close control frame by an endpoint" (§7.4.1).
+// mayTravel reports whether a close frame may carry the code. §7.4.2 leaves 0-999 unused and gives
+// 1000-2999 to the protocol, where what is not registered is not valid; 1004 to 1006 and 1015 "MUST
+// NOT be set as a status code in a Close control frame by an endpoint" (§7.4.1).
 func (c StatusCode) mayTravel() bool {
 	switch {
 	case c >= 3000:
@@ -89,9 +90,10 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("websocket: closed with status %s: %q", e.Code, e.Reason)
 }
 
-// CloseStatus returns the code with which a close frame ended the connection: the peer's, or the one that this side
-// answered a violation of the protocol with. It returns 0 when err holds none, for instance when it is nil or when
-// the network failed (which a browser's close event would show as StatusAbnormalClosure).
+// CloseStatus returns the code with which a close frame ended the connection: the peer's, or the
+// one that this side answered a violation of the protocol with. It returns 0 when err holds none,
+// for instance when it is nil or when the network failed (which a browser's close event would show
+// as StatusAbnormalClosure).
 func CloseStatus(err error) StatusCode {
 	var closed *CloseError
 	if errors.As(err, &closed) {
@@ -104,8 +106,8 @@ func CloseStatus(err error) StatusCode {
 	return 0
 }
 
-// A violation is what the peer did wrong. It ends the connection: code goes into the close frame that says so, and
-// text is fit to be its reason.
+// A violation is what the peer did wrong. It ends the connection: code goes into the close frame
+// that says so, and text is fit to be its reason.
 type violation struct {
 	code StatusCode
 	text string
@@ -120,8 +122,9 @@ func violated(code StatusCode, format string, args ...any) error {
 // maxReason is what a control frame's 125 bytes leave after the code.
 const maxReason = maxControl - 2
 
-// appendCloseBody appends the payload of a close frame. StatusNoStatusReceived and 0 give an empty one. A reason above
-// 123 bytes is cut, never inside a character; what is not UTF-8 in it is replaced.
+// appendCloseBody appends the payload of a close frame. StatusNoStatusReceived and 0 give an empty
+// one. A reason above 123 bytes is cut, never inside a character; what is not UTF-8 in it is
+// replaced.
 func appendCloseBody(dst []byte, code StatusCode, reason string) []byte {
 	if code == 0 || code == StatusNoStatusReceived {
 		return dst
@@ -138,7 +141,8 @@ func appendCloseBody(dst []byte, code StatusCode, reason string) []byte {
 	return dst
 }
 
-// parseCloseBody is strict: a body is empty, or a code that may travel and a reason in UTF-8 (§5.5.1).
+// parseCloseBody is strict: a body is empty, or a code that may travel and a reason in UTF-8
+// (§5.5.1).
 func parseCloseBody(p []byte) (code StatusCode, reason []byte, err error) {
 	if len(p) == 0 {
 		return StatusNoStatusReceived, nil, nil

@@ -39,13 +39,14 @@ func TestStatusCodeString(t *testing.T) {
 
 func TestCloseErrorText(t *testing.T) {
 	for want, err := range map[string]error{
-		`websocket: closed with status 1001 (going away)`:                     &CloseError{Code: StatusGoingAway},
-		`websocket: closed with status 4000: "bye\n"`:                         &CloseError{Code: 4000, Reason: "bye\n"},
-		`websocket: peer sent a close frame with half a status code`:          parseCloseErr("x"),
-		`websocket: peer sent a close frame with invalid status 1005`:         parseCloseErr("\x03\xed"),
-		`websocket: peer sent a close reason that is not UTF-8`:               parseCloseErr("\x03\xe8\xff"),
-		`websocket: peer sent a close frame with invalid status 65535`:        parseCloseErr("\xff\xff\xff"),
-		`websocket: closed with status 1008 (policy violation): "token used"`: &CloseError{StatusPolicyViolation, "token used"},
+		`websocket: closed with status 1001 (going away)`:              &CloseError{Code: StatusGoingAway},
+		`websocket: closed with status 4000: "bye\n"`:                  &CloseError{Code: 4000, Reason: "bye\n"},
+		`websocket: peer sent a close frame with half a status code`:   parseCloseErr("x"),
+		`websocket: peer sent a close frame with invalid status 1005`:  parseCloseErr("\x03\xed"),
+		`websocket: peer sent a close reason that is not UTF-8`:        parseCloseErr("\x03\xe8\xff"),
+		`websocket: peer sent a close frame with invalid status 65535`: parseCloseErr("\xff\xff\xff"),
+		`websocket: closed with status 1008 (policy violation): "token used"`: &CloseError{StatusPolicyViolation,
+			"token used"},
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

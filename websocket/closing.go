@@ -8,7 +8,8 @@ import (
 	"os"
 )
 
-// This file is how a connection ends: by a close frame from either side, a violation, a timeout, or at once.
+// This file is how a connection ends: by a close frame from either side, a violation, a timeout, or
+// at once.
 
 var (
 	errNoClose = fmt.Errorf("websocket: the peer ended the connection without a close frame: %w", io.ErrUnexpectedEOF)
@@ -18,10 +19,11 @@ var (
 	errStopped = fmt.Errorf("websocket: the engine closed the connection: %w", net.ErrClosed)
 )
 
-// Close begins the closing handshake: what was written before is sent, then a close frame with code and reason, and nothing after
-// it. No OnMessage begins from then on. OnClose follows when the peer has answered, or after Options.CloseTimeout. The code is one
-// that may be sent (1000 to 1003, 1007 to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with
-// net.ErrClosed if a close frame was sent before, also as an answer.
+// Close begins the closing handshake: what was written before is sent, then a close frame with code
+// and reason, and nothing after it. No OnMessage begins from then on. OnClose follows when the peer
+// has answered, or after Options.CloseTimeout. The code is one that may be sent (1000 to 1003, 1007
+// to 1014, 3000 to 4999), or 0 for none; a reason is cut at 123 bytes. It fails with net.ErrClosed
+// if a close frame was sent before, also as an answer.
 func (c *Conn) Close(code StatusCode, reason string) error {
 	if err := code.checkClose(); err != nil {
 		return err
@@ -82,14 +84,16 @@ func (c *Conn) sendClose(code StatusCode, reason string) error {
 	return c.force(b.Bytes())
 }
 
-// endWith remembers why the connection ends, if nothing has been remembered yet. It is called under mu.
+// endWith remembers why the connection ends, if nothing has been remembered yet. It is called under
+// mu.
 func (c *Conn) endWith(err error) {
 	if r := c.more(); r.end == nil {
 		r.end = err
 	}
 }
 
-// fail ends the connection for a reason of this side: the peer is told the code, if nothing else was said before. Any goroutine.
+// fail ends the connection for a reason of this side: the peer is told the code, if nothing else
+// was said before. Any goroutine.
 func (c *Conn) fail(code StatusCode, text string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +131,8 @@ func (c *Conn) peerClosed(payload []byte) {
 	c.conclude(&CloseError{Code: code, Reason: string(reason)})
 }
 
-// conclude ends the connection for what the peer has sent last, once the callbacks of what it sent before have returned: they may
-// still answer. On the loop.
+// conclude ends the connection for what the peer has sent last, once the callbacks of what it sent
+// before have returned: they may still answer. On the loop.
 func (c *Conn) conclude(err error) {
 	c.mu.Lock()
 	c.set(concluded)
@@ -147,8 +151,9 @@ func (c *Conn) conclude(err error) {
 	c.leave(err)
 }
 
-// leave answers the peer's close frame with its own code, or takes it as the answer to ours, or tells the peer what it did wrong.
-// Then it closes the connection; only a client, after a close frame, waits for the server to do that (§7.1.1).
+// leave answers the peer's close frame with its own code, or takes it as the answer to ours, or
+// tells the peer what it did wrong. Then it closes the connection; only a client, after a close
+// frame, waits for the server to do that (§7.1.1).
 func (c *Conn) leave(err error) {
 	var code StatusCode
 	var text string
@@ -183,11 +188,13 @@ func (c *Conn) boundClose() {
 	}
 }
 
-// closeProgress is how many bytes a closing connection with output must get rid of in each CloseTimeout.
+// closeProgress is how many bytes a closing connection with output must get rid of in each
+// CloseTimeout.
 const closeProgress = 4 << 10
 
-// closeExpired: the closing handshake was not completed in time. A peer to whom output is still moving has the time once more,
-// because it has not read the close frame yet. Output that does not move is dropped.
+// closeExpired: the closing handshake was not completed in time. A peer to whom output is still
+// moving has the time once more, because it has not read the close frame yet. Output that does not
+// move is dropped.
 func (c *Conn) closeExpired() {
 	queued := int64(c.nc.Queued())
 	if c.due-queued >= min(closeProgress, max(c.due, 1)) {

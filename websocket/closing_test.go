@@ -134,7 +134,8 @@ func TestCloseInsideCallbacks(t *testing.T) {
 
 func TestCloseInOnOpen(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
-		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
+		h := hold(t, &Options{Dispatch: d, PingInterval: quiet,
+			OnOpen: func(c *Conn) { _ = c.Close(StatusTryAgainLater, "full") }}, myriad.Config{})
 		h.client.send(OpClose, closeWith(1013, ""))
 		h.Run()
 		h.wantRead(line(OpClose, closeWith(1013, "full")))
@@ -180,7 +181,8 @@ func TestCloseTimeoutOfSlowReader(t *testing.T) {
 	h.stop()
 }
 
-// A peer that reads slowly gets all that was written before the close, however many times CloseTimeout that takes, and may answer.
+// A peer that reads slowly gets all that was written before the close, however many times
+// CloseTimeout that takes, and may answer.
 func TestCloseTimeoutOfMovingOutput(t *testing.T) {
 	h := hold(t, &Options{CloseTimeout: 3 * time.Second, PingInterval: quiet, WriteLimit: 1 << 20}, myriad.Config{})
 	h.client.StopReading()
@@ -284,7 +286,8 @@ func TestPeerLeavesWithoutClose(t *testing.T) {
 	})
 }
 
-// The engine's shutdown says goodbye. A peer that does not answer holds it up for CloseTimeout at most.
+// The engine's shutdown says goodbye. A peer that does not answer holds it up for CloseTimeout at
+// most.
 func TestEngineShutdownEndsConnections(t *testing.T) {
 	h := hold(t, &Options{}, myriad.Config{})
 	h.stop()
@@ -295,7 +298,8 @@ func TestEngineShutdownEndsConnections(t *testing.T) {
 	}
 }
 
-// A client leaves it to the server to close the connection, for as long as CloseTimeout, and what was agreed stays the reason.
+// A client leaves it to the server to close the connection, for as long as CloseTimeout, and what
+// was agreed stays the reason.
 func TestClientWaitsForServer(t *testing.T) {
 	for _, serverCloses := range []bool{true, false} {
 		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(&Options{}))

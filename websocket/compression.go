@@ -8,39 +8,46 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// DefaultThreshold is the smallest message that is compressed when Compression.Threshold is 0, in bytes.
+// DefaultThreshold is the smallest message that is compressed when Compression.Threshold is 0, in
+// bytes.
 const DefaultThreshold = 512
 
 // Compression is permessage-deflate, RFC 7692. The zero value does not negotiate it.
 //
-// Without the windows, each message is compressed for itself: compressors belong to the process and are borrowed for one message, so
-// that a connection costs no byte more than without compression. A window lets messages refer to earlier ones, which pays for
-// small messages that resemble each other, and costs the connection up to that much memory from its first compressed message on.
+// Without the windows, each message is compressed for itself: compressors belong to the process and
+// are borrowed for one message, so that a connection costs no byte more than without compression. A
+// window lets messages refer to earlier ones, which pays for small messages that resemble each
+// other, and costs the connection up to that much memory from its first compressed message on.
 //
 // What a message inflates to is bounded by Options.MaxMessage while it is inflated.
 type Compression struct {
 	// Enabled offers and accepts the extension. Peers that do not know it are served without.
 	Enabled bool
-	// Level is 1 (the quickest) to 9 (the smallest). 0: 1. A window below 15 bits has a level of its own, about 5.
+	// Level is 1 (the quickest) to 9 (the smallest). 0: 1. A window below 15 bits has a level of
+	// its own, about 5.
 	Level int
-	// Threshold is the size in bytes from which messages are compressed. 0: 512. Negative: all are. A message that would not become
-	// smaller is sent as it is.
+	// Threshold is the size in bytes from which messages are compressed. 0: 512. Negative: all are.
+	// A message that would not become smaller is sent as it is.
 	Threshold int
-	// WriteWindowBits keeps a window of 1<<8 to 1<<15 bytes of what this side has sent, for what it sends next. 0: none (no context
-	// takeover). The peer may ask for a smaller one or for none.
+	// WriteWindowBits keeps a window of 1<<8 to 1<<15 bytes of what this side has sent, for what it
+	// sends next. 0: none (no context takeover). The peer may ask for a smaller one or for none.
 	WriteWindowBits int
-	// ReadWindowBits is the same for what the peer sends. A client that cannot be told to stay within it is told to use none.
+	// ReadWindowBits is the same for what the peer sends. A client that cannot be told to stay
+	// within it is told to use none.
 	ReadWindowBits int
 }
 
 func (o *Compression) check() error {
 	switch {
 	case o.Level < 0 || o.Level > maxLevel:
-		return fmt.Errorf("websocket: Compression.Level is %d: it must be 1 to %d, or 0 for the default", o.Level, maxLevel)
+		return fmt.Errorf("websocket: Compression.Level is %d: it must be 1 to %d, or 0 for the default", o.Level,
+			maxLevel)
 	case !isWindow(o.WriteWindowBits):
-		return fmt.Errorf("websocket: Compression.WriteWindowBits is %d: it must be 8 to 15, or 0 for no window", o.WriteWindowBits)
+		return fmt.Errorf("websocket: Compression.WriteWindowBits is %d: it must be 8 to 15, or 0 for no window",
+			o.WriteWindowBits)
 	case !isWindow(o.ReadWindowBits):
-		return fmt.Errorf("websocket: Compression.ReadWindowBits is %d: it must be 8 to 15, or 0 for no window", o.ReadWindowBits)
+		return fmt.Errorf("websocket: Compression.ReadWindowBits is %d: it must be 8 to 15, or 0 for no window",
+			o.ReadWindowBits)
 	}
 	return nil
 }
@@ -74,8 +81,8 @@ func (o *Compression) compile() packing {
 	return k
 }
 
-// rulesFor are those of connections with these terms. They share one value, so that a connection has no memory of its own for what it
-// has negotiated.
+// rulesFor are those of connections with these terms. They share one value, so that a connection
+// has no memory of its own for what it has negotiated.
 func (s *settings) rulesFor(t deflateTerms) *readRules {
 	if !t.agreed {
 		return &s.rules
@@ -125,7 +132,8 @@ func (c *Conn) contexts() *windows {
 	return r.windows
 }
 
-// pack compresses p into a frame, or gives nil if that is not smaller. window is for connections that keep one.
+// pack compresses p into a frame, or gives nil if that is not smaller. window is for connections
+// that keep one.
 func (c *Conn) pack(op Op, p, window []byte) (*buf.Block, error) {
 	d := deflate(p, window, c.settings.packing.level, c.reader.rules.terms.outBits)
 	defer d.put()
@@ -135,7 +143,8 @@ func (c *Conn) pack(op Op, p, window []byte) (*buf.Block, error) {
 	return c.settings.encode(op, true, d.out)
 }
 
-// packInContext is pack for connections that keep a window. It is called under mu, and slideOut after the frame has been queued.
+// packInContext is pack for connections that keep a window. It is called under mu, and slideOut
+// after the frame has been queued.
 func (c *Conn) packInContext(op Op, p []byte) (*buf.Block, error) {
 	return c.pack(op, p, c.contexts().out)
 }

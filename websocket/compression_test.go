@@ -64,7 +64,8 @@ func unpackAll(t *testing.T, wire []byte, keeps bool) (texts []string) {
 	return texts
 }
 
-// Echoes of compressed and plain messages, whole and in fragments, in unkind worlds, with and without windows.
+// Echoes of compressed and plain messages, whole and in fragments, in unkind worlds, with and
+// without windows.
 func TestCompressedSessions(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
 		for name, k := range map[string]Compression{
@@ -111,7 +112,8 @@ func compressedSession(t *testing.T, d web.Dispatch, k Compression, seed uint64)
 	w.stop()
 }
 
-// A connection that has not agreed on windows has nothing of its own for compression, also when it has been used.
+// A connection that has not agreed on windows has nothing of its own for compression, also when it
+// has been used.
 func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	o := &Options{PingInterval: quiet, Compression: Compression{Enabled: true, Threshold: -1}, OnMessage: echoBack}
 	var conn *Conn
@@ -133,20 +135,24 @@ func TestCompressionCostsAConnectionNothing(t *testing.T) {
 	w.stop()
 }
 
-// What is wrong with a compressed message ends its connection with the fitting code, behind what came before it.
+// What is wrong with a compressed message ends its connection with the fitting code, behind what
+// came before it.
 func TestCompressedViolations(t *testing.T) {
 	for name, c := range map[string]struct {
 		wire string
 		code StatusCode
 	}{
-		"damaged":  {string(appendFrame(nil, frameHeader{fin: true, rsv1: true, masked: true, op: OpBinary}, []byte("\xff\xff"))), 1007},
+		"damaged": {string(appendFrame(nil, frameHeader{fin: true, rsv1: true, masked: true, op: OpBinary},
+			[]byte("\xff\xff"))), 1007},
 		"not text": {packedFrame(OpText, "\xff\xfe"+strings.Repeat("x", 50), nil, 1), 1007},
 		"a bomb":   {packedFrame(OpBinary, strings.Repeat("\x00", 2000), nil, 1), 1009},
 	} {
 		eachDispatch(t, func(t *testing.T, d web.Dispatch) {
-			o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000, Compression: Compression{Enabled: true}, OnMessage: echoBack})
+			o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000,
+				Compression: Compression{Enabled: true}, OnMessage: echoBack})
 			w := newWorld(t, 1, sim.Lossless(), myriad.Config{}, Handler(o))
-			p := w.client(compressingRequest() + clientFrame(true, OpText, "first") + c.wire + clientFrame(true, OpText, "void"))
+			p := w.client(compressingRequest() + clientFrame(true, OpText, "first") + c.wire +
+				clientFrame(true, OpText, "void"))
 			w.Run()
 			want := lines("open", `text "first"`, "end "+statusText(c.code))
 			if got := heard.all(); !slices.Equal(got, want) {
@@ -169,13 +175,15 @@ func statusText(code StatusCode) string {
 func TestExtensionsOnTheWire(t *testing.T) {
 	for lineOf, want := range map[string]string{
 		"permessage-deflate": "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
-		"permessage-deflate; unknown\r\nSec-WebSocket-Extensions: permessage-deflate": "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+		"permessage-deflate; unknown\r\nSec-WebSocket-Extensions: permessage-deflate": "permessage-deflate; " +
+			"server_no_context_takeover; client_no_context_takeover",
 		"permessage-deflate; unknown": "",
 		"permessage-deflate;":         "400",
 	} {
 		o := &Options{PingInterval: quiet, Compression: Compression{Enabled: true}}
 		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		c := w.client(strings.Replace(sampleRequest, "Connection:", "Sec-WebSocket-Extensions: "+lineOf+"\r\nConnection:", 1))
+		c := w.client(strings.Replace(sampleRequest, "Connection:",
+			"Sec-WebSocket-Extensions: "+lineOf+"\r\nConnection:", 1))
 		w.Settle()
 		head := string(c.Received())
 		switch {
@@ -239,7 +247,8 @@ func TestPreparedForAllTerms(t *testing.T) {
 		OnOpen: func(c *Conn) { _, _ = g.Join(c); joined <- true }}
 	addr := listen(t, e, Handler(o))
 	var heard []chan string
-	for _, k := range []Compression{{}, {Enabled: true}, {Enabled: true, ReadWindowBits: 9}, {Enabled: true, ReadWindowBits: 15, WriteWindowBits: 15}} {
+	for _, k := range []Compression{{}, {Enabled: true}, {Enabled: true, ReadWindowBits: 9},
+		{Enabled: true, ReadWindowBits: 15, WriteWindowBits: 15}} {
 		ch := make(chan string, 100)
 		heard = append(heard, ch)
 		d := &DialOptions{}

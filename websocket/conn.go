@@ -20,7 +20,9 @@ type Conn struct {
 	reader   reader // the loop's
 	value    any
 	heard    int64 // the loop's: when something was received last, in milliseconds
-	due      int64 // the loop's: when the silence is to be judged, likewise; 0: never. While closing, what was queued when the timer was set
+	// the loop's: when the silence is to be judged, likewise; 0: never. While closing, what was
+	// queued when the timer was set
+	due int64
 
 	mu      sync.Mutex
 	backlog *backlog      // guarded by mu: what waits for callbacks, else nil
@@ -43,9 +45,10 @@ type rare struct {
 	windows *windows        // of compression that keeps them
 	pending pending         // messages that wait for room and may be dropped
 	writers []driver.Parker // goroutines that wait for room
-	late    []*Member       // members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
-	limit   int             // SetOverflow's
-	dropped uint64          // messages
+	// members of groups that wait for room; guarded by Conn.mu as all of rare, unlike the members
+	late    []*Member
+	limit   int    // SetOverflow's
+	dropped uint64 // messages
 
 	pings *sentPings         // pings that wait for their pongs, for OnPong; nil: none
 	life  *lifetime.Lifetime // nil: Context was not called, and there are no values for it
@@ -100,7 +103,8 @@ func (c *Conn) more() *rare {
 // less gives the rare part back if nothing is left in it. It is called under mu.
 func (c *Conn) less() {
 	if r := c.rare; r != nil && r.early == nil && r.pong == nil && r.end == nil && r.inbox == nil && r.windows == nil &&
-		r.pending.frames == nil && r.writers == nil && r.late == nil && r.pings == nil && r.life == nil && r.limit == 0 && r.dropped == 0 {
+		r.pending.frames == nil && r.writers == nil && r.late == nil && r.pings == nil && r.life == nil &&
+		r.limit == 0 && r.dropped == 0 {
 		c.rare = nil
 	}
 }
@@ -122,7 +126,8 @@ func (c *Conn) Subprotocol() string {
 	return c.settings.subprotocols[c.subprotocol-1]
 }
 
-// RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the request has it.
+// RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the
+// request has it.
 func (c *Conn) RemoteAddr() net.Addr {
 	if nc := c.conn(); nc != nil {
 		return nc.RemoteAddr()
@@ -157,7 +162,8 @@ func (c *Conn) Queued() int {
 	return 0
 }
 
-// Value is what SetValue was given last, or AcceptWith. It is not synchronised by the Conn, but callbacks are with each other.
+// Value is what SetValue was given last, or AcceptWith. It is not synchronised by the Conn, but
+// callbacks are with each other.
 func (c *Conn) Value() any { return c.value }
 
 // SetValue keeps something of the application's with the connection: best in OnOpen.

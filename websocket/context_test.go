@@ -15,7 +15,8 @@ import (
 
 type userKey struct{}
 
-// The context outlives the request, carries what middleware has set, and has ended with its cause when OnClose is called.
+// The context outlives the request, carries what middleware has set, and has ended with its cause
+// when OnClose is called.
 func TestContextOfAccept(t *testing.T) {
 	var request context.Context
 	contexts, ended := make(chan context.Context, 1), make(chan error, 1)
@@ -23,7 +24,8 @@ func TestContextOfAccept(t *testing.T) {
 		OnMessage: func(c *Conn, _ Op, _ []byte) { contexts <- c.Context() },
 		OnClose: func(c *Conn, err error) {
 			if got := context.Cause(c.Context()); got != err || c.Context().Value(userKey{}) != "ann" {
-				t.Errorf("in OnClose the cause is %v and the user %v, want %v and ann", got, c.Context().Value(userKey{}), err)
+				t.Errorf("in OnClose the cause is %v and the user %v, want %v and ann", got,
+					c.Context().Value(userKey{}), err)
 			}
 			ended <- err
 		}}
@@ -47,13 +49,15 @@ func TestContextOfAccept(t *testing.T) {
 		<-ctx.Done()
 		<-afterwards
 		var e *CloseError
-		if err := context.Cause(ctx); !errors.As(err, &e) || e.Code != 4001 || ctx.Err() != context.Canceled || err != <-ended {
+		if err := context.Cause(ctx); !errors.As(err, &e) || e.Code != 4001 || ctx.Err() != context.Canceled ||
+			err != <-ended {
 			t.Errorf("ended with %v, %v", ctx.Err(), err)
 		}
 	})
 }
 
-// A connection that asks for no context, and whose request has no values but the server's, keeps none.
+// A connection that asks for no context, and whose request has no values but the server's, keeps
+// none.
 func TestContextCostsNothing(t *testing.T) {
 	conns := make(chan *Conn, 1)
 	o := &Options{Engine: startEngine(t, myriad.Config{}), Workers: startPool(t), OnOpen: func(c *Conn) { conns <- c }}
@@ -73,7 +77,8 @@ func TestContextCostsNothing(t *testing.T) {
 	}
 }
 
-// Without values, before the connection has arrived, with Pull, by each kind of end, in callbacks: there is a context, and it ends.
+// Without values, before the connection has arrived, with Pull, by each kind of end, in callbacks:
+// there is a context, and it ends.
 func TestContextEnds(t *testing.T) {
 	for _, pull := range []bool{false, true} {
 		for name, end := range map[string]func(c *Conn, p *client){

@@ -11,18 +11,19 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// This file is DEFLATE for messages, RFC 7692 §7.2. What it needs to run is shared by all connections of the process and taken for one
-// message at a time; a connection of which messages refer to earlier ones brings the window of those along.
+// This file is DEFLATE for messages, RFC 7692 §7.2. What it needs to run is shared by all
+// connections of the process and taken for one message at a time; a connection of which messages
+// refer to earlier ones brings the window of those along.
 
 const (
-	// flushTail: the sender "MUST remove 4 octets (that are 0x00 0x00 0xff 0xff) from the tail end" of what a sync flush gives, and the
-	// receiver appends them (§7.2.1, §7.2.2).
+	// flushTail: the sender "MUST remove 4 octets (that are 0x00 0x00 0xff 0xff) from the tail end"
+	// of what a sync flush gives, and the receiver appends them (§7.2.1, §7.2.2).
 	flushTail = "\x00\x00\xff\xff"
 	// finalTail is an empty last block: behind it the reader ends instead of asking for more.
 	finalTail = "\x01\x00\x00\xff\xff"
 
-	// maxStreams is how many DEFLATE streams one message may consist of: a sender may end one with a last block and go on with another
-	// (§7.2.3.4), but each costs more work than it has bytes.
+	// maxStreams is how many DEFLATE streams one message may consist of: a sender may end one with
+	// a last block and go on with another (§7.2.3.4), but each costs more work than it has bytes.
 	maxStreams = 64
 
 	// keptScratch is how large the room may be that a pooled compressor keeps.
@@ -52,7 +53,8 @@ func (d *deflater) put() {
 // maxLevel is the slowest level.
 const maxLevel = 9
 
-// deflaters are pooled by level where references may reach through the largest window, and by window where they may not.
+// deflaters are pooled by level where references may reach through the largest window, and by
+// window where they may not.
 var deflaters struct {
 	byLevel  [maxLevel + 1]sync.Pool
 	byWindow [maxWindowBits]sync.Pool
@@ -75,8 +77,8 @@ func getDeflater(level int, bits uint8) *deflater {
 	return d
 }
 
-// deflate compresses p, which may refer to window. No reference reaches further than 1<<bits. The caller puts the deflater whose out
-// is the result.
+// deflate compresses p, which may refer to window. No reference reaches further than 1<<bits. The
+// caller puts the deflater whose out is the result.
 func deflate(p, window []byte, level int, bits uint8) *deflater {
 	d := getDeflater(level, bits)
 	d.out = d.out[:0]
@@ -103,8 +105,9 @@ var inflaters = sync.Pool{New: func() any {
 	return i
 }}
 
-// inflate decompresses a message of which earlier ones, if it may refer to them, are window. It fails with StatusMessageTooBig at the
-// first byte above limit, and never holds more than twice as much. The caller releases the block.
+// inflate decompresses a message of which earlier ones, if it may refer to them, are window. It
+// fails with StatusMessageTooBig at the first byte above limit, and never holds more than twice as
+// much. The caller releases the block.
 func inflate(p, window []byte, limit int) (*buf.Block, error) {
 	i := inflaters.Get().(*inflater)
 	defer i.put()
@@ -121,7 +124,9 @@ func inflate(p, window []byte, limit int) (*buf.Block, error) {
 		case err != nil:
 			out.Release()
 			return nil, violated(StatusInvalidFramePayloadData, "sent a compressed message that is damaged: %v", err)
-		case left <= len(flushTail)+len(finalTail): // the message is used up: a final block ends with it, or with the bytes that §7.2.2 appends
+		case left <= len(flushTail)+len(finalTail):
+			// The message is used up. Its final block ends with it, or with the bytes that §7.2.2
+			// appends.
 			return out, nil
 		}
 	}
@@ -137,7 +142,8 @@ func (i *inflater) put() {
 	inflaters.Put(i)
 }
 
-// stream reads to the end of one DEFLATE stream, and reports whether there was more than out may hold.
+// stream reads to the end of one DEFLATE stream, and reports whether there was more than out may
+// hold.
 func (i *inflater) stream(out **buf.Block, limit int) (full bool, err error) {
 	for {
 		b := *out
@@ -194,7 +200,8 @@ func history(window, out []byte) []byte {
 	return out
 }
 
-// slide moves a window of at most size bytes over p, which comes behind it. Its memory follows what has passed, up to size.
+// slide moves a window of at most size bytes over p, which comes behind it. Its memory follows what
+// has passed, up to size.
 func slide(window, p []byte, size int) []byte {
 	if len(p) >= size {
 		if cap(window) < size {

@@ -67,7 +67,8 @@ func TestInflateRefuses(t *testing.T) {
 	if got := inflated(t, []byte("\xf2\x48\xcd\xc9\xc9\x07\x00"), nil, 5); string(got) != "Hello" {
 		t.Errorf("at the limit: %q", got)
 	}
-	if got := inflated(t, []byte("\x630000"), nil, 5); string(got) != "\x000000" { // the tail has the end of its final block
+	// the tail has the end of its final block
+	if got := inflated(t, []byte("\x630000"), nil, 5); string(got) != "\x000000" {
 		t.Errorf("a final block that ends in the tail: %q", got)
 	}
 }
@@ -91,7 +92,8 @@ func TestInflateBomb(t *testing.T) {
 
 // text is about as compressible as what people send.
 func sampleText(rng *rand.Rand, n int) []byte {
-	words := strings.Fields(`{"type": "trade", "symbol": "EURUSD", "price": 1.0842, "volume": 100000, "side": "buy" } null true the quick fox`)
+	words := strings.Fields(`{"type": "trade", "symbol": "EURUSD", "price": 1.0842, "volume": 100000, ` +
+		`"side": "buy" } null true the quick fox`)
 	var b []byte
 	for len(b) < n {
 		b = append(append(b, words[rng.IntN(len(words))]...), ' ')
@@ -102,7 +104,8 @@ func sampleText(rng *rand.Rand, n int) []byte {
 	return b[:n]
 }
 
-// Every level, window and way to refer to earlier messages gives back what went in, and reaches no further than was agreed.
+// Every level, window and way to refer to earlier messages gives back what went in, and reaches no
+// further than was agreed.
 func TestDeflateRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for level := 1; level <= maxLevel; level++ {
@@ -119,7 +122,8 @@ func TestDeflateRoundTrip(t *testing.T) {
 					}
 					got := inflated(t, packed, in, len(p)+1)
 					if !bytes.Equal(got, p) {
-						t.Fatalf("level %d, %d bits, takeover %v: %d bytes became other %d", level, bits, takeover, len(p), len(got))
+						t.Fatalf("level %d, %d bits, takeover %v: %d bytes became other %d", level, bits, takeover,
+							len(p), len(got))
 					}
 					if takeover {
 						out, in = slide(out, p, 1<<bits), slide(in, got, 1<<bits)

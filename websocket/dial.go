@@ -23,38 +23,40 @@ import (
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
-// DialOptions say how to connect. Like Options, one value serves any number of connections and must not be changed or copied once it
-// has been used. OriginPatterns mean nothing here.
+// DialOptions say how to connect. Like Options, one value serves any number of connections and must
+// not be changed or copied once it has been used. OriginPatterns mean nothing here.
 type DialOptions struct {
 	Options
 
-	// Header is sent with the handshake, for instance Origin, Authorization or Cookie. The fields of the handshake itself
-	// and those that HTTP/1.1 frames a request with are refused.
+	// Header is sent with the handshake, for instance Origin, Authorization or Cookie. The fields
+	// of the handshake itself and those that HTTP/1.1 frames a request with are refused.
 	Header http.Header
 	// Host replaces the Host field, also behind a redirect.
 	Host string
-	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is empty, and NextProtos
-	// must be, or have http/1.1.
+	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is
+	// empty, and NextProtos must be, or have http/1.1.
 	TLSConfig *tls.Config
-	// Proxy says which proxy to use for a request, as in http.Transport: http.ProxyFromEnvironment looks at HTTP_PROXY,
-	// HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. Only "http" proxies are spoken to, by CONNECT, with the user and
-	// password of the URL.
+	// Proxy says which proxy to use for a request, as in http.Transport: http.ProxyFromEnvironment
+	// looks at HTTP_PROXY, HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. Only "http"
+	// proxies are spoken to, by CONNECT, with the user and password of the URL.
 	Proxy func(*http.Request) (*url.URL, error)
-	// MaxRedirects is how many redirects (301, 302, 303, 307, 308) are followed. 0: none, as browsers do: the response is returned with the
-	// error. From wss none leads to ws, and to another host Authorization and Cookie are not sent.
+	// MaxRedirects is how many redirects (301, 302, 303, 307, 308) are followed. 0: none, as
+	// browsers do: the response is returned with the error. From wss none leads to ws, and to
+	// another host Authorization and Cookie are not sent.
 	MaxRedirects int
-	// Random is the source of handshake keys and frame masks, which have to be unpredictable for the sake of others (RFC 6455
-	// §10.3). It is read by one goroutine at a time. Nil: crypto/rand.
+	// Random is the source of handshake keys and frame masks, which have to be unpredictable for
+	// the sake of others (RFC 6455 §10.3). It is read by one goroutine at a time. Nil: crypto/rand.
 	Random io.Reader
 
 	dialing atomic.Pointer[settings]
 }
 
-// Dial opens a WebSocket to a URL like "wss://example.com/chat" (http and https are taken for ws and wss). It waits until the server has
-// agreed, or ctx ends; besides, Options.HandshakeTimeout bounds each of the proxy's answer, the TLS handshake and the server's
-// answer. A failed Dial calls no callback. The response is returned as far as there is one, also with an error, for instance
-// with the server's 401; its Body has at most 1 KiB and needs no closing. OnOpen may have been called when Dial returns. Any goroutine
-// but a loop's.
+// Dial opens a WebSocket to a URL like "wss://example.com/chat" (http and https are taken for ws
+// and wss). It waits until the server has agreed, or ctx ends; besides, Options.HandshakeTimeout
+// bounds each of the proxy's answer, the TLS handshake and the server's answer. A failed Dial calls
+// no callback. The response is returned as far as there is one, also with an error, for instance
+// with the server's 401; its Body has at most 1 KiB and needs no closing. OnOpen may have been
+// called when Dial returns. Any goroutine but a loop's.
 func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Response, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -79,7 +81,8 @@ func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Res
 			return nil, g.response, err
 		}
 		if next == nil {
-			return nil, g.response, fmt.Errorf("%w, to %q, where we do not follow", err, g.response.Header.Get("Location"))
+			return nil, g.response, fmt.Errorf("%w, to %q, where we do not follow", err,
+				g.response.Header.Get("Location"))
 		}
 		header = headerFor(header, target, next)
 		target = next
@@ -138,7 +141,8 @@ func (o *DialOptions) tlsFor(target *url.URL) *tls.Config {
 // redirected reports whether a response is a redirect, and where to; nil: nowhere we would go.
 func redirected(r *http.Response, from *url.URL) (to *url.URL, moved bool) {
 	switch r.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
 	default:
 		return nil, false
 	}
@@ -172,7 +176,8 @@ func headerFor(header http.Header, from, to *url.URL) http.Header {
 
 func (o *DialOptions) settings() (*settings, error) {
 	if o == nil {
-		return nil, errors.New("websocket: the DialOptions are nil: give a pointer to a value that lives as long as its connections")
+		return nil, errors.New("websocket: the DialOptions are nil: give a pointer to a value that lives as long as " +
+			"its connections")
 	}
 	if s := o.dialing.Load(); s != nil {
 		return s, nil
@@ -228,9 +233,11 @@ func parseAddress(address string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("websocket: Dial %s: there is no host in it", address)
 	case strings.Contains(address, "#"):
-		return nil, fmt.Errorf("websocket: Dial %s: a WebSocket's address has no fragment (RFC 6455 section 3)", address)
+		return nil, fmt.Errorf("websocket: Dial %s: a WebSocket's address has no fragment (RFC 6455 section 3)",
+			address)
 	case u.User != nil:
-		return nil, errors.New("websocket: Dial: the address has a user in it: use DialOptions.Header for Authorization")
+		return nil, errors.New("websocket: Dial: the address has a user in it: use DialOptions.Header for " +
+			"Authorization")
 	}
 	switch u.Scheme {
 	case "ws", "wss":
@@ -244,15 +251,18 @@ func parseAddress(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkHeader refuses what the handshake writes itself, and what could smuggle something else into it.
+// checkHeader refuses what the handshake writes itself, and what could smuggle something else into
+// it.
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		switch lower := strings.ToLower(name); {
 		case !h1.IsToken(name):
 			return fmt.Errorf("websocket: DialOptions.Header has the name %q: it must be a token", name)
 		case strings.HasPrefix(lower, "sec-websocket-"), lower == "host", lower == "connection", lower == "upgrade",
-			lower == "content-length", lower == "transfer-encoding", lower == "trailer", lower == "te", lower == "expect":
-			return fmt.Errorf("websocket: DialOptions.Header has %s, which the handshake is made of: use the fields of DialOptions", name)
+			lower == "content-length", lower == "transfer-encoding", lower == "trailer", lower == "te",
+			lower == "expect":
+			return fmt.Errorf("websocket: DialOptions.Header has %s, which the handshake is made of: use the fields "+
+				"of DialOptions", name)
 		}
 		for _, v := range values {
 			if !h1.IsFieldValue([]byte(v)) {
@@ -279,7 +289,8 @@ func (o *DialOptions) greeting(s *settings, u *url.URL, header http.Header) (*gr
 			return nil, fmt.Errorf("websocket: Host %q: it must be a host name with an optional port", host)
 		}
 	}
-	p := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n"+upgradeLines+versionLine+"Sec-WebSocket-Key: %s\r\n", u.RequestURI(), host, key)
+	p := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n"+upgradeLines+versionLine+"Sec-WebSocket-Key: %s\r\n",
+		u.RequestURI(), host, key)
 	if len(s.subprotocols) > 0 {
 		p = fmt.Appendf(p, "Sec-WebSocket-Protocol: %s\r\n", strings.Join(s.subprotocols, ", "))
 	}

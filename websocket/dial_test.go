@@ -28,11 +28,13 @@ func seeded(seed uint64) io.Reader {
 	return rand.NewChaCha8(key)
 }
 
-// A client and a server of this package, in worlds that lose nothing, under both dispatches, up to the closing handshake.
+// A client and a server of this package, in worlds that lose nothing, under both dispatches, up to
+// the closing handshake.
 func TestDialOnSim(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
 		for seed := range uint64(20) {
-			so, served := recorded(&Options{Dispatch: d, PingInterval: quiet, OnMessage: echoBack, Subprotocols: []string{"b", "a"}})
+			so, served := recorded(&Options{Dispatch: d, PingInterval: quiet, OnMessage: echoBack,
+				Subprotocols: []string{"b", "a"}})
 			w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(so))
 			co, heard := recorded(&Options{Dispatch: d, PingInterval: quiet})
 			do := &DialOptions{Random: seeded(seed)}
@@ -46,7 +48,8 @@ func TestDialOnSim(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, err := range []error{c.Write(OpText, []byte("Hello")), c.Write(OpText, nil), c.WritePrepared(m), c.Ping([]byte("?"))} {
+			for _, err := range []error{c.Write(OpText, []byte("Hello")), c.Write(OpText, nil), c.WritePrepared(m),
+				c.Ping([]byte("?"))} {
 				if err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 				}
@@ -69,40 +72,63 @@ func TestDialOnSim(t *testing.T) {
 	})
 }
 
+// switching is the answer that a client with this key expects.
+func switching(key string) string {
+	return string(appendSwitching(nil, key, "", deflateTerms{}, nil))
+}
+
+// misbehaviours are answers to a client's handshake that open no connection. Dial returns the
+// response, if status says one, and an error that contains err.
+var misbehaviours = map[string]struct {
+	answer func(key string) string
+	status int    // of the response that is returned, 0: none
+	body   string // of it
+	err    string
+}{
+	"refused": {func(string) string { return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno" },
+		401, "no", "401"},
+	"refused at length": {func(string) string {
+		return "HTTP/1.1 404 Not Found\r\n\r\n" + strings.Repeat("x", 5000)
+	}, 404, strings.Repeat("x", 1024), "404"},
+	"refused in chunks": {func(string) string {
+		return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n5\r\n, you\r\n0\r\n\r\n"
+	}, 403, "no, you", "403"},
+	"cut in a chunk": {func(string) string {
+		return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nno"
+	}, 403, "no", "403"},
+	"early hints first": {func(string) string {
+		return "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n" +
+			"\r\nno"
+	}, 401, "no", "401"},
+	"endless hints": {func(string) string {
+		return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000)
+	}, 0, "", "above"},
+	"two lengths": {func(string) string {
+		return "HTTP/1.1 401 x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno"
+	}, 0, "", "not a response"},
+	"no http": {func(string) string { return "SSH-2.0-OpenSSH\r\n\r\n" }, 0, "", "not a response"},
+	"wrong accept": {func(string) string { return switching("AAAAAAAAAAAAAAAAAAAAAA==") }, 101, "",
+		"Sec-WebSocket-Accept"},
+	"no upgrade": {func(key string) string {
+		return strings.Replace(switching(key), "Upgrade: websocket", "Upgrade: h2c", 1)
+	}, 101, "", "does not upgrade"},
+	"extension": {func(key string) string {
+		return strings.Replace(switching(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
+	}, 101, "", "extensions"},
+	"subprotocol": {func(key string) string {
+		return string(appendSwitching(nil, key, "other", deflateTerms{}, nil))
+	}, 101, "", "not offered"},
+	"opened after hints": {func(key string) string {
+		return "HTTP/1.1 103 Early Hints\r\n\r\n" +
+			strings.Replace(switching(key), "Upgrade: websocket", "Upgrade: h2c", 1)
+	}, 101, "", "does not upgrade"},
+	"endless": {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "",
+		"above"},
+	"hangs up": {func(string) string { return "" }, 0, "", "without a response"},
+}
+
 func TestDialPeerThatMisbehaves(t *testing.T) {
-	answer := func(key string) string { return string(appendSwitching(nil, key, "", deflateTerms{}, nil)) }
-	for name, c := range map[string]struct {
-		answer func(key string) string
-		status int    // of the response that is returned, 0: none
-		body   string // of it
-		err    string
-	}{
-		"refused":           {func(string) string { return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno" }, 401, "no", "401"},
-		"refused at length": {func(string) string { return "HTTP/1.1 404 Not Found\r\n\r\n" + strings.Repeat("x", 5000) }, 404, strings.Repeat("x", 1024), "404"},
-		"refused in chunks": {func(string) string {
-			return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n5\r\n, you\r\n0\r\n\r\n"
-		}, 403, "no, you", "403"},
-		"cut in a chunk": {func(string) string {
-			return "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nno"
-		}, 403, "no", "403"},
-		"early hints first": {func(string) string {
-			return "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno"
-		}, 401, "no", "401"},
-		"endless hints": {func(string) string { return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) }, 0, "", "above"},
-		"two lengths":   {func(string) string { return "HTTP/1.1 401 x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nno" }, 0, "", "not a response"},
-		"no http":       {func(string) string { return "SSH-2.0-OpenSSH\r\n\r\n" }, 0, "", "not a response"},
-		"wrong accept":  {func(string) string { return answer("AAAAAAAAAAAAAAAAAAAAAA==") }, 101, "", "Sec-WebSocket-Accept"},
-		"no upgrade":    {func(key string) string { return strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1) }, 101, "", "does not upgrade"},
-		"extension": {func(key string) string {
-			return strings.Replace(answer(key), "\r\n\r\n", "\r\nSec-WebSocket-Extensions: x\r\n\r\n", 1)
-		}, 101, "", "extensions"},
-		"subprotocol": {func(key string) string { return string(appendSwitching(nil, key, "other", deflateTerms{}, nil)) }, 101, "", "not offered"},
-		"opened after hints": {func(key string) string {
-			return "HTTP/1.1 103 Early Hints\r\n\r\n" + strings.Replace(answer(key), "Upgrade: websocket", "Upgrade: h2c", 1)
-		}, 101, "", "does not upgrade"},
-		"endless":  {func(string) string { return "HTTP/1.1 101 x\r\nX: " + strings.Repeat("x", maxResponse) }, 0, "", "above"},
-		"hangs up": {func(string) string { return "" }, 0, "", "without a response"},
-	} {
+	for name, c := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {
 				w := newWorld(t, seed, sim.Lossless(), myriad.Config{}, Handler(&Options{}))
@@ -162,7 +188,8 @@ func TestDialTimeout(t *testing.T) {
 	o.Engine, o.HandshakeTimeout = w.e, 3*time.Second
 	before := w.Now()
 	_, _, err = Dial(context.Background(), "ws://"+ln.Addr().String(), o)
-	if took := w.Now().Sub(before); !errors.Is(err, os.ErrDeadlineExceeded) || took < 3*time.Second || took > 4*time.Second {
+	if took := w.Now().Sub(before); !errors.Is(err, os.ErrDeadlineExceeded) || took < 3*time.Second ||
+		took > 4*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	w.Run()
@@ -204,17 +231,21 @@ func TestDialRefuses(t *testing.T) {
 		"ws://a:b@example.com":   "Authorization",
 		"ws://exa mple.com":      "invalid",
 	} {
-		if _, _, err := Dial(context.Background(), address, &DialOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Dial(context.Background(), address, &DialOptions{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 	}
-	for _, header := range []http.Header{{"Host": {"x"}}, {"Upgrade": {"x"}}, {"Sec-Websocket-Key": {"x"}}, {"Content-Length": {"1"}},
+	for _, header := range []http.Header{{"Host": {"x"}}, {"Upgrade": {"x"}}, {"Sec-Websocket-Key": {"x"}},
+		{"Content-Length": {"1"}},
 		{"X-Bad": {"a\r\nInjected: b"}}, {"Bad Name": {"x"}}} {
-		if _, _, err := Dial(context.Background(), "ws://127.0.0.1", &DialOptions{Header: header}); err == nil || !strings.Contains(err.Error(), "DialOptions.Header") {
+		if _, _, err := Dial(context.Background(), "ws://127.0.0.1", &DialOptions{Header: header}); err == nil ||
+			!strings.Contains(err.Error(), "DialOptions.Header") {
 			t.Errorf("%v: %v", header, err)
 		}
 	}
-	for _, o := range []*DialOptions{nil, {Host: "two words"}, {Options: Options{MaxMessage: -1}}, {Random: strings.NewReader("short")}} {
+	for _, o := range []*DialOptions{nil, {Host: "two words"}, {Options: Options{MaxMessage: -1}},
+		{Random: strings.NewReader("short")}} {
 		if _, _, err := Dial(context.Background(), "ws://127.0.0.1:1", o); err == nil {
 			t.Errorf("options %v were taken", o)
 		}
@@ -252,7 +283,9 @@ func TestDialServers(t *testing.T) {
 }
 
 func TestDialGetsTheRefusal(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "not today", http.StatusTeapot) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "not today", http.StatusTeapot)
+	}))
 	defer s.Close()
 	o := &DialOptions{}
 	o.Engine = startEngine(t, myriad.Config{Loops: 1})

@@ -5,12 +5,12 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// This file has callbacks run by internal/dispatch, with DispatchAuto and DispatchPool. The key that
-// orders them is the connection: its backlog is the task, and runs the first of its events.
+// This file has callbacks run by internal/dispatch, with DispatchAuto and DispatchPool. The key
+// that orders them is the connection: its backlog is the task, and runs the first of its events.
 
 const (
-	// poolQueue is the queue of a pool that Options make for themselves. A backlog waits in it at most
-	// once, so the number of connections bounds it.
+	// poolQueue is the queue of a pool that Options make for themselves. A backlog waits in it at
+	// most once, so the number of connections bounds it.
 	poolQueue = 1 << 24
 	// keptEvents is how much room an idle backlog keeps.
 	keptEvents = 2 * maxBacklog
@@ -25,7 +25,8 @@ func (s *settings) dispatching(o *Options) dispatch.Config {
 	return c
 }
 
-// dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now. On the loop.
+// dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now.
+// On the loop.
 func (c *Conn) dispatch(ev event) (full bool) {
 	if c.settings.inline {
 		c.callInline(ev)
@@ -49,7 +50,8 @@ func (c *Conn) dispatch(ev event) (full bool) {
 	return full
 }
 
-// start has the first event run, inline or on the pool. On the loop, in a callback of the connection.
+// start has the first event run, inline or on the pool. On the loop, in a callback of the
+// connection.
 func (b *backlog) start() {
 	l := b.c.settings.tasks.On(b.c.nc.Loop())
 	if !l.TryInline(b.c.nc, b, &l.Record) {

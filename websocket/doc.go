@@ -1,10 +1,11 @@
-// Package websocket speaks RFC 6455 on Myriad's engine, without a goroutine, a buffer or a timer object for a connection that
-// is silent: 96 bytes of this package, on top of the engine's own.
+// Package websocket speaks RFC 6455 on Myriad's engine, without a goroutine, a buffer or a timer
+// object for a connection that is silent: 96 bytes of this package, on top of the engine's own.
 //
 // A connection comes into being in one of three ways and is the same [Conn] afterwards:
 //
-//   - [Accept] answers a request of an http.Handler. On web.Server the connection stays where it is; on any other server that
-//     can be hijacked, net/http's included, it is adopted by an engine: examples/chat. For HTTPS give net/http a listener of tlsloop's.
+//   - [Accept] answers a request of an http.Handler. On web.Server the connection stays where it
+//     is; on any other server that can be hijacked, net/http's included, it is adopted by an
+//     engine: examples/chat. For HTTPS give net/http a listener of tlsloop's.
 //   - [Handler] speaks to raw connections of an engine, where nothing but WebSockets is served.
 //   - [Dial] connects to a server, with TLS, through a proxy, past redirects.
 //
@@ -30,8 +31,9 @@
 //
 // # Compression
 //
-// [Compression] negotiates permessage-deflate (RFC 7692). By default each message stands for itself, compressors are shared by the process,
-// and a connection costs no byte more. With a window, messages refer to earlier ones, and the connection keeps that much of them. What a
+// [Compression] negotiates permessage-deflate (RFC 7692). By default each message stands for
+// itself, compressors are shared by the process, and a connection costs no byte more. With a
+// window, messages refer to earlier ones, and the connection keeps that much of them. What a
 // message inflates to is bounded while it is inflated, so that a bomb costs what MaxMessage allows.
 //
 // # What is bounded
@@ -49,8 +51,9 @@
 // Each ping gets its pong while at most 16 pongs wait in the output. Of more pings that come in one
 // read, or while the output does not move, only the last is answered besides, as RFC 6455 §5.5.3
 // allows. That holds for a peer that reads, too: one that sends 100 pings in one segment gets 17
-// pongs. A close frame gets its echo. A violation of the protocol gets a close frame with the fitting code. A peer
-// that has been silent for Options.PingInterval gets a ping, and Options.PongTimeout to send anything at all.
+// pongs. A close frame gets its echo. A violation of the protocol gets a close frame with the
+// fitting code. A peer that has been silent for Options.PingInterval gets a ping, and
+// Options.PongTimeout to send anything at all.
 //
 // # Stopping
 //

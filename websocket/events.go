@@ -4,7 +4,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs on the loop.
+// handler is the Conn as the engine sees it, out of the way of its public methods. All of it runs
+// on the loop.
 type handler Conn
 
 var (
@@ -95,7 +96,8 @@ func (c *Conn) take(p []byte) {
 	}
 }
 
-// Ended is the peer's FIN: in order only behind its close frame, which may still be on its way to be answered.
+// Ended is the peer's FIN: in order only behind its close frame, which may still be on its way to
+// be answered.
 func (h *handler) Ended(nc *myriad.Conn) {
 	c := (*Conn)(h)
 	c.mu.Lock()
@@ -113,7 +115,8 @@ func (h *handler) Ended(nc *myriad.Conn) {
 // that does, so it is the same as Ended.
 func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
 
-// Notified looks at what other goroutines want done on the loop: a timer for the close frame they have sent, or reading to go on.
+// Notified looks at what other goroutines want done on the loop: a timer for the close frame they
+// have sent, or reading to go on.
 func (h *handler) Notified(nc *myriad.Conn) {
 	c := (*Conn)(h)
 	c.boundClose()

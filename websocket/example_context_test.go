@@ -19,7 +19,8 @@ func fetch(ctx context.Context, user any) string {
 	return "nothing new"
 }
 
-// The context of a connection has the values of its request and ends with the connection, where the request's ends with the handler.
+// The context of a connection has the values of its request and ends with the connection, where the
+// request's ends with the handler.
 func ExampleConn_Context() {
 	o := &websocket.Options{OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) {
 		ctx := c.Context()

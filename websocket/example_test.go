@@ -63,7 +63,8 @@ func ExampleAccept() {
 	// Output: Hello from a handler
 }
 
-// A server of nothing but WebSockets, on raw connections. State of the application goes with the connection.
+// A server of nothing but WebSockets, on raw connections. State of the application goes with the
+// connection.
 func ExampleHandler() {
 	type session struct{ messages int }
 	engine, err := myriad.Start(myriad.Config{})
@@ -106,7 +107,8 @@ func ExamplePrepare() {
 func ExampleGroup() {
 	var room websocket.Group
 	o := &websocket.Options{
-		Compression: websocket.Compression{Enabled: true}, // each message is compressed once, for all members that want that
+		// each message is compressed once, for all members that want that
+		Compression: websocket.Compression{Enabled: true},
 		OnOpen: func(c *websocket.Conn) {
 			if _, err := room.Join(c); err != nil {
 				c.CloseNow()

@@ -1,6 +1,7 @@
 package websocket
 
-// This file is the negotiation of permessage-deflate: RFC 7692 §7.1 over the grammar of RFC 6455 §9.1.
+// This file is the negotiation of permessage-deflate: RFC 7692 §7.1 over the grammar of RFC 6455
+// §9.1.
 
 import "github.com/myriad-go/myriad/internal/h1"
 
@@ -10,12 +11,13 @@ const (
 	minWindowBits = 8
 	maxWindowBits = 15
 
-	// anyBits stands for a client_max_window_bits without a value: "the client supports the parameter", in an offer only.
+	// anyBits stands for a client_max_window_bits without a value: "the client supports the
+	// parameter", in an offer only.
 	anyBits = 1
 )
 
-// deflateParams are the parameters of one permessage-deflate, in an offer or in its acceptance. Bits are 0 where the parameter is not
-// there.
+// deflateParams are the parameters of one permessage-deflate, in an offer or in its acceptance.
+// Bits are 0 where the parameter is not there.
 type deflateParams struct {
 	serverNoTakeover bool
 	clientNoTakeover bool
@@ -23,7 +25,8 @@ type deflateParams struct {
 	clientBits       uint8
 }
 
-// deflateTerms are what two sides have agreed on, as this side sees it. The zero value is no compression.
+// deflateTerms are what two sides have agreed on, as this side sees it. The zero value is no
+// compression.
 type deflateTerms struct {
 	agreed      bool
 	inTakeover  bool // the peer's messages refer to earlier ones
@@ -39,9 +42,10 @@ type deflatePolicy struct {
 	writeBits uint8 // of ours
 }
 
-// accept answers the first offer in a line of Sec-WebSocket-Extensions that can be accepted, and declines the others: those for what is
-// not permessage-deflate, and those with a parameter that is unknown, repeated or has a value it may not have ("A server MUST
-// decline an extension negotiation offer" with any of these). It reports false for a line that is not of the field's grammar: the
+// accept answers the first offer in a line of Sec-WebSocket-Extensions that can be accepted, and
+// declines the others: those for what is not permessage-deflate, and those with a parameter that is
+// unknown, repeated or has a value it may not have ("A server MUST decline an extension negotiation
+// offer" with any of these). It reports false for a line that is not of the field's grammar: the
 // recipient "MUST immediately _Fail the WebSocket Connection_", RFC 6455 §9.1.
 //
 // https://www.rfc-editor.org/rfc/rfc7692#section-7.1
@@ -59,8 +63,8 @@ func accept[T text](line T, want deflatePolicy) (terms deflateTerms, wellFormed 
 	return terms, true
 }
 
-// answer is the server's. "client_max_window_bits" may be answered only where it was offered, so a client that would keep a larger
-// window than this side wants to is asked to keep none.
+// answer is the server's. "client_max_window_bits" may be answered only where it was offered, so a
+// client that would keep a larger window than this side wants to is asked to keep none.
 func (want deflatePolicy) answer(offer deflateParams) deflateTerms {
 	t := deflateTerms{agreed: true, inBits: maxWindowBits, outBits: maxWindowBits}
 	if offer.serverBits != 0 {
@@ -95,10 +99,11 @@ func (want deflatePolicy) offer() deflateParams {
 	return p
 }
 
-// confirm checks a server's acceptance against our offer, RFC 7692 §7.1.1 and §7.1.2. A client "MUST _Fail the WebSocket Connection_ if
-// the peer server accepted an extension negotiation offer for this extension with an extension negotiation response" that the offer
-// does not allow. A larger client_max_window_bits than was offered is harmless, because ours stays within what we offered, and servers
-// send it.
+// confirm checks a server's acceptance against our offer, RFC 7692 §7.1.1 and §7.1.2. A client
+// "MUST _Fail the WebSocket Connection_ if the peer server accepted an extension negotiation offer
+// for this extension with an extension negotiation response" that the offer does not allow. A
+// larger client_max_window_bits than was offered is harmless, because ours stays within what we
+// offered, and servers send it.
 func (want deflatePolicy) confirm(answer deflateParams) (t deflateTerms, ok bool) {
 	offer := want.offer()
 	switch {
@@ -169,8 +174,8 @@ type extension struct {
 	params    deflateParams
 }
 
-// nextExtension reads the element that begins at from, and returns where the next one does, or -1 if the grammar is broken. An empty
-// element is one of no extension (RFC 9110 §5.6.1.2).
+// nextExtension reads the element that begins at from, and returns where the next one does, or -1
+// if the grammar is broken. An empty element is one of no extension (RFC 9110 §5.6.1.2).
 func nextExtension[T text](line T, from int) (e extension, next int) {
 	at := skipBlanks(line, from)
 	end := skipToken(line, at)
@@ -271,7 +276,8 @@ func (e *extension) set(name param, hasValue bool, bits uint8) {
 	e.invalid = e.invalid || wrong
 }
 
-// bitsOf reads "a decimal integer value without leading zeroes between 8 to 15, inclusive", or returns 0.
+// bitsOf reads "a decimal integer value without leading zeroes between 8 to 15, inclusive", or
+// returns 0.
 func bitsOf[T text](s T, from, to int) uint8 {
 	switch {
 	case to-from == 1 && (s[from] == '8' || s[from] == '9'):

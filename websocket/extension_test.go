@@ -5,68 +5,80 @@ import (
 	"testing"
 )
 
+const answerDeclined, answerMalformed = "declined", "malformed"
+
+// An offer is what a client says in Sec-WebSocket-Extensions, and what a server of this policy
+// answers.
+type offer struct {
+	line string
+	want deflatePolicy
+	said string
+}
+
+var (
+	nonePolicy  = deflatePolicy{on: true}
+	fullPolicy  = deflatePolicy{on: true, readBits: 15, writeBits: 15}
+	smallPolicy = deflatePolicy{on: true, readBits: 10, writeBits: 9}
+)
+
+var offers = []offer{
+	{"permessage-deflate", nonePolicy, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
+	{"permessage-deflate; client_max_window_bits", nonePolicy,
+		"permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
+	{"permessage-deflate; server_max_window_bits=8", nonePolicy,
+		"permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=8"},
+	{"permessage-deflate", fullPolicy, "permessage-deflate"},
+	{"Permessage-Deflate ;Client_Max_Window_Bits ", fullPolicy, "permessage-deflate"},
+	{"permessage-deflate; client_max_window_bits=12", fullPolicy, "permessage-deflate; client_max_window_bits=12"},
+	{"permessage-deflate; server_no_context_takeover", fullPolicy, "permessage-deflate; server_no_context_takeover"},
+	{"permessage-deflate; client_no_context_takeover", fullPolicy, "permessage-deflate; client_no_context_takeover"},
+	{"permessage-deflate; server_max_window_bits=10", fullPolicy, "permessage-deflate; server_max_window_bits=10"},
+	{`permessage-deflate; server_max_window_bits="10"`, fullPolicy, "permessage-deflate; server_max_window_bits=10"},
+	{"permessage-deflate", smallPolicy, "permessage-deflate; client_no_context_takeover; server_max_window_bits=9"},
+	{"permessage-deflate; client_max_window_bits", smallPolicy,
+		"permessage-deflate; server_max_window_bits=9; client_max_window_bits=10"},
+	{"permessage-deflate; client_max_window_bits=8; server_max_window_bits=15", smallPolicy,
+		"permessage-deflate; server_max_window_bits=9; client_max_window_bits=8"},
+
+	{"", fullPolicy, answerDeclined},
+	{"x-webkit-deflate-frame", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_max_window_bits", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_max_window_bits=7", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_max_window_bits=16", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_max_window_bits=08", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_max_window_bits=10; server_max_window_bits=10", fullPolicy, answerDeclined},
+	{"permessage-deflate; client_max_window_bits=x", fullPolicy, answerDeclined},
+	{"permessage-deflate; client_max_window_bits; client_max_window_bits=15", fullPolicy, answerDeclined},
+	{"permessage-deflate; server_no_context_takeover=1", fullPolicy, answerDeclined},
+	{"permessage-deflate; client_no_context_takeover; client_no_context_takeover", fullPolicy, answerDeclined},
+	{"permessage-deflate; unknown", fullPolicy, answerDeclined},
+
+	// An offer may come in several forms, of which the first that can be accepted is.
+	{"permessage-deflate; unknown, permessage-deflate; server_max_window_bits=11, permessage-deflate", fullPolicy,
+		"permessage-deflate; server_max_window_bits=11"},
+	{"foo; bar=baz; q=\"x\" , , permessage-deflate", fullPolicy, "permessage-deflate"},
+
+	{"permessage-deflate;", fullPolicy, answerMalformed},
+	{"permessage-deflate; server_max_window_bits=", fullPolicy, answerMalformed},
+	{"permessage-deflate; =10", fullPolicy, answerMalformed},
+	{`permessage-deflate; server_max_window_bits="10`, fullPolicy, answerMalformed},
+	{`permessage-deflate; server_max_window_bits=""`, fullPolicy, answerMalformed},
+	{"permessage-deflate server_max_window_bits", fullPolicy, answerMalformed},
+	{"; permessage-deflate", fullPolicy, answerMalformed},
+	{"permessage@deflate", fullPolicy, answerMalformed},
+}
+
 func TestAcceptExtension(t *testing.T) {
-	none := deflatePolicy{on: true}
-	full := deflatePolicy{on: true, readBits: 15, writeBits: 15}
-	small := deflatePolicy{on: true, readBits: 10, writeBits: 9}
-	const declined, malformed = "declined", "malformed"
-	for _, c := range []struct {
-		line string
-		want deflatePolicy
-		said string
-	}{
-		{"permessage-deflate", none, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
-		{"permessage-deflate; client_max_window_bits", none, "permessage-deflate; server_no_context_takeover; client_no_context_takeover"},
-		{"permessage-deflate; server_max_window_bits=8", none,
-			"permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=8"},
-		{"permessage-deflate", full, "permessage-deflate"},
-		{"Permessage-Deflate ;Client_Max_Window_Bits ", full, "permessage-deflate"},
-		{"permessage-deflate; client_max_window_bits=12", full, "permessage-deflate; client_max_window_bits=12"},
-		{"permessage-deflate; server_no_context_takeover", full, "permessage-deflate; server_no_context_takeover"},
-		{"permessage-deflate; client_no_context_takeover", full, "permessage-deflate; client_no_context_takeover"},
-		{"permessage-deflate; server_max_window_bits=10", full, "permessage-deflate; server_max_window_bits=10"},
-		{`permessage-deflate; server_max_window_bits="10"`, full, "permessage-deflate; server_max_window_bits=10"},
-		{"permessage-deflate", small, "permessage-deflate; client_no_context_takeover; server_max_window_bits=9"},
-		{"permessage-deflate; client_max_window_bits", small, "permessage-deflate; server_max_window_bits=9; client_max_window_bits=10"},
-		{"permessage-deflate; client_max_window_bits=8; server_max_window_bits=15", small,
-			"permessage-deflate; server_max_window_bits=9; client_max_window_bits=8"},
-
-		{"", full, declined},
-		{"x-webkit-deflate-frame", full, declined},
-		{"permessage-deflate; server_max_window_bits", full, declined},
-		{"permessage-deflate; server_max_window_bits=7", full, declined},
-		{"permessage-deflate; server_max_window_bits=16", full, declined},
-		{"permessage-deflate; server_max_window_bits=08", full, declined},
-		{"permessage-deflate; server_max_window_bits=10; server_max_window_bits=10", full, declined},
-		{"permessage-deflate; client_max_window_bits=x", full, declined},
-		{"permessage-deflate; client_max_window_bits; client_max_window_bits=15", full, declined},
-		{"permessage-deflate; server_no_context_takeover=1", full, declined},
-		{"permessage-deflate; client_no_context_takeover; client_no_context_takeover", full, declined},
-		{"permessage-deflate; unknown", full, declined},
-
-		// An offer may come in several forms, of which the first that can be accepted is.
-		{"permessage-deflate; unknown, permessage-deflate; server_max_window_bits=11, permessage-deflate", full,
-			"permessage-deflate; server_max_window_bits=11"},
-		{"foo; bar=baz; q=\"x\" , , permessage-deflate", full, "permessage-deflate"},
-
-		{"permessage-deflate;", full, malformed},
-		{"permessage-deflate; server_max_window_bits=", full, malformed},
-		{"permessage-deflate; =10", full, malformed},
-		{`permessage-deflate; server_max_window_bits="10`, full, malformed},
-		{`permessage-deflate; server_max_window_bits=""`, full, malformed},
-		{"permessage-deflate server_max_window_bits", full, malformed},
-		{"; permessage-deflate", full, malformed},
-		{"permessage@deflate", full, malformed},
-	} {
+	for _, c := range offers {
 		terms, ok := accept(c.line, c.want)
 		bytesTerms, bytesOK := accept([]byte(c.line), c.want)
 		if terms != bytesTerms || ok != bytesOK {
 			t.Errorf("%s: %+v for a string and %+v for bytes", c.line, terms, bytesTerms)
 		}
-		said := declined
+		said := answerDeclined
 		switch {
 		case !ok:
-			said = malformed
+			said = answerMalformed
 		case terms.agreed:
 			said = string(terms.params().append(nil))
 		}
@@ -108,7 +120,8 @@ func TestBothSidesAgree(t *testing.T) {
 				}
 			}
 			for side, k := range map[deflatePolicy]deflateTerms{client: c, server: s} {
-				if k.outTakeover && (side.writeBits == 0 || k.outBits > side.writeBits) || k.inTakeover && (side.readBits == 0 || k.inBits > side.readBits) {
+				if k.outTakeover && (side.writeBits == 0 || k.outBits > side.writeBits) || k.inTakeover &&
+					(side.readBits == 0 || k.inBits > side.readBits) {
 					if client != server {
 						t.Fatalf("%s: %+v keeps %+v", name, side, k)
 					}
@@ -126,7 +139,8 @@ func TestClientRefusesAcceptance(t *testing.T) {
 	}{
 		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true}, true},
 		{deflatePolicy{on: true}, deflateParams{}, false}, // it was asked for server_no_context_takeover
-		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true, clientNoTakeover: true, serverBits: 9, clientBits: 9}, true},
+		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true, clientNoTakeover: true, serverBits: 9,
+			clientBits: 9}, true},
 		{deflatePolicy{on: true}, deflateParams{serverNoTakeover: true, clientBits: anyBits}, false},
 		{deflatePolicy{on: true, readBits: 10}, deflateParams{}, false}, // it was asked for server_max_window_bits
 		{deflatePolicy{on: true, readBits: 10}, deflateParams{serverBits: 11}, false},
@@ -153,10 +167,12 @@ func FuzzExtension(f *testing.F) {
 			if !ok || !terms.agreed {
 				continue
 			}
-			if again, ok := accept(string(terms.params().append(nil)), deflatePolicy{on: true, readBits: 15, writeBits: 15}); !ok || !again.agreed {
+			if again, ok := accept(string(terms.params().append(nil)),
+				deflatePolicy{on: true, readBits: 15, writeBits: 15}); !ok || !again.agreed {
 				t.Fatalf("our answer %q cannot be read", terms.params().append(nil))
 			}
-			if terms.outBits < minWindowBits || terms.outBits > maxWindowBits || terms.inBits < minWindowBits || terms.inBits > maxWindowBits {
+			if terms.outBits < minWindowBits || terms.outBits > maxWindowBits || terms.inBits < minWindowBits ||
+				terms.inBits > maxWindowBits {
 				t.Fatalf("terms %+v", terms)
 			}
 		}

@@ -2,7 +2,8 @@ package websocket
 
 import "encoding/binary"
 
-// Op is the opcode of a frame, RFC 6455 §5.2. Messages are OpText or OpBinary; the others are control frames.
+// Op is the opcode of a frame, RFC 6455 §5.2. Messages are OpText or OpBinary; the others are
+// control frames.
 type Op byte
 
 // The opcodes. The values not listed are reserved and refused.
@@ -65,9 +66,9 @@ type frameHeader struct {
 	length int64  // of the payload, never negative
 }
 
-// parseHeader reads a frame header from the start of p. It returns n == 0 without an error when it needs more bytes,
-// and fails with the first byte that is wrong. fromClient says which side sent p, compression whether
-// permessage-deflate was negotiated.
+// parseHeader reads a frame header from the start of p. It returns n == 0 without an error when it
+// needs more bytes, and fails with the first byte that is wrong. fromClient says which side sent p,
+// compression whether permessage-deflate was negotiated.
 func parseHeader(p []byte, fromClient, compression bool) (n int, h frameHeader, err error) {
 	if len(p) > 0 {
 		if h, err = parseFirst(p[0], compression); err != nil {
@@ -114,8 +115,8 @@ func parseFirst(b byte, compression bool) (h frameHeader, err error) {
 	return h, nil
 }
 
-// wrongMask: "The server MUST close the connection upon receiving a frame that is not masked. ... A client MUST close
-// a connection if it detects a masked frame.", §5.1.
+// wrongMask: "The server MUST close the connection upon receiving a frame that is not masked. ... A
+// client MUST close a connection if it detects a masked frame.", §5.1.
 func wrongMask(fromClient bool) error {
 	if fromClient {
 		return violated(StatusProtocolError, "sent a frame without a mask to a server")
@@ -123,8 +124,9 @@ func wrongMask(fromClient bool) error {
 	return violated(StatusProtocolError, "sent a masked frame to a client")
 }
 
-// parseLength reads the length after the first byte and returns where it ends, or 0 when it needs more bytes. "The
-// minimal number of bytes MUST be used to encode the length", and the top bit of 64 is 0.
+// parseLength reads the length after the first byte and returns where it ends, or 0 when it needs
+// more bytes. "The minimal number of bytes MUST be used to encode the length", and the top bit of
+// 64 is 0.
 func parseLength(p []byte, op Op) (n int, length int64, err error) {
 	short := p[1] &^ maskBit
 	if op.isControl() && short > maxControl {
@@ -173,8 +175,8 @@ func headerSize(length int64, masked bool) int {
 	return n
 }
 
-// appendHeader encodes h with the shortest form of its length. It writes what it is told: that a control frame is
-// final and short is up to the caller.
+// appendHeader encodes h with the shortest form of its length. It writes what it is told: that a
+// control frame is final and short is up to the caller.
 func appendHeader(dst []byte, h frameHeader) []byte {
 	first, second := byte(h.op), byte(0)
 	if h.fin {
@@ -200,7 +202,8 @@ func appendHeader(dst []byte, h frameHeader) []byte {
 	return dst
 }
 
-// appendFrame encodes h with the length of payload, and payload, masked if h says so. payload itself is not changed.
+// appendFrame encodes h with the length of payload, and payload, masked if h says so. payload
+// itself is not changed.
 func appendFrame(dst []byte, h frameHeader, payload []byte) []byte {
 	h.length = int64(len(payload))
 	dst = append(appendHeader(dst, h), payload...)

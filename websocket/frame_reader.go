@@ -6,15 +6,19 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// readRules is what many readers have in common. They share one value, which is not changed once in use.
+// readRules is what many readers have in common. They share one value, which is not changed once in
+// use.
 type readRules struct {
 	fromClient  bool // the peer is a client: its frames are masked
 	compression bool // permessage-deflate was negotiated: rsv1 may be set on the first frame of a message
-	limit       int  // of a message's payload in bytes, at most buf.MaxBlock; above it the peer is told StatusMessageTooBig
-	terms       deflateTerms
+	// of a message's payload in bytes, at most buf.MaxBlock; above it the peer is told
+	// StatusMessageTooBig
+	limit int
+	terms deflateTerms
 }
 
-// limitOf is the limit of a message as it arrives. It leaves room for what DEFLATE may add to one that does not get smaller.
+// limitOf is the limit of a message as it arrives. It leaves room for what DEFLATE may add to one
+// that does not get smaller.
 func (r *readRules) limitOf(packed bool) int {
 	if packed {
 		return min(r.limit+r.limit>>8+64, buf.MaxBlock)
@@ -22,8 +26,9 @@ func (r *readRules) limitOf(packed bool) int {
 	return r.limit
 }
 
-// reader turns received bytes into messages and control frames, RFC 6455 §5.4 and §5.5. One lives in every connection
-// and belongs to whoever feeds it, one goroutine at a time. Between messages it holds no memory but itself.
+// reader turns received bytes into messages and control frames, RFC 6455 §5.4 and §5.5. One lives
+// in every connection and belongs to whoever feeds it, one goroutine at a time. Between messages it
+// holds no memory but itself.
 type reader struct {
 	rules *readRules
 	part  *partial // what has begun and is not complete, else nil; over: a close frame or a violation was returned
@@ -32,7 +37,8 @@ type reader struct {
 // over stands for what comes when nothing counts any more.
 var over = new(partial)
 
-// partial is allocated when a frame ends behind the bytes received so far, or a message behind its frame.
+// partial is allocated when a frame ends behind the bytes received so far, or a message behind its
+// frame.
 type partial struct {
 	frame   frameHeader // the frame that is being received, if inFrame; length counts down and key rotates
 	data    *buf.Block  // the payload of the open message so far; nil while that is empty
@@ -47,9 +53,9 @@ type partial struct {
 
 // A message is a whole message or one control frame.
 //
-// If block is nil, payload is a view of the bytes that were fed and ends with them. Otherwise it is memory of its own
-// that the receiver of the message holds the only reference to and gives back with release, now or after handing it to
-// another goroutine.
+// If block is nil, payload is a view of the bytes that were fed and ends with them. Otherwise it is
+// memory of its own that the receiver of the message holds the only reference to and gives back
+// with release, now or after handing it to another goroutine.
 type message struct {
 	op         Op   // opContinuation: no message
 	compressed bool // payload is to be inflated, and if text then checked, before it is of use
@@ -63,13 +69,14 @@ func (m message) release() {
 	}
 }
 
-// feed consumes n bytes of p and returns the first message that is complete with them, if any. The caller repeats with
-// p[n:] as long as there is something left; it may also stop in between and come back later with the same bytes.
-// Payloads are unmasked in place, so p must be writable.
+// feed consumes n bytes of p and returns the first message that is complete with them, if any. The
+// caller repeats with p[n:] as long as there is something left; it may also stop in between and
+// come back later with the same bytes. Payloads are unmasked in place, so p must be writable.
 //
-// A message or control frame that is whole in p is returned without a copy. The payload of a close frame has been
-// checked and parseCloseBody will not fail on it. An error is a *violation. After a close frame and after an error
-// the rest of the input is void: feed consumes it and returns nothing.
+// A message or control frame that is whole in p is returned without a copy. The payload of a close
+// frame has been checked and parseCloseBody will not fail on it. An error is a *violation. After a
+// close frame and after an error the rest of the input is void: feed consumes it and returns
+// nothing.
 func (r *reader) feed(p []byte) (n int, m message, err error) {
 	for n < len(p) && m.op == opContinuation && err == nil {
 		if r.part == over {
@@ -90,7 +97,8 @@ func (r *reader) feed(p []byte) (n int, m message, err error) {
 	return n, m, err
 }
 
-// release gives up what is incomplete. It must be called when the connection ends, and may be called repeatedly.
+// release gives up what is incomplete. It must be called when the connection ends, and may be
+// called repeatedly.
 func (r *reader) release() {
 	if r.part == nil || r.part == over {
 		return
@@ -121,7 +129,8 @@ func (r *reader) frame(p []byte) (n int, m message, err error) {
 	return n + k, m, err
 }
 
-// header returns the header that is complete with the first n bytes of p, or n == 0 when all of p was kept for later.
+// header returns the header that is complete with the first n bytes of p, or n == 0 when all of p
+// was kept for later.
 func (r *reader) header(p []byte) (n int, h frameHeader, err error) {
 	if r.part == nil || r.part.headLen == 0 {
 		n, h, err = parseHeader(p, r.rules.fromClient, r.rules.compression)
@@ -142,8 +151,8 @@ func (r *reader) header(p []byte) (n int, h frameHeader, err error) {
 	return n - kept, h, nil
 }
 
-// admit checks what a header alone cannot say: the order of frames and the size of the message, before any memory is
-// spent on it.
+// admit checks what a header alone cannot say: the order of frames and the size of the message,
+// before any memory is spent on it.
 func (r *reader) admit(h frameHeader) error {
 	if h.op.isControl() {
 		return nil
@@ -152,7 +161,8 @@ func (r *reader) admit(h frameHeader) error {
 	open := r.part != nil && r.part.op != opContinuation
 	switch {
 	case open && h.op != opContinuation:
-		// "The fragments of one message MUST NOT be interleaved between the fragments of another message", §5.4.
+		// "The fragments of one message MUST NOT be interleaved between the fragments of another
+		// message", §5.4.
 		return violated(StatusProtocolError, "began a %v message inside another", h.op)
 	case !open && h.op == opContinuation:
 		return violated(StatusProtocolError, "sent a continuation frame without a message to continue")
@@ -183,8 +193,8 @@ func whole(h frameHeader, p []byte) (message, error) {
 	return m, nil
 }
 
-// notUTF8: "When an endpoint is to interpret a byte stream as UTF-8 but finds that the byte stream is not, in fact, a
-// valid UTF-8 stream, that endpoint MUST _Fail the WebSocket Connection_", §8.1.
+// notUTF8: "When an endpoint is to interpret a byte stream as UTF-8 but finds that the byte stream
+// is not, in fact, a valid UTF-8 stream, that endpoint MUST _Fail the WebSocket Connection_", §8.1.
 func notUTF8() error {
 	return violated(StatusInvalidFramePayloadData, "sent text that is not UTF-8")
 }
@@ -219,8 +229,8 @@ func (r *reader) payload(p []byte) (n int, m message, err error) {
 	return n, m, err
 }
 
-// gatherData appends to the open message. Text fails here at its first bad byte, however much of the frame and the
-// message is still to come.
+// gatherData appends to the open message. Text fails here at its first bad byte, however much of
+// the frame and the message is still to come.
 func (part *partial) gatherData(p []byte, limit int) error {
 	if part.op == OpText && !part.rsv1 && !part.text.feed(p) {
 		return notUTF8()
@@ -232,8 +242,9 @@ func (part *partial) gatherData(p []byte, limit int) error {
 	return nil
 }
 
-// gather appends p to b, in a larger block where it has to be. The size of the blocks follows what has arrived, at
-// most twice that, and not what a header announced; it does not grow on speculation above bound.
+// gather appends p to b, in a larger block where it has to be. The size of the blocks follows what
+// has arrived, at most twice that, and not what a header announced; it does not grow on speculation
+// above bound.
 func gather(b *buf.Block, p []byte, bound int) *buf.Block {
 	switch {
 	case len(p) == 0:

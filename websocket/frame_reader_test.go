@@ -20,8 +20,9 @@ func clientFrame(fin bool, op Op, payload string) string {
 	return string(appendFrame(nil, frameHeader{fin: fin, op: op, masked: true, key: testKey}, []byte(payload)))
 }
 
-// transcript feeds the pieces to a reader and tells what it returned, line by line. Views and blocks are copied and
-// then overwritten, so that a later message that still leaned on them would show.
+// transcript feeds the pieces to a reader and tells what it returned, line by line. Views and
+// blocks are copied and then overwritten, so that a later message that still leaned on them would
+// show.
 func transcript(t testing.TB, rules *readRules, pieces ...[]byte) (lines []string) {
 	t.Helper()
 	r := reader{rules: rules}
@@ -97,7 +98,8 @@ func wantTranscript(t *testing.T, rules *readRules, wire []byte, want []string) 
 	}
 }
 
-// randomSession is a client's stream of frames, mostly in order. Now and then it does what is forbidden.
+// randomSession is a client's stream of frames, mostly in order. Now and then it does what is
+// forbidden.
 func randomSession(rng *rand.Rand, compression bool) (wire []byte) {
 	open := opContinuation
 	for range 1 + rng.IntN(12) {
@@ -123,7 +125,8 @@ func randomSession(rng *rand.Rand, compression bool) (wire []byte) {
 	if rng.IntN(2) == 0 {
 		code := []StatusCode{1000, 1001, 1005, 1006, 4000}[rng.IntN(5)]
 		body := append([]byte{byte(code >> 8), byte(code)}, "bye"...)
-		wire = appendFrame(wire, frameHeader{fin: true, op: OpClose, masked: true, key: rng.Uint32()}, body[:rng.IntN(6)])
+		wire = appendFrame(wire, frameHeader{fin: true, op: OpClose, masked: true, key: rng.Uint32()},
+			body[:rng.IntN(6)])
 	}
 	return append(wire, clientFrame(true, OpText, "after the end")[:rng.IntN(15)]...)
 }
@@ -213,7 +216,8 @@ func TestReaderIsSmall(t *testing.T) {
 	}
 }
 
-// Once nothing can follow, the unfinished message is given back at once and not only when the connection has ended.
+// Once nothing can follow, the unfinished message is given back at once and not only when the
+// connection has ended.
 func TestReaderEndsWithoutMemory(t *testing.T) {
 	buf.CheckLeaks(t)
 	for _, last := range []string{clientFrame(true, OpClose, ""), clientFrame(true, OpText, "")} {
@@ -229,10 +233,12 @@ func TestReaderEndsWithoutMemory(t *testing.T) {
 	}
 }
 
-// A message whole in what was fed is a view of it, not a copy, and cannot be appended to into its successor.
+// A message whole in what was fed is a view of it, not a copy, and cannot be appended to into its
+// successor.
 func TestReaderReturnsViews(t *testing.T) {
 	r := reader{rules: &serverRules}
-	p := []byte(clientFrame(true, OpText, "first") + clientFrame(true, OpPing, "ping") + clientFrame(true, OpBinary, "second"))
+	p := []byte(clientFrame(true, OpText, "first") + clientFrame(true, OpPing, "ping") +
+		clientFrame(true, OpBinary, "second"))
 	at := 0
 	for _, want := range []string{"first", "ping", "second"} {
 		n, m, err := r.feed(p[at:])
@@ -250,7 +256,8 @@ func TestReaderReturnsViews(t *testing.T) {
 }
 
 func TestReaderWholeMessagesDoNotAllocate(t *testing.T) {
-	wire := []byte(clientFrame(true, OpText, "Grüße, κόσμε") + clientFrame(true, OpPing, "?") + clientFrame(true, OpBinary, string(make([]byte, 128))))
+	wire := []byte(clientFrame(true, OpText, "Grüße, κόσμε") + clientFrame(true, OpPing, "?") +
+		clientFrame(true, OpBinary, string(make([]byte, 128))))
 	p := make([]byte, len(wire))
 	r := reader{rules: &serverRules}
 	allocs := testing.AllocsPerRun(100, func() {
@@ -269,7 +276,8 @@ func TestReaderWholeMessagesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A block that came with a message is the caller's: the reader may go on, or end, before it is released.
+// A block that came with a message is the caller's: the reader may go on, or end, before it is
+// released.
 func TestReaderHandsBlocksOver(t *testing.T) {
 	buf.CheckLeaks(t)
 	r := reader{rules: &serverRules}
@@ -330,8 +338,8 @@ func TestReaderAllocatesForWhatHasArrived(t *testing.T) {
 	}
 }
 
-// Above what is pooled, blocks are exact: they double, so that copying stays linear, but not beyond the message's end
-// where that is known.
+// Above what is pooled, blocks are exact: they double, so that copying stays linear, but not beyond
+// the message's end where that is known.
 func TestReaderGrowsLargeMessages(t *testing.T) {
 	buf.CheckLeaks(t)
 	const total, piece = 10 << 20, 256 << 10
@@ -375,8 +383,10 @@ func TestReaderLimit(t *testing.T) {
 		{"just fits", clientFrame(true, OpText, "0123456789"), []string{`text "0123456789"`}},
 		{"one more", clientFrame(true, OpText, "0123456789a"), []string{"fail 1009"}},
 		{"refused at its header", clientFrame(true, OpText, "0123456789a")[:6], []string{"fail 1009"}},
-		{"fragments fit", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789"), []string{`text "0123456789"`}},
-		{"fragments do not", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789a"), []string{"fail 1009"}},
+		{"fragments fit", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789"),
+			[]string{`text "0123456789"`}},
+		{"fragments do not", clientFrame(false, OpText, "01234") + clientFrame(true, opContinuation, "56789a"),
+			[]string{"fail 1009"}},
 		{"control frames do not count", clientFrame(false, OpText, "01234") + clientFrame(true, OpPing, "01234567890") +
 			clientFrame(true, opContinuation, "56789"), []string{`ping "01234567890"`, `text "0123456789"`}},
 		{"2^63-1", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04", []string{"fail 1009"}},
@@ -387,11 +397,13 @@ func TestReaderLimit(t *testing.T) {
 	}
 }
 
-// With permessage-deflate the reader passes the payload on as it is; whether it is UTF-8 shows when it is inflated.
+// With permessage-deflate the reader passes the payload on as it is; whether it is UTF-8 shows when
+// it is inflated.
 func TestReaderCompressed(t *testing.T) {
 	rules := readRules{fromClient: true, compression: true, limit: 100}
 	frame := func(fin, rsv1 bool, op Op, payload string) string {
-		return string(appendFrame(nil, frameHeader{fin: fin, rsv1: rsv1, op: op, masked: true, key: 9}, []byte(payload)))
+		return string(appendFrame(nil, frameHeader{fin: fin, rsv1: rsv1, op: op, masked: true, key: 9},
+			[]byte(payload)))
 	}
 	for _, c := range []struct {
 		name, wire string
@@ -409,7 +421,8 @@ func TestReaderCompressed(t *testing.T) {
 	}
 }
 
-// A stop between two messages, for back-pressure, loses nothing: the caller keeps the rest and feeds it later.
+// A stop between two messages, for back-pressure, loses nothing: the caller keeps the rest and
+// feeds it later.
 func TestReaderCanStopBetweenMessages(t *testing.T) {
 	r := reader{rules: &serverRules}
 	wire := []byte(clientFrame(true, OpText, "a") + clientFrame(true, OpText, "b") + clientFrame(false, OpText, "c"))

@@ -2,8 +2,9 @@ package websocket
 
 import "fmt"
 
-// reference is the second opinion on reader: it has all of the input at once, walks it by index in the order of
-// RFC 6455 §5, and shares no code with what it judges. It returns the lines of transcript.
+// reference is the second opinion on reader: it has all of the input at once, walks it by index in
+// the order of RFC 6455 §5, and shares no code with what it judges. It returns the lines of
+// transcript.
 func reference(in []byte, rules readRules) []string {
 	ref := referenceReader{in: in, rules: rules}
 	for ref.frame() {

@@ -107,7 +107,8 @@ func TestAppendFrame(t *testing.T) {
 		want string
 	}{
 		{frameHeader{fin: true, op: OpText}, "\x81\x05Hello"},
-		{frameHeader{fin: true, op: OpText, masked: true, key: 0x3d21fa37}, "\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58"},
+		{frameHeader{fin: true, op: OpText, masked: true, key: 0x3d21fa37},
+			"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58"},
 	} {
 		if got := appendFrame([]byte(">"), c.h, hello); string(got) != ">"+c.want {
 			t.Errorf("got %x, want %x after what was there", got, c.want)
@@ -125,8 +126,8 @@ func TestOpString(t *testing.T) {
 	}
 }
 
-// FuzzHeader holds that a header which parses is encoded to the same bytes (so there is one form for each), and that
-// no prefix of it is taken for a header or for an error.
+// FuzzHeader holds that a header which parses is encoded to the same bytes (so there is one form
+// for each), and that no prefix of it is taken for a header or for an error.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte("\x81\x85\x37\xfa\x21\x3d"), true, false)
 	f.Add([]byte("\x82\x7e\x01\x00"), false, false)

@@ -14,8 +14,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A greeting is a client's side of the opening handshake: the handler of a connection until the server has agreed. Its methods
-// run on the loop, wait on Dial's goroutine.
+// A greeting is a client's side of the opening handshake: the handler of a connection until the
+// server has agreed. Its methods run on the loop, wait on Dial's goroutine.
 type greeting struct {
 	settings *settings
 	request  []byte
@@ -32,7 +32,8 @@ type greeting struct {
 
 func (g *greeting) Opened(c *myriad.Conn) {
 	c.SetTimer(g.settings.handshakeTimeout)
-	if _, err := c.Write(g.request); err != nil && !errors.Is(err, myriad.ErrClosed) { // of that, Closed tells the reason
+	// of that, Closed tells the reason
+	if _, err := c.Write(g.request); err != nil && !errors.Is(err, myriad.ErrClosed) {
 		c.Abort(err)
 	}
 	g.request = nil
@@ -82,7 +83,8 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.1
 func (g *greeting) agreed(r *http.Response) (subprotocol uint8, err error) {
-	upgrade, connection, accept := strings.Join(r.Header["Upgrade"], ","), strings.Join(r.Header["Connection"], ","), r.Header["Sec-Websocket-Accept"]
+	upgrade, connection, accept := strings.Join(r.Header["Upgrade"], ","), strings.Join(r.Header["Connection"], ","),
+		r.Header["Sec-Websocket-Accept"]
 	switch {
 	case !hasToken(upgrade, "websocket") || !hasToken(connection, "upgrade"):
 		return 0, errors.New("the server's 101 does not upgrade to websocket")

@@ -40,9 +40,11 @@ type Group struct {
 type Member struct {
 	part *part
 	c    *Conn
-	next uint64 // guarded by part.mu: the number of the first message that it gets, or, while it is late, of the next one
-	at   int32  // guarded by part.mu: its place in members, or in late; or nowhere
-	late bool   // guarded by part.mu: it waits for room
+	// guarded by part.mu: the number of the first message that it gets, or, while it is late, of
+	// the next one
+	next uint64
+	at   int32 // guarded by part.mu: its place in members, or in late; or nowhere
+	late bool  // guarded by part.mu: it waits for room
 }
 
 const nowhere = -1

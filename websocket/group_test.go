@@ -61,7 +61,8 @@ func (a *audience) leave() {
 	a.stop()
 }
 
-// All messages, in order, for everybody, and no memory afterwards; more members than one slice of a pass has.
+// All messages, in order, for everybody, and no memory afterwards; more members than one slice of a
+// pass has.
 func TestGroupReachesEverybody(t *testing.T) {
 	before := buf.InUse()
 	a := newAudience(t, 3, 2*groupSlice+100, &Options{})
@@ -108,7 +109,8 @@ func mustPrepare(t *testing.T, text string) *Prepared {
 	return m
 }
 
-// What is broadcast while the loop does other things leaves in one write for each connection, from however many groups.
+// What is broadcast while the loop does other things leaves in one write for each connection, from
+// however many groups.
 func TestGroupCorksATick(t *testing.T) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	var groups [3]Group
@@ -286,7 +288,8 @@ func TestGroupMembershipIsExact(t *testing.T) {
 	}
 }
 
-// Several goroutines broadcast at once, more than may wait: nobody misses anything, and each one's messages stay in order.
+// Several goroutines broadcast at once, more than may wait: nobody misses anything, and each one's
+// messages stay in order.
 func TestGroupBroadcastersAtOnce(t *testing.T) {
 	const peers, writers, each = 5, 4, 500
 	e := startEngine(t, myriad.Config{})

@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A waitingRoom is an engine of one loop whose callbacks run on it, with a peer that does not read and one who has nothing to say.
+// A waitingRoom is an engine of one loop whose callbacks run on it, with a peer that does not read
+// and one who has nothing to say.
 type waitingRoom struct {
 	*world
 	slow, silent *client
@@ -66,8 +67,9 @@ func writeMuch(write func(op Op, p []byte) error) error {
 	return nil
 }
 
-// A callback on the loop that calls what waits hands the loop over before: its neighbours wait not at all, and nobody has to take the loop
-// away from it. It makes no difference whether it waits for its own connection.
+// A callback on the loop that calls what waits hands the loop over before: its neighbours wait not
+// at all, and nobody has to take the loop away from it. It makes no difference whether it waits for
+// its own connection.
 func TestAutoHandsOver(t *testing.T) {
 	for name, wait := range map[string]func(r *waitingRoom, c *Conn) error{
 		"own Write":    func(_ *waitingRoom, c *Conn) error { return writeMuch(c.Write) },
@@ -82,7 +84,8 @@ func TestAutoHandsOver(t *testing.T) {
 			return err
 		},
 		"Dial": func(r *waitingRoom, _ *Conn) error {
-			c, _, err := Dial(context.Background(), "ws://"+r.ln.Addr().String(), &DialOptions{Options: Options{Engine: r.e, PingInterval: quiet}, Random: seeded(1)})
+			c, _, err := Dial(context.Background(), "ws://"+r.ln.Addr().String(),
+				&DialOptions{Options: Options{Engine: r.e, PingInterval: quiet}, Random: seeded(1)})
 			if err == nil {
 				c.CloseNow()
 			}
@@ -125,8 +128,8 @@ func (r *waitingRoom) writeContext(op Op, p []byte) error {
 	return r.slowConn.WriteContext(context.Background(), op, p)
 }
 
-// A loop that is bound to its thread cannot be handed off: with DispatchInline a Write that would wait
-// fails. With DispatchAuto callbacks run on the pool, where it waits.
+// A loop that is bound to its thread cannot be handed off: with DispatchInline a Write that would
+// wait fails. With DispatchAuto callbacks run on the pool, where it waits.
 func TestBoundLoopDoesNotWait(t *testing.T) {
 	for d, want := range map[web.Dispatch]error{web.DispatchInline: myriad.ErrOnLoop, quickly: nil} {
 		world := sim.Calm()
@@ -151,8 +154,9 @@ func TestBoundLoopDoesNotWait(t *testing.T) {
 	}
 }
 
-// One message in a hundred takes 20 ms, the others nothing, on one loop and in fake time, where delays are exact: neighbours of the slow one
-// wait for the monitor twice, and never longer than it takes to look twice. Then the callbacks run on the pool, and stay there.
+// One message in a hundred takes 20 ms, the others nothing, on one loop and in fake time, where
+// delays are exact: neighbours of the slow one wait for the monitor twice, and never longer than it
+// takes to look twice. Then the callbacks run on the pool, and stay there.
 func TestAutoKeepsNeighbours(t *testing.T) {
 	const (
 		step, steps = 250 * time.Microsecond, 8000

@@ -12,8 +12,9 @@ import (
 type text interface{ ~string | ~[]byte }
 
 const (
-	// acceptGUID: "the Globally Unique Identifier ... "258EAFA5-E914-47DA-95CA-C5AB0DC85B11" in string form, which is
-	// unlikely to be used by network endpoints that do not understand the WebSocket Protocol", RFC 6455 §1.3.
+	// acceptGUID: "the Globally Unique Identifier ... "258EAFA5-E914-47DA-95CA-C5AB0DC85B11" in
+	// string form, which is unlikely to be used by network endpoints that do not understand the
+	// WebSocket Protocol", RFC 6455 §1.3.
 	acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 	protocolVersion = "13" // the only value of Sec-WebSocket-Version that this package speaks
@@ -21,8 +22,9 @@ const (
 	keySize = 24 // base64 of 16 bytes
 )
 
-// validKey reports whether a Sec-WebSocket-Key is "a base64-encoded value that, when decoded, is 16 bytes in length",
-// RFC 6455 §4.2.1. It keeps what goes into the response hash, and into logs, to 24 harmless characters.
+// validKey reports whether a Sec-WebSocket-Key is "a base64-encoded value that, when decoded, is 16
+// bytes in length", RFC 6455 §4.2.1. It keeps what goes into the response hash, and into logs, to
+// 24 harmless characters.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1
 func validKey[T text](key T) bool {
@@ -38,8 +40,8 @@ func validKey[T text](key T) bool {
 	return true
 }
 
-// appendAcceptKey appends the value of Sec-WebSocket-Accept that answers key, 28 characters. It allocates only if dst
-// has not got room for 88 more bytes, which it uses as scratch space.
+// appendAcceptKey appends the value of Sec-WebSocket-Accept that answers key, 28 characters. It
+// allocates only if dst has not got room for 88 more bytes, which it uses as scratch space.
 func appendAcceptKey[T text](dst []byte, key T) []byte {
 	start := len(dst)
 	dst = append(dst, key...)
@@ -48,9 +50,9 @@ func appendAcceptKey[T text](dst []byte, key T) []byte {
 	return base64.StdEncoding.AppendEncode(dst[:start], sum[:])
 }
 
-// appendSwitching appends the response that completes the handshake, RFC 6455 §4.2.2. The key must be valid;
-// subprotocol is one that the client offered, or empty; terms are of an extension that it offered, or none. more are
-// field lines of the handler's, each with its CRLF.
+// appendSwitching appends the response that completes the handshake, RFC 6455 §4.2.2. The key must
+// be valid; subprotocol is one that the client offered, or empty; terms are of an extension that it
+// offered, or none. more are field lines of the handler's, each with its CRLF.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2
 func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflateTerms, more []byte) []byte {
@@ -69,9 +71,9 @@ func appendSwitching[T text](dst []byte, key T, subprotocol string, terms deflat
 	return append(dst, "\r\n"...)
 }
 
-// hasToken reports whether value, a comma-separated list such as that of Connection or Upgrade, has the token, without
-// regard to case (RFC 9110 §5.6.1). The token is given in lower case. A field that came in several lines is asked
-// line by line.
+// hasToken reports whether value, a comma-separated list such as that of Connection or Upgrade, has
+// the token, without regard to case (RFC 9110 §5.6.1). The token is given in lower case. A field
+// that came in several lines is asked line by line.
 func hasToken[T text](value T, token string) bool {
 	start := 0
 	for i := 0; i <= len(value); i++ {
@@ -114,9 +116,10 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// selectSubprotocol returns the first of the server's own subprotocols, in its order of preference, that the client
-// offered in its Sec-WebSocket-Protocol lines, or "" when they have none in common. Names are case-sensitive: the client
-// must fail the connection if it is answered a value that it did not offer (RFC 6455 §4.1).
+// selectSubprotocol returns the first of the server's own subprotocols, in its order of preference,
+// that the client offered in its Sec-WebSocket-Protocol lines, or "" when they have none in common.
+// Names are case-sensitive: the client must fail the connection if it is answered a value that it
+// did not offer (RFC 6455 §4.1).
 func selectSubprotocol(own, offered []string) string {
 	for _, want := range own {
 		for _, line := range offered {
@@ -130,15 +133,16 @@ func selectSubprotocol(own, offered []string) string {
 	return ""
 }
 
-// originAllowed says whether a page from origin may open a WebSocket on host, the request's Host field. Browsers send
-// Origin with every handshake, and cookies too, so a server that skips this check lets any site act for its visitors
-// (RFC 6455 §10.2).
+// originAllowed says whether a page from origin may open a WebSocket on host, the request's Host
+// field. Browsers send Origin with every handshake, and cookies too, so a server that skips this
+// check lets any site act for its visitors (RFC 6455 §10.2).
 //
-// Allowed is a request without Origin, which no browser sent; one whose origin is host itself, without regard to case
-// and to a default port; and one whose origin matches a pattern. Patterns are those of path.Match, in any case, and
-// compared with the origin's host and port, or with all of scheme://host if they contain "://". A star matches dots
-// too: "*.example.com" is all subdomains, "*" any origin, the opaque origin "null" included. Nothing else allows "null"
-// except naming it.
+// Allowed is a request without Origin, which no browser sent; one whose origin is host itself,
+// without regard to case and to a default port; and one whose origin matches a pattern. Patterns
+// are those of path.Match, in any case, and compared with the origin's host and port, or with all
+// of scheme://host if they contain "://". A star matches dots too: "*.example.com" is all
+// subdomains, "*" any origin, the opaque origin "null" included. Nothing else allows "null" except
+// naming it.
 func originAllowed(origin, host string, patterns []string) bool {
 	if origin == "" {
 		return true
@@ -163,19 +167,21 @@ func originAllowed(origin, host string, patterns []string) bool {
 	return false
 }
 
-// checkOriginPatterns reports the first pattern that originAllowed could never match because it is malformed.
+// checkOriginPatterns reports the first pattern that originAllowed could never match because it is
+// malformed.
 func checkOriginPatterns(patterns []string) error {
 	for _, pattern := range patterns {
 		if _, err := path.Match(strings.ToLower(pattern), ""); err != nil {
-			return fmt.Errorf("websocket: origin pattern %q: %w; write it as for path.Match, brackets of an IPv6 address with a backslash",
+			return fmt.Errorf("websocket: origin pattern %q: %w; write it as for path.Match, brackets of an IPv6 "+
+				"address with a backslash",
 				pattern, err)
 		}
 	}
 	return nil
 }
 
-// splitOrigin takes an origin in lower case apart, RFC 6454 §6.2: scheme "://" host [ ":" port ] and nothing else. The
-// host is returned without a default port.
+// splitOrigin takes an origin in lower case apart, RFC 6454 §6.2: scheme "://" host [ ":" port ]
+// and nothing else. The host is returned without a default port.
 func splitOrigin(origin string) (scheme, host string, ok bool) {
 	scheme, host, ok = strings.Cut(origin, "://")
 	if !ok || scheme == "" || host == "" || strings.ContainsAny(host, "/\\?#@, \t") {

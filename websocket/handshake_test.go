@@ -27,7 +27,8 @@ func TestAppendSwitching(t *testing.T) {
 	if got := string(appendSwitching(nil, sampleKey, "", deflateTerms{}, nil)); got != head+"\r\n" {
 		t.Errorf("without subprotocol:\n%s", got)
 	}
-	if got := string(appendSwitching(nil, []byte(sampleKey), "chat", deflateTerms{}, nil)); got != head+"Sec-WebSocket-Protocol: chat\r\n\r\n" {
+	if got := string(appendSwitching(nil, []byte(sampleKey), "chat", deflateTerms{},
+		nil)); got != head+"Sec-WebSocket-Protocol: chat\r\n\r\n" {
 		t.Errorf("with subprotocol:\n%s", got)
 	}
 }
@@ -36,7 +37,8 @@ func TestHandshakeDoesNotAllocate(t *testing.T) {
 	dst := make([]byte, 0, 512)
 	key, connection := []byte(sampleKey), []byte("keep-alive, Upgrade")
 	allocs := testing.AllocsPerRun(100, func() {
-		if !validKey(key) || !hasToken(connection, "upgrade") || !originAllowed("https://example.com", "example.com", nil) {
+		if !validKey(key) || !hasToken(connection, "upgrade") || !originAllowed("https://example.com", "example.com",
+			nil) {
 			t.Fatal("a good request was refused")
 		}
 		dst = appendSwitching(dst[:0], key, "chat", deflateTerms{}, nil)
@@ -172,7 +174,8 @@ func TestOriginAllowed(t *testing.T) {
 		{"https://evil.com/.example.com", "example.com", "*.example.com", false},
 	} {
 		if got := originAllowed(c.origin, c.host, strings.Fields(c.patterns)); got != c.want {
-			t.Errorf("origin %q on host %q with patterns [%s]: got %v, want %v", c.origin, c.host, c.patterns, got, c.want)
+			t.Errorf("origin %q on host %q with patterns [%s]: got %v, want %v", c.origin, c.host, c.patterns, got,
+				c.want)
 		}
 	}
 }

@@ -21,17 +21,20 @@ func TestLabelsEndWithTheirCallback(t *testing.T) {
 			defer stop()
 			pool := workers.New(workers.Config{Workers: 1})
 			defer pool.Close(context.Background())
-			addr := listen(t, startEngine(t, myriad.Config{Loops: 1}), Handler(&Options{Dispatch: d, Workers: pool, OnMessage: func(c *Conn, _ Op, p []byte) {
-				if string(p) == "set" {
-					pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(name, "yes")))
-				}
-				c.Write(OpText, fmt.Append(nil, count()))
-			}}))
+			addr := listen(t, startEngine(t, myriad.Config{Loops: 1}),
+				Handler(&Options{Dispatch: d, Workers: pool, OnMessage: func(c *Conn, _ Op, p []byte) {
+					if string(p) == "set" {
+						pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(name, "yes")))
+					}
+					c.Write(OpText, fmt.Append(nil, count()))
+				}}))
 			client := startEngine(t, myriad.Config{Loops: 1})
 			said := make(chan string, 1)
 			for range 2 {
 				c, _, err := Dial(context.Background(), "ws://"+addr, &DialOptions{Options: Options{
-					Engine: client, Dispatch: web.DispatchInline, OnMessage: func(_ *Conn, _ Op, p []byte) { said <- string(p) },
+					Engine: client, Dispatch: web.DispatchInline, OnMessage: func(_ *Conn, _ Op, p []byte) {
+						said <- string(p)
+					},
 				}})
 				if err != nil {
 					t.Fatal(err)

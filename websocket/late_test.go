@@ -62,7 +62,8 @@ func TestLateMemberCatchesUp(t *testing.T) {
 // log is released.
 func TestLateMemberIsRemoved(t *testing.T) {
 	for _, told := range []bool{true, false} {
-		a := newAudienceIn(t, 5, sim.Calm(), 20, &Options{WriteLimit: 4 << 10, WriteTimeout: 3 * time.Second, CloseTimeout: time.Second})
+		a := newAudienceIn(t, 5, sim.Calm(), 20, &Options{WriteLimit: 4 << 10, WriteTimeout: 3 * time.Second,
+			CloseTimeout: time.Second})
 		var slow []*Conn
 		if told {
 			a.group.OnFull = func(c *Conn) { slow = append(slow, c) }
@@ -75,7 +76,8 @@ func TestLateMemberIsRemoved(t *testing.T) {
 		}
 		a.RunFor(200 * time.Millisecond)
 		if a.group.Len() != 19 || a.kept() != 0 || told != (len(slow) == 1) {
-			t.Errorf("after WriteTimeout: %d members, %d messages are kept, OnFull was called %d times", a.group.Len(), a.kept(), len(slow))
+			t.Errorf("after WriteTimeout: %d members, %d messages are kept, OnFull was called %d times", a.group.Len(),
+				a.kept(), len(slow))
 		}
 		a.clients[7].Resume()
 		a.RunFor(time.Second)
@@ -256,7 +258,8 @@ func TestGroupSendExceptAndAll(t *testing.T) {
 // Close comes behind all messages, for members that wait too. One that does not read is closed with
 // the same code.
 func TestGroupClose(t *testing.T) {
-	a := newAudienceIn(t, 3, sim.Calm(), groupSlice/4, &Options{WriteLimit: 4 << 10, WriteTimeout: time.Second, CloseTimeout: 10 * time.Second})
+	a := newAudienceIn(t, 3, sim.Calm(), groupSlice/4, &Options{WriteLimit: 4 << 10, WriteTimeout: time.Second,
+		CloseTimeout: 10 * time.Second})
 	a.group.OnFull = func(*Conn) { t.Error("OnFull was called for a member that Close closes") }
 	a.clients[0].StopReading()
 	a.clients[1].StopReading()
@@ -300,7 +303,8 @@ func TestWriteTimeout(t *testing.T) {
 		err = h.conn.Write(OpText, numbered(i))
 	}
 	waited := h.Now().Sub(began)
-	if !errors.Is(err, myriad.ErrFull) || !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "WriteTimeout") {
+	if !errors.Is(err, myriad.ErrFull) || !errors.Is(err, os.ErrDeadlineExceeded) ||
+		!strings.Contains(err.Error(), "WriteTimeout") {
 		t.Errorf("Write: %v", err)
 	}
 	if waited < 3*time.Second || waited > 4*time.Second {

@@ -9,9 +9,9 @@ import (
 // This file is pings and pongs, both ways. All of it runs on the loop.
 
 const (
-	// maxPongs is how many pongs may wait in the output. Above it only the latest ping is answered, and at most one in each
-	// pongRetry until the output has moved: "the endpoint MAY elect to send a Pong frame for only the most recently processed
-	// Ping frame", RFC 6455 §5.5.3.
+	// maxPongs is how many pongs may wait in the output. Above it only the latest ping is answered,
+	// and at most one in each pongRetry until the output has moved: "the endpoint MAY elect to send
+	// a Pong frame for only the most recently processed Ping frame", RFC 6455 §5.5.3.
 	maxPongs  = 16
 	pongRetry = 100 * time.Millisecond
 )
@@ -34,8 +34,9 @@ func (c *Conn) arm(now int64) {
 	c.nc.SetTimer(wait)
 }
 
-// judgeSilence pings a peer that has been silent for long, and gives one up that stayed silent after that. Any byte counts as life.
-// A connection that is not being read, because callbacks are slow, is not judged.
+// judgeSilence pings a peer that has been silent for long, and gives one up that stayed silent
+// after that. Any byte counts as life. A connection that is not being read, because callbacks are
+// slow, is not judged.
 func (c *Conn) judgeSilence(now int64) {
 	s := c.settings
 	switch interval := s.pingInterval.Milliseconds(); {
@@ -86,7 +87,8 @@ func (c *Conn) waitingPong() bool {
 	return c.rare != nil && c.rare.pong != nil
 }
 
-// flushPong answers the ping that was remembered, if the output has moved. Otherwise it is tried again a little later.
+// flushPong answers the ping that was remembered, if the output has moved. Otherwise it is tried
+// again a little later.
 func (c *Conn) flushPong() {
 	if !c.waitingPong() || c.is(closeSent) {
 		return

@@ -98,7 +98,8 @@ func TestPingByHand(t *testing.T) {
 	h.stop()
 }
 
-// A peer that floods with pings and reads nothing gets few answers, and the last one is to its latest ping.
+// A peer that floods with pings and reads nothing gets few answers, and the last one is to its
+// latest ping.
 func TestPingFlood(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		h := hold(t, &Options{Dispatch: d, PingInterval: quiet, WriteLimit: 64 << 10}, myriad.Config{})

@@ -5,9 +5,10 @@ import (
 	"math/bits"
 )
 
-// mask applies the masking of RFC 6455 §5.3 to p in place. The same call masks and unmasks. The key holds the four
-// wire bytes in little-endian order: its lowest byte belongs to p[0]. The result is the key for the byte after p, so
-// that a payload which arrives in pieces is unmasked piece by piece.
+// mask applies the masking of RFC 6455 §5.3 to p in place. The same call masks and unmasks. The key
+// holds the four wire bytes in little-endian order: its lowest byte belongs to p[0]. The result is
+// the key for the byte after p, so that a payload which arrives in pieces is unmasked piece by
+// piece.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-5.3
 func mask(p []byte, key uint32) uint32 {
@@ -25,8 +26,9 @@ func mask(p []byte, key uint32) uint32 {
 	return next
 }
 
-// maskBlocks takes 64 bytes a turn and returns what is left over. Eight independent words keep the load and store
-// units busy; going through an array pointer leaves a single bounds check for all of them.
+// maskBlocks takes 64 bytes a turn and returns what is left over. Eight independent words keep the
+// load and store units busy; going through an array pointer leaves a single bounds check for all of
+// them.
 func maskBlocks(p []byte, wide uint64) []byte {
 	for len(p) >= 64 {
 		b := (*[64]byte)(p)

@@ -13,10 +13,12 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// NetConn shows a connection with Options.Pull as a net.Conn: a stream of the bytes of the peer's messages, of either kind, whose
-// boundaries are lost. Each Write is one message of kind op; it waits for room. Close sends StatusNormalClosure and does not wait for
-// the answer. Read gives io.EOF when the peer has closed with StatusNormalClosure or StatusGoingAway. Deadlines are those of a
-// net.Conn, to the millisecond; one that has passed leaves the connection as it is. Not on a loop.
+// NetConn shows a connection with Options.Pull as a net.Conn: a stream of the bytes of the peer's
+// messages, of either kind, whose boundaries are lost. Each Write is one message of kind op; it
+// waits for room. Close sends StatusNormalClosure and does not wait for the answer. Read gives
+// io.EOF when the peer has closed with StatusNormalClosure or StatusGoingAway. Deadlines are those
+// of a net.Conn, to the millisecond; one that has passed leaves the connection as it is. Not on a
+// loop.
 func NetConn(c *Conn, op Op) net.Conn { return &netConn{c: c, op: op} }
 
 type netConn struct {

@@ -11,23 +11,29 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// partBytes is how much of a message a part has, in bytes: with its header it fits a block of 32 KiB.
+// partBytes is how much of a message a part has, in bytes: with its header it fits a block of 32
+// KiB.
 const partBytes = 32<<10 - maxHeader
 
-// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part is sent when 32 KiB have been written
-// and more come: in a frame of its own (RFC 6455 §5.4). So the writer holds 32 KiB at most and, if the message is compressed, a
-// compressor. A message that fits one part is written by Close, as Conn.Write does; Close ends every other, and must be called.
+// NextWriter writes a message in parts, for one that is large or not yet known as a whole. A part
+// is sent when 32 KiB have been written and more come: in a frame of its own (RFC 6455 §5.4). So
+// the writer holds 32 KiB at most and, if the message is compressed, a compressor. A message that
+// fits one part is written by Close, as Conn.Write does; Close ends every other, and must be
+// called.
 //
-// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be written, the message cannot be
-// completed: Write or Close returns the error and the connection is closed. In a callback of DispatchInline, which must not wait, use
-// Conn.Write.
+// A part waits for room for up to Options.WriteTimeout, whatever Overflow says. If a part cannot be
+// written, the message cannot be completed: Write or Close returns the error and the connection is
+// closed. In a callback of DispatchInline, which must not wait, use Conn.Write.
 //
-// From the first part to Close no other message can be sent, because its frames must not come between. For Write the output is full
-// meanwhile, and Overflow decides, but OverflowClose waits as OverflowBlock does. So the goroutine that has a writer must not wait in
-// Write. A member of a group gets messages later, for which it would otherwise be removed or which it would miss. Control frames pass.
+// From the first part to Close no other message can be sent, because its frames must not come
+// between. For Write the output is full meanwhile, and Overflow decides, but OverflowClose waits as
+// OverflowBlock does. So the goroutine that has a writer must not wait in Write. A member of a
+// group gets messages later, for which it would otherwise be removed or which it would miss.
+// Control frames pass.
 //
-// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with net.ErrClosed once closing has
-// begun. Any goroutine, with several writers for one connection one after the other.
+// The writer belongs to one goroutine. It fails for an op that is not OpText or OpBinary, and with
+// net.ErrClosed once closing has begun. Any goroutine, with several writers for one connection one
+// after the other.
 func (c *Conn) NextWriter(op Op) (io.WriteCloser, error) {
 	if err := checkMessage(op, nil); err != nil {
 		return nil, err
@@ -235,7 +241,8 @@ func (h *handler) partsEnded(nc *myriad.Conn) {
 	h.Drained(nc)
 }
 
-// sendWhole is send for a message in one frame, for which there is no room between the parts of another. It is called under mu.
+// sendWhole is send for a message in one frame, for which there is no room between the parts of
+// another. It is called under mu.
 func (c *Conn) sendWhole(b *buf.Block, copyUpTo int) error {
 	if c.is(inParts) && !c.is(closeSent|dropped|closed) {
 		b.Release()

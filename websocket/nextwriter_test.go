@@ -85,8 +85,8 @@ func TestNextWriterFrames(t *testing.T) {
 	}
 }
 
-// What is written while a message in parts is under way, by each policy and in a group, comes behind it or as the policy says; a ping
-// passes.
+// What is written while a message in parts is under way, by each policy and in a group, comes
+// behind it or as the policy says; a ping passes.
 func TestNextWriterExcludesOthers(t *testing.T) {
 	for policy, want := range map[Overflow]struct {
 		err      error
@@ -99,7 +99,8 @@ func TestNextWriterExcludesOthers(t *testing.T) {
 		OverflowLatest:     {messages: "group", drained: 1},
 	} {
 		drained := 0
-		w, c, p := openSim(t, &Options{Overflow: policy, WriteLimit: 1 << 20, OnDrained: func(*Conn) { drained++ }}, myriad.Config{})
+		w, c, p := openSim(t, &Options{Overflow: policy, WriteLimit: 1 << 20, OnDrained: func(*Conn) { drained++ }},
+			myriad.Config{})
 		var g Group
 		if _, err := g.Join(c); err != nil {
 			t.Fatal(err)
@@ -130,7 +131,8 @@ func TestNextWriterExcludesOthers(t *testing.T) {
 			lines = append(lines, line(OpText, text))
 		}
 		if got := p.lines(t); fmt.Sprint(got) != fmt.Sprint(lines) {
-			t.Errorf("%v: the peer read %.200q behind the message, want %.200q", policy, got[min(len(got), 2):], lines[2:])
+			t.Errorf("%v: the peer read %.200q behind the message, want %.200q", policy, got[min(len(got), 2):],
+				lines[2:])
 		}
 		if drained != want.drained || g.Len() != 1 {
 			t.Errorf("%v: OnDrained was called %d times, want %d; %d members", policy, drained, want.drained, g.Len())
@@ -160,7 +162,8 @@ func TestNextWriterAndClose(t *testing.T) {
 		t.Errorf("NextWriter on a closing connection: %v", err)
 	}
 	w.RunFor(time.Second)
-	if got, want := strings.Join(shapes(t, p.Peer), ","), fmt.Sprintf("2 false %d false,8 false 2 true", partBytes); got != want {
+	if got, want := strings.Join(shapes(t, p.Peer), ","), fmt.Sprintf("2 false %d false,8 false 2 true",
+		partBytes); got != want {
 		t.Errorf("the frames are %s, want %s", got, want)
 	}
 	p.Close()
@@ -197,21 +200,24 @@ func TestNextWriterEarly(t *testing.T) {
 	p := w.client("")
 	w.RunFor(time.Second)
 	got := serverLines(t, append([]byte("HTTP/1.1 101 \r\n\r\n"), p.Received()...))
-	if want := []string{line(OpBinary, string(make([]byte, 2*partBytes))), `text "next"`}; fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := []string{line(OpBinary, string(make([]byte, 2*partBytes))),
+		`text "next"`}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the peer read %.100q", got)
 	}
 	p.Close()
 	w.stop()
 }
 
-// A peer that does not read ends the connection when a part has waited for WriteTimeout; on a loop that must not wait, at once.
+// A peer that does not read ends the connection when a part has waited for WriteTimeout; on a loop
+// that must not wait, at once.
 func TestNextWriterToSlowPeers(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "inline": web.DispatchInline} {
 		t.Run(name, func(t *testing.T) {
 			wrote, ended := make(chan error, 1), make(chan error, 1)
-			o := &Options{Workers: startPool(t), Dispatch: d, PingInterval: quiet, WriteTimeout: 50 * time.Millisecond, CloseTimeout: 50 * time.Millisecond,
-				WriteLimit: 1 << 16, OnClose: func(_ *Conn, err error) { ended <- err },
+			o := &Options{Workers: startPool(t), Dispatch: d, PingInterval: quiet, WriteTimeout: 50 * time.Millisecond,
+				CloseTimeout: 50 * time.Millisecond,
+				WriteLimit:   1 << 16, OnClose: func(_ *Conn, err error) { ended <- err },
 				OnMessage: func(c *Conn, _ Op, _ []byte) {
 					m, err := c.NextWriter(OpBinary)
 					for p := make([]byte, 1<<20); err == nil; {
@@ -223,14 +229,16 @@ func TestNextWriterToSlowPeers(t *testing.T) {
 			p.write(clientFrame(true, OpText, "go"))
 			err := <-wrote
 			p.Close()
-			if end := <-ended; !errors.Is(err, myriad.ErrFull) || CloseStatus(end) == 0 || !errors.Is(end, myriad.ErrFull) {
+			if end := <-ended; !errors.Is(err, myriad.ErrFull) || CloseStatus(end) == 0 ||
+				!errors.Is(end, myriad.ErrFull) {
 				t.Errorf("Write failed with %v, the connection with %v", err, end)
 			}
 		})
 	}
 }
 
-// Messages in parts and whole ones arrive in order and unharmed, both ways, with every kind of compression.
+// Messages in parts and whole ones arrive in order and unharmed, both ways, with every kind of
+// compression.
 func TestNextWriterCompressed(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	words := strings.Fields("the quick brown fox jumps over a lazy dog while it rains and snows")
@@ -247,14 +255,16 @@ func TestNextWriterCompressed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, myriad.Config{})
-			o := &Options{Engine: e, Workers: startPool(t), Compression: k, MaxMessage: 4 << 20, OnMessage: func(c *Conn, op Op, p []byte) {
-				if err := writeParts(c, op, p); err != nil { // echoed in parts
-					t.Error(err)
-				}
-			}}
+			o := &Options{Engine: e, Workers: startPool(t), Compression: k, MaxMessage: 4 << 20,
+				OnMessage: func(c *Conn, op Op, p []byte) {
+					if err := writeParts(c, op, p); err != nil { // echoed in parts
+						t.Error(err)
+					}
+				}}
 			ctx, cancel := context.WithTimeout(context.Background(), hangs)
 			defer cancel()
-			c, _, err := Dial(ctx, "ws://"+listen(t, e, Handler(o)), &DialOptions{Options: Options{Engine: e, Compression: k, Pull: true, MaxMessage: 4 << 20}})
+			c, _, err := Dial(ctx, "ws://"+listen(t, e, Handler(o)),
+				&DialOptions{Options: Options{Engine: e, Compression: k, Pull: true, MaxMessage: 4 << 20}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// An opening is what the opening handshake depends on of a request: strings from net/http, bytes from a raw connection.
+// An opening is what the opening handshake depends on of a request: strings from net/http, bytes
+// from a raw connection.
 type opening[T text] struct {
 	get        bool
 	http11     bool
@@ -55,7 +56,8 @@ const (
 	versionLine  = "Sec-WebSocket-Version: " + protocolVersion + "\r\n"
 )
 
-// check is what RFC 6455 §4.2.1 and §4.2.2 have a server look at. It returns nil for a request to be upgraded.
+// check is what RFC 6455 §4.2.1 and §4.2.2 have a server look at. It returns nil for a request to
+// be upgraded.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1
 func check[T text](o *opening[T]) *refusal {
@@ -65,7 +67,8 @@ func check[T text](o *opening[T]) *refusal {
 	case !o.http11:
 		return &refusal{http.StatusUpgradeRequired, upgradeLines, "a WebSocket is opened with HTTP/1.1"}
 	case !o.upgrade || !o.connection:
-		return &refusal{http.StatusUpgradeRequired, upgradeLines, "this address speaks WebSocket: send Upgrade: websocket and Connection: Upgrade"}
+		return &refusal{http.StatusUpgradeRequired, upgradeLines,
+			"this address speaks WebSocket: send Upgrade: websocket and Connection: Upgrade"}
 	case len(o.host) == 0:
 		return &refusal{http.StatusBadRequest, "", "the request needs a Host"}
 	case o.body:
@@ -82,7 +85,8 @@ func check[T text](o *opening[T]) *refusal {
 	return nil
 }
 
-// checkOrigin is the last check: Options.CheckOrigin's, or that of the host and Options.OriginPatterns.
+// checkOrigin is the last check: Options.CheckOrigin's, or that of the host and
+// Options.OriginPatterns.
 func checkOrigin[T text](s *settings, o *opening[T], request func() *http.Request) *refusal {
 	allowed := true
 	switch {
@@ -98,10 +102,12 @@ func checkOrigin[T text](s *settings, o *opening[T], request func() *http.Reques
 	return nil
 }
 
-// sameOrigin is originAllowed for its most frequent case, without conversions: an origin that is the host in every byte.
+// sameOrigin is originAllowed for its most frequent case, without conversions: an origin that is
+// the host in every byte.
 func sameOrigin[T text](origin, host T) bool {
 	for _, scheme := range [...]string{"https://", "http://"} {
-		if len(origin) == len(scheme)+len(host) && string(origin[:len(scheme)]) == scheme && string(origin[len(scheme):]) == string(host) {
+		if len(origin) == len(scheme)+len(host) && string(origin[:len(scheme)]) == scheme &&
+			string(origin[len(scheme):]) == string(host) {
 			return true
 		}
 	}
@@ -155,7 +161,8 @@ func (r *refusal) append(dst []byte) []byte {
 	} else {
 		extra = strings.Replace(extra, "Connection: Upgrade", "Connection: Upgrade, close", 1)
 	}
-	return fmt.Appendf(dst, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s\n",
+	return fmt.Appendf(dst, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"+
+		"\r\n%s\n",
 		r.status, http.StatusText(r.status), extra, len(r.text)+1, r.text)
 }
 

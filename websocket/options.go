@@ -31,65 +31,77 @@ const (
 // maxSubprotocols is what fits the byte in which a Conn remembers its own.
 const maxSubprotocols = 255
 
-// Options say what becomes of connections. One value serves any number of them; it must not be changed or copied once it has
-// been used. The zero value is a server that hears nothing: set at least OnMessage. Negative durations switch off
-// what they are for.
+// Options say what becomes of connections. One value serves any number of them; it must not be
+// changed or copied once it has been used. The zero value is a server that hears nothing: set at
+// least OnMessage. Negative durations switch off what they are for.
 type Options struct {
 	// OnOpen is the first callback of a connection. It may write.
 	OnOpen func(c *Conn)
 	// OnMessage is called for each message, in order. p is valid until return.
 	OnMessage func(c *Conn, op Op, p []byte)
-	// OnDrained is called when there is room again after messages were refused with myriad.ErrFull, or dropped: the output is below
-	// half of its limit.
+	// OnDrained is called when there is room again after messages were refused with myriad.ErrFull,
+	// or dropped: the output is below half of its limit.
 	OnDrained func(c *Conn)
-	// OnPong is called for each pong that answers a ping of Conn.Ping or PingInterval, in order with messages. rtt is the round trip, in
-	// microseconds up to 71 minutes; it begins when the ping is queued, so it includes the wait behind earlier output. p is the ping's
-	// payload, valid until return. Pongs that answer none of the last 16 pings are ignored. If pings have equal payloads, their pongs
-	// are taken for answers in order.
+	// OnPong is called for each pong that answers a ping of Conn.Ping or PingInterval, in order
+	// with messages. rtt is the round trip, in microseconds up to 71 minutes; it begins when the
+	// ping is queued, so it includes the wait behind earlier output. p is the ping's payload, valid
+	// until return. Pongs that answer none of the last 16 pings are ignored. If pings have equal
+	// payloads, their pongs are taken for answers in order.
 	OnPong func(c *Conn, p []byte, rtt time.Duration)
-	// OnClose is the last callback, exactly once for every connection that was opened. err is never nil. It is or wraps a
-	// *CloseError when a close frame came, and CloseStatus tells the code also when this side closed for a violation;
-	// what else it may be: net.ErrClosed after CloseNow or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without
-	// a close frame, os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time, or what broke the network.
+	// OnClose is the last callback, exactly once for every connection that was opened. err is never
+	// nil. It is or wraps a *CloseError when a close frame came, and CloseStatus tells the code
+	// also when this side closed for a violation; what else it may be: net.ErrClosed after CloseNow
+	// or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without a close frame,
+	// os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time, or what broke
+	// the network.
 	OnClose func(c *Conn, err error)
 
-	// Dispatch says who runs the callbacks. DispatchAuto, the zero value: a pool of goroutines until they have been quick many times in a
-	// row, then the connection's loop, behind the turn's events. They may block: who waits there by a method of this package lets the
-	// loop go on first, who waits for anything else is left behind after a millisecond or two; two of these, and it is the pool again.
-	// DispatchPool: always the pool. DispatchInline: the loop, without a copy of the message; they must not block, because they hold up
-	// every other connection of the loop.
+	// Dispatch says who runs the callbacks. DispatchAuto, the zero value: a pool of goroutines
+	// until they have been quick many times in a row, then the connection's loop, behind the turn's
+	// events. They may block: who waits there by a method of this package lets the loop go on
+	// first, who waits for anything else is left behind after a millisecond or two; two of these,
+	// and it is the pool again. DispatchPool: always the pool. DispatchInline: the loop, without a
+	// copy of the message; they must not block, because they hold up every other connection of the
+	// loop.
 	//
-	// A callback that panics is logged and its connection closed with 1011; OnClose is still called.
+	// A callback that panics is logged and its connection closed with 1011; OnClose is still
+	// called.
 	Dispatch web.Dispatch
-	// Workers is the pool of DispatchAuto and DispatchPool. It stays its owner's to close; if it is closed early, or has no room, callbacks are
-	// run later or one by one, but none is lost. Nil: one is made for these Options. It needs no closing: its goroutines end when they
-	// have had nothing to do for a while.
+	// Workers is the pool of DispatchAuto and DispatchPool. It stays its owner's to close; if it is
+	// closed early, or has no room, callbacks are run later or one by one, but none is lost. Nil:
+	// one is made for these Options. It needs no closing: its goroutines end when they have had
+	// nothing to do for a while.
 	Workers *workers.Pool
 
-	// Engine runs connections that Accept takes from a server that is not web's, and those of Dial. Nil: myriad.Default().
+	// Engine runs connections that Accept takes from a server that is not web's, and those of Dial.
+	// Nil: myriad.Default().
 	Engine *myriad.Engine
 	// Logger hears of panics in callbacks. Nil: slog.Default().
 	Logger *slog.Logger
 
-	// Subprotocols are those the server speaks, best first, at most 255; for Dial those it offers. Conn.Subprotocol tells the choice.
+	// Subprotocols are those the server speaks, best first, at most 255; for Dial those it offers.
+	// Conn.Subprotocol tells the choice.
 	Subprotocols []string
-	// OriginPatterns allow browsers of other origins than the request's host: "*.example.com" (host and port, in any scheme),
-	// "https://example.com", "*". They are patterns of path.Match in which a star matches dots too. A refused origin is
-	// answered 403.
+	// OriginPatterns allow browsers of other origins than the request's host: "*.example.com" (host
+	// and port, in any scheme), "https://example.com", "*". They are patterns of path.Match in
+	// which a star matches dots too. A refused origin is answered 403.
 	OriginPatterns []string
-	// CheckOrigin, if set, decides alone whether a handshake that is correct otherwise may go on: the request's host and Origin are
-	// not compared, and OriginPatterns must be empty. It is asked for requests without Origin too, which browsers do not send. False
-	// is answered 403. With Handler and AppendUpgrade it must not block, and the request has no RemoteAddr.
+	// CheckOrigin, if set, decides alone whether a handshake that is correct otherwise may go on:
+	// the request's host and Origin are not compared, and OriginPatterns must be empty. It is asked
+	// for requests without Origin too, which browsers do not send. False is answered 403. With
+	// Handler and AppendUpgrade it must not block, and the request has no RemoteAddr.
 	CheckOrigin func(r *http.Request) bool
 
-	// Pull has messages wait for Conn.Read, or for NetConn's, instead of OnMessage, which must be nil. The other callbacks are called. A
-	// connection is not read while 128 messages or 256 KiB wait.
+	// Pull has messages wait for Conn.Read, or for NetConn's, instead of OnMessage, which must be
+	// nil. The other callbacks are called. A connection is not read while 128 messages or 256 KiB
+	// wait.
 	Pull bool
 
-	// MaxMessage is the largest message accepted, in bytes, also of a compressed one's inflated size. 0: 1 MiB.
+	// MaxMessage is the largest message accepted, in bytes, also of a compressed one's inflated
+	// size. 0: 1 MiB.
 	MaxMessage int
-	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's Config.WriteLimit, or 256 KiB where Overflow divides
-	// it.
+	// WriteLimit is the high mark of a connection's output in bytes. 0: the engine's
+	// Config.WriteLimit, or 256 KiB where Overflow divides it.
 	WriteLimit int
 	// Overflow says what happens to messages above it. The zero value, OverflowBlock: Write waits
 	// for room. Conn.SetOverflow changes both for one connection.
@@ -97,25 +109,29 @@ type Options struct {
 	// WriteTimeout is for how long OverflowBlock has a Write wait for room, and a member of a
 	// Group. 0: 10 s.
 	WriteTimeout time.Duration
-	// OverflowStatus is the code of OverflowClose. 0: StatusTryAgainLater (1013); StatusPolicyViolation (1008) is the other usual one.
+	// OverflowStatus is the code of OverflowClose. 0: StatusTryAgainLater (1013);
+	// StatusPolicyViolation (1008) is the other usual one.
 	OverflowStatus StatusCode
 	// Compression is permessage-deflate; the zero value is off.
 	Compression Compression
 
-	// HandshakeTimeout bounds the opening handshake of Handler and Dial, and of Accept on a hijacked connection. 0: 10 s.
+	// HandshakeTimeout bounds the opening handshake of Handler and Dial, and of Accept on a
+	// hijacked connection. 0: 10 s.
 	HandshakeTimeout time.Duration
 	// PingInterval is after how much silence of the peer it is sent a ping. 0: 30 s.
 	PingInterval time.Duration
-	// PongTimeout is how long the peer may then still be silent before the connection is aborted. 0: 20 s.
+	// PongTimeout is how long the peer may then still be silent before the connection is aborted.
+	// 0: 20 s.
 	PongTimeout time.Duration
-	// CloseTimeout is how long the peer may take to answer a close frame, and, while it has not been sent, to read 4 KiB of what
-	// goes before it. 0: 5 s.
+	// CloseTimeout is how long the peer may take to answer a close frame, and, while it has not
+	// been sent, to read 4 KiB of what goes before it. 0: 5 s.
 	CloseTimeout time.Duration
 
 	compiled atomic.Pointer[settings]
 }
 
-// settings are Options checked and completed, shared by all their connections and not changed once in use.
+// settings are Options checked and completed, shared by all their connections and not changed once
+// in use.
 type settings struct {
 	onOpen    func(c *Conn)
 	onMessage func(c *Conn, op Op, p []byte)
@@ -150,7 +166,8 @@ type settings struct {
 // settings checks the options when they are first used.
 func (o *Options) settings() (*settings, error) {
 	if o == nil {
-		return nil, errors.New("websocket: the Options are nil: give a pointer to a value that lives as long as its connections")
+		return nil, errors.New("websocket: the Options are nil: give a pointer to a value that lives as long as its " +
+			"connections")
 	}
 	if s := o.compiled.Load(); s != nil {
 		return s, nil
@@ -170,7 +187,8 @@ func (o *Options) compile() (*settings, error) {
 		return nil, err
 	}
 	s := &settings{
-		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onPong: o.OnPong, onClose: o.OnClose, log: o.Logger, engine: o.Engine,
+		onOpen: o.OnOpen, onMessage: o.OnMessage, onDrained: o.OnDrained, onPong: o.OnPong, onClose: o.OnClose,
+		log: o.Logger, engine: o.Engine,
 		subprotocols: o.Subprotocols, originPatterns: o.OriginPatterns, checkOrigin: o.CheckOrigin,
 		rules:   readRules{fromClient: true, limit: o.MaxMessage},
 		packing: o.Compression.compile(),
@@ -198,9 +216,11 @@ func (o *Options) compile() (*settings, error) {
 func (o *Options) check() error {
 	switch {
 	case o.Dispatch > web.DispatchInline:
-		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchAuto, DispatchPool or DispatchInline of package web", o.Dispatch)
+		return fmt.Errorf("websocket: Options.Dispatch is %d: use DispatchAuto, DispatchPool or DispatchInline of "+
+			"package web", o.Dispatch)
 	case o.MaxMessage < 0 || o.MaxMessage > buf.MaxBlock:
-		return fmt.Errorf("websocket: Options.MaxMessage is %d: it must be 0 (the default) to %d", o.MaxMessage, buf.MaxBlock)
+		return fmt.Errorf("websocket: Options.MaxMessage is %d: it must be 0 (the default) to %d", o.MaxMessage,
+			buf.MaxBlock)
 	case o.WriteLimit < 0:
 		return fmt.Errorf("websocket: Options.WriteLimit is %d: it must not be negative", o.WriteLimit)
 	case o.Overflow >= overflows:
@@ -210,9 +230,11 @@ func (o *Options) check() error {
 	case o.Pull && o.OnMessage != nil:
 		return errors.New("websocket: Options.Pull and OnMessage: messages go to one of them, leave the other out")
 	case o.CheckOrigin != nil && len(o.OriginPatterns) > 0:
-		return errors.New("websocket: Options.CheckOrigin and OriginPatterns: CheckOrigin decides alone, leave the patterns out")
+		return errors.New("websocket: Options.CheckOrigin and OriginPatterns: CheckOrigin decides alone, leave the " +
+			"patterns out")
 	case len(o.Subprotocols) > maxSubprotocols:
-		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols), maxSubprotocols)
+		return fmt.Errorf("websocket: %d Options.Subprotocols: at most %d are remembered", len(o.Subprotocols),
+			maxSubprotocols)
 	}
 	for _, name := range o.Subprotocols {
 		if !h1.IsToken(name) {

@@ -14,11 +14,13 @@ import (
 // CheckOrigin decides alone, for Accept, Handler and AppendUpgrade alike, and sees the request.
 func TestCheckOrigin(t *testing.T) {
 	var asked *http.Request
-	o := &Options{Engine: startEngine(t, myriad.Config{}), PingInterval: quiet, CheckOrigin: func(r *http.Request) bool {
-		asked = r
-		return r.Header.Get("X-Token") == "good"
-	}}
-	foreign := strings.Replace(sampleRequest, "Upgrade:", "Origin: https://evil.example\r\nX-Token: good\r\nUpgrade:", 1)
+	o := &Options{Engine: startEngine(t, myriad.Config{}), PingInterval: quiet,
+		CheckOrigin: func(r *http.Request) bool {
+			asked = r
+			return r.Header.Get("X-Token") == "good"
+		}}
+	foreign := strings.Replace(sampleRequest, "Upgrade:", "Origin: https://evil.example\r\nX-Token: good\r\nUpgrade:",
+		1)
 	own := strings.Replace(sampleRequest, "Upgrade:", "Origin: https://example.com\r\nUpgrade:", 1)
 	for _, c := range []struct {
 		name, request string
@@ -32,7 +34,8 @@ func TestCheckOrigin(t *testing.T) {
 		judge := func(way string, ok bool) {
 			t.Helper()
 			if ok != c.allowed || (asked != nil) != c.asks {
-				t.Errorf("%s, %s: allowed %v, want %v; CheckOrigin was asked: %v, want %v", c.name, way, ok, c.allowed, asked != nil, c.asks)
+				t.Errorf("%s, %s: allowed %v, want %v; CheckOrigin was asked: %v, want %v", c.name, way, ok, c.allowed,
+					asked != nil, c.asks)
 			}
 			if asked != nil && (asked.Host != "example.com" || asked.URL.Path != "/chat") {
 				t.Errorf("%s, %s: CheckOrigin saw %v", c.name, way, asked)

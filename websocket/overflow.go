@@ -17,15 +17,16 @@ import (
 // bytes that it refuses count. A policy concerns whole messages, never parts of one, and never
 // control frames. In a [Group] it is the member's policy that applies.
 //
-//	policy              Write                                   a member of a Group
-//	OverflowBlock       waits for room, up to WriteTimeout      gets it later, in order, or is removed after WriteTimeout
-//	OverflowFail        fails with myriad.ErrFull               is removed at once
-//	OverflowDropNewest  drops the message, returns nil          misses the message
-//	OverflowDropOldest  drops those that have waited longest    misses those
-//	OverflowLatest      replaces the one that waits             gets the newest only
-//	OverflowClose       closes with OverflowStatus              is closed with OverflowStatus
+//	policy              Write                                  a member of a Group
+//	OverflowBlock       waits for room, up to WriteTimeout     gets it later, in order, or is removed
+//	OverflowFail        fails with myriad.ErrFull              is removed at once
+//	OverflowDropNewest  drops the message, returns nil         misses the message
+//	OverflowDropOldest  drops those that have waited longest   misses those
+//	OverflowLatest      replaces the one that waits            gets the newest only
+//	OverflowClose       closes with OverflowStatus             is closed with OverflowStatus
 //
-// A member that is removed is given to Group.OnFull, or closed with 1013.
+// A member with OverflowBlock is removed after WriteTimeout. A member that is removed is given to
+// Group.OnFull, or closed with 1013.
 type Overflow uint8
 
 const (
@@ -40,8 +41,9 @@ const (
 	OverflowFail
 	// OverflowDropNewest drops the message. Write returns nil.
 	OverflowDropNewest
-	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the limit is theirs; the other half is
-	// output on its way to the kernel, of which nothing is dropped.
+	// OverflowDropOldest drops those that have waited longest, as many as make room. Half of the
+	// limit is theirs; the other half is output on its way to the kernel, of which nothing is
+	// dropped.
 	OverflowDropOldest
 	// OverflowLatest lets one message wait, above half of the limit, and replaces it by a newer
 	// one: for peers that need only the current state. A low WriteLimit keeps what they get fresh.
@@ -73,7 +75,8 @@ var errOnLoop = fmt.Errorf("websocket: Write would wait for room: %w, and %w", m
 
 // errStalled is for writers to a peer that has not read for as long as a Write waits.
 func (s *settings) errStalled() error {
-	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not written: %w, %w",
+	return fmt.Errorf("websocket: the peer has made no room for %v (Options.WriteTimeout), the message was not "+
+		"written: %w, %w",
 		s.writeTimeout, myriad.ErrFull, os.ErrDeadlineExceeded)
 }
 
@@ -86,16 +89,19 @@ type noRoom struct {
 	late   bool          // the member is late, whatever the policy is
 }
 
-// A pending queue has the messages that are not yet among the engine's output. It is part of rare and guarded by Conn.mu.
+// A pending queue has the messages that are not yet among the engine's output. It is part of rare
+// and guarded by Conn.mu.
 type pending struct {
 	frames []*buf.Block
 	bytes  int
 }
 
-// SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is Options.WriteLimit. Any goroutine.
+// SetOverflow changes the limit and the policy of this connection. limit is in bytes; 0 is
+// Options.WriteLimit. Any goroutine.
 func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	if policy >= overflows || limit < 0 {
-		return fmt.Errorf("websocket: SetOverflow(%v, %d): the policy must be one of those defined and the limit not negative", policy, limit)
+		return fmt.Errorf("websocket: SetOverflow(%v, %d): the policy must be one of those defined and the limit "+
+			"not negative", policy, limit)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +157,8 @@ func (c *Conn) whole(limit int) int {
 // waits reports whether messages wait for the engine to have room. It is called under mu.
 func (c *Conn) waits() bool { return c.rare != nil && len(c.rare.pending.frames) > 0 }
 
-// offer queues a message or does with it what is to be done when there is no room. It consumes b. It is called under mu.
+// offer queues a message or does with it what is to be done when there is no room. It consumes b.
+// It is called under mu.
 func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	queues := c.overflow.queues() && no.parker == nil && !no.late
 	if queues && c.waits() && !c.is(closeSent|dropped|closed) {
@@ -201,7 +208,8 @@ func (c *Conn) full(n int, no noRoom) error {
 	case OverflowClose:
 		c.settings.count.closed.Add(1)
 		code := c.settings.overflowStatus
-		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull, &CloseError{Code: code, Reason: tooSlow})
+		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull,
+			&CloseError{Code: code, Reason: tooSlow})
 		c.failLocked(code, tooSlow, err)
 		return errClosing
 	}
@@ -256,7 +264,8 @@ func (c *Conn) advance() {
 	}
 }
 
-// forcePending queues what waits above the limit, because a close frame comes behind it. It is called under mu.
+// forcePending queues what waits above the limit, because a close frame comes behind it. It is
+// called under mu.
 func (c *Conn) forcePending() {
 	for c.waits() {
 		q := &c.rare.pending
@@ -426,8 +435,8 @@ func (c *Conn) newParker() (driver.Parker, error) {
 	return e.System().NewParker(), nil
 }
 
-// handOff hands the loop off if the calling goroutine has one, so that it can wait. It returns false
-// if the goroutine must not wait.
+// handOff hands the loop off if the calling goroutine has one, so that it can wait. It returns
+// false if the goroutine must not wait.
 func (c *Conn) handOff() bool {
 	e, err := c.engine()
 	return err == nil && e.HandOff()

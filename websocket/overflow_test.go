@@ -16,7 +16,8 @@ import (
 
 const slowLimit = 16 << 10
 
-// holdSlow is a connection whose peer has stopped to read, and the numbered messages that it is sent.
+// holdSlow is a connection whose peer has stopped to read, and the numbered messages that it is
+// sent.
 func holdSlow(t *testing.T, o *Options) *held {
 	t.Helper()
 	o.PingInterval, o.WriteLimit = quiet, slowLimit
@@ -28,7 +29,8 @@ func holdSlow(t *testing.T, o *Options) *held {
 
 func numbered(i int) []byte { return []byte(fmt.Sprintf("%d %s", i, strings.Repeat("x", 500))) }
 
-// flood writes n messages, of which the kernel's buffers and the limit take about a third, and returns what Write said.
+// flood writes n messages, of which the kernel's buffers and the limit take about a third, and
+// returns what Write said.
 func (h *held) flood(n int) (errs []error) {
 	h.t.Helper()
 	for i := range n {
@@ -137,7 +139,8 @@ func TestOverflowDropOldestAndLatest(t *testing.T) {
 			got := h.numbers()
 			gap := slices.IndexFunc(got, func(n int) bool { return n != slices.Index(got, n) })
 			tail := got[max(0, gap):]
-			if gap < 0 || tail[len(tail)-1] != 399 || tail[0] != 400-len(tail) || len(tail) < least || policy == OverflowLatest && len(tail) > 1 {
+			if gap < 0 || tail[len(tail)-1] != 399 || tail[0] != 400-len(tail) || len(tail) < least ||
+				policy == OverflowLatest && len(tail) > 1 {
 				t.Errorf("arrived are %v", got)
 			}
 			if dropped := h.conn.Dropped(); dropped != uint64(400-len(got)) {
@@ -151,7 +154,8 @@ func TestOverflowDropOldestAndLatest(t *testing.T) {
 	}
 }
 
-// What waits when the connection is closed is sent before the close frame; when it is dropped, nothing is left of it.
+// What waits when the connection is closed is sent before the close frame; when it is dropped,
+// nothing is left of it.
 func TestOverflowQueueAtTheEnd(t *testing.T) {
 	for _, orderly := range []bool{true, false} {
 		h := holdSlow(t, &Options{Overflow: OverflowDropOldest})
@@ -174,7 +178,8 @@ func TestOverflowQueueAtTheEnd(t *testing.T) {
 }
 
 func TestOverflowClose(t *testing.T) {
-	for status, want := range map[StatusCode]StatusCode{0: StatusTryAgainLater, StatusPolicyViolation: StatusPolicyViolation} {
+	for status, want := range map[StatusCode]StatusCode{0: StatusTryAgainLater,
+		StatusPolicyViolation: StatusPolicyViolation} {
 		o := &Options{Overflow: OverflowClose, OverflowStatus: status}
 		h := holdSlow(t, o)
 		errs := h.flood(400)
@@ -260,7 +265,8 @@ func testOverflowBlockWaits(t *testing.T, d web.Dispatch) {
 func TestWriterIsLetGo(t *testing.T) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	conns := make(chan *Conn, 1)
-	o := &Options{Overflow: OverflowBlock, WriteLimit: slowLimit, Workers: startPool(t), OnOpen: func(c *Conn) { conns <- c }}
+	o := &Options{Overflow: OverflowBlock, WriteLimit: slowLimit, Workers: startPool(t),
+		OnOpen: func(c *Conn) { conns <- c }}
 	addr := listen(t, e, Handler(o))
 	for name, c := range map[string]struct {
 		let  func(c *Conn, p *rawPeer, cancel func())

@@ -7,8 +7,8 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// A Prepared message is encoded once, and compressed once if connections want that, and queued on any number of them by reference.
-// Its methods may be called from any goroutine.
+// A Prepared message is encoded once, and compressed once if connections want that, and queued on
+// any number of them by reference. Its methods may be called from any goroutine.
 type Prepared struct {
 	op      Op
 	frame   *buf.Block
@@ -32,8 +32,8 @@ func Prepare(op Op, p []byte) (*Prepared, error) {
 	return m, nil
 }
 
-// Release ends the use of m, once for Prepare and once for each Retain. Where it is queued it stays until it has been sent. Without
-// Release the memory is left to the garbage collector.
+// Release ends the use of m, once for Prepare and once for each Retain. Where it is queued it stays
+// until it has been sent. Without Release the memory is left to the garbage collector.
 func (m *Prepared) Release() {
 	if m.refs.Add(-1) > 0 {
 		return
@@ -52,7 +52,8 @@ func (m *Prepared) Retain() *Prepared {
 	return m
 }
 
-// pack returns the compressed frame, or nil if it would not be smaller. The first connection's level decides.
+// pack returns the compressed frame, or nil if it would not be smaller. The first connection's
+// level decides.
 func (m *Prepared) pack(level int) *buf.Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,8 +68,8 @@ func (m *Prepared) pack(level int) *buf.Block {
 	return m.packed
 }
 
-// WritePrepared is Write for a prepared message. To a server, where each frame needs a mask of its own, it is encoded anew; and so it
-// is for a connection whose window is smaller than the message.
+// WritePrepared is Write for a prepared message. To a server, where each frame needs a mask of its
+// own, it is encoded anew; and so it is for a connection whose window is smaller than the message.
 func (c *Conn) WritePrepared(m *Prepared) error {
 	return c.write(outgoing{op: m.op, p: m.payload, prepared: m})
 }

@@ -1,6 +1,7 @@
 package websocket
 
-// This is a decoder of DEFLATE that produces nothing: it says how far references reach back, RFC 1951 §3.2.
+// This is a decoder of DEFLATE that produces nothing: it says how far references reach back, RFC
+// 1951 §3.2.
 
 type bitReader struct {
 	p    []byte
@@ -62,7 +63,8 @@ func (h *huffman) decode(r *bitReader) int {
 
 var (
 	lengthExtra = [29]int{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0}
-	distBase    = [30]int{1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145,
+	distBase    = [30]int{1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025, 1537,
+		2049, 3073, 4097, 6145,
 		8193, 12289, 16385, 24577}
 	codeOrder = [19]int{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 )

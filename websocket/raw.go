@@ -8,9 +8,9 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// Handler serves raw connections of an engine, which must begin with a request to open a WebSocket, for
-// any path. Use it for a port that serves WebSockets and no other HTTP; it costs one allocation for a
-// connection. A head above 8 KiB is refused with 431, and one that takes longer than
+// Handler serves raw connections of an engine, which must begin with a request to open a WebSocket,
+// for any path. Use it for a port that serves WebSockets and no other HTTP; it costs one allocation
+// for a connection. A head above 8 KiB is refused with 431, and one that takes longer than
 // Options.HandshakeTimeout with 408. It panics if the Options are wrong.
 func Handler(o *Options) myriad.Handler {
 	s, err := o.settings()
@@ -20,7 +20,8 @@ func Handler(o *Options) myriad.Handler {
 	return (*greeter)(s)
 }
 
-// greeter is the settings as the first handler of raw connections; it serves all of them. Its methods run on the loop.
+// greeter is the settings as the first handler of raw connections; it serves all of them. Its
+// methods run on the loop.
 type greeter settings
 
 func (g *greeter) Opened(c *myriad.Conn) { c.SetTimer(g.handshakeTimeout) }
@@ -88,5 +89,6 @@ func (s *settings) greet(nc *myriad.Conn, p []byte) bool {
 	return true
 }
 
-// switchingRoom is what appendSwitching takes, with the scratch space of appendAcceptKey, without a subprotocol.
+// switchingRoom is what appendSwitching takes, with the scratch space of appendAcceptKey, without a
+// subprotocol.
 const switchingRoom = 384

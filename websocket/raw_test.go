@@ -32,7 +32,8 @@ var badOpenings = []badOpening{
 	{"no Connection", "Connection: Upgrade\r\n", "", 426, "Connection: Upgrade"},
 	{"no version", "Sec-WebSocket-Version: 13\r\n", "", 426, "Sec-WebSocket-Version: 13"},
 	{"version 8", "Version: 13", "Version: 8", 426, "Sec-WebSocket-Version: 13"},
-	{"two versions", "Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Version: 8\r\n", 426, "Sec-WebSocket-Version: 13"},
+	{"two versions", "Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Version: 8\r\n", 426,
+		"Sec-WebSocket-Version: 13"},
 	{"no key", "Sec-WebSocket-Key: " + sampleKey + "\r\n", "", 400, ""},
 	{"bad key", sampleKey, "c2hvcnQ=", 400, ""},
 	{"two keys", "Connection", "Sec-WebSocket-Key: " + sampleKey + "\r\nConnection", 400, ""},
@@ -81,7 +82,8 @@ func TestRawRefuses(t *testing.T) {
 				c.CloseWrite()
 				w.Run()
 				got := string(c.Received())
-				if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d %s\r\n", b.status, http.StatusText(b.status))) || !strings.Contains(got, b.header) {
+				if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d %s\r\n", b.status, http.StatusText(b.status))) ||
+					!strings.Contains(got, b.header) {
 					t.Errorf("seed %d: the client read %q, want status %d", seed, got, b.status)
 				}
 				if !c.Ended() || len(heard.all()) > 0 {
@@ -201,8 +203,9 @@ func TestRawNegotiates(t *testing.T) {
 		"Sec-WebSocket-Protocol: none":                            "",
 	} {
 		got := "not opened"
-		o := &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"}, OriginPatterns: []string{"*.friend.example"},
-			OnOpen: func(c *Conn) { got = c.Subprotocol() }}
+		o := &Options{PingInterval: quiet, Subprotocols: []string{"v2", "v1"},
+			OriginPatterns: []string{"*.friend.example"},
+			OnOpen:         func(c *Conn) { got = c.Subprotocol() }}
 		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
 		c := w.client(strings.Replace(sampleRequest, "Connection", header+"\r\nConnection", 1))
 		w.Settle()
@@ -229,7 +232,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"origin pattern": {OriginPatterns: []string{"[::1]:8080["}},
 	} {
 		w := httptest.NewRecorder()
-		if _, err := Accept(w, requestOf(t, sampleRequest), o); err == nil || !strings.Contains(err.Error(), text) || w.Code != 500 {
+		if _, err := Accept(w, requestOf(t, sampleRequest), o); err == nil || !strings.Contains(err.Error(), text) ||
+			w.Code != 500 {
 			t.Errorf("Accept: %v, status %d, want an error that names %s", err, w.Code, text)
 		}
 		func() {
@@ -253,12 +257,14 @@ func TestAppendUpgrade(t *testing.T) {
 	o := &Options{Subprotocols: []string{"v2", "v1"}, Compression: Compression{Enabled: true}}
 	request := strings.Replace(compressingRequest(), "Connection", "Sec-WebSocket-Protocol: v1\r\nConnection", 1)
 	for short := range len(request) {
-		if got, _, err := AppendUpgrade(nil, []byte(request[:short]), o); !errors.Is(err, ErrIncomplete) || len(got) > 0 {
+		if got, _, err := AppendUpgrade(nil, []byte(request[:short]), o); !errors.Is(err, ErrIncomplete) ||
+			len(got) > 0 {
 			t.Fatalf("%d bytes: %q, %v", short, got, err)
 		}
 	}
 	got, h, err := AppendUpgrade([]byte("before "), []byte(request+"behind"), o)
-	if err != nil || h != (Handshake{len(request), "v1", true}) || !strings.HasPrefix(string(got), "before HTTP/1.1 101 ") {
+	if err != nil || h != (Handshake{len(request), "v1", true}) || !strings.HasPrefix(string(got),
+		"before HTTP/1.1 101 ") {
 		t.Errorf("%q, %+v, %v", got, h, err)
 	}
 	for _, b := range append(slices.Clone(badOpenings), malformed...) {
@@ -284,10 +290,13 @@ func TestAppendUpgradeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\nCache-Control: no-cache\r\n" +
-	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\nUpgrade: websocket\r\nOrigin: https://example.com\r\n" +
+const browserRequest = "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, Upgrade\r\n" +
+	"Pragma: no-cache\r\nCache-Control: no-cache\r\n" +
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:142.0) Gecko/20100101 Firefox/142.0\r\nUpgrade: websocket\r\n" +
+	"Origin: https://example.com\r\n" +
 	"Sec-WebSocket-Version: 13\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: en-GB,en;q=0.5\r\n" +
-	"Sec-WebSocket-Key: " + sampleKey + "\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
+	"Sec-WebSocket-Key: " + sampleKey +
+	"\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
 
 func BenchmarkUpgrade(b *testing.B) {
 	dst := make([]byte, 0, switchingRoom)

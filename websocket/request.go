@@ -20,8 +20,8 @@ const (
 
 var heads = sync.Pool{New: func() any { return &h1.Head{Fields: make([]h1.Field, 0, usualFields)} }}
 
-// parseRequest reads the head of a request from the start of p into o, which then has views of p. It
-// returns n == 0 and no refusal when it needs more bytes.
+// parseRequest reads the head of a request from the start of p into o, which then has views of p.
+// It returns n == 0 and no refusal when it needs more bytes.
 func parseRequest(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	head := heads.Get().(*h1.Head)
 	defer heads.Put(head)
@@ -54,7 +54,8 @@ func (o *opening[T]) request(head *h1.Head) {
 	}
 }
 
-// field takes in a field that the handshake depends on. The length of its name rules out most others.
+// field takes in a field that the handshake depends on. The length of its name rules out most
+// others.
 func (o *opening[T]) field(f *h1.Field) {
 	v := T(f.Value)
 	switch len(f.Name) {

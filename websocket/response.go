@@ -63,8 +63,10 @@ func responseOf(head *h1.ResponseHead) *http.Response {
 	status := strconv.Itoa(head.Status)
 	r := &http.Response{
 		Status: status + " " + string(head.Reason), StatusCode: head.Status,
-		Proto: "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor), ProtoMajor: head.Major, ProtoMinor: head.Minor,
-		Header: make(http.Header, len(head.Fields)), Body: http.NoBody, ContentLength: head.ContentLength, Close: !head.KeepAlive,
+		Proto: "HTTP/" + strconv.Itoa(head.Major) + "." + strconv.Itoa(head.Minor), ProtoMajor: head.Major,
+		ProtoMinor: head.Minor,
+		Header:     make(http.Header, len(head.Fields)), Body: http.NoBody, ContentLength: head.ContentLength,
+		Close: !head.KeepAlive,
 	}
 	if head.Chunked {
 		r.TransferEncoding = []string{"chunked"}

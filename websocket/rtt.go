@@ -9,9 +9,11 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// This file measures how long peers take to answer pings, for Options.OnPong. Without OnPong nothing is remembered.
+// This file measures how long peers take to answer pings, for Options.OnPong. Without OnPong
+// nothing is remembered.
 
-// maxSentPings is how many pings wait for their pongs at most. Above it the oldest is forgotten, and its pong is ignored.
+// maxSentPings is how many pings wait for their pongs at most. Above it the oldest is forgotten,
+// and its pong is ignored.
 const maxSentPings = 16
 
 // sentPings are pings that have no pong yet, the oldest first.
@@ -22,8 +24,9 @@ type sentPing struct {
 	at      time.Time // zero: the connection had no clock yet
 }
 
-// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval asks for. Options.OnPong receives the
-// answer. It fails with myriad.ErrFull while the peer reads too slowly. Any goroutine.
+// Ping sends a ping with a payload of at most 125 bytes, besides those that Options.PingInterval
+// asks for. Options.OnPong receives the answer. It fails with myriad.ErrFull while the peer reads
+// too slowly. Any goroutine.
 func (c *Conn) Ping(p []byte) error {
 	if len(p) > maxControl {
 		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
@@ -88,8 +91,8 @@ func (c *Conn) answered(payload []byte) {
 	c.dispatch(ev)
 }
 
-// recall finds the oldest ping with this payload and forgets it and those before it, which a peer may leave unanswered then (RFC 6455
-// §5.5.3).
+// recall finds the oldest ping with this payload and forgets it and those before it, which a peer
+// may leave unanswered then (RFC 6455 §5.5.3).
 func (c *Conn) recall(payload []byte) (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

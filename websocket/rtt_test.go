@@ -19,8 +19,8 @@ func timedPongs(o *Options) (*Options, *logLines) {
 	return o, l
 }
 
-// Each pong that answers a ping is told with its round trip, in order with messages; those before it count as answered, and what
-// answers no ping is ignored.
+// Each pong that answers a ping is told with its round trip, in order with messages; those before
+// it count as answered, and what answers no ping is ignored.
 func TestOnPong(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		var conn *Conn
@@ -62,7 +62,8 @@ func TestOnPongOfInterval(t *testing.T) {
 	w.RunFor(12 * time.Second)
 	p.send(OpPong, "")
 	w.RunFor(time.Second)
-	if got := heard.all(); len(got) != 2 || !strings.HasPrefix(got[1], `pong "" 2`) && !strings.HasPrefix(got[1], `pong "" 1.9`) {
+	if got := heard.all(); len(got) != 2 || !strings.HasPrefix(got[1], `pong "" 2`) &&
+		!strings.HasPrefix(got[1], `pong "" 1.9`) {
 		t.Errorf("the callbacks were %q, want the pong after 2 s", got)
 	}
 	p.Close()
@@ -113,7 +114,8 @@ func TestOnPongOfEarlyPing(t *testing.T) {
 	w.RunFor(3 * time.Second)
 	p.send(OpPong, "early")
 	w.RunFor(time.Second)
-	if got := heard.all(); len(got) != 2 || !strings.HasPrefix(got[1], `pong "early" 3.`) && !strings.HasPrefix(got[1], `pong "early" 2.9`) {
+	if got := heard.all(); len(got) != 2 || !strings.HasPrefix(got[1], `pong "early" 3.`) &&
+		!strings.HasPrefix(got[1], `pong "early" 2.9`) {
 		t.Errorf("the callbacks were %q, want the pong after 3 s", got)
 	}
 	p.Close()

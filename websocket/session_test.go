@@ -31,10 +31,12 @@ func sessions() []session {
 	echoOf := line(OpClose, closeWith(1000, ""))
 	list := []session{
 		{"echo", clientFrame(true, OpText, "Hello") + clientFrame(true, OpBinary, "\x00\xff") + normal,
-			lines("open", `text "Hello"`, `binary "\x00\xff"`, "end 1000"), lines(`text "Hello"`, `binary "\x00\xff"`, echoOf)},
+			lines("open", `text "Hello"`, `binary "\x00\xff"`, "end 1000"),
+			lines(`text "Hello"`, `binary "\x00\xff"`, echoOf)},
 		{"empty messages", clientFrame(true, OpText, "") + clientFrame(true, OpBinary, "") + normal,
 			lines("open", `text ""`, `binary ""`, "end 1000"), lines(`text ""`, `binary ""`, echoOf)},
-		{"fragments with a ping", clientFrame(false, OpText, "Hel") + clientFrame(true, OpPing, "?") + clientFrame(true, opContinuation, "lo") + normal,
+		{"fragments with a ping", clientFrame(false, OpText, "Hel") + clientFrame(true, OpPing, "?") +
+			clientFrame(true, opContinuation, "lo") + normal,
 			lines("open", `text "Hello"`, "end 1000"), lines(`pong "?"`, `text "Hello"`, echoOf)},
 		{"unsolicited pong", clientFrame(true, OpPong, "!") + normal, lines("open", "end 1000"), lines(echoOf)},
 		{"close without a code", clientFrame(true, OpClose, ""), lines("open", "end 1005"), lines(`close ""`)},
@@ -53,21 +55,28 @@ func sessions() []session {
 		if !errors.As(err, &v) {
 			panic("the case is not a violation")
 		}
-		list = append(list, session{fmt.Sprint("violation ", code), clientFrame(true, OpText, "first") + wire + clientFrame(true, OpText, "void"),
-			lines("open", `text "first"`, fmt.Sprint("end ", uint16(code))), lines(`text "first"`, line(OpClose, closeWith(code, v.text)))})
+		list = append(list, session{fmt.Sprint("violation ", code), clientFrame(true, OpText, "first") + wire +
+			clientFrame(true, OpText, "void"),
+			lines("open", `text "first"`, fmt.Sprint("end ", uint16(code))),
+			lines(`text "first"`, line(OpClose, closeWith(code, v.text)))})
 	}
-	for _, code := range []StatusCode{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999} {
-		list = append(list, session{fmt.Sprint("close ", uint16(code)), clientFrame(true, OpClose, closeWith(code, "why")),
+	for _, code := range []StatusCode{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000,
+		3999, 4000, 4999} {
+		list = append(list, session{fmt.Sprint("close ", uint16(code)),
+			clientFrame(true, OpClose, closeWith(code, "why")),
 			lines("open", fmt.Sprint("end ", uint16(code))), lines(line(OpClose, closeWith(code, "")))})
 	}
 	for _, code := range []uint16{0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535} {
-		list = append(list, session{fmt.Sprint("invalid close ", code), clientFrame(true, OpClose, string([]byte{byte(code >> 8), byte(code)})),
-			lines("open", "end 1002"), lines(line(OpClose, closeWith(1002, fmt.Sprintf("sent a close frame with invalid status %d", code))))})
+		list = append(list, session{fmt.Sprint("invalid close ", code),
+			clientFrame(true, OpClose, string([]byte{byte(code >> 8), byte(code)})),
+			lines("open", "end 1002"),
+			lines(line(OpClose, closeWith(1002, fmt.Sprintf("sent a close frame with invalid status %d", code))))})
 	}
 	return list
 }
 
-// Every session, in worlds that cut, delay and hold up the bytes in every way but losing them, under every dispatch.
+// Every session, in worlds that cut, delay and hold up the bytes in every way but losing them,
+// under every dispatch.
 func TestSessions(t *testing.T) {
 	eachWay(t, func(t *testing.T, d web.Dispatch) {
 		for i, s := range sessions() {
@@ -107,7 +116,8 @@ func runSession(t *testing.T, s session, d web.Dispatch, seed uint64) {
 func orderedByKind(l []string) []string {
 	l = slices.Clone(l)
 	rank := func(s string) int {
-		return slices.IndexFunc([]string{"text", "binary", "pong", "close"}, func(kind string) bool { return strings.HasPrefix(s, kind) })
+		return slices.IndexFunc([]string{"text", "binary", "pong", "close"},
+			func(kind string) bool { return strings.HasPrefix(s, kind) })
 	}
 	slices.SortStableFunc(l, func(a, b string) int { return rank(a) - rank(b) })
 	return l
@@ -118,7 +128,8 @@ func TestByteByByte(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
 		o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, OnMessage: echoBack})
 		w := newWorld(t, 1, sim.Calm(), myriad.Config{}, Handler(o))
-		wire := sampleRequest + clientFrame(false, OpText, "κό") + clientFrame(true, opContinuation, "σμε") + clientFrame(true, OpPing, "still there?")
+		wire := sampleRequest + clientFrame(false, OpText, "κό") + clientFrame(true, opContinuation, "σμε") +
+			clientFrame(true, OpPing, "still there?")
 		c := w.client("")
 		for i := range len(wire) {
 			c.Write([]byte(wire[i : i+1]))
@@ -136,7 +147,8 @@ func TestByteByByte(t *testing.T) {
 	})
 }
 
-// With every fault on, whatever happens to a connection, its callbacks come in order: open, a prefix of what was sent, one end.
+// With every fault on, whatever happens to a connection, its callbacks come in order: open, a
+// prefix of what was sent, one end.
 func TestChaos(t *testing.T) {
 	ways := [4]web.Dispatch{web.DispatchPool, web.DispatchInline, web.DispatchAuto, quickly}
 	for seed := range uint64(40) {

@@ -23,8 +23,10 @@ const (
 	slowText       = "xxxxxxxxxxxxxxxxxxxx"
 )
 
-// Peers that send a byte at a time, and never the last one of their message, occupy no worker: a pool of one is free for who has
-// something to say, and the loop is, where quick callbacks run on it. They are in a process of their own, so that ten thousand of them need no more than 20,000 descriptors in any:
+// Peers that send a byte at a time, and never the last one of their message, occupy no worker: a
+// pool of one is free for who has something to say, and the loop is, where quick callbacks run on
+// it. They are in a process of their own, so that ten thousand of them need no more than 20,000
+// descriptors in any:
 //
 //	MYRIAD_SLOW_PEERS=10000 go test -v -run ByteByByte ./websocket
 func TestByteByBytePeersOccupyNoWorker(t *testing.T) {
@@ -47,7 +49,8 @@ func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	pool := workers.New(workers.Config{Workers: 1})
 	t.Cleanup(func() { _ = pool.Close(t.Context()) })
-	o := &Options{Workers: pool, Dispatch: d, PingInterval: quiet, OnMessage: echoBack, Compression: Compression{Enabled: true}}
+	o := &Options{Workers: pool, Dispatch: d, PingInterval: quiet, OnMessage: echoBack,
+		Compression: Compression{Enabled: true}}
 	addr := listen(t, e, handlerOf(t, o))
 	slow := startSlowPeers(t, addr, n)
 	slow.want("open")
@@ -78,7 +81,8 @@ func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 		time.Sleep(time.Millisecond) // a task is done a moment after its answer is sent
 	}
 	if got := pool.Stats().Done - tasks; got < least || got > most {
-		t.Errorf("%d tasks of the pool ran for %d messages of the one who completed any, want %d to %d", got, spoken, least, most)
+		t.Errorf("%d tasks of the pool ran for %d messages of the one who completed any, want %d to %d", got, spoken,
+			least, most)
 	}
 	slow.order("byte")
 	slow.want("sent")
@@ -87,7 +91,8 @@ func testByteByByte(t *testing.T, n int, d web.Dispatch) {
 
 // slowWire is a message in two frames, with a ping between them.
 func slowWire() string {
-	return clientFrame(false, OpText, slowText) + clientFrame(true, OpPing, "?") + clientFrame(true, opContinuation, slowText)
+	return clientFrame(false, OpText, slowText) + clientFrame(true, OpPing, "?") +
+		clientFrame(true, opContinuation, slowText)
 }
 
 // beSlowPeers is the other process: each line of its input has all peers send their next byte.

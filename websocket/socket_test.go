@@ -17,7 +17,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// What tests on real sockets share. Deadlines here are for tests that hang, not for time that is measured.
+// What tests on real sockets share. Deadlines here are for tests that hang, not for time that is
+// measured.
 const hangs = 2 * time.Minute
 
 func testLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
@@ -153,7 +154,8 @@ func TestWritersAtOnce(t *testing.T) {
 		for w := range writers {
 			pool.TryGo(func() {
 				for i := range each {
-					if err := c.Write(OpText, []byte(fmt.Sprintf("%d %d %s", w, i, strings.Repeat("x", i*20)))); err != nil {
+					if err := c.Write(OpText,
+						[]byte(fmt.Sprintf("%d %d %s", w, i, strings.Repeat("x", i*20)))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -166,7 +168,8 @@ func TestWritersAtOnce(t *testing.T) {
 		var w, i int
 		var x string
 		f := p.frame()
-		if n, _ := fmt.Sscanf(strings.Trim(strings.TrimPrefix(f, "text "), `"`), "%d %d %s", &w, &i, &x); n < 2 || i != next[w] || len(x) != i*20 {
+		if n, _ := fmt.Sscanf(strings.Trim(strings.TrimPrefix(f, "text "), `"`), "%d %d %s", &w, &i, &x); n < 2 ||
+			i != next[w] || len(x) != i*20 {
 			t.Fatalf("got %.60q, want number %d of its writer", f, next[w])
 		}
 		next[w]++

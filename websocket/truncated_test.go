@@ -22,7 +22,8 @@ func overTLS(t *testing.T, o *Options) *tls.Conn {
 	borrowed.StartTLS()
 	defer borrowed.Close()
 	ln, err := startEngine(t, myriad.Config{}).Listen("tcp", "127.0.0.1:0", tlsloop.Handler(
-		&tls.Config{Certificates: borrowed.TLS.Certificates}, func(tls.ConnectionState) myriad.Handler { return Handler(o) }))
+		&tls.Config{Certificates: borrowed.TLS.Certificates},
+		func(tls.ConnectionState) myriad.Handler { return Handler(o) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ func (o *DialOptions) proxyFor(ctx context.Context, target *url.URL) (*url.URL, 
 	case proxy == nil:
 		return nil, nil
 	case proxy.Scheme != "http" || proxy.Hostname() == "":
-		return nil, fmt.Errorf("DialOptions.Proxy gave %s: %w (use http://host:port)", proxy.Redacted(), myriad.ErrUnsupported)
+		return nil, fmt.Errorf("DialOptions.Proxy gave %s: %w (use http://host:port)", proxy.Redacted(),
+			myriad.ErrUnsupported)
 	}
 	return proxy, nil
 }
@@ -49,8 +50,8 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// A tunnel is the handler of a connection to a proxy until that has connected it to the server, RFC 9110 §9.3.6. Its methods run on the
-// loop.
+// A tunnel is the handler of a connection to a proxy until that has connected it to the server, RFC
+// 9110 §9.3.6. Its methods run on the loop.
 type tunnel struct {
 	greeting *greeting
 	next     myriad.Handler // speaks when the tunnel stands: the greeting, or TLS before it
@@ -62,7 +63,8 @@ func newTunnel(g *greeting, next myriad.Handler, proxy *url.URL, target string) 
 	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
 	if u := proxy.User; u != nil {
 		password, _ := u.Password()
-		p = fmt.Appendf(p, "Proxy-Authorization: Basic %s\r\n", base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)))
+		p = fmt.Appendf(p, "Proxy-Authorization: Basic %s\r\n",
+			base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)))
 	}
 	return &tunnel{greeting: g, next: next, request: append(p, "\r\n"...)}
 }

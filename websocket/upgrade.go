@@ -17,11 +17,12 @@ type Handshake struct {
 	Compressed  bool   // permessage-deflate was agreed on
 }
 
-// AppendUpgrade is the server's side of the opening handshake as a function on bytes, for transports of one's own: it reads the request at
-// the start of p and appends the response to dst. It fails with ErrIncomplete when it needs more of the request; with any other error the
-// response refuses the upgrade and the connection is to be closed behind it. Handler does the same and goes on from there. It allocates
-// nothing where dst has 384 bytes of room, if there are no subprotocols to choose from and the origin is none or the host. It keeps
-// neither slice. Any goroutine.
+// AppendUpgrade is the server's side of the opening handshake as a function on bytes, for
+// transports of one's own: it reads the request at the start of p and appends the response to dst.
+// It fails with ErrIncomplete when it needs more of the request; with any other error the response
+// refuses the upgrade and the connection is to be closed behind it. Handler does the same and goes
+// on from there. It allocates nothing where dst has 384 bytes of room, if there are no subprotocols
+// to choose from and the origin is none or the host. It keeps neither slice. Any goroutine.
 func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -53,7 +54,8 @@ func (s *settings) opening(p []byte, o *opening[[]byte]) (n int, bad *refusal) {
 	return n, bad
 }
 
-// httpRequest is the request of a raw connection as CheckOrigin gets it, or nil if net/http cannot read what internal/h1 has read.
+// httpRequest is the request of a raw connection as CheckOrigin gets it, or nil if net/http cannot
+// read what internal/h1 has read.
 func httpRequest(head []byte) *http.Request {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	if err != nil {

@@ -2,8 +2,9 @@ package websocket
 
 import "unicode/utf8"
 
-// utf8State checks text that arrives in pieces: "endpoints MUST check that the text is valid UTF-8", RFC 6455 §8.1.
-// It remembers only the start of a sequence that the last piece left unfinished. The zero value is a text of no bytes.
+// utf8State checks text that arrives in pieces: "endpoints MUST check that the text is valid
+// UTF-8", RFC 6455 §8.1. It remembers only the start of a sequence that the last piece left
+// unfinished. The zero value is a text of no bytes.
 //
 // https://www.rfc-editor.org/rfc/rfc6455#section-8.1
 type utf8State struct {
@@ -11,8 +12,8 @@ type utf8State struct {
 	n     uint8                 // how many of them there are
 }
 
-// feed takes the next piece and reports whether the text so far can still become valid. It fails with the first byte
-// that no continuation could repair, and must not be called again after that.
+// feed takes the next piece and reports whether the text so far can still become valid. It fails
+// with the first byte that no continuation could repair, and must not be called again after that.
 func (s *utf8State) feed(p []byte) bool {
 	for s.n > 0 {
 		if len(p) == 0 {
@@ -31,8 +32,9 @@ func (s *utf8State) feed(p []byte) bool {
 // complete reports whether the text may end here.
 func (s *utf8State) complete() bool { return s.n == 0 }
 
-// extend adds one byte to the unfinished sequence. FullRune also calls a prefix full that cannot become a rune, such
-// as an overlong form or a surrogate, which makes this fail at the earliest byte.
+// extend adds one byte to the unfinished sequence. FullRune also calls a prefix full that cannot
+// become a rune, such as an overlong form or a surrogate, which makes this fail at the earliest
+// byte.
 func (s *utf8State) extend(b byte) bool {
 	var seq [utf8.UTFMax]byte
 	n := copy(seq[:], s.begun[:s.n])

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// utf8Table is Table 3-7 of the Unicode Standard, "Well-Formed UTF-8 Byte Sequences", an oracle that shares nothing
-// with the code under test.
+// utf8Table is Table 3-7 of the Unicode Standard, "Well-Formed UTF-8 Byte Sequences", an oracle
+// that shares nothing with the code under test.
 var utf8Table = [][][2]byte{
 	{{0x00, 0x7f}},
 	{{0xc2, 0xdf}, {0x80, 0xbf}},
@@ -22,8 +22,8 @@ var utf8Table = [][][2]byte{
 	{{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}},
 }
 
-// firstBadByte returns the index of the first byte after which p cannot become valid, or len(p), and whether a
-// sequence is unfinished at the end.
+// firstBadByte returns the index of the first byte after which p cannot become valid, or len(p),
+// and whether a sequence is unfinished at the end.
 func firstBadByte(p []byte) (bad int, unfinished bool) {
 	i := 0
 	for i < len(p) {

@@ -145,7 +145,8 @@ func eachDispatch(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
 	}
 }
 
-// quickly is DispatchAuto with all callbacks known to be quick: they run on the loop from the first on. It is for handlerOf.
+// quickly is DispatchAuto with all callbacks known to be quick: they run on the loop from the first
+// on. It is for handlerOf.
 const quickly web.Dispatch = 255
 
 // handlerOf is Handler for options that may have quickly.
@@ -170,9 +171,11 @@ func learn(t testing.TB, o *Options) {
 	s.tasks = dispatch.New(c)
 }
 
-// eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from a backlog.
+// eachQueue runs a test that has its handler from handlerOf under all ways to call callbacks from a
+// backlog.
 func eachQueue(t *testing.T, f func(t *testing.T, d web.Dispatch)) {
-	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "auto": web.DispatchAuto, "quickly": quickly} {
+	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "auto": web.DispatchAuto,
+		"quickly": quickly} {
 		t.Run(name, func(t *testing.T) { f(t, d) })
 	}
 }

@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// copied is up to which size a frame is copied into output that is there already, where it shares memory with its neighbours. Larger
-	// ones are queued as they are.
+	// copied is up to which size a frame is copied into output that is there already, where it
+	// shares memory with its neighbours. Larger ones are queued as they are.
 	copied = 2 << 10
 
-	// earlyLimit is how many bytes may be written before the connection has arrived at its loop, when Options.WriteLimit is 0.
+	// earlyLimit is how many bytes may be written before the connection has arrived at its loop,
+	// when Options.WriteLimit is 0.
 	earlyLimit = 256 << 10
 
 	// spare is what a close frame may take above the write limit.
@@ -63,7 +64,9 @@ type outgoing struct {
 	p        []byte
 	prepared *Prepared // of p, or nil
 
-	step func() error // in its place: a step of a message in parts, which is run under Conn.mu and fails with ErrFull to be run again
+	// in its place: a step of a message in parts, which is run under Conn.mu and fails with ErrFull
+	// to be run again
+	step func() error
 }
 
 func (c *Conn) write(m outgoing) error {
@@ -137,9 +140,9 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 	return b, copied, err
 }
 
-// attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's window has the compressed messages in
-// the order in which they were queued, so all of this happens under mu; a message that has to wait, and may yet be dropped, is
-// sent as it is.
+// attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's
+// window has the compressed messages in the order in which they were queued, so all of this happens
+// under mu; a message that has to wait, and may yet be dropped, is sent as it is.
 func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +200,8 @@ func frameOf(h frameHeader, p []byte) *buf.Block {
 	return b
 }
 
-// send consumes b; up to copyUpTo bytes are copied if there is output to join. It is called under mu.
+// send consumes b; up to copyUpTo bytes are copied if there is output to join. It is called under
+// mu.
 func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 	switch {
 	case c.is(closeSent | dropped | closed):
@@ -228,7 +232,8 @@ func (c *Conn) sendEarly(b *buf.Block) error {
 	return nil
 }
 
-// force queues p above the limit: a close frame must not be lost because its peer is slow. It is called under mu.
+// force queues p above the limit: a close frame must not be lost because its peer is slow. It is
+// called under mu.
 func (c *Conn) force(p []byte) error {
 	_, err := c.nc.Write(p)
 	if !errors.Is(err, myriad.ErrFull) {

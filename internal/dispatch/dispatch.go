@@ -22,27 +22,27 @@ const (
 // A Config says how a Dispatcher works. Its zero value works.
 type Config struct {
 	Mode Mode
-	// Pool runs what does not run inline. It stays its owner's to close. nil: a pool of the Dispatcher's own,
-	// made of Workers. If the engine of the first task has an executor, as a simulated one has, that is used
-	// instead of both.
+	// Pool runs what does not run inline. It stays its owner's to close. nil: a pool of the
+	// Dispatcher's own, made of Workers. If the engine of the first task has an executor, as a
+	// simulated one has, that is used instead of both.
 	Pool    driver.Executor
 	Workers workers.Config
-	// MaxQueued is how many bytes a connection may have queued at most when a task of it starts inline.
-	// 0: any number.
+	// MaxQueued is how many bytes a connection may have queued at most when a task of it starts
+	// inline. 0: any number.
 	MaxQueued int
 	// MaxAway is how many tasks may be away at most when another one starts inline. 0: any number.
 	MaxAway int
 	// AllBack is called when the last task that was away has ended. Any goroutine. nil: nothing.
 	AllBack func()
-	// NoRoom is called with each task that the pool has no room for; its key is idle then, and neither Do
-	// nor Next is called. On the loop. nil: tasks wait until there is room.
+	// NoRoom is called with each task that the pool has no room for; its key is idle then, and
+	// neither Do nor Next is called. On the loop. nil: tasks wait until there is room.
 	NoRoom func(t Task)
 	// Learned has each Local begin with a Record that is quick. For tests.
 	Learned bool
 }
 
-// A Dispatcher runs the tasks of one server, on all loops that its connections have. Its methods may be
-// called by any goroutine.
+// A Dispatcher runs the tasks of one server, on all loops that its connections have. Its methods
+// may be called by any goroutine.
 type Dispatcher struct {
 	config Config
 	away   away
@@ -81,8 +81,8 @@ func (d *Dispatcher) UsePool(x driver.Executor) {
 	d.pool = x
 }
 
-// Widen moves the most tasks that the pool runs at once by n, and reports whether it can: a simulator has
-// no such limit.
+// Widen moves the most tasks that the pool runs at once by n, and reports whether it can: a
+// simulator has no such limit.
 func (d *Dispatcher) Widen(n int) bool {
 	p, ok := d.pool.(interface{ Widen(n int) })
 	if ok {
@@ -94,8 +94,8 @@ func (d *Dispatcher) Widen(n int) bool {
 // Away is how many tasks run on goroutines that were a loop's. It may be below 0 for a moment.
 func (d *Dispatcher) Away() int { return int(d.away.n.Load()) }
 
-// Close has the Dispatcher's own pool refuse new tasks. Its goroutines end when the tasks that run have
-// ended, for which Close does not wait.
+// Close has the Dispatcher's own pool refuse new tasks. Its goroutines end when the tasks that run
+// have ended, for which Close does not wait.
 func (d *Dispatcher) Close() {
 	if d.config.Pool != nil {
 		return
@@ -106,8 +106,8 @@ func (d *Dispatcher) Close() {
 	_ = d.pool.Close(ended) // it returns at once, with the error of its context
 }
 
-// away counts the tasks that run on goroutines which were a loop's. One may end before its beginning is
-// counted.
+// away counts the tasks that run on goroutines which were a loop's. One may end before its
+// beginning is counted.
 type away struct {
 	n    atomic.Int64
 	most int64  // 0: any number
@@ -122,8 +122,8 @@ func (a *away) add(n int64) {
 	}
 }
 
-// goOn has the pool run a task whose key was accepted. It never blocks: what the pool has no room for is
-// brought to it by one goroutine that waits.
+// goOn has the pool run a task whose key was accepted. It never blocks: what the pool has no room
+// for is brought to it by one goroutine that waits.
 func (d *Dispatcher) goOn(t Task) {
 	if t == nil {
 		return

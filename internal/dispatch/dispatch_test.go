@@ -75,7 +75,8 @@ func TestAutoLearnsBehindOneAnother(t *testing.T) {
 
 // A panic teaches nothing, and costs the tasks behind it nothing.
 func TestPanicOnThePool(t *testing.T) {
-	for name, fail := range map[string]func(){"panic": func() { panic("as the test wants") }, "goexit": runtime.Goexit} {
+	for name, fail := range map[string]func(){"panic": func() { panic("as the test wants") },
+		"goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			pool := workers.New(workers.Config{OnPanic: func(any, []byte) {}})
 			e, s, nc := serveOn(t, Config{Mode: Pool, Pool: pool}, func(_ *line, b byte) {
@@ -130,8 +131,8 @@ func (x *counter) TryGoAll(fs []func()) int {
 	return x.Executor.TryGoAll(fs[:min(len(fs), x.most)])
 }
 
-// The tasks of one poll cycle are given to the pool at once; those that it has no room for run later, or are
-// given to NoRoom.
+// The tasks of one poll cycle are given to the pool at once; those that it has no room for run
+// later, or are given to NoRoom.
 func TestBatch(t *testing.T) {
 	const keys = 10
 	for _, most := range []int{keys, 4, 0} {
@@ -161,7 +162,8 @@ func TestBatch(t *testing.T) {
 				t.Errorf("the pool was given %v tasks, want %d at once", pool.together, keys)
 			}
 			if want := keys - most; refuse && len(refused) != want || !refuse && pool.alone != want {
-				t.Errorf("of %d tasks %d have no room, but %d were refused and %d brought again", keys, want, len(refused), pool.alone)
+				t.Errorf("of %d tasks %d have no room, but %d were refused and %d brought again", keys, want,
+					len(refused), pool.alone)
 			}
 			w.stop()
 		}
@@ -195,7 +197,8 @@ func TestRest(t *testing.T) {
 // A kind of tasks that overstays twice is not quick any more.
 func TestStrikesDemote(t *testing.T) {
 	var w *world
-	w = newWorld(t, 1, sim.Calm(), Config{Learned: true}, func(*line, byte) { w.NewParker().ParkFor(5 * time.Millisecond) })
+	w = newWorld(t, 1, sim.Calm(), Config{Learned: true},
+		func(*line, byte) { w.NewParker().ParkFor(5 * time.Millisecond) })
 	p, ln := w.dial()
 	for range 4 {
 		w.send(p, "s")
@@ -207,7 +210,8 @@ func TestStrikesDemote(t *testing.T) {
 	w.stop()
 }
 
-// What runs on the pool behind a task that has overstayed is timed, so that its kind becomes quick again.
+// What runs on the pool behind a task that has overstayed is timed, so that its kind becomes quick
+// again.
 func TestLearnsBehindAnOverstay(t *testing.T) {
 	var w *world
 	w = newWorld(t, 1, sim.Calm(), Config{Learned: true}, func(_ *line, b byte) {
@@ -242,7 +246,8 @@ func TestSlowerKind(t *testing.T) {
 	w.stop()
 }
 
-// While a loop rests, what follows in a chain is not timed either: much of it is slow for another's reason.
+// While a loop rests, what follows in a chain is not timed either: much of it is slow for another's
+// reason.
 func TestFollowRests(t *testing.T) {
 	w := newWorld(t, 1, sim.Calm(), Config{}, nil)
 	_, ln := w.dial()
@@ -288,8 +293,8 @@ func TestWaitingInOrder(t *testing.T) {
 	w.stop()
 }
 
-// At MaxAway tasks that have lost their loops no other one starts inline, and AllBack is called when they
-// have ended.
+// At MaxAway tasks that have lost their loops no other one starts inline, and AllBack is called
+// when they have ended.
 func TestMaxAway(t *testing.T) {
 	var gate driver.Parker
 	back := 0
@@ -419,7 +424,8 @@ func (p *piece) Next() Task {
 	return p.next
 }
 
-// Tasks that Follow one in the batch run behind it, on the same goroutine, and each teaches its own kind.
+// Tasks that Follow one in the batch run behind it, on the same goroutine, and each teaches its own
+// kind.
 func TestFollow(t *testing.T) {
 	w := newWorld(t, 1, sim.Calm(), Config{}, nil)
 	_, ln := w.dial()

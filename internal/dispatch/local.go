@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// restAfter is for how long everything runs on the pool after a task has overstayed: what made it
-	// slow often makes others slow.
+	// restAfter is for how long everything runs on the pool after a task has overstayed: what made
+	// it slow often makes others slow.
 	restAfter = 10 * time.Millisecond
 	// keptTasks is how much room for tasks a Local keeps from one poll cycle to the next.
 	keptTasks = 1024
 )
 
-// A Local is a Dispatcher's state on one loop, and owned by that loop: its methods are called on it.
+// A Local is a Dispatcher's state on one loop, and owned by that loop: its methods are called on
+// it.
 type Local struct {
 	// Record is for protocols that tell no kinds of tasks apart.
 	Record Record
@@ -27,15 +28,16 @@ type Local struct {
 	resting time.Time // until then everything runs on the pool; zero: no
 	submits func()    // submit, for the loop
 
-	// The tasks of this poll cycle for the pool, and what it is to run. A worker that is woken for each
-	// of them is quicker than the loop that brings the next one, and sleeps again.
+	// The tasks of this poll cycle for the pool, and what it is to run. A worker that is woken for
+	// each of them is quicker than the loop that brings the next one, and sleeps again.
 	tasks []Task
 	runs  []func()
 }
 
 // TryInline has t run inline, if it may, as a task of c and after the events of this poll cycle. It
-// returns false if t is to run on the pool, for which ToPool has to be called. r is what is known of t's
-// kind. If it is nil, t runs on the pool in mode Auto. In a callback of c, while t's key is idle.
+// returns false if t is to run on the pool, for which ToPool has to be called. r is what is known
+// of t's kind. If it is nil, t runs on the pool in mode Auto. In a callback of c, while t's key is
+// idle.
 func (l *Local) TryInline(c *myriad.Conn, t Task, r *Record) bool {
 	s := t.state()
 	s.set(l, t, r)
@@ -58,8 +60,8 @@ func (l *Local) TryInline(c *myriad.Conn, t Task, r *Record) bool {
 	return true
 }
 
-// ToPool gives t to the pool at the end of this poll cycle. If TryInline was not called for t, nothing is
-// learned from it. While t's key is idle.
+// ToPool gives t to the pool at the end of this poll cycle. If TryInline was not called for t,
+// nothing is learned from it. While t's key is idle.
 func (l *Local) ToPool(t Task) {
 	s := t.state()
 	s.task, s.local = t, l
@@ -70,7 +72,8 @@ func (l *Local) ToPool(t Task) {
 	l.runs = append(l.runs, s.runs())
 }
 
-// Follow prepares a task that is to run on the pool because Next will return it. r is as for TryInline.
+// Follow prepares a task that is to run on the pool because Next will return it. r is as for
+// TryInline.
 func (l *Local) Follow(t Task, r *Record) {
 	s := t.state()
 	s.set(l, t, r)

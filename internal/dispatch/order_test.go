@@ -69,15 +69,17 @@ func end(t *testing.T, e *myriad.Engine, s *service) {
 	s.d.Close()
 }
 
-// Tasks of one key never overlap and keep their order, none is lost and none runs twice, however they
-// block, compute, hand off their loops, panic and end their goroutines, with a pool that is too small.
+// Tasks of one key never overlap and keep their order, none is lost and none runs twice, however
+// they block, compute, hand off their loops, panic and end their goroutines, with a pool that is
+// too small.
 func TestOrder(t *testing.T) {
 	for mode, name := range map[Mode]string{Auto: "auto", Pool: "pool", Inline: "inline"} {
 		t.Run(name, func(t *testing.T) {
 			const keys, tasks = 12, 1500
 			pool := workers.New(workers.Config{Workers: 4, Queue: 2, OnPanic: func(any, []byte) {}})
 			e := startEngine(t)
-			s := &service{d: New(Config{Mode: mode, Pool: pool, MaxAway: 3, Learned: mode == Auto}), do: misbehave, opened: make(chan *line, keys)}
+			s := &service{d: New(Config{Mode: mode, Pool: pool, MaxAway: 3, Learned: mode == Auto}), do: misbehave,
+				opened: make(chan *line, keys)}
 			var wg sync.WaitGroup
 			for key := range keys {
 				nc := dial(t, e, s)
@@ -86,7 +88,8 @@ func TestOrder(t *testing.T) {
 			wg.Wait()
 			for range keys {
 				ln := <-s.opened
-				eventually(t, fmt.Sprintf("all tasks have run in mode %s", name), func() bool { return ln.idle() && len(ln.tasks()) == tasks })
+				eventually(t, fmt.Sprintf("all tasks have run in mode %s", name),
+					func() bool { return ln.idle() && len(ln.tasks()) == tasks })
 				ln.check(t)
 			}
 			eventually(t, "no task is away", func() bool { return s.d.Away() == 0 })
@@ -145,8 +148,8 @@ func misbehave(ln *line, b byte) {
 	}
 }
 
-// In simulated worlds the seed decides which tasks are held up and for how long, with an executor that is
-// too small.
+// In simulated worlds the seed decides which tasks are held up and for how long, with an executor
+// that is too small.
 func TestSimulatedOrder(t *testing.T) {
 	inline, lost := 0, 0
 	for seed := range uint64(60) {
@@ -169,8 +172,8 @@ func TestSimulationRepeats(t *testing.T) {
 	}
 }
 
-// simulateOrder returns how many tasks ran inline, how many times a loop was handed off, and the order of all
-// tasks.
+// simulateOrder returns how many tasks ran inline, how many times a loop was handed off, and the
+// order of all tasks.
 func simulateOrder(t *testing.T, seed uint64) (inline, lost int, order string) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	o := sim.Lossless()

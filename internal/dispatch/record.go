@@ -21,13 +21,14 @@ const (
 	maxPoints  = 16
 )
 
-// probation is for how many calls a kind runs on the pool: after its first demotion, the second, later.
+// probation is for how many calls a kind runs on the pool: after its first demotion, the second,
+// later.
 var probation = [...]uint32{1024, 4096, 16384}
 
-// A Record is what is known of one kind of tasks, such as those of a route: whether they are quick enough
-// to run inline. It has no clock: its callers time the calls. docs/adr/0010 says why the numbers are what
-// they are. The zero value is a kind that has never been called. Its methods may be called by any
-// goroutine; it is cheap if one loop makes most of the calls.
+// A Record is what is known of one kind of tasks, such as those of a route: whether they are quick
+// enough to run inline. It has no clock: its callers time the calls. docs/adr/0010 says why the
+// numbers are what they are. The zero value is a kind that has never been called. Its methods may
+// be called by any goroutine; it is cheap if one loop makes most of the calls.
 type Record struct {
 	inline atomic.Bool
 	calls  atomic.Uint32 // since it became inline
@@ -43,8 +44,8 @@ type Record struct {
 	points  int
 }
 
-// Call says how the next call is to be made: inline or on the pool, and whether it is to be timed. The time
-// of a call on the pool goes to Made, that of an inline call to MadeInline.
+// Call says how the next call is to be made: inline or on the pool, and whether it is to be timed.
+// The time of a call on the pool goes to Made, that of an inline call to MadeInline.
 func (r *Record) Call() (inline, timed bool) {
 	if !r.inline.Load() {
 		return false, true

@@ -39,10 +39,11 @@ func TestQualifies(t *testing.T) {
 		took func(i int) time.Duration
 		want int // inline calls of 100
 	}{
-		"quick":           {always(brief), 100 - QuickRow},
-		"just enough":     {always(quickTime), 100 - QuickRow},
-		"a little slow":   {always(quickTime + 1), 0},
-		"first call slow": {func(i int) time.Duration { return brief + longTime*time.Duration(max(0, 1-i)) }, 99 - QuickRow},
+		"quick":         {always(brief), 100 - QuickRow},
+		"just enough":   {always(quickTime), 100 - QuickRow},
+		"a little slow": {always(quickTime + 1), 0},
+		"first call slow": {func(i int) time.Duration { return brief + longTime*time.Duration(max(0, 1-i)) },
+			99 - QuickRow},
 		"slow now and then": {func(i int) time.Duration {
 			if i%QuickRow == QuickRow-1 {
 				return middle
@@ -84,8 +85,8 @@ func TestStrikes(t *testing.T) {
 	}
 }
 
-// A kind that becomes slow all the time, but not so slow that it is overtaken, is found by the calls
-// that are timed.
+// A kind that becomes slow all the time, but not so slow that it is overtaken, is found by the
+// calls that are timed.
 func TestCreepsUp(t *testing.T) {
 	r := new(Record)
 	run(r, 1000, always(brief))

@@ -15,16 +15,16 @@ type Task interface {
 	// Do runs the user's code, and reports whether it returned rather than panicked: only then its
 	// time teaches. On any goroutine; before what would wait it calls State.HandOff.
 	Do() (returned bool)
-	// Next is called after Do, off the loop. It returns the task of the same key that follows, or nil:
-	// then the key is idle, or its protocol dispatches what follows on the loop.
+	// Next is called after Do, off the loop. It returns the task of the same key that follows, or
+	// nil: then the key is idle, or its protocol dispatches what follows on the loop.
 	Next() Task
-	// Kept is called after Do instead of Next, on the loop as a callback of the connection, if the task
-	// ran inline and the loop was not handed off.
+	// Kept is called after Do instead of Next, on the loop as a callback of the connection, if the
+	// task ran inline and the loop was not handed off.
 	Kept()
 }
 
-// A State is what a Dispatcher knows of a task. The zero value is ready. It may be used again for another
-// task after Next or Kept has been called, unless Spent is true.
+// A State is what a Dispatcher knows of a task. The zero value is ready. It may be used again for
+// another task after Next or Kept has been called, unless Spent is true.
 type State struct {
 	task    Task
 	local   *Local
@@ -53,20 +53,21 @@ func (s *State) Clear() {
 	*s = State{run: run}
 }
 
-// HandOff has the loop continue on another goroutine if the task runs inline, so that the caller may
-// wait. It returns false if the caller must not wait. Any goroutine that works for the task.
+// HandOff has the loop continue on another goroutine if the task runs inline, so that the caller
+// may wait. It returns false if the caller must not wait. Any goroutine that works for the task.
 func (s *State) HandOff() bool { return s.handoff.HandOff() }
 
 // HasLoop reports whether the task runs inline and the loop still waits for it. Any goroutine.
 func (s *State) HasLoop() bool { return s.handoff.Inline() }
 
-// Spent reports whether the loop was handed off while the task ran. Then the engine may still refer to
-// the State, and it must not be used for a task of another key. It is known in Next and after it.
+// Spent reports whether the loop was handed off while the task ran. Then the engine may still refer
+// to the State, and it must not be used for a task of another key. It is known in Next and after
+// it.
 func (s *State) Spent() bool { return s.spent }
 
-// Excuse says that the task does not count any more: what it does is not this server's work. One that runs
-// inline must have called HandOff before, and is not away any more. Any goroutine that works for the task,
-// once.
+// Excuse says that the task does not count any more: what it does is not this server's work. One
+// that runs inline must have called HandOff before, and is not away any more. Any goroutine that
+// works for the task, once.
 func (s *State) Excuse() {
 	if s.excused.Store(true); s.handoff != (myriad.Handoff{}) {
 		s.local.d.away.add(-1)

@@ -19,14 +19,14 @@ type Capabilities struct {
 	Own func()
 	// Cut is CloseWrite for output that is not complete: see BreakOff. Nil: CloseWrite serves.
 	Cut func(id ID)
-	// Control calls f with the descriptor of a connection, which stays open until f returns. It fails
-	// with ErrStale for an id that is not live, and with ErrUnsupported for a connection without a
-	// descriptor. Nil: no connection has one to show.
+	// Control calls f with the descriptor of a connection, which stays open until f returns. It
+	// fails with ErrStale for an id that is not live, and with ErrUnsupported for a connection
+	// without a descriptor. Nil: no connection has one to show.
 	Control func(id ID, f func(fd uintptr)) error
 }
 
-// Facilities are what a System offers beyond its methods. A nil field is a facility that it does not
-// have. Any goroutine may call the functions.
+// Facilities are what a System offers beyond its methods. A nil field is a facility that it does
+// not have. Any goroutine may call the functions.
 type Facilities struct {
 	// Threads knows the process's threads by number.
 	Threads Threads

@@ -2,7 +2,7 @@
 // server.
 //
 //	go run ./packaging/release v0.2.0             rewrite server/go.mod and server/go.sum for the release commit
-//	go run ./packaging/release -proxy DIR v0.2.0  publish both to DIR, a module proxy made of files, and change nothing
+//	go run ./packaging/release -proxy DIR v0.2.0  publish both to DIR, a module proxy made of files; change nothing
 //
 // It runs in the root of a checkout. docs/RELEASING.md has the steps around it.
 package main

@@ -1,8 +1,9 @@
-// Package webtest tests handlers whose answers outlive them: those that call web.Detached, web.Events or websocket.Accept. It is to
-// package web what httptest is to net/http. A recorder of httptest cannot stand for such answers, because they are written by a
-// connection's event loop.
+// Package webtest tests handlers whose answers outlive them: those that call web.Detached,
+// web.Events or websocket.Accept. It is to package web what httptest is to net/http. A recorder of
+// httptest cannot stand for such answers, because they are written by a connection's event loop.
 //
-// Record and Dial give a handler one request, on a server and an engine of their own, which end with the test:
+// Record and Dial give a handler one request, on a server and an engine of their own, which end
+// with the test:
 //
 //	answer := webtest.Record(t, handler, httptest.NewRequest("GET", "/events", nil))
 //	if e := answer.Event(); string(e.Data) != "hello" {
@@ -16,5 +17,6 @@
 //		t.Errorf("got %q", got)
 //	}
 //
-// NewServer is for several requests, as httptest.NewServer. Servers listen on a free port of the loopback interface.
+// NewServer is for several requests, as httptest.NewServer. Servers listen on a free port of the
+// loopback interface.
 package webtest

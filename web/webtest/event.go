@@ -10,9 +10,10 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// ReadEvent reads the next event, as the HTML Standard, section 9.2.6, has it, but for two things: an event without data is returned
-// too if it has an ID or Retry, and lines end with LF or CRLF, as web sends them. It returns io.EOF at the end of the stream, and
-// io.ErrUnexpectedEOF inside of an event.
+// ReadEvent reads the next event, as the HTML Standard, section 9.2.6, has it, but for two things:
+// an event without data is returned too if it has an ID or Retry, and lines end with LF or CRLF, as
+// web sends them. It returns io.EOF at the end of the stream, and io.ErrUnexpectedEOF inside of an
+// event.
 func ReadEvent(r *bufio.Reader) (web.Event, error) {
 	var e web.Event
 	begun := false

@@ -21,8 +21,9 @@ type Recorder struct {
 	cancel context.CancelFunc
 }
 
-// Record sends r, as httptest.NewRequest makes it, to a server of its own that serves h, and returns when the head of the answer has
-// come. The server ends with the test. It fails the test if there is no answer within a minute.
+// Record sends r, as httptest.NewRequest makes it, to a server of its own that serves h, and
+// returns when the head of the answer has come. The server ends with the test. It fails the test if
+// there is no answer within a minute.
 func Record(t testing.TB, h http.Handler, r *http.Request) *Recorder {
 	t.Helper()
 	s := NewServer(h)
@@ -49,7 +50,8 @@ func (s *Server) Record(t testing.TB, r *http.Request) *Recorder {
 	return rec
 }
 
-// Event waits for the next event of a stream and returns it. Comments are passed over. It fails the test if the answer ends before.
+// Event waits for the next event of a stream and returns it. Comments are passed over. It fails the
+// test if the answer ends before.
 func (r *Recorder) Event() web.Event {
 	r.t.Helper()
 	e, err := ReadEvent(r.body)
@@ -59,7 +61,8 @@ func (r *Recorder) Event() web.Event {
 	return e
 }
 
-// Line waits for the next line and returns it without its end. It fails the test if the answer ends before.
+// Line waits for the next line and returns it without its end. It fails the test if the answer ends
+// before.
 func (r *Recorder) Line() string {
 	r.t.Helper()
 	line, err := r.body.ReadString('\n')
@@ -69,7 +72,8 @@ func (r *Recorder) Line() string {
 	return strings.TrimRight(line, "\r\n")
 }
 
-// Rest waits for the end of the answer and returns what it has not read before. It fails the test if the end is not in order.
+// Rest waits for the end of the answer and returns what it has not read before. It fails the test
+// if the end is not in order.
 func (r *Recorder) Rest() string {
 	r.t.Helper()
 	p, err := io.ReadAll(r.body)

@@ -39,13 +39,14 @@ func NewServer(h http.Handler) *Server {
 	return s
 }
 
-// Client is a client whose idle connections Close ends. Its requests, with their answers, may take a minute.
+// Client is a client whose idle connections Close ends. Its requests, with their answers, may take
+// a minute.
 func (s *Server) Client() *http.Client {
 	return &http.Client{Transport: s.transport, Timeout: patience}
 }
 
-// Close ends all connections, also those of streams and WebSockets, and returns when their callbacks have been called and the handlers
-// have returned.
+// Close ends all connections, also those of streams and WebSockets, and returns when their
+// callbacks have been called and the handlers have returned.
 func (s *Server) Close() {
 	s.transport.CloseIdleConnections()
 	_ = s.Config.Close() // what it returns is the listener's error, and the engine closes that too

@@ -9,7 +9,8 @@ import (
 	"github.com/myriad-go/myriad/websocket"
 )
 
-// A Socket is the client of a WebSocket that Dial has opened. Its methods, other than the Conn's own, belong to the test's goroutine.
+// A Socket is the client of a WebSocket that Dial has opened. Its methods, other than the Conn's
+// own, belong to the test's goroutine.
 type Socket struct {
 	*websocket.Conn
 	// Response is the server's 101.
@@ -18,9 +19,9 @@ type Socket struct {
 	t testing.TB
 }
 
-// Dial opens a WebSocket with r, as httptest.NewRequest makes it, on a server of its own that serves h. Of r it sends the path, the query
-// and the header, where Sec-WebSocket-Protocol offers subprotocols. Both ends end with the test. It fails the test if the
-// handshake is refused.
+// Dial opens a WebSocket with r, as httptest.NewRequest makes it, on a server of its own that
+// serves h. Of r it sends the path, the query and the header, where Sec-WebSocket-Protocol offers
+// subprotocols. Both ends end with the test. It fails the test if the handshake is refused.
 func Dial(t testing.TB, h http.Handler, r *http.Request) *Socket {
 	t.Helper()
 	s := NewServer(h)
@@ -56,7 +57,8 @@ func (s *Socket) Send(text string) {
 	}
 }
 
-// Receive waits for the next message, of either kind, and returns it. It fails the test if the connection ends before.
+// Receive waits for the next message, of either kind, and returns it. It fails the test if the
+// connection ends before.
 func (s *Socket) Receive() string {
 	s.t.Helper()
 	_, p, err := s.Read(s.t.Context())
@@ -66,8 +68,8 @@ func (s *Socket) Receive() string {
 	return string(p)
 }
 
-// Closed waits for the end of the connection and returns the status of the close frame that has come, or 0 if none has. It fails the
-// test for a message that comes before.
+// Closed waits for the end of the connection and returns the status of the close frame that has
+// come, or 0 if none has. It fails the test for a message that comes before.
 func (s *Socket) Closed() websocket.StatusCode {
 	s.t.Helper()
 	op, p, err := s.Read(s.t.Context())

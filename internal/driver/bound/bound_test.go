@@ -34,7 +34,8 @@ func elsewhere(f func()) (panicked any) {
 
 type deaf struct{ driver.Events }
 
-// A goroutine that is locked to its thread may make every call, however often others want the thread.
+// A goroutine that is locked to its thread may make every call, however often others want the
+// thread.
 func TestLockedOwner(t *testing.T) {
 	if p := elsewhere(func() {
 		runtime.LockOSThread()

@@ -114,8 +114,8 @@ func eventsThatDoNotReturn(b *bed) {
 	}
 }
 
-// eventsThatEndTheirThread polls in deferred functions of the goroutine that each event ends, as the
-// owner of a driver has to that is bound to a thread.
+// eventsThatEndTheirThread polls in deferred functions of the goroutine that each event ends, as
+// the owner of a driver has to that is bound to a thread.
 func eventsThatEndTheirThread(b *bed) {
 	over := make(chan struct{})
 	go func() {

@@ -1,5 +1,5 @@
-// Command minutes reads what go test -json writes, and prints the seconds of each package as a table
-// in Markdown, the slowest first. It fails if a test has failed.
+// Command minutes reads what go test -json writes, and prints the seconds of each package as a
+// table in Markdown, the slowest first. It fails if a test has failed.
 package main
 
 import (
