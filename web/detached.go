@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 
@@ -153,6 +154,9 @@ func (s *Stream) Flush() {}
 
 // Queued is how many bytes wait for the client to read.
 func (s *Stream) Queued() int { return s.c.Queued() }
+
+// RemoteAddr is the client's address, as Request.RemoteAddr has it.
+func (s *Stream) RemoteAddr() net.Addr { return s.c.RemoteAddr() }
 
 // SetWriteLimit changes how many bytes may wait for the client, above which Write fails with
 // myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.

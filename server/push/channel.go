@@ -167,19 +167,27 @@ func (ch *channel) Receive(_ string, list []Publication) {
 		told, others = ch.evictMembers()
 	}
 	var slow []*member
-	for len(list) > 0 {
-		n := ch.together(list)
-		slow = ch.spread(list[:n], slow)
-		list = list[n:]
+	for rest := list; len(rest) > 0; {
+		n := ch.together(rest)
+		slow = ch.spread(rest[:n], slow)
+		rest = rest[n:]
 	}
 	ch.mu.Unlock()
 	for _, m := range slow {
-		m.s.tooSlow(ch.name)
+		m.s.tooSlow(ch.name, largest(list))
 	}
 	for _, m := range others {
 		m.s.disconnect(centrifuge.Insufficient)
 	}
 	ch.releaseLater(told)
+}
+
+// largest returns the size of the largest publication, in bytes.
+func largest(list []Publication) (size int) {
+	for i := range list {
+		size = max(size, list[i].size())
+	}
+	return size
 }
 
 // together returns how many publications of list go into one frame. It is one if the slow policy

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -31,8 +32,20 @@ func (s *session) frame(p []byte) {
 func (s *session) refuse(err error) {
 	reason := centrifuge.ServerError
 	errors.As(err, &reason)
-	s.node.log.Info("push: refused a client's frame", "client", s.id.String(), "error", err)
+	why := refusedFrame
+	switch {
+	case errors.Is(err, errNoToken):
+		why = refusedNoToken
+	case reason == centrifuge.InvalidToken:
+		why = refusedToken
+	}
+	s.refused(why, err)
 	s.disconnect(reason)
+}
+
+// refused counts and logs what the client may not do.
+func (s *session) refused(why refusal, err error) {
+	s.node.refused(why, s.t.remote(), "client", s.id.String(), "user", s.user(), "error", oneLine(err))
 }
 
 // A batch collects the replies to one frame, so that they leave in one frame.
@@ -152,6 +165,7 @@ func (b *batch) connect(c *centrifuge.Command) error {
 	switch {
 	case errors.Is(err, errTokenExpired):
 		s.refuseConnect()
+		s.refused(refusedExpired, err)
 		b.fail(c, centrifuge.ErrTokenExpired)
 		return nil
 	case errors.Is(err, errNoToken):
@@ -265,6 +279,9 @@ func (b *batch) failed(c *centrifuge.Command, err error) bool {
 }
 
 func (b *batch) fail(c *centrifuge.Command, e centrifuge.Error) {
+	if e == centrifuge.ErrPermissionDenied {
+		b.s.refused(refusedPermission, fmt.Errorf("%v: %w", c.Method(), e))
+	}
 	b.out = centrifuge.AppendError(b.newLine(), c.ID, e)
 }
 
@@ -286,7 +303,7 @@ func (b *batch) flush() {
 		return
 	}
 	if b.s.offer(&message{payload: b.out}) == offerFull {
-		b.s.tooSlow("")
+		b.s.tooSlow("", len(b.out))
 	}
 	b.out = b.out[:0]
 }

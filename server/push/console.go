@@ -78,6 +78,7 @@ func (s *Server) forOperator(next http.HandlerFunc) http.HandlerFunc {
 				"clients need a token here, so the console needs a key: set --console-key (MYRIAD_CONSOLE_KEY) or "+
 					"--api-key")
 		default:
+			s.node.refusedRequest(refusedKey, r)
 			writeError(w, http.StatusUnauthorized, apiUnauthorized, "the header X-API-Key is missing or wrong")
 		}
 	}

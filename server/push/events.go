@@ -36,11 +36,12 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	g, err := s.node.authenticate(bearer(r))
 	if err != nil {
-		writeUnauthorized(w, err)
+		s.refuseToken(w, r, err)
 		return
 	}
 	for _, name := range channels {
 		if s.node.rules.of(name).SubscribeToken && !slices.Contains(g.channels, name) {
+			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)
 			writeError(w, http.StatusForbidden, apiPermissionDenied,
 				fmt.Sprintf("the token's claim channels does not have the channel %q", name))
 			return
@@ -147,14 +148,17 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// writeUnauthorized answers 401, which makes an EventSource give up.
-func writeUnauthorized(w http.ResponseWriter, err error) {
+// refuseToken answers 401, which makes an EventSource give up.
+func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	var claim claimError
+	why := refusedToken
 	w.Header().Set("WWW-Authenticate", "Bearer")
 	switch {
 	case errors.Is(err, errTokenExpired):
+		why = refusedExpired
 		writeError(w, http.StatusUnauthorized, apiTokenExpired, centrifuge.ErrTokenExpired.Message)
 	case errors.Is(err, errNoToken):
+		why = refusedNoToken
 		writeError(w, http.StatusUnauthorized, apiUnauthorized,
 			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
@@ -163,6 +167,7 @@ func writeUnauthorized(w http.ResponseWriter, err error) {
 	default:
 		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason)
 	}
+	s.node.refusedRequest(why, r, "error", oneLine(err))
 }
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
@@ -198,8 +203,9 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 // openEvents sends what is queued for s, and opens the transport for what follows.
 func (s *session) openEvents(t *eventTransport, stream eventStream) {
 	// on any other error onClose is called, too
-	if t.open(stream, fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())) == errFull {
-		s.tooSlow("")
+	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
+	if t.open(stream, first) == errFull {
+		s.tooSlow("", len(first))
 	}
 	stream.onClose(s.ended)
 }

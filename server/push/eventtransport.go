@@ -75,6 +75,14 @@ func (t *eventTransport) queued() int {
 	return t.stream.queued()
 }
 
+func (t *eventTransport) remote() string {
+	if o := t.lock(); o != nil {
+		o.mu.Unlock()
+		return ""
+	}
+	return t.stream.remote()
+}
+
 func (t *eventTransport) close(d centrifuge.Disconnect) {
 	o := t.lock()
 	if o == nil {
@@ -116,6 +124,8 @@ func (t webStream) send(m *message) error {
 }
 
 func (t webStream) queued() int { return t.Queued() }
+
+func (t webStream) remote() string { return t.RemoteAddr().String() }
 
 // close ends the stream. An EventSource cannot receive a reason; when it reconnects, the status of
 // the answer has it.

@@ -191,6 +191,8 @@ func (f *fakeTransport) queued() int {
 	return f.bytes
 }
 
+func (f *fakeTransport) remote() string { return "192.0.2.1:1234" }
+
 func (f *fakeTransport) close(d centrifuge.Disconnect) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

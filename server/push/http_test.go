@@ -83,6 +83,8 @@ func (f *fakeStream) queued() int {
 	return f.stuck
 }
 
+func (f *fakeStream) remote() string { return "192.0.2.1:1234" }
+
 // close calls onClose's function as web does: not from within close.
 func (f *fakeStream) close(centrifuge.Disconnect) {
 	f.mu.Lock()

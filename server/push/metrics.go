@@ -48,6 +48,7 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		counter("myriad_messages_total", "Publications that were queued for a subscriber, counted once for each.",
 			c.messages.Load),
 		&c.latency,
+		&n.refusals,
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
 			c.slow.Load),
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",

@@ -20,8 +20,7 @@ type Namespace struct {
 	// 65,536. 0: none. Subscribers read them with the history command. Limits.HistoryBytes and
 	// HistoryChannels bound all channels together.
 	HistorySize int
-	// HistoryAge is how long a publication is kept, default 5 minutes. Without HistorySize it has
-	// no effect.
+	// HistoryAge is how long a publication is kept, default 5 minutes. It needs HistorySize.
 	HistoryAge time.Duration
 	// Recovery sends a returning subscriber the publications that it has missed, as far as the
 	// history reaches, and says whether they are complete. It needs HistorySize. Every subscriber
@@ -46,7 +45,7 @@ type Namespace struct {
 	Slow SlowPolicy
 	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest
 	// before the oldest are dropped, default 64 KiB. Up to 64 KiB more are with the transport, and
-	// cannot be dropped. SlowDisconnect uses Limits.Queue instead, for all channels of a client
+	// cannot be dropped. It needs SlowDropOldest. SlowDisconnect uses Limits.Queue instead, for all channels of a client
 	// together.
 	SlowQueue int
 }
@@ -153,6 +152,10 @@ func (ns Namespace) check(tokens bool) error {
 		return ns.wrong(fmt.Sprintf("history size %d: use 0 to %d", ns.HistorySize, maxHistorySize))
 	case ns.HistoryAge < 0:
 		return ns.wrong(fmt.Sprintf("history age %v: use a positive one, or 0 for %v", ns.HistoryAge, defaultAge))
+	case ns.HistoryAge > 0 && ns.HistorySize == 0:
+		return ns.wrong("history age without history: give it a history size too")
+	case ns.SlowQueue > 0 && ns.Slow != SlowDropOldest:
+		return ns.wrong("slow queue without the policy that has one: set slow to drop-oldest too")
 	case ns.Recovery && ns.HistorySize == 0:
 		return ns.wrong("recovery without history: give it a history size too")
 	case ns.SlowQueue < 0:

@@ -55,6 +55,7 @@ type node struct {
 	sampler  *sampler       // nil without a console
 	slowest  slowLog        // disconnected clients
 	droppers slowLog        // clients that missed publications under a policy that drops
+	refusals refusals
 
 	randomMu sync.Mutex
 	random   io.Reader

@@ -75,10 +75,11 @@ func trimPort(scheme, host string) string {
 // guard refuses pages of other sites with 403, and answers allowed ones as the Fetch standard
 // requires (§3.2, CORS protocol). Without it, any web page could publish through a visitor's
 // browser if that browser can reach the server.
-func (o origins) guard(next http.Handler) http.Handler {
+func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		foreign, ok := o.allows(r)
 		if !ok {
+			refused(r)
 			writeError(w, http.StatusForbidden, apiPermissionDenied,
 				"pages of the origin "+foreign+" are not allowed here: see --allowed-origin")
 			return

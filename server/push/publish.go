@@ -29,6 +29,7 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 		return nil, false
 	}
 	if !s.hasKey(r) {
+		s.node.refusedRequest(refusedKey, r)
 		writeError(w, http.StatusUnauthorized, apiUnauthorized,
 			"the key is missing or wrong: send it in the header X-API-Key, or as Authorization: apikey KEY")
 		return nil, false

@@ -162,7 +162,11 @@ func TestSlowPolicies(t *testing.T) {
 	for _, policy := range []SlowPolicy{SlowDropOldest, SlowLatestOnly} {
 		t.Run(string(policy), func(t *testing.T) {
 			const publications = 200
-			n := newTestNode(t, withRules(t, Namespace{Slow: policy, SlowQueue: 20 << 10}))
+			ns := Namespace{Slow: policy}
+			if policy == SlowDropOldest {
+				ns.SlowQueue = 20 << 10
+			}
+			n := newTestNode(t, withRules(t, ns))
 			slow, quick := n.connected("news"), n.connected("news")
 			slow.stuck = true
 			for i := range publications {
@@ -206,7 +210,7 @@ func TestSlowPolicies(t *testing.T) {
 			if len(ch.lags) > 0 {
 				t.Error("it still lags")
 			}
-			want := "client=" + slow.s.id.String() + ` user="" channel=news policy=` + string(policy)
+			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` + string(policy)
 			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
 				!strings.Contains(log, "caught up") {
 				t.Errorf("log %q", log)

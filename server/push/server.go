@@ -50,8 +50,8 @@ type Config struct {
 	// Bus carries publications. Shutdown closes it. Default: NewMemoryBus, with the limits, the
 	// clock and the randomness of this Config.
 	Bus Bus
-	// Logger gets one line for each client that is refused or disconnected as slow. Default:
-	// slog.Default.
+	// Logger gets one line for each client that is refused or disconnected as slow; of refusals at
+	// most ten a second, with the number of those left out. Default: slog.Default.
 	Logger *slog.Logger
 	// Version is the version that clients and the console see. Default: "myriad".
 	Version string
@@ -100,8 +100,13 @@ func New(c Config) (*Server, error) {
 		n.sampler = newSampler(n, c.Engine)
 	}
 	n.open()
-	s.handler = origins.guard(s.routes(s.routeClients, s.routeAdmin))
-	s.clients, s.admin = origins.guard(s.routes(s.routeClients)), origins.guard(s.routes(s.routeAdmin))
+	guard := func(parts ...func(*http.ServeMux)) http.Handler {
+		return origins.guard(s.routes(parts...), func(r *http.Request) {
+			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
+		})
+	}
+	s.handler = guard(s.routeClients, s.routeAdmin)
+	s.clients, s.admin = guard(s.routeClients), guard(s.routeAdmin)
 	return s, nil
 }
 

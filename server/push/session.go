@@ -18,6 +18,8 @@ type transport interface {
 	send(m *message) error
 	// queued returns the bytes that the kernel has not taken yet.
 	queued() int
+	// remote returns the peer's address for the log, or "" if the transport does not know it.
+	remote() string
 	// close sends what is queued and the protocol's close message, then ends the connection. For
 	// centrifuge.Slow it may drop what is queued. A peer that does not read delays the end for a
 	// bounded time only. Later calls have no effect.
@@ -158,7 +160,8 @@ const (
 
 // tooSlow disconnects a client whose queue had no room for a message of channel, or for a reply if
 // channel is "".
-func (s *session) tooSlow(channel string) {
+// size is that of the message, or of the largest publication of several, in bytes.
+func (s *session) tooSlow(channel string, size int) {
 	queued := s.t.queued()
 	if !s.disconnect(centrifuge.Slow) {
 		return
@@ -167,7 +170,7 @@ func (s *session) tooSlow(channel string) {
 	s.node.slowest.add(slowDisconnect{At: s.node.clock.Now(), Client: s.id.String(), User: s.user(), Channel: channel,
 		Queued: queued})
 	s.node.log.Warn("push: disconnected a slow client", "client", s.id.String(), "user", s.user(), "channel", channel,
-		"queued_bytes", queued, "limit_bytes", s.node.limits.Queue)
+		"remote", s.t.remote(), "queued_bytes", queued, "message_bytes", size, "limit_bytes", s.node.limits.Queue)
 }
 
 // tick does what is due, and sets the wheel to the next deadline.
@@ -255,7 +258,7 @@ func (s *session) deadline() int64 {
 
 func (s *session) ping() {
 	if s.offer(s.node.pings[s.wire]) == offerFull {
-		s.tooSlow("")
+		s.tooSlow("", len(s.node.pings[s.wire].payload))
 	}
 }
 

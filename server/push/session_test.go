@@ -228,7 +228,8 @@ func TestSlowConsumer(t *testing.T) {
 	if got := n.count.slow.Load(); got != 1 {
 		t.Errorf("%d slow disconnects counted, want 1", got)
 	}
-	want := fmt.Sprintf("client=%s user=\"\" channel=news queued_bytes=%d limit_bytes=4096", slow.s.id, slow.max)
+	want := fmt.Sprintf("client=%s user=\"\" channel=news remote=192.0.2.1:1234 queued_bytes=%d "+
+		"message_bytes=%d limit_bytes=4096", slow.s.id, slow.max, len(data))
 	if log := n.log.String(); strings.Count(log, "slow client") != 1 || !strings.Contains(log, want) {
 		t.Errorf("log %q, want once %q", log, want)
 	}

@@ -63,9 +63,8 @@ func (ch *channel) cut(m *member, l *lag) {
 		queued := m.s.t.queued() + l.bytes
 		n.droppers.add(slowDisconnect{At: n.clock.Now(), Client: m.s.id.String(), User: m.s.user(), Channel: ch.name,
 			Queued: queued})
-		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.user(), "channel",
-			ch.name,
-			"policy", string(ch.rules.Slow), "queued_bytes", queued)
+		n.log.Warn("push: a slow client misses publications", "client", m.s.id.String(), "user", m.s.user(),
+			"channel", ch.name, "remote", m.s.t.remote(), "policy", string(ch.rules.Slow), "queued_bytes", queued)
 	}
 }
 

@@ -83,8 +83,9 @@ func (s *session) end(name string, why centrifuge.Unsubscribed) bool {
 		s.disconnect(centrifuge.ForceNoReconnect)
 		return true
 	}
-	if s.offer(&message{payload: centrifuge.AppendUnsubscribe(nil, name, why)}) == offerFull {
-		s.tooSlow("")
+	push := centrifuge.AppendUnsubscribe(nil, name, why)
+	if s.offer(&message{payload: push}) == offerFull {
+		s.tooSlow("", len(push))
 	}
 	return true
 }

@@ -61,6 +61,8 @@ func (t webSocket) send(m *message) error {
 
 func (t webSocket) queued() int { return t.Queued() }
 
+func (t webSocket) remote() string { return t.RemoteAddr().String() }
+
 // close queues a close frame, even above the limit, so that a slow client receives the reason. The
 // engine drops the connection of a client that does not answer within Timing.Close.
 func (t webSocket) close(d centrifuge.Disconnect) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	// BurntSushi/toml is maintained and complete, and has no dependencies.
 	"github.com/BurntSushi/toml"
@@ -33,6 +34,10 @@ func readConfiguration(name string) (f configFile, err error) {
 	f = configFile{name: name, mode: info.Mode()}
 	if _, err := toml.DecodeFile(name, &f.values); err != nil {
 		f.values = nil
+		if strings.HasSuffix(name, ".json") || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml") {
+			return f, fmt.Errorf("--config %s: %w: the file must be TOML: write name = value lines, as in "+
+				"docs/guides/operate.md", name, err)
+		}
 		return f, fmt.Errorf("--config %s: %w", name, err)
 	}
 	known := map[string]bool{}
@@ -60,19 +65,15 @@ func (f configFile) namespaces() (list []push.Namespace, err error) {
 	case []map[string]any:
 		for i, one := range given {
 			ns, err := namespaceOf(one)
-			if err != nil {
-				err = fmt.Errorf("[[namespace]] %d in %s: %w", i+1, f.name, err)
-			}
-			list, wrong = append(list, ns), append(wrong, err)
+			prefix := fmt.Sprintf("[[namespace]] %d in %s: ", i+1, f.name)
+			list, wrong = append(list, ns), append(wrong, eachLine(prefix, err))
 		}
 	case []any:
 		for i, one := range given {
 			text, _ := one.(string)
 			ns, err := parseNamespace(text)
-			if err != nil {
-				err = fmt.Errorf("namespace %d in %s: %w", i+1, f.name, err)
-			}
-			list, wrong = append(list, ns), append(wrong, err)
+			prefix := fmt.Sprintf("namespace %d in %s: ", i+1, f.name)
+			list, wrong = append(list, ns), append(wrong, eachLine(prefix, err))
 		}
 	default:
 		return nil, fmt.Errorf("namespace in %s is neither a list nor [[namespace]]", f.name)

@@ -99,10 +99,7 @@ func (o option) written(given any) ([]string, error) {
 
 // complain adds to err where the value was read. err may be nil.
 func complain(err error, from, text string) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s is %q: %w", from, text, err)
+	return eachLine(fmt.Sprintf("%s is %q: ", from, text), err)
 }
 
 func newLogger(s settings, stderr io.Writer) *slog.Logger {

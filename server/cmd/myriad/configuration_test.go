@@ -343,6 +343,48 @@ func TestReadableSecrets(t *testing.T) {
 	}
 }
 
+// Each mistake of a namespace gets a line of its own, with the place where it stands.
+func TestMistakesOfANamespace(t *testing.T) {
+	name := written(t, "[[namespace]]\nname = 'chat'\nhistory-siz = 1\nrecover = true\n")
+	_, err := configured(t, nil, "--config", name)
+	lines := strings.Split(fmt.Sprint(err), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines, want 2: %v", len(lines), err)
+	}
+	for i, want := range []string{`"history-siz" is no rule`, `"recover" is no rule`} {
+		if !strings.HasPrefix(lines[i], "[[namespace]] 1 in "+name+": ") || !strings.Contains(lines[i], want) {
+			t.Errorf("line %d is %q, want the place and %q", i, lines[i], want)
+		}
+	}
+	name += ".yaml"
+	if err := os.WriteFile(name, []byte("listen: 127.0.0.1:0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := configured(t, nil, "--config", name); err == nil || !strings.Contains(err.Error(), "must be TOML") {
+		t.Errorf("a YAML file: %v", err)
+	}
+}
+
+// The log warns of settings that are weaker than they look.
+func TestRisks(t *testing.T) {
+	for _, tt := range []struct {
+		secret, origin string
+		want           []string
+	}{
+		{"", "", nil},
+		{strings.Repeat("s", minSecret), "*", nil},
+		{"short", "example.com", []string{"has 5 bytes"}},
+		{"", "*", []string{"every web page"}},
+	} {
+		var s settings
+		s.push.TokenSecret, s.push.AllowedOrigins = tt.secret, []string{tt.origin}
+		got := s.risks()
+		if len(got) != len(tt.want) || len(got) > 0 && !strings.Contains(got[0], tt.want[0]) {
+			t.Errorf("secret %q, origin %q: %q, want %q", tt.secret, tt.origin, got, tt.want)
+		}
+	}
+}
+
 func TestLogFormat(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -61,6 +61,23 @@ func parseNamespace(text string) (ns push.Namespace, err error) {
 	return namespaceOf(given)
 }
 
+// eachLine puts a prefix before err, or before each of the errors that it joins, because each gets
+// a line of its own.
+func eachLine(prefix string, err error) error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s%w", prefix, err)
+	}
+	var lines []error
+	for _, one := range joined.Unwrap() {
+		lines = append(lines, eachLine(prefix, one))
+	}
+	return errors.Join(lines...)
+}
+
 // namespaceOf returns the namespace with the given rules, and reports all mistakes in them.
 // push.New checks how the values fit together.
 func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
@@ -68,11 +85,11 @@ func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 	for _, r := range namespaceRules {
 		known[r.name] = r
 	}
-	var wrong []string
+	var wrong []error
 	for _, name := range sortedKeys(given) {
 		r, ok := known[name]
 		if !ok {
-			wrong = append(wrong, fmt.Sprintf("%q is no rule of a namespace%s", name,
+			wrong = append(wrong, fmt.Errorf("%q is no rule of a namespace%s", name,
 				didYouMean(name, sortedKeys(known))))
 			continue
 		}
@@ -84,11 +101,8 @@ func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 			err = assign(r.field(&ns), texts[0], true)
 		}
 		if err != nil {
-			wrong = append(wrong, fmt.Sprintf("%s is %q: %v", name, fmt.Sprint(given[name]), err))
+			wrong = append(wrong, fmt.Errorf("%s is %q: %w", name, fmt.Sprint(given[name]), err))
 		}
 	}
-	if wrong != nil {
-		return ns, errors.New(strings.Join(wrong, "; "))
-	}
-	return ns, nil
+	return ns, errors.Join(wrong...)
 }

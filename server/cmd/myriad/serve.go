@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -261,6 +263,8 @@ func cause(err error) error {
 // the error. It may be empty.
 func remedy(err error) string {
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ": the folder of the socket does not exist: create it, or let systemd do it with RuntimeDirectory"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return ": another process has the port: stop it, or listen on another port"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -291,16 +295,34 @@ func (r *running) announce(bound []net.Addr) {
 	if r.admin != nil {
 		r.log.Info("myriad: serving the API, the metrics and the console", "admin", r.urlOf(r.admin, bound[1]))
 	}
+	for _, warning := range r.risks() {
+		r.log.Warn("myriad: " + warning)
+	}
 	switch {
 	case r.development:
 		r.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no " +
-			"token needed; " +
-			"set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others can reach it")
+			"token needed; set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others can reach it")
 	case r.push.APIKey == "":
 		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
 	case r.push.TokenSecret == "":
 		r.log.Warn("myriad: every program on this machine may connect: set --token-secret (MYRIAD_TOKEN_SECRET)")
 	}
+}
+
+// minSecret is how many bytes a secret for HS256 must have at least (RFC 7518 §3.2).
+const minSecret = 32
+
+// risks returns what the settings allow and an operator may not have meant.
+func (s settings) risks() (list []string) {
+	if n := len(s.push.TokenSecret); n > 0 && n < minSecret {
+		list = append(list, fmt.Sprintf("the token secret has %d bytes, and a short one can be guessed from any "+
+			"token: use at least %d, as from openssl rand -hex 32", n, minSecret))
+	}
+	if slices.Contains(s.push.AllowedOrigins, "*") && s.push.TokenSecret == "" {
+		list = append(list, "the allowed origin * lets every web page connect through the browser of a visitor who "+
+			"can reach this server: name the origins, or set --token-secret")
+	}
+	return list
 }
 
 // shutdown ends everything in the order of dependencies. It first delivers what has been accepted.
