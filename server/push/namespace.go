@@ -45,8 +45,8 @@ type Namespace struct {
 	Slow SlowPolicy
 	// SlowQueue is how many bytes of one channel wait for one subscriber under SlowDropOldest
 	// before the oldest are dropped, default 64 KiB. Up to 64 KiB more are with the transport, and
-	// cannot be dropped. It needs SlowDropOldest. SlowDisconnect uses Limits.Queue instead, for all channels of a client
-	// together.
+	// cannot be dropped. It needs SlowDropOldest. SlowDisconnect uses Limits.Queue instead, for all
+	// channels of a client together.
 	SlowQueue int
 }
 

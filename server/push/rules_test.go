@@ -210,7 +210,8 @@ func TestSlowPolicies(t *testing.T) {
 			if len(ch.lags) > 0 {
 				t.Error("it still lags")
 			}
-			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` + string(policy)
+			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` +
+				string(policy)
 			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
 				!strings.Contains(log, "caught up") {
 				t.Errorf("log %q", log)

@@ -112,7 +112,8 @@ func (s *liveServer) queuedForAll() int {
 func (s *liveServer) wantSlowNamed(client string, limit int) {
 	s.t.Helper()
 	line := regexp.MustCompile(`level=WARN msg="push: disconnected a slow client" client=` + client +
-		fmt.Sprintf(` user="" channel=news remote=127.0.0.1:[0-9]+ queued_bytes=([0-9]+) message_bytes=[0-9]+ limit_bytes=%d\n`,
+		fmt.Sprintf(` user="" channel=news remote=127.0.0.1:[0-9]+ queued_bytes=([0-9]+) `+
+			`message_bytes=[0-9]+ limit_bytes=%d\n`,
 			limit)).FindStringSubmatch(s.log.String())
 	if line == nil {
 		s.t.Fatalf("the log does not name %s:\n%s", client, s.log)

@@ -25,12 +25,13 @@ func completionCommand(stdout io.Writer) *cli.Command {
 		Usage:     "print a script that completes commands, flags and values: bash, zsh, fish",
 		ArgsUsage: "bash|zsh|fish",
 		HideHelp:  true, // else the library would search the help for an unknown shell
+		Flags:     []cli.Flag{&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help"}},
 		Description: "bash  source <(myriad completion bash)   in ~/.bashrc\nzsh   source <(myriad completion zsh)  " +
 			"  in ~/.zshrc, below compinit\nfish  myriad completion fish > ~/.config/fish/completions/myriad.fish",
 		Action: func(_ context.Context, c *cli.Command) error {
 			script, ok := scripts[c.Args().First()]
 			switch {
-			case !c.Args().Present():
+			case !c.Args().Present() || c.Bool("help"):
 				return cli.ShowSubcommandHelp(c)
 			case !ok || c.Args().Len() > 1:
 				return fmt.Errorf("completion takes bash, zsh or fish, not %q",

@@ -252,6 +252,7 @@ func TestCommandLineMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --lsten x":                  "there is no flag --lsten: did you mean --listen?",
 		"serve --qqqq":                     "there is no flag --qqqq: see myriad serve --help",
+		"--listen x":                       "--listen is a flag of a command: write myriad serve --listen",
 		"serve --listen":                   "flag needs an argument: --listen",
 		"serve --disable-console=x":        `--disable-console is "x": write true or false`,
 		"serv":                             `there is no command "serv": did you mean "serve"?`,

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -99,6 +100,9 @@ func explainUsage(c *cli.Command, err error) error {
 			names = append(names, f.Names()[0])
 		}
 		name := strings.TrimLeft(found[1], "-")
+		if owner := commandWith(c, name); owner != nil {
+			return fmt.Errorf("--%s is a flag of a command: write %s --%s", name, owner.FullName(), name)
+		}
 		if near := nearest(name, names); near != "" {
 			return fmt.Errorf("there is no flag --%s: did you mean --%s?", name, near)
 		}
@@ -109,6 +113,18 @@ func explainUsage(c *cli.Command, err error) error {
 		return fmt.Errorf("--%s is %q: write true or false", found[2], found[1])
 	}
 	return fmt.Errorf("%w; see %s --help", err, c.FullName())
+}
+
+// commandWith returns the command below c that has the flag, or nil.
+func commandWith(c *cli.Command, flag string) *cli.Command {
+	for _, sub := range c.Commands {
+		for _, f := range sub.Flags {
+			if slices.Contains(f.Names(), flag) {
+				return sub
+			}
+		}
+	}
+	return nil
 }
 
 func versionCommand(stdout io.Writer) *cli.Command {

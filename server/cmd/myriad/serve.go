@@ -301,7 +301,8 @@ func (r *running) announce(bound []net.Addr) {
 	switch {
 	case r.development:
 		r.log.Warn("myriad: development mode: every program on this machine may connect and publish, no key and no " +
-			"token needed; set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others can reach it")
+			"token needed; set --api-key (MYRIAD_API_KEY) and --token-secret (MYRIAD_TOKEN_SECRET) before others " +
+			"can reach it")
 	case r.push.APIKey == "":
 		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
 	case r.push.TokenSecret == "":
