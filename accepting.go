@@ -31,7 +31,7 @@ type accepting struct {
 	hand     driver.Socket // accepted, and kept waiting: for room, or with room for its time
 	room     bool          // the quota counts it
 	failing  int64         // loop time since which accepting has failed; 0: it has not
-	shedding bool          // the spare descriptor is used to close who comes
+	shedding bool          // the spare descriptor is used to close new connections
 	mayShed  int           // peers, until the pause ends
 	halted   bool          // by Listener.Pause
 }
@@ -141,7 +141,7 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 		ln.failing = max(1, l.now)
 	}
 	l.rest(ln)
-	if ln.shedding { // somebody else was quicker to take the descriptor
+	if ln.shedding { // another part of the process was quicker to take the descriptor
 		l.endShedding(ln)
 		return
 	}
@@ -174,9 +174,9 @@ func (l *Loop) endShedding(ln *Listener) {
 	l.engine.spare.back()
 }
 
-// rested is the listener's timer. Whoever sheds rests afterwards, so that others come to have the
-// spare; and while another has it, accepting in earnest would take the descriptor that it has
-// freed.
+// rested is the listener's timer. A listener that has shed connections rests afterwards, so that
+// other listeners get the spare. While another listener has it, a true accept would take the
+// descriptor that it has freed.
 func (l *Loop) rested(ln *Listener) {
 	switch {
 	case ln.hand != nil && !ln.room: // it waits for the quota

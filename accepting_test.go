@@ -19,7 +19,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/std"
 )
 
-// A doorkeeper is an echo that counts who is in, over all listeners, and closes when its peer ends.
+// A doorkeeper is an echo that counts its open connections, over all listeners, and closes when its
+// peer ends.
 type doorkeeper struct {
 	mu       sync.Mutex
 	now      func() time.Time
@@ -176,7 +177,7 @@ func TestAcceptRateSimulated(t *testing.T) {
 	}
 }
 
-// Without descriptors nobody is accepted, those who are connected are served, the loops sleep, and
+// Without descriptors no connection is accepted, connected clients are served, the loops sleep, and
 // it ends by itself.
 func TestNoFilesSimulated(t *testing.T) {
 	for seed := range seeds(t) / 5 {
@@ -207,7 +208,7 @@ func TestNoFilesSimulated(t *testing.T) {
 }
 
 // files is a world whose processes have descriptors: when others have used them up, the spare is
-// the only one to be had.
+// the only one left.
 type files struct {
 	*sim.World
 	gone  bool // by others than the engine
@@ -288,7 +289,7 @@ func TestShedding(t *testing.T) {
 		}
 		s.RunFor(100 * time.Millisecond)
 		for i, p := range few {
-			if !p.Ended() && p.Err() == nil && len(k.names) == 0 { // who is let in makes the listener patient anew
+			if !p.Ended() && p.Err() == nil && len(k.names) == 0 { // an accepted client makes the listener patient again
 				t.Errorf("seed %d: peer %d of the other listener is not shed in its turn", seed, i)
 			}
 		}
@@ -381,7 +382,7 @@ func TestAdoptBusy(t *testing.T) {
 	s := &simulation{w, t, e}
 	h := newProbe()
 	h.opens, h.closes = make(chan *myriad.Conn, 5000), make(chan error, 5000)
-	for i := range 3000 { // nobody steps the world: what goes into an intake stays there
+	for i := range 3000 { // the test does not step the world: what goes into an intake stays there
 		if _, err := e.Adopt(inert{}, nil, h); err != nil {
 			t.Fatalf("Adopt %d: %v", i, err)
 		}
@@ -409,7 +410,7 @@ func TestAdoptBusyIsCounted(t *testing.T) {
 	}
 	s := &simulation{w, t, e}
 	taken := 0
-	for ; err == nil; taken++ { // nobody steps the world
+	for ; err == nil; taken++ { // the test does not step the world
 		_, err = e.Adopt(inert{}, nil, silent{})
 	}
 	_, again := e.Adopt(inert{}, nil, silent{})

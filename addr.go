@@ -16,7 +16,7 @@ func (c *Conn) AppendRemoteAddr(dst []byte) []byte {
 	return c.remote.AppendTo(dst)
 }
 
-// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol by which a proxy tells the
+// SetAddrs replaces what LocalAddr and RemoteAddr say, for a protocol in which a proxy sends the
 // addresses of its client (package proxyproto). An address that is not valid stays as it is. The
 // net.Conn that Detach gives has the new addresses, too. On the loop only, before other goroutines
 // ask for an address.

@@ -13,7 +13,7 @@ import (
 // above it.
 const maxIntake = 1024
 
-// keptIntake is for how many of them a loop keeps room between two turns, so that those who come
+// keptIntake is for how many of them a loop keeps room between two turns, so that new connections
 // leave no garbage.
 const keptIntake = 128
 
@@ -71,8 +71,8 @@ func (l *Loop) unpromise() {
 	l.mail.promised--
 }
 
-// loopWithRoom is the loop whose turn it is, or else the next one that promises room. It fails with
-// ErrBusy if none does, and with errShutDown if all have ended.
+// loopWithRoom returns the next loop in the round, or the first one after it that has room. It
+// fails with ErrBusy if none does, and with errShutDown if all have ended.
 func (e *Engine) loopWithRoom() (*Loop, error) {
 	failure := errShutDown
 	first := e.turn.Add(1)
@@ -157,7 +157,7 @@ func (l *Loop) refuse(c *Conn, err error) {
 	if c == nil {
 		return
 	}
-	c.status |= closing | ending // it may hear, but not do, anything
+	c.status |= closing | ending // its callbacks are called, but it may do nothing
 	defer l.refused(c, err)
 	l.callOpened(c)
 }

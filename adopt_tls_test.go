@@ -91,7 +91,7 @@ func eachTLS(t *testing.T, f func(t *testing.T, version uint16)) {
 	t.Run("1.3", func(t *testing.T) { f(t, tls.VersionTLS13) })
 }
 
-// needWatcher skips where the driver cannot tell when somebody else's connection may be read.
+// needWatcher skips where the driver cannot tell when a connection that is not its own may be read.
 func needWatcher(t *testing.T) {
 	if d := os.Getenv(driverEnv); d != "" && d != "epoll" && d != "kqueue" || runtime.GOOS == "windows" {
 		t.Skip("this driver has no Watcher")
@@ -218,7 +218,7 @@ func TestAdoptedTLSCarriesMuch(t *testing.T) {
 	})
 }
 
-// However a connection ends while nobody waits for it, both ends hear how.
+// However a connection ends while no call waits for it, both ends learn how.
 func TestAdoptedTLSEndsWhileIdle(t *testing.T) {
 	t.Parallel()
 	eachTLS(t, func(t *testing.T, version uint16) {
@@ -287,8 +287,8 @@ func (c wildConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A panic in somebody's net.Conn, or in a callback of its configuration, costs its connection
-// alone, and so does the end of its goroutine.
+// A panic in a user's net.Conn, or in a callback of its configuration, costs its connection alone,
+// and so does the end of its goroutine.
 func TestPanicInAdoptedConn(t *testing.T) {
 	if d := os.Getenv(driverEnv); d == "std" || d == "" && runtime.GOOS != "linux" {
 		t.Skip("the driver std calls a net.Conn itself, and is at its mercy")
@@ -327,7 +327,7 @@ func TestPanicInAdoptedConn(t *testing.T) {
 	}
 }
 
-// Shutdown ends connections that nobody waits for, in order or, at its deadline, by force.
+// Shutdown ends connections that no call waits for, in order or, at its deadline, by force.
 func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
 	t.Parallel()
 	for _, stubborn := range []bool{false, true} {

@@ -10,7 +10,7 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/std"
 )
 
-// A hull is a world that counts who holds its ballast.
+// A hull is a world that counts the holders of its ballast.
 type hull struct {
 	driver.System
 	held, released atomic.Int32

@@ -34,7 +34,7 @@ type bridge struct {
 	cut     bool // the way out has closed outer: the end of the input is our own doing
 	peer    net.Addr
 
-	resting sync.Mutex // for who sets deadlines, and for what follows
+	resting sync.Mutex // for callers that set deadlines, and for what follows
 	over    bool       // guarded by resting: the engine has let go of its end
 }
 
@@ -114,7 +114,7 @@ func (b *bridge) shakeAndCopy() (fromSource bool, err error) {
 }
 
 // inputEnded ends what goes to the engine. What is not an orderly end is kept for Conn's
-// sink.Ended, so that the engine has all bytes before it hears of it.
+// sink.Ended, so that the engine has all bytes before it learns of it.
 func (b *bridge) inputEnded(err error) {
 	if err != nil {
 		b.mu.Lock()

@@ -81,7 +81,8 @@ func TestCyclesLeaveNothing(t *testing.T) {
 }
 
 // atOnce has n goroutines live at the same time. How many of them a crowd of the fallback driver's
-// has, and so how many descriptors the runtime must make for them, depends on who was held up.
+// has, and so how many descriptors the runtime must make for them, depends on which of them were
+// held up.
 func atOnce(n int) {
 	var all sync.WaitGroup
 	end := make(chan struct{})

@@ -100,8 +100,8 @@ func (c *Conn) owes() bool {
 	return x.owed > 0
 }
 
-// beginClose makes the conn deaf: input is read only to be discarded, so that unread bytes do not
-// turn the close into a reset that would destroy the last answer on its way.
+// beginClose stops delivery. Input is read only to be discarded: unread bytes would turn the close
+// into a reset, which would destroy the last answer on its way.
 func (l *Loop) beginClose(c *Conn) {
 	c.status |= closing
 	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
@@ -214,7 +214,7 @@ func (l *Loop) closed(c *Conn, err error) {
 	l.tellClosed(c, asked, err)
 }
 
-// tellClosed tells everybody who waits for something of the conn that it has ended.
+// tellClosed tells all calls that wait for the conn that it has ended.
 func (l *Loop) tellClosed(c *Conn, asked request, err error) {
 	x := c.extra.Load()
 	if c.is(connecting) {
@@ -357,7 +357,7 @@ func (l *Loop) detached(c *Conn, sock driver.Socket) {
 	nc, unread, err = l.outside(c, sock, unread)
 }
 
-// handedOver tells who has asked for the connection. Without a net.Conn it is closed.
+// handedOver calls Detach's function. Without a net.Conn it is closed.
 func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
 	if nc != nil {
 		l.callDetached(c, nc, unread, nil)

@@ -65,7 +65,7 @@ func TestCloseSaysNothingButClosed(t *testing.T) {
 		nc := s.one(t, myriad.Config{}, h)
 		send(t, nc, pattern(1000))
 		expectEnd(t, nc, nil)
-		_, _ = nc.Write(pattern(1000)) // the conn may have gone: it does not wait long for who says nothing
+		_, _ = nc.Write(pattern(1000)) // the conn may have gone: it does not wait long for a silent peer
 		nc.Close()
 		if err := await(t, "Closed", h.closes); err != nil {
 			t.Errorf("Closed(%v), want nil", err)
@@ -270,7 +270,8 @@ func (l *failingLayer) CloseWrite(w myriad.Wire) error {
 	return l.xorLayer.CloseWrite(w)
 }
 
-// A layer that fails to return while the conn is locked costs that conn, whoever writes.
+// A layer that fails to return while the conn is locked costs that conn, whichever goroutine
+// writes.
 func TestPanicsInALayerCostOneConn(t *testing.T) {
 	eachFailure(t, func(t *testing.T, fail func()) {
 		layersCostOneConn(t, fail)

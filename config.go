@@ -21,7 +21,7 @@ type Config struct {
 	// (package net, everywhere). Empty: the best one that is proven on the platform. Start fails
 	// with ErrUnsupported where it does not exist.
 	Driver string
-	// Logger hears what no caller can be told: failing accepts, panicking handlers. Nil:
+	// Logger gets what no caller can be told: failing accepts, panicking handlers. Nil:
 	// slog.Default().
 	Logger *slog.Logger
 

@@ -12,8 +12,8 @@ import (
 )
 
 // A Conn is a connection that belongs to one loop. It has net.Conn's methods and a stable identity.
-// The methods say who may call them: any goroutine, or only code that runs on the conn's loop (its
-// handler's methods, Loop.Do).
+// The doc of each method says where it may be called: on any goroutine, or only by code that runs
+// on the conn's loop (its handler's methods, Loop.Do).
 type Conn struct {
 	loop    *Loop
 	id      driver.ID // zero until attached; owned by the loop
@@ -76,7 +76,7 @@ const (
 	wantDeadline // SetDeadline
 	gone         // Closed has been reported, or the conn was detached, or its connection hibernates
 	short        // Cut: what has been written is not the whole
-	shown        // Loop.Conns has: who has looked may keep it
+	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
 // status is where the conn stands, as its loop knows it.
@@ -86,10 +86,10 @@ const (
 	paused     status = 1 << iota // by the handler
 	peerEnded                     // the peer's FIN has been seen
 	finSent                       // ours is with the driver
-	closing                       // Close has begun: the handler hears only Closed
+	closing                       // Close has begun: only Closed is called
 	lingering                     // flushed, FIN sent, discarding input
 	ending                        // the driver has been told to close, abort or detach
-	connecting                    // Dial is under way: the handler hears nothing yet
+	connecting                    // Dial is under way: no callback is called yet
 	served                        // has had its share of this turn's encoding, and is on the list of revisits
 )
 
@@ -98,7 +98,7 @@ func newConn(l *Loop, h Handler) *Conn {
 	return &Conn{loop: l, handler: h, can: abilitiesOf(h), limit: l.engine.writeLimit()}
 }
 
-// writeLimit is the high mark of conns that nobody has set another for.
+// writeLimit is the high mark of conns without one of their own.
 func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
@@ -124,7 +124,7 @@ func (c *Conn) ownExtra() *extra {
 }
 
 // trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
-// whoever is above holds no pointer to it.
+// no caller holds a pointer to it.
 func (c *Conn) trim() {
 	x := c.extra.Load()
 	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
@@ -228,7 +228,7 @@ func (c *Conn) Notify() {
 
 // SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called,
 // h.Received with rest if there is any, and h.Received with newer bytes as they come; h.Ended, too,
-// if the peer had ended its side before. The old handler hears nothing more. rest must stay
+// if the peer had ended its side before. The old handler is not called again. rest must stay
 // unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A second
 // call in the same callback replaces the first. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {

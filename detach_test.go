@@ -355,7 +355,8 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// Where the driver keeps its connections, who has asked in vain can hand over to another handler.
+// Where the driver keeps its connections, a handler whose Detach has failed can hand over to
+// another handler.
 func TestDetachRefusedThenSetHandler(t *testing.T) {
 	s := simulate(t, 1, func() sim.Options { o := sim.Calm(); o.NoDetach = true; return o }(), myriad.Config{Loops: 1})
 	next, h := newProbe(), newProbe()
@@ -441,8 +442,8 @@ func (s strictSocket) Conn() (net.Conn, error) {
 	return nil, syscall.EMFILE
 }
 
-// A conn that has left its driver and cannot be a net.Conn is closed: its handler hears that,
-// behind done.
+// A conn that has left its driver and cannot be a net.Conn is closed: its handler's Closed is
+// called after done.
 func TestDetachWithoutDescriptors(t *testing.T) {
 	w := strict{sim.New(1, sim.Calm())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})

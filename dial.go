@@ -33,7 +33,7 @@ const (
 // is given up after 10 s, and all of them after Config.DialTimeout, with os.ErrDeadlineExceeded.
 // Each address that is being tried counts against Config.MaxConns: at the limit Dial fails with
 // ErrTooMany. The error tells of every address that was tried. A unix socket whose backlog is full
-// fails at once (EAGAIN), for the kernel keeps nobody waiting there.
+// fails at once (EAGAIN), for the kernel keeps no client waiting there.
 //
 // h is opened once, with the connection that is returned; a failed Dial calls no handler. Any
 // goroutine but a loop's, on which it fails with ErrOnLoop; an inline task of this engine hands its

@@ -94,7 +94,7 @@ func blackhole(t *testing.T, w *sim.World, addr string) net.Addr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Dial(ln.Addr()) // nobody accepts: with a backlog of one, this is all it takes
+	w.Dial(ln.Addr()) // the listener does not accept: with a backlog of one, this is all it takes
 	w.Settle()
 	return ln.Addr()
 }
@@ -195,7 +195,7 @@ func TestDialOrder(t *testing.T) {
 	} {
 		s, names := simulateNames(t, 1, sim.Calm(), myriad.Config{})
 		for _, a := range tc.given {
-			names.addrs = append(names.addrs, tcpAddr(a)) // nobody listens: all are refused, in order
+			names.addrs = append(names.addrs, tcpAddr(a)) // no process listens: all are refused, in order
 		}
 		h := newProbe()
 		_, err := s.e.Dial(t.Context(), "tcp", "name:80", h)

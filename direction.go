@@ -29,8 +29,8 @@ type direction struct {
 func (d *direction) run() { d.goOn(d.copy) }
 
 // goOn runs a direction's next part, which says whether what ended it was src's error. The net.Conn
-// may be anybody's, and has callbacks of its configuration if it is a *tls.Conn: a panic there, or
-// the end of the goroutine, costs its connection and nobody else's.
+// is a user's, and a *tls.Conn has callbacks in its configuration. A panic there, or the end of the
+// goroutine, costs this connection alone.
 func (d *direction) goOn(part func() (fromSource bool, err error)) {
 	returned, fromSource, err := false, true, error(nil)
 	defer func() {
@@ -110,7 +110,7 @@ func (d *direction) awake() {
 	d.rouse()
 }
 
-// rouse is awake for who holds resting.
+// rouse is awake for callers that hold resting.
 func (d *direction) rouse() {
 	if d.idle {
 		d.idle = false

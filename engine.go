@@ -19,7 +19,7 @@ type Engine struct {
 	loops []*Loop
 	start time.Time
 
-	turn       atomic.Uint32 // whose turn it is to be given a connection
+	turn       atomic.Uint32 // which gets the next connection
 	listenTurn atomic.Uint32
 	running    atomic.Int32 // loops and bridges that have not ended
 
@@ -118,8 +118,8 @@ func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
 // Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close:
 // what is queued is flushed), and ends the loops when the last conn has gone. When ctx ends first,
-// what is left is aborted and the context's error returned. A second call waits like the first. Not
-// from a loop.
+// the remaining connections are aborted and the context's error is returned. A second call waits
+// like the first. Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.spare.close()
 	for _, l := range e.loops {
@@ -176,7 +176,7 @@ func (e *Engine) ended() {
 	}
 }
 
-// nextLoop is whose turn it is to be given a connection.
+// nextLoop is the loop that gets the next connection.
 func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
 
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
@@ -194,7 +194,7 @@ func (l *Loop) fail() {
 			l.closedAndCounted(c, err)
 		}
 	}
-	for !l.finish() { // who waits for an answer is told
+	for !l.finish() { // callers that wait for an answer are told
 		l.takeMail()
 		for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
 			_ = a.sock.Close()
@@ -235,7 +235,7 @@ func (l *Loop) tellStopping() {
 			l.dismiss(c)
 		}
 	}
-	l.work.told = math.MaxInt // who comes later is told when it comes
+	l.work.told = math.MaxInt // later callers are told when they come
 }
 
 // dismiss ends a conn because its loop is stopping.

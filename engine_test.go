@@ -55,7 +55,7 @@ func TestListenerCloseFreesTheAddress(t *testing.T) {
 		addr := first
 		for again, lost := 0, 0; again < 20; again++ {
 			ln, err := e.Listen(network, addr, echo{})
-			// somebody else on this machine may be given the port meanwhile
+			// another process may be given the port meanwhile
 			if errors.Is(err, syscall.EADDRINUSE) && lost < 3 {
 				addr = first
 				lost++

@@ -152,7 +152,7 @@ func simulateExits(t *testing.T, seed uint64, o sim.Options, callbacks []string)
 	}
 }
 
-// A dialled conn whose Opened ends the goroutine is returned all the same, and closed; Adopt's
+// A dialled conn whose Opened ends the goroutine is returned nevertheless, and closed; Adopt's
 // likewise.
 func TestExitInOpenedOfDial(t *testing.T) {
 	e := start(t, myriad.Config{Logger: quiet})
@@ -198,7 +198,7 @@ func (d *breakableDriver) Poll(wait time.Duration, ev driver.Events) (int, error
 	return n, errors.Join(err, d.of.err)
 }
 
-// When the driver has failed, every conn hears it, though each ends the goroutine.
+// When the driver has failed, every conn's Closed is called, though each ends the goroutine.
 func TestExitsWhileTheDriverFails(t *testing.T) {
 	w := &breakable{World: sim.New(1, sim.Lossless())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})

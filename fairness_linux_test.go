@@ -15,8 +15,8 @@ import (
 // epollPoll is how many connections one Poll of the epoll driver serves at most.
 const epollPoll = 256
 
-// On sockets, too: all messages are there before the loop goes on, so that the count depends on
-// nobody's speed.
+// On sockets, too: all messages are there before the loop goes on, so that the count depends on no
+// speed.
 func TestFirehoseOnSockets(t *testing.T) {
 	needFiles(t, 2*others+200)
 	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {

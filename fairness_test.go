@@ -10,7 +10,7 @@ import (
 
 // What one connection may have before the others have their turn: one receive buffer in a poll, and
 // of a file under a layer four slices in a turn. So a message waits, at most, for the budget of
-// each poll that it takes to serve all who are ready with it.
+// each poll that it takes to serve all connections that are ready with it.
 const (
 	fairRead  = 4 << 10        // Config.ReadBuffer of these tests
 	fairFile  = 4 * (64 << 10) // slicesPerTurn of fileSlice
@@ -50,7 +50,7 @@ func (f *fountain) check(t *testing.T, seed uint64, budget, rounds int) {
 	}
 }
 
-// flood connects the others and one peer more, for whom h is.
+// flood connects the others and one more peer, which h serves.
 func (s *simulation) flood(f *fountain, h myriad.Handler) (hose *sim.Peer, crowd []*sim.Peer) {
 	quiet := newProbe()
 	quiet.received = func(*myriad.Conn, []byte) { f.hear() }

@@ -253,8 +253,8 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	l.revisitServed(c)
 }
 
-// encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn.
-// Nobody else writes meanwhile: Write refuses while a file waits before a layer.
+// encodeFiles reads and encodes slices while the queue has room, a bounded number in one turn. No
+// other goroutine writes meanwhile: Write refuses while a file waits before a layer.
 func (l *Loop) encodeFiles(c *Conn, x *extra) {
 	if c.is(served) {
 		return

@@ -17,7 +17,7 @@ type Handler interface {
 
 // The optional interfaces of a Handler are looked up once per SetHandler.
 
-// An Ender hears the peer's FIN or close_notify; writing still works. Without it the conn is
+// An Ender is called at the peer's FIN or close_notify; writing still works. Without it the conn is
 // closed.
 type Ender interface{ Ended(c *Conn) }
 
@@ -28,21 +28,21 @@ type Ender interface{ Ended(c *Conn) }
 // by Wire.Fail(err): what is queued is sent, and Closed is called with err.
 type TruncatedEnder interface{ Truncated(c *Conn, err error) }
 
-// A Drainer hears, once after each ErrFull, that the queue is below its low mark (half the limit)
+// A Drainer is called once after each ErrFull, when the queue is below its low mark (half the limit)
 // again.
 type Drainer interface{ Drained(c *Conn) }
 
-// A Timed handler hears the conn's one timer. Without it the conn is aborted with
+// A Timed handler is called when the conn's one timer fires. Without it the conn is aborted with
 // os.ErrDeadlineExceeded.
 type Timed interface{ Expired(c *Conn) }
 
-// A Notified handler hears Conn.Notify, which any goroutine may call: once for any number of calls
-// made before it.
+// A Notified handler is called after Conn.Notify, which any goroutine may call: once for any number of calls
+// before it.
 type Notified interface{ Notified(c *Conn) }
 
-// A Stopper hears that the engine shuts down and that the conn is to come to its end: it says
-// goodbye in its protocol and closes the conn, now or when it has finished what it was doing.
-// Without it the conn is closed. What is not closed when Shutdown's context ends is aborted.
+// A Stopper is called when the engine shuts down. The handler ends its protocol and closes the conn,
+// now or when its work is done. Without it the conn is closed. What is not closed when Shutdown's
+// context ends is aborted.
 type Stopper interface{ Stopping(c *Conn) }
 
 // abilities are the optional interfaces a handler has, as bits in the conn.

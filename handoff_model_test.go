@@ -24,7 +24,7 @@ type conduct int8
 
 const (
 	quickly    conduct = iota // returns
-	waiting                   // returns only after somebody has handed the loop off
+	waiting                   // returns only after the loop has been handed off
 	handingOff                // hands the loop off, then goes on
 	lateHelper                // has a goroutine of its own call HandOff, at any time, even after it has returned
 	exiting                   // ends its goroutine

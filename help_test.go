@@ -59,8 +59,8 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	return e
 }
 
-// timeless is the system of the other engines, but that its clock stands still: nobody is late,
-// however long he is held up.
+// timeless is the system of the other engines, but that its clock stands still: no goroutine is
+// late, however long it is held up.
 func timeless(t testing.TB) driver.System {
 	return halted{start(t, myriad.Config{}).System(), time.Now()}
 }

@@ -18,11 +18,11 @@ const (
 )
 
 // A Waker goes on with connections that hibernate. Wake is called on the loop when something comes
-// for one: bytes, its peer's FIN, its timer, the end of its engine. c is what the connection is
-// from then on, and the handler that Wake returns hears what has come as if it had been c's all the
-// time; Opened is not called. If c has hibernated with the same Waker before, last was its handler
-// then, and may be that again; else last is nil. The methods of Handler hear of a connection whose
-// Wake has panicked.
+// for one: bytes, its peer's FIN, its timer, the end of its engine. c is the connection from then
+// on. The handler that Wake returns gets what has come, as if it had always been c's; Opened is not
+// called. If c has hibernated with the same Waker before, last was its handler then, and may be
+// that again; else last is nil. The methods of Handler are called for a connection whose Wake has
+// panicked.
 type Waker interface {
 	Handler
 	Wake(c *Conn, last Handler) Handler
@@ -30,15 +30,15 @@ type Waker interface {
 
 // Hibernate gives c back while its connection is silent, which then costs 32 bytes beside its
 // places in the loop's tables. Its timer stays set. It reports false, and does nothing, unless the
-// conn is at rest: nothing is queued, held back or asked for, it has no layer, is not paused, its
-// peer has not ended, nobody closes it, it was not adopted without a descriptor, it is not the one
-// whose callback runs, and the engine does not shut down. w must be comparable, as pointers are,
-// and be the same for many connections.
+// conn is at rest. Nothing is queued, held back or requested; it has no layer, and is not paused.
+// Neither side has ended or is closing. It was not adopted without a descriptor. The running
+// callback is not its own, and the engine does not shut down. w must be comparable, as pointers
+// are, and be the same for many connections.
 //
-// Afterwards c is not the connection's any more, and its methods do what they do after Closed,
-// which is not called. alone says that nobody but its handler has c: then c may become another
-// connection with the same Waker and local address. One that Loop.Conns has visited never does. On
-// the loop only.
+// Afterwards c is no longer the connection: its methods behave as after Closed, which is not
+// called. alone says that no code but its handler holds c. Then c may become another connection
+// with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
+// only.
 func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	l := c.loop
 	if !l.atRest(c) {
@@ -94,7 +94,7 @@ type kind struct {
 	spare  []*Conn // for those that wake; at most keptConns
 }
 
-// kindOf finds the kind of a connection, or makes it in the place of one that nobody is of any
+// kindOf finds the kind of a connection, or makes it in the place of one that no connection has any
 // more.
 func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	free := len(l.kinds)

@@ -64,7 +64,7 @@ func (d *dormitory) sleep(t *testing.T, c *myriad.Conn, alone bool) (ok bool) {
 }
 
 // A connection that hibernates goes on, with the same addresses and age, when bytes come, and
-// again; nobody hears Opened or Closed.
+// again; neither Opened nor Closed is called.
 func TestHibernate(t *testing.T) {
 	d := newDormitory()
 	e, nc, c := d.served(t, myriad.Config{})
@@ -76,7 +76,7 @@ func TestHibernate(t *testing.T) {
 		if _, err := c.Write([]byte("late")); !errors.Is(err, myriad.ErrClosed) {
 			t.Errorf("Write on what was its conn: %v", err)
 		}
-		c.Notify() // nobody hears it
+		c.Notify() // no callback is called
 		onLoop(t, c, func() { c.Pause(); c.Abort(nil) })
 		send(t, nc, []byte("hello"))
 		expect(t, nc, []byte("hello"))
@@ -96,7 +96,7 @@ func TestHibernate(t *testing.T) {
 	}
 }
 
-// A Conn that nobody else has becomes another connection, with the handler that it had.
+// A Conn that no other code holds becomes another connection, with the handler that it had.
 func TestHibernateSharesConns(t *testing.T) {
 	d := newDormitory()
 	e := start(t, myriad.Config{Loops: 1})
@@ -122,7 +122,7 @@ func TestHibernateSharesConns(t *testing.T) {
 	}
 }
 
-// Whom Loop.Conns has shown a conn may keep it: it never becomes another one.
+// A caller of Loop.Conns may keep the conns that it got: they never become other ones.
 func TestHibernateAfterWalk(t *testing.T) {
 	d := newDormitory()
 	_, nc, c := d.served(t, myriad.Config{})
@@ -241,7 +241,7 @@ func TestWakeAllSettles(t *testing.T) {
 	}
 }
 
-// A choice that panics leaves no conn behind whose output nobody sends.
+// A choice that panics leaves no conn behind whose output is not sent.
 func TestWakeAllPanics(t *testing.T) {
 	d := newDormitory()
 	e := start(t, myriad.Config{Loops: 1, Logger: quiet})
@@ -335,7 +335,7 @@ func TestHibernateKeepsLocalAddr(t *testing.T) {
 	}
 }
 
-// A loop tells 64 kinds apart at a time; those that nobody is of make way.
+// A loop tells 64 kinds apart at a time; those that no connection has make way.
 func TestHibernateManyKinds(t *testing.T) {
 	d := newDormitory()
 	e := start(t, myriad.Config{Loops: 1})
@@ -456,7 +456,7 @@ func TestWakeExits(t *testing.T) {
 	}
 }
 
-// What Wake hands the connection to with SetHandler hears what it was woken for.
+// The handler that Wake sets with SetHandler gets what has woken the connection.
 func TestWakeSwitches(t *testing.T) {
 	d, next := newDormitory(), newProbe()
 	next.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
@@ -471,7 +471,7 @@ func TestWakeSwitches(t *testing.T) {
 	}
 }
 
-// A loop that is stopping has told all conns: none of them hibernates any more, for nobody would
+// A loop that is stopping has told all conns: none of them hibernates any more, for nothing would
 // wake it.
 func TestHibernateRefusedWhileStopping(t *testing.T) {
 	d := newDormitory()

@@ -174,8 +174,8 @@ func TestHandOff(t *testing.T) {
 	})
 }
 
-// Engine.HandOff finds the inline task that calls it, and nobody else's. In fake time nobody else
-// hands the loop off.
+// Engine.HandOff finds the inline task that calls it, and no other. In fake time nothing else hands
+// the loop off.
 func TestEngineHandOff(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 2})
 	other, err := myriad.Start(myriad.Config{Loops: 1, System: s.World})

@@ -91,8 +91,8 @@ func (w Wire) Room() int {
 }
 
 // Write queues encoded bytes for the socket. It is never refused for want of room: see Room. It
-// fails with ErrClosed behind the layer's end, that is after CloseWrite or Fail. Who may call is as
-// for Room.
+// fails with ErrClosed behind the layer's end, that is after CloseWrite or Fail. It may be called
+// where Room may be.
 func (w Wire) Write(p []byte) (int, error) {
 	if w.locked {
 		return w.queue(p)
@@ -121,8 +121,8 @@ func (w Wire) Sync(f func(w Wire)) {
 }
 
 // encode calls one of the layer's methods that run under the conn's lock. If it panics the conn is
-// aborted, with what encode returns; if it ends its goroutine the lock is given back, because
-// nobody above will.
+// aborted, with what encode returns; if it ends its goroutine the lock is released here, because no
+// caller will do it.
 func (c *Conn) encode(f func(w Wire) error) (err error) {
 	returned := false
 	defer func() {
@@ -186,7 +186,7 @@ func (w Wire) Truncated(err error) {
 
 // Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and
 // the connection is closed as by Conn.Close, so that the peer can read the layer's last word. What
-// the layer owes is dropped. The handler hears Closed with err. On the loop only.
+// the layer owes is dropped. The handler's Closed gets err. On the loop only.
 func (w Wire) Fail(err error) {
 	c := w.c
 	c.mu.Lock()

@@ -80,7 +80,7 @@ func (q *quota) wait(ln *Listener) {
 	q.serve() // room that was given before the queue could be seen
 }
 
-// serve gives room to those who wait, as far as there is any.
+// serve gives room to waiting listeners and dials, as far as there is any.
 func (q *quota) serve() {
 	for {
 		ln := q.next()
@@ -93,7 +93,8 @@ func (q *quota) serve() {
 	}
 }
 
-// next takes room for the listener that has waited longest. Nil: nobody waits, or there is no room.
+// next takes room for the listener that has waited longest. Nil: nothing waits, or there is no
+// room.
 func (q *quota) next() *Listener {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -47,8 +47,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// boundSocket returns a socket whose address refuses connects while it does not listen: nobody else
-// is given its port before the test ends.
+// boundSocket returns a socket whose address refuses connects while it does not listen: no other
+// process is given its port before the test ends.
 func boundSocket(t *testing.T) (fd int, addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -81,7 +81,7 @@ func fullBacklog(t *testing.T) string {
 	}
 }
 
-// Without descriptors nobody is accepted, and those who are connected are served on. The limit is
+// Without descriptors no connection is accepted, and open ones are still served. The limit is
 // lowered in a child.
 func TestFewFiles(t *testing.T) {
 	if os.Getenv(fewFilesEnv) == "" {

@@ -20,7 +20,7 @@ func posted(l *Loop) int {
 	return n
 }
 
-// Room is given to whoever has waited longest, and also if it came up just before he queued.
+// Room is given to the longest waiting one, also if it came up just before that one queued.
 func TestQuota(t *testing.T) {
 	q, l := newQuota(2)
 	first, second := &Listener{loop: l}, &Listener{loop: l}

@@ -21,14 +21,14 @@ const (
 	// turnsPerYield is after how many polls in a row that found something the loop lets other
 	// goroutines run: raw system calls give the scheduler no chance of its own. Less than yieldTime
 	// since it last did, it goes on: to yield wakes another thread, if one is idle, and short turns
-	// would spend a fifth of their time with it. A loop that is alone on its processor wakes
-	// nobody, and is who keeps all others waiting, the garbage collector included: it yields after
-	// every turn, but for yieldTime.
+	// would spend a fifth of their time with it. A loop that is alone on its processor wakes no
+	// other thread, and keeps all others waiting, the garbage collector included. It yields after
+	// every turn, except for yieldTime.
 	turnsPerYield = 16
 	yieldTime     = 250 * time.Microsecond
-	// dirtySlice is how many dirty conns are settled before the loop looks for events again. Who
-	// asks for something while a message goes out to many does not wait for all of them, and what
-	// comes for those that wait leaves with what they wait for.
+	// dirtySlice is how many dirty conns are settled before the loop looks for events again. A
+	// client that sends a request while a message goes out to many does not wait for all of them.
+	// What is queued meanwhile for the others leaves together with the message.
 	dirtySlice = 32
 	// dirtyFirst is how many of them are settled before the inline tasks of a poll cycle. So tasks
 	// do not delay the answers of other conns, and a message that goes out to many does not delay
@@ -90,7 +90,7 @@ type Loop struct {
 	token   atomic.Uint64        // odd while an inline task has the loop's goroutine (inline.go)
 	thread  atomic.Int64         // that inline tasks run on; 0: not known
 	owner   atomic.Uint64        // the number of the goroutine that the loop belongs to
-	asleep  atomic.Bool          // the loop waits, or is about to: whoever gives it work wakes it
+	asleep  atomic.Bool          // the loop waits, or is about to: a goroutine that gives it work wakes it
 	mail    mailbox
 	stats   loopStats
 }
@@ -270,7 +270,7 @@ func (l *Loop) mustYield() bool { return l.owing || alone() }
 // alone reports whether this processor is the only one that goroutines have.
 func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
-// hasWork reports whether somebody has given the loop something to do.
+// hasWork reports whether the loop has been given work.
 func (l *Loop) hasWork() bool {
 	if l.dirty.Load() != nil || !l.work.dirty.empty() || len(l.revisits) > 0 || len(l.after) > 0 || len(l.tasks) > 0 {
 		return true
@@ -386,7 +386,8 @@ func (l *Loop) runAll(fs *batch[func()]) {
 	}
 }
 
-// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs nobody else.
+// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
+// connection.
 func (l *Loop) guard(f func()) {
 	t := reflect.TypeOf(f)
 	began, returned := l.calling(t), false

@@ -85,7 +85,7 @@ func TestSamplesStandForAllCalls(t *testing.T) {
 	}
 }
 
-// Where each turn is long, most calls are not timed all the same.
+// Where each turn is long, most calls are still not timed.
 func TestLongTurnsDoNotTimeAllCalls(t *testing.T) {
 	l := &Loop{engine: &Engine{sys: clockOnly{}}}
 	kind := reflect.TypeFor[int]()

@@ -7,8 +7,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is for those who are about to wait: whether they may, where they run, and what has to
-// be done before.
+// This file answers for callers that are about to wait: whether they may, where they run, and what
+// has to be done before.
 
 // loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of
 // an inline task. That code may wait: another goroutine then continues with the loop.
@@ -20,8 +20,8 @@ var (
 func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
 
 // OnLoop reports whether the calling goroutine runs a callback of a loop, of any engine: whether it
-// must not wait. It looks through the stack, which takes microseconds, so it is for those who are
-// about to wait anyway. Any goroutine.
+// must not wait. It looks through the stack, which takes microseconds, so it is for callers that
+// are about to wait anyway. Any goroutine.
 func OnLoop() bool { return whereabouts() == loopBody }
 
 // HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs

@@ -23,8 +23,8 @@ import (
 )
 
 // Two thousand, or five at full size, or as many as there are descriptors for, come back at once to
-// a server that holds four hundred and has room for a hundred more: those who are held notice
-// nothing, and all are served in the end.
+// a server that holds four hundred and has room for a hundred more: the clients that it holds
+// notice nothing, and all are served in the end.
 func TestReconnectStorm(t *testing.T) {
 	const held, limit, others = 400, 500, 200
 	storm := int32(min(soak.Size(t, uint64(2000), 5000), needFiles(t, held+limit+others+1000)-held-limit-others))
@@ -42,7 +42,7 @@ func TestReconnectStorm(t *testing.T) {
 		expect(t, old[i], []byte("welcome"))
 	}
 	var served atomic.Int32
-	full := make(chan struct{}) // somebody has had to wait for room, or could not connect
+	full := make(chan struct{}) // one had to wait for room, or could not connect
 	fill := sync.OnceFunc(func() { close(full) })
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -82,10 +82,10 @@ func (g greeting) Opened(c *myriad.Conn) {
 	c.Write([]byte("welcome"))
 }
 
-// visitOnce comes, is greeted, says something when it is told to, reads the answer, and goes. Who
-// spoke before the server has accepted might be reset by the kernel: while one processor turns a
-// handshake into a socket, another that has the next segment finds neither of them, for an instant
-// (Linux 6.18; once in some hundred thousand here, when both processors are busy).
+// visitOnce comes, is greeted, says something when it is told to, reads the answer, and goes. The
+// kernel might reset a client that sends before the server has accepted: while one processor turns
+// a handshake into a socket, another that has the next segment finds neither of them, for an
+// instant (Linux 6.18; once in some hundred thousand here, when both processors are busy).
 func visitOnce(addr net.Addr, speak <-chan struct{}) error {
 	const patience = 5 * patience // behind thousands of others
 	nc, err := net.DialTimeout(addr.Network(), addr.String(), patience)
@@ -164,7 +164,7 @@ func wantOption(t *testing.T, nc net.Conn, name string, level, option int) {
 	}
 }
 
-// On sockets, too, an address that does not answer holds nobody up for its timeout, and one that
+// On sockets, too, an address that does not answer delays no other for its timeout, and one that
 // refuses not at all.
 func TestDialAroundDeadAddresses(t *testing.T) {
 	t.Parallel()
@@ -218,7 +218,7 @@ type report struct {
 }
 
 // A server that has run out of descriptors serves those it holds, does not spin, serves others when
-// some have gone, and in the end tells those who wait that it cannot. The server is a child; peers
+// some have gone, and in the end tells waiting clients that it cannot. The server is a child; peers
 // are the parent's.
 func TestServerOutOfFiles(t *testing.T) {
 	t.Parallel()
@@ -267,7 +267,7 @@ func TestServerOutOfFiles(t *testing.T) {
 	if polls := after.Polls - before.Polls; polls > 20*failures+6*exchanges {
 		t.Errorf("%d polls for %d failures and about %d exchanges: it spins", polls, failures, exchanges)
 	}
-	waiting = append(waiting, dial()) // who has waited for long is told to go elsewhere
+	waiting = append(waiting, dial()) // a client that has waited long is told to go elsewhere
 	if _, err := io.ReadFull(waiting[len(waiting)-1], make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("a peer for whom there is no descriptor read %v", err)
 	}

@@ -19,8 +19,8 @@ import (
 // Everything that can be called, at every place where it can be called, in an order that chance
 // makes: from each callback, from tasks whose loop may have been handed off, from functions on the
 // loop, from other goroutines; callbacks that panic and that end their goroutine; connections that
-// hibernate. Whatever comes of that, no conn hears anything twice or too late, bytes keep their
-// order, what was asked for has happened when the world is at rest, and nothing is left.
+// hibernate. Whatever comes of that, no callback comes twice or too late, bytes keep their order,
+// what was asked for has happened when the world is at rest, and nothing is left.
 func TestSimulatedCalls(t *testing.T) {
 	first := number(firstSeedEnv, 0)
 	file := tempFile(t, pattern(3000))
@@ -220,8 +220,8 @@ func (s *soul) check() {
 	}
 }
 
-// hears notes a callback, and does something in it.
-func (s *soul) hears(what string, c *myriad.Conn) {
+// callback records a callback, and does something in it.
+func (s *soul) callback(what string, c *myriad.Conn) {
 	if s.opened == 0 || s.ended > 0 || s.closing || s.switching || s.c != c {
 		s.fault("%s: opened %d times, ended %d times, closing %v, switching %v, same conn %v", what, s.opened, s.ended,
 			s.closing, s.switching, s.c == c)
@@ -398,7 +398,7 @@ func (s *soul) Opened(c *myriad.Conn) {
 		s.opened++
 		s.c, s.at[c.RemoteAddr().String()] = c, s
 	}
-	s.hears("Opened", c)
+	s.callback("Opened", c)
 }
 
 func (s *soul) Received(c *myriad.Conn, p []byte) {
@@ -406,7 +406,7 @@ func (s *soul) Received(c *myriad.Conn, p []byte) {
 	if s.heardEnd {
 		s.fault("bytes behind the end")
 	}
-	s.hears("Received", c)
+	s.callback("Received", c)
 }
 
 func (s *soul) Ended(c *myriad.Conn) {
@@ -414,21 +414,21 @@ func (s *soul) Ended(c *myriad.Conn) {
 		s.fault("Ended twice")
 	}
 	s.heardEnd, s.hearsAgain = true, false
-	s.hears("Ended", c)
+	s.callback("Ended", c)
 	if s.c == c && s.rng.IntN(2) == 0 {
 		s.closing = true
 		_ = c.Close()
 	}
 }
 
-func (s *soul) Drained(c *myriad.Conn) { s.full = false; s.hears("Drained", c) }
+func (s *soul) Drained(c *myriad.Conn) { s.full = false; s.callback("Drained", c) }
 
-func (s *soul) Expired(c *myriad.Conn) { s.armed = false; s.hears("Expired", c) }
+func (s *soul) Expired(c *myriad.Conn) { s.armed = false; s.callback("Expired", c) }
 
-func (s *soul) Notified(c *myriad.Conn) { s.notes = false; s.hears("Notified", c) }
+func (s *soul) Notified(c *myriad.Conn) { s.notes = false; s.callback("Notified", c) }
 
 func (s *soul) Stopping(c *myriad.Conn) {
-	s.hears("Stopping", c)
+	s.callback("Stopping", c)
 	s.closing = true
 	_ = c.Close()
 }
@@ -450,7 +450,7 @@ func (w *soulWaker) Wake(c *myriad.Conn, _ myriad.Handler) myriad.Handler {
 		s.fault("woken while it is awake")
 	}
 	s.c = c
-	s.hears("Wake", c)
+	s.callback("Wake", c)
 	return s
 }
 

@@ -2,5 +2,5 @@
 
 package myriad
 
-// fileLimit is how many descriptors the process may have; false: nobody knows.
+// fileLimit is how many descriptors the process may have; false: it is not known.
 func fileLimit() (uint64, bool) { return 0, false }

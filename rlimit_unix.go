@@ -4,7 +4,7 @@ package myriad
 
 import "syscall"
 
-// fileLimit is how many descriptors the process may have; false: nobody knows.
+// fileLimit is how many descriptors the process may have; false: it is not known.
 func fileLimit() (uint64, bool) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur <= 0 {

@@ -30,7 +30,7 @@ func (l *Loop) deliver(c *Conn, p []byte) {
 	}
 }
 
-// closeAsked reports whether the handler may hear nothing but Closed any more.
+// closeAsked reports whether Closed is the only callback that may still be called.
 func (c *Conn) closeAsked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,7 +93,7 @@ type work struct {
 	told         int // the conns in the table below it know that the loop is stopping
 }
 
-// A dirtyConn is one that was given work, with its slot, by which many of them are sorted.
+// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
 type dirtyConn struct {
 	slot uint32
 	conn *Conn

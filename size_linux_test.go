@@ -151,7 +151,7 @@ func TestAcceptingLeavesNoGarbage(t *testing.T) {
 	const limit = 256
 	for _, addr := range []string{"127.0.0.1:0", ":0"} {
 		each := acceptedBytes(t, addr)
-		for range 2 { // what the process allocates beside, for somebody else, is not in every measurement
+		for range 2 { // what the process allocates for other purposes is not in every measurement
 			if each > limit {
 				each = min(each, acceptedBytes(t, addr))
 			}

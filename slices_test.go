@@ -6,9 +6,9 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// While a message goes out to many, who asks for something does not wait for all of them: the loop
-// sends to a slice of them and looks for events again. Nobody is left out, and what is written
-// meanwhile comes behind.
+// While a message goes out to many, a client's request does not wait for all of them: the loop
+// sends to a slice of them and looks for events again. No member is left out, and what is written
+// meanwhile follows.
 func TestSlicesOfDirtyConns(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		const many = 200

@@ -102,7 +102,7 @@ type unmoved struct{ *probe }
 
 func (unmoved) Stopping(*myriad.Conn) {}
 
-// Further calls of Shutdown wait with the first: nobody is told anew, and what one of them has
+// Further calls of Shutdown wait with the first: no handler is told again, and what one of them has
 // aborted stays so.
 func TestShutdownAgain(t *testing.T) {
 	h := new(stubborn)

@@ -71,8 +71,8 @@ type streamConn struct {
 	writeDue time.Time
 }
 
-// bind lets a stream wait by the engine's means from the moment its handler is given to it, be it
-// behind one that negotiates first and says whom for (Heir).
+// bind lets a stream wait by the engine's means from the moment its handler is given to it, also
+// behind a handler that negotiates first and names its successor (Heir).
 func (e *Engine) bind(h Handler) {
 	if first, ok := h.(interface{ Heir() Handler }); ok {
 		h = first.Heir()
@@ -211,7 +211,7 @@ func (s *streamConn) wait(list *[]driver.Parker) {
 	}
 }
 
-// wake lets all who wait on the list look again.
+// wake lets all waiting calls of the list look again.
 func (s *streamConn) wake(list *[]driver.Parker) {
 	for _, p := range *list {
 		p.Unpark()
@@ -277,7 +277,7 @@ func (s *streamConn) setDue(t time.Time, dues ...*time.Time) error {
 	return nil
 }
 
-// arm wakes who has waited long enough, and sets the conn's one timer to the next deadline.
+// arm wakes calls that have waited long enough, and sets the conn's one timer to the next deadline.
 func (s *streamConn) arm() {
 	if s.passed(s.readDue) {
 		s.wake(&s.readers)

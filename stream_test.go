@@ -165,7 +165,7 @@ func TestStreamErrors(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A stream may be used before it is opened: calls wait, and what is asked for is done then.
+// A stream may be used before it is opened: calls wait, and are done then.
 func TestStreamBeforeOpened(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		e := start(t, myriad.Config{})

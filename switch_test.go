@@ -9,7 +9,7 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// A diary is what the stages of a conversation have heard, in order; what one stage hears in pieces
+// A diary records the callbacks of a conversation's stages, in order; what one stage gets in pieces
 // is one entry.
 type diary struct {
 	text strings.Builder
@@ -184,7 +184,7 @@ func TestSwitchBetweenCalls(t *testing.T) {
 	})
 }
 
-// A handler that comes after its peer's FIN hears of that, behind what its predecessor has left.
+// A handler that comes after its peer's FIN gets Ended, after what its predecessor has left.
 func TestSwitchBehindTheEnd(t *testing.T) {
 	for name, opened := range map[string]func(c *myriad.Conn){
 		"at once":      nil,

@@ -54,7 +54,8 @@ func TestTimers(t *testing.T) {
 	s.finish()
 }
 
-// A handler that breaks off is called again for what is left, and a conn that closes for nothing.
+// A handler that breaks off is called again for the remaining timers, and a conn that closes for
+// nothing.
 func TestTimersBreak(t *testing.T) {
 	var got []uint8
 	s, p := timed(t, func(c *myriad.Conn, timers *myriad.Timers) {

@@ -148,7 +148,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	}
 }
 
-// A dawdler is a handler that hears of its timer, and sets it anew when bytes come.
+// A dawdler is a handler with a timer, which it sets again when bytes come.
 type dawdler struct{ expirations int }
 
 func (d *dawdler) Opened(*Conn)               {}
@@ -164,8 +164,8 @@ type clock struct {
 
 func (c *clock) Now() time.Time { return time.Time{}.Add(c.now) }
 
-// A loop that was held up hears what has come meanwhile before it finds timers run out; but nothing
-// puts these off twice.
+// A loop that was held up delivers what has come meanwhile before it looks for expired timers; but
+// nothing delays these twice.
 func TestLateLoopLooksFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

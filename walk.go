@@ -2,7 +2,7 @@ package myriad
 
 import "time"
 
-// This file is how those look at the conns of a loop who do not serve them: a status page, a
+// This file gives access to the conns of a loop for code that does not serve them: a status page, a
 // sweeper.
 
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
@@ -17,10 +17,10 @@ func (l *Loop) conn(slot uint32) *Conn {
 }
 
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
-// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, holds up
-// nobody else of the loop: a thousand empty places take about a microsecond. A conn keeps its place
-// for life, so none is met twice; those that come or go between two slices may be missed, and those
-// that hibernate are. visit may do what a handler may. On the loop only.
+// the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
+// other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
+// place for life, so none is met twice; those that come or go between two slices may be missed, and
+// those that hibernate are. visit may do what a handler may. On the loop only.
 func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 	for i := max(0, from); n > 0 && i < l.conns.Len(); i++ {
 		if c := l.conn(uint32(i)); c != nil {
@@ -34,7 +34,7 @@ func (l *Loop) Conns(from, n int, visit func(c *Conn)) (next int) {
 	return 0
 }
 
-// show notes that somebody is shown c who may keep it.
+// show records that c was given to a caller, which may keep it.
 func (c *Conn) show() {
 	c.mu.Lock()
 	c.asked |= shown

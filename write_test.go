@@ -14,7 +14,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// fill writes until the peer, who does not read, has everything full.
+// fill writes until all buffers are full, because the peer does not read.
 func fill(t testing.TB, c *myriad.Conn, p []byte) (sum int) {
 	t.Helper()
 	for range 1 << 20 {

@@ -76,9 +76,9 @@ func (s *Server) acceptFrom(l net.Listener, g *gate, front *front) error {
 	}
 }
 
-// adopt gives nc to the engine. With a ConnState function it waits until that has heard of the
-// connection, as those expect who know net/http: Serve does not return before. base is the
-// connection's base context, if ConnContext and ConnState have heard of it already.
+// adopt gives nc to the engine. A ConnState function is called first, as by net/http: Serve does
+// not return before. base is the connection's base context if ConnContext and ConnState have been
+// called for it already.
 func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	one := &front1{front: f, own: base}
 	one.secure, _ = nc.(connectionStater)
@@ -97,7 +97,7 @@ func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	return nil
 }
 
-// A onceListener is closed once, by whoever comes first: Serve or Shutdown.
+// A onceListener is closed once, by Serve or by Shutdown.
 type onceListener struct {
 	net.Listener
 	once sync.Once

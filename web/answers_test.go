@@ -37,8 +37,8 @@ func count(fields []string, want string) (n int) {
 	return n
 }
 
-// framings are handlers that set fields which say how an answer is framed, and what becomes of
-// them.
+// framings are handlers that set fields which say how an answer is framed, and the answers that
+// follow.
 var framings = []struct {
 	name, request string
 	handler       http.HandlerFunc
@@ -411,7 +411,7 @@ func (l *oneConn) Close() error {
 }
 
 // A connection that says what its TLS negotiated shows it to handlers; one whose address takes its
-// time holds nobody up.
+// time delays no other.
 func TestForeignConns(t *testing.T) {
 	l := &foreign{conns: make(chan net.Conn), done: make(chan struct{})}
 	f := serve(t, &Server{ConnState: func(net.Conn, http.ConnState) {},
@@ -540,7 +540,7 @@ func TestGzipThroughFlush(t *testing.T) {
 	}
 }
 
-// A trailer that is announced twice is one field all the same.
+// A trailer that is announced twice is still one field.
 func TestTrailerAnnouncedTwice(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Trailer"] = []string{"A, a", "A"}

@@ -44,7 +44,7 @@ type body struct {
 	begun    bool        // the handler has begun to read
 	readAll  bool        // and has come to the end
 	throttle bool        // the loop has stopped reading
-	drop     int64       // what may still be thrown away, when nobody reads any more
+	drop     int64       // what may still be discarded, when the handler reads no more
 	dropping bool
 	readBy   moment // when it must have come
 	late     bool   // and has not
@@ -123,7 +123,7 @@ func (b *body) take(p []byte) (int, error) {
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
 		if b.chunked {
-			// as with net/http, who reads chunks does not go on behind an error
+			// as with net/http, a reader of chunks does not continue after an error
 			b.err, b.then, b.spoilt = err, err, true
 		}
 		return 0, err
@@ -187,7 +187,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// wake lets everybody who waits look again. mu is held.
+// wake lets all waiting calls look again. mu is held.
 func (b *body) wake() {
 	if b.waiting != nil {
 		b.waiting.Unpark()
@@ -251,7 +251,7 @@ func (b *body) releaseLocked() {
 	}
 }
 
-// unread takes what has come of the body and was not read, for whoever takes the connection over.
+// unread takes what has come of the body and was not read, for the new owner of the connection.
 // From then on nothing can be read here.
 func (b *body) unread() []byte {
 	if b == nil {
@@ -291,11 +291,11 @@ func (b *body) awaitEnd() {
 	}
 }
 
-// blocksReuse reports whether the connection cannot be kept, because the client may never send the
-// body, or because too much of it is still to come when nobody reads it any more: of a body of
-// unknown length, all that has not come. over: the handler has returned. duplex: it has said that
-// it reads on behind the head of its answer. As with net/http, a body whose client expects 100
-// Continue must have been read to its end.
+// blocksReuse reports whether the connection cannot be kept: the client may never send the body, or
+// too much of it is still to come when the handler reads no more. Of a body of unknown length, that
+// is all that has not come. over: the handler has returned. duplex: it has said that it reads on
+// after the head of its answer. As with net/http, a body whose client expects 100 Continue must
+// have been read to its end.
 func (b *body) blocksReuse(over, duplex bool) bool {
 	if b == nil {
 		return false

@@ -61,7 +61,7 @@ const (
 	phaseHead                 // a head has begun
 	phaseBody                 // reading a body
 	phaseAnswer               // the handler runs, the body is complete
-	phaseDiscard              // reading away a body that nobody wanted
+	phaseDiscard              // discarding a body that the handler did not read
 	phaseClosing
 )
 
@@ -267,7 +267,7 @@ func (h *conn) badBody(err error) {
 }
 
 // Ended is the client's FIN. One that has asked still gets its answer; handlers learn from their
-// context that nobody may be waiting.
+// context that the client may have gone.
 func (h *conn) Ended(c *myriad.Conn) {
 	h.ended = true
 	switch {

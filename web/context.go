@@ -9,8 +9,8 @@ import (
 )
 
 // requestContext is the context of one request, part of its exchange. It ends when the handler
-// returns, the client goes away or the base context ends. Its channel is made only if somebody asks
-// for it.
+// returns, the client goes away or the base context ends. Its channel is made by the first call of
+// Done.
 type requestContext struct {
 	h *conn // whose base context is its parent
 
@@ -26,17 +26,17 @@ type requestContext struct {
 	orphan bool // the handler had not ended then, and counts for Shutdown as the connection did
 }
 
-// watchers are those who wait for the end of a context.
+// watchers wait for the end of a context.
 type watchers struct {
-	done  chan struct{}        // nil: nobody has asked for it
+	done  chan struct{}        // nil: it was not asked for
 	after map[*func()]struct{} // functions to call at the end
 	stop  func() bool          // the watch on base
-	gone  chan bool            // of CloseNotify; nil: nobody has asked for it
+	gone  chan bool            // of CloseNotify; nil: not called
 }
 
 var _ context.Context = (*requestContext)(nil)
 
-// closedChan is the Done channel of every context that ended before anybody asked.
+// closedChan is the Done channel of every context that ended before Done was called.
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -55,8 +55,8 @@ func (c *requestContext) Value(key any) any {
 	return c.h.from.base.Value(key)
 }
 
-// String is what net/http's contexts say of themselves. Without it whoever prints a context would
-// read what the loop may be changing.
+// String is what net/http's contexts say of themselves. Without it, printing a context would read
+// what the loop may be changing.
 func (c *requestContext) String() string {
 	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.h.from.base,
 		c.h.c.LocalAddr())
@@ -114,7 +114,7 @@ func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// watch has the end of the base context end this one, now that somebody listens. mu is held.
+// watch lets the end of the base context end this one, now that it has a watcher. mu is held.
 func (c *requestContext) watch() *watchers {
 	if c.watchers == nil {
 		c.watchers = new(watchers)
@@ -233,9 +233,8 @@ func (c *requestContext) cancelAndUnlock(err error) {
 	}
 }
 
-// unwatched reports whether nobody has asked to be told of the end, which has come: nobody can any
-// more, so there is no need to lock. Who has may still copy the request, as http.TimeoutHandler
-// does.
+// unwatched reports whether the context has ended without a watcher. None can follow, so there is
+// no need to lock. A watcher may still copy the request, as http.TimeoutHandler does.
 func (c *requestContext) unwatched() bool { return c.watchers == nil }
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.

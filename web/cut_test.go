@@ -14,8 +14,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// cuts are handlers whose answers end too soon, but for the first, and whether what comes of an
-// answer to HTTP/1.0 looks whole all the same, or over TLS and from net/http's server over TLS.
+// cuts are handlers whose answers end too soon, except the first. The flags say whether the answer
+// still looks complete: to HTTP/1.0, over TLS, and from net/http's server over TLS.
 var cuts = []struct {
 	name                    string
 	answer                  func(w http.ResponseWriter, c *http.ResponseController)
@@ -31,7 +31,7 @@ var cuts = []struct {
 }
 
 // An answer whose end is that of its connection and that is cut short does not look whole over TLS;
-// from net/http it does after a panic. Without TLS nobody can tell, from both.
+// from net/http it does after a panic. Without TLS no client can tell, with both servers.
 func TestCutAnswers(t *testing.T) {
 	for _, tt := range cuts {
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

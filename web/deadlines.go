@@ -206,8 +206,8 @@ func (x *exchange) moveWriteBy() {
 	}
 }
 
-// setReadBy moves the time by which the body must have come. Reads go on, also if it had passed. On
-// the handler's goroutine.
+// setReadBy moves the deadline of the body. Reads go on, also if it had passed. On the handler's
+// goroutine.
 func (b *body) setReadBy(by moment) {
 	b.mu.Lock()
 	b.readBy, b.late = by, false

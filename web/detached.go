@@ -35,7 +35,7 @@ type Stream struct {
 	closed    error
 	onClose   func(error)
 	onDrained func()
-	life      *lifetime.Lifetime // nil: nobody has asked for a context, and there are no values for one
+	life      *lifetime.Lifetime // nil: no context was asked for, and there are no values for one
 }
 
 // Detached lets the response outlive its handler. The head, with the status and fields set so far,
@@ -78,7 +78,7 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	}
 	r.x.detached.Store(s)
 	_ = r.inTime()                      // it loses what is late
-	if err := r.lostErr(); err != nil { // it went while nobody could tell s: nothing may follow the head
+	if err := r.lostErr(); err != nil { // it went before s could be told: nothing may follow the head
 		s.closeAfter = true
 		s.lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)

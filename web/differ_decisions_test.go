@@ -17,7 +17,7 @@ func refused(reason string) func(d *difference) bool {
 // served reports whether the handler has seen the request, or the server itself has answered it.
 func (a answer) served() bool { return a.seen != "" || strings.HasPrefix(a.status, "200") }
 
-// cut reports whether the body that the handler saw was not to be had to its end.
+// cut reports whether the handler could not read its body to the end.
 func (a answer) cut() bool { return strings.Contains(a.seen, " failed true ") }
 
 // upTo is what the handler saw, up to a word.

@@ -118,7 +118,7 @@ func (s *subject) try(t *testing.T, input string) *outcome {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s.forget(c.LocalAddr().String()) // who had the port before
+	s.forget(c.LocalAddr().String()) // the earlier owner of the port
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	io.WriteString(c, input+probe)
 	c.(*net.TCPConn).CloseWrite()

@@ -8,7 +8,7 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// Dispatch chooses who runs a handler. The zero value is DispatchAuto.
+// Dispatch chooses where a handler runs. The zero value is DispatchAuto.
 type Dispatch uint8
 
 const (

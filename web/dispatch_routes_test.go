@@ -74,7 +74,7 @@ func TestRoutesByPattern(t *testing.T) {
 	}
 }
 
-// A table that is full goes on with what it has, and forgets what nobody asks for.
+// A full table continues with what it has, and forgets routes without requests.
 func TestRoutesFull(t *testing.T) {
 	var rs routes
 	name := func(i int) string { return fmt.Sprintf("/x%dx", i) }

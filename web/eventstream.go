@@ -24,7 +24,7 @@ type EventStream struct {
 
 // Events answers r with a stream of events, which lives on when the handler has returned, until
 // Close or until the client leaves (OnClose). It sets Content-Type, and unless the handler has set
-// them, Cache-Control: no-cache and X-Accel-Buffering: no, by which nginx passes each event on at
+// them, Cache-Control: no-cache and X-Accel-Buffering: no, which makes nginx forward each event at
 // once. Its Context has the values of r's context (ValuesOf). It fails as Detached does.
 //
 // A browser's EventSource comes back when the stream ends. Answer 204 instead of calling Events to

@@ -17,11 +17,11 @@ const ownHandshake = 10 * time.Second
 
 // A shaking is the *tls.Conns that a foreign listener, such as tls.NewListener's, has given to
 // Serve and whose handshakes are being made: each on a goroutine, because their configuration
-// cannot be taken out. They belong to nobody else yet.
+// cannot be taken out. They have no other owner yet.
 type shaking struct {
 	mu    sync.Mutex
 	conns map[*tls.Conn]struct{} // guarded by mu
-	// guarded by mu: when they have to have ended, also those to come; zero: nobody has said
+	// guarded by mu: their deadline, also for later ones; zero: none
 	by   time.Time
 	over bool // guarded by mu: at once
 }
@@ -70,7 +70,7 @@ func (k *shaking) cut() {
 }
 
 // shake makes the handshake of tc on a goroutine of its own, and goes on with it then. ConnContext
-// and ConnState hear of tc before, on Serve's goroutine, as those of net/http do.
+// and ConnState are called for tc before, on Serve's goroutine, as by net/http.
 func (s *Server) shake(tc *tls.Conn, f *front) {
 	base := f.contextOf(tc)
 	s.reportOf(tc, http.StateNew)
@@ -103,7 +103,7 @@ func (s *Server) shake(tc *tls.Conn, f *front) {
 }
 
 // shakePanicked is for a callback of tc's configuration that has panicked with v, or ended its
-// goroutine, as GetCertificate may. Like net/http's, it costs nobody else's connection.
+// goroutine, as GetCertificate may. As with net/http, it costs no other connection.
 func (s *Server) shakePanicked(tc *tls.Conn, v any) {
 	if v != nil && v != http.ErrAbortHandler {
 		s.logf("http: panic serving %v: %v\n%s", tc.RemoteAddr(), v, debug.Stack())
@@ -128,7 +128,7 @@ func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// shaken gives tc to whoever speaks what was negotiated.
+// shaken gives tc to the protocol that was negotiated.
 func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	proto := tc.ConnectionState().NegotiatedProtocol
 	if speaks(proto) {
@@ -145,11 +145,12 @@ func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	_ = tc.Close()
 }
 
-// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which nobody else
-// serves. What a TLSConfig offers and nobody serves ends the connection, as net/http does it.
+// speaks reports whether proto, as ALPN has chosen it, is a name of HTTP/1, which only this server
+// serves. A protocol that a TLSConfig offers, and that has no server, ends the connection, as with
+// net/http.
 func speaks(proto string) bool { return proto == "" || proto == "http/1.1" || proto == "http/1.0" }
 
-// adoptOrLog is adopt for whoever can only tell the log.
+// adoptOrLog is adopt for callers that can only log an error.
 func (s *Server) adoptOrLog(nc net.Conn, f *front, base context.Context) {
 	if err := s.adopt(nc, f, base); err != nil {
 		if base != nil {

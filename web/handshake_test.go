@@ -49,8 +49,8 @@ func serveShaken(t testing.TB, s *Server, cfg *tls.Config) *fixture {
 	return f
 }
 
-// What is negotiated decides who speaks, whoever makes the handshake: TLSNextProto, this server, or
-// nobody.
+// The negotiated protocol decides who serves: TLSNextProto, this server, or neither, wherever the
+// handshake was made.
 func TestALPN(t *testing.T) {
 	protos := func() *tls.Config { return &tls.Config{NextProtos: []string{"shout", "unserved", "http/1.1"}} }
 	never := func(_ *http.Server, tc *tls.Conn, _ http.Handler) { fmt.Fprint(tc, "net/http serves this itself") }
@@ -73,7 +73,7 @@ func TestALPN(t *testing.T) {
 			cfg := trusting()
 			cfg.NextProtos = []string{proto}
 			nc := f.dialTLS(t, cfg)
-			if proto == "http/1.1" { // nobody else waits for anything to be said
+			if proto == "http/1.1" { // no other client waits for a first byte
 				fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			}
 			got, err := io.ReadAll(nc)
@@ -225,7 +225,7 @@ func TestFailingHandshakes(t *testing.T) {
 	}
 }
 
-// Close ends handshakes that nobody answers; it leaves no goroutine, as TestMain holds. Shutdown
+// Close ends handshakes that are not answered; it leaves no goroutine, as TestMain holds. Shutdown
 // waits for one that is completed.
 func TestShutdownDuringHandshakes(t *testing.T) {
 	t.Parallel()
@@ -263,7 +263,7 @@ func TestShutdownDuringHandshakes(t *testing.T) {
 	awaitConns(t, f, 0)
 }
 
-// Close is logged for those in their handshake as by net/http, before ConnState hears of their end.
+// Close is logged for connections in their handshake as by net/http, before ConnState is called.
 func TestCloseInHandshakesLikeNetHTTP(t *testing.T) {
 	var said []string
 	onEach(t, http.NotFoundHandler(), func(t *testing.T, s serves) {
@@ -314,7 +314,7 @@ func TestShutdownCutsHandshakesOff(t *testing.T) {
 	}
 }
 
-// Who serves after the end gets what net/http gives, to be compared with.
+// Serve after the end returns what net/http returns, for comparison.
 func TestServeAfterShutdown(t *testing.T) {
 	s := &Server{Handler: describe, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair()}}}
 	if err := s.Shutdown(t.Context()); err != nil {
@@ -339,7 +339,8 @@ func TestServeAfterShutdown(t *testing.T) {
 	}
 }
 
-// Who comes after the end has been set has to end then, too, and nobody later than was said first.
+// A handshake that begins after the deadline was set has to end then, too, and none later than the
+// first deadline.
 func TestShakingEndsLateComers(t *testing.T) {
 	var k shaking
 	k.end(time.Unix(1, 0))

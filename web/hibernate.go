@@ -7,9 +7,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// This file is what becomes of connections that wait for a request when many do: each gives back
-// its conn and its myriad.Conn, until something comes for it (myriad.Conn.Hibernate,
-// docs/adr/0016).
+// When many connections wait for a request, each of them releases its conn and its myriad.Conn
+// until something comes for it (myriad.Conn.Hibernate, docs/adr/0016).
 
 // mostAwake is how many connections of a lane may be awake while they wait.
 const mostAwake = 1024
@@ -65,7 +64,7 @@ func (ln *lane) depart(h *conn) {
 // crowded reports whether more are awake than may be.
 func (ln *lane) crowded() bool { return len(ln.awake) > ln.s.awakeConns() }
 
-// hasSent begins the time of an idle connection if all of its answer has gone. Who wakes does not
+// hasSent begins the time of an idle connection if all of its answer has gone. The waker does not
 // know what the timer was for.
 func (h *conn) hasSent() {
 	if h.phase == phaseIdle && (h.sending || h.lately) && h.c.Unsent() == 0 {
@@ -78,7 +77,7 @@ func (h *conn) hasSent() {
 func (h *conn) hibernate() {
 	var w myriad.Waker
 	switch {
-	case h.lately || h.blank > 0 && !h.padded(): // nobody would know
+	case h.lately || h.blank > 0 && !h.padded(): // it would not be known
 		return
 	case h.phase == phaseNew:
 		w = newcomers{h.from.waiter}

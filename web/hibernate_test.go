@@ -211,7 +211,7 @@ func TestHibernationOfServed(t *testing.T) {
 	<-served
 }
 
-// What a handler keeps of a request stays that request's, whoever is served by its conn later.
+// What a handler keeps of a request stays that request's, whichever client its conn serves later.
 func TestHibernationLeavesRequestsAlone(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[string]*http.Request{}
@@ -236,7 +236,7 @@ func TestHibernationLeavesRequestsAlone(t *testing.T) {
 	for i := range m.conns {
 		m.get(t, i, fmt.Sprint("/kept/", i))
 	}
-	for _, s := range streams { // nothing of this is for those who are served now
+	for _, s := range streams { // nothing of this is for the clients that are served now
 		s.SetWriteLimit(1)
 		s.Abort(errors.New("late"))
 		if _, err := s.Write([]byte("late")); err == nil {
@@ -320,8 +320,8 @@ func waitsAfterLateAnswer(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// A connection whose answer is on its way when it comes to wait does not hibernate: its timer is
-// that of the answer, and whoever woke for it would take it for that of an idle connection.
+// A connection whose answer is not sent yet when it begins to wait does not hibernate. Its timer is
+// that of the answer, and the waker would take it for that of an idle connection.
 func TestHibernationLeavesAnswersAlone(t *testing.T) {
 	const limit = 10 * time.Second
 	w, awake := slow(t, &Server{Dispatch: DispatchInline, WriteTimeout: limit, mostAwake: 1,
@@ -347,7 +347,7 @@ func TestHibernationLeavesAnswersAlone(t *testing.T) {
 	}
 }
 
-// Who is shown the net.Conns of connections finds them unchanged.
+// Callers that see the net.Conns of connections find them unchanged.
 func TestHibernationNeedsNobodyElse(t *testing.T) {
 	var mu sync.Mutex
 	conns := map[net.Conn]bool{}
@@ -411,7 +411,7 @@ func TestHibernationEnds(t *testing.T) {
 	}
 }
 
-// A handler that panics after an upgrade ends its connection: the next protocol hears so, and other
+// A handler that panics after an upgrade ends its connection: the next protocol is told, and other
 // connections do not notice.
 func TestUpgradeThenPanic(t *testing.T) {
 	t.Parallel()
@@ -451,7 +451,7 @@ func TestUpgradeThenPanic(t *testing.T) {
 	}
 }
 
-// told is a handler that tells what it hears.
+// told is a handler that records its callbacks.
 type told struct {
 	opened chan struct{}
 	closed chan error

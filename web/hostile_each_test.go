@@ -40,7 +40,7 @@ func wave(t *testing.T, f *fixture, a attack, n int) {
 				return
 			}
 			defer nc.Close()
-			// for those of whom the server takes only a part
+			// for clients of which the server takes only a part
 			nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 			a.do(nc.(*net.TCPConn), stop)
 		})

@@ -53,8 +53,8 @@ func trickle(hello, piece string) func(*net.TCPConn, <-chan struct{}) {
 	}
 }
 
-// reset sends and then breaks the connection, as soon as at least wait bytes have come back. To who
-// was held up until the deadline was over, and has sent nothing, nothing comes.
+// reset sends and then breaks the connection, as soon as at least wait bytes have come back. A
+// client that was held up until after the deadline, and has sent nothing, gets nothing.
 func reset(sent string, wait int64) func(*net.TCPConn, <-chan struct{}) {
 	return func(c *net.TCPConn, _ <-chan struct{}) {
 		if _, err := io.WriteString(c, sent); err == nil {
@@ -242,8 +242,8 @@ func awaitHandlers(t *testing.T, f *fixture) {
 		func() bool { return poolOf(f.state).Stats().Running == 0 && f.state.tasks.Away() == 0 })
 }
 
-// awaitTaken waits until no block is in use, no descriptor is open that was not before, and the
-// heap has grown by at most so many bytes: what is left stays, and what is on its way out goes.
+// awaitTaken waits until no block is in use, no new descriptor is open, and the heap has grown by
+// at most so many bytes.
 func awaitTaken(t *testing.T, before taken, most int64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -305,7 +305,7 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 					t.Fatalf("%d handlers wait for %d slow clients", within.Load(), slow)
 				}
 			}
-			for i, c := range held { // who was slow is served to the end
+			for i, c := range held { // a slow client is served to the end
 				if i%2 == 0 {
 					io.WriteString(c, "123456789")
 					mustRead(t, c, 1, "read 10")

@@ -26,7 +26,7 @@ type lane struct {
 	address string          // of its client, if that has been asked for again; else empty
 	tasks   *dispatch.Local // runs handlers
 	awake   []*conn         // the lane's connections, without those that hibernate
-	idle    []*conn         // of these, who hibernate when this turn ends, if they can
+	idle    []*conn         // those that hibernate when this turn ends, if they can
 	greeted greeting        // connections that have not come to HTTP: PROXY headers, TLS handshakes
 	large   largeHeads
 	drained bool
@@ -34,8 +34,8 @@ type lane struct {
 	routes  routes
 }
 
-// texts copies what a request keeps of its head and the address of its client: in one piece, unless
-// the same client has asked before, without anybody in between, as those do who pipeline.
+// texts copies what a request keeps of its head, and the address of its client, in one piece. The
+// address is copied only once for requests of one client in a row, as with pipelining.
 func (ln *lane) texts(h *conn, raw []byte) (head, address string) {
 	if ln.asked != h {
 		ln.asked, ln.address = h, ""

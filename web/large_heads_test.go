@@ -91,8 +91,8 @@ func TestLargeHeadsTakeTurns(t *testing.T) {
 	}
 }
 
-// Small requests are answered beside them, and who goes gives up its turn, or its place among those
-// that wait.
+// Small requests are answered beside them, and a client that goes gives up its turn, or its place
+// in the queue.
 func TestLargeHeadsLeave(t *testing.T) {
 	for name, begin := range largeBegins {
 		t.Run(name, func(t *testing.T) {

@@ -136,8 +136,7 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// A callback of a tls.Config that panics, or ends its goroutine, costs its connection and nobody
-// else's.
+// A callback of a tls.Config that panics, or ends its goroutine, costs its connection and no other.
 func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name string

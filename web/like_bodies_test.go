@@ -86,8 +86,8 @@ func TestAnswersWaitForBodiesLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// An answer to HTTP/1.0 that only the end of the connection can end does not wait for a body that
-// nobody will read on, as with net/http.
+// An answer to HTTP/1.0 that ends with the connection does not wait for a body that will not be
+// read, as with net/http.
 func TestAnswersWithoutLengthWaitForNoBodyLikeNetHTTP(t *testing.T) {
 	for method, atOnce := range map[string]bool{"POST": true, "HEAD": false} {
 		for _, field := range []string{"", "Content-Length", "Transfer-Encoding"} {

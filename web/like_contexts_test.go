@@ -19,7 +19,7 @@ import (
 
 type contextKey struct{}
 
-// hear has a server's functions say what they hear, in order.
+// hear lets a server's functions record their calls, in order.
 func hear(s *Server, r *record, base context.Context, closed chan<- struct{}) {
 	s.BaseContext = func(l net.Listener) context.Context {
 		r.add("base for %s %s", l.Addr().Network(), plain(l.Addr().String()))
@@ -93,8 +93,8 @@ func TestPrintedContextsLikeNetHTTP(t *testing.T) {
 	})
 }
 
-// BaseContext, ConnContext and ConnState hear the same in the same order as from net/http, and
-// handlers have the same contexts, which end alike with the connection, the handler or the base.
+// BaseContext, ConnContext and ConnState get the same calls in the same order as from net/http.
+// Handlers have the same contexts, which end alike with the connection, the handler or the base.
 func TestContextsLikeNetHTTP(t *testing.T) {
 	for name, begin := range map[string]func(testing.TB, *Server) *fixture{"Listen": serve, "Serve": serveFrom} {
 		for _, c := range []struct {
@@ -119,7 +119,7 @@ func TestContextsLikeNetHTTP(t *testing.T) {
 					conn := dial(t, f)
 					in := bufio.NewReader(conn)
 					io.WriteString(conn, c.request)
-					if c.ends != "fin" { // what the answer begins with, or the end of who has hijacked
+					if c.ends != "fin" { // the beginning of the answer, or of what the hijacker wrote
 						in.ReadString('\n')
 					}
 					switch c.ends {
@@ -182,8 +182,8 @@ func TestNilBaseContext(t *testing.T) {
 	closed(ours.Addr())
 }
 
-// keptPort listens on a port that the system gives to nobody else for as long as the test runs,
-// also when the listener is closed: a connection that was made there stays.
+// keptPort listens on a port that stays reserved for the whole test, also when the listener is
+// closed, because a connection that was made there stays.
 func keptPort(t *testing.T) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -231,7 +231,7 @@ func TestNilConnContext(t *testing.T) {
 	}
 }
 
-// Who has the whole answer knows that the request's context has ended, as with net/http.
+// When a client has the whole answer, the request's context has ended, as with net/http.
 func TestContextEndsBeforeAnswer(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		var contexts sync.Map // by address

@@ -149,9 +149,9 @@ func continued(t *testing.T, f *fixture, r *record, head, body string, p patienc
 	r.add("%.90q %s: %q", head, p, all)
 }
 
-// alike reports whether net/http is to be compared: it waits for bodies that it has not asked for
-// when their handler closes them or panics, it keeps a connection of HTTP/1.0 with an unread one,
-// and who hijacks gets chunks as they came.
+// alike reports whether net/http can be compared. It waits for bodies that it has not asked for
+// when their handler closes them or panics; it keeps a connection of HTTP/1.0 with an unread one;
+// and a hijacker gets chunks as they came.
 func alike(handler, head string, p patience) bool {
 	switch handler {
 	case "panic":
@@ -166,7 +166,7 @@ func alike(handler, head string, p patience) bool {
 	return true
 }
 
-// Who expects 100 Continue gets the same from net/http, whatever the handler does.
+// A client that expects 100 Continue gets the same from net/http, whatever the handler does.
 func TestExpectLikeNetHTTP(t *testing.T) {
 	for _, h := range expected {
 		for _, e := range expecting {
@@ -198,7 +198,7 @@ func TestExpectLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Who expects what nobody knows gets the same bytes, and then the end of the connection.
+// A client with an unknown expectation gets the same bytes, and then the end of the connection.
 func TestUnknownExpectationLikeNetHTTP(t *testing.T) {
 	date := regexp.MustCompile(`Date: [^\r]*`)
 	for _, request := range []string{

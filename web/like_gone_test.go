@@ -25,7 +25,7 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				//lint:ignore SA1019 deprecated, and asked for by frameworks
 				n := w.(http.CloseNotifier)
-				if r.URL.Path == "/cut" { // nobody has asked when it happens
+				if r.URL.Path == "/cut" { // no watcher is set when it happens
 					_, err := io.ReadAll(r.Body)
 					told <- fmt.Sprint(<-n.CloseNotify(), err)
 					return
@@ -83,7 +83,7 @@ func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// Who goes when the handler has ended is not told of any more.
+// A client that goes after the handler has ended is not reported.
 func TestCloseNotifyBehindTheHandler(t *testing.T) {
 	c := &requestContext{h: &conn{from: &origin{base: context.Background()}}}
 	gone := c.closeNotify()
@@ -93,8 +93,8 @@ func TestCloseNotifyBehindTheHandler(t *testing.T) {
 	}
 }
 
-// After Hijack the body is not the request's any more: who reads it all the same waits for nothing
-// and asks its client for nothing.
+// After Hijack the body no longer belongs to the request: reading it does not wait, and sends the
+// client nothing.
 func TestBodyBehindHijack(t *testing.T) {
 	for _, rest := range []string{
 		"Content-Length: 5\r\n\r\n", "Content-Length: 5\r\n\r\nab", "Content-Length: 5\r\n\r\nhello",
@@ -134,7 +134,7 @@ func TestReadBodyBehindHijack(t *testing.T) {
 	}
 }
 
-// Nor does an upgraded connection hear 100 Continue.
+// Nor does an upgraded connection get 100 Continue.
 func TestUpgradeContinuesNothing(t *testing.T) {
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +180,7 @@ func TestUpgradeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// One that fails ends the connection, which nobody else would.
+// One that fails ends the connection itself.
 func TestUpgradeThatFails(t *testing.T) {
 	f := serveOn(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := Upgrade(w, []byte(strings.Repeat("x", 4<<10)), first{"hello"}); !errors.Is(err, myriad.ErrTooLarge) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Who pipelines requests and ends its side gets the answers, although contexts end then; and what
-// is incomplete fails.
+// A client that pipelines requests and ends its side gets the answers, although contexts end then;
+// an incomplete request fails.
 func TestPipelinesThatEndLikeNetHTTP(t *testing.T) {
 	for _, depth := range []int{0, 8} {
 		for _, rest := range []string{last, "\r\n", post + "Connection: close\r\nContent-Length: 30\r\n\r\nabc",
@@ -195,7 +195,7 @@ func TestFarewell(t *testing.T) {
 	}
 }
 
-// What a handler reads and writes in vain fails as with net/http, as far as anybody looks into it,
+// What a handler reads and writes in vain fails as with net/http, as far as programs look into it,
 // and ends its context.
 func TestErrorsLikeNetHTTP(t *testing.T) {
 	for _, late := range []string{"", "read", "write"} {
@@ -242,7 +242,7 @@ func TestErrorsLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// kinds is what frameworks ask of an error to find out that nobody is left to answer.
+// kinds is what frameworks ask of an error to find out that the client has gone.
 func kinds(err error) string {
 	var op *net.OpError
 	var number *os.SyscallError

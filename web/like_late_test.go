@@ -13,8 +13,8 @@ import (
 	"github.com/myriad-go/myriad"
 )
 
-// ConnState hears that a connection is closed when its handler has ended, not when its client has
-// gone, as from net/http.
+// ConnState is told that a connection is closed when its handler has ended, not when its client has
+// gone, as by net/http.
 func TestStatesOfHandlersThatOutliveLikeNetHTTP(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		var handler replaceable
@@ -29,7 +29,7 @@ func TestStatesOfHandlersThatOutliveLikeNetHTTP(t *testing.T) {
 				began <- true
 				<-q.Context().Done()
 				<-gone
-				time.Sleep(passing) // for whoever does not wait for it
+				time.Sleep(passing) // for callers that do not wait for it
 				r.add("the handler ends")
 				close(ended)
 			})

@@ -121,7 +121,7 @@ func TestReverseProxyOfAbsentClient(t *testing.T) {
 	})
 }
 
-// ConnState hears the same of each kind of connection.
+// ConnState gets the same calls for each kind of connection.
 func TestConnStatesLikeNetHTTP(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

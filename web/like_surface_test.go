@@ -348,7 +348,7 @@ func TestSurfaceLikeNetHTTP(t *testing.T) {
 			}, func(t *testing.T, f *fixture, r *record) {
 				c := dial(t, f)
 				io.WriteString(c, request)
-				switch { // who hijacks counts what has come
+				switch { // the hijacker counts what has come
 				case strings.Contains(request, "/short "):
 					closeWrite(c)
 				case !strings.Contains(request, "/hijacked "):

@@ -17,7 +17,7 @@ func (st *state) moment(t time.Time) moment {
 	return max(1, moment(t.Sub(st.began)))
 }
 
-// now is the time for those who are not on a loop.
+// now returns the time for callers that are not on a loop.
 func (st *state) now() moment { return st.moment(st.engine.System().Now()) }
 
 func (m moment) after(d time.Duration) moment {

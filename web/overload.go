@@ -22,8 +22,8 @@ const (
 	// OverloadQueue has requests wait, first come first served, up to Server.Queue of them. Further
 	// ones are answered with 503 and Retry-After, and their connections close.
 	OverloadQueue Overload = iota
-	// OverloadRefuse answers with 503 and Retry-After at once; nobody waits. It is for clients that
-	// have somewhere else to go.
+	// OverloadRefuse answers with 503 and Retry-After at once; no request waits. It is for clients
+	// that have somewhere else to go.
 	OverloadRefuse
 	// OverloadPause is OverloadQueue, and while requests wait no connections are accepted: new
 	// clients wait in the kernel's backlog or are balanced to where there is room, and those that
@@ -182,12 +182,12 @@ func (s *Server) checkOverload() error {
 	return nil
 }
 
-// A gate pauses a foreign listener: whoever accepts from it passes the gate before.
+// A gate pauses a foreign listener: each Accept passes the gate first.
 type gate struct {
 	waiter driver.Parker
 
 	mu     sync.Mutex
-	closed bool // guarded by mu: nobody passes
+	closed bool // guarded by mu: no Accept passes
 	over   bool // guarded by mu: everybody does, for the listener has been closed
 }
 

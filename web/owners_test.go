@@ -25,7 +25,7 @@ func exchangeOf(w http.ResponseWriter) *exchange { return w.(*given).out.Load().
 
 // turnOf runs f on the loop of x, when it has looked at what x wants, and returns after that.
 func turnOf(x *exchange, f func()) {
-	for _, g := range []func(){func() {}, f} { // what is asked for in one turn is done in the next
+	for _, g := range []func(){func() {}, f} { // a request of one turn is done in the next
 		done := make(chan struct{})
 		x.lane.ask(func() { g(); close(done) })
 		<-done
@@ -79,8 +79,8 @@ func holdingServer(hold func(), s *Server) *Server {
 	return s
 }
 
-// A request of a chain that is late before its handler begins is run, or nobody would end the
-// connection.
+// A request of a chain that is late before its handler begins is run, or the connection would never
+// end.
 func TestChainOfALateRequest(t *testing.T) {
 	var next *exchange
 	late := func() { next.out.lose(os.ErrDeadlineExceeded) }
@@ -134,9 +134,9 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 	}
 }
 
-// Who reads a body that the client holds back until it is asked for, while answers to earlier
-// requests fill the queue, waits for room without using the processor, and no longer than until the
-// final answer begins.
+// A handler reads a body that the client holds back until 100 Continue, while earlier answers fill
+// the queue. It waits for room without using the processor, and at most until the final answer
+// begins.
 func TestContinueWaitsForRoom(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		begun, settled, free := make(chan *exchange), make(chan struct{}), make(chan struct{})
@@ -199,8 +199,8 @@ func TestContinueWaitsForRoom(t *testing.T) {
 	}
 }
 
-// refusedTwice returns when something has been refused for want of room, and again when there was
-// somebody to wait for it.
+// refusedTwice returns when something has been refused for want of room, and again when a call
+// waited for it.
 func refusedTwice(x *exchange) {
 	for x.lane.st.engine.Stats().Full < 2 {
 		runtime.Gosched()
@@ -423,8 +423,7 @@ func TestDetachedOutlivesTheDeadline(t *testing.T) {
 	}
 }
 
-// A deadline that somebody has set on the conn which ConnState has shown ends a Stream as it ends
-// other connections.
+// A deadline set on the conn that ConnState got ends a Stream as it ends other connections.
 func TestDeadlineFromOutsideEndsAStream(t *testing.T) {
 	var shown net.Conn
 	ended := make(chan error, 1)

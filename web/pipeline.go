@@ -33,7 +33,7 @@ const (
 type behind struct {
 	next    *exchange // in the connection's line
 	chain   *exchange // run by the same goroutine after this one; it is next, too
-	raw     string    // the head, for whoever takes the connection over
+	raw     string    // the head, for the new owner of the connection
 	rest    string    // the fields, if they were cached
 	hold    *hold     // nil: what it answers is sent at once
 	barrier bool      // nothing behind may be begun
@@ -48,7 +48,7 @@ type behind struct {
 type hold struct {
 	mu    sync.Mutex
 	first bool // it is now: nothing is held any more
-	lost  bool // it never will be: nobody gets what it answers, and it ends no connection
+	lost  bool // it never will be: its answer is discarded, and it ends no connection
 	data  buf.Chain
 	fail  func() // how the connection is to end once the answer has gone
 }
@@ -109,8 +109,8 @@ func (h *conn) lineUp(tail, x *exchange) {
 	h.lane.dispatch(x, true)
 }
 
-// promote makes x the first of the line. plain: so was the answer before, and whoever gave it goes
-// on with x.
+// promote makes x the first of the line. plain: so was the answer before, and its goroutine
+// continues with x.
 func (h *conn) promote(x *exchange, plain bool) {
 	h.x = x
 	h.last = x.closes
@@ -188,7 +188,7 @@ func (k *hold) failLater(f func()) bool {
 	return k.lost || !k.first
 }
 
-// drop forgets what is held, and whatever would be: the connection may be somebody else's by now.
+// drop forgets what is held, and what would be: the connection may have another owner by now.
 func (k *hold) drop() {
 	if k == nil {
 		return
@@ -212,7 +212,7 @@ func (x *exchange) awaitTurn() error {
 	})
 }
 
-// unbegun is the bytes of the requests behind x, for whoever takes the connection over.
+// unbegun is the bytes of the requests behind x, for the new owner of the connection.
 func (x *exchange) unbegun() (heads []byte) {
 	for y := x.next; y != nil; y = y.next {
 		heads = append(append(heads, y.raw...), y.rest...)

@@ -58,8 +58,8 @@ func paths(n int) (all []string) {
 	return all
 }
 
-// Requests run at the same time, up to the depth and no further, and are answered in order, whoever
-// has ended first.
+// Requests run at the same time, up to the depth and no further, and are answered in order,
+// whichever has ended first.
 func TestPipelineDepthRunsTogether(t *testing.T) {
 	const depth, n = 4, 23
 	var running, most atomic.Int32
@@ -179,7 +179,7 @@ func TestPipelineEndsInTheMiddle(t *testing.T) {
 	})
 }
 
-// Who takes the connection over in the middle of a line gets the rest as it was sent.
+// A takeover in the middle of a line gets the rest as it was sent.
 func TestHijackInAPipeline(t *testing.T) {
 	for _, depth := range []int{1, 8} {
 		f := serve(t, &Server{PipelineDepth: depth,

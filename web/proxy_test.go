@@ -46,7 +46,7 @@ func answerOn(t *testing.T, nc net.Conn, request string) string {
 	return mustBody(t, resp, err)
 }
 
-// Whoever serves, requests have the client's address, each on the connection, also behind
+// On every kind of server requests have the client's address, all of the connection, also after
 // hibernation.
 func TestProxyProtocol(t *testing.T) {
 	for name, header := range headers {
@@ -269,8 +269,7 @@ func TestShutdownBeforeProxyHeader(t *testing.T) {
 	}
 }
 
-// Who takes the connection over has the client's address: by Hijack, by Upgrade, by ALPN; over TLS,
-// too.
+// A takeover has the client's address: by Hijack, by Upgrade, by ALPN; over TLS, too.
 func TestProxyProtocolOfTakenOver(t *testing.T) {
 	told := make(chan string, 10)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func (h *conn) refuse(method []byte, status int, reason string) {
 	h.answerAndClose(appendError(nil, method, status, reason, h.date()))
 }
 
-// refuseExpectation answers a request whose client expects what nobody knows.
+// refuseExpectation answers a request with an unknown expectation.
 func (h *conn) refuseExpectation(head *h1.Head) {
 	h.answerAndClose(appendExpectationFailed(nil, head, h.date()))
 }

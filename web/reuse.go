@@ -2,9 +2,8 @@ package web
 
 import "net/http"
 
-// This file is what becomes of an exchange that nobody in the server needs any more: it is used for
-// another request, without what its handler was given. With Server.ReuseRequests that is used
-// again, too.
+// An exchange that the server no longer needs is used for another request, without what its handler
+// was given. With Server.ReuseRequests that is used again, too.
 
 // keptFields is how many fields a header may have had whose map is kept: maps do not shrink.
 const keptFields = 64
@@ -25,9 +24,9 @@ func (ln *lane) obtain() *exchange {
 	return x
 }
 
-// part is called by each of the two who work with an exchange, when it touches x no more: the loop,
-// when it goes on behind it in order, and the goroutine of its handler. Whoever comes second makes
-// it ready for another request.
+// part is called by the two users of an exchange when they touch x no more: by the loop, when it
+// continues after it in order, and by the goroutine of its handler. The second of them makes it
+// ready for another request.
 func (x *exchange) part() {
 	if !x.alone() {
 		return

@@ -79,7 +79,7 @@ func eachDispatchAndDepth(t *testing.T, test func(t *testing.T, s *Server)) {
 	}
 }
 
-// Whoever keeps a request finds it as it was, unless ReuseRequests is set.
+// A request that is kept stays as it was, unless ReuseRequests is set.
 func TestRequestsAreNotUsedAgain(t *testing.T) {
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
 		k := new(keeper)
@@ -117,8 +117,8 @@ func TestReuseRequests(t *testing.T) {
 	})
 }
 
-// A request is not used again while somebody may still work for it: from whose context another was
-// derived, or that has a body.
+// A request is not used again while a goroutine may still work for it: a context was derived from
+// its context, or it has a body.
 func TestReuseSparesDerivedContexts(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[*http.Request]bool{}
@@ -220,8 +220,8 @@ func (l *lateComer) misuse(w http.ResponseWriter) {
 	http.NewResponseController(w).EnableFullDuplex()
 }
 
-// Whoever goes on with a ResponseWriter when its handler has returned harms nobody: it leads to no
-// other request's answer, though the server uses what was behind it again.
+// A goroutine that uses a ResponseWriter after its handler has returned does no harm. It reaches no
+// other request's answer, although the server uses the memory again.
 func TestLateComersHarmNobody(t *testing.T) {
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
 		l := &lateComer{t: t, seen: map[*response]bool{}}
@@ -252,8 +252,8 @@ func TestLateComersHarmNobody(t *testing.T) {
 	})
 }
 
-// Each request says whose it is, whoever asked before, and a client that has gone is not
-// remembered.
+// Each request has its own client's address, whichever came before, and a client that has gone is
+// not remembered.
 func TestRemoteAddrOfClientsInTurn(t *testing.T) {
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		t.Run(d.String(), func(t *testing.T) {

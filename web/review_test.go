@@ -91,7 +91,7 @@ func TestHijackGetsTheUnreadBody(t *testing.T) {
 	}
 }
 
-// Whoever asks for a connection that has gone is told so at once.
+// A call for a connection that has gone fails at once.
 func TestTakeoverOfALostConnection(t *testing.T) {
 	took := make(chan error, 3)
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +122,7 @@ func TestTakeoverOfALostConnection(t *testing.T) {
 	}
 }
 
-// However a client goes away, its stream hears of it once.
+// However a client goes away, its stream is told once.
 func TestStreamsOfFleetingClients(t *testing.T) {
 	var mu sync.Mutex
 	open := 0

@@ -80,7 +80,7 @@ type Server struct {
 	// or less: http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails
-	// with *http.MaxBytesError. 0: no bound; memory is bounded all the same, because bodies stream.
+	// with *http.MaxBytesError. 0: no bound; memory is bounded nevertheless, because bodies stream.
 	MaxBodyBytes int64
 
 	// ConnState and ConnContext run on a loop, on Serve's goroutine, or on that of a handler which
@@ -94,7 +94,7 @@ type Server struct {
 
 	// Engine runs the connections. Nil: myriad.Default(). Shutdown and Close never stop it.
 	Engine *myriad.Engine
-	// Dispatch chooses who runs the handler. 0: DispatchAuto.
+	// Dispatch chooses where the handler runs. 0: DispatchAuto.
 	Dispatch Dispatch
 	// Workers is the most handlers that run at once on the pool, without those that wait for their
 	// client (Overload). Goroutines are started as needed, a thousand within milliseconds when
@@ -116,9 +116,9 @@ type Server struct {
 
 	// ReuseRequests has the *http.Request of one request, its Header, URL and context, and the
 	// ResponseWriter with its Header used for a later one, on whatever connection, once the handler
-	// has returned. It saves most of the garbage of a small request, and it is a danger: a handler
-	// that keeps one of these, or has a goroutine that goes on with it, sees or answers the request
-	// of somebody else. So no goroutine may outlive the handler with any of them, and what is
+	// has returned. It saves most of the garbage of a small request, and it is dangerous: a handler
+	// that keeps one of these, or uses it on a goroutine of its own, sees or answers another
+	// client's request. So no goroutine may outlive the handler with any of them, and what is
 	// handed on must be copied (Request.Clone). Strings taken from a request stay as they are.
 	// Requests with a body, and those from whose context another was derived, are never used again.
 	// Without it nothing that a handler is given is.
@@ -328,7 +328,7 @@ func (s *Server) untrack(l *listening) {
 }
 
 // SetKeepAlivesEnabled(false) closes the connections that wait for a request, and each other one
-// after its answer. The *http.Server of TLSNextProto hears of it.
+// after its answer. The *http.Server of TLSNextProto is told.
 func (s *Server) SetKeepAlivesEnabled(on bool) {
 	s.mu.Lock()
 	s.noAlive.Store(!on)

@@ -453,7 +453,8 @@ func TestUnreadBodyKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// The loop stops reading when nobody reads the body: memory stays bounded while a client sends.
+// The loop stops reading when the handler does not read the body: memory stays bounded while a
+// client sends.
 func TestUnreadBodyIsBounded(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -74,8 +74,8 @@ func (l *lateListener) Accept() (net.Conn, error) {
 func (*lateListener) Close() error   { return nil }
 func (*lateListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Shutdown waits for Serve, too, as net/http does: who has called it may count on it that nothing
-// is accepted any more.
+// Shutdown waits for Serve, too, as net/http does: its caller may rely on it that nothing more is
+// accepted.
 func TestShutdownWaitsForServe(t *testing.T) {
 	f := prepare(t, &Server{}, myriad.Config{Loops: 1})
 	l := &lateListener{accepting: make(chan struct{}), release: make(chan struct{})}

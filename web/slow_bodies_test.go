@@ -12,10 +12,9 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// When those who send a body a byte at a time have left, by FIN or reset, every handler that reads
-// one ends with an error, nothing counts any more, and all that stays is the pool's goroutines,
-// which have nothing to do and end by themselves workers.DefaultIdle later, or up to half as long
-// again.
+// When clients that send a body a byte at a time have left, by FIN or reset, every handler that
+// reads one ends with an error. Nothing remains but the pool's idle goroutines, which end after
+// workers.DefaultIdle, or up to half as long again.
 func TestSlowBodiesLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const slow = 200

@@ -165,7 +165,7 @@ func answerErrors(t *testing.T, want int) http.HandlerFunc {
 		}
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			status := http.StatusBadRequest
-			if want == 431 { // the handler cannot know; the connection ends all the same
+			if want == 431 { // the handler cannot know; the connection still ends
 				status = 431
 			}
 			http.Error(w, err.Error(), status)

@@ -64,7 +64,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	case !x.body.complete():
 		return errors.New("web: Upgrade of a request whose body has not been read to its end")
 	}
-	if err := x.awaitTurn(); err != nil { // or whoever takes the connection over before would meet h on it
+	if err := x.awaitTurn(); err != nil { // or a takeover before would find h on it
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	if err := x.take(takeover{handler: h}); err != nil {
@@ -72,7 +72,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	}
 	x.out.refuseContinue() // it would come in the middle of what h speaks
 	if err := x.writeSwitch(head); err != nil && x.takeBack() {
-		x.transport.fail(x) // nobody answers here any more
+		x.transport.fail(x) // this server answers no more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	x.want(wantTakeover) // not before: h may write as soon as it is opened
@@ -147,7 +147,7 @@ func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	x.out.refuseContinue()
-	if x.given.ctx.isLost() { // nobody may be left to answer
+	if x.given.ctx.isLost() { // the client may have gone
 		return nil, nil, fmt.Errorf("web: Hijack: %w", x.out.lostErr())
 	}
 	x.want(wantTakeover)
@@ -235,8 +235,8 @@ func (h *conn) giveAway(x *exchange) {
 	})
 }
 
-// An heir is between a conn and what its connection speaks after HTTP: the conn leaves when it is
-// certain that it hears nothing more, since a connection that is closed meanwhile keeps its
+// An heir stands between a conn and the protocol that follows HTTP. The conn leaves when it is
+// certain that no more callbacks come, because a connection that is closed meanwhile keeps its
 // handler.
 type heir struct {
 	h    *conn
@@ -255,7 +255,7 @@ func (*heir) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
 // Stopping leaves it to next, which is told as well.
 func (*heir) Stopping(*myriad.Conn) {}
 
-// Closed is heard if somebody has closed the connection in that moment.
+// Closed is called if the connection was closed in that moment.
 func (i *heir) Closed(c *myriad.Conn, err error) {
 	i.next.Opened(c)
 	i.next.Closed(c, err)
@@ -281,8 +281,8 @@ func (h *conn) leave() {
 	h.lane.remove(h)
 }
 
-// takeoverLost is called when the connection is lost before the loop could give it away: whoever
-// was promised it hears so.
+// takeoverLost is called when the connection is lost before the loop could give it away: the caller
+// of the takeover gets the error.
 func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
 	x.mu.Lock()
 	t := x.takeover

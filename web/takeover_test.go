@@ -66,8 +66,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// What speaks after an upgrade hears of a FIN that came before it: else the connection would stay
-// without end.
+// A protocol after an upgrade is told of a FIN that came before it; else the connection would never
+// end.
 func TestUpgradeBehindTheEnd(t *testing.T) {
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		s := &shout{make(chan struct{}), make(chan error, 1)}
@@ -404,8 +404,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// Who hijacks a connection whose client waits for 100 Continue has it to himself: a read of the
-// body does not write that on it any more.
+// A hijacked connection whose client waits for 100 Continue belongs to the hijacker: a read of the
+// body no longer writes that on it.
 func TestHijackRefusesContinue(t *testing.T) {
 	f := serve(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		nc, _, err := http.NewResponseController(w).Hijack()

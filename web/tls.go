@@ -140,7 +140,7 @@ func (s *Server) protos(asked []string) []string {
 	return offered
 }
 
-// offersHTTP2 reports whether there is somebody else who serves HTTP/2, and he may.
+// offersHTTP2 reports whether TLSNextProto serves HTTP/2, and may.
 func (s *Server) offersHTTP2() bool {
 	return s.TLSNextProto["h2"] != nil && (s.Protocols == nil || s.Protocols.HTTP2())
 }
@@ -209,7 +209,7 @@ func (f *front) greet(c *myriad.Conn) {
 
 func (f *front) lane(c *myriad.Conn) *lane { return f.s.state.lanes[c.Loop().Index()] }
 
-// lost hears of a connection that ends before its handshake has succeeded.
+// lost is called for a connection that ends before its handshake has succeeded.
 func (f *front) lost(c *myriad.Conn, _ error) {
 	if report := f.s.ConnState; report != nil {
 		report(c, http.StateClosed)
@@ -233,7 +233,7 @@ type protocol = func(*http.Server, *tls.Conn, http.Handler)
 
 // A departing handler is that of a connection which leaves the engine for a protocol.
 type departing struct {
-	myriad.Handler // of the connection on its way; before that a securedFront, which hears if ConnContext has ended it
+	myriad.Handler // of the connection on its way; before that a securedFront, which is told if ConnContext has ended it
 	front          *front
 	serve          protocol
 }
@@ -316,7 +316,7 @@ func (*securedFront) Received(c *myriad.Conn, _ []byte) { c.Abort(nil) }
 // Closed is heard if ConnContext has ended the connection in Opened.
 func (f *securedFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
-// strangeFront ends connections that are to speak what nobody here does.
+// strangeFront ends connections with a protocol that has no server here.
 type strangeFront front
 
 func (*strangeFront) Opened(c *myriad.Conn)              { _ = c.Close() }

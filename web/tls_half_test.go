@@ -50,8 +50,8 @@ func answersAfterFIN(tc *tls.Conn, request string) (string, error) {
 	return string(got), err
 }
 
-// What is asked completely before a FIN without close_notify is answered, whoever runs the handler;
-// what is incomplete fails.
+// A complete request before a FIN without close_notify is answered, wherever the handler runs; an
+// incomplete one fails.
 func TestRequestsBeforeTruncationLikeNetHTTP(t *testing.T) {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	for _, request := range []string{

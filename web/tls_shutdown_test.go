@@ -64,8 +64,8 @@ func TestShutdownWaitsForHandshakes(t *testing.T) {
 	}
 }
 
-// A handshake that is cut off by whoever has the connection from ConnState, as httptest.Server does
-// it, is logged before ConnState hears of its end, as with net/http; wherever the handshake was.
+// A ConnState function may cut off a handshake, as httptest.Server's does. That is logged before
+// ConnState is told of the end, as with net/http, at each stage of the handshake.
 func TestHandshakeCutOffIsLogged(t *testing.T) {
 	for _, begun := range []string{"", "\x16\x03\x01\x02\x00\x01", string(clientHello(t))} {
 		for _, soon := range []bool{false, true} {
@@ -225,8 +225,8 @@ func TestCloseEndsHandshakes(t *testing.T) {
 	}
 }
 
-// Handshakes that succeed, break off anywhere or are given to TLSNextProto, while the server ends:
-// every connection is counted out, and ConnState hears of its end.
+// Handshakes succeed, break off anywhere, or are given to TLSNextProto while the server ends: every
+// connection is counted out, and ConnState is told of its end.
 func TestShutdownInMidHandshakes(t *testing.T) {
 	for round := range 6 {
 		var open atomic.Int64

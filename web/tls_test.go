@@ -206,8 +206,8 @@ func TestServeTLSVariants(t *testing.T) {
 	}
 }
 
-// A server without a certificate leaves the listener to whoever has it, as net/http's does, also
-// when it has been shut down.
+// A server without a certificate leaves the listener to its owner, as net/http's does, also when it
+// has been shut down.
 func TestServeTLSWithoutCertificate(t *testing.T) {
 	std, ours, gone := new(http.Server), serve(t, &Server{}).Server, new(Server)
 	if err := gone.Shutdown(t.Context()); err != nil {
@@ -289,7 +289,7 @@ func TestErrorsFromBelowHandshakes(t *testing.T) {
 }
 
 // What ALPN has chosen is served by TLSNextProto, with the bytes that came right behind the
-// handshake. It counts meanwhile, once, and ConnState hears of its end.
+// handshake. It counts meanwhile, once, and ConnState is told of its end.
 func TestTLSNextProto(t *testing.T) {
 	t.Parallel()
 	serving, states := make(chan struct{}), make(chan http.ConnState, 10)
@@ -351,8 +351,8 @@ func TestHijackTLS(t *testing.T) {
 	}
 }
 
-// What TLSNextProto serves is the server's until it returns: ConnState hears of its end, Shutdown
-// waits for it, Close ends it, and a panic is its own.
+// A connection of TLSNextProto belongs to the server until the function returns: ConnState is told
+// of its end, Shutdown waits for it, Close ends it, and a panic costs no other.
 func TestTLSNextProtoIsLookedAfter(t *testing.T) {
 	for name, begin := range map[string]func(*Server) *fixture{
 		"ServeTLS": func(s *Server) *fixture { return serveTLS(t, s) },
@@ -436,8 +436,7 @@ func ended(t *testing.T, nc *tls.Conn, states <-chan string) {
 	}
 }
 
-// HTTP/2 is offered if TLSNextProto has somebody who serves it and Protocols does not say
-// otherwise.
+// HTTP/2 is offered if TLSNextProto serves it and Protocols does not say otherwise.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	set := func(one, two bool) *http.Protocols {
@@ -489,7 +488,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// The log says in the words of net/http that somebody has typed http:// for https://.
+// The log says in the words of net/http that a client has sent http:// to https://.
 func TestPlainRequestInTheLog(t *testing.T) {
 	f := serveTLS(t, &Server{Handler: describe})
 	raw(t, f, "GET / HTTP/1.0\r\n\r\n", false)
