@@ -289,7 +289,7 @@ func TestShedding(t *testing.T) {
 		}
 		s.RunFor(100 * time.Millisecond)
 		for i, p := range few {
-			if !p.Ended() && p.Err() == nil && len(k.names) == 0 { // an accepted client makes the listener patient again
+			if !p.Ended() && p.Err() == nil && len(k.names) == 0 { // an accepted client resets the patience
 				t.Errorf("seed %d: peer %d of the other listener is not shed in its turn", seed, i)
 			}
 		}

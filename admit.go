@@ -173,14 +173,14 @@ func (l *Loop) refused(c *Conn, err error) {
 // Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
 // also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
 // becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
-// KiB, while there is something to copy, and none while it is silent (docs/adr/0013); one that
-// allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
-// net.Pipe, a wrapper), and on the driver std each, has them for life; a panic in nc costs its
-// connection, but on the driver std, which calls nc itself. If nc has no CloseWrite, ending our
+// KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
+// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
+// net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
+// connection, except on the driver std, which calls nc itself. If nc has no CloseWrite, ending our
 // side closes it. Neither a *Conn nor Stream's net.Conn can be adopted: they are in an engine
-// already, use Conn.SetHandler. Nor can a *net.UnixConn that keeps messages apart (unixpacket,
-// unixgram): it is no stream, and the kernel drops what of a message is not read at once. It fails
-// with ErrTooMany at Config.MaxConns and with ErrBusy when the intake of every loop is full. Any
+// already, use Conn.SetHandler. Nor can a *net.UnixConn of messages (unixpacket, unixgram): it is
+// no stream, and the kernel drops the rest of a message that is not read at once. It fails with
+// ErrTooMany at Config.MaxConns and with ErrBusy when the intake of every loop is full. Any
 // goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	switch nc := nc.(type) {

@@ -170,8 +170,8 @@ func (b *bridge) wasAborted() bool {
 	return b.aborted
 }
 
-// learnPeer asks for the peer's address before the first byte is carried: a net.Conn may wait for
-// what tells it, such as a PROXY header, and must not be waited for on a loop.
+// learnPeer asks for the peer's address before the first byte is carried. A net.Conn may wait for
+// it, for instance for a PROXY header, and a loop must not wait.
 func (b *bridge) learnPeer() {
 	peer := b.outer.RemoteAddr()
 	b.mu.Lock()

@@ -129,8 +129,8 @@ func (c *Conn) unsent() int64 {
 	return n + x.fileLeft
 }
 
-// quietLinger is how long a peer is waited for that sends nothing, or more than LingerBytes: long
-// enough for what was on its way to arrive, and the last answer to be read.
+// quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
+// is enough for bytes on their way to arrive, and for the last answer to be read.
 const quietLinger = 500 * time.Millisecond
 
 // lingerTime is how long a conn that has flushed waits for its peer's FIN.
@@ -306,13 +306,13 @@ func (l *Loop) remove(c *Conn) {
 }
 
 // Detach takes the connection out of the engine. What is queued is sent first, and receiving stops
-// at once; then done is called on the loop with a net.Conn and the bytes that have been received
-// but not delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted
-// without a descriptor, and behind SetAddrs, it is one that has the connection below it in its
-// method NetConn.
+// at once. Then done is called on the loop with a net.Conn and the bytes that were received but not
+// delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted without a
+// descriptor, and behind SetAddrs, it is one that has the connection below it in its method
+// NetConn.
 //
-// Until then the handler is not called for bytes and ends, but for all else as before, so that its
-// timer bounds the wait; afterwards it is not called again. If the connection breaks first, or no
+// Until then the handler is not called for bytes and ends. It is called for all else, so that its
+// timer bounds the wait. Afterwards it is not called again. If the connection breaks first, or no
 // net.Conn can be made of it, done gets the error and Closed follows. If the driver cannot give the
 // connection away, done gets the error and the conn goes on. done is never called from inside
 // Detach. On the loop only.

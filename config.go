@@ -28,8 +28,8 @@ type Config struct {
 	// ReadBuffer is the size in bytes of the one read buffer of a loop, and so the most that one
 	// Received is given. 0: 64 KiB, at most 64 MiB.
 	ReadBuffer int
-	// WriteLimit is the high mark of a conn's output queue in bytes: a Write that would pass it
-	// fails with ErrFull, unless the queue is empty; at most 1 GiB. Conn.SetWriteLimit changes it
+	// WriteLimit is the high mark of a conn's output queue in bytes, at most 1 GiB. A Write that
+	// would pass it fails with ErrFull, unless the queue is empty. Conn.SetWriteLimit changes it
 	// for one conn. 0: 256 KiB. On Linux the kernel takes 64 KiB that it cannot send yet besides
 	// (TCP_NOTSENT_LOWAT).
 	WriteLimit int
@@ -37,17 +37,17 @@ type Config struct {
 	MaxWrite int
 	// Mailbox is how many functions may wait in one loop for Loop.Do. 0: 4096.
 	Mailbox int
-	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then for a peer
-	// that is still sending to end its side; one that sends nothing, or more than LingerBytes, is
-	// waited for half a second. 0: 5 s.
+	// LingerTimeout bounds how long a closing conn may take to flush 4 KiB, and then how long it
+	// waits for a peer that still sends to end its side. For a peer that sends nothing, or more
+	// than LingerBytes, it waits half a second. 0: 5 s.
 	LingerTimeout time.Duration
 	// MaxConns is how many connections may be open at a time: accepted, adopted, dialled. At the
-	// limit the engine stops accepting, so that peers wait in the kernel's backlog (and one for
-	// each listener in its hand), and goes on by itself when others have closed; Dial and Adopt
-	// fail with ErrTooMany. 0: what the process's limit on descriptors allows when the engine
-	// starts (RLIMIT_NOFILE), less an eighth of it but at most 64 for everything else; where there
-	// is no such limit, or with a System of its own, none. More than that is taken, with a warning
-	// in the log: accepting fails, and goes on by itself, before so many are open.
+	// limit the engine stops accepting: peers wait in the kernel's backlog, and one for each
+	// listener in the engine. It goes on by itself when others have closed. Dial and Adopt fail
+	// with ErrTooMany. 0: what the process's limit on descriptors (RLIMIT_NOFILE) allows when the
+	// engine starts, less an eighth, at most 64, for everything else. Without such a limit, or with
+	// a System of its own: none. More than that is taken, with a warning in the log: accepting
+	// fails, and goes on by itself, before so many are open.
 	MaxConns int
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms
 	// worth of them may come at once. Others wait as they do for MaxConns. 0: no limit.
@@ -55,8 +55,8 @@ type Config struct {
 	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its
 	// context says. 0: 30 s.
 	DialTimeout time.Duration
-	// LingerBytes is how much input a closing conn discards so that its last answer is not lost to
-	// a reset; more is left unread until the conn closes. 0: 256 KiB.
+	// LingerBytes is how much input a closing conn discards, so that no reset destroys its last
+	// answer. More is left unread until the conn closes. 0: 256 KiB.
 	LingerBytes int
 
 	// System replaces the operating system. It is for the simulations of this module and otherwise

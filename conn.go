@@ -166,9 +166,8 @@ func (c *Conn) LocalAddr() net.Addr {
 }
 
 // RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
-// socket, also if the peer's own has a name. That of an adopted net.Conn without a descriptor is
-// what its own RemoteAddr says, which is asked for before the first byte of it is delivered. Any
-// goroutine.
+// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
+// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
 func (c *Conn) RemoteAddr() net.Addr {
 	switch x := c.extra.Load(); {
 	case x == nil:
@@ -226,11 +225,11 @@ func (c *Conn) Notify() {
 	c.loop.wakeIf(wake)
 }
 
-// SetHandler changes what the conn speaks, when this callback ends: then h.Opened is called,
-// h.Received with rest if there is any, and h.Received with newer bytes as they come; h.Ended, too,
-// if the peer had ended its side before. The old handler is not called again. rest must stay
-// unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A second
-// call in the same callback replaces the first. On the loop only.
+// SetHandler changes the protocol of the conn, when this callback ends. Then h.Opened is called,
+// h.Received with rest if there is any, and h.Received with newer bytes as they come. If the peer
+// had ended its side before, h.Ended is called, too. The old handler is not called again. rest must
+// stay unchanged until then. What the old handler has set (a pause, the timer) stays as it is. A
+// second call in the same callback replaces the first. On the loop only.
 func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.engine.bind(h)
 	s := handlerSwitch{c, h, rest}
@@ -246,8 +245,8 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 // SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
 // one that SetHandler has set on a conn without a layer. What was received before, and not
 // delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
-// written to an adopted conn by then is encoded; if l does not take it, or if there is a file among
-// it, the conn is aborted. On the loop only.
+// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
+// the conn is aborted. On the loop only.
 func (c *Conn) SetLayer(l Layer) {
 	c.mu.Lock()
 	x := c.more()
@@ -275,9 +274,9 @@ func (x *extra) setLayer(l Layer) {
 	x.buffered, _ = l.(BufferedLayer)
 }
 
-// SetTimer has Expired called after d, in this turn or the next one if d is negative; a new call
-// replaces the earlier one, 0 switches it off. It is kept in milliseconds and never early against
-// the loop's clock. On the loop only.
+// SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
+// new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
+// early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
 	if c.is(closing | ending) {
 		return // the timer now bounds the close

@@ -25,8 +25,8 @@ const (
 
 // Dial connects to addr ("tcp", "tcp4", "tcp6", "unix") and serves the connection with h. Names are
 // resolved on the calling goroutine. Of several addresses (16 at most) one is tried after the
-// other, a new one when one has failed or after 250 ms; families alternate, beginning with that of
-// the resolver's first address; the first to connect wins and the others are closed (Happy
+// other, a new one when one has failed or after 250 ms. Families alternate, beginning with that of
+// the resolver's first address. The first to connect wins and the others are closed (Happy
 // Eyeballs, RFC 8305). TCP connections have no delay (TCP_NODELAY) and keep-alive set.
 //
 // Dial waits until the connection stands or ctx ends, which bounds all of it. Besides, one address

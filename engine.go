@@ -40,9 +40,9 @@ type Engine struct {
 	shared  map[any]any
 }
 
-// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported where
-// the platform does not have the driver that Config.Driver names, if a setting is negative or Loops
-// above 255, and with the system's error.
+// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported if the
+// platform does not have the driver that Config.Driver names, with an error for a negative setting
+// or Loops above 255, and with the system's error.
 func Start(c Config) (*Engine, error) {
 	cfg, err := c.withDefaults()
 	if err != nil {
@@ -96,9 +96,9 @@ func (e *Engine) System() driver.System { return e.sys }
 // Logger is Config.Logger, or what stands in for it. Any goroutine.
 func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
 
-// Shared is the one value of key in this engine, made by create when it is first asked for: what a
-// package above keeps for an engine instead of in a variable of its own. key is of a type of that
-// package. create must not call Shared. Any goroutine.
+// Shared returns the one value of key in this engine. The first call makes it by create. Packages
+// above use it instead of global variables. key is of a type of that package. create must not call
+// Shared. Any goroutine.
 func (e *Engine) Shared(key any, create func() any) any {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,10 +116,10 @@ func (e *Engine) Shared(key any, create func() any) any {
 // Loops are the engine's loops, by their Index; they are the same until its end. Any goroutine.
 func (e *Engine) Loops() []*Loop { return append([]*Loop(nil), e.loops...) }
 
-// Shutdown stops listening, tells every handler (Stopper) or closes its conn in order (Conn.Close:
-// what is queued is flushed), and ends the loops when the last conn has gone. When ctx ends first,
-// the remaining connections are aborted and the context's error is returned. A second call waits
-// like the first. Not from a loop.
+// Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
+// others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
+// gone. When ctx ends first, the remaining connections are aborted and the context's error is
+// returned. A second call waits like the first. Not from a loop.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.spare.close()
 	for _, l := range e.loops {

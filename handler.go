@@ -2,9 +2,8 @@ package myriad
 
 // A Handler is what a conn currently speaks. Calls run on the conn's loop, one at a time, never
 // from inside a Conn method, and must not block. Opened, Received*, Closed exactly once; after
-// Close or Abort only Closed follows. A handler that panics, or ends the goroutine
-// (runtime.Goexit), has its conn aborted unless it had closed it, and that is logged; everybody
-// else on the loop goes on.
+// Close or Abort only Closed follows. If a handler panics, or ends the goroutine (runtime.Goexit),
+// its conn is aborted unless it was closed, and that is logged. All other conns of the loop go on.
 type Handler interface {
 	Opened(c *Conn)
 	// Received hands over what has arrived. p is valid until return; cap(p) == len(p).
@@ -22,27 +21,27 @@ type Handler interface {
 type Ender interface{ Ended(c *Conn) }
 
 // A TruncatedEnder is called, in place of Ended, when the peer's FIN came without the end of the
-// layer's stream: with TLS, without a close_notify. err says so: io.ErrUnexpectedEOF for TLS.
-// Bytes at the end of the stream may be missing, so only a protocol whose messages show their own
-// end may answer those that are complete; writing still works. Without the method the conn ends as
-// by Wire.Fail(err): what is queued is sent, and Closed is called with err.
+// layer's stream: with TLS, without a close_notify. err says so: io.ErrUnexpectedEOF for TLS. Bytes
+// at the end of the stream may be missing. So only a protocol whose messages show their own end may
+// answer the complete ones; writing still works. Without the method the conn ends as by
+// Wire.Fail(err): what is queued is sent, and Closed is called with err.
 type TruncatedEnder interface{ Truncated(c *Conn, err error) }
 
-// A Drainer is called once after each ErrFull, when the queue is below its low mark (half the limit)
-// again.
+// A Drainer is called once after each ErrFull, when the queue is below its low mark (half the
+// limit) again.
 type Drainer interface{ Drained(c *Conn) }
 
 // A Timed handler is called when the conn's one timer fires. Without it the conn is aborted with
 // os.ErrDeadlineExceeded.
 type Timed interface{ Expired(c *Conn) }
 
-// A Notified handler is called after Conn.Notify, which any goroutine may call: once for any number of calls
-// before it.
+// A Notified handler is called after Conn.Notify, which any goroutine may call: once for any number
+// of calls before it.
 type Notified interface{ Notified(c *Conn) }
 
-// A Stopper is called when the engine shuts down. The handler ends its protocol and closes the conn,
-// now or when its work is done. Without it the conn is closed. What is not closed when Shutdown's
-// context ends is aborted.
+// A Stopper is called when the engine shuts down. The handler ends its protocol and closes the
+// conn, now or when its work is done. Without it the conn is closed. What is not closed when
+// Shutdown's context ends is aborted.
 type Stopper interface{ Stopping(c *Conn) }
 
 // abilities are the optional interfaces a handler has, as bits in the conn.

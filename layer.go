@@ -32,7 +32,7 @@ type Layer interface {
 }
 
 // A BufferedLayer is a Layer that may take plaintext before it encodes it, because a handshake has
-// to end first or because there is much of it, and that may not know at the peer's FIN yet what it
+// to end first or because there is much of it. At the peer's FIN it may not know yet what the FIN
 // means. Both of its methods are looked up when the layer is set.
 type BufferedLayer interface {
 	Layer
@@ -48,8 +48,8 @@ type BufferedLayer interface {
 
 // A Lifter is what a net.Conn that encodes (a *tls.Conn) has inside (its NetConn method) if the
 // engine can adopt it without a goroutine. Lift gives the connection below, which outer leaves to
-// the engine, with the layer that goes on where outer was and is given an empty Received first, or
-// no layer but a handler that sets it. See Engine.Adopt.
+// the engine, and the layer that replaces outer, which first gets an empty Received. Instead of a
+// layer it may give a handler that sets one. See Engine.Adopt.
 type Lifter interface {
 	Lift(outer net.Conn, h Handler) (raw net.Conn, l Layer, opener Handler)
 }
@@ -156,8 +156,8 @@ func (c *Conn) layerFailed(v any) error {
 	return err
 }
 
-// Owe counts n more bytes (or fewer, if it is negative) as queued that the layer has taken and not
-// encoded: the conn's limit holds for them, and its end waits for them. From Write, Encode, and
+// Owe counts n more bytes (fewer, if n is negative) as queued: bytes that the layer has taken and
+// not encoded. The conn's limit holds for them, and its end waits for them. From Write, Encode, and
 // Sync only.
 func (w Wire) Owe(n int) {
 	if w.c.asked&gone == 0 {
@@ -184,8 +184,8 @@ func (w Wire) Truncated(err error) {
 	w.c.loop.peerEnded(w.c)
 }
 
-// Fail ends the conn with err: what is queued is sent, without the layer's own end behind it, and
-// the connection is closed as by Conn.Close, so that the peer can read the layer's last word. What
+// Fail ends the conn with err. What is queued is sent, without the layer's own end after it. The
+// connection is closed as by Conn.Close, so that the peer can read the layer's last message. What
 // the layer owes is dropped. The handler's Closed gets err. On the loop only.
 func (w Wire) Fail(err error) {
 	c := w.c

@@ -38,9 +38,8 @@ type limitHits struct {
 	conns, rate, files, shed, tooMany atomic.Uint64
 }
 
-// A quota counts the connections that MaxConns bounds. Listeners for which there is no room queue
-// for it, first come, first served, each with one peer in hand: so none of them can keep the others
-// out.
+// A quota counts the connections that MaxConns bounds. Listeners without room queue for it, first
+// come, first served, each with one accepted peer. So none of them can keep the others out.
 type quota struct {
 	most int64
 	open atomic.Int64 // never above most

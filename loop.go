@@ -318,9 +318,8 @@ func (l *Loop) turn(events int) {
 	}
 }
 
-// expire is for the timers that have run out. If the loop comes late to them, because it was held
-// up, it looks first for what has come meanwhile: a peer that has sent in time is not ended as one
-// that has not.
+// expire is for the timers that have run out. If the loop is late for them, it first looks for what
+// has come meanwhile, so that a peer that has sent in time is not treated as one that has not.
 func (l *Loop) expire() {
 	due, armed := l.wheel.Next()
 	if l.late = !l.late && armed && l.now-due > wheel.Tick; !l.late {
@@ -444,8 +443,8 @@ func (l *Loop) drainDirty(most int) (n int) {
 }
 
 // takeDirty takes up the stack of dirty conns: few in the order in which they came, and many in
-// that of their slots. A message that a program writes to thousands, in the random order of a map,
-// is then sent in the order of the sockets' memory: that takes a tenth less time.
+// that of their slots. A program may write a message to thousands of conns in the random order of a
+// map. It is then sent in the order of the sockets' memory, which takes a tenth less time.
 func (l *Loop) takeDirty() {
 	if !l.work.dirty.empty() {
 		return

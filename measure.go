@@ -18,9 +18,9 @@ const (
 	samplePeriod = 61
 	// longTurn is from when on a turn is long, and a timed call slow.
 	longTurn = time.Millisecond
-	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone,
-	// and burstEvery is how many there are at least from one such burst to the next: a loop with a
-	// thousand connections has nothing but long turns.
+	// burstCalls is how many calls are timed one by one after a long turn, which is seldom alone.
+	// burstEvery is the least number of calls from one such burst to the next, because a loop with
+	// a thousand connections has nothing but long turns.
 	burstCalls = 256
 	burstEvery = 16 * burstCalls
 	// maxTurnTypes is how many types of handlers a turn notes, to have them answer for its length.

@@ -26,8 +26,8 @@ func OnLoop() bool { return whereabouts() == loopBody }
 
 // HandOff is Handoff.HandOff for callers that were given no Handoff: if the calling goroutine runs
 // an inline task of one of the engine's loops, that loop continues on another goroutine. It returns
-// false if the caller must not wait: it runs a callback of a loop, of any engine, or an inline task
-// on a driver that is bound to the loop's thread. It looks through the stack, as OnLoop does. Any
+// false if the caller must not wait, because it runs a callback of any engine's loop, or an inline
+// task on a driver that is bound to a thread. It looks through the stack, as OnLoop does. Any
 // goroutine.
 func (e *Engine) HandOff() bool {
 	switch whereabouts() {

@@ -118,8 +118,8 @@ type call struct {
 func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf(c.handler))} }
 
 // returned ends a call, and books its time if it was timed. A panic, or the end of the goroutine
-// (runtime.Goexit), turns into the end of the conn; in the second case the deferred calls above are
-// all that still runs here, and Loop.run goes on elsewhere.
+// (runtime.Goexit), turns into the end of the conn. In the second case only the deferred calls
+// above still run here, and Loop.run goes on elsewhere.
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
 	switch {

@@ -13,9 +13,9 @@ type Stats struct {
 }
 
 // LoopStats are the counters of one loop since its start, and its gauges: what is so now. A loop
-// publishes what it counts at the end of each of its turns and before it sleeps, so a counter may
-// be one turn old; what other goroutines count (Full, Busy, Wakes) and Accepts, AcceptErrors and
-// Conns are exact. Turns are wall time, in which the operating system may have run something else.
+// publishes its counters at the end of each turn and before it sleeps, so a counter may be one turn
+// old. Accepts, AcceptErrors and Conns are exact, and so are counters of other goroutines (Full,
+// Busy, Wakes). Turns are wall time, in which the operating system may have run something else.
 type LoopStats struct {
 	Conns        int    // gauge: connections attached now
 	Hibernating  int    // gauge: of those, how many hibernate (Conn.Hibernate)
@@ -56,9 +56,9 @@ type LoopStats struct {
 }
 
 // HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a
-// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. A handler that
-// is slow more than now and then is found by Max; one that was slow a single time is found by
-// LongestTurn, which it may share with the other types that were called in that turn.
+// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. Max finds a
+// handler that is slow more than now and then. LongestTurn finds one that was slow a single time,
+// but may show other types that were called in that turn, too.
 type HandlerStats struct {
 	Type  string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
 	Calls uint64        // estimated from those timed

@@ -20,7 +20,7 @@ const (
 )
 
 // Stream is the blocking view of one conn: give the Handler to Dial, Adopt or SetHandler, and use
-// the net.Conn from any goroutine but a loop's, where Read and Write would stop the loop that they
+// the net.Conn from any goroutine but a loop's. There Read and Write would stop the loop that they
 // wait for.
 //
 // Read waits for bytes. When limit unread bytes are held (0: 64 KiB) the conn is paused until half
@@ -30,9 +30,9 @@ const (
 // os.ErrDeadlineExceeded, io.EOF after the peer's FIN, *net.OpError. If TLS lacks its close_notify,
 // Read fails with an error that wraps io.ErrUnexpectedEOF, and Write goes on.
 //
-// Before the handler is opened both calls wait; only Close or a deadline that has passed ends that,
-// so a Dial that fails must be followed by Close. The net.Conn must be closed in any case. A second
-// conn that is given the same handler is aborted.
+// Before the handler is opened both calls wait, until Close or a deadline. So call Close after a
+// Dial that failed. The net.Conn must be closed in any case. A second conn that is given the same
+// handler is aborted.
 func Stream(limit int) (Handler, net.Conn) {
 	if limit <= 0 {
 		limit = defaultStreamLimit

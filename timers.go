@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Timers are the timers of one connection where one is not enough, such as a keep-alive, an idle
-// limit and the time that is left for an answer. They run by the conn's own timer: a handler that
-// has Timers calls SetTimer no more, and its Expired asks Expired which of them are due. A timer is
-// named by a small number, mostly a constant. The zero value has no timer set. On the loop only.
+// Timers are several timers of one connection, such as a keep-alive, an idle limit and the limit
+// for an answer. They use the conn's own timer, so a handler with Timers must not call SetTimer.
+// Its method Expired calls Timers.Expired to learn which of them are due. A timer is named by a
+// small number, mostly a constant. The zero value has no timer set. On the loop only.
 //
 // The memory is eight bytes for each number up to the highest that was set. Setting one looks at
 // all of them, so that a handful is what they are for.

@@ -51,10 +51,9 @@ func (c *Conn) Age() time.Duration {
 	return time.Duration(l.now-int64(*l.born.Row(slot))*ageUnit) * time.Millisecond
 }
 
-// State says in a word or two where the conn stands: "dialing", "open", "paused", "peer ended" (its
-// FIN was seen), "write ended" (CloseWrite), "detaching", "closing" (Close: output is flushed),
-// "lingering" (and it has been: waiting for the peer), "closed" (nothing is left to do). Of several
-// the last in this list. On the loop only.
+// State describes the conn in a word or two: "dialing", "open", "paused", "peer ended" (its FIN was
+// seen), "write ended" (CloseWrite), "detaching", "closing" (Close flushes), "lingering" (Close
+// waits for the peer), "closed". Of several the last in this list. On the loop only.
 func (c *Conn) State() string {
 	x := c.extra.Load()
 	switch {

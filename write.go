@@ -9,8 +9,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// maxFiles is how many files wait on one conn, besides the one that is being sent, before WriteFile
-// fails with ErrFull: each holds a descriptor, and MaxConns does not count it.
+// maxFiles is how many files may wait on one conn, besides the one that is being sent. Then
+// WriteFile fails with ErrFull. Each file holds a descriptor that MaxConns does not count.
 const maxFiles = 1
 
 // fileSlice is how much of a file is read and encoded at a time under a Layer.
@@ -202,15 +202,15 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	return nil
 }
 
-// Close flushes the queue, ends our side, discards what the peer still sends up to
-// Config.LingerBytes, and closes when the peer has ended its side too: the peer can read the last
-// answer. It returns at once; a peer that holds the close up longer than Config.LingerTimeout is
-// aborted. Any goroutine; always nil.
+// Close flushes the queue, ends our side, and closes when the peer has ended its side too.
+// Meanwhile it discards what the peer sends, up to Config.LingerBytes. So the peer can read the
+// last answer. It returns at once; a peer that holds the close up longer than Config.LingerTimeout
+// is aborted. Any goroutine; always nil.
 func (c *Conn) Close() error { return c.close(wantClose) }
 
-// Cut is Close for what is not complete: TLS, also that of an adopted *tls.Conn, ends without
-// close_notify and in the middle of a record, so that no peer takes what it has been sent for the
-// whole. Without a layer it is Close. Any goroutine; never blocks.
+// Cut is Close for an incomplete stream. TLS, also that of an adopted *tls.Conn, ends without
+// close_notify and in the middle of a record, so that the peer cannot take the stream for complete.
+// Without a layer it is Close. Any goroutine; never blocks.
 func (c *Conn) Cut() { _ = c.close(wantClose | short) }
 
 func (c *Conn) close(how request) error {

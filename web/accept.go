@@ -21,8 +21,8 @@ const (
 
 // Serve accepts from l, with one goroutine that is the caller's, and adopts the connections. It
 // closes l, once, and closing l ends it. Connections without a descriptor of their own, such as
-// net.Pipe's, cost two goroutines each; those of tls.NewListener are of that kind, and make their
-// handshake on a third: ServeTLS needs none. A listener that wraps its connections to read a PROXY
+// net.Pipe's, cost two goroutines each. Those of tls.NewListener are of that kind, and have a third
+// for the handshake. ServeTLS needs none. A listener that wraps its connections to read a PROXY
 // header makes them cost as much: see ProxyProtocol. Request.TLS is set for a connection that has a
 // method ConnectionState, as a *tls.Conn has.
 func (s *Server) Serve(l net.Listener) error {

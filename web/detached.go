@@ -190,9 +190,10 @@ func (s *Stream) KeepValues(r *http.Request) {
 	}
 }
 
-// OnClose has f called on the loop, once, when the stream has ended. err is nil after Close or the
-// server's Shutdown, io.EOF after the client has ended its side in order, and otherwise what broke
-// the connection. If the stream has ended already, f is called at once. f must not block.
+// OnClose arranges one call of f on the loop, when the stream has ended. err is nil after Close or
+// the server's Shutdown, and io.EOF after the client has ended its side in order. Otherwise it is
+// what broke the connection. If the stream has ended already, f is called at once. f must not
+// block.
 func (s *Stream) OnClose(f func(err error)) {
 	s.mu.Lock()
 	if !s.told {

@@ -13,9 +13,9 @@ type Dispatch uint8
 
 const (
 	// DispatchAuto runs each handler where it is cheapest: on the pool until its route has been
-	// quick many times in a row (100 µs), then on the loop as DispatchInline does, and on the pool
-	// again when it has overstayed. A route is method and path; segments of a path that look like
-	// ids make no difference. Handlers may block. On a loop that is bound to its thread
+	// quick (100 µs) many times in a row, then on the loop as DispatchInline does. After it has
+	// overstayed, it runs on the pool again. A route is method and path; segments of a path that
+	// look like ids make no difference. Handlers may block. On a loop that is bound to its thread
 	// (myriad.Loop.ThreadBound) every handler runs on the pool.
 	DispatchAuto Dispatch = iota
 	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes

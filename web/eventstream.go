@@ -70,7 +70,7 @@ func (s *EventStream) Comment(text string) error {
 	return err
 }
 
-// SetKeepAlive has an empty comment sent when the stream has been silent for d, at the latest after
+// SetKeepAlive sends an empty comment when the stream has been silent for d, at the latest after
 // twice that, unless the client has something to read. It counts in milliseconds, up to 49 days. 0
 // or less: none is sent.
 func (s *EventStream) SetKeepAlive(d time.Duration) {

@@ -25,8 +25,8 @@ func (ln *lane) stay(h *conn) {
 	ln.awake = append(ln.awake, h)
 }
 
-// idles is told that h waits for a request. If many are awake it hibernates at the end of the turn,
-// when an answer has left; and if its timer is that of its answer, it is set anew then.
+// idles is told that h waits for a request. If many are awake, it hibernates at the end of the
+// turn, after its answer has left. If its timer is that of its answer, it is set again then.
 func (ln *lane) idles(h *conn) {
 	if !h.sending && (h.from.waiter == nil || !ln.crowded()) {
 		return

@@ -66,27 +66,26 @@ type Server struct {
 	// ProxyProtocol are the networks of load balancers whose connections begin with a header of the
 	// PROXY protocol, version 1 or 2; so do all on a unix socket. Request.RemoteAddr, the net.Conn
 	// of ConnContext and ConnState, and the log have the client's address then. ConnState and
-	// ConnContext are called when the header has come; it comes before TLS. From a trusted network
-	// a connection without a header, with a wrong one, or with one that takes longer than the first
-	// head may, is reset and logged. From all others a header is a malformed request: they are
+	// ConnContext are called when the header has come; it comes before TLS. A connection from a
+	// trusted network is reset and logged if it has no header, a wrong one, or one that takes
+	// longer than the first head may. From all others a header is a malformed request: they are
 	// ordinary clients. A net.Conn that a listener of Serve has wrapped, or whose handshake it has
 	// made, has no header here. Nil: there are none, also on unix sockets. See package proxyproto.
 	ProxyProtocol []netip.Prefix
 
 	// MaxHeaderBytes bounds a request's head, of which 4,096 bytes more are let pass, as in
 	// net/http. Beyond that it is answered with 431, as are more than 1,024 fields, or with 414 if
-	// its first line alone is too long. Of the connections of a loop, 32 at a time may have more
-	// than 32 KiB of a head that is not complete; others wait, while their time for a head runs. 0
-	// or less: http.DefaultMaxHeaderBytes.
+	// its first line alone is too long. At a time 32 connections of a loop may have more than 32
+	// KiB of an incomplete head. Others wait, while their time for a head runs. 0 or less:
+	// http.DefaultMaxHeaderBytes.
 	MaxHeaderBytes int
 	// MaxBodyBytes bounds a request's body, beyond which it is answered with 413, or its Read fails
 	// with *http.MaxBytesError. 0: no bound; memory is bounded nevertheless, because bodies stream.
 	MaxBodyBytes int64
 
 	// ConnState and ConnContext run on a loop, on Serve's goroutine, or on that of a handler which
-	// has outlived its connection, and must not block. With either of them an idle connection costs
-	// some 200 bytes more when there are many, because it has to stay the net.Conn that they were
-	// given.
+	// has outlived its connection, and must not block. With either of them an idle connection among
+	// many costs some 200 bytes more, because it has to stay the net.Conn that they were given.
 	ConnState   func(net.Conn, http.ConnState)
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
 	BaseContext func(net.Listener) context.Context
@@ -114,12 +113,12 @@ type Server struct {
 	// the connection, begin when everything before them has been answered. 0 is 1.
 	PipelineDepth int
 
-	// ReuseRequests has the *http.Request of one request, its Header, URL and context, and the
-	// ResponseWriter with its Header used for a later one, on whatever connection, once the handler
-	// has returned. It saves most of the garbage of a small request, and it is dangerous: a handler
-	// that keeps one of these, or uses it on a goroutine of its own, sees or answers another
-	// client's request. So no goroutine may outlive the handler with any of them, and what is
-	// handed on must be copied (Request.Clone). Strings taken from a request stay as they are.
+	// ReuseRequests uses the memory of a request again for a later one on any connection, once the
+	// handler has returned: the *http.Request, its Header, URL and context, and the ResponseWriter
+	// with its Header. It saves most of the garbage of a small request, and it is dangerous: a
+	// handler that keeps one of these, or uses it on a goroutine of its own, sees or answers
+	// another client's request. So no goroutine may outlive the handler with any of them, and what
+	// is handed on must be copied (Request.Clone). Strings taken from a request stay as they are.
 	// Requests with a body, and those from whose context another was derived, are never used again.
 	// Without it nothing that a handler is given is.
 	ReuseRequests bool

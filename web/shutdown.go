@@ -15,12 +15,12 @@ import (
 // be on its way.
 const newConnGrace = 5 * time.Second
 
-// Shutdown stops listening, closes idle connections, lets every request that has begun be answered,
-// and returns when all connections have closed, handlers whose client had gone have returned, and
-// every Serve is about to return, or ctx has ended, then with its error; else with what failed
-// first when the listeners were closed. Detached responses are closed; upgraded and hijacked
-// connections, with the handlers that have hijacked them, are not its business
-// (RegisterOnShutdown). A second call waits like the first.
+// Shutdown stops listening, closes idle connections, and lets every request that has begun be
+// answered. It returns when all connections have closed, all handlers have returned, and every
+// Serve is about to return; then with the first error of closing the listeners. If ctx ends before,
+// it returns ctx's error. Detached responses are closed; upgraded and hijacked connections, with
+// the handlers that have hijacked them, are not its business (RegisterOnShutdown). A second call
+// waits like the first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	st, failed := s.stopListening()
 	s.runOnShutdown(st)

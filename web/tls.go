@@ -233,7 +233,7 @@ type protocol = func(*http.Server, *tls.Conn, http.Handler)
 
 // A departing handler is that of a connection which leaves the engine for a protocol.
 type departing struct {
-	myriad.Handler // of the connection on its way; before that a securedFront, which is told if ConnContext has ended it
+	myriad.Handler // of the connection on its way; before, a securedFront, told if ConnContext has ended it
 	front          *front
 	serve          protocol
 }

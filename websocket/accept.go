@@ -16,17 +16,17 @@ import (
 
 // Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. From
 // any other server that can be hijacked, as net/http's can for HTTP/1.1, it is adopted by
-// Options.Engine. Of a *tls.Conn that costs four descriptors more, and goroutines while there is
-// something to copy, because nobody else may read it (ADR 13); of a connection from a listener of
-// tlsloop's, nothing.
+// Options.Engine. For a *tls.Conn that costs four more descriptors, and goroutines while there is
+// something to copy, because only one reader may read it (ADR 13). For a connection from a listener
+// of tlsloop it costs nothing.
 //
 // The fields of w.Header() go out with the 101, cookies for instance, but for those of the
 // handshake and those that frame a body. Middleware sees the status 101 by a call of WriteHeader.
 //
-// If it fails it has answered the request (403 for a foreign Origin, 405, 426 and 400 for what is
-// not a WebSocket's handshake, 500 where the connection cannot be taken) and the error says why.
-// Otherwise the Conn may be written to at once, before OnOpen, which may already run; neither r nor
-// w is kept.
+// If it fails, it has answered the request, and the error says why: 403 for a foreign Origin; 405,
+// 426 or 400 for a request that is no WebSocket handshake; 500 where the connection cannot be
+// taken. Otherwise the Conn may be written to at once, before OnOpen, which may already run;
+// neither r nor w is kept.
 func Accept(w http.ResponseWriter, r *http.Request, o *Options) (*Conn, error) {
 	return AcceptWith(w, r, o, nil)
 }
@@ -69,8 +69,9 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	return c, nil
 }
 
-// handlerFields encodes the fields that a handler and its middleware have set, but for those of the
-// handshake and those that frame a body, which a 101 has not (RFC 9110 section 15.2.2).
+// handlerFields encodes the fields that a handler and its middleware have set. It leaves out those
+// of the handshake, and those that frame a body, which a 101 does not have (RFC 9110 section
+// 15.2.2).
 func handlerFields(header http.Header) (lines []byte) {
 	if len(header) == 0 {
 		return nil

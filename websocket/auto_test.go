@@ -13,7 +13,8 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// autoPair dials twice and returns what sends on each connection, and what each hears.
+// autoPair dials twice and returns a function that sends on each connection, and what each
+// receives.
 func autoPair(t *testing.T, onMessage func(c *Conn, op Op, p []byte)) (e *myriad.Engine, say [2]func(string),
 	hear [2]chan string) {
 	e = startEngine(t, myriad.Config{Loops: 1})

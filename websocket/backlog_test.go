@@ -16,8 +16,8 @@ import (
 	"github.com/myriad-go/myriad/workers"
 )
 
-// A callback that waits holds up its own connection, within limits, and nobody else; then
-// everything comes in order.
+// A callback that waits delays its own connection, within limits, and no other; then everything
+// comes in order.
 func TestSlowCallbacksAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -10,14 +10,15 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is reading by whoever wants to wait for messages instead of being called: Options.Pull.
+// This file implements Options.Pull: a goroutine waits for messages, instead of a callback for
+// each.
 
 // An inbox is what a connection with Options.Pull has received and Read has not returned yet. It is
 // part of rare, guarded by Conn.mu, and stays when the connection has ended.
 type inbox struct {
 	queue
 	readers []driver.Parker
-	busy    bool  // Read has returned a message: whoever has it may still answer
+	busy    bool  // Read has returned a message: its caller may still answer
 	err     error // what Read returns when nothing is left
 
 	readDue, writeDue int64 // NetConn's deadlines, as Conn.now counts; 0: none
@@ -27,11 +28,10 @@ type inbox struct {
 var errNotPulled = errors.New("websocket: Read: the Options have no Pull, so messages go to OnMessage")
 
 // Read waits for the next message of a connection with Options.Pull. What it returns is the
-// caller's. When all messages have been read it fails with why the connection has ended, as OnClose
-// tells it; a context that ends leaves the connection as it is. The peer's close frame is answered
-// when what came before it has been read, or after Options.CloseTimeout. Several goroutines may
-// read; each message goes to one. Not on a loop, where it fails with myriad.ErrOnLoop if it would
-// have to wait.
+// caller's. When all messages have been read, it fails with the error that OnClose gets. The end of
+// ctx leaves the connection as it is. The peer's close frame is answered when what came before it
+// has been read, or after Options.CloseTimeout. Several goroutines may read; each message goes to
+// one. Not on a loop, where it fails with myriad.ErrOnLoop if it would have to wait.
 func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 	op, b, err := c.pullBlock(ctx, nil)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A peer whose messages nobody reads is not read either: it costs its limit, and its messages are
+// A peer whose messages are not read is not read either: it costs its limit, and its messages are
 // all there in the end.
 func TestReadHoldsThePeerUp(t *testing.T) {
 	t.Parallel()
@@ -134,8 +134,8 @@ func TestReadHoldsThePeerUp(t *testing.T) {
 	}
 }
 
-// Who does not read keeps nobody waiting for the end of the connection: the close frame is answered
-// when its time is over.
+// A program that does not read does not delay the end of the connection: the close frame is
+// answered when its time is over.
 func TestCloseIsAnsweredUnread(t *testing.T) {
 	c, p := pulled(t, &Options{CloseTimeout: 50 * time.Millisecond})
 	p.write(clientFrame(true, OpText, "unread") + clientFrame(true, OpClose, closeWith(1001, "")))

@@ -90,10 +90,10 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("websocket: closed with status %s: %q", e.Code, e.Reason)
 }
 
-// CloseStatus returns the code with which a close frame ended the connection: the peer's, or the
-// one that this side answered a violation of the protocol with. It returns 0 when err holds none,
-// for instance when it is nil or when the network failed (which a browser's close event would show
-// as StatusAbnormalClosure).
+// CloseStatus returns the code of the close frame that ended the connection: the peer's, or the one
+// with which this side answered a violation of the protocol. It returns 0 when err holds none, for
+// instance when it is nil or the network failed. (A browser's close event would then show
+// StatusAbnormalClosure.)
 func CloseStatus(err error) StatusCode {
 	var closed *CloseError
 	if errors.As(err, &closed) {

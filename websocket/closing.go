@@ -151,9 +151,9 @@ func (c *Conn) conclude(err error) {
 	c.leave(err)
 }
 
-// leave answers the peer's close frame with its own code, or takes it as the answer to ours, or
-// tells the peer what it did wrong. Then it closes the connection; only a client, after a close
-// frame, waits for the server to do that (§7.1.1).
+// leave answers the peer's close frame with the same code, or takes it as the answer to ours. If
+// the frame is invalid, the answer says why. Then it closes the connection; only a client, after a
+// close frame, waits for the server to do that (§7.1.1).
 func (c *Conn) leave(err error) {
 	var code StatusCode
 	var text string
@@ -192,9 +192,9 @@ func (c *Conn) boundClose() {
 // CloseTimeout.
 const closeProgress = 4 << 10
 
-// closeExpired: the closing handshake was not completed in time. A peer to whom output is still
-// moving has the time once more, because it has not read the close frame yet. Output that does not
-// move is dropped.
+// closeExpired: the closing handshake was not completed in time. A peer that still reads output has
+// the time once more, because it has not read the close frame yet. Output that does not move is
+// dropped.
 func (c *Conn) closeExpired() {
 	queued := int64(c.nc.Queued())
 	if c.due-queued >= min(closeProgress, max(c.due, 1)) {

@@ -14,10 +14,10 @@ const DefaultThreshold = 512
 
 // Compression is permessage-deflate, RFC 7692. The zero value does not negotiate it.
 //
-// Without the windows, each message is compressed for itself: compressors belong to the process and
-// are borrowed for one message, so that a connection costs no byte more than without compression. A
-// window lets messages refer to earlier ones, which pays for small messages that resemble each
-// other, and costs the connection up to that much memory from its first compressed message on.
+// Without the windows, each message is compressed by itself. Compressors belong to the process and
+// are borrowed for one message, so a connection costs no more than without compression. With a
+// window, messages refer to earlier ones, which pays for small messages that resemble each other.
+// The connection then keeps that much memory from its first compressed message on.
 //
 // What a message inflates to is bounded by Options.MaxMessage while it is inflated.
 type Compression struct {
@@ -119,7 +119,7 @@ func (c *Conn) packs(n int) bool {
 
 // windows are what messages of one connection may refer to.
 type windows struct {
-	in  []byte // owned by whoever takes messages, one at a time
+	in  []byte // owned by the reader of messages, one at a time
 	out []byte // guarded by Conn.mu
 }
 
@@ -155,7 +155,7 @@ func (c *Conn) slideOut(p []byte) {
 	w.out = slide(w.out, p, 1<<c.reader.rules.terms.outBits)
 }
 
-// unpack inflates a message. It is called by whoever takes messages, one at a time.
+// unpack inflates a message. The reader of messages calls it, one call at a time.
 func (c *Conn) unpack(op Op, p []byte) (*buf.Block, error) {
 	terms := c.reader.rules.terms
 	var w *windows

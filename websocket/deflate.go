@@ -11,9 +11,9 @@ import (
 	"github.com/myriad-go/myriad/buf"
 )
 
-// This file is DEFLATE for messages, RFC 7692 §7.2. What it needs to run is shared by all
-// connections of the process and taken for one message at a time; a connection of which messages
-// refer to earlier ones brings the window of those along.
+// This file is DEFLATE for messages, RFC 7692 §7.2. All connections of the process share what it
+// needs to run, and take it for one message at a time. A connection with a window brings its window
+// along.
 
 const (
 	// flushTail: the sender "MUST remove 4 octets (that are 0x00 0x00 0xff 0xff) from the tail end"

@@ -54,9 +54,9 @@ type DialOptions struct {
 // Dial opens a WebSocket to a URL like "wss://example.com/chat" (http and https are taken for ws
 // and wss). It waits until the server has agreed, or ctx ends; besides, Options.HandshakeTimeout
 // bounds each of the proxy's answer, the TLS handshake and the server's answer. A failed Dial calls
-// no callback. The response is returned as far as there is one, also with an error, for instance
-// with the server's 401; its Body has at most 1 KiB and needs no closing. OnOpen may have been
-// called when Dial returns. Any goroutine but a loop's.
+// no callback. If there is a response, it is returned also with an error, for instance with the
+// server's 401. Its Body has at most 1 KiB and needs no closing. OnOpen may have been called when
+// Dial returns. Any goroutine but a loop's.
 func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Response, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 	return g, g.wait(ctx, mc)
 }
 
-// orNever is a timeout for those who take 0 for their default.
+// orNever is a timeout for functions that take 0 for their default.
 func orNever(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -159,7 +159,7 @@ func redirected(r *http.Response, from *url.URL) (to *url.URL, moved bool) {
 	return to, true
 }
 
-// headerFor leaves out what is for nobody but the first host.
+// headerFor leaves out what is for the first host only.
 func headerFor(header http.Header, from, to *url.URL) http.Header {
 	if from.Hostname() == to.Hostname() {
 		return header

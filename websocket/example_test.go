@@ -177,7 +177,7 @@ func Example_shutdown() {
 	// a visitor was told: 1001 (going away)
 }
 
-// A connection that is read by whoever waits for it, here on the goroutine of a handler.
+// A goroutine reads the connection and waits for messages: here, that of a handler.
 func ExampleConn_Read() {
 	o := &websocket.Options{Pull: true}
 	http.HandleFunc("/calculator", func(w http.ResponseWriter, r *http.Request) {

@@ -42,11 +42,11 @@ type deflatePolicy struct {
 	writeBits uint8 // of ours
 }
 
-// accept answers the first offer in a line of Sec-WebSocket-Extensions that can be accepted, and
-// declines the others: those for what is not permessage-deflate, and those with a parameter that is
-// unknown, repeated or has a value it may not have ("A server MUST decline an extension negotiation
-// offer" with any of these). It reports false for a line that is not of the field's grammar: the
-// recipient "MUST immediately _Fail the WebSocket Connection_", RFC 6455 §9.1.
+// accept answers the first acceptable offer in a line of Sec-WebSocket-Extensions, and declines the
+// others: extensions other than permessage-deflate, and parameters that are unknown, repeated or
+// have an invalid value. "A server MUST decline an extension negotiation offer" with any of these.
+// It reports false for a line that is not of the field's grammar: the recipient "MUST immediately
+// _Fail the WebSocket Connection_", RFC 6455 §9.1.
 //
 // https://www.rfc-editor.org/rfc/rfc7692#section-7.1
 func accept[T text](line T, want deflatePolicy) (terms deflateTerms, wellFormed bool) {
@@ -63,8 +63,8 @@ func accept[T text](line T, want deflatePolicy) (terms deflateTerms, wellFormed 
 	return terms, true
 }
 
-// answer is the server's. "client_max_window_bits" may be answered only where it was offered, so a
-// client that would keep a larger window than this side wants to is asked to keep none.
+// answer is the server's. "client_max_window_bits" may be answered only where it was offered.
+// Another client might keep a larger window than this side wants, so it is asked to keep none.
 func (want deflatePolicy) answer(offer deflateParams) deflateTerms {
 	t := deflateTerms{agreed: true, inBits: maxWindowBits, outBits: maxWindowBits}
 	if offer.serverBits != 0 {

@@ -26,8 +26,8 @@ func (r *readRules) limitOf(packed bool) int {
 	return r.limit
 }
 
-// reader turns received bytes into messages and control frames, RFC 6455 §5.4 and §5.5. One lives
-// in every connection and belongs to whoever feeds it, one goroutine at a time. Between messages it
+// reader turns received bytes into messages and control frames, RFC 6455 §5.4 and §5.5. Every
+// connection has one. It belongs to the goroutine that feeds it, one at a time. Between messages it
 // holds no memory but itself.
 type reader struct {
 	rules *readRules
@@ -54,8 +54,8 @@ type partial struct {
 // A message is a whole message or one control frame.
 //
 // If block is nil, payload is a view of the bytes that were fed and ends with them. Otherwise it is
-// memory of its own that the receiver of the message holds the only reference to and gives back
-// with release, now or after handing it to another goroutine.
+// memory of its own: the receiver of the message holds the only reference, and releases it on any
+// goroutine.
 type message struct {
 	op         Op   // opContinuation: no message
 	compressed bool // payload is to be inflated, and if text then checked, before it is of use

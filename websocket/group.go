@@ -18,8 +18,8 @@ import (
 // A member whose output is at its limit is handled by its Overflow policy, after the loop has
 // offered the kernel what is queued. With OverflowBlock, the default, the member waits: it gets the
 // messages later, in order, from the queue that the group's members on a loop share. A member is
-// removed as too slow when it has had no room for Options.WriteTimeout, or when it keeps that queue
-// at its limit (16 MiB) without reading.
+// removed as too slow in two cases: it has had no room for Options.WriteTimeout, or it keeps that
+// queue at its limit (16 MiB) without reading.
 //
 // Send never waits for a slow member. It waits while a loop still has 1 MiB, or 128 messages, to
 // hand out, and while the shared queue is at its limit because of members that do read.
@@ -106,8 +106,8 @@ func (g *Group) All() iter.Seq[*Conn] {
 func (g *Group) Taken() uint64 { return g.taken.Load() }
 
 // Send sends a message to every member, soon. p is not kept. Messages arrive in the order of the
-// calls, if these have one. In a callback that runs inline on a loop Send cannot wait: it does the
-// loop's work itself, and removes members that keep the shared queue full at once. Send fails as
+// calls, if these have one. In a callback that runs inline on a loop Send cannot wait. It does the
+// loop's work itself, and removes members at once that keep the shared queue full. Send fails as
 // Prepare does.
 func (g *Group) Send(op Op, p []byte) error { return g.SendExcept(op, p) }
 

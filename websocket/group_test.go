@@ -288,8 +288,8 @@ func TestGroupMembershipIsExact(t *testing.T) {
 	}
 }
 
-// Several goroutines broadcast at once, more than may wait: nobody misses anything, and each one's
-// messages stay in order.
+// Several goroutines broadcast at once, more than may wait: no member misses anything, and each
+// sender's messages stay in order.
 func TestGroupBroadcastersAtOnce(t *testing.T) {
 	const peers, writers, each = 5, 4, 500
 	e := startEngine(t, myriad.Config{})

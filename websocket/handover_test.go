@@ -14,7 +14,7 @@ import (
 )
 
 // A waitingRoom is an engine of one loop whose callbacks run on it, with a peer that does not read
-// and one who has nothing to say.
+// and one that does not send.
 type waitingRoom struct {
 	*world
 	slow, silent *client
@@ -67,9 +67,9 @@ func writeMuch(write func(op Op, p []byte) error) error {
 	return nil
 }
 
-// A callback on the loop that calls what waits hands the loop over before: its neighbours wait not
-// at all, and nobody has to take the loop away from it. It makes no difference whether it waits for
-// its own connection.
+// A callback on the loop that calls a waiting function hands the loop over before. Its neighbours
+// do not wait, and the monitor need not take the loop away from it. It makes no difference whether
+// it waits for its own connection.
 func TestAutoHandsOver(t *testing.T) {
 	for name, wait := range map[string]func(r *waitingRoom, c *Conn) error{
 		"own Write":    func(_ *waitingRoom, c *Conn) error { return writeMuch(c.Write) },

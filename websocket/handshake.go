@@ -116,10 +116,10 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// selectSubprotocol returns the first of the server's own subprotocols, in its order of preference,
-// that the client offered in its Sec-WebSocket-Protocol lines, or "" when they have none in common.
-// Names are case-sensitive: the client must fail the connection if it is answered a value that it
-// did not offer (RFC 6455 §4.1).
+// selectSubprotocol returns the first of the server's subprotocols, best first, that the client
+// offered in its Sec-WebSocket-Protocol lines, or "" if there is none. Names are case-sensitive:
+// the client must fail the connection if it is answered a value that it did not offer (RFC 6455
+// §4.1).
 func selectSubprotocol(own, offered []string) string {
 	for _, want := range own {
 		for _, line := range offered {
@@ -137,12 +137,11 @@ func selectSubprotocol(own, offered []string) string {
 // field. Browsers send Origin with every handshake, and cookies too, so a server that skips this
 // check lets any site act for its visitors (RFC 6455 §10.2).
 //
-// Allowed is a request without Origin, which no browser sent; one whose origin is host itself,
-// without regard to case and to a default port; and one whose origin matches a pattern. Patterns
-// are those of path.Match, in any case, and compared with the origin's host and port, or with all
-// of scheme://host if they contain "://". A star matches dots too: "*.example.com" is all
-// subdomains, "*" any origin, the opaque origin "null" included. Nothing else allows "null" except
-// naming it.
+// It allows a request without Origin, which no browser sent; one whose origin is host, apart from
+// case and a default port; and one whose origin matches a pattern. Patterns are those of
+// path.Match, in any case, and compared with the origin's host and port, or with all of
+// scheme://host if they contain "://". A star matches dots too: "*.example.com" is all subdomains,
+// "*" any origin, the opaque origin "null" included. Nothing else allows "null" except naming it.
 func originAllowed(origin, host string, patterns []string) bool {
 	if origin == "" {
 		return true

@@ -10,13 +10,13 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is members of a group that have no room for a message and wait (OverflowBlock), and
-// senders that wait for a loop. docs/adr/0020 has the reasons.
+// This file handles members of a group that have no room for a message and wait (OverflowBlock),
+// and senders that wait for a loop. docs/adr/0020 has the reasons.
 
 const (
-	// maxLogBytes bounds the log of a part, which late members keep from being trimmed, and
-	// maxLogsBytes the logs of all groups of an engine together: above it, a part with more than
-	// maxTickBytes is full, too.
+	// maxLogBytes bounds the log of a part, which cannot be trimmed while members are late.
+	// maxLogsBytes bounds the logs of all groups of an engine together: above it, a part with more
+	// than maxTickBytes is full, too.
 	maxLogBytes  = 16 << 20
 	maxLogsBytes = 64 << 20
 	// patience is for how long a sender waits for members that keep a log full and have had no room

@@ -172,8 +172,8 @@ func (a *audience) mostKept() (most int) {
 	return most
 }
 
-// A callback that runs inline on the loop cannot wait: what it sends still reaches everyone who
-// reads, and is bounded.
+// A callback that runs inline on the loop cannot wait: what it sends still reaches every reader,
+// and is bounded.
 func TestGroupSendInline(t *testing.T) {
 	a := newAudience(t, 5, 8, &Options{Dispatch: web.DispatchInline, WriteLimit: 16 << 10})
 	var want []string

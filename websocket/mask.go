@@ -26,9 +26,8 @@ func mask(p []byte, key uint32) uint32 {
 	return next
 }
 
-// maskBlocks takes 64 bytes a turn and returns what is left over. Eight independent words keep the
-// load and store units busy; going through an array pointer leaves a single bounds check for all of
-// them.
+// maskBlocks takes 64 bytes a turn and returns the rest. Eight independent words keep the load and
+// store units busy; going through an array pointer leaves a single bounds check for all of them.
 func maskBlocks(p []byte, wide uint64) []byte {
 	for len(p) >= 64 {
 		b := (*[64]byte)(p)

@@ -31,9 +31,9 @@ const (
 // maxSubprotocols is what fits the byte in which a Conn remembers its own.
 const maxSubprotocols = 255
 
-// Options say what becomes of connections. One value serves any number of them; it must not be
-// changed or copied once it has been used. The zero value is a server that hears nothing: set at
-// least OnMessage. Negative durations switch off what they are for.
+// Options configure connections. One value serves any number of them; it must not be changed or
+// copied once it has been used. The zero value discards all messages: set at least OnMessage.
+// Negative durations switch off what they are for.
 type Options struct {
 	// OnOpen is the first callback of a connection. It may write.
 	OnOpen func(c *Conn)
@@ -43,40 +43,40 @@ type Options struct {
 	// or dropped: the output is below half of its limit.
 	OnDrained func(c *Conn)
 	// OnPong is called for each pong that answers a ping of Conn.Ping or PingInterval, in order
-	// with messages. rtt is the round trip, in microseconds up to 71 minutes; it begins when the
-	// ping is queued, so it includes the wait behind earlier output. p is the ping's payload, valid
-	// until return. Pongs that answer none of the last 16 pings are ignored. If pings have equal
-	// payloads, their pongs are taken for answers in order.
+	// with messages. rtt is the round trip, up to 71 minutes. It begins when the ping is queued, so
+	// it includes the wait behind earlier output. p is the ping's payload, valid until return.
+	// Pongs that answer none of the last 16 pings are ignored. If pings have equal payloads, their
+	// pongs are taken for answers in order.
 	OnPong func(c *Conn, p []byte, rtt time.Duration)
 	// OnClose is the last callback, exactly once for every connection that was opened. err is never
-	// nil. It is or wraps a *CloseError when a close frame came, and CloseStatus tells the code
-	// also when this side closed for a violation; what else it may be: net.ErrClosed after CloseNow
-	// or the engine's shutdown, io.ErrUnexpectedEOF if the peer left without a close frame,
-	// os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time, or what broke
+	// nil. It is or wraps a *CloseError when a close frame came. CloseStatus returns the code, also
+	// when this side closed for a violation. Other errors: net.ErrClosed after CloseNow or the
+	// engine's shutdown; io.ErrUnexpectedEOF if the peer left without a close frame;
+	// os.ErrDeadlineExceeded if it did not answer a ping or a close frame in time; or an error of
 	// the network.
 	OnClose func(c *Conn, err error)
 
-	// Dispatch says who runs the callbacks. DispatchAuto, the zero value: a pool of goroutines
-	// until they have been quick many times in a row, then the connection's loop, behind the turn's
-	// events. They may block: who waits there by a method of this package lets the loop go on
-	// first, who waits for anything else is left behind after a millisecond or two; two of these,
-	// and it is the pool again. DispatchPool: always the pool. DispatchInline: the loop, without a
-	// copy of the message; they must not block, because they hold up every other connection of the
-	// loop.
+	// Dispatch chooses where callbacks run. DispatchAuto, the zero value: a pool of goroutines
+	// until they have been quick many times in a row. Then the connection's loop, after the turn's
+	// events. They may block. A method of this package that waits lets the loop go on first. A
+	// callback that waits for anything else is left behind after a millisecond or two, and after
+	// two of these the pool runs the callbacks again. DispatchPool: always the pool.
+	// DispatchInline: the loop, without a copy of the message; they must not block, because they
+	// hold up every other connection of the loop.
 	//
 	// A callback that panics is logged and its connection closed with 1011; OnClose is still
 	// called.
 	Dispatch web.Dispatch
-	// Workers is the pool of DispatchAuto and DispatchPool. It stays its owner's to close; if it is
-	// closed early, or has no room, callbacks are run later or one by one, but none is lost. Nil:
-	// one is made for these Options. It needs no closing: its goroutines end when they have had
-	// nothing to do for a while.
+	// Workers is the pool of DispatchAuto and DispatchPool. Its owner closes it. If it is closed
+	// early, or has no room, callbacks run later or one by one, but none is lost. Nil: one is made
+	// for these Options. It needs no closing: its goroutines end when they have had nothing to do
+	// for a while.
 	Workers *workers.Pool
 
 	// Engine runs connections that Accept takes from a server that is not web's, and those of Dial.
 	// Nil: myriad.Default().
 	Engine *myriad.Engine
-	// Logger hears of panics in callbacks. Nil: slog.Default().
+	// Logger gets panics in callbacks. Nil: slog.Default().
 	Logger *slog.Logger
 
 	// Subprotocols are those the server speaks, best first, at most 255; for Dial those it offers.
@@ -86,10 +86,10 @@ type Options struct {
 	// and port, in any scheme), "https://example.com", "*". They are patterns of path.Match in
 	// which a star matches dots too. A refused origin is answered 403.
 	OriginPatterns []string
-	// CheckOrigin, if set, decides alone whether a handshake that is correct otherwise may go on:
-	// the request's host and Origin are not compared, and OriginPatterns must be empty. It is asked
-	// for requests without Origin too, which browsers do not send. False is answered 403. With
-	// Handler and AppendUpgrade it must not block, and the request has no RemoteAddr.
+	// CheckOrigin, if set, alone decides about the origin of a correct handshake: the request's
+	// host and Origin are not compared, and OriginPatterns must be empty. It is asked for requests
+	// without Origin too, which browsers do not send. False is answered 403. With Handler and
+	// AppendUpgrade it must not block, and the request has no RemoteAddr.
 	CheckOrigin func(r *http.Request) bool
 
 	// Pull has messages wait for Conn.Read, or for NetConn's, instead of OnMessage, which must be
@@ -123,8 +123,8 @@ type Options struct {
 	// PongTimeout is how long the peer may then still be silent before the connection is aborted.
 	// 0: 20 s.
 	PongTimeout time.Duration
-	// CloseTimeout is how long the peer may take to answer a close frame, and, while it has not
-	// been sent, to read 4 KiB of what goes before it. 0: 5 s.
+	// CloseTimeout is how long the peer may take to answer a close frame. While output is queued
+	// before the frame, it bounds the time for each 4 KiB of that. 0: 5 s.
 	CloseTimeout time.Duration
 
 	compiled atomic.Pointer[settings]

@@ -12,10 +12,10 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// An Overflow says what happens to a message for a connection whose output is at its limit, because
-// its peer reads more slowly than is written. The kernel is offered what is queued before: only
-// bytes that it refuses count. A policy concerns whole messages, never parts of one, and never
-// control frames. In a [Group] it is the member's policy that applies.
+// An Overflow says what happens to a message when the connection's output is at its limit, because
+// the peer reads too slowly. The kernel is offered what is queued before: only bytes that it
+// refuses count. A policy concerns whole messages, never parts of one, and never control frames. In
+// a [Group] it is the member's policy that applies.
 //
 //	policy              Write                                  a member of a Group
 //	OverflowBlock       waits for room, up to WriteTimeout     gets it later, in order, or is removed
@@ -305,7 +305,7 @@ func (h *handler) Drained(*myriad.Conn) {
 	}
 }
 
-// wakeWriters lets those who wait for room try again. It is called under mu.
+// wakeWriters lets writers that wait for room try again. It is called under mu.
 func (c *Conn) wakeWriters() {
 	r := c.rare
 	if r == nil {

@@ -261,7 +261,7 @@ func testOverflowBlockWaits(t *testing.T, d web.Dispatch) {
 	}
 }
 
-// Who waits is let go by the end of the connection and by the end of a context.
+// A waiting call returns at the end of the connection and at the end of its context.
 func TestWriterIsLetGo(t *testing.T) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	conns := make(chan *Conn, 1)

@@ -230,8 +230,8 @@ type tally struct {
 	bytes    int
 }
 
-// hand gives m the messages from one number to another, and returns the number of the first one
-// that m has not taken. mu is held.
+// hand gives m the messages of a range, and returns the number of the first one that m has not
+// taken. mu is held.
 func (p *part) hand(m *Member, from, to uint64, done *tally) (next uint64, err error) {
 	for ; from < to; from++ {
 		e := &p.log[from-p.base]

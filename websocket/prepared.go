@@ -46,7 +46,7 @@ func (m *Prepared) Release() {
 	}
 }
 
-// Retain asks for one more Release, for whoever m is passed on to. It returns m.
+// Retain requires one more Release, for another holder of m. It returns m.
 func (m *Prepared) Retain() *Prepared {
 	m.refs.Add(1)
 	return m

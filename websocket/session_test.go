@@ -14,7 +14,7 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// A session is what a client sends, what the callbacks hear of it, and what the client reads.
+// A session is what a client sends, the callbacks that follow, and what the client reads.
 type session struct {
 	name  string
 	wire  string

@@ -23,10 +23,10 @@ const (
 	slowText       = "xxxxxxxxxxxxxxxxxxxx"
 )
 
-// Peers that send a byte at a time, and never the last one of their message, occupy no worker: a
-// pool of one is free for who has something to say, and the loop is, where quick callbacks run on
-// it. They are in a process of their own, so that ten thousand of them need no more than 20,000
-// descriptors in any:
+// Peers that send a byte at a time, and never the last one of their message, occupy no worker. A
+// pool of one is free for peers that send whole messages, and so is the loop, where quick callbacks
+// run on it. They are in a process of their own, so that ten thousand of them need no more than
+// 20,000 descriptors in any:
 //
 //	MYRIAD_SLOW_PEERS=10000 go test -v -run ByteByByte ./websocket
 func TestByteByBytePeersOccupyNoWorker(t *testing.T) {

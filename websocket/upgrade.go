@@ -17,12 +17,12 @@ type Handshake struct {
 	Compressed  bool   // permessage-deflate was agreed on
 }
 
-// AppendUpgrade is the server's side of the opening handshake as a function on bytes, for
-// transports of one's own: it reads the request at the start of p and appends the response to dst.
-// It fails with ErrIncomplete when it needs more of the request; with any other error the response
-// refuses the upgrade and the connection is to be closed behind it. Handler does the same and goes
-// on from there. It allocates nothing where dst has 384 bytes of room, if there are no subprotocols
-// to choose from and the origin is none or the host. It keeps neither slice. Any goroutine.
+// AppendUpgrade is the server's side of the opening handshake as a function on bytes, for other
+// transports. It reads the request at the start of p and appends the response to dst. It fails with
+// ErrIncomplete when it needs more of the request. With any other error the response refuses the
+// upgrade, and the caller must close the connection after it. Handler does the same and goes on
+// from there. It allocates nothing where dst has 384 bytes of room, if there are no subprotocols to
+// choose from and the origin is none or the host. It keeps neither slice. Any goroutine.
 func AppendUpgrade(dst, p []byte, o *Options) ([]byte, Handshake, error) {
 	s, err := o.settings()
 	if err != nil {

@@ -98,7 +98,7 @@ func newWorld(t *testing.T, seed uint64, faults sim.Options, cfg myriad.Config, 
 	return w
 }
 
-// stop ends the engine in fake time and looks for what is left over.
+// stop ends the engine in fake time and looks for leaks.
 func (w *world) stop() {
 	w.t.Helper()
 	if err := w.e.Shutdown(context.Background()); err != nil {

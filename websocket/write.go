@@ -27,11 +27,10 @@ const (
 var errClosing = fmt.Errorf("websocket: the connection is closing or closed: %w", net.ErrClosed)
 
 // Write queues a message, all of it or nothing. op is OpText or OpBinary; that text is UTF-8 is the
-// caller's duty. Where the output is at its limit, Options.Overflow decides: by default Write waits
-// until the peer has made room, at most for Options.WriteTimeout, and then fails with
-// myriad.ErrFull. It fails with myriad.ErrTooLarge above the engine's Config.MaxWrite, with
-// net.ErrClosed once closing has begun, and with myriad.ErrOnLoop where it would have to wait and
-// must not. Any goroutine.
+// caller's duty. When the output is at its limit, Options.Overflow decides. By default Write waits
+// until the peer has made room; after Options.WriteTimeout it fails with myriad.ErrFull. It fails
+// with myriad.ErrTooLarge above the engine's Config.MaxWrite, with net.ErrClosed once closing has
+// begun, and with myriad.ErrOnLoop where it would have to wait and must not. Any goroutine.
 func (c *Conn) Write(op Op, p []byte) error {
 	if err := checkMessage(op, p); err != nil {
 		return err
@@ -141,8 +140,8 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 }
 
 // attemptInContext is attempt for a connection whose messages refer to earlier ones. The peer's
-// window has the compressed messages in the order in which they were queued, so all of this happens
-// under mu; a message that has to wait, and may yet be dropped, is sent as it is.
+// window has the compressed messages in the order of the queue, so all of this happens under mu. A
+// message that has to wait, and may still be dropped, is sent uncompressed.
 func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,9 +20,9 @@
 //
 // The loop decides for each task ([Local.TryInline]). In mode [Pool] nothing runs inline, in mode
 // [Inline] everything. In mode [Auto] a task runs inline if its Record is known to be quick and the
-// loop does not rest: after a task has overstayed, everything on that loop runs on the pool for 10
-// ms. On a loop that is bound to its thread, and so cannot be handed off, Auto runs every task on
-// the pool. In both modes a task runs on the pool while its connection has more than
+// loop does not rest. After a task has overstayed, the loop rests: everything runs on the pool for
+// 10 ms. On a loop that is bound to its thread, and so cannot be handed off, Auto runs every task
+// on the pool. In both modes a task runs on the pool while its connection has more than
 // Config.MaxQueued bytes queued, or while Config.MaxAway tasks are away.
 //
 // # Order

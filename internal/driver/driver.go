@@ -152,8 +152,8 @@ type Driver interface {
 	Shutdown() error
 }
 
-// A Socket is a connection between drivers: accepted, imported or detached, and owned by whoever
-// holds it.
+// A Socket is a connection between drivers: accepted, imported or detached, and owned by its
+// holder.
 type Socket interface {
 	Local() Addr
 	Remote() Addr
@@ -204,8 +204,8 @@ type System interface {
 }
 
 // A Parker blocks one goroutine until another lets it go on: one permit, as in a binary semaphore.
-// Everything above the driver that waits does so on a Parker, because a simulation must know who
-// waits.
+// Everything above the driver that waits does so on a Parker, because a simulation must know which
+// goroutines wait.
 type Parker interface {
 	Park() // takes the permit, waiting for it
 	// the same, but waits no longer than d, which is above 0; never too short a time without a

@@ -14,9 +14,9 @@ func Unlabel() { pprof.SetGoroutineLabels(unlabelled) }
 
 var unlabelled = context.Background()
 
-// Goroutine is the number of the calling goroutine, which no other one ever has, for those who must
-// know whether they are called by themselves: the runtime tells it only by a stack, which begins
-// with "goroutine 18 [running]:". It is 0 if it does not. That takes about a microsecond.
+// Goroutine returns the number of the calling goroutine, which no other one ever has. Code uses it
+// to find out whether it is called by itself. The runtime tells the number only at the start of a
+// stack: "goroutine 18 [running]:". It is 0 if it does not. That takes about a microsecond.
 func Goroutine() (id uint64) {
 	var first [32]byte
 	text, _ := bytes.CutPrefix(first[:runtime.Stack(first[:], false)], []byte("goroutine "))

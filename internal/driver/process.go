@@ -94,7 +94,7 @@ func lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
 
 type parker struct {
 	permit chan struct{}
-	timer  *time.Timer // of who parks
+	timer  *time.Timer // of the goroutine that parks
 }
 
 func (p *parker) Park() { <-p.permit }

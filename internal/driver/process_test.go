@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Literal addresses are resolved without asking anybody.
+// Literal addresses are resolved without a query.
 func TestResolveLiterals(t *testing.T) {
 	for _, tc := range []struct{ network, addr, want string }{
 		{"tcp", "127.0.0.1:80", "[127.0.0.1:80]"},

@@ -2,9 +2,9 @@ package driver
 
 import "net"
 
-// A Watcher tells when net.Conns may be read that somebody else reads, which spares them a
-// goroutine that waits. A System that has descriptors makes one: Facilities.NewWatcher. Its
-// methods, and those of a Watch, may be called by any goroutine.
+// A Watcher tells when net.Conns that it does not read itself may be read, which spares them a
+// waiting goroutine. A System that has descriptors makes one: Facilities.NewWatcher. Its methods,
+// and those of a Watch, may be called by any goroutine.
 type Watcher interface {
 	// Watch prepares to watch nc, which stays the caller's. Arm is followed by one call of ready,
 	// when there are bytes, an end or an error to read, or at once if they are there; an Arm before

@@ -169,7 +169,7 @@ func extension(state chunkState, c byte) (next chunkState, ok bool) {
 		}
 		return pick(isSpace(c), inValue0, inValue), isSpace(c) || class[c]&isToken != 0
 	}
-	// What is left may end here: after the size, in or after a name, in or after a value.
+	// The line may end here: after the size, in or after a name, in or after a value.
 	switch {
 	case c == '\r':
 		return inSizeLF, true

@@ -116,7 +116,7 @@ func (s *Scan) connectionField(value []byte) {
 }
 
 // hasWord reports whether word stands in p between spaces and tabs. Members of a list are separated
-// by commas alone, but to end the connection of who may have asked for that is never wrong.
+// by commas alone, but it is never wrong to end a connection whose client may have asked for that.
 func hasWord(p []byte, word string) bool {
 	for w := range bytes.FieldsFuncSeq(p, func(r rune) bool { return r == ' ' || r == '\t' }) {
 		if fold(w, word) {
@@ -126,9 +126,8 @@ func hasWord(p []byte, word string) bool {
 	return false
 }
 
-// expectField takes in the first Expect field, and of its members 100-continue before all others,
-// as net/http does: RFC 9110 section 10.1.1 leaves it to the server what becomes of expectations
-// that nobody knows.
+// expectField reads the first Expect field, and of its members 100-continue before all others, as
+// net/http does. RFC 9110 section 10.1.1 leaves unknown expectations to the server.
 func (s *Scan) expectField(value []byte) {
 	if s.expect100 || s.expectNot {
 		return

@@ -5,8 +5,8 @@ type ResponseHead struct {
 	Status int    // 100 to 999
 	Reason []byte // may be empty
 	Fields []Field
-	// Framing.ContentLength is -1 and Chunked false for a body that ends with the connection. To
-	// know whether there is a body at all takes the request's method too: see NoBody.
+	// Framing.ContentLength is -1 and Chunked false for a body that ends with the connection.
+	// Whether there is a body at all depends on the request's method too: see NoBody.
 	Framing
 	NoBody bool // by its status (1xx, 204, 304), whatever the fields say; nor has an answer to HEAD a body
 }

@@ -2,10 +2,10 @@ package h1
 
 import "bytes"
 
-// A Scan remembers how far an unfinished head or trailer section has been read, so that one that
-// arrives byte by byte costs no more than one that arrives whole. Its zero value stands at the
-// start. It holds no view of the bytes: they may move between calls, but each call is given all of
-// them again, from the first on.
+// A Scan remembers how far an unfinished head or trailer section has been read. So one that arrives
+// byte by byte costs no more than one that arrives at once. Its zero value stands at the start. It
+// holds no view of the bytes: they may move between calls, but each call is given all of them
+// again, from the first on.
 //
 // Use one Scan for one message, and one of its methods only; drop it when that says ready or fails.
 type Scan struct {

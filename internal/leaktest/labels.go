@@ -7,9 +7,8 @@ import (
 )
 
 // CountLabelled returns a function that counts the goroutines which carry a label of runtime/pprof
-// with that name. It is to be called before one is set, and stop when the counting is over: the
-// count is taken by a goroutine of its own, because a profile lacks the labels of the goroutine
-// that takes it.
+// with that name. Call it before a label is set, and stop when the counting is over. A goroutine of
+// its own counts, because a profile lacks the labels of the goroutine that takes it.
 func CountLabelled(name string) (count func() int, stop func()) {
 	asked, counted := make(chan struct{}), make(chan int)
 	go func() {

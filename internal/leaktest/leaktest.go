@@ -45,8 +45,8 @@ func warmUp() {
 	}
 }
 
-// report asks until nothing is left, or something is when patience has ended: a process that was
-// held up for that long is asked all the same. It returns the process's exit code.
+// report repeats the check until nothing remains, or patience has ended. A process that was held up
+// for that long is still checked once. It returns the process's exit code.
 func report(to io.Writer, patience time.Duration, leftover func() string) int {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		late := !time.Now().Before(deadline)

@@ -73,8 +73,7 @@ func TestReportWaitsForWhatIsEnding(t *testing.T) {
 	}
 }
 
-// Who is held up until patience has ended looks once more before he says anything, and then says
-// it.
+// A check that is held up until patience has ended looks once more before it reports.
 func TestReportLooksBeforeItGivesUp(t *testing.T) {
 	var out strings.Builder
 	if code := report(&out, 0, func() string { return "" }); code != 0 || out.Len() != 0 {

@@ -135,8 +135,8 @@ func (w *Wheel) take(until uint64) {
 	w.cur = max(w.cur, until)
 }
 
-// empty relinks by due time all timers of a bucket whose turn has come. What is due at this tick or
-// before goes to due.
+// empty relinks all timers of a bucket that is due, by due time. What is due at this tick or before
+// goes to due.
 func (w *Wheel) empty(place uint16) {
 	bucket := w.list(place)
 	for !bucket.empty() {
@@ -150,7 +150,7 @@ func (w *Wheel) empty(place uint16) {
 	}
 }
 
-// nextBucket finds the bucket whose turn is next. The lowest level in use has it: a timer is on a
+// nextBucket finds the bucket that is due next. The lowest level in use has it: a timer is on a
 // higher level because its tick differs from cur in a higher digit.
 func (w *Wheel) nextBucket() (tick uint64, place uint16, ok bool) {
 	for l := range w.level {

@@ -4,8 +4,8 @@
 // The collector comes when the heap has grown by as much as it found alive the last time, and by 4
 // MiB at least (with GOGC at 100). A server that needs a few hundred bytes for a connection finds 2
 // MiB alive where others find 200, so it is visited a hundred times as often for the same requests.
-// Ballast is memory that nobody uses. The collector counts it as alive and comes less often; the
-// operating system gives no page for it, because none is ever touched.
+// Ballast is unused memory. The collector counts it as alive and comes less often; the operating
+// system gives no page for it, because none is ever touched.
 //
 // It also has the collector come when much has been alive and may have gone, which the collector
 // does not notice by itself (calm.go). docs/adr/0017 has the figures.
@@ -73,7 +73,7 @@ func (k *keeper) release() {
 	}
 }
 
-// A buoy is what nobody holds on to: the next collection finds it.
+// A buoy is an object without references: the next collection finds it.
 type buoy struct{ _ *keeper }
 
 // watch asks for a call of collected after the next collection. Under mu.
@@ -91,7 +91,7 @@ func (k *keeper) collected() {
 	}
 	k.watch()
 	now := read()
-	asked := now.count == k.count // somebody has called runtime.GC
+	asked := now.count == k.count // the program has called runtime.GC
 	k.count = now.count
 	if !k.quiet.looking {
 		k.await(k.quiet.next(now.size(), false))

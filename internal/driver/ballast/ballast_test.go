@@ -64,7 +64,7 @@ func load(t *testing.T) *keeper {
 		t.Fatal("no ballast to begin with")
 	}
 	if !k.calm.Stop() {
-		return load(t) // who is held up for a second finds that the timer has run
+		return load(t) // a test that is held up for a second finds that the timer has run
 	}
 	return k
 }
@@ -132,7 +132,7 @@ func TestReleaseDropsBallast(t *testing.T) {
 	}
 }
 
-// Each collection is seen while somebody holds on, and none any more when nobody does.
+// Each collection is seen while there is a holder, and none afterwards.
 func TestWatch(t *testing.T) {
 	const unheard = math.MaxUint64 // a count that a collection replaces
 	var k keeper
@@ -158,7 +158,7 @@ func TestWatch(t *testing.T) {
 	k.release()
 }
 
-// However often somebody asks for a collection, that is no reason for ballast.
+// Calls of runtime.GC, however many, are no reason for ballast.
 func TestAskedFor(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var k keeper
@@ -195,7 +195,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// What comes by itself is told from what is asked for.
+// Collections of the runtime are told from those that a program asked for.
 func TestRead(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC() // one that has begun by itself is over then

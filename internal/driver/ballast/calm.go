@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// This file is for the opposite of ballast: what is left of a crowd. A heap of 500 MiB is collected
-// when it has become one of a thousand, or after two minutes; if those have gone for whom it was,
-// that is never. So a collection that has left much is followed by another, once none has come for
-// a while. If that finds nothing gone, the next waits for twice as long.
+// This file is for the opposite of ballast: the heap after a crowd has gone. A heap of 500 MiB is
+// collected when it has become one of 1,000 MiB, or after two minutes. If the clients that it was
+// for have gone, that is never. So a collection that has left much is followed by another, once
+// none has come for a while. If that finds nothing gone, the next waits for twice as long.
 const (
 	// much is how many bytes of heap and stacks are looked at again, and most how many are not: to
 	// collect those takes long.

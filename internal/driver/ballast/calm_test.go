@@ -118,7 +118,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Nobody looks when nobody holds on.
+// Nothing is checked when there is no holder.
 func TestReleaseEndsLooks(t *testing.T) {
 	var k keeper
 	k.hold()

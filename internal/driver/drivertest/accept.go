@@ -44,8 +44,8 @@ func stopAccept(b *bed) {
 	b.closed(b.k.Accepted...)
 }
 
-// Descriptors run out: accepting stops until it is resumed, waiting peers stay, and those who are
-// connected are served.
+// Descriptors run out: accepting stops until it is resumed, waiting peers stay, and open
+// connections are served.
 func acceptFails(b *bed) {
 	b.start()
 	p, c := b.connect()

@@ -71,8 +71,8 @@ func (b *bed) listen(network, addr string) driver.Listener {
 	return l
 }
 
-// listenAgain listens where another one has left. Somebody else on this machine may be given the
-// port meanwhile: then others are left.
+// listenAgain listens where another one has left. Another process may be given the port meanwhile;
+// then there are other ports.
 func (b *bed) listenAgain(left driver.Listener, leave func(driver.Listener)) driver.Listener {
 	b.Helper()
 	for tries := 0; ; tries++ {
@@ -219,7 +219,7 @@ func (b *bed) closed(conns ...*Conn) {
 	}
 }
 
-// idles checks that polling waits: it must not spin on a condition that nobody is going to change.
+// idles checks that polling waits: it must not spin on a condition that will not change.
 func (b *bed) idles(when string) {
 	b.Helper()
 	const rounds, wait = 10, 20 * time.Millisecond

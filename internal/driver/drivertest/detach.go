@@ -147,7 +147,7 @@ func detachInsideReceived(b *bed) {
 	nc.Close()
 }
 
-// Whoever is the first to hear something detaches all others that have something to hear.
+// The first connection with an event detaches all others that have events.
 func detachOthersInsideReceived(b *bed) {
 	const n = 9
 	b.start()
@@ -193,7 +193,7 @@ func detachOthersInsideReceived(b *bed) {
 	}
 }
 
-// goesOn reads what is left of a connection that has been detached: by hand, on another loop, or on
+// goesOn reads the rest of a connection that has been detached: by hand, on another loop, or on
 // another loop after it has been taken out again.
 func (b *bed) goesOn(c *Conn, want []byte, other *Checker, how int) {
 	b.Helper()
@@ -277,8 +277,8 @@ func importBack(b *bed) {
 	b.closed(c)
 }
 
-// Somebody keeps a duplicate of what was imported, which is open for him when the driver has closed
-// its own.
+// The test keeps a duplicate of what was imported, which stays open when the driver has closed its
+// own.
 func importDuplicated(b *bed) {
 	b.start()
 	for _, end := range []func(c *Conn){(*Conn).Close, (*Conn).Abort} {

@@ -95,8 +95,8 @@ func dialRefused(b *bed) {
 	b.settle()
 }
 
-// deserted closes the bed's listener, which no driver accepts from any more. As a connection that
-// came by it is there, the system gives its port to nobody else.
+// deserted closes the bed's listener, which no driver accepts from any more. As long as a
+// connection that it accepted exists, the system gives its port to no other process.
 func (b *bed) deserted() net.Addr {
 	b.Helper()
 	if err := b.listener.Close(); err != nil {

@@ -7,7 +7,7 @@ import (
 // events is the Checker as the driver sees it.
 type events struct{ k *Checker }
 
-// find looks up the connection of an event that may come while it lives and nobody has ended it.
+// find looks up the connection of an event that may come while it lives and has not been ended.
 func (e events) find(event string, id driver.ID, listener bool) *Conn {
 	c := e.known(event, id)
 	switch {

@@ -32,8 +32,8 @@ func (e exiting) Sent(id driver.ID, n int64)             { e.events.Sent(id, n);
 func (e exiting) Closed(id driver.ID, err error)         { e.events.Closed(id, err); runtime.Goexit() }
 func (e exiting) Detached(id driver.ID, s driver.Socket) { e.events.Detached(id, s); runtime.Goexit() }
 
-// mortal polls until done, on goroutines of which each ends in its first event. Nobody else has
-// polled before.
+// mortal polls until done, on goroutines of which each ends in its first event. No other goroutine
+// has polled before.
 func (b *bed) mortal(what string, done func() bool) {
 	b.Helper()
 	if b.k.Capabilities().ThreadBound {

@@ -16,7 +16,7 @@ func manyConnects(b *bed) {
 	}
 }
 
-// manyAtOnce connects n peers, hears a number from each, answers with it, and closes them all.
+// manyAtOnce connects n peers, reads a number from each, answers with it, and closes them all.
 func (b *bed) manyAtOnce(n int) {
 	b.Helper()
 	b.k.Accepted = nil

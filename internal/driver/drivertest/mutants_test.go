@@ -12,8 +12,8 @@ import (
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// A mutant is a driver with one mistake. Each mistake is one that somebody could make, and breaks a
-// sentence of the contract.
+// A mutant is a driver with one mistake. Each mistake is one that an author could make, and breaks
+// a sentence of the contract.
 type mutant struct {
 	name  string
 	spoil func(r *relay)

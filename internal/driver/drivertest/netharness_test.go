@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A connection may be accepted just when the test ends. Nobody else would end it, and the end would
-// wait for it.
+// A connection may be accepted just when the test ends. No other code would end it, and the end
+// would wait for it.
 func TestHarnessAcceptsAfterItsEnd(t *testing.T) {
 	h := &netHarness{}
 	h.close()

@@ -20,8 +20,8 @@ const (
 	mostChunk = 64 << 20
 )
 
-// press sends until the peer, who does not read, makes bytes queue up, and stay. It returns what
-// was sent.
+// press sends until bytes queue up and stay, because the peer does not read. It returns what was
+// sent.
 func (b *bed) press(c *Conn) []byte {
 	b.Helper()
 	var sent []byte

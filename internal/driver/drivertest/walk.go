@@ -25,7 +25,7 @@ type walker struct {
 	fromOwner []byte
 	peerFIN   bool
 	ownerFIN  bool
-	broken    bool // somebody closed or reset it: not everything arrives
+	broken    bool // it was closed or reset: not everything arrives
 }
 
 // Both sides of some connections do what comes to a mind that is not quite made up. Nothing may get

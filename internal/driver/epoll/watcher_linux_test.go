@@ -133,7 +133,7 @@ func TestWatcherForgets(t *testing.T) {
 	x := watch(t, w)
 	x.Arm()
 	x.Close()
-	x.Arm() // by whoever does not know it yet
+	x.Arm() // by a watcher that does not know it yet
 	_, _ = x.peer.Write([]byte("x"))
 	x.untold(w, "Watch")
 	if _, err := x.ours.Write([]byte("still there")); err != nil {

@@ -8,5 +8,5 @@
 //
 //	go test -race ./internal/driver/kqueue
 //
-// before you rely on it. Until somebody has, it is used only if Config.Driver names it.
+// before you rely on it. Until then it is used only if Config.Driver names it.
 package kqueue

@@ -120,7 +120,7 @@ func (k *emulation) wait(changes []change, reports []report, wait time.Duration)
 		}
 		for _, e := range k.events[:max(got, 0)] {
 			r := report{fd: int(e.Fd), filter: filter(f)}
-			if e.Events&unix.EPOLLERR != 0 { // the socket has an error that nobody has been told of
+			if e.Events&unix.EPOLLERR != 0 { // the socket has an error that was not reported
 				r.errno = unix.ECONNRESET
 			}
 			reports[n] = r

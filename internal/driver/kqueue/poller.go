@@ -59,9 +59,9 @@ type report struct {
 }
 
 // poller is a posix.Poller. Identifiers are looked up by descriptor as soon as the kernel has
-// reported, before anybody can close one and get its number anew, so that nothing needs to travel
-// through the kernel's udata: that is as wide as a pointer, which is too little for an id on 32
-// bits, and typed as one, which the collector would follow.
+// reported, before a descriptor can be closed and its number used again. So nothing needs the
+// kernel's udata. That is as wide as a pointer, too small for an id on 32 bits, and typed as one,
+// so that the collector would follow it.
 type poller struct {
 	kernel  kernel
 	ids     []driver.ID // by descriptor; an entry outlives its knotes
@@ -117,8 +117,8 @@ func appendChanges(list []change, fd int, last, next posix.Interest) []change {
 	return list
 }
 
-// readMode: a watched socket reports what happens to it once, and not without end what nobody
-// reads.
+// readMode: a watched socket reports what happens to it once, and does not repeat it for bytes that
+// are not read.
 func readMode(i posix.Interest) mode {
 	switch {
 	case i&posix.Read != 0:

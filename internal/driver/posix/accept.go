@@ -21,8 +21,8 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 	return id, err
 }
 
-// accept takes a bounded batch, so that a storm of connects does not starve those who are
-// connected. A listener that is broken while accepting is stopped has been refused.
+// accept takes a bounded batch, so that a storm of connects does not starve open connections. A
+// listener that is broken while accepting is stopped has been refused.
 func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 	if !s.has(reading) && ready&Broken == 0 {
 		return

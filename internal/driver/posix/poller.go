@@ -30,8 +30,8 @@ type Interest uint8
 const (
 	Read  Interest = 1 << iota // bytes, an end, a peer to accept
 	Write                      // room, or that connecting has come to an end
-	// Watch is in place of Read: nothing but a reset, and not without end for bytes that nobody
-	// reads.
+	// Watch replaces Read: it reports only a reset, and does not repeat itself for bytes that are
+	// not read.
 	Watch
 )
 

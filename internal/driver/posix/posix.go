@@ -4,9 +4,8 @@
 // kernel's way to tell which socket is ready, which is a [Poller]. Sockets do not block, and
 // reports are level-triggered.
 //
-// On Linux, reads and writes go to the kernel by raw system calls, because they return at once and
-// the Go scheduler's bookkeeping around an ordinary one costs a fifth of a small request
-// (docs/adr/0002).
+// On Linux, reads and writes are raw system calls: they return at once, and the Go scheduler's
+// bookkeeping around an ordinary call costs a fifth of a small request (docs/adr/0002).
 package posix
 
 import (
@@ -286,7 +285,7 @@ func (d *Driver) finishDial(id driver.ID, s *slot, ev driver.Events) {
 	d.polled++
 	local, errno := localAddr(int(s.fd)), socketError(int(s.fd))
 	if errno == 0 && local == peerAddr(int(s.fd)) && local != driver.UnixAddr {
-		errno = unix.ECONNREFUSED // nobody listens: the kernel has taken the port for ours, and connected it to itself
+		errno = unix.ECONNREFUSED // no listener: the kernel has taken the port for ours, and connected it to itself
 	}
 	if errno != 0 {
 		unix.Close(int(s.fd))

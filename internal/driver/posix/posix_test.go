@@ -99,8 +99,8 @@ func TestResumeWithoutRoomInThePoller(t *testing.T) {
 	}
 }
 
-// Where nobody listens on a port that programs are given for connecting, the kernel may give it to
-// the one who connects to it.
+// A port that programs are given for connecting may have no listener. Then the kernel may give it
+// to the program that connects to it.
 func TestDialOfItself(t *testing.T) {
 	d, p := open(t)
 	fd, err := newStream(unix.AF_INET)
@@ -142,7 +142,7 @@ func TestListenWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
-	for range 100 { // somebody, as the runtime, may close a descriptor meanwhile
+	for range 100 { // other code, such as the runtime, may close a descriptor meanwhile
 		l, err := listenWithOneDescriptor(path)
 		if err == nil {
 			_ = l.Close()

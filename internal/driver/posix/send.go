@@ -89,7 +89,8 @@ func (d *Driver) writeOnce(fd int, c *buf.Chain) (n, asked int, errno unix.Errno
 }
 
 // sendFailed notes that the peer has gone. What it had sent before is still delivered, and reading
-// finds the end. If nobody reads, or the error is ours, it ends the connection at the next Poll.
+// finds the end. If the connection is not read, or the error is ours, it ends the connection at the
+// next Poll.
 func (d *Driver) sendFailed(id driver.ID, s *slot, errno unix.Errno) {
 	d.release(s)
 	if s.receiving() && (errno == unix.EPIPE || errno == unix.ECONNRESET) {

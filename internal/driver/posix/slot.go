@@ -41,7 +41,7 @@ const (
 	registered                  // the descriptor is in the poller
 	parked                      // out of the poller until Resume: it would be reported without end
 	touched                     // in Driver.changed
-	shared                      // somebody else may have a duplicate of the descriptor
+	shared                      // another process may have a duplicate of the descriptor
 )
 
 func (s *slot) has(f flag) bool { return s.flags&f != 0 }
@@ -143,8 +143,8 @@ func (d *Driver) shut(s *slot) {
 	unix.Close(int(s.fd))
 }
 
-// emitDeferred emits what is deferred, and before that what is left of the last time, if an event
-// did not return.
+// emitDeferred emits what is deferred, and before that the rest of the last call, if an event did
+// not return.
 func (d *Driver) emitDeferred(ev driver.Events) {
 	if d.emitted == len(d.emit) {
 		if len(d.later) == 0 {

@@ -26,8 +26,8 @@ type Watcher struct {
 	closed  bool              // guarded by mu: the Poller cannot be woken any more
 }
 
-// watch is a duplicate of a connection's descriptor, so that whoever closes the connection does not
-// leave a number to us that is soon another one's.
+// watch is a duplicate of a connection's descriptor. When the connection is closed, our number does
+// not soon mean another one.
 type watch struct {
 	w     *Watcher
 	fd    int // the goroutine's; -1 when closed

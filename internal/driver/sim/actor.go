@@ -18,7 +18,7 @@ type actor struct {
 	goid    uint64
 	started bool
 	killed  bool
-	task    *executor // of a task: who took it
+	task    *executor // of a task: the actor that took it
 	doing   string    // what it waits in, for messages
 	failure any       // what it panicked with
 	stack   []byte

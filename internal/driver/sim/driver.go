@@ -24,8 +24,8 @@ type Driver struct {
 	batch  []*conn // those of the Poll that is running, or whose event did not return, that are still to be served
 	woken  bool
 	closed bool
-	owner  *actor // who polls, nil for somebody outside
-	goid   uint64 // his goroutine, once he has polled
+	owner  *actor // the actor that polls, nil for a goroutine outside
+	goid   uint64 // its goroutine, once it has polled
 	calls  int
 	inPoll bool
 	wt     *waiter // in Poll
@@ -92,9 +92,9 @@ func (w *World) Name() string { return "sim" }
 // sampled is how often a call is checked against the goroutine's number, which is slow to find out.
 const sampled = 16
 
-// enter locks the world for a call by the driver's owner, and checks that it is he. That one actor
-// calls for another, or somebody outside for an actor, is always noticed; two goroutines outside
-// are told apart in one call of sixteen. exit follows.
+// enter locks the world for a call by the driver's owner, and checks that the owner calls. A call
+// of one actor for another, or of a goroutine outside for an actor, is always noticed; two
+// goroutines outside are told apart in one call of sixteen. exit follows.
 func (d *Driver) enter(op string) {
 	w := d.w
 	w.mu.Lock()
@@ -125,7 +125,8 @@ func (d *Driver) Own() {
 
 func (d *Driver) exit() { d.w.mu.Unlock() }
 
-// disown is for when an event is ending the owner's goroutine: whoever polls next is the owner.
+// disown is for when an event is ending the owner's goroutine: the next goroutine that polls is the
+// owner.
 func (d *Driver) disown() { d.goid, d.owner = 0, nil }
 
 // refuse panics because the caller broke the contract; the lock is given back first so that a test

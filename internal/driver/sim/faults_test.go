@@ -146,7 +146,8 @@ func TestInFlightAfterPause(t *testing.T) {
 	}
 }
 
-// Two loops of the world talk to each other through a listener, with nobody outside taking part.
+// Two loops of the world talk to each other through a listener, with no goroutine outside taking
+// part.
 func TestDriverToDriver(t *testing.T) {
 	for seed := range uint64(50) {
 		w := sim.New(seed, sim.Lossless())

@@ -21,7 +21,7 @@ const (
 	dialTimeout  = 75 * time.Second // of the fault
 )
 
-// A Listener is an address that somebody in the world listens on: drivers, or the test itself (see
+// A Listener is an address on which drivers of the world listen, or the test itself (see
 // ListenPeer).
 type Listener struct {
 	w       *World
@@ -101,7 +101,7 @@ func (l *Listener) File() (*os.File, error) {
 	return nil, fmt.Errorf("sim: listener %v: file: %w", l.addr, driver.ErrUnsupported)
 }
 
-// Refuse ends listening: those who wait in the backlog are reset, and the address is free. It
+// Refuse ends listening: clients that wait in the backlog are reset, and the address is free. It
 // implements driver.Listener.
 func (l *Listener) Refuse() {
 	l.w.mu.Lock()

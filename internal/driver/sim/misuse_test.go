@@ -229,8 +229,8 @@ type detachKeeper struct {
 
 func (k *detachKeeper) Detached(_ driver.ID, s driver.Socket) { k.s = s }
 
-// What Received lends is overwritten when the event returns, so that whoever keeps it reads garbage
-// at once.
+// What Received lends is overwritten when the event returns, so that code that keeps it reads
+// garbage at once.
 func TestViewsAreOverwritten(t *testing.T) {
 	r := newRig(t, sim.Calm())
 	var kept []byte

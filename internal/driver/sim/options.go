@@ -11,7 +11,7 @@ type Options struct {
 	SlowPeer   float64 // that a peer reads slowly: 0.1
 	LateFIN    float64 // that a FIN travels long after the last data instead of with it: 0.3
 	Accept     float64 // that accepting fails with EMFILE instead of yielding the next connection: 0.02
-	Dial       float64 // that a dial is refused or times out although somebody listens: 0.02
+	Dial       float64 // that a dial is refused or times out although the address has a listener: 0.02
 	Spurious   float64 // that a Poll returns early for no reason: 0.02
 	Reorder    float64 // that the events of one Poll are shuffled across connections: 0.5
 	InFlight   float64 // that a receive is under way when Pause is called, and still delivered: 0.3
@@ -46,7 +46,7 @@ type Options struct {
 
 	MaxSteps   int           // of one Run, RunFor, RunUntil or Settle, which panics above: 5,000,000
 	TraceLines int           // kept for Trace; the hash covers all: 4,096
-	Stall      time.Duration // real time after which somebody is declared stuck: 30 s
+	Stall      time.Duration // real time after which an actor is declared stuck: 30 s
 }
 
 // Calm switches every fault off: no loss, no delay, whole buffers. Goroutines are still picked by

@@ -8,7 +8,7 @@ import (
 const slowRead = 50 * time.Millisecond
 
 // endChanged implements holder: bytes, room, FIN or a reset at the peer's end. It plans what
-// follows and calls nobody.
+// follows and makes no calls.
 func (p *Peer) endChanged() {
 	p.pump()
 	p.planRead()

@@ -130,7 +130,7 @@ func (c *conn) serve(ev driver.Events) (n int) {
 }
 
 // nextBatch takes the first of the queue, some of them or all, and perhaps shuffles them. Their
-// isQueued stays set, so that nobody queues them again meanwhile; a slot that was left and taken
+// isQueued stays set, so that they are not queued again meanwhile; a slot that was left and taken
 // again has it cleared.
 func (d *Driver) nextBatch() []*conn {
 	w := d.w

@@ -49,10 +49,10 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// Check fails the test if something is left over: connections and listeners that live in a driver,
-// sockets that nobody took or closed, blocks, goroutines that could go on. Drivers that have been
-// shut down hold nothing. Blocks are counted by the process: parallel tests would see each other's.
-// Run or Settle comes first.
+// Check fails the test if something remains: connections and listeners that live in a driver,
+// sockets that were neither taken nor closed, blocks, goroutines that could go on. Drivers that
+// have been shut down hold nothing. Blocks are counted by the process: parallel tests would see
+// each other's. Run or Settle comes first.
 func (w *World) Check(t TB) {
 	t.Helper()
 	w.mu.Lock()

@@ -7,12 +7,12 @@
 // The goroutines of the world (those started by [World.Go], and the tasks of [World.Executor]) run
 // one at a time. The one that runs holds the world's token and hands it back where it waits: in a
 // Parker's Park, in a driver's Poll (Poll(0) too: it is a turn like any other), in a blocking call
-// of a connection that has been detached, and at its end. Who goes on next is the seed's choice.
-// Such a goroutine must wait in no other way: on a channel, a mutex that another one holds while it
+// of a connection that has been detached, and at its end. The seed chooses which goes on next. Such
+// a goroutine must wait in no other way: on a channel, a mutex that another one holds while it
 // waits, or a sleep. If the token does not come back within Options.Stall of real time, the world
 // panics and names the holder.
 //
-// # Who drives
+// # Driving
 //
 // The test's own goroutine is not part of the world; it drives: [World.Step], [World.Run],
 // [World.RunFor], [World.RunUntil], [World.Settle]. When it calls something that waits (a Park, a
@@ -25,7 +25,7 @@
 //
 // # Time
 //
-// [World.Now] begins at [Epoch]. Every step takes some microseconds; when nobody can run, time
+// [World.Now] begins at [Epoch]. Every step takes some microseconds; when no actor can run, time
 // jumps to the next delivery or deadline.
 package sim
 
@@ -72,7 +72,7 @@ type World struct {
 	links     int
 	listeners []*Listener
 	drivers   []*Driver
-	sockets   map[*end]string // ends that belong to nobody's driver: who holds them
+	sockets   map[*end]string // ends that belong to no driver, and their holders
 	nextPort  int
 	noFiles   bool // see ExhaustFiles
 	blocks    int  // buf.InUse at birth
@@ -84,7 +84,7 @@ func New(seed uint64, o Options) *World {
 	w := &World{
 		seed: seed, o: o.withDefaults(), now: Epoch,
 		rng:     rand.New(rand.NewPCG(seed, 0x6d797269)),
-		back:    make(chan *actor, 1), // room for one who comes too late
+		back:    make(chan *actor, 1), // room for one that comes too late
 		sockets: map[*end]string{}, nextPort: firstPort,
 		blocks: buf.InUse(),
 	}
@@ -103,8 +103,7 @@ func (w *World) Now() time.Time {
 	return w.now
 }
 
-// fail panics with the seed in front, for whoever reads the log of a failed run. The lock may be
-// held.
+// fail panics with the seed in front, for readers of a failed run's log. The lock may be held.
 func (w *World) fail(format string, args ...any) {
 	panic(fmt.Sprintf("sim: seed %d: %s", w.seed, fmt.Sprintf(format, args...)))
 }

@@ -11,12 +11,12 @@ var far = Epoch.AddDate(1000, 0, 0)
 
 const (
 	stepTime  = 20 * time.Microsecond // a step takes less than this
-	aheadTime = 5 * time.Millisecond  // a delivery this near may come before those who can run
+	aheadTime = 5 * time.Millisecond  // a delivery this near may come before actors that can run
 )
 
 // Step lets one thing happen: one goroutine runs until it waits, or one delivery or deadline takes
-// place. It reports false if the world is quiet for good: until somebody outside does something,
-// nothing can happen any more.
+// place. It reports false if the world is quiet for good: until a goroutine outside does something,
+// nothing more can happen.
 func (w *World) Step() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -28,7 +28,7 @@ func (w *World) Step() bool {
 // Options.MaxSteps, with the seed and the end of the trace.
 func (w *World) Run() { w.runWhile("Run", far, timer, func() bool { return true }) }
 
-// Settle goes on until nobody can run and nothing is under way. Time moves as far as deliveries
+// Settle goes on until no actor can run and nothing is under way. Time moves as far as deliveries
 // need, and timers that fall due meanwhile fire, but it does not wait for timers.
 func (w *World) Settle() { w.runWhile("Settle", far, delivery, func() bool { return true }) }
 
@@ -114,7 +114,7 @@ func (w *World) step(until time.Time, k kind) bool {
 	return true
 }
 
-// comesFirst decides whether e happens before those who can run.
+// comesFirst decides whether e happens before actors that can run.
 func (w *World) comesFirst(e *event) bool {
 	if !e.at.After(w.now) {
 		return w.rng.IntN(2) == 0

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A record is one line of the trace: at a time, somebody (an actor, a driver's connection, a peer)
-// did something.
+// A record is one line of the trace: at a time, an actor, a driver's connection or a peer did
+// something.
 type record struct {
 	at   time.Duration
 	who  string

@@ -12,8 +12,8 @@ import (
 // tailLines is how much of the trace goes into a panic's message.
 const tailLines = 60
 
-// A waiter is somebody who waits for something to happen; whoever makes it happen calls wake. It is
-// used once.
+// A waiter waits for something to happen; the code that makes it happen calls wake. It is used
+// once.
 type waiter struct {
 	a     *actor // nil outside the world
 	woken bool
@@ -37,7 +37,7 @@ func (w *World) wake(wt *waiter) {
 // newWaiter is for the calling goroutine. A timeout of zero or less is none. The lock is held.
 func (w *World) newWaiter(timeout time.Duration) *waiter { return w.newWaiterFor(w.caller(), timeout) }
 
-// newWaiterFor is for a caller who knows who he is; nil is outside.
+// newWaiterFor is for a caller that knows its actor; nil is outside.
 func (w *World) newWaiterFor(a *actor, timeout time.Duration) *waiter {
 	wt := &waiter{a: a}
 	if timeout > 0 {
@@ -179,7 +179,7 @@ func stackOf(id uint64) string {
 	return ""
 }
 
-// describe says who lives and in what they wait. The lock is held.
+// describe lists the living actors, and what they wait for. The lock is held.
 func (w *World) describe() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d actors", len(w.actors))

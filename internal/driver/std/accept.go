@@ -172,7 +172,7 @@ func (a *acceptor) close() {
 	a.l.interrupt()
 }
 
-// acceptor finds a listener that nobody has closed.
+// acceptor finds a listener that is open.
 func (d *Driver) acceptor(id driver.ID) *acceptor {
 	a, ok := d.members.find(id).(*acceptor)
 	if !ok {

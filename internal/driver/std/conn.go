@@ -12,7 +12,7 @@ import (
 )
 
 // A conn is one connection, or an attempt at one. The owner and the conn's goroutines share it
-// under mu, which nobody holds while waiting for the network.
+// under mu, which is never held during a wait for the network.
 type conn struct {
 	d    *Driver
 	id   driver.ID

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lend duplicates a listener's descriptor. With package net's own duplicate, os.File.Fd would have
-// them both block, and so would whoever accepts, whatever the deadline.
+// lend duplicates a listener's descriptor. With package net's own duplicate, os.File.Fd would set
+// both to blocking, and Accept would block beyond its deadline.
 func lend(nl netListener) (*os.File, error) {
 	raw, err := nl.SyscallConn()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 var longAgo = time.Unix(1, 0)
 
 // leave begins the end of a connection. Its goroutines are interrupted, and the last of them to
-// exit closes it, or prepares it for somebody else; the last event follows that. An owner that
-// closes what is breaking hears of no error. On the owner's goroutine.
+// exit closes it, or prepares it for its new owner; the last event follows that. An owner that
+// closes a breaking connection gets no error. On the owner's goroutine.
 func (c *conn) leave(how leaving, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -136,7 +136,7 @@ func (d *Driver) Shutdown() error {
 	d.work.Wait()
 	for _, e := range d.members.entries {
 		if c, ok := e.member.(*conn); ok && c.leaving == detaching && c.nc != nil {
-			c.nc.Close() // nobody has been told of it
+			c.nc.Close() // it was not reported
 		}
 	}
 	d.members = newTable()

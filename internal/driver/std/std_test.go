@@ -123,7 +123,7 @@ func TestForeignConnLeaves(t *testing.T) {
 	nc.Close()
 }
 
-// deaf is a conn whose reads cannot be interrupted but by closing it.
+// deaf is a conn whose reads only a close can interrupt.
 type deaf struct{ net.Conn }
 
 func (deaf) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
