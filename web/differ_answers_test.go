@@ -75,6 +75,21 @@ var decidedAnswers = []decided{
 		}
 		_, _ = io.WriteString(w, ended)
 	}, "ended$", "goes on$"},
+	{"a changed method", get + "Connection: close\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
+		r.Method = http.MethodHead
+		_, _ = io.WriteString(w, "hello")
+	}, "\r\n\r\n$", "\r\n\r\nhello$"},
+	{"a panic behind more than is gathered", get + "Connection: close\r\n\r\n",
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat("x", 3000))
+			panic(http.ErrAbortHandler)
+		}, "\r\n\r\n800\r\n", "\r\n\r\nbb8\r\n"},
+	{"a prefixed trailer of a small answer", get + "Connection: close\r\n\r\n",
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "hello")
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "5")
+		}, "Content-Length: 5\r\n", "\r\nX-Sum: 5\r\n"},
+	{"a NUL in a field", get + "Connection: close\r\n\r\n", withFields("X", "a\x00b"), "X: a\x00b\r\n", "X: a b\r\n"},
 }
 
 // ours is ready for this server's ResponseWriter.
