@@ -145,7 +145,7 @@ func (l *Loop) acceptFailed(ln *Listener, err error) {
 		l.endShedding(ln)
 		return
 	}
-	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.lend() {
+	if noFiles && l.now-ln.failing >= shedAfter.Milliseconds() && e.spare.free() {
 		ln.shedding, ln.mayShed = true, shedBatch
 		l.resumeAccept(ln)
 	}
@@ -247,8 +247,8 @@ func (s *spare) refill() {
 	}
 }
 
-// lend makes one descriptor free, for the caller to accept with until back.
-func (s *spare) lend() bool {
+// free makes one descriptor free, for the caller to accept with until back.
+func (s *spare) free() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refill(); s.held == nil {

@@ -190,6 +190,7 @@ var checks = map[string]check{
 	"length":    checkLengths,
 	"name":      checkNames,
 	"column":    checkColumns,
+	"word":      checkWords,
 }
 
 func checkArrows(s *source) (found []string) {
@@ -515,42 +516,6 @@ func requirements(mod []byte) (direct []string) {
 		}
 	}
 	return direct
-}
-
-// Each row of docs/net-http.md names a test that there is.
-func TestDifferencesHaveTests(t *testing.T) {
-	page, err := os.ReadFile("docs/net-http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := map[string]bool{}
-	for _, s := range sources(t) {
-		for _, d := range s.file.Decls {
-			if f, is := d.(*ast.FuncDecl); is && s.test() {
-				known[f.Name.Name] = true
-			}
-		}
-	}
-	name := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
-	rows := 0
-	for line := range strings.Lines(string(page)) {
-		row := strings.HasPrefix(line, "| ") && !strings.HasSuffix(strings.TrimSpace(line), "| test |")
-		named := name.FindAllStringSubmatch(line, -1)
-		if row {
-			rows++
-		}
-		if row && named == nil {
-			t.Errorf("no test in the row %s", line)
-		}
-		for _, n := range named {
-			if !known[n[1]] {
-				t.Errorf("there is no %s, which is named by: %s", n[1], line)
-			}
-		}
-	}
-	if rows < 40 {
-		t.Errorf("%d rows found", rows)
-	}
 }
 
 func TestRequirements(t *testing.T) {

@@ -76,8 +76,8 @@ func (c *Conn) inputDone() bool {
 	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
-// hasUnencoded reports whether a file is still to be sent, or something that the layer owes, or
-// what was queued behind it is to be dropped anyway.
+// hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
+// encode, or what was queued behind it is to be dropped anyway.
 func (c *Conn) hasUnencoded() bool {
 	x := c.extra.Load()
 	if x == nil {
@@ -85,19 +85,19 @@ func (c *Conn) hasUnencoded() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return x.sending || len(x.files) > 0 || x.owed > 0 || c.asked&wantAbort != 0
+	return x.sending || len(x.files) > 0 || x.unencoded > 0 || c.asked&wantAbort != 0
 }
 
-// owes reports whether the layer has something to encode: until then it must go on receiving,
+// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
 // closing or not.
-func (c *Conn) owes() bool {
+func (c *Conn) mustEncode() bool {
 	x := c.extra.Load()
 	if x == nil || x.buffered == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return x.owed > 0
+	return x.unencoded > 0
 }
 
 // beginClose stops delivery. Input is read only to be discarded: unread bytes would turn the close
@@ -113,6 +113,10 @@ func (l *Loop) beginClose(c *Conn) {
 	}
 	l.drv.Resume(c.id)
 }
+
+// Unsent is how many bytes the conn has yet to give to the kernel, the rest of WriteFile's files
+// included. On the loop only.
+func (c *Conn) Unsent() int64 { return c.unsent() }
 
 // unsent is how many bytes a closing conn has yet to get rid of, files included.
 func (c *Conn) unsent() int64 {
@@ -279,7 +283,7 @@ func (c *Conn) bury() (asked request, reason error) {
 			run.f.Close()
 		}
 		x.files = nil
-		x.owed = 0
+		x.unencoded = 0
 	}
 	return asked, reason
 }
@@ -291,7 +295,7 @@ func (c *Conn) withDriver() int64 {
 		n -= int64(c.out.Len())
 	}
 	if x := c.extra.Load(); x != nil {
-		n += x.fileLeft - x.owed
+		n += x.fileLeft - x.unencoded
 	}
 	return n
 }

@@ -38,17 +38,17 @@ type Conn struct {
 
 // extra is the part of a conn that is allocated on demand, and given back when it is empty again.
 type extra struct {
-	layer    Layer
-	held     buf.Chain // received while paused, or while detaching
-	files    []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
-	detach   func(nc net.Conn, unread []byte, err error)
-	buffered BufferedLayer // the layer, if it is one
-	owed     int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
-	reason   error         // guarded by Conn.mu: Abort's argument, or Wire.Fail's
-	lingered int           // bytes discarded while lingering
-	flushed  int64         // bytes that were still to be sent when the linger timer was last set
-	dial     *dialing      // while connecting
-	bridge   *bridge       // of an adopted conn without a descriptor; set before the conn is shared
+	layer     Layer
+	held      buf.Chain // received while paused, or while detaching
+	files     []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
+	detach    func(nc net.Conn, unread []byte, err error)
+	buffered  BufferedLayer // the layer, if it is one
+	unencoded int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
+	reason    error         // guarded by Conn.mu: Abort's argument, or Wire.Fail's
+	lingered  int           // bytes discarded while lingering
+	flushed   int64         // bytes that were still to be sent when the linger timer was last set
+	dial      *dialing      // while connecting
+	bridge    *bridge       // of an adopted conn without a descriptor; set before the conn is shared
 	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
 	peer     net.Addr
 	ahead    int64 // bytes that the driver sends before the file it has
@@ -69,7 +69,7 @@ const (
 	wantFIN                       // CloseWrite
 	wantClose                     // Close or Cut
 	wantAbort                     // Abort
-	wantRoom                      // ErrFull was given, Drained is owed
+	wantRoom                      // ErrFull was given, Drained is pending
 	// and that with less than half of the limit queued: Drained waits for an empty queue
 	wantEmpty
 	wantNotify   // Notify

@@ -26,7 +26,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	l.stats.reads.Add(1)
 	l.stats.bytesIn.Add(uint64(len(p)))
 	switch {
-	case c.is(closing) && !c.owes():
+	case c.is(closing) && !c.mustEncode():
 		l.discard(c, len(p))
 	case c.layer() != nil:
 		l.current.Store(c)

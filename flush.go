@@ -29,13 +29,13 @@ func (l *Loop) flush(c *Conn) request {
 	}
 	out := c.takeOutput()
 	x := c.extra.Load()
-	owes, files := x != nil && x.owed > 0, x != nil && len(x.files) > 0
+	mustEncode, files := x != nil && x.unencoded > 0, x != nil && len(x.files) > 0
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
 		l.setDeadline(c, due)
 	}
 	l.send(c, out)
-	if owes {
+	if mustEncode {
 		l.encodeOwed(c, x)
 	}
 	if files {
@@ -64,10 +64,10 @@ func (c *Conn) Flush() bool {
 	}
 	out := c.takeOutput()
 	x := c.extra.Load()
-	owes := x != nil && x.owed > 0
+	mustEncode := x != nil && x.unencoded > 0
 	c.mu.Unlock()
 	l.send(c, out)
-	if owes {
+	if mustEncode {
 		l.encodeOwed(c, x)
 	}
 	return true
@@ -83,7 +83,7 @@ func (c *Conn) Unflushed() int {
 		n = c.out.Len()
 	}
 	if x := c.extra.Load(); x != nil {
-		n += int(x.owed)
+		n += int(x.unencoded)
 	}
 	return n
 }
@@ -240,7 +240,7 @@ func (l *Loop) encodeOwed(c *Conn, x *extra) {
 	for range slicesPerTurn {
 		c.mu.Lock()
 		more := false
-		if x.owed > 0 && c.queued.Load()-x.owed <= int64(c.limit)/2 {
+		if x.unencoded > 0 && c.queued.Load()-x.unencoded <= int64(c.limit)/2 {
 			_ = l.encode(c, func(w Wire) error { more = x.buffered.Encode(w); return nil })
 		}
 		out := c.takeOutput()

@@ -53,7 +53,7 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
-	*l.sleepers.Grow(c.id.Slot()) = sleeper{remote: c.remote, generation: c.id.Generation(), kind: k}
+	*l.hibernated.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k}
 	*l.conns.Row(c.id.Slot()) = nil
 	l.kinds[k].asleep++
 	l.stats.hibernating++
@@ -79,8 +79,8 @@ func (l *Loop) atRest(c *Conn) bool {
 	return true
 }
 
-// A sleeper is what a loop keeps of a connection that hibernates.
-type sleeper struct {
+// A hibernatedConn is what a loop keeps of a connection that hibernates.
+type hibernatedConn struct {
 	remote     driver.Addr
 	generation uint32 // of its id; 0: it is awake
 	kind       uint16
@@ -138,7 +138,7 @@ func (l *Loop) awake(slot uint32) *Conn {
 // wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
 // The conn is current then.
 func (l *Loop) wake(slot uint32) *Conn {
-	s := l.sleepers.Row(slot)
+	s := l.hibernated.Row(slot)
 	if s == nil || s.generation == 0 {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (l *Loop) wake(slot uint32) *Conn {
 	c, last := l.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
 	*l.conns.Row(slot) = c
-	*s = sleeper{}
+	*s = hibernatedConn{}
 	k.asleep--
 	l.stats.hibernating--
 	l.current.Store(c) // which keeps it awake
@@ -185,8 +185,8 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
 	before := l.current.Load()
 	defer func() { l.current.Store(before) }() // chosen may not return
-	for i := range uint32(l.sleepers.Len()) {
-		if s := l.sleepers.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
+	for i := range uint32(l.hibernated.Len()) {
+		if s := l.hibernated.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
 			l.revisit(l.wake(i)) // for what Wake has asked of it
 		}
 	}

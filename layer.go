@@ -161,7 +161,7 @@ func (c *Conn) layerFailed(v any) error {
 // Sync only.
 func (w Wire) Owe(n int) {
 	if w.c.asked&gone == 0 {
-		w.c.more().owed += int64(n)
+		w.c.more().unencoded += int64(n)
 		w.c.queued.Add(int64(n))
 	}
 }
@@ -186,7 +186,7 @@ func (w Wire) Truncated(err error) {
 
 // Fail ends the conn with err. What is queued is sent, without the layer's own end after it. The
 // connection is closed as by Conn.Close, so that the peer can read the layer's last message. What
-// the layer owes is dropped. The handler's Closed gets err. On the loop only.
+// the layer has not encoded is dropped. The handler's Closed gets err. On the loop only.
 func (w Wire) Fail(err error) {
 	c := w.c
 	c.mu.Lock()
@@ -195,8 +195,8 @@ func (w Wire) Fail(err error) {
 		return
 	}
 	x := c.more()
-	c.queued.Add(-x.owed)
-	x.owed, x.layerEnded = 0, true
+	c.queued.Add(-x.unencoded)
+	x.unencoded, x.layerEnded = 0, true
 	if c.asked&wantClose == 0 {
 		c.asked |= wantClose
 		x.reason = err

@@ -53,28 +53,28 @@ type Loop struct {
 	can    driver.Capabilities // of drv
 
 	// Owned by the loop's goroutine.
-	conns     table.Table[*Conn]  // by slot
-	born      table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
-	sleepers  table.Table[sleeper]
-	kinds     []kind // of sleepers
-	listeners map[uint32]*Listener
-	wheel     *wheel.Wheel
-	clock     time.Duration // since the engine's start, read once per turn
-	now       int64         // the same in milliseconds
-	live      int           // connections, those that hibernate included
-	switches  []handlerSwitch
-	revisits  []*Conn // to be settled again in the next turn
-	after     []func()
-	work      work
-	tasks     []connTask // inline tasks of this poll cycle
-	tasksRun  int        // how many of them have run
-	running   connTask   // the last task that began
-	unsettled unsettled  // conns whose tasks have returned
-	locals    map[driver.Addr]net.Addr
-	turns     int           // since others could run
-	owing     bool          // and in them something ran that may have given goroutines work, other than inline tasks
-	yielded   time.Duration // the clock then
-	late      bool          // to its timers: they wait for one poll
+	conns      table.Table[*Conn]  // by slot
+	born       table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
+	hibernated table.Table[hibernatedConn]
+	kinds      []kind // of hibernated
+	listeners  map[uint32]*Listener
+	wheel      *wheel.Wheel
+	clock      time.Duration // since the engine's start, read once per turn
+	now        int64         // the same in milliseconds
+	live       int           // connections, those that hibernate included
+	switches   []handlerSwitch
+	revisits   []*Conn // to be settled again in the next turn
+	after      []func()
+	work       work
+	tasks      []connTask // inline tasks of this poll cycle
+	tasksRun   int        // how many of them have run
+	running    connTask   // the last task that began
+	unsettled  unsettled  // conns whose tasks have returned
+	locals     map[driver.Addr]net.Addr
+	turns      int           // since others could run
+	owing      bool          // and in them something ran that may have given goroutines work, other than inline tasks
+	yielded    time.Duration // the clock then
+	late       bool          // to its timers: they wait for one poll
 	// since the clock was read: the first event reads it again, so that no timer is set from the
 	// past
 	slept     bool

@@ -60,8 +60,8 @@ type soul struct {
 	paused           bool
 	finished         bool // CloseWrite
 	heardEnd         bool
-	hearsAgain       bool // of that end, which has come before it was set: Ended is owed
-	notes, full      bool // Notified, Drained are owed
+	calledAgain      bool // of that end, which has come before it was set: Ended is pending
+	notes, full      bool // Notified, Drained are pending
 	armed            bool // Expired is
 	tasks            int
 	elsewhere        int // goroutines that may know c
@@ -177,9 +177,9 @@ func (k *crowdOf) rest() {
 		case s.opened == 0 || s.ended > 0:
 		case s.closing:
 			s.fault("it is closing still")
-		case s.notes || s.armed || s.switching || s.hearsAgain && !s.paused && !s.detaching:
+		case s.notes || s.armed || s.switching || s.calledAgain && !s.paused && !s.detaching:
 			s.fault("notes %v, armed %v, switching %v, to hear of the end again %v", s.notes, s.armed, s.switching,
-				s.hearsAgain)
+				s.calledAgain)
 		case s.peer.Faulted() || s.left || s.c == nil:
 		case s.full || s.c.Queued() > 0 || s.detaching:
 			s.fault("full %v, queued %d, detaching %v", s.full, s.c.Queued(), s.detaching)
@@ -393,7 +393,7 @@ func (s *soul) detach(c *myriad.Conn) {
 
 func (s *soul) Opened(c *myriad.Conn) {
 	if s.switching {
-		s.switching, s.hearsAgain = false, s.heardEnd
+		s.switching, s.calledAgain = false, s.heardEnd
 	} else {
 		s.opened++
 		s.c, s.at[c.RemoteAddr().String()] = c, s
@@ -410,10 +410,10 @@ func (s *soul) Received(c *myriad.Conn, p []byte) {
 }
 
 func (s *soul) Ended(c *myriad.Conn) {
-	if s.heardEnd && !s.hearsAgain {
+	if s.heardEnd && !s.calledAgain {
 		s.fault("Ended twice")
 	}
-	s.heardEnd, s.hearsAgain = true, false
+	s.heardEnd, s.calledAgain = true, false
 	s.callback("Ended", c)
 	if s.c == c && s.rng.IntN(2) == 0 {
 		s.closing = true

@@ -350,9 +350,9 @@ func (l *Loop) settle(c *Conn) {
 	c.trim()
 }
 
-// serve makes the calls that are owed. The last flush comes after the conn has ceased to be
-// current: what another goroutine has queued without linking the conn, because it was current, must
-// not be left behind.
+// serve makes the pending calls. The last flush comes after the conn has ceased to be current: what
+// another goroutine has queued without linking the conn, because it was current, must not be left
+// behind.
 func (l *Loop) serve(c *Conn, asked request) {
 	l.current.Store(c)
 	if c.hasHeld() {

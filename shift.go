@@ -29,7 +29,7 @@ type shift struct {
 // is bound to a thread, the goroutine keeps its thread, which ends with it.
 func (l *Loop) employ(first func()) {
 	l.engine.sys.Go(func() {
-		driver.Unlabel() // a guest that hands the loop over may have labels
+		driver.Unlabel() // an inline task that hands the loop off may have labels
 		if l.can.ThreadBound {
 			runtime.LockOSThread()
 		}

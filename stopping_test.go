@@ -10,17 +10,17 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// polite says goodbye when the engine stops. A guest is another handler that takes over at that
+// polite says goodbye when the engine stops. A successor is another handler that takes over at that
 // moment.
 type polite struct {
 	echo
-	closed chan error
-	guest  myriad.Handler
+	closed    chan error
+	successor myriad.Handler
 }
 
 func (h *polite) Stopping(c *myriad.Conn) {
-	if h.guest != nil {
-		c.SetHandler(h.guest, nil)
+	if h.successor != nil {
+		c.SetHandler(h.successor, nil)
 		return
 	}
 	c.Write([]byte("goodbye"))
@@ -34,7 +34,7 @@ func TestShutdownAsksTheHandler(t *testing.T) {
 		last := &polite{closed: make(chan error, 2)}
 		for name, h := range map[string]myriad.Handler{
 			"itself":        last,
-			"its successor": &polite{closed: last.closed, guest: last},
+			"its successor": &polite{closed: last.closed, successor: last},
 		} {
 			t.Run(name, func(t *testing.T) {
 				e, err := myriad.Start(myriad.Config{Loops: 2})

@@ -161,7 +161,7 @@ func TestSetHandlerOfAnotherConn(t *testing.T) {
 	})
 }
 
-// What else is owed in the same turn goes to the new handler.
+// Other pending calls of the same turn go to the new handler.
 func TestSwitchBetweenCalls(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		first, second := newProbe(), newProbe()

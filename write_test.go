@@ -160,7 +160,7 @@ func TestDrainedDoesNotSpin(t *testing.T) {
 	})
 }
 
-// Drained is owed to a writer elsewhere, whatever the loop is doing when ErrFull is given.
+// A writer on another goroutine gets Drained, whatever the loop is doing when ErrFull is given.
 func TestDrainedIsNeverLost(t *testing.T) {
 	eachLayer(t, func(t *testing.T, s setting) {
 		h := newProbe()

@@ -4,10 +4,10 @@
 //	o := proxyproto.Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 //	engine.Listen("tcp", addr, o.Handler(next))
 //
-// The next handler is opened when the header has come. Conn.RemoteAddr is the client's address
-// then, and Conn.LocalAddr the one that the client has connected to. next may be any handler, also
-// that of tlsloop: the header comes before TLS. A connection that has sent its header costs nothing
-// for it: no goroutine, no layer, no memory. For HTTP set web.Server.ProxyProtocol instead.
+// The next handler is opened when the header has come. Then Conn.RemoteAddr is the client's
+// address, and Conn.LocalAddr the address to which the client has connected. The header comes
+// before TLS, so next may be a handler of tlsloop, too. A connection that has sent its header costs
+// nothing for it: no goroutine, no layer, no memory. For HTTP set web.Server.ProxyProtocol instead.
 //
 // # Trusted networks
 //

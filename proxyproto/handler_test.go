@@ -329,7 +329,7 @@ func TestUnixSocket(t *testing.T) {
 	expect(t, nc, fmt.Sprintf("%v to %v: hello", header6.Source, header6.Destination))
 }
 
-// The next handler may be a Stream's, and the connection one that somebody else has accepted.
+// The next handler may be a Stream's, and the connection one that another program has accepted.
 func TestStreamOfAdopted(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -109,7 +109,7 @@ func TestAdoptBeforeTheHandshake(t *testing.T) {
 	}
 }
 
-// A client whose handshake fails hears of it, once, as a handler that was opened and closed.
+// A client's handler whose handshake fails is opened and closed once.
 func TestClientFailure(t *testing.T) {
 	e := start(t, myriad.Config{})
 	addr := listen(t, e, patient.Handler(serverConfig(), always(echo())))

@@ -77,7 +77,7 @@ func TestDialStream(t *testing.T) {
 	}
 }
 
-// A failure is Dial's to tell, and nobody else's.
+// Dial alone reports a failure.
 func TestDialFailures(t *testing.T) {
 	h := newProbe()
 	t.Cleanup(func() { // the engine has ended
@@ -135,8 +135,8 @@ func TestDialFailures(t *testing.T) {
 	}
 }
 
-// deserted is an address where nobody listens any more. A connection that was made there stays, so
-// that the system gives the port to nobody else.
+// deserted is an address without a listener. A connection that was made there stays, so that the
+// system gives the port to no other process.
 func deserted(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,8 +1,15 @@
-// Package tlsloop is TLS on event loops with the standard library's crypto/tls, unforked. A
+// Package tlsloop runs TLS on event loops with the standard library's crypto/tls, unforked. A
 // connection has no goroutine. The program has every fix and feature of the toolchain that builds
 // it.
 //
-//	engine.Listen("tcp", addr, tlsloop.Handler(config, func(s tls.ConnectionState) myriad.Handler { … }))
+//	config := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"echo"}}
+//	h := tlsloop.Handler(config, func(s tls.ConnectionState) myriad.Handler { return echo{} })
+//	ln, err := engine.Listen("tcp", "127.0.0.1:7001", h)
+//
+//	conn, err := tlsloop.Dial(ctx, engine, "tcp", "example.org:443", &tls.Config{}, client{})
+//
+// For HTTPS call web.Server.ServeTLS instead. [NewListener] gives TLS to net/http, or to another
+// server that is given a listener.
 //
 // # How it works
 //

@@ -205,7 +205,7 @@ func (h *probe) Closed(_ *myriad.Conn, err error) { h.closes <- err }
 // echo answers with what it gets.
 func echo() *probe {
 	h := newProbe()
-	h.opened = func(c *myriad.Conn) { c.SetWriteLimit(8 << 20) } // whoever asks writes all before reading
+	h.opened = func(c *myriad.Conn) { c.SetWriteLimit(8 << 20) } // a client writes all before it reads
 	h.received = func(c *myriad.Conn, p []byte) {
 		if _, err := c.Write(p); err != nil {
 			c.Abort(err)

@@ -239,8 +239,8 @@ func TestPropertyCloseNotify(t *testing.T) {
 	})
 }
 
-// A fatal error is told once, and Read may then say something else: whoever drives it must stop at
-// the first one.
+// A fatal error is told once, and Read may then say something else: its driver must stop at the
+// first one.
 func TestPropertyFirstErrorCounts(t *testing.T) {
 	server, script, seal, _ := establishedPair(t, tls.VersionTLS13)
 	record := seal("hello")

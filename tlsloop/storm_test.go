@@ -32,7 +32,7 @@ func hello(t testing.TB) []byte {
 }
 
 // A storm of handshakes: good ones, garbage, resets and ends at any byte, silence. The good ones
-// succeed, nobody else hurts, and nothing is left.
+// succeed, no other connection suffers, and nothing remains.
 func TestStorm(t *testing.T) {
 	h := echo()
 	e := start(t, myriad.Config{})
@@ -172,8 +172,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	}
 }
 
-// Callbacks that block hold up nobody but their own handshakes, even all that may be called at
-// once.
+// Callbacks that block delay only their own handshakes, even all that may be called at once.
 func TestCallbacksThatBlock(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int32

@@ -63,9 +63,8 @@ func (h *conn) roomFor(n int) int {
 	return max(n, min(2*n, most))
 }
 
-// extend takes p behind what is kept: no more of it at a time than may belong to a head, because
-// what is kept of one that is too long is copied for nothing, into a block that is larger than any
-// in the pool.
+// extend appends p to what is kept, at most as much as may belong to a head. More would be copied
+// in vain, into a block larger than any in the pool.
 func (h *conn) extend(p []byte) {
 	for len(p) > 0 && h.ahead != nil && h.phase != phaseClosing {
 		n := len(p)

@@ -91,8 +91,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 }
 
-// invite tells a client that expects it to send the body, once, as net/http does: whether some has
-// come or not, and for a Read of nothing too.
+// invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
+// the body has come, and for a Read of zero bytes.
 func (b *body) invite() {
 	b.mu.Lock()
 	closed := b.closed
@@ -269,9 +269,9 @@ func (b *body) unread() []byte {
 	return p
 }
 
-// awaitEnd reads away what the handler has left, so that a client which sends its whole request
-// first is not interrupted, and the head of the answer can say whether the connection stays: up to
-// maxDiscard, and for stopTimeout at most. On the handler's goroutine.
+// awaitEnd discards the rest of the body, up to maxDiscard and for stopTimeout at most. So a client
+// that sends its whole request first is not interrupted, and the head of the answer can say whether
+// the connection stays. On the handler's goroutine.
 func (b *body) awaitEnd() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

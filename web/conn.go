@@ -28,21 +28,21 @@ const (
 // A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges.
 // Its fields are the loop's.
 type conn struct {
-	c        *myriad.Conn
-	lane     *lane
-	from     *origin
-	x        *exchange    // the request that is being read or answered
-	stream   *Stream      // instead of it, when its handler has left the answer to a Stream
-	ahead    *ahead       // bytes that wait: an incomplete head, or what follows the current request
-	began    moment       // when the head did that is coming; kept if ReadTimeout counts from it
-	place    int32        // in lane.awake
-	unparted atomic.Int32 // exchanges that still know the conn: see exchange.part
-	phase    phase
-	state    uint8 // what ConnState was told last, an http.ConnState
-	ended    bool  // the client's FIN
-	secure   bool  // the conn's layer is TLS, or from.base has an accepted of TLS
-	greeted  bool  // ConnState has heard of the conn before its handshake
-	sending  bool  // idle, but for a file that has to have gone when the timer expires
+	c          *myriad.Conn
+	lane       *lane
+	from       *origin
+	x          *exchange    // the request that is being read or answered
+	stream     *Stream      // instead of it, when its handler has left the answer to a Stream
+	ahead      *ahead       // bytes that wait: an incomplete head, or what follows the current request
+	began      moment       // when the head did that is coming; kept if ReadTimeout counts from it
+	place      int32        // in lane.awake
+	unreleased atomic.Int32 // exchanges that still know the conn: see exchange.release
+	phase      phase
+	state      uint8 // what ConnState was told last, an http.ConnState
+	ended      bool  // the client's FIN
+	secure     bool  // the conn's layer is TLS, or from.base has an accepted of TLS
+	greeted    bool  // ConnState has heard of the conn before its handshake
+	sending    bool  // idle, but for a file that has to have gone when the timer expires
 	// idle, and the answer before is a large one, for which the loop looks whether it has gone when
 	// the timer expires
 	lately   bool
@@ -68,7 +68,7 @@ const (
 // Opened begins the wait for the first request.
 func (h *conn) Opened(c *myriad.Conn) {
 	h.lane.add(h)
-	h.lane.part(c)
+	h.lane.endGreeting(c)
 	if !h.greeted {
 		h.setState(http.StateNew)
 	}
@@ -184,9 +184,9 @@ func (h *conn) headBegins() {
 	h.c.SetTimer(firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout))
 }
 
-// begin starts the exchange of a complete head, and takes what of its body has come with it, so
-// that a request which has come whole is dispatched as one. It returns how many bytes of rest were
-// the body's, and whether that can be understood.
+// begin starts the exchange of a complete head, and takes the part of its body that has come. So a
+// complete request is dispatched as one. It returns how many bytes of rest were the body's, and
+// whether that can be understood.
 func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
 	h.setState(http.StateActive)
 	x, status, reason := newExchange(h, raw, head)
@@ -283,8 +283,8 @@ func (h *conn) Ended(c *myriad.Conn) {
 	}
 }
 
-// Truncated is the client's FIN without a close_notify. A request shows its own end, so it is as
-// good as Ended: what is complete is answered, and a body that is not fails with
+// Truncated is the client's FIN without a close_notify. A request shows its own end, so this is
+// like Ended: a complete request is answered, and an incomplete body fails with
 // io.ErrUnexpectedEOF.
 func (h *conn) Truncated(c *myriad.Conn, _ error) { h.Ended(c) }
 
@@ -358,7 +358,7 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 	if h.phase == phaseHead && h.state == uint8(http.StateNew) {
 		h.setState(http.StateActive) // as net/http says of a first request that has begun
 	}
-	end.part()
+	end.release()
 	h.x, h.stream = nil, nil
 	h.lane.remove(h)
 }

@@ -104,7 +104,7 @@ func (h *conn) goOn(x *exchange, by moment) {
 	if x != nil {
 		next, plain := x.next, x.plain && x.chain != nil
 		h.lately = x.out.written > lateBytes
-		x.part()
+		x.release()
 		if next != nil {
 			h.promote(next, plain)
 			return

@@ -19,11 +19,11 @@ type requestContext struct {
 	watchers *watchers // nil: there have been none
 
 	// How the handler stands to its connection, guarded by mu.
-	begun  bool // it runs; not known of an inline task
-	over   bool // it has ended
-	lost   bool // the connection has
-	away   bool // the client had gone before: CloseNotify says so
-	orphan bool // the handler had not ended then, and counts for Shutdown as the connection did
+	begun    bool // it runs; not known of an inline task
+	over     bool // it has ended
+	lost     bool // the connection has
+	away     bool // the client had gone before: CloseNotify says so
+	connGone bool // the handler had not ended then, and counts for Shutdown as the connection did
 }
 
 // watchers wait for the end of a context.
@@ -182,23 +182,23 @@ func (c *requestContext) hasBegun() bool {
 }
 
 // end is cancel when the handler has ended. It reports whether its connection had been lost before.
-func (c *requestContext) end() (orphan bool) {
+func (c *requestContext) end() (connGone bool) {
 	c.mu.Lock()
 	c.over = true
-	orphan = c.orphan
+	connGone = c.connGone
 	c.cancelAndUnlock(context.Canceled)
-	return orphan
+	return connGone
 }
 
 // loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
 // without it: it has begun or is due, and has not ended.
-func (c *requestContext) loseConn(due bool) (orphan bool) {
+func (c *requestContext) loseConn(due bool) (connGone bool) {
 	c.mu.Lock()
-	orphan = !c.lost && (due || c.begun) && !c.over
-	c.lost, c.orphan = true, c.orphan || orphan
+	connGone = !c.lost && (due || c.begun) && !c.over
+	c.lost, c.connGone = true, c.connGone || connGone
 	c.sayGone()
 	c.cancelAndUnlock(context.Canceled)
-	return orphan
+	return connGone
 }
 
 // isLost reports whether the connection has gone.
@@ -240,12 +240,12 @@ func (c *requestContext) unwatched() bool { return c.watchers == nil }
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
 func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }
 
-// A farewell is when the loop tells a handler, by its context, that its client has ended its side
+// A goneNotice is when the loop tells a handler, by its context, that its client has ended its side
 // of the connection. net/http reads for that on a goroutine which it starts when the handler
-// begins, or later, when that has read its body to the end. So a handler that is done soon is not
-// told, least of all before it has begun: its client wants the answer, and http.TimeoutHandler
-// would not let it have that.
-type farewell struct {
+// begins, or later, when that has read its body to the end. So a quick handler gets no notice,
+// least of all before it has begun: its client wants the answer, and http.TimeoutHandler would
+// withhold it.
+type goneNotice struct {
 	at   moment        // of the next look; never: there is none, or it has been told
 	wait time.Duration // between the last look and that; 0: there has been none
 	now  bool          // at the last look the handler could be told
@@ -258,15 +258,15 @@ const (
 
 // tellsOfEnd begins with it, if it has not been, and returns when the next look is. On the loop.
 func (x *exchange) tellsOfEnd(now moment) moment {
-	if x.farewell.wait == 0 {
+	if x.goneNotice.wait == 0 {
 		x.lookAtEnd(now)
 	}
-	return x.farewell.at
+	return x.goneNotice.at
 }
 
 // lookAtEnd ends the context if that could have been done at the last look, too. On the loop.
 func (x *exchange) lookAtEnd(now moment) {
-	f := &x.farewell
+	f := &x.goneNotice
 	if f.now {
 		f.at = never
 		x.given.ctx.depart()

@@ -71,12 +71,11 @@ func (h *conn) until(by moment) time.Duration {
 }
 
 // deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither
-// reads nor writes does nothing by itself, as with net/http: it may be moved before the handler
-// does.
+// reads nor writes has no effect, as with net/http: it may be moved before.
 func (h *conn) deadlinePassed(x *exchange) {
 	now := h.now()
 	x.moveWriteBy()
-	if x.farewell.at.passed(now) {
+	if x.goneNotice.at.passed(now) {
 		x.lookAtEnd(now)
 	}
 	if !x.late && x.writeBy.passed(now) && !h.answerLate(x) {
@@ -108,8 +107,8 @@ func (h *conn) answerLate(x *exchange) bool {
 	return true
 }
 
-// idleTime is how long the wait for the next request may last: as IdleTimeout says, or until by
-// while something of the answer that had to be taken by then is still to go.
+// idleTime is how long the wait for the next request may last: IdleTimeout, or until by, if a part
+// of the answer that is due by then is still queued.
 func (h *conn) idleTime(by moment) time.Duration {
 	if h.sending = by != never && h.c.Unsent() > 0; h.sending {
 		return h.until(by)
@@ -121,8 +120,8 @@ func (h *conn) idleTime(by moment) time.Duration {
 	return d
 }
 
-// goneLooks is how often in the time of an idle connection, but not more often than once in a
-// second, the loop looks whether a large answer has gone: that time begins then.
+// goneLooks is how often in IdleTimeout the loop checks whether a large answer has gone, at most
+// once a second. IdleTimeout begins then.
 const goneLooks = 8
 
 // Expired acts on the timeout of the phase the conn is in.

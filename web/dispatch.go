@@ -21,8 +21,8 @@ const (
 	// DispatchPool hands each request to a bounded pool of warm goroutines. A handler that computes
 	// for long takes no time of a loop.
 	DispatchPool
-	// DispatchInline runs the handler on the loop. It is for handlers that never block: the other
-	// connections of the loop wait until it returns, or for a millisecond or two, after which a new
+	// DispatchInline runs the handler on the loop. It is for handlers that never block. The other
+	// connections of the loop wait until the handler returns; after a millisecond or two a new
 	// goroutine runs the loop. A request whose body has not arrived yet, or whose client is behind
 	// with reading earlier answers, runs on the pool. A call of the server that would wait hands
 	// the loop to a new goroutine first; where the driver is bound to a thread it fails with
@@ -113,7 +113,7 @@ func (x *exchange) Next() dispatch.Task {
 		return nil
 	}
 	next, plain := x.chain, x.plain
-	x.part()
+	x.release()
 	if next == nil || !plain || !next.given.ctx.begin() {
 		return nil // if the answer is late, the connection ends with its handler
 	}
@@ -129,5 +129,5 @@ func (x *exchange) Next() dispatch.Task {
 func (x *exchange) Kept() {
 	x.kept = true
 	x.transport.returned(x)
-	x.part()
+	x.release()
 }

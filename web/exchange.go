@@ -29,27 +29,27 @@ type exchange struct {
 	body      *body       // nil: the request has none
 	out       response
 
-	writeBy  moment // when the answer must be complete; the loop's
-	late     bool   // that has passed; the loop's
-	looked   bool   // it had passed when something had not been sent yet; the loop's
-	farewell farewell
+	writeBy    moment // when the answer must be complete; the loop's
+	late       bool   // that has passed; the loop's
+	looked     bool   // it had passed when something had not been sent yet; the loop's
+	goneNotice goneNotice
 
 	behind
 
 	dispatch.State
-	done   bool          // it runs inline, and its answer is complete
-	kept   bool          // it has run inline and the loop goes on: only the loop touches the exchange now
-	half   bool          // as parted, of an exchange that is kept
-	parted atomic.Bool   // one of loop and handler is done with it
-	taken  atomic.Uint32 // a taking; written under mu
-	orphan bool          // its connection went before its handler had ended
-	end    *lastState    // of that connection, for an orphan; nil: nobody asks
-	wants  atomic.Uint32 // what the loop is asked to do, as bits of want
+	done     bool          // it runs inline, and its answer is complete
+	kept     bool          // it has run inline and the loop goes on: only the loop touches the exchange now
+	half     bool          // like released, in an exchange that is kept
+	released atomic.Bool   // one of loop and handler is done with it
+	taken    atomic.Uint32 // a taking; written under mu
+	connGone bool          // its connection went before its handler had ended
+	end      *lastState    // of that connection, if it has gone; nil: no state function
+	wants    atomic.Uint32 // what the loop is asked to do, as bits of want
 
 	mu       sync.Mutex
-	takeover *takeover // guarded by mu: who takes the connection over; nil: nobody
+	takeover *takeover // guarded by mu: the new owner of the connection; nil: none
 
-	detached atomic.Pointer[Stream] // who goes on with the answer, or nil
+	detached atomic.Pointer[Stream] // continues the answer, or nil
 }
 
 // A transport carries the answer of an exchange. It may be called from any goroutine and never
@@ -125,7 +125,7 @@ func (x *exchange) run() (returned bool) {
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
-	if x.orphan {
+	if x.connGone {
 		defer x.outlived()
 	}
 	x.out.drop()
@@ -140,7 +140,7 @@ func (x *exchange) over() {
 func (x *exchange) callHandler() (ok bool) {
 	defer func() {
 		driver.Unlabel() // the goroutine runs other handlers next
-		if x.orphan = x.given.ctx.end(); ok {
+		if x.connGone = x.given.ctx.end(); ok {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
@@ -168,7 +168,7 @@ func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		return
 	}
-	const most = 4 << 10 // of what nobody has asked for
+	const most = 4 << 10 // of unread input
 	_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, most))
 	if _, more := errors.AsType[*http.MaxBytesError](err); more || r.ContentLength > most {
 		w.Header().Set("Connection", "close")
@@ -215,17 +215,17 @@ func (x *exchange) endsConn() bool {
 	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.next == nil
 }
 
-// outlived is the end of an orphan.
+// outlived is the end of an connGone.
 func (x *exchange) outlived() {
 	defer x.lane.st.connGone()
-	x.end.part()
+	x.end.release()
 }
 
-// A lastState is that a connection is closed, of which ConnState hears when no handler of it runs
-// any more, as from net/http.
+// A lastState is the call of ConnState with StateClosed, which waits until no handler of the
+// connection runs, as in net/http.
 type lastState struct {
 	h    *conn
-	left atomic.Int32 // who must part before: those handlers, and the loop
+	left atomic.Int32 // holders: those handlers, and the loop
 }
 
 func newLastState(h *conn) *lastState {
@@ -234,9 +234,8 @@ func newLastState(h *conn) *lastState {
 	return e
 }
 
-// part is called by the loop, and by each handler when it ends. A nil lastState is of no interest
-// to anybody.
-func (e *lastState) part() {
+// release is called by the loop, and by each handler when it ends. A nil lastState does nothing.
+func (e *lastState) release() {
 	if e != nil && e.left.Add(-1) == 0 {
 		e.h.lane.s.reportOf(e.h.seen(), http.StateClosed)
 	}
@@ -247,7 +246,7 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
-	x.out.lose(err) // first: who is woken by its body may write
+	x.out.lose(err) // first: a goroutine woken by its body may write
 	if x.body != nil {
 		x.body.fail(x.netError("read", err))
 	}
@@ -259,7 +258,7 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 	if x.given.ctx.loseConn(x.due) {
 		x.lane.st.conns.Add(1) // until the handler has ended
 	} else {
-		end.part()
+		end.release()
 	}
 	x.takeoverLost(x.transport.conn(), err)
 	if s := x.stream(); s != nil {

@@ -84,9 +84,9 @@ func (g *given) WriteString(s string) (int, error) {
 	return 0, errHandlerOver
 }
 
-// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. A regular file,
-// also behind an io.LimitedReader, is sent by the kernel if the length of the answer is known or
-// its end is the connection's: then ReadFrom returns as soon as the file is queued, and no
+// ReadFrom implements io.ReaderFrom, which io.Copy and http.ServeContent look for. The kernel sends
+// a regular file, also behind an io.LimitedReader, if the length of the answer is known or the
+// answer ends with the connection. Then ReadFrom returns as soon as the file is queued, and no
 // goroutine waits for the client. The file may be closed at once, but must not get shorter: the
 // connection would be reset.
 func (g *given) ReadFrom(src io.Reader) (int64, error) {

@@ -90,7 +90,7 @@ func (h *conn) hibernate() {
 	default:
 		return
 	}
-	if h.c.Hibernate(w, h.unparted.Load() == 0) {
+	if h.c.Hibernate(w, h.unreleased.Load() == 0) {
 		h.lane.depart(h)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// A sleepers fixture has a server of which one connection for each loop stays awake, and clients
+// A sleeping fixture has a server of which one connection for each loop stays awake, and clients
 // that have asked it once.
-type sleepers struct {
+type sleeping struct {
 	*fixture
 	conns   []net.Conn
 	readers []*bufio.Reader
 }
 
-// connected is a sleepers fixture whose clients have not asked yet.
-func connected(t *testing.T, n int, s *Server) *sleepers {
+// connected is a sleeping fixture whose clients have not asked yet.
+func connected(t *testing.T, n int, s *Server) *sleeping {
 	t.Helper()
-	many := &sleepers{fixture: serveOn(t, s, myriad.Config{Loops: 1})}
+	many := &sleeping{fixture: serveOn(t, s, myriad.Config{Loops: 1})}
 	for range n {
 		c := dial(t, many.fixture)
 		many.conns = append(many.conns, c)
@@ -38,7 +38,7 @@ func connected(t *testing.T, n int, s *Server) *sleepers {
 	return many
 }
 
-func manySleepers(t *testing.T, n int, s *Server) *sleepers {
+func manySleepers(t *testing.T, n int, s *Server) *sleeping {
 	t.Helper()
 	many := connected(t, n, s)
 	for i := range many.conns {
@@ -48,19 +48,19 @@ func manySleepers(t *testing.T, n int, s *Server) *sleepers {
 }
 
 // get asks by one of the connections, and returns the body of the answer.
-func (m *sleepers) get(t *testing.T, i int, path string) string {
+func (m *sleeping) get(t *testing.T, i int, path string) string {
 	t.Helper()
 	return m.ask(t, i, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 
-func (m *sleepers) ask(t *testing.T, i int, request string) string {
+func (m *sleeping) ask(t *testing.T, i int, request string) string {
 	t.Helper()
 	io.WriteString(m.conns[i], request)
 	resp, err := http.ReadResponse(m.readers[i], nil)
 	return mustBody(t, resp, err)
 }
 
-func (m *sleepers) hibernating() int { return m.Engine.Stats().Hibernating }
+func (m *sleeping) hibernating() int { return m.Engine.Stats().Hibernating }
 
 func whoAsks(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -116,7 +116,7 @@ func TestHibernation(t *testing.T) {
 
 // hibernatingNewcomers have connected, and all but one hibernate before they ask anything. They are
 // more than a loop keeps Conns for.
-func hibernatingNewcomers(t *testing.T, s *Server) *sleepers {
+func hibernatingNewcomers(t *testing.T, s *Server) *sleeping {
 	t.Helper()
 	m := connected(t, 300, s)
 	within(t, "all but one hibernate", func() bool { return m.hibernating() == len(m.conns)-1 })
@@ -167,7 +167,7 @@ func TestNewcomersHibernate(t *testing.T) {
 }
 
 // allEnd reads the end of every connection, before which nothing comes.
-func (m *sleepers) allEnd(t *testing.T) {
+func (m *sleeping) allEnd(t *testing.T) {
 	t.Helper()
 	for i, r := range m.readers {
 		if b, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -382,11 +382,11 @@ func TestHibernationNeedsNobodyElse(t *testing.T) {
 // Connections that hibernate end as others do.
 func TestHibernationEnds(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(m *sleepers){
-		"IdleTimeout": func(*sleepers) {},
-		"keep-alives": func(m *sleepers) { m.SetKeepAlivesEnabled(false) },
-		"Close":       func(m *sleepers) { m.Close() },
-		"engine":      func(m *sleepers) { m.Engine.Shutdown(context.Background()) },
+	for name, end := range map[string]func(m *sleeping){
+		"IdleTimeout": func(*sleeping) {},
+		"keep-alives": func(m *sleeping) { m.SetKeepAlivesEnabled(false) },
+		"Close":       func(m *sleeping) { m.Close() },
+		"engine":      func(m *sleeping) { m.Engine.Shutdown(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{Handler: http.HandlerFunc(whoAsks)}

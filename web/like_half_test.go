@@ -153,7 +153,7 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 
 // A handler is not told of its client's FIN before it has begun, nor before it has read its body,
 // nor as soon as it has.
-func TestFarewell(t *testing.T) {
+func TestClientGoneNotice(t *testing.T) {
 	var now moment = 1
 	h := &conn{from: &origin{base: context.Background()}}
 	begin := func(x *exchange) *exchange {

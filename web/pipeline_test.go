@@ -231,7 +231,7 @@ func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
 				case "/upgrade":
 					behind.Wait()
 					rest := len(pipelined("/write", "/panic"))
-					if err := Upgrade(w, []byte(switching), &deafTo{rest, s}); err != nil {
+					if err := Upgrade(w, []byte(switching), &notReading{rest, s}); err != nil {
 						t.Error(err)
 					}
 				case "/write":
@@ -260,13 +260,13 @@ func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
 	}
 }
 
-// deafTo does not tell its handler of the first n bytes.
-type deafTo struct {
+// notReading does not tell its handler of the first n bytes.
+type notReading struct {
 	n int
 	*shout
 }
 
-func (d *deafTo) Received(c *myriad.Conn, p []byte) {
+func (d *notReading) Received(c *myriad.Conn, p []byte) {
 	ignored := min(d.n, len(p))
 	d.n -= ignored
 	d.shout.Received(c, p[ignored:])

@@ -20,7 +20,7 @@ func (f *front) receiver() myriad.Handler {
 		Trusted: s.ProxyProtocol,
 		Timeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout, headTimeout),
 		Failed:  s.headerFailed,
-		Closed:  func(c *myriad.Conn, _ error) { f.lane(c).part(c) },
+		Closed:  func(c *myriad.Conn, _ error) { f.lane(c).endGreeting(c) },
 	}.Handler((*announcedFront)(f))
 }
 
@@ -58,7 +58,7 @@ func (f *front) ended(c *myriad.Conn, err error, begun bool) {
 	if _, ok := ln.greeted[c]; ok && begun && f.tls != nil {
 		f.tls.Closed(c, err) // which was to be next
 	}
-	ln.part(c)
+	ln.endGreeting(c)
 }
 
 // A greeting is the connections of a lane that have not come to HTTP, so that Shutdown and Close
@@ -83,8 +83,8 @@ func (ln *lane) expect(c *myriad.Conn, one *front1) {
 	}
 }
 
-// part takes a connection from those that have not come to HTTP.
-func (ln *lane) part(c *myriad.Conn) {
+// endGreeting takes a connection from those that have not come to HTTP.
+func (ln *lane) endGreeting(c *myriad.Conn) {
 	if _, ok := ln.greeted[c]; ok {
 		delete(ln.greeted, c)
 		ln.st.connGone()

@@ -45,7 +45,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
 	x.setBody(req, head)
 	x.out.begin(req, head)
-	h.unparted.Add(1)
+	h.unreleased.Add(1)
 	h.blank, h.posted = 0, req.Method == http.MethodPost
 	return x, 0, ""
 }

@@ -251,7 +251,7 @@ func (w *response) flush() error {
 	case w.pending != nil:
 		err = w.sendPending(nil)
 	default:
-		if err = w.lostErr(); err != nil { // there may be something in the queue all the same
+		if err = w.lostErr(); err != nil { // the queue may still hold something
 			err = w.x.netError("write", err)
 		}
 	}

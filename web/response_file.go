@@ -72,8 +72,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	return part.n, part.skip()
 }
 
-// A filePart is what is left to read of a regular file: n bytes from off on. n is 0 for what is
-// none.
+// A filePart is the rest of a regular file: n bytes from off on. n is 0 for other readers.
 type filePart struct {
 	file   *os.File
 	off, n int64

@@ -16,7 +16,7 @@ const (
 	// headRoom is what a usual answer's head takes, and often its body too.
 	headRoom = 512
 	// framingRoom is kept free behind the handler's fields for those that the server adds: a date,
-	// a type, a length or coding, what becomes of the connection, and the size of a first chunk.
+	// a type, a length or coding, keep-alive or close, and the size of a first chunk.
 	framingRoom = 192
 	// fewNames is how many fields a usual answer has at most.
 	fewNames = 12

@@ -24,10 +24,10 @@ func (ln *lane) obtain() *exchange {
 	return x
 }
 
-// part is called by the two users of an exchange when they touch x no more: by the loop, when it
+// release is called by the two users of an exchange when they touch x no more: by the loop, when it
 // continues after it in order, and by the goroutine of its handler. The second of them makes it
 // ready for another request.
-func (x *exchange) part() {
+func (x *exchange) release() {
 	if !x.alone() {
 		return
 	}
@@ -39,16 +39,16 @@ func (x *exchange) part() {
 	if reusable {
 		h := x.given.ctx.h
 		x.reset(again)
-		h.unparted.Add(-1)
+		h.unreleased.Add(-1)
 	} else {
 		x.lane.st.keepFront(x.out.front)
 	}
 }
 
-// alone reports whether the other of the two has parted from x already.
+// alone reports whether the other holder has released x already.
 func (x *exchange) alone() (yes bool) {
 	if !x.kept {
-		return x.parted.Swap(true)
+		return x.released.Swap(true)
 	}
 	yes, x.half = x.half, true // both are the loop
 	return yes

@@ -6,8 +6,8 @@ import (
 )
 
 // ListenAndServe listens on the TCP address addr (":http" if it is empty) and serves h on the
-// default engine, as http.ListenAndServe does; h may be nil: http.DefaultServeMux. It returns an
-// error always. Use a Server for timeouts, limits and Shutdown.
+// default engine, as http.ListenAndServe does. If h is nil, it serves http.DefaultServeMux. It
+// returns an error always. Use a Server for timeouts, limits and Shutdown.
 func ListenAndServe(addr string, h http.Handler) error {
 	return (&Server{Addr: addr, Handler: h}).ListenAndServe()
 }

@@ -40,12 +40,12 @@ func responseOf(w http.ResponseWriter) (*response, error) {
 	}
 }
 
-// Upgrade ends HTTP on the connection: head, a whole response head such as that of a 101, is sent
-// as it is, and then h speaks, beginning with what the client has sent already. The connection is
-// h's when Upgrade returns, and may be written to from then on; h.Opened follows on the loop. It
-// fails once an answer has begun, while the request's body is incomplete, and with ErrNotMyriad for
-// a foreign ResponseWriter. Wrappers are looked through by their Unwrap method. With a
-// PipelineDepth above 1 it waits until requests before this one have been answered.
+// Upgrade ends HTTP on the connection. It sends head, a complete response head such as that of a
+// 101, as it is. Then h gets the connection, and first the bytes that the client has already sent.
+// The connection is h's when Upgrade returns, and may be written to from then on; h.Opened follows
+// on the loop. It fails once an answer has begun, while the request's body is incomplete, and with
+// ErrNotMyriad for a foreign ResponseWriter. Wrappers are looked through by their Unwrap method.
+// With a PipelineDepth above 1 it waits until requests before this one have been answered.
 //
 // Middleware that records the status learns it by a call of WriteHeader on the outermost
 // ResponseWriter, which the caller makes after Upgrade: it has no other effect.

@@ -214,7 +214,7 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 	if report := f.s.ConnState; report != nil {
 		report(c, http.StateClosed)
 	}
-	f.lane(c).part(c)
+	f.lane(c).endGreeting(c)
 }
 
 // negotiated is what a connection speaks after its handshake.

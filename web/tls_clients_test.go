@@ -147,12 +147,12 @@ assert c.sock.getsockname() == own
 c.close()
 
 # Gone in the middle of an answer without end, first with a close_notify, then without.
-for farewell in (True, False):
+for goneNotice in (True, False):
     c = connect()
     c.request("GET", "/endless")
     r = c.getresponse()
     assert len(r.read(100000)) == 100000
-    if farewell:
+    if goneNotice:
         c.sock.setblocking(False)
         try:
             c.sock.unwrap()

@@ -1,33 +1,42 @@
-// Package websocket speaks RFC 6455 on Myriad's engine, without a goroutine, a buffer or a timer
-// object for a connection that is silent: 96 bytes of this package, on top of the engine's own.
+// Package websocket serves WebSockets (RFC 6455) on Myriad's engine. An idle connection has no
+// goroutine, no buffer and no timer object: it costs 96 bytes of this package, and the engine's
+// own.
 //
-// A connection comes into being in one of three ways and is the same [Conn] afterwards:
+//	var room websocket.Group
+//	options := &websocket.Options{
+//		OnOpen:    func(c *websocket.Conn) { room.Join(c) },
+//		OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { room.Send(op, p) },
+//	}
+//	http.HandleFunc("/chat", func(w http.ResponseWriter, r *http.Request) {
+//		websocket.Accept(w, r, options)
+//	})
+//	log.Fatal(web.ListenAndServe("127.0.0.1:8080", nil))
 //
-//   - [Accept] answers a request of an http.Handler. On web.Server the connection stays where it
-//     is; on any other server that can be hijacked, net/http's included, it is adopted by an
-//     engine: examples/chat. For HTTPS give net/http a listener of tlsloop's.
-//   - [Handler] speaks to raw connections of an engine, where nothing but WebSockets is served.
-//   - [Dial] connects to a server, with TLS, through a proxy, past redirects.
+// There are three ways to a [Conn]:
 //
-// What happens on it is told to the callbacks in [Options]: OnOpen first, OnMessage in order,
-// OnClose last, one at a time. They may block, because they run on a bounded pool until they have
-// been quick many times (Options.Dispatch). What is written goes out by itself. [Conn.Write] may be
-// called by any goroutine. It waits only while the peer reads too slowly, and [Overflow] has the
-// other choices.
+//   - [Accept] answers a request of an http.Handler. On web.Server the connection stays on its
+//     loop. From another server that can be hijacked, such as net/http's, an engine adopts it:
+//     examples/chat. For HTTPS give net/http a listener of tlsloop.
+//   - [Handler] serves raw connections of an engine, for addresses with WebSockets only.
+//   - [Dial] connects to a server, also with TLS, through a proxy, or after redirects.
 //
-// A program that wants to wait for messages sets Options.Pull and calls [Conn.Read] and
-// [Conn.WriteContext], or has a net.Conn by [NetConn]. A connection is not read from the network
-// while no goroutine reads from it.
+// [Options] has the callbacks: OnOpen first, OnMessage for each message in order, OnClose last, one
+// at a time. They may block, because they run on a bounded pool until they have been quick many
+// times (Options.Dispatch). Any goroutine may call [Conn.Write]. It waits only while the peer reads
+// too slowly; [Overflow] has other choices.
+//
+// A program that waits for messages sets Options.Pull and calls [Conn.Read] and
+// [Conn.WriteContext], or uses a net.Conn from [NetConn]. The connection is not read from the
+// network while no goroutine reads from it.
 //
 // # To many
 //
-// A [Group] sends a message to all its members. Each loop with members is handed the message once,
-// and gives all messages of its poll cycle to each member before it sends, so that what came
-// meanwhile leaves in one write. Join in OnOpen, or behind the answer to a subscription; Leave when
-// it ends. The message is framed once, compressed once for the members that have agreed to that,
-// and queued by reference; [Prepare] does the same for messages to connections of one's own choice.
-// A member that has no room gets messages later; one that does not read is removed: [Overflow] has
-// the policies, Group.OnFull is called with those removed.
+// A [Group] sends a message to all its members. Call Join in OnOpen, or after the answer to a
+// subscription, and Leave when it ends. The message is framed once, compressed once, and queued by
+// reference. Each loop with members gets it once, and gives all messages of its poll cycle to each
+// member before it sends. [Prepare] does the same for messages to other sets of connections. A
+// member without room gets messages later, and one that does not read is removed: [Overflow] has
+// the policies, and Group.OnFull is called with removed members.
 //
 // # Compression
 //

@@ -1,5 +1,13 @@
 // Package workers runs functions on a bounded number of warm goroutines, fed from a bounded queue.
 //
+//	pool := workers.New(workers.Config{Workers: 100, Queue: 10_000})
+//	if err := pool.Go(ctx, func() { resize(image) }); err != nil {
+//		return err // ctx has ended before there was room
+//	}
+//	sum := workers.Submit(ctx, pool, func(ctx context.Context) (int, error) { return add(ctx, list) })
+//	n, err := sum.Wait(ctx)
+//	err = pool.Close(ctx) // accepted tasks still run
+//
 // Use it for code that may block, if the number of goroutines must be bounded: handlers, jobs,
 // callbacks. A handful of goroutines does a burst of quick tasks. Tasks that block get as many
 // goroutines as they need, up to the limit. An idle pool has no goroutine. grow.go describes the

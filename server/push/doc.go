@@ -1,5 +1,15 @@
 // Package push is the push server: clients subscribe to channels, and what is published to a
-// channel reaches all of them.
+// channel reaches all of them. The command myriad serve is this package with options; a program
+// can embed it:
+//
+//	pusher, err := push.New(push.Config{APIKey: key, TokenSecret: secret})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	go web.ListenAndServe("127.0.0.1:8000", pusher)
+//	err = pusher.Publish(ctx, "news", []byte(`{"text": "hello"}`))
+//
+// # Reading the code
 //
 // Read it in this order:
 //

@@ -129,8 +129,8 @@ func scenario(t *testing.T, seed uint64) uint64 {
 		sockets[i] = s.dial(upgradeRequest + maskedText(connectAndSubscribe))
 	}
 	stream := s.dial("GET /events?channel=news HTTP/1.1\r\nHost: test\r\n\r\n")
-	deaf := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
-	deaf.StopReading()
+	notReading := s.dial(upgradeRequest + maskedText(connectAndSubscribe))
+	notReading.StopReading()
 	s.run(2 * time.Second)
 	var publishers []*sim.Peer
 	for i := range publications {

@@ -17,12 +17,12 @@ import (
 // when the connection ends, it opens another and recovers.
 type simFollower struct {
 	follower
-	s    *simulated
-	peer *sim.Peer
-	in   []byte // received bytes of an incomplete frame
-	head bool   // the answer to the upgrade has been read
-	deaf bool
-	back int
+	s          *simulated
+	peer       *sim.Peer
+	in         []byte // received bytes of an incomplete frame
+	head       bool   // the answer to the upgrade has been read
+	notReading bool
+	back       int
 }
 
 func (f *simFollower) connect() {
@@ -31,7 +31,7 @@ func (f *simFollower) connect() {
 		command = fmt.Sprintf(`{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
 			f.at.Offset, f.at.Epoch)
 	}
-	f.in, f.head, f.deaf = nil, false, false
+	f.in, f.head, f.notReading = nil, false, false
 	f.peer = f.s.dial(upgradeRequest + maskedText(`{"id":1,"connect":{}}`+"\n"+command))
 	f.back++
 }

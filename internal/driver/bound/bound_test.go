@@ -32,7 +32,7 @@ func elsewhere(f func()) (panicked any) {
 	return panicked
 }
 
-type deaf struct{ driver.Events }
+type ignoring struct{ driver.Events }
 
 // A goroutine that is locked to its thread may make every call, however often others want the
 // thread.
@@ -41,7 +41,7 @@ func TestLockedOwner(t *testing.T) {
 		runtime.LockOSThread()
 		d := open(t)
 		for range 2 * displacedPolls {
-			if n, err := d.Poll(0, deaf{}); n != 0 || err != nil {
+			if n, err := d.Poll(0, ignoring{}); n != 0 || err != nil {
 				t.Errorf("Poll: %d, %v", n, err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestOwnerNotLocked(t *testing.T) {
 		d := open(t)
 		inner = d.(*Driver).inner
 		for range displacedPolls {
-			_, _ = d.Poll(0, deaf{})
+			_, _ = d.Poll(0, ignoring{})
 		}
 	})
 	if text, _ := p.(string); !strings.Contains(text, "Poll on goroutine") {
@@ -79,9 +79,9 @@ func TestOtherGoroutine(t *testing.T) {
 	d := open(t).(*Driver)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_, _ = d.Poll(0, deaf{})
+	_, _ = d.Poll(0, ignoring{})
 	for name, f := range map[string]func(){
-		"Poll": func() { _, _ = d.Poll(0, deaf{}) }, "Shutdown": func() { _ = d.Shutdown() },
+		"Poll": func() { _, _ = d.Poll(0, ignoring{}) }, "Shutdown": func() { _ = d.Shutdown() },
 		"Listen": func() { _, _ = d.Listen(nil) }, "Attach": func() { _, _ = d.Attach(nil) },
 		"Dial": func() { _, _ = d.Dial(&net.TCPAddr{}) }, "Send": func() { d.Send(0, &buf.Chain{}) },
 		"SendFile": func() { _, _ = d.SendFile(0, nil, 0, 0) }, "Detach": func() { _ = d.Detach(0) },

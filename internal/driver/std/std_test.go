@@ -123,17 +123,17 @@ func TestForeignConnLeaves(t *testing.T) {
 	nc.Close()
 }
 
-// deaf is a conn whose reads only a close can interrupt.
-type deaf struct{ net.Conn }
+// uninterruptible is a conn whose reads only a close can interrupt.
+type uninterruptible struct{ net.Conn }
 
-func (deaf) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
-func (deaf) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
+func (uninterruptible) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
+func (uninterruptible) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
 
 func TestConnWithoutDeadlines(t *testing.T) {
 	k := open(t, std.System{})
 	near, far := net.Pipe()
 	defer far.Close()
-	c := attach(t, k, deaf{near})
+	c := attach(t, k, uninterruptible{near})
 	if err := c.Detach(); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Detach: %v, want ErrUnsupported", err)
 	}

@@ -57,11 +57,11 @@ func TestKernelKeepsLittleForDeafPeers(t *testing.T) {
 				})
 				return err
 			}}
-			deaf, err := small.Dial("tcp", addr.String())
+			notReading, err := small.Dial("tcp", addr.String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer deaf.Close()
+			defer notReading.Close()
 			if n := await(t, "the end of the turn", queued); n < least {
 				t.Errorf("of %d bytes %d are queued: the kernel has taken the others for a peer that does not read",
 					written, n)

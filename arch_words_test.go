@@ -1,0 +1,104 @@
+package myriad_test
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// replacedWords are words that comments do not use, each with what to say instead. Most of them
+// hide the actor. docs/ARCHITECTURE.md has a glossary of the project's own words.
+var replacedWords = map[string]string{
+	"farewell": "client-gone notice", "orphan": "its connection is gone", "deaf": "does not read",
+	"crew": "workers", "habit": "route record", "guest of the loop": "inline task", "parted": "released",
+	"owes": "has pending", "is owed": "is pending", "sleepers": "hibernated connections",
+	"hears of": "is called with", "becomes of": "happens to", "all the same": "nevertheless",
+	"whoever": "the caller, the client", "somebody": "the caller, another process", "nobody": "no caller",
+}
+
+// replacedNames are those of the words that are no part of a name either.
+var replacedNames = []string{"farewell", "orphan", "deaf", "crew", "habit"}
+
+// replacedWord matches them at the beginning of a sentence too, but not the name NoBody.
+var replacedWord = func() *regexp.Regexp {
+	var words []string
+	for _, w := range slices.Sorted(maps.Keys(replacedWords)) {
+		words = append(words, w, strings.ToUpper(w[:1])+w[1:])
+	}
+	return regexp.MustCompile(`\b(` + strings.Join(words, "|") + `)\b`)
+}()
+
+func checkWords(s *source) (found []string) {
+	for _, group := range s.file.Comments {
+		for _, word := range replacedWord.FindAllString(strings.Join(strings.Fields(group.Text()), " "), -1) {
+			found = append(found, fmt.Sprintf("%q: say %q", word, replacedWords[strings.ToLower(word)]))
+		}
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if name, is := n.(*ast.Ident); is && slices.Contains(replacedNames, name.Name) {
+			found = append(found, fmt.Sprintf("the name %s: say %q", name.Name, replacedWords[name.Name]))
+		}
+		return true
+	})
+	return found
+}
+
+func TestWordsCanFail(t *testing.T) {
+	for text, want := range map[string]string{
+		"// f is for whoever\n// calls it.\nfunc f() {}": `say "the caller`,
+		"// Nobody calls f.\nfunc f() {}":                "no caller",
+		"func deaf() {}":                                 "does not read",
+		"// f hears\n// of it.\nfunc f() {}":             "is called with",
+		"// f rehears offers of NoBody.\nfunc f() {}":    "",
+	} {
+		s, err := parseSource("web/a.go", []byte("package a\n\n"+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := checkWords(s)
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], want)) {
+			t.Errorf("%q: complaints %q, want one with %q", text, got, want)
+		}
+	}
+}
+
+// Each row of docs/net-http.md names a test that there is.
+func TestDifferencesHaveTests(t *testing.T) {
+	page, err := os.ReadFile("docs/net-http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, is := d.(*ast.FuncDecl); is && s.test() {
+				known[f.Name.Name] = true
+			}
+		}
+	}
+	name := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		row := strings.HasPrefix(line, "| ") && !strings.HasSuffix(strings.TrimSpace(line), "| test |")
+		named := name.FindAllStringSubmatch(line, -1)
+		if row {
+			rows++
+		}
+		if row && named == nil {
+			t.Errorf("no test in the row %s", line)
+		}
+		for _, n := range named {
+			if !known[n[1]] {
+				t.Errorf("there is no %s, which is named by: %s", n[1], line)
+			}
+		}
+	}
+	if rows < 40 {
+		t.Errorf("%d rows found", rows)
+	}
+}
