@@ -49,7 +49,7 @@ type loopStats struct {
 	full         atomic.Uint64 // by any goroutine, as busy and wakes
 	busy         atomic.Uint64
 	wakes        atomic.Uint64
-	turnBegan    atomic.Int64 // in nanoseconds since the engine's start, or noTurn
+	turnBegan    atomic.Int64 // nanoseconds from the engine's start to the start of the turn, or noTurn
 
 	tallies // the loop's own
 	sampler // the loop's own

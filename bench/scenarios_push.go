@@ -38,7 +38,7 @@ var pushScenarios = []scenario{
 	}),
 	pushing(scenario{
 		name: "push-idle", rows: "B3 B4 M6",
-		asks: "What does a subscriber occupy who has received one publication and waits for more?",
+		asks: "What does a subscriber occupy that has received one publication and waits for more?",
 		mode: load.Exchange, conns: many, reference: "net/http", measures: held,
 	}),
 	pushing(scenario{

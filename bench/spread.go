@@ -50,7 +50,7 @@ func ratios(rounds, reference []sample, name string) ([]float64, bool) {
 	return all, true
 }
 
-// summarise fills in what follows from the rounds.
+// summarise computes medians, ratios and warnings from the rounds.
 func (o *outcome) summarise() {
 	if o.Skipped != "" {
 		return

@@ -18,8 +18,8 @@ type grid struct {
 	remark []string
 }
 
-// tabulate makes the table. The first figure and all ratios have their spread behind them, the
-// others are medians.
+// tabulate makes the table. The first figure and all ratios are followed by their spread; the other
+// figures are medians.
 func tabulate(r *results, o *outcome) grid {
 	g := grid{title: fmt.Sprintf("%s  [%s]  %s", o.Name, o.Rows, o.Asks)}
 	if o.Skipped != "" {

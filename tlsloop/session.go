@@ -118,7 +118,8 @@ func (s *session) decode(w myriad.Wire, p []byte, drain bool) {
 }
 
 // hand puts the next record into the tls.Conn without a copy, if all of it has arrived. It is
-// decrypted in the driver's buffer. It reports false if the tls.Conn has to ask for it instead.
+// decrypted in the driver's buffer. It reports false if the tls.Conn must read the record by
+// itself.
 func (s *session) hand() bool {
 	n := s.frame.whole(s.in)
 	if n == 0 || !buffers.put(s.tls, s.in[:n:n]) {

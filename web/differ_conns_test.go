@@ -27,7 +27,7 @@ func TestAddressOnAUnixSocket(t *testing.T) {
 		if std {
 			listen = server.standard().Serve
 		} else {
-			server = serve(t, server).Server
+			serve(t, server)
 		}
 		served := make(chan error, 1)
 		go func() { served <- listen(ln) }()

@@ -64,7 +64,7 @@ func (h *conn) endTurn(a *ahead) {
 	a.turn = turnNone
 }
 
-// next gives the first of those that wait its turn.
+// next lets the first waiting connection read its large head.
 func (l *largeHeads) next() {
 	if len(l.waiting) == 0 {
 		return

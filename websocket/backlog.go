@@ -54,7 +54,7 @@ type queue struct {
 	head   int // events before it are done
 	bytes  int
 	paused bool // the connection is not read
-	asked  bool // the loop has been asked to read on
+	asked  bool // a request to read on has been sent to the loop
 
 	// received behind the message that reached the limit, in its uncommitted room, because it is
 	// still unmasked there

@@ -32,7 +32,7 @@ type driver struct {
 	late  time.Duration
 
 	window *window
-	// replied is the running mode's: c has a whole reply, the right one.
+	// replied is called when c has received a complete, correct reply. The running mode sets it.
 	replied func(c *conn, now int64) error
 	counted *Talk // if not nil, only its replies count
 }

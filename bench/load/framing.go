@@ -32,8 +32,8 @@ type frame struct {
 // errPartial says that the end of a frame has not come.
 var errPartial = errors.New("partial")
 
-// next finds the frame with which p begins; size is that of a reply. It is errPartial if p has not
-// all of it.
+// next returns the first frame of p. size is the length of a reply, for framings of fixed size. It
+// returns errPartial if the frame is incomplete.
 func (f Framing) next(p []byte, size int) (one frame, err error) {
 	switch f {
 	case Lines:

@@ -151,7 +151,8 @@ func read() reading {
 		samples[3].Value.Uint64()}
 }
 
-// A pace are the times of the last collections that came by themselves, the oldest at turn.
+// A pace holds the times of the last collections that the runtime began by itself, in a ring; turn
+// is the index of the oldest.
 type pace struct {
 	times [often]time.Time
 	turn  int

@@ -4,8 +4,7 @@ package kqueue
 
 import "golang.org/x/sys/unix"
 
-// waker is a pipe, for want of a filter that users trigger. A byte in it is a wake that was not
-// heard yet.
+// waker is a pipe, because these systems have no EVFILT_USER. A byte in it is a pending wake.
 type waker struct{ ends [2]int }
 
 func (w *waker) open(queue int) error {
