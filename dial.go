@@ -60,14 +60,23 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 	if len(addrs) == 0 {
 		return nil, &net.AddrError{Err: "the name has no address", Addr: addr}
 	}
-	r := &race{handler: h, addrs: interleave(addrs), waiter: e.sys.NewParker()}
+	w := &dialWaiter{waiter: e.sys.NewParker()}
+	r := &race{handler: h, addrs: interleave(addrs), tell: w.tell}
+	if !r.post(e) {
+		return nil, errShutDown
+	}
+	return w.wait(ctx, r)
+}
+
+// post starts the race on a loop. It returns false if all loops have ended.
+func (r *race) post(e *Engine) bool {
 	for range e.loops {
 		r.loop = e.nextLoop()
 		if r.loop.post(r.start) {
-			return r.wait(ctx)
+			return true
 		}
 	}
-	return nil, errShutDown
+	return false
 }
 
 // interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps
@@ -101,8 +110,8 @@ func familyOf(a net.Addr) string {
 	return a.Network()
 }
 
-// A race is one Dial: attempts to connect, all of one loop, of which at most one wins. But for its
-// last three fields it is owned by that loop.
+// A race is one Dial: attempts to connect, all of one loop, of which at most one wins. That loop
+// owns it.
 type race struct {
 	loop    *Loop
 	handler Handler
@@ -111,11 +120,7 @@ type race struct {
 	until   int64      // loop time at which all of it ends
 	failed  []error
 	over    bool
-
-	waiter driver.Parker
-	done   atomic.Bool
-	conn   *Conn // written before done, as err is
-	err    error
+	tell    func(*Conn, error) // is called once, with the winner after its handler was opened, or with the error
 }
 
 // dialing is one attempt: what a conn is while it connects.
@@ -126,19 +131,38 @@ type dialing struct {
 	until int64 // loop time
 }
 
-// wait is for the goroutine that dials. When ctx ends it stops the race, and takes what comes of
-// that: the connection may have been made in the same moment, and its handler opened.
-func (r *race) wait(ctx context.Context) (*Conn, error) {
-	stop := context.AfterFunc(ctx, r.waiter.Unpark)
+// A dialWaiter is a goroutine that waits for the end of a race.
+type dialWaiter struct {
+	waiter driver.Parker
+	done   atomic.Bool
+	conn   *Conn // written before done, as err is
+	err    error
+}
+
+func (w *dialWaiter) tell(c *Conn, err error) {
+	w.conn, w.err = c, err
+	w.done.Store(true)
+	w.waiter.Unpark()
+}
+
+// wait returns the result of r. When ctx ends it stops the race, and takes what comes of that: the
+// connection may have been made in the same moment, and its handler opened.
+func (w *dialWaiter) wait(ctx context.Context, r *race) (*Conn, error) {
+	stop := context.AfterFunc(ctx, w.waiter.Unpark)
 	defer stop()
-	for told := false; !r.done.Load(); {
-		r.waiter.Park()
+	for told := false; !w.done.Load(); {
+		w.waiter.Park()
 		if err := ctx.Err(); err != nil && !told {
 			told = true
-			r.loop.post(func() { r.lose(errors.Join(append([]error{err}, r.failed...)...)) })
+			r.cancel(err)
 		}
 	}
-	return r.conn, r.err
+	return w.conn, w.err
+}
+
+// cancel ends the race with err, unless it is over. Any goroutine.
+func (r *race) cancel(err error) {
+	r.loop.post(func() { r.lose(errors.Join(append([]error{err}, r.failed...)...)) })
 }
 
 // start runs on the loop, as all that follows.
@@ -243,13 +267,6 @@ func (r *race) lose(err error) {
 	}
 	r.giveUp()
 	r.tell(nil, err)
-}
-
-// tell wakes the caller, once.
-func (r *race) tell(c *Conn, err error) {
-	r.conn, r.err = c, err
-	r.done.Store(true)
-	r.waiter.Unpark()
 }
 
 // giveUp closes the attempts under way.

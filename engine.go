@@ -38,6 +38,8 @@ type Engine struct {
 	bridges map[*bridge]struct{}
 	watcher driver.Watcher // of bridges; nil while there are none
 	shared  map[any]any
+
+	lookups lookups // of DialFunc
 }
 
 // Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported if the
