@@ -64,6 +64,7 @@ var arrows = map[string][]string{
 	"tlsloop":    {".", "buf", "internal/driver", "internal/pace"},
 
 	"internal/dispatch": {".", "internal/driver", "workers"},
+	"internal/flow":     {"buf", "internal/driver"},
 	"internal/h1":       nil,
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
