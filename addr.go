@@ -3,6 +3,7 @@ package myriad
 import (
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -77,4 +78,50 @@ func unannounced(nc net.Conn) (below net.Conn, was bool) {
 		return nc.Conn, true
 	}
 	return nc, false
+}
+
+// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
+func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
+	if na, ok := l.locals[a]; ok {
+		return na
+	}
+	na := a.Net()
+	if na != nil && len(l.locals) < maxLocalAddrs {
+		l.locals[a] = na
+	}
+	return na
+}
+
+// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have
+// that a loop accepts.
+type sharedAddrs struct {
+	mu   sync.Mutex
+	list map[driver.Addr]net.Addr // at most maxLocalAddrs
+}
+
+// share finds the one for na, or makes na that one. What is no socket's address stays as it is.
+func (s *sharedAddrs) share(na net.Addr) net.Addr {
+	a := driver.AddrOf(na)
+	if a == (driver.Addr{}) || a == driver.UnixAddr {
+		return na
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one, ok := s.list[a]; ok {
+		return one
+	}
+	if s.list == nil {
+		s.list = map[driver.Addr]net.Addr{}
+	}
+	if len(s.list) < maxLocalAddrs {
+		s.list[a] = na
+	}
+	return na
+}
+
+func (l *Loop) localOf(a *arrival) net.Addr {
+	if a.listener.shared != nil {
+		return a.listener.shared
+	}
+	return l.sharedAddr(a.sock.Local())
 }

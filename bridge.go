@@ -295,3 +295,10 @@ func (c *bridgedConn) Close() error {
 	c.bridge.end(false)
 	return err
 }
+
+func (c *Conn) bridged() *bridge {
+	if x := c.extra.Load(); x != nil {
+		return x.bridge
+	}
+	return nil
+}

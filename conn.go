@@ -1,7 +1,6 @@
 package myriad
 
 import (
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -139,21 +138,6 @@ func (c *Conn) trim() {
 	}
 }
 
-// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
-func (c *Conn) truncation() error {
-	if x := c.extra.Load(); x != nil {
-		return x.cut
-	}
-	return nil
-}
-
-func (c *Conn) layer() Layer {
-	if x := c.extra.Load(); x != nil {
-		return x.layer
-	}
-	return nil
-}
-
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
 
@@ -240,38 +224,6 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 		}
 	}
 	c.loop.switches = append(c.loop.switches, s)
-}
-
-// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
-// one that SetHandler has set on a conn without a layer. What was received before, and not
-// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
-// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
-// the conn is aborted. On the loop only.
-func (c *Conn) SetLayer(l Layer) {
-	c.mu.Lock()
-	x := c.more()
-	x.setLayer(l)
-	early, files := c.out, len(x.files)
-	c.out = nil
-	err := error(nil)
-	if early != nil {
-		c.queued.Add(-int64(early.Len()))
-		p := early.AppendTo(nil)
-		err = c.encode(func(w Wire) error { _, err := l.Write(w, p); return err })
-		early.Put()
-	}
-	c.mu.Unlock()
-	if err == nil && files > 0 {
-		err = ErrUnsupported
-	}
-	if err != nil {
-		c.Abort(fmt.Errorf("myriad: SetLayer after a write that it cannot encode: %w", err))
-	}
-}
-
-func (x *extra) setLayer(l Layer) {
-	x.layer = l
-	x.buffered, _ = l.(BufferedLayer)
 }
 
 // SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A

@@ -3,7 +3,6 @@ package myriad
 import (
 	"context"
 	"log/slog"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,97 +179,3 @@ func (e *Engine) ended() {
 
 // nextLoop is the loop that gets the next connection.
 func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
-
-// fail is called by a loop whose driver has failed: no conn of it can be served any more.
-func (l *Loop) fail() {
-	err := l.failure
-	l.stopping = true
-	for _, ln := range l.listeners {
-		if !ln.closed.Swap(true) {
-			ln.inner.Refuse()
-		}
-		l.dropHand(ln)
-	}
-	for i := range uint32(l.conns.Len()) {
-		if c := l.awake(i); c != nil {
-			l.closedAndCounted(c, err)
-		}
-	}
-	for !l.finish() { // callers that wait for an answer are told
-		l.takeMail()
-		for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
-			_ = a.sock.Close()
-			l.refuse(a.conn, err)
-		}
-		l.runAll(&l.work.funcs)
-	}
-}
-
-// stop begins the end of the loop; it runs until its last conn has closed. A later call may turn it
-// into an abort, and else does nothing.
-func (l *Loop) stop(abort error) {
-	if l.stopping && abort == nil {
-		return
-	}
-	l.stopping = true
-	l.abortWith = abort
-	for _, ln := range l.listeners {
-		if !ln.closed.Swap(true) {
-			ln.inner.Refuse()
-			l.closeListener(ln)
-		}
-	}
-	l.work.told = 0
-	l.tellStopping()
-}
-
-// tellStopping tells those conns that do not know it yet.
-func (l *Loop) tellStopping() {
-	for l.stopping && l.work.told < l.conns.Len() {
-		c := l.awake(uint32(l.work.told))
-		l.work.told++
-		switch {
-		case c == nil:
-		case c.is(connecting):
-			c.extra.Load().dial.race.lose(errShutDown)
-		default:
-			l.dismiss(c)
-		}
-	}
-	l.work.told = math.MaxInt // later callers are told when they come
-}
-
-// dismiss ends a conn because its loop is stopping.
-func (l *Loop) dismiss(c *Conn) {
-	if l.abortWith != nil {
-		c.Abort(l.abortWith)
-		return
-	}
-	l.current.Store(c)
-	l.callStopping(c)
-	l.leave(c)
-}
-
-// finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
-func (l *Loop) finish() bool {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 || !l.work.intake.empty() || !l.work.funcs.empty() {
-		return false
-	}
-	l.mail.closed = true
-	return true
-}
-
-// post is Do for the engine's own few calls, which must not fail for want of room. It reports
-// whether the loop still runs.
-func (l *Loop) post(f func()) bool {
-	l.mail.mu.Lock()
-	ok := !l.mail.closed
-	if ok {
-		l.mail.funcs = append(l.mail.funcs, f)
-	}
-	l.mail.mu.Unlock()
-	l.wakeIf(ok)
-	return ok
-}

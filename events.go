@@ -1,8 +1,6 @@
 package myriad
 
 import (
-	"net"
-
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -119,16 +117,4 @@ func (l *Loop) expired(slot uint32) {
 	l.current.Store(c)
 	l.callExpired(c)
 	l.leave(c)
-}
-
-// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
-func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
-	if na, ok := l.locals[a]; ok {
-		return na
-	}
-	na := a.Net()
-	if na != nil && len(l.locals) < maxLocalAddrs {
-		l.locals[a] = na
-	}
-	return na
 }

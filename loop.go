@@ -463,3 +463,69 @@ func (l *Loop) takeDirty() {
 	}
 	l.work.dirty = batch[dirtyConn]{list: list}
 }
+
+// finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
+func (l *Loop) finish() bool {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 || !l.work.intake.empty() || !l.work.funcs.empty() {
+		return false
+	}
+	l.mail.closed = true
+	return true
+}
+
+// post is Do for the engine's own few calls, which must not fail for want of room. It reports
+// whether the loop still runs.
+func (l *Loop) post(f func()) bool {
+	l.mail.mu.Lock()
+	ok := !l.mail.closed
+	if ok {
+		l.mail.funcs = append(l.mail.funcs, f)
+	}
+	l.mail.mu.Unlock()
+	l.wakeIf(ok)
+	return ok
+}
+
+// remove takes the conn out of the loop's table.
+func (l *Loop) remove(c *Conn) {
+	slot := c.id.Slot()
+	*l.conns.Row(slot) = nil
+	l.wheel.Clear(slot)
+	l.live--
+	l.stats.conns.Add(-1)
+}
+
+// enter puts the conn into the loop's table.
+func (l *Loop) enter(c *Conn, id driver.ID) {
+	*l.conns.Grow(id.Slot()) = c
+	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
+	c.id = id
+	l.live++
+	l.stats.conns.Add(1)
+}
+
+// conn is the one of that slot; nil if it is free, or its connection hibernates.
+func (l *Loop) conn(slot uint32) *Conn {
+	if row := l.conns.Row(slot); row != nil {
+		return *row
+	}
+	return nil
+}
+
+// work is what a turn has taken up. It is not on the stack: a handler may end the goroutine
+// (runtime.Goexit), and another one goes on from here.
+type work struct {
+	revisits     batch[*Conn]
+	dirty        batch[dirtyConn]
+	intake       batch[arrival]
+	funcs, after batch[func()]
+	told         int // the conns in the table below it know that the loop is stopping
+}
+
+// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
+type dirtyConn struct {
+	slot uint32
+	conn *Conn
+}

@@ -69,3 +69,31 @@ func whereabouts() string {
 		}
 	}
 }
+
+// Flush offers the kernel now what is queued, instead of when the callback that runs has ended.
+// What Queued counts afterwards is what the kernel has refused, with drivers that ask the kernel at
+// once (all but std). It reports false, and does nothing, unless the caller runs on the conn's
+// loop. It looks through the stack, which takes microseconds. Any goroutine.
+func (c *Conn) Flush() bool {
+	l := c.loop
+	if l.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+		return false
+	}
+	if c.id == 0 || c.is(ending|connecting) {
+		return true
+	}
+	c.mu.Lock()
+	if c.asked&(wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return true
+	}
+	out := c.takeOutput()
+	x := c.extra.Load()
+	mustEncode := x != nil && x.unencoded > 0
+	c.mu.Unlock()
+	l.send(c, out)
+	if mustEncode {
+		l.encodeOwed(c, x)
+	}
+	return true
+}

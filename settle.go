@@ -37,21 +37,6 @@ func (c *Conn) closeAsked() bool {
 	return c.asked&(wantClose|wantAbort|gone) != 0
 }
 
-func (l *Loop) decode(c *Conn, p []byte) {
-	call := call{began: untimed} // the handler's part in it is timed
-	defer l.returned(c, &call)
-	c.layer().Received(Wire{c, false}, p)
-	call.returned = true
-}
-
-// layerEnded is the peer's FIN for a layer that judges it by itself.
-func (l *Loop) layerEnded(c *Conn, x *extra) {
-	call := call{began: untimed}
-	defer l.returned(c, &call)
-	x.buffered.Ended(Wire{c, false})
-	call.returned = true
-}
-
 func (l *Loop) callReceived(c *Conn, p []byte) {
 	call := l.calls(c)
 	defer l.returned(c, &call)
@@ -235,30 +220,6 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 	x.held.Move(&later)
 	x.held.Append(p)
 	later.Move(&x.held)
-}
-
-// hasInput reports whether something was received, and not delivered, before a layer was set.
-func (l *Loop) hasInput(c *Conn, rest []byte) bool {
-	return len(rest) > 0 || c.is(peerEnded) || c.extra.Load().held.Len() > 0
-}
-
-// decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
-// FIN.
-func (l *Loop) decodeRest(c *Conn, rest []byte) {
-	x, ended := c.extra.Load(), c.is(peerEnded)
-	c.status &^= peerEnded
-	x.endHeld = false
-	rest = x.held.AppendTo(rest)
-	x.held.Release()
-	l.inform(c, nil)
-	l.switchHandlers() // the layer may need the handler that Opened has named
-	if len(rest) > 0 && !c.closeAsked() {
-		l.decode(c, rest)
-		l.switchHandlers()
-	}
-	if ended && !c.closeAsked() {
-		l.wireEnded(c)
-	}
 }
 
 // wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to

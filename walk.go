@@ -8,14 +8,6 @@ import "time"
 // ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
 const ageUnit = 100 // milliseconds
 
-// conn is the one of that slot; nil if it is free, or its connection hibernates.
-func (l *Loop) conn(slot uint32) *Conn {
-	if row := l.conns.Row(slot); row != nil {
-		return *row
-	}
-	return nil
-}
-
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
 // the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
 // other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
