@@ -125,7 +125,7 @@ func (l *Loop) refuse(c *Conn, err error) {
 	if c == nil {
 		return
 	}
-	c.status |= closing | ending // its callbacks are called, but it may do nothing
+	l.advance(c, closed) // its callbacks are called, but it may do nothing
 	defer l.refused(c, err)
 	l.callOpened(c)
 }

@@ -10,40 +10,59 @@ import (
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
 
-// advance goes on with an end that was asked for, as far as what is queued lets it.
-func (l *Loop) advance(c *Conn, asked request) {
-	if asked&wantClose != 0 && !c.is(closing) {
-		l.beginClose(c)
-	}
-	x := c.extra.Load()
-	detaching := x != nil && x.detach != nil && asked&wantClose == 0
-	if asked&(wantFIN|wantClose) == 0 && !detaching || c.hasUnencoded() {
+// advance moves a conn on to a phase, and does what the phase begins with. It does nothing if the
+// conn has come as far already.
+func (l *Loop) advance(c *Conn, to phase) {
+	if to <= c.phase() {
 		return
 	}
-	if asked&(wantFIN|wantClose) != 0 {
+	c.status = c.status&^phaseBits | status(to)
+	switch to {
+	case draining:
+		l.beginDraining(c)
+	case closing:
+		// from now on, however long this turn has lasted
+		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
+	}
+}
+
+// pursueEnd goes on with an end that was asked for, as far as what is queued lets it.
+func (l *Loop) pursueEnd(c *Conn, asked request) {
+	if asked&wantClose != 0 {
+		l.advance(c, draining)
+	}
+	ends := asked&(wantFIN|wantClose) != 0
+	detaching := c.detaching() && asked&wantClose == 0
+	if !ends && !detaching || c.hasUnencoded() {
+		return
+	}
+	if ends {
 		l.endLayer(c)
 	}
 	flushed := c.queued.Load() == 0
-	if flushed && !detaching && asked&(wantFIN|wantClose) != 0 && c.inputDone() {
-		c.status |= closing | ending
+	switch {
+	case flushed && ends && !detaching && c.inputDone():
 		if asked&short != 0 {
 			l.endOutput(c, asked)
 		}
-		l.drv.Close(c.id)
+		l.close(c)
 		return
-	}
-	if asked&(wantFIN|wantClose) != 0 {
+	case ends:
 		l.endOutput(c, asked)
 	}
 	switch {
 	case !flushed:
 	case detaching:
-		l.advanceDetach(c, x)
-	case c.is(closing) && !c.is(lingering):
-		c.status |= lingering
-		// from now on, however long this turn has lasted
-		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
+		l.tryDetach(c)
+	case c.phase() == draining:
+		l.advance(c, closing)
 	}
+}
+
+// close has the driver close a conn that has nothing left to send.
+func (l *Loop) close(c *Conn) {
+	l.advance(c, closed)
+	l.drv.Close(c.id)
 }
 
 // endOutput sends our FIN, once.
@@ -64,7 +83,7 @@ func (l *Loop) endOutput(c *Conn, asked request) {
 func (c *Conn) inputDone() bool {
 	x := c.extra.Load()
 	switch {
-	case c.is(closing):
+	case c.phase() != open:
 		return c.is(peerEnded) || x != nil && x.fin
 	case x == nil:
 		return c.is(peerEnded)
@@ -72,10 +91,9 @@ func (c *Conn) inputDone() bool {
 	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
-// beginClose stops delivery. Input is read only to be discarded: unread bytes would turn the close
-// into a reset, which would destroy the last answer on its way.
-func (l *Loop) beginClose(c *Conn) {
-	c.status |= closing
+// beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
+// close into a reset, which would destroy the last answer on its way.
+func (l *Loop) beginDraining(c *Conn) {
 	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
 	if x := c.extra.Load(); x != nil {
 		x.held.Release()
@@ -126,12 +144,12 @@ func (l *Loop) discard(c *Conn, n int) {
 	x.lingered += n
 	tooMuch := x.lingered > l.engine.cfg.LingerBytes
 	switch {
-	case c.is(ending):
+	case c.phase() == closed:
 		return
 	case tooMuch:
 		l.drv.Pause(c.id)
 	}
-	if c.is(lingering) && (first || tooMuch) {
+	if c.phase() == closing && (first || tooMuch) {
 		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
 	}
 }
@@ -141,10 +159,9 @@ func (l *Loop) discard(c *Conn, n int) {
 func (l *Loop) lingerExpired(c *Conn) {
 	x, unsent := c.ownExtra(), c.unsent()
 	switch {
-	case c.is(ending):
-	case c.is(lingering):
-		c.status |= ending
-		l.drv.Close(c.id)
+	case c.phase() == closed:
+	case c.phase() == closing:
+		l.close(c)
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
 		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
@@ -154,15 +171,15 @@ func (l *Loop) lingerExpired(c *Conn) {
 }
 
 func (l *Loop) abort(c *Conn) {
-	c.status |= closing | ending
+	l.advance(c, closed)
 	if b := c.bridged(); b != nil {
 		b.abort()
 	}
 	l.drv.Abort(c.id)
 }
 
-// closed is the end: the driver has let go of the conn.
-func (l *Loop) closed(c *Conn, err error) {
+// ended is the end: the driver has let go of the conn.
+func (l *Loop) ended(c *Conn, err error) {
 	l.current.Store(nil)
 	l.remove(c)
 	layer := c.layer()
@@ -224,7 +241,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	defer c.mu.Unlock()
 	asked = c.asked
 	c.asked |= gone
-	c.status |= closing | ending
+	c.loop.advance(c, closed)
 	c.loop.stats.dropped.Add(uint64(c.withDriver()))
 	if c.out != nil {
 		c.out.Put()

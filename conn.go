@@ -78,18 +78,29 @@ const (
 	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
-// status is where the conn stands, as its loop knows it.
+// status is where the conn stands, as its loop knows it: its phase in the lowest two bits, and
+// flags.
 type status uint8
 
+const phaseBits status = 3
+
 const (
-	paused     status = 1 << iota // by the handler
-	peerEnded                     // the peer's FIN has been seen
-	finSent                       // ours is with the driver
-	closing                       // Close has begun: only Closed is called
-	lingering                     // flushed, FIN sent, discarding input
-	ending                        // the driver has been told to close, abort or detach
-	connecting                    // Dial is under way: no callback is called yet
-	served                        // has had its share of this turn's encoding, and is on the list of revisits
+	paused     status = (phaseBits + 1) << iota // by the handler
+	peerEnded                                   // the peer's FIN has been seen
+	finSent                                     // ours is with the driver
+	connecting                                  // Dial is under way: no callback is called yet
+	served                                      // has had its share of this turn's encoding, and is to be revisited
+)
+
+// A phase is how far a conn has come towards its end. Only Loop.advance changes it, and never back.
+// extra.reason says why a conn ends that is not closed in order.
+type phase uint8
+
+const (
+	open     phase = iota // what each side has ended by itself is in status
+	draining              // Close has begun: output is flushed, input discarded; only Closed is called
+	closing               // all is flushed, our FIN included: the conn lingers for the peer's
+	closed                // the driver has been told to close, abort or detach, or has ended the conn itself
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -101,6 +112,8 @@ func newConn(l *Loop, h Handler) *Conn {
 func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
+
+func (c *Conn) phase() phase { return phase(c.status & phaseBits) }
 
 // more gives the conn its extra part. mu is held.
 func (c *Conn) more() *extra {
@@ -230,7 +243,7 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
-	if c.is(closing | ending) {
+	if c.phase() != open {
 		return // the timer now bounds the close
 	}
 	if d == 0 {
@@ -243,7 +256,7 @@ func (c *Conn) SetTimer(d time.Duration) {
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
-	if !c.is(paused | closing | ending) {
+	if !c.is(paused) && c.phase() == open {
 		c.status |= paused
 		c.loop.drv.Pause(c.id)
 	}
@@ -251,7 +264,7 @@ func (c *Conn) Pause() {
 
 // Resume lets Received go on, when this callback ends. On the loop only.
 func (c *Conn) Resume() {
-	if !c.is(paused) || c.is(closing|ending) {
+	if !c.is(paused) || c.phase() != open {
 		return
 	}
 	c.status &^= paused

@@ -78,7 +78,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 
 // control is Control on the loop.
 func (c *Conn) control(f func(fd uintptr)) error {
-	if c.is(ending|connecting) || c.closeAsked() {
+	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
 		return ErrClosed
 	}
 	if err := c.loop.can.Control(c.id, f); err != nil {

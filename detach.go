@@ -23,7 +23,7 @@ import (
 func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	x := c.ownExtra()
 	switch {
-	case c.is(closing|ending) || c.closeAsked():
+	case c.phase() != open || c.closeAsked():
 		c.loop.Later(func() { done(nil, nil, ErrClosed) })
 	case x.detach != nil:
 		c.loop.Later(func() { done(nil, nil, ErrBusy) })
@@ -34,10 +34,17 @@ func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
 	}
 }
 
-func (l *Loop) advanceDetach(c *Conn, x *extra) {
+// detaching reports whether Detach waits for what is queued to be sent.
+func (c *Conn) detaching() bool {
+	x := c.extra.Load()
+	return x != nil && x.detach != nil
+}
+
+// tryDetach takes a conn that is flushed out of the driver, which may refuse.
+func (l *Loop) tryDetach(c *Conn) {
 	err := l.drv.Detach(c.id)
 	if err == nil {
-		c.status |= closing | ending
+		l.advance(c, closed)
 		return
 	}
 	l.revisit(c) // for what was held meanwhile

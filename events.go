@@ -24,7 +24,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	l.stats.reads.Add(1)
 	l.stats.bytesIn.Add(uint64(len(p)))
 	switch {
-	case c.is(closing) && !c.mustEncode():
+	case c.phase() != open && !c.mustEncode():
 		l.discard(c, len(p))
 	case c.layer() != nil:
 		l.current.Store(c)
@@ -110,7 +110,7 @@ func (l *Loop) expired(slot uint32) {
 		l.attemptDue(c)
 		return
 	}
-	if c.is(closing) {
+	if c.phase() != open {
 		l.lingerExpired(c)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 func (l *Loop) flush(c *Conn) request {
 	c.mu.Lock()
 	asked := c.asked
-	if asked&gone != 0 || c.is(ending) {
+	if asked&gone != 0 || c.phase() == closed {
 		c.mu.Unlock()
 		return 0
 	}
@@ -36,7 +36,7 @@ func (l *Loop) flush(c *Conn) request {
 	if files {
 		l.sendFiles(c, x)
 	}
-	l.advance(c, asked)
+	l.pursueEnd(c, asked)
 	return asked
 }
 
@@ -84,7 +84,7 @@ func cutFront(out *buf.Chain, n int) *buf.Chain {
 
 func (l *Loop) setDeadline(c *Conn, due int64) {
 	switch {
-	case c.is(closing):
+	case c.phase() != open:
 	case due == 0:
 		l.wheel.Clear(c.id.Slot())
 	default:

@@ -59,7 +59,7 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	l.stats.hibernating++
 	alone = alone && c.asked == 0
 	c.asked |= gone
-	c.status = closing | ending
+	l.advance(c, closed)
 	if kept := &l.kinds[k].spare; alone && len(*kept) < keptConns {
 		*kept = append(*kept, c)
 	}

@@ -79,7 +79,7 @@ func (c *Conn) Flush() bool {
 	if l.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
 		return false
 	}
-	if c.id == 0 || c.is(ending|connecting) {
+	if c.id == 0 || c.phase() == closed || c.is(connecting) {
 		return true
 	}
 	c.mu.Lock()

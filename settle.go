@@ -20,7 +20,7 @@ import (
 // current.
 func (l *Loop) deliver(c *Conn, p []byte) {
 	switch x := c.extra.Load(); {
-	case c.is(closing | ending):
+	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil):
 		c.ownExtra().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
@@ -166,7 +166,7 @@ func (l *Loop) switchHandlers() {
 
 func (l *Loop) switchHandler(s handlerSwitch) {
 	c := s.c
-	if c.is(closing|ending) || c.closeAsked() {
+	if c.phase() != open || c.closeAsked() {
 		return
 	}
 	c.handler, c.can = s.h, abilitiesOf(s.h)
@@ -227,7 +227,7 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 func (l *Loop) wireEnded(c *Conn) {
 	x := c.extra.Load()
 	switch {
-	case x == nil || x.layer == nil || c.is(closing|peerEnded):
+	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
 	case x.buffered != nil:
 		x.fin = true
 		l.layerEnded(c, x)
@@ -235,7 +235,7 @@ func (l *Loop) wireEnded(c *Conn) {
 	default:
 		x.cut = l.meaning(c, nil)
 	}
-	if b := c.bridged(); b != nil && !c.is(closing) {
+	if b := c.bridged(); b != nil && c.phase() == open {
 		switch err := b.broken(); {
 		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
 			c.ownExtra().cut = err
@@ -259,7 +259,7 @@ func (l *Loop) peerEnded(c *Conn) {
 // inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
 func (l *Loop) inputEnded(c *Conn) {
 	switch x := c.extra.Load(); {
-	case c.is(closing | ending):
+	case c.phase() != open:
 	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || x.detach != nil):
 		c.ownExtra().endHeld = true
 	default:
@@ -301,7 +301,7 @@ func (l *Loop) callTruncated(c *Conn, err error) {
 // done. A handler that asks for more from within its callbacks is served in the next turn, so that
 // no conn can hold the loop.
 func (l *Loop) settle(c *Conn) {
-	if c.id == 0 || c.is(ending|connecting) {
+	if c.id == 0 || c.phase() == closed || c.is(connecting) {
 		return // not attached yet, or past everything
 	}
 	asked := l.flush(c)
@@ -382,7 +382,7 @@ func (c *Conn) roomyLocked() bool {
 // hasHeld reports whether there is something to deliver that was held back.
 func (c *Conn) hasHeld() bool {
 	x := c.extra.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && x.detach == nil && !c.is(paused|closing|ending)
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && x.detach == nil && !c.is(paused) && c.phase() == open
 }
 
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.

@@ -79,5 +79,5 @@ func (l *Loop) dismiss(c *Conn) {
 // never sees more than MaxConns.
 func (l *Loop) closedAndCounted(c *Conn, err error) {
 	defer l.engine.quota.give()
-	l.closed(c, err)
+	l.ended(c, err)
 }

@@ -49,11 +49,11 @@ func (c *Conn) Age() time.Duration {
 func (c *Conn) State() string {
 	x := c.extra.Load()
 	switch {
-	case c.is(ending):
+	case c.phase() == closed:
 		return "closed"
-	case c.is(lingering):
+	case c.phase() == closing:
 		return "lingering"
-	case c.is(closing):
+	case c.phase() == draining:
 		return "closing"
 	case x != nil && x.detach != nil:
 		return "detaching"
