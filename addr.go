@@ -80,6 +80,9 @@ func unannounced(nc net.Conn) (below net.Conn, was bool) {
 	return nc, false
 }
 
+// localAddrs are the addresses that conns of a loop share, at most maxLocalAddrs of them.
+type localAddrs map[driver.Addr]net.Addr
+
 // sharedAddr finds the one net.Addr that conns of this loop share for a local address.
 func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
 	if na, ok := l.locals[a]; ok {
@@ -96,7 +99,7 @@ func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
 // that a loop accepts.
 type sharedAddrs struct {
 	mu   sync.Mutex
-	list map[driver.Addr]net.Addr // at most maxLocalAddrs
+	list localAddrs
 }
 
 // share finds the one for na, or makes na that one. What is no socket's address stays as it is.
@@ -111,7 +114,7 @@ func (s *sharedAddrs) share(na net.Addr) net.Addr {
 		return one
 	}
 	if s.list == nil {
-		s.list = map[driver.Addr]net.Addr{}
+		s.list = localAddrs{}
 	}
 	if len(s.list) < maxLocalAddrs {
 		s.list[a] = na

@@ -23,6 +23,24 @@ type arrival struct {
 	lifted   bool // the conn has its layer already, and unread is what the layer has decoded
 }
 
+// An intake is where connections come into a loop. Other goroutines put them there.
+type intake struct {
+	coming   []arrival // guarded by mailbox.mu; at most maxIntake
+	promised int       // guarded by mailbox.mu: room that Adopt has been promised
+	taken    batch[arrival]
+}
+
+// takeUp has the loop own what has come. The mailbox's mu is held.
+func (in *intake) takeUp() {
+	if cap(in.taken.list) > keptIntake {
+		in.taken.list = nil
+	}
+	in.taken.refill(&in.coming)
+}
+
+// empty reports whether nothing is on its way in. The mailbox's mu is held.
+func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() }
+
 // place gives an accepted connection to the next loop in turn.
 func (e *Engine) place(from *Loop, a arrival) {
 	to := e.nextLoop()
@@ -36,11 +54,11 @@ func (e *Engine) place(from *Loop, a arrival) {
 func (l *Loop) take(a arrival, promised bool) bool {
 	l.mail.mu.Lock()
 	if promised {
-		l.mail.promised--
+		l.intake.promised--
 	}
-	ok := !l.mail.closed && len(l.mail.intake)+l.mail.promised < maxIntake
+	ok := !l.mail.closed && len(l.intake.coming)+l.intake.promised < maxIntake
 	if ok {
-		l.mail.intake = append(l.mail.intake, a)
+		l.intake.coming = append(l.intake.coming, a)
 	}
 	l.mail.mu.Unlock()
 	l.wakeIf(ok)
@@ -54,10 +72,10 @@ func (l *Loop) promise() error {
 	switch {
 	case l.mail.closed:
 		return ErrClosed
-	case len(l.mail.intake)+l.mail.promised >= maxIntake:
+	case len(l.intake.coming)+l.intake.promised >= maxIntake:
 		return ErrBusy
 	}
-	l.mail.promised++
+	l.intake.promised++
 	return nil
 }
 
@@ -65,7 +83,7 @@ func (l *Loop) promise() error {
 func (l *Loop) unpromise() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	l.mail.promised--
+	l.intake.promised--
 }
 
 // loopWithRoom returns the next loop in the round, or the first one after it that has room. It
@@ -84,6 +102,13 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 		}
 	}
 	return nil, failure
+}
+
+// admitAll attaches what the loop has taken up.
+func (l *Loop) admitAll() {
+	for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
+		l.admit(&a)
+	}
 }
 
 // admit attaches a connection and opens its handler. On the loop.

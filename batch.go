@@ -6,6 +6,20 @@ type batch[T any] struct {
 	next int
 }
 
+// A relay is a batch with what gathers for the next one.
+type relay[T any] struct {
+	batch[T]
+	coming []T
+}
+
+func (r *relay[T]) add(piece T) { r.coming = append(r.coming, piece) }
+
+// gathers reports whether there is something for the next batch.
+func (r *relay[T]) gathers() bool { return len(r.coming) > 0 }
+
+// renew takes up what has gathered, unless something is left of what was taken up before.
+func (r *relay[T]) renew() { r.refill(&r.coming) }
+
 // take returns the next piece. False: it was the last, and the list's room can be used again.
 func (b *batch[T]) take() (piece T, ok bool) {
 	var none T

@@ -50,7 +50,7 @@ type rawConn struct{ c *Conn }
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
 	l := r.c.loop
-	if l.owner.Load() == driver.Goroutine() && OnLoop() {
+	if l.shifts.owner.Load() == driver.Goroutine() && OnLoop() {
 		return r.c.control(f)
 	}
 	if !l.engine.HandOff() {

@@ -3,7 +3,6 @@ package myriad
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -45,7 +44,8 @@ const (
 )
 
 // A Loop is a driver with the conns attached to it, and one goroutine at a time that owns all of
-// it: another one after each handoff.
+// it: another one after each handoff. What a part of the engine beside the core knows of a loop is
+// in that part's struct, and in its file.
 type Loop struct {
 	engine *Engine
 	index  int
@@ -53,46 +53,47 @@ type Loop struct {
 	can    driver.Capabilities // of drv
 
 	// Owned by the loop's goroutine.
-	conns      table.Table[*Conn]  // by slot
-	born       table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
-	hibernated table.Table[hibernatedConn]
-	kinds      []kind // of hibernated
-	listeners  map[uint32]*Listener
-	wheel      *wheel.Wheel
-	clock      time.Duration // since the engine's start, read once per turn
-	now        int64         // the same in milliseconds
-	live       int           // connections, those that hibernate included
-	switches   []handlerSwitch
-	revisits   []*Conn // to be settled again in the next turn
-	after      []func()
-	work       work
-	tasks      []connTask // inline tasks of this poll cycle
-	tasksRun   int        // how many of them have run
-	running    connTask   // the last task that began
-	unsettled  unsettled  // conns whose tasks have returned
-	locals     map[driver.Addr]net.Addr
-	turns      int           // since others could run
-	owing      bool          // and in them something ran that may have given goroutines work, other than inline tasks
-	yielded    time.Duration // the clock then
-	late       bool          // to its timers: they wait for one poll
-	// since the clock was read: the first event reads it again, so that no timer is set from the
-	// past
-	slept     bool
-	stopping  bool
-	abortWith error // why conns are aborted while stopping; nil: they are closed in order
-	failure   error // of the driver
-	shift     *shift
-	exits     int // callbacks that ended the goroutine of a thread-bound driver
+	pacing
+	shutdown
+	conns       table.Table[*Conn]  // by slot; nil: it is free, or its connection hibernates
+	born        table.Table[uint32] // by slot: when the conn came, in units of ageUnit since the engine's start
+	live        int                 // connections, those that hibernate included
+	wheel       *wheel.Wheel
+	switches    []handlerSwitch
+	work        work
+	inline      inlining
+	shifts      shifts
+	hibernation hibernation
+	listeners   listeners
+	locals      localAddrs
 
 	// Shared.
 	current atomic.Pointer[Conn] // whose callback runs: it is settled when the callback ends and need not be linked
 	dirty   atomic.Pointer[Conn] // a stack of conns that other goroutines have given work
-	token   atomic.Uint64        // odd while an inline task has the loop's goroutine (inline.go)
-	thread  atomic.Int64         // that inline tasks run on; 0: not known
-	owner   atomic.Uint64        // the number of the goroutine that the loop belongs to
 	asleep  atomic.Bool          // the loop waits, or is about to: a goroutine that gives it work wakes it
 	mail    mailbox
+	intake  intake
 	stats   loopStats
+}
+
+// A pacing is where a loop is in time.
+type pacing struct {
+	clock   time.Duration // since the engine's start, read once per turn
+	now     int64         // the same in milliseconds
+	slept   bool          // since the clock was read: the first event reads it again, lest timers be set from the past
+	late    bool          // to its timers: they wait for one poll
+	turns   int           // since others could run
+	owing   bool          // and in them something ran that may have given goroutines work, other than inline tasks
+	yielded time.Duration // the clock then
+}
+
+// work is what a turn has taken up, and what is for the next one. It is not on the stack: a handler
+// may end the goroutine (runtime.Goexit), and another one goes on from here.
+type work struct {
+	revisits relay[*Conn] // to be settled again
+	after    relay[func()]
+	dirty    batch[dirtyConn]
+	funcs    batch[func()]
 }
 
 type handlerSwitch struct {
@@ -105,10 +106,7 @@ type handlerSwitch struct {
 type mailbox struct {
 	mu     sync.Mutex
 	funcs  []func()
-	intake []arrival // conns on their way in; bounded by maxIntake
 	closed bool
-
-	promised int // room of the intake that Adopt has been promised
 }
 
 func newLoop(e *Engine, index int) (*Loop, error) {
@@ -117,7 +115,7 @@ func newLoop(e *Engine, index int) (*Loop, error) {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}
 	return &Loop{engine: e, index: index, drv: drv, can: drv.Capabilities(), wheel: wheel.New(0),
-		listeners: map[uint32]*Listener{}, locals: map[driver.Addr]net.Addr{}}, nil
+		listeners: listeners{}, locals: localAddrs{}}, nil
 }
 
 // Index is the loop's number in its engine, from 0. Any goroutine.
@@ -156,7 +154,7 @@ func (l *Loop) Do(f func()) error {
 // Later has f called when this turn's events have been handled: what they have gathered can be
 // passed on in one go. Called by such a function, it is for the next turn; after the loop's last
 // one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.after = append(l.after, f) }
+func (l *Loop) Later(f func()) { l.work.after.add(f) }
 
 func (l *Loop) wakeIf(needed bool) {
 	if needed && l.asleep.CompareAndSwap(true, false) {
@@ -182,7 +180,7 @@ func (c *Conn) link() bool {
 }
 
 // revisit has c settled again in the next turn.
-func (l *Loop) revisit(c *Conn) { l.revisits = append(l.revisits, c) }
+func (l *Loop) revisit(c *Conn) { l.work.revisits.add(c) }
 
 // revisitServed is for a conn that has had its share: until it is revisited it encodes nothing,
 // whatever room comes.
@@ -228,7 +226,7 @@ func (l *Loop) over() bool {
 		l.fail()
 		return true
 	}
-	return l.stopping && l.live == 0 && len(l.listeners) == 0 && len(l.tasks) == 0 && l.finish()
+	return l.stopping && l.live == 0 && len(l.listeners) == 0 && !l.inline.waits() && l.finish()
 }
 
 // poll asks for events: at once, then once more after other goroutines had a chance to run, if one
@@ -272,12 +270,13 @@ func alone() bool { return runtime.GOMAXPROCS(0) == 1 }
 
 // hasWork reports whether the loop has been given work.
 func (l *Loop) hasWork() bool {
-	if l.dirty.Load() != nil || !l.work.dirty.empty() || len(l.revisits) > 0 || len(l.after) > 0 || len(l.tasks) > 0 {
+	w := &l.work
+	if l.dirty.Load() != nil || !w.dirty.empty() || w.revisits.gathers() || w.after.gathers() || l.inline.waits() {
 		return true
 	}
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	return len(l.mail.funcs) > 0 || len(l.mail.intake) > 0
+	return len(l.mail.funcs) > 0 || !l.intake.empty()
 }
 
 // untilTimer is how long the loop may sleep; negative is without end.
@@ -297,7 +296,7 @@ func (l *Loop) turn(events int) {
 	l.readMail()
 	l.settleRevisits()
 	most := dirtySlice
-	if len(l.tasks) > 0 {
+	if l.inline.waits() {
 		most = dirtyFirst
 	}
 	dirty := l.drainDirty(most)
@@ -306,10 +305,10 @@ func (l *Loop) turn(events int) {
 		dirty += l.drainDirty(most - dirty) // what timers have asked of other conns leaves in this turn
 	}
 	l.stats.dirty, l.stats.mostDirty = dirty, max(l.stats.mostDirty, dirty)
-	l.owing = l.owing || dirty > 0 || len(l.tasks) == 0
+	l.owing = l.owing || dirty > 0 || !l.inline.waits()
 	l.runAfter()
 	l.stats.turns.Add(1)
-	l.stats.revisits = len(l.revisits)
+	l.stats.revisits = len(l.work.revisits.coming)
 	l.stats.publish(false)
 	if l.turns++; events > 0 && l.clock-l.yielded >= yieldTime && (l.turns >= turnsPerYield || alone()) {
 		l.readClock() // what others do meanwhile is not time of this loop's
@@ -356,9 +355,7 @@ func ceilMillis(d time.Duration) int64 {
 
 func (l *Loop) readMail() {
 	l.takeMail()
-	for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
-		l.admit(&a)
-	}
+	l.admitAll()
 	l.runAll(&l.work.funcs)
 }
 
@@ -368,10 +365,7 @@ func (l *Loop) takeMail() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	l.work.funcs.refill(&l.mail.funcs)
-	if cap(l.work.intake.list) > keptIntake {
-		l.work.intake.list = nil
-	}
-	l.work.intake.refill(&l.mail.intake)
+	l.intake.takeUp()
 }
 
 func (l *Loop) runAll(fs *batch[func()]) {
@@ -408,16 +402,16 @@ func (l *Loop) guard(f func()) {
 // runAfter runs what Later was given in this turn. What that gives to Later again waits for the
 // next turn.
 func (l *Loop) runAfter() {
-	l.work.after.refill(&l.after)
-	l.runAll(&l.work.after)
+	l.work.after.renew()
+	l.runAll(&l.work.after.batch)
 }
 
 // settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
 // next.
 func (l *Loop) settleRevisits() {
-	w := &l.work
-	w.revisits.refill(&l.revisits)
-	for c, ok := w.revisits.take(); ok; c, ok = w.revisits.take() {
+	revisits := &l.work.revisits
+	revisits.renew()
+	for c, ok := revisits.take(); ok; c, ok = revisits.take() {
 		c.status &^= served
 		l.settle(c)
 	}
@@ -468,7 +462,7 @@ func (l *Loop) takeDirty() {
 func (l *Loop) finish() bool {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	if len(l.mail.intake) > 0 || len(l.mail.funcs) > 0 || !l.work.intake.empty() || !l.work.funcs.empty() {
+	if len(l.mail.funcs) > 0 || !l.work.funcs.empty() || !l.intake.empty() {
 		return false
 	}
 	l.mail.closed = true
@@ -512,16 +506,6 @@ func (l *Loop) conn(slot uint32) *Conn {
 		return *row
 	}
 	return nil
-}
-
-// work is what a turn has taken up. It is not on the stack: a handler may end the goroutine
-// (runtime.Goexit), and another one goes on from here.
-type work struct {
-	revisits     batch[*Conn]
-	dirty        batch[dirtyConn]
-	intake       batch[arrival]
-	funcs, after batch[func()]
-	told         int // the conns in the table below it know that the loop is stopping
 }
 
 // A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.

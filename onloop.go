@@ -43,9 +43,9 @@ func (e *Engine) HandOff() bool {
 // the loop was handed off already, or is another engine's.
 func (e *Engine) handoffOf(id uint64) Handoff {
 	for _, l := range e.loops {
-		token := l.token.Load()
+		token := l.inline.token.Load()
 		// the owner has not changed since, so the token is its task's
-		if token%2 != 0 && id != 0 && l.owner.Load() == id {
+		if token%2 != 0 && id != 0 && l.shifts.owner.Load() == id {
 			return Handoff{l, token}
 		}
 	}
@@ -76,7 +76,7 @@ func whereabouts() string {
 // loop. It looks through the stack, which takes microseconds. Any goroutine.
 func (c *Conn) Flush() bool {
 	l := c.loop
-	if l.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+	if l.shifts.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
 		return false
 	}
 	if c.id == 0 || c.phase() == closed || c.is(connecting) {

@@ -108,7 +108,7 @@ func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
 	switch {
-	case v != nil || !call.returned && l.shift.next == nil:
+	case v != nil || !call.returned && l.shifts.current.next == nil:
 		l.failed(c, v)
 	case call.returned:
 	case !c.closeAsked(): // a call inside of this one is ending the goroutine: what was to come behind it is lost

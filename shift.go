@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -19,6 +20,13 @@ const mostExits = 100
 
 var errExits = errors.New("myriad: too many callbacks ended their goroutine (runtime.Goexit): " +
 	"the driver is bound to its thread, so another goroutine cannot go on")
+
+// shifts is what a loop knows of its goroutines.
+type shifts struct {
+	current *shift
+	exits   int           // callbacks that ended the goroutine of a thread-bound driver
+	owner   atomic.Uint64 // the number of the goroutine that the loop belongs to
+}
 
 // A shift is one goroutine's time as a loop's owner.
 type shift struct {
@@ -45,9 +53,9 @@ func (l *Loop) runFrom(first func()) {
 			l.replace(s.next)
 		}
 	}()
-	l.owner.Store(driver.Goroutine()) // before an inline task runs
+	l.shifts.owner.Store(driver.Goroutine()) // before an inline task runs
 	l.own()
-	l.shift = s
+	l.shifts.current = s
 	first()
 	l.run()
 }
@@ -59,7 +67,7 @@ func (l *Loop) replace(next func()) {
 		l.employ(next)
 		return
 	}
-	if l.exits++; l.exits > mostExits && l.failure == nil {
+	if l.shifts.exits++; l.shifts.exits > mostExits && l.failure == nil {
 		l.stopFor(errExits)
 	}
 	l.runFrom(next)
@@ -68,7 +76,7 @@ func (l *Loop) replace(next func()) {
 // exit notes that a callback is ending the loop's goroutine: what the functions above it had still
 // to do is not done.
 func (l *Loop) exit() string {
-	l.shift.next = l.resume
+	l.shifts.current.next = l.resume
 	return "it ended its goroutine (runtime.Goexit)"
 }
 

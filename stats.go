@@ -89,7 +89,7 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 	t, rows := s.published, slices.Clone(s.rows)
 	s.mu.Unlock()
 	l.mail.mu.Lock()
-	mailbox, intake := len(l.mail.funcs), len(l.mail.intake)
+	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
 	l.mail.mu.Unlock()
 	out := LoopStats{
 		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),

@@ -5,6 +5,14 @@ import "math"
 // This file ends a loop and its conns, in order or because its driver has failed. All of it runs on
 // the loop.
 
+// shutdown is how far a loop has come with its end.
+type shutdown struct {
+	stopping  bool
+	abortWith error // why conns are aborted while stopping; nil: they are closed in order
+	failure   error // of the driver
+	told      int   // the conns in the table below it know that the loop is stopping
+}
+
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
 func (l *Loop) fail() {
 	err := l.failure
@@ -22,7 +30,7 @@ func (l *Loop) fail() {
 	}
 	for !l.finish() { // callers that wait for an answer are told
 		l.takeMail()
-		for a, ok := l.work.intake.take(); ok; a, ok = l.work.intake.take() {
+		for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
 			_ = a.sock.Close()
 			l.refuse(a.conn, err)
 		}
@@ -44,15 +52,15 @@ func (l *Loop) stop(abort error) {
 			l.closeListener(ln)
 		}
 	}
-	l.work.told = 0
+	l.told = 0
 	l.tellStopping()
 }
 
 // tellStopping tells those conns that do not know it yet.
 func (l *Loop) tellStopping() {
-	for l.stopping && l.work.told < l.conns.Len() {
-		c := l.awake(uint32(l.work.told))
-		l.work.told++
+	for l.stopping && l.told < l.conns.Len() {
+		c := l.awake(uint32(l.told))
+		l.told++
 		switch {
 		case c == nil:
 		case c.is(connecting):
@@ -61,7 +69,7 @@ func (l *Loop) tellStopping() {
 			l.dismiss(c)
 		}
 	}
-	l.work.told = math.MaxInt // later callers are told when they come
+	l.told = math.MaxInt // later callers are told when they come
 }
 
 // dismiss ends a conn because its loop is stopping.
