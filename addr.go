@@ -122,9 +122,29 @@ func (s *sharedAddrs) share(na net.Addr) net.Addr {
 	return na
 }
 
-func (l *Loop) localOf(a *arrival) net.Addr {
-	if a.listener.shared != nil {
-		return a.listener.shared
+// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
+func (c *Conn) LocalAddr() net.Addr {
+	if c.local == nil {
+		return driver.UnixAddr.Net()
 	}
-	return l.sharedAddr(a.sock.Local())
+	return c.local
+}
+
+// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
+// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
+// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
+func (c *Conn) RemoteAddr() net.Addr {
+	switch x := c.extra.Load(); {
+	case x == nil:
+	case x.peer != nil:
+		return x.peer
+	case x.bridge != nil:
+		if peer := x.bridge.remote(); peer != nil {
+			return peer
+		}
+	}
+	if a := c.remote.Net(); a != nil {
+		return a
+	}
+	return driver.UnixAddr.Net()
 }

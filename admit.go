@@ -1,6 +1,8 @@
 package myriad
 
 import (
+	"net"
+
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -154,4 +156,11 @@ func (l *Loop) deliverUnread(c *Conn, a *arrival) {
 		return
 	}
 	l.deliver(c, p)
+}
+
+func (l *Loop) localOf(a *arrival) net.Addr {
+	if a.listener.shared != nil {
+		return a.listener.shared
+	}
+	return l.sharedAddr(a.sock.Local())
 }

@@ -117,10 +117,7 @@ func (c *Conn) unsent() int64 {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, run := range x.files {
-		n += run.n
-	}
-	return n + x.fileLeft
+	return n + x.fileBytes()
 }
 
 // quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
@@ -172,9 +169,7 @@ func (l *Loop) lingerExpired(c *Conn) {
 
 func (l *Loop) abort(c *Conn) {
 	l.advance(c, closed)
-	if b := c.bridged(); b != nil {
-		b.abort()
-	}
+	c.abortBridge()
 	l.drv.Abort(c.id)
 }
 
@@ -198,29 +193,6 @@ func (l *Loop) ended(c *Conn, err error) {
 		err = c.truncation()
 	}
 	l.tellClosed(c, asked, err)
-}
-
-// tellClosed tells all calls that wait for the conn that it has ended.
-func (l *Loop) tellClosed(c *Conn, asked request, err error) {
-	x := c.extra.Load()
-	if c.is(connecting) {
-		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
-		return
-	}
-	if x != nil && x.bridge != nil {
-		x.bridge.end(asked&wantAbort != 0 || err != nil)
-	}
-	defer l.lastCall(c, err) // also if the one before does not return
-	if x != nil && x.detach != nil {
-		l.callDetached(c, nil, nil, orClosed(err))
-	}
-}
-
-func orClosed(err error) error {
-	if err == nil {
-		return ErrClosed
-	}
-	return err
 }
 
 func (l *Loop) lastCall(c *Conn, err error) {
@@ -251,11 +223,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	if x := c.extra.Load(); x != nil {
 		reason = x.reason
 		x.held.Release()
-		for _, run := range x.files {
-			run.f.Close()
-		}
-		x.files = nil
-		x.unencoded = 0
+		x.drop()
 	}
 	return asked, reason
 }

@@ -37,27 +37,19 @@ type Conn struct {
 
 // extra is the part of a conn that is allocated on demand, and given back when it is empty again.
 type extra struct {
-	layer     Layer
-	held      buf.Chain // received while paused, or while detaching
-	files     []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
-	detach    func(nc net.Conn, unread []byte, err error)
-	buffered  BufferedLayer // the layer, if it is one
-	unencoded int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
-	reason    error         // guarded by Conn.mu: Abort's argument, or Wire.Fail's
-	lingered  int           // bytes discarded while lingering
-	flushed   int64         // bytes that were still to be sent when the linger timer was last set
-	dial      *dialing      // while connecting
-	bridge    *bridge       // of an adopted conn without a descriptor; set before the conn is shared
-	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
-	peer     net.Addr
-	ahead    int64 // bytes that the driver sends before the file it has
-	fileLeft int64 // bytes of that file
-	sending  bool  // it has one
-	endHeld  bool  // the peer's FIN came while bytes were held
-	fin      bool  // it has come, and the layer judges by itself what it means
-	cut      error // it came before the end of the layer's stream
+	held     buf.Chain // received while paused, or while detaching
+	endHeld  bool      // the peer's FIN came while bytes were held
+	reason   error     // guarded by Conn.mu: Abort's argument, or Wire.Fail's
+	lingered int       // bytes discarded while lingering
+	flushed  int64     // bytes that were still to be sent when the linger timer was last set
 
-	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
+	layering
+	fileQueue
+	detach detachment
+	dial   *dialing // while connecting
+	bridge *bridge  // of an adopted conn without a descriptor; set before the conn is shared
+	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
+	peer net.Addr
 }
 
 // request says what other goroutines (or the handler itself) have asked of the loop.
@@ -135,51 +127,8 @@ func (c *Conn) ownExtra() *extra {
 	return c.more()
 }
 
-// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
-// no caller holds a pointer to it.
-func (c *Conn) trim() {
-	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
-		x.peer != nil ||
-		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(x.files) == 0 && x.reason == nil {
-		c.extra.Store(nil)
-	}
-}
-
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
-
-// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
-func (c *Conn) LocalAddr() net.Addr {
-	if c.local == nil {
-		return driver.UnixAddr.Net()
-	}
-	return c.local
-}
-
-// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
-// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
-// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
-func (c *Conn) RemoteAddr() net.Addr {
-	switch x := c.extra.Load(); {
-	case x == nil:
-	case x.peer != nil:
-		return x.peer
-	case x.bridge != nil:
-		if peer := x.bridge.remote(); peer != nil {
-			return peer
-		}
-	}
-	if a := c.remote.Net(); a != nil {
-		return a
-	}
-	return driver.UnixAddr.Net()
-}
 
 // Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be
 // read.
@@ -269,16 +218,13 @@ func (c *Conn) Resume() {
 	}
 	c.status &^= paused
 	switch x := c.extra.Load(); {
-	case x != nil && x.detach != nil: // it is on its way out, and receives no more
+	case c.detaching(): // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
 		c.loop.revisit(c)
 	default:
 		c.loop.drv.Resume(c.id)
 	}
 }
-
-// maxWriteLimit bounds WriteLimit, SetWriteLimit and MaxWrite.
-const maxWriteLimit = 1 << 30
 
 // SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores
 // Config.WriteLimit. Any goroutine.

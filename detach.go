@@ -9,6 +9,9 @@ import (
 
 // This file takes a connection out of the engine. All of it runs on the loop.
 
+// A detachment is the function that Detach was given.
+type detachment func(nc net.Conn, unread []byte, err error)
+
 // Detach takes the connection out of the engine. What is queued is sent first, and receiving stops
 // at once. Then done is called on the loop with a net.Conn and the bytes that were received but not
 // delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted without a

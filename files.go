@@ -31,6 +31,14 @@ type fileRun struct {
 	off, n int64
 }
 
+// A fileQueue is a conn's files. It is the loop's, except where it says otherwise.
+type fileQueue struct {
+	files    []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
+	ahead    int64     // bytes that the driver sends before the file it has
+	fileLeft int64     // bytes of that file
+	sending  bool      // it has one
+}
+
 // WriteFile queues n bytes of f from off on, after everything written before; f may be closed at
 // once. The kernel sends them from its page cache (sendfile); under a Layer they are read and
 // encoded in slices as room comes. The bytes do not count as Queued, but ErrFull is returned while
@@ -73,6 +81,13 @@ func (c *Conn) writeFile(f driver.File, off, n int64) error {
 	}
 	x.files = append(x.files, fileRun{before, f, off, n})
 	return nil
+}
+
+// filesFull reports whether a call of WriteFile or Write would be refused because files wait. mu is
+// held.
+func (c *Conn) filesFull() bool {
+	x := c.extra.Load()
+	return x != nil && len(x.files) >= maxFiles || c.fileBlocks()
 }
 
 // fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's
@@ -190,4 +205,29 @@ func (l *Loop) encodeSlice(c *Conn, x *extra, p []byte) bool {
 	}
 	l.send(c, out)
 	return err == nil
+}
+
+// beforeFile takes of out what goes before the next file, if one waits. Conn.mu is held.
+func (x *extra) beforeFile(out *buf.Chain) (front *buf.Chain, waits bool) {
+	if x.sending {
+		return nil, true // a driver takes nothing behind a file
+	}
+	if x.layer != nil || len(x.files) == 0 {
+		return nil, false
+	}
+	n := int(x.files[0].before)
+	x.files[0].before = 0
+	if n >= out.Len() {
+		return nil, false
+	}
+	return cutFront(out, n), true
+}
+
+func cutFront(out *buf.Chain, n int) *buf.Chain {
+	if n == 0 {
+		return nil
+	}
+	front := buf.GetChain()
+	out.Cut(n, front)
+	return front
 }

@@ -24,17 +24,14 @@ func (l *Loop) flush(c *Conn) request {
 	}
 	out := c.takeOutput()
 	x := c.extra.Load()
-	mustEncode, files := x != nil && x.unencoded > 0, x != nil && len(x.files) > 0
+	further := x != nil && x.waits()
 	c.mu.Unlock()
 	if asked&wantDeadline != 0 {
 		l.setDeadline(c, due)
 	}
 	l.send(c, out)
-	if mustEncode {
-		l.encodeOwed(c, x)
-	}
-	if files {
-		l.sendFiles(c, x)
+	if further {
+		l.sendFurther(c, x)
 	}
 	l.pursueEnd(c, asked)
 	return asked
@@ -59,27 +56,16 @@ func (c *Conn) Unflushed() int {
 // held.
 func (c *Conn) takeOutput() *buf.Chain {
 	out, x := c.out, c.extra.Load()
-	if out == nil || x != nil && x.sending {
-		return nil // a driver takes nothing behind a file
+	if out == nil {
+		return nil
 	}
-	if x != nil && x.layer == nil && len(x.files) > 0 {
-		n := int(x.files[0].before)
-		x.files[0].before = 0
-		if n < out.Len() {
-			return cutFront(out, n)
+	if x != nil {
+		if front, waits := x.beforeFile(out); waits {
+			return front
 		}
 	}
 	c.out = nil
 	return out
-}
-
-func cutFront(out *buf.Chain, n int) *buf.Chain {
-	if n == 0 {
-		return nil
-	}
-	front := buf.GetChain()
-	out.Cut(n, front)
-	return front
 }
 
 func (l *Loop) setDeadline(c *Conn, due int64) {

@@ -1,11 +1,25 @@
 package myriad
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
+
+	"github.com/myriad-go/myriad/buf"
 )
 
 // This file runs a conn's layer: it decodes what comes, encodes what leaves, and ends its stream.
+
+// layering is what a conn with a layer has. It is the loop's, except where it says otherwise.
+type layering struct {
+	layer      Layer
+	buffered   BufferedLayer // the layer, if it is one
+	unencoded  int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
+	layerEnded bool          // guarded by Conn.mu: Layer.CloseWrite was called
+	fin        bool          // the peer's FIN has come, and the layer judges by itself what it means
+	cut        error         // it came before the end of the layer's stream
+}
 
 // WireFor is the access of l, which must be the conn's layer, for what it does outside of its
 // methods: a handshake on another goroutine. Any goroutine.
@@ -186,8 +200,11 @@ func (l *Loop) hasInput(c *Conn, rest []byte) bool {
 }
 
 // decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
-// FIN.
-func (l *Loop) decodeRest(c *Conn, rest []byte) {
+// FIN. It returns false if there is no layer, or nothing for it.
+func (l *Loop) decodeRest(c *Conn, rest []byte) bool {
+	if c.layer() == nil || !l.hasInput(c, rest) {
+		return false
+	}
 	x, ended := c.extra.Load(), c.is(peerEnded)
 	c.status &^= peerEnded
 	x.endHeld = false
@@ -202,6 +219,7 @@ func (l *Loop) decodeRest(c *Conn, rest []byte) {
 	if ended && !c.closeAsked() {
 		l.wireEnded(c)
 	}
+	return true
 }
 
 // meaning is what the layer makes of an end, or that end itself if it panics.
@@ -214,18 +232,6 @@ func (l *Loop) meaning(c *Conn, end error) (err error) {
 	return err
 }
 
-// hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
-// encode, or what was queued behind it is to be dropped anyway.
-func (c *Conn) hasUnencoded() bool {
-	x := c.extra.Load()
-	if x == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return x.sending || len(x.files) > 0 || x.unencoded > 0 || c.asked&wantAbort != 0
-}
-
 // mustEncode reports whether the layer has something to encode: until then it must go on receiving,
 // closing or not.
 func (c *Conn) mustEncode() bool {
@@ -236,4 +242,70 @@ func (c *Conn) mustEncode() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return x.unencoded > 0
+}
+
+// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
+// this.
+func (l *Loop) wireEnded(c *Conn) {
+	x := c.extra.Load()
+	switch {
+	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
+	case x.buffered != nil:
+		x.fin = true
+		l.layerEnded(c, x)
+		return
+	default:
+		x.cut = l.meaning(c, nil)
+	}
+	if b := c.bridged(); b != nil && c.phase() == open {
+		switch err := b.broken(); {
+		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
+			c.ownExtra().cut = err
+		case err != nil:
+			c.Abort(err)
+		}
+	}
+	l.peerEnded(c)
+}
+
+func (l *Loop) callTruncated(c *Conn, err error) {
+	switch {
+	case c.closeAsked(): // what is queued is still sent
+	case c.can&canTruncate == 0:
+		Wire{c, false}.Fail(err)
+	default:
+		call := l.calls(c)
+		defer l.returned(c, &call)
+		c.handler.(TruncatedEnder).Truncated(c, err)
+		call.returned = true
+	}
+}
+
+// writeThrough writes through the layer. mu is held.
+func (c *Conn) writeThrough(l Layer, p []byte) (n int, err error) {
+	err = c.encode(func(w Wire) (err error) { n, err = l.Write(w, p); return err })
+	if errors.Is(err, ErrFull) {
+		c.oweRoom()
+	}
+	return n, err
+}
+
+// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
+// all or nothing.
+func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
+	defer releaseAll(blocks)
+	if len(blocks) == 1 {
+		_, err := c.write(blocks[0].Bytes())
+		return err
+	}
+	if err := c.admit(n); err != nil { // before they are copied
+		return err
+	}
+	whole := buf.Get(n)
+	defer whole.Release()
+	for _, b := range blocks {
+		whole.Append(b.Bytes())
+	}
+	_, err := c.write(whole.Bytes())
+	return err
 }

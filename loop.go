@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,13 +100,6 @@ type handlerSwitch struct {
 	rest []byte
 }
 
-// mailbox holds what other goroutines ask of the loop itself.
-type mailbox struct {
-	mu     sync.Mutex
-	funcs  []func()
-	closed bool
-}
-
 func newLoop(e *Engine, index int) (*Loop, error) {
 	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer})
 	if err != nil {
@@ -130,31 +121,6 @@ func (l *Loop) Engine() *Engine { return l.engine }
 
 // Now is the time at which this turn of the loop began. On the loop only.
 func (l *Loop) Now() time.Time { return l.engine.start.Add(time.Duration(l.now) * time.Millisecond) }
-
-// Do has f called on the loop, soon. f must not block. It fails with ErrBusy when Config.Mailbox
-// functions wait already and with ErrClosed after the engine's shutdown. Any goroutine; never
-// blocks.
-func (l *Loop) Do(f func()) error {
-	l.mail.mu.Lock()
-	switch {
-	case l.mail.closed:
-		l.mail.mu.Unlock()
-		return ErrClosed
-	case len(l.mail.funcs) >= l.engine.cfg.Mailbox:
-		l.mail.mu.Unlock()
-		l.stats.busy.Add(1)
-		return ErrBusy
-	}
-	l.mail.funcs = append(l.mail.funcs, f)
-	l.mail.mu.Unlock()
-	l.wakeIf(true)
-	return nil
-}
-
-// Later has f called when this turn's events have been handled: what they have gathered can be
-// passed on in one go. Called by such a function, it is for the next turn; after the loop's last
-// one nothing is called. On the loop only.
-func (l *Loop) Later(f func()) { l.work.after.add(f) }
 
 func (l *Loop) wakeIf(needed bool) {
 	if needed && l.asleep.CompareAndSwap(true, false) {
@@ -353,59 +319,6 @@ func ceilMillis(d time.Duration) int64 {
 	return ms
 }
 
-func (l *Loop) readMail() {
-	l.takeMail()
-	l.admitAll()
-	l.runAll(&l.work.funcs)
-}
-
-// takeMail takes up what is in the mailbox. What a goroutine has left of it before it ended comes
-// first, and the new in the next turn.
-func (l *Loop) takeMail() {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	l.work.funcs.refill(&l.mail.funcs)
-	l.intake.takeUp()
-}
-
-func (l *Loop) runAll(fs *batch[func()]) {
-	if !fs.empty() {
-		l.current.Store(nil)
-		l.owing = true
-	}
-	for f, ok := fs.take(); ok; f, ok = fs.take() {
-		l.guard(f)
-		l.switchHandlers()
-	}
-}
-
-// guard runs a user's function so that its panic, or its end by runtime.Goexit, costs no other
-// connection.
-func (l *Loop) guard(f func()) {
-	t := reflect.TypeOf(f)
-	began, returned := l.calling(t), false
-	defer func() {
-		v := recover()
-		if l.called(t, began); returned {
-			return
-		}
-		if v == nil {
-			v = l.exit()
-		}
-		l.engine.cfg.Logger.Error("myriad: panic in a function given to the loop", "panic", v, "stack",
-			string(debug.Stack()))
-	}()
-	f()
-	returned = true
-}
-
-// runAfter runs what Later was given in this turn. What that gives to Later again waits for the
-// next turn.
-func (l *Loop) runAfter() {
-	l.work.after.renew()
-	l.runAll(&l.work.after.batch)
-}
-
 // settleRevisits is called once in a turn, so that what it puts on the list anew waits for the
 // next.
 func (l *Loop) settleRevisits() {
@@ -458,30 +371,6 @@ func (l *Loop) takeDirty() {
 	l.work.dirty = batch[dirtyConn]{list: list}
 }
 
-// finish closes the mailbox if nothing has come in meanwhile, and reports whether the loop is done.
-func (l *Loop) finish() bool {
-	l.mail.mu.Lock()
-	defer l.mail.mu.Unlock()
-	if len(l.mail.funcs) > 0 || !l.work.funcs.empty() || !l.intake.empty() {
-		return false
-	}
-	l.mail.closed = true
-	return true
-}
-
-// post is Do for the engine's own few calls, which must not fail for want of room. It reports
-// whether the loop still runs.
-func (l *Loop) post(f func()) bool {
-	l.mail.mu.Lock()
-	ok := !l.mail.closed
-	if ok {
-		l.mail.funcs = append(l.mail.funcs, f)
-	}
-	l.mail.mu.Unlock()
-	l.wakeIf(ok)
-	return ok
-}
-
 // remove takes the conn out of the loop's table.
 func (l *Loop) remove(c *Conn) {
 	slot := c.id.Slot()
@@ -512,4 +401,47 @@ func (l *Loop) conn(slot uint32) *Conn {
 type dirtyConn struct {
 	slot uint32
 	conn *Conn
+}
+
+// calling notes that a method of a value of type t is about to be called, and says when that began,
+// or untimed.
+func (l *Loop) calling(t reflect.Type) time.Duration {
+	s := &l.stats
+	if t != s.last {
+		s.meet(t)
+	}
+	if s.until--; s.until > 0 {
+		return untimed
+	}
+	return l.elapsed()
+}
+
+// called ends what calling began.
+func (l *Loop) called(t reflect.Type, began time.Duration) {
+	if began != untimed {
+		l.stats.timed(t, l.elapsed()-began)
+	}
+}
+
+// fellIdle ends a turn after which there is nothing to do.
+func (l *Loop) fellIdle() {
+	l.readClock()
+	l.slept = true
+	s := &l.stats
+	s.turnBegan.Store(noTurn)
+	s.dirty = 0
+}
+
+// elapsed is the time since the engine's start.
+func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.start) }
+
+// ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
+const ageUnit = 100 // milliseconds
+
+// shutdown is how far a loop has come with its end.
+type shutdown struct {
+	stopping  bool
+	abortWith error // why conns are aborted while stopping; nil: they are closed in order
+	failure   error // of the driver
+	told      int   // the conns in the table below it know that the loop is stopping
 }

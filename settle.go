@@ -3,7 +3,6 @@ package myriad
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -21,7 +20,7 @@ import (
 func (l *Loop) deliver(c *Conn, p []byte) {
 	switch x := c.extra.Load(); {
 	case c.phase() != open:
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil):
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.detaching()):
 		c.ownExtra().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
@@ -108,7 +107,7 @@ func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
 	switch {
-	case v != nil || !call.returned && l.shifts.current.next == nil:
+	case v != nil || !call.returned && !l.unwinding():
 		l.failed(c, v)
 	case call.returned:
 	case !c.closeAsked(): // a call inside of this one is ending the goroutine: what was to come behind it is lost
@@ -173,9 +172,7 @@ func (l *Loop) switchHandler(s handlerSwitch) {
 	bare := c.layer() == nil
 	l.callOpened(c)
 	rest := s.rest[:len(s.rest):len(s.rest)]
-	if layered := bare && c.layer() != nil; layered && l.hasInput(c, rest) {
-		l.decodeRest(c, rest)
-	} else {
+	if !bare || !l.decodeRest(c, rest) {
 		l.inform(c, rest)
 	}
 	if l.current.Load() != c {
@@ -211,7 +208,7 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 		}
 	}
 	x := c.extra.Load()
-	if !c.is(paused) && (x == nil || x.detach == nil) {
+	if !c.is(paused) && !c.detaching() {
 		l.callReceived(c, p)
 		return
 	}
@@ -220,30 +217,6 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 	x.held.Move(&later)
 	x.held.Append(p)
 	later.Move(&x.held)
-}
-
-// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
-// this.
-func (l *Loop) wireEnded(c *Conn) {
-	x := c.extra.Load()
-	switch {
-	case x == nil || x.layer == nil || c.is(peerEnded) || c.phase() != open:
-	case x.buffered != nil:
-		x.fin = true
-		l.layerEnded(c, x)
-		return
-	default:
-		x.cut = l.meaning(c, nil)
-	}
-	if b := c.bridged(); b != nil && c.phase() == open {
-		switch err := b.broken(); {
-		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
-			c.ownExtra().cut = err
-		case err != nil:
-			c.Abort(err)
-		}
-	}
-	l.peerEnded(c)
 }
 
 // peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all
@@ -260,7 +233,7 @@ func (l *Loop) peerEnded(c *Conn) {
 func (l *Loop) inputEnded(c *Conn) {
 	switch x := c.extra.Load(); {
 	case c.phase() != open:
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || x.detach != nil):
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.detaching()):
 		c.ownExtra().endHeld = true
 	default:
 		l.callEnded(c)
@@ -280,19 +253,6 @@ func (l *Loop) callEnded(c *Conn) {
 		call := l.calls(c)
 		defer l.returned(c, &call)
 		c.handler.(Ender).Ended(c)
-		call.returned = true
-	}
-}
-
-func (l *Loop) callTruncated(c *Conn, err error) {
-	switch {
-	case c.closeAsked(): // what is queued is still sent
-	case c.can&canTruncate == 0:
-		Wire{c, false}.Fail(err)
-	default:
-		call := l.calls(c)
-		defer l.returned(c, &call)
-		c.handler.(TruncatedEnder).Truncated(c, err)
 		call.returned = true
 	}
 }
@@ -369,7 +329,7 @@ func (c *Conn) roomyLocked() bool {
 	if c.asked&(wantClose|wantAbort|gone) != 0 {
 		return false
 	}
-	if x := c.extra.Load(); x != nil && len(x.files) >= maxFiles || c.fileBlocks() {
+	if c.filesFull() {
 		return false
 	}
 	mark := int64(c.limit) / 2
@@ -382,7 +342,7 @@ func (c *Conn) roomyLocked() bool {
 // hasHeld reports whether there is something to deliver that was held back.
 func (c *Conn) hasHeld() bool {
 	x := c.extra.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && x.detach == nil && !c.is(paused) && c.phase() == open
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
 }
 
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.
@@ -391,7 +351,7 @@ func (l *Loop) serveHeld(c *Conn) {
 	var pending buf.Chain
 	defer pending.Release()
 	x.held.Move(&pending)
-	for pending.Len() > 0 && x.held.Len() == 0 && x.detach == nil && !c.is(paused) && !c.closeAsked() {
+	for pending.Len() > 0 && x.held.Len() == 0 && !c.detaching() && !c.is(paused) && !c.closeAsked() {
 		p := pending.First()
 		l.callReceived(c, p[:len(p):len(p)])
 		l.switchHandlers()
@@ -399,7 +359,7 @@ func (l *Loop) serveHeld(c *Conn) {
 	}
 	pending.Move(&x.held) // behind what a handler switch has put back
 	switch {
-	case x.held.Len() > 0 || x.detach != nil || c.is(paused):
+	case x.held.Len() > 0 || c.detaching() || c.is(paused):
 	case x.endHeld:
 		x.endHeld = false
 		l.callEnded(c)

@@ -73,6 +73,9 @@ func (l *Loop) replace(next func()) {
 	l.runFrom(next)
 }
 
+// unwinding reports whether a callback is ending the loop's goroutine already.
+func (l *Loop) unwinding() bool { return l.shifts.current.next != nil }
+
 // exit notes that a callback is ending the loop's goroutine: what the functions above it had still
 // to do is not done.
 func (l *Loop) exit() string {

@@ -5,14 +5,6 @@ import "math"
 // This file ends a loop and its conns, in order or because its driver has failed. All of it runs on
 // the loop.
 
-// shutdown is how far a loop has come with its end.
-type shutdown struct {
-	stopping  bool
-	abortWith error // why conns are aborted while stopping; nil: they are closed in order
-	failure   error // of the driver
-	told      int   // the conns in the table below it know that the loop is stopping
-}
-
 // fail is called by a loop whose driver has failed: no conn of it can be served any more.
 func (l *Loop) fail() {
 	err := l.failure

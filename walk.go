@@ -5,9 +5,6 @@ import "time"
 // This file gives access to the conns of a loop for code that does not serve them: a status page, a
 // sweeper.
 
-// ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
-const ageUnit = 100 // milliseconds
-
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
 // the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
 // other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its

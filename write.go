@@ -1,7 +1,6 @@
 package myriad
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/myriad-go/myriad/buf"
@@ -23,12 +22,7 @@ func (c *Conn) write(p []byte) (int, error) {
 		return 0, err
 	}
 	if l := c.layer(); l != nil {
-		n := 0
-		err := c.encode(func(w Wire) (err error) { n, err = l.Write(w, p); return err })
-		if errors.Is(err, ErrFull) {
-			c.oweRoom()
-		}
-		return n, err
+		return c.writeThrough(l, p)
 	}
 	c.output().Append(p)
 	c.queued.Add(int64(len(p)))
@@ -102,26 +96,6 @@ func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
 	}
 	c.queued.Add(int64(n))
 	return nil
-}
-
-// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
-// all or nothing.
-func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
-	defer releaseAll(blocks)
-	if len(blocks) == 1 {
-		_, err := c.write(blocks[0].Bytes())
-		return err
-	}
-	if err := c.admit(n); err != nil { // before they are copied
-		return err
-	}
-	whole := buf.Get(n)
-	defer whole.Release()
-	for _, b := range blocks {
-		whole.Append(b.Bytes())
-	}
-	_, err := c.write(whole.Bytes())
-	return err
 }
 
 func releaseAll(blocks []*buf.Block) {
