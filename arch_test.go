@@ -66,6 +66,9 @@ var arrows = map[string][]string{
 	"internal/dispatch": {".", "internal/driver", "workers"},
 	"internal/flow":     {"buf", "internal/driver"},
 	"internal/h1":       nil,
+	"internal/hpack":    nil,
+	"internal/h2":       {"internal/hpack"},
+	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
 		"proxyproto", "tlsloop", "internal/h1", "workers"},
@@ -75,12 +78,10 @@ var arrows = map[string][]string{
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
 	"server/push/internal/centrifuge": nil,
-	"server/push/internal/receipts":   nil,
-	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/receipts", "web",
-		"websocket", "workers"},
-	"server/push/bustest": {"server/push"},
-	"server/cmd/myriad":   {".", "debug", "server/push", "web", "websocket"},
-	"server/clients":      nil,
+	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
+	"server/push/bustest":             {"server/push"},
+	"server/cmd/myriad":               {".", "debug", "server/push", "web", "websocket"},
+	"server/clients":                  nil,
 }
 
 // unbound are the modules that show and measure: they may import everything that a user of the
@@ -104,14 +105,14 @@ var foreign = map[string][]string{
 // codecs are the files of pure functions on bytes. Of the project they may import what codecMay
 // lists, and nothing below codecForbids.
 var codecs = []string{
-	"internal/h1/*.go",
+	"internal/h1/*.go", "internal/h2/*.go", "internal/hpack/*.go",
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
 	"server/push/internal/centrifuge/*.go",
 }
 
-var codecMay = []string{"buf", "internal/h1"}
+var codecMay = []string{"buf", "internal/h1", "internal/hpack"}
 
 // net/netip is not meant by "net": it is values alone, without a resolver or a socket.
 var codecForbids = []string{"net", "time", "os", "context"}

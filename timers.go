@@ -63,7 +63,7 @@ func (t *Timers) next() int {
 
 // arm sets the conn's own timer to the first of t.
 func (t *Timers) arm(c *Conn) {
-	if c.phase() != open {
+	if c.is(closing | ending) {
 		return // the timer now bounds the close
 	}
 	if next := t.next(); next >= 0 {

@@ -5,6 +5,17 @@ import "time"
 // This file gives access to the conns of a loop for code that does not serve them: a status page, a
 // sweeper.
 
+// ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
+const ageUnit = 100 // milliseconds
+
+// conn is the one of that slot; nil if it is free, or its connection hibernates.
+func (l *Loop) conn(slot uint32) *Conn {
+	if row := l.conns.Row(slot); row != nil {
+		return *row
+	}
+	return nil
+}
+
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
 // the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
 // other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
@@ -46,11 +57,11 @@ func (c *Conn) Age() time.Duration {
 func (c *Conn) State() string {
 	x := c.extra.Load()
 	switch {
-	case c.phase() == closed:
+	case c.is(ending):
 		return "closed"
-	case c.phase() == closing:
+	case c.is(lingering):
 		return "lingering"
-	case c.phase() == draining:
+	case c.is(closing):
 		return "closing"
 	case x != nil && x.detach != nil:
 		return "detaching"

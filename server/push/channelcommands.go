@@ -151,9 +151,7 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered
 	}
-	ctx, cancel := n.deadline(ctx)
-	defer cancel()
-	h, err := n.bus.History(ctx, n.topic(name), q)
+	h, err := n.bus.History(ctx, name, q)
 	if err != nil {
 		return h, err
 	}
@@ -185,34 +183,27 @@ func (b *batch) presence(c *centrifuge.Command, name string) error {
 		b.fail(c, centrifuge.ErrPermissionDenied)
 		return nil
 	}
-	there, err := s.node.present(context.Background(), name, c.PresenceStats != nil)
+	list, err := s.node.bus.Present(context.Background(), name)
+	if err == nil && c.PresenceStats == nil && len(list) > s.node.limits.Present {
+		err = centrifuge.ErrLimitExceeded
+	}
 	switch {
 	case b.failed(c, err):
 	case c.PresenceStats != nil:
-		b.out = centrifuge.AppendPresenceStats(b.newLine(), c.ID, there.Count, there.Users)
+		b.out = centrifuge.AppendPresenceStats(b.newLine(), c.ID, len(list), users(list))
 	default:
-		b.out = centrifuge.AppendPresence(b.newLine(), c.ID, infos(there.Clients))
+		b.out = centrifuge.AppendPresence(b.newLine(), c.ID, infos(list))
 	}
 	return nil
 }
 
-// present returns the clients of a channel on all nodes, or their numbers only. More clients than
-// Limits.Present are an error for the client.
-func (n *node) present(ctx context.Context, name string, numbers bool) (Presence, error) {
-	limit := n.limits.Present
-	if numbers {
-		limit = 0
+// users counts the distinct users of list.
+func users(list []ClientInfo) int {
+	seen := make(map[string]struct{})
+	for _, info := range list {
+		seen[info.User] = struct{}{}
 	}
-	ctx, cancel := n.deadline(ctx)
-	defer cancel()
-	there, err := n.bus.Present(ctx, name, limit)
-	if err == nil && !numbers && there.Count > limit {
-		err = centrifuge.ErrLimitExceeded
-	}
-	if len(there.Missing) > 0 {
-		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
-	}
-	return there, err
+	return len(seen)
 }
 
 func infos(list []ClientInfo) []centrifuge.ClientInfo {

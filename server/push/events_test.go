@@ -1,7 +1,6 @@
 package push
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -25,13 +24,13 @@ func newBlockingBus() *blockingBus {
 	return &blockingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
 }
 
-func (b *blockingBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
-	b.asked <- t.Name
+func (b *blockingBus) Subscribe(channel string, r Receiver) error {
+	b.asked <- channel
 	<-b.goOn
 	if b.err != nil {
 		return b.err
 	}
-	return b.Bus.Subscribe(ctx, t, r)
+	return b.Bus.Subscribe(channel, r)
 }
 
 // opens requests a stream on a goroutine, and closes answered when the answer has come, which must

@@ -1,0 +1,50 @@
+package h2
+
+import "fmt"
+
+// A Code says why a stream or connection has ended (RFC 9113 section 7).
+type Code uint32
+
+const (
+	NoError Code = iota
+	ProtocolError
+	InternalError
+	FlowControlError
+	SettingsTimeout
+	StreamClosed
+	FrameSizeError
+	RefusedStream
+	Cancel
+	CompressionError
+	ConnectError
+	EnhanceYourCalm
+	InadequateSecurity
+	HTTP11Required
+)
+
+var codeNames = [...]string{"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT",
+	"STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR",
+	"ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"}
+
+func (c Code) String() string {
+	if int(c) < len(codeNames) {
+		return codeNames[c]
+	}
+	return fmt.Sprintf("code %#x", uint32(c))
+}
+
+// An Error is what a peer has done wrong. Stream is the stream that it ends, 0: the connection.
+type Error struct {
+	Code   Code
+	Stream uint32
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Stream == 0 {
+		return fmt.Sprintf("h2: connection error %v: %s", e.Code, e.Reason)
+	}
+	return fmt.Sprintf("h2: error %v of stream %d: %s", e.Code, e.Stream, e.Reason)
+}
+
+func connError(code Code, reason string) error { return &Error{code, 0, reason} }

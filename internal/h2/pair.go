@@ -1,0 +1,26 @@
+package h2
+
+import "encoding/binary"
+
+// AppendPair appends a field of a head or a trailer that waits to be compressed. Names are in lower
+// case.
+func AppendPair(dst []byte, name, value string, sensitive bool) []byte {
+	n := uint64(len(name)) << 1
+	if sensitive {
+		n |= 1
+	}
+	dst = binary.AppendUvarint(dst, n)
+	dst = append(dst, name...)
+	dst = binary.AppendUvarint(dst, uint64(len(value)))
+	return append(dst, value...)
+}
+
+// NextPair takes off the first field of what AppendPair has made.
+func NextPair(p []byte) (name, value []byte, sensitive bool, rest []byte) {
+	n, k := binary.Uvarint(p)
+	sensitive = n&1 != 0
+	p = p[k:]
+	name, p = p[:n>>1], p[n>>1:]
+	n, k = binary.Uvarint(p)
+	return name, p[k : k+int(n)], sensitive, p[k+int(n):]
+}

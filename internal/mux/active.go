@@ -1,0 +1,176 @@
+package mux
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
+)
+
+// An active is the part of a connection that it has only while it has work: open streams, an
+// incomplete frame, output. An idle connection keeps the packed table of its decoder alone.
+type active struct {
+	streams  map[uint32]*Stream
+	opening  []*Stream // of a client, whose heads are not written yet
+	partial  []byte    // an incomplete frame
+	block    fieldBlock
+	early    []earlyPriority
+	resets   []uint32 // streams that we have reset, the oldest first
+	decoder  hpack.Decoder
+	fields   []hpack.Field
+	head     h2.Head
+	scratch  []byte // a head, before it is compressed and after
+	control  []byte // control frames
+	controls int    // how many
+	out      *buf.Block
+	heads    queue    // streams with a head, trailers or an end without data
+	ready    [8]queue // streams with data, by urgency
+	quanta   uint8
+}
+
+// A fieldBlock is HEADERS whose CONTINUATION is still to come.
+type fieldBlock struct {
+	stream uint32 // 0: none
+	end    bool   // END_STREAM
+	frames int
+	self   bool // the stream depends on itself
+	p      []byte
+}
+
+type earlyPriority struct {
+	stream   uint32
+	priority h2.Priority
+}
+
+var actives = sync.Pool{New: func() any { return &active{streams: map[uint32]*Stream{}} }}
+
+// keptScratch bounds the memory of an active in the pool.
+const keptScratch = 32 << 10
+
+// wake gives the connection its active part.
+func (c *Conn) wake() *active {
+	if c.act != nil {
+		return c.act
+	}
+	a := actives.Get().(*active)
+	c.act = a
+	if c.table == nil {
+		a.decoder.Reset()
+	} else {
+		a.decoder.Unpack(c.table)
+		c.table = nil
+	}
+	return a
+}
+
+// busy reports whether the active part holds something that the connection needs.
+func (c *Conn) busy() bool {
+	a := c.act
+	return a != nil && (len(a.streams) > 0 || len(a.opening) > 0 || len(a.partial) > 0 || a.block.stream != 0 ||
+		len(a.control) > 0 || a.out != nil)
+}
+
+// doze gives the active part back. The streams that were reset cannot be told from others any more:
+// what still comes for them is ignored.
+func (c *Conn) doze() {
+	a := c.act
+	if len(a.resets) > 0 {
+		c.ignored = max(c.ignored, slices.Max(a.resets))
+	}
+	if !a.decoder.Empty() {
+		c.table = a.decoder.Pack(make([]byte, 0, 64))
+		c.table = slices.Clip(c.table)
+	}
+	c.act = nil
+	a.free()
+}
+
+// free returns a to the pool.
+func (a *active) free() {
+	if a.out != nil {
+		a.out.Release()
+	}
+	clear(a.streams)
+	clear(a.opening)
+	clear(a.fields)
+	*a = active{
+		streams: a.streams, opening: a.opening[:0], partial: kept(a.partial), block: fieldBlock{p: kept(a.block.p)},
+		early: a.early[:0], resets: a.resets[:0], decoder: a.decoder, fields: a.fields[:0], scratch: kept(a.scratch),
+		control: kept(a.control),
+	}
+	if cap(a.fields) <= 256 {
+		actives.Put(a)
+	}
+}
+
+func kept(p []byte) []byte {
+	if cap(p) > keptScratch {
+		return nil
+	}
+	return p[:0]
+}
+
+// open lists the streams that have not ended, in no order.
+func (c *Conn) open() (all []*Stream) {
+	if c.act == nil {
+		return nil
+	}
+	all = append(all, c.act.opening...)
+	for _, s := range c.act.streams {
+		all = append(all, s)
+	}
+	slices.SortFunc(all[len(c.act.opening):], func(a, b *Stream) int { return int(int64(a.id) - int64(b.id)) })
+	return all
+}
+
+// A queue is a list of streams.
+type queue struct{ first, last *Stream }
+
+func (q *queue) push(s *Stream) {
+	s.next = nil
+	if q.first == nil {
+		q.first = s
+	} else {
+		q.last.next = s
+	}
+	q.last = s
+}
+
+func (q *queue) pushFront(s *Stream) {
+	if s.next = q.first; q.last == nil {
+		q.last = s
+	}
+	q.first = s
+}
+
+func (q *queue) pop() *Stream {
+	s := q.first
+	if q.first = s.next; q.first == nil {
+		q.last = nil
+	}
+	s.next = nil
+	return s
+}
+
+// remove takes s out, wherever it is.
+func (q *queue) remove(s *Stream) bool {
+	var before *Stream
+	for p := q.first; p != nil; before, p = p, p.next {
+		if p != s {
+			continue
+		}
+		if before == nil {
+			q.first = p.next
+		} else {
+			before.next = p.next
+		}
+		if q.last == p {
+			q.last = before
+		}
+		p.next = nil
+		return true
+	}
+	return false
+}

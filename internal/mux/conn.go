@@ -1,0 +1,286 @@
+package mux
+
+import (
+	"io"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+// A Conn is an HTTP/2 connection. It is a myriad.Handler, with all optional methods but Truncated,
+// and is meant to be embedded in its owner. Init makes it ready for Opened.
+type Conn struct {
+	c     *myriad.Conn
+	cfg   *Config
+	owner Owner
+	act   *active
+	table []byte // the decoder's, while act is nil; nil: it is empty
+
+	// Timers are all timers of the conn; the owner's numbers begin at FirstTimer. L.
+	Timers myriad.Timers
+
+	send, recv int32 // windows of the connection, the peer's for us and ours for the peer
+	owed       int32 // consumed, and not yet in a WINDOW_UPDATE
+	peerWindow int32 // initial one of streams
+	peerFrame  int32
+	peerMax    uint32 // streams at a time that a server allows
+	last       uint32 // highest stream that has been opened
+	said       uint32 // stream that our GOAWAY named
+	ignored    uint32 // closed streams up to this one may have been reset by us
+	count      int32  // streams that are counted
+	resets     h2.Budget
+	glitches   h2.Budget
+	bits       connBits
+
+	mu        sync.Mutex // innermost
+	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
+	dirtyTail *Stream    // guarded by mu
+}
+
+type connBits uint16
+
+const (
+	gotPreface   connBits = 1 << iota // also set at a client, which gets none
+	gotSettings                       // the peer's first
+	acked                             // the peer has acknowledged ours
+	owesForget                        // the next field block begins with a size update
+	peerConnect                       // the peer offers the extended CONNECT
+	draining                          // Shutdown was called
+	saidLast                          // our GOAWAY has named the last stream
+	peerGoesAway                      // the peer's GOAWAY has come
+	failed                            // input is ignored: the connection ends
+	inputEnded                        // the peer's FIN has come
+	pausedInput                       // control frames wait
+	pinged                            // the PING of Shutdown is under way
+	dozeArmed                         // dozeTimer is set
+	inCallback                        // output leaves when the callback ends
+)
+
+func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
+
+// drainPing is the data of the PING of Shutdown.
+var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
+
+// Init gives a connection its owner.
+func (c *Conn) Init(cfg *Config, owner Owner) {
+	c.cfg, c.owner = cfg, owner
+	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
+	c.peerWindow, c.peerFrame, c.peerMax = h2.InitialWindow, h2.MinFrameSize, 100
+	c.bits = owesForget
+}
+
+// Conn is the connection below; nil before Opened.
+func (c *Conn) Conn() *myriad.Conn { return c.c }
+
+// Opened implements myriad.Handler. Our SETTINGS come first (RFC 9113 section 3.4).
+func (c *Conn) Opened(nc *myriad.Conn) {
+	defer c.leave(c.enter())
+	c.c = nc
+	nc.SetWriteLimit(orDefault(c.cfg.Ahead, sentAhead))
+	a := c.wake()
+	if c.cfg.Client {
+		c.bits |= gotPreface
+		a.control = append(a.control, h2.Preface...)
+	}
+	a.control = h2.AppendSettings(a.control, c.settings()...)
+	c.recv = int32(c.cfg.connWindow())
+	if by := c.cfg.connWindow() - h2.InitialWindow; by > 0 {
+		a.control = h2.AppendWindowUpdate(a.control, 0, by)
+	}
+	c.Timers.Set(nc, handshakeTimer, handshakeTimeout)
+}
+
+// settings are ours.
+func (c *Conn) settings() []h2.Setting {
+	s := []h2.Setting{
+		{ID: h2.InitialWindowSize, Value: uint32(c.cfg.window())},
+		{ID: h2.MaxHeaderListSize, Value: uint32(c.cfg.headerList())},
+	}
+	if c.cfg.Client {
+		return append(s, h2.Setting{ID: h2.EnablePush})
+	}
+	s = append(s, h2.Setting{ID: h2.MaxConcurrentStreams, Value: uint32(c.cfg.streams())},
+		h2.Setting{ID: h2.NoRFC7540Priorities, Value: 1})
+	if c.cfg.Connect {
+		s = append(s, h2.Setting{ID: h2.EnableConnectProtocol, Value: 1})
+	}
+	return s
+}
+
+// Ended implements myriad.Ender: the peer sends no more. Requests that are complete are answered.
+func (c *Conn) Ended(*myriad.Conn) {
+	defer c.leave(c.enter())
+	c.bits |= inputEnded
+	for _, s := range c.open() {
+		if !s.is(remoteDone) {
+			c.close(s, h2.Cancel, io.ErrUnexpectedEOF)
+		}
+	}
+	c.wake().partial = c.wake().partial[:0]
+}
+
+// Drained implements myriad.Drainer.
+func (c *Conn) Drained(*myriad.Conn) { c.leave(c.enter()) }
+
+// Notified implements myriad.Notified: streams have asked for something.
+func (c *Conn) Notified(*myriad.Conn) {
+	defer c.leave(c.enter())
+	c.visit()
+}
+
+// Expired implements myriad.Timed for a connection whose owner has no timers.
+func (c *Conn) Expired(nc *myriad.Conn) {
+	for number := range c.Timers.Expired(nc) {
+		c.TimerExpired(number)
+	}
+}
+
+// TimerExpired does what is due by a timer below FirstTimer.
+func (c *Conn) TimerExpired(number uint8) {
+	defer c.leave(c.enter())
+	switch number {
+	case handshakeTimer: // section 6.5.3
+		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)
+	case drainTimer:
+		c.sayLast()
+	case dozeTimer:
+		c.bits &^= dozeArmed
+		if c.count == 0 && !c.busy() && c.act != nil {
+			c.doze()
+		}
+	}
+}
+
+// Stopping implements myriad.Stopper.
+func (c *Conn) Stopping(*myriad.Conn) { c.Shutdown() }
+
+// Closed implements myriad.Handler.
+func (c *Conn) Closed(_ *myriad.Conn, err error) {
+	outermost := c.enter()
+	c.bits |= failed
+	cause := err
+	if cause == nil {
+		cause = io.ErrUnexpectedEOF
+	}
+	for _, s := range c.open() {
+		c.close(s, h2.Cancel, cause)
+	}
+	c.visit()
+	if c.act != nil {
+		c.act.free()
+		c.act = nil
+	}
+	c.table = nil
+	c.owner.Gone(err)
+	if outermost {
+		c.bits &^= inCallback
+	}
+}
+
+// Shutdown lets the streams end that the peer has opened, takes no more, and closes the connection
+// then. A server first says so, and names the last stream when the peer knows it, so that no
+// request under way is lost (section 6.8). L.
+func (c *Conn) Shutdown() {
+	if c.is(draining | failed) {
+		return
+	}
+	defer c.leave(c.enter())
+	c.bits |= draining
+	a := c.wake()
+	if c.cfg.Client || !c.is(gotSettings) {
+		c.sayLast()
+	} else {
+		c.bits |= pinged
+		a.control = h2.AppendGoAway(a.control, 1<<31-1, h2.NoError, "")
+		a.control = h2.AppendPing(a.control, drainPing, false)
+		c.Timers.Set(c.c, drainTimer, drainTimeout)
+	}
+}
+
+// sayLast names the last stream that is answered.
+func (c *Conn) sayLast() {
+	if c.is(saidLast | failed) {
+		return
+	}
+	defer c.leave(c.enter())
+	c.bits |= saidLast
+	c.bits &^= pinged
+	c.Timers.Set(c.c, drainTimer, 0)
+	c.said = c.last
+	if c.cfg.Client {
+		c.said = 0 // of the server's streams
+	}
+	a := c.wake()
+	a.control = h2.AppendGoAway(a.control, c.said, h2.NoError, "")
+}
+
+// Abort ends the connection and all its streams with a code. L.
+func (c *Conn) Abort(code h2.Code, reason string) {
+	defer c.leave(c.enter())
+	c.fail(code, reason, nil)
+}
+
+// fail ends the connection: GOAWAY says why, what was encoded before it still leaves.
+func (c *Conn) fail(code h2.Code, reason string, cause error) {
+	if c.is(failed) {
+		return
+	}
+	c.bits |= failed
+	if cause == nil {
+		cause = &h2.Error{Code: code, Reason: reason}
+	}
+	if n := c.cfg.Counters; n != nil {
+		n.ConnErrors.Add(1)
+		if code == h2.EnhanceYourCalm {
+			n.Calmed.Add(1)
+		}
+	}
+	last := c.last
+	switch { // section 6.8: the number must not rise again
+	case c.cfg.Client:
+		last = 0
+	case c.is(saidLast):
+		last = c.said
+	}
+	a := c.wake()
+	a.control = h2.AppendGoAway(a.control, last, code, reason)
+	for _, s := range c.open() {
+		c.close(s, code, cause)
+	}
+}
+
+// enter begins a callback, and leave ends it if it is not part of another one.
+func (c *Conn) enter() (outermost bool) {
+	outermost = !c.is(inCallback)
+	c.bits |= inCallback
+	return outermost
+}
+
+// leave writes the output. A connection without work closes, or may doze.
+func (c *Conn) leave(outermost bool) {
+	if !outermost {
+		return
+	}
+	c.flush()
+	c.bits &^= inCallback
+	switch {
+	case c.is(failed):
+		_ = c.c.Close()
+	case c.count > 0 || c.busy():
+	case c.is(inputEnded|peerGoesAway) || c.is(saidLast):
+		_ = c.c.Close()
+	case c.act != nil && !c.is(dozeArmed):
+		c.bits |= dozeArmed
+		c.Timers.Set(c.c, dozeTimer, dozeAfter)
+	}
+}
+
+// Streams is how many streams are open, or ended and not released. L.
+func (c *Conn) Streams() int { return int(c.count) }
+
+// PeerConnect reports whether the peer offers the extended CONNECT. L.
+func (c *Conn) PeerConnect() bool { return c.is(peerConnect) }
+
+// Ready reports whether the peer's SETTINGS have come. L.
+func (c *Conn) Ready() bool { return c.is(gotSettings) }

@@ -1,0 +1,159 @@
+package mux
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
+)
+
+// A Config is what the connections of a server or a client have in common. It must not change while
+// they are open.
+type Config struct {
+	// Client is the role.
+	Client bool
+	// Streams is how many streams the peer may have open at a time; a server counts those whose
+	// handler is not over, too. Beyond it a stream is refused. 0: 100. Of no use to a client.
+	Streams int
+	// Window is the window of each stream in bytes: how much of a body may wait for its reader. 0:
+	// 64 KiB.
+	Window int
+	// ConnWindow is the window of the connection in bytes: how much may wait in all its streams. 0:
+	// 1 MiB.
+	ConnWindow int
+	// HeaderList is the largest list of fields in bytes, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+	// Beyond it Head.TooLarge is set. A field block that is larger itself ends the connection. 0:
+	// 64 KiB.
+	HeaderList int
+	// Outbox is how many bytes of output wait for each stream before Put fails with flow.ErrFull.
+	// 0: 64 KiB.
+	Outbox int
+	// Ahead is how many bytes may be queued at the conn. Beyond it data waits in its stream, where
+	// something more urgent can still overtake it. 0: 64 KiB.
+	Ahead int
+	// Connect offers the extended CONNECT of RFC 8441.
+	Connect bool
+	// Now is the clock.
+	Now func() time.Time
+	// Counters, unless it is nil, counts for all connections.
+	Counters *Counters
+}
+
+// Counters are statistics. Any goroutine may read them.
+type Counters struct {
+	Opened     atomic.Int64 // streams
+	Refused    atomic.Int64 // streams beyond Config.Streams
+	PeerResets atomic.Int64 // RST_STREAM received
+	Resets     atomic.Int64 // RST_STREAM sent for something that the peer has done wrong
+	ConnErrors atomic.Int64 // GOAWAY sent with an error
+	Calmed     atomic.Int64 // those of them that were ENHANCE_YOUR_CALM: the peer has spent a budget
+}
+
+// An Owner is the protocol of a connection. L.
+type Owner interface {
+	// Accept makes a stream for a request and calls its Init. nil refuses it with REFUSED_STREAM.
+	// Never called at a client.
+	Accept(id uint32) *Stream
+	// Settings is called after each SETTINGS frame of the peer: a client may be able to Open more
+	// streams.
+	Settings()
+	// GoAway is called when the peer opens or accepts no more streams. Streams above last have
+	// ended with RefusedStream by then.
+	GoAway(last uint32, code h2.Code)
+	// Idle is called when the last stream has ended and been released.
+	Idle()
+	// Gone is the last call. err is nil if the connection has ended in order.
+	Gone(err error)
+}
+
+// A StreamOwner is one end of a request. L.
+type StreamOwner interface {
+	// Head is the request, at a client each interim response and the final one. last: it has no
+	// body. h and its Fields are valid until Head returns; their strings may be kept. A code other
+	// than NoError resets the stream.
+	Head(h *h2.Head, last bool) h2.Code
+	// Data is a piece of the body, maybe the last. p is valid until return.
+	Data(p []byte, last bool)
+	// Trailers ends the body. fields are valid until return.
+	Trailers(fields []hpack.Field)
+	// Credit returns how many bytes of the body have been consumed since the last call, as
+	// flow.Inbox.Credit does. It is called after Data and after Stream.Notify.
+	Credit() int
+	// Room is called after Put has failed with flow.ErrFull, when there is room again.
+	Room()
+	// Ended is called once: the stream is closed. err is nil if both sides have ended in order.
+	// code is that of RST_STREAM, of either side, or of the connection's end. It is called without
+	// Head before if the stream was refused or malformed, never if Accept was not called.
+	Ended(code h2.Code, err error)
+}
+
+// The limits that need no setting, and what happens at them.
+const (
+	// resetBurst and resetRate bound the streams that the peer resets, has refused, or makes us
+	// reset by mistakes; beyond: GOAWAY ENHANCE_YOUR_CALM.
+	resetBurst, resetRate = 200, 20
+	// glitchBurst and glitchRate bound what costs us work and has no use: PING, SETTINGS, PRIORITY,
+	// empty DATA, WINDOW_UPDATE beyond two for each frame of DATA that was sent; beyond: GOAWAY
+	// ENHANCE_YOUR_CALM.
+	glitchBurst, glitchRate = 10000, 330
+	// emptyCost and settingsCost are what empty DATA and a SETTINGS frame count of it.
+	emptyCost, settingsCost = 100, 20
+	// maxControls is how many control frames may wait; beyond: the connection is not read until
+	// they have left. What was read before is still answered, so that one read buffer of PING comes
+	// on top.
+	maxControls = 64
+	// maxSettings is how many entries a SETTINGS frame may have; beyond: GOAWAY ENHANCE_YOUR_CALM.
+	maxSettings = 32
+	// maxEarlyPriorities is how many PRIORITY_UPDATE for streams that are not open yet are kept;
+	// beyond: they have no effect.
+	maxEarlyPriorities = 16
+	// keptResets is how many streams that we have reset are remembered as such; beyond: all older
+	// frames for closed streams are ignored.
+	keptResets = 32
+	// handshakeTimeout is how long the peer may take for its preface and to acknowledge ours;
+	// beyond: GOAWAY SETTINGS_TIMEOUT.
+	handshakeTimeout = 10 * time.Second
+	// drainTimeout is how long Shutdown waits for the answer to its PING.
+	drainTimeout = time.Second
+	// dozeAfter is how long an idle connection keeps what it needs for streams.
+	dozeAfter = time.Second
+	// sentAhead is Config.Ahead for 0.
+	sentAhead = 64 << 10
+)
+
+// The numbers of Conn.Timers that mux uses. An owner's begin at FirstTimer.
+const (
+	handshakeTimer uint8 = iota
+	drainTimer
+	dozeTimer
+	FirstTimer
+)
+
+var (
+	// ErrGoingAway is what Open returns on a connection that takes no more streams.
+	ErrGoingAway = errors.New("mux: the connection takes no more streams")
+	// ErrStreams is what Open returns when the peer allows no more streams at a time;
+	// Owner.Settings and the end of a stream may change that.
+	ErrStreams = errors.New("mux: the peer allows no more streams at a time")
+	// errDone is why nothing can be put into a stream that has ended in order.
+	errDone = errors.New("mux: the stream has ended")
+)
+
+func (cfg *Config) streams() int    { return orDefault(cfg.Streams, 100) }
+func (cfg *Config) window() int     { return min(orDefault(cfg.Window, 64<<10), h2.MaxWindow) }
+func (cfg *Config) headerList() int { return orDefault(cfg.HeaderList, 64<<10) }
+func (cfg *Config) outbox() int     { return orDefault(cfg.Outbox, 64<<10) }
+
+// connWindow is at least the one that a peer has before it knows of another.
+func (cfg *Config) connWindow() int {
+	return min(max(orDefault(cfg.ConnWindow, 1<<20), h2.InitialWindow), h2.MaxWindow)
+}
+
+func orDefault(n, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
+}

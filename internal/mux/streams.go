@@ -1,0 +1,172 @@
+package mux
+
+import (
+	"slices"
+
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+// begin opens a stream.
+func (c *Conn) begin(s *Stream, id uint32) {
+	s.conn, s.id = c, id
+	s.send = c.peerWindow
+	s.recv = int32(c.cfg.window())
+	if !c.is(acked) { // section 6.9.2: until then the peer may use the initial one
+		s.recv = max(s.recv, h2.InitialWindow)
+	}
+	s.box.Reset(c.cfg.outbox())
+	s.bits |= counted
+	c.count++
+	if n := c.cfg.Counters; n != nil {
+		n.Opened.Add(1)
+	}
+	if id != 0 {
+		c.act.streams[id] = s
+	}
+}
+
+// Open begins a stream; its owner puts the head then. It fails with ErrGoingAway, and with
+// ErrStreams at the peer's limit. L, at a client, after Opened.
+func (c *Conn) Open(s *Stream) error {
+	a := c.wake()
+	switch {
+	case c.is(draining|peerGoesAway|failed|inputEnded) || int(c.last)+2*len(a.opening) > 1<<31-4:
+		return ErrGoingAway
+	case len(a.streams)+len(a.opening) >= int(c.peerMax):
+		return ErrStreams
+	}
+	c.begin(s, 0)
+	a.opening = append(a.opening, s)
+	return nil
+}
+
+// number gives a client's stream its id, in the order in which heads leave (section 5.1.1).
+func (c *Conn) number(s *Stream) {
+	if c.last == 0 {
+		s.id = 1
+	} else {
+		s.id = c.last + 2
+	}
+	c.last = s.id
+	a := c.act
+	a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })
+	a.streams[s.id] = s
+}
+
+// visit does what streams have asked for.
+func (c *Conn) visit() {
+	for {
+		c.mu.Lock()
+		s := c.dirty
+		if s == nil {
+			c.mu.Unlock()
+			return
+		}
+		if c.dirty = s.dirty; c.dirty == nil {
+			c.dirtyTail = nil
+		}
+		asked, code := s.asked, s.code
+		s.asked, s.dirty = 0, nil
+		c.mu.Unlock()
+		c.answer(s, asked, code)
+	}
+}
+
+func (c *Conn) answer(s *Stream, asked asked, code h2.Code) {
+	if asked&askCredit != 0 && !s.is(closed) {
+		c.credit(s, s.owner.Credit())
+	}
+	if asked&askReset != 0 && !s.is(closed) {
+		c.reset(s, code, streamError(s.id, code, "cancelled"))
+	}
+	if asked&askOutput != 0 {
+		c.enqueue(s)
+	}
+	if asked&askRelease != 0 && !s.is(released) {
+		s.bits |= released
+		c.uncount(s)
+	}
+}
+
+// uncount frees the place of a stream that has ended and been released.
+func (c *Conn) uncount(s *Stream) {
+	if s.bits&(closed|released|counted) != closed|released|counted {
+		return
+	}
+	s.bits &^= counted
+	if c.count--; c.count == 0 {
+		c.owner.Idle()
+	}
+}
+
+// endIfDone closes a stream that both sides have ended.
+func (c *Conn) endIfDone(s *Stream) {
+	if s.bits&(remoteDone|localDone|closed) == remoteDone|localDone {
+		c.close(s, h2.NoError, nil)
+	}
+}
+
+// close ends a stream, whatever the reason. What it has not consumed is the connection's again.
+func (c *Conn) close(s *Stream, code h2.Code, err error) {
+	if s.is(closed) {
+		return
+	}
+	s.bits |= closed
+	a := c.act
+	if s.id == 0 {
+		a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })
+	} else {
+		delete(a.streams, s.id)
+	}
+	c.dequeue(s)
+	if err == nil {
+		s.box.Fail(errDone)
+	} else {
+		s.box.Fail(err)
+	}
+	unread := int(s.unread)
+	s.unread = 0
+	c.credit(nil, unread)
+	s.owner.Ended(code, err)
+	c.uncount(s)
+}
+
+// reset ends a stream and tells the peer.
+func (c *Conn) reset(s *Stream, code h2.Code, err error) {
+	if s.id != 0 {
+		c.sayReset(s.id, code)
+	}
+	c.close(s, code, err)
+}
+
+func (c *Conn) sayReset(id uint32, code h2.Code) {
+	a := c.act
+	a.control = h2.AppendReset(a.control, id, code)
+	a.controls++
+	if len(a.resets) == keptResets {
+		c.ignored = max(c.ignored, a.resets[0])
+		a.resets = append(a.resets[:0], a.resets[1:]...)
+	}
+	a.resets = append(a.resets, id)
+}
+
+// wasReset reports whether we have reset a stream that is closed, or may have.
+func (c *Conn) wasReset(id uint32) bool {
+	return id <= c.ignored || c.is(saidLast) && id > c.said || slices.Contains(c.act.resets, id)
+}
+
+// refuse resets a stream for what the peer has done, open or not, and counts it: a peer that makes
+// us reset streams is no better than one that resets them (CVE-2025-8671).
+func (c *Conn) refuse(id uint32, code h2.Code, err error) {
+	if n := c.cfg.Counters; n != nil {
+		n.Resets.Add(1)
+	}
+	if s := c.act.streams[id]; s != nil {
+		c.reset(s, code, err)
+	} else if !slices.Contains(c.act.resets, id) { // one RST_STREAM is enough
+		c.sayReset(id, code)
+	}
+	if err := c.countReset(); err != nil {
+		c.wrong(err)
+	}
+}
