@@ -5,7 +5,6 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Everything but the form of doc comments: what they say matters, and how they begin does not.
 CHECKS := all,-ST1020,-ST1021,-ST1022
 
-GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 
 # Every Go file of ours, and none that came with a client library.
 SOURCES := find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go'
@@ -46,10 +45,10 @@ race:
 soak:
 	.ci/soak $(SHARE)
 
-# Do the tests notice a mistake? "make mutate FILE=web/pipeline.go" makes small ones in one file, one at a time, and says which of
-# them the short tests of its package let pass.
+# Do the tests notice a mistake? "make mutate FILE=web/pipeline.go" makes small ones in one file or several of a package, one at a
+# time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does.
 mutate:
-	.ci/mutate $(GREMLINS) $(FILE)
+	go run ./internal/mutate $(if $(RUN),-run '$(RUN)') $(FILE)
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
 minutes:

@@ -45,6 +45,7 @@ var arrows = map[string][]string{
 
 	"packaging/release":     nil, // a command
 	"internal/soak/minutes": nil, // a command
+	"internal/mutate":       nil, // a command
 
 	"internal/driver":            {"buf", "internal/driver/ballast"},
 	"internal/driver/ballast":    nil,

@@ -1,0 +1,111 @@
+// Command mutate makes small mistakes in files of one package, one at a time. It says which of them
+// the short tests of the package notice.
+//
+//	go run ./internal/mutate [-run regexp] [-at file.go:12,file.go:40] web/pipeline.go ...
+//
+// The mistakes are: another comparison, "and" for "or", a condition turned around, true for false,
+// another arithmetic operator, and a call or an assignment left out. All are in one test binary,
+// and a variable of the environment switches one on. So a mistake costs the tests that reach it,
+// and no build.
+//
+// A mistake is caught if a test that passes without it fails twice with it. Tests that do not end
+// are counted by themselves, and not as caught: a busy machine could have held them up.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("mutate: ")
+	run := flag.String("run", ".", "only the tests that match this `regexp`")
+	at := flag.String("at", "", "only the mistakes in these `lines`, as in pipeline.go:75,pipeline.go:90")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	folder, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = mutate(folder, flag.Args(), *run, *at, os.Stdout)
+	os.RemoveAll(folder)
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func mutate(folder string, files []string, run, at string, to io.Writer) error {
+	b, err := build(folder, files)
+	if err != nil {
+		return err
+	}
+	tests, err := b.tests(run, to)
+	if err != nil {
+		return err
+	}
+	counts := map[string]*count{}
+	for i, s := range b.sites {
+		number := i + 1
+		if b.broken[number] || at != "" && !wanted(at, s) {
+			continue
+		}
+		c := counts[s.file]
+		if c == nil {
+			c = new(count)
+			counts[s.file] = c
+		}
+		result := b.try(number, tests)
+		c.add(result)
+		if result != caught {
+			fmt.Fprintf(to, "%s:%d: %s: %s\n", s.file, s.line, s.what, result)
+		}
+	}
+	for _, f := range files {
+		if c := counts[f]; c != nil {
+			fmt.Fprintf(to, "%s: %v\n", f, c)
+		}
+	}
+	return nil
+}
+
+// wanted reports whether s is in one of the lines.
+func wanted(lines string, s site) bool {
+	for l := range strings.SplitSeq(lines, ",") {
+		if strings.HasSuffix("/"+fmt.Sprint(s.file, ":", s.line), "/"+l) {
+			return true
+		}
+	}
+	return false
+}
+
+// A result is how the tests do with a mistake.
+type result uint8
+
+const (
+	caught  result = iota // one fails
+	lived                 // all pass
+	hangs                 // one does not end, and none fails
+	unknown               // none reaches it
+)
+
+func (r result) String() string {
+	return [...]string{"caught", "LIVED", "HUNG", "not reached"}[r]
+}
+
+type count [unknown + 1]int
+
+func (c *count) add(r result) { c[r]++ }
+
+func (c *count) String() string {
+	covered := c[caught] + c[lived] + c[hangs]
+	return fmt.Sprintf("%d of %d covered mutants caught (%.0f %%), %d hung, %d not reached", c[caught], covered,
+		100*float64(c[caught])/float64(max(covered, 1)), c[hangs], c[unknown])
+}

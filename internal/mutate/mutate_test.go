@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// sample has one mistake of each kind on lines that say which. The tests below notice some.
+const sample = `package sample
+
+import "sync"
+
+// Sum adds up what is positive.
+func Sum(all []int) (n int) {
+	for _, v := range all {
+		if v > 0 { // >= for >: no test can notice
+			n += v
+		}
+	}
+	return n
+}
+
+// Even is not tested.
+func Even(n int) bool { return n%2 == 0 }
+
+const limit = 3 + 4
+
+// A Box counts.
+type Box struct {
+	mu   sync.Mutex
+	n    int
+	seen bool
+}
+
+// Add reports whether there is room for n.
+func (b *Box) Add(n int, name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen && b.n+n > limit || name+"" == "no" {
+		return false
+	}
+	b.n += n
+	b.seen = true
+	b.note()
+	return true
+}
+
+func (b *Box) note() {}
+
+// Until counts to n.
+func Until(n int) (i int) {
+	for i != n {
+		i++
+	}
+	return i
+}
+`
+
+const sampleTests = `package sample
+
+import "testing"
+
+func TestSum(t *testing.T) {
+	if n := Sum([]int{1, -2, 3}); n != 4 {
+		t.Error(n)
+	}
+}
+
+func TestBox(t *testing.T) {
+	b := new(Box)
+	if !b.Add(9, "") || b.Add(1, "") || new(Box).Add(1, "no") {
+		t.Error("no")
+	}
+	c := new(Box)
+	if !c.Add(6, "") || !c.Add(1, "") || c.Add(1, "") {
+		t.Error("no")
+	}
+}
+
+func TestFails(t *testing.T) { t.Error(Until(0)) }
+`
+
+// The command finds out what the tests of a package notice.
+func TestMutate(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example.com/sample\n", "a.go": sample,
+		"a_test.go": sampleTests} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(folder)
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOWORK", "off")
+	var out strings.Builder
+	if err := mutate(t.TempDir(), []string{"a.go"}, ".", "", &out); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(out.String(), "\n\n")
+	const want = `a.go:8: >= for >: LIVED
+a.go:16: != for ==: not reached
+a.go:36: left out: b.note(): LIVED
+a.go:44: == for !=: not reached
+a.go:45: -- for ++: not reached
+a.go: 11 of 13 covered mutants caught (85 %), 0 hung, 3 not reached
+`
+	if got != want || !strings.HasPrefix(out.String(), "TestFails is not used, because it fails without a mistake") {
+		t.Errorf("got\n%s", out.String())
+	}
+}
