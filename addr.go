@@ -3,6 +3,7 @@ package myriad
 import (
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -77,4 +78,73 @@ func unannounced(nc net.Conn) (below net.Conn, was bool) {
 		return nc.Conn, true
 	}
 	return nc, false
+}
+
+// localAddrs are the addresses that conns of a loop share, at most maxLocalAddrs of them.
+type localAddrs map[driver.Addr]net.Addr
+
+// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
+func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
+	if na, ok := l.locals[a]; ok {
+		return na
+	}
+	na := a.Net()
+	if na != nil && len(l.locals) < maxLocalAddrs {
+		l.locals[a] = na
+	}
+	return na
+}
+
+// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have
+// that a loop accepts.
+type sharedAddrs struct {
+	mu   sync.Mutex
+	list localAddrs
+}
+
+// share finds the one for na, or makes na that one. What is no socket's address stays as it is.
+func (s *sharedAddrs) share(na net.Addr) net.Addr {
+	a := driver.AddrOf(na)
+	if a == (driver.Addr{}) || a == driver.UnixAddr {
+		return na
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one, ok := s.list[a]; ok {
+		return one
+	}
+	if s.list == nil {
+		s.list = localAddrs{}
+	}
+	if len(s.list) < maxLocalAddrs {
+		s.list[a] = na
+	}
+	return na
+}
+
+// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
+func (c *Conn) LocalAddr() net.Addr {
+	if c.local == nil {
+		return driver.UnixAddr.Net()
+	}
+	return c.local
+}
+
+// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
+// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
+// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
+func (c *Conn) RemoteAddr() net.Addr {
+	switch x := c.extra.Load(); {
+	case x == nil:
+	case x.peer != nil:
+		return x.peer
+	case x.bridge != nil:
+		if peer := x.bridge.remote(); peer != nil {
+			return peer
+		}
+	}
+	if a := c.remote.Net(); a != nil {
+		return a
+	}
+	return driver.UnixAddr.Net()
 }

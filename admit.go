@@ -1,13 +1,12 @@
 package myriad
 
 import (
-	"errors"
-	"fmt"
 	"net"
-	"sync"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
+
+// This file brings connections into their loops: those that listeners accept, and adopted ones.
 
 // maxIntake bounds the conns that wait to be attached to one loop; the accepting loop keeps what is
 // above it.
@@ -26,6 +25,24 @@ type arrival struct {
 	lifted   bool // the conn has its layer already, and unread is what the layer has decoded
 }
 
+// An intake is where connections come into a loop. Other goroutines put them there.
+type intake struct {
+	coming   []arrival // guarded by mailbox.mu; at most maxIntake
+	promised int       // guarded by mailbox.mu: room that Adopt has been promised
+	taken    batch[arrival]
+}
+
+// takeUp has the loop own what has come. The mailbox's mu is held.
+func (in *intake) takeUp() {
+	if cap(in.taken.list) > keptIntake {
+		in.taken.list = nil
+	}
+	in.taken.refill(&in.coming)
+}
+
+// empty reports whether nothing is on its way in. The mailbox's mu is held.
+func (in *intake) empty() bool { return len(in.coming) == 0 && in.taken.empty() }
+
 // place gives an accepted connection to the next loop in turn.
 func (e *Engine) place(from *Loop, a arrival) {
 	to := e.nextLoop()
@@ -39,11 +56,11 @@ func (e *Engine) place(from *Loop, a arrival) {
 func (l *Loop) take(a arrival, promised bool) bool {
 	l.mail.mu.Lock()
 	if promised {
-		l.mail.promised--
+		l.intake.promised--
 	}
-	ok := !l.mail.closed && len(l.mail.intake)+l.mail.promised < maxIntake
+	ok := !l.mail.closed && len(l.intake.coming)+l.intake.promised < maxIntake
 	if ok {
-		l.mail.intake = append(l.mail.intake, a)
+		l.intake.coming = append(l.intake.coming, a)
 	}
 	l.mail.mu.Unlock()
 	l.wakeIf(ok)
@@ -57,10 +74,10 @@ func (l *Loop) promise() error {
 	switch {
 	case l.mail.closed:
 		return ErrClosed
-	case len(l.mail.intake)+l.mail.promised >= maxIntake:
+	case len(l.intake.coming)+l.intake.promised >= maxIntake:
 		return ErrBusy
 	}
-	l.mail.promised++
+	l.intake.promised++
 	return nil
 }
 
@@ -68,7 +85,7 @@ func (l *Loop) promise() error {
 func (l *Loop) unpromise() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	l.mail.promised--
+	l.intake.promised--
 }
 
 // loopWithRoom returns the next loop in the round, or the first one after it that has room. It
@@ -87,6 +104,13 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 		}
 	}
 	return nil, failure
+}
+
+// admitAll attaches what the loop has taken up.
+func (l *Loop) admitAll() {
+	for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
+		l.admit(&a)
+	}
 }
 
 // admit attaches a connection and opens its handler. On the loop.
@@ -139,175 +163,4 @@ func (l *Loop) localOf(a *arrival) net.Addr {
 		return a.listener.shared
 	}
 	return l.sharedAddr(a.sock.Local())
-}
-
-// enter puts the conn into the loop's table.
-func (l *Loop) enter(c *Conn, id driver.ID) {
-	*l.conns.Grow(id.Slot()) = c
-	*l.born.Grow(id.Slot()) = uint32(l.now / ageUnit)
-	c.id = id
-	l.live++
-	l.stats.conns.Add(1)
-}
-
-// refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one
-// (c) the handler is told.
-func (l *Loop) refuse(c *Conn, err error) {
-	defer l.engine.quota.give()
-	if c == nil {
-		return
-	}
-	c.status |= closing | ending // its callbacks are called, but it may do nothing
-	defer l.refused(c, err)
-	l.callOpened(c)
-}
-
-func (l *Loop) refused(c *Conn, err error) {
-	c.bury()
-	if x := c.extra.Load(); x != nil && x.bridge != nil {
-		x.bridge.end(true)
-	}
-	l.lastCall(c, err)
-}
-
-// Adopt takes a connection into the engine, with the bytes already read from it. nc is consumed,
-// also on error. The returned Conn may be written to at once. A *tls.Conn of tlsloop.NewListener
-// becomes a conn with a layer, without goroutines. Any other *tls.Conn has two that copy, and 64
-// KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
-// that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
-// net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
-// connection, except on the driver std, which calls nc itself. If nc has no CloseWrite, ending our
-// side closes it. Neither a *Conn nor Stream's net.Conn can be adopted: they are in an engine
-// already, use Conn.SetHandler. Nor can a *net.UnixConn of messages (unixpacket, unixgram): it is
-// no stream, and the kernel drops the rest of a message that is not read at once. It fails with
-// ErrTooMany at Config.MaxConns and with ErrBusy when the intake of every loop is full. Any
-// goroutine.
-func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
-	switch nc := nc.(type) {
-	case *Conn, *streamConn:
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
-			"Conn.SetHandler)", nc, ErrUnsupported), nc.Close())
-	case *net.UnixConn:
-		if a := nc.LocalAddr(); a != nil && a.Network() != "unix" {
-			return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %s connection: %w (it is no stream: use the "+
-				"network \"unix\")", a.Network(), ErrUnsupported), nc.Close())
-		}
-	}
-	l, err := e.reserve()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
-	}
-	nc, layer, h := lift(nc, h)
-	c, sock, err := l.importConn(nc, h)
-	if err != nil {
-		l.unpromise()
-		e.quota.give()
-		return nil, fmt.Errorf("myriad: Adopt: %w", err)
-	}
-	a := arrival{sock: sock, conn: c, unread: append([]byte(nil), unread...), lifted: layer != nil}
-	if layer != nil {
-		c.ownExtra().setLayer(layer)
-	}
-	bridge := c.bridged()
-	if bridge != nil {
-		bridge.start(c)
-	}
-	if !l.take(a, true) {
-		e.quota.give()
-		if err = errors.Join(fmt.Errorf("myriad: Adopt: %w", errShutDown), sock.Close()); bridge != nil {
-			bridge.end(true)
-		}
-		return nil, err
-	}
-	return c, nil
-}
-
-// lift takes nc apart if it can go on as a connection with a layer.
-func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
-	if outer, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		if l, ok := outer.NetConn().(Lifter); ok {
-			return l.Lift(nc, h)
-		}
-	}
-	return nc, nil, h
-}
-
-// reserve finds a loop for one more connection, and counts it.
-func (e *Engine) reserve() (*Loop, error) {
-	if !e.quota.take() {
-		e.hits.tooMany.Add(1)
-		return nil, ErrTooMany
-	}
-	l, err := e.loopWithRoom()
-	if err != nil {
-		e.quota.give()
-	}
-	if err == ErrBusy {
-		e.loops[0].stats.busy.Add(1) // all of them are, and it is one call
-	}
-	return l, err
-}
-
-// importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
-func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, peer := nc.LocalAddr(), nc.RemoteAddr
-	nc, told := unannounced(nc)
-	var b *bridge
-	sock, err := l.engine.sys.Import(nc)
-	if errors.Is(err, driver.ErrUnsupported) {
-		sock, b, err = l.engine.newBridge(nc)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	c := newConn(l, h)
-	c.local = l.engine.locals.share(local)
-	if b != nil {
-		c.ownExtra().bridge = b // it asks nc for its peer where that may block
-		if !told {
-			return c, sock, nil
-		}
-		c.ownExtra().peer = peer()
-	}
-	switch c.remote = driver.AddrOf(peer()); {
-	case told:
-		c.remote = c.remote.AsAnnounced()
-	case c.remote == (driver.Addr{}):
-		c.ownExtra().peer = peer()
-	}
-	return c, sock, nil
-}
-
-// sharedAddrs are local addresses of adopted conns, so that many have one net.Addr, as those have
-// that a loop accepts.
-type sharedAddrs struct {
-	mu   sync.Mutex
-	list map[driver.Addr]net.Addr // at most maxLocalAddrs
-}
-
-// share finds the one for na, or makes na that one. What is no socket's address stays as it is.
-func (s *sharedAddrs) share(na net.Addr) net.Addr {
-	a := driver.AddrOf(na)
-	if a == (driver.Addr{}) || a == driver.UnixAddr {
-		return na
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one, ok := s.list[a]; ok {
-		return one
-	}
-	if s.list == nil {
-		s.list = map[driver.Addr]net.Addr{}
-	}
-	if len(s.list) < maxLocalAddrs {
-		s.list[a] = na
-	}
-	return na
-}
-
-func (c *Conn) bridged() *bridge {
-	if x := c.extra.Load(); x != nil {
-		return x.bridge
-	}
-	return nil
 }

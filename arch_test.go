@@ -79,10 +79,12 @@ var arrows = map[string][]string{
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
 	"server/push/internal/centrifuge": nil,
-	"server/push":                     {".", "buf", "server/push/internal/centrifuge", "web", "websocket", "workers"},
-	"server/push/bustest":             {"server/push"},
-	"server/cmd/myriad":               {".", "debug", "server/push", "web", "websocket"},
-	"server/clients":                  nil,
+	"server/push/internal/receipts":   nil,
+	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/receipts", "web",
+		"websocket", "workers"},
+	"server/push/bustest": {"server/push"},
+	"server/cmd/myriad":   {".", "debug", "server/push", "web", "websocket"},
+	"server/clients":      nil,
 }
 
 // unbound are the modules that show and measure: they may import everything that a user of the

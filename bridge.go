@@ -295,3 +295,17 @@ func (c *bridgedConn) Close() error {
 	c.bridge.end(false)
 	return err
 }
+
+// abortBridge has the bridge of an adopted conn, if there is one, end by a reset.
+func (c *Conn) abortBridge() {
+	if b := c.bridged(); b != nil {
+		b.abort()
+	}
+}
+
+func (c *Conn) bridged() *bridge {
+	if x := c.extra.Load(); x != nil {
+		return x.bridge
+	}
+	return nil
+}

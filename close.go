@@ -2,52 +2,67 @@ package myriad
 
 import (
 	"cmp"
-	"net"
 	"time"
-
-	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// This file is how a conn ends: in order, by linger, by abort, by detaching. All of it runs on the
-// loop.
+// This file is how a conn ends: in order, by linger, by abort. All of it runs on the loop.
 
 // lingerProgress is how many bytes a closing conn must get rid of in each LingerTimeout.
 const lingerProgress = 4 << 10
 
-// advance goes on with an end that was asked for, as far as what is queued lets it.
-func (l *Loop) advance(c *Conn, asked request) {
-	if asked&wantClose != 0 && !c.is(closing) {
-		l.beginClose(c)
-	}
-	x := c.extra.Load()
-	detaching := x != nil && x.detach != nil && asked&wantClose == 0
-	if asked&(wantFIN|wantClose) == 0 && !detaching || c.hasUnencoded() {
+// advance moves a conn on to a phase, and does what the phase begins with. It does nothing if the
+// conn has come as far already.
+func (l *Loop) advance(c *Conn, to phase) {
+	if to <= c.phase() {
 		return
 	}
-	if asked&(wantFIN|wantClose) != 0 {
+	c.status = c.status&^phaseBits | status(to)
+	switch to {
+	case draining:
+		l.beginDraining(c)
+	case closing:
+		// from now on, however long this turn has lasted
+		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
+	}
+}
+
+// pursueEnd goes on with an end that was asked for, as far as what is queued lets it.
+func (l *Loop) pursueEnd(c *Conn, asked request) {
+	if asked&wantClose != 0 {
+		l.advance(c, draining)
+	}
+	ends := asked&(wantFIN|wantClose) != 0
+	detaching := c.detaching() && asked&wantClose == 0
+	if !ends && !detaching || c.hasUnencoded() {
+		return
+	}
+	if ends {
 		l.endLayer(c)
 	}
 	flushed := c.queued.Load() == 0
-	if flushed && !detaching && asked&(wantFIN|wantClose) != 0 && c.inputDone() {
-		c.status |= closing | ending
+	switch {
+	case flushed && ends && !detaching && c.inputDone():
 		if asked&short != 0 {
 			l.endOutput(c, asked)
 		}
-		l.drv.Close(c.id)
+		l.close(c)
 		return
-	}
-	if asked&(wantFIN|wantClose) != 0 {
+	case ends:
 		l.endOutput(c, asked)
 	}
 	switch {
 	case !flushed:
 	case detaching:
-		l.advanceDetach(c, x)
-	case c.is(closing) && !c.is(lingering):
-		c.status |= lingering
-		// from now on, however long this turn has lasted
-		l.wheel.Set(c.id.Slot(), ceilMillis(l.elapsed()+l.lingerTime(c)))
+		l.tryDetach(c)
+	case c.phase() == draining:
+		l.advance(c, closing)
 	}
+}
+
+// close has the driver close a conn that has nothing left to send.
+func (l *Loop) close(c *Conn) {
+	l.advance(c, closed)
+	l.drv.Close(c.id)
 }
 
 // endOutput sends our FIN, once.
@@ -68,7 +83,7 @@ func (l *Loop) endOutput(c *Conn, asked request) {
 func (c *Conn) inputDone() bool {
 	x := c.extra.Load()
 	switch {
-	case c.is(closing):
+	case c.phase() != open:
 		return c.is(peerEnded) || x != nil && x.fin
 	case x == nil:
 		return c.is(peerEnded)
@@ -76,34 +91,9 @@ func (c *Conn) inputDone() bool {
 	return c.is(peerEnded) && x.held.Len() == 0 && !x.endHeld
 }
 
-// hasUnencoded reports whether a file is still to be sent, or plaintext that the layer has to
-// encode, or what was queued behind it is to be dropped anyway.
-func (c *Conn) hasUnencoded() bool {
-	x := c.extra.Load()
-	if x == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return x.sending || len(x.files) > 0 || x.unencoded > 0 || c.asked&wantAbort != 0
-}
-
-// mustEncode reports whether the layer has something to encode: until then it must go on receiving,
-// closing or not.
-func (c *Conn) mustEncode() bool {
-	x := c.extra.Load()
-	if x == nil || x.buffered == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return x.unencoded > 0
-}
-
-// beginClose stops delivery. Input is read only to be discarded: unread bytes would turn the close
-// into a reset, which would destroy the last answer on its way.
-func (l *Loop) beginClose(c *Conn) {
-	c.status |= closing
+// beginDraining stops delivery. Input is read only to be discarded: unread bytes would turn the
+// close into a reset, which would destroy the last answer on its way.
+func (l *Loop) beginDraining(c *Conn) {
 	l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
 	if x := c.extra.Load(); x != nil {
 		x.held.Release()
@@ -127,10 +117,7 @@ func (c *Conn) unsent() int64 {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, run := range x.files {
-		n += run.n
-	}
-	return n + x.fileLeft
+	return n + x.fileBytes()
 }
 
 // quietLinger is how long a close waits for a peer that sends nothing, or more than LingerBytes. It
@@ -154,12 +141,12 @@ func (l *Loop) discard(c *Conn, n int) {
 	x.lingered += n
 	tooMuch := x.lingered > l.engine.cfg.LingerBytes
 	switch {
-	case c.is(ending):
+	case c.phase() == closed:
 		return
 	case tooMuch:
 		l.drv.Pause(c.id)
 	}
-	if c.is(lingering) && (first || tooMuch) {
+	if c.phase() == closing && (first || tooMuch) {
 		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.lingerTime(c)))
 	}
 }
@@ -169,10 +156,9 @@ func (l *Loop) discard(c *Conn, n int) {
 func (l *Loop) lingerExpired(c *Conn) {
 	x, unsent := c.ownExtra(), c.unsent()
 	switch {
-	case c.is(ending):
-	case c.is(lingering):
-		c.status |= ending
-		l.drv.Close(c.id)
+	case c.phase() == closed:
+	case c.phase() == closing:
+		l.close(c)
 	case x.flushed-unsent >= lingerProgress:
 		x.flushed = unsent
 		l.wheel.Set(c.id.Slot(), l.now+ceilMillis(l.engine.cfg.LingerTimeout))
@@ -182,22 +168,13 @@ func (l *Loop) lingerExpired(c *Conn) {
 }
 
 func (l *Loop) abort(c *Conn) {
-	c.status |= closing | ending
-	if b := c.bridged(); b != nil {
-		b.abort()
-	}
+	l.advance(c, closed)
+	c.abortBridge()
 	l.drv.Abort(c.id)
 }
 
-// closedAndCounted makes room for another conn, but not before the handler has heard of it: it
-// never sees more than MaxConns.
-func (l *Loop) closedAndCounted(c *Conn, err error) {
-	defer l.engine.quota.give()
-	l.closed(c, err)
-}
-
-// closed is the end: the driver has let go of the conn.
-func (l *Loop) closed(c *Conn, err error) {
+// ended is the end: the driver has let go of the conn.
+func (l *Loop) ended(c *Conn, err error) {
 	l.current.Store(nil)
 	l.remove(c)
 	layer := c.layer()
@@ -218,39 +195,6 @@ func (l *Loop) closed(c *Conn, err error) {
 	l.tellClosed(c, asked, err)
 }
 
-// tellClosed tells all calls that wait for the conn that it has ended.
-func (l *Loop) tellClosed(c *Conn, asked request, err error) {
-	x := c.extra.Load()
-	if c.is(connecting) {
-		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
-		return
-	}
-	if x != nil && x.bridge != nil {
-		x.bridge.end(asked&wantAbort != 0 || err != nil)
-	}
-	defer l.lastCall(c, err) // also if the one before does not return
-	if x != nil && x.detach != nil {
-		l.callDetached(c, nil, nil, orClosed(err))
-	}
-}
-
-// meaning is what the layer makes of an end, or that end itself if it panics.
-func (l *Loop) meaning(c *Conn, end error) (err error) {
-	call := call{began: untimed}
-	defer l.returned(c, &call)
-	err = end
-	err = c.layer().Closed(end)
-	call.returned = true
-	return err
-}
-
-func orClosed(err error) error {
-	if err == nil {
-		return ErrClosed
-	}
-	return err
-}
-
 func (l *Loop) lastCall(c *Conn, err error) {
 	l.callClosed(c, err)
 	l.switchHandlers() // it may have changed what other conns speak
@@ -269,7 +213,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	defer c.mu.Unlock()
 	asked = c.asked
 	c.asked |= gone
-	c.status |= closing | ending
+	c.loop.advance(c, closed)
 	c.loop.stats.dropped.Add(uint64(c.withDriver()))
 	if c.out != nil {
 		c.out.Put()
@@ -279,11 +223,7 @@ func (c *Conn) bury() (asked request, reason error) {
 	if x := c.extra.Load(); x != nil {
 		reason = x.reason
 		x.held.Release()
-		for _, run := range x.files {
-			run.f.Close()
-		}
-		x.files = nil
-		x.unencoded = 0
+		x.drop()
 	}
 	return asked, reason
 }
@@ -298,137 +238,4 @@ func (c *Conn) withDriver() int64 {
 		n += x.fileLeft - x.unencoded
 	}
 	return n
-}
-
-// remove takes the conn out of the loop's table.
-func (l *Loop) remove(c *Conn) {
-	slot := c.id.Slot()
-	*l.conns.Row(slot) = nil
-	l.wheel.Clear(slot)
-	l.live--
-	l.stats.conns.Add(-1)
-}
-
-// Detach takes the connection out of the engine. What is queued is sent first, and receiving stops
-// at once. Then done is called on the loop with a net.Conn and the bytes that were received but not
-// delivered. The net.Conn is a *net.TCPConn for TCP without a layer. For what was adopted without a
-// descriptor, and behind SetAddrs, it is one that has the connection below it in its method
-// NetConn.
-//
-// Until then the handler is not called for bytes and ends. It is called for all else, so that its
-// timer bounds the wait. Afterwards it is not called again. If the connection breaks first, or no
-// net.Conn can be made of it, done gets the error and Closed follows. If the driver cannot give the
-// connection away, done gets the error and the conn goes on. done is never called from inside
-// Detach. On the loop only.
-func (c *Conn) Detach(done func(nc net.Conn, unread []byte, err error)) {
-	x := c.ownExtra()
-	switch {
-	case c.is(closing|ending) || c.closeAsked():
-		c.loop.Later(func() { done(nil, nil, ErrClosed) })
-	case x.detach != nil:
-		c.loop.Later(func() { done(nil, nil, ErrBusy) })
-	default:
-		x.detach = done
-		c.loop.drv.Pause(c.id)
-		c.loop.revisit(c)
-	}
-}
-
-func (l *Loop) advanceDetach(c *Conn, x *extra) {
-	err := l.drv.Detach(c.id)
-	if err == nil {
-		c.status |= closing | ending
-		return
-	}
-	l.revisit(c) // for what was held meanwhile
-	l.callDetached(c, nil, nil, err)
-	if !c.is(paused) {
-		l.drv.Resume(c.id)
-	}
-	l.switchHandlers()
-}
-
-// detached hands the connection over.
-func (l *Loop) detached(c *Conn, sock driver.Socket) {
-	l.current.Store(nil)
-	l.remove(c)
-	x := c.extra.Load()
-	unread := x.held.AppendTo(nil)
-	c.bury()
-	var nc net.Conn
-	var err error
-	defer func() { l.handedOver(c, nc, unread, err) }() // also if the layer ends the goroutine
-	nc, unread, err = l.outside(c, sock, unread)
-}
-
-// handedOver calls Detach's function. Without a net.Conn it is closed.
-func (l *Loop) handedOver(c *Conn, nc net.Conn, unread []byte, err error) {
-	if nc != nil {
-		l.callDetached(c, nc, unread, nil)
-		l.switchHandlers()
-		return
-	}
-	x := c.extra.Load()
-	err = cmp.Or(err, x.reason)
-	if x.bridge != nil {
-		x.bridge.end(true)
-	}
-	defer l.lastCall(c, err)
-	l.callDetached(c, nil, nil, err)
-}
-
-// outside makes a net.Conn of what leaves the engine.
-func (l *Loop) outside(c *Conn, sock driver.Socket, unread []byte) (net.Conn, []byte, error) {
-	nc, err := sock.Conn()
-	if err != nil {
-		return nil, nil, err
-	}
-	layer := c.layer()
-	if layer == nil { // else what the driver has read ahead is not decoded
-		below, ahead := driver.SplitAhead(nc)
-		nc, unread = below, append(unread, ahead...)
-	}
-	if b := c.bridged(); b != nil {
-		nc = &bridgedConn{nc, b}
-	}
-	if c.remote.IsAnnounced() {
-		nc = announce(nc, c.LocalAddr(), c.RemoteAddr())
-	}
-	if layer == nil {
-		return nc, unread, nil
-	}
-	return c.peel(layer, nc, unread)
-}
-
-// peel asks the layer for its view. raw is closed if it panics, or ends the goroutine: then
-// extra.reason says so.
-func (c *Conn) peel(layer Layer, raw net.Conn, unread []byte) (nc net.Conn, rest []byte, err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if v == nil {
-			v = c.loop.exit()
-		}
-		raw.Close()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		nc, rest, err = nil, nil, c.layerFailed(v)
-		c.extra.Load().reason = err
-	}()
-	nc, rest = layer.Detach(raw, unread)
-	returned = true
-	return nc, rest, nil
-}
-
-func (l *Loop) callDetached(c *Conn, nc net.Conn, unread []byte, err error) {
-	x := c.extra.Load()
-	done := x.detach
-	x.detach = nil
-	call := l.calls(c)
-	defer l.returned(c, &call)
-	done(nc, unread, err)
-	call.returned = true
 }

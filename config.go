@@ -139,3 +139,6 @@ func setDefault[T ~int | ~int64](field *T, value T) {
 		*field = value
 	}
 }
+
+// maxWriteLimit bounds WriteLimit, SetWriteLimit and MaxWrite.
+const maxWriteLimit = 1 << 30

@@ -1,7 +1,6 @@
 package myriad
 
 import (
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -38,27 +37,19 @@ type Conn struct {
 
 // extra is the part of a conn that is allocated on demand, and given back when it is empty again.
 type extra struct {
-	layer     Layer
-	held      buf.Chain // received while paused, or while detaching
-	files     []fileRun // guarded by Conn.mu: what WriteFile has queued, in order
-	detach    func(nc net.Conn, unread []byte, err error)
-	buffered  BufferedLayer // the layer, if it is one
-	unencoded int64         // guarded by Conn.mu: bytes that the layer has taken and not encoded, part of queued
-	reason    error         // guarded by Conn.mu: Abort's argument, or Wire.Fail's
-	lingered  int           // bytes discarded while lingering
-	flushed   int64         // bytes that were still to be sent when the linger timer was last set
-	dial      *dialing      // while connecting
-	bridge    *bridge       // of an adopted conn without a descriptor; set before the conn is shared
-	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
-	peer     net.Addr
-	ahead    int64 // bytes that the driver sends before the file it has
-	fileLeft int64 // bytes of that file
-	sending  bool  // it has one
-	endHeld  bool  // the peer's FIN came while bytes were held
-	fin      bool  // it has come, and the layer judges by itself what it means
-	cut      error // it came before the end of the layer's stream
+	held     buf.Chain // received while paused, or while detaching
+	endHeld  bool      // the peer's FIN came while bytes were held
+	reason   error     // guarded by Conn.mu: Abort's argument, or Wire.Fail's
+	lingered int       // bytes discarded while lingering
+	flushed  int64     // bytes that were still to be sent when the linger timer was last set
 
-	layerEnded bool // guarded by Conn.mu: Layer.CloseWrite was called
+	layering
+	fileQueue
+	detach detachment
+	dial   *dialing // while connecting
+	bridge *bridge  // of an adopted conn without a descriptor; set before the conn is shared
+	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
+	peer net.Addr
 }
 
 // request says what other goroutines (or the handler itself) have asked of the loop.
@@ -79,18 +70,29 @@ const (
 	shown        // set by Loop.Conns: its callers may keep the conn
 )
 
-// status is where the conn stands, as its loop knows it.
+// status is where the conn stands, as its loop knows it: its phase in the lowest two bits, and
+// flags.
 type status uint8
 
+const phaseBits status = 3
+
 const (
-	paused     status = 1 << iota // by the handler
-	peerEnded                     // the peer's FIN has been seen
-	finSent                       // ours is with the driver
-	closing                       // Close has begun: only Closed is called
-	lingering                     // flushed, FIN sent, discarding input
-	ending                        // the driver has been told to close, abort or detach
-	connecting                    // Dial is under way: no callback is called yet
-	served                        // has had its share of this turn's encoding, and is on the list of revisits
+	paused     status = (phaseBits + 1) << iota // by the handler
+	peerEnded                                   // the peer's FIN has been seen
+	finSent                                     // ours is with the driver
+	connecting                                  // Dial is under way: no callback is called yet
+	served                                      // has had its share of this turn's encoding, and is to be revisited
+)
+
+// A phase is how far a conn has come towards its end. Only Loop.advance changes it, and never back.
+// extra.reason says why a conn ends that is not closed in order.
+type phase uint8
+
+const (
+	open     phase = iota // what each side has ended by itself is in status
+	draining              // Close has begun: output is flushed, input discarded; only Closed is called
+	closing               // all is flushed, our FIN included: the conn lingers for the peer's
+	closed                // the driver has been told to close, abort or detach, or has ended the conn itself
 )
 
 func newConn(l *Loop, h Handler) *Conn {
@@ -102,6 +104,8 @@ func newConn(l *Loop, h Handler) *Conn {
 func (e *Engine) writeLimit() int32 { return int32(min(e.cfg.WriteLimit, maxWriteLimit)) }
 
 func (c *Conn) is(s status) bool { return c.status&s != 0 }
+
+func (c *Conn) phase() phase { return phase(c.status & phaseBits) }
 
 // more gives the conn its extra part. mu is held.
 func (c *Conn) more() *extra {
@@ -123,66 +127,8 @@ func (c *Conn) ownExtra() *extra {
 	return c.more()
 }
 
-// trim gives the extra part back when nothing is in it any more. On the loop, at the end of settle:
-// no caller holds a pointer to it.
-func (c *Conn) trim() {
-	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
-		x.peer != nil ||
-		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(x.files) == 0 && x.reason == nil {
-		c.extra.Store(nil)
-	}
-}
-
-// truncation is why the peer's stream has no end of its own; nil: it has one, or has not ended.
-func (c *Conn) truncation() error {
-	if x := c.extra.Load(); x != nil {
-		return x.cut
-	}
-	return nil
-}
-
-func (c *Conn) layer() Layer {
-	if x := c.extra.Load(); x != nil {
-		return x.layer
-	}
-	return nil
-}
-
 // Loop is the loop the conn belongs to. Any goroutine.
 func (c *Conn) Loop() *Loop { return c.loop }
-
-// LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
-func (c *Conn) LocalAddr() net.Addr {
-	if c.local == nil {
-		return driver.UnixAddr.Net()
-	}
-	return c.local
-}
-
-// RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix
-// socket, also if the peer's own has a name. For an adopted net.Conn without a descriptor it is
-// that conn's own RemoteAddr, which is called before its first byte is delivered. Any goroutine.
-func (c *Conn) RemoteAddr() net.Addr {
-	switch x := c.extra.Load(); {
-	case x == nil:
-	case x.peer != nil:
-		return x.peer
-	case x.bridge != nil:
-		if peer := x.bridge.remote(); peer != nil {
-			return peer
-		}
-	}
-	if a := c.remote.Net(); a != nil {
-		return a
-	}
-	return driver.UnixAddr.Net()
-}
 
 // Read always fails with ErrOnLoop: bytes come to the handler. Stream gives a net.Conn that can be
 // read.
@@ -242,43 +188,11 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, s)
 }
 
-// SetLayer puts l between the socket and the handler, in Opened: that of the first handler, or of
-// one that SetHandler has set on a conn without a layer. What was received before, and not
-// delivered, goes through l: the rest that SetHandler was given, too. What other goroutines have
-// written to an adopted conn by then is encoded. If l does not take it, or if it contains a file,
-// the conn is aborted. On the loop only.
-func (c *Conn) SetLayer(l Layer) {
-	c.mu.Lock()
-	x := c.more()
-	x.setLayer(l)
-	early, files := c.out, len(x.files)
-	c.out = nil
-	err := error(nil)
-	if early != nil {
-		c.queued.Add(-int64(early.Len()))
-		p := early.AppendTo(nil)
-		err = c.encode(func(w Wire) error { _, err := l.Write(w, p); return err })
-		early.Put()
-	}
-	c.mu.Unlock()
-	if err == nil && files > 0 {
-		err = ErrUnsupported
-	}
-	if err != nil {
-		c.Abort(fmt.Errorf("myriad: SetLayer after a write that it cannot encode: %w", err))
-	}
-}
-
-func (x *extra) setLayer(l Layer) {
-	x.layer = l
-	x.buffered, _ = l.(BufferedLayer)
-}
-
 // SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.
 func (c *Conn) SetTimer(d time.Duration) {
-	if c.is(closing | ending) {
+	if c.phase() != open {
 		return // the timer now bounds the close
 	}
 	if d == 0 {
@@ -291,7 +205,7 @@ func (c *Conn) SetTimer(d time.Duration) {
 // Pause stops Received and Ended. Bytes under way are kept, at most one read buffer of them, until
 // Resume. A paused conn still reports resets. On the loop only.
 func (c *Conn) Pause() {
-	if !c.is(paused | closing | ending) {
+	if !c.is(paused) && c.phase() == open {
 		c.status |= paused
 		c.loop.drv.Pause(c.id)
 	}
@@ -299,21 +213,18 @@ func (c *Conn) Pause() {
 
 // Resume lets Received go on, when this callback ends. On the loop only.
 func (c *Conn) Resume() {
-	if !c.is(paused) || c.is(closing|ending) {
+	if !c.is(paused) || c.phase() != open {
 		return
 	}
 	c.status &^= paused
 	switch x := c.extra.Load(); {
-	case x != nil && x.detach != nil: // it is on its way out, and receives no more
+	case c.detaching(): // it is on its way out, and receives no more
 	case x != nil && (x.held.Len() > 0 || x.endHeld):
 		c.loop.revisit(c)
 	default:
 		c.loop.drv.Resume(c.id)
 	}
 }
-
-// maxWriteLimit bounds WriteLimit, SetWriteLimit and MaxWrite.
-const maxWriteLimit = 1 << 30
 
 // SetWriteLimit changes the high mark of the output queue, in bytes, at most 1 GiB; 0 restores
 // Config.WriteLimit. Any goroutine.

@@ -50,7 +50,7 @@ type rawConn struct{ c *Conn }
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
 	l := r.c.loop
-	if l.owner.Load() == driver.Goroutine() && OnLoop() {
+	if l.shifts.owner.Load() == driver.Goroutine() && OnLoop() {
 		return r.c.control(f)
 	}
 	if !l.engine.HandOff() {
@@ -78,7 +78,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 
 // control is Control on the loop.
 func (c *Conn) control(f func(fd uintptr)) error {
-	if c.is(ending|connecting) || c.closeAsked() {
+	if c.phase() == closed || c.is(connecting) || c.closeAsked() {
 		return ErrClosed
 	}
 	if err := c.loop.can.Control(c.id, f); err != nil {

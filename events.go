@@ -1,8 +1,6 @@
 package myriad
 
 import (
-	"net"
-
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
@@ -26,7 +24,7 @@ func (s *sink) Received(id driver.ID, p []byte) {
 	l.stats.reads.Add(1)
 	l.stats.bytesIn.Add(uint64(len(p)))
 	switch {
-	case c.is(closing) && !c.mustEncode():
+	case c.phase() != open && !c.mustEncode():
 		l.discard(c, len(p))
 	case c.layer() != nil:
 		l.current.Store(c)
@@ -112,23 +110,11 @@ func (l *Loop) expired(slot uint32) {
 		l.attemptDue(c)
 		return
 	}
-	if c.is(closing) {
+	if c.phase() != open {
 		l.lingerExpired(c)
 		return
 	}
 	l.current.Store(c)
 	l.callExpired(c)
 	l.leave(c)
-}
-
-// sharedAddr finds the one net.Addr that conns of this loop share for a local address.
-func (l *Loop) sharedAddr(a driver.Addr) net.Addr {
-	if na, ok := l.locals[a]; ok {
-		return na
-	}
-	na := a.Net()
-	if na != nil && len(l.locals) < maxLocalAddrs {
-		l.locals[a] = na
-	}
-	return na
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/table"
 )
 
 // This file is for protocols whose connections are silent most of the time: while one of them is,
@@ -53,14 +54,14 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
-	*l.hibernated.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k}
+	*l.hibernation.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k}
 	*l.conns.Row(c.id.Slot()) = nil
-	l.kinds[k].asleep++
+	l.hibernation.kinds[k].asleep++
 	l.stats.hibernating++
 	alone = alone && c.asked == 0
 	c.asked |= gone
-	c.status = closing | ending
-	if kept := &l.kinds[k].spare; alone && len(*kept) < keptConns {
+	l.advance(c, closed)
+	if kept := &l.hibernation.kinds[k].spare; alone && len(*kept) < keptConns {
 		*kept = append(*kept, c)
 	}
 	return true
@@ -71,12 +72,18 @@ func (l *Loop) atRest(c *Conn) bool {
 	if c.id == 0 || c.status != 0 || l.stopping || l.current.Load() == c || l.switching(c) {
 		return false
 	}
-	for i := l.tasksRun; i < len(l.tasks); i++ {
-		if l.tasks[i].c == c {
+	for i := l.inline.run; i < len(l.inline.tasks); i++ {
+		if l.inline.tasks[i].c == c {
 			return false
 		}
 	}
 	return true
+}
+
+// hibernation is what a loop keeps of the connections that hibernate.
+type hibernation struct {
+	records table.Table[hibernatedConn] // by slot
+	kinds   []kind
 }
 
 // A hibernatedConn is what a loop keeps of a connection that hibernates.
@@ -97,9 +104,9 @@ type kind struct {
 // kindOf finds the kind of a connection, or makes it in the place of one that no connection has any
 // more.
 func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
-	free := len(l.kinds)
-	for i := range l.kinds {
-		k := &l.kinds[i]
+	free := len(l.hibernation.kinds)
+	for i := range l.hibernation.kinds {
+		k := &l.hibernation.kinds[i]
 		if k.waker == w && sameAddr(k.local, local) {
 			return uint16(i), true
 		}
@@ -110,10 +117,10 @@ func (l *Loop) kindOf(w Waker, local net.Addr) (k uint16, ok bool) {
 	switch {
 	case free == maxKinds:
 		return 0, false
-	case free == len(l.kinds):
-		l.kinds = append(l.kinds, kind{})
+	case free == len(l.hibernation.kinds):
+		l.hibernation.kinds = append(l.hibernation.kinds, kind{})
 	}
-	l.kinds[free] = kind{waker: w, local: local}
+	l.hibernation.kinds[free] = kind{waker: w, local: local}
 	return uint16(free), true
 }
 
@@ -138,11 +145,11 @@ func (l *Loop) awake(slot uint32) *Conn {
 // wake gives the hibernating connection of that slot a Conn and its handler; nil if there is none.
 // The conn is current then.
 func (l *Loop) wake(slot uint32) *Conn {
-	s := l.hibernated.Row(slot)
+	s := l.hibernation.records.Row(slot)
 	if s == nil || s.generation == 0 {
 		return nil
 	}
-	k := &l.kinds[s.kind]
+	k := &l.hibernation.kinds[s.kind]
 	c, last := l.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
 	*l.conns.Row(slot) = c
@@ -185,13 +192,13 @@ func (l *Loop) callWake(c *Conn, w Waker, last Handler) {
 func (l *Loop) WakeAll(chosen func(w Waker) bool) {
 	before := l.current.Load()
 	defer func() { l.current.Store(before) }() // chosen may not return
-	for i := range uint32(l.hibernated.Len()) {
-		if s := l.hibernated.Row(i); s.generation != 0 && chosen(l.kinds[s.kind].waker) {
+	for i := range uint32(l.hibernation.records.Len()) {
+		if s := l.hibernation.records.Row(i); s.generation != 0 && chosen(l.hibernation.kinds[s.kind].waker) {
 			l.revisit(l.wake(i)) // for what Wake has asked of it
 		}
 	}
-	for i := range l.kinds {
-		if k := &l.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
+	for i := range l.hibernation.kinds {
+		if k := &l.hibernation.kinds[i]; k.asleep == 0 && k.waker != nil && chosen(k.waker) {
 			*k = kind{}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +26,21 @@ const (
 	// tasksPerLook is after how many tasks the clock is read to see whether that time is over.
 	tasksPerLook = 4
 )
+
+// inlining is what a loop knows of its inline tasks. The loop's goroutine owns it, but for the last
+// two fields.
+type inlining struct {
+	tasks     []connTask // of this poll cycle
+	run       int        // how many of them have run
+	running   connTask   // the last task that began
+	unsettled unsettled  // conns whose tasks have returned
+
+	token  atomic.Uint64 // odd while an inline task has the loop's goroutine
+	thread atomic.Int64  // that inline tasks run on; 0: not known
+}
+
+// waits reports whether there are tasks to run.
+func (in *inlining) waits() bool { return len(in.tasks) > 0 }
 
 // unsettled are the conns whose tasks have returned and which the loop has not settled yet.
 type unsettled struct {
@@ -61,7 +77,9 @@ type connTask struct {
 // InlineTask.Returned calls RunInline for the same conn, that task comes next, and what both write
 // is sent together. After 16 such tasks, or 100 µs, tasks of other conns come first. On the loop
 // only, inside a callback of the conn.
-func (c *Conn) RunInline(t InlineTask) { c.loop.tasks = append(c.loop.tasks, connTask{c, t}) }
+func (c *Conn) RunInline(t InlineTask) {
+	c.loop.inline.tasks = append(c.loop.inline.tasks, connTask{c, t})
+}
 
 // A Handoff is how an inline task gives up its loop before it waits. The zero Handoff belongs to no
 // loop: HandOff returns true.
@@ -77,7 +95,7 @@ func (h Handoff) HandOff() bool {
 	switch {
 	case h.loop == nil:
 	case h.loop.can.ThreadBound:
-		return h.loop.token.Load() != h.token
+		return h.loop.inline.token.Load() != h.token
 	default:
 		h.loop.handOff(h.token, false)
 	}
@@ -86,12 +104,12 @@ func (h Handoff) HandOff() bool {
 
 // Inline reports whether the task still has its loop. If so, it began a few milliseconds ago at
 // most. Any goroutine.
-func (h Handoff) Inline() bool { return h.loop != nil && h.loop.token.Load() == h.token }
+func (h Handoff) Inline() bool { return h.loop != nil && h.loop.inline.token.Load() == h.token }
 
 // handOff starts another goroutine for a loop whose inline task has this token. It returns false if
 // the task no longer has the loop. Any goroutine.
 func (l *Loop) handOff(token uint64, overstayed bool) bool {
-	if !l.token.CompareAndSwap(token, token+1) {
+	if !l.inline.token.CompareAndSwap(token, token+1) {
 		return false
 	}
 	l.employ(func() { l.overtake(overstayed) })
@@ -106,7 +124,7 @@ func (l *Loop) overtake(overstayed bool) {
 	} else {
 		l.stats.handoffs++
 	}
-	v := l.running
+	v := l.inline.running
 	l.callOvertaken(v, overstayed)
 	l.leave(v.c)
 	l.settleTasks() // these conns have waited for as long as that task has run
@@ -122,22 +140,22 @@ func (l *Loop) own() {
 // runTasks runs the inline tasks of this poll cycle. It returns false if the loop belongs to
 // another goroutine now.
 func (l *Loop) runTasks() bool {
-	if len(l.tasks) == 0 && l.unsettled.empty() {
+	if len(l.inline.tasks) == 0 && l.inline.unsettled.empty() {
 		return true
 	}
-	l.unsettled.since = l.look()
-	l.noteThread(len(l.tasks))
-	for most := l.taskQuota(); l.tasksRun < min(most, len(l.tasks)); {
-		v := l.tasks[l.tasksRun]
-		l.tasks[l.tasksRun] = connTask{}
-		l.tasksRun++
+	l.inline.unsettled.since = l.look()
+	l.noteThread(len(l.inline.tasks))
+	for most := l.taskQuota(); l.inline.run < min(most, len(l.inline.tasks)); {
+		v := l.inline.tasks[l.inline.run]
+		l.inline.tasks[l.inline.run] = connTask{}
+		l.inline.run++
 		if !l.runChain(v) {
 			return false
 		}
 	}
-	n := copy(l.tasks, l.tasks[l.tasksRun:])
-	clear(l.tasks[n:])
-	l.tasks, l.tasksRun = l.tasks[:n], 0
+	n := copy(l.inline.tasks, l.inline.tasks[l.inline.run:])
+	clear(l.inline.tasks[n:])
+	l.inline.tasks, l.inline.run = l.inline.tasks[:n], 0
 	l.settleTasks()
 	if !l.work.dirty.empty() || l.dirty.Load() != nil {
 		l.drainDirty(dirtySlice) // what tasks have written to other conns, and conns that let tasks go first
@@ -152,7 +170,7 @@ func (l *Loop) taskQuota() int {
 	if l.failure != nil {
 		return math.MaxInt
 	}
-	return len(l.tasks)
+	return len(l.inline.tasks)
 }
 
 // A chain is the tasks of one conn that run one after the other.
@@ -165,7 +183,7 @@ type chain struct {
 // runChain runs a task, then those of the same conn that it leads to, and notes the conn as
 // unsettled.
 func (l *Loop) runChain(v connTask) bool {
-	u := &l.unsettled
+	u := &l.inline.unsettled
 	for done := (chain{n: 1, look: 1, began: u.looked}); ; done.n++ {
 		if !l.runTask(v) {
 			return false
@@ -174,9 +192,9 @@ func (l *Loop) runChain(v connTask) bool {
 		if !l.goesOn(v.c, &done) {
 			break
 		}
-		last := len(l.tasks) - 1
-		v, l.tasks[last] = l.tasks[last], connTask{}
-		l.tasks = l.tasks[:last]
+		last := len(l.inline.tasks) - 1
+		v, l.inline.tasks[last] = l.inline.tasks[last], connTask{}
+		l.inline.tasks = l.inline.tasks[:last]
 	}
 	l.current.Store(nil)
 	u.list = append(u.list, v.c)
@@ -204,13 +222,13 @@ func (l *Loop) goesOn(c *Conn, done *chain) bool {
 
 // look reads the clock.
 func (l *Loop) look() time.Duration {
-	l.unsettled.tasks, l.unsettled.looked = 0, l.elapsed()
-	return l.unsettled.looked
+	l.inline.unsettled.tasks, l.inline.unsettled.looked = 0, l.elapsed()
+	return l.inline.unsettled.looked
 }
 
 // settleTasks sends what tasks have written.
 func (l *Loop) settleTasks() {
-	for c, ok := l.unsettled.take(); ok; c, ok = l.unsettled.take() {
+	for c, ok := l.inline.unsettled.take(); ok; c, ok = l.inline.unsettled.take() {
 		l.settle(c)
 	}
 }
@@ -219,18 +237,18 @@ func (l *Loop) settleTasks() {
 func (l *Loop) runTask(v connTask) bool {
 	t := reflect.TypeOf(v.t)
 	began := l.calling(t)
-	l.running = v
+	l.inline.running = v
 	if l.current.Load() != v.c {
 		l.current.Store(v.c)
 	}
 	e := l.engine
-	h := Handoff{l, l.token.Load() + 1}
-	l.token.Store(h.token)
+	h := Handoff{l, l.inline.token.Load() + 1}
+	l.inline.token.Store(h.token)
 	if e.monitor.state.Load() != monitorAwake {
 		e.monitor.rouse()
 	}
 	l.callRun(v, h) // from the store to the swap only the token of the loop may be touched
-	if !l.token.CompareAndSwap(h.token, h.token+1) {
+	if !l.inline.token.CompareAndSwap(h.token, h.token+1) {
 		v.t.Returned(false)
 		return false
 	}
@@ -268,8 +286,8 @@ func (l *Loop) interrupted(v connTask, h Handoff, p any) {
 		l.engine.cfg.Logger.Error("myriad: panic in an inline task; its connection is aborted",
 			"task", fmt.Sprintf("%T", v.t), "remote", v.c.remote.String(), "panic", p, "stack", string(debug.Stack()))
 		v.c.Abort(fmt.Errorf("myriad: panic in %T: %v", v.t, p))
-	case l.token.CompareAndSwap(h.token, h.token+1):
-		l.shift.next = l.afterGoexit
+	case l.inline.token.CompareAndSwap(h.token, h.token+1):
+		l.shifts.current.next = l.afterGoexit
 	default:
 		v.t.Returned(false)
 	}
@@ -277,7 +295,7 @@ func (l *Loop) interrupted(v connTask, h Handoff, p any) {
 
 // afterGoexit is how the next goroutine of a loop begins after a task has ended the one before.
 func (l *Loop) afterGoexit() {
-	v := l.running
+	v := l.inline.running
 	l.callReturned(v)
 	l.leave(v.c)
 }
@@ -299,6 +317,6 @@ func (l *Loop) callOvertaken(v connTask, overstayed bool) {
 // hasNextTask reports whether the task that runs next is c's. If so, what c has queued is sent
 // together with what that task writes.
 func (l *Loop) hasNextTask(c *Conn) bool {
-	last := len(l.tasks) - 1
-	return last >= l.tasksRun && l.tasks[last].c == c
+	last := len(l.inline.tasks) - 1
+	return last >= l.inline.run && l.inline.tasks[last].c == c
 }

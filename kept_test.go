@@ -31,7 +31,7 @@ func TestKeptConnsAreBounded(t *testing.T) {
 			t.Fatalf("conn %d does not hibernate", i)
 		}
 	}
-	if n := len(l.kinds[0].spare); n != keptConns {
+	if n := len(l.hibernation.kinds[0].spare); n != keptConns {
 		t.Errorf("%d Conns are kept, want %d", n, keptConns)
 	}
 	again := 0
@@ -40,8 +40,8 @@ func TestKeptConnsAreBounded(t *testing.T) {
 			again++
 		}
 	}
-	if again != keptConns || len(l.kinds[0].spare) != 0 || l.stats.hibernating != 0 {
+	if again != keptConns || len(l.hibernation.kinds[0].spare) != 0 || l.stats.hibernating != 0 {
 		t.Errorf("%d Conns were used again, %d are kept, %d connections hibernate; want %d, 0 and 0",
-			again, len(l.kinds[0].spare), l.stats.hibernating, keptConns)
+			again, len(l.hibernation.kinds[0].spare), l.stats.hibernating, keptConns)
 	}
 }

@@ -24,6 +24,9 @@ type Listener struct {
 	accepting // owned by the loop
 }
 
+// listeners are those of a loop, by slot.
+type listeners map[uint32]*Listener
+
 // Listen binds addr ("tcp", "tcp4", "tcp6", "unix") and serves every connection with h, whose
 // Opened may exchange itself for a handler of the conn's own. One loop accepts and hands
 // connections to all loops in turn. At Config.MaxConns or AcceptRate, or without descriptors, it

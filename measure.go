@@ -106,15 +106,6 @@ func (s *loopStats) publish(must bool) {
 	s.mu.Unlock()
 }
 
-// fellIdle ends a turn after which there is nothing to do.
-func (l *Loop) fellIdle() {
-	l.readClock()
-	l.slept = true
-	s := &l.stats
-	s.turnBegan.Store(noTurn)
-	s.dirty = 0
-}
-
 // turned is told at each reading of the clock between two turns how long the one took that has just
 // ended.
 func (s *loopStats) turned(took time.Duration) {
@@ -152,31 +143,11 @@ func (s *sampler) timeEach() {
 	}
 }
 
-// calling notes that a method of a value of type t is about to be called, and says when that began,
-// or untimed.
-func (l *Loop) calling(t reflect.Type) time.Duration {
-	s := &l.stats
-	if t != s.last {
-		s.meet(t)
-	}
-	if s.until--; s.until > 0 {
-		return untimed
-	}
-	return l.elapsed()
-}
-
 func (s *sampler) meet(t reflect.Type) {
 	s.last = t
 	if s.met < maxTurnTypes && !slices.Contains(s.types[:s.met], t) {
 		s.types[s.met] = t
 		s.met++
-	}
-}
-
-// called ends what calling began.
-func (l *Loop) called(t reflect.Type, began time.Duration) {
-	if began != untimed {
-		l.stats.timed(t, l.elapsed()-began)
 	}
 }
 
@@ -229,5 +200,17 @@ func (s *loopStats) row(t reflect.Type, took time.Duration) *handlerRow {
 
 func (r *handlerRow) slowest() time.Duration { return max(r.Max, r.LongestTurn) }
 
-// elapsed is the time since the engine's start.
-func (l *Loop) elapsed() time.Duration { return l.engine.sys.Now().Sub(l.engine.start) }
+// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a
+// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. Max finds a
+// handler that is slow more than now and then. LongestTurn finds one that was slow a single time,
+// but may show other types that were called in that turn, too.
+type HandlerStats struct {
+	Type  string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
+	Calls uint64        // estimated from those timed
+	Time  time.Duration // estimated from those timed
+	Slow  uint64        // timed calls that took 1 ms or more
+	Max   time.Duration // the slowest timed call
+	// turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
+	LongTurns   uint64
+	LongestTurn time.Duration
+}

@@ -82,11 +82,11 @@ func (m *monitor) look() (active bool) {
 		if l.can.ThreadBound {
 			continue
 		}
-		token, last := l.token.Load(), &m.seen[i]
+		token, last := l.inline.token.Load(), &m.seen[i]
 		switch {
 		case token != last.token:
 			*last = sight{token: token}
-			if thread := l.thread.Load(); token%2 != 0 && thread != 0 {
+			if thread := l.inline.thread.Load(); token%2 != 0 && thread != 0 {
 				last.ran = m.engine.has.Threads.Ran(int(thread))
 			}
 			active = true
@@ -104,7 +104,7 @@ func (m *monitor) look() (active bool) {
 // nothing else. Then the task has not had its time, and the goroutine that continued with the loop
 // would wait for a processor, too.
 func (m *monitor) starved(l *Loop, last *sight) bool {
-	thread := int(l.thread.Load())
+	thread := int(l.inline.thread.Load())
 	if thread == 0 || last.doubts == mostDoubts {
 		return false
 	}
@@ -119,9 +119,9 @@ func (l *Loop) noteThread(n int) {
 	switch t := l.engine.has.Threads; {
 	case t == nil:
 	case n >= crowd:
-		l.thread.Store(int64(t.Thread()))
-	case l.thread.Load() != 0:
-		l.thread.Store(0)
+		l.inline.thread.Store(int64(t.Thread()))
+	case l.inline.thread.Load() != 0:
+		l.inline.thread.Store(0)
 	}
 }
 
@@ -141,7 +141,7 @@ func (m *monitor) park() bool {
 
 func (m *monitor) news() bool {
 	for i, l := range m.engine.loops {
-		if !l.can.ThreadBound && l.token.Load() != m.seen[i].token {
+		if !l.can.ThreadBound && l.inline.token.Load() != m.seen[i].token {
 			return true
 		}
 	}

@@ -43,9 +43,9 @@ func (e *Engine) HandOff() bool {
 // the loop was handed off already, or is another engine's.
 func (e *Engine) handoffOf(id uint64) Handoff {
 	for _, l := range e.loops {
-		token := l.token.Load()
+		token := l.inline.token.Load()
 		// the owner has not changed since, so the token is its task's
-		if token%2 != 0 && id != 0 && l.owner.Load() == id {
+		if token%2 != 0 && id != 0 && l.shifts.owner.Load() == id {
 			return Handoff{l, token}
 		}
 	}
@@ -68,4 +68,32 @@ func whereabouts() string {
 			return ""
 		}
 	}
+}
+
+// Flush offers the kernel now what is queued, instead of when the callback that runs has ended.
+// What Queued counts afterwards is what the kernel has refused, with drivers that ask the kernel at
+// once (all but std). It reports false, and does nothing, unless the caller runs on the conn's
+// loop. It looks through the stack, which takes microseconds. Any goroutine.
+func (c *Conn) Flush() bool {
+	l := c.loop
+	if l.shifts.owner.Load() != driver.Goroutine() || whereabouts() != loopBody {
+		return false
+	}
+	if c.id == 0 || c.phase() == closed || c.is(connecting) {
+		return true
+	}
+	c.mu.Lock()
+	if c.asked&(wantAbort|gone) != 0 {
+		c.mu.Unlock()
+		return true
+	}
+	out := c.takeOutput()
+	x := c.extra.Load()
+	mustEncode := x != nil && x.unencoded > 0
+	c.mu.Unlock()
+	l.send(c, out)
+	if mustEncode {
+		l.encodeOwed(c, x)
+	}
+	return true
 }

@@ -3,7 +3,6 @@ package myriad
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -20,8 +19,8 @@ import (
 // current.
 func (l *Loop) deliver(c *Conn, p []byte) {
 	switch x := c.extra.Load(); {
-	case c.is(closing | ending):
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.detach != nil):
+	case c.phase() != open:
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || c.detaching()):
 		c.ownExtra().held.Append(p)
 	case c.closeAsked(): // by another conn's handler in this batch, or by the one before under a layer
 	default:
@@ -35,21 +34,6 @@ func (c *Conn) closeAsked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked&(wantClose|wantAbort|gone) != 0
-}
-
-func (l *Loop) decode(c *Conn, p []byte) {
-	call := call{began: untimed} // the handler's part in it is timed
-	defer l.returned(c, &call)
-	c.layer().Received(Wire{c, false}, p)
-	call.returned = true
-}
-
-// layerEnded is the peer's FIN for a layer that judges it by itself.
-func (l *Loop) layerEnded(c *Conn, x *extra) {
-	call := call{began: untimed}
-	defer l.returned(c, &call)
-	x.buffered.Ended(Wire{c, false})
-	call.returned = true
 }
 
 func (l *Loop) callReceived(c *Conn, p []byte) {
@@ -123,7 +107,7 @@ func (l *Loop) calls(c *Conn) call { return call{began: l.calling(reflect.TypeOf
 func (l *Loop) returned(c *Conn, call *call) {
 	v := recover()
 	switch {
-	case v != nil || !call.returned && l.shift.next == nil:
+	case v != nil || !call.returned && !l.unwinding():
 		l.failed(c, v)
 	case call.returned:
 	case !c.closeAsked(): // a call inside of this one is ending the goroutine: what was to come behind it is lost
@@ -181,16 +165,14 @@ func (l *Loop) switchHandlers() {
 
 func (l *Loop) switchHandler(s handlerSwitch) {
 	c := s.c
-	if c.is(closing|ending) || c.closeAsked() {
+	if c.phase() != open || c.closeAsked() {
 		return
 	}
 	c.handler, c.can = s.h, abilitiesOf(s.h)
 	bare := c.layer() == nil
 	l.callOpened(c)
 	rest := s.rest[:len(s.rest):len(s.rest)]
-	if layered := bare && c.layer() != nil; layered && l.hasInput(c, rest) {
-		l.decodeRest(c, rest)
-	} else {
+	if !bare || !l.decodeRest(c, rest) {
 		l.inform(c, rest)
 	}
 	if l.current.Load() != c {
@@ -226,7 +208,7 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 		}
 	}
 	x := c.extra.Load()
-	if !c.is(paused) && (x == nil || x.detach == nil) {
+	if !c.is(paused) && !c.detaching() {
 		l.callReceived(c, p)
 		return
 	}
@@ -235,54 +217,6 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 	x.held.Move(&later)
 	x.held.Append(p)
 	later.Move(&x.held)
-}
-
-// hasInput reports whether something was received, and not delivered, before a layer was set.
-func (l *Loop) hasInput(c *Conn, rest []byte) bool {
-	return len(rest) > 0 || c.is(peerEnded) || c.extra.Load().held.Len() > 0
-}
-
-// decodeRest gives a layer that Opened has set what was received before: rest, what was held, the
-// FIN.
-func (l *Loop) decodeRest(c *Conn, rest []byte) {
-	x, ended := c.extra.Load(), c.is(peerEnded)
-	c.status &^= peerEnded
-	x.endHeld = false
-	rest = x.held.AppendTo(rest)
-	x.held.Release()
-	l.inform(c, nil)
-	l.switchHandlers() // the layer may need the handler that Opened has named
-	if len(rest) > 0 && !c.closeAsked() {
-		l.decode(c, rest)
-		l.switchHandlers()
-	}
-	if ended && !c.closeAsked() {
-		l.wireEnded(c)
-	}
-}
-
-// wireEnded is the peer's FIN. The conn is current, or another one is whose callback has led to
-// this.
-func (l *Loop) wireEnded(c *Conn) {
-	x := c.extra.Load()
-	switch {
-	case x == nil || x.layer == nil || c.is(closing|peerEnded):
-	case x.buffered != nil:
-		x.fin = true
-		l.layerEnded(c, x)
-		return
-	default:
-		x.cut = l.meaning(c, nil)
-	}
-	if b := c.bridged(); b != nil && !c.is(closing) {
-		switch err := b.broken(); {
-		case errors.Is(err, io.ErrUnexpectedEOF): // of a tls.Conn: a FIN in the middle of a record
-			c.ownExtra().cut = err
-		case err != nil:
-			c.Abort(err)
-		}
-	}
-	l.peerEnded(c)
 }
 
 // peerEnded notes the peer's FIN, or the layer's end, and calls the handler once it has had all
@@ -298,8 +232,8 @@ func (l *Loop) peerEnded(c *Conn) {
 // inputEnded calls the handler for the peer's FIN, unless it has yet to get bytes that came before.
 func (l *Loop) inputEnded(c *Conn) {
 	switch x := c.extra.Load(); {
-	case c.is(closing | ending):
-	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || x.detach != nil):
+	case c.phase() != open:
+	case c.is(paused) || x != nil && (x.held.Len() > 0 || x.endHeld || c.detaching()):
 		c.ownExtra().endHeld = true
 	default:
 		l.callEnded(c)
@@ -323,24 +257,11 @@ func (l *Loop) callEnded(c *Conn) {
 	}
 }
 
-func (l *Loop) callTruncated(c *Conn, err error) {
-	switch {
-	case c.closeAsked(): // what is queued is still sent
-	case c.can&canTruncate == 0:
-		Wire{c, false}.Fail(err)
-	default:
-		call := l.calls(c)
-		defer l.returned(c, &call)
-		c.handler.(TruncatedEnder).Truncated(c, err)
-		call.returned = true
-	}
-}
-
 // settle brings a conn to rest: what is queued goes to the driver, and what was asked of it is
 // done. A handler that asks for more from within its callbacks is served in the next turn, so that
 // no conn can hold the loop.
 func (l *Loop) settle(c *Conn) {
-	if c.id == 0 || c.is(ending|connecting) {
+	if c.id == 0 || c.phase() == closed || c.is(connecting) {
 		return // not attached yet, or past everything
 	}
 	asked := l.flush(c)
@@ -408,7 +329,7 @@ func (c *Conn) roomyLocked() bool {
 	if c.asked&(wantClose|wantAbort|gone) != 0 {
 		return false
 	}
-	if x := c.extra.Load(); x != nil && len(x.files) >= maxFiles || c.fileBlocks() {
+	if c.filesFull() {
 		return false
 	}
 	mark := int64(c.limit) / 2
@@ -421,7 +342,7 @@ func (c *Conn) roomyLocked() bool {
 // hasHeld reports whether there is something to deliver that was held back.
 func (c *Conn) hasHeld() bool {
 	x := c.extra.Load()
-	return x != nil && (x.held.Len() > 0 || x.endHeld) && x.detach == nil && !c.is(paused|closing|ending)
+	return x != nil && (x.held.Len() > 0 || x.endHeld) && !c.detaching() && !c.is(paused) && c.phase() == open
 }
 
 // serveHeld delivers what came while the conn was paused, and then lets the driver go on.
@@ -430,7 +351,7 @@ func (l *Loop) serveHeld(c *Conn) {
 	var pending buf.Chain
 	defer pending.Release()
 	x.held.Move(&pending)
-	for pending.Len() > 0 && x.held.Len() == 0 && x.detach == nil && !c.is(paused) && !c.closeAsked() {
+	for pending.Len() > 0 && x.held.Len() == 0 && !c.detaching() && !c.is(paused) && !c.closeAsked() {
 		p := pending.First()
 		l.callReceived(c, p[:len(p):len(p)])
 		l.switchHandlers()
@@ -438,7 +359,7 @@ func (l *Loop) serveHeld(c *Conn) {
 	}
 	pending.Move(&x.held) // behind what a handler switch has put back
 	switch {
-	case x.held.Len() > 0 || x.detach != nil || c.is(paused):
+	case x.held.Len() > 0 || c.detaching() || c.is(paused):
 	case x.endHeld:
 		x.endHeld = false
 		l.callEnded(c)

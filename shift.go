@@ -3,6 +3,7 @@ package myriad
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -19,6 +20,13 @@ const mostExits = 100
 
 var errExits = errors.New("myriad: too many callbacks ended their goroutine (runtime.Goexit): " +
 	"the driver is bound to its thread, so another goroutine cannot go on")
+
+// shifts is what a loop knows of its goroutines.
+type shifts struct {
+	current *shift
+	exits   int           // callbacks that ended the goroutine of a thread-bound driver
+	owner   atomic.Uint64 // the number of the goroutine that the loop belongs to
+}
 
 // A shift is one goroutine's time as a loop's owner.
 type shift struct {
@@ -45,9 +53,9 @@ func (l *Loop) runFrom(first func()) {
 			l.replace(s.next)
 		}
 	}()
-	l.owner.Store(driver.Goroutine()) // before an inline task runs
+	l.shifts.owner.Store(driver.Goroutine()) // before an inline task runs
 	l.own()
-	l.shift = s
+	l.shifts.current = s
 	first()
 	l.run()
 }
@@ -59,16 +67,19 @@ func (l *Loop) replace(next func()) {
 		l.employ(next)
 		return
 	}
-	if l.exits++; l.exits > mostExits && l.failure == nil {
+	if l.shifts.exits++; l.shifts.exits > mostExits && l.failure == nil {
 		l.stopFor(errExits)
 	}
 	l.runFrom(next)
 }
 
+// unwinding reports whether a callback is ending the loop's goroutine already.
+func (l *Loop) unwinding() bool { return l.shifts.current.next != nil }
+
 // exit notes that a callback is ending the loop's goroutine: what the functions above it had still
 // to do is not done.
 func (l *Loop) exit() string {
-	l.shift.next = l.resume
+	l.shifts.current.next = l.resume
 	return "it ended its goroutine (runtime.Goexit)"
 }
 
@@ -80,49 +91,5 @@ func (l *Loop) resume() {
 	l.switchHandlers()
 	if l.failure == nil {
 		l.turn(0)
-	}
-}
-
-// work is what a turn has taken up. It is not on the stack: a handler may end the goroutine
-// (runtime.Goexit), and another one goes on from here.
-type work struct {
-	revisits     batch[*Conn]
-	dirty        batch[dirtyConn]
-	intake       batch[arrival]
-	funcs, after batch[func()]
-	told         int // the conns in the table below it know that the loop is stopping
-}
-
-// A dirtyConn is one that was given work, with its slot, because many of them are sorted by slot.
-type dirtyConn struct {
-	slot uint32
-	conn *Conn
-}
-
-// A batch is a list that is taken up piece by piece.
-type batch[T any] struct {
-	list []T
-	next int
-}
-
-// take returns the next piece. False: it was the last, and the list's room can be used again.
-func (b *batch[T]) take() (piece T, ok bool) {
-	var none T
-	if b.next == len(b.list) {
-		b.list, b.next = b.list[:0], 0
-		return none, false
-	}
-	piece, b.list[b.next] = b.list[b.next], none
-	b.next++
-	return piece, true
-}
-
-func (b *batch[T]) empty() bool { return b.next == len(b.list) }
-
-// refill takes *list up and leaves the room of the last one in its place, unless something is left
-// of that.
-func (b *batch[T]) refill(list *[]T) {
-	if b.empty() {
-		b.list, *list, b.next = *list, b.list[:0], 0
 	}
 }

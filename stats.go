@@ -55,21 +55,6 @@ type LoopStats struct {
 	Handlers []HandlerStats // types of handlers, the slowest first, at most 32
 }
 
-// HandlerStats says what handlers of one type cost a loop. One call of 61 is timed, and after a
-// turn of 1 ms or more each one of the next 256, but no more than 256 of 4,096 so. Max finds a
-// handler that is slow more than now and then. LongestTurn finds one that was slow a single time,
-// but may show other types that were called in that turn, too.
-type HandlerStats struct {
-	Type  string        // of the handler, as %T prints it; "func()" for the functions of Loop.Do and Loop.Later
-	Calls uint64        // estimated from those timed
-	Time  time.Duration // estimated from those timed
-	Slow  uint64        // timed calls that took 1 ms or more
-	Max   time.Duration // the slowest timed call
-	// turns of 1 ms or more in which it was called; only the first 8 types of a turn are noted
-	LongTurns   uint64
-	LongestTurn time.Duration
-}
-
 // Stats reads the counters. Any goroutine; it holds no loop up, and does not wait for one that is
 // stuck.
 func (e *Engine) Stats() Stats {
@@ -89,7 +74,7 @@ func (l *Loop) snapshot(now time.Duration) LoopStats {
 	t, rows := s.published, slices.Clone(s.rows)
 	s.mu.Unlock()
 	l.mail.mu.Lock()
-	mailbox, intake := len(l.mail.funcs), len(l.mail.intake)
+	mailbox, intake := len(l.mail.funcs), len(l.intake.coming)
 	l.mail.mu.Unlock()
 	out := LoopStats{
 		Conns: int(s.conns.Load()), Accepts: s.accepts.Load(),

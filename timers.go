@@ -63,7 +63,7 @@ func (t *Timers) next() int {
 
 // arm sets the conn's own timer to the first of t.
 func (t *Timers) arm(c *Conn) {
-	if c.is(closing | ending) {
+	if c.phase() != open {
 		return // the timer now bounds the close
 	}
 	if next := t.next(); next >= 0 {

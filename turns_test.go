@@ -114,7 +114,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 	_, s := newStub(1)
 	l := s.loop
 	l.engine.sys, l.engine.cfg.Mailbox = standing{}, 1
-	tasks := func() { l.tasks = append(l.tasks, connTask{}) }
+	tasks := func() { l.inline.tasks = append(l.inline.tasks, connTask{}) }
 	for _, step := range []struct {
 		name  string
 		procs int
@@ -132,7 +132,7 @@ func TestYieldsBeforeSleeping(t *testing.T) {
 		runtime.GOMAXPROCS(step.procs)
 		step.do()
 		l.turn(1)
-		l.tasks = nil
+		l.inline.tasks = nil
 		if l.mustYield() != step.want {
 			t.Errorf("%s: lets others run: %v, want %v", step.name, !step.want, step.want)
 		}

@@ -5,17 +5,6 @@ import "time"
 // This file gives access to the conns of a loop for code that does not serve them: a status page, a
 // sweeper.
 
-// ageUnit is what the loop's table of birth times counts in: four bytes for a conn last 13 years.
-const ageUnit = 100 // milliseconds
-
-// conn is the one of that slot; nil if it is free, or its connection hibernates.
-func (l *Loop) conn(slot uint32) *Conn {
-	if row := l.conns.Row(slot); row != nil {
-		return *row
-	}
-	return nil
-}
-
 // Conns calls visit for the conns in n places of the loop's table, from place from on, and returns
 // the place to go on with, 0 at the table's end. Walking in slices, one for each Loop.Do, delays no
 // other connection of the loop: a thousand empty places take about a microsecond. A conn keeps its
@@ -57,11 +46,11 @@ func (c *Conn) Age() time.Duration {
 func (c *Conn) State() string {
 	x := c.extra.Load()
 	switch {
-	case c.is(ending):
+	case c.phase() == closed:
 		return "closed"
-	case c.is(lingering):
+	case c.phase() == closing:
 		return "lingering"
-	case c.is(closing):
+	case c.phase() == draining:
 		return "closing"
 	case x != nil && x.detach != nil:
 		return "detaching"

@@ -1,32 +1,10 @@
 package myriad
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/internal/driver"
 )
-
-// maxFiles is how many files may wait on one conn, besides the one that is being sent. Then
-// WriteFile fails with ErrFull. Each file holds a descriptor that MaxConns does not count.
-const maxFiles = 1
-
-// fileSlice is how much of a file is read and encoded at a time under a Layer.
-const fileSlice = 64 << 10
-
-// slicesPerTurn is how many of those one conn may encode before the others have their turn.
-const slicesPerTurn = 4
-
-// A fileRun is a part of a file that waits in the output.
-type fileRun struct {
-	// bytes of Conn.out that go between it and the file before; under a layer those were encoded
-	// before, so 0
-	before int64
-	f      driver.File
-	off, n int64
-}
 
 // Write queues a copy of p, all or nothing: ErrFull takes no byte. An empty queue takes any p up to
 // Config.MaxWrite, so that a limit never makes a message impossible. It is sent when the callback
@@ -44,12 +22,7 @@ func (c *Conn) write(p []byte) (int, error) {
 		return 0, err
 	}
 	if l := c.layer(); l != nil {
-		n := 0
-		err := c.encode(func(w Wire) (err error) { n, err = l.Write(w, p); return err })
-		if errors.Is(err, ErrFull) {
-			c.oweRoom()
-		}
-		return n, err
+		return c.writeThrough(l, p)
 	}
 	c.output().Append(p)
 	c.queued.Add(int64(len(p)))
@@ -79,13 +52,6 @@ func (c *Conn) oweRoom() {
 	if c.queued.Load() <= int64(c.limit)/2 {
 		c.asked |= wantEmpty
 	}
-}
-
-// fileBlocks reports whether bytes must wait for a file that is still to be encoded: a layer's
-// stream has one order.
-func (c *Conn) fileBlocks() bool {
-	x := c.extra.Load()
-	return x != nil && x.layer != nil && len(x.files) > 0
 }
 
 // unlockAndWake ends a critical section that may have given the loop work: bytes, or the debt of a
@@ -132,74 +98,10 @@ func (c *Conn) writeBlocks(n int, blocks []*buf.Block) error {
 	return nil
 }
 
-// encodeBlocks writes through the layer, which takes bytes: several blocks are joined so that it is
-// all or nothing.
-func (c *Conn) encodeBlocks(n int, blocks []*buf.Block) error {
-	defer releaseAll(blocks)
-	if len(blocks) == 1 {
-		_, err := c.write(blocks[0].Bytes())
-		return err
-	}
-	if err := c.admit(n); err != nil { // before they are copied
-		return err
-	}
-	whole := buf.Get(n)
-	defer whole.Release()
-	for _, b := range blocks {
-		whole.Append(b.Bytes())
-	}
-	_, err := c.write(whole.Bytes())
-	return err
-}
-
 func releaseAll(blocks []*buf.Block) {
 	for _, b := range blocks {
 		b.Release()
 	}
-}
-
-// WriteFile queues n bytes of f from off on, after everything written before; f may be closed at
-// once. The kernel sends them from its page cache (sendfile); under a Layer they are read and
-// encoded in slices as room comes. The bytes do not count as Queued, but ErrFull is returned while
-// another file waits for its turn. A file that turns out shorter aborts the conn, because its peer
-// was promised more. Any goroutine; the read from disk may hold the loop up.
-func (c *Conn) WriteFile(f *os.File, off, n int64) error {
-	if off < 0 || n < 0 {
-		return fmt.Errorf("myriad: WriteFile of %s: offset %d and length %d must not be negative", f.Name(), off, n)
-	}
-	dup, err := c.loop.engine.sys.Duplicate(f)
-	if err != nil {
-		return fmt.Errorf("myriad: WriteFile: %w", err)
-	}
-	c.mu.Lock()
-	if err = c.writeFile(dup, off, n); err != nil {
-		dup.Close()
-	}
-	return c.unlockAndWake(err)
-}
-
-func (c *Conn) writeFile(f driver.File, off, n int64) error {
-	if c.asked&(wantFIN|wantClose|wantAbort|gone) != 0 {
-		return ErrClosed
-	}
-	if n == 0 {
-		return f.Close()
-	}
-	x := c.more()
-	if len(x.files) >= maxFiles {
-		c.asked |= wantRoom
-		c.loop.stats.full.Add(1)
-		return ErrFull
-	}
-	before := int64(0)
-	if c.out != nil && x.layer == nil {
-		before = int64(c.out.Len())
-		for _, r := range x.files {
-			before -= r.before
-		}
-	}
-	x.files = append(x.files, fileRun{before, f, off, n})
-	return nil
 }
 
 // Close flushes the queue, ends our side, and closes when the peer has ended its side too.

@@ -150,6 +150,9 @@ func (s *Server) explain(method string, err error) *apiError {
 		return &apiError{code: apiCode(protocol.Code), message: protocol.Message}
 	case errors.Is(err, errDraining):
 		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server is shutting down"}
+	case errors.Is(err, ErrUncertain):
+		return &apiError{http.StatusServiceUnavailable, apiInternal, "the publication was sent, but not confirmed " +
+			"in time: send it again with the same idempotency_key"}
 	}
 	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
 	return &apiError{code: apiInternal, message: "the request failed; the server's log has the reason"}

@@ -5,7 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/receipts"
 )
 
 // call answers a request to the API.
@@ -98,7 +99,7 @@ func TestAPISkipsHistory(t *testing.T) {
 
 func (n *node) epochOf(t *testing.T, channel string) string {
 	t.Helper()
-	h, err := n.bus.History(t.Context(), channel, Query{})
+	h, err := n.bus.History(t.Context(), n.topic(channel), Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +155,8 @@ func TestAPIPublishesOnce(t *testing.T) {
 	if got := strings.Count(stream.take(), "data: 1"); got != 3 {
 		t.Errorf("%d publications, want those of two new keys and one of a forgotten key", got)
 	}
-	ts.clock.advance(idempotencyWindow + time.Second)
-	if got := ts.node.receipts.size(); got != 0 {
+	ts.clock.advance(receipts.Window + sweepEvery)
+	if got := ts.node.bus.(*memoryBus).receipts.Len(); got != 0 {
 		t.Errorf("%d keys are remembered after their time", got)
 	}
 	stream.take()
@@ -166,32 +167,6 @@ func TestAPIPublishesOnce(t *testing.T) {
 	if got := ts.call("publish", `{"channel":"","data":1,"idempotency_key":"d"}`); !strings.Contains(got,
 		"channel is missing") {
 		t.Error(got)
-	}
-}
-
-// A publication that failed does not use up its key; the one that waited for it is made.
-func TestReceiptsAfterAFailure(t *testing.T) {
-	var r receipts
-	r.most = 2
-	now := time.Unix(1, 0)
-	key := receiptKey("news", "a")
-	first, _, _ := r.take(key, now)
-	if first == nil {
-		t.Fatal("the first use of a key waits")
-	}
-	second, done, _ := r.take(key, now)
-	if second != nil || done == nil {
-		t.Fatal("the second use of a key does not wait")
-	}
-	r.drop(first)
-	<-done
-	third, _, _ := r.take(key, now)
-	if third == nil {
-		t.Fatal("a key whose publication failed is used up")
-	}
-	r.keep(third, Position{7, "e"})
-	if mine, done, at := r.take(key, now); mine != nil || done != nil || at != (Position{7, "e"}) {
-		t.Errorf("a key that was used: %v, %v, %v", mine, done, at)
 	}
 }
 

@@ -40,24 +40,23 @@ func (s *Server) apiHistoryRemove(ctx context.Context, r *apiRequest) ([]byte, e
 	if err := s.mustHave(r.Channel, keepsHistory); err != nil {
 		return nil, err
 	}
-	return []byte("{}"), s.node.bus.Forget(ctx, r.Channel)
+	ctx, cancel := s.node.deadline(ctx)
+	defer cancel()
+	return []byte("{}"), s.node.bus.Forget(ctx, s.node.topic(r.Channel))
 }
 
 func (s *Server) apiPresence(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if err := s.mustHave(r.Channel, showsPresence); err != nil {
 		return nil, err
 	}
-	list, err := s.node.bus.Present(ctx, r.Channel)
-	if err == nil && len(list) > s.node.limits.Present {
-		err = centrifuge.ErrLimitExceeded
-	}
-	return centrifuge.AppendPresenceResult(nil, infos(list)), err
+	there, err := s.node.present(ctx, r.Channel, false)
+	return centrifuge.AppendPresenceResult(nil, infos(there.Clients)), err
 }
 
 func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if err := s.mustHave(r.Channel, showsPresence); err != nil {
 		return nil, err
 	}
-	list, err := s.node.bus.Present(ctx, r.Channel)
-	return centrifuge.AppendPresenceStatsResult(nil, len(list), users(list)), err
+	there, err := s.node.present(ctx, r.Channel, true)
+	return centrifuge.AppendPresenceStatsResult(nil, there.Count, there.Users), err
 }

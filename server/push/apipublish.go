@@ -71,47 +71,20 @@ func (s *Server) checkPublication(r *apiRequest) error {
 			size, limit)}
 }
 
-// publishTo publishes r's data to one channel, and only once for each idempotency key.
+// publishTo publishes r's data to one channel. The idempotency key becomes the publication's ID, so
+// that the bus makes one publication of several requests.
 func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (Position, error) {
-	p := Publication{Data: r.Data, Tags: r.Tags}
-	at, err := s.node.publishOnce(ctx, channel, p, r.IdempotencyKey, r.SkipHistory)
+	p := Publication{ID: r.IdempotencyKey, Data: r.Data, Tags: r.Tags}
+	at, err := s.node.publishKept(ctx, channel, p, r.SkipHistory)
 	switch {
 	case errors.Is(err, errBadChannel):
 		return at, badRequest(s.node.channelRule("the channel"))
+	case errors.Is(err, errBadID):
+		return at, badRequest(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
 	case errors.Is(err, errBadData):
 		return at, badRequest("data is not UTF-8, as JSON must be")
 	}
 	return at, err
-}
-
-// publishOnce publishes p, unless a publication with the same key was made to the channel in the
-// last five minutes. In that case it returns the earlier publication's position. Without a key it
-// always publishes.
-func (n *node) publishOnce(ctx context.Context, channel string, p Publication, key string, skipHistory bool) (Position,
-	error) {
-	if key == "" || !n.validChannel(channel) { // which publish refuses
-		return n.publishKept(ctx, channel, p, skipHistory)
-	}
-	for id := receiptKey(channel, key); ; {
-		mine, underWay, at := n.receipts.take(id, n.clock.Now())
-		switch {
-		case mine != nil:
-			at, err := n.publishKept(ctx, channel, p, skipHistory)
-			if err != nil {
-				n.receipts.drop(mine)
-				return at, err
-			}
-			n.receipts.keep(mine, at)
-			return at, nil
-		case underWay == nil:
-			return at, nil
-		}
-		select {
-		case <-underWay: // the first use has succeeded or failed
-		case <-ctx.Done():
-			return Position{}, ctx.Err()
-		}
-	}
 }
 
 // publishKept publishes p. With skipHistory the publication is not in the channel's history and

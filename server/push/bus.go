@@ -8,12 +8,25 @@ import (
 
 // A Publication is one message of a channel, as it travels on a Bus.
 type Publication struct {
-	// one valid JSON value in UTF-8, without newlines; with Tags at most Limits.Publication bytes
+	// ID names the publication for retries: Publish makes one publication of several calls with the
+	// same Topic.Name and ID. At most 256 bytes. Empty: every call publishes.
+	ID string
+	// Data is opaque to the bus; Kind says what it is. With Tags at most Limits.Publication bytes.
 	Data         []byte
+	Kind         Kind
 	Tags         map[string]string // set by the publisher for subscribers; usually nil
 	Client, User string            // the connection that published it and its user; empty when the HTTP API did
 	Position                       // the bus sets it; zero if it is not in the channel's history
 }
+
+// A Kind says what a publication's Data is.
+type Kind uint8
+
+const (
+	JSON   Kind = iota // one valid JSON value in UTF-8, without newlines
+	Text               // UTF-8
+	Binary             // any bytes
+)
 
 // size returns the bytes of Data and Tags together.
 func (p *Publication) size() int { return len(p.Data) + tagsSize(p.Tags) }
@@ -27,7 +40,9 @@ func tagsSize(tags map[string]string) (n int) {
 
 // A Position is a place in the history of a channel.
 type Position struct {
-	Offset uint64 // of a publication: 1 for the first in the epoch, and one more for each
+	// Offset rises from one publication of an epoch to the next. Offsets need not be contiguous: in
+	// a bus that spans nodes, channels share a log and its sequence numbers.
+	Offset uint64
 	Epoch  string // names one run of offsets; offsets of different epochs cannot be compared
 }
 
@@ -35,6 +50,13 @@ type Position struct {
 type Retention struct {
 	Size int           // publications
 	Age  time.Duration // how long each is kept
+}
+
+// A Topic is a channel and what is kept of it. All nodes use the same Retention for a channel; with
+// another one its history begins again, in a new epoch.
+type Topic struct {
+	Name string
+	Keep Retention
 }
 
 // A Query selects a part of a history.
@@ -47,9 +69,13 @@ type Query struct {
 // A History is the publications that a channel keeps, and its position.
 type History struct {
 	Publications []Publication // with Position
-	// Top is the position of the last publication, even if that one is no longer kept. Its offset
-	// is 0 if the epoch has no publication yet.
+	// Top is at or after the last publication that the receivers of this node have received, and
+	// before the next one. Its offset may be 0 if the epoch has no publication yet.
 	Top Position
+	// Complete says that Publications is everything that was published after Query.Since up to Top.
+	// It is false without Since, in Reverse, and if Limit has cut the list. It is also false if
+	// Since is of another epoch or after Top, and if the bus has dropped a part or cannot know.
+	Complete bool
 }
 
 // A ClientInfo is what one subscriber of a channel may learn of another.
@@ -66,15 +92,50 @@ type Notice struct {
 	Joined bool
 }
 
+// A Presence is the clients of a channel, on all nodes.
+type Presence struct {
+	Clients []ClientInfo // as many as the limit allows
+	Count   int          // of all clients
+	Users   int          // distinct users among them; those without a name count as one
+	Missing []string     // nodes that did not answer in time, whose clients are left out
+}
+
 // A Receiver is called with the events of the channels that it is subscribed to.
 type Receiver interface {
 	// Receive is called with at least one publication, in order. The bus owns the slice and reuses
 	// it.
 	Receive(channel string, list []Publication)
+	// Lost is called when publications may be missing between two calls of Receive, or a new epoch
+	// begins. The channel's members have to recover from the history.
+	Lost(channel string)
 	// Notice is called when a client joins or leaves.
 	Notice(channel string, n Notice)
 	// Present appends the clients of this receiver that are subscribed to channel.
 	Present(channel string, to []ClientInfo) []ClientInfo
+}
+
+// A State is how a bus is doing. The zero value is that of a bus within one process.
+type State struct {
+	Problem string // why this node does not have what the others publish; empty if it does
+	Nodes   []NodeState
+	Logs    []LogState
+}
+
+// A NodeState describes one node of a cluster.
+type NodeState struct {
+	Name string        `json:"name"`
+	Self bool          `json:"self"`
+	Seen time.Duration `json:"seen"` // since its last sign of life
+}
+
+// A LogState describes one log that this node follows.
+type LogState struct {
+	Name     string `json:"name"`
+	Leader   string `json:"leader"` // the node that orders it; empty if there is none
+	Last     uint64 `json:"last"`   // sequence number of the last message
+	Followed uint64 `json:"followed"`
+	Replicas int    `json:"replicas"`
+	Current  int    `json:"current"` // replicas that have everything
 }
 
 // A Bus carries publications between nodes and keeps the histories of channels. It knows channels
@@ -83,49 +144,71 @@ type Receiver interface {
 //
 // The contract, which bustest.Run checks:
 //
-//   - Subscribe returns when r is subscribed: the bus delivers to r every publication of channel
-//     whose Publish starts later on this node. Subscribing r twice to one channel returns
-//     ErrSubscribed. Subscribe may take a round trip over a network.
-//   - Publish returns nil when the bus has accepted the publication. A bus within the process has
-//     then delivered it to every receiver. A bus that spans nodes has handed it to the network, and
-//     will deliver it or count it as lost in its own statistics. If Publish returns an error,
-//     nothing has been or will be delivered on this node. Publish may be called from any goroutine
-//     and blocks at most until ctx ends. A channel without subscribers accepts publications too.
-//   - Order: all receivers get the publications of one channel in the same order. Those published
-//     by one goroutine keep its order. There is no order between channels, nor between publications
-//     and notices.
+//   - A context bounds how long a method waits for other nodes: give it a deadline. A bus within
+//     the process does not wait.
+//   - Subscribe returns when r is subscribed: the bus delivers to r every publication of the topic
+//     whose Publish starts later, on any node, or calls r.Lost. Subscribing r twice to one channel
+//     returns ErrSubscribed. Publications without a Retention reach receivers, too.
+//   - Publish returns nil when the bus has accepted the publication and has delivered it to the
+//     receivers of this node. If t has a Retention, no failure of a minority of nodes loses it. If
+//     not, other nodes miss it while their link is down. If Publish returns ErrUncertain, the
+//     publication may have been or may still be delivered: publish again with the same ID. After
+//     any other error it has not been and will not be delivered. An election among nodes takes up
+//     to 9 s, in which Publish waits: the deadline should be above 10 s. A channel without
+//     subscribers accepts publications too.
+//   - ID: for five minutes, Publish on the same node makes one publication of all calls with the
+//     same channel and ID, and returns its position. For 30 s, and if t has a Retention, that holds
+//     on all nodes.
+//   - Order: on each node, all receivers get the publications of one channel in the same order; if
+//     they have positions, it is the same on all nodes, and that of their offsets. Those published
+//     by one goroutine keep its order. There is no order between channels, between publications
+//     with and without a position from other nodes, nor between publications and notices.
+//   - Lost: a receiver of a topic with a Retention receives every publication with a position once,
+//     or Lost is called before the first one after the gap. Publications without a position may be
+//     missed without notice.
 //   - History: with a Retention, Publish also appends to the channel's history and returns the
-//     publication's position; receivers get the same position. Offsets of one epoch rise by one, in
-//     the order of delivery. When Publish has returned, History includes the publication. A bus may
-//     drop a history, or its oldest part, sooner than the Retention says. If it cannot continue the
-//     offsets, it begins a new epoch. While a channel has receivers, a bus within the process keeps
-//     the epoch. A receiver that sees a missing offset or a new epoch has missed publications.
-//   - History returns publications of Top's epoch, without gaps. Each of them has been delivered to
-//     the receivers, or is about to be. If q.Since is of another epoch, it returns no publications.
-//     For a channel without a history it begins one, so that a later Query can use Top. Forget
-//     drops the publications but keeps the position.
+//     publication's position; receivers get the same position. Offsets of one epoch rise in the
+//     order of delivery. When Publish has returned, History on this node includes the publication.
+//     A bus may drop a history, or its oldest part, sooner than the Retention says. If it cannot
+//     continue the offsets, it begins a new epoch, and calls Lost. While a channel has receivers, a
+//     bus within the process keeps the epoch.
+//   - History returns publications of Top's epoch, without gaps. All of them, and everything up to
+//     Top, have been delivered to this node's receivers when History returns; a later one has not
+//     been when it began. If q.Since is after what this node has received, History waits for the
+//     node to catch up. If q.Since is of another epoch, it returns no publications. For a channel
+//     without a history it begins one, so that a later Query can use Top. Forget drops the
+//     publications but keeps the epoch. Both need a Retention, and return ErrNoHistory without one.
 //   - Announce sends the notice to every receiver of the channel. The notice may be lost, and is
 //     not kept.
-//   - Present calls every receiver. The result omits a receiver that does not answer in time.
+//   - Present asks the receivers of all nodes, and returns at most limit clients (0: none, only the
+//     numbers). It names the nodes that did not answer in time.
+//   - Serve makes this node answer questions of that kind: f gets the body and returns the answer.
+//     Ask sends a question to all nodes, this one included, and calls each with every answer, one
+//     at a time. It returns the names of nodes that did not answer in time. A node answers a kind
+//     that it does not serve with nothing, and each is not called for it. f must not call the bus.
+//   - State returns at once.
 //   - The bus calls the methods of a receiver from its own goroutine or from within a method of the
-//     bus. Calls of Receive for one channel do not overlap; those for different channels may. A
-//     receiver must not block or call the bus. After Publish has been called, p.Data and p.Tags are
-//     immutable for the bus, the publisher and the receivers; a receiver may keep both.
-//   - Unsubscribe returns when the last Receive and Notice of r for channel has returned; nothing
-//     is delivered afterwards. It must not be called from within a receiver. If r is not
-//     subscribed, it does nothing.
+//     bus. Calls of Receive and Lost for one channel do not overlap; those for different channels
+//     may. A receiver must not block or call the bus. After Publish has been called, p.Data and
+//     p.Tags are immutable for the bus, the publisher and the receivers; a receiver may keep both.
+//   - Unsubscribe returns when the last call of r for channel has returned; nothing is delivered
+//     afterwards. It must not be called from within a receiver. If r is not subscribed, it does
+//     nothing.
 //   - Close ends the bus. It returns when all calls of receivers have returned; the other methods
 //     then return ErrBusClosed. Close may be called twice.
 //
 // The node's own limits bound receivers and channels; the bus bounds histories.
 type Bus interface {
-	Publish(ctx context.Context, channel string, p Publication, keep Retention) (Position, error)
-	Subscribe(channel string, r Receiver) error
+	Publish(ctx context.Context, t Topic, p Publication) (Position, error)
+	Subscribe(ctx context.Context, t Topic, r Receiver) error
 	Unsubscribe(channel string, r Receiver)
-	History(ctx context.Context, channel string, q Query) (History, error)
-	Forget(ctx context.Context, channel string) error
+	History(ctx context.Context, t Topic, q Query) (History, error)
+	Forget(ctx context.Context, t Topic) error
 	Announce(ctx context.Context, channel string, n Notice) error
-	Present(ctx context.Context, channel string) ([]ClientInfo, error)
+	Present(ctx context.Context, channel string, limit int) (Presence, error)
+	Serve(kind string, f func(body []byte) []byte)
+	Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) (missing []string, err error)
+	State() State
 	Close() error
 }
 
@@ -135,4 +218,9 @@ var (
 	// ErrSubscribed is returned by Subscribe for a receiver that is already subscribed to the
 	// channel.
 	ErrSubscribed = errors.New("push: the receiver is already subscribed to this channel")
+	// ErrUncertain is returned by Publish if the publication may or may not be delivered.
+	ErrUncertain = errors.New("push: the publication was sent, but not confirmed in time: " +
+		"publish it again with the same ID")
+	// ErrNoHistory is returned by History and Forget for a Topic without a Retention.
+	ErrNoHistory = errors.New("push: the topic keeps no history: give it a Retention")
 )

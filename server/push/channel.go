@@ -1,7 +1,7 @@
 package push
 
 import (
-	"slices"
+	"context"
 	"sync"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -25,11 +25,9 @@ type channel struct {
 	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
 
 	// The fields below are for recovery: see recover.go.
-	last    Position // of the last publication received
-	ahead   []aheadMember
 	joining int           // sessions that are reading the history
 	window  []Publication // publications received meanwhile
-	missed  bool          // the window overflowed
+	missed  bool          // the window overflowed, or the bus has lost publications
 }
 
 // A member is one subscription of one session. The session's mu guards evicted, the channel's mu
@@ -38,16 +36,13 @@ type member struct {
 	s     *session
 	ch    *channel
 	grant *memberGrant // of the subscription's token, usually nil
-	at    int32        // its index in ch.members, or one of the two constants below
+	at    int32        // its index in ch.members, or nowhere
 
 	notices bool // receives join and leave notices
 	evicted bool // the channel removed it, possibly before session.settle
 }
 
-const (
-	nowhere = -1 // it is no longer a member
-	inAhead = -2 // it is in ch.ahead
-)
+const nowhere = -1 // it is no longer a member
 
 // A memberGrant is what the token for a subscription allows.
 type memberGrant struct {
@@ -76,7 +71,10 @@ func (ch *channel) connect() error {
 	if ch.open {
 		return nil
 	}
-	err := ch.hub.node.bus.Subscribe(ch.name, ch)
+	n := ch.hub.node
+	ctx, cancel := n.deadline(context.Background())
+	defer cancel()
+	err := n.bus.Subscribe(ctx, Topic{ch.name, ch.rules.retention()}, ch)
 	ch.open = err == nil
 	return err
 }
@@ -105,19 +103,15 @@ func (ch *channel) remove(m *member) {
 
 // unlink removes m. The caller holds ch.mu.
 func (ch *channel) unlink(m *member) {
-	switch m.at {
-	case nowhere:
+	if m.at == nowhere {
 		return
-	case inAhead:
-		ch.ahead = slices.DeleteFunc(ch.ahead, func(e aheadMember) bool { return e.m == m })
-	default:
-		last := len(ch.members) - 1
-		moved := ch.members[last]
-		ch.members[m.at] = moved
-		moved.at = m.at
-		ch.members[last] = nil
-		ch.members = shrunk(ch.members[:last])
 	}
+	last := len(ch.members) - 1
+	moved := ch.members[last]
+	ch.members[m.at] = moved
+	moved.at = m.at
+	ch.members[last] = nil
+	ch.members = shrunk(ch.members[:last])
 	m.at = nowhere
 	ch.uncount(m)
 	if m.notices {
@@ -160,12 +154,7 @@ const frameBytes = 32 << 10
 // call at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
-	list, lost := ch.follow(list)
-	var told int
-	var others []*member
-	if lost {
-		told, others = ch.evictMembers()
-	}
+	ch.keepWindow(list)
 	var slow []*member
 	for rest := list; len(rest) > 0; {
 		n := ch.together(rest)
@@ -176,10 +165,6 @@ func (ch *channel) Receive(_ string, list []Publication) {
 	for _, m := range slow {
 		m.s.tooSlow(ch.name, largest(list))
 	}
-	for _, m := range others {
-		m.s.disconnect(centrifuge.Insufficient)
-	}
-	ch.releaseLater(told)
 }
 
 // largest returns the size of the largest publication, in bytes.
@@ -227,9 +212,6 @@ func (ch *channel) spread(list []Publication, slow []*member) []*member {
 		}
 	}
 	sent *= int64(len(list))
-	if len(ch.ahead) > 0 {
-		slow = ch.spreadAhead(list, slow)
-	}
 	for _, m := range slow[from:] {
 		ch.unlink(m)
 	}
@@ -274,16 +256,10 @@ func (ch *channel) Notice(_ string, n Notice) {
 	}
 	e := wireCentrifuge.share(push(nil, ch.name, centrifuge.ClientInfo(n.ClientInfo)))
 	defer e.release()
-	tell := func(m *member) {
+	for _, m := range ch.members {
 		if m.notices && m.s.wire == wireCentrifuge {
 			m.s.offer(e) // if its queue is full, the next publication handles that
 		}
-	}
-	for _, m := range ch.members {
-		tell(m)
-	}
-	for _, early := range ch.ahead {
-		tell(early.m)
 	}
 }
 
@@ -294,11 +270,6 @@ func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 	for _, m := range ch.members {
 		if !m.s.watcher {
 			to = append(to, m.info())
-		}
-	}
-	for _, early := range ch.ahead {
-		if !early.m.s.watcher {
-			to = append(to, early.m.info())
 		}
 	}
 	return to

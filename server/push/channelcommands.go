@@ -151,7 +151,9 @@ func (n *node) history(ctx context.Context, name string, q Query) (History, erro
 	if q.Limit < 0 || q.Limit > n.limits.Recovered {
 		q.Limit = n.limits.Recovered
 	}
-	h, err := n.bus.History(ctx, name, q)
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	h, err := n.bus.History(ctx, n.topic(name), q)
 	if err != nil {
 		return h, err
 	}
@@ -183,27 +185,34 @@ func (b *batch) presence(c *centrifuge.Command, name string) error {
 		b.fail(c, centrifuge.ErrPermissionDenied)
 		return nil
 	}
-	list, err := s.node.bus.Present(context.Background(), name)
-	if err == nil && c.PresenceStats == nil && len(list) > s.node.limits.Present {
-		err = centrifuge.ErrLimitExceeded
-	}
+	there, err := s.node.present(context.Background(), name, c.PresenceStats != nil)
 	switch {
 	case b.failed(c, err):
 	case c.PresenceStats != nil:
-		b.out = centrifuge.AppendPresenceStats(b.newLine(), c.ID, len(list), users(list))
+		b.out = centrifuge.AppendPresenceStats(b.newLine(), c.ID, there.Count, there.Users)
 	default:
-		b.out = centrifuge.AppendPresence(b.newLine(), c.ID, infos(list))
+		b.out = centrifuge.AppendPresence(b.newLine(), c.ID, infos(there.Clients))
 	}
 	return nil
 }
 
-// users counts the distinct users of list.
-func users(list []ClientInfo) int {
-	seen := make(map[string]struct{})
-	for _, info := range list {
-		seen[info.User] = struct{}{}
+// present returns the clients of a channel on all nodes, or their numbers only. More clients than
+// Limits.Present are an error for the client.
+func (n *node) present(ctx context.Context, name string, numbers bool) (Presence, error) {
+	limit := n.limits.Present
+	if numbers {
+		limit = 0
 	}
-	return len(seen)
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	there, err := n.bus.Present(ctx, name, limit)
+	if err == nil && !numbers && there.Count > limit {
+		err = centrifuge.ErrLimitExceeded
+	}
+	if len(there.Missing) > 0 {
+		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
+	}
+	return there, err
 }
 
 func infos(list []ClientInfo) []centrifuge.ClientInfo {

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -24,13 +25,13 @@ func newBlockingBus() *blockingBus {
 	return &blockingBus{Bus: NewMemoryBus(MemoryConfig{}), asked: make(chan string), goOn: make(chan struct{})}
 }
 
-func (b *blockingBus) Subscribe(channel string, r Receiver) error {
-	b.asked <- channel
+func (b *blockingBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
+	b.asked <- t.Name
 	<-b.goOn
 	if b.err != nil {
 		return b.err
 	}
-	return b.Bus.Subscribe(channel, r)
+	return b.Bus.Subscribe(ctx, t, r)
 }
 
 // opens requests a stream on a goroutine, and closes answered when the answer has come, which must

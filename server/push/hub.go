@@ -102,7 +102,9 @@ func (n *node) announce(m *member, joined bool) {
 	if !m.ch.rules.JoinLeave || m.s.watcher {
 		return
 	}
-	err := n.bus.Announce(context.Background(), m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
+	ctx, cancel := n.deadline(context.Background())
+	defer cancel()
+	err := n.bus.Announce(ctx, m.ch.name, Notice{ClientInfo: m.info(), Joined: joined})
 	if err != nil && !n.isDraining() {
 		n.log.Warn("push: the bus refused a join or leave notice", "channel", m.ch.name, "joined", joined, "error", err)
 	}

@@ -9,12 +9,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/receipts"
 )
 
 // MemoryConfig bounds the histories of a memory bus. The zero value works.
 type MemoryConfig struct {
-	// HistoryBytes and HistoryChannels are those of Limits, with the same defaults.
-	HistoryBytes, HistoryChannels int
+	// HistoryBytes, HistoryChannels and IdempotencyKeys are those of Limits, with the same
+	// defaults.
+	HistoryBytes, HistoryChannels, IdempotencyKeys int
 	// Clock and Random are for simulation. Default: the system's. Epochs are read from Random,
 	// under a lock.
 	Clock  Clock
@@ -33,7 +36,9 @@ func NewMemoryBus(c MemoryConfig) Bus {
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
+	setDefault(&c.IdempotencyKeys, Limits{}.withDefaults().IdempotencyKeys)
 	b := &memoryBus{config: c, seed: maphash.MakeSeed()}
+	b.receipts.Most = c.IdempotencyKeys
 	for i := range b.shards {
 		b.shards[i].topics = make(map[string]*topic)
 	}
@@ -55,7 +60,13 @@ type memoryBus struct {
 	}
 	lru lru
 
+	receipts receipts.Table[Position]
+
 	epochs sync.Mutex // guards config.Random
+
+	askMu     sync.Mutex
+	served    map[string][]func([]byte) []byte
+	askClosed bool
 
 	timerMu   sync.Mutex
 	stopTimer func() bool // nil: no sweep is planned
@@ -69,6 +80,7 @@ type topic struct {
 	order     sync.Mutex // held while receivers run: gives all of them one order, and makes Unsubscribe wait
 	receivers []Receiver
 	delivered uint64        // number of publications delivered
+	epoch     string        // of the last one delivered that has a position, or of a history that was read
 	batch     []Publication // publications being delivered
 
 	mu           sync.Mutex
@@ -81,16 +93,26 @@ type topic struct {
 	entry lruEntry // belongs to the lru
 }
 
-func (b *memoryBus) Publish(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
+func (b *memoryBus) Publish(ctx context.Context, t Topic, p Publication) (Position, error) {
+	if p.ID == "" {
+		return b.publish(ctx, t, p)
+	}
+	b.startSweeps()
+	return b.receipts.Once(ctx, t.Name, p.ID, b.config.Clock.Now, func() (Position, error) {
+		return b.publish(ctx, t, p)
+	})
+}
+
+func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Position, error) {
 	if err := ctx.Err(); err != nil {
 		return Position{}, err
 	}
 	for {
-		t, err := b.topic(channel, keep.Size > 0)
+		t, err := b.topic(to.Name, to.Keep.Size > 0)
 		if t == nil {
 			return Position{}, err
 		}
-		at, ticket, victims := b.append(t, p, keep)
+		at, ticket, victims := b.append(t, p, to.Keep)
 		if ticket == 0 {
 			continue
 		}
@@ -110,9 +132,10 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 	if t.removed {
 		return at, 0, nil
 	}
+	p.Position = Position{}
 	if keep.Size > 0 {
-		st := b.streamOf(t)
-		at = st.add(p, keep, b.config.Clock.Now())
+		st := b.streamOf(t, keep)
+		at = st.add(p, b.config.Clock.Now())
 		for st.bytes > b.config.HistoryBytes {
 			st.drop()
 		}
@@ -129,9 +152,12 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 func (t *topic) deliver(ticket uint64) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
-	if t.delivered >= ticket {
-		return true
-	}
+	return t.delivered >= ticket || t.deliverAll()
+}
+
+// deliverAll delivers everything that waits. It returns false if the bus was closed. The caller
+// holds order.
+func (t *topic) deliverAll() bool {
 	t.mu.Lock()
 	closed := t.removed
 	t.batch, t.waiting = t.waiting, t.batch[:0]
@@ -140,17 +166,41 @@ func (t *topic) deliver(ticket uint64) bool {
 	if closed {
 		return false
 	}
-	for _, r := range t.receivers {
-		r.Receive(t.name, t.batch)
+	list := t.batch
+	for i, p := range list {
+		if p.Epoch == "" || p.Epoch == t.epoch {
+			continue
+		}
+		if t.epoch != "" { // a Publish with another Retention has begun it
+			t.receive(list[:i])
+			list = t.batch[i:]
+			for _, r := range t.receivers {
+				r.Lost(t.name)
+			}
+		}
+		t.epoch = p.Epoch
 	}
+	t.receive(list)
 	clear(t.batch)
 	t.batch = shrunk(t.batch)
 	return true
 }
 
-func (b *memoryBus) Subscribe(channel string, r Receiver) error {
+func (t *topic) receive(list []Publication) {
+	if len(list) == 0 {
+		return
+	}
+	for _, r := range t.receivers {
+		r.Receive(t.name, list)
+	}
+}
+
+func (b *memoryBus) Subscribe(ctx context.Context, to Topic, r Receiver) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for {
-		t, err := b.topic(channel, true)
+		t, err := b.topic(to.Name, true)
 		if err != nil {
 			return err
 		}
@@ -234,19 +284,56 @@ func (b *memoryBus) Announce(ctx context.Context, channel string, n Notice) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.ask(channel, func(r Receiver) { r.Notice(channel, n) })
+	return b.tell(channel, func(r Receiver) { r.Notice(channel, n) })
 }
 
-func (b *memoryBus) Present(ctx context.Context, channel string) (list []ClientInfo, err error) {
+func (b *memoryBus) Present(ctx context.Context, channel string, limit int) (Presence, error) {
+	if err := ctx.Err(); err != nil {
+		return Presence{}, err
+	}
+	var list []ClientInfo
+	err := b.tell(channel, func(r Receiver) { list = r.Present(channel, list) })
+	return presenceOf(list, limit), err
+}
+
+// presenceOf returns the numbers of a complete list, and its first clients.
+func presenceOf(list []ClientInfo, limit int) Presence {
+	users := make(map[string]struct{})
+	for _, info := range list {
+		users[info.User] = struct{}{}
+	}
+	return Presence{Clients: list[:min(limit, len(list))], Count: len(list), Users: len(users)}
+}
+
+func (b *memoryBus) Serve(kind string, f func(body []byte) []byte) {
+	b.askMu.Lock()
+	defer b.askMu.Unlock()
+	if b.served == nil {
+		b.served = make(map[string][]func([]byte) []byte)
+	}
+	b.served[kind] = append(b.served[kind], f)
+}
+
+func (b *memoryBus) Ask(ctx context.Context, kind string, body []byte, each func(answer []byte)) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	err = b.ask(channel, func(r Receiver) { list = r.Present(channel, list) })
-	return list, err
+	b.askMu.Lock()
+	served, closed := b.served[kind], b.askClosed
+	b.askMu.Unlock()
+	if closed {
+		return nil, ErrBusClosed
+	}
+	for _, f := range served {
+		each(f(body))
+	}
+	return nil, nil
 }
 
-// ask calls f for every receiver of the channel.
-func (b *memoryBus) ask(channel string, f func(Receiver)) error {
+func (b *memoryBus) State() State { return State{} }
+
+// tell calls f for every receiver of the channel.
+func (b *memoryBus) tell(channel string, f func(Receiver)) error {
 	t, err := b.topic(channel, false)
 	if t == nil || err != nil {
 		return err
@@ -266,6 +353,9 @@ func (b *memoryBus) Close() error {
 		b.stopTimer()
 	}
 	b.timerMu.Unlock()
+	b.askMu.Lock()
+	b.askClosed = true
+	b.askMu.Unlock()
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
@@ -292,17 +382,22 @@ func (b *memoryBus) shard(channel string) uint64 {
 	return maphash.String(b.seed, channel) % memoryShards
 }
 
-// sweepEvery is how often expired publications are removed from idle channels. Before that no query
-// returns them, but they take memory.
+// sweepEvery is how often expired publications are removed from idle channels, and expired ids.
+// Before that no query returns them, but they take memory.
 const sweepEvery = 10 * time.Second
 
-// newEpoch returns a random name for an epoch. It also starts the sweep of old publications.
-func (b *memoryBus) newEpoch() string {
+// startSweeps starts the sweeps of what is old, at the first use.
+func (b *memoryBus) startSweeps() {
 	b.timerMu.Lock()
+	defer b.timerMu.Unlock()
 	if b.stopTimer == nil && !b.closed {
 		b.stopTimer = b.config.Clock.AfterFunc(sweepEvery, b.sweepOld)
 	}
-	b.timerMu.Unlock()
+}
+
+// newEpoch returns a random name for an epoch. The caller sweeps from now on.
+func (b *memoryBus) newEpoch() string {
+	b.startSweeps()
 	var id [4]byte
 	b.epochs.Lock()
 	defer b.epochs.Unlock()
@@ -312,8 +407,9 @@ func (b *memoryBus) newEpoch() string {
 	return hex.EncodeToString(id[:])
 }
 
-// sweepOld removes expired publications and schedules itself again.
+// sweepOld removes expired publications and ids, and schedules itself again.
 func (b *memoryBus) sweepOld() {
+	b.receipts.Sweep(b.config.Clock.Now())
 	for _, t := range b.lru.all() {
 		b.expire(t)
 	}

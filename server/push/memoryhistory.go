@@ -8,16 +8,19 @@ import (
 
 // This file holds the histories of the memory bus.
 
-func (b *memoryBus) History(ctx context.Context, channel string, q Query) (History, error) {
+func (b *memoryBus) History(ctx context.Context, to Topic, q Query) (History, error) {
 	if err := ctx.Err(); err != nil {
 		return History{}, err
 	}
+	if to.Keep.Size <= 0 {
+		return History{}, ErrNoHistory
+	}
 	for {
-		t, err := b.topic(channel, true)
+		t, err := b.topic(to.Name, true)
 		if err != nil {
 			return History{}, err
 		}
-		h, victims, ok := b.read(t, q)
+		h, victims, ok := b.read(t, to.Keep, q)
 		b.evict(victims)
 		if ok {
 			return h, nil
@@ -25,23 +28,42 @@ func (b *memoryBus) History(ctx context.Context, channel string, q Query) (Histo
 	}
 }
 
-// read answers q from t's history. It is not ok if t was removed.
-func (b *memoryBus) read(t *topic, q Query) (h History, victims []*topic, ok bool) {
+// read answers q from t's history, after it has delivered what waits, so that the receivers have
+// everything up to Top. It is not ok if t was removed.
+func (b *memoryBus) read(t *topic, keep Retention, q Query) (h History, victims []*topic, ok bool) {
+	t.order.Lock()
+	defer t.order.Unlock()
+	if !t.deliverAll() {
+		return h, nil, false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.removed {
 		return h, nil, false
 	}
-	st := b.streamOf(t)
-	h = st.read(q, b.config.Clock.Now())
+	st := b.streamOf(t, keep)
+	top := st.top
+	for _, p := range t.waiting { // appended between the delivery and this
+		if p.Epoch == st.epoch {
+			top = p.Offset - 1
+			break
+		}
+	}
+	h = st.read(q, top, b.config.Clock.Now())
+	if t.epoch == "" {
+		t.epoch = h.Top.Epoch
+	}
 	return h, b.lru.touch(t, st.bytes), true
 }
 
-func (b *memoryBus) Forget(ctx context.Context, channel string) error {
+func (b *memoryBus) Forget(ctx context.Context, to Topic) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t, err := b.topic(channel, false)
+	if to.Keep.Size <= 0 {
+		return ErrNoHistory
+	}
+	t, err := b.topic(to.Name, false)
 	if t == nil || err != nil {
 		return err
 	}
@@ -54,10 +76,11 @@ func (b *memoryBus) Forget(ctx context.Context, channel string) error {
 	return nil
 }
 
-// streamOf returns the history of t, creating it if necessary. The caller holds t.mu.
-func (b *memoryBus) streamOf(t *topic) *stream {
-	if t.stream == nil {
-		t.stream = &stream{epoch: b.newEpoch()}
+// streamOf returns the history of t, creating it if there is none with that Retention. The caller
+// holds t.mu.
+func (b *memoryBus) streamOf(t *topic, keep Retention) *stream {
+	if t.stream == nil || t.stream.keep != keep {
+		t.stream = &stream{epoch: b.newEpoch(), keep: keep}
 	}
 	return t.stream
 }

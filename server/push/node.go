@@ -26,9 +26,13 @@ var errFull = errors.New("push: the transport's queue is full")
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
 		"characters: %w", centrifuge.ErrBadRequest)
+	errBadID   = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, centrifuge.ErrBadRequest)
 	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
 		centrifuge.ErrBadRequest)
 )
+
+// maxID bounds Publication.ID, in bytes.
+const maxID = 256
 
 // errDraining is returned by publish while the server shuts down.
 var errDraining = errors.New("push: the server is shutting down: publish to another server, or retry later")
@@ -60,8 +64,7 @@ type node struct {
 	randomMu sync.Mutex
 	random   io.Reader
 
-	pings    [wires]*message
-	receipts receipts // of publications with an idempotency key
+	pings [wires]*message
 
 	timerMu   sync.Mutex
 	stopTimer func() bool
@@ -88,7 +91,6 @@ type counters struct {
 func (n *node) open() {
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
-	n.receipts.most = n.limits.IdempotencyKeys
 	for w := range wires {
 		n.pings[w] = w.ping()
 	}
@@ -106,7 +108,6 @@ func (n *node) schedule() {
 	n.stopTimer = n.clock.AfterFunc(wheelSlot, func() {
 		n.wheel.sweep(n.clock.Now())
 		n.sampler.tick(n.clock.Now())
-		n.receipts.sweep(n.clock.Now())
 		n.schedule()
 	})
 }
@@ -125,24 +126,23 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if !n.validChannel(channel) {
 		return Position{}, errBadChannel
 	}
-	if p.size() > n.limits.Publication || !utf8.Valid(p.Data) {
+	if len(p.ID) > maxID {
+		return Position{}, errBadID
+	}
+	data, ok := p.checked()
+	if !ok || p.size() > n.limits.Publication {
 		return Position{}, errBadData
 	}
-	// JSON allows newlines between tokens, but a newline ends a command of the protocol and a field
-	// of an event.
-	var data bytes.Buffer
-	data.Grow(len(p.Data))
-	if err := json.Compact(&data, p.Data); err != nil {
-		return Position{}, errBadData
-	}
-	p.Data = data.Bytes()
+	p.Data = data
 	n.gate.RLock()
 	defer n.gate.RUnlock()
 	if n.draining {
 		return Position{}, errDraining
 	}
 	began := n.clock.Now()
-	at, err := n.bus.Publish(ctx, channel, p, keep)
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	at, err := n.bus.Publish(ctx, Topic{channel, keep}, p)
 	if err != nil {
 		return Position{}, err
 	}
@@ -150,6 +150,41 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	n.count.publishes.Add(1)
 	return at, nil
 }
+
+// checked returns p.Data as a Bus carries it. It is not ok if it is not of p.Kind. JSON allows
+// newlines between tokens, but a newline ends a command of the protocol and a field of an event.
+func (p *Publication) checked() (data []byte, ok bool) {
+	if p.Kind != Binary && !utf8.Valid(p.Data) {
+		return nil, false
+	}
+	if p.Kind != JSON {
+		return p.Data, true
+	}
+	var compact bytes.Buffer
+	compact.Grow(len(p.Data))
+	err := json.Compact(&compact, p.Data)
+	return compact.Bytes(), err == nil
+}
+
+// busPatience is how long a method of the bus may wait for other nodes. An election among them
+// takes up to 9 s.
+const busPatience = 15 * time.Second
+
+// deadline returns ctx with an end after busPatience. A memory bus does not wait, and needs none.
+func (n *node) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, within := n.bus.(*memoryBus); within {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := n.clock.AfterFunc(busPatience, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// topic returns the channel with the retention of its rules.
+func (n *node) topic(channel string) Topic { return Topic{channel, n.rules.of(channel).retention()} }
 
 // validChannel reports whether name is valid: UTF-8 without control characters, because names
 // appear in logs, text frames and lines of SSE. encoding/json replaces bytes that are not UTF-8 by

@@ -3,15 +3,13 @@ package push
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // This file lets a client join a channel whose publications have positions. The client gets each
 // publication after its own position once. The first come from the history, the next from the
-// window that the channel received meanwhile, the rest from the channel. If the history is ahead of
-// the channel, the member waits in channel.ahead until the channel has caught up.
+// window that the channel received meanwhile, the rest from the channel.
 
 // A subscribeRequest is what a client requests when it subscribes.
 type subscribeRequest struct {
@@ -28,12 +26,6 @@ type welcome struct {
 	wasRecovering bool
 	recovered     bool
 	publications  []Publication
-}
-
-// An aheadMember is a member that has publications which the channel has not received yet.
-type aheadMember struct {
-	m  *member
-	at uint64 // offset of the last of them
 }
 
 // windowLimit is how many publications may arrive while a history is read. Above it the
@@ -75,7 +67,10 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 	if w.recover {
 		q = Query{Since: &w.since, Limit: ch.hub.node.limits.Recovered + 1}
 	}
-	past, err := ch.hub.node.bus.History(context.Background(), ch.name, q)
+	n := ch.hub.node
+	ctx, cancel := n.deadline(context.Background())
+	defer cancel()
+	past, err := n.bus.History(ctx, n.topic(ch.name), q)
 
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -90,24 +85,10 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 	if err != nil {
 		return err
 	}
-	if ch.last.Epoch == "" {
-		ch.last = past.Top
-	}
 	from := newJoinPoint(past, window)
-	ch.enterAt(m, from.at)
-	announce(from.welcome(w, ch.hub.node.limits))
-	return nil
-}
-
-// enterAt makes m a member that has all publications up to at.
-func (ch *channel) enterAt(m *member, at Position) {
 	ch.enter(m)
-	if at.Epoch == ch.last.Epoch && at.Offset > ch.last.Offset {
-		ch.members[m.at] = nil
-		ch.members = ch.members[:m.at]
-		m.at = inAhead
-		ch.ahead = append(ch.ahead, aheadMember{m, at.Offset})
-	}
+	announce(from.welcome(w, n.limits))
+	return nil
 }
 
 // A joinPoint joins a history and the window that was received while it was read.
@@ -133,7 +114,7 @@ func newJoinPoint(past History, window []Publication) joinPoint {
 // complete.
 func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 	hello := welcome{recoverable: true, at: from.at, wasRecovering: w.recover}
-	if !w.recover || w.since.Epoch != from.at.Epoch || w.since.Offset > from.at.Offset {
+	if !w.recover || w.since.Epoch != from.at.Epoch || !from.past.Complete {
 		return hello
 	}
 	count, bytes := len(from.past.Publications)+len(from.rest), 0
@@ -142,7 +123,7 @@ func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 			bytes += envelope + p.size()
 		}
 	}
-	if uint64(count) != from.at.Offset-w.since.Offset || count > limits.Recovered || bytes > limits.Queue {
+	if count > limits.Recovered || bytes > limits.Queue {
 		return hello
 	}
 	hello.recovered = true
@@ -150,40 +131,16 @@ func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 	return hello
 }
 
-// follow advances the channel's position. It returns the new publications of list, and whether
-// publications before them were lost. The caller holds ch.mu.
-func (ch *channel) follow(list []Publication) (fresh []Publication, lost bool) {
-	if !ch.rules.Recovery {
-		return list, false
+// keepWindow keeps what arrives while sessions read the history. The caller holds ch.mu.
+func (ch *channel) keepWindow(list []Publication) {
+	if ch.joining == 0 || ch.missed {
+		return
 	}
-	list = newerThan(list, ch.last)
-	for _, p := range list {
-		if p.Epoch == "" {
-			continue
-		}
-		lost = lost || ch.last.Epoch != "" && p.Position != (Position{ch.last.Offset + 1, ch.last.Epoch})
-		ch.last = p.Position
+	if len(ch.window)+len(list) > windowLimit {
+		ch.missed, ch.window = true, nil
+		return
 	}
-	if ch.joining > 0 && len(list) > 0 {
-		ch.missed = ch.missed || lost || len(ch.window)+len(list) > windowLimit
-		if !ch.missed {
-			ch.window = appendPositioned(ch.window, list)
-		}
-	}
-	return list, lost
-}
-
-// newerThan returns the publications of list after at, and those without a position, which are in
-// no history. It does not change list.
-func newerThan(list []Publication, at Position) []Publication {
-	old := func(p Publication) bool { return p.Epoch != "" && p.Epoch == at.Epoch && p.Offset <= at.Offset }
-	for len(list) > 0 && old(list[0]) {
-		list = list[1:]
-	}
-	if slices.ContainsFunc(list, old) {
-		list = slices.DeleteFunc(slices.Clone(list), old)
-	}
-	return list
+	ch.window = appendPositioned(ch.window, list)
 }
 
 // appendPositioned appends the publications of list that have a position. A joining client need not
@@ -197,32 +154,21 @@ func appendPositioned(window, list []Publication) []Publication {
 	return window
 }
 
-// spreadAhead sends the members that are ahead what they do not have yet. It moves members that are
-// no longer ahead to ch.members.
-func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
-	var behind []*member
-	kept := ch.ahead[:0]
-	for _, early := range ch.ahead {
-		rest := newerThan(list, Position{early.at, ch.last.Epoch})
-		m := early.m
-		if len(rest) > 0 {
-			ch.hub.node.count.messages.Add(uint64(m.s.counted()) * uint64(len(rest)))
-			if m.s.offer(&message{payload: m.s.wire.publications(ch.name, rest)}) == offerFull {
-				slow = append(slow, m)
-			}
-		}
-		if ch.last.Offset < early.at {
-			kept = append(kept, early)
-			continue
-		}
-		behind = append(behind, m)
+// Lost makes the members recover, because they may have missed publications, or because offsets
+// begin again. The bus calls it.
+func (ch *channel) Lost(string) {
+	if !ch.rules.Recovery {
+		return
 	}
-	clear(ch.ahead[len(kept):])
-	ch.ahead = kept
-	for _, m := range behind {
-		ch.add(m)
+	ch.mu.Lock()
+	ch.missed = ch.joining > 0
+	ch.window = nil
+	told, others := ch.evictMembers()
+	ch.mu.Unlock()
+	for _, m := range others {
+		m.s.disconnect(centrifuge.Insufficient)
 	}
-	return slow
+	ch.releaseLater(told)
 }
 
 // evictMembers removes all members from the channel, because they have missed publications. It
@@ -231,10 +177,7 @@ func (ch *channel) spreadAhead(list []Publication, slow []*member) []*member {
 // ch.mu.
 func (ch *channel) evictMembers() (told int, others []*member) {
 	gone := ch.members
-	for _, early := range ch.ahead {
-		gone = append(gone, early.m)
-	}
-	ch.members, ch.ahead, ch.notified, ch.lags = nil, nil, 0, nil
+	ch.members, ch.notified, ch.lags = nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
@@ -250,8 +193,8 @@ func (ch *channel) evictMembers() (told int, others []*member) {
 	return told, others
 }
 
-// releaseLater removes users from within Receive. It closes the channel on another goroutine,
-// because Receive must not call the bus.
+// releaseLater removes users from within Lost. It closes the channel on another goroutine, because
+// a receiver must not call the bus.
 func (ch *channel) releaseLater(users int) {
 	for range users {
 		if ch.hub.forget(ch) {

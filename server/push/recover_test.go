@@ -135,7 +135,7 @@ func TestRecovery(t *testing.T) {
 // top returns the offset of the channel's last publication.
 func (n *testNode) top(t *testing.T, channel string) uint64 {
 	t.Helper()
-	h, err := n.bus.History(context.Background(), channel, Query{})
+	h, err := n.bus.History(context.Background(), n.topic(channel), Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,18 +268,19 @@ func TestRecoveryUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// lateBus delivers publications only in deliver, so that the history is ahead of the receivers. It
-// can also lose publications.
+// lateBus delivers publications only in deliver, and its history ends with what it has delivered.
+// It can also lose publications.
 type lateBus struct {
 	Bus
-	mu       sync.Mutex
-	receiver Receiver                   // the latest subscriber
-	below    map[Receiver]*lateReceiver // subscribed to the bus below in their place
-	held     []Publication
-	reading  func() // runs in the middle of History
+	mu        sync.Mutex
+	receiver  Receiver                   // the latest subscriber
+	below     map[Receiver]*lateReceiver // subscribed to the bus below in their place
+	held      []Publication
+	delivered uint64 // offset of the last one delivered or lost
+	reading   func() // runs in the middle of History
 }
 
-func (b *lateBus) Subscribe(channel string, r Receiver) error {
+func (b *lateBus) Subscribe(ctx context.Context, t Topic, r Receiver) error {
 	below := &lateReceiver{b, r}
 	b.mu.Lock()
 	if b.below == nil {
@@ -287,15 +288,31 @@ func (b *lateBus) Subscribe(channel string, r Receiver) error {
 	}
 	b.receiver, b.below[r] = r, below
 	b.mu.Unlock()
-	return b.Bus.Subscribe(channel, below)
+	return b.Bus.Subscribe(ctx, t, below)
 }
 
 func (b *lateBus) Unsubscribe(channel string, r Receiver) {
 	b.mu.Lock()
 	below := b.below[r]
 	delete(b.below, r)
+	if r == b.receiver {
+		if n := len(b.held); n > 0 {
+			b.delivered = b.held[n-1].Offset
+		}
+		b.receiver, b.held = nil, nil
+	}
 	b.mu.Unlock()
 	b.Bus.Unsubscribe(channel, below)
+}
+
+func (b *lateBus) Publish(ctx context.Context, t Topic, p Publication) (Position, error) {
+	at, err := b.Bus.Publish(ctx, t, p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.held) == 0 { // it has no receiver
+		b.delivered = at.Offset
+	}
+	return at, err
 }
 
 // lateReceiver receives publications from the bus below, and holds them for a receiver.
@@ -304,8 +321,14 @@ type lateReceiver struct {
 	r Receiver
 }
 
-func (b *lateBus) History(ctx context.Context, channel string, q Query) (History, error) {
-	h, err := b.Bus.History(ctx, channel, q)
+func (b *lateBus) History(ctx context.Context, t Topic, q Query) (History, error) {
+	h, err := b.Bus.History(ctx, t, q)
+	b.mu.Lock()
+	h.Top.Offset = b.delivered
+	b.mu.Unlock()
+	for n := len(h.Publications); n > 0 && h.Publications[n-1].Offset > h.Top.Offset; n-- {
+		h.Publications = h.Publications[:n-1]
+	}
 	if f := b.reading; f != nil {
 		b.reading = nil
 		f()
@@ -321,15 +344,22 @@ func (e *lateReceiver) Receive(_ string, list []Publication) {
 	}
 }
 
+func (e *lateReceiver) Lost(string)                                    {}
 func (e *lateReceiver) Notice(string, Notice)                          {}
 func (e *lateReceiver) Present(_ string, to []ClientInfo) []ClientInfo { return to }
 
-// deliver delivers the first n held publications, but drops the first lose of them.
+// deliver delivers the first n held publications, but loses the first lose of them.
 func (b *lateBus) deliver(n, lose int) {
 	b.mu.Lock()
 	list := b.held[lose:n]
+	if n > 0 {
+		b.delivered = b.held[n-1].Offset
+	}
 	b.held = b.held[n:]
 	b.mu.Unlock()
+	if lose > 0 {
+		b.receiver.Lost("news")
+	}
 	if len(list) > 0 {
 		b.receiver.Receive("news", list)
 	}
@@ -455,23 +485,16 @@ func TestHistoryCommand(t *testing.T) {
 	}
 }
 
-// A publication without a position reaches all members, also those that are ahead, and is not a
-// gap.
+// Publications without a position reach all members, but not the window of a joining client.
 func TestPublicationsBesideTheHistory(t *testing.T) {
 	at := func(offset uint64) Publication {
 		return Publication{Data: []byte("1"), Position: Position{offset, "e"}}
 	}
 	beside := Publication{Data: []byte("2")}
-	ch := &channel{rules: &Namespace{Recovery: true}, last: Position{2, "e"}, joining: 1}
-	fresh, lost := ch.follow([]Publication{beside, at(1), at(2), beside, at(3), beside})
-	if len(fresh) != 4 || lost || ch.last != (Position{3, "e"}) || fresh[2].Offset != 3 {
-		t.Errorf("behind 2: %v, lost: %v, then at %v", fresh, lost, ch.last)
-	}
-	if len(ch.window) != 1 || ch.window[0].Offset != 3 {
-		t.Errorf("the window of a joining client has %v", ch.window)
-	}
-	if rest := newerThan([]Publication{at(1), beside, at(2), at(3)}, Position{2, "e"}); len(rest) != 2 ||
-		rest[0].Epoch != "" || rest[1].Offset != 3 {
-		t.Errorf("a member that is ahead gets %v", rest)
+	ch := &channel{rules: &Namespace{Recovery: true}, joining: 1}
+	ch.keepWindow([]Publication{beside, at(2), beside, at(9), beside})
+	from := newJoinPoint(History{Top: Position{2, "e"}}, ch.window)
+	if len(ch.window) != 2 || len(from.rest) != 1 || from.at != (Position{9, "e"}) {
+		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window, from.rest)
 	}
 }

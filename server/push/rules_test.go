@@ -249,12 +249,12 @@ func TestHistoryIsBounded(t *testing.T) {
 			b := NewMemoryBus(config).(*memoryBus)
 			defer b.Close()
 			receiver := &lateReceiver{new(lateBus), nil}
-			if err := b.Subscribe("c0", receiver); err != nil {
+			keep := Retention{Size: 100, Age: time.Hour}
+			if err := b.Subscribe(t.Context(), Topic{Name: "c0"}, receiver); err != nil {
 				t.Fatal(err)
 			}
 			publish := func(channel string) Position {
-				at, err := b.Publish(context.Background(), channel, Publication{Data: make([]byte, 1000)},
-					Retention{Size: 100, Age: time.Hour})
+				at, err := b.Publish(context.Background(), Topic{channel, keep}, Publication{Data: make([]byte, 1000)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,12 +267,12 @@ func TestHistoryIsBounded(t *testing.T) {
 					t.Fatalf("%d bytes in %d channels", b.lru.bytes, b.lru.topics.Len())
 				}
 			}
-			if h, err := b.History(context.Background(), "c0", Query{Limit: -1}); err != nil || h.Top != first ||
-				len(h.Publications) > 0 {
+			if h, err := b.History(context.Background(), Topic{"c0", keep}, Query{Limit: -1}); err != nil ||
+				h.Top != first || len(h.Publications) > 0 {
 				t.Errorf("a channel with a subscriber has %d publications up to %v, want its position %v",
 					len(h.Publications), h.Top, first)
 			}
-			if h, err := b.History(context.Background(), "c50", Query{Limit: -1}); err != nil ||
+			if h, err := b.History(context.Background(), Topic{"c50", keep}, Query{Limit: -1}); err != nil ||
 				len(h.Publications) == 0 {
 				t.Errorf("the channel used last has lost its history, %v", err)
 			}

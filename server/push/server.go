@@ -136,8 +136,8 @@ func newNode(c Config) (*node, error) {
 	n.started, n.engine = n.clock.Now(), c.Engine
 	if n.bus == nil {
 		n.bus = NewMemoryBus(MemoryConfig{
-			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels, Clock: n.clock,
-			Random: lockedRandom{n},
+			HistoryBytes: n.limits.HistoryBytes, HistoryChannels: n.limits.HistoryChannels,
+			IdempotencyKeys: n.limits.IdempotencyKeys, Clock: n.clock, Random: lockedRandom{n},
 		})
 	}
 	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)

@@ -2,14 +2,14 @@ package push
 
 import "time"
 
-// A stream is the history of one channel: its latest publications and their positions. The
-// Retention of the latest publication bounds it. The owner's lock guards it.
+// A stream is the history of one channel: its latest publications and their positions. The owner's
+// lock guards it.
 type stream struct {
 	epoch string
+	keep  Retention
 	top   uint64 // offset of the last publication
 	items []kept // their offsets are consecutive and end with top
 	bytes int    // memory of the items
-	age   time.Duration
 }
 
 // kept is a publication with the time of its arrival.
@@ -25,14 +25,13 @@ const keptOverhead = 192
 func (k *kept) size() int { return keptOverhead + k.Publication.size() + len(k.Client) + len(k.User) }
 
 // add appends p and returns its position.
-func (st *stream) add(p Publication, keep Retention, now time.Time) Position {
+func (st *stream) add(p Publication, now time.Time) Position {
 	st.top++
-	st.age = keep.Age
 	p.Position = Position{st.top, st.epoch}
 	item := kept{p, now.UnixNano()}
 	st.items = append(st.items, item)
 	st.bytes += item.size()
-	for len(st.items) > keep.Size {
+	for len(st.items) > st.keep.Size {
 		st.drop()
 	}
 	st.expire(now)
@@ -51,24 +50,32 @@ func (st *stream) drop() {
 
 // expire removes the items that are older than the Retention's age.
 func (st *stream) expire(now time.Time) {
-	for oldest := now.Add(-st.age).UnixNano(); len(st.items) > 0 && st.items[0].at <= oldest; {
+	for oldest := now.Add(-st.keep.Age).UnixNano(); len(st.items) > 0 && st.items[0].at <= oldest; {
 		st.drop()
 	}
 }
 
 func (st *stream) clear() { st.items, st.bytes = nil, 0 }
 
-// read answers a query.
-func (st *stream) read(q Query, now time.Time) History {
+// read answers a query, as if top were the offset of the last publication.
+func (st *stream) read(q Query, top uint64, now time.Time) History {
 	st.expire(now)
-	h := History{Top: Position{st.top, st.epoch}}
-	if q.Limit == 0 || q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != st.epoch {
+	h := History{Top: Position{top, st.epoch}}
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != st.epoch {
 		return h
 	}
 	items := st.behind(q)
+	for len(items) > 0 && items[len(items)-1].Offset > top {
+		items = items[:len(items)-1]
+	}
 	n := len(items)
-	if q.Limit > 0 {
+	if q.Limit >= 0 {
 		n = min(n, q.Limit)
+	}
+	// offsets are contiguous here, so their difference is the number of publications
+	h.Complete = q.Since != nil && !q.Reverse && q.Since.Offset <= top && uint64(n) == top-q.Since.Offset
+	if n == 0 {
+		return h
 	}
 	h.Publications = make([]Publication, n)
 	for i := range n {

@@ -83,11 +83,11 @@ func (w wire) appendPublication(dst []byte, channel string, p Publication) []byt
 	if w.named() {
 		dst = append(append(append(dst, "event: "...), channel...), '\n')
 	}
-	return append(append(append(dst, "data: "...), p.Data...), "\n\n"...)
+	return append(append(append(dst, "data: "...), p.json()...), "\n\n"...)
 }
 
 func (p *Publication) forClients() centrifuge.Publication {
-	return centrifuge.Publication{Data: p.Data, Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
+	return centrifuge.Publication{Data: p.json(), Client: p.Client, User: p.User, Offset: p.Offset, Tags: p.Tags}
 }
 
 // appendID appends the id field, which an EventSource returns as Last-Event-ID.

@@ -39,15 +39,23 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"Close", closes},
 		{"NoHistory", noHistory},
 		{"BesideTheHistory", besideTheHistory},
+		{"CarriesAnyData", carriesAnyData},
+		{"OncePerID", oncePerID},
 		{"HistoryHasWhatIsDelivered", historyHasWhatIsDelivered},
 		{"HistoryQueries", historyQueries},
 		{"HistorySize", historySize},
 		{"HistoryAge", historyAge},
+		{"HistoryIsComplete", historyIsComplete},
+		{"HistoryMeetsDelivery", historyMeetsDelivery},
 		{"Forget", forgets},
+		{"AnotherRetention", anotherRetention},
 		{"PositionBeforeTheFirst", positionBeforeTheFirst},
 		{"EpochStaysWhileSubscribed", epochStays},
 		{"Present", present},
+		{"PresentWithLimit", presentWithLimit},
 		{"Announce", announces},
+		{"Ask", asks},
+		{"State", state},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			bus := open()
@@ -67,6 +75,7 @@ type recorder struct {
 	closed   bool // no more calls may arrive
 	late     int
 	at       []push.Position // of received
+	lost     int
 	notices  []string
 	clients  []push.ClientInfo // the clients that Present returns
 }
@@ -94,6 +103,17 @@ func (e *recorder) Receive(channel string, list []push.Publication) {
 	e.inside--
 	e.changed.Broadcast()
 	e.mu.Unlock()
+}
+
+func (e *recorder) Lost(string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost++
+	e.overlap = e.overlap || e.inside > 0
+	if e.closed {
+		e.late++
+	}
+	e.changed.Broadcast()
 }
 
 func (e *recorder) Notice(channel string, n push.Notice) {
@@ -144,16 +164,25 @@ func (e *recorder) waitFor(t *testing.T, so func() bool) {
 
 func message(data string) push.Publication { return push.Publication{Data: []byte(data)} }
 
+// within returns a context that ends after patience.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// mustSubscribe subscribes to a channel without a history.
 func mustSubscribe(t *testing.T, bus push.Bus, channel string, r push.Receiver) {
 	t.Helper()
-	if err := bus.Subscribe(channel, r); err != nil {
+	if err := bus.Subscribe(within(t), push.Topic{Name: channel}, r); err != nil {
 		t.Fatalf("Subscribe(%q): %v", channel, err)
 	}
 }
 
 func mustPublish(t *testing.T, bus push.Bus, channel string, p push.Publication) {
 	t.Helper()
-	if _, err := bus.Publish(context.Background(), channel, p, push.Retention{}); err != nil {
+	if _, err := bus.Publish(within(t), push.Topic{Name: channel}, p); err != nil {
 		t.Errorf("Publish(%q): %v", channel, err)
 	}
 }
@@ -192,7 +221,7 @@ func noSubscribers(t *testing.T, bus push.Bus) { mustPublish(t, bus, "void", mes
 func subscribeTwice(t *testing.T, bus push.Bus) {
 	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
-	if err := bus.Subscribe("news", e); !errors.Is(err, push.ErrSubscribed) {
+	if err := bus.Subscribe(within(t), push.Topic{Name: "news"}, e); !errors.Is(err, push.ErrSubscribed) {
 		t.Errorf("second Subscribe: %v, want ErrSubscribed", err)
 	}
 	mustPublish(t, bus, "news", message("1"))
@@ -329,7 +358,7 @@ func publishAfterContextEnded(t *testing.T, bus push.Bus) {
 	mustSubscribe(t, bus, "news", e)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := bus.Publish(ctx, "news", message("1"), push.Retention{}); !errors.Is(err, context.Canceled) {
+	if _, err := bus.Publish(ctx, push.Topic{Name: "news"}, message("1")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Publish with an ended context: %v", err)
 	}
 	mustPublish(t, bus, "news", message("2"))
@@ -346,24 +375,27 @@ func closes(t *testing.T, bus push.Bus) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if _, err := bus.Publish(context.Background(), "news", message("1"),
-		push.Retention{Size: 1, Age: time.Hour}); !errors.Is(err, push.ErrBusClosed) {
+	ctx := within(t)
+	if _, err := bus.Publish(ctx, kept("news"), message("1")); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Publish after Close: %v", err)
 	}
-	if err := bus.Subscribe("more", e); !errors.Is(err, push.ErrBusClosed) {
+	if err := bus.Subscribe(ctx, kept("more"), e); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Subscribe after Close: %v", err)
 	}
-	if _, err := bus.History(context.Background(), "news", push.Query{}); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := bus.History(ctx, kept("news"), push.Query{}); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("History after Close: %v", err)
 	}
-	if err := bus.Forget(context.Background(), "news"); !errors.Is(err, push.ErrBusClosed) {
+	if err := bus.Forget(ctx, kept("news")); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Forget after Close: %v", err)
 	}
-	if err := bus.Announce(context.Background(), "news", push.Notice{}); !errors.Is(err, push.ErrBusClosed) {
+	if err := bus.Announce(ctx, "news", push.Notice{}); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Announce after Close: %v", err)
 	}
-	if _, err := bus.Present(context.Background(), "news"); !errors.Is(err, push.ErrBusClosed) {
+	if _, err := bus.Present(ctx, "news", 1); !errors.Is(err, push.ErrBusClosed) {
 		t.Errorf("Present after Close: %v", err)
+	}
+	if _, err := bus.Ask(ctx, "any", nil, func([]byte) {}); !errors.Is(err, push.ErrBusClosed) {
+		t.Errorf("Ask after Close: %v", err)
 	}
 	bus.Unsubscribe("news", e)
 	if len(e.received) > 0 {

@@ -1,8 +1,9 @@
 package bustest
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,72 +18,99 @@ import (
 // long keeps ten publications for longer than the suite runs.
 var long = push.Retention{Size: 10, Age: time.Hour}
 
-func mustKeep(t *testing.T, bus push.Bus, channel, data string, keep push.Retention) push.Position {
+// kept is a channel with that retention.
+func kept(channel string) push.Topic { return push.Topic{Name: channel, Keep: long} }
+
+func mustFollow(t *testing.T, bus push.Bus, to push.Topic, r push.Receiver) {
 	t.Helper()
-	at, err := bus.Publish(context.Background(), channel, message(data), keep)
+	if err := bus.Subscribe(within(t), to, r); err != nil {
+		t.Fatalf("Subscribe(%v): %v", to, err)
+	}
+}
+
+func mustKeep(t *testing.T, bus push.Bus, to push.Topic, data string) push.Position {
+	t.Helper()
+	at, err := bus.Publish(within(t), to, message(data))
 	if err != nil {
-		t.Fatalf("Publish(%q): %v", channel, err)
+		t.Fatalf("Publish(%v): %v", to, err)
 	}
 	return at
 }
 
-func mustRead(t *testing.T, bus push.Bus, channel string, q push.Query) push.History {
+func mustRead(t *testing.T, bus push.Bus, to push.Topic, q push.Query) push.History {
 	t.Helper()
-	h, err := bus.History(context.Background(), channel, q)
+	h, err := bus.History(within(t), to, q)
 	if err != nil {
-		t.Fatalf("History(%q): %v", channel, err)
+		t.Fatalf("History(%v): %v", to, err)
 	}
 	return h
 }
 
-// texts returns the data of h's publications, with offsets.
-func texts(h push.History) []string {
+// texts returns the data of h's publications, after it has checked their positions.
+func texts(t *testing.T, h push.History, q push.Query) []string {
+	t.Helper()
 	list := []string{}
-	for _, p := range h.Publications {
-		if p.Epoch != h.Top.Epoch {
-			list = append(list, "epoch "+p.Epoch)
+	for i, p := range h.Publications {
+		if p.Epoch != h.Top.Epoch || p.Offset > h.Top.Offset {
+			t.Errorf("publication %s is at %v, above the top %v", p.Data, p.Position, h.Top)
 		}
-		list = append(list, fmt.Sprintf("%d=%s", p.Offset, p.Data))
+		if i > 0 && p.Offset > h.Publications[i-1].Offset == q.Reverse {
+			t.Errorf("%s at %v comes after %v", p.Data, p.Position, h.Publications[i-1].Position)
+		}
+		list = append(list, string(p.Data))
 	}
 	return list
+}
+
+// wantTop checks that h ends at or after the last publication.
+func wantTop(t *testing.T, h push.History, last push.Position) {
+	t.Helper()
+	if h.Top.Epoch != last.Epoch || h.Top.Offset < last.Offset {
+		t.Errorf("the top is %v, want at least %v", h.Top, last)
+	}
 }
 
 func noHistory(t *testing.T, bus push.Bus) {
 	e := newRecorder()
 	mustSubscribe(t, bus, "news", e)
-	if at := mustKeep(t, bus, "news", "1", push.Retention{}); at != (push.Position{}) {
+	if at := mustKeep(t, bus, push.Topic{Name: "news"}, "1"); at != (push.Position{}) {
 		t.Errorf("a publication that is not kept is at %v", at)
 	}
 	e.wait(t, 1)
 	if e.at[0] != (push.Position{}) {
 		t.Errorf("it was delivered with %v", e.at[0])
 	}
-	h := mustRead(t, bus, "news", push.Query{Limit: -1})
-	if len(h.Publications) > 0 || h.Top.Offset != 0 || h.Top.Epoch == "" {
+	if h := mustRead(t, bus, kept("news"), push.Query{Limit: -1}); len(h.Publications) > 0 || h.Top.Epoch == "" {
 		t.Errorf("history %+v, want an epoch and nothing in it", h)
+	}
+	if _, err := bus.History(within(t), push.Topic{Name: "news"}, push.Query{}); !errors.Is(err, push.ErrNoHistory) {
+		t.Errorf("History without a retention: %v", err)
+	}
+	if err := bus.Forget(within(t), push.Topic{Name: "news"}); !errors.Is(err, push.ErrNoHistory) {
+		t.Errorf("Forget without a retention: %v", err)
 	}
 }
 
 // besideTheHistory publishes without a Retention to a channel that has a history.
 func besideTheHistory(t *testing.T, bus push.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
+	mustFollow(t, bus, kept("news"), e)
 	tagged := message("1")
 	tagged.Tags = map[string]string{"kind": "first"}
-	if _, err := bus.Publish(context.Background(), "news", tagged, long); err != nil {
+	first, err := bus.Publish(within(t), kept("news"), tagged)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if at := mustKeep(t, bus, "news", "2", push.Retention{}); at != (push.Position{}) {
+	if at := mustKeep(t, bus, push.Topic{Name: "news"}, "2"); at != (push.Position{}) {
 		t.Errorf("a publication beside the history is at %v", at)
 	}
-	mustKeep(t, bus, "news", "3", long)
+	third := mustKeep(t, bus, kept("news"), "3")
 	e.wait(t, 3)
-	h := mustRead(t, bus, "news", push.Query{Limit: -1})
-	if got := texts(h); !slices.Equal(got, []string{"1=1", "2=3"}) {
-		t.Errorf("the history has %q", got)
+	h := mustRead(t, bus, kept("news"), push.Query{Limit: -1})
+	if got := texts(t, h, push.Query{}); !slices.Equal(got, []string{"1", "3"}) {
+		t.Fatalf("the history has %q", got)
 	}
-	if want := []push.Position{{Offset: 1, Epoch: h.Top.Epoch}, {}, {Offset: 2,
-		Epoch: h.Top.Epoch}}; !slices.Equal(e.at, want) {
+	if want := []push.Position{first, {}, third}; !slices.Equal(e.at, want) {
 		t.Errorf("the positions of what was delivered are %v, want %v", e.at, want)
 	}
 	if got := h.Publications[0].Tags["kind"]; got != "first" {
@@ -90,25 +118,116 @@ func besideTheHistory(t *testing.T, bus push.Bus) {
 	}
 }
 
+// carriesAnyData publishes bytes that no text has, with and without a history.
+func carriesAnyData(t *testing.T, bus push.Bus) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	want := push.Publication{Data: all, Kind: push.Binary, Client: "c\r\n", User: "ü: \x00",
+		Tags: map[string]string{"a\nb": "\r\n\r\n", "": ""}}
+	r := new(keeper)
+	mustFollow(t, bus, kept("news"), r)
+	if _, err := bus.Publish(within(t), kept("news"), want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.Publish(within(t), push.Topic{Name: "news"}, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.Publish(within(t), kept("news"), push.Publication{Kind: push.Text}); err != nil {
+		t.Fatal(err)
+	}
+	h := mustRead(t, bus, kept("news"), push.Query{Limit: -1})
+	got := r.all()
+	if len(h.Publications) != 2 || len(got) != 3 {
+		t.Fatalf("%d kept, %d delivered", len(h.Publications), len(got))
+	}
+	for _, p := range []push.Publication{h.Publications[0], got[0], got[1]} {
+		p.Position = push.Position{}
+		if !reflect.DeepEqual(p, want) {
+			t.Errorf("%+v arrived as %+v", want, p)
+		}
+	}
+	if p := got[2]; len(p.Data) > 0 || p.Kind != push.Text {
+		t.Errorf("an empty text arrived as %+v", p)
+	}
+}
+
+// A keeper keeps the publications that it receives.
+type keeper struct {
+	mu   sync.Mutex
+	list []push.Publication
+}
+
+func (k *keeper) Receive(_ string, list []push.Publication) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = append(k.list, list...)
+}
+
+func (k *keeper) Lost(string)                                              {}
+func (k *keeper) Notice(string, push.Notice)                               {}
+func (k *keeper) Present(_ string, to []push.ClientInfo) []push.ClientInfo { return to }
+
+func (k *keeper) all() []push.Publication {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.list)
+}
+
+// oncePerID publishes several times with one ID, as a publisher that has no answer does.
+func oncePerID(t *testing.T, bus push.Bus) {
+	e := newRecorder()
+	mustFollow(t, bus, kept("news"), e)
+	mustFollow(t, bus, kept("other"), e)
+	p := message("1")
+	p.ID = "an id: \x00 ä"
+	first, err := bus.Publish(within(t), kept("news"), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if at, err := bus.Publish(within(t), kept("news"), p); err != nil || at != first {
+			t.Errorf("published again: at %v, %v, want %v", at, err, first)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, channel := range []string{"news", "other"} {
+		for range 4 {
+			wg.Go(func() {
+				p := message("2")
+				p.ID = "another id"
+				if _, err := bus.Publish(within(t), kept(channel), p); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if got := e.wait(t, 3); len(got) != 3 {
+		t.Errorf("received %q, want each ID once in each channel", got)
+	}
+}
+
 // historyHasWhatIsDelivered publishes from several goroutines and reads the history meanwhile.
 func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	const publishers, each = 4, 100
-	keep := push.Retention{Size: publishers * each, Age: time.Hour}
+	to := push.Topic{Name: "news", Keep: push.Retention{Size: publishers * each, Age: time.Hour}}
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
+	mustFollow(t, bus, to, e)
 	var wg sync.WaitGroup
 	for p := range publishers {
 		wg.Go(func() {
 			for i := range each {
-				at, err := bus.Publish(context.Background(), "news", message(strconv.Itoa(p*each+i)), keep)
+				at, err := bus.Publish(within(t), to, message(strconv.Itoa(p*each+i)))
 				if err != nil {
 					t.Errorf("Publish: %v", err)
 					return
 				}
-				h, err := bus.History(context.Background(), "news",
+				h, err := bus.History(within(t), to,
 					push.Query{Since: &push.Position{Offset: at.Offset - 1, Epoch: at.Epoch}, Limit: 1})
 				if err != nil || len(h.Publications) != 1 || string(h.Publications[0].Data) != strconv.Itoa(p*each+i) {
-					t.Errorf("after offset %d the history has %v, %v", at.Offset-1, texts(h), err)
+					t.Errorf("after offset %d the history has %v, %v", at.Offset-1, h.Publications, err)
 					return
 				}
 			}
@@ -116,85 +235,138 @@ func historyHasWhatIsDelivered(t *testing.T, bus push.Bus) {
 	}
 	wg.Wait()
 	received := e.wait(t, publishers*each)
-	h := mustRead(t, bus, "news", push.Query{Limit: -1})
-	if len(h.Publications) != len(received) || h.Top.Offset != uint64(len(received)) {
-		t.Fatalf("%d kept up to %d, %d received", len(h.Publications), h.Top.Offset, len(received))
+	h := mustRead(t, bus, to, push.Query{Limit: -1})
+	if len(h.Publications) != len(received) {
+		t.Fatalf("%d kept, %d received", len(h.Publications), len(received))
 	}
 	for i, p := range h.Publications {
-		if p.Offset != uint64(i+1) || p.Position != e.at[i] || received[i] != fmt.Sprintf("news %s  ", p.Data) {
+		if p.Position != e.at[i] || received[i] != fmt.Sprintf("news %s  ", p.Data) {
 			t.Fatalf("publication %d is %s at %v in the history, and was received as %q at %v", i, p.Data, p.Position,
 				received[i], e.at[i])
 		}
 	}
+	texts(t, h, push.Query{})
 }
 
 func historyQueries(t *testing.T, bus push.Bus) {
-	var last push.Position
+	var list []push.Position
 	for i := range 5 {
-		last = mustKeep(t, bus, "news", strconv.Itoa(i+1), long)
+		list = append(list, mustKeep(t, bus, kept("news"), strconv.Itoa(i+1)))
+		mustKeep(t, bus, kept("beside"), "0")
 	}
-	at := func(offset uint64) *push.Position { return &push.Position{Offset: offset, Epoch: last.Epoch} }
+	last := list[4]
+	beyond := push.Position{Offset: last.Offset + 1<<40, Epoch: last.Epoch}
 	for _, tt := range []struct {
-		name string
-		q    push.Query
-		want []string
+		name     string
+		q        push.Query
+		want     []string
+		complete bool
 	}{
-		{"only the position", push.Query{}, nil},
-		{"all", push.Query{Limit: -1}, []string{"1=1", "2=2", "3=3", "4=4", "5=5"}},
-		{"the first two", push.Query{Limit: 2}, []string{"1=1", "2=2"}},
-		{"all, newest first", push.Query{Limit: -1, Reverse: true}, []string{"5=5", "4=4", "3=3", "2=2", "1=1"}},
-		{"the last two", push.Query{Limit: 2, Reverse: true}, []string{"5=5", "4=4"}},
-		{"behind 0", push.Query{Since: at(0), Limit: 1}, []string{"1=1"}},
-		{"behind 3", push.Query{Since: at(3), Limit: -1}, []string{"4=4", "5=5"}},
-		{"after 3, without an epoch", push.Query{Since: &push.Position{Offset: 3}, Limit: -1}, []string{"4=4", "5=5"}},
-		{"behind 2, one", push.Query{Since: at(2), Limit: 1}, []string{"3=3"}},
-		{"after the last", push.Query{Since: at(5), Limit: -1}, nil},
-		{"after an offset that does not exist", push.Query{Since: at(99), Limit: -1}, nil},
-		{"before 3", push.Query{Since: at(3), Limit: -1, Reverse: true}, []string{"2=2", "1=1"}},
-		{"before 3, one", push.Query{Since: at(3), Limit: 1, Reverse: true}, []string{"2=2"}},
-		{"before the first", push.Query{Since: at(1), Limit: -1, Reverse: true}, nil},
-		{"before an offset that does not exist", push.Query{Since: at(99), Limit: 1, Reverse: true}, []string{"5=5"}},
-		{"of another epoch", push.Query{Since: &push.Position{Offset: 1, Epoch: "another"}, Limit: -1}, nil},
+		{"only the position", push.Query{}, nil, false},
+		{"all", push.Query{Limit: -1}, []string{"1", "2", "3", "4", "5"}, false},
+		{"the first two", push.Query{Limit: 2}, []string{"1", "2"}, false},
+		{"all, newest first", push.Query{Limit: -1, Reverse: true}, []string{"5", "4", "3", "2", "1"}, false},
+		{"the last two", push.Query{Limit: 2, Reverse: true}, []string{"5", "4"}, false},
+		{"after 1", push.Query{Since: &list[0], Limit: -1}, []string{"2", "3", "4", "5"}, true},
+		{"after 3", push.Query{Since: &list[2], Limit: -1}, []string{"4", "5"}, true},
+		{"after 3, without an epoch", push.Query{Since: &push.Position{Offset: list[2].Offset}, Limit: -1},
+			[]string{"4", "5"}, true},
+		{"after 2, one", push.Query{Since: &list[1], Limit: 1}, []string{"3"}, false},
+		{"after 3, two", push.Query{Since: &list[2], Limit: 2}, []string{"4", "5"}, true},
+		{"after the last", push.Query{Since: &list[4], Limit: -1}, nil, true},
+		{"after the last, only whether it is", push.Query{Since: &list[4]}, nil, true},
+		{"before 3", push.Query{Since: &list[2], Limit: -1, Reverse: true}, []string{"2", "1"}, false},
+		{"before 3, one", push.Query{Since: &list[2], Limit: 1, Reverse: true}, []string{"2"}, false},
+		{"before the first", push.Query{Since: &list[0], Limit: -1, Reverse: true}, nil, false},
+		{"before what does not exist", push.Query{Since: &beyond, Limit: 1, Reverse: true}, []string{"5"}, false},
+		{"of another epoch", push.Query{Since: &push.Position{Offset: 1, Epoch: "another"}, Limit: -1}, nil, false},
 	} {
-		h := mustRead(t, bus, "news", tt.q)
-		if got := texts(h); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		h := mustRead(t, bus, kept("news"), tt.q)
+		if got := texts(t, h, tt.q); !slices.Equal(got, tt.want) || h.Complete != tt.complete {
+			t.Errorf("%s: %v, complete %v, want %v", tt.name, got, h.Complete, tt.want)
 		}
-		if h.Top != last {
-			t.Errorf("%s: the position is %v, want %v", tt.name, h.Top, last)
-		}
+		wantTop(t, h, last)
 	}
 }
 
 func historySize(t *testing.T, bus push.Bus) {
+	var list []push.Position
 	for i := range 25 {
-		if at := mustKeep(t, bus, "news", strconv.Itoa(i+1), long); at.Offset != uint64(i+1) {
-			t.Fatalf("publication %d is at %v", i+1, at)
-		}
+		list = append(list, mustKeep(t, bus, kept("news"), strconv.Itoa(i+1)))
 	}
-	h := mustRead(t, bus, "news", push.Query{Limit: -1})
-	if got := texts(h); len(got) != 10 || got[0] != "16=16" || got[9] != "25=25" {
+	q := push.Query{Limit: -1}
+	h := mustRead(t, bus, kept("news"), q)
+	if got := texts(t, h, q); len(got) != 10 || got[0] != "16" || got[9] != "25" {
 		t.Errorf("kept %v, want the last ten", got)
 	}
-	if got := texts(mustRead(t, bus, "news", push.Query{Since: &push.Position{Offset: 3},
-		Limit: 2})); !slices.Equal(got, []string{"16=16", "17=17"}) {
-		t.Errorf("after an offset that is no longer kept: %v", got)
+	q = push.Query{Since: &list[2], Limit: 2}
+	h = mustRead(t, bus, kept("news"), q)
+	if got := texts(t, h, q); !slices.Equal(got, []string{"16", "17"}) || h.Complete {
+		t.Errorf("after one that is no longer kept: %v, complete %v", got, h.Complete)
 	}
-	mustKeep(t, bus, "news", "26", push.Retention{Size: 2, Age: time.Hour})
-	if got := texts(mustRead(t, bus, "news", push.Query{Limit: -1})); !slices.Equal(got, []string{"25=25", "26=26"}) {
-		t.Errorf("kept %v, want two", got)
+}
+
+// historyIsComplete asks for what came after each of many publications, of which few are kept.
+func historyIsComplete(t *testing.T, bus push.Bus) {
+	const n = 25
+	before := mustRead(t, bus, kept("news"), push.Query{}).Top
+	list := []push.Position{before}
+	for i := range n {
+		list = append(list, mustKeep(t, bus, kept("news"), strconv.Itoa(i+1)))
+		mustKeep(t, bus, kept("beside"), "0")
+		for at, since := range list {
+			q := push.Query{Since: &since, Limit: -1}
+			h := mustRead(t, bus, kept("news"), q)
+			missed := len(list) - 1 - at
+			if want := missed <= long.Size; h.Complete != want {
+				t.Fatalf("after %d of %d: complete %v, want %v", at, i+1, h.Complete, want)
+			}
+			if got := texts(t, h, q); len(got) != min(missed, long.Size) {
+				t.Fatalf("after %d of %d: %v", at, i+1, got)
+			}
+		}
 	}
+}
+
+// historyMeetsDelivery joins histories with what a receiver gets meanwhile, as a channel does: the
+// two together have every publication once.
+func historyMeetsDelivery(t *testing.T, bus push.Bus) {
+	const n = 300
+	to := push.Topic{Name: "news", Keep: push.Retention{Size: n, Age: time.Hour}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			mustKeep(t, bus, to, strconv.Itoa(i))
+		}
+	})
+	for range 20 {
+		r := new(keeper)
+		mustFollow(t, bus, to, r)
+		h := mustRead(t, bus, to, push.Query{Limit: -1})
+		received := r.all() // what came later comes after these
+		list := h.Publications
+		for _, p := range received {
+			if p.Offset > h.Top.Offset {
+				list = append(list, p)
+			}
+		}
+		for i, p := range list {
+			if string(p.Data) != strconv.Itoa(i) {
+				t.Fatalf("publication %d is %s: %d in the history up to %v", i, p.Data, len(h.Publications), h.Top)
+			}
+		}
+		bus.Unsubscribe("news", r)
+	}
+	wg.Wait()
 }
 
 // historyAge publishes with a short Retention and waits until the history is empty.
 func historyAge(t *testing.T, bus push.Bus) {
-	keep := push.Retention{Size: 10, Age: time.Millisecond}
-	last := mustKeep(t, bus, "news", "1", keep)
+	to := push.Topic{Name: "news", Keep: push.Retention{Size: 10, Age: time.Millisecond}}
+	last := mustKeep(t, bus, to, "1")
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		h := mustRead(t, bus, "news", push.Query{Limit: -1})
-		if h.Top != last {
-			t.Fatalf("the position is %v, want %v", h.Top, last)
-		}
+		h := mustRead(t, bus, to, push.Query{Limit: -1})
+		wantTop(t, h, last)
 		if len(h.Publications) == 0 {
 			break
 		}
@@ -202,50 +374,91 @@ func historyAge(t *testing.T, bus push.Bus) {
 			t.Fatalf("still there after %v", patience)
 		}
 	}
-	if at := mustKeep(t, bus, "news", "2", keep); at != (push.Position{Offset: last.Offset + 1, Epoch: last.Epoch}) {
+	if h := mustRead(t, bus, to, push.Query{Since: &last, Limit: -1}); !h.Complete {
+		t.Error("after the last one, which is too old, something is missing")
+	}
+	before := push.Position{Offset: last.Offset - 1, Epoch: last.Epoch}
+	if h := mustRead(t, bus, to, push.Query{Since: &before, Limit: -1}); h.Complete {
+		t.Error("before the last one, which is too old, nothing is missing")
+	}
+	if at := mustKeep(t, bus, to, "2"); at.Offset <= last.Offset || at.Epoch != last.Epoch {
 		t.Errorf("the next publication is at %v, after %v", at, last)
 	}
 }
 
 func forgets(t *testing.T, bus push.Bus) {
-	mustKeep(t, bus, "news", "1", long)
-	last := mustKeep(t, bus, "news", "2", long)
+	first := mustKeep(t, bus, kept("news"), "1")
+	last := mustKeep(t, bus, kept("news"), "2")
 	for _, channel := range []string{"news", "never"} {
-		if err := bus.Forget(context.Background(), channel); err != nil {
+		if err := bus.Forget(within(t), kept(channel)); err != nil {
 			t.Fatalf("Forget(%q): %v", channel, err)
 		}
 	}
-	if h := mustRead(t, bus, "news", push.Query{Limit: -1}); len(h.Publications) > 0 || h.Top != last {
-		t.Errorf("history %v at %v, want nothing at %v", texts(h), h.Top, last)
+	h := mustRead(t, bus, kept("news"), push.Query{Limit: -1})
+	if len(h.Publications) > 0 {
+		t.Errorf("history %v, want nothing", h.Publications)
 	}
-	if at := mustKeep(t, bus, "news", "3", long); at.Offset != last.Offset+1 || at.Epoch != last.Epoch {
-		t.Errorf("the next publication is at %v, after %v", at, last)
+	wantTop(t, h, last)
+	if h := mustRead(t, bus, kept("news"), push.Query{Since: &first, Limit: -1}); h.Complete {
+		t.Error("after a publication behind which one was forgotten, nothing is missing")
+	}
+	third := mustKeep(t, bus, kept("news"), "3")
+	if third.Offset <= last.Offset || third.Epoch != last.Epoch {
+		t.Errorf("the next publication is at %v, after %v", third, last)
+	}
+	q := push.Query{Since: &h.Top, Limit: -1}
+	if h := mustRead(t, bus, kept("news"), q); !slices.Equal(texts(t, h, q), []string{"3"}) || !h.Complete {
+		t.Errorf("after the forgotten ones: %+v", h)
+	}
+}
+
+// anotherRetention publishes with another Retention, which begins another history.
+func anotherRetention(t *testing.T, bus push.Bus) {
+	first := mustKeep(t, bus, kept("news"), "1")
+	short := push.Topic{Name: "news", Keep: push.Retention{Size: 2, Age: time.Hour}}
+	second := mustKeep(t, bus, short, "2")
+	if second.Epoch == first.Epoch {
+		t.Errorf("%v and %v are of one epoch", first, second)
+	}
+	h := mustRead(t, bus, short, push.Query{Since: &first, Limit: -1})
+	if len(h.Publications) > 0 || h.Complete || h.Top.Epoch != second.Epoch {
+		t.Errorf("after a position of the other history: %+v", h)
+	}
+	q := push.Query{Limit: -1}
+	mustKeep(t, bus, short, "3")
+	mustKeep(t, bus, short, "4")
+	if got := texts(t, mustRead(t, bus, short, q), q); !slices.Equal(got, []string{"3", "4"}) {
+		t.Errorf("kept %v, want two", got)
 	}
 }
 
 // positionBeforeTheFirst reads a channel's position before its first publication. A later query
 // from that position returns every publication.
 func positionBeforeTheFirst(t *testing.T, bus push.Bus) {
-	before := mustRead(t, bus, "news", push.Query{}).Top
-	mustKeep(t, bus, "news", "1", long)
-	if got := texts(mustRead(t, bus, "news", push.Query{Since: &before, Limit: -1})); !slices.Equal(got,
-		[]string{"1=1"}) {
-		t.Errorf("behind %v: %v", before, got)
+	before := mustRead(t, bus, kept("news"), push.Query{}).Top
+	mustKeep(t, bus, kept("news"), "1")
+	q := push.Query{Since: &before, Limit: -1}
+	if h := mustRead(t, bus, kept("news"), q); !slices.Equal(texts(t, h, q), []string{"1"}) || !h.Complete {
+		t.Errorf("after %v: %+v", before, h)
 	}
 }
 
 func epochStays(t *testing.T, bus push.Bus) {
 	e := newRecorder()
-	mustSubscribe(t, bus, "news", e)
-	first := mustKeep(t, bus, "news", "1", long)
+	mustFollow(t, bus, kept("news"), e)
+	first := mustKeep(t, bus, kept("news"), "1")
 	for i := range 200 {
-		mustKeep(t, bus, "other-"+strconv.Itoa(i), "1", long)
+		mustKeep(t, bus, kept("other-"+strconv.Itoa(i)), "1")
 	}
-	if at := mustKeep(t, bus, "news", "2", long); at != (push.Position{Offset: 2, Epoch: first.Epoch}) {
+	if at := mustKeep(t, bus, kept("news"), "2"); at.Offset <= first.Offset || at.Epoch != first.Epoch {
 		t.Errorf("%v is followed by %v", first, at)
 	}
-	if other := mustKeep(t, bus, "other-0", "2", long); other.Epoch == first.Epoch {
+	if other := mustKeep(t, bus, kept("other-0"), "2"); other.Epoch == first.Epoch {
 		t.Errorf("two channels have the epoch %q", other.Epoch)
+	}
+	e.wait(t, 2)
+	if e.lost > 0 {
+		t.Errorf("lost %d times", e.lost)
 	}
 }
 
@@ -257,20 +470,61 @@ func present(t *testing.T, bus push.Bus) {
 	mustSubscribe(t, bus, "news", a)
 	mustSubscribe(t, bus, "news", b)
 	mustSubscribe(t, bus, "other", other)
-	list, err := bus.Present(context.Background(), "news")
-	if err != nil {
-		t.Fatal(err)
+	there, err := bus.Present(within(t), "news", 100)
+	if err != nil || there.Count != 3 || there.Users != 3 || len(there.Missing) > 0 {
+		t.Fatalf("%+v, %v", there, err)
 	}
 	var got []string
-	for _, c := range list {
+	for _, c := range there.Clients {
 		got = append(got, fmt.Sprintf("%s %s %s %s", c.Client, c.User, c.ConnInfo, c.ChanInfo))
 	}
 	slices.Sort(got)
 	if want := []string{"1 ann 1 ", "2   ", "3 bob  {}"}; !slices.Equal(got, want) {
 		t.Errorf("present are %q, want %q", got, want)
 	}
-	if list, err := bus.Present(context.Background(), "void"); len(list) > 0 || err != nil {
-		t.Errorf("in a channel without subscribers are %v, %v", list, err)
+	if there, err := bus.Present(within(t), "void", 100); len(there.Clients) > 0 || there.Count > 0 || err != nil {
+		t.Errorf("in a channel without subscribers are %+v, %v", there, err)
+	}
+}
+
+func presentWithLimit(t *testing.T, bus push.Bus) {
+	a, b := newRecorder(), newRecorder()
+	for i := range 10 {
+		info := push.ClientInfo{Client: strconv.Itoa(i), User: "user " + strconv.Itoa(i%3)}
+		a.clients = append(a.clients, info)
+		info.Client += "b"
+		b.clients = append(b.clients, info)
+	}
+	mustSubscribe(t, bus, "news", a)
+	mustSubscribe(t, bus, "news", b)
+	for _, limit := range []int{0, 1, 15, 20, 21} {
+		there, err := bus.Present(within(t), "news", limit)
+		if err != nil || there.Count != 20 || there.Users != 3 || len(there.Clients) != min(limit, 20) {
+			t.Errorf("limit %d: %d clients, count %d, users %d, %v", limit, len(there.Clients), there.Count,
+				there.Users, err)
+		}
+	}
+}
+
+func asks(t *testing.T, bus push.Bus) {
+	bus.Serve("double", func(body []byte) []byte { return append(body, body...) })
+	var got []string
+	missing, err := bus.Ask(within(t), "double", []byte("ab\x00"), func(answer []byte) {
+		got = append(got, string(answer))
+	})
+	if err != nil || len(missing) > 0 || !slices.Equal(got, []string{"ab\x00ab\x00"}) {
+		t.Errorf("answers %q, missing %q, %v", got, missing, err)
+	}
+	missing, err = bus.Ask(within(t), "unknown", nil, func(answer []byte) { t.Errorf("answered %q", answer) })
+	if err != nil || len(missing) > 0 {
+		t.Errorf("a kind that is not served: missing %q, %v", missing, err)
+	}
+}
+
+func state(t *testing.T, bus push.Bus) {
+	mustKeep(t, bus, kept("news"), "1")
+	if s := bus.State(); s.Problem != "" {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -280,7 +534,7 @@ func announces(t *testing.T, bus push.Bus) {
 	mustSubscribe(t, bus, "news", b)
 	mustSubscribe(t, bus, "other", other)
 	for _, joined := range []bool{true, false} {
-		if err := bus.Announce(context.Background(), "news",
+		if err := bus.Announce(within(t), "news",
 			push.Notice{ClientInfo: push.ClientInfo{Client: "1", User: "ann"}, Joined: joined}); err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +550,7 @@ func announces(t *testing.T, bus push.Bus) {
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
-	if err := bus.Announce(context.Background(), "news", push.Notice{}); err != nil {
+	if err := bus.Announce(within(t), "news", push.Notice{}); err != nil {
 		t.Fatal(err)
 	}
 	if a.late > 0 || len(other.notices) > 0 {

@@ -1,0 +1,20 @@
+package push
+
+import (
+	"encoding/base64"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// json returns the data as one JSON value without newlines, for doors that carry nothing else: text
+// as a string, bytes as a string in base64 (RFC 4648 §4).
+func (p *Publication) json() []byte {
+	switch p.Kind {
+	case Text:
+		return centrifuge.AppendString(nil, string(p.Data))
+	case Binary:
+		dst := make([]byte, 0, base64.StdEncoding.EncodedLen(len(p.Data))+2)
+		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), p.Data), '"')
+	}
+	return p.Data
+}

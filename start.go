@@ -1,0 +1,119 @@
+package myriad
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Start opens an engine and runs its loops; Shutdown ends them. It fails with ErrUnsupported if the
+// platform does not have the driver that Config.Driver names, with an error for a negative setting
+// or Loops above 255, and with the system's error.
+func Start(c Config) (*Engine, error) {
+	cfg, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, sys: cfg.System, has: cfg.System.Facilities(), start: cfg.System.Now(),
+		quota: quota{most: int64(cfg.MaxConns)}}
+	if cfg.AcceptRate > 0 {
+		e.pace.interval = int64(time.Second) / int64(cfg.AcceptRate)
+	}
+	for i := range cfg.Loops {
+		l, err := newLoop(e, i)
+		if err != nil {
+			for _, l := range e.loops {
+				_ = l.drv.Shutdown()
+			}
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	e.spare.open = e.has.Spare
+	e.spare.keep()
+	if e.has.Ballast != nil {
+		e.lighten = e.has.Ballast()
+	}
+	e.running.Store(int32(len(e.loops)))
+	e.monitor.engine, e.monitor.parker = e, e.sys.NewParker()
+	for _, l := range e.loops {
+		l.employ(l.begin)
+	}
+	return e, nil
+}
+
+var standard struct {
+	once   sync.Once
+	engine *Engine
+	err    error
+}
+
+// Default is an engine with the zero Config, started when it is first asked for and never stopped.
+// It serves web.Server and websocket when they are given none, and is the only global.
+func Default() (*Engine, error) {
+	standard.once.Do(func() { standard.engine, standard.err = Start(Config{}) })
+	return standard.engine, standard.err
+}
+
+// Shutdown stops listening. It calls every handler that is a Stopper, and closes the conns of all
+// others with Conn.Close, which flushes what is queued. It ends the loops when the last conn has
+// gone. When ctx ends first, the remaining connections are aborted and the context's error is
+// returned. A second call waits like the first. Not from a loop.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	defer e.spare.close()
+	for _, l := range e.loops {
+		l.post(func() { l.stop(nil) })
+	}
+	err := e.wait(ctx)
+	if err != nil {
+		for _, l := range e.loops {
+			l.post(func() { l.stop(err) })
+		}
+		e.abortBridges()
+		_ = e.wait(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// wait returns when all loops have ended or ctx has.
+func (e *Engine) wait(ctx context.Context) error {
+	p := e.sys.NewParker()
+	e.mu.Lock()
+	e.waiters = append(e.waiters, p)
+	e.mu.Unlock()
+	stop := context.AfterFunc(ctx, p.Unpark)
+	defer stop()
+	for e.running.Load() > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.Park()
+	}
+	return nil
+}
+
+func (e *Engine) loopEnded(l *Loop) {
+	_ = l.drv.Shutdown()
+	for _, ln := range l.listeners { // of a driver that has failed
+		ln.ended()
+	}
+	e.ended()
+}
+
+// ended counts a loop or a bridge that has come to its end.
+func (e *Engine) ended() {
+	if e.running.Add(-1) == 0 {
+		e.monitor.end()
+		if e.lighten != nil {
+			e.lighten()
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.waiters {
+		p.Unpark()
+	}
+}
+
+// nextLoop is the loop that gets the next connection.
+func (e *Engine) nextLoop() *Loop { return e.loops[e.turn.Add(1)%uint32(len(e.loops))] }
