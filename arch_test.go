@@ -100,7 +100,7 @@ var foreign = map[string][]string{
 	"": {"golang.org/x/sys", "golang.org/x/net", "github.com/klauspost/compress"},
 	"server": {
 		"github.com/BurntSushi/toml", "github.com/golang-jwt/jwt/v5", "github.com/prometheus/client_golang",
-		"github.com/urfave/cli/v3",
+		"github.com/urfave/cli/v3", "google.golang.org/protobuf",
 		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
 	},
 }

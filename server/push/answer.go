@@ -14,13 +14,13 @@ import (
 type apiCode uint32
 
 var (
-	apiInternal         = apiCode(centrifuge.ErrInternal.Code)
-	apiUnauthorized     = apiCode(centrifuge.ErrUnauthorized.Code)
-	apiPermissionDenied = apiCode(centrifuge.ErrPermissionDenied.Code)
-	apiMethodNotFound   = apiCode(centrifuge.ErrMethodNotFound.Code)
-	apiLimitExceeded    = apiCode(centrifuge.ErrLimitExceeded.Code)
-	apiBadRequest       = apiCode(centrifuge.ErrBadRequest.Code)
-	apiTokenExpired     = apiCode(centrifuge.ErrTokenExpired.Code)
+	apiInternal         = apiCode(failInternal.Code)
+	apiUnauthorized     = apiCode(failUnauthorized.Code)
+	apiPermissionDenied = apiCode(failPermissionDenied.Code)
+	apiMethodNotFound   = apiCode(failMethodNotFound.Code)
+	apiLimitExceeded    = apiCode(failLimitExceeded.Code)
+	apiBadRequest       = apiCode(failBadRequest.Code)
+	apiTokenExpired     = apiCode(failTokenExpired.Code)
 )
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {

@@ -142,7 +142,7 @@ func (s *Server) call(ctx context.Context, m *apiMethod, body []byte) ([]byte, e
 // explain turns err into an *apiError, and logs errors whose text the client must not see.
 func (s *Server) explain(method string, err error) *apiError {
 	var known *apiError
-	var protocol centrifuge.Error
+	var protocol Error
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -165,7 +165,7 @@ const errorModeHeader = "X-Centrifugo-Error-Mode"
 // statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
 var statuses = map[apiCode]int{
 	apiInternal: http.StatusInternalServerError, apiMethodNotFound: http.StatusNotFound,
-	apiCode(centrifuge.ErrUnrecoverablePosition.Code): http.StatusRequestedRangeNotSatisfiable,
+	apiCode(failUnrecoverable.Code): http.StatusRequestedRangeNotSatisfiable,
 }
 
 // answerError answers with err, turning it into an *apiError if it is none.

@@ -17,7 +17,7 @@ func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
 	case !s.node.validChannel(name):
 		return badRequest(s.node.channelRule("the channel"))
 	case !has(s.node.rules.of(name)):
-		return centrifuge.ErrNotAvailable
+		return failNotAvailable
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	return centrifuge.AppendHistoryResult(nil, listed(h.Publications), centrifuge.Position(h.Top)), nil
+	return centrifuge.AppendHistoryResult(nil, centrifugeForm{}.historyResult(h)), nil
 }
 
 func (s *Server) apiHistoryRemove(ctx context.Context, r *apiRequest) ([]byte, error) {
@@ -50,7 +50,7 @@ func (s *Server) apiPresence(ctx context.Context, r *apiRequest) ([]byte, error)
 		return nil, err
 	}
 	there, err := s.node.present(ctx, r.Channel, false)
-	return centrifuge.AppendPresenceResult(nil, infos(there.Clients)), err
+	return centrifuge.AppendPresenceResult(nil, presenceResult(there.Clients)), err
 }
 
 func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, error) {
@@ -58,5 +58,6 @@ func (s *Server) apiPresenceStats(ctx context.Context, r *apiRequest) ([]byte, e
 		return nil, err
 	}
 	there, err := s.node.present(ctx, r.Channel, true)
-	return centrifuge.AppendPresenceStatsResult(nil, there.Count, there.Users), err
+	return centrifuge.AppendPresenceStatsResult(nil,
+		&centrifuge.PresenceStatsResult{Clients: there.Count, Users: there.Users}), err
 }

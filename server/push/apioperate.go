@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // This file holds the API's methods for operators. They act on this node only.
@@ -98,12 +96,12 @@ func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	reason := centrifuge.ForceNoReconnect
+	reason := endForceNoReconnect
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 || len(d.Reason) > maxReason {
 			return nil, badRequest("disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes")
 		}
-		reason = centrifuge.Disconnect{Code: uint16(d.Code), Reason: d.Reason}
+		reason = ending{Code: uint16(d.Code), Reason: d.Reason}
 	}
 	n := 0
 	for _, one := range list {
@@ -128,7 +126,7 @@ func (s *Server) apiUnsubscribe(_ context.Context, r *apiRequest) ([]byte, error
 	}
 	n := 0
 	for _, one := range list {
-		if one.end(r.Channel, centrifuge.ByServer) {
+		if one.end(r.Channel, unsubscribedByServer) {
 			n++
 		}
 	}

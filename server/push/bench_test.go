@@ -27,8 +27,8 @@ func benchNode(b *testing.B) *node {
 
 func (n *node) connectSink() *sinkTransport {
 	f := new(sinkTransport)
-	f.s = n.start(f, wireCentrifuge)
-	f.s.frame([]byte(connectAndSubscribe))
+	f.s = n.start(f, jsonForm)
+	f.frame([]byte(connectAndSubscribe))
 	return f
 }
 
@@ -70,8 +70,8 @@ func BenchmarkSubscriberMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		for range subscribers {
-			s := n.start(sink, wireCentrifuge)
-			s.frame([]byte(connectAndSubscribe))
+			s := n.start(sink, jsonForm)
+			runCommands(s, []byte(connectAndSubscribe))
 		}
 		b.ReportMetric(float64(heap()-before)/subscribers, "B/subscriber")
 		for _, s := range n.wheel.all() {

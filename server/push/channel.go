@@ -3,8 +3,6 @@ package push
 import (
 	"context"
 	"sync"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // A channel is the Receiver of one channel's events on this node. Its users are its members and the
@@ -20,6 +18,8 @@ type channel struct {
 
 	mu       sync.Mutex // also orders a new member among the publications
 	members  []*member
+	sending  bool             // Receive walks members: see spread
+	holes    int              // nil members, only while sending
 	visible  int              // members without watchers
 	notified int              // members that receive join and leave notices
 	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
@@ -39,6 +39,7 @@ type member struct {
 	at    int32        // its index in ch.members, or nowhere
 
 	notices bool // receives join and leave notices
+	server  bool // the server has made the subscription
 	evicted bool // the channel removed it, possibly before session.settle
 }
 
@@ -106,12 +107,17 @@ func (ch *channel) unlink(m *member) {
 	if m.at == nowhere {
 		return
 	}
-	last := len(ch.members) - 1
-	moved := ch.members[last]
-	ch.members[m.at] = moved
-	moved.at = m.at
-	ch.members[last] = nil
-	ch.members = shrunk(ch.members[:last])
+	if ch.sending {
+		ch.members[m.at] = nil
+		ch.holes++
+	} else {
+		last := len(ch.members) - 1
+		moved := ch.members[last]
+		ch.members[m.at] = moved
+		moved.at = m.at
+		ch.members[last] = nil
+		ch.members = shrunk(ch.members[:last])
+	}
 	m.at = nowhere
 	ch.uncount(m)
 	if m.notices {
@@ -155,12 +161,7 @@ const frameBytes = 32 << 10
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
 	ch.keepWindow(list)
-	var slow []*member
-	for rest := list; len(rest) > 0; {
-		n := ch.together(rest)
-		slow = ch.spread(rest[:n], slow)
-		rest = rest[n:]
-	}
+	slow := ch.spread(list)
 	ch.mu.Unlock()
 	for _, m := range slow {
 		m.s.tooSlow(ch.name, largest(list))
@@ -191,56 +192,84 @@ func (ch *channel) together(list []Publication) int {
 	return len(list)
 }
 
-// spread sends list to all members, encoded once for each wire. It removes the members whose queue
-// has no room, and appends them to slow. The caller holds ch.mu.
-func (ch *channel) spread(list []Publication, slow []*member) []*member {
-	e := encoder{name: ch.name, list: list}
+// spread sends list to all members, encoded once for each form. It returns the members whose queue
+// has no room, which it has removed. The caller holds ch.mu, which spread releases between two
+// slices of the members. Those who join meanwhile get nothing of list.
+func (ch *channel) spread(list []Publication) (slow []*member) {
+	ch.sending = true
+	end := len(ch.members)
+	for rest := list; len(rest) > 0; {
+		n := ch.together(rest)
+		slow = ch.spreadTogether(rest[:n], end, slow)
+		rest = rest[n:]
+	}
+	ch.sending = false
+	ch.closeHoles()
+	return slow
+}
+
+// memberSlice is how many members get a publication before others may use the channel.
+const memberSlice = 256
+
+// spreadTogether sends list as one message to the first members, up to end.
+func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) []*member {
+	e := encoder{node: ch.hub.node, name: ch.name, list: list}
 	defer e.release()
 	sent, from := int64(0), len(slow)
-	if ch.rules.Slow == SlowDisconnect {
-		for _, m := range ch.members {
-			switch m.s.offer(e.message(m.s.wire)) {
+	for begin := 0; begin < end; begin += memberSlice {
+		if begin > 0 {
+			ch.mu.Unlock()
+			ch.mu.Lock()
+		}
+		var n int64
+		n, slow = ch.offerAll(ch.members[begin:min(end, begin+memberSlice)], &e, slow)
+		sent += n
+	}
+	ch.unlinkAll(slow[from:])
+	ch.hub.node.count.messages.Add(uint64(sent) * uint64(len(list)))
+	return slow
+}
+
+// offerAll sends a message to members. It appends those without room to slow.
+func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent int64, _ []*member) {
+	drops := ch.rules.Slow != SlowDisconnect
+	for _, m := range members {
+		switch {
+		case m == nil:
+		case drops:
+			sent += ch.offer(m, e.message(m.s.formID))
+		default:
+			switch m.s.offer(e.message(m.s.formID)) {
 			case offerTaken:
 				sent += m.s.counted()
 			case offerFull:
 				slow = append(slow, m)
 			}
 		}
-	} else {
-		for _, m := range ch.members {
-			sent += ch.offer(m, e.message(m.s.wire))
-		}
 	}
-	sent *= int64(len(list))
-	for _, m := range slow[from:] {
+	return sent, slow
+}
+
+func (ch *channel) unlinkAll(list []*member) {
+	for _, m := range list {
 		ch.unlink(m)
 	}
-	ch.hub.node.count.messages.Add(uint64(sent))
-	return slow
 }
 
-// An encoder encodes the message of each wire on first use.
-type encoder struct {
-	name string
-	list []Publication
-	made [wires]*message
-}
-
-func (e *encoder) message(w wire) *message {
-	m := e.made[w]
-	if m == nil {
-		m = w.share(w.publications(e.name, e.list))
-		e.made[w] = m
+// closeHoles moves members to where others have left during spread.
+func (ch *channel) closeHoles() {
+	if ch.holes == 0 {
+		return
 	}
-	return m
-}
-
-func (e *encoder) release() {
-	for _, m := range e.made {
+	kept := ch.members[:0]
+	for _, m := range ch.members {
 		if m != nil {
-			m.release()
+			m.at = int32(len(kept))
+			kept = append(kept, m)
 		}
 	}
+	clear(ch.members[len(kept):])
+	ch.members, ch.holes = shrunk(kept), 0
 }
 
 // Notice sends the notice to the members that asked for notices.
@@ -250,15 +279,43 @@ func (ch *channel) Notice(_ string, n Notice) {
 	if ch.notified == 0 {
 		return
 	}
-	push := centrifuge.AppendLeave
-	if n.Joined {
-		push = centrifuge.AppendJoin
-	}
-	e := wireCentrifuge.share(push(nil, ch.name, centrifuge.ClientInfo(n.ClientInfo)))
+	e := noticeEncoder{node: ch.hub.node, name: ch.name, notice: n}
 	defer e.release()
 	for _, m := range ch.members {
-		if m.notices && m.s.wire == wireCentrifuge {
-			m.s.offer(e) // if its queue is full, the next publication handles that
+		e.tell(m)
+	}
+}
+
+// A noticeEncoder encodes the notice for each form on first use.
+type noticeEncoder struct {
+	node   *node
+	name   string
+	notice Notice
+	made   [maxForms]*message
+}
+
+// tell sends m the notice if it asked for notices.
+func (e *noticeEncoder) tell(m *member) {
+	if m == nil || !m.notices {
+		return
+	}
+	made := e.made[m.s.formID]
+	if made == nil {
+		f := m.s.form()
+		payload := f.notice(e.name, e.notice)
+		if payload == nil {
+			return
+		}
+		made = &message{payload, f.share(payload)}
+		e.made[m.s.formID] = made
+	}
+	m.s.offer(made) // if its queue is full, the next publication handles that
+}
+
+func (e *noticeEncoder) release() {
+	for _, m := range e.made {
+		if m != nil {
+			m.release()
 		}
 	}
 }
@@ -268,7 +325,7 @@ func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	for _, m := range ch.members {
-		if !m.s.watcher {
+		if m != nil && !m.s.watcher {
 			to = append(to, m.info())
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // listedChannels bounds the channels of one answer; those with the most subscribers come first.
@@ -63,7 +61,7 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil:
 			*part.to = result
-		case !errors.Is(err, centrifuge.ErrNotAvailable) && !errors.Is(err, centrifuge.ErrLimitExceeded):
+		case !errors.Is(err, failNotAvailable) && !errors.Is(err, failLimitExceeded):
 			writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
 			return
 		}

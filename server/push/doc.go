@@ -16,12 +16,14 @@
 //   - bus.go is the contract of the Bus, which carries a [Publication] between nodes;
 //     memorybus.go is the bus within one process, stream.go the history of a channel.
 //   - namespace.go has the rules of channels.
-//   - apipublish.go is how backends publish (api.go is the table of the HTTP API), and command.go
-//     how clients publish and subscribe.
-//   - channel.go receives publications from the bus, encodes them once for each wire (wire.go), and
+//   - apipublish.go is how backends publish (api.go is the table of the HTTP API). operations.go
+//     and subscription.go are what clients may do, whatever protocol they speak.
+//   - door.go is the seam to the protocols: Centrifuge (centrifugecommands.go and its neighbours)
+//     and Server-Sent Events (events.go).
+//   - channel.go receives publications from the bus, encodes them once for each form of a door, and
 //     offers the bytes to its sessions by reference; hub.go finds the channel.
-//   - session.go is one client over a transport: a WebSocket (websocket.go) or a stream of
-//     Server-Sent Events (events.go). The wheel (wheel.go) calls sessions at their deadlines.
+//   - session.go is one client over a transport: a WebSocket (websocket.go) or a response that does
+//     not end (streamtransport.go). The wheel (wheel.go) calls sessions at their deadlines.
 //   - recover.go sends returning clients what they have missed; slow.go drops publications for slow
 //     clients.
 //   - node.go holds sessions, channels, bus and time together; server.go adds HTTP.

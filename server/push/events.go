@@ -1,6 +1,7 @@
 package push
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -68,8 +68,8 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := newEventTransport()
-	session := s.node.startEvents(t, s.node.eventWire(named, channels), g, channels, resumption(r))
+	t := newStreamTransport(nil)
+	session := s.node.startEvents(t, s.node.eventForm(named, channels), g, channels, resumption(r))
 	stream, err := s.detach(w)
 	if err != nil {
 		session.ended()
@@ -79,16 +79,9 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	session.openEvents(t, stream)
 }
 
-// eventWire returns the wire of a stream's events.
-func (n *node) eventWire(named bool, channels []string) wire {
-	form := wireSSE
-	if named {
-		form = wireSSENamed
-	}
-	if len(channels) == 1 && n.rules.of(channels[0]).Recovery {
-		form += wireSSENumbered - wireSSE
-	}
-	return form
+// eventForm returns the form of a stream's events.
+func (n *node) eventForm(named bool, channels []string) eventForm {
+	return eventForm{named: named, numbered: len(channels) == 1 && n.rules.of(channels[0]).Recovery}
 }
 
 // resumption reads the position after which a returning subscriber wants to continue.
@@ -156,28 +149,25 @@ func (s *Server) refuseToken(w http.ResponseWriter, r *http.Request, err error) 
 	switch {
 	case errors.Is(err, errTokenExpired):
 		why = refusedExpired
-		writeError(w, http.StatusUnauthorized, apiTokenExpired, centrifuge.ErrTokenExpired.Message)
+		writeError(w, http.StatusUnauthorized, apiTokenExpired, failTokenExpired.Message)
 	case errors.Is(err, errNoToken):
 		why = refusedNoToken
 		writeError(w, http.StatusUnauthorized, apiUnauthorized,
 			"a token is needed: ?token=… or Authorization: Bearer …")
 	case errors.As(err, &claim):
-		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code),
-			centrifuge.InvalidToken.Reason+": "+claim.Error())
+		writeError(w, http.StatusUnauthorized, apiCode(endInvalidToken.Code),
+			endInvalidToken.Reason+": "+claim.Error())
 	default:
-		writeError(w, http.StatusUnauthorized, apiCode(centrifuge.InvalidToken.Code), centrifuge.InvalidToken.Reason)
+		writeError(w, http.StatusUnauthorized, apiCode(endInvalidToken.Code), endInvalidToken.Reason)
 	}
 	s.node.refusedRequest(why, r, "error", oneLine(err))
 }
 
 // startEvents returns a session that is connected and subscribed. The caller must then call
 // openEvents or end the session.
-func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []string, w subscribeRequest) *session {
-	s := n.begin(&session{node: n, t: t, id: n.newClientID(), wire: form, slot: notInWheel, watcher: g.watcher})
-	s.mu.Lock()
-	s.setConnected(g)
-	s.mu.Unlock()
-	if !form.numbered() {
+func (n *node) startEvents(t *streamTransport, f eventForm, g grant, channels []string, w subscribeRequest) *session {
+	s := n.startConnected(t, f, g)
+	if !f.numbered {
 		w = subscribeRequest{}
 	}
 	for _, name := range channels {
@@ -186,22 +176,22 @@ func (n *node) startEvents(t *eventTransport, form wire, g grant, channels []str
 			break
 		}
 		err := s.subscribe(name, w, func(hello welcome) {
-			if form.numbered() {
+			if f.numbered {
 				// the transport keeps it until it is open, so there is no error
-				t.send(&message{payload: form.appendWelcome(nil, name, hello)})
+				t.send(&message{payload: f.appendWelcome(nil, name, hello)})
 			}
 		})
 		if err != nil {
 			n.log.Error("push: an SSE subscriber could not be subscribed", "client", s.id.String(), "channel", name,
 				"error", err)
-			s.disconnect(centrifuge.ServerError)
+			s.disconnect(endServerError)
 		}
 	}
 	return s
 }
 
 // openEvents sends what is queued for s, and opens the transport for what follows.
-func (s *session) openEvents(t *eventTransport, stream eventStream) {
+func (s *session) openEvents(t *streamTransport, stream responseStream) {
 	// on any other error onClose is called, too
 	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
 	if t.open(stream, first) == errFull {
@@ -212,13 +202,13 @@ func (s *session) openEvents(t *eventTransport, stream eventStream) {
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the
 // channel's position.
-func (w wire) appendWelcome(dst []byte, channel string, hello welcome) []byte {
+func (f eventForm) appendWelcome(dst []byte, channel string, hello welcome) []byte {
 	if len(hello.publications) > 0 {
-		return append(dst, w.publications(channel, hello.publications)...)
+		return append(dst, f.publications(channel, hello.publications)...)
 	}
 	if hello.wasRecovering && !hello.recovered {
-		dst = append(dst, "event: gap\ndata: {\"channel\":"...)
-		dst = append(centrifuge.AppendString(dst, channel), "}\n"...)
+		name, _ := json.Marshal(channel) // a string has no error
+		dst = fmt.Appendf(dst, "event: gap\ndata: {\"channel\":%s}\n", name)
 	}
 	return append(appendID(dst, hello.at), '\n')
 }

@@ -78,7 +78,7 @@ func TestEventsSubscribeBeforeTheHead(t *testing.T) {
 // detaching makes the server call f before each head.
 func (ts *testServer) detaching(f func()) {
 	detach := ts.detach
-	ts.detach = func(w http.ResponseWriter) (eventStream, error) {
+	ts.detach = func(w http.ResponseWriter) (responseStream, error) {
 		f()
 		return detach(w)
 	}
@@ -188,7 +188,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 // A client that disconnects before the head leaves no session and no channel.
 func TestEventsClientLeavesBeforeTheHead(t *testing.T) {
 	ts := newTestServer(t, Config{})
-	ts.detach = func(http.ResponseWriter) (eventStream, error) {
+	ts.detach = func(http.ResponseWriter) (responseStream, error) {
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)
 		return nil, net.ErrClosed
 	}

@@ -78,6 +78,9 @@ func (c *fakeClock) advance(d time.Duration) {
 // seeded returns a source of reproducible randomness.
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
+// jsonForm is the form of most tests' clients.
+var jsonForm = centrifugeForm{centrifuge.JSON, inSocket}
+
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {
 	*node
@@ -164,7 +167,7 @@ type fakeTransport struct {
 	bytes  int  // queued while stuck
 	max    int  // the maximum of bytes
 	full   bool
-	closed *centrifuge.Disconnect
+	closed *ending
 	hung   bool
 }
 
@@ -185,6 +188,9 @@ func (f *fakeTransport) send(m *message) error {
 	return nil
 }
 
+// frame is a message from the peer.
+func (f *fakeTransport) frame(p []byte) { runCommands(f.s, p) }
+
 func (f *fakeTransport) queued() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,7 +199,7 @@ func (f *fakeTransport) queued() int {
 
 func (f *fakeTransport) remote() string { return "192.0.2.1:1234" }
 
-func (f *fakeTransport) close(d centrifuge.Disconnect) {
+func (f *fakeTransport) close(d ending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed == nil {
@@ -216,7 +222,7 @@ func (f *fakeTransport) hangUp() {
 // dial opens a connection that has sent nothing yet.
 func (n *testNode) dial() *fakeTransport {
 	f := new(fakeTransport)
-	f.s = n.start(f, wireCentrifuge)
+	f.s = n.start(f, jsonForm)
 	return f
 }
 
@@ -224,9 +230,9 @@ func (n *testNode) dial() *fakeTransport {
 func (n *testNode) connected(channels ...string) *fakeTransport {
 	n.t.Helper()
 	f := n.dial()
-	f.s.frame([]byte(`{"id":1,"connect":{}}`))
+	f.frame([]byte(`{"id":1,"connect":{}}`))
 	for _, name := range channels {
-		f.s.frame([]byte(`{"id":2,"subscribe":{"channel":"` + name + `"}}`))
+		f.frame([]byte(`{"id":2,"subscribe":{"channel":"` + name + `"}}`))
 	}
 	if got := f.take(); len(got) != 1+len(channels) {
 		n.t.Fatalf("connecting was answered with %q", got)
@@ -259,7 +265,7 @@ func (f *fakeTransport) isClosed() bool {
 }
 
 // wantClosed checks that the server has closed the connection with d.
-func (f *fakeTransport) wantClosed(t *testing.T, what string, d centrifuge.Disconnect) {
+func (f *fakeTransport) wantClosed(t *testing.T, what string, d ending) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/buf"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // A testServer is a Server with fake time and recorded streams.
@@ -38,7 +37,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 		t.Fatal(err)
 	}
 	ts := &testServer{Server: s, t: t, clock: clock}
-	s.detach = func(w http.ResponseWriter) (eventStream, error) {
+	s.detach = func(w http.ResponseWriter) (responseStream, error) {
 		stream := new(fakeStream)
 		ts.mu.Lock()
 		ts.streams = append(ts.streams, stream)
@@ -47,7 +46,7 @@ func newTestServer(t *testing.T, c Config) *testServer {
 	}
 	t.Cleanup(func() {
 		for _, stream := range ts.streams {
-			stream.close(centrifuge.Closed)
+			stream.close(ending{3000, "connection closed"})
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -86,7 +85,7 @@ func (f *fakeStream) queued() int {
 func (f *fakeStream) remote() string { return "192.0.2.1:1234" }
 
 // close calls onClose's function as web does: not from within close.
-func (f *fakeStream) close(centrifuge.Disconnect) {
+func (f *fakeStream) close(ending) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed && f.ended != nil {
@@ -225,7 +224,7 @@ func TestEvents(t *testing.T) {
 	if one.isClosed() {
 		t.Error("closed without an answer to a ping, which SSE does not have")
 	}
-	one.close(centrifuge.Closed)
+	one.close(ending{3000, "connection closed"})
 	waitFor(t, "the session to end", func() bool { return ts.node.count.connections.Load() == 1 })
 }
 
@@ -304,7 +303,7 @@ func TestEventsNotOpened(t *testing.T) {
 		ts.node.log = slog.New(slog.NewTextHandler(log, nil))
 		ts.detach = ts.node.detach
 		if tt.err != nil {
-			ts.detach = func(http.ResponseWriter) (eventStream, error) { return nil, tt.err }
+			ts.detach = func(http.ResponseWriter) (responseStream, error) { return nil, tt.err }
 		}
 		w := ts.do("GET", "/events?channel=news", "")
 		if w.Code != tt.status || (w.Body.Len() == 0) != (tt.logged == "") {

@@ -25,14 +25,14 @@ func TestMembersSeeEverythingInOrder(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			c := n.dial()
-			c.s.frame([]byte(`{"id":1,"connect":{}}`))
+			c.frame([]byte(`{"id":1,"connect":{}}`))
 			for range 60 {
-				c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+				c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 				if random.IntN(2) == 0 {
-					c.s.frame([]byte(`{"id":3,"subscribe":{"channel":"other"}}` + "\n" +
+					c.frame([]byte(`{"id":3,"subscribe":{"channel":"other"}}` + "\n" +
 						`{"id":4,"unsubscribe":{"channel":"other"}}`))
 				}
-				c.s.frame([]byte(`{"id":5,"unsubscribe":{"channel":"news"}}`))
+				c.frame([]byte(`{"id":5,"unsubscribe":{"channel":"news"}}`))
 			}
 			wantRuns(t, c.take())
 		})
@@ -86,13 +86,13 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 			for j := range 40 {
 				c := n.dial()
 				c.stuck = j%3 == 0
-				c.s.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2," +
+				c.frame([]byte("{\"id\":1,\"connect\":{}}\n{\"id\":2," +
 					"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":2," +
 					"\"subscribe\":{\"channel\":\"c" + strconv.Itoa(i) + "\"}}"))
 				if j%2 == 0 {
 					go c.hangUp()
 				} else {
-					c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":"` + strings.Repeat("x", 300) + `"}}`))
+					c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":"` + strings.Repeat("x", 300) + `"}}`))
 					c.hangUp()
 				}
 			}
@@ -111,14 +111,14 @@ func TestSessionsEndDuringBroadcasts(t *testing.T) {
 	}
 }
 
-// A broadcast is encoded once for each wire, for any number of subscribers.
+// A broadcast is encoded once for each form, for any number of subscribers.
 func TestBroadcastIsEncodedOnce(t *testing.T) {
 	n := newTestNode(t)
 	var seen []*message
 	for range 50 {
 		f := &keeper{seen: &seen}
-		f.s = n.start(f, wireCentrifuge)
-		f.s.frame([]byte(connectAndSubscribe))
+		f.s = n.start(f, jsonForm)
+		f.frame([]byte(connectAndSubscribe))
 	}
 	seen = nil
 	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
@@ -157,21 +157,21 @@ func TestSessionSize(t *testing.T) {
 	}
 }
 
-func TestWires(t *testing.T) {
+func TestForms(t *testing.T) {
 	buf.CheckLeaks(t)
 	list := []Publication{{Data: []byte(`{"a":1}`)}, {Data: []byte("2"), Position: Position{7, "e"}}}
-	for w, want := range map[wire]string{
-		wireCentrifuge: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
+	for f, want := range map[form]string{
+		jsonForm: `{"push":{"channel":"news","pub":{"data":{"a":1}}}}` + "\n" +
 			`{"push":{"channel":"news","pub":{"data":2,"offset":7}}}`,
-		wireSSE:              "data: {\"a\":1}\n\ndata: 2\n\n",
-		wireSSENamed:         "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
-		wireSSENumbered:      "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
-		wireSSENamedNumbered: "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
+		eventForm{}:               "data: {\"a\":1}\n\ndata: 2\n\n",
+		eventForm{named: true}:    "event: news\ndata: {\"a\":1}\n\nevent: news\ndata: 2\n\n",
+		eventForm{numbered: true}: "data: {\"a\":1}\n\nid: e:7\ndata: 2\n\n",
+		eventForm{true, true}:     "event: news\ndata: {\"a\":1}\n\nid: e:7\nevent: news\ndata: 2\n\n",
 	} {
-		m := w.share(w.publications("news", list))
-		if got := string(m.payload); got != want {
-			t.Errorf("wire %d: %q, want %q", w, got, want)
+		payload := f.publications("news", list)
+		if got := string(payload); got != want {
+			t.Errorf("form %#v: %q, want %q", f, got, want)
 		}
-		m.release()
+		f.share(payload).Release()
 	}
 }

@@ -9,7 +9,7 @@ import (
 func TestKinds(t *testing.T) {
 	n := newTestNode(t)
 	c := n.dial()
-	c.s.frame([]byte(connectAndSubscribe))
+	c.frame([]byte(connectAndSubscribe))
 	c.take()
 	for _, tt := range []struct {
 		kind Kind

@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // errFull is returned by a transport's send when the transport's queue is full.
@@ -25,10 +24,10 @@ var errFull = errors.New("push: the transport's queue is full")
 // publish returns these for an invalid publication. A client is answered "bad request".
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
-		"characters: %w", centrifuge.ErrBadRequest)
-	errBadID   = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, centrifuge.ErrBadRequest)
+		"characters: %w", failBadRequest)
+	errBadID   = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
 	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
-		centrifuge.ErrBadRequest)
+		failBadRequest)
 )
 
 // maxID bounds Publication.ID, in bytes.
@@ -64,7 +63,7 @@ type node struct {
 	randomMu sync.Mutex
 	random   io.Reader
 
-	pings [wires]*message
+	forms []formEntry // of all doors
 
 	timerMu   sync.Mutex
 	stopTimer func() bool
@@ -91,9 +90,7 @@ type counters struct {
 func (n *node) open() {
 	n.hub = newHub(n)
 	n.wheel = newWheel(n.clock.Now())
-	for w := range wires {
-		n.pings[w] = w.ping()
-	}
+	n.forms = newForms(doors())
 	n.lastGone = make(chan struct{})
 	n.schedule()
 }
@@ -113,8 +110,8 @@ func (n *node) schedule() {
 }
 
 // publish sends p to all subscribers of the channel. When it returns nil, p is queued, and drain
-// sends it before it ends the connections. If the caller is at fault, the error is a
-// centrifuge.Error. p.Data may be any JSON text in UTF-8 (RFC 8259 §8.1). publish checks the UTF-8
+// sends it before it ends the connections. If the caller is at fault, the error is an
+// Error. p.Data may be any JSON text in UTF-8 (RFC 8259 §8.1). publish checks the UTF-8
 // itself, because encoding/json does not. Data goes into text frames unchanged, and text that is
 // not UTF-8 would make every subscriber fail its connection (RFC 6455 §8.1).
 func (n *node) publish(ctx context.Context, channel string, p Publication) (Position, error) {
@@ -242,7 +239,7 @@ func (n *node) refuse() {
 func (n *node) drain(ctx context.Context) error {
 	n.refuse()
 	for _, s := range n.wheel.all() {
-		s.disconnect(centrifuge.Shutdown)
+		s.disconnect(endShutdown)
 	}
 	n.checkGone()
 	select {
@@ -294,8 +291,8 @@ func (n *node) close() error {
 	n.timerMu.Unlock()
 	n.wheel.sweeping.Lock() // waits for a running sweep
 	defer n.wheel.sweeping.Unlock()
-	for _, m := range n.pings {
-		m.release()
+	for _, f := range n.forms {
+		f.pings.release()
 	}
 	return n.bus.Close()
 }

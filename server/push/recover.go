@@ -3,8 +3,6 @@ package push
 import (
 	"context"
 	"errors"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // This file lets a client join a channel whose publications have positions. The client gets each
@@ -16,7 +14,11 @@ type subscribeRequest struct {
 	recover bool
 	since   Position
 	notices bool
-	grant   *memberGrant // nil without a token
+	server  bool   // the server makes the subscription, which needs no token
+	token   string // for the subscription; usually ""
+
+	grant *memberGrant // what the token grants; nil without one
+	ttl   uint32       // seconds until the token ends
 }
 
 // A welcome is the content of the reply to a new member.
@@ -26,6 +28,9 @@ type welcome struct {
 	wasRecovering bool
 	recovered     bool
 	publications  []Publication
+
+	expires bool // the subscription ends in ttl seconds unless the client brings a new token
+	ttl     uint32
 }
 
 // windowLimit is how many publications may arrive while a history is read. Above it the
@@ -39,7 +44,7 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 	if err := ch.connect(); err != nil {
 		return nil, err
 	}
-	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave}
+	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave, server: w.server}
 	if ch.rules.Recovery {
 		return m, ch.addAfterHistory(m, w, announce)
 	}
@@ -80,7 +85,7 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 		ch.window, ch.missed = nil, false
 	}
 	if err == nil && missed {
-		err = errors.Join(centrifuge.ErrInternal, errWindow)
+		err = errors.Join(failInternal, errWindow)
 	}
 	if err != nil {
 		return err
@@ -166,25 +171,26 @@ func (ch *channel) Lost(string) {
 	told, others := ch.evictMembers()
 	ch.mu.Unlock()
 	for _, m := range others {
-		m.s.disconnect(centrifuge.Insufficient)
+		m.s.disconnect(endInsufficient)
 	}
 	ch.releaseLater(told)
 }
 
 // evictMembers removes all members from the channel, because they have missed publications. It
-// tells WebSocket clients to subscribe again, and returns their number. It returns the SSE members
-// as others: the caller disconnects them, and they reconnect with their position. The caller holds
-// ch.mu.
+// tells clients to subscribe again, and returns their number. It returns as others the members that
+// cannot do that: the caller disconnects them, and they reconnect with their position. The caller
+// holds ch.mu.
 func (ch *channel) evictMembers() (told int, others []*member) {
 	gone := ch.members
 	ch.members, ch.notified, ch.lags = nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)
-		if m.s.wire != wireCentrifuge {
+		push := m.s.form().unsubscribed(ch.name, unsubscribedInsufficient)
+		if push == nil || m.server {
 			others = append(others, m)
 		} else if m.s.evict(m) {
-			m.s.tellLost(ch.name)
+			m.s.offer(&message{payload: push})
 			told++
 		}
 	}
@@ -212,6 +218,12 @@ func (s *session) evict(m *member) bool {
 	return s.drop(m)
 }
 
+// tellLost asks the client to subscribe again and recover, or disconnects it if it cannot do that.
 func (s *session) tellLost(name string) {
-	s.offer(&message{payload: centrifuge.AppendUnsubscribe(nil, name, centrifuge.InsufficientState)})
+	push := s.form().unsubscribed(name, unsubscribedInsufficient)
+	if push == nil {
+		s.disconnect(endInsufficient)
+		return
+	}
+	s.offer(&message{payload: push})
 }

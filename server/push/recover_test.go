@@ -69,7 +69,7 @@ func (n *testNode) mustPublish(channel, data string) Position {
 // recovers subscribes with a position and returns the reply.
 func (f *fakeTransport) recovers(t *testing.T, at Position) said {
 	t.Helper()
-	f.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
+	f.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
 		at.Offset, at.Epoch))
 	list := f.said(t)
 	if len(list) != 1 || list[0].Subscribe == nil {
@@ -81,7 +81,7 @@ func (f *fakeTransport) recovers(t *testing.T, at Position) said {
 func TestRecovery(t *testing.T) {
 	n := newTestNode(t, keeping(t, 10), func(n *node) { n.limits.Recovered = 6 })
 	c := n.dial()
-	c.s.frame([]byte(connectAndSubscribe))
+	c.frame([]byte(connectAndSubscribe))
 	first := c.said(t)[1].Subscribe
 	if !first.Recoverable || !first.Positioned || first.Recovered || first.WasRecovering || first.Epoch == "" ||
 		first.Offset != 0 {
@@ -208,17 +208,17 @@ func (f *follower) next(t *testing.T, p saidPublication) {
 
 func (f *follower) dial() *fakeTransport {
 	c := f.n.dial()
-	c.s.frame([]byte(`{"id":1,"connect":{}}`))
+	c.frame([]byte(`{"id":1,"connect":{}}`))
 	f.subscribe(c)
 	return c
 }
 
 func (f *follower) subscribe(c *fakeTransport) {
 	if f.at.Epoch == "" {
-		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+		c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 		return
 	}
-	c.s.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
+	c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":%d,"epoch":%q}}`,
 		f.at.Offset, f.at.Epoch))
 }
 
@@ -462,7 +462,7 @@ func TestLossIsNoticed(t *testing.T) {
 func TestHistoryCommand(t *testing.T) {
 	n := newTestNode(t, keeping(t, 10))
 	c := n.dial()
-	c.s.frame([]byte(connectAndSubscribe))
+	c.frame([]byte(connectAndSubscribe))
 	at := n.mustPublish("news", "1")
 	n.mustPublish("news", `{"a":2}`)
 	c.take()
@@ -480,7 +480,7 @@ func TestHistoryCommand(t *testing.T) {
 		{"not subscribed", `{"channel":"other","limit":5}`,
 			`{"id":3,"error":{"code":103,"message":"permission denied"}}`},
 	} {
-		c.s.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
+		c.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))
 		c.want(t, tt.name, strings.ReplaceAll(tt.want, `"E"`, `"`+at.Epoch+`"`))
 	}
 }

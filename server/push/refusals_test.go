@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // Each way to be refused has its reason in the metrics, and one line with it and the address in the
@@ -66,7 +64,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 	} {
 		n := newTestNode(t, func(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) })
 		f := n.dial()
-		f.s.frame([]byte(tt.frame))
+		f.frame([]byte(tt.frame))
 		if got := n.refusals.counts[tt.reason].Load(); got != 1 {
 			t.Errorf("%s: %s counted %d times", tt.frame, tt.reason, got)
 		}
@@ -81,11 +79,11 @@ func TestRefusalsOfCommands(t *testing.T) {
 func TestRefusalOfAPublish(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
 	f := n.connected()
-	f.s.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
+	f.frame([]byte(`{"id":2,"publish":{"channel":"news","data":1}}`))
 	if got := n.refusals.counts[refusedPermission].Load(); got != 1 {
 		t.Errorf("counted %d times", got)
 	}
-	if log := n.log.String(); !strings.Contains(log, `error="publish: `+centrifuge.ErrPermissionDenied.Error()) {
+	if log := n.log.String(); !strings.Contains(log, `error="publish: `+failPermissionDenied.Error()) {
 		t.Errorf("logged %q", log)
 	}
 	f.wantOpen(t, "refused")

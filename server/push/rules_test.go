@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 func withRules(t *testing.T, list ...Namespace) func(*node) {
@@ -33,7 +32,7 @@ func (n *testNode) signed(c jwt.MapClaims) string {
 func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
 	n.t.Helper()
 	f := n.dial()
-	f.s.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(c) + `"}}`))
+	f.frame([]byte(`{"id":1,"connect":{"token":"` + n.signed(c) + `"}}`))
 	if got := f.take(); len(got) != 1 || !strings.Contains(got[0], `"client"`) {
 		n.t.Fatalf("connecting was answered with %q", got)
 	}
@@ -42,7 +41,7 @@ func (n *testNode) as(c jwt.MapClaims) *fakeTransport {
 
 func (f *fakeTransport) asks(t *testing.T, what, command, answer string) {
 	t.Helper()
-	f.s.frame([]byte(command))
+	f.frame([]byte(command))
 	f.want(t, what, answer)
 }
 
@@ -61,7 +60,7 @@ func TestWhoMayPublish(t *testing.T) {
 	c.asks(t, "nobody", to("n:1"), `{"id":4,`+denied)
 	c.asks(t, "not subscribed", to("s:1"), `{"id":4,`+denied)
 	c.asks(t, "subscribes", `{"id":2,"subscribe":{"channel":"s:1"}}`, `{"id":2,"subscribe":{}}`)
-	c.s.frame([]byte(to("s:1")))
+	c.frame([]byte(to("s:1")))
 	if got := c.take(); len(got) != 2 || got[1] != published {
 		t.Errorf("a subscriber that publishes was answered with %q", got)
 	}
@@ -69,9 +68,9 @@ func TestWhoMayPublish(t *testing.T) {
 	c.asks(t, "a token would be needed", to("t:1"), `{"id":4,`+denied)
 	for channel, allow := range map[string][]string{"t:2": {"pub"}, "t:3": {"sub"}} {
 		token := n.signed(jwt.MapClaims{"sub": "ann", "channel": channel, "allow": allow})
-		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`))
+		c.frame([]byte(`{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`))
 		c.take()
-		c.s.frame([]byte(to(channel)))
+		c.frame([]byte(to(channel)))
 		if got := c.take(); (got[len(got)-1] == published) != slices.Contains(allow, "pub") {
 			t.Errorf("with %v: %q", allow, got)
 		}
@@ -126,7 +125,7 @@ func TestPresenceAndNotices(t *testing.T) {
 	n := newTestNode(t, withTokens, withRules(t, Namespace{Presence: true, JoinLeave: true}),
 		func(n *node) { n.limits.Present = 2 })
 	a := n.as(jwt.MapClaims{"sub": "ann", "info": "x"})
-	a.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
+	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	info := func(f *fakeTransport, user, more string) string {
 		return `{"user":"` + user + `","client":"` + f.s.id.String() + `"` + more + `}`
 	}
@@ -136,14 +135,14 @@ func TestPresenceAndNotices(t *testing.T) {
 	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
 	b := n.as(jwt.MapClaims{"sub": "bob"})
 	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,`+denied)
-	b.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	b.want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
 	a.want(t, "another client has joined", notice("join", info(b, "bob", "")))
 	a.asks(t, "presence", `{"id":5,"presence":{"channel":"news"}}`,
 		fmt.Sprintf(`{"id":5,"presence":{"presence":{"%s":%s,"%s":%s}}}`, a.s.id, info(a, "ann", `,"conn_info":"x"`),
 			b.s.id, info(b, "bob", "")))
 	c := n.as(jwt.MapClaims{"sub": "bob"})
-	c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	a.take()
 	a.asks(t, "too many", `{"id":5,"presence":{"channel":"news"}}`,
 		`{"id":5,"error":{"code":106,"message":"limit exceeded"}}`)
@@ -151,7 +150,7 @@ func TestPresenceAndNotices(t *testing.T) {
 		`{"id":5,"presence_stats":{"num_clients":3,"num_users":2}}`)
 	c.hangUp()
 	a.want(t, "a client has disconnected", notice("leave", info(c, "bob", "")))
-	b.s.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
+	b.frame([]byte(`{"id":3,"unsubscribe":{"channel":"news"}}`))
 	a.want(t, "a client has unsubscribed", notice("leave", info(b, "bob", "")))
 }
 
@@ -406,7 +405,7 @@ func TestAPI(t *testing.T) {
 func TestAPIEndsSubscriptions(t *testing.T) {
 	n := newTestNode(t)
 	c := n.connected("news", "more")
-	if !c.s.end("news", centrifuge.ByServer) || c.s.end("news", centrifuge.ByServer) {
+	if !c.s.end("news", unsubscribedByServer) || c.s.end("news", unsubscribedByServer) {
 		t.Error("a subscription can be ended once")
 	}
 	c.want(t, "ended", `{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/websocket"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -79,10 +78,9 @@ type Server struct {
 	apiKey         *secretKey   // nil: no key is needed
 	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
-	pool       *workers.Pool // for commands
-	webSockets *websocket.Options
+	pool *workers.Pool // for commands
 
-	detach func(w http.ResponseWriter) (eventStream, error) // calls web.Detached, except in tests
+	detach func(w http.ResponseWriter) (responseStream, error) // calls web.Detached, except in tests
 }
 
 // New returns a server that is ready to serve. Call Shutdown when done. It fails if an allowed
@@ -94,7 +92,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
-	s := &Server{node: n, pool: pool, webSockets: newWebSockets(n, pool), detach: n.detach}
+	s := &Server{node: n, pool: pool, detach: n.detach}
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
@@ -155,8 +153,11 @@ func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 }
 
 func (s *Server) routeClients(mux *http.ServeMux) {
-	mux.HandleFunc("/connection/websocket", s.unlessDraining(s.serveWebSocket))
-	mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
+	for _, d := range doors() {
+		if d.route != nil {
+			d.route(s, mux)
+		}
+	}
 }
 
 func (s *Server) routeAdmin(mux *http.ServeMux) {

@@ -4,31 +4,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
-// A transport carries encoded messages to one client. Any goroutine may call its methods, also
-// concurrently. The methods never block, and never call the session. When the connection has ended
-// for any reason, the transport calls session.ended once.
-type transport interface {
-	// send queues all of m or nothing, in the order of the calls. It copies m's payload, or queues
-	// m's shared form by reference. errFull means that the transport's queue is full. Any other
-	// error means that the connection has ended.
-	send(m *message) error
-	// queued returns the bytes that the kernel has not taken yet.
-	queued() int
-	// remote returns the peer's address for the log, or "" if the transport does not know it.
-	remote() string
-	// close sends what is queued and the protocol's close message, then ends the connection. For
-	// centrifuge.Slow it may drop what is queued. A peer that does not read delays the end for a
-	// bounded time only. Later calls have no effect.
-	close(d centrifuge.Disconnect)
-}
-
-// A session is one client, over any transport. It has no goroutine. The transport calls frame with
-// the client's messages, one at a time. The wheel calls tick at deadlines. Channels call offer with
-// publications.
+// A session is one client, over any transport. It has no goroutine. Its door calls the operations
+// that the client asks for, one at a time. The wheel calls tick at deadlines. Channels call offer
+// with publications.
 //
 // mu guards the fields below it. A caller may hold locks of the bus when it takes mu; a holder of
 // mu may take only the wheel's lock.
@@ -36,7 +16,8 @@ type session struct {
 	node *node
 	t    transport
 	id   clientID
-	wire wire
+
+	formID formID // of its node's table of forms
 
 	slot  int16 // slot and place belong to the wheel
 	place int32
@@ -85,9 +66,19 @@ const notInWheel = -1
 // framing of messages.
 const queueSlack = 64 << 10
 
-// start adds a client whose connection has just opened. The client's first command must be connect.
-func (n *node) start(t transport, w wire) *session {
-	return n.begin(&session{node: n, t: t, id: n.newClientID(), wire: w, slot: notInWheel})
+// start adds a client whose connection has just opened. Its first operation must be connect.
+func (n *node) start(t transport, f form) *session {
+	return n.begin(&session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel})
+}
+
+// startConnected adds a client that has shown its token already.
+func (n *node) startConnected(t transport, f form, g grant) *session {
+	s := n.begin(&session{node: n, t: t, id: n.newClientID(), formID: n.idOf(f), slot: notInWheel,
+		watcher: g.watcher})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setConnected(g)
+	return s
 }
 
 // begin starts a session that the caller has made.
@@ -99,7 +90,7 @@ func (n *node) begin(s *session) *session {
 	n.wheel.set(s, s.endAt)
 	s.mu.Unlock()
 	if n.isDraining() {
-		s.disconnect(centrifuge.Shutdown)
+		s.disconnect(endShutdown)
 	}
 	return s
 }
@@ -122,7 +113,7 @@ func (s *session) setConnected(g grant) {
 
 // expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
 func (s *session) expireAt(ends time.Time) {
-	if s.wire == wireCentrifuge {
+	if s.form().answered {
 		ends = ends.Add(s.node.timing.Refresh)
 	}
 	s.endAt = sinceEpoch(ends)
@@ -163,7 +154,7 @@ const (
 // size is that of the message, or of the largest publication of several, in bytes.
 func (s *session) tooSlow(channel string, size int) {
 	queued := s.t.queued()
-	if !s.disconnect(centrifuge.Slow) {
+	if !s.disconnect(endSlow) {
 		return
 	}
 	s.node.count.slow.Add(1)
@@ -201,7 +192,7 @@ const (
 )
 
 // due returns what tick has to do: disconnect, if reason has a code, or the actions in do.
-func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
+func (s *session) due(now int64) (reason ending, do todo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage == stageEnded {
@@ -214,16 +205,16 @@ func (s *session) due(now int64) (reason centrifuge.Disconnect, do todo) {
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
-		reason = centrifuge.NoPong
+		reason = endNoPong
 	case s.endAt != 0 && now >= s.endAt:
-		reason = centrifuge.Expired
+		reason = endExpired
 		if s.stage != stageConnected {
-			reason = centrifuge.Stale
+			reason = endStale
 		}
 	case s.pingAt != 0 && now >= s.pingAt:
 		do |= doPing
 		s.pingAt = now + int64(s.node.timing.Ping)
-		if s.wire == wireCentrifuge {
+		if s.form().answered {
 			s.pongBy = now + int64(s.node.timing.Pong)
 		}
 	}
@@ -257,19 +248,20 @@ func (s *session) deadline() int64 {
 }
 
 func (s *session) ping() {
-	if s.offer(s.node.pings[s.wire]) == offerFull {
-		s.tooSlow("", len(s.node.pings[s.wire].payload))
+	ping := s.form().pings
+	if s.offer(ping) == offerFull {
+		s.tooSlow("", len(ping.payload))
 	}
 }
 
 // disconnect closes the connection for that reason. It returns false if it was already closing. It
 // may be called from anywhere, also from within Receive: the session leaves its channels later,
 // when the transport calls ended.
-func (s *session) disconnect(d centrifuge.Disconnect) bool {
+func (s *session) disconnect(why ending) bool {
 	if s.closing.Swap(true) {
 		return false
 	}
-	s.t.close(d)
+	s.t.close(why)
 	return true
 }
 

@@ -8,14 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 func TestConnectAndSubscribeInOneFrame(t *testing.T) {
 	n := newTestNode(t)
 	c := n.dial()
-	c.s.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
+	c.frame([]byte("{\"id\":1,\"connect\":{\"name\":\"js\"}}\n{\"id\":2," +
 		"\"subscribe\":{\"channel\":\"news\"}}\n{\"id\":3,\"ping\":{}}\n"))
 	id := c.s.id.String()
 	c.want(t, "one frame",
@@ -66,7 +64,7 @@ func TestCommands(t *testing.T) {
 		{"several", "{\"id\":17,\"ping\":{}}\n{\"id\":18,\"presence\":{\"channel\":\"a\"}}",
 			"{\"id\":17,\"ping\":{}}\n{\"id\":18,\"error\":{\"code\":108,\"message\":\"not available\"}}"},
 	} {
-		c.s.frame([]byte(tt.command))
+		c.frame([]byte(tt.command))
 		c.want(t, tt.name, tt.reply)
 		c.wantOpen(t, tt.name)
 	}
@@ -77,28 +75,28 @@ func TestFramesThatDisconnect(t *testing.T) {
 	for _, tt := range []struct {
 		name, frame string
 		fresh       bool
-		want        centrifuge.Disconnect
+		want        ending
 	}{
-		{"empty", "", false, centrifuge.BadRequest},
-		{"an empty line", "\n", false, centrifuge.BadRequest},
-		{"not JSON", "hello", false, centrifuge.BadRequest},
-		{"half a command", `{"id":1,`, false, centrifuge.BadRequest},
-		{"no method", `{"id":1}`, false, centrifuge.BadRequest},
-		{"an unknown method", `{"id":1,"dance":{}}`, false, centrifuge.BadRequest},
-		{"no id", `{"subscribe":{"channel":"news"}}`, false, centrifuge.BadRequest},
-		{"connect twice", `{"id":1,"connect":{}}`, false, centrifuge.BadRequest},
-		{"a pong without a ping", `{}`, false, centrifuge.BadRequest},
-		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, centrifuge.BadRequest},
-		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, centrifuge.BadRequest},
-		{"presence without a channel", `{"id":1,"presence":{}}`, false, centrifuge.BadRequest},
-		{"history without a channel", `{"id":1,"history":{}}`, false, centrifuge.BadRequest},
-		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, centrifuge.BadRequest},
-		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, centrifuge.BadRequest},
-		{"too many commands", many, false, centrifuge.BadRequest},
-		{"send", `{"send":{"data":1}}`, false, centrifuge.NotAvailable},
-		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, centrifuge.BadRequest},
-		{"pong before connect", `{}`, true, centrifuge.BadRequest},
-		{"connect without an id", `{"connect":{}}`, true, centrifuge.BadRequest},
+		{"empty", "", false, endBadRequest},
+		{"an empty line", "\n", false, endBadRequest},
+		{"not JSON", "hello", false, endBadRequest},
+		{"half a command", `{"id":1,`, false, endBadRequest},
+		{"no method", `{"id":1}`, false, endBadRequest},
+		{"an unknown method", `{"id":1,"dance":{}}`, false, endBadRequest},
+		{"no id", `{"subscribe":{"channel":"news"}}`, false, endBadRequest},
+		{"connect twice", `{"id":1,"connect":{}}`, false, endBadRequest},
+		{"a pong without a ping", `{}`, false, endBadRequest},
+		{"subscribe without a channel", `{"id":1,"subscribe":{}}`, false, endBadRequest},
+		{"unsubscribe without a channel", `{"id":1,"unsubscribe":{}}`, false, endBadRequest},
+		{"presence without a channel", `{"id":1,"presence":{}}`, false, endBadRequest},
+		{"history without a channel", `{"id":1,"history":{}}`, false, endBadRequest},
+		{"sub_refresh without a channel", `{"id":1,"sub_refresh":{}}`, false, endBadRequest},
+		{"publish without a channel", `{"id":1,"publish":{"data":1}}`, false, endBadRequest},
+		{"too many commands", many, false, endBadRequest},
+		{"send", `{"send":{"data":1}}`, false, endNotAvailable},
+		{"subscribe before connect", `{"id":1,"subscribe":{"channel":"news"}}`, true, endBadRequest},
+		{"pong before connect", `{}`, true, endBadRequest},
+		{"connect without an id", `{"connect":{}}`, true, endBadRequest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newTestNode(t)
@@ -106,10 +104,10 @@ func TestFramesThatDisconnect(t *testing.T) {
 			if !tt.fresh {
 				c = n.connected("news")
 			}
-			c.s.frame([]byte(tt.frame))
+			c.frame([]byte(tt.frame))
 			c.wantClosed(t, "after the frame", tt.want)
 			c.take()
-			c.s.frame([]byte(`{"id":9,"ping":{}}`))
+			c.frame([]byte(`{"id":9,"ping":{}}`))
 			c.want(t, "after the disconnect")
 		})
 	}
@@ -118,7 +116,7 @@ func TestFramesThatDisconnect(t *testing.T) {
 func TestPublish(t *testing.T) {
 	n := newTestNode(t)
 	a, b, other := n.connected("news"), n.connected("news"), n.connected("sport")
-	a.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
+	a.frame([]byte(`{"id":3,"publish":{"channel":"news","data":{"text": "hi"}}}`))
 	pub := `{"push":{"channel":"news","pub":{"data":{"text":"hi"},"info":{"user":"","client":"` + a.s.id.String() +
 		`"}}}}`
 	a.want(t, "the publisher", pub, `{"id":3,"publish":{}}`)
@@ -129,7 +127,7 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.want(t, "from the server", `{"push":{"channel":"news","pub":{"data":[1,2]}}}`)
-	b.s.frame([]byte(`{"id":4,"unsubscribe":{"channel":"news"}}`))
+	b.frame([]byte(`{"id":4,"unsubscribe":{"channel":"news"}}`))
 	b.take()
 	n.publish(context.Background(), "news", Publication{Data: []byte("3")})
 	b.want(t, "after unsubscribing")
@@ -144,16 +142,16 @@ func TestPublish(t *testing.T) {
 func TestPublishDenied(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.denyClientPublish = true })
 	c := n.connected()
-	c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
+	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "publish", `{"id":3,"error":{"code":103,"message":"permission denied"}}`)
 }
 
 func TestChannelLimit(t *testing.T) {
 	n := newTestNode(t, func(n *node) { n.limits.Channels = 3 })
 	c := n.connected("a", "b", "c")
-	c.s.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
+	c.frame([]byte(`{"id":9,"subscribe":{"channel":"d"}}`))
 	c.want(t, "one too many", `{"id":9,"error":{"code":106,"message":"limit exceeded"}}`)
-	c.s.frame([]byte("{\"id\":10,\"unsubscribe\":{\"channel\":\"a\"}}\n{\"id\":11,\"subscribe\":{\"channel\":\"d\"}}"))
+	c.frame([]byte("{\"id\":10,\"unsubscribe\":{\"channel\":\"a\"}}\n{\"id\":11,\"subscribe\":{\"channel\":\"d\"}}"))
 	c.want(t, "after an unsubscribe", "{\"id\":10,\"unsubscribe\":{}}\n{\"id\":11,\"subscribe\":{}}")
 }
 
@@ -163,7 +161,7 @@ func TestPing(t *testing.T) {
 	for i := range 5 {
 		n.clock.advance(n.timing.Ping)
 		c.want(t, fmt.Sprintf("ping %d", i), `{}`)
-		c.s.frame([]byte(`{}`))
+		c.frame([]byte(`{}`))
 	}
 	c.wantOpen(t, "answering pings")
 	n.clock.advance(n.timing.Ping)
@@ -171,7 +169,7 @@ func TestPing(t *testing.T) {
 	n.clock.advance(n.timing.Pong / 2)
 	c.wantOpen(t, "half of the time to answer has passed")
 	n.clock.advance(n.timing.Pong)
-	c.wantClosed(t, "no answer", centrifuge.NoPong)
+	c.wantClosed(t, "no answer", endNoPong)
 	c.hangUp()
 	n.clock.advance(10 * n.timing.Ping)
 	c.want(t, "after the end")
@@ -203,8 +201,8 @@ func TestStale(t *testing.T) {
 	n.clock.advance(n.timing.Connect - time.Second)
 	silent.wantOpen(t, "there is time left")
 	n.clock.advance(2 * time.Second)
-	silent.wantClosed(t, "nothing was sent", centrifuge.Stale)
-	expired.wantClosed(t, "connect was refused", centrifuge.Stale)
+	silent.wantClosed(t, "nothing was sent", endStale)
+	expired.wantClosed(t, "connect was refused", endStale)
 }
 
 func TestSlowConsumer(t *testing.T) {
@@ -220,7 +218,7 @@ func TestSlowConsumer(t *testing.T) {
 			t.Fatalf("publication %d: the quick one received %d messages", i, len(got))
 		}
 	}
-	slow.wantClosed(t, "not reading", centrifuge.Slow)
+	slow.wantClosed(t, "not reading", endSlow)
 	quick.wantOpen(t, "reading")
 	if slow.max > 4096 || slow.max < 3000 {
 		t.Errorf("%d bytes were queued, the limit is 4096", slow.max)
@@ -244,7 +242,7 @@ func TestSlowByTheTransportsLimit(t *testing.T) {
 	c := n.connected("news")
 	c.full = true
 	n.publish(context.Background(), "news", Publication{Data: []byte("1")})
-	c.wantClosed(t, "the transport is full", centrifuge.Slow)
+	c.wantClosed(t, "the transport is full", endSlow)
 }
 
 // The queue of a client that sends many commands and reads no replies is bounded.
@@ -253,9 +251,9 @@ func TestSlowReader(t *testing.T) {
 	c := n.connected()
 	c.stuck = true
 	for range 100 {
-		c.s.frame([]byte(`{"id":3,"ping":{}}`))
+		c.frame([]byte(`{"id":3,"ping":{}}`))
 	}
-	c.wantClosed(t, "not reading replies", centrifuge.Slow)
+	c.wantClosed(t, "not reading replies", endSlow)
 	if c.max > 1000 {
 		t.Errorf("%d bytes queued", c.max)
 	}
@@ -288,7 +286,7 @@ func TestDrain(t *testing.T) {
 	late := n.dial()
 	for i, c := range []*fakeTransport{a, b, late} {
 		waitFor(t, "a client to be disconnected", c.isClosed)
-		c.wantClosed(t, fmt.Sprint("client ", i), centrifuge.Shutdown)
+		c.wantClosed(t, fmt.Sprint("client ", i), endShutdown)
 		c.hangUp()
 	}
 	if err := <-done; err != nil {
@@ -319,9 +317,9 @@ func FuzzFrame(f *testing.F) {
 		n := newTestNode(t, func(n *node) { n.limits.Publication = 1000 })
 		bystander := n.connected("news")
 		c := n.dial()
-		c.s.frame(first)
+		c.frame(first)
 		n.clock.advance(n.timing.Ping / 2)
-		c.s.frame(second)
+		c.frame(second)
 		for _, message := range c.take() {
 			for line := range strings.Lines(message) {
 				if !json.Valid([]byte(line)) {
@@ -351,9 +349,9 @@ func TestEventsAtTheEnd(t *testing.T) {
 	if err := errors.Join(n.drain(context.Background()), n.close()); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
-	late, q := newEventTransport(), &quietStream{fakeTransport: new(fakeTransport)}
-	n.startEvents(late, wireSSE, grant{}, []string{"news", "sports"}, subscribeRequest{}).openEvents(late, q)
-	q.wantClosed(t, "a late stream", centrifuge.Shutdown)
+	late, q := newStreamTransport(nil), &quietStream{fakeTransport: new(fakeTransport)}
+	n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{}).openEvents(late, q)
+	q.wantClosed(t, "a late stream", endShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {
 		t.Errorf("the log says:\n%s", n.log)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -69,7 +68,7 @@ func (s *simulated) stop() {
 	s.t.Helper()
 	s.server.Drain()
 	for _, session := range s.server.node.wheel.all() {
-		session.disconnect(centrifuge.Shutdown)
+		session.disconnect(endShutdown)
 	}
 	s.run(15 * time.Second)
 	if err := s.web.Shutdown(context.Background()); err != nil {

@@ -1,26 +1,85 @@
 package push
 
 import (
+	"errors"
 	"slices"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // This file holds a session's subscriptions.
 
 // subscribe joins the channel of that name. announce queues the reply: see hub.join. subscribe may
-// wait for the bus.
+// wait for the bus. An Error is the answer to the client.
 func (s *session) subscribe(name string, w subscribeRequest, announce func(welcome)) error {
 	if err := s.maySubscribe(name); err != nil {
 		return err
 	}
-	m, err := s.node.hub.join(s, name, w, announce)
+	if err := s.admit(name, &w); err != nil {
+		return err
+	}
+	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
+		hello.expires, hello.ttl = w.grant != nil, w.ttl
+		announce(hello)
+	})
 	if err != nil {
 		return err
 	}
 	s.node.announce(m, true) // before settle, after which a leave may be announced
 	s.settle(m)
 	return nil
+}
+
+// admit checks the token for a subscription, if one is required or given, and sets what it grants.
+func (s *session) admit(name string, w *subscribeRequest) error {
+	n := s.node
+	switch {
+	case n.tokens == nil: // newNamespaces has checked that none is required
+		return nil
+	case w.token == "" && s.needsToken(name):
+		return failPermissionDenied
+	case w.token == "":
+		return nil
+	}
+	var err error
+	w.grant, w.ttl, err = s.subscriptionGrant(name, w.token)
+	return err
+}
+
+// subscriptionGrant checks a token for a subscription.
+func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uint32, err error) {
+	n := s.node
+	g, ends, err := n.tokens.verifySubscription(token, s.user(), s.id.String(), name)
+	switch {
+	case errors.Is(err, errTokenExpired):
+		return nil, 0, failTokenExpired
+	case err != nil:
+		n.log.Info("push: refused the token for a subscription", "client", s.id.String(), "channel", name, "error", err)
+		return nil, 0, failPermissionDenied
+	}
+	g.expires = sinceEpoch(ends.Add(n.timing.Refresh))
+	return g, n.ttl(ends), nil
+}
+
+// refreshSubscription replaces the token of a subscription, and returns the seconds until it ends.
+func (s *session) refreshSubscription(name, token string) (ttl uint32, err error) {
+	switch {
+	case s.node.tokens == nil:
+		return 0, failNotAvailable
+	case token == "":
+		return 0, failBadRequest
+	}
+	g, ttl, err := s.subscriptionGrant(name, token)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(name)
+	if i < 0 || s.members[i].grant == nil {
+		return 0, failPermissionDenied
+	}
+	s.members[i].grant.expires = g.expires
+	s.expireSubscription(s.members[i])
+	return ttl, nil
 }
 
 // settle adds m to the session's list, unless the session has ended or m was evicted meanwhile.
@@ -44,15 +103,15 @@ func (s *session) settle(m *member) {
 
 func (s *session) maySubscribe(name string) error {
 	if !s.node.validChannel(name) {
-		return centrifuge.ErrBadRequest
+		return failBadRequest
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(name) >= 0 {
-		return centrifuge.ErrAlreadySubscribed
+		return failAlreadySubscribed
 	}
 	if len(s.members) >= s.node.limits.Channels {
-		return centrifuge.ErrLimitExceeded
+		return failLimitExceeded
 	}
 	return nil
 }
@@ -73,17 +132,17 @@ func (s *session) unsubscribe(name string) bool {
 	return true
 }
 
-// end ends the subscription to the channel of that name, and sends the client the reason. It closes
-// an SSE subscriber's stream.
-func (s *session) end(name string, why centrifuge.Unsubscribed) bool {
+// end ends the subscription to the channel of that name, and sends the client the reason. If the
+// client's form has no message for that, it ends the connection.
+func (s *session) end(name string, why unsubscription) bool {
 	if !s.unsubscribe(name) {
 		return false
 	}
-	if s.wire != wireCentrifuge {
-		s.disconnect(centrifuge.ForceNoReconnect)
+	push := s.form().unsubscribed(name, why)
+	if push == nil {
+		s.disconnect(endForceNoReconnect)
 		return true
 	}
-	push := centrifuge.AppendUnsubscribe(nil, name, why)
 	if s.offer(&message{payload: push}) == offerFull {
 		s.tooSlow("", len(push))
 	}
@@ -149,6 +208,6 @@ func (s *session) expireSubscriptions(now int64) {
 	}
 	s.mu.Unlock()
 	for _, name := range over {
-		s.end(name, centrifuge.SubscriptionExpired)
+		s.end(name, unsubscribedExpired)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
@@ -34,13 +33,13 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	} {
 		c := n.dial()
 		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), tt.claim: tt.value}
-		c.s.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) +
+		c.frame([]byte(`{"id":1,"connect":{"token":"` + sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) +
 			`"}}`))
 		if tt.want == "" {
 			c.wantOpen(t, tt.claim)
 			continue
 		}
-		c.wantClosed(t, tt.claim, centrifuge.InvalidToken)
+		c.wantClosed(t, tt.claim, endInvalidToken)
 		if !strings.Contains(n.log.String(), tt.want) {
 			t.Errorf("%s %v: the log says\n%s, want %s", tt.claim, tt.value, n.log, tt.want)
 		}
@@ -53,7 +52,7 @@ func TestSubscriptionClaims(t *testing.T) {
 	n := newTestNode(t, withTokens,
 		func(n *node) { n.rules = mustRules(t, Namespace{Name: "p", SubscribeToken: true}) })
 	c := n.dial()
-	c.s.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
+	c.frame([]byte(`{"id":1,"connect":{"token":"` + tokens(t, n.clock.Now())["good"] + `"}}`))
 	c.take()
 	for _, tt := range []struct {
 		claim string
@@ -69,7 +68,7 @@ func TestSubscriptionClaims(t *testing.T) {
 	} {
 		claims := jwt.MapClaims{"sub": "ann", "exp": n.clock.Now().Add(time.Minute).Unix(), "channel": "p:1",
 			tt.claim: tt.value}
-		c.s.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` +
+		c.frame([]byte(`{"id":2,"subscribe":{"channel":"p:1","token":"` +
 			sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims) + `"}}`))
 		got := strings.Join(c.take(), "")
 		if tt.want == "" {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 const testSecret = "a secret that is long enough for HS256"
@@ -99,7 +98,7 @@ func TestVerify(t *testing.T) {
 func withTokens(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) }
 
 func (f *fakeTransport) connect(token string) {
-	f.s.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
+	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +
 		"\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"news\"}}"))
 }
 
@@ -120,16 +119,16 @@ func TestConnectWithToken(t *testing.T) {
 			c.want(t, name, `{"id":1,"error":{"code":109,"message":"token expired"}}`)
 			c.wantOpen(t, name)
 			c.connect(token)
-			c.wantClosed(t, name+", and the client goes on", centrifuge.BadRequest)
+			c.wantClosed(t, name+", and the client goes on", endBadRequest)
 		default:
 			c.want(t, name)
-			c.wantClosed(t, name, centrifuge.InvalidToken)
+			c.wantClosed(t, name, endInvalidToken)
 		}
 		c.hangUp()
 	}
 	c := n.dial()
-	c.s.frame([]byte(`{"id":1,"connect":{}}`))
-	c.wantClosed(t, "missing", centrifuge.BadRequest)
+	c.frame([]byte(`{"id":1,"connect":{}}`))
+	c.wantClosed(t, "missing", endBadRequest)
 	if n.hub.held() != 0 {
 		t.Error("a client without a valid token was accepted")
 	}
@@ -145,7 +144,7 @@ func TestTokenEnds(t *testing.T) {
 		for ; d > 0; d -= time.Second {
 			n.clock.advance(time.Second)
 			for range c.take() {
-				c.s.frame([]byte("{}"))
+				c.frame([]byte("{}"))
 			}
 		}
 	}
@@ -156,12 +155,12 @@ func TestTokenEnds(t *testing.T) {
 			"exp": n.clock.Now().Add(d).Unix()})
 		return `{"id":7,"refresh":{"token":"` + token + `"}}`
 	}
-	c.s.frame([]byte(refresh("ann", 40*time.Second)))
+	c.frame([]byte(refresh("ann", 40*time.Second)))
 	c.want(t, "refreshed", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":40}}`)
 	answer(64 * time.Second)
 	c.wantOpen(t, "refreshed")
 	answer(2 * time.Second)
-	c.wantClosed(t, "not refreshed again", centrifuge.Expired)
+	c.wantClosed(t, "not refreshed again", endExpired)
 }
 
 // A token's exp may be beyond the times that the server can represent. Such a token never expires.
@@ -180,12 +179,12 @@ func TestTokenOfManyYears(t *testing.T) {
 			c.want(t, "connect", `{"id":1,"connect":{"client":"`+c.s.id.String()+`","version":"test",`+
 				`"expires":true,"ttl":31536000,"ping":25,"pong":true}}`+
 				"\n"+`{"id":2,"subscribe":{}}`)
-			c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
+			c.frame([]byte(`{"id":7,"refresh":{"token":"` + token + `"}}`))
 			c.want(t, "refresh", `{"id":7,"refresh":{"client":"`+c.s.id.String()+`","expires":true,"ttl":31536000}}`)
 			for range 100 {
 				n.clock.advance(time.Second)
 				for range c.take() {
-					c.s.frame([]byte("{}"))
+					c.frame([]byte("{}"))
 				}
 			}
 			c.wantOpen(t, "later")
@@ -202,12 +201,12 @@ func TestTokenOfManyYears(t *testing.T) {
 func TestRefreshRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, token string
-		want        centrifuge.Disconnect
+		want        ending
 	}{
-		{"expired", "expired", centrifuge.Expired},
-		{"forged", "another secret", centrifuge.InvalidToken},
-		{"another user's", "", centrifuge.InvalidToken},
-		{"missing", "missing", centrifuge.BadRequest},
+		{"expired", "expired", endExpired},
+		{"forged", "another secret", endInvalidToken},
+		{"another user's", "", endInvalidToken},
+		{"missing", "missing", endBadRequest},
 	} {
 		n := newTestNode(t, withTokens)
 		all := tokens(t, n.clock.Now())
@@ -215,7 +214,7 @@ func TestRefreshRefused(t *testing.T) {
 			"exp": n.clock.Now().Add(time.Hour).Unix()})
 		c := n.dial()
 		c.connect(all["good"])
-		c.s.frame([]byte(`{"id":7,"refresh":{"token":"` + all[tt.token] + `"}}`))
+		c.frame([]byte(`{"id":7,"refresh":{"token":"` + all[tt.token] + `"}}`))
 		c.wantClosed(t, tt.name, tt.want)
 	}
 }
@@ -225,7 +224,7 @@ func TestPublishedByUser(t *testing.T) {
 	c := n.dial()
 	c.connect(tokens(t, n.clock.Now())["good"])
 	c.take()
-	c.s.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
+	c.frame([]byte(`{"id":3,"publish":{"channel":"news","data":1}}`))
 	c.want(t, "own publication",
 		`{"push":{"channel":"news","pub":{"data":1,"info":{"user":"ann","client":"`+c.s.id.String()+`"}}}}`,
 		`{"id":3,"publish":{}}`)

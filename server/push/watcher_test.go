@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-
-	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // A watcher, an operator's subscription in the console, receives publications and is invisible to
@@ -14,9 +12,9 @@ func TestWatchersAreInvisible(t *testing.T) {
 	ts := newTestServer(t, Config{Namespaces: []Namespace{{Presence: true, JoinLeave: true, HistorySize: 5,
 		Recovery: true}}})
 	client := new(fakeTransport)
-	client.s = ts.node.start(client, wireCentrifuge)
+	client.s = ts.node.start(client, jsonForm)
 	t.Cleanup(client.hangUp)
-	client.s.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
+	client.frame([]byte(`{"id":1,"connect":{}}` + "\n" + `{"id":2,"subscribe":{"channel":"news","join_leave":true}}`))
 	client.take()
 	if w := ts.do("GET", "/console/events?channel=news&channel=only-watched", ""); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
@@ -67,7 +65,7 @@ func TestWatchersAreInvisible(t *testing.T) {
 			t.Errorf("disconnecting a watcher by its id: %s", got)
 		}
 	}
-	watcher.close(centrifuge.Closed)
+	watcher.close(ending{3000, "connection closed"})
 	client.hangUp()
 	waitFor(t, "the watcher to end", func() bool { return len(ts.node.wheel.all()) == 0 })
 	if got := ts.node.hub.held(); got != 0 {

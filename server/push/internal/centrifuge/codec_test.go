@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -16,13 +17,14 @@ func TestParse(t *testing.T) {
 		check      func(c Command) bool
 	}{
 		{"connect", `{"id":1,"connect":{"token":"abc","name":"js","version":"5"}}`, Connect, 1, func(c Command) bool {
-			return *c.Connect == ConnectRequest{Token: "abc", Name: "js", Version: "5"}
+			return reflect.DeepEqual(*c.Connect, ConnectRequest{Token: "abc", Name: "js", Version: "5"})
 		}},
 		{"connect with fields that are ignored",
 			`{"id":1,"connect":{"data":{"a":1},"headers":{"x":"y"},"subs":{"c":{}},"flag":1}}`, Connect, 1, nil},
 		{"subscribe", `{"id":2,"subscribe":{"channel":"news","recover":true,"offset":3,"epoch":"e"}}`, Subscribe, 2,
 			func(c Command) bool {
-				return *c.Subscribe == SubscribeRequest{Channel: "news", Recover: true, Offset: 3, Epoch: "e"}
+				want := SubscribeRequest{Channel: "news", Recover: true, Offset: 3, Epoch: "e"}
+				return reflect.DeepEqual(*c.Subscribe, want)
 			}},
 		{"unsubscribe", `{"id":3,"unsubscribe":{"channel":"news"}}`, Unsubscribe, 3, func(c Command) bool {
 			return c.Unsubscribe.Channel == "news"
@@ -54,7 +56,7 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n, c, err := Parse([]byte(tt.line))
+			n, c, err := JSON.Parse([]byte(tt.line))
 			if err != nil || n != len(tt.line) {
 				t.Fatalf("Parse = %d, %v; want %d, nil", n, err, len(tt.line))
 			}
@@ -72,7 +74,7 @@ func TestParseSeveral(t *testing.T) {
 	frame := []byte("{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}\r\n{}\n")
 	var got []string
 	for len(frame) > 0 {
-		n, c, err := Parse(frame)
+		n, c, err := JSON.Parse(frame)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +90,7 @@ func TestParseErrors(t *testing.T) {
 	for _, line := range []string{"", "\n", "\n{}", "{", "[]", "1", `"x"`, "{} {}", `{"id":-1}`, `{"id":"1"}`,
 		`{"id":4294967296}`,
 		`{"id":1,"connect":[]}`, `{"id":1,"subscribe":{"channel":5}}`, strings.Repeat("[", 20000)} {
-		n, _, err := Parse([]byte(line))
+		n, _, err := JSON.Parse([]byte(line))
 		if err == nil || n != 0 {
 			t.Errorf("Parse(%.40q) = %d, %v; want an error", line, n, err)
 		}
@@ -98,60 +100,91 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
+func reply(r Reply) []byte { return JSON.AppendReply(nil, &r) }
+
+func push(p Push) []byte { return reply(Reply{Push: &p}) }
+
 // The expected bytes are what a centrifuge server sends, member for member.
-func TestAppend(t *testing.T) {
-	tests := []struct {
-		name string
-		got  []byte
-		want string
-	}{
-		{"connect", AppendConnect(nil, 1, ConnectResult{Client: "c-1", Version: "v1", Ping: 25, Pong: true}),
+func TestAppendReplies(t *testing.T) {
+	testAppend(t, []appendTest{
+		{"connect", reply(Reply{ID: 1, Connect: &ConnectResult{Client: "c-1", Version: "v1", Ping: 25, Pong: true}}),
 			`{"id":1,"connect":{"client":"c-1","version":"v1","ping":25,"pong":true}}`},
-		{"connect that expires", AppendConnect(nil, 1, ConnectResult{Client: "c", Expires: true, TTL: 60}),
+		{"connect that expires", reply(Reply{ID: 1, Connect: &ConnectResult{Client: "c", Expires: true, TTL: 60}}),
 			`{"id":1,"connect":{"client":"c","expires":true,"ttl":60}}`},
-		{"refresh", AppendRefresh(nil, 3, "c", 9), `{"id":3,"refresh":{"client":"c","expires":true,"ttl":9}}`},
-		{"subscribe", AppendSubscribe(nil, 2, SubscribeResult{}), `{"id":2,"subscribe":{}}`},
+		{"connect with all", reply(Reply{ID: 1, Connect: &ConnectResult{Client: "c", Data: []byte("1"), Session: "s",
+			Node: "n", Subs: []ServerSubscription{{"a", SubscribeResult{}}, {"b", SubscribeResult{Delta: true}}}}}),
+			`{"id":1,"connect":{"client":"c","data":1,"subs":{"a":{},"b":{"delta":true}},"session":"s","node":"n"}}`},
+		{"refresh", reply(Reply{ID: 3, Refresh: &RefreshResult{Client: "c", Expires: true, TTL: 9}}),
+			`{"id":3,"refresh":{"client":"c","expires":true,"ttl":9}}`},
+		{"subscribe", reply(Reply{ID: 2, Subscribe: &SubscribeResult{}}), `{"id":2,"subscribe":{}}`},
 		{"subscribe, recoverable",
-			AppendSubscribe(nil, 2, SubscribeResult{Recoverable: true, Position: Position{0, "e"}}),
+			reply(Reply{ID: 2, Subscribe: &SubscribeResult{Recoverable: true, Position: Position{0, "e"}}}),
 			`{"id":2,"subscribe":{"recoverable":true,"epoch":"e","positioned":true}}`},
-		{"subscribe, recovered", AppendSubscribe(nil, 2, SubscribeResult{Expires: true, TTL: 5, Recoverable: true,
-			Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
-			Publications: AppendPublications(nil, []Publication{{Data: []byte("1"), Offset: 1},
-				{Data: []byte("{}"), Client: "c", User: "u", Offset: 2}})}),
+		{"subscribe, recovered", reply(Reply{ID: 2, Subscribe: &SubscribeResult{Expires: true, TTL: 5,
+			Recoverable: true, Position: Position{2, "e"}, WasRecovering: true, Recovered: true,
+			Publications: []Publication{{Data: []byte("1"), Offset: 1},
+				{Data: []byte("{}"), Client: "c", User: "u", Offset: 2}}}}),
 			`{"id":2,"subscribe":{"expires":true,"ttl":5,"recoverable":true,"epoch":"e","publications":[{"data":1,` +
 				`"offset":1},{"data":{},"info":{"user":"u","client":"c"},"offset":2}],"recovered":true,"offset":2,` +
 				`"positioned":true,"was_recovering":true}}`},
-		{"sub_refresh", AppendSubRefresh(nil, 3, 9), `{"id":3,"sub_refresh":{"expires":true,"ttl":9}}`},
-		{"history", AppendHistory(nil, 3, AppendPublications(nil, nil), Position{7, "e"}),
+		{"sub_refresh", reply(Reply{ID: 3, SubRefresh: &RefreshResult{Expires: true, TTL: 9}}),
+			`{"id":3,"sub_refresh":{"expires":true,"ttl":9}}`},
+		{"history", reply(Reply{ID: 3, History: &HistoryResult{Position: Position{7, "e"}}}),
 			`{"id":3,"history":{"publications":[],"epoch":"e","offset":7}}`},
-		{"presence", AppendPresence(nil, 3, []ClientInfo{{Client: "c", User: "u"},
-			{Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}),
+		{"presence", reply(Reply{ID: 3, Presence: &PresenceResult{[]ClientInfo{{Client: "c", User: "u"},
+			{Client: "d", ConnInfo: []byte(`{"a":1}`), ChanInfo: []byte("2")}}}}),
 			`{"id":3,"presence":{"presence":{"c":{"user":"u","client":"c"},"d":{"user":"","client":"d",` +
 				`"conn_info":{"a":1},"chan_info":2}}}}`},
-		{"presence_stats", AppendPresenceStats(nil, 3, 2, 1),
+		{"presence_stats", reply(Reply{ID: 3, Stats: &PresenceStatsResult{2, 1}}),
 			`{"id":3,"presence_stats":{"num_clients":2,"num_users":1}}`},
-		{"join", AppendJoin(nil, "news", ClientInfo{Client: "c", User: "u"}),
+	})
+}
+
+func TestAppendPushes(t *testing.T) {
+	testAppend(t, []appendTest{
+		{"rpc", reply(Reply{ID: 3, RPC: &RPCResult{[]byte("[1]")}}), `{"id":3,"rpc":{"data":[1]}}`},
+		{"rpc without data", reply(Reply{ID: 3, RPC: &RPCResult{}}), `{"id":3,"rpc":{}}`},
+		{"join", push(Push{Channel: "news", Join: &ClientInfo{Client: "c", User: "u"}}),
 			`{"push":{"channel":"news","join":{"info":{"user":"u","client":"c"}}}}`},
-		{"leave", AppendLeave(nil, "news", ClientInfo{Client: "c", User: "u"}),
+		{"leave", push(Push{Channel: "news", Leave: &ClientInfo{Client: "c", User: "u"}}),
 			`{"push":{"channel":"news","leave":{"info":{"user":"u","client":"c"}}}}`},
 		{"publication with offset",
-			AppendPublication(nil, "news", Publication{Data: []byte("1"), Offset: math.MaxUint64}),
+			push(Push{Channel: "news", Publication: &Publication{Data: []byte("1"), Offset: math.MaxUint64}}),
 			`{"push":{"channel":"news","pub":{"data":1,"offset":18446744073709551615}}}`},
-		{"unsubscribe", AppendDone(nil, 2, Unsubscribe), `{"id":2,"unsubscribe":{}}`},
-		{"publish", AppendDone(nil, 4294967295, Publish), `{"id":4294967295,"publish":{}}`},
-		{"error", AppendError(nil, 5, ErrPermissionDenied),
+		{"delta", push(Push{Channel: "news", Publication: &Publication{Data: []byte(`"1"`), Delta: true}}),
+			`{"push":{"channel":"news","pub":{"data":"1","delta":true}}}`},
+		{"unsubscribe", reply(Reply{ID: 2, Method: Unsubscribe}), `{"id":2,"unsubscribe":{}}`},
+		{"publish", reply(Reply{ID: 4294967295, Method: Publish}), `{"id":4294967295,"publish":{}}`},
+		{"error", reply(Reply{ID: 5, Error: &Error{103, "permission denied", false}}),
 			`{"id":5,"error":{"code":103,"message":"permission denied"}}`},
-		{"temporary error", AppendError(nil, 5, ErrInternal),
+		{"temporary error", reply(Reply{ID: 5, Error: &Error{100, "internal server error", true}}),
 			`{"id":5,"error":{"code":100,"message":"internal server error","temporary":true}}`},
-		{"publication", AppendPublication(nil, "news", Publication{Data: []byte(`{"a":1}`)}),
+		{"publication", push(Push{Channel: "news", Publication: &Publication{Data: []byte(`{"a":1}`)}}),
 			`{"push":{"channel":"news","pub":{"data":{"a":1}}}}`},
 		{"publication of a client",
-			AppendPublication(nil, `n"ews`, Publication{Data: []byte(`1`), Client: "c", User: "u"}),
+			push(Push{Channel: `n"ews`, Publication: &Publication{Data: []byte(`1`), Client: "c", User: "u"}}),
 			`{"push":{"channel":"n\"ews","pub":{"data":1,"info":{"user":"u","client":"c"}}}}`},
-		{"unsubscribe push", AppendUnsubscribe(nil, "news", ByServer),
+		{"unsubscribe push", push(Push{Channel: "news", Unsubscribe: &Unsubscribed{2000, "server unsubscribe"}}),
 			`{"push":{"channel":"news","unsubscribe":{"code":2000,"reason":"server unsubscribe"}}}`},
-		{"disconnect push", AppendDisconnect(nil, Slow), `{"push":{"disconnect":{"code":3008,"reason":"slow"}}}`},
-	}
+		{"subscribe push", push(Push{Channel: "news", Subscribe: &SubscribeResult{}}),
+			`{"push":{"channel":"news","subscribe":{}}}`},
+		{"message", push(Push{Message: []byte("[]")}), `{"push":{"message":{"data":[]}}}`},
+		{"disconnect push", push(Push{Disconnect: &Disconnect{3503, "force disconnect"}}),
+			`{"push":{"disconnect":{"code":3503,"reason":"force disconnect"}}}`},
+		{"bare push", JSON.AppendPush(nil, &Push{Disconnect: &Disconnect{3008, "slow"}}),
+			`{"disconnect":{"code":3008,"reason":"slow","reconnect":true}}`},
+		{"ping", []byte(JSON.Ping()), string(reply(Reply{}))},
+	})
+}
+
+type appendTest struct {
+	name string
+	got  []byte
+	want string
+}
+
+func testAppend(t *testing.T, tests []appendTest) {
+	t.Helper()
 	for _, tt := range tests {
 		if string(tt.got) != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.name, tt.got, tt.want)
@@ -169,7 +202,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		rest := frame
 		for len(rest) > 0 {
-			n, c, err := Parse(rest)
+			n, c, err := JSON.Parse(rest)
 			if err != nil {
 				if n != 0 {
 					t.Fatalf("an error consumed %d bytes", n)
@@ -192,7 +225,7 @@ func FuzzPublication(f *testing.F) {
 	f.Add("news", "user", "client")
 	f.Add("a\"\\\n\x00\x7f", "\u2028é", "\xff\xfe")
 	f.Fuzz(func(t *testing.T, channel, user, client string) {
-		p := AppendPublication(nil, channel, Publication{Data: []byte("1"), User: user, Client: client})
+		p := push(Push{Channel: channel, Publication: &Publication{Data: []byte("1"), User: user, Client: client}})
 		var got struct {
 			Push struct {
 				Channel string
@@ -208,7 +241,7 @@ func FuzzPublication(f *testing.F) {
 		if strings.ContainsRune(string(p), '\n') {
 			t.Fatalf("newline in %q", p)
 		}
-		if got.Push.Channel != strings.ToValidUTF8(channel, "\ufffd") &&
+		if channel != "" && got.Push.Channel != strings.ToValidUTF8(channel, "\ufffd") &&
 			!strings.ContainsRune(got.Push.Channel, '\ufffd') {
 			t.Fatalf("channel %q came back as %q", channel, got.Push.Channel)
 		}

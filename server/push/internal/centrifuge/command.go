@@ -1,21 +1,75 @@
-// Package centrifuge is the codec of the Centrifuge client protocol, version 2, in its JSON form:
-// pure functions between bytes and commands, replies and pushes. It knows no connection, no channel
-// and no clock.
+// Package centrifuge is the codec of the Centrifuge client protocol, version 2, in its JSON and
+// Protobuf forms: pure functions between bytes and commands, replies and pushes. It knows no
+// connection, no channel and no clock.
+//
+//	n, command, err := centrifuge.JSON.Parse(frame)
+//	frame = centrifuge.JSON.AppendReply(nil, &centrifuge.Reply{ID: command.ID, Method: centrifuge.Publish})
 //
 // https://github.com/centrifugal/protocol defines the protocol (definitions/client.proto), and
 // https://centrifugal.dev/docs/transports/client_protocol describes it. In short: a WebSocket
-// message carries one or more commands, one JSON object to a line. A command has an id and one
-// member named after its method. The reply has the same id, and a member of the same name or an
-// error. A message that the server sends without a command is a push, which has no id. An empty
-// object is a ping from the server or a pong from the client.
+// message carries one or more commands. In JSON each is an object on a line of its own; in Protobuf
+// each is a message after its length as a varint. A command has an id and one member named after
+// its method. The reply has the same id, and a member of the same name or an error. A message that
+// the server sends without a command is a push, which has no id. An empty command is a pong, an
+// empty reply a ping.
 package centrifuge
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 )
+
+// A Codec is one of the two forms of the protocol.
+type Codec uint8
+
+const (
+	JSON Codec = iota
+	Protobuf
+)
+
+// ErrEmpty is returned for a command without bytes.
+var ErrEmpty = errors.New("centrifuge: empty command: a frame holds one JSON object to a line")
+
+// Parse parses the first command of p. p[n:] starts with the next command, and is empty after the
+// last. On an error n is 0, and the rest of the frame cannot be parsed. The command does not refer
+// to p.
+func (c Codec) Parse(p []byte) (n int, command Command, err error) {
+	if c == Protobuf {
+		return parseProtobuf(p)
+	}
+	return parseJSON(p)
+}
+
+// AppendReply appends r to the replies in dst.
+func (c Codec) AppendReply(dst []byte, r *Reply) []byte {
+	if c == Protobuf {
+		return appendProtobufReply(dst, r)
+	}
+	if len(dst) > 0 {
+		dst = append(dst, '\n')
+	}
+	return appendJSONReply(dst, r)
+}
+
+// AppendPush appends p as a message of its own, without a reply around it, as unidirectional
+// clients read it.
+func (c Codec) AppendPush(dst []byte, p *Push) []byte {
+	if c == Protobuf {
+		return appendProtobufPush(dst, p)
+	}
+	if len(dst) > 0 {
+		dst = append(dst, '\n')
+	}
+	return appendJSONPush(dst, p)
+}
+
+// Ping returns the message that the server pings with.
+func (c Codec) Ping() string {
+	if c == Protobuf {
+		return "\x00"
+	}
+	return "{}"
+}
 
 // A Method is the method of a command. Its String is the name of the member in the command and in
 // its reply.
@@ -38,13 +92,11 @@ const (
 )
 
 var methodNames = [...]string{"none", "connect", "subscribe", "unsubscribe", "publish", "presence", "presence_stats",
-	"history",
-	"ping", "send", "rpc", "refresh", "sub_refresh"}
+	"history", "ping", "send", "rpc", "refresh", "sub_refresh"}
 
 func (m Method) String() string { return methodNames[m] }
 
-// A Command is one line of a client's frame. The server reads at most one of the pointers: see
-// Method.
+// A Command is what a client sends. The server reads at most one of the pointers: see Method.
 type Command struct {
 	ID            uint32             `json:"id"`
 	Connect       *ConnectRequest    `json:"connect"`
@@ -55,30 +107,54 @@ type Command struct {
 	PresenceStats *ChannelRequest    `json:"presence_stats"`
 	History       *HistoryRequest    `json:"history"`
 	Ping          *struct{}          `json:"ping"`
-	Send          *struct{}          `json:"send"`
-	RPC           *struct{}          `json:"rpc"`
+	Send          *SendRequest       `json:"send"`
+	RPC           *RPCRequest        `json:"rpc"`
 	Refresh       *RefreshRequest    `json:"refresh"`
 	SubRefresh    *SubRefreshRequest `json:"sub_refresh"`
 }
 
-// ConnectRequest is the first command of every connection. The package ignores data, headers and
-// server-side subscriptions, which the protocol also allows here.
+// ConnectRequest is the first command of every connection. Subs has the positions after which the
+// client continues its server-side subscriptions. The package ignores headers and the protocol's
+// other members.
 type ConnectRequest struct {
-	Token   string `json:"token"`
-	Name    string `json:"name"`
-	Version string `json:"version"`
+	Token   string                       `json:"token"`
+	Data    json.RawMessage              `json:"data"`
+	Subs    map[string]*SubscribeRequest `json:"subs"`
+	Name    string                       `json:"name"`
+	Version string                       `json:"version"`
 }
 
 // SubscribeRequest requests the publications of a channel. Recover also requests those after Offset
-// of Epoch. JoinLeave requests a notice of each join and leave. The package ignores the protocol's
-// other members.
+// of Epoch. JoinLeave requests a notice of each join and leave. Delta names the compression that
+// the client understands. Filter selects publications by their tags. The package ignores the
+// protocol's other members.
 type SubscribeRequest struct {
-	Channel   string `json:"channel"`
-	Token     string `json:"token"`
-	Recover   bool   `json:"recover"`
-	Epoch     string `json:"epoch"`
-	Offset    uint64 `json:"offset"`
-	JoinLeave bool   `json:"join_leave"`
+	Channel   string          `json:"channel"`
+	Token     string          `json:"token"`
+	Recover   bool            `json:"recover"`
+	Epoch     string          `json:"epoch"`
+	Offset    uint64          `json:"offset"`
+	Data      json.RawMessage `json:"data"`
+	JoinLeave bool            `json:"join_leave"`
+	Delta     string          `json:"delta"`
+	Filter    *FilterNode     `json:"tf"`
+	Flag      int64           `json:"flag"`
+	Type      int32           `json:"type"`
+}
+
+// FlagRejectUnrecovered in SubscribeRequest.Flag asks for the error 112 instead of a subscription
+// that has not recovered everything.
+const FlagRejectUnrecovered = 2
+
+// A FilterNode is an operation on tags. With Op "and", "or" or "not" it combines Nodes; without Op
+// it compares the tag Key.
+type FilterNode struct {
+	Op      string        `json:"op"`
+	Key     string        `json:"key"`
+	Compare string        `json:"cmp"`
+	Value   string        `json:"val"`
+	Values  []string      `json:"vals"`
+	Nodes   []*FilterNode `json:"nodes"`
 }
 
 // HistoryRequest requests publications of a channel's history: those after Since, or before it if
@@ -101,40 +177,35 @@ type ChannelRequest struct {
 	Channel string `json:"channel"`
 }
 
-// PublishRequest carries data that is any JSON value; nil when the member is absent.
+// PublishRequest carries data: in JSON any JSON value, in Protobuf any bytes; nil when the member
+// is absent. Another Type than 0 is a publication into a map.
 type PublishRequest struct {
 	Channel string          `json:"channel"`
 	Data    json.RawMessage `json:"data"`
+	Type    int32           `json:"type"`
+}
+
+// SendRequest carries data to the server's program. It has no reply.
+type SendRequest struct {
+	Data json.RawMessage `json:"data"`
+}
+
+// RPCRequest calls a method of the server's program.
+type RPCRequest struct {
+	Data   json.RawMessage `json:"data"`
+	Method string          `json:"method"`
 }
 
 type RefreshRequest struct {
 	Token string `json:"token"`
 }
 
+// SubRefreshRequest renews the token of a subscription. Another Type than 0 belongs to subscription
+// types that are not served.
 type SubRefreshRequest struct {
 	Channel string `json:"channel"`
 	Token   string `json:"token"`
-}
-
-// ErrEmpty is returned for a line with nothing on it.
-var ErrEmpty = errors.New("centrifuge: empty command: a frame holds one JSON object to a line")
-
-// Parse parses the command on the first line of p. n is the length of the line with its newline:
-// p[n:] starts with the next command, and is empty after the last. On an error n is 0, and the rest
-// of the frame cannot be parsed. The command does not refer to p.
-func Parse(p []byte) (n int, c Command, err error) {
-	line := p
-	n = len(p)
-	if i := bytes.IndexByte(p, '\n'); i >= 0 {
-		line, n = p[:i], i+1
-	}
-	if len(line) == 0 {
-		return 0, Command{}, ErrEmpty
-	}
-	if err := json.Unmarshal(line, &c); err != nil {
-		return 0, Command{}, fmt.Errorf("centrifuge: malformed command of %d bytes: %w", len(line), err)
-	}
-	return n, c, nil
+	Type    int32  `json:"type"`
 }
 
 // IsPong reports whether c is an empty object, the answer to the server's ping.
@@ -170,4 +241,11 @@ func (c *Command) Method() Method {
 		return SubRefresh
 	}
 	return None
+}
+
+// An EmulationRequest carries commands of a client whose connection only receives. Data is a frame
+// of commands.
+type EmulationRequest struct {
+	Node, Session string
+	Data          []byte
 }

@@ -1,0 +1,302 @@
+package push
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// This file turns commands of the Centrifuge protocol into operations, and their results into
+// replies.
+
+var (
+	errTooManyCommands = errors.New("push: more commands in a frame than Limits.Commands")
+	errNoID            = errors.New("push: a command without an id")
+	errNoChannel       = errors.New("push: a command without a channel")
+	errUnknownMethod   = errors.New("push: a command without a method of the protocol")
+)
+
+// runCommands runs one message of a client. The transport makes one call at a time. runCommands
+// does not keep p.
+func runCommands(s *session, p []byte) {
+	if s.closing.Load() {
+		return
+	}
+	b := batches.Get().(*batch)
+	b.s, b.form = s, s.form().form.(centrifugeForm)
+	err := b.runAll(p)
+	b.flush()
+	b.s = nil
+	batches.Put(b)
+	if err != nil {
+		s.refuse(err)
+	}
+}
+
+// A batch collects the replies to one message, so that they leave in one message.
+type batch struct {
+	s    *session
+	form centrifugeForm
+	out  []byte
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// runAll runs the commands of a message until one ends the connection. The error has the reason.
+func (b *batch) runAll(p []byte) error {
+	for count := 1; ; count++ {
+		if count > b.s.node.limits.Commands {
+			return errors.Join(endBadRequest, errTooManyCommands)
+		}
+		n, c, err := b.form.codec.Parse(p)
+		if err != nil {
+			return errors.Join(endBadRequest, err)
+		}
+		if err := b.run(&c); err != nil {
+			return err
+		}
+		p = p[n:]
+		if len(p) == 0 || b.s.isRefused() {
+			return nil // the rest of the message relies on the connect that was refused
+		}
+	}
+}
+
+// run answers one command, or returns why the connection must end. It makes the checks in the order
+// of a centrifuge server.
+func (b *batch) run(c *centrifuge.Command) error {
+	if c.Connect != nil && c.ID != 0 {
+		return b.connect(c)
+	}
+	switch err := b.s.mustBeConnected(); {
+	case err != nil:
+		return err
+	case c.IsPong():
+		return b.s.pong()
+	case c.ID == 0 && c.Send == nil:
+		return errors.Join(endBadRequest, errNoID)
+	}
+	switch c.Method() {
+	case centrifuge.Ping:
+		b.done(c, centrifuge.Ping)
+		return nil
+	case centrifuge.Send:
+		return endNotAvailable // the protocol has no reply for this
+	case centrifuge.RPC:
+		b.fail(c, failMethodNotFound)
+		return nil
+	case centrifuge.Refresh:
+		return b.refresh(c)
+	case centrifuge.None:
+		return errors.Join(endBadRequest, errUnknownMethod)
+	}
+	return b.runInChannel(c)
+}
+
+// runInChannel answers a command that names a channel.
+func (b *batch) runInChannel(c *centrifuge.Command) error {
+	switch c.Method() {
+	case centrifuge.Subscribe:
+		return b.subscribe(c)
+	case centrifuge.Unsubscribe:
+		return b.unsubscribe(c)
+	case centrifuge.Publish:
+		return b.publish(c)
+	case centrifuge.SubRefresh:
+		return b.subRefresh(c)
+	case centrifuge.History:
+		return b.history(c)
+	case centrifuge.Presence:
+		return b.presence(c)
+	case centrifuge.PresenceStats:
+		return b.presenceStats(c)
+	}
+	b.fail(c, failNotAvailable)
+	return nil
+}
+
+func (b *batch) connect(c *centrifuge.Command) error {
+	s := b.s
+	g, err := s.connect(c.Connect.Token)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, Connect: &centrifuge.ConnectResult{
+		Client: s.id.String(), Version: s.node.version,
+		Expires: !g.ends.IsZero(), TTL: s.node.ttl(g.ends),
+		Ping: uint32(s.node.timing.Ping / time.Second), Pong: true,
+	}})
+	return nil
+}
+
+// refresh replaces the connection's token.
+func (b *batch) refresh(c *centrifuge.Command) error {
+	ttl, err := b.s.refresh(c.Refresh.Token)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, Refresh: &centrifuge.RefreshResult{
+		Client: b.s.id.String(), Expires: true, TTL: ttl,
+	}})
+	return nil
+}
+
+func (b *batch) subscribe(c *centrifuge.Command) error {
+	ask := c.Subscribe
+	if ask.Channel == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	w := subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
+		notices: ask.JoinLeave, token: ask.Token}
+	err := b.s.subscribe(ask.Channel, w, func(hello welcome) {
+		result := b.form.subscribeResult(hello)
+		b.reply(&centrifuge.Reply{ID: c.ID, Subscribe: &result})
+		b.flush()
+	})
+	return b.failed(c, err)
+}
+
+func (f centrifugeForm) subscribeResult(hello welcome) centrifuge.SubscribeResult {
+	return centrifuge.SubscribeResult{
+		Expires: hello.expires, TTL: hello.ttl, Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
+		WasRecovering: hello.wasRecovering, Recovered: hello.recovered, Publications: f.listed(hello.publications),
+	}
+}
+
+func (b *batch) unsubscribe(c *centrifuge.Command) error {
+	name := c.Unsubscribe.Channel
+	if name == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	b.s.unsubscribe(name)
+	b.done(c, centrifuge.Unsubscribe)
+	return nil
+}
+
+func (b *batch) publish(c *centrifuge.Command) error {
+	p := c.Publish
+	if p.Channel == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	// Replies to earlier commands go first: the client may receive its own publication.
+	b.flush()
+	if err := b.s.publish(p.Channel, p.Data); err != nil {
+		return b.failed(c, err)
+	}
+	b.done(c, centrifuge.Publish)
+	return nil
+}
+
+// subRefresh replaces the token of a subscription.
+func (b *batch) subRefresh(c *centrifuge.Command) error {
+	ask := c.SubRefresh
+	if ask.Channel == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	ttl, err := b.s.refreshSubscription(ask.Channel, ask.Token)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, SubRefresh: &centrifuge.RefreshResult{Expires: true, TTL: ttl}})
+	return nil
+}
+
+func (b *batch) history(c *centrifuge.Command) error {
+	ask := c.History
+	if ask.Channel == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	h, err := b.s.history(ask.Channel, Query{Since: (*Position)(ask.Since), Limit: int(ask.Limit),
+		Reverse: ask.Reverse})
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, History: b.form.historyResult(h)})
+	return nil
+}
+
+func (f centrifugeForm) historyResult(h History) *centrifuge.HistoryResult {
+	return &centrifuge.HistoryResult{Publications: f.listed(h.Publications), Position: centrifuge.Position(h.Top)}
+}
+
+func (b *batch) presence(c *centrifuge.Command) error {
+	name := c.Presence.Channel
+	if name == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	there, err := b.s.presence(name, false)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, Presence: presenceResult(there.Clients)})
+	return nil
+}
+
+func presenceResult(list []ClientInfo) *centrifuge.PresenceResult {
+	shown := make([]centrifuge.ClientInfo, len(list))
+	for i, info := range list {
+		shown[i] = centrifuge.ClientInfo(info)
+	}
+	return &centrifuge.PresenceResult{Clients: shown}
+}
+
+func (b *batch) presenceStats(c *centrifuge.Command) error {
+	name := c.PresenceStats.Channel
+	if name == "" {
+		return errors.Join(endBadRequest, errNoChannel)
+	}
+	there, err := b.s.presence(name, true)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, Stats: &centrifuge.PresenceStatsResult{
+		Clients: there.Count, Users: there.Users,
+	}})
+	return nil
+}
+
+// failed answers c with err. If err ends the connection, failed returns it.
+func (b *batch) failed(c *centrifuge.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	if reason := new(ending); errors.As(err, reason) {
+		return err
+	}
+	answer := failInternal
+	if !errors.As(err, &answer) {
+		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
+			err)
+	}
+	b.fail(c, answer)
+	return nil
+}
+
+func (b *batch) fail(c *centrifuge.Command, e Error) {
+	if e == failPermissionDenied {
+		b.s.refused(refusedPermission, fmt.Errorf("%v: %w", c.Method(), e))
+	}
+	answer := centrifuge.Error(e)
+	b.reply(&centrifuge.Reply{ID: c.ID, Error: &answer})
+}
+
+func (b *batch) done(c *centrifuge.Command, m centrifuge.Method) {
+	b.reply(&centrifuge.Reply{ID: c.ID, Method: m})
+}
+
+func (b *batch) reply(r *centrifuge.Reply) { b.out = b.form.codec.AppendReply(b.out, r) }
+
+// flush sends the replies so far. A client that does not read its replies is treated as slow.
+func (b *batch) flush() {
+	if len(b.out) == 0 {
+		return
+	}
+	message := message{payload: b.form.frame(b.out)}
+	if b.s.offer(&message) == offerFull {
+		b.s.tooSlow("", len(message.payload))
+	}
+	b.out = b.out[:0]
+}

@@ -1,0 +1,156 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Only a door's files know the door's codec. The HTTP API uses the same shapes, and kind.go its
+// JSON strings.
+func TestOnlyDoorsNameTheirProtocol(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		door := strings.HasPrefix(file, "centrifuge") || strings.HasPrefix(file, "api") ||
+			file == "answer.go" || file == "kind.go"
+		if door || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "internal/centrifuge\"") {
+			t.Errorf("%s imports a door's codec", file)
+		}
+	}
+}
+
+// Each form has its own id and a ping that its transports can share.
+func TestFormsHaveIDs(t *testing.T) {
+	n := newTestNode(t)
+	for _, d := range doors() {
+		for _, f := range d.forms {
+			if got := n.forms[n.idOf(f)].form; got != f {
+				t.Errorf("the id of %#v leads to %#v", f, got)
+			}
+		}
+	}
+}
+
+// numbers records the numbers that a subscriber receives.
+type numbers struct {
+	fakeTransport
+	got []string
+}
+
+func (f *numbers) send(m *message) error {
+	_, rest, ok := strings.Cut(string(m.payload), `"data":`)
+	if ok {
+		f.got = append(f.got, strings.TrimRight(rest, "}"))
+	}
+	return nil
+}
+
+func (f *numbers) queued() int { return 0 }
+
+// Clients that join and leave between two slices of a publication's receivers do not make others
+// miss it, or get it twice.
+func TestJoinAndLeaveDuringPublication(t *testing.T) {
+	n := newTestNode(t)
+	const stay, publications = 3 * memberSlice, 50
+	staying := make([]*numbers, stay)
+	for i := range staying {
+		staying[i] = new(numbers)
+		staying[i].s = n.start(staying[i], jsonForm)
+		staying[i].frame([]byte(connectAndSubscribe))
+		n.churn(1)
+	}
+	stop := make(chan struct{})
+	var churning sync.WaitGroup
+	for range 2 {
+		churning.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					n.churn(20)
+				}
+			}
+		})
+	}
+	var want []string
+	for i := range publications {
+		want = append(want, fmt.Sprint(i))
+		n.publish(context.Background(), "news", Publication{Data: []byte(fmt.Sprint(i))})
+	}
+	close(stop)
+	churning.Wait()
+	for i, f := range staying {
+		if fmt.Sprint(f.got) != fmt.Sprint(want) {
+			t.Fatalf("subscriber %d of those that stay received %v", i, f.got)
+		}
+	}
+	ch := n.hub.acquire("news")
+	for i, m := range ch.members {
+		if int(m.at) != i {
+			t.Errorf("member %d stands at %d", m.at, i)
+		}
+	}
+	n.hub.release(ch)
+	for _, s := range n.wheel.all() {
+		s.ended()
+	}
+}
+
+// churn subscribes clients, which then leave.
+func (n *testNode) churn(clients int) {
+	list := make([]*numbers, clients)
+	for i := range list {
+		list[i] = new(numbers)
+		list[i].s = n.start(list[i], jsonForm)
+		list[i].frame([]byte(connectAndSubscribe))
+	}
+	for _, f := range list {
+		f.s.ended()
+	}
+}
+
+// A member that leaves while a publication is sent leaves a hole, which closes afterwards.
+func TestHoles(t *testing.T) {
+	n := newTestNode(t)
+	var list []*member
+	for range 5 {
+		list = append(list, n.connected("news").s.member("news"))
+	}
+	ch := list[0].ch
+	ch.mu.Lock()
+	ch.sending = true
+	ch.unlink(list[1])
+	ch.unlink(list[4])
+	late := &member{s: list[0].s, ch: ch}
+	ch.enter(late)
+	if len(ch.members) != 6 || ch.members[1] != nil || ch.members[4] != nil {
+		t.Errorf("members %v", ch.members)
+	}
+	ch.sending = false
+	ch.closeHoles()
+	if len(ch.members) != 4 || ch.holes != 0 {
+		t.Errorf("%d members and %d holes are left", len(ch.members), ch.holes)
+	}
+	for i, m := range ch.members {
+		if m == nil || int(m.at) != i {
+			t.Errorf("member %d is %+v", i, m)
+		}
+	}
+	ch.unlink(late)
+	ch.mu.Unlock()
+}

@@ -1,0 +1,243 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+)
+
+// This file holds what doors can do with a session, besides subscribing (subscription.go). An
+// operation returns an Error for the client, or an error with an ending, after which the door calls
+// refuse.
+
+var (
+	errNotConnected   = errors.New("push: the first command must be connect")
+	errConnectedTwice = errors.New("push: connect may be sent once")
+	errRefused        = errors.New("push: the client sends commands after a refused connect")
+	errNoToken        = errors.New("push: connect has no token, and the server requires one")
+	errPong           = errors.New("push: a pong without a ping")
+	errOtherUser      = errors.New("push: a refresh with the token of another user")
+)
+
+// connect makes the session the user of the token. After an Error, the client can only disconnect.
+func (s *session) connect(token string) (grant, error) {
+	if s.isConnected() {
+		return grant{}, errors.Join(endBadRequest, errConnectedTwice)
+	}
+	if s.isRefused() {
+		return grant{}, errors.Join(endBadRequest, errRefused)
+	}
+	g, err := s.node.authenticate(token)
+	switch {
+	case errors.Is(err, errTokenExpired):
+		s.refuseConnect()
+		s.refused(refusedExpired, err)
+		return g, failTokenExpired
+	case errors.Is(err, errNoToken):
+		return g, errors.Join(endBadRequest, err) // as a centrifuge server that requires a token
+	case err != nil:
+		return g, errors.Join(endInvalidToken, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setConnected(g)
+	return g, nil
+}
+
+func (s *session) isConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage == stageConnected
+}
+
+func (s *session) isRefused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stage == stageRefused
+}
+
+func (s *session) refuseConnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = stageRefused
+}
+
+// mustBeConnected returns an error with an ending unless connect has succeeded.
+func (s *session) mustBeConnected() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.stage {
+	case stageNew:
+		return errors.Join(endBadRequest, errNotConnected)
+	case stageRefused:
+		return errors.Join(endBadRequest, errRefused)
+	}
+	return nil
+}
+
+// refuse disconnects with the reason in err, and logs the whole error.
+func (s *session) refuse(err error) {
+	reason := endServerError
+	errors.As(err, &reason)
+	why := refusedFrame
+	switch {
+	case errors.Is(err, errNoToken):
+		why = refusedNoToken
+	case reason == endInvalidToken:
+		why = refusedToken
+	}
+	s.refused(why, err)
+	s.disconnect(reason)
+}
+
+// refused counts and logs what the client may not do.
+func (s *session) refused(why refusal, err error) {
+	s.node.refused(why, s.t.remote(), "client", s.id.String(), "user", s.user(), "error", oneLine(err))
+}
+
+// pong takes the answer to the last ping.
+func (s *session) pong() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pongBy == 0 {
+		return errors.Join(endBadRequest, errPong)
+	}
+	s.pongBy = 0
+	return nil // a tick for the old deadline finds nothing due
+}
+
+// refresh replaces the connection's token, and with it the connection's expiry. It returns the
+// seconds until then.
+func (s *session) refresh(token string) (ttl uint32, err error) {
+	if s.node.tokens == nil {
+		return 0, failNotAvailable
+	}
+	g, err := s.node.authenticate(token)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, errTokenExpired):
+		return 0, errors.Join(endExpired, err)
+	case errors.Is(err, errNoToken):
+		return 0, errors.Join(endBadRequest, err)
+	case err != nil:
+		return 0, errors.Join(endInvalidToken, err)
+	case g.user != s.user():
+		return 0, errors.Join(endInvalidToken, errOtherUser)
+	}
+	if s.stage == stageConnected {
+		s.expireAt(g.ends)
+		s.node.wheel.set(s, s.deadline())
+	}
+	return s.node.ttl(g.ends), nil
+}
+
+// publish sends data to the channel in the client's name.
+func (s *session) publish(channel string, data []byte) error {
+	if !s.mayPublish(channel) {
+		return failPermissionDenied
+	}
+	_, err := s.node.publish(context.Background(), channel, Publication{Data: data, Client: s.id.String(),
+		User: s.user()})
+	return err
+}
+
+// mayPublish reports whether the rules of the channel let the client publish.
+func (s *session) mayPublish(name string) bool {
+	if s.node.denyClientPublish {
+		return false
+	}
+	switch s.node.rules.of(name).Publish {
+	case PublishClients:
+		return true
+	case PublishSubscribers:
+		return s.member(name) != nil
+	case PublishToken:
+		m := s.member(name)
+		return m != nil && m.grant != nil && m.grant.publish
+	}
+	return false
+}
+
+// needsToken reports whether the client can subscribe only with a token for the channel.
+func (s *session) needsToken(name string) bool {
+	if s.watcher || !s.node.rules.of(name).SubscribeToken {
+		return false
+	}
+	return s.identity == nil || !slices.Contains(s.identity.channels, name)
+}
+
+// history reads a channel's history.
+func (s *session) history(channel string, q Query) (History, error) {
+	if s.node.rules.of(channel).HistorySize == 0 {
+		return History{}, failNotAvailable
+	}
+	if s.member(channel) == nil {
+		return History{}, failPermissionDenied
+	}
+	return s.node.history(context.Background(), channel, q)
+}
+
+// presence lists a channel's subscribers, or counts them only.
+func (s *session) presence(channel string, numbers bool) (Presence, error) {
+	if !s.node.rules.of(channel).Presence {
+		return Presence{}, failNotAvailable
+	}
+	if s.member(channel) == nil {
+		return Presence{}, failPermissionDenied
+	}
+	return s.node.present(context.Background(), channel, numbers)
+}
+
+// present returns the clients of a channel on all nodes, or their numbers only. More clients than
+// Limits.Present are an error for the client.
+func (n *node) present(ctx context.Context, name string, numbers bool) (Presence, error) {
+	limit := n.limits.Present
+	if numbers {
+		limit = 0
+	}
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	there, err := n.bus.Present(ctx, name, limit)
+	if err == nil && !numbers && there.Count > limit {
+		err = failLimitExceeded
+	}
+	if len(there.Missing) > 0 {
+		n.log.Warn("push: nodes did not answer who is present", "channel", name, "nodes", there.Missing)
+	}
+	return there, err
+}
+
+// history reads as much as Limits allow. A position of another epoch is an error for the client.
+func (n *node) history(ctx context.Context, name string, q Query) (History, error) {
+	if q.Limit < 0 || q.Limit > n.limits.Recovered {
+		q.Limit = n.limits.Recovered
+	}
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	h, err := n.bus.History(ctx, n.topic(name), q)
+	if err != nil {
+		return h, err
+	}
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
+		return h, failUnrecoverable
+	}
+	bytes := 0
+	for i, p := range h.Publications {
+		bytes += envelope + p.size()
+		if bytes > n.limits.Queue && i > 0 {
+			h.Publications = h.Publications[:i]
+			break
+		}
+	}
+	return h, nil
+}
+
+// ttl returns the whole seconds until ends, at most a year.
+func (n *node) ttl(ends time.Time) uint32 {
+	const year = 365 * 24 * 3600
+	left := math.Ceil(ends.Sub(n.clock.Now()).Seconds())
+	return uint32(min(max(left, 0), year))
+}
