@@ -15,7 +15,7 @@ PKG ?= ./...
 # What "make soak" runs of its list: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race soak mutate minutes bench run dev release
+.PHONY: fmt lint test race drivers soak mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -36,9 +36,20 @@ test:
 	go test $(WAITING) -timeout 12m work
 	GOWORK=off go vet ./...
 
-# What starts other programs, which are built without the detector, is left to "make test".
+# The detector finds nothing in other programs, which are built without it, in pure functions, and in
+# simulations: one goroutine runs at a time there, and each passes the token on to the next. These
+# are left to "make test".
+UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minutes$$|/internal/h1$$|/internal/driver/sim$$
+SIMULATED := '^Test(Simulat|SameSeed|FollowInSimulation|PingsInSimulation|MutantsAreCaught)'
 race:
-	go test -race -short -timeout 20m $$(go list work | grep -v /server/clients)
+	go test -race -short $(WAITING) -timeout 20m -skip $(SIMULATED)'|^TestSnippetsCompile$$' \
+		$$(go list work | grep -vE '$(UNRACED)')
+
+# The engine's tests once more: on drivers that are bound to their threads, and on package net.
+# Simulations have a driver of their own.
+drivers:
+	MYRIAD_DRIVER=bound go test -short $(WAITING) -timeout 10m -skip $(SIMULATED) .
+	MYRIAD_DRIVER=std go test -race -short $(WAITING) -timeout 10m -skip $(SIMULATED) .
 
 # The tests that have a full size, at that size: crowds, figures, witnesses, idle worlds, all seeds. "make soak SHARE=3/8" runs the
 # third of eight parts.
