@@ -40,7 +40,11 @@ type Waker interface {
 // called. alone says that no code but its handler holds c. Then c may become another connection
 // with the same Waker and local address. One that Loop.Conns has visited never does. On the loop
 // only.
-func (c *Conn) Hibernate(w Waker, alone bool) bool {
+func (c *Conn) Hibernate(w Waker, alone bool) bool { return c.HibernateAs(w, 0, alone) }
+
+// HibernateAs is Hibernate with a tag: what the Waker has to know of this connection besides, such
+// as what its protocol waits for. HibernatedAs returns it in Wake. On the loop only.
+func (c *Conn) HibernateAs(w Waker, tag uint8, alone bool) bool {
 	l := c.loop
 	if !l.atRest(c) {
 		return false
@@ -54,7 +58,8 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	if c.asked&^shown != 0 || c.queued.Load() != 0 || c.extra.Load() != nil || c.limit != l.engine.writeLimit() {
 		return false
 	}
-	*l.hibernation.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k}
+	*l.hibernation.records.Grow(c.id.Slot()) = hibernatedConn{remote: c.remote, generation: c.id.Generation(), kind: k,
+		tag: tag}
 	*l.conns.Row(c.id.Slot()) = nil
 	l.hibernation.kinds[k].asleep++
 	l.stats.hibernating++
@@ -66,6 +71,9 @@ func (c *Conn) Hibernate(w Waker, alone bool) bool {
 	}
 	return true
 }
+
+// HibernatedAs is the tag with which the connection has hibernated. In Waker.Wake only.
+func (c *Conn) HibernatedAs() uint8 { return c.loop.hibernation.records.Row(c.id.Slot()).tag }
 
 // atRest reports whether the loop has nothing to do for c, as far as can be seen without c.mu.
 func (l *Loop) atRest(c *Conn) bool {
@@ -91,6 +99,7 @@ type hibernatedConn struct {
 	remote     driver.Addr
 	generation uint32 // of its id; 0: it is awake
 	kind       uint16
+	tag        uint8 // outlasts it until the next one
 }
 
 // A kind is what many hibernating connections have in common.
@@ -153,7 +162,7 @@ func (l *Loop) wake(slot uint32) *Conn {
 	c, last := l.connOf(k)
 	c.id, c.remote = driver.MakeID(uint8(l.index), slot, s.generation), s.remote
 	*l.conns.Row(slot) = c
-	*s = hibernatedConn{}
+	*s = hibernatedConn{tag: s.tag}
 	k.asleep--
 	l.stats.hibernating--
 	l.current.Store(c) // which keeps it awake

@@ -63,6 +63,33 @@ func (d *dormitory) sleep(t *testing.T, c *myriad.Conn, alone bool) (ok bool) {
 	return ok
 }
 
+// The tag of a hibernation is known in Wake, each time anew.
+func TestHibernateAs(t *testing.T) {
+	d := newDormitory()
+	tags := make(chan uint8, 1)
+	d.wake = func(c *myriad.Conn, _ myriad.Handler) { tags <- c.HibernatedAs() }
+	_, nc, c := d.served(t, myriad.Config{})
+	for _, tag := range []uint8{3, 0, 255, 7} {
+		asleep := false
+		onLoop(t, c, func() {
+			if tag == 0 {
+				asleep = c.Hibernate(d, true)
+			} else {
+				asleep = c.HibernateAs(d, tag, true)
+			}
+		})
+		if !asleep {
+			t.Fatal("a conn at rest does not hibernate")
+		}
+		send(t, nc, []byte("x"))
+		expect(t, nc, []byte("x"))
+		c = await(t, "Wake", d.woken)
+		if got := await(t, "the tag", tags); got != tag {
+			t.Errorf("hibernated as %d, woken as %d", tag, got)
+		}
+	}
+}
+
 // A connection that hibernates goes on, with the same addresses and age, when bytes come, and
 // again; neither Opened nor Closed is called.
 func TestHibernate(t *testing.T) {
