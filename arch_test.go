@@ -83,6 +83,7 @@ var arrows = map[string][]string{
 	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/receipts", "web",
 		"websocket", "workers"},
 	"server/push/bustest": {"server/push"},
+	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
 	"server/cmd/myriad":   {".", "debug", "server/push", "web", "websocket"},
 	"server/clients":      nil,
 }

@@ -1,0 +1,319 @@
+package natsbus
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+	"github.com/nats-io/nats.go"
+)
+
+// History implements push.Bus. Top is the position to which this node has followed the log.
+func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.History, error) {
+	if err := b.usable(ctx); err != nil {
+		return push.History{}, err
+	}
+	if t.Keep.Size <= 0 {
+		return push.History{}, push.ErrNoHistory
+	}
+	token, err := tokenOf(t.Name)
+	if err != nil {
+		return push.History{}, err
+	}
+	f, err := b.live(ctx, t)
+	if err != nil {
+		return push.History{}, err
+	}
+	if err := f.reach(ctx, t.Name, q); err != nil {
+		return push.History{}, err
+	}
+	f.mu.Lock()
+	h := push.History{Top: push.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
+	f.mu.Unlock()
+	b.registry.barrier(t.Name) // a delivery up to Top may still run
+	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
+		return h, nil
+	}
+	if q.Limit == 0 && (q.Since == nil || q.Reverse) {
+		return h, nil
+	}
+	err = f.read(ctx, token, t.Keep, q, &h)
+	return h, err
+}
+
+// reach waits until this node has followed the log to q.Since, if the log goes that far.
+func (f *follower) reach(ctx context.Context, channel string, q push.Query) error {
+	if q.Since == nil || q.Reverse {
+		return nil
+	}
+	last, _ := f.position()
+	if q.Since.Offset <= last || q.Since.Epoch != "" && q.Since.Epoch != channelEpoch(f.epochNow(), channel) {
+		return nil
+	}
+	end, err := f.floors.ask(ctx, f)
+	if err != nil || q.Since.Offset > end.Last {
+		return err
+	}
+	return f.waitFor(ctx, q.Since.Offset)
+}
+
+// read reads the channel's messages up to h.Top.
+func (f *follower) read(ctx context.Context, token string, keep push.Retention, q push.Query, h *push.History) error {
+	if err := f.awaitReplica(ctx, h.Top.Offset); err != nil {
+		return err
+	}
+	list, whole, err := f.messages(ctx, f.stored+token, keep.Size, q, h.Top.Offset)
+	if err != nil {
+		return err
+	}
+	complete := q.Since != nil && !q.Reverse
+	if complete && !witnessed(list, q.Since.Offset) {
+		// No message shows that nothing was dropped between it and the others. If the log still
+		// has everything after Since but what a channel drops because it has too many, and this
+		// channel does not have too many, nothing was.
+		state, err := f.floors.ask(ctx, f)
+		if err != nil {
+			return err
+		}
+		complete = whole && len(list) <= keep.Size && state.First <= q.Since.Offset+1
+	}
+	list, dropped := f.selected(list, keep, q)
+	h.Complete = complete && !dropped
+	for _, s := range list {
+		r := reader{rest: s.data}
+		if form(r.byte()) != formPublication {
+			continue
+		}
+		p := r.publication()
+		p.Position = push.Position{Offset: s.seq, Epoch: h.Top.Epoch}
+		if !r.wrong {
+			h.Publications = append(h.Publications, p)
+		}
+	}
+	if q.Reverse {
+		slices.Reverse(h.Publications)
+	}
+	n := len(h.Publications)
+	if q.Limit >= 0 && n > q.Limit {
+		h.Publications, h.Complete = h.Publications[:q.Limit], false
+	}
+	return nil
+}
+
+// witnessed reports whether list has a message at or before since. The channel drops the oldest
+// first, so it has everything after that.
+func witnessed(list []stored, since uint64) bool { return len(list) > 0 && list[0].seq <= since }
+
+// selected applies the retention and the query's position. dropped says that the retention, or
+// Forget, has taken something after Since.
+func (f *follower) selected(list []stored, keep push.Retention, q push.Query) (kept []stored, dropped bool) {
+	oldest := time.Now().Add(-keep.Age).UnixNano()
+	since := uint64(0)
+	if q.Since != nil {
+		since = q.Since.Offset
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		s := list[i]
+		forgotten := len(s.data) > 0 && form(s.data[0]) == formForgotten
+		if s.at <= oldest || forgotten || len(list)-i > keep.Size {
+			dropped = !q.Reverse && s.seq > since
+			list = list[i+1:]
+			break
+		}
+	}
+	at, found := slices.BinarySearchFunc(list, since, func(s stored, since uint64) int {
+		switch {
+		case s.seq < since:
+			return -1
+		case s.seq > since:
+			return 1
+		}
+		return 0
+	})
+	switch {
+	case q.Since == nil:
+		return list, dropped
+	case q.Reverse:
+		return list[:at], dropped
+	case found:
+		at++
+	}
+	return list[at:], dropped
+}
+
+// messages reads the channel's messages up to top. If the one at Since is there, it is enough to
+// begin with it; whole says that the list has all.
+func (f *follower) messages(ctx context.Context, subject string, size int, q push.Query, top uint64) ([]stored, bool,
+	error) {
+	from := uint64(1)
+	if q.Since != nil && !q.Reverse {
+		last, _, err := f.b.direct(ctx, f.stream, directGet{Last: subject})
+		switch {
+		case err != nil:
+			return nil, false, err
+		case len(last) == 0:
+			return nil, true, nil
+		case last[0].seq <= q.Since.Offset:
+			return last, false, nil
+		}
+		from = max(q.Since.Offset, 1)
+	}
+	list, err := f.messagesFrom(ctx, subject, size, from, top)
+	if err == nil && from > 1 && !witnessed(list, q.Since.Offset) {
+		from = 1
+		list, err = f.messagesFrom(ctx, subject, size, from, top)
+	}
+	return list, from == 1, err
+}
+
+func (f *follower) messagesFrom(ctx context.Context, subject string, size int, from, top uint64) (all []stored,
+	err error) {
+	for {
+		// one more may be stored while this reads, for each that is dropped at the other end
+		list, pending, err := f.b.direct(ctx, f.stream, directGet{Seq: from, Next: subject, Batch: size + 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			if s.seq > top {
+				return all, nil
+			}
+			all = append(all, s)
+		}
+		if pending == 0 || len(list) == 0 {
+			return all, nil
+		}
+		from = all[len(all)-1].seq + 1
+	}
+}
+
+// awaitReplica returns when the replica that answers direct gets has everything up to seq. A
+// replica applies a message a little later than the leader publishes it.
+func (f *follower) awaitReplica(ctx context.Context, seq uint64) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		f.mu.Lock()
+		there := f.replica >= seq
+		f.mu.Unlock()
+		if there {
+			return nil
+		}
+		list, _, err := f.b.direct(ctx, f.stream, directGet{Seq: seq, Next: ">"})
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			f.mu.Lock()
+			f.replica = max(f.replica, list[0].seq)
+			f.mu.Unlock()
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return f.late(ctx)
+		case <-f.b.closing:
+			return push.ErrBusClosed
+		}
+	}
+}
+
+// floors asks the leader for the ends of the log. Callers that wait at the same time share a
+// request, which has begun after each of them.
+type floors struct {
+	mu      sync.Mutex
+	running bool
+	next    *floorCall // begins when the running one has ended
+}
+
+type floorCall struct {
+	done chan struct{}
+	ends logEnds
+	err  error
+}
+
+// logEnds are the sequence numbers of a log's first and last message.
+type logEnds struct{ First, Last uint64 }
+
+func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
+	c.mu.Lock()
+	if c.next == nil {
+		c.next = &floorCall{done: make(chan struct{})}
+	}
+	mine := c.next
+	if !c.running {
+		c.running = true
+		f.done.Go(func() { c.run(f) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.ends, mine.err
+	case <-ctx.Done():
+		return logEnds{}, ctx.Err()
+	}
+}
+
+// run makes calls until none is wanted.
+func (c *floors) run(f *follower) {
+	for {
+		c.mu.Lock()
+		call := c.next
+		c.next = nil
+		c.running = call != nil
+		c.mu.Unlock()
+		if call == nil {
+			return
+		}
+		i, err := f.b.info(f.ctx, f.stream)
+		call.ends, call.err = logEnds{i.State.First, i.State.Last}, err
+		close(call.done)
+	}
+}
+
+// Forget implements push.Bus. It stores a tombstone that replaces what the channel has. A purge
+// would hide from the others that something is missing.
+func (b *Bus) Forget(ctx context.Context, t push.Topic) error {
+	if err := b.usable(ctx); err != nil {
+		return err
+	}
+	if t.Keep.Size <= 0 {
+		return push.ErrNoHistory
+	}
+	token, err := tokenOf(t.Name)
+	if err != nil {
+		return err
+	}
+	f, err := b.live(ctx, t)
+	if err != nil {
+		return err
+	}
+	for {
+		reply, g, drop := b.inbox.expect(firstOnly)
+		err := b.nc.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: []byte{byte(formForgotten)},
+			Header: nats.Header{"Nats-Rollup": {"sub"}}})
+		if err != nil {
+			drop()
+			return err
+		}
+		var seq uint64
+		select {
+		case <-g.done:
+			seq, _, err = acknowledged(g.msgs[0])
+		case <-time.After(resendAfter):
+			err = errUnanswered
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-b.closing:
+			err = push.ErrBusClosed
+		}
+		drop()
+		if err == nil {
+			return f.waitFor(ctx, seq)
+		}
+		if !mayRetry(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// This file asks JetStream, through one inbox for all answers.
+
+// An inbox gives each request its own reply subject under one subscription.
+type inbox struct {
+	prefix string
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[string]*gather
+}
+
+// A gather collects the answers to one request.
+type gather struct {
+	whole func(m *nats.Msg) bool // reports whether m is the last answer
+	msgs  []*nats.Msg
+	done  chan struct{}
+	ended bool
+}
+
+func (b *Bus) openInbox() error {
+	b.inbox.prefix = nats.NewInbox() + "."
+	b.inbox.waiting = make(map[string]*gather)
+	_, err := b.nc.Subscribe(b.inbox.prefix+"*", b.inbox.answer)
+	return err
+}
+
+func (i *inbox) answer(m *nats.Msg) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	g := i.waiting[m.Subject[len(i.prefix):]]
+	if g == nil || g.ended {
+		return
+	}
+	g.msgs = append(g.msgs, m)
+	if g.whole(m) {
+		g.ended = true
+		close(g.done)
+	}
+}
+
+// expect returns a reply subject and what collects its answers. The caller must call drop.
+func (i *inbox) expect(whole func(*nats.Msg) bool) (reply string, g *gather, drop func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.next++
+	key := strconv.FormatUint(i.next, 36)
+	g = &gather{whole: whole, done: make(chan struct{})}
+	i.waiting[key] = g
+	return i.prefix + key, g, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.waiting, key)
+	}
+}
+
+func firstOnly(*nats.Msg) bool { return true }
+
+// requestTime is how long one request may wait. The answer may have been lost with a node.
+const requestTime = 2 * time.Second
+
+var errNoAnswer = errors.New("natsbus: JetStream does not answer")
+
+// request sends one request and returns all answers.
+func (b *Bus) request(ctx context.Context, subject string, body any, whole func(*nats.Msg) bool) ([]*nats.Msg,
+	error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	reply, g, drop := b.inbox.expect(whole)
+	defer drop()
+	if err := b.nc.PublishRequest(subject, reply, data); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(requestTime)
+	defer timer.Stop()
+	select {
+	case <-g.done:
+		return g.msgs, nil
+	case <-timer.C:
+		return nil, errNoAnswer
+	case <-b.closing:
+		return nil, errClosing
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// An apiError is an error of JetStream.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("natsbus: JetStream: %s (%d)", e.Description, e.ErrCode)
+}
+
+// These are err_codes of JetStream.
+const (
+	codeStreamNotFound  = 10059
+	codeStreamNameInUse = 10058
+	codeWrongLast       = 10071 // "wrong last sequence": a compare-and-set has lost
+	codeWrongLastOnly   = 10164 // the same, without the number
+	codeNotFound        = 10037 // "no message found"
+	codeInProcess       = 10158 // "duplicate message id is in process"
+)
+
+func isCode(err error, codes ...int) bool {
+	var e *apiError
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, code := range codes {
+		if e.ErrCode == code {
+			return true
+		}
+	}
+	return false
+}
+
+// call makes a call of the JetStream API, and decodes the answer.
+func (b *Bus) call(ctx context.Context, subject string, body, answer any) error {
+	msgs, err := b.request(ctx, "$JS.API."+subject, body, firstOnly)
+	if err != nil {
+		return err
+	}
+	return decode(msgs[0], answer)
+}
+
+func decode(m *nats.Msg, answer any) error {
+	if m.Header.Get("Status") == "503" { // no node serves the API: no JetStream, or no leader
+		return errNoAnswer
+	}
+	var head struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &head); err != nil {
+		return err
+	}
+	if head.Error != nil {
+		return head.Error
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+// A stored is a message of a log.
+type stored struct {
+	subject string
+	seq     uint64
+	at      int64 // nanoseconds since 1970, by the log's leader
+	id      string
+	data    []byte
+}
+
+// storedOf reads a republished message, or an answer to a direct get. They have the same headers.
+func storedOf(m *nats.Msg) (s stored, err error) {
+	s = stored{subject: m.Header.Get("Nats-Subject"), id: m.Header.Get("Nats-Msg-Id"), data: m.Data}
+	if s.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
+		return s, errMalformed
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return s, errMalformed
+	}
+	s.at = at.UnixNano()
+	return s, nil
+}
+
+// A directGet is the body of a direct get.
+type directGet struct {
+	Seq   uint64 `json:"seq,omitempty"`
+	Last  string `json:"last_by_subj,omitempty"`
+	Next  string `json:"next_by_subj,omitempty"`
+	Batch int    `json:"batch,omitempty"`
+}
+
+// direct reads from a replica of the log, most often this node's own. It may be behind. pending is
+// the number of messages after the last one returned.
+func (b *Bus) direct(ctx context.Context, stream string, q directGet) (list []stored, pending uint64, err error) {
+	whole := firstOnly
+	if q.Batch > 0 {
+		whole = func(m *nats.Msg) bool { return m.Header.Get("Status") != "" }
+	}
+	msgs, err := b.request(ctx, "$JS.API.DIRECT.GET."+stream, q, whole)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range msgs {
+		switch status := m.Header.Get("Status"); status {
+		case "404":
+			return nil, 0, nil
+		case "204":
+			pending, err = strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+			return list, pending, err
+		case "":
+			s, err := storedOf(m)
+			if err != nil {
+				return nil, 0, err
+			}
+			list = append(list, s)
+		case "503":
+			return nil, 0, errNoAnswer
+		default:
+			return nil, 0, fmt.Errorf("natsbus: a direct get was refused: %s %s", status, m.Header.Get("Description"))
+		}
+	}
+	return list, 0, nil
+}
+
+// leaderGet reads one message from the log's leader. A message that is not there is no error.
+func (b *Bus) leaderGet(ctx context.Context, stream string, q directGet) (s stored, found bool, err error) {
+	var answer struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Data    []byte    `json:"data"`
+			Header  []byte    `json:"hdrs"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	err = b.call(ctx, "STREAM.MSG.GET."+stream, q, &answer)
+	if isCode(err, codeNotFound) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, err
+	}
+	m := answer.Message
+	s = stored{subject: m.Subject, seq: m.Seq, at: m.Time.UnixNano(), data: m.Data}
+	for line := range strings.SplitSeq(string(m.Header), "\r\n") {
+		if id, ok := strings.CutPrefix(line, "Nats-Msg-Id: "); ok {
+			s.id = id
+		}
+	}
+	return s, true, nil
+}
+
+// A streamInfo is what the log's leader says of it.
+type streamInfo struct {
+	Config struct {
+		Replicas int `json:"num_replicas"`
+	} `json:"config"`
+	State struct {
+		First uint64 `json:"first_seq"`
+		Last  uint64 `json:"last_seq"`
+	} `json:"state"`
+	Cluster *struct {
+		Leader   string `json:"leader"`
+		Replicas []struct {
+			Name    string        `json:"name"`
+			Current bool          `json:"current"`
+			Offline bool          `json:"offline"`
+			Active  time.Duration `json:"active"` // since its leader has heard it
+		} `json:"replicas"`
+	} `json:"cluster"`
+}
+
+// silentAfter is how long a replica may be silent before it does not count.
+const silentAfter = 5 * time.Second
+
+// hasQuorum reports whether the leader hears enough replicas to store anything.
+func (i *streamInfo) hasQuorum() bool {
+	if i.Cluster == nil {
+		return true
+	}
+	heard := 1
+	for _, r := range i.Cluster.Replicas {
+		if !r.Offline && r.Active < silentAfter {
+			heard++
+		}
+	}
+	return i.Cluster.Leader != "" && heard > (len(i.Cluster.Replicas)+1)/2
+}
+
+func (b *Bus) info(ctx context.Context, stream string) (i streamInfo, err error) {
+	err = b.call(ctx, "STREAM.INFO."+stream, struct{}{}, &i)
+	return i, err
+}
