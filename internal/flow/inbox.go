@@ -137,9 +137,14 @@ func (in *Inbox) Read(p []byte) (n int, tell bool, err error) {
 	return n, in.tell(), err
 }
 
+// creditShare is the part of the high mark that a crediting Inbox keeps to itself. What is consumed
+// and not credited is lost to the other bodies of a connection, which share a window. So it is a
+// small part: all bodies together must not stop each other.
+const creditShare = 16
+
 // tell reports whether the loop has something to do, once each time. A crediting Inbox waits for
-// half of the window. After the end it waits until all has been read: this body needs no more
-// window, but the connection does.
+// its share. After the end it waits until all has been read: this body needs no more window, but
+// the connection does.
 func (in *Inbox) tell() bool {
 	if in.state&full != 0 && in.data.Len() <= int(in.high)/2 {
 		in.state &^= full
@@ -148,7 +153,7 @@ func (in *Inbox) tell() bool {
 	if in.state&(crediting|told) != crediting || in.owed == 0 {
 		return false
 	}
-	if in.owed < in.high/2 && (in.err == nil || in.data.Len() > 0) {
+	if in.owed < in.high/creditShare && (in.err == nil || in.data.Len() > 0) {
 		return false
 	}
 	in.state |= told

@@ -57,7 +57,7 @@ func (m *inboxModel) tell() bool {
 		m.full = false
 		return true
 	}
-	due := m.owed >= m.high/2 || m.err != nil && len(m.data) == 0
+	due := m.owed >= m.high/creditShare || m.err != nil && len(m.data) == 0
 	if m.credits && !m.told && m.owed > 0 && due {
 		m.told = true
 		return true

@@ -21,7 +21,8 @@ type Config struct {
 	// 64 KiB.
 	Window int
 	// ConnWindow is the window of the connection in bytes: how much may wait in all its streams. 0:
-	// 1 MiB.
+	// 1 MiB, at a client 64 MiB. It is at least an eighth of the windows of Streams streams, so
+	// that what their readers have not credited yet cannot use it up.
 	ConnWindow int
 	// HeaderList is the largest list of fields in bytes, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
 	// Beyond it Head.TooLarge is set. A field block that is larger itself ends the connection. 0:
@@ -148,7 +149,12 @@ func (cfg *Config) outbox() int     { return orDefault(cfg.Outbox, 64<<10) }
 
 // connWindow is at least the one that a peer has before it knows of another.
 func (cfg *Config) connWindow() int {
-	return min(max(orDefault(cfg.ConnWindow, 1<<20), h2.InitialWindow), h2.MaxWindow)
+	usual := 1 << 20
+	if cfg.Client {
+		usual = 64 << 20
+	}
+	least := max(h2.InitialWindow, cfg.streams()*cfg.window()/8)
+	return min(max(orDefault(cfg.ConnWindow, usual), least), h2.MaxWindow)
 }
 
 func orDefault(n, otherwise int) int {

@@ -203,7 +203,7 @@ func (c *Conn) credit(s *Stream, n int) {
 			s.owed = 0
 		}
 	}
-	if c.owed += int32(n); c.owed > 0 && c.owed >= int32(c.cfg.connWindow())/2 && !c.is(failed) {
+	if c.owed += int32(n); c.owed > 0 && c.owed >= int32(c.cfg.connWindow())/4 && !c.is(failed) {
 		a := c.wake()
 		a.control = h2.AppendWindowUpdate(a.control, 0, int(c.owed))
 		a.controls++

@@ -157,7 +157,7 @@ func (c *Conn) sendHead(s *Stream) bool {
 	case ok:
 		c.appendBlock(s.id, pairs, end)
 	default:
-		_, end, _ = s.box.Cut(nil)
+		_, end, room = s.box.Cut(nil)
 		if end {
 			c.appendFrame(h2.AppendHeader(nil, 0, h2.Data, h2.EndStream, s.id))
 		} else {
