@@ -78,6 +78,8 @@ var arrows = map[string][]string{
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
+	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
+
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/receipts":   nil,
 	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/receipts", "web",
@@ -113,6 +115,8 @@ var codecs = []string{
 	"proxyproto/header.go", "proxyproto/append.go",
 	"websocket/frame*.go", "websocket/mask.go", "websocket/utf8.go", "websocket/handshake.go", "websocket/closecode.go",
 	"websocket/extension.go", "websocket/deflate.go",
+	"resp/limits.go", "resp/number.go", "resp/command.go", "resp/inline.go", "resp/value.go", "resp/parse.go",
+	"resp/scan.go", "resp/append.go", "resp/glob.go",
 	"server/push/internal/centrifuge/*.go",
 }
 

@@ -1,0 +1,233 @@
+package resp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+var (
+	// ErrClientClosed is what commands end with after Client.Close.
+	ErrClientClosed = errors.New("resp: client closed")
+	// ErrLost is what commands end with that were sent on a connection which then broke. The server
+	// may have run them.
+	ErrLost = errors.New("resp: the connection was lost before the reply")
+	// ErrPending says that Client.MaxPending commands have no reply yet.
+	ErrPending = errors.New("resp: too many commands wait for their replies: wait for some, or raise Client.MaxPending")
+)
+
+// Defaults of Client.
+const (
+	DefaultConns       = 2
+	DefaultMaxPending  = 1 << 16
+	DefaultDialTimeout = 5 * time.Second
+	DefaultSilence     = 30 * time.Second
+
+	clientWriteLimit = 4 << 20
+	leastBackoff     = 20 * time.Millisecond
+	mostBackoff      = 3 * time.Second
+)
+
+// A Client sends commands to one server. Commands of all goroutines share a few connections: those
+// given at the same time leave in one write, and the replies come back in one read (pipelining).
+// The connections are made when the first commands need them. Its fields must not change once it is
+// used. The zero value speaks to a server on this machine.
+//
+// If a connection breaks, commands that were sent on it end with ErrLost: whether the server has
+// run them is not known. The next command makes a new connection. Commands that come meanwhile wait
+// for that attempt, and end with its error if it fails. After a failed attempt the next one waits
+// (Backoff).
+//
+// A command that blocks its connection, such as BLPOP, needs a Client of its own with a negative
+// Silence. Transactions (MULTI) that other goroutines' commands must not come into need a Client
+// with one connection and no other callers.
+type Client struct {
+	Network string // "tcp" if it is empty; "unix"
+	Addr    string // "127.0.0.1:6379" if it is empty
+
+	Username string // with Password; empty: "default"
+	Password string // empty: no AUTH
+	DB       int    // SELECT
+	Name     string // CLIENT SETNAME
+	// Protocol is RESP3 or RESP2; 0: RESP3. A server that does not know HELLO is spoken to in
+	// RESP2.
+	Protocol Protocol
+	// TLSConfig has connections make a TLS handshake. Without a ServerName that is Addr's host.
+	TLSConfig *tls.Config
+
+	// Conns is how many connections commands share. 0: 2.
+	Conns int
+	// MaxPending is how many commands of a connection may wait for their replies; above that they
+	// end with ErrPending. 0: 65,536.
+	MaxPending int
+	// Limits bound replies. One that exceeds them ends the connection.
+	Limits Limits
+	// DialTimeout bounds an attempt to connect, with the handshakes. 0: 5 s.
+	DialTimeout time.Duration
+	// Silence is for how long a server may be silent while replies are to come, before the
+	// connection is given up; it is noticed after twice the time at most. On a connection for
+	// subscriptions the client sends PING after as long. 0: 30 s; negative: for ever.
+	Silence time.Duration
+	// Backoff is the wait before an attempt to connect, after so many failed ones. Nil: 20 ms,
+	// twice as long each time, up to 3 s.
+	Backoff func(failed int) time.Duration
+	// Jitter is a source of chance between 0 and 1, such as rand.Float64, by which the wait of
+	// Backoff is shortened to between half and all of it, so that many clients do not come back at
+	// the same time. Nil: it is not.
+	Jitter func() float64
+	// OnPush is called with each push message of RESP3 that does not belong to a subscription, such
+	// as invalidations. It runs on a loop and must not block; the value is valid until it returns.
+	OnPush func(v Value)
+
+	// Engine runs the connections. Nil: myriad.Default(). Close never stops it.
+	Engine *myriad.Engine
+	// Logger gets panics in callbacks. Nil: slog.Default().
+	Logger *slog.Logger
+
+	once    sync.Once
+	initErr error
+	engine  *myriad.Engine
+	system  driver.System
+	links   []*link
+	channel *link // of subscriptions
+	subs    subscriptions
+	next    atomic.Uint32
+	closed  atomic.Bool
+	calls   sync.Pool
+	limits  Limits
+}
+
+// start completes the settings, once.
+func (c *Client) start() error {
+	c.once.Do(func() { c.initErr = c.init() })
+	if c.closed.Load() {
+		return ErrClientClosed
+	}
+	return c.initErr
+}
+
+func (c *Client) init() error {
+	if c.Conns < 0 || c.MaxPending < 0 || c.DB < 0 || c.Protocol == 1 || c.Protocol > RESP3 {
+		return fmt.Errorf("resp: Client has Conns %d, MaxPending %d, DB %d, Protocol %d: none may be negative, and "+
+			"the protocol is 2 or 3", c.Conns, c.MaxPending, c.DB, c.Protocol)
+	}
+	c.engine = c.Engine
+	if c.engine == nil {
+		e, err := myriad.Default()
+		if err != nil {
+			return fmt.Errorf("resp: %w", err)
+		}
+		c.engine = e
+	}
+	c.system = c.engine.System()
+	c.limits = c.Limits.filled()
+	for range or(c.Conns, DefaultConns) {
+		c.links = append(c.links, newLink(c))
+	}
+	c.channel = newLink(c)
+	c.channel.subs, c.subs.link = &c.subs, c.channel
+	return nil
+}
+
+func (c *Client) address() (network, addr string) {
+	network, addr = c.Network, c.Addr
+	if network == "" {
+		network = "tcp"
+	}
+	if addr == "" {
+		addr = "127.0.0.1:6379"
+	}
+	return network, addr
+}
+
+func (c *Client) logger() *slog.Logger {
+	if c.Logger != nil {
+		return c.Logger
+	}
+	return slog.Default()
+}
+
+// pick is the connection for the next command. Commands of one moment go to the same one, so that
+// they leave together.
+func (c *Client) pick() *link {
+	if len(c.links) == 1 {
+		return c.links[0]
+	}
+	return c.links[c.next.Add(1)/pickRow%uint32(len(c.links))]
+}
+
+// pickRow is how many commands in a row go to the same connection.
+const pickRow = 16
+
+// Do sends a command and waits for its reply, or until ctx ends: then the command may still be run,
+// and its reply is dropped. An error that the server answers is returned as an Error, with the
+// value. Any goroutine but a loop's, which Start is for.
+func (c *Client) Do(ctx context.Context, args ...string) (Value, error) {
+	return doCommand(ctx, c, args)
+}
+
+// DoBytes is Do with arguments in bytes, which are not used after it returns.
+func (c *Client) DoBytes(ctx context.Context, args ...[]byte) (Value, error) {
+	return doCommand(ctx, c, args)
+}
+
+// Start sends a command and has done called, exactly once, with its reply or an error: on a loop,
+// or on this goroutine before Start returns. done must not block. The value is valid until it
+// returns; Value.Clone keeps it. Any goroutine.
+func (c *Client) Start(done func(v Value, err error), args ...string) {
+	startCommand(c, done, args)
+}
+
+// StartBytes is Start with arguments in bytes, which may be used again when it returns.
+func (c *Client) StartBytes(done func(v Value, err error), args ...[]byte) {
+	startCommand(c, done, args)
+}
+
+func startCommand[T string | []byte](c *Client, done func(Value, error), args []T) {
+	if err := c.start(); err != nil {
+		done(Value{}, err)
+		return
+	}
+	k := c.newCall()
+	k.done = done
+	k.request = AppendCommand(k.request[:0], args...)
+	c.pick().send(k)
+}
+
+func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Value, error) {
+	if err := ctx.Err(); err != nil {
+		return Value{}, fmt.Errorf("resp: the command was not sent: %w", err)
+	}
+	if err := c.start(); err != nil {
+		return Value{}, err
+	}
+	k := c.newCall()
+	if k.parker == nil {
+		k.parker = c.system.NewParker()
+	}
+	k.waits = true
+	k.request = AppendCommand(k.request[:0], args...)
+	c.pick().send(k)
+	return k.wait(ctx)
+}
+
+// Close ends the client: commands without a reply end with ErrClientClosed.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	c.once.Do(func() { c.initErr = ErrClientClosed })
+	for _, l := range c.links {
+		l.close()
+	}
+	if c.channel != nil {
+		c.channel.close()
+	}
+	return nil
+}

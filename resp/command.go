@@ -1,0 +1,138 @@
+package resp
+
+// ParseCommand parses the first command of p: an array of strings, or an inline command, which is a
+// line of words. It appends the arguments to args. They are views on p, except those of a line that
+// have quotes. n is how many bytes the command takes; 0 says that it is incomplete. Without
+// arguments it is to be skipped: an empty line, or an array without elements.
+//
+// The grammar is what Redis accepts. Its errors are what Redis refuses, and in its words.
+func ParseCommand(p []byte, args [][]byte, l Limits) (n int, _ [][]byte, err error) {
+	g := commandGrammar{Limits: l.filled()}
+	return g.parse(p, args)
+}
+
+// A commandGrammar is what commands of a connection must keep to.
+type commandGrammar struct {
+	Limits
+	// stranger says that the connection has to authenticate first: it has smaller limits.
+	stranger bool
+}
+
+func (g *commandGrammar) parse(p []byte, args [][]byte) (n int, _ [][]byte, err error) {
+	if len(p) == 0 {
+		return 0, args, nil
+	}
+	if p[0] != '*' {
+		return g.parseInline(p, args)
+	}
+	count, pos, err := g.arrayHeader(p)
+	if pos == 0 || err != nil {
+		return 0, args, err
+	}
+	before := args
+	for ; count > 0; count-- {
+		size, n, err := g.bulkHeader(p[pos:], pos)
+		if n == 0 || err != nil {
+			return 0, before, err
+		}
+		pos += n
+		if len(p)-pos < size+2 {
+			return 0, before, nil
+		}
+		args = append(args, p[pos:pos+size:pos+size])
+		pos += size + 2
+	}
+	return pos, args, nil
+}
+
+// arrayHeader reads the first line of a command that is an array. n is its length, 0: incomplete.
+func (g *commandGrammar) arrayHeader(p []byte) (count, n int, err error) {
+	v, n, ok := header(p)
+	switch {
+	case n == 0 && len(p) > maxLine:
+		return 0, 0, errArrayLine
+	case n == 0:
+		return 0, 0, nil
+	case !ok || v > int64(g.Args):
+		return 0, 0, errArrayLength
+	case v > strangerArgs && g.stranger:
+		return 0, 0, errStrangerArray
+	}
+	return int(max(v, 0)), n, nil
+}
+
+// bulkHeader reads the line in front of an argument, which begins at pos in its command.
+func (g *commandGrammar) bulkHeader(p []byte, pos int) (size, n int, err error) {
+	v, n, ok := header(p)
+	switch {
+	case n == 0 && len(p) > maxLine:
+		return 0, 0, errBulkLine
+	case n == 0:
+		return 0, 0, nil
+	case p[0] != '$':
+		return 0, 0, notBulk(p[0])
+	case !ok || v < 0 || v > int64(g.Bulk) || v > int64(g.Bytes-pos-n-2):
+		return 0, 0, errBulkLength
+	case v > strangerBulk && g.stranger:
+		return 0, 0, errStrangerBulk
+	}
+	return int(v), n, nil
+}
+
+func notBulk(got byte) error {
+	if got == '\r' || got == '\n' {
+		got = ' ' // it would end the line of the answer
+	}
+	return &ProtocolError{"expected '$', got '" + string([]byte{got}) + "'"}
+}
+
+// A commandScan finds the end of a command that comes in parts, without looking at any byte twice.
+// The zero value begins with a command.
+type commandScan struct {
+	left     int // arguments still to come
+	pos      int // where the next line begins; it may lie behind what has come
+	searched int // up to here from pos there is no end of the line
+	begun    bool
+}
+
+// complete reports whether p, which is all that has come of the command, has its end. An error is
+// that of parse. In the same cases parse would say so, too.
+func (s *commandScan) complete(p []byte, g *commandGrammar) (bool, error) {
+	if p[0] != '*' {
+		return s.inline(p)
+	}
+	if !s.begun {
+		if !s.line(p) && len(p) <= maxLine {
+			return false, nil
+		}
+		count, n, err := g.arrayHeader(p)
+		if n == 0 || err != nil {
+			return false, err
+		}
+		s.left, s.pos, s.searched, s.begun = count, n, 0, true
+	}
+	for ; s.left > 0; s.left-- {
+		if s.pos >= len(p) || !s.line(p[s.pos:]) && len(p)-s.pos <= maxLine {
+			return false, nil
+		}
+		size, n, err := g.bulkHeader(p[s.pos:], s.pos)
+		if n == 0 || err != nil {
+			return false, err
+		}
+		s.pos, s.searched = s.pos+n+size+2, 0
+	}
+	return s.pos <= len(p), nil
+}
+
+// line reports whether p has the end of its line.
+func (s *commandScan) line(p []byte) bool {
+	end := lineEnd(p, s.searched)
+	if end >= 0 {
+		s.searched = end
+		return end+1 < len(p)
+	}
+	for s.searched < len(p) && s.searched <= maxLine && p[s.searched] != 0 {
+		s.searched++
+	}
+	return false
+}

@@ -1,0 +1,48 @@
+// Package resp serves RESP, the protocol of Redis, in versions 2 and 3, on the loops of an engine.
+// This is a server with two commands:
+//
+//	mux := resp.NewMux()
+//	mux.Handle("SET", 3, func(w *resp.Reply, c *resp.Command) {
+//		store.Set(string(c.Args[1]), bytes.Clone(c.Args[2]))
+//		w.OK()
+//	}, "Set a key.")
+//	mux.Handle("GET", 2, func(w *resp.Reply, c *resp.Command) { w.Bulk(store.Get(string(c.Args[1]))) }, "Get a key.")
+//	server := &resp.Server{Handler: mux}
+//	err := server.ListenAndServe("127.0.0.1:6380")
+//
+// And this is a client, whose connections all goroutines share:
+//
+//	client := &resp.Client{Addr: "127.0.0.1:6380"}
+//	v, err := client.Do(ctx, "GET", "greeting")
+//
+// The Server answers what is about the connection itself: HELLO, AUTH, CLIENT, RESET, QUIT and
+// PING. The Mux answers wrong calls, in the words of Redis. A PubSub adds channels.
+//
+// # Order
+//
+// The commands of a connection run one at a time, in the order in which they came, on the loop or
+// on a pool (Dispatch). The replies to a pipeline leave together. Messages that other goroutines
+// push (Conn.Push) come between two replies, never inside of one.
+//
+// # Limits
+//
+//   - What a peer sends: Limits, checked when a length has been read, before anything is kept for it.
+//     A line has at most 64 KiB. A peer that has not authenticated may send 10 arguments of 16 KiB.
+//   - What waits behind commands that run: 256 KiB; then the connection is not read.
+//   - What a peer has not read: Server.WriteLimit. While replies exceed it, no more commands run. For
+//     pushed messages, Overflow decides.
+//   - What a handler returns: each reply is kept in memory until it is queued, so a handler that
+//     builds large ones bounds them itself.
+//
+// # The client
+//
+// A Client has a few connections. Commands that goroutines give at the same time leave in one
+// write. Start has a function called with the reply, without a goroutine that waits; Subscribe has
+// one called with messages. The client connects again by itself, and waits longer after each
+// attempt that fails. Its limits are MaxPending commands on each connection, and Limits of replies.
+//
+// # The codec
+//
+// ParseCommand, ParseValue and the functions whose names begin with Append are pure functions on
+// bytes, for programs that have connections of their own.
+package resp

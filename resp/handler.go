@@ -1,0 +1,128 @@
+package resp
+
+// A Handler answers commands. ServeRESP writes exactly one reply to w, or none for a command whose
+// answer is a push message, such as SUBSCRIBE. The commands of one connection come one at a time
+// and in order; those of several come at the same time. Neither w nor c may be used after ServeRESP
+// has returned, except for c.Conn.
+//
+// If it panics, the peer gets "-ERR internal error" in place of what it has written, and the panic
+// is logged.
+type Handler interface {
+	ServeRESP(w *Reply, c *Command)
+}
+
+// A HandlerFunc is a function as a Handler.
+type HandlerFunc func(w *Reply, c *Command)
+
+// ServeRESP implements Handler.
+func (f HandlerFunc) ServeRESP(w *Reply, c *Command) { f(w, c) }
+
+// A Command is what a peer has sent.
+type Command struct {
+	// Args are the command's name, as it was sent, and its arguments. They are valid until the
+	// handler returns.
+	Args [][]byte
+	// Conn is the connection, which may be kept.
+	Conn *Conn
+}
+
+// Is reports whether argument i has this text, in whatever case. text is in capital letters.
+func (c *Command) Is(i int, text string) bool { return i < len(c.Args) && equalFold(c.Args[i], text) }
+
+// equalFold compares with a text in capital letters.
+func equalFold(p []byte, text string) bool {
+	if len(p) != len(text) {
+		return false
+	}
+	for i, b := range p {
+		if upper(b) != text[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func upper(b byte) byte {
+	if b >= 'a' && b <= 'z' {
+		return b - 'a' + 'A'
+	}
+	return b
+}
+
+// A Reply takes a handler's answer. What the peer's protocol does not have is sent in place of it
+// as Redis does: maps and sets as arrays, truths as 1 and 0, numbers as strings.
+type Reply struct {
+	out   []byte
+	proto Protocol
+	conn  *Conn
+}
+
+// Protocol is the peer's version.
+func (w *Reply) Protocol() Protocol { return w.proto }
+
+// Simple writes a line of text.
+func (w *Reply) Simple(text string) { w.out = AppendSimple(w.out, text) }
+
+// OK writes what most commands answer that have nothing to say.
+func (w *Reply) OK() { w.out = append(w.out, "+OK\r\n"...) }
+
+// Error writes an error. Its text should begin with a code, such as "ERR" or "WRONGTYPE".
+func (w *Reply) Error(text string) { w.out = AppendError(w.out, text) }
+
+// Int writes an integer.
+func (w *Reply) Int(n int64) { w.out = AppendInt(w.out, n) }
+
+// Bulk writes a string of any bytes.
+func (w *Reply) Bulk(p []byte) { w.out = AppendBulk(w.out, p) }
+
+// Text writes a string of any bytes.
+func (w *Reply) Text(s string) { w.out = AppendBulk(w.out, s) }
+
+// Null writes null.
+func (w *Reply) Null() { w.out = AppendNull(w.out, w.proto) }
+
+// NullArray writes null where the command answers an array otherwise.
+func (w *Reply) NullArray() { w.out = AppendNullArray(w.out, w.proto) }
+
+// Array begins an array, of which n elements have to be written next.
+func (w *Reply) Array(n int) { w.out = AppendArray(w.out, n) }
+
+// Map begins a map, of which n keys have to be written next, each with its value.
+func (w *Reply) Map(n int) { w.out = AppendMap(w.out, n, w.proto) }
+
+// Set begins a set, of which n elements have to be written next.
+func (w *Reply) Set(n int) { w.out = AppendSet(w.out, n, w.proto) }
+
+// Bool writes a truth.
+func (w *Reply) Bool(b bool) { w.out = AppendBool(w.out, b, w.proto) }
+
+// Double writes a number.
+func (w *Reply) Double(f float64) { w.out = AppendDouble(w.out, f, w.proto) }
+
+// BigNumber writes an integer of any size, given in digits.
+func (w *Reply) BigNumber(digits string) { w.out = AppendBigNumber(w.out, digits, w.proto) }
+
+// Verbatim writes a string with its format, which has three letters, such as "txt".
+func (w *Reply) Verbatim(format, text string) { w.out = AppendVerbatim(w.out, format, text, w.proto) }
+
+// Attribute begins an attribute of the next value, if the peer's protocol has them: then n keys
+// have to be written next, each with its value.
+func (w *Reply) Attribute(n int) bool {
+	if w.proto < RESP3 {
+		return false
+	}
+	w.out = AppendAttribute(w.out, n)
+	return true
+}
+
+// Value writes any value.
+func (w *Reply) Value(v Value) { w.out = AppendValue(w.out, v, w.proto) }
+
+// Flush queues what has been written, with the replies before it, so that a message which is pushed
+// next comes behind it.
+func (w *Reply) Flush() {
+	if len(w.out) > 0 {
+		_ = w.conn.queue(w.out) // an error ends the connection
+		w.out = w.out[:0]
+	}
+}

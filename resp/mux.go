@@ -1,0 +1,171 @@
+package resp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Mux is a Handler that tells commands apart by name. A wrong call is answered as Redis answers
+// it: an unknown command or subcommand, too few or too many arguments. It answers COMMAND, and HELP
+// of commands that have subcommands. All of Handle must be called before it serves.
+type Mux struct {
+	entries map[string]*entry
+	order   []string
+}
+
+// An entry is a command, or the commands behind a first word.
+type entry struct {
+	name  string // in small letters; that of a subcommand is "config|get"
+	arity int
+	run   HandlerFunc
+	help  string
+	subs  map[string]*entry // nil: it is no container
+	order []string
+}
+
+// NewMux makes a Mux without commands.
+func NewMux() *Mux {
+	m := &Mux{entries: map[string]*entry{}}
+	m.Handle("COMMAND", -1, m.list, "List the commands.")
+	return m
+}
+
+// Handle has f run the command with this name, such as "GET", or "CONFIG GET" for one with a second
+// word. arity is how many arguments there must be, the name included; if it is negative, at least
+// so many. help is one sentence for COMMAND DOCS and HELP. It panics if the name has been handled,
+// or if there is none.
+func (m *Mux) Handle(name string, arity int, f HandlerFunc, help string) {
+	words := strings.Fields(strings.ToUpper(name))
+	if len(words) < 1 || len(words) > 2 || len(words[0]) > maxName || arity == 0 || f == nil {
+		panic(fmt.Sprintf("resp: Mux.Handle(%q, %d): a name is one word or two, and the arity counts it", name, arity))
+	}
+	e := &entry{name: strings.ToLower(strings.Join(words, "|")), arity: arity, run: f, help: help}
+	if len(words) == 1 {
+		m.add(words[0], e)
+		return
+	}
+	top := m.entries[words[0]]
+	if top == nil {
+		top = &entry{name: strings.ToLower(words[0]), arity: -2, subs: map[string]*entry{}}
+		m.add(words[0], top)
+	}
+	if top.subs == nil || top.subs[words[1]] != nil {
+		panic(fmt.Sprintf("resp: Mux.Handle(%q): it has been handled", name))
+	}
+	top.subs[words[1]] = e
+	top.order = append(top.order, words[1])
+}
+
+func (m *Mux) add(name string, e *entry) {
+	if m.entries[name] != nil {
+		panic(fmt.Sprintf("resp: Mux.Handle(%q): it has been handled", name))
+	}
+	m.entries[name] = e
+	m.order = append(m.order, name)
+}
+
+// ServeRESP implements Handler.
+func (m *Mux) ServeRESP(w *Reply, c *Command) {
+	e := m.entries[string(upperOf(c.Args[0]))]
+	if e == nil {
+		w.unknown(c.Args)
+		return
+	}
+	if e = e.find(w, c); e != nil {
+		e.run(w, c)
+	}
+}
+
+// find is the entry that runs a command. If the call is wrong, it answers that, and returns nil.
+func (e *entry) find(w *Reply, c *Command) *entry {
+	if e.subs != nil && len(c.Args) > 1 {
+		sub := e.subs[string(upperOf(c.Args[1]))]
+		switch {
+		case sub != nil:
+			e = sub
+		case c.Is(1, "HELP") && len(c.Args) == 2:
+			e.answerHelp(w)
+			return nil
+		default:
+			w.unknownSub(strings.ToUpper(e.name), c.Args[1])
+			return nil
+		}
+	}
+	if n := len(c.Args); e.arity > 0 && n != e.arity || n < -e.arity {
+		w.wrongArity(e.name)
+		return nil
+	}
+	return e
+}
+
+// answerHelp answers HELP of a command that has subcommands.
+func (e *entry) answerHelp(w *Reply) {
+	lines := []string{strings.ToUpper(e.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}
+	for _, name := range e.order {
+		lines = append(lines, name, "    "+e.subs[name].help)
+	}
+	w.lines(append(lines, "HELP", "    Print this help."))
+}
+
+// list answers COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
+func (m *Mux) list(w *Reply, c *Command) {
+	names := slices.Clone(m.order)
+	slices.Sort(names)
+	if len(c.Args) > 2 {
+		names = nil
+		for _, a := range c.Args[2:] {
+			names = append(names, string(upperOf(a)))
+		}
+	}
+	switch {
+	case len(c.Args) == 1:
+		m.describe(w, names)
+	case c.Is(1, "COUNT") && len(c.Args) == 2:
+		w.Int(int64(len(m.order)))
+	case c.Is(1, "LIST") && len(c.Args) == 2:
+		w.Array(len(names))
+		for _, name := range names {
+			w.Text(strings.ToLower(name))
+		}
+	case c.Is(1, "INFO"):
+		m.describe(w, names)
+	case c.Is(1, "DOCS"):
+		m.document(w, names)
+	default:
+		w.unknownSub("COMMAND", c.Args[1])
+	}
+}
+
+// describe answers what COMMAND INFO does: name, arity, flags, and which arguments are keys, which
+// is not known here.
+func (m *Mux) describe(w *Reply, names []string) {
+	w.Array(len(names))
+	for _, name := range names {
+		e := m.entries[name]
+		if e == nil {
+			w.NullArray()
+			continue
+		}
+		w.Array(6)
+		w.Text(e.name)
+		w.Int(int64(e.arity))
+		w.Set(0)
+		w.Int(0)
+		w.Int(0)
+		w.Int(0)
+	}
+}
+
+// document answers COMMAND DOCS.
+func (m *Mux) document(w *Reply, names []string) {
+	names = slices.DeleteFunc(names, func(name string) bool { return m.entries[name] == nil })
+	w.Map(len(names))
+	for _, name := range names {
+		e := m.entries[name]
+		w.Text(e.name)
+		w.Map(1)
+		w.Text("summary")
+		w.Text(e.help)
+	}
+}

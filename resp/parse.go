@@ -1,0 +1,275 @@
+package resp
+
+import "fmt"
+
+// ParseValue parses the first value of p, a reply or a push, in RESP2 or RESP3. n is how many bytes
+// it takes; 0 says that it is incomplete. v has views on p. The errors are *ProtocolError: bytes
+// that are no value, a limit, or one of the streamed types, which no known server sends.
+func ParseValue(p []byte, l Limits) (n int, v Value, err error) {
+	filled := l.filled()
+	r := valueReader{p: p, limits: &filled}
+	switch err := r.read(&v, 0); {
+	case err == errShort:
+		return 0, Value{}, nil
+	case err != nil:
+		return 0, Value{}, err
+	}
+	return r.pos, v, nil
+}
+
+// errShort says that a value is incomplete. It is not returned to users.
+var errShort = &ProtocolError{"incomplete"}
+
+var (
+	errStreamed = &ProtocolError{"streamed strings and aggregates are not supported"}
+	errDepth    = &ProtocolError{"a reply nests too deep"}
+	errValues   = &ProtocolError{"a reply has too many values"}
+	errSize     = &ProtocolError{"a reply is too large"}
+	errNumber   = &ProtocolError{"invalid number in a reply"}
+	errLineEnd  = &ProtocolError{"a line of a reply does not end with CRLF"}
+	errBoolean  = &ProtocolError{"invalid boolean in a reply"}
+	errVerbatim = &ProtocolError{"invalid verbatim string in a reply"}
+)
+
+// A valueReader reads one value.
+type valueReader struct {
+	p      []byte
+	pos    int
+	values int // that aggregates have announced
+	limits *Limits
+}
+
+// read reads a value with the attributes in front of it.
+func (r *valueReader) read(v *Value, depth int) error {
+	var attr *Value
+	for {
+		*v = Value{}
+		if err := r.one(v, depth); err != nil {
+			return err
+		}
+		if v.Kind != Attribute {
+			v.Attr = attr
+			return nil
+		}
+		if attr == nil {
+			attr = &Value{Kind: Attribute}
+		}
+		attr.Elems = append(attr.Elems, v.Elems...)
+	}
+}
+
+func (r *valueReader) one(v *Value, depth int) error {
+	h, err := nextHeader(r.p, r.pos, 0, r.limits)
+	if err != nil {
+		return err
+	}
+	line := r.p[r.pos+1 : r.pos+h.line-2]
+	r.pos += h.line
+	v.Kind = h.kind
+	switch h.shape {
+	case scalar:
+		v.Int = h.number
+		if h.text {
+			v.Str = line[:len(line):len(line)]
+		}
+		return nil
+	case stringOf:
+		return r.text(v, int(h.number))
+	}
+	if r.values += int(h.number); r.values > r.limits.Args {
+		return errValues
+	}
+	if depth >= r.limits.Depth {
+		return errDepth
+	}
+	return r.elements(v, int(h.number), depth)
+}
+
+// text reads the bytes of a string.
+func (r *valueReader) text(v *Value, size int) error {
+	if len(r.p)-r.pos < size+2 {
+		return errShort
+	}
+	end := r.pos + size
+	v.Str = r.p[r.pos:end:end]
+	if err := checkText(r.p, r.pos, size, v.Kind); err != nil {
+		return err
+	}
+	r.pos = end + 2
+	return nil
+}
+
+// elements reads those of an aggregate. Room is made for what can have come, not for what is
+// announced.
+func (r *valueReader) elements(v *Value, count, depth int) error {
+	v.Elems = make([]Value, 0, min(count, (len(r.p)-r.pos)/shortestValue))
+	for range count {
+		var e Value
+		if err := r.read(&e, depth+1); err != nil {
+			return err
+		}
+		v.Elems = append(v.Elems, e)
+	}
+	return nil
+}
+
+// shortestValue is the length of "_\r\n".
+const shortestValue = 3
+
+// A shape is what follows the line that a value begins with.
+type shape uint8
+
+const (
+	scalar    shape = iota // nothing
+	stringOf               // so many bytes
+	aggregate              // so many values
+)
+
+// A valueHeader is the first line of a value.
+type valueHeader struct {
+	kind   Kind
+	shape  shape
+	text   bool  // of a scalar: its line is its text
+	line   int   // length with CRLF
+	number int64 // of a scalar its number, else how many bytes or values follow
+}
+
+// nextHeader reads the line at pos, in whose first from bytes there is no end. If it is incomplete,
+// h.line is for how many bytes that is so now.
+func nextHeader(p []byte, pos, from int, l *Limits) (h valueHeader, err error) {
+	rest := p[pos:]
+	end := from
+	for end < len(rest) && rest[end] != '\r' && end <= maxLine {
+		if rest[end] == '\n' {
+			return h, errLineEnd
+		}
+		end++
+	}
+	switch {
+	case pos+end > l.Bytes:
+		return h, errSize
+	case end > maxLine:
+		return h, errSize
+	case end+1 >= len(rest):
+		h.line = end
+		return h, errShort
+	case rest[end+1] != '\n':
+		return h, errLineEnd
+	case end == 0:
+		return h, unknownKind('\r')
+	}
+	h.kind, h.line = Kind(rest[0]), end+2
+	err = h.read(rest[1:end], pos+h.line, l)
+	return h, err
+}
+
+// read makes sense of a line behind its first byte. pos is where what follows begins.
+func (h *valueHeader) read(line []byte, pos int, l *Limits) error {
+	switch h.kind {
+	case Simple, Failure:
+		h.text = true
+		return nil
+	case Double:
+		h.text = true
+		if _, ok := parseFloat(line); !ok {
+			return errNumber
+		}
+		return nil
+	case BigNumber:
+		h.text = true
+		return checkBigNumber(line)
+	case Integer:
+		return h.integer(line)
+	case Boolean:
+		if len(line) != 1 || line[0] != 't' && line[0] != 'f' {
+			return errBoolean
+		}
+		if line[0] == 't' {
+			h.number = 1
+		}
+		return nil
+	case Null:
+		if len(line) > 0 {
+			return errNumber
+		}
+		return nil
+	}
+	return h.length(line, pos, l)
+}
+
+// integer allows a plus sign, as the protocol does.
+func (h *valueHeader) integer(line []byte) error {
+	if len(line) > 1 && line[0] == '+' && line[1] != '-' {
+		line = line[1:]
+	}
+	v, ok := parseInt(line)
+	if !ok {
+		return errNumber
+	}
+	h.number = v
+	return nil
+}
+
+// length is for kinds with something behind their line.
+func (h *valueHeader) length(line []byte, pos int, l *Limits) error {
+	perElement := int64(1)
+	switch h.kind {
+	case Bulk, BulkError, Verbatim:
+		h.shape = stringOf
+	case Array, Set, Push:
+		h.shape = aggregate
+	case Map, Attribute:
+		h.shape, perElement = aggregate, 2
+	case ';', '.':
+		return errStreamed
+	default:
+		return unknownKind(byte(h.kind))
+	}
+	if len(line) == 1 && line[0] == '?' {
+		return errStreamed
+	}
+	v, ok := parseInt(line)
+	switch {
+	case ok && v == -1 && (h.kind == Bulk || h.kind == Array):
+		h.kind, h.shape = Null, scalar
+		return nil
+	case !ok || v < 0:
+		return errNumber
+	case h.shape == stringOf && (v > int64(l.Bulk) || v > int64(l.Bytes-pos-2)):
+		return errSize
+	case h.shape == aggregate && v > int64(l.Args)/perElement:
+		return errValues
+	}
+	h.number = v * perElement
+	return nil
+}
+
+func checkBigNumber(line []byte) error {
+	if len(line) > 0 && (line[0] == '-' || line[0] == '+') {
+		line = line[1:]
+	}
+	if len(line) == 0 {
+		return errNumber
+	}
+	for _, c := range line {
+		if c < '0' || c > '9' {
+			return errNumber
+		}
+	}
+	return nil
+}
+
+// checkText looks at a string that has come with its end.
+func checkText(p []byte, pos, size int, k Kind) error {
+	if p[pos+size] != '\r' || p[pos+size+1] != '\n' {
+		return errLineEnd
+	}
+	if k == Verbatim && (size < verbatimFormat || p[pos+verbatimFormat-1] != ':') {
+		return errVerbatim
+	}
+	return nil
+}
+
+func unknownKind(c byte) error {
+	return &ProtocolError{fmt.Sprintf("a reply begins with %q", c)}
+}

@@ -1,0 +1,258 @@
+package resp
+
+import (
+	"sync"
+
+	"github.com/myriad-go/myriad/buf"
+)
+
+const (
+	// maxSubscriptions bounds the channels and the patterns of one connection.
+	maxSubscriptions = 10_000
+	// maxPatterns bounds the patterns of all connections: each publication is compared with all.
+	maxPatterns = 10_000
+)
+
+// A PubSub has channels on which connections get what others publish. The zero value is ready. One
+// connection may have 10,000 subscriptions of each kind, and all together 10,000 different
+// patterns; above that SUBSCRIBE and PSUBSCRIBE are answered with an error. What happens to a
+// connection that reads too slowly is Server.Overflow's to say.
+type PubSub struct {
+	mu       sync.RWMutex
+	channels map[string]map[*Conn]struct{}
+	patterns map[string]map[*Conn]struct{}
+	conns    map[*Conn]*subscriber
+}
+
+// A subscriber is the subscriptions of a connection.
+type subscriber struct{ channels, patterns map[string]struct{} }
+
+func (s *subscriber) count() int64 { return int64(len(s.channels) + len(s.patterns)) }
+
+// Register adds the commands SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE, PUNSUBSCRIBE, PUBLISH and PUBSUB
+// to a Mux.
+func (p *PubSub) Register(m *Mux) {
+	m.Handle("SUBSCRIBE", -2, func(w *Reply, c *Command) { p.subscribe(w, c, "subscribe", false) },
+		"Listen for messages published to channels.")
+	m.Handle("PSUBSCRIBE", -2, func(w *Reply, c *Command) { p.subscribe(w, c, "psubscribe", true) },
+		"Listen for messages published to channels that match patterns.")
+	m.Handle("UNSUBSCRIBE", -1, func(w *Reply, c *Command) { p.unsubscribe(w, c, "unsubscribe", false) },
+		"Stop listening to channels.")
+	m.Handle("PUNSUBSCRIBE", -1, func(w *Reply, c *Command) { p.unsubscribe(w, c, "punsubscribe", true) },
+		"Stop listening to patterns.")
+	m.Handle("PUBLISH", 3, func(w *Reply, c *Command) { w.Int(int64(p.Publish(string(c.Args[1]), c.Args[2]))) },
+		"Post a message to a channel.")
+	m.Handle("PUBSUB CHANNELS", -2, p.listChannels, "Return the active channels.")
+	m.Handle("PUBSUB NUMSUB", -2, p.countSubscribers, "Return the number of subscribers of channels.")
+	m.Handle("PUBSUB NUMPAT", 2, func(w *Reply, _ *Command) {
+		p.mu.RLock()
+		defer p.mu.RUnlock()
+		w.Int(int64(len(p.patterns)))
+	}, "Return the number of patterns.")
+}
+
+// Publish sends a message to the subscribers of a channel and of the patterns that match it, and
+// returns how many subscriptions that are. It does not wait for any of them, unless Overflow does.
+func (p *PubSub) Publish(channel string, message []byte) int {
+	p.mu.RLock()
+	var to []delivery
+	for c := range p.channels[channel] {
+		to = append(to, delivery{c, ""})
+	}
+	for pattern, conns := range p.patterns {
+		if !Match(pattern, channel) {
+			continue
+		}
+		for c := range conns {
+			to = append(to, delivery{c, pattern})
+		}
+	}
+	p.mu.RUnlock()
+	m := publication{channel: channel, message: message}
+	defer m.release()
+	for _, d := range to {
+		_ = d.c.PushBlock(m.encoded(d).Retain()) // one that is too slow, or has closed, goes without
+	}
+	return len(to)
+}
+
+// A delivery is a connection that gets a message; pattern is what it has subscribed to, if not the
+// channel.
+type delivery struct {
+	c       *Conn
+	pattern string
+}
+
+// A publication is encoded once for each protocol, and for each pattern in a row.
+type publication struct {
+	channel string
+	message []byte
+	blocks  [RESP3 + 1]*buf.Block
+	pattern [RESP3 + 1]string
+}
+
+func (m *publication) encoded(d delivery) *buf.Block {
+	proto := d.c.Protocol()
+	if b := m.blocks[proto]; b != nil {
+		if m.pattern[proto] == d.pattern {
+			return b
+		}
+		b.Release()
+	}
+	b := buf.Get(64 + len(d.pattern) + len(m.channel) + len(m.message) + 64)
+	out := b.Extend()[:0]
+	if d.pattern == "" {
+		out = AppendBulk(AppendPush(out, 3, proto), "message")
+	} else {
+		out = AppendBulk(AppendBulk(AppendPush(out, 4, proto), "pmessage"), d.pattern)
+	}
+	b.Commit(len(AppendBulk(AppendBulk(out, m.channel), m.message)))
+	m.blocks[proto], m.pattern[proto] = b, d.pattern
+	return b
+}
+
+func (m *publication) release() {
+	for _, b := range m.blocks {
+		if b != nil {
+			b.Release()
+		}
+	}
+}
+
+// subscribe answers one push message for each channel, in front of the first publication of it.
+func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
+	w.Flush()
+	for _, a := range c.Args[1:] {
+		p.mu.Lock()
+		s := p.of(c.Conn)
+		set, table := p.tables(s, pattern)
+		name := string(a)
+		_, known := set[name]
+		full := pattern && table[name] == nil && len(table) >= maxPatterns
+		tooMany := !known && (full || len(set) >= maxSubscriptions)
+		if !tooMany {
+			set[name] = struct{}{}
+			if table[name] == nil {
+				table[name] = map[*Conn]struct{}{}
+			}
+			table[name][c.Conn] = struct{}{}
+			c.Conn.SetSubscribed(true)
+			w.confirm(word, a, s.count())
+			w.Flush()
+		}
+		p.mu.Unlock()
+		if tooMany {
+			w.Error("ERR too many subscriptions")
+			return
+		}
+	}
+}
+
+// confirm writes the answer to a subscription or its end; a nil name is null.
+func (w *Reply) confirm(word string, name []byte, count int64) {
+	w.out = AppendBulk(AppendPush(w.out, 3, w.proto), word)
+	if name == nil {
+		w.Null()
+	} else {
+		w.Bulk(name)
+	}
+	w.Int(count)
+}
+
+// of is the subscriptions of a connection, which end with it. It is called under mu.
+func (p *PubSub) of(c *Conn) *subscriber {
+	if s := p.conns[c]; s != nil {
+		return s
+	}
+	if p.conns == nil {
+		p.conns, p.channels = map[*Conn]*subscriber{}, map[string]map[*Conn]struct{}{}
+		p.patterns = map[string]map[*Conn]struct{}{}
+	}
+	s := &subscriber{map[string]struct{}{}, map[string]struct{}{}}
+	p.conns[c] = s
+	c.OnEnd(func() { p.leave(c) })
+	return s
+}
+
+func (p *PubSub) tables(s *subscriber, pattern bool) (map[string]struct{}, map[string]map[*Conn]struct{}) {
+	if pattern {
+		return s.patterns, p.patterns
+	}
+	return s.channels, p.channels
+}
+
+// leave ends all subscriptions of a connection.
+func (p *PubSub) leave(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.conns[c]
+	if s == nil {
+		return
+	}
+	for name := range s.channels {
+		drop(p.channels, name, c)
+	}
+	for name := range s.patterns {
+		drop(p.patterns, name, c)
+	}
+	delete(p.conns, c)
+}
+
+func drop(table map[string]map[*Conn]struct{}, name string, c *Conn) {
+	delete(table[name], c)
+	if len(table[name]) == 0 {
+		delete(table, name)
+	}
+}
+
+func (p *PubSub) unsubscribe(w *Reply, c *Command, word string, pattern bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.conns[c.Conn]
+	if s == nil {
+		s = new(subscriber)
+	}
+	set, table := p.tables(s, pattern)
+	names := c.Args[1:]
+	if len(names) == 0 {
+		for name := range set {
+			names = append(names, []byte(name))
+		}
+	}
+	if len(names) == 0 {
+		w.confirm(word, nil, s.count())
+	}
+	for _, name := range names {
+		if _, known := set[string(name)]; known {
+			delete(set, string(name))
+			drop(table, string(name), c.Conn)
+		}
+		w.confirm(word, name, s.count())
+	}
+	c.Conn.SetSubscribed(s.count() > 0)
+}
+
+func (p *PubSub) listChannels(w *Reply, c *Command) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var names []string
+	for name := range p.channels {
+		if len(c.Args) < 3 || Match(c.Args[2], name) {
+			names = append(names, name)
+		}
+	}
+	w.Array(len(names))
+	for _, name := range names {
+		w.Text(name)
+	}
+}
+
+func (p *PubSub) countSubscribers(w *Reply, c *Command) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	w.Map(len(c.Args) - 2)
+	for _, a := range c.Args[2:] {
+		w.Bulk(a)
+		w.Int(int64(len(p.channels[string(a)])))
+	}
+}
