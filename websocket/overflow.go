@@ -175,7 +175,6 @@ func (c *Conn) offer(b *buf.Block, copyUpTo int, no noRoom) error {
 	case full && no.probe:
 		return errWait
 	case full && queues:
-		c.set(offered)
 		c.push(b)
 		return nil
 	case queues && !no.probe:

@@ -120,6 +120,7 @@ type test struct {
 	name    string
 	seconds float64
 	reaches map[int]bool
+	hangs   int // with so many mistakes
 }
 
 // tests runs all tests that match, each in a process of its own.
@@ -153,8 +154,15 @@ func (b *binary) tests(match string, to io.Writer) (all []test, err error) {
 			all = append(all, t)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b test) int { return cmp.Compare(a.seconds, b.seconds) })
+	order(all)
 	return all, nil
+}
+
+// order puts quick tests first, and those last that hang where others may fail.
+func order(tests []test) {
+	slices.SortStableFunc(tests, func(a, b test) int {
+		return cmp.Or(cmp.Compare(a.hangs, b.hangs), cmp.Compare(a.seconds, b.seconds))
+	})
 }
 
 // A verdict is how a process of tests ends.
@@ -191,24 +199,33 @@ const (
 	together = 0.2 // seconds of tests that run in the first process; in each other one twice as many
 	patience = 15  // seconds that tests have besides
 	factor   = 6   // times as long as they take without a mistake
-	mostHung = 2   // processes of tests that do not end, for one mistake
+	mostHung = 3   // processes of tests that do not end, for one mistake
 )
 
-// try runs the tests that reach a mistake, the quickest first, until one has failed twice. A test
-// that hangs is left out from then on.
+// try runs the tests that reach a mistake, until one has failed twice. A test that hangs is left
+// out from then on.
 func (b *binary) try(number int, tests []test) result {
 	r := unknown
-	hung := 0
-	for most := together; len(tests) > 0; most *= 2 {
+	hung := map[string]bool{}
+	defer func() {
+		for i := range tests {
+			if hung[tests[i].name] {
+				tests[i].hangs++
+			}
+		}
+		order(tests)
+	}()
+	processes := 0
+	for rest, most := tests, together; len(rest) > 0; most *= 2 {
 		var names []string
 		seconds := 0.0
-		for len(tests) > 0 && seconds <= most {
-			if t := tests[0]; t.reaches[number] {
+		for len(rest) > 0 && seconds <= most {
+			if t := rest[0]; t.reaches[number] {
 				names = append(names, t.name)
 				seconds += t.seconds
 				r = min(r, lived)
 			}
-			tests = tests[1:]
+			rest = rest[1:]
 		}
 		for len(names) > 0 {
 			v := b.fails(number, names, seconds)
@@ -218,13 +235,16 @@ func (b *binary) try(number int, tests []test) result {
 			if len(v.hung) == 0 {
 				break
 			}
-			if hung++; hung == mostHung {
+			for _, n := range v.hung {
+				hung[n] = true
+			}
+			if processes++; processes == mostHung {
 				return hangs
 			}
-			names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(v.hung, n) })
+			names = slices.DeleteFunc(names, func(n string) bool { return hung[n] })
 		}
 	}
-	if hung > 0 {
+	if len(hung) > 0 {
 		return hangs
 	}
 	return r
