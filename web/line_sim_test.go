@@ -344,3 +344,188 @@ func (d haltingDriver) SendFile(id driver.ID, f driver.File, off, n int64) (int6
 	}
 	return queued, err
 }
+
+// Requests in a line have their own WriteTimeout, which begins when they are accepted: also if they
+// wait for an answer before theirs.
+func TestWriteTimeoutBehind(t *testing.T) {
+	const timeout = 10 * time.Millisecond
+	var st *stage
+	failed := map[string]error{}
+	st = calmStage(t, &Server{PipelineDepth: 3, WriteTimeout: timeout, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/late" {
+				st.wait(timeout + time.Millisecond)
+			}
+			_, err := w.Write([]byte(r.URL.Path))
+			failed[r.URL.Path] = errors.Join(err, http.NewResponseController(w).Flush())
+		})})
+	p := st.Dial(st.at)
+	st.ask(p, time.Second, "/0", "/1", "/late")
+	if failed["/0"] != nil || failed["/1"] != nil || !errors.Is(failed["/late"], os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", failed)
+	}
+	if got := answers(t, string(p.Received())); fmt.Sprint(got) != "[/0 /1]" || !p.Ended() {
+		t.Errorf("got %q, the connection has ended: %v", got, p.Ended())
+	}
+	p.Close()
+}
+
+// A promoted request whose client does not read its answer has WriteTimeout, and no longer: in a
+// chain from when its handler has begun.
+func TestUnreadAnswerBehind(t *testing.T) {
+	const timeout = time.Second
+	for _, depth := range []int{1, 3} {
+		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) {
+			var st *stage
+			var failed error
+			st = calmStage(t, &Server{PipelineDepth: depth, WriteTimeout: timeout, Dispatch: DispatchPool,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/large" {
+						_, failed = w.Write(make([]byte, 4<<20))
+					}
+				})})
+			p := st.Dial(st.at)
+			p.StopReading()
+			st.ask(p, timeout*3/4, "/0", "/1", "/large", "/3")
+			if failed != nil || p.Closed() {
+				t.Fatalf("before %v: %v", timeout, failed)
+			}
+			st.RunFor(timeout / 2)
+			if !errors.Is(failed, os.ErrDeadlineExceeded) {
+				t.Errorf("after %v: %v", timeout, failed)
+			}
+			p.Resume()
+			st.RunFor(time.Second)
+			if !p.Closed() && !p.Ended() {
+				t.Error("the connection is open")
+			}
+			p.Close()
+		})
+	}
+}
+
+// Behind an answer that was not whole, or that ends the connection, no other handler of a chain
+// begins.
+func TestChainEndsWithAnAnswer(t *testing.T) {
+	for _, last := range []string{"/panic", "/close", "/short"} {
+		ran := ""
+		st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ran += r.URL.Path
+			switch r.URL.Path {
+			case "/panic":
+				panic(http.ErrAbortHandler)
+			case "/close":
+				w.Header().Set("Connection", "close")
+			case "/short":
+				w.Header().Set("Content-Length", "10")
+			}
+		})})
+		p := st.Dial(st.at)
+		st.ask(p, time.Second, "/0", last, "/2", "/3")
+		if want := "/0" + last; ran != want || !p.Ended() {
+			t.Errorf("these ran: %s, want %s; the connection has ended: %v", ran, want, p.Ended())
+		}
+		p.Close()
+	}
+}
+
+// What is held of an answer is bounded: its handler waits above 32 KiB, and goes on when it is its
+// turn. A single larger write is taken whole.
+func TestHeldIsBounded(t *testing.T) {
+	const most = 32 << 10
+	var st *stage
+	written := map[string]int{}
+	st = calmStage(t, &Server{PipelineDepth: 4, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/first" {
+				st.wait(10 * time.Millisecond)
+				return
+			}
+			w.Header().Set("Content-Length", fmt.Sprint(100<<10))
+			for written[r.URL.Path] < 100<<10 {
+				n := 4 << 10
+				if r.URL.Path == "/large" && written[r.URL.Path] == 0 {
+					w.WriteHeader(200)
+					w.(http.Flusher).Flush()
+					n = 28 << 10
+				}
+				n, _ = w.Write(make([]byte, n))
+				w.(http.Flusher).Flush()
+				written[r.URL.Path] += n
+			}
+		})})
+	p := st.Dial(st.at)
+	st.ask(p, 5*time.Millisecond, "/first", "/small", "/large")
+	for path, n := range written {
+		if n > most || n < most-8<<10 {
+			t.Errorf("%s: %d bytes are written behind an answer that has not begun", path, n)
+		}
+	}
+	st.RunFor(time.Second)
+	if got := answers(t, string(p.Received())); len(got) != 3 || len(got[1]) != 100<<10 || len(got[2]) != 100<<10 {
+		t.Errorf("%d answers", len(got))
+	}
+	p.Close()
+}
+
+// A request in the line that fails ends the connection only when it is its turn: those before it
+// are answered whole.
+func TestFailureWaitsForItsTurn(t *testing.T) {
+	for path, ended := range map[string]string{"/panic": "[/slow]", "/cut": "[/slow cut: part]"} {
+		var st *stage
+		st = calmStage(t, &Server{PipelineDepth: 4, Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/slow":
+					st.wait(10 * time.Millisecond)
+				case "/cut":
+					w.Header().Set("Content-Length", "10")
+					io.WriteString(w, "part")
+					w.(http.Flusher).Flush()
+					panic(http.ErrAbortHandler)
+				case "/panic":
+					panic(http.ErrAbortHandler)
+				}
+				io.WriteString(w, r.URL.Path)
+			})})
+		p := st.Dial(st.at)
+		st.ask(p, 5*time.Millisecond, "/slow", path, "/behind")
+		if p.Count() > 0 || p.Ended() {
+			t.Errorf("%s: before the first answer came %q, ended: %v", path, p.Received(), p.Ended())
+		}
+		st.RunFor(time.Second)
+		if got := fmt.Sprint(answers(t, string(p.Received()))); got != ended || !p.Ended() {
+			t.Errorf("%s: got %s, want %s; ended: %v", path, got, ended, p.Ended())
+		}
+		p.Close()
+	}
+}
+
+// When a connection is lost, handlers of the line that have begun learn it, and Shutdown waits for
+// them.
+func TestLineLearnsOfItsLoss(t *testing.T) {
+	var st *stage
+	told, ended := 0, 0
+	s := &Server{PipelineDepth: 4, Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for range 20 {
+				st.wait(time.Millisecond)
+				if r.Context().Err() != nil {
+					told++
+					break
+				}
+			}
+			ended++
+			if _, err := w.Write(make([]byte, 100<<10)); err == nil {
+				t.Error("an answer to a client that has gone was taken")
+			}
+		})}
+	st = calmStage(t, s)
+	p := st.Dial(st.at)
+	st.ask(p, 5*time.Millisecond, "/0", "/1", "/2")
+	p.Reset()
+	st.RunFor(100 * time.Microsecond)
+	if err := s.Shutdown(context.Background()); err != nil || told != 3 || ended != 3 {
+		t.Errorf("Shutdown: %v; %d handlers were told and %d have ended, of 3", err, told, ended)
+	}
+}
