@@ -81,9 +81,10 @@ var arrows = map[string][]string{
 	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
 
 	"server/push/internal/centrifuge": nil,
+	"server/push/internal/fossil":     nil,
 	"server/push/internal/receipts":   nil,
-	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/receipts", "web",
-		"websocket", "workers"},
+	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/fossil",
+		"server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
 	"server/cmd/myriad":   {".", "debug", "server/push", "web", "websocket"},
@@ -117,7 +118,7 @@ var codecs = []string{
 	"websocket/extension.go", "websocket/deflate.go",
 	"resp/limits.go", "resp/number.go", "resp/command.go", "resp/inline.go", "resp/value.go", "resp/parse.go",
 	"resp/scan.go", "resp/append.go", "resp/glob.go",
-	"server/push/internal/centrifuge/*.go",
+	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
 }
 
 var codecMay = []string{"buf", "internal/h1", "internal/hpack"}

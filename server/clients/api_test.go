@@ -55,15 +55,20 @@ func cent(t *testing.T, url, key string) *process {
 	return python(t, "cent", "testdata/api.py", url, key)
 }
 
-// gocent builds the program in testdata/gocent, a module of its own. The go command fetches the
-// client library.
 func gocent(t *testing.T, url, key string) *process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "gocent")
+	return goProgram(t, "gocent", url, key)
+}
+
+// goProgram builds and runs the program in that folder of testdata, a module of its own. The go
+// command fetches the client library.
+func goProgram(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
 	build := exec.Command("go", "build", "-o", program, ".")
-	build.Dir, build.Env = "testdata/gocent", append(os.Environ(), "GOWORK=off")
+	build.Dir, build.Env = "testdata/"+name, append(os.Environ(), "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
-		missing(t, "gocent", "go build in server/clients/testdata/gocent: "+string(out))
+		missing(t, name, "go build in server/clients/testdata/"+name+": "+string(out))
 	}
-	return start(t, nil, program, url, key)
+	return start(t, nil, program, args...)
 }

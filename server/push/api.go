@@ -45,7 +45,7 @@ var apiMethods = []*apiMethod{
 // unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedMethods = map[string]string{
-	"subscribe":   "let clients subscribe themselves; `subscribe-token` and the claim `channels` say to what",
+	"subscribe":   "let clients subscribe themselves, or put the channel into the claim `channels` of their tokens",
 	"refresh":     "give tokens a short life; clients fetch a new one by themselves",
 	"rpc":         "call your own backend",
 	"connections": "call `presence` for the clients of a channel, or open the console",

@@ -177,9 +177,9 @@ func TestAPIDisconnectKeepsTheWhitelist(t *testing.T) {
 	ts.subscribe("channel=a&token=" + token)
 	all := ts.node.wheel.all()
 	got := ts.call("disconnect", `{"user":"`+all[0].user()+`","whitelist":["`+all[0].id.String()+`"]}`)
-	if got != `{"result":{"num_clients":1}}` || all[0].closing.Load() || !all[1].closing.Load() {
-		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].closing.Load(),
-			all[1].closing.Load())
+	if got != `{"result":{"num_clients":1}}` || all[0].closing() || !all[1].closing() {
+		t.Errorf("%s; the one on the whitelist is closing: %v, the other: %v", got, all[0].closing(),
+			all[1].closing())
 	}
 }
 

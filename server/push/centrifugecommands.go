@@ -1,6 +1,7 @@
 package push
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -19,15 +20,47 @@ var (
 	errUnknownMethod   = errors.New("push: a command without a method of the protocol")
 )
 
-// runCommands runs one message of a client. The transport makes one call at a time. runCommands
-// does not keep p.
+// runMessage runs one message of a client.
+func runMessage(s *session, p []byte) {
+	if s.form().form.(centrifugeForm).uni {
+		runConnectRequest(s, p)
+		return
+	}
+	runCommands(s, p)
+}
+
+// runCommands runs one message of a client that sends commands. The transport makes one call at a
+// time. runCommands does not keep p.
 func runCommands(s *session, p []byte) {
-	if s.closing.Load() {
+	runBatch(s, func(b *batch) error { return b.runAll(p) })
+}
+
+// runConnectRequest runs the one message of a client that only receives: a connect request. Later
+// messages are pongs, or are ignored.
+func runConnectRequest(s *session, p []byte) {
+	if s.isConnected() {
+		return
+	}
+	runBatch(s, func(b *batch) error {
+		request, err := b.form.codec.ParseConnect(p)
+		if err != nil {
+			return errors.Join(endBadRequest, err)
+		}
+		err = b.connect(&centrifuge.Command{ID: 1, Connect: &request})
+		if b.s.isRefused() {
+			err = errors.Join(endExpired, errTokenExpired)
+		}
+		return err
+	})
+}
+
+func runBatch(s *session, run func(*batch) error) {
+	if s.closing() {
 		return
 	}
 	b := batches.Get().(*batch)
 	b.s, b.form = s, s.form().form.(centrifugeForm)
-	err := b.runAll(p)
+	err := run(b)
 	b.flush()
 	b.s = nil
 	batches.Put(b)
@@ -84,10 +117,9 @@ func (b *batch) run(c *centrifuge.Command) error {
 		b.done(c, centrifuge.Ping)
 		return nil
 	case centrifuge.Send:
-		return endNotAvailable // the protocol has no reply for this
+		return b.s.message(c.Send.Data) // the protocol has no reply for this
 	case centrifuge.RPC:
-		b.fail(c, failMethodNotFound)
-		return nil
+		return b.rpc(c)
 	case centrifuge.Refresh:
 		return b.refresh(c)
 	case centrifuge.None:
@@ -124,11 +156,71 @@ func (b *batch) connect(c *centrifuge.Command) error {
 	if err != nil {
 		return b.failed(c, err)
 	}
-	b.reply(&centrifuge.Reply{ID: c.ID, Connect: &centrifuge.ConnectResult{
+	result := centrifuge.ConnectResult{
 		Client: s.id.String(), Version: s.node.version,
 		Expires: !g.ends.IsZero(), TTL: s.node.ttl(g.ends),
-		Ping: uint32(s.node.timing.Ping / time.Second), Pong: true,
-	}})
+		Ping: uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
+	}
+	if t, ok := s.t.(*streamTransport); ok && t.client.secret != "" {
+		result.Session, result.Node = t.client.secret, s.node.id.String()
+	}
+	channels := g.serverChannels()
+	if b.form.uni && len(channels) == 0 {
+		channels = c.Connect.Channels()
+	}
+	if len(channels) == 0 {
+		b.connected(c, &result)
+		return nil
+	}
+	return b.connectWith(c, &result, channels)
+}
+
+// connectWith answers connect when the server has made the client's first subscriptions.
+func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectResult, channels []string) error {
+	b.flush()
+	b.s.hold()
+	made, err := b.s.subscribeFirst(channels, func(name string) (subscribeRequest, error) {
+		if ask := c.Connect.Subs[name]; ask != nil {
+			return requestOf(ask)
+		}
+		return subscribeRequest{}, nil
+	})
+	for _, one := range made {
+		result.Subs = append(result.Subs, centrifuge.ServerSubscription{Channel: one.channel,
+			SubscribeResult: b.form.subscribeResult(one.hello)})
+	}
+	if err == nil {
+		b.connected(c, result)
+	}
+	first := b.form.frame(b.out)
+	b.out = b.out[:0]
+	if b.s.letGo(first) == offerFull {
+		b.s.tooSlow("", len(first))
+	}
+	if err != nil {
+		return errors.Join(endServerError, err)
+	}
+	return nil
+}
+
+// connected appends the answer to connect.
+func (b *batch) connected(c *centrifuge.Command, result *centrifuge.ConnectResult) {
+	if b.form.uni {
+		b.out = b.form.codec.AppendPush(b.out, &centrifuge.Push{Connect: result})
+		return
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, Connect: result})
+}
+
+func (b *batch) rpc(c *centrifuge.Command) error {
+	data, err := b.s.rpc(c.RPC.Method, c.RPC.Data)
+	if err == nil && b.form.codec == centrifuge.JSON && len(data) > 0 {
+		data, err = oneLineJSON(data)
+	}
+	if err != nil {
+		return b.failed(c, err)
+	}
+	b.reply(&centrifuge.Reply{ID: c.ID, RPC: &centrifuge.RPCResult{Data: data}})
 	return nil
 }
 
@@ -149,9 +241,15 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	if ask.Channel == "" {
 		return errors.Join(endBadRequest, errNoChannel)
 	}
-	w := subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
-		notices: ask.JoinLeave, token: ask.Token}
-	err := b.s.subscribe(ask.Channel, w, func(hello welcome) {
+	if ask.Type != 0 { // a map or a poll
+		b.fail(c, failBadRequest)
+		return nil
+	}
+	w, err := requestOf(ask)
+	if err != nil {
+		return b.failed(c, err)
+	}
+	err = b.s.subscribe(ask.Channel, w, func(hello welcome) {
 		result := b.form.subscribeResult(hello)
 		b.reply(&centrifuge.Reply{ID: c.ID, Subscribe: &result})
 		b.flush()
@@ -159,11 +257,47 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 	return b.failed(c, err)
 }
 
+func requestOf(ask *centrifuge.SubscribeRequest) (w subscribeRequest, err error) {
+	w = subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
+		complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, notices: ask.JoinLeave, token: ask.Token,
+		delta: ask.Delta == "fossil"}
+	if ask.Filter != nil {
+		w.filter, err = filterOf(ask.Filter, new(filterSize), 1)
+	}
+	return w, err
+}
+
+// filterOf converts a filter. The error is a failBadRequest.
+func filterOf(node *centrifuge.FilterNode, size *filterSize, depth int) (*tagFilter, error) {
+	if node == nil {
+		return nil, failBadRequest
+	}
+	if err := size.grow(depth, len(node.Values)); err != nil {
+		return nil, err
+	}
+	f := &tagFilter{op: node.Op, key: node.Key, compare: node.Compare, value: node.Value, values: node.Values}
+	for _, child := range node.Nodes {
+		converted, err := filterOf(child, size, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		f.nodes = append(f.nodes, converted)
+	}
+	return f, f.prepare()
+}
+
 func (f centrifugeForm) subscribeResult(hello welcome) centrifuge.SubscribeResult {
-	return centrifuge.SubscribeResult{
+	result := centrifuge.SubscribeResult{
 		Expires: hello.expires, TTL: hello.ttl, Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
 		WasRecovering: hello.wasRecovering, Recovered: hello.recovered, Publications: f.listed(hello.publications),
+		Delta: hello.delta,
 	}
+	if hello.delta {
+		for i := range result.Publications {
+			f.quote(&result.Publications[i])
+		}
+	}
+	return result
 }
 
 func (b *batch) unsubscribe(c *centrifuge.Command) error {
@@ -183,11 +317,23 @@ func (b *batch) publish(c *centrifuge.Command) error {
 	}
 	// Replies to earlier commands go first: the client may receive its own publication.
 	b.flush()
-	if err := b.s.publish(p.Channel, p.Data); err != nil {
+	if p.Type != 0 { // into a map
+		b.fail(c, failNotAvailable)
+		return nil
+	}
+	if err := b.s.publish(p.Channel, p.Data, b.form.kindOf(p.Data)); err != nil {
 		return b.failed(c, err)
 	}
 	b.done(c, centrifuge.Publish)
 	return nil
+}
+
+// kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
+func (f centrifugeForm) kindOf(data []byte) Kind {
+	if f.codec == centrifuge.Protobuf && !json.Valid(data) {
+		return Binary
+	}
+	return JSON
 }
 
 // subRefresh replaces the token of a subscription.
@@ -276,6 +422,9 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 }
 
 func (b *batch) fail(c *centrifuge.Command, e Error) {
+	if b.form.uni {
+		return // the ending follows
+	}
 	if e == failPermissionDenied {
 		b.s.refused(refusedPermission, fmt.Errorf("%v: %w", c.Method(), e))
 	}

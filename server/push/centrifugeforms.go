@@ -1,9 +1,13 @@
 package push
 
 import (
+	"bytes"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+	"github.com/myriad-go/myriad/server/push/internal/fossil"
+	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
 )
 
@@ -11,11 +15,31 @@ import (
 func centrifugeDoor() door {
 	return door{
 		forms: []form{
-			centrifugeForm{centrifuge.JSON, inSocket},
+			centrifugeForm{centrifuge.JSON, inSocket, false},
+			centrifugeForm{centrifuge.Protobuf, inSocket, false},
+			centrifugeForm{centrifuge.JSON, inResponse, false},
+			centrifugeForm{centrifuge.Protobuf, inResponse, false},
+			centrifugeForm{centrifuge.JSON, inEvents, false},
+			centrifugeForm{centrifuge.JSON, inSocket, true},
+			centrifugeForm{centrifuge.Protobuf, inSocket, true},
+			centrifugeForm{centrifuge.JSON, inResponse, true},
+			centrifugeForm{centrifuge.JSON, inEvents, true},
 		},
-		route: func(s *Server, mux *http.ServeMux) {
-			sockets := newCentrifugeSockets(s.node, s.pool)
-			mux.HandleFunc("/connection/websocket", s.unlessDraining(sockets.serve))
+		open: func(s *Server) func(*http.ServeMux) {
+			sockets, streams := newCentrifugeSockets(s.node, s.pool), newCentrifugeStreams(s)
+			return func(mux *http.ServeMux) {
+				for path, serve := range map[string]http.HandlerFunc{
+					"/connection/websocket":       sockets.serve,
+					"/connection/uni_websocket":   sockets.serveUni,
+					"/connection/http_stream":     streams.serveResponse,
+					"/connection/sse":             streams.serveEvents,
+					"/connection/uni_http_stream": streams.serveUniResponse,
+					"/connection/uni_sse":         streams.serveUniEvents,
+					"/emulation":                  streams.serveEmulation,
+				} {
+					mux.HandleFunc(path, s.unlessDraining(serve))
+				}
+			}
 		},
 	}
 }
@@ -24,13 +48,16 @@ func centrifugeDoor() door {
 type framing uint8
 
 const (
-	inSocket framing = iota // a message is a WebSocket message
+	inSocket   framing = iota // a message is a WebSocket message
+	inResponse                // a message is a line of a response; in Protobuf it has its length before it
+	inEvents                  // a message is an event of Server-Sent Events
 )
 
 // A centrifugeForm writes replies and pushes.
 type centrifugeForm struct {
 	codec   centrifuge.Codec
 	framing framing
+	uni     bool // clients send nothing after connect, and read pushes without replies around them
 }
 
 func (f centrifugeForm) publications(channel string, list []Publication) []byte {
@@ -40,6 +67,38 @@ func (f centrifugeForm) publications(channel string, list []Publication) []byte 
 		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
 	}
 	return f.frame(dst)
+}
+
+// deltas implements deltaForm. In JSON the data of such a publication is a string: the delta, or
+// the text of the whole data.
+func (f centrifugeForm) deltas(channel string, list []Publication, base *Publication) []byte {
+	dst := make([]byte, 0, encodedSize(channel, list))
+	for i := range list {
+		shown := f.shown(&list[i])
+		if whole := shown.Data; base != nil {
+			before := f.shown(base)
+			shown.Data = fossil.Append(nil, before.Data, whole)
+			if shown.Delta = len(shown.Data) < len(whole) && f.carries(shown.Data); !shown.Delta {
+				shown.Data = whole
+			}
+		}
+		f.quote(&shown)
+		base = &list[i]
+		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
+	}
+	return f.frame(dst)
+}
+
+// carries reports whether data can be in a message.
+func (f centrifugeForm) carries(data []byte) bool {
+	return f.codec == centrifuge.Protobuf || utf8.Valid(data)
+}
+
+// quote turns the data of a publication into the string that clients expect that get deltas.
+func (f centrifugeForm) quote(p *centrifuge.Publication) {
+	if f.codec == centrifuge.JSON {
+		p.Data = centrifuge.AppendString(nil, p.Data)
+	}
 }
 
 // shown returns p as clients see it. JSON has no bytes, so that other kinds of data become strings.
@@ -76,22 +135,69 @@ func (f centrifugeForm) unsubscribed(channel string, why unsubscription) []byte 
 }
 
 func (f centrifugeForm) ping() (payload []byte, answered bool) {
-	return f.frame([]byte(f.codec.Ping())), true
+	return f.frame([]byte(f.codec.Ping())), !f.uni
+}
+
+func (f centrifugeForm) subscribed(channel string, hello welcome) []byte {
+	result := f.subscribeResult(hello)
+	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Subscribe: &result}))
+}
+
+// lastMessage says why a response ends. A WebSocket's close frame says it by itself.
+func (f centrifugeForm) lastMessage(why ending) []byte {
+	told := centrifuge.Disconnect(why)
+	return f.frame(f.appendPush(nil, &centrifuge.Push{Disconnect: &told}))
 }
 
 func (f centrifugeForm) share(payload []byte) shared {
-	return prepare(f.op(), payload)
+	switch {
+	case f.framing != inSocket:
+		return web.NewChunk(payload)
+	case f.codec == centrifuge.Protobuf:
+		return prepare(websocket.OpBinary, payload)
+	}
+	return prepare(websocket.OpText, payload)
 }
 
-func (f centrifugeForm) op() websocket.Op {
-	return websocket.OpText
+// socket returns the transport for a WebSocket.
+func (f centrifugeForm) socket(c *websocket.Conn) transport {
+	if f.codec == centrifuge.Protobuf {
+		return binarySocket{textSocket{c}}
+	}
+	return textSocket{c}
 }
+
+// contentType is the type of a response.
+func (f centrifugeForm) contentType() string {
+	switch {
+	case f.framing == inEvents:
+		return "text/event-stream"
+	case f.codec == centrifuge.Protobuf:
+		return octetStream
+	}
+	return "application/json"
+}
+
+const octetStream = "application/octet-stream"
 
 func (f centrifugeForm) appendPush(dst []byte, push *centrifuge.Push) []byte {
+	if f.uni {
+		return f.codec.AppendPush(dst, push)
+	}
 	return f.codec.AppendReply(dst, &centrifuge.Reply{Push: push})
 }
 
-// frame makes one message of the replies that the codec has appended. It may change them.
+// frame makes messages of the replies that the codec has appended. It may change them.
 func (f centrifugeForm) frame(replies []byte) []byte {
+	switch {
+	case f.framing == inResponse && f.codec == centrifuge.JSON:
+		return append(replies, '\n')
+	case f.framing == inEvents:
+		var events []byte
+		for line := range bytes.SplitSeq(replies, []byte("\n")) {
+			events = append(append(append(events, "data: "...), line...), "\n\n"...)
+		}
+		return events
+	}
 	return replies
 }

@@ -2,6 +2,8 @@ package push
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 	"github.com/myriad-go/myriad/websocket"
@@ -10,29 +12,51 @@ import (
 
 // centrifugeSockets serves the protocol over WebSocket.
 type centrifugeSockets struct {
-	node *node
-	json *websocket.Options
+	node         *node
+	both, pushes [2]*websocket.Options // by codec: for clients that send commands, and for others
 }
 
 func newCentrifugeSockets(n *node, pool *workers.Pool) *centrifugeSockets {
-	c := &centrifugeSockets{node: n}
-	c.json = n.webSocketOptions(pool, "centrifuge-json")
-	c.json.OnOpen = func(c *websocket.Conn) {
-		c.SetValue(n.start(textSocket{c}, centrifugeForm{centrifuge.JSON, inSocket}))
+	s := &centrifugeSockets{node: n}
+	for codec, subprotocol := range []string{"centrifuge-json", "centrifuge-protobuf"} {
+		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
+			f := centrifugeForm{centrifuge.Codec(codec), inSocket, uni}
+			o := n.webSocketOptions(pool, subprotocol)
+			o.OnOpen = func(c *websocket.Conn) { c.SetValue(n.start(f.socket(c), f)) }
+			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runMessage(c.Value().(*session), p) }
+			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*session).ended() }
+			options[codec] = o
+		}
 	}
-	c.json.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runCommands(c.Value().(*session), p) }
-	c.json.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*session).ended() }
-	return c
+	return s
 }
 
-func (c *centrifugeSockets) serve(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if query.Get("format") == "protobuf" || query.Get("cf_protocol") == "protobuf" {
-		writeError(w, http.StatusBadRequest, apiBadRequest, "only the JSON form of the protocol is supported")
-		return
-	}
-	if _, err := websocket.Accept(w, r, c.json); err != nil {
+func (s *centrifugeSockets) serve(w http.ResponseWriter, r *http.Request) { s.accept(w, r, &s.both) }
+
+// serveUni serves clients that send one message, the connect request, and then only receive.
+func (s *centrifugeSockets) serveUni(w http.ResponseWriter, r *http.Request) {
+	s.accept(w, r, &s.pushes)
+}
+
+func (s *centrifugeSockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
+	if _, err := websocket.Accept(w, r, options[codecOf(r)]); err != nil {
 		// Accept has sent the error response
-		c.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
+		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}
+}
+
+// codecOf returns the codec that a client by WebSocket asks for: by its subprotocol, or in the
+// query.
+func codecOf(r *http.Request) centrifuge.Codec {
+	query := r.URL.Query()
+	asked := query.Get("format") == "protobuf" || query.Get("cf_protocol") == "protobuf"
+	for _, list := range r.Header.Values("Sec-WebSocket-Protocol") {
+		asked = asked || slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
+			return strings.TrimSpace(name) == "centrifuge-protobuf"
+		})
+	}
+	if asked {
+		return centrifuge.Protobuf
+	}
+	return centrifuge.JSON
 }

@@ -24,6 +24,10 @@ type channel struct {
 	notified int              // members that receive join and leave notices
 	lags     map[*member]*lag // queues of slow members, usually nil: see slow.go
 
+	specials map[*member]*special // usually nil: see special.go
+	deltas   int                  // members that get deltas
+	base     *Publication         // the last publication, if deltas > 0
+
 	// The fields below are for recovery: see recover.go.
 	joining int           // sessions that are reading the history
 	window  []Publication // publications received meanwhile
@@ -40,6 +44,7 @@ type member struct {
 
 	notices bool // receives join and leave notices
 	server  bool // the server has made the subscription
+	special bool // it is in ch.specials
 	evicted bool // the channel removed it, possibly before session.settle
 }
 
@@ -55,10 +60,7 @@ type memberGrant struct {
 }
 
 func (m *member) info() ClientInfo {
-	info := ClientInfo{Client: m.s.id.String(), User: m.s.user()}
-	if m.s.identity != nil {
-		info.ConnInfo = m.s.identity.info
-	}
+	info := m.s.info()
 	if m.grant != nil {
 		info.ChanInfo = m.grant.info
 	}
@@ -124,6 +126,7 @@ func (ch *channel) unlink(m *member) {
 		ch.notified--
 	}
 	delete(ch.lags, m)
+	ch.leaveSpecial(m)
 }
 
 // size returns the number of members without watchers.
@@ -226,6 +229,7 @@ func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) [
 		sent += n
 	}
 	ch.unlinkAll(slow[from:])
+	ch.keepBase(list)
 	ch.hub.node.count.messages.Add(uint64(sent) * uint64(len(list)))
 	return slow
 }
@@ -234,12 +238,19 @@ func (ch *channel) spreadTogether(list []Publication, end int, slow []*member) [
 func (ch *channel) offerAll(members []*member, e *encoder, slow []*member) (sent int64, _ []*member) {
 	drops := ch.rules.Slow != SlowDisconnect
 	for _, m := range members {
-		switch {
-		case m == nil:
-		case drops:
-			sent += ch.offer(m, e.message(m.s.formID))
-		default:
-			switch m.s.offer(e.message(m.s.formID)) {
+		if m == nil {
+			continue
+		}
+		var message *message
+		if !m.special {
+			message = e.message(m.s.formID)
+		} else if message = e.specialMessage(ch, m); message == nil {
+			continue
+		}
+		if drops {
+			sent += ch.offer(m, message)
+		} else {
+			switch m.s.offer(message) {
 			case offerTaken:
 				sent += m.s.counted()
 			case offerFull:

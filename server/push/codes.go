@@ -50,7 +50,6 @@ var (
 	endBadRequest       = ending{3501, "bad request"}
 	endStale            = ending{3502, "stale"}
 	endForceNoReconnect = ending{3503, "force disconnect"}
-	endInappropriate    = ending{3506, "inappropriate protocol"}
 	endNotAvailable     = ending{3508, "not available"}
 )
 
@@ -66,5 +65,5 @@ var (
 	unsubscribedByServer = unsubscription{2000, "server unsubscribe"}
 	// The client has missed something. It subscribes again and recovers.
 	unsubscribedInsufficient = unsubscription{2500, "insufficient state"}
-	unsubscribedExpired      = unsubscription{2501, "expired"}
+	unsubscribedExpired      = unsubscription{2501, "subscription expired"}
 )

@@ -36,5 +36,5 @@
 //   - Time, randomness, sockets and the bus are injected, so that a simulation can run the same
 //     code.
 //
-// Not implemented: Protobuf, server-side subscriptions, a Bus that spans nodes.
+// Not implemented: map subscriptions and shared polls of the Centrifuge protocol.
 package push

@@ -14,8 +14,8 @@ import (
 // ending: the door passes it to session.refuse.
 type door struct {
 	forms []form
-	// route adds the door's paths. nil: the door has no path.
-	route func(s *Server, mux *http.ServeMux)
+	// open prepares the door for a server, and returns what adds its paths to a mux.
+	open func(s *Server) (route func(mux *http.ServeMux))
 }
 
 // doors returns all doors. A new one gets a line.
@@ -34,6 +34,9 @@ type form interface {
 	publications(channel string, list []Publication) []byte
 	// notice encodes that a client has joined or left. nil: clients of this form get no notices.
 	notice(channel string, n Notice) []byte
+	// subscribed encodes that the server has made a subscription. nil: the form cannot say so, and
+	// the server makes none.
+	subscribed(channel string, hello welcome) []byte
 	// unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
 	// and the server ends the connection.
 	unsubscribed(channel string, why unsubscription) []byte
@@ -124,6 +127,8 @@ type encoder struct {
 	name string
 	list []Publication
 	made [maxForms]*message
+
+	special *specialMessages // for members that get deltas; nil without one
 }
 
 func (e *encoder) message(id formID) *message {
@@ -141,7 +146,15 @@ func (f *formEntry) message(channel string, list []Publication) *message {
 }
 
 func (e *encoder) release() {
-	for _, m := range e.made {
+	releaseAll(&e.made)
+	if e.special != nil {
+		releaseAll(&e.special.deltas)
+		releaseAll(&e.special.wholes)
+	}
+}
+
+func releaseAll(made *[maxForms]*message) {
+	for _, m := range made {
 		if m != nil {
 			m.release()
 		}

@@ -9,8 +9,8 @@ import (
 
 // eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
 func eventsDoor() door {
-	d := door{route: func(s *Server, mux *http.ServeMux) {
-		mux.HandleFunc("/events", s.unlessDraining(s.serveEvents))
+	d := door{open: func(s *Server) func(*http.ServeMux) {
+		return func(mux *http.ServeMux) { mux.HandleFunc("/events", s.unlessDraining(s.serveEvents)) }
 	}}
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {
@@ -47,6 +47,8 @@ func appendID(dst []byte, at Position) []byte {
 }
 
 func (f eventForm) notice(string, Notice) []byte { return nil }
+
+func (f eventForm) subscribed(string, welcome) []byte { return nil }
 
 // An EventSource cannot be told; when it reconnects, the status of the answer has the reason.
 func (f eventForm) unsubscribed(string, unsubscription) []byte { return nil }

@@ -68,7 +68,7 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
 	h.Set("X-Content-Type-Options", "nosniff")
-	t := newStreamTransport(nil)
+	t := newStreamTransport(r.RemoteAddr, nil)
 	session := s.node.startEvents(t, s.node.eventForm(named, channels), g, channels, resumption(r))
 	stream, err := s.detach(w)
 	if err != nil {
@@ -172,7 +172,7 @@ func (n *node) startEvents(t *streamTransport, f eventForm, g grant, channels []
 	}
 	for _, name := range channels {
 		// the node, and its bus, may have closed before this session existed
-		if s.closing.Load() {
+		if s.closing() {
 			break
 		}
 		err := s.subscribe(name, w, func(hello welcome) {

@@ -163,7 +163,7 @@ func TestEventsEndBeforeTheHead(t *testing.T) {
 		{"shut down", func(ts *testServer, _ *blockingBus) chan error {
 			ended := make(chan error, 1)
 			go func() { ended <- ts.Shutdown(ts.t.Context()) }()
-			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].closing.Load)
+			waitFor(ts.t, "the session to be disconnected", ts.node.wheel.all()[0].closing)
 			return ended
 		}},
 	} {

@@ -79,7 +79,7 @@ func (c *fakeClock) advance(d time.Duration) {
 func seeded() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
 // jsonForm is the form of most tests' clients.
-var jsonForm = centrifugeForm{centrifuge.JSON, inSocket}
+var jsonForm = centrifugeForm{centrifuge.JSON, inSocket, false}
 
 // A testNode is a node with fake time and a recorded log.
 type testNode struct {

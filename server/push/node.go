@@ -52,6 +52,8 @@ type node struct {
 	version string
 
 	denyClientPublish bool
+	onRPC             func(ctx context.Context, client ClientInfo, method string, data []byte) ([]byte, error)
+	onMessage         func(ctx context.Context, client ClientInfo, data []byte)
 
 	started  time.Time
 	engine   *myriad.Engine // nil: the console has no engine figures
@@ -64,6 +66,7 @@ type node struct {
 	random   io.Reader
 
 	forms []formEntry // of all doors
+	held  held
 
 	timerMu   sync.Mutex
 	stopTimer func() bool
@@ -157,10 +160,16 @@ func (p *Publication) checked() (data []byte, ok bool) {
 	if p.Kind != JSON {
 		return p.Data, true
 	}
+	data, err := oneLineJSON(p.Data)
+	return data, err == nil
+}
+
+// oneLineJSON returns JSON without spaces and newlines between its tokens.
+func oneLineJSON(text []byte) ([]byte, error) {
 	var compact bytes.Buffer
-	compact.Grow(len(p.Data))
-	err := json.Compact(&compact, p.Data)
-	return compact.Bytes(), err == nil
+	compact.Grow(len(text))
+	err := json.Compact(&compact, text)
+	return compact.Bytes(), err
 }
 
 // busPatience is how long a method of the bus may wait for other nodes. An election among them
@@ -217,11 +226,13 @@ func (n *node) authenticate(token string) (grant, error) {
 		return grant{}, err
 	}
 	for _, name := range g.channels {
-		if !n.rules.of(name).SubscribeToken {
-			return grant{}, claimError(fmt.Sprintf("the claim channels has %q, but its namespace does not have "+
-				"subscribe-token: "+
-				"every client may subscribe there, and the server does not subscribe clients by itself", name))
+		if !n.validChannel(name) {
+			return grant{}, claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name)))
 		}
+	}
+	if len(g.channels) > n.limits.Channels {
+		return grant{}, claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
+			len(g.channels), n.limits.Channels))
 	}
 	return g, nil
 }

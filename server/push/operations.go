@@ -135,11 +135,11 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 }
 
 // publish sends data to the channel in the client's name.
-func (s *session) publish(channel string, data []byte) error {
+func (s *session) publish(channel string, data []byte, kind Kind) error {
 	if !s.mayPublish(channel) {
 		return failPermissionDenied
 	}
-	_, err := s.node.publish(context.Background(), channel, Publication{Data: data, Client: s.id.String(),
+	_, err := s.node.publish(context.Background(), channel, Publication{Data: data, Kind: kind, Client: s.id.String(),
 		User: s.user()})
 	return err
 }
@@ -169,12 +169,44 @@ func (s *session) needsToken(name string) bool {
 	return s.identity == nil || !slices.Contains(s.identity.channels, name)
 }
 
+// maySee reports whether the client may read the channel's history and presence: it is subscribed,
+// or could subscribe without another token.
+func (s *session) maySee(name string) bool {
+	return s.member(name) != nil || s.node.validChannel(name) && !s.needsToken(name)
+}
+
+// rpc calls Config.RPC.
+func (s *session) rpc(method string, data []byte) ([]byte, error) {
+	if s.node.onRPC == nil {
+		return nil, failNotAvailable
+	}
+	return s.node.onRPC(context.Background(), s.info(), method, data)
+}
+
+// message calls Config.Message.
+func (s *session) message(data []byte) error {
+	if s.node.onMessage == nil {
+		return endNotAvailable
+	}
+	s.node.onMessage(context.Background(), s.info(), data)
+	return nil
+}
+
+// info returns what others may learn of the client.
+func (s *session) info() ClientInfo {
+	info := ClientInfo{Client: s.id.String(), User: s.user()}
+	if s.identity != nil {
+		info.ConnInfo = s.identity.info
+	}
+	return info
+}
+
 // history reads a channel's history.
 func (s *session) history(channel string, q Query) (History, error) {
 	if s.node.rules.of(channel).HistorySize == 0 {
 		return History{}, failNotAvailable
 	}
-	if s.member(channel) == nil {
+	if !s.maySee(channel) {
 		return History{}, failPermissionDenied
 	}
 	return s.node.history(context.Background(), channel, q)
@@ -185,7 +217,7 @@ func (s *session) presence(channel string, numbers bool) (Presence, error) {
 	if !s.node.rules.of(channel).Presence {
 		return Presence{}, failNotAvailable
 	}
-	if s.member(channel) == nil {
+	if !s.maySee(channel) {
 		return Presence{}, failPermissionDenied
 	}
 	return s.node.present(context.Background(), channel, numbers)

@@ -11,11 +11,14 @@ import (
 
 // A subscribeRequest is what a client requests when it subscribes.
 type subscribeRequest struct {
-	recover bool
-	since   Position
-	notices bool
-	server  bool   // the server makes the subscription, which needs no token
-	token   string // for the subscription; usually ""
+	recover  bool
+	since    Position
+	complete bool       // refuse the subscription if not everything can be recovered
+	delta    bool       // the client can apply deltas
+	filter   *tagFilter // selects publications; nil: all
+	notices  bool
+	server   bool   // the server makes the subscription, which needs no token
+	token    string // for the subscription; usually ""
 
 	grant *memberGrant // what the token grants; nil without one
 	ttl   uint32       // seconds until the token ends
@@ -28,6 +31,7 @@ type welcome struct {
 	wasRecovering bool
 	recovered     bool
 	publications  []Publication
+	delta         bool // publications may be deltas
 
 	expires bool // the subscription ends in ttl seconds unless the client brings a new token
 	ttl     uint32
@@ -44,6 +48,7 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 	if err := ch.connect(); err != nil {
 		return nil, err
 	}
+	w.delta = ch.grantsDelta(s, &w)
 	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave, server: w.server}
 	if ch.rules.Recovery {
 		return m, ch.addAfterHistory(m, w, announce)
@@ -51,7 +56,8 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.enter(m)
-	announce(welcome{wasRecovering: w.recover})
+	ch.enterSpecial(m, &w)
+	announce(welcome{wasRecovering: w.recover, delta: w.delta})
 	return m, nil
 }
 
@@ -91,8 +97,15 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 		return err
 	}
 	from := newJoinPoint(past, window)
+	hello := from.welcome(w, n.limits)
+	if w.complete && w.recover && !hello.recovered {
+		return failUnrecoverable
+	}
 	ch.enter(m)
-	announce(from.welcome(w, n.limits))
+	ch.enterSpecial(m, &w)
+	hello.delta = w.delta
+	hello.publications = w.filter.selected(hello.publications)
+	announce(hello)
 	return nil
 }
 
@@ -183,6 +196,7 @@ func (ch *channel) Lost(string) {
 func (ch *channel) evictMembers() (told int, others []*member) {
 	gone := ch.members
 	ch.members, ch.notified, ch.lags = nil, 0, nil
+	ch.specials, ch.deltas, ch.base = nil, 0, nil
 	for _, m := range gone {
 		m.at = nowhere
 		ch.uncount(m)

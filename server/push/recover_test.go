@@ -477,7 +477,7 @@ func TestHistoryCommand(t *testing.T) {
 			`{"id":3,"history":{"publications":[{"data":{"a":2},"offset":2}],"epoch":"E","offset":2}}`},
 		{"another epoch", `{"channel":"news","limit":5,"since":{"offset":1,"epoch":"x"}}`,
 			`{"id":3,"error":{"code":112,"message":"unrecoverable position"}}`},
-		{"not subscribed", `{"channel":"other","limit":5}`,
+		{"malformed name", `{"channel":"a\u0001","limit":5}`,
 			`{"id":3,"error":{"code":103,"message":"permission denied"}}`},
 	} {
 		c.frame([]byte(`{"id":3,"history":` + strings.ReplaceAll(tt.ask, `"E"`, `"`+at.Epoch+`"`) + `}`))

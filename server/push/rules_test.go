@@ -88,7 +88,8 @@ func TestSubscriptionTokens(t *testing.T) {
 		return `{"id":2,"subscribe":{"channel":"` + channel + `","token":"` + token + `"}}`
 	}
 	c.asks(t, "no token", subscribe("p:1", nil), `{"id":2,`+denied)
-	c.asks(t, "in the connection's", subscribe("p:mine", nil), `{"id":2,"subscribe":{}}`)
+	c.asks(t, "in the connection's", subscribe("p:mine", nil),
+		`{"id":2,"error":{"code":105,"message":"already subscribed"}}`)
 	c.asks(t, "another channel's", subscribe("p:1", jwt.MapClaims{"sub": "ann", "channel": "p:2"}), `{"id":2,`+denied)
 	c.asks(t, "another user's", subscribe("p:1", jwt.MapClaims{"sub": "bob", "channel": "p:1"}), `{"id":2,`+denied)
 	c.asks(t, "a connection's", subscribe("p:1", jwt.MapClaims{"sub": "ann"}), `{"id":2,`+denied)
@@ -114,7 +115,7 @@ func TestSubscriptionTokens(t *testing.T) {
 	n.clock.advance(2 * time.Minute)
 	c.want(t, "the token has expired, but there is time to renew it")
 	n.clock.advance(n.timing.Refresh + time.Second)
-	c.want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"expired"}}}`)
+	c.want(t, "not renewed", `{"push":{"channel":"p:1","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	c.wantOpen(t, "a subscription has expired")
 	if c.s.member("p:1") != nil || c.s.member("p:mine") == nil {
 		t.Error("the wrong subscription has ended")
@@ -134,7 +135,8 @@ func TestPresenceAndNotices(t *testing.T) {
 	}
 	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", info(a, "ann", `,"conn_info":"x"`)))
 	b := n.as(jwt.MapClaims{"sub": "bob"})
-	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`, `{"id":5,`+denied)
+	b.asks(t, "not subscribed", `{"id":5,"presence":{"channel":"news"}}`,
+		`{"id":5,"presence":{"presence":{"`+a.s.id.String()+`":`+info(a, "ann", `,"conn_info":"x"`)+`}}}`)
 	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
 	b.want(t, "a client that did not ask for notices", `{"id":2,"subscribe":{}}`)
 	a.want(t, "another client has joined", notice("join", info(b, "bob", "")))

@@ -40,6 +40,14 @@ type Config struct {
 	// rules of the zero Namespace.
 	Namespaces []Namespace
 
+	// RPC answers the clients' rpc commands: it returns data for the reply, which is JSON for a
+	// client that speaks JSON, or an Error. The server calls it on the client's goroutine, one call
+	// at a time for each client. nil: clients are answered 108 "not available".
+	RPC func(ctx context.Context, client ClientInfo, method string, data []byte) ([]byte, error)
+	// Message receives what clients send without expecting a reply, as RPC does. nil: such clients
+	// are disconnected with 3508 "not available".
+	Message func(ctx context.Context, client ClientInfo, data []byte)
+
 	Limits Limits
 	Timing Timing
 
@@ -61,7 +69,8 @@ type Config struct {
 
 // A Server sends publications to subscribers. It is an http.Handler with these paths:
 //
-//	/connection/websocket  the Centrifuge client protocol v2, JSON
+//	/connection/websocket  the Centrifuge client protocol v2, JSON and Protobuf; its other transports
+//	                       are beside it, and /emulation
 //	/events?channel=…      Server-Sent Events; channel may be repeated
 //	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
 //	/metrics  /health  /   Prometheus, a probe, and the console
@@ -78,7 +87,8 @@ type Server struct {
 	apiKey         *secretKey   // nil: no key is needed
 	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
-	pool *workers.Pool // for commands
+	pool  *workers.Pool // for commands
+	doors []func(mux *http.ServeMux)
 
 	detach func(w http.ResponseWriter) (responseStream, error) // calls web.Detached, except in tests
 }
@@ -98,6 +108,9 @@ func New(c Config) (*Server, error) {
 		n.sampler = newSampler(n, c.Engine)
 	}
 	n.open()
+	for _, d := range doors() {
+		s.doors = append(s.doors, d.open(s))
+	}
 	guard := func(parts ...func(*http.ServeMux)) http.Handler {
 		return origins.guard(s.routes(parts...), func(r *http.Request) {
 			n.refusedRequest(refusedOrigin, r, "origin", r.Header.Get("Origin"))
@@ -117,6 +130,7 @@ func newNode(c Config) (*node, error) {
 		rules: rules, bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
 		timing: c.Timing.withDefaults(),
 		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
+		onRPC: c.RPC, onMessage: c.Message,
 	}
 	if n.clock == nil {
 		n.clock = systemClock{}
@@ -153,10 +167,8 @@ func (s *Server) routes(parts ...func(*http.ServeMux)) http.Handler {
 }
 
 func (s *Server) routeClients(mux *http.ServeMux) {
-	for _, d := range doors() {
-		if d.route != nil {
-			d.route(s, mux)
-		}
+	for _, route := range s.doors {
+		route(mux)
 	}
 }
 

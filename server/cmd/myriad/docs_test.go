@@ -172,7 +172,7 @@ func stream(line string) error {
 	first, err := bufio.NewReader(out).ReadString('\n')
 	_ = c.Process.Kill() // in vain if it has ended
 	_ = c.Wait()         // it was killed
-	if !strings.HasPrefix(first, "retry: ") {
+	if !strings.HasPrefix(first, "retry: ") && !strings.HasPrefix(first, `{"connect":`) {
 		return fmt.Errorf("the first line is %q, %v", first, err)
 	}
 	return nil

@@ -1,0 +1,171 @@
+package push
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
+)
+
+// centrifugeStreams serves the protocol over responses that do not end. What the client sends comes
+// in requests to /emulation.
+type centrifugeStreams struct {
+	server *Server
+
+	mu       sync.Mutex
+	sessions map[string]*emulated // by secret; as many as there are such clients
+}
+
+// An emulated is a client whose commands come in requests of their own.
+type emulated struct {
+	s       *session
+	running sync.Mutex // held while commands of one request run
+}
+
+func newCentrifugeStreams(s *Server) *centrifugeStreams {
+	return &centrifugeStreams{server: s, sessions: make(map[string]*emulated)}
+}
+
+// serveResponse serves http_stream. The body of the request holds the first commands.
+func (c *centrifugeStreams) serveResponse(w http.ResponseWriter, r *http.Request) {
+	f := centrifugeForm{requestCodec(r), inResponse, false}
+	if body, ok := c.readFrame(w, r, http.MethodPost); ok {
+		c.hold(w, r, f, body)
+	}
+}
+
+// serveEvents serves sse. cf_connect in the query, or the body, holds the first commands.
+func (c *centrifugeStreams) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if body, ok := c.readFrame(w, r, http.MethodGet, http.MethodPost); ok {
+		c.hold(w, r, centrifugeForm{centrifuge.JSON, inEvents, false}, body)
+	}
+}
+
+// serveUniResponse serves uni_http_stream. The body is a connect request.
+func (c *centrifugeStreams) serveUniResponse(w http.ResponseWriter, r *http.Request) {
+	if body, ok := c.readFrame(w, r, http.MethodPost); ok {
+		c.hold(w, r, centrifugeForm{centrifuge.JSON, inResponse, true}, body)
+	}
+}
+
+// serveUniEvents serves uni_sse. cf_connect in the query, or the body, is a connect request.
+func (c *centrifugeStreams) serveUniEvents(w http.ResponseWriter, r *http.Request) {
+	if body, ok := c.readFrame(w, r, http.MethodGet, http.MethodPost); ok {
+		c.hold(w, r, centrifugeForm{centrifuge.JSON, inEvents, true}, body)
+	}
+}
+
+func requestCodec(r *http.Request) centrifuge.Codec {
+	if r.Header.Get("Content-Type") == octetStream {
+		return centrifuge.Protobuf
+	}
+	return centrifuge.JSON
+}
+
+// readFrame returns what the client sends, at most Limits.Frame bytes, or answers with an error.
+func (c *centrifugeStreams) readFrame(w http.ResponseWriter, r *http.Request, methods ...string) ([]byte, bool) {
+	if !allowMethod(w, r, methods...) {
+		return nil, false
+	}
+	limit := c.server.node.limits.Frame
+	if r.Method == http.MethodGet {
+		asked := r.URL.Query().Get("cf_connect")
+		switch {
+		case len(asked) > limit:
+			writeTooLarge(w, limit)
+			return nil, false
+		case asked == "":
+			writeError(w, http.StatusBadRequest, apiBadRequest, "cf_connect in the query is missing")
+			return nil, false
+		}
+		return []byte(asked), true
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	if err != nil {
+		refuseBody(w, err)
+		return nil, false
+	}
+	return body, true
+}
+
+// hold answers with a response that outlives the handler. It runs the first message before it sends
+// the head; the replies wait in the transport.
+func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centrifugeForm, first []byte) {
+	h := w.Header()
+	h.Set("Content-Type", f.contentType())
+	h.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep messages back until its buffer is full
+	h.Set("X-Content-Type-Options", "nosniff")
+	n := c.server.node
+	client := &streamClient{lastMessage: f.lastMessage}
+	if !f.uni {
+		client.secret = n.newClientID().String()
+	}
+	t := newStreamTransport(r.RemoteAddr, client)
+	s := n.start(t, f)
+	c.add(client.secret, s)
+	runMessage(s, first)
+	stream, err := c.server.detach(w)
+	if err != nil {
+		c.remove(client.secret)
+		s.ended()
+		c.server.notDetached(w, r, err)
+		return
+	}
+	if t.open(stream, nil) == errFull {
+		s.tooSlow("", 0)
+	}
+	stream.onClose(func() {
+		c.remove(client.secret)
+		s.ended()
+	})
+}
+
+func (c *centrifugeStreams) add(secret string, s *session) {
+	if secret == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[secret] = &emulated{s: s}
+}
+
+func (c *centrifugeStreams) remove(secret string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, secret)
+}
+
+func (c *centrifugeStreams) find(secret string) *emulated {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessions[secret]
+}
+
+var errNoSession = errors.New("there is no such session on this node: connect again, and send requests to the node " +
+	"that has answered")
+
+// serveEmulation runs commands of a client that reads a response. The session in the request is the
+// secret in the reply to connect.
+func (c *centrifugeStreams) serveEmulation(w http.ResponseWriter, r *http.Request) {
+	body, ok := c.readFrame(w, r, http.MethodPost)
+	if !ok {
+		return
+	}
+	request, err := requestCodec(r).ParseEmulation(body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		return
+	}
+	e := c.find(request.Session)
+	if e == nil {
+		writeError(w, http.StatusNotFound, apiBadRequest, errNoSession.Error())
+		return
+	}
+	e.running.Lock()
+	defer e.running.Unlock()
+	runCommands(e.s, request.Data)
+	w.WriteHeader(http.StatusNoContent)
+}

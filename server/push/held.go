@@ -1,0 +1,74 @@
+package push
+
+import "sync"
+
+// held keeps messages for sessions whose reply to connect is not complete. That reply also says
+// what the server-side subscriptions have recovered, so it comes before their publications.
+type held struct {
+	mu   sync.Mutex // may be taken while a channel's lock is held
+	list map[*session]*heldMessages
+}
+
+type heldMessages struct {
+	payloads [][]byte
+	bytes    int // at most Limits.Queue
+}
+
+// hold makes messages for the session wait until letGo.
+func (s *session) hold() {
+	h := &s.node.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.list == nil {
+		h.list = make(map[*session]*heldMessages)
+	}
+	h.list[s] = new(heldMessages)
+	s.flags.Or(isHolding)
+}
+
+// offerHeld is offer for a session that holds.
+func (s *session) offerHeld(m *message) offered {
+	h := &s.node.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := h.list[s]
+	switch {
+	case waiting == nil: // let go meanwhile
+		return s.offerNow(m)
+	case waiting.bytes > 0 && waiting.bytes+len(m.payload) > s.node.limits.Queue:
+		return offerFull
+	}
+	waiting.payloads = append(waiting.payloads, append([]byte(nil), m.payload...))
+	waiting.bytes += len(m.payload)
+	return offerTaken
+}
+
+// letGo sends first, then what has waited. It returns offerFull if the client's queue has no room
+// for all of it.
+func (s *session) letGo(first []byte) offered {
+	h := &s.node.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := h.list[s]
+	if waiting == nil { // the session has ended
+		return offerGone
+	}
+	delete(h.list, s)
+	defer s.flags.And(^uint32(isHolding))
+	for _, payload := range append([][]byte{first}, waiting.payloads...) {
+		if got := s.offerNow(&message{payload: payload}); got != offerTaken {
+			return got
+		}
+	}
+	return offerTaken
+}
+
+// drop forgets what waits for a session that has ended.
+func (h *held) drop(s *session) {
+	if s.flags.Load()&isHolding == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.list, s)
+}
