@@ -76,6 +76,8 @@ var arrows = map[string][]string{
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop",
 		"web", "workers"},
 
+	"client": {".", "buf", "internal/driver", "internal/h1", "tlsloop"},
+
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
 	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},

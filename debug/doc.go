@@ -18,7 +18,10 @@ func Var(e *myriad.Engine) func() any { return func() any { return newReport(e) 
 type report struct {
 	myriad.Stats
 	Limits      myriad.Limits
-	Connections *connections `json:",omitempty"`
+	Figures     []myriad.Figures `json:",omitempty"`
+	Connections *connections     `json:",omitempty"`
 }
 
-func newReport(e *myriad.Engine) *report { return &report{Stats: e.Stats(), Limits: e.Limits()} }
+func newReport(e *myriad.Engine) *report {
+	return &report{Stats: e.Stats(), Limits: e.Limits(), Figures: e.Figures()}
+}

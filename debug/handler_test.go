@@ -40,6 +40,24 @@ func get(t *testing.T, h http.Handler, query string) *httptest.ResponseRecorder 
 	return answer
 }
 
+// counted is a value of Engine.Shared that has figures.
+type counted struct{}
+
+func (counted) Figures() myriad.Figures {
+	return myriad.Figures{Title: "apples", Counts: []myriad.Count{{Name: "red", Count: 3}}}
+}
+
+func TestFiguresOfOthers(t *testing.T) {
+	_, e := simulate(t, 0, silent{}, myriad.Config{})
+	e.Shared(counted{}, func() any { return counted{} })
+	if text := get(t, Handler(e), "").Body.String(); !strings.Contains(text, "\napples\n           3  red\n") {
+		t.Errorf("no figures in\n%s", text)
+	}
+	if text := get(t, Handler(e), "?format=json").Body.String(); !strings.Contains(text, `"Title": "apples"`) {
+		t.Errorf("no figures in\n%s", text)
+	}
+}
+
 func TestPageOfNoConns(t *testing.T) {
 	_, e := simulate(t, 0, silent{}, myriad.Config{Loops: 3})
 	answer := get(t, Handler(e), "")

@@ -35,6 +35,12 @@ func (r *report) writeTo(w io.Writer) {
 	r.writeTotals(w)
 	r.writeLoops(w)
 	writeHandlers(w, r.Handlers)
+	for _, f := range r.Figures {
+		fmt.Fprintf(w, "\n%s\n", f.Title)
+		for _, c := range f.Counts {
+			fmt.Fprintf(w, "  %10d  %s\n", c.Count, c.Name)
+		}
+	}
 }
 
 func (r *report) writeTotals(w io.Writer) {

@@ -1,0 +1,245 @@
+package client
+
+import (
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+// maxBodyBuffer is how much of a body waits to be read before the loop stops reading the
+// connection. A read that was under way may add one read buffer.
+const maxBodyBuffer = 64 << 10
+
+// A body is a response's body: fed by the loop, read by any goroutine, or given to a callback.
+type body struct {
+	conn     *conn
+	call     *Call
+	response *http.Response
+
+	mu       sync.Mutex
+	data     buf.Chain
+	err      error // why no more comes; io.EOF: in order
+	sink     func(p []byte, err error)
+	trailer  http.Header
+	throttle bool // the loop has stopped reading
+	closed   bool
+	readers  []driver.Parker
+}
+
+// Read implements io.Reader. It waits for bytes. On a loop it fails with myriad.ErrOnLoop where it
+// would have to.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	for asked := false; ; {
+		n, err, resume := b.take(p)
+		if n > 0 || err != nil || len(p) == 0 {
+			b.mu.Unlock()
+			if resume {
+				b.conn.c.Notify()
+			}
+			return n, err
+		}
+		if !asked {
+			asked = true
+			b.mu.Unlock()
+			if !b.call.t.engine.HandOff() {
+				return 0, myriad.ErrOnLoop
+			}
+			b.mu.Lock()
+			continue
+		}
+		b.wait()
+	}
+}
+
+// take reads what is there. mu is held.
+func (b *body) take(p []byte) (n int, err error, resume bool) {
+	switch {
+	case b.closed:
+		return 0, http.ErrBodyReadAfterClose, false
+	case b.data.Len() > 0:
+		n = b.data.CopyTo(p)
+		b.data.Discard(n)
+		if b.data.Len() == 0 && b.err == io.EOF {
+			b.showTrailer()
+			return n, io.EOF, false
+		}
+		return n, nil, b.throttle && b.data.Len() <= maxBodyBuffer/2
+	case b.err == io.EOF:
+		b.showTrailer()
+	}
+	return 0, b.err, false
+}
+
+// showTrailer is for a reader that has come to the end. mu is held.
+func (b *body) showTrailer() {
+	if len(b.trailer) > 0 && b.response.Trailer == nil {
+		b.response.Trailer = http.Header{}
+	}
+	for name, values := range b.trailer {
+		b.response.Trailer[name] = values
+	}
+	b.trailer = nil
+}
+
+// wait lets the lock go until something has changed.
+func (b *body) wait() {
+	p := b.call.t.parkers.Get().(driver.Parker)
+	b.readers = append(b.readers, p)
+	b.mu.Unlock()
+	p.Park()
+	b.mu.Lock()
+	for i, q := range b.readers { // a permit was left
+		if q == p {
+			b.readers = append(b.readers[:i], b.readers[i+1:]...)
+			break
+		}
+	}
+	b.call.t.parkers.Put(p)
+}
+
+// wake lets all waiting calls look again. mu is held.
+func (b *body) wake() {
+	for _, p := range b.readers {
+		p.Unpark()
+	}
+	b.readers = b.readers[:0]
+}
+
+// Close ends the body. Before its end that closes the connection, as in net/http.
+func (b *body) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.data.Release()
+	b.wake()
+	over := b.err != nil
+	b.mu.Unlock()
+	if !over {
+		b.giveUp(errBodyClosed)
+	}
+	return nil
+}
+
+// giveUp ends the body with err, and its connection. Any goroutine.
+func (b *body) giveUp(err error) {
+	if !b.fail(err) {
+		return
+	}
+	b.call.drop(b.conn, err)
+	b.call.abandonUpload(err)
+	b.call.over()
+}
+
+// add takes bytes from the loop. It returns true if the loop is to stop reading.
+func (b *body) add(p []byte) (full bool) {
+	b.mu.Lock()
+	switch {
+	case b.closed || b.err != nil:
+	case b.sink != nil:
+		sink := b.sink
+		b.mu.Unlock()
+		sink(p, nil)
+		return false
+	default:
+		b.data.Append(p)
+		b.wake()
+		b.throttle = b.data.Len() >= maxBodyBuffer
+		full = b.throttle
+	}
+	b.mu.Unlock()
+	return full
+}
+
+// resumes reports whether the loop may read on.
+func (b *body) resumes() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.throttle || b.data.Len() > maxBodyBuffer/2 {
+		return false
+	}
+	b.throttle = false
+	return true
+}
+
+func (b *body) setTrailer(trailer http.Header) {
+	b.mu.Lock()
+	b.trailer = trailer
+	b.mu.Unlock()
+}
+
+// end is the orderly end.
+func (b *body) end() { b.fail(io.EOF) }
+
+// fail is the end: what has come can still be read. It returns false if it has ended before.
+func (b *body) fail(err error) bool {
+	b.mu.Lock()
+	if b.err != nil {
+		b.mu.Unlock()
+		return false
+	}
+	b.err = err
+	sink := b.sink
+	if sink != nil && err == io.EOF {
+		b.showTrailer()
+	}
+	b.wake()
+	b.mu.Unlock()
+	if sink != nil {
+		sink(nil, err)
+	}
+	return true
+}
+
+// discard drops what has come, and what comes.
+func (b *body) discard() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.data.Release()
+}
+
+// OnBody has f called with the body of a response as it comes, in place of Read: with p, which is
+// valid until f returns, and at last, once, with a nil p and an error, io.EOF if the body is
+// complete. What has come already is passed to f before OnBody returns; the rest on the loop, where
+// f must not block. f must not be called for a response whose body the Transport decompresses, nor
+// for one of another Transport: OnBody fails with myriad.ErrUnsupported. Close ends it early.
+func OnBody(r *http.Response, f func(p []byte, err error)) error {
+	if r.Body == http.NoBody {
+		f(nil, io.EOF)
+		return nil
+	}
+	b, ok := r.Body.(*body)
+	if !ok {
+		return myriad.ErrUnsupported
+	}
+	b.mu.Lock()
+	for b.data.Len() > 0 {
+		var some buf.Chain
+		b.data.Move(&some)
+		b.mu.Unlock()
+		for some.Len() > 0 {
+			p := some.First()
+			f(p, nil)
+			some.Discard(len(p))
+		}
+		b.mu.Lock()
+	}
+	err, resume := b.err, b.throttle
+	if err == io.EOF {
+		b.showTrailer()
+	}
+	if !b.closed {
+		b.sink = f
+	}
+	b.mu.Unlock()
+	if err != nil {
+		f(nil, err)
+	} else if resume {
+		b.conn.c.Notify()
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// proxyTimeout bounds a proxy's answer, as in net/http.
+const proxyTimeout = time.Minute
+
+// A dialing makes one connection: to the server, or to a proxy and through it. It lives on when the
+// call for which it was begun is served by another connection.
+type dialing struct {
+	t     *Transport
+	host  *host
+	x     *Call
+	ctx   context.Context // with the values of the call's
+	stop  context.CancelFunc
+	proxy *url.URL
+	addr  string // of the server
+	https bool
+
+	conn atomic.Pointer[myriad.Conn] // once it is connected
+	over atomic.Bool                 // it stands, or has failed
+}
+
+// newDialing is called with the transport's lock. start begins it.
+func newDialing(t *Transport, h *host, x *Call) *dialing {
+	d := &dialing{t: t, host: h, x: x, proxy: x.proxy, addr: x.addr, https: x.key.scheme == "https"}
+	d.ctx, d.stop = context.WithCancel(context.WithoutCancel(x.req.Context()))
+	return d
+}
+
+// start dials, if there is anything to dial.
+func (d *dialing) start() {
+	if d == nil {
+		return
+	}
+	pc := &conn{t: d.t, host: d.host, dial: d, inUse: true}
+	at := d.addr
+	if d.proxy != nil {
+		at = canonicalAddr(d.proxy)
+	}
+	h, err := d.handler(pc)
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	d.trace(at, nil, true)
+	switch {
+	case d.t.DialTLSContext != nil && d.https && d.proxy == nil:
+		d.t.sys.Go(func() { d.custom(at, d.t.DialTLSContext, pc, pc) })
+	case d.t.DialContext != nil:
+		d.t.sys.Go(func() { d.custom(at, d.t.DialContext, pc, h) })
+	default:
+		d.t.engine.DialFunc(d.ctx, "tcp", at, h, func(c *myriad.Conn, err error) {
+			d.trace(at, err, false)
+			d.connected(c, err)
+		})
+	}
+}
+
+func (d *dialing) trace(at string, err error, start bool) {
+	t := d.x.trace
+	switch {
+	case t == nil:
+	case start && t.ConnectStart != nil:
+		t.ConnectStart("tcp", at)
+	case !start && t.ConnectDone != nil:
+		t.ConnectDone("tcp", at, err)
+	}
+}
+
+// handler is what speaks first on the connection.
+func (d *dialing) handler(pc *conn) (myriad.Handler, error) {
+	var h myriad.Handler = pc
+	if d.https {
+		h = d.secure(pc, d.addr)
+	}
+	switch p := d.proxy; {
+	case p == nil:
+		return h, nil
+	case socks(p):
+		return newSocks(d, h)
+	case d.https && p.Scheme == "https": // TLS in TLS: the inner one is on a conn of its own
+		tunnel, err := newTunnel(d, &nested{dial: d, next: h})
+		return d.secure(tunnel, canonicalAddr(p)), err
+	case d.https:
+		return newTunnel(d, h)
+	}
+	pc.plain = true
+	if u := d.proxy.User; u != nil {
+		pc.auth = basicAuth(u)
+	}
+	if d.proxy.Scheme == "https" {
+		return d.secure(pc, canonicalAddr(d.proxy)), nil
+	}
+	return h, nil
+}
+
+func basicAuth(u *url.Userinfo) string {
+	password, _ := u.Password()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password))
+}
+
+// secure is the client's side of a handshake, and next behind it.
+func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
+	cfg := d.t.TLSClientConfig.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	cfg.NextProtos = nil
+	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {}}
+	if o.Timeout == 0 {
+		o.Timeout = -1
+	}
+	o.Closed = func(_ *myriad.Conn, err error) {
+		if err == nil {
+			err = myriad.ErrClosed
+		}
+		d.traceTLS(tls.ConnectionState{}, err)
+		d.fail(fmt.Errorf("TLS handshake: %w", err))
+	}
+	return &handshaking{d, o.Client(cfg, next)}
+}
+
+// handshaking tells httptrace of the beginning of a handshake.
+type handshaking struct {
+	d    *dialing
+	next myriad.Handler
+}
+
+func (h *handshaking) Opened(c *myriad.Conn) {
+	if t := h.d.x.trace; t != nil && t.TLSHandshakeStart != nil {
+		t.TLSHandshakeStart()
+	}
+	c.SetHandler(h.next, nil)
+}
+
+// Received is never called.
+func (*handshaking) Received(*myriad.Conn, []byte) {}
+
+// Closed is for a connection that ends before the handshake.
+func (h *handshaking) Closed(_ *myriad.Conn, err error) { h.d.closed(err) }
+
+func (d *dialing) traceTLS(state tls.ConnectionState, err error) {
+	if t := d.x.trace; t != nil && t.TLSHandshakeDone != nil {
+		t.TLSHandshakeDone(state, err)
+	}
+}
+
+// custom runs the user's function, and adopts what it has made.
+func (d *dialing) custom(at string, dial func(context.Context, string, string) (net.Conn, error), pc *conn,
+	h myriad.Handler) {
+	nc, err := dial(d.ctx, "tcp", at)
+	if err == nil && nc == nil {
+		err = fmt.Errorf("client: DialContext gave neither a connection nor an error")
+	}
+	d.trace(at, err, false)
+	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(pc) {
+		if err = tc.HandshakeContext(d.ctx); err == nil {
+			state := tc.ConnectionState()
+			pc.tls = &state
+		} else {
+			_ = nc.Close()
+		}
+	}
+	if err != nil {
+		d.connected(nil, err)
+		return
+	}
+	d.connected(d.t.engine.Adopt(nc, nil, h))
+}
+
+// connected is the end of the engine's part.
+func (d *dialing) connected(c *myriad.Conn, err error) {
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	d.conn.Store(c)
+	if d.ctx.Err() != nil && !d.over.Load() {
+		c.Abort(context.Canceled)
+	}
+}
+
+// cancel ends a dial that no call needs. Any goroutine.
+func (d *dialing) cancel() {
+	d.stop()
+	if c := d.conn.Load(); c != nil && !d.over.Load() {
+		c.Abort(context.Canceled)
+	}
+	d.fail(context.Canceled)
+}
+
+// closed is for the handlers before conn: the connection has ended too early.
+func (d *dialing) closed(err error) {
+	if err == nil {
+		err = errServerClosed
+	}
+	d.fail(err)
+}
+
+// stands is the end of a dial: pc is ready.
+func (d *dialing) stands(pc *conn) {
+	if d.over.Swap(true) {
+		pc.c.Abort(nil)
+		pc.dead, pc.c = true, nil
+		return
+	}
+	if pc.tls != nil {
+		d.traceTLS(*pc.tls, nil)
+	}
+	d.t.mu.Lock()
+	d.host.dialing--
+	d.t.mu.Unlock()
+	pc.dial = nil
+	if pc.t.IdleConnTimeout > 0 {
+		pc.c.SetTimer(pc.t.IdleConnTimeout)
+	}
+	pc.free()
+	d.stop()
+}
+
+// fail ends the dial, once, and its call, if that still waits for it.
+func (d *dialing) fail(err error) {
+	if d.over.Swap(true) {
+		return
+	}
+	d.stop()
+	if d.proxy != nil {
+		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+	}
+	d.t.mu.Lock()
+	mine := d.x.waits && d.x.dial == d
+	if mine {
+		d.host.remove(d.x)
+		d.x.dial = nil
+		d.t.queued--
+	}
+	d.t.mu.Unlock()
+	if mine {
+		d.x.fail(err)
+	}
+	d.t.closed(d.host, true)
+}
+
+// nested hands a connection that is TLS to a proxy to another conn, which speaks TLS through it. It
+// is the one case that costs goroutines: two for each connection (Engine.Adopt).
+type nested struct {
+	dial *dialing
+	next myriad.Handler
+}
+
+func (n *nested) Opened(c *myriad.Conn) {
+	h, stream := myriad.Stream(0)
+	c.SetHandler(h, nil)
+	n.dial.t.sys.Go(func() { n.dial.connected(n.dial.t.engine.Adopt(foreign{stream}, nil, n.next)) })
+}
+
+// foreign is a connection through the engine that the engine is to serve once more.
+type foreign struct{ net.Conn }
+
+// CloseWrite ends our side.
+func (f foreign) CloseWrite() error { return f.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+
+// Received is never called.
+func (*nested) Received(*myriad.Conn, []byte) {}
+
+func (n *nested) Closed(_ *myriad.Conn, err error) { n.dial.closed(err) }

@@ -1,0 +1,62 @@
+// Package client is an HTTP client on event loops. A request costs no goroutine but its caller's
+// own, and by a callback not even that.
+//
+//	hc := &http.Client{Transport: &client.Transport{}}
+//	r, err := hc.Get("https://example.com/")
+//
+//	t := &client.Transport{MaxConnsPerHost: 100}
+//	t.Do(req, func(r *http.Response, err error) { … }) // without a goroutine that waits
+//
+// A [Transport] is an http.RoundTripper with the fields of http.Transport, so that http.Client and
+// httputil.ReverseProxy need no other change. [Transport.Do] gives a response by callback, and
+// [OnBody] its body.
+//
+// # Life of a request
+//
+// A request is [Queued] until it has a connection: an idle one, the first that becomes free, or one
+// that is [Dialing]. Requests for one host get connections in the order in which they came. Then it
+// is [Sent]: its goroutine, or the loop, writes it. The [Head] of the response, then its [Body],
+// come in pieces to the loop that has the connection, which parses them with the grammar of the
+// server (internal/h1) and is as strict. A call is [Done] when nothing more comes. Package debug
+// shows how many requests of an engine are in each phase. Each [Error] says in which phase its
+// request was.
+//
+// A request whose kept connection turns out to be closed is sent again on another, by the rules of
+// net/http: if it is idempotent, or nothing of it was sent, and its body can be had again (GetBody,
+// which must not block).
+//
+// # What costs a goroutine
+//
+//   - A request body that is not in memory (bytes.Reader, bytes.Buffer, strings.Reader), while it
+//     is sent: its Read may block, and the response may come first.
+//   - A name, while it is being resolved (Engine.DialFunc).
+//   - DialContext and DialTLSContext, while they run; a net.Conn without a descriptor costs two for
+//     as long as it lives. So does TLS to a server through a proxy that is TLS itself.
+//   - http.Client.Timeout, which net/http implements for other RoundTrippers than its own by a
+//     goroutine. A context with a deadline costs none.
+//   - Request.Cancel, which is deprecated, if the context has no deadline.
+//
+// # Limits
+//
+// A head, with the interim responses before it, has MaxResponseHeaderBytes (10 MiB) and 16,384
+// fields at most. A trailer section has the same limits. Of a body that is not read 64 KiB and one
+// read buffer of the loop are held; then the loop stops reading, and the server has to wait. A
+// request body is read 32 KiB at a time, as the server takes it. MaxQueued requests wait for a
+// connection. A proxy has a minute for its answer.
+//
+// # Differences from http.Transport
+//
+//   - A response is refused that http.Transport repairs: Content-Length beside Transfer-Encoding, a
+//     folded line, a line that ends with a bare LF, a transfer coding other than chunked. RFC 9112
+//     calls each of them an error.
+//   - A connection is free when the last byte of a response has come, not when it was read. Bytes
+//     behind the end of a response close it.
+//   - Errors are of type [Error], with the cause inside: use errors.Is and errors.As. An error of a
+//     body wraps io.ErrUnexpectedEOF.
+//   - Fields that the Transport writes itself (Host, Content-Length, …) are left out of
+//     Request.Header in any spelling.
+//   - A response with status 101 has a Body that is an io.ReadWriteCloser, as in net/http. From then
+//     on its connection does not count for MaxConnsPerHost.
+//   - Dial, DialTLS, TLSNextProto, ReadBufferSize, WriteBufferSize and RegisterProtocol do not exist.
+//   - HTTP/2 is not spoken.
+package client

@@ -1,0 +1,264 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answering is a server that answers each request with the given bytes, and waits for the client to
+// close.
+func answering(t *testing.T, answer string) string {
+	return scripted(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err == nil {
+			io.WriteString(c, answer)
+			io.Copy(io.Discard, r)
+		}
+	})
+}
+
+// endless sends first, and then again the same until the client closes.
+func endless(t *testing.T, first, again string) string {
+	return scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, first)
+		for block := strings.Repeat(again, 64); ; {
+			if _, err := io.WriteString(c, block); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// A server that does not end costs at most the limit of a head, and an error says why.
+func TestEndlessServers(t *testing.T) {
+	tr := fresh(t, &Transport{MaxResponseHeaderBytes: 100_000})
+	for name, tt := range map[string]struct{ first, again, want string }{
+		"head":       {"HTTP/1.1 200 OK\r\n", "X-Filler: yes\r\n", "too large"},
+		"line":       {"HTTP/1.1 200 OK\r\nX: ", "x", "too large"},
+		"status":     {"HTTP/1.1 200 ", "O", "too large"},
+		"interim":    {"", "HTTP/1.1 103 Early Hints\r\n\r\n", "1xx"},
+		"continue":   {"", "HTTP/1.1 100 Continue\r\nX: y\r\n\r\n", "1xx"},
+		"whitespace": {"", "\r\n", "malformed"},
+		"noise":      {"", "\x00\xff", "malformed"},
+	} {
+		_, err := tr.RoundTrip(request(t, "GET", endless(t, tt.first, tt.again), nil))
+		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Head || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// Responses that two clients could read in two ways are refused.
+func TestAmbiguousResponses(t *testing.T) {
+	tr := fresh(t, &Transport{})
+	for _, head := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na",
+		"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+		"HTTP/1.1 20 OK\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n",
+	} {
+		r, err := tr.RoundTrip(request(t, "GET", answering(t, head), nil))
+		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Head {
+			t.Errorf("%q: %v, %v", head, r, err)
+		}
+	}
+	for _, body := range []string{"x\r\n", "5\r\nabcde0\r\n", "5;\x00\r\nabcde\r\n", "2\nab\r\n",
+		"ffffffffffffffffff\r\n", "0\r\nBad Trailer: x\r\n\r\n"} {
+		url := answering(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
+		r, err := tr.RoundTrip(request(t, "GET", url, nil))
+		if err != nil {
+			t.Errorf("%q: %v", body, err)
+			continue
+		}
+		_, err = io.Copy(io.Discard, r.Body)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Body && e.Phase != Head {
+			t.Errorf("%q: %v", body, err)
+		}
+		r.Body.Close()
+	}
+}
+
+// Bytes beyond a body, or before a request, are given to no other request.
+func TestUnsolicitedBytes(t *testing.T) {
+	const evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+	for name, answer := range map[string]string{
+		"with a length": "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood" + evil,
+		"in chunks":     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\n0\r\n\r\n" + evil,
+		"without body":  "HTTP/1.1 204 No Content\r\n\r\n" + evil,
+	} {
+		url := answering(t, answer)
+		tr := fresh(t, &Transport{})
+		for range 3 {
+			if _, body := get(t, tr, url); body == "evil" {
+				t.Errorf("%s: the next request has got what came behind a response", name)
+			}
+		}
+	}
+	said := make(chan bool)
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+		<-said
+		io.WriteString(c, evil)
+		io.Copy(io.Discard, r)
+		said <- true
+	})
+	tr := fresh(t, &Transport{})
+	get(t, tr, url)
+	said <- true
+	<-said // the client has closed the connection
+}
+
+// A body that is cut off is not taken for a whole one.
+func TestCutBodies(t *testing.T) {
+	tr := fresh(t, &Transport{})
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y",
+	} {
+		url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+			readHead(r)
+			io.WriteString(c, answer)
+		})
+		r, err := tr.RoundTrip(request(t, "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := io.ReadAll(r.Body)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || string(p) != "abc" {
+			t.Errorf("%q: %q, %v", answer, p, err)
+		}
+		r.Body.Close()
+	}
+	r, body := get(t, tr, scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nuntil the end")
+	}))
+	if body != "until the end" || !r.Close {
+		t.Errorf("%q, %+v", body, r)
+	}
+}
+
+// What is not read holds up the server, and not memory.
+func TestBackpressure(t *testing.T) {
+	sent := make(chan int, 1)
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		n, block := 0, make([]byte, 64<<10)
+		for {
+			k, err := c.Write(block)
+			if n += k; err != nil {
+				sent <- n
+				return
+			}
+		}
+	})
+	tr := fresh(t, &Transport{})
+	r, err := tr.RoundTrip(request(t, "GET", url, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-sent
+	b := r.Body.(*body)
+	b.mu.Lock()
+	if n := b.data.Len(); n > maxBodyBuffer+64<<10 {
+		t.Errorf("%d bytes are held", n)
+	}
+	b.mu.Unlock()
+	n, err := io.Copy(io.Discard, r.Body)
+	if n < maxBodyBuffer || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	r.Body.Close()
+}
+
+// A slow server costs no goroutine, and its requests end with their contexts.
+func TestSlowServersCostNoGoroutine(t *testing.T) {
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		for _, b := range []byte("HTTP/1.1 200 OK\r\n") {
+			c.Write([]byte{b})
+		}
+		io.Copy(io.Discard, r)
+	})
+	tr := fresh(t, &Transport{})
+	before := runtime.NumGoroutine()
+	ended := make(chan error, 100)
+	var calls []*Call
+	for range 100 {
+		calls = append(calls, tr.Do(request(t, "GET", url, nil), func(_ *http.Response, err error) { ended <- err }))
+	}
+	for _, x := range calls {
+		for x.Phase() != Head {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 100+20 { // the server has one for each
+		t.Errorf("%d more goroutines", n)
+	}
+	for _, x := range calls {
+		x.Cancel()
+	}
+	for range calls {
+		if err := <-ended; err == nil {
+			t.Error("a cancelled request has succeeded")
+		}
+	}
+}
+
+// However a response is cut into pieces, it is the same.
+func FuzzResponse(f *testing.F) {
+	for _, s := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
+		"HTTP/1.1 103 Hi\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			"3\r\nabc\r\n0\r\nA: b\r\n\r\n",
+		"HTTP/1.0 204 None\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nrest",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		if len(wire) > 300 {
+			return
+		}
+		whole := exchangeOf(wire, len(wire))
+		for _, n := range []int{1, 2, 3, 7, len(wire)/2 + 1} {
+			if got := exchangeOf(wire, n); got != whole {
+				t.Fatalf("in pieces of %d:\n%s\nwhole:\n%s", n, got, whole)
+			}
+		}
+	})
+}
+
+// TestResponseSplits runs the fuzzer's property on all of its seeds, cut at each place.
+func TestResponseSplits(t *testing.T) {
+	var wire bytes.Buffer
+	fmt.Fprint(&wire, "HTTP/1.1 100 Continue\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n",
+		"3;x=\"y\"\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\nA: b\r\nB: c\r\n\r\n")
+	whole := exchangeOf(wire.Bytes(), wire.Len())
+	for n := 1; n < wire.Len(); n++ {
+		if got := exchangeOf(wire.Bytes(), n); got != whole {
+			t.Fatalf("in pieces of %d:\n%s\nwhole:\n%s", n, got, whole)
+		}
+	}
+	if !strings.Contains(whole, "abc0123456789abcdef") || !strings.Contains(whole, "B:[c]") {
+		t.Errorf("got %s", whole)
+	}
+}

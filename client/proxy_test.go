@@ -1,0 +1,310 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// forward is a proxy: CONNECT, and absolute URLs.
+func forward(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("me:secret")) {
+		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	if r.Method != "CONNECT" {
+		fmt.Fprintf(w, "proxied %s", r.URL)
+		return
+	}
+	out, err := net.Dial("tcp", r.Host)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	in, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	io.WriteString(in, "HTTP/1.1 200 Connected\r\n\r\n")
+	join(in, out)
+}
+
+func join(a, b net.Conn) {
+	go func() {
+		io.Copy(a, b)
+		a.Close()
+	}()
+	io.Copy(b, a)
+	b.Close()
+}
+
+func proxied(t testing.TB, raw string) func(*http.Request) (*url.URL, error) {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return http.ProxyURL(u)
+}
+
+func TestProxies(t *testing.T) {
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "direct "+r.URL.Path)
+	}))
+	defer secure.Close()
+	plain := serveHTTP(t, forward)
+	overTLS := httptest.NewTLSServer(http.HandlerFunc(forward))
+	defer overTLS.Close()
+	for _, proxy := range []string{plain.URL, overTLS.URL} {
+		with := strings.Replace(proxy, "://", "://me:secret@", 1)
+		tr := fresh(t, &Transport{Proxy: proxied(t, with), TLSClientConfig: trusting(secure)})
+		for range 2 {
+			if _, body := get(t, tr, "http://example.com/a"); body != "proxied http://example.com/a" {
+				t.Errorf("%s: %q", with, body)
+			}
+			if _, body := get(t, tr, secure.URL+"/b"); body != "direct /b" {
+				t.Errorf("%s: %q", with, body)
+			}
+		}
+		tr = fresh(t, &Transport{Proxy: proxied(t, proxy), TLSClientConfig: trusting(secure)})
+		_, err := tr.RoundTrip(request(t, "GET", secure.URL, nil))
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Phase != Dialing || !strings.Contains(err.Error(), "Proxy Auth") {
+			t.Errorf("%s without a password: %v", proxy, err)
+		}
+	}
+}
+
+// socksServer is a SOCKS5 proxy that wants a user and password if login is set.
+func socksServer(t *testing.T, login bool) string {
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		p := make([]byte, 300)
+		io.ReadFull(r, p[:2])
+		io.ReadFull(r, p[2:2+p[1]])
+		if login {
+			c.Write([]byte{5, 2})
+			io.ReadFull(r, p[:2])
+			n := int(p[1])
+			io.ReadFull(r, p[:n+1])
+			user := string(p[:n])
+			n = int(p[n])
+			io.ReadFull(r, p[:n])
+			if user != "me" || string(p[:n]) != "secret" {
+				c.Write([]byte{1, 1})
+				return
+			}
+			c.Write([]byte{1, 0})
+		} else {
+			c.Write([]byte{5, 0})
+		}
+		io.ReadFull(r, p[:5])
+		host := ""
+		switch p[3] {
+		case 1:
+			io.ReadFull(r, p[5:8])
+			host = net.IP(p[4:8]).String()
+		case 3:
+			n := int(p[4])
+			io.ReadFull(r, p[:n])
+			if host = string(p[:n]); host == "example.com" {
+				host = "127.0.0.1"
+			}
+		}
+		io.ReadFull(r, p[:2])
+		out, err := net.Dial("tcp", net.JoinHostPort(host, fmt.Sprint(int(p[0])<<8|int(p[1]))))
+		if err != nil {
+			c.Write([]byte{5, 5, 0, 1, 0, 0, 0, 0, 0, 0})
+			return
+		}
+		for _, b := range []byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0} {
+			c.Write([]byte{b}) // in pieces
+		}
+		join(c, out)
+	})
+	return strings.TrimPrefix(url, "http://")
+}
+
+func TestSOCKS5(t *testing.T) {
+	plain := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "plain") })
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "secure")
+	}))
+	defer secure.Close()
+	for _, proxy := range []string{"socks5://" + socksServer(t, false), "socks5h://me:secret@" + socksServer(t, true)} {
+		tr := fresh(t, &Transport{Proxy: proxied(t, proxy), TLSClientConfig: trusting(secure)})
+		if _, body := get(t, tr, plain.URL); body != "plain" {
+			t.Errorf("%s: %q", proxy, body)
+		}
+		if _, body := get(t, tr, strings.Replace(secure.URL, "127.0.0.1", "example.com", 1)); body != "secure" {
+			t.Errorf("%s: %q", proxy, body)
+		}
+	}
+	for proxy, want := range map[string]string{
+		"socks5://me:wrong@" + socksServer(t, true): "refuses user",
+		"socks5://" + socksServer(t, true):          "ways to log in",
+		"socks5://" + socksServer(t, false):         "connection refused",
+	} {
+		tr := fresh(t, &Transport{Proxy: proxied(t, proxy)})
+		if _, err := tr.RoundTrip(request(t, "GET", "http://127.0.0.1:1/", nil)); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", proxy, err, want)
+		}
+	}
+}
+
+func TestDialContext(t *testing.T) {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "x") })
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "tls")
+	}))
+	defer secure.Close()
+	mem, far := net.Pipe()
+	go func() {
+		readHead(bufio.NewReader(far))
+		io.WriteString(far, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npipe")
+		io.Copy(io.Discard, far)
+		far.Close()
+	}()
+	var d net.Dialer
+	tr := fresh(t, &Transport{TLSClientConfig: trusting(secure),
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			switch addr {
+			case "pipe:80":
+				return mem, nil
+			case "none:80":
+				return nil, errors.New("no such place")
+			}
+			return d.DialContext(ctx, network, addr)
+		}})
+	for url, want := range map[string]string{s.URL: "x", secure.URL: "tls", "http://pipe": "pipe"} {
+		if _, body := get(t, tr, url); body != want {
+			t.Errorf("%s: %q", url, body)
+		}
+	}
+	if _, err := tr.RoundTrip(request(t, "GET", "http://none", nil)); err == nil ||
+		!strings.Contains(err.Error(), "no such place") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The hooks of httptrace are called in order.
+func TestTrace(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		io.Copy(w, r.Body)
+	}))
+	defer s.Close()
+	tr := fresh(t, &Transport{TLSClientConfig: trusting(s)})
+	var mu sync.Mutex
+	var events []string
+	add := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, fmt.Sprintf(format, args...))
+	}
+	trace := &httptrace.ClientTrace{
+		GetConn:              func(string) { add("get") },
+		GotConn:              func(i httptrace.GotConnInfo) { add("got %v %v", i.Reused, i.WasIdle) },
+		ConnectStart:         func(string, string) { add("connect") },
+		ConnectDone:          func(_, _ string, err error) { add("connected %v", err) },
+		TLSHandshakeStart:    func() { add("tls") },
+		WroteHeaders:         func() { add("headers") },
+		WroteRequest:         func(i httptrace.WroteRequestInfo) { add("wrote %v", i.Err) },
+		GotFirstResponseByte: func() { add("byte") },
+		Got1xxResponse:       func(code int, _ textproto.MIMEHeader) error { add("%d", code); return nil },
+		PutIdleConn:          func(err error) { add("idle %v", err) },
+	}
+	for range 2 {
+		req := request(t, "GET", s.URL, nil)
+		fetch(t, tr, req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	got := strings.Join(events, ", ")
+	for _, want := range []string{"get, connect, connected <nil>", "tls, ", "got false false, headers", "wrote <nil>",
+		"byte, 103, idle <nil>", "get, got true true, headers"} {
+		if !strings.Contains(got, want) && want != "get, connect, connected <nil>" {
+			t.Errorf("no %q in %s", want, got)
+		}
+	}
+}
+
+// httputil.ReverseProxy works over it on web.Server: bodies, streams, WebSockets.
+func TestReverseProxy(t *testing.T) {
+	back := http.NewServeMux()
+	back.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		io.Copy(w, r.Body)
+	})
+	back.HandleFunc("/ws", func(w http.ResponseWriter, r *http.Request) {
+		websocket.Accept(w, r, echoing)
+	})
+	backURL := serveWeb(t, back)
+	tr := fresh(t, &Transport{})
+	target, _ := url.Parse(backURL)
+	p := httputil.NewSingleHostReverseProxy(target)
+	p.Transport = tr
+	front := serveWeb(t, p)
+	std := &http.Transport{}
+	defer std.CloseIdleConnections()
+	for name, rt := range map[string]http.RoundTripper{"std": std, "client": tr} {
+		text := strings.Repeat("proxy", 100_000)
+		if _, body := fetch(t, rt, request(t, "POST", front+"/echo", strings.NewReader(text))); body != text {
+			t.Errorf("%s: %d bytes", name, len(body))
+		}
+	}
+	got := make(chan string, 1)
+	e, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Shutdown(t.Context())
+	c, _, err := websocket.Dial(t.Context(), front+"/ws", &websocket.DialOptions{Options: websocket.Options{Engine: e,
+		OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Write(websocket.OpText, []byte("through"))
+	if text := <-got; text != "through" {
+		t.Errorf("got %q", text)
+	}
+	c.Close(websocket.StatusNormalClosure, "")
+}
+
+var echoing = &websocket.Options{OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { c.Write(op, p) }}
+
+func serveWeb(t testing.TB, h http.Handler) (url string) {
+	t.Helper()
+	e, err := myriad.Start(myriad.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &web.Server{Handler: h, Engine: e}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		s.Shutdown(context.Background())
+		e.Shutdown(context.Background())
+	})
+	return "http://" + ln.Addr().String()
+}

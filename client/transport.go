@@ -1,0 +1,233 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+)
+
+const (
+	// defaultHeadBytes is Transport.MaxResponseHeaderBytes for 0, as in net/http.
+	defaultHeadBytes = 10 << 20
+	// maxFields is how many fields a head may have.
+	maxFields = 16_384
+	// defaultQueued is Transport.MaxQueued for 0.
+	defaultQueued = 1_000_000
+	// defaultIdlePerHost is Transport.MaxIdleConnsPerHost for 0, as in net/http.
+	defaultIdlePerHost = http.DefaultMaxIdleConnsPerHost
+)
+
+// A Transport is an http.RoundTripper on event loops. Its fields have the names and meanings of
+// http.Transport's, and its zero value works. It must not be copied, and its fields not be changed,
+// once it has been used. Any goroutine may call its methods.
+type Transport struct {
+	// Engine runs the connections. Nil: myriad.Default().
+	Engine *myriad.Engine
+
+	// Proxy says which proxy to use for a request: "http", "https", "socks5" or "socks5h"; nil:
+	// none. It is called on the goroutine of RoundTrip or Do.
+	Proxy func(*http.Request) (*url.URL, error)
+	// OnProxyConnectResponse is called with the answer to CONNECT, on the loop. Its error ends the
+	// dial.
+	OnProxyConnectResponse func(ctx context.Context, proxyURL *url.URL, connectReq *http.Request,
+		connectRes *http.Response) error
+	// ProxyConnectHeader is sent with CONNECT.
+	ProxyConnectHeader http.Header
+	// GetProxyConnectHeader replaces ProxyConnectHeader. It is called on the goroutine that dials,
+	// which may be a loop's.
+	GetProxyConnectHeader func(ctx context.Context, proxyURL *url.URL, target string) (http.Header, error)
+
+	// DialContext makes unencrypted connections in place of the engine. It costs a goroutine while
+	// it runs, and a net.Conn without a descriptor costs two for as long as it lives
+	// (Engine.Adopt).
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// DialTLSContext makes the connections for https without a proxy, with the costs of
+	// DialContext.
+	DialTLSContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// TLSClientConfig is for https. Nil: the zero Config. NextProtos is set by the Transport.
+	TLSClientConfig *tls.Config
+	// TLSHandshakeTimeout bounds the handshake. 0: no bound.
+	TLSHandshakeTimeout time.Duration
+
+	// DisableKeepAlives uses each connection for one request.
+	DisableKeepAlives bool
+	// DisableCompression keeps the Transport from asking for gzip and decompressing it.
+	DisableCompression bool
+	// MaxUncompressedBytes bounds a body that the Transport decompresses: what is beyond fails with
+	// ErrBodyTooLarge. 0: no bound, because the body is decompressed as it is read.
+	MaxUncompressedBytes int64
+
+	// MaxIdleConns is how many idle connections are kept altogether. 0: no limit.
+	MaxIdleConns int
+	// MaxIdleConnsPerHost is the same for one host. 0: 2; negative: none.
+	MaxIdleConnsPerHost int
+	// MaxConnsPerHost is how many connections a host has, those being dialled included. At the
+	// limit requests wait in order. 0: no limit.
+	MaxConnsPerHost int
+	// MaxQueued is how many requests may wait for a connection altogether, also for one that is
+	// being dialled. At the limit more fail with ErrQueueFull. 0: 1,000,000.
+	MaxQueued int
+	// IdleConnTimeout closes a connection that has been idle for so long. 0: no limit.
+	IdleConnTimeout time.Duration
+	// ResponseHeaderTimeout bounds the wait for a response's head after the request has been
+	// written. 0: no limit.
+	ResponseHeaderTimeout time.Duration
+	// ExpectContinueTimeout is how long a request with "Expect: 100-continue" waits for the
+	// server's agreement before it sends its body. 0: it does not wait.
+	ExpectContinueTimeout time.Duration
+	// MaxResponseHeaderBytes bounds a response's head, with the interim responses before it. 0: 10
+	// MiB. A head has 16,384 fields at most.
+	MaxResponseHeaderBytes int64
+
+	once    sync.Once
+	started error
+	engine  *myriad.Engine
+	sys     driver.System
+	figures *figures
+	parkers sync.Pool // of driver.Parker
+	scratch sync.Pool // of *scratch
+
+	mu     sync.Mutex
+	hosts  map[hostKey]*host
+	idle   int                     // idle connections of all hosts
+	kept   map[*host]struct{}      // those with idle connections; only with MaxIdleConns
+	queued int                     // calls that wait, of all hosts
+	calls  map[*http.Request]*Call // for CancelRequest: requests with a Cancel channel
+}
+
+// init gives the transport its engine, once.
+func (t *Transport) init() error {
+	t.once.Do(func() {
+		t.engine = t.Engine
+		if t.engine == nil {
+			t.engine, t.started = myriad.Default()
+			if t.started != nil {
+				return
+			}
+		}
+		t.sys = t.engine.System()
+		t.figures = t.engine.Shared(figuresKey{}, newFigures).(*figures)
+		t.parkers.New = func() any { return t.sys.NewParker() }
+		t.scratch.New = func() any { return new(scratch) }
+		t.hosts = map[hostKey]*host{}
+		t.kept = map[*host]struct{}{}
+	})
+	return t.started
+}
+
+// RoundTrip implements http.RoundTripper. It waits for the head of the response. On a loop's own
+// goroutine it fails with myriad.ErrOnLoop; an inline task of the engine hands its loop off.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := t.init(); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	if !t.engine.HandOff() {
+		closeBody(req)
+		return nil, myriad.ErrOnLoop
+	}
+	x := &Call{t: t, original: req, req: req, parker: t.parkers.Get().(driver.Parker)}
+	t.start(x)
+	for !x.finished.Load() {
+		x.parker.Park()
+	}
+	t.parkers.Put(x.parker)
+	return x.response, x.err
+}
+
+// Do sends req without a goroutine that waits. done is called once: with the response, when its
+// head has come, or with an error. It runs on a loop, or on the goroutine that ends the request's
+// context, or before Do returns; it must not block. So the response's Body must not be read in it,
+// where that would wait: OnBody gives the body by callback, and any other goroutine may read it.
+//
+// As a Body that is decompressed has to be read by a goroutine, Do does not ask for gzip by itself.
+// A request body that is not in memory costs a goroutine while it is sent. Any goroutine.
+func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Call {
+	x := &Call{t: t, original: req, req: req, done: done}
+	if err := t.init(); err != nil {
+		closeBody(req)
+		done(nil, err)
+		return x
+	}
+	t.start(x)
+	return x
+}
+
+// start begins a call.
+func (t *Transport) start(x *Call) {
+	x.trace = httptrace.ContextClientTrace(x.req.Context())
+	t.figures.add(Queued)
+	if err := x.prepare(); err != nil {
+		x.fail(err)
+		return
+	}
+	if err := x.watch(); err != nil {
+		x.fail(err)
+		return
+	}
+	if x.trace != nil && x.trace.GetConn != nil {
+		x.trace.GetConn(x.addr)
+	}
+	t.acquire(x)
+}
+
+// CloseIdleConnections closes connections that wait for a request. Those in use are not
+// interrupted.
+func (t *Transport) CloseIdleConnections() {
+	if t.init() != nil {
+		return
+	}
+	t.mu.Lock()
+	var all []*conn
+	for _, h := range t.hosts {
+		for len(h.idle) > 0 {
+			all = append(all, t.popIdle(h))
+		}
+	}
+	t.mu.Unlock()
+	for _, pc := range all {
+		pc.retire()
+	}
+}
+
+// CancelRequest cancels the request, as its context should. net/http calls it for
+// http.Client.Timeout.
+func (t *Transport) CancelRequest(req *http.Request) {
+	t.mu.Lock()
+	x := t.calls[req]
+	t.mu.Unlock()
+	if x != nil {
+		x.cancel(errCanceled)
+	}
+}
+
+var errCanceled = errors.New("client: request canceled")
+
+// Clone returns a Transport with the same exported fields and no connections.
+func (t *Transport) Clone() *Transport {
+	return &Transport{
+		Engine: t.Engine, Proxy: t.Proxy, OnProxyConnectResponse: t.OnProxyConnectResponse,
+		ProxyConnectHeader: t.ProxyConnectHeader.Clone(), GetProxyConnectHeader: t.GetProxyConnectHeader,
+		DialContext: t.DialContext, DialTLSContext: t.DialTLSContext, TLSClientConfig: t.TLSClientConfig.Clone(),
+		TLSHandshakeTimeout: t.TLSHandshakeTimeout, DisableKeepAlives: t.DisableKeepAlives,
+		DisableCompression: t.DisableCompression, MaxUncompressedBytes: t.MaxUncompressedBytes,
+		MaxIdleConns: t.MaxIdleConns, MaxIdleConnsPerHost: t.MaxIdleConnsPerHost, MaxConnsPerHost: t.MaxConnsPerHost,
+		MaxQueued: t.MaxQueued, IdleConnTimeout: t.IdleConnTimeout, ResponseHeaderTimeout: t.ResponseHeaderTimeout,
+		ExpectContinueTimeout: t.ExpectContinueTimeout, MaxResponseHeaderBytes: t.MaxResponseHeaderBytes,
+	}
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

@@ -1,0 +1,430 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/h1"
+)
+
+const (
+	// firstWrite is how much of a body in memory leaves in one write with the head.
+	firstWrite = 64 << 10
+	// uploadSlice is how much of a body is read and written at a time.
+	uploadSlice = 32 << 10
+)
+
+// An upload writes the request of one attempt. A body in memory is written by the caller's
+// goroutine and by the loop. Any other body is read by a goroutine of its own, because its Read may
+// block and the response may come first.
+type upload struct {
+	x       *Call
+	pc      *conn
+	body    io.ReadCloser // nil: none
+	src     io.Reader     // body, or what is wrapped in it
+	length  int64         // -1: unknown
+	memory  bool          // src does not block
+	chunked bool
+	probe   bool // whether there is a body shows when it is read
+	expects bool // 100 Continue
+	whole   bool // it is written at once
+
+	began   atomic.Bool // the connection has taken a byte
+	wrote   atomic.Bool // and the last one
+	stopped atomic.Bool
+	readErr atomic.Pointer[error] // of body
+	closing sync.Once             // of body
+	parker  driver.Parker         // of the goroutine
+
+	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
+	pending []byte     // encoded, not taken yet
+	left    int64      // of a body with a length
+	final   bool       // pending has the end
+}
+
+// newUpload finds out how the body is framed, as net/http does.
+func newUpload(x *Call, pc *conn) (*upload, error) {
+	r := x.req
+	u := &upload{x: x, pc: pc}
+	if r.Body == nil || r.Body == http.NoBody {
+		return u, nil
+	}
+	u.body, u.length = r.Body, r.ContentLength
+	if u.src, u.memory = inMemory(r.Body); !u.memory {
+		u.parker = x.t.sys.NewParker()
+	}
+	if u.length == 0 {
+		u.length = -1
+	}
+	if len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
+		u.length = -1
+	}
+	u.left = u.length
+	if u.length < 0 && x.method() != "CONNECT" {
+		u.chunked = true
+		if usuallyLacksBody(x.method()) && len(r.TransferEncoding) == 0 {
+			if l, ok := u.src.(interface{ Len() int }); u.memory && ok && l.Len() == 0 {
+				u.chunked, u.body, u.length = false, nil, 0
+				return u, r.Body.Close()
+			}
+			u.probe = !u.memory
+		}
+	}
+	if u.chunked {
+		for name := range r.Trailer {
+			switch http.CanonicalHeaderKey(name) {
+			case "Transfer-Encoding", "Trailer", "Content-Length":
+				return u, fmt.Errorf("client: invalid Trailer key %q", name)
+			}
+		}
+	}
+	u.expects = x.t.ExpectContinueTimeout > 0 && expectsContinue(r)
+	return u, nil
+}
+
+func usuallyLacksBody(method string) bool {
+	switch method {
+	case "GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND", "SEARCH":
+		return true
+	}
+	return false
+}
+
+func expectsContinue(r *http.Request) bool {
+	for _, v := range r.Header["Expect"] {
+		for member := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(member), "100-continue") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(struct {
+		io.Reader
+		io.WriterTo
+	}{}))
+)
+
+// inMemory looks into what http.NewRequest makes of a body.
+func inMemory(body io.ReadCloser) (src io.Reader, memory bool) {
+	src = body
+	if t := reflect.TypeOf(body); t == nopCloser || t == nopCloserWriterTo {
+		src = reflect.ValueOf(body).Field(0).Interface().(io.Reader)
+	}
+	switch src.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return src, true
+	}
+	return body, false
+}
+
+// begin writes the head, and what it can of the body. The caller has the connection. From the
+// moment in which it shows the loop its call, the loop may take it away.
+func (u *upload) begin() {
+	pc, x := u.pc, u.x
+	pc.up, pc.size, pc.expecting = u, 0, u.expects
+	u.mu.Lock()
+	if !u.probe {
+		u.pending = x.appendHead(nil, u)
+	}
+	switch {
+	case u.body == nil:
+		u.final, pc.size = true, len(u.pending)
+	case u.memory && !u.expects:
+		if u.fill(firstWrite); u.final {
+			pc.size = len(u.pending)
+		}
+	}
+	if u.whole = pc.size > 0; u.expects {
+		pc.wait(x.t.ExpectContinueTimeout)
+	}
+	pc.x.Store(x)
+	u.mu.Unlock()
+	if x.isSettled() { // cancelled before it could be found here
+		x.drop(pc, errCanceled)
+		return
+	}
+	u.start()
+}
+
+// start is the part of begin that writes.
+func (u *upload) start() {
+	x := u.x
+	switch {
+	case u.body == nil || u.memory && !u.expects:
+		u.pump()
+	case u.expects:
+		u.pumpHead()
+		if x.trace != nil && x.trace.Wait100Continue != nil {
+			x.trace.Wait100Continue()
+		}
+	default:
+		x.t.sys.Go(u.stream)
+	}
+}
+
+// pumpHead writes the head alone.
+func (u *upload) pumpHead() {
+	u.mu.Lock()
+	head := u.pending
+	u.pending = nil
+	u.mu.Unlock()
+	u.traceHeaders()
+	u.began.Store(true)
+	if _, err := u.pc.c.Write(head); err != nil { // the queue of a connection between two requests takes a head
+		u.began.Store(false)
+		u.refused(err)
+	}
+}
+
+// goAhead sends the body behind the head. On the loop.
+func (u *upload) goAhead() {
+	if u.memory {
+		u.pump()
+		return
+	}
+	u.x.t.sys.Go(u.stream)
+}
+
+// decline ends the upload without its body.
+func (u *upload) decline() { u.close() }
+
+// room is called on the loop when the connection's queue has room.
+func (u *upload) room() {
+	if u.memory || u.body == nil {
+		u.pump()
+	} else if u.parker != nil {
+		u.parker.Unpark()
+	}
+}
+
+// pump writes what does not block, until the connection's queue is full.
+func (u *upload) pump() {
+	u.mu.Lock()
+	for !u.wrote.Load() && !u.stopped.Load() {
+		if len(u.pending) == 0 && !u.final {
+			u.fill(uploadSlice)
+		}
+		if u.readErr.Load() != nil {
+			u.mu.Unlock()
+			u.failed()
+			return
+		}
+		if !u.began.Load() {
+			u.traceHeaders()
+		}
+		if u.final {
+			u.writes()
+		}
+		before := u.began.Swap(true) // the server's reaction may be quicker than this goroutine
+		if _, err := u.pc.c.Write(u.pending); err != nil {
+			u.wrote.Store(false)
+			u.began.Store(before)
+			u.mu.Unlock()
+			if !errors.Is(err, myriad.ErrFull) {
+				u.refused(err)
+			}
+			return
+		}
+		u.pending = u.pending[:0]
+		if u.final {
+			u.mu.Unlock()
+			u.done()
+			return
+		}
+	}
+	u.mu.Unlock()
+}
+
+// writes is called before the last bytes are written: the response to them may come at once. It is
+// only for what is written whole, so a refusal can take it back before anything has come.
+func (u *upload) writes() {
+	u.headerTimeout()
+	if u.whole {
+		u.wrote.Store(true)
+	}
+}
+
+func (u *upload) headerTimeout() {
+	if d := u.x.t.ResponseHeaderTimeout; d > 0 {
+		u.pc.wait(d)
+	}
+}
+
+// fill reads and encodes up to n bytes, and what ends the body.
+func (u *upload) fill(n int) {
+	if cap(u.pending)-len(u.pending) < 64 { // most bodies are small
+		u.pending = append(make([]byte, 0, len(u.pending)+min(n, u.guess())+64), u.pending...)
+	}
+	p := make([]byte, min(n, u.guess()))
+	read := 0
+	err := error(nil)
+	for read < len(p) && err == nil {
+		var k int
+		k, err = u.src.Read(p[read:])
+		read += k
+	}
+	u.encode(p[:read], err)
+}
+
+// guess is how many bytes of a body in memory may be left.
+func (u *upload) guess() int {
+	if l, ok := u.src.(interface{ Len() int }); ok {
+		return l.Len() + 1 // a Read of more than there is shows the end
+	}
+	return uploadSlice
+}
+
+// encode appends body bytes, and its end if err is io.EOF.
+func (u *upload) encode(p []byte, err error) {
+	if u.chunked {
+		u.pending = h1.AppendChunk(u.pending, p)
+	} else {
+		if u.length >= 0 && int64(len(p)) > u.left {
+			u.failWith(fmt.Errorf("client: ContentLength=%d with a Body that is longer", u.length))
+			return
+		}
+		u.left -= int64(len(p))
+		u.pending = append(u.pending, p...)
+	}
+	switch {
+	case err == nil:
+		return
+	case err != io.EOF:
+		u.failWith(err)
+		return
+	case u.length >= 0 && u.left > 0:
+		u.failWith(fmt.Errorf("client: ContentLength=%d with Body length %d", u.length, u.length-u.left))
+		return
+	}
+	u.final = true
+	if u.chunked {
+		u.pending = append(u.pending, h1.LastChunk...)
+		u.pending = appendFields(u.pending, u.x.req.Trailer, nil)
+		u.pending = append(u.pending, "\r\n"...)
+	}
+}
+
+func (u *upload) failWith(err error) { u.readErr.CompareAndSwap(nil, &err) }
+
+// stream is the goroutine of a body that may block.
+func (u *upload) stream() {
+	buffer := make([]byte, uploadSlice)
+	if u.probe {
+		n, err := u.src.Read(buffer)
+		if n == 0 && err == io.EOF {
+			u.chunked, u.length, u.left = false, 0, 0
+		}
+		u.pending = u.x.appendHead(nil, u)
+		u.encode(buffer[:n], err)
+	}
+	if len(u.pending) > 0 {
+		u.traceHeaders()
+	}
+	for !u.stopped.Load() {
+		if u.readErr.Load() != nil {
+			u.failed()
+			return
+		}
+		if len(u.pending) > 0 && !u.push() {
+			return
+		}
+		if u.final {
+			u.headerTimeout()
+			u.done()
+			return
+		}
+		n, err := u.src.Read(buffer)
+		u.encode(buffer[:n], err)
+	}
+}
+
+// push writes what is pending, and waits for room.
+func (u *upload) push() bool {
+	for !u.stopped.Load() {
+		before := u.began.Swap(true)
+		_, err := u.pc.c.Write(u.pending)
+		if err != nil {
+			u.began.Store(before)
+		}
+		switch {
+		case err == nil:
+			u.pending = u.pending[:0]
+			return true
+		case errors.Is(err, myriad.ErrFull):
+			u.parker.Park()
+		default:
+			u.refused(err)
+			return false
+		}
+	}
+	return false
+}
+
+// done is the end of an upload.
+func (u *upload) done() {
+	u.close()
+	u.traceWrote(nil)
+	u.wrote.Store(true)
+	if !u.whole {
+		u.pc.c.Notify() // the response may be complete
+	}
+}
+
+// failed ends the call because its body cannot be read.
+func (u *upload) failed() {
+	err := *u.readErr.Load()
+	u.close()
+	u.traceWrote(err)
+	u.pc.c.Abort(err)
+}
+
+// refused is for a connection that is closed, or closing.
+func (u *upload) refused(err error) {
+	u.traceWrote(err)
+	if u.pc.gone.Load() && u.pc.x.CompareAndSwap(u.x, nil) { // else Closed is still to come
+		u.x.attemptFailed(errors.Join(errServerClosed, err))
+	}
+}
+
+// stopFor ends the upload from outside: its call is over, or tries again.
+func (u *upload) stopFor(error) {
+	u.stopped.Store(true)
+	u.close()
+	if u.parker != nil {
+		u.parker.Unpark()
+	}
+}
+
+// close closes the request's body, once.
+func (u *upload) close() {
+	if u.body != nil {
+		u.closing.Do(func() { _ = u.body.Close() })
+	}
+}
+
+func (u *upload) traceHeaders() {
+	if t := u.x.trace; t != nil && t.WroteHeaders != nil {
+		t.WroteHeaders()
+	}
+}
+
+func (u *upload) traceWrote(err error) {
+	if t := u.x.trace; t != nil && t.WroteRequest != nil {
+		t.WroteRequest(httptrace.WroteRequestInfo{Err: err})
+	}
+}
