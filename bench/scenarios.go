@@ -47,6 +47,14 @@ var servers = []server{
 	{name: "workers", program: "workers", ours: true, about: "package workers"},
 	{name: "workers-batch", program: "workers", args: []string{"--batch"}, ours: true,
 		about: "package workers, tasks handed over by 64"},
+	{name: "net/http-client", program: "clientstd", about: "net/http's client, a goroutine for each request"},
+	{name: "series", program: "clientstd", args: []string{"--series"}, about: "the same, one request after the other"},
+	{name: "fasthttp-client", program: "clientfast", about: "fasthttp's client, a goroutine for each request"},
+	{name: "client", program: "clientloop", ours: true, about: "package client, callbacks on the loops"},
+	{name: "client-roundtrip", program: "clientloop", args: []string{"--roundtrip"}, ours: true,
+		about: "package client as an http.RoundTripper, a goroutine for each request"},
+	{name: "proxy-net/http", program: "proxystd", about: "httputil.ReverseProxy on net/http"},
+	{name: "proxy-web", program: "proxyweb", ours: true, about: "the same on packages web and client"},
 	{name: "net", program: "net", about: "package net, a goroutine for each connection"},
 	{name: "engine", program: "engine", ours: true, about: "the bare engine"},
 	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
@@ -68,7 +76,7 @@ const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
 var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
-	engineScenarios, poolScenarios, tlsScenarios, pushScenarios, longScenarios)
+	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, pushScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

@@ -14,6 +14,10 @@ func (s scenario) describe() string {
 	if s.order.Input != nil {
 		return fmt.Sprintf("%d times in memory", s.order.Times)
 	}
+	if s.app == "client" {
+		return fmt.Sprintf("%d requests, %d at a time, answered after %v", s.order.Times, s.order.Capacity,
+			s.order.Sleep)
+	}
 	text := fmt.Sprintf("%d empty tasks", s.order.Times)
 	if s.order.Sleep > 0 {
 		text = fmt.Sprintf("%d tasks of %v", s.order.Times, s.order.Sleep)
@@ -75,6 +79,9 @@ func (t turn) work(ctx context.Context, target *target) (sample, error) {
 	busy, err := target.status()
 	out.memory(idle, busy)
 	out["threads"] = float64(busy.Threads)
+	if report.Goroutines > 0 {
+		out["goroutines"] = float64(report.Goroutines)
+	}
 	return out, err
 }
 

@@ -11,6 +11,11 @@
 // httputil.ReverseProxy need no other change. [Transport.Do] gives a response by callback, and
 // [OnBody] its body.
 //
+// A [Group] sends any number of requests, so many at a time, and reports each outcome:
+//
+//	g := &client.Group{AtOnce: 500, PerHost: 10, Retry: client.Retry{Attempts: 3}}
+//	sum, err := g.Each(ctx, requests, func(o client.Outcome) { … })
+//
 // # Life of a request
 //
 // A request is [Queued] until it has a connection: an idle one, the first that becomes free, or one

@@ -26,11 +26,12 @@ type Order struct {
 
 // A Report is what was done, as far as only the process itself knows it.
 type Report struct {
-	Done    int    // so often, to its end
-	Most    int    // tasks at the same time, if watched
-	Mallocs uint64 // allocations
-	Bytes   uint64 // allocated
-	Output  []byte // of the last upgrade: the answer
+	Done       int    // so often, to its end
+	Most       int    // tasks at the same time, if watched
+	Goroutines int    // at the same time, of a client; 0: not counted
+	Mallocs    uint64 // allocations
+	Bytes      uint64 // allocated
+	Output     []byte // of the last upgrade: the answer
 }
 
 func (w Work) command(text string) string {
