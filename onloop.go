@@ -13,11 +13,11 @@ import (
 // loopBody is at the bottom of the stack of each loop's goroutine, and taskHost below the code of
 // an inline task. That code may wait: another goroutine then continues with the loop.
 var (
-	loopBody = nameOf((*Loop).run)
-	taskHost = nameOf((*Loop).runTask)
+	loopBody = entryOf((*Loop).run)
+	taskHost = entryOf((*Loop).runTask)
 )
 
-func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
+func entryOf(f any) uintptr { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Entry() }
 
 // OnLoop reports whether the calling goroutine runs a callback of a loop, of any engine: whether it
 // must not wait. It looks through the stack, which takes microseconds, so it is for callers that
@@ -52,20 +52,20 @@ func (e *Engine) handoffOf(id uint64) Handoff {
 	return Handoff{}
 }
 
-// whereabouts is loopBody, taskHost, or "" on a goroutine that is no loop's.
-func whereabouts() string {
+// whereabouts is loopBody, taskHost, or 0 on a goroutine that is no loop's. It compares entries of
+// functions, because names would cost several times as much.
+func whereabouts() uintptr {
 	var pcs [32]uintptr
 	for skip := 2; ; skip += len(pcs) {
 		n := runtime.Callers(skip, pcs[:])
-		frames := runtime.CallersFrames(pcs[:n])
-		for more := n > 0; more; {
-			var f runtime.Frame
-			if f, more = frames.Next(); f.Function == taskHost || f.Function == loopBody {
-				return f.Function
+		for _, pc := range pcs[:n] {
+			// pc is a return address; of inlined calls Entry is that of the function around them
+			if f := runtime.FuncForPC(pc - 1); f != nil && (f.Entry() == taskHost || f.Entry() == loopBody) {
+				return f.Entry()
 			}
 		}
 		if n < len(pcs) {
-			return ""
+			return 0
 		}
 	}
 }

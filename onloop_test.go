@@ -33,3 +33,12 @@ func TestOnLoop(t *testing.T) {
 		t.Error("a test is said to be on a loop")
 	}
 }
+
+func BenchmarkOnLoop(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if myriad.OnLoop() {
+			b.Fatal("a test is no loop")
+		}
+	}
+}

@@ -95,6 +95,7 @@ type Transport struct {
 	figures *figures
 	parkers sync.Pool // of driver.Parker
 	scratch sync.Pool // of *scratch
+	heads   sync.Pool // of *[]byte
 
 	mu     sync.Mutex
 	hosts  map[hostKey]*host
@@ -118,6 +119,7 @@ func (t *Transport) init() error {
 		t.figures = t.engine.Shared(figuresKey{}, newFigures).(*figures)
 		t.parkers.New = func() any { return t.sys.NewParker() }
 		t.scratch.New = func() any { return new(scratch) }
+		t.heads.New = func() any { return new([]byte) }
 		t.hosts = map[hostKey]*host{}
 		t.kept = map[*host]struct{}{}
 	})

@@ -114,8 +114,8 @@ func TestRetryOnAKeptConnection(t *testing.T) {
 		if _, err := readHead(r); err != nil {
 			return
 		}
-		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		served.Add(1)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		readHead(r) // and closes without an answer
 	})
 	tr := fresh(t, &Transport{})

@@ -20,6 +20,8 @@ import (
 const (
 	// firstWrite is how much of a body in memory leaves in one write with the head.
 	firstWrite = 64 << 10
+	// keptHead is the size up to which a buffer of a head is used again.
+	keptHead = 4 << 10
 	// uploadSlice is how much of a body is read and written at a time.
 	uploadSlice = 32 << 10
 )
@@ -47,6 +49,7 @@ type upload struct {
 	parker  driver.Parker         // of the goroutine
 
 	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
+	buffer  *[]byte    // of the pool, which pending begins with
 	pending []byte     // encoded, not taken yet
 	left    int64      // of a body with a length
 	final   bool       // pending has the end
@@ -139,7 +142,8 @@ func (u *upload) begin() {
 	pc.up, pc.size, pc.expecting = u, 0, u.expects
 	u.mu.Lock()
 	if !u.probe {
-		u.pending = x.appendHead(nil, u)
+		u.buffer = x.t.heads.Get().(*[]byte)
+		u.pending = x.appendHead((*u.buffer)[:0], u)
 	}
 	switch {
 	case u.body == nil:
@@ -181,7 +185,7 @@ func (u *upload) start() {
 func (u *upload) pumpHead() {
 	u.mu.Lock()
 	head := u.pending
-	u.pending = nil
+	u.buffer, u.pending = nil, nil
 	u.mu.Unlock()
 	u.traceHeaders()
 	u.began.Store(true)
@@ -242,6 +246,7 @@ func (u *upload) pump() {
 		}
 		u.pending = u.pending[:0]
 		if u.final {
+			u.recycle()
 			u.mu.Unlock()
 			u.done()
 			return
@@ -373,6 +378,16 @@ func (u *upload) push() bool {
 		}
 	}
 	return false
+}
+
+// recycle gives the buffer back, unless it has grown. mu is held, or the goroutine is the only one
+// that writes.
+func (u *upload) recycle() {
+	if u.buffer != nil && cap(u.pending) <= keptHead {
+		*u.buffer = u.pending[:0]
+		u.x.t.heads.Put(u.buffer)
+	}
+	u.buffer, u.pending = nil, nil
 }
 
 // done is the end of an upload.
