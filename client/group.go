@@ -37,6 +37,8 @@ type Group struct {
 	// limit no further request is taken from the iterator, so one slow host delays the others only
 	// then. 0: AtOnce.
 	Hold int
+	// Timeout bounds each attempt, from its beginning to the end of the body. 0: no bound.
+	Timeout time.Duration
 	// MaxBody is how many bytes of a body are kept for the Outcome. A larger body ends the request
 	// with ErrGroupBody. 0: 1 MiB; negative: bodies are read and dropped.
 	MaxBody int

@@ -28,6 +28,7 @@ type Run struct {
 	hosts   map[string]int // how many run, by host
 	waiting []*job         // for their host, in order
 	pauses  []*job         // for their next attempt
+	timed   []timed        // attempts in the order in which their time is over
 
 	mu       sync.Mutex
 	running  map[*job]struct{} // guarded by mu
@@ -52,6 +53,14 @@ type job struct {
 	body     []byte
 	over     bool // the attempt has ended
 }
+
+// timed is an attempt that ends at a point in time.
+type timed struct {
+	call  *Call
+	until time.Time
+}
+
+var errGroupTimeout = timeoutError("client: the attempt has taken too long (Group.Timeout)")
 
 // Outcomes gives the outcome of each request as it comes. A loop that breaks off stops the run. It
 // must be ranged over once, by one goroutine, and not on a loop of an engine.
@@ -194,6 +203,12 @@ func (r *Run) start(j *job) {
 	call := r.t.Do(req, j.answered)
 	r.mu.Lock()
 	j.call = call
+	if r.group.Timeout > 0 {
+		if len(r.timed) >= 2*r.group.AtOnce {
+			r.timed = slices.DeleteFunc(r.timed, func(e timed) bool { return e.call.Phase() == Done })
+		}
+		r.timed = append(r.timed, timed{call, r.t.sys.Now().Add(r.group.Timeout)})
+	}
 	stopped := r.stopped
 	r.mu.Unlock()
 	if stopped { // meanwhile
@@ -248,15 +263,32 @@ func (j *job) finish(response *http.Response, err error) {
 	r.parker.Unpark()
 }
 
-// wait parks until an attempt ends, a pause is over, or the run is stopped.
+// expire ends attempts that have had their time, and returns when the next one has.
+func (r *Run) expire() (next time.Time) {
+	for len(r.timed) > 0 {
+		e := r.timed[0]
+		switch {
+		case e.call.Phase() == Done:
+		case e.until.After(r.t.sys.Now()):
+			return e.until
+		default:
+			e.call.cancel(errGroupTimeout)
+		}
+		r.timed[0] = timed{}
+		r.timed = r.timed[1:]
+	}
+	return time.Time{}
+}
+
+// wait parks until an attempt ends or has had its time, a pause is over, or the run is stopped.
 func (r *Run) wait() {
-	var due time.Time
+	due := r.expire()
 	for _, j := range r.pauses {
 		if due.IsZero() || j.due.Before(due) {
 			due = j.due
 		}
 	}
-	if due.IsZero() || r.underWay() >= r.group.AtOnce {
+	if due.IsZero() || len(r.timed) == 0 && r.underWay() >= r.group.AtOnce {
 		r.parker.Park()
 		return
 	}
