@@ -40,7 +40,7 @@ var rooms = []room{
 	{"accepting, adopting and dialling", []string{
 		"limits", "listener", "accepting", "admit", "adopt", "dial", "dial_func",
 	}},
-	{"all rooms together", []string{"extra", "stopping", "stats", "start", "events"}},
+	{"all rooms together", []string{"extra", "stopping", "stats", "figures", "start", "events"}},
 	{"systems", []string{"system_linux", "system_kqueue", "system_other", "rlimit_unix", "rlimit_other"}},
 }
 

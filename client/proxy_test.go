@@ -277,7 +277,7 @@ func TestReverseProxy(t *testing.T) {
 	}
 	defer e.Shutdown(t.Context())
 	c, _, err := websocket.Dial(t.Context(), front+"/ws", &websocket.DialOptions{Options: websocket.Options{Engine: e,
-		OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) }}})
+		Dispatch: web.DispatchInline, OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,8 @@ func TestReverseProxy(t *testing.T) {
 	c.Close(websocket.StatusNormalClosure, "")
 }
 
-var echoing = &websocket.Options{OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { c.Write(op, p) }}
+var echoing = &websocket.Options{Dispatch: web.DispatchInline,
+	OnMessage: func(c *websocket.Conn, op websocket.Op, p []byte) { c.Write(op, p) }}
 
 func serveWeb(t testing.TB, h http.Handler) (url string) {
 	t.Helper()
