@@ -276,8 +276,9 @@ func TestReverseProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Shutdown(t.Context())
-	c, _, err := websocket.Dial(t.Context(), front+"/ws", &websocket.DialOptions{Options: websocket.Options{Engine: e,
-		Dispatch: web.DispatchInline, OnMessage: func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) }}})
+	o := &websocket.DialOptions{Options: websocket.Options{Engine: e, Dispatch: web.DispatchInline}}
+	o.OnMessage = func(_ *websocket.Conn, _ websocket.Op, p []byte) { got <- string(p) }
+	c, _, err := websocket.Dial(t.Context(), front+"/ws", o)
 	if err != nil {
 		t.Fatal(err)
 	}
