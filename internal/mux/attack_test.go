@@ -1,0 +1,234 @@
+package mux
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
+)
+
+// An attack repeats what costs the peer little. next makes the frames of one round.
+type attack struct {
+	name string
+	next func(round int) []byte
+	most int    // rounds that our end puts up with
+	end  string // how it ends the connection then
+	// reply is whether requests are answered as soon as they come
+	reply bool
+	// answers bounds the bytes that our end may send for each round
+	answers int
+}
+
+func id(round int) uint32 { return uint32(2*round + 1) }
+
+// each opens a stream and adds what frames makes.
+func each(frames func(id uint32) []byte) func(round int) []byte {
+	return func(round int) []byte {
+		return append(headers(id(round), getBlock, false), frames(id(round))...)
+	}
+}
+
+var attacks = []attack{
+	{name: "rapid reset (CVE-2023-44487)", most: resetBurst, end: "ENHANCE_YOUR_CALM",
+		next: each(func(id uint32) []byte { return h2.AppendReset(nil, id, h2.Cancel) })},
+	{name: "MadeYouReset by WINDOW_UPDATE (CVE-2025-8671)", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return h2.AppendWindowUpdate(nil, id, 0) })},
+	{name: "MadeYouReset by a window's overflow", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return h2.AppendWindowUpdate(nil, id, 1<<31-1) })},
+	{name: "MadeYouReset by PRIORITY of a wrong length", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return frame(h2.PriorityFrame, 0, id, "1234") })},
+	{name: "MadeYouReset by PRIORITY on itself", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return priorityOf(id, string(h2.AppendReset(nil, 0, h2.Code(id))[9:])) })},
+	{name: "MadeYouReset by DATA after END_STREAM", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return append(data(id, "", true), data(id, "a", false)...) })},
+	{name: "MadeYouReset by HEADERS after END_STREAM", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: each(func(id uint32) []byte { return append(data(id, "", true), headers(id, getBlock, true)...) })},
+	{name: "malformed requests", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: func(round int) []byte { return headers(id(round), block("a", "b"), true) }},
+	{name: "PING (CVE-2019-9512)", most: glitchBurst, end: "ENHANCE_YOUR_CALM", answers: 17,
+		next: func(int) []byte { return h2.AppendPing(nil, [8]byte{}, false) }},
+	{name: "PING's ACK", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
+		next: func(int) []byte { return h2.AppendPing(nil, [8]byte{}, true) }},
+	{name: "SETTINGS (CVE-2019-9515)", most: glitchBurst / settingsCost, end: "ENHANCE_YOUR_CALM", answers: 9,
+		next: func(int) []byte { return h2.AppendSettings(nil) }},
+	{name: "PRIORITY (CVE-2019-9513)", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
+		next: func(round int) []byte { return priorityOf(id(round), "\x00\x00\x00\x00") }},
+	{name: "PRIORITY_UPDATE", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
+		next: func(round int) []byte { return h2.AppendPriorityUpdate(nil, id(round), "u=1") }},
+	{name: "WINDOW_UPDATE", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
+		next: func(int) []byte { return h2.AppendWindowUpdate(nil, 0, 1) }},
+	{name: "unknown frames", most: glitchBurst, end: "ENHANCE_YOUR_CALM",
+		next: func(int) []byte { return frame(77, 0, 0, "") }},
+	{name: "empty DATA (CVE-2019-9518)", most: glitchBurst / emptyCost, end: "ENHANCE_YOUR_CALM",
+		next: func(round int) []byte {
+			if round == 0 {
+				return headers(1, getBlock, false)
+			}
+			return data(1, "", false)
+		}},
+	{name: "empty CONTINUATION (CVE-2023-45288)", most: 16 + 64<<10/4096, end: "ENHANCE_YOUR_CALM",
+		next: func(round int) []byte {
+			if round == 0 {
+				return frame(h2.Headers, 0, 1, "")
+			}
+			return frame(h2.Continuation, 0, 1, "")
+		}},
+	{name: "large CONTINUATION (CVE-2023-45288)", most: 5, end: "ENHANCE_YOUR_CALM",
+		next: func(round int) []byte {
+			if round == 0 {
+				return frame(h2.Headers, 0, 1, "")
+			}
+			return frame(h2.Continuation, 0, 1, strings.Repeat("\x82", 16<<10))
+		}},
+	{name: "streams that are refused", most: 2*resetBurst + 200, end: "ENHANCE_YOUR_CALM", answers: 13,
+		next: func(round int) []byte { return headers(id(round), getBlock, false) }},
+}
+
+// Each attack ends its connection after a bounded number of rounds. Until then our end holds no
+// more than a connection may, and sends no more than it must.
+func TestAttacks(t *testing.T) {
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.greet()
+			before := buf.InUse()
+			var all bytes.Buffer
+			rounds := 0
+			for ; !r.conn.is(failed) && rounds <= a.most+1000; rounds += 50 {
+				for i := range 50 {
+					all.Write(a.next(rounds + i))
+				}
+				r.write(all.Bytes())
+				all.Reset()
+				r.RunFor(5 * time.Millisecond)
+				for n, s := range r.conn.streams { // handlers end when their streams do
+					if s.is(closed) {
+						s.Release()
+						delete(r.conn.streams, n)
+					}
+				}
+				if n := len(r.conn.streams); n > r.cfg.streams() {
+					t.Fatalf("%d handlers", n)
+				}
+				if n := buf.InUse() - before; n > 200 {
+					t.Fatalf("%d blocks", n)
+				}
+			}
+			if rounds > a.most*21/20+200 { // the passing time gives some back
+				t.Errorf("%d rounds, want at most %d", rounds, a.most)
+			}
+			sent := r.sent()
+			if n := len(sent); n == 0 || !strings.Contains(sent[n-1], "GOAWAY") || !strings.Contains(sent[n-1], a.end) {
+				t.Errorf("it has ended by %q", sent[max(0, len(sent)-1):])
+			}
+			size := 0
+			for _, f := range sent[:max(0, len(sent)-1)] {
+				size += map[bool]int{true: 17, false: 13}[strings.HasPrefix(f, "PING")]
+				if strings.HasPrefix(f, "SETTINGS") {
+					size -= 4
+				}
+			}
+			if size > a.answers*(rounds+1) {
+				t.Errorf("%d bytes in answer to %d rounds", size, rounds)
+			}
+			if n := r.cfg.Counters.Calmed.Load(); n != 1 {
+				t.Errorf("%d in the statistics", n)
+			}
+		})
+	}
+}
+
+// A peer that sends PING and does not read is not read either.
+func TestControlFramesPauseTheInput(t *testing.T) {
+	r := newRig(t, Config{Ahead: 1 << 10})
+	r.greet()
+	r.peer.StopReading()
+	for range 200 {
+		for range 20 {
+			r.write(h2.AppendPing(nil, [8]byte{}, false))
+		}
+		r.RunFor(2 * time.Millisecond)
+	}
+	if !r.conn.is(pausedInput) {
+		t.Error("the connection is still read")
+	}
+	if n := len(r.conn.act.control); n > 17*(64<<10/17+maxControls) {
+		t.Errorf("%d bytes of answers wait", n)
+	}
+	r.peer.Resume()
+	r.RunFor(time.Second)
+	if n := len(r.sent()); n != 4000 || r.conn.is(pausedInput) {
+		t.Errorf("%d answers, paused %v", n, r.conn.is(pausedInput))
+	}
+}
+
+// Windows that stay closed hold no more than the outboxes, and one byte at a time is served.
+func TestClosedWindows(t *testing.T) {
+	const limit = 10 << 10
+	r := newRig(t, Config{Outbox: limit})
+	r.greet(h2.Setting{ID: h2.InitialWindowSize, Value: 0})
+	r.on = func(s *testStream, _ *h2.Head, _ bool) {
+		for s.Put(nil, make([]byte, 1000), false) == nil {
+		}
+	}
+	for i := range 100 {
+		r.write(headers(id(i), getBlock, true))
+	}
+	r.settle()
+	for _, s := range r.conn.streams {
+		if n := s.Queued(); n > limit {
+			t.Fatalf("%d bytes wait in a stream", n)
+		}
+	}
+	for range 20 {
+		r.write(h2.AppendWindowUpdate(nil, 7, 1))
+		r.want(`DATA 7 "\x00"`)
+	}
+	r.wantNothing()
+}
+
+// A field block that is small on the wire and large in memory becomes a request that is too large,
+// not memory; the connection goes on.
+func TestHPACKBomb(t *testing.T) {
+	r := newRig(t, Config{HeaderList: 8 << 10})
+	r.greet()
+	var large []bool
+	r.on = func(s *testStream, h *h2.Head, _ bool) { large = append(large, h.TooLarge); reply(s, "") }
+	entry := hpack.AppendField(nil, []byte("a"), bytes.Repeat([]byte("x"), 4000), false)
+	entry[0] |= 0x40 // into the table
+	bomb := append(append(get(), entry...), bytes.Repeat([]byte{0xbe}, 10<<10)...)
+	r.write(headers(1, bomb, true), headers(3, getBlock, true))
+	r.want("HEADERS 1 :status=200 END")
+	r.want("HEADERS 3 :status=200 END")
+	if len(large) != 2 || !large[0] || large[1] {
+		t.Errorf("too large: %v", large)
+	}
+	if n := cap(r.conn.act.fields); n > 4096 {
+		t.Errorf("room for %d fields", n)
+	}
+}
+
+// A stream keeps its place until its handler is done, however it has ended.
+func TestResetStreamsKeepTheirPlace(t *testing.T) {
+	r := newRig(t, Config{Streams: 3})
+	r.greet()
+	for i := range 5 {
+		r.write(headers(id(i), getBlock, true), h2.AppendReset(nil, id(i), h2.Cancel))
+	}
+	r.want("RST_STREAM 7 REFUSED_STREAM")
+	r.want("RST_STREAM 9 REFUSED_STREAM")
+	if n := len(r.conn.streams); n != 3 || r.conn.Streams() != 3 {
+		t.Errorf("%d handlers, %d streams", n, r.conn.Streams())
+	}
+	for _, s := range r.conn.streams {
+		s.Release()
+	}
+	r.settle()
+	if r.conn.Streams() != 0 || r.conn.idle != 1 {
+		t.Errorf("%d streams, idle %d times", r.conn.Streams(), r.conn.idle)
+	}
+}
