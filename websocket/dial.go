@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,6 +34,10 @@ type DialOptions struct {
 	Header http.Header
 	// Host replaces the Host field, also behind a redirect.
 	Host string
+	// DialContext opens the connection to the server, or to the proxy, as in http.Transport: from
+	// an address of its own choice, for instance. The engine adopts what it returns. Nil: the engine
+	// dials.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is
 	// empty, and NextProtos must be, or have http/1.1.
 	TLSConfig *tls.Config
@@ -58,6 +63,11 @@ type DialOptions struct {
 // server's 401. Its Body has at most 1 KiB and needs no closing. OnOpen may have been called when
 // Dial returns. Any goroutine but a loop's.
 func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Response, error) {
+	return DialWith(ctx, address, o, nil)
+}
+
+// DialWith is Dial with a Value that the connection has from its first callback on.
+func DialWith(ctx context.Context, address string, o *DialOptions, value any) (*Conn, *http.Response, error) {
 	s, err := o.settings()
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +78,7 @@ func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Res
 	}
 	header := o.Header
 	for followed := 0; ; followed++ {
-		g, err := o.dial(ctx, s, target, header)
+		g, err := o.dial(ctx, s, target, header, value)
 		if err == nil {
 			return g.conn, g.response, nil
 		}
@@ -90,7 +100,8 @@ func Dial(ctx context.Context, address string, o *DialOptions) (*Conn, *http.Res
 }
 
 // dial is one attempt. The greeting is returned also with an error, if the server has been asked.
-func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, header http.Header) (*greeting, error) {
+func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, header http.Header, value any) (
+	*greeting, error) {
 	g, err := o.greeting(s, target, header)
 	if err != nil {
 		return nil, err
@@ -103,7 +114,7 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 	if err != nil {
 		return nil, err
 	}
-	g.waiter = e.System().NewParker()
+	g.value, g.waiter = value, e.System().NewParker()
 	h, at := myriad.Handler(g), hostPort(target)
 	if target.Scheme == "wss" {
 		h = tlsloop.Options{Timeout: orNever(s.handshakeTimeout), Failed: g.untrusted}.Client(o.tlsFor(target), g)
@@ -111,11 +122,23 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 	if proxy != nil {
 		h, at = newTunnel(g, h, proxy, at), hostPort(proxy)
 	}
-	mc, err := e.Dial(ctx, "tcp", at, h)
+	mc, err := o.connect(ctx, e, at, h)
 	if err != nil {
 		return nil, err
 	}
 	return g, g.wait(ctx, mc)
+}
+
+// connect opens a connection that h serves.
+func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string, h myriad.Handler) (*myriad.Conn, error) {
+	if o.DialContext == nil {
+		return e.Dial(ctx, "tcp", addr, h)
+	}
+	nc, err := o.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return e.Adopt(nc, nil, h)
 }
 
 // orNever is a timeout for functions that take 0 for their default.

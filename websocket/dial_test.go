@@ -295,3 +295,40 @@ func TestDialGetsTheRefusal(t *testing.T) {
 	}
 	checkResponse(t, resp, http.StatusTeapot, "not today\n")
 }
+
+// DialContext opens the connection, and the value of DialWith is there from the first callback on.
+func TestDialByOtherMeans(t *testing.T) {
+	e := startEngine(t, myriad.Config{Loops: 1})
+	so := &Options{Engine: e, Workers: startPool(t), OnMessage: echoBack}
+	eachServer(t, so, func(t *testing.T, addr string) {
+		opened, closed, asked := make(chan any, 1), make(chan error, 1), ""
+		o := &DialOptions{DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			asked = network + " " + to
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}
+		o.Engine, o.Workers = e, so.Workers
+		o.OnOpen = func(c *Conn) { opened <- c.Value() }
+		o.OnClose = func(_ *Conn, err error) { closed <- err }
+		c, _, err := DialWith(t.Context(), "ws://somewhere.example/", o, "a value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked != "tcp somewhere.example:80" {
+			t.Errorf("DialContext was asked for %q", asked)
+		}
+		if v := <-opened; v != "a value" {
+			t.Errorf("OnOpen saw the value %v", v)
+		}
+		_ = c.Close(StatusNormalClosure, "")
+		if err := <-closed; CloseStatus(err) != StatusNormalClosure {
+			t.Errorf("closed with %v", err)
+		}
+	})
+	o := &DialOptions{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no way there")
+	}}
+	o.Engine = e
+	if _, _, err := Dial(t.Context(), "ws://somewhere.example/", o); err == nil || !strings.Contains(err.Error(), "no way") {
+		t.Errorf("the error was %v", err)
+	}
+}

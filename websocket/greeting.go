@@ -20,6 +20,7 @@ type greeting struct {
 	settings *settings
 	request  []byte
 	key      string
+	value    any // of the connection
 	answer   responseReader
 	refusal  *refusalBody // of a response that is not a 101
 
@@ -74,6 +75,7 @@ func (g *greeting) answered(c *myriad.Conn, response *http.Response, rest []byte
 	}
 	conn := newConn(g.settings, terms)
 	conn.nc, conn.subprotocol = c, subprotocol
+	conn.SetValue(g.value)
 	g.conn = conn
 	c.SetHandler((*handler)(conn), rest)
 	g.finish(nil)
