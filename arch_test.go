@@ -80,6 +80,8 @@ var arrows = map[string][]string{
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
+	"server/load": {".", "internal/h1", "tlsloop", "web", "websocket"},
+
 	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
 
 	"server/push/internal/centrifuge": nil,
@@ -89,7 +91,7 @@ var arrows = map[string][]string{
 		"server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
-	"server/cmd/myriad":   {".", "debug", "server/push", "web", "websocket"},
+	"server/cmd/myriad":   {".", "debug", "server/load", "server/push", "web", "websocket"},
 	"server/clients":      nil,
 }
 
@@ -108,6 +110,8 @@ var foreign = map[string][]string{
 		"github.com/BurntSushi/toml", "github.com/golang-jwt/jwt/v5", "github.com/prometheus/client_golang",
 		"github.com/urfave/cli/v3", "google.golang.org/protobuf",
 		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
+		"github.com/HdrHistogram/hdrhistogram-go", "github.com/wcharczuk/go-chart/v2", "golang.org/x/sys",
+		"golang.org/x/term",
 	},
 }
 

@@ -1,0 +1,108 @@
+package load
+
+import (
+	"testing"
+	"time"
+)
+
+func testAudience(subscribers, channels int) *audience {
+	return newAudience(&part{Plan: Plan{Kind: Push, Connections: subscribers, Channels: channels}.withDefaults()})
+}
+
+func TestNumbersTellWhatIsMissing(t *testing.T) {
+	a := testAudience(1, 1)
+	now := time.Now()
+	a.start(now)
+	for _, number := range []int64{1, 2, 2, 5, 4, 6} {
+		a.delivered(&a.subscribers[0], number, now, now)
+	}
+	p, _ := a.collect()
+	if p.Deliveries != 4 || p.Missing != 2 || p.Duplicates != 1 || p.Late != 1 {
+		t.Errorf("%d deliveries, %d missing, %d twice, %d late; want 4, 2, 1, 1", p.Deliveries, p.Missing,
+			p.Duplicates, p.Late)
+	}
+	if a.end([]int64{8}, true) {
+		t.Error("patient, it ended without the last two publications")
+	}
+	if !a.end([]int64{8}, false) {
+		t.Error("impatient, it did not end")
+	}
+	if p, _ := a.collect(); p.Missing != 2 {
+		t.Errorf("%d missing at the end, want 2", p.Missing)
+	}
+}
+
+// Two workers have two subscribers each of one channel.
+func TestSpreadsAddUp(t *testing.T) {
+	p := Plan{Kind: Push, Connections: 4, Channels: 1}
+	s := newSpreads(p)
+	for i, took := range []time.Duration{3 * time.Millisecond, 9 * time.Millisecond} {
+		a := testAudience(2, 1)
+		now := time.Now()
+		a.start(now)
+		a.delivered(&a.subscribers[0], 1, now, now.Add(took))
+		a.delivered(&a.subscribers[1], 1, now, now.Add(took+time.Millisecond))
+		push, _ := a.collect()
+		s.add(push.Spreads)
+		if want := int64(i); s.complete != want {
+			t.Errorf("%d complete after worker %d, want %d", s.complete, i, want)
+		}
+	}
+	if first, last := s.first.Max(), s.last.Max(); !near(first, 3*time.Millisecond) || !near(last,
+		10*time.Millisecond) {
+		t.Errorf("first %s, last %s; want 3 and 10 ms", first, last)
+	}
+}
+
+// near allows for the histogram's three digits.
+func near(got, want time.Duration) bool { return got >= want && got < want+want/500 }
+
+func TestSpreadsForgetTheOldest(t *testing.T) {
+	s := newSpreads(Plan{Kind: Push, Connections: 2, Channels: 1})
+	for number := range int64(3 * mostSpreads) {
+		s.add([]Spread{{Number: number, Reached: 1}})
+	}
+	if len(s.pending) > mostSpreads || len(s.order) > mostSpreads {
+		t.Errorf("%d and %d are remembered, %d is the limit", len(s.pending), len(s.order), mostSpreads)
+	}
+}
+
+type closeCounter struct{ n int }
+
+func (c *closeCounter) CloseNow() { c.n++ }
+
+func TestStormIsOverWhenAllAreBack(t *testing.T) {
+	a, c := testAudience(2, 1), new(closeCounter)
+	both := func(f func(s *subscriber)) {
+		for i := range a.subscribers {
+			f(&a.subscribers[i])
+		}
+	}
+	join := func(s *subscriber) {
+		a.connected(s, c)
+		a.subscribed(s)
+	}
+	a.storm() // nobody is there
+	both(join)
+	a.storm()
+	if c.n != 2 {
+		t.Errorf("%d connections were closed, want 2", c.n)
+	}
+	both(func(s *subscriber) {
+		if a.left(s) {
+			t.Error("a connection that the storm closed counts as lost")
+		}
+	})
+	join(&a.subscribers[0])
+	a.storm() // one is not back
+	if p, _ := a.collect(); len(p.Returns) != 0 || c.n != 2 {
+		t.Errorf("%d returns before all were back; %d closed", len(p.Returns), c.n)
+	}
+	join(&a.subscribers[1])
+	if p, _ := a.collect(); len(p.Returns) != 1 {
+		t.Errorf("%d returns, want 1", len(p.Returns))
+	}
+	if !a.left(&a.subscribers[0]) {
+		t.Error("a connection that ended by itself does not count as lost")
+	}
+}

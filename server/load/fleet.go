@@ -1,0 +1,382 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// Options say who makes the load and who watches it. The zero value makes it in this process.
+type Options struct {
+	// Workers is how many processes of this machine make the load. 0: this one alone.
+	Workers int
+	// Command starts a worker process, which calls Work with its standard input and output.
+	// Required with Workers.
+	Command []string
+	// Hosts are connections to workers of other hosts; see Muster.
+	Hosts []io.ReadWriteCloser
+	// Watch is called about five times a second with how the run goes. It must not block.
+	Watch func(Progress)
+	// OpenTimeout is how long all connections together may take to open. 0: as long as it takes.
+	OpenTimeout time.Duration
+}
+
+// A Phase is how far a run has come.
+type Phase string
+
+// The phases of a run, in order.
+const (
+	Opening  Phase = "connecting"
+	Warming  Phase = "warming up"
+	Running  Phase = "running"
+	Draining Phase = "waiting for replies"
+)
+
+// A Progress is how a run goes.
+type Progress struct {
+	Phase  Phase
+	Since  time.Duration // the phase began
+	Open   int           // connections
+	Wanted int
+	Total  *Sample // all that was counted so far
+	Recent *Sample // since the last Progress
+	Period time.Duration
+}
+
+// Run makes the load of a plan and measures it. The end of ctx ends the run early, with a report of
+// what there was until then. It fails for a plan that is wrong, and if a worker does.
+func Run(ctx context.Context, p Plan, o Options) (*Report, error) {
+	p = p.withDefaults()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	f, err := assemble(p, o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.end()
+	return f.run(ctx)
+}
+
+// A member is a worker as its fleet sees it.
+type member struct {
+	wire  io.ReadWriteCloser
+	out   *json.Encoder
+	state update // the last
+	done  bool
+}
+
+// A fleet is the workers of a run, and what they have counted. All of it belongs to the goroutine
+// of Run.
+type fleet struct {
+	plan    Plan
+	options Options
+	members []*member
+	updates chan arrival
+	tasks   sync.WaitGroup
+	report  *Report
+	spreads *spreads
+	recent  *Sample
+	phase   Phase
+	began   time.Time // the phase
+	watched time.Time // the last Progress
+}
+
+// An arrival is an update, or the end of a worker.
+type arrival struct {
+	from   *member
+	update update
+	err    error
+}
+
+// assemble starts the workers, and gives each its part.
+func assemble(p Plan, o Options) (*fleet, error) {
+	f := &fleet{plan: p, options: o, updates: make(chan arrival, 64), report: newReport(p),
+		spreads: newSpreads(p), recent: newSample(), phase: Opening, began: time.Now(), watched: time.Now()}
+	var wires []io.ReadWriteCloser
+	for range o.Workers {
+		wire, err := startProcess(o.Command)
+		if err != nil {
+			closeAll(wires)
+			return nil, err
+		}
+		wires = append(wires, wire)
+	}
+	wires = append(wires, o.Hosts...)
+	if len(wires) == 0 {
+		wires = append(wires, f.startHere())
+	}
+	first := 0
+	for i, wire := range wires {
+		m := &member{wire: wire, out: json.NewEncoder(wire)}
+		f.members = append(f.members, m)
+		f.tasks.Go(func() { f.listen(m) })
+		part := part{Plan: p.share(i, len(wires)), First: first, Publishes: p.Kind == Push && i == 0}
+		first += part.Connections
+		if err := m.out.Encode(order{Part: &part}); err != nil {
+			f.end()
+			return nil, fmt.Errorf("worker %d of %d: %w", i+1, len(wires), err)
+		}
+	}
+	return f, nil
+}
+
+func closeAll(wires []io.ReadWriteCloser) {
+	for _, w := range wires {
+		_ = w.Close()
+	}
+}
+
+// A hereWire is the wire to a worker of this process.
+type hereWire struct {
+	io.Reader
+	io.WriteCloser
+	updates *io.PipeReader
+}
+
+// Close ends the worker's orders, and lets go of its updates.
+func (w hereWire) Close() error {
+	_ = w.updates.Close() // neither pipe fails to close
+	return w.WriteCloser.Close()
+}
+
+func (f *fleet) startHere() io.ReadWriteCloser {
+	orders, giveOrder := io.Pipe()
+	updates, giveUpdate := io.Pipe()
+	f.tasks.Go(func() { giveUpdate.CloseWithError(Work(orders, giveUpdate)) })
+	return hereWire{updates, giveOrder, updates}
+}
+
+// A process is a worker of its own.
+type process struct {
+	io.Reader
+	io.WriteCloser
+	command *exec.Cmd
+}
+
+// Close ends the process's input, at which it ends, and waits.
+func (p process) Close() error {
+	err := p.WriteCloser.Close()
+	patience := time.AfterFunc(5*time.Second, func() { _ = p.command.Process.Kill() })
+	defer patience.Stop()
+	return errors.Join(err, p.command.Wait())
+}
+
+func startProcess(command []string) (io.ReadWriteCloser, error) {
+	if len(command) == 0 {
+		return nil, errors.New("no command for workers")
+	}
+	c := exec.Command(command[0], command[1:]...)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(); err != nil {
+		return nil, fmt.Errorf("starting a worker: %w", err)
+	}
+	return process{out, in, c}, nil
+}
+
+// listen passes a worker's updates on.
+func (f *fleet) listen(m *member) {
+	updates := json.NewDecoder(m.wire)
+	for {
+		var u update
+		if err := updates.Decode(&u); err != nil {
+			f.updates <- arrival{from: m, err: err}
+			return
+		}
+		f.updates <- arrival{from: m, update: u}
+		if u.Done {
+			return
+		}
+	}
+}
+
+// end ends what is left of the workers. The updates that they still send are dropped.
+func (f *fleet) end() {
+	closed := make(chan struct{})
+	go func() {
+		for _, m := range f.members {
+			_ = m.wire.Close() // its process reports what went wrong
+		}
+		f.tasks.Wait()
+		close(closed)
+	}()
+	for {
+		select {
+		case <-f.updates:
+		case <-closed:
+			return
+		}
+	}
+}
+
+// tell gives all workers an order.
+func (f *fleet) tell(o order) error {
+	for i, m := range f.members {
+		if err := m.out.Encode(o); err != nil {
+			return fmt.Errorf("worker %d of %d: %w", i+1, len(f.members), err)
+		}
+	}
+	return nil
+}
+
+// enter begins a phase.
+func (f *fleet) enter(p Phase) { f.phase, f.began = p, time.Now() }
+
+// run is the course of a run.
+func (f *fleet) run(ctx context.Context) (*Report, error) {
+	opening := ctx
+	if f.options.OpenTimeout > 0 {
+		var cancel context.CancelFunc
+		opening, cancel = context.WithTimeout(ctx, f.options.OpenTimeout)
+		defer cancel()
+	}
+	if err := f.until(opening, time.Time{}, func(u update) bool { return u.Ready }); err != nil {
+		return nil, err
+	}
+	if f.open() == 0 && ctx.Err() == nil {
+		return nil, fmt.Errorf("no connection to %s could be opened: %s", f.plan.URL, f.report.Total.reasons())
+	}
+	f.report.opened(f.open(), time.Since(f.began))
+	if err := f.measure(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.drain(); err != nil {
+		return nil, err
+	}
+	f.report.finish(f.spreads)
+	return f.report, nil
+}
+
+// measure makes the load, until the plan's duration has passed or ctx ends.
+func (f *fleet) measure(ctx context.Context) error {
+	const ahead = 50 * time.Millisecond // for the order to reach all workers
+	start := time.Now().Add(ahead)
+	counts := start.Add(f.plan.Warmup)
+	if err := f.tell(order{Start: &window{Send: start, Count: counts}}); err != nil {
+		return err
+	}
+	f.enter(Warming)
+	never := func(update) bool { return false }
+	if err := f.until(ctx, counts, never); err != nil {
+		return err
+	}
+	before := f.cpu()
+	f.enter(Running)
+	if err := f.until(ctx, counts.Add(f.plan.Duration), never); err != nil {
+		return err
+	}
+	now := time.Now()
+	f.report.measured(now.Sub(counts), f.cpu()-before, len(f.members))
+	return f.tell(order{Stop: &now})
+}
+
+// drain waits for what is under way. It has bounds of its own: the workers'.
+func (f *fleet) drain() error {
+	f.enter(Draining)
+	bound := time.Now().Add(f.plan.Timeout + 10*time.Second)
+	if err := f.until(context.Background(), bound, func(u update) bool { return u.Paused }); err != nil {
+		return err
+	}
+	o := order{End: true}
+	if last := f.members[0].state.Last; f.plan.Kind == Push && last != nil {
+		o = order{Last: last}
+	}
+	if err := f.tell(o); err != nil {
+		return err
+	}
+	return f.until(context.Background(), time.Now().Add(tailPatience+10*time.Second),
+		func(u update) bool { return u.Done })
+}
+
+// until takes updates in until the last one of each worker satisfies done, or a moment is reached,
+// if it is not zero, or ctx ends.
+func (f *fleet) until(ctx context.Context, at time.Time, done func(update) bool) error {
+	var alarm <-chan time.Time
+	if !at.IsZero() {
+		alarm = time.After(time.Until(at))
+	}
+	for !f.all(done) {
+		select {
+		case a := <-f.updates:
+			if err := f.take(a); err != nil {
+				return err
+			}
+		case <-alarm:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *fleet) all(done func(update) bool) bool {
+	for _, m := range f.members {
+		if !done(m.state) {
+			return false
+		}
+	}
+	return true
+}
+
+// take takes in an update.
+func (f *fleet) take(a arrival) error {
+	switch {
+	case a.err != nil:
+		return fmt.Errorf("a worker has gone: %w", a.err)
+	case a.update.Err != "":
+		return errors.New(a.update.Err)
+	}
+	a.from.state = a.update
+	s := a.update.Sample
+	f.spreads.add(s.Push.Spreads)
+	s.Push.Spreads = nil
+	f.report.add(s)
+	f.recent.add(s)
+	if now := time.Now(); now.Sub(f.watched) >= updateEvery {
+		period := now.Sub(f.watched)
+		f.watched = now
+		f.report.moment(f.phase, now, f.recent, period)
+		if f.options.Watch != nil {
+			f.options.Watch(Progress{f.phase, now.Sub(f.began), f.open(), f.wanted(), f.report.Total, f.recent,
+				period})
+		}
+		f.recent = newSample()
+	}
+	return nil
+}
+
+func (f *fleet) open() (n int) {
+	for _, m := range f.members {
+		n += m.state.Open
+	}
+	return n
+}
+
+func (f *fleet) wanted() int {
+	if f.plan.Kind == Push {
+		return f.plan.Connections + f.plan.Channels
+	}
+	return f.plan.Connections
+}
+
+func (f *fleet) cpu() (d time.Duration) {
+	for _, m := range f.members {
+		d += m.state.CPU
+	}
+	return d
+}

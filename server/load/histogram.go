@@ -1,0 +1,65 @@
+package load
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// longest is the longest time that a Histogram tells apart; what takes longer counts as this.
+const longest = 10 * time.Minute
+
+// A Histogram counts durations from a microsecond to ten minutes, with three significant digits. In
+// JSON it is the text of HdrHistogram's V2 encoding.
+type Histogram struct{ h *hdrhistogram.Histogram }
+
+// NewHistogram returns an empty one.
+func NewHistogram() *Histogram {
+	return &Histogram{hdrhistogram.New(int64(time.Microsecond), int64(longest), 3)}
+}
+
+// Record counts n durations of d.
+func (h *Histogram) Record(d time.Duration, n int64) {
+	_ = h.h.RecordValues(min(max(int64(d), 0), int64(longest)), n) // in range, so it cannot fail
+}
+
+// Add adds another histogram's counts.
+func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) }
+
+// Count is how many durations were counted.
+func (h *Histogram) Count() int64 { return h.h.TotalCount() }
+
+// Quantile is the duration that a part q of all, from 0 to 1, does not exceed; 0 for none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	return time.Duration(h.h.ValueAtQuantile(100 * q))
+}
+
+// Max is the longest duration.
+func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
+
+// Mean is their mean.
+func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
+
+// MarshalJSON implements json.Marshaler.
+func (h *Histogram) MarshalJSON() ([]byte, error) {
+	p, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(string(p))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (h *Histogram) UnmarshalJSON(p []byte) error {
+	var text string
+	if err := json.Unmarshal(p, &text); err != nil {
+		return err
+	}
+	decoded, err := hdrhistogram.Decode([]byte(text))
+	if err != nil {
+		return err
+	}
+	h.h = decoded
+	return nil
+}

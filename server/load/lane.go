@@ -1,0 +1,310 @@
+package load
+
+import (
+	"os"
+	"sync"
+	"time"
+)
+
+// A link is one connection that makes requests.
+type link interface {
+	// send sends one request, or Plan.Pipeline of them at once. due is when it was due. The link
+	// calls lane.replied when it has all replies. It is called with the lane locked, must not wait,
+	// and must not call the lane.
+	send(due time.Time) error
+	// abort closes the connection at once. The link calls lane.lost later, not from inside abort.
+	abort(err error)
+	// state is the lane's own memory of the link.
+	state() *linkState
+}
+
+// A linkState is what a lane knows of a link.
+type linkState struct {
+	due  time.Time // of the request under way; zero if there is none
+	sent time.Time
+	live bool
+}
+
+// A lane makes requests on the connections of one loop. Its methods may be called from any
+// goroutine: the loop's callbacks, which another goroutine may run when one of them takes long, and
+// the pacer's.
+type lane struct {
+	plan    *part
+	message []byte // of WebSockets
+
+	mu     sync.Mutex // guards what follows
+	sample *Sample    // since the last collection
+	links  map[link]struct{}
+	free   queue // links without a request under way
+
+	running bool
+	from    time.Time // the warm-up is over
+	end     time.Time // of the part that counts; zero: not known yet
+	// Of the open loop: request k is due at origin + k × interval. 0: the closed loop.
+	origin   time.Time
+	interval time.Duration
+	nextDue  int64
+}
+
+func newLane(p *part, message []byte) *lane {
+	return &lane{plan: p, message: message, sample: newSample(), links: map[link]struct{}{}}
+}
+
+// opened takes a link in, whose connection stands.
+func (l *lane) opened(k link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.state().live = true
+	l.links[k] = struct{}{}
+	l.sample.Opened++
+	l.free.put(k)
+	l.next(time.Now())
+}
+
+// start begins to send. What counts begins at from. Each of n lanes has its share of the requests
+// of the open loop: the lanes take turns.
+func (l *lane) start(at, from time.Time, rate float64, i, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running, l.from = true, from
+	if rate > 0 {
+		l.interval = time.Duration(float64(time.Second) * float64(n) / rate)
+		l.origin = at.Add(l.interval * time.Duration(i) / time.Duration(n))
+	}
+	l.next(time.Now())
+}
+
+// counts reports whether a request counts. In the open loop that depends on when it was due, and in
+// the closed loop, where each reply makes the next request, on when its reply came.
+func (l *lane) counts(due, now time.Time) bool {
+	at := due
+	if l.interval == 0 {
+		at = now
+	}
+	return l.isWithin(at)
+}
+
+// isWithin reports whether a moment belongs to the part of the run that counts.
+func (l *lane) isWithin(at time.Time) bool {
+	return !l.from.IsZero() && !at.Before(l.from) && (l.end.IsZero() || at.Before(l.end))
+}
+
+// stop sends nothing more that was due at end or later. Replies that are under way still count.
+func (l *lane) stop(end time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end = end
+	if l.interval > 0 {
+		l.next(time.Now()) // what is due and was late
+	}
+	l.running = false
+	if l.interval == 0 {
+		return
+	}
+	unsent := int64((end.Sub(l.origin)-1)/l.interval) + 1 - l.nextDue
+	step := max(1, unsent/10_000) // so many of them count with the age of the first
+	for ; unsent > 0; unsent -= step {
+		n := min(step, unsent)
+		l.sample.Latency.Record(end.Sub(l.dueAt(l.nextDue)), n)
+		l.sample.fail(neverSent, n)
+		l.nextDue += n
+	}
+}
+
+// next sends what is to be sent now. The lane is locked.
+func (l *lane) next(now time.Time) {
+	for l.running && l.hasFree() {
+		due := now
+		if l.interval > 0 {
+			if due = l.dueAt(l.nextDue); due.After(now) || !l.end.IsZero() && !due.Before(l.end) {
+				return
+			}
+			l.nextDue++
+		}
+		k := l.free.take()
+		s := k.state()
+		s.due, s.sent = due, now
+		if err := k.send(due); err != nil {
+			k.abort(err)
+		}
+		now = time.Now()
+	}
+}
+
+// hasFree reports whether a link waits for something to send. It forgets links that have gone.
+func (l *lane) hasFree() bool {
+	for l.free.n > 0 && !l.free.front().state().live {
+		l.free.take()
+	}
+	return l.free.n > 0
+}
+
+// dueAt is when request k of the open loop is due.
+func (l *lane) dueAt(k int64) time.Time { return l.origin.Add(time.Duration(k) * l.interval) }
+
+// tick is called by the pacer whenever requests may be due. A request that is due while a link is
+// free is late by our own fault: the pacer, the loop or the processor is too slow.
+func (l *lane) tick(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running && l.hasFree() {
+		if due := l.dueAt(l.nextDue); !due.After(now) && l.isWithin(due) {
+			l.sample.Late.Record(now.Sub(due), 1)
+		}
+	}
+	l.next(now)
+}
+
+// replied is called by a link that has all replies to what it has sent: n of them, of which failed
+// were refusals, for the given reason. If last is true, the connection takes no further request.
+func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, s := time.Now(), k.state()
+	if s.due.IsZero() {
+		return
+	}
+	if l.counts(s.due, now) {
+		l.sample.Requests += n
+		l.sample.Latency.Record(now.Sub(s.due), n)
+		if failed > 0 {
+			l.sample.fail(reason, failed)
+		}
+	}
+	s.due = time.Time{}
+	if last {
+		s.live = false
+		delete(l.links, k)
+	} else {
+		l.free.put(k)
+	}
+	l.next(now)
+}
+
+// received counts bytes.
+func (l *lane) received(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isWithin(time.Now()) {
+		l.sample.Bytes += int64(n)
+	}
+}
+
+// dropped counts a subscriber's connection that ended without our doing.
+func (l *lane) dropped(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sample.Lost++
+	l.sample.fail(reasonOf(err), 1)
+}
+
+// failed counts an error that ends no request.
+func (l *lane) failed(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sample.fail(reason, 1)
+}
+
+// lost is called when a link's connection has ended. A request that was under way has failed. Its
+// latency is the time until then.
+func (l *lane) lost(k link, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	if !s.live {
+		return
+	}
+	s.live = false
+	delete(l.links, k)
+	l.sample.Lost++
+	if s.due.IsZero() {
+		return
+	}
+	if now := time.Now(); l.counts(s.due, now) {
+		l.sample.fail(reasonOf(err), 1)
+		l.sample.Latency.Record(now.Sub(s.due), 1)
+	}
+	s.due = time.Time{}
+}
+
+// expire aborts links whose reply has not come within the plan's timeout.
+func (l *lane) expire(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.links {
+		if s := k.state(); !s.due.IsZero() && now.Sub(s.sent) > l.plan.Timeout {
+			k.abort(os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// underWay is how many links wait for a reply.
+func (l *lane) underWay() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.links {
+		if !k.state().due.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// overdue counts, at the end, requests that have no reply: with their age as their latency, so that
+// a server that stops cannot hide them.
+func (l *lane) overdue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.links {
+		if s := k.state(); !s.due.IsZero() && l.isWithin(s.due) {
+			l.sample.Latency.Record(time.Since(s.due), 1)
+			l.sample.fail("unanswered at the end", 1)
+			s.due = time.Time{}
+		}
+	}
+}
+
+// open is how many links there are.
+func (l *lane) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.links)
+}
+
+// collect hands over what has been counted since the last call.
+func (l *lane) collect() *Sample {
+	fresh := newSample()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.sample
+	l.sample = fresh
+	return s
+}
+
+// A queue is a first-in, first-out queue of links.
+type queue struct {
+	ring     []link
+	first, n int
+}
+
+func (q *queue) put(k link) {
+	if q.n == len(q.ring) {
+		grown := make([]link, max(16, 2*q.n))
+		for i := range q.n {
+			grown[i] = q.ring[(q.first+i)%len(q.ring)]
+		}
+		q.ring, q.first = grown, 0
+	}
+	q.ring[(q.first+q.n)%len(q.ring)] = k
+	q.n++
+}
+
+func (q *queue) front() link { return q.ring[q.first] }
+
+func (q *queue) take() link {
+	k := q.ring[q.first]
+	q.ring[q.first] = nil
+	q.first = (q.first + 1) % len(q.ring)
+	q.n--
+	return k
+}

@@ -1,0 +1,129 @@
+package load
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// A fakeLink sends nothing: a test answers for the server.
+type fakeLink struct {
+	linkState
+	sends   []time.Time // when each request was due
+	aborted error
+	refuse  error
+}
+
+func (k *fakeLink) state() *linkState { return &k.linkState }
+func (k *fakeLink) abort(err error)   { k.aborted = err }
+func (k *fakeLink) send(due time.Time) error {
+	k.sends = append(k.sends, due)
+	return k.refuse
+}
+
+func testLane(links ...*fakeLink) *lane {
+	l := newLane(&part{Plan: Plan{Timeout: time.Minute}.withDefaults()}, nil)
+	for _, k := range links {
+		l.opened(k)
+	}
+	return l
+}
+
+func TestClosedLoopSendsAfterEachReply(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	l.start(time.Now(), time.Now(), 0, 0, 1)
+	for range 3 {
+		l.replied(k, 1, 0, "", false)
+	}
+	if s := l.collect(); len(k.sends) != 4 || s.Requests != 3 || s.Latency.Count() != 3 {
+		t.Errorf("%d sent, %d requests, %d latencies; want 4, 3, 3", len(k.sends), s.Requests, s.Latency.Count())
+	}
+	l.replied(k, 1, 0, "", true) // the server closes
+	if len(k.sends) != 4 || l.open() != 0 {
+		t.Error("a link whose server closes was used again")
+	}
+}
+
+// A request that is due while all links are busy goes out when one is free, and its latency counts
+// from when it was due.
+func TestOpenLoopCountsFromWhenARequestWasDue(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	start := time.Now().Add(-10 * time.Second) // so ten are due
+	l.start(start, start, 1, 0, 1)
+	for range 5 {
+		l.replied(k, 1, 0, "", false)
+	}
+	for i, due := range k.sends {
+		if want := start.Add(time.Duration(i) * time.Second); !due.Equal(want) {
+			t.Errorf("request %d was due at %s, want %s", i, due.Sub(start), want.Sub(start))
+		}
+	}
+	if s := l.collect(); s.Requests != 5 || s.Latency.Quantile(0) < 5*time.Second {
+		t.Errorf("%d requests, the quickest in %s", s.Requests, s.Latency.Quantile(0))
+	}
+}
+
+func TestLanesTakeTurns(t *testing.T) {
+	start := time.Now().Add(-4 * time.Second)
+	a, b := new(fakeLink), new(fakeLink)
+	testLane(a).start(start, start, 1, 0, 2)
+	testLane(b).start(start, start, 1, 1, 2)
+	if d := b.sends[0].Sub(a.sends[0]); d != time.Second {
+		t.Errorf("the second lane is %s behind the first, want 1s", d)
+	}
+}
+
+func TestWhatWasNotSentCounts(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	now := time.Now()
+	l.start(now.Add(-100*time.Second), now.Add(-100*time.Second), 1000, 0, 1)
+	l.stop(now)
+	l.overdue()
+	s := l.collect()
+	if n := s.Latency.Count(); n != 100_000 {
+		t.Errorf("%d latencies, want that of each of the 100000 requests", n)
+	}
+	if s.Failed["unanswered at the end"] != 1 || s.Failed[neverSent] != 99_999 {
+		t.Errorf("failures %v", s.Failed)
+	}
+	if m := s.Latency.Max(); m < 100*time.Second {
+		t.Errorf("the longest was %s, want 100 s at least", m)
+	}
+}
+
+func TestLostLinkFailsItsRequest(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	l.start(time.Now(), time.Now(), 0, 0, 1)
+	l.lost(k, os.ErrDeadlineExceeded)
+	l.lost(k, nil) // it has gone already
+	if s := l.collect(); s.Lost != 1 || s.Failed["timeout"] != 1 || s.Latency.Count() != 1 {
+		t.Errorf("%d lost, failures %v, %d latencies", s.Lost, s.Failed, s.Latency.Count())
+	}
+}
+
+func TestLateRepliesExpire(t *testing.T) {
+	k := new(fakeLink)
+	l := testLane(k)
+	l.start(time.Now(), time.Now(), 0, 0, 1)
+	l.expire(time.Now())
+	if k.aborted != nil {
+		t.Error("aborted at once")
+	}
+	l.expire(time.Now().Add(2 * time.Minute))
+	if !errors.Is(k.aborted, os.ErrDeadlineExceeded) {
+		t.Errorf("aborted with %v after two minutes", k.aborted)
+	}
+}
+
+func TestLinkThatCannotSendIsAborted(t *testing.T) {
+	k := &fakeLink{refuse: errors.New("full")}
+	testLane(k).start(time.Now(), time.Now(), 0, 0, 1)
+	if k.aborted == nil {
+		t.Error("not aborted")
+	}
+}

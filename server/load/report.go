@@ -1,0 +1,258 @@
+package load
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// A Report is what a run has measured. Its JSON is what Plan --json writes and --compare reads.
+type Report struct {
+	Plan     Plan
+	Started  time.Time
+	Open     int           // connections, when the run began
+	Opening  time.Duration // how long it took to open them
+	Elapsed  time.Duration // of the part that counts
+	CPU      time.Duration // that the workers used in it
+	Workers  int
+	Total    *Sample
+	First    *Histogram `json:",omitempty"` // Push: until the first subscriber had a publication
+	Last     *Histogram `json:",omitempty"` // Push: until the last subscriber had it
+	Complete int64      `json:",omitempty"` // Push: publications that all subscribers had, of those followed
+	Moments  []Moment   // how it went
+	Verdict  []string   `json:",omitempty"` // why this side may have been the limit
+}
+
+// A Moment is a part of a run: about a second, or more if the run was long.
+type Moment struct {
+	At       time.Duration // its end, since the run started
+	Rate     float64       // requests, or deliveries of Push, in a second
+	Failures int64
+	P50, P99 time.Duration
+}
+
+// mostMoments bounds how many a report keeps; in a longer run two become one.
+const mostMoments = 1200
+
+func newReport(p Plan) *Report {
+	return &Report{Plan: p, Started: time.Now(), Total: newSample()}
+}
+
+func (r *Report) add(s *Sample) { r.Total.add(s) }
+
+func (r *Report) opened(n int, took time.Duration) { r.Open, r.Opening = n, took }
+
+func (r *Report) measured(elapsed, cpu time.Duration, workers int) {
+	r.Elapsed, r.CPU, r.Workers = elapsed, cpu, workers
+}
+
+// moment notes how a period went.
+func (r *Report) moment(p Phase, now time.Time, s *Sample, period time.Duration) {
+	if p != Running || period <= 0 {
+		return
+	}
+	m := Moment{At: now.Sub(r.Started), Rate: float64(s.Requests) / period.Seconds(), Failures: s.failures(),
+		P50: s.Latency.Quantile(0.5), P99: s.Latency.Quantile(0.99)}
+	if r.Plan.Kind == Push {
+		m.Rate = float64(s.Push.Deliveries) / period.Seconds()
+		m.P50, m.P99 = s.Push.Delivery.Quantile(0.5), s.Push.Delivery.Quantile(0.99)
+	}
+	if r.Moments = append(r.Moments, m); len(r.Moments) == mostMoments {
+		r.halve()
+	}
+}
+
+// halve joins moments by twos: of quantiles the higher one stays.
+func (r *Report) halve() {
+	for i := range len(r.Moments) / 2 {
+		a, b := r.Moments[2*i], r.Moments[2*i+1]
+		r.Moments[i] = Moment{At: b.At, Rate: (a.Rate + b.Rate) / 2, Failures: a.Failures + b.Failures,
+			P50: max(a.P50, b.P50), P99: max(a.P99, b.P99)}
+	}
+	r.Moments = r.Moments[:len(r.Moments)/2]
+}
+
+func (r *Report) finish(s *spreads) {
+	if r.Plan.Kind == Push {
+		r.First, r.Last, r.Complete = s.first, s.last, s.complete
+	}
+	r.Verdict = r.judge()
+}
+
+// busyEnough is the part of the processors above which the workers, and not the server, may have
+// set the pace.
+const busyEnough = 0.85
+
+// judge says why this side may have been the limit.
+func (r *Report) judge() (why []string) {
+	if r.Elapsed <= 0 {
+		return nil
+	}
+	cores := float64(min(runtime.NumCPU(), max(1, r.Workers)*runtime.GOMAXPROCS(0)))
+	if used := r.CPU.Seconds() / r.Elapsed.Seconds(); used > busyEnough*cores {
+		why = append(why, fmt.Sprintf("the workers used %.2f of %.0f processors", used, cores))
+	}
+	late, usual := r.Total.Late.Quantile(0.99), r.Total.Latency.Quantile(0.5)
+	if late > time.Millisecond && late > usual/2 {
+		why = append(why,
+			fmt.Sprintf("one of a hundred requests left %s or more after it was due, although a connection was free",
+				round(late)))
+	}
+	if due := r.Plan.Rate * r.Elapsed.Seconds(); r.Plan.Rate > 0 && r.Plan.Kind != Push && r.Plan.Kind != Idle {
+		if unsent := r.Total.Failed[neverSent]; float64(unsent) > due/100 {
+			why = append(why, fmt.Sprintf("%d requests had no free connection: give more --connections", unsent))
+		}
+	}
+	return why
+}
+
+// Rate is how many requests had their reply in a second.
+func (r *Report) Rate() float64 { return perSecond(r.Total.Requests, r.Elapsed) }
+
+func perSecond(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+// Failures is how many errors there were.
+func (r *Report) Failures() int64 { return r.Total.failures() }
+
+// round leaves three digits or so.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d > 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+// quantiles are those that reports show.
+var quantiles = []float64{0.5, 0.9, 0.99, 0.999}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "%s %s: %d connections, opened in %s; measured for %s\n\n", r.Plan.Kind, r.Plan.URL, r.Open,
+		round(r.Opening), round(r.Elapsed))
+	fmt.Fprintf(t, "\tp50\tp90\tp99\tp99.9\tmost\tcount\t\n")
+	row := func(name string, h *Histogram) {
+		if h == nil || h.Count() == 0 {
+			return
+		}
+		fmt.Fprintf(t, "%s\t", name)
+		for _, q := range quantiles {
+			fmt.Fprintf(t, "%s\t", round(h.Quantile(q)))
+		}
+		fmt.Fprintf(t, "%s\t%d\t\n", round(h.Max()), h.Count())
+	}
+	row(r.unit(), r.Total.Latency)
+	row("delivery", r.Total.Push.Delivery)
+	row("first subscriber", r.First)
+	row("last subscriber", r.Last)
+	row("left late", r.Total.Late)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return r.writeCounts(w)
+}
+
+// unit is what one request is called.
+func (r *Report) unit() string {
+	return map[Kind]string{HTTP: "reply", Echo: "echo", Push: "publish", Redis: "reply"}[r.Plan.Kind]
+}
+
+func (r *Report) writeCounts(w io.Writer) error {
+	lines := []string{fmt.Sprintf("%.0f a second, %.1f MB/s received", r.Rate(),
+		perSecond(r.Total.Bytes, r.Elapsed)/1e6)}
+	if r.Plan.Kind == Idle {
+		lines = []string{fmt.Sprintf("%d connections were lost", r.Total.Lost)}
+	}
+	if p := r.Total.Push; r.Plan.Kind == Push {
+		lines = append(lines, fmt.Sprintf("%.0f deliveries a second; %d missing, %d twice, %d out of order",
+			perSecond(p.Delivery.Count(), r.Elapsed), p.Missing, p.Duplicates, p.Late))
+		for _, d := range p.Returns {
+			lines = append(lines, fmt.Sprintf("after a storm all subscribers of a worker were back in %s", round(d)))
+		}
+	}
+	if n := r.Failures(); n > 0 {
+		lines = append(lines, fmt.Sprintf("%d errors: %s", n, r.Total.reasons()))
+	} else {
+		lines = append(lines, "no errors")
+	}
+	for _, why := range r.Verdict {
+		lines = append(lines, "careful, this side may have been the limit: "+why)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Metrics are the figures by which reports are compared, and that --fail-if knows, with their units.
+func (r *Report) Metrics() []Metric {
+	ms := func(h *Histogram, q float64) float64 { return float64(h.Quantile(q)) / 1e6 }
+	all := []Metric{
+		{"rate", "requests a second", r.Rate(), true},
+		{"errors", "", float64(r.Failures()), false},
+		{"lost", "connections", float64(r.Total.Lost), false},
+		{"opening", "ms", float64(r.Opening) / 1e6, false},
+		{"cpu", "µs of the workers for each request", 1e6 * r.CPU.Seconds() / float64(max(1, r.Total.Requests)),
+			false},
+	}
+	add := func(prefix string, h *Histogram) {
+		if h == nil {
+			return
+		}
+		for i, name := range []string{"p50", "p90", "p99", "p99.9"} {
+			all = append(all, Metric{prefix + name, "ms", ms(h, quantiles[i]), false})
+		}
+		all = append(all, Metric{prefix + "max", "ms", float64(h.Max()) / 1e6, false})
+	}
+	add("", r.Total.Latency)
+	if p := r.Total.Push; r.Plan.Kind == Push {
+		add("delivery-", p.Delivery)
+		add("first-", r.First)
+		add("last-", r.Last)
+		all = append(all, Metric{"deliveries", "a second", perSecond(p.Delivery.Count(), r.Elapsed), true},
+			Metric{"missing", "", float64(p.Missing), false},
+			Metric{"duplicates", "", float64(p.Duplicates), false},
+			Metric{"late", "", float64(p.Late), false})
+		if len(p.Returns) > 0 {
+			all = append(all, Metric{"return", "ms", float64(slices.Max(p.Returns)) / 1e6, false})
+		}
+	}
+	return all
+}
+
+// A Metric is one figure of a report.
+type Metric struct {
+	Name, Unit string
+	Value      float64
+	MoreIsGood bool
+}
+
+// metric finds one by its name.
+func (r *Report) metric(name string) (Metric, error) {
+	all := r.Metrics()
+	for _, m := range all {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	names := make([]string, 0, len(all))
+	for _, m := range all {
+		names = append(names, m.Name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(a, b) })
+	return Metric{}, fmt.Errorf("there is no figure %q: use one of %q", name, names)
+}

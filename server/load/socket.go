@@ -1,0 +1,109 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/web"
+	"github.com/myriad-go/myriad/websocket"
+)
+
+// A socketLink is a WebSocket that sends messages and waits for each to come back.
+type socketLink struct {
+	linkState
+	lane *lane
+	conn *websocket.Conn
+}
+
+func (k *socketLink) state() *linkState { return &k.linkState }
+
+func (k *socketLink) abort(error) { k.conn.CloseNow() }
+
+func (k *socketLink) send(time.Time) error {
+	return k.conn.Write(websocket.OpBinary, k.lane.message)
+}
+
+// received takes in a message.
+func (k *socketLink) received(p []byte) {
+	if string(p) != string(k.lane.message) {
+		k.lane.replied(k, 1, 1, "an echo that differs", false)
+		return
+	}
+	k.lane.replied(k, 1, 0, "", false)
+}
+
+// socketOptions are those of all WebSockets of a lane: echo, idle, and subscribers, whose
+// connections have the subscriber as their value from the beginning.
+func (w *worker) socketOptions(l *lane, e *myriad.Engine) *websocket.DialOptions {
+	return &websocket.DialOptions{
+		Options: websocket.Options{
+			// Our callbacks are quick; where one is not, another goroutine takes the loop.
+			Engine: e, Dispatch: web.DispatchInline, Overflow: websocket.OverflowFail,
+			HandshakeTimeout: w.plan.Timeout, MaxMessage: 4 * largestMessage,
+			PingInterval: -1, // the server's pings keep the connection
+			OnOpen:       func(c *websocket.Conn) { w.socketOpened(l, c) },
+			OnMessage: func(c *websocket.Conn, _ websocket.Op, p []byte) {
+				l.received(len(p))
+				switch v := c.Value().(type) {
+				case *subscriber:
+					v.messages(c, l, p)
+				case *socketLink:
+					v.received(p)
+				}
+			},
+			OnClose: w.socketClosed,
+		},
+		Header:      w.plan.header(),
+		TLSConfig:   w.tls,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx) },
+	}
+}
+
+func (w *worker) socketOpened(l *lane, c *websocket.Conn) {
+	if s, is := c.Value().(*subscriber); is {
+		s.greet(w, c)
+		return
+	}
+	k := &socketLink{lane: l, conn: c}
+	c.SetValue(k)
+	l.opened(k)
+}
+
+func (w *worker) socketClosed(c *websocket.Conn, err error) {
+	switch v := c.Value().(type) {
+	case *subscriber:
+		w.left(v, err)
+	case *socketLink:
+		v.lane.lost(v, err)
+		w.again(w.openLink)
+	}
+}
+
+// openSocket opens a WebSocket of a lane. s is nil for one that is no subscriber's.
+func (w *worker) openSocket(place int, at *url.URL, s *subscriber) error {
+	var value any
+	if s != nil {
+		value = s
+	}
+	_, response, err := websocket.DialWith(w.ctx, at.String(), w.sockets[place], value)
+	if err != nil && response != nil {
+		return fmt.Errorf("status %d", response.StatusCode)
+	}
+	return err
+}
+
+// header is the plan's header for a WebSocket's handshake.
+func (p Plan) header() http.Header {
+	h := http.Header{}
+	for _, line := range p.Header {
+		name, value, _ := strings.Cut(line, ":")
+		h.Add(name, strings.TrimSpace(value))
+	}
+	return h
+}

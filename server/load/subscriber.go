@@ -1,0 +1,256 @@
+package load
+
+import (
+	"bytes"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Publications are JSON objects that begin with their number in their channel, from 1, and the time
+// at which they were due, in nanoseconds since 1970: {"seq":1,"due":1764000000000000000,…}.
+var (
+	numberKey = []byte(`"seq":`)
+	timeKey   = []byte(`"due":`)
+)
+
+// appendPublication appends a publication of size bytes.
+func appendPublication(dst []byte, number int64, due time.Time, size int) []byte {
+	from := len(dst)
+	dst = append(append(dst, '{'), numberKey...)
+	dst = strconv.AppendInt(dst, number, 10)
+	dst = append(append(dst, ','), timeKey...)
+	dst = strconv.AppendInt(dst, due.UnixNano(), 10)
+	dst = append(dst, `,"pad":"`...)
+	for len(dst)-from < size-2 {
+		dst = append(dst, 'x')
+	}
+	return append(dst, `"}`...)
+}
+
+// eachNumber calls f for each publication in a message, in order. Escaped quotes are no keys, so
+// that a publication may stand in a JSON string, too.
+func eachNumber(p []byte, f func(number, due int64)) {
+	for {
+		at := bytes.Index(p, numberKey)
+		if at < 0 {
+			return
+		}
+		p = p[at+len(numberKey):]
+		number, rest := leadingInt(p)
+		rest, found := bytes.CutPrefix(rest, []byte(`,`))
+		rest, found2 := bytes.CutPrefix(rest, timeKey)
+		if number == 0 || !found || !found2 {
+			continue
+		}
+		var due int64
+		due, p = leadingInt(rest)
+		f(number, due)
+	}
+}
+
+// leadingInt parses the digits that p begins with, 18 at most.
+func leadingInt(p []byte) (n int64, rest []byte) {
+	i := 0
+	for ; i < len(p) && i < 19 && '0' <= p[i] && p[i] <= '9'; i++ {
+		n = n*10 + int64(p[i]-'0')
+	}
+	return n, p[i:]
+}
+
+// A subscriber receives the publications of one channel, over one connection after the other. It
+// belongs to the callbacks of its connection, which come one at a time, and is small, because there
+// are many.
+type subscriber struct {
+	audience *audience
+	last     int64  // the highest publication that it was given
+	offset   uint64 // its position in the channel, for recovery
+	conn     closer // the connection under way, or nil
+	number   int32  // it says the channel
+	present  bool   // it is subscribed
+}
+
+// A closer is a connection that can be ended at once.
+type closer interface{ CloseNow() }
+
+func (s *subscriber) channel() int32 { return s.number % int32(len(s.audience.topics)) }
+
+func (s *subscriber) topic() string { return s.audience.topics[s.channel()] }
+
+// received takes in the publications of one message.
+func (s *subscriber) received(p []byte) {
+	now := time.Now()
+	eachNumber(p, func(number, due int64) {
+		s.audience.delivered(s, number, time.Unix(0, due), now)
+	})
+}
+
+// An audience is all subscribers of one worker.
+type audience struct {
+	topics      []string
+	subscribers []subscriber
+	epochs      sync.Map // of channels that can be recovered: topic → epoch
+
+	mu     sync.Mutex // guards what follows, and each subscriber's last and back
+	sample *PushSample
+	spread map[publicationKey]*Spread // since the last collection
+	from   time.Time                  // what was due then or later counts; zero: nothing does yet
+
+	present int       // subscribers that are subscribed
+	stormed time.Time // when the last storm began; zero once all are back
+}
+
+// A publicationKey names a publication.
+type publicationKey struct {
+	channel int32
+	number  int64
+}
+
+// A Spread is how far a publication has come, as durations since it was due.
+type Spread struct {
+	Channel     int32
+	Number      int64
+	Reached     int // subscribers
+	First, Last time.Duration
+}
+
+// mostSpreads is how many publications are followed at a time to their last subscriber. Further
+// ones have no part in PushSample.First and Last.
+const mostSpreads = 4096
+
+func newAudience(p *part) *audience {
+	a := &audience{subscribers: make([]subscriber, p.Connections), sample: newPushSample(),
+		spread: map[publicationKey]*Spread{}}
+	for i := range p.Channels {
+		a.topics = append(a.topics, p.Prefix+strconv.Itoa(i))
+	}
+	for i := range a.subscribers {
+		a.subscribers[i] = subscriber{audience: a, number: int32(p.First + i)}
+	}
+	return a
+}
+
+// delivered takes in one publication that a subscriber was given.
+func (a *audience) delivered(s *subscriber, number int64, due, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case number == s.last:
+		a.sample.Duplicates++
+		return
+	case number < s.last:
+		a.sample.Late++
+		return
+	}
+	a.sample.Missing += number - s.last - 1
+	s.last = number
+	a.sample.Deliveries++
+	if a.from.IsZero() || due.Before(a.from) {
+		return
+	}
+	took := now.Sub(due)
+	a.sample.Delivery.Record(took, 1)
+	key := publicationKey{s.channel(), number}
+	p := a.spread[key]
+	if p == nil {
+		if len(a.spread) >= mostSpreads {
+			return
+		}
+		p = &Spread{Channel: key.channel, Number: number, First: took}
+		a.spread[key] = p
+	}
+	p.Reached++
+	p.First, p.Last = min(p.First, took), max(p.Last, took)
+}
+
+// connected notes the connection of a subscriber.
+func (a *audience) connected(s *subscriber, c closer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.conn = c
+}
+
+// subscribed is called when a subscriber has been told that it is subscribed.
+func (a *audience) subscribed(s *subscriber) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.present || s.conn == nil {
+		return
+	}
+	s.present = true
+	if a.present++; a.present == len(a.subscribers) && !a.stormed.IsZero() {
+		a.sample.Returns = append(a.sample.Returns, time.Since(a.stormed))
+		a.stormed = time.Time{}
+	}
+}
+
+// left is called when the connection of a subscriber has ended. It reports whether that was not our
+// own doing.
+func (a *audience) left(s *subscriber) (unasked bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	unasked = s.conn != nil
+	if s.conn = nil; s.present {
+		s.present = false
+		a.present--
+	}
+	return unasked
+}
+
+// storm closes all connections, unless some subscribers are not back from the last storm.
+func (a *audience) storm() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.present < len(a.subscribers) {
+		return
+	}
+	a.stormed, a.present = time.Now(), 0
+	for i := range a.subscribers {
+		s := &a.subscribers[i]
+		s.conn.CloseNow() // it calls nothing
+		s.conn, s.present = nil, false
+	}
+}
+
+// complete reports whether all are subscribed.
+func (a *audience) complete() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.present == len(a.subscribers)
+}
+
+// end counts what subscribers lack of each channel's last publications. It returns false, and
+// counts nothing, while there are such subscribers and patient is true.
+func (a *audience) end(last []int64, patient bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missing := int64(0)
+	for i := range a.subscribers {
+		s := &a.subscribers[i]
+		missing += max(0, last[s.channel()]-s.last)
+	}
+	if missing > 0 && patient {
+		return false
+	}
+	a.sample.Missing += missing
+	return true
+}
+
+// start says from when on publications count.
+func (a *audience) start(from time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.from = from
+}
+
+// collect hands over what has been counted since the last call, and how many are subscribed.
+func (a *audience) collect() (push PushSample, present int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := *a.sample
+	for _, p := range a.spread {
+		s.Spreads = append(s.Spreads, *p)
+	}
+	a.sample, a.spread = newPushSample(), map[publicationKey]*Spread{}
+	return s, a.present
+}

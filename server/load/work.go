@@ -1,0 +1,177 @@
+package load
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// An order is what a worker is told: a line of JSON. The first is its part; the others follow when
+// the updates allow it.
+type order struct {
+	Part  *part      `json:",omitempty"` // open the connections
+	Start *window    `json:",omitempty"` // begin to send
+	Stop  *time.Time `json:",omitempty"` // send nothing that is due then or later, and wait for replies
+	Last  []int64    `json:",omitempty"` // wait for these publications, one number for each channel, and end
+	End   bool       `json:",omitempty"` // end
+}
+
+// A window is when a run begins.
+type window struct {
+	Send  time.Time // the first request is due
+	Count time.Time // the warm-up is over
+}
+
+// An update is what a worker says: a line of JSON, five times a second, and when it has done what
+// an order wants.
+type update struct {
+	Sample *Sample       // since the last update
+	Open   int           // connections
+	Ready  bool          // all of them are open
+	Paused bool          // nothing is under way after Stop
+	CPU    time.Duration // of the process
+	Last   []int64       `json:",omitempty"` // the number of each channel's last publication, once paused
+	Done   bool          // this is the last update
+	Err    string        `json:",omitempty"`
+}
+
+const updateEvery = 200 * time.Millisecond
+
+// Work is the life of a worker: it takes orders from in and writes updates to out, until the run
+// ends or in does. It is what a process of Options.Workers, or of another host, calls. One goroutine
+// goes on reading from in until in ends.
+func Work(in io.Reader, out io.Writer) error {
+	decoder := json.NewDecoder(in)
+	var first order
+	if err := decoder.Decode(&first); err != nil {
+		return fmt.Errorf("no plan: %w", err)
+	}
+	if first.Part == nil {
+		return errors.New("the first order has no plan")
+	}
+	encoder := json.NewEncoder(out)
+	w, err := newWorker(first.Part)
+	if err != nil {
+		return encoder.Encode(update{Sample: newSample(), Done: true, Err: err.Error()})
+	}
+	defer w.close()
+	w.openAll()
+	s := &shift{worker: w}
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		for {
+			var o order
+			if err := decoder.Decode(&o); err != nil {
+				return
+			}
+			select {
+			case orders <- o:
+			case <-w.ctx.Done():
+				return
+			}
+		}
+	}()
+	return s.run(orders, encoder)
+}
+
+// A shift is a worker at work. All of it belongs to the goroutine of Work.
+type shift struct {
+	worker  *worker
+	stopped bool
+	paused  bool      // nothing is under way any more
+	patient time.Time // until then what is under way, or has not come, is waited for
+	last    []int64   // of the order Last
+	storm   time.Time // the next one
+	ended   bool
+}
+
+func (s *shift) run(orders <-chan order, out *json.Encoder) error {
+	ticks := time.NewTicker(updateEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case o, open := <-orders:
+			if !open {
+				return errors.New("the orders ended before the run did")
+			}
+			s.obey(o)
+		case now := <-ticks.C:
+			s.look(now)
+		}
+		u := s.update()
+		if err := out.Encode(u); err != nil || u.Done {
+			return err
+		}
+	}
+}
+
+// obey carries out an order.
+func (s *shift) obey(o order) {
+	w := s.worker
+	switch {
+	case o.Start != nil:
+		w.start(o.Start.Send, o.Start.Count)
+		if w.plan.Storm > 0 {
+			s.storm = o.Start.Count.Add(w.plan.Storm)
+		}
+	case o.Stop != nil:
+		s.stopped, s.storm = true, time.Time{}
+		s.patient = time.Now().Add(w.plan.Timeout)
+		w.stop(*o.Stop)
+	case o.Last != nil:
+		s.last = o.Last
+		s.patient = time.Now().Add(min(w.plan.Timeout, tailPatience))
+	case o.End:
+		s.ended = true
+	}
+}
+
+// tailPatience is how long subscribers may take to receive the last publications.
+const tailPatience = 5 * time.Second
+
+// look does what is done five times a second.
+func (s *shift) look(now time.Time) {
+	w := s.worker
+	for _, l := range w.lanes {
+		l.expire(now)
+	}
+	if !s.storm.IsZero() && now.After(s.storm) {
+		w.audience.storm()
+		s.storm = now.Add(w.plan.Storm)
+	}
+	late := now.After(s.patient)
+	if s.stopped && !s.paused && (late || w.underWay() == 0) {
+		s.paused = true
+		for _, l := range w.lanes {
+			l.overdue()
+		}
+	}
+	if s.last != nil && w.audience.end(s.last, !late) {
+		s.ended = true
+	}
+}
+
+// update is what there is to say now.
+func (s *shift) update() update {
+	w := s.worker
+	u := update{Sample: newSample(), CPU: cpuTime(), Paused: s.paused, Done: s.ended}
+	for _, l := range w.lanes {
+		u.Sample.add(l.collect())
+		u.Open += l.open()
+	}
+	if w.audience != nil {
+		push, present := w.audience.collect()
+		u.Sample.Push.add(&push)
+		u.Open += present
+	}
+	u.Ready = u.Open == w.wanted()
+	if s.paused && w.plan.Publishes {
+		for i := range w.last {
+			u.Last = append(u.Last, w.last[i].Load())
+		}
+	}
+	return u
+}
