@@ -34,9 +34,8 @@ type DialOptions struct {
 	Header http.Header
 	// Host replaces the Host field, also behind a redirect.
 	Host string
-	// DialContext opens the connection to the server, or to the proxy, as in http.Transport: from
-	// an address of its own choice, for instance. The engine adopts what it returns. Nil: the engine
-	// dials.
+	// DialContext opens the connection to the server or to the proxy, as in http.Transport, for
+	// instance from a chosen local address. The engine adopts the result. Nil: the engine dials.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is
 	// empty, and NextProtos must be, or have http/1.1.
@@ -130,7 +129,8 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 }
 
 // connect opens a connection that h serves.
-func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string, h myriad.Handler) (*myriad.Conn, error) {
+func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string, h myriad.Handler) (*myriad.Conn,
+	error) {
 	if o.DialContext == nil {
 		return e.Dial(ctx, "tcp", addr, h)
 	}
@@ -199,8 +199,9 @@ func headerFor(header http.Header, from, to *url.URL) http.Header {
 
 func (o *DialOptions) settings() (*settings, error) {
 	if o == nil {
-		return nil, errors.New("websocket: the DialOptions are nil: give a pointer to a value that lives as long as " +
-			"its connections")
+		return nil,
+			errors.New("websocket: the DialOptions are nil: give a pointer to a value that lives as long as " +
+				"its connections")
 	}
 	if s := o.dialing.Load(); s != nil {
 		return s, nil

@@ -328,7 +328,8 @@ func TestDialByOtherMeans(t *testing.T) {
 		return nil, errors.New("no way there")
 	}}
 	o.Engine = e
-	if _, _, err := Dial(t.Context(), "ws://somewhere.example/", o); err == nil || !strings.Contains(err.Error(), "no way") {
+	if _, _, err := Dial(t.Context(), "ws://somewhere.example/", o); err == nil || !strings.Contains(err.Error(),
+		"no way") {
 		t.Errorf("the error was %v", err)
 	}
 }

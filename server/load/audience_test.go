@@ -82,7 +82,7 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 		a.connected(s, c)
 		a.subscribed(s)
 	}
-	a.storm() // nobody is there
+	a.storm() // there is no connection yet
 	both(join)
 	a.storm()
 	if c.n != 2 {

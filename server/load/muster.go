@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The fleet's host listens and its workers on other hosts join. Both prove that they have the same
-// secret, each by an HMAC of the other's random bytes, before anything else is said. What follows is
-// neither encrypted nor signed: use a network that is yours.
+// The fleet's host listens, and its workers on other hosts join. Both prove that they have the same
+// secret before anything else is said: each by an HMAC of the other's random bytes. What follows is
+// neither encrypted nor signed, so the network must be one's own.
 
 const (
 	nonceSize     = 32

@@ -198,7 +198,7 @@ func (r *Report) writeCounts(w io.Writer) error {
 	return nil
 }
 
-// Metrics are the figures by which reports are compared, and that --fail-if knows, with their units.
+// Metrics are the figures by which reports are compared and which a Limit may name.
 func (r *Report) Metrics() []Metric {
 	ms := func(h *Histogram, q float64) float64 { return float64(h.Quantile(q)) / 1e6 }
 	all := []Metric{

@@ -135,7 +135,8 @@ func TestEchoes(t *testing.T) {
 	if r.Total.Requests == 0 || r.Failures() != 0 {
 		t.Errorf("%d echoes, failures %v", r.Total.Requests, r.Total.Failed)
 	}
-	if r = run(t, Plan{Kind: Idle, URL: at, Connections: 100}, Options{}, requests(0)); r.Open != 100 || r.Total.Lost != 0 {
+	if r = run(t, Plan{Kind: Idle, URL: at, Connections: 100}, Options{}, requests(0)); r.Open != 100 ||
+		r.Total.Lost != 0 {
 		t.Errorf("%d idle connections, %d lost", r.Open, r.Total.Lost)
 	}
 }
@@ -205,7 +206,8 @@ func TestLossesAndDoublesAreCounted(t *testing.T) {
 			s.Flush()
 		}
 	})
-	r := run(t, Plan{Kind: Push, URL: serve(t, mux), Connections: 5, Rate: 200, Protocol: Events}, Options{}, requests(40))
+	r := run(t, Plan{Kind: Push, URL: serve(t, mux), Connections: 5, Rate: 200, Protocol: Events}, Options{},
+		requests(40))
 	if p := r.Total.Push; p.Missing != lost.Load() || p.Duplicates != doubled.Load() || lost.Load() == 0 ||
 		doubled.Load() == 0 {
 		t.Errorf("missing %d of %d, twice %d of %d", p.Missing, lost.Load(), p.Duplicates, doubled.Load())

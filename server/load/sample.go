@@ -39,8 +39,8 @@ type Sample struct {
 // A PushSample is what subscribers have counted.
 type PushSample struct {
 	Deliveries int64
-	// Missing is how many publications subscribers were not given, by the numbers of those that they
-	// were given.
+	// Missing is how many publications subscribers were not given. The numbers of those that they
+	// were given tell.
 	Missing int64
 	// Duplicates are second copies of the last publication. Late ones come behind a later one: they
 	// were counted as missing before, or are a second copy.

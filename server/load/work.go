@@ -24,8 +24,7 @@ type window struct {
 	Count time.Time // the warm-up is over
 }
 
-// An update is what a worker says: a line of JSON, five times a second, and when it has done what
-// an order wants.
+// An update is what a worker says: a line of JSON, five times a second and after each order.
 type update struct {
 	Sample *Sample       // since the last update
 	Open   int           // connections
@@ -40,7 +39,7 @@ type update struct {
 const updateEvery = 200 * time.Millisecond
 
 // Work is the life of a worker: it takes orders from in and writes updates to out, until the run
-// ends or in does. It is what a process of Options.Workers, or of another host, calls. One goroutine
+// or in ends. It is what a process of Options.Workers, or of another host, calls. One goroutine
 // goes on reading from in until in ends.
 func Work(in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(in)

@@ -1,6 +1,7 @@
 // Command myriad pushes events to browsers and devices.
 //
 //	myriad serve [--listen 127.0.0.1:8000] [--config myriad.toml] [--check]
+//	myriad load http|ws|push|redis URL [--connections 1000] [--rate 5000]
 //	myriad completion bash|zsh|fish
 //	myriad version
 package main
@@ -43,8 +44,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Usage:     "push events to browsers and devices",
 		Writer:    stdout,
 		ErrWriter: stderr,
-		Commands:  []*cli.Command{serveCommand(stdout, stderr), versionCommand(stdout), completionCommand(stdout)},
-		Flags:     []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
+		Commands: []*cli.Command{serveCommand(stdout, stderr), loadCommand(stdout, stderr), versionCommand(stdout),
+			completionCommand(stdout)},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {
 			if c.Bool("version") {
 				return printVersion(stdout)
