@@ -193,7 +193,8 @@ func TestAllHasLateMembers(t *testing.T) {
 // call of WriteContext has waited for.
 func TestDrainedOnlyForRefusals(t *testing.T) {
 	drains := 0
-	h := holdSlow(t, &Options{Overflow: OverflowFail, OnDrained: func(*Conn) { drains++ }})
+	o := &Options{Overflow: OverflowFail, OnDrained: func(*Conn) { drains++ }}
+	h := holdSlow(t, o)
 	for round := 1; round < 3; round++ {
 		h.flood(400)
 		h.numbers()
@@ -211,8 +212,8 @@ func TestDrainedOnlyForRefusals(t *testing.T) {
 			}
 		})
 		h.RunFor(time.Second)
-		if written == 400 {
-			t.Fatal("WriteContext has not waited")
+		if written == 400 || o.Stats().Waited < uint64(round) {
+			t.Fatalf("%d messages are written, %d calls are counted that have waited", written, o.Stats().Waited)
 		}
 		h.client.Resume()
 		h.Settle()
