@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"bytes"
 	"slices"
 	"sync"
 
@@ -80,8 +81,8 @@ func (c *Conn) doze() {
 		c.ignored = max(c.ignored, slices.Max(a.resets))
 	}
 	if !a.decoder.Empty() {
-		c.table = a.decoder.Pack(make([]byte, 0, 64))
-		c.table = slices.Clip(c.table)
+		a.scratch = a.decoder.Pack(a.scratch[:0])
+		c.table = bytes.Clone(a.scratch)
 	}
 	c.act = nil
 	a.free()
