@@ -76,7 +76,8 @@ var arrows = map[string][]string{
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop",
 		"web", "workers"},
 
-	"client": {".", "buf", "internal/driver", "internal/h1", "tlsloop"},
+	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
+		"internal/mux", "tlsloop"},
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 

@@ -14,9 +14,15 @@ import (
 // connection. A read that was under way may add one read buffer.
 const maxBodyBuffer = 64 << 10
 
+// A link carries an exchange: a connection of HTTP/1, or a stream of HTTP/2. Any goroutine.
+type link interface {
+	more()                   // the body has room, or credit for the server
+	drop(x *Call, err error) // ends the exchange, if it is the call's still
+}
+
 // A body is a response's body: fed by the loop, read by any goroutine, or given to a callback.
 type body struct {
-	conn     *conn
+	link     link
 	call     *Call
 	response *http.Response
 
@@ -26,6 +32,8 @@ type body struct {
 	sink     func(p []byte, err error)
 	trailer  http.Header
 	throttle bool // the loop has stopped reading
+	credits  bool // HTTP/2: what is consumed is credited to the server
+	owed     int  // consumed since the last credit
 	closed   bool
 	readers  []driver.Parker
 }
@@ -39,7 +47,7 @@ func (b *body) Read(p []byte) (int, error) {
 		if n > 0 || err != nil || len(p) == 0 {
 			b.mu.Unlock()
 			if resume {
-				b.conn.c.Notify()
+				b.link.more()
 			}
 			return n, err
 		}
@@ -64,11 +72,15 @@ func (b *body) take(p []byte) (n int, err error, resume bool) {
 	case b.data.Len() > 0:
 		n = b.data.CopyTo(p)
 		b.data.Discard(n)
+		b.owed += n
+		if b.credits {
+			resume = b.err == nil && b.owed >= maxBodyBuffer/2 || b.err != nil && b.data.Len() == 0
+		}
 		if b.data.Len() == 0 && b.err == io.EOF {
 			b.showTrailer()
-			return n, io.EOF, false
+			return n, io.EOF, resume
 		}
-		return n, nil, b.throttle && b.data.Len() <= maxBodyBuffer/2
+		return n, nil, resume || b.throttle && b.data.Len() <= maxBodyBuffer/2
 	case b.err == io.EOF:
 		b.showTrailer()
 	}
@@ -129,7 +141,7 @@ func (b *body) giveUp(err error) {
 	if !b.fail(err) {
 		return
 	}
-	b.call.drop(b.conn, err)
+	b.link.drop(b.call, err)
 	b.call.abandonUpload(err)
 	b.call.over()
 }
@@ -139,19 +151,30 @@ func (b *body) add(p []byte) (full bool) {
 	b.mu.Lock()
 	switch {
 	case b.closed || b.err != nil:
+		b.owed += len(p)
 	case b.sink != nil:
 		sink := b.sink
+		b.owed += len(p)
 		b.mu.Unlock()
 		sink(p, nil)
 		return false
 	default:
 		b.data.Append(p)
 		b.wake()
-		b.throttle = b.data.Len() >= maxBodyBuffer
+		b.throttle = !b.credits && b.data.Len() >= maxBodyBuffer
 		full = b.throttle
 	}
 	b.mu.Unlock()
 	return full
+}
+
+// credit is how many bytes have been consumed since the last call.
+func (b *body) credit() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.owed
+	b.owed = 0
+	return n
 }
 
 // resumes reports whether the loop may read on.
@@ -219,6 +242,7 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	b.mu.Lock()
 	for b.data.Len() > 0 {
 		var some buf.Chain
+		b.owed += b.data.Len()
 		b.data.Move(&some)
 		b.mu.Unlock()
 		for some.Len() > 0 {
@@ -228,7 +252,7 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 		}
 		b.mu.Lock()
 	}
-	err, resume := b.err, b.throttle
+	err, resume := b.err, b.throttle || b.credits
 	if err == io.EOF {
 		b.showTrailer()
 	}
@@ -239,7 +263,7 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	if err != nil {
 		f(nil, err)
 	} else if resume {
-		b.conn.c.Notify()
+		b.link.more()
 	}
 	return nil
 }

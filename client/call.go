@@ -36,10 +36,11 @@ type Call struct {
 
 	mu      sync.Mutex
 	settled bool        // guarded by mu: the result is decided
-	conn    *conn       // guarded by mu: of the current attempt
+	link    link        // guarded by mu: of the current attempt
 	body    *body       // guarded by mu: of the response
 	stop    func() bool // guarded by mu: ends the watch of the context
 
+	refusals int         // attempts that an HTTP/2 server has not processed
 	up       *upload     // of the current attempt
 	gzip     bool        // the Transport has asked for it
 	gotByte  atomic.Bool // of a response to the current attempt
@@ -169,29 +170,31 @@ func (x *Call) watchCancel(ctx context.Context) {
 // goroutine.
 func (x *Call) cancel(err error) {
 	x.mu.Lock()
-	settled, pc, b := x.settled, x.conn, x.body
+	settled, l, b := x.settled, x.link, x.body
 	x.settled = true
 	x.mu.Unlock()
 	switch {
 	case settled && b != nil:
 		b.giveUp(x.wrap(err))
 	case settled:
-	case pc == nil:
+	case l == nil:
 		x.t.dequeue(x)
 		x.finish(nil, x.wrap(err))
 	default:
 		err = x.wrap(err)
-		x.drop(pc, err)
+		l.drop(x, err)
 		x.finish(nil, err)
 	}
 }
 
 // drop ends the connection if it is the call's still. Any goroutine.
-func (x *Call) drop(pc *conn, err error) {
+func (pc *conn) drop(x *Call, err error) {
 	if pc.x.CompareAndSwap(x, nil) {
 		pc.c.Abort(err)
 	}
 }
+
+func (pc *conn) more() { pc.c.Notify() }
 
 // fail ends the call with err, unless its result is decided.
 func (x *Call) fail(err error) {
@@ -305,7 +308,7 @@ func (x *Call) rewind() error {
 		x.req = &again
 	}
 	x.mu.Lock()
-	x.conn, x.up = nil, nil
+	x.link, x.up = nil, nil
 	x.mu.Unlock()
 	x.gotByte.Store(false)
 	return nil

@@ -26,6 +26,7 @@ type conn struct {
 	c     *myriad.Conn
 	tls   *tls.ConnectionState
 	plain bool   // a proxy is asked for absolute URLs
+	h2    bool   // HTTP/2 by prior knowledge
 	auth  string // Proxy-Authorization for those
 
 	inUse     bool      // guarded by Transport.mu: it is not among the idle ones
@@ -79,18 +80,25 @@ func (pc *conn) Opened(c *myriad.Conn) {
 	if pc.tls == nil {
 		pc.tls = tlsloop.SharedState(c)
 	}
+	if pc.dial.https && pc.tls != nil && pc.tls.NegotiatedProtocol == "h2" || pc.h2 {
+		pc.dead = true
+		m := &muxConn{t: pc.t, host: pc.host, dial: pc.dial, tls: pc.tls}
+		m.Init(&pc.t.mux, m)
+		c.SetHandler(m, nil)
+		return
+	}
 	pc.dial.stands(pc)
 }
 
 // send has the connection carry x. The caller has taken it for that. Any goroutine.
 func (pc *conn) send(x *Call) {
-	up, err := newUpload(x, pc)
+	up, err := newUpload(x, pc, nil)
 	reused := pc.idled || pc.carried
 	pc.carried = true
 	x.mu.Lock()
 	settled := x.settled
 	if !settled {
-		x.conn, x.up, x.reused = pc, up, reused
+		x.link, x.up, x.reused = pc, up, reused
 	}
 	x.mu.Unlock()
 	switch {

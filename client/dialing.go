@@ -29,6 +29,7 @@ type dialing struct {
 	addr  string // of the server
 	https bool
 
+	pc   *conn
 	conn atomic.Pointer[myriad.Conn] // once it is connected
 	over atomic.Bool                 // it stands, or has failed
 }
@@ -45,7 +46,8 @@ func (d *dialing) start() {
 	if d == nil {
 		return
 	}
-	pc := &conn{t: d.t, host: d.host, dial: d, inUse: true}
+	pc := &conn{t: d.t, host: d.host, dial: d, inUse: true, h2: d.host.mayH2 && !d.https}
+	d.pc = pc
 	at := d.addr
 	if d.proxy != nil {
 		at = canonicalAddr(d.proxy)
@@ -122,6 +124,12 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	cfg.NextProtos = nil
+	if next == myriad.Handler(d.pc) && d.host.mayH2 {
+		cfg.NextProtos = []string{"h2"}
+		if d.t.speaks().HTTP1() {
+			cfg.NextProtos = []string{"h2", "http/1.1"}
+		}
+	}
 	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {}}
 	if o.Timeout == 0 {
 		o.Timeout = -1
@@ -225,13 +233,39 @@ func (d *dialing) stands(pc *conn) {
 	}
 	d.t.mu.Lock()
 	d.host.dialing--
+	d.host.spokeH1 = true
+	var more []*dialing // those that have waited to know the protocol
+	for next := d.t.dialFor(d.host); next != nil; next = d.t.dialFor(d.host) {
+		more = append(more, next)
+	}
 	d.t.mu.Unlock()
 	pc.dial = nil
+	for _, next := range more {
+		next.start()
+	}
 	if pc.t.IdleConnTimeout > 0 {
 		pc.c.SetTimer(pc.t.IdleConnTimeout)
 	}
 	pc.free()
 	d.stop()
+}
+
+// standsMux is stands for HTTP/2.
+func (d *dialing) standsMux(m *muxConn) bool {
+	if d.over.Swap(true) {
+		return false
+	}
+	if m.tls != nil {
+		d.traceTLS(*m.tls, nil)
+	}
+	d.t.mu.Lock()
+	defer d.t.mu.Unlock()
+	d.host.dialing--
+	d.stop()
+	if d.host.mux == nil {
+		d.host.mux = m
+	}
+	return true
 }
 
 // fail ends the dial, once, and its call, if that still waits for it.

@@ -30,6 +30,13 @@
 // net/http: if it is idempotent, or nothing of it was sent, and its body can be had again (GetBody,
 // which must not block).
 //
+// # HTTP/2
+//
+// HTTP/2 is spoken where the server agrees to it by ALPN, or by prior knowledge (see Protocols).
+// Then all requests for a host share one connection. Those beyond the server's limit wait in order.
+// A request that the server has refused, or that is above the last stream of its GOAWAY, is sent
+// again whatever its method. A body that is not read holds up its own stream only.
+//
 // # What costs a goroutine
 //
 //   - A request body that is not in memory (bytes.Reader, bytes.Buffer, strings.Reader), while it
@@ -62,6 +69,6 @@
 //     Request.Header in any spelling.
 //   - A response with status 101 has a Body that is an io.ReadWriteCloser, as in net/http. From then
 //     on its connection does not count for MaxConnsPerHost.
-//   - Dial, DialTLS, TLSNextProto, ReadBufferSize, WriteBufferSize and RegisterProtocol do not exist.
-//   - HTTP/2 is not spoken.
+//   - Dial, DialTLS, TLSNextProto, ReadBufferSize and WriteBufferSize do not exist.
+//   - RegisterProtocol and NewClientConn do not exist either. Of HTTP2 two fields have an effect.
 package client

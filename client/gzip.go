@@ -10,7 +10,7 @@ import (
 
 // decompress lets the reader of a body that the Transport has asked gzip for see what was
 // compressed, as net/http does.
-func (pc *conn) decompress(x *Call, r *http.Response) {
+func decompress(x *Call, r *http.Response) {
 	if !x.gzip || !strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
 		return
 	}

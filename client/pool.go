@@ -14,6 +14,9 @@ type host struct {
 	waiting int
 	conns   int // open, or being dialled
 	dialing int
+	mayH2   bool     // its connections may speak HTTP/2
+	spokeH1 bool     // one did not
+	mux     *muxConn // an HTTP/2 connection that takes requests
 }
 
 func (h *host) empty() bool { return h.conns == 0 && h.waiting == 0 }
@@ -50,7 +53,7 @@ func (h *host) remove(x *Call) {
 func (t *Transport) hostFor(k hostKey) *host {
 	h := t.hosts[k]
 	if h == nil {
-		h = &host{key: k}
+		h = &host{key: k, mayH2: t.mayH2(k)}
 		t.hosts[k] = h
 	}
 	return h
@@ -75,8 +78,11 @@ func (t *Transport) acquire(x *Call) {
 	x.setPhase(Queued)
 	h.push(x)
 	t.queued++
-	d := t.dialFor(h)
+	d, m := t.dialFor(h), h.mux
 	t.mu.Unlock()
+	if m != nil {
+		m.c.Notify()
+	}
 	if x.isSettled() { // cancelled before it was in the queue
 		t.dequeue(x)
 	}
@@ -101,6 +107,9 @@ func orDefault(n, otherwise int) int {
 func (t *Transport) dialFor(h *host) *dialing {
 	if h.waiting <= h.dialing || t.MaxConnsPerHost > 0 && h.conns >= t.MaxConnsPerHost {
 		return nil
+	}
+	if h.mux != nil || h.mayH2 && !h.spokeH1 && h.dialing > 0 {
+		return nil // one connection for all, as far as is known
 	}
 	for x := h.first; x != nil; x = x.next {
 		if x.dial == nil {
@@ -247,6 +256,19 @@ func (t *Transport) closed(h *host, dialed bool) {
 	t.forget(h)
 	t.mu.Unlock()
 	d.start()
+}
+
+// pushFront gives x back, which next has taken.
+func (t *Transport) pushFront(h *host, x *Call) {
+	x.waits, x.prev, x.next = true, nil, h.first
+	if h.first != nil {
+		h.first.prev = x
+	} else {
+		h.last = x
+	}
+	h.first = x
+	h.waiting++
+	t.queued++
 }
 
 // forget drops a host that has nothing.

@@ -38,10 +38,10 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 		pc.passOn(x, r, nil, rest)
 		return
 	}
-	b := &body{conn: pc, call: x, response: r}
+	b := &body{link: pc, call: x, response: r}
 	r.Body = b
 	pc.body = b
-	pc.decompress(x, r)
+	decompress(x, r)
 	for len(rest) > 0 && pc.body != nil && !pc.dead {
 		if pc.frame == inTrailer {
 			rest = pc.takeTrailer(rest)
@@ -79,7 +79,7 @@ func (pc *conn) passOn(x *Call, r *http.Response, b *body, rest []byte) {
 		return
 	}
 	if !x.settle(b) { // cancelled meanwhile
-		x.drop(pc, errCanceled)
+		pc.drop(x, errCanceled)
 		b.discard()
 		return
 	}

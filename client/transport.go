@@ -13,6 +13,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/mux"
 )
 
 const (
@@ -88,6 +89,16 @@ type Transport struct {
 	// MiB. A head has 16,384 fields at most.
 	MaxResponseHeaderBytes int64
 
+	// Protocols are those that may be spoken. Nil: HTTP/1, and for https HTTP/2 too, that as with
+	// http.Transport only if ForceAttemptHTTP2 is set or neither TLSClientConfig nor DialContext
+	// nor DialTLSContext is. UnencryptedHTTP2 without HTTP1: HTTP/2 by prior knowledge.
+	Protocols *http.Protocols
+	// ForceAttemptHTTP2 offers HTTP/2 also with the fields named above.
+	ForceAttemptHTTP2 bool
+	// HTTP2 has settings of HTTP/2: MaxReceiveBufferPerStream (0: 64 KiB) and
+	// MaxReceiveBufferPerConnection (0: 1 MiB). The other fields have no effect.
+	HTTP2 *http.HTTP2Config
+
 	once    sync.Once
 	started error
 	engine  *myriad.Engine
@@ -98,6 +109,7 @@ type Transport struct {
 	heads   sync.Pool // of *[]byte
 
 	mu     sync.Mutex
+	mux    mux.Config
 	hosts  map[hostKey]*host
 	idle   int                     // idle connections of all hosts
 	kept   map[*host]struct{}      // those with idle connections; only with MaxIdleConns
@@ -120,6 +132,10 @@ func (t *Transport) init() error {
 		t.parkers.New = func() any { return t.sys.NewParker() }
 		t.scratch.New = func() any { return new(scratch) }
 		t.heads.New = func() any { return new([]byte) }
+		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, Now: t.sys.Now}
+		if c := t.HTTP2; c != nil {
+			t.mux.Window, t.mux.ConnWindow = c.MaxReceiveBufferPerStream, c.MaxReceiveBufferPerConnection
+		}
 		t.hosts = map[hostKey]*host{}
 		t.kept = map[*host]struct{}{}
 	})
@@ -191,6 +207,10 @@ func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	var all []*conn
 	for _, h := range t.hosts {
+		if h.mux != nil {
+			h.mux.retire.Store(true)
+			h.mux.c.Notify()
+		}
 		for len(h.idle) > 0 {
 			all = append(all, t.popIdle(h))
 		}
@@ -225,6 +245,7 @@ func (t *Transport) Clone() *Transport {
 		MaxIdleConns: t.MaxIdleConns, MaxIdleConnsPerHost: t.MaxIdleConnsPerHost, MaxConnsPerHost: t.MaxConnsPerHost,
 		MaxQueued: t.MaxQueued, IdleConnTimeout: t.IdleConnTimeout, ResponseHeaderTimeout: t.ResponseHeaderTimeout,
 		ExpectContinueTimeout: t.ExpectContinueTimeout, MaxResponseHeaderBytes: t.MaxResponseHeaderBytes,
+		Protocols: t.Protocols, ForceAttemptHTTP2: t.ForceAttemptHTTP2, HTTP2: t.HTTP2,
 	}
 }
 

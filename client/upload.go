@@ -14,6 +14,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/flow"
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
@@ -31,7 +32,9 @@ const (
 // block and the response may come first.
 type upload struct {
 	x       *Call
-	pc      *conn
+	pc      *conn         // of HTTP/1
+	st      *stream       // of HTTP/2
+	head    []byte        // of HTTP/2, not taken yet
 	body    io.ReadCloser // nil: none
 	src     io.Reader     // body, or what is wrapped in it
 	length  int64         // -1: unknown
@@ -56,9 +59,9 @@ type upload struct {
 }
 
 // newUpload finds out how the body is framed, as net/http does.
-func newUpload(x *Call, pc *conn) (*upload, error) {
+func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 	r := x.req
-	u := &upload{x: x, pc: pc}
+	u := &upload{x: x, pc: pc, st: st}
 	if r.Body == nil || r.Body == http.NoBody {
 		return u, nil
 	}
@@ -90,6 +93,9 @@ func newUpload(x *Call, pc *conn) (*upload, error) {
 				return u, fmt.Errorf("client: invalid Trailer key %q", name)
 			}
 		}
+	}
+	if st != nil {
+		u.chunked = false // HTTP/2 frames bodies by itself
 	}
 	u.expects = x.t.ExpectContinueTimeout > 0 && expectsContinue(r)
 	return u, nil
@@ -159,7 +165,7 @@ func (u *upload) begin() {
 	pc.x.Store(x)
 	u.mu.Unlock()
 	if x.isSettled() { // cancelled before it could be found here
-		x.drop(pc, errCanceled)
+		pc.drop(x, errCanceled)
 		return
 	}
 	u.start()
@@ -181,6 +187,26 @@ func (u *upload) start() {
 	}
 }
 
+// write queues bytes, on HTTP/2 with the head before them and the end behind them.
+func (u *upload) write(p []byte) error {
+	if u.st == nil {
+		_, err := u.pc.c.Write(p)
+		return err
+	}
+	trailer := u.final && len(u.x.req.Trailer) > 0 && u.body != nil
+	if err := u.st.Put(u.head, p, u.final && !trailer); err != nil {
+		if errors.Is(err, flow.ErrFull) {
+			return myriad.ErrFull
+		}
+		return err
+	}
+	u.head = nil
+	if trailer {
+		return u.st.End(appendTrailer(nil, u.x.req.Trailer))
+	}
+	return nil
+}
+
 // pumpHead writes the head alone.
 func (u *upload) pumpHead() {
 	u.mu.Lock()
@@ -189,7 +215,7 @@ func (u *upload) pumpHead() {
 	u.mu.Unlock()
 	u.traceHeaders()
 	u.began.Store(true)
-	if _, err := u.pc.c.Write(head); err != nil { // the queue of a connection between two requests takes a head
+	if err := u.write(head); err != nil { // the queue of a connection between two requests takes a head
 		u.began.Store(false)
 		u.refused(err)
 	}
@@ -235,7 +261,7 @@ func (u *upload) pump() {
 			u.writes()
 		}
 		before := u.began.Swap(true) // the server's reaction may be quicker than this goroutine
-		if _, err := u.pc.c.Write(u.pending); err != nil {
+		if err := u.write(u.pending); err != nil {
 			u.wrote.Store(false)
 			u.began.Store(before)
 			u.mu.Unlock()
@@ -265,7 +291,11 @@ func (u *upload) writes() {
 }
 
 func (u *upload) headerTimeout() {
-	if d := u.x.t.ResponseHeaderTimeout; d > 0 {
+	switch d := u.x.t.ResponseHeaderTimeout; {
+	case d <= 0:
+	case u.st != nil:
+		u.st.wait(d)
+	default:
 		u.pc.wait(d)
 	}
 }
@@ -334,10 +364,14 @@ func (u *upload) stream() {
 		if n == 0 && err == io.EOF {
 			u.chunked, u.length, u.left = false, 0, 0
 		}
-		u.pending = u.x.appendHead(nil, u)
+		if u.st != nil {
+			u.head = u.x.appendPairs(nil, u)
+		} else {
+			u.pending = u.x.appendHead(nil, u)
+		}
 		u.encode(buffer[:n], err)
 	}
-	if len(u.pending) > 0 {
+	if len(u.pending) > 0 || u.head != nil {
 		u.traceHeaders()
 	}
 	for !u.stopped.Load() {
@@ -345,7 +379,7 @@ func (u *upload) stream() {
 			u.failed()
 			return
 		}
-		if len(u.pending) > 0 && !u.push() {
+		if (len(u.pending) > 0 || u.head != nil || u.st != nil && u.final) && !u.push() {
 			return
 		}
 		if u.final {
@@ -362,7 +396,7 @@ func (u *upload) stream() {
 func (u *upload) push() bool {
 	for !u.stopped.Load() {
 		before := u.began.Swap(true)
-		_, err := u.pc.c.Write(u.pending)
+		err := u.write(u.pending)
 		if err != nil {
 			u.began.Store(before)
 		}
@@ -395,7 +429,7 @@ func (u *upload) done() {
 	u.close()
 	u.traceWrote(nil)
 	u.wrote.Store(true)
-	if !u.whole {
+	if !u.whole && u.pc != nil {
 		u.pc.c.Notify() // the response may be complete
 	}
 }
@@ -405,13 +439,17 @@ func (u *upload) failed() {
 	err := *u.readErr.Load()
 	u.close()
 	u.traceWrote(err)
+	if u.st != nil {
+		u.st.fail(err)
+		return
+	}
 	u.pc.c.Abort(err)
 }
 
 // refused is for a connection that is closed, or closing.
 func (u *upload) refused(err error) {
 	u.traceWrote(err)
-	if u.pc.gone.Load() && u.pc.x.CompareAndSwap(u.x, nil) { // else Closed is still to come
+	if u.pc != nil && u.pc.gone.Load() && u.pc.x.CompareAndSwap(u.x, nil) { // else Closed is still to come
 		u.x.attemptFailed(errors.Join(errServerClosed, err))
 	}
 }

@@ -1,0 +1,383 @@
+package client
+
+import (
+	"errors"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
+	"github.com/myriad-go/myriad/internal/mux"
+)
+
+// maxRefusals is how often a request is sent again because the server has not processed it, as in
+// net/http.
+const maxRefusals = 6
+
+// A stream carries one attempt of a call on an HTTP/2 connection. Its methods without another word
+// are the loop's.
+type stream struct {
+	mux.Stream
+	m    *muxConn
+	x    atomic.Pointer[Call] // whose attempt it is; nil: it was cancelled, or is over
+	call *Call
+	up   *upload
+	body *body
+	due  atomic.Int64 // when its wait ends, in nanoseconds since 1970; 0: it does not wait
+
+	expecting bool
+	headed    bool // the final head has come
+	interim   int  // bytes of interim responses
+}
+
+// begin sends the request.
+func (st *stream) begin(x *Call) {
+	up, err := newUpload(x, nil, st)
+	reused := st.m.carried
+	st.m.carried = true
+	x.mu.Lock()
+	settled := x.settled
+	if !settled && err == nil {
+		x.link, x.up, x.reused = st, up, reused
+	}
+	x.mu.Unlock()
+	if settled || err != nil {
+		st.Cancel(h2.Cancel)
+		if !settled {
+			x.fail(err)
+		}
+		return
+	}
+	st.call, st.up = x, up
+	x.setPhase(Sent)
+	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
+	if x.req.Method == "HEAD" {
+		st.WithoutBody()
+	}
+	if !up.probe {
+		up.head = x.appendPairs(nil, up)
+	}
+	up.final = up.body == nil
+	if st.expecting = up.expects; st.expecting {
+		st.wait(x.t.ExpectContinueTimeout)
+	}
+	st.x.Store(x)
+	if x.isSettled() {
+		st.drop(x, errCanceled)
+		return
+	}
+	up.start()
+}
+
+func (st *stream) more() { st.Notify() }
+
+// drop resets the stream if it is the call's still. Any goroutine.
+func (st *stream) drop(x *Call, _ error) {
+	if st.x.CompareAndSwap(x, nil) {
+		st.Cancel(h2.Cancel)
+	}
+}
+
+// fail ends the call, or its body, because the request's body cannot be read. Any goroutine.
+func (st *stream) fail(err error) {
+	x := st.call
+	x.mu.Lock()
+	b := x.body
+	x.mu.Unlock()
+	st.drop(x, err)
+	if b != nil {
+		b.giveUp(x.wrap(err))
+		return
+	}
+	x.fail(err)
+}
+
+// wait sets the end of the current wait. Any goroutine: the upload's end begins one.
+func (st *stream) wait(d time.Duration) {
+	until := st.m.t.sys.Now().Add(d)
+	st.due.Store(until.UnixNano())
+	_ = st.m.c.Loop().Do(func() {
+		if st.m.closed {
+			return
+		}
+		st.m.waits = append(st.m.waits, streamWait{st, until})
+		if len(st.m.waits) == 1 {
+			st.m.Timers.Set(st.m.c, waitTimer, max(until.Sub(st.m.t.sys.Now()), 1))
+		}
+	})
+}
+
+func (st *stream) waiting() bool { return st.due.Load() != 0 && st.x.Load() != nil }
+
+// expired is the end of the stream's wait, unless that has been set anew.
+func (st *stream) expired(now time.Time) {
+	due, x := st.due.Load(), st.x.Load()
+	if due == 0 || x == nil || due > now.UnixNano() {
+		return
+	}
+	st.due.Store(0)
+	if st.expecting {
+		st.goAhead()
+		return
+	}
+	if !st.headed {
+		st.drop(x, errHeaderTimeout)
+		x.fail(errHeaderTimeout)
+	}
+}
+
+func (st *stream) goAhead() {
+	if st.expecting {
+		st.expecting = false
+		st.due.Store(0)
+		st.up.goAhead()
+	}
+}
+
+// Head is a response's head.
+func (st *stream) Head(h *h2.Head, last bool) h2.Code {
+	x := st.x.Load()
+	if x == nil {
+		return h2.Cancel
+	}
+	if !x.gotByte.Swap(true) {
+		x.setPhase(Head)
+		if x.trace != nil && x.trace.GotFirstResponseByte != nil {
+			x.trace.GotFirstResponseByte()
+		}
+	}
+	if h.TooLarge {
+		return st.refuse(x, errors.New("client: the response's head is too large (Transport.MaxResponseHeaderBytes)"))
+	}
+	if h.Status < 200 {
+		return st.takeInterim(x, h)
+	}
+	st.headed = true
+	st.due.Store(0)
+	st.goAhead()
+	r := st.response(x, h)
+	if last {
+		r.Body = http.NoBody
+		if r.ContentLength < 0 && x.req.Method != "HEAD" {
+			r.ContentLength = 0
+		}
+		if x.settle(nil) {
+			st.x.Store(nil)
+			x.finish(r, nil)
+			return h2.NoError
+		}
+		return h2.Cancel
+	}
+	b := &body{link: st, call: x, response: r, credits: true}
+	r.Body = b
+	decompress(x, r)
+	if !x.settle(b) {
+		return h2.Cancel
+	}
+	st.body = b
+	x.finish(r, nil)
+	return h2.NoError
+}
+
+func (st *stream) refuse(x *Call, err error) h2.Code {
+	st.x.Store(nil)
+	x.fail(err)
+	return h2.Cancel
+}
+
+// takeInterim is a response that another one follows.
+func (st *stream) takeInterim(x *Call, h *h2.Head) h2.Code {
+	if h.Status == http.StatusContinue {
+		if x.trace != nil && x.trace.Got100Continue != nil {
+			x.trace.Got100Continue()
+		}
+		st.goAhead()
+	}
+	if x.trace != nil && x.trace.Got1xxResponse != nil {
+		if err := x.trace.Got1xxResponse(h.Status, textproto.MIMEHeader(headerOfPairs(h.Fields))); err != nil {
+			return st.refuse(x, err)
+		}
+		return h2.NoError
+	}
+	for _, f := range h.Fields {
+		st.interim += len(f.Name) + len(f.Value) + 32
+	}
+	if st.interim += 42; st.interim > x.t.limits(0).HeadBytes {
+		return st.refuse(x, ErrInterim)
+	}
+	return h2.NoError
+}
+
+func (st *stream) response(x *Call, h *h2.Head) *http.Response {
+	r := &http.Response{StatusCode: h.Status, Status: strconv.Itoa(h.Status) + " " + http.StatusText(h.Status),
+		Proto: "HTTP/2.0", ProtoMajor: 2, Header: headerOfPairs(h.Fields), ContentLength: h.Length,
+		Request: x.original, TLS: st.m.tls}
+	announceTrailer(r)
+	return r
+}
+
+func headerOfPairs(fields []hpack.Field) http.Header {
+	h := make(http.Header, len(fields))
+	for _, f := range fields {
+		name := h1.CanonicalName([]byte(f.Name))
+		h[name] = append(h[name], f.Value)
+	}
+	return h
+}
+
+// Data is a piece of the body.
+func (st *stream) Data(p []byte, last bool) {
+	if st.body == nil {
+		return
+	}
+	if len(p) > 0 {
+		st.body.add(p)
+	}
+	if last {
+		st.end()
+	}
+}
+
+// Trailers end the body.
+func (st *stream) Trailers(fields []hpack.Field) {
+	if st.body != nil {
+		st.body.setTrailer(headerOfPairs(fields))
+		st.end()
+	}
+}
+
+// end is the orderly end of the response.
+func (st *stream) end() {
+	x := st.call
+	st.x.Store(nil)
+	st.body.end()
+	x.over()
+}
+
+// Credit is what the reader of the body has consumed.
+func (st *stream) Credit() int {
+	if st.body == nil {
+		return 1 << 30 // no reader will come for it
+	}
+	return st.body.credit()
+}
+
+// Room lets the upload go on.
+func (st *stream) Room() {
+	if st.up != nil {
+		st.up.room()
+	}
+}
+
+// Ended is the end of the stream. A request that the server has not processed is sent again (RFC
+// 9113 section 8.7); another one by the rules for connections that have been closed.
+func (st *stream) Ended(code h2.Code, err error) {
+	st.Release()
+	defer st.m.serve()
+	x := st.x.Swap(nil)
+	switch {
+	case st.call == nil:
+	case st.body != nil:
+		if err != nil && st.body.fail(st.call.wrap(err)) {
+			st.call.abandonUpload(err)
+			st.call.over()
+		}
+	case x == nil:
+		if st.headed && !st.up.wrote.Load() {
+			st.call.abandonUpload(errServerClosed)
+		}
+	case code == h2.RefusedStream && x.refusals < maxRefusals && !x.gotByte.Load() && x.rewindable() && !x.isSettled():
+		x.refusals++
+		if err = x.rewind(); err != nil {
+			x.fail(err)
+			return
+		}
+		x.t.acquire(x)
+	default:
+		if err == nil {
+			err = errServerClosed
+		}
+		x.attemptFailed(err)
+	}
+}
+
+// appendPairs is appendHead for HTTP/2 (RFC 9113 section 8.3.1).
+func (x *Call) appendPairs(dst []byte, u *upload) []byte {
+	r := x.req
+	dst = h2.AppendPair(dst, ":method", x.method(), false)
+	if host := hostOf(r); r.Method == "CONNECT" {
+		dst = h2.AppendPair(dst, ":authority", host, false)
+	} else {
+		path := r.URL.RequestURI()
+		if !strings.HasPrefix(path, "/") && path != "*" {
+			path = r.URL.EscapedPath()
+		}
+		dst = h2.AppendPair(dst, ":scheme", r.URL.Scheme, false)
+		dst = h2.AppendPair(dst, ":authority", host, false)
+		dst = h2.AppendPair(dst, ":path", path, false)
+	}
+	if agent, set := r.Header["User-Agent"]; !set {
+		dst = x.pair(dst, "user-agent", "Go-http-client/2.0")
+	} else if len(agent) > 0 && agent[0] != "" {
+		dst = x.pair(dst, "user-agent", agent[0])
+	}
+	if u.length > 0 || u.length == 0 && sendsZero(x.method()) {
+		dst = x.pair(dst, "content-length", strconv.FormatInt(u.length, 10))
+	}
+	if names := trailerNames(r.Trailer); names != "" && u.body != nil {
+		dst = x.pair(dst, "trailer", names)
+	}
+	dst = x.appendFieldPairs(dst, r.Header)
+	if x.gzip = x.wantsGzip(); x.gzip {
+		dst = x.pair(dst, "accept-encoding", "gzip")
+	}
+	return dst
+}
+
+func (x *Call) pair(dst []byte, name, value string) []byte {
+	if x.trace != nil && x.trace.WroteHeaderField != nil {
+		x.trace.WroteHeaderField(name, []string{value})
+	}
+	sensitive := name == "authorization" || name == "cookie" && len(value) < 20 // guessed by their length
+	return h2.AppendPair(dst, name, strings.TrimSpace(value), sensitive)
+}
+
+// appendFieldPairs leaves out what belongs to connections of HTTP/1 (section 8.2.2).
+func (x *Call) appendFieldPairs(dst []byte, header http.Header) []byte {
+	names := make([]string, 0, len(header))
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		switch lower {
+		case "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive":
+			continue
+		}
+		if ours(name) {
+			continue
+		}
+		for _, v := range header[name] {
+			if lower != "te" || v == "trailers" {
+				dst = x.pair(dst, lower, v)
+			}
+		}
+	}
+	return dst
+}
+
+func appendTrailer(dst []byte, trailer http.Header) []byte {
+	for name, values := range trailer {
+		for _, v := range values {
+			dst = h2.AppendPair(dst, strings.ToLower(name), strings.TrimSpace(v), false)
+		}
+	}
+	return dst
+}
