@@ -2,9 +2,7 @@ package web
 
 import (
 	"io"
-	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -28,21 +26,14 @@ const (
 // A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges.
 // Its fields are the loop's.
 type conn struct {
-	c          *myriad.Conn
-	lane       *lane
-	from       *origin
-	x          *exchange    // the request that is being read or answered
-	stream     *Stream      // instead of it, when its handler has left the answer to a Stream
-	ahead      *ahead       // bytes that wait: an incomplete head, or what follows the current request
-	began      moment       // when the head did that is coming; kept if ReadTimeout counts from it
-	place      int32        // in lane.awake
-	unreleased atomic.Int32 // exchanges that still know the conn: see exchange.release
-	phase      phase
-	state      uint8 // what ConnState was told last, an http.ConnState
-	ended      bool  // the client's FIN
-	secure     bool  // the conn's layer is TLS, or from.base has an accepted of TLS
-	greeted    bool  // ConnState has heard of the conn before its handshake
-	sending    bool  // idle, but for a file that has to have gone when the timer expires
+	link
+	x       *exchange // the request that is being read or answered
+	stream  *Stream   // instead of it, when its handler has left the answer to a Stream
+	ahead   *ahead    // bytes that wait: an incomplete head, or what follows the current request
+	began   moment    // when the head did that is coming; kept if ReadTimeout counts from it
+	phase   phase
+	ended   bool // the client's FIN
+	sending bool // idle, but for a file that has to have gone when the timer expires
 	// idle, and the answer before is a large one, for which the loop looks whether it has gone when
 	// the timer expires
 	lately   bool
@@ -344,7 +335,7 @@ func (h *conn) Drained(c *myriad.Conn) {
 func (h *conn) Closed(c *myriad.Conn, err error) {
 	var end *lastState
 	if h.lane.s.ConnState != nil {
-		end = newLastState(h)
+		end = newLastState(&h.link)
 	}
 	if h.x != nil {
 		h.x.connectionLost(err, end)
@@ -360,7 +351,7 @@ func (h *conn) Closed(c *myriad.Conn, err error) {
 	}
 	end.release()
 	h.x, h.stream = nil, nil
-	h.lane.remove(h)
+	h.lane.remove(&h.link)
 }
 
 // streamEnd is what a Stream's OnClose gets for a connection that has ended with err.
@@ -388,26 +379,15 @@ func (h *conn) shut() {
 	}
 }
 
+// closeIdle implements served.
+func (h *conn) closeIdle() {
+	if h.phase == phaseIdle {
+		h.close()
+	}
+}
+
 func (h *conn) close() {
 	h.phase = phaseClosing
 	h.dropAhead()
 	_ = h.c.Close()
-}
-
-func (h *conn) setState(state http.ConnState) {
-	if h.state == uint8(state) && state != http.StateNew {
-		return
-	}
-	h.state = uint8(state)
-	if f := h.lane.s.ConnState; f != nil {
-		f(h.seen(), state)
-	}
-}
-
-// seen is what ConnState is given.
-func (h *conn) seen() net.Conn {
-	if a, ok := h.from.base.Value(acceptedKey{}).(*accepted); ok && a.seen != nil {
-		return a.seen
-	}
-	return h.c
 }

@@ -12,7 +12,7 @@ import (
 // returns, the client goes away or the base context ends. Its channel is made by the first call of
 // Done.
 type requestContext struct {
-	h *conn // whose base context is its parent
+	link *link // whose base context is its parent
 
 	mu       sync.Mutex
 	err      error
@@ -43,27 +43,27 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-func (c *requestContext) Deadline() (time.Time, bool) { return c.h.from.base.Deadline() }
+func (c *requestContext) Deadline() (time.Time, bool) { return c.link.from.base.Deadline() }
 
 func (c *requestContext) Value(key any) any {
 	switch key {
 	case http.LocalAddrContextKey:
-		return c.h.c.LocalAddr()
+		return c.link.c.LocalAddr()
 	case ownContextKey{}:
 		return c
 	}
-	return c.h.from.base.Value(key)
+	return c.link.from.base.Value(key)
 }
 
 // String is what net/http's contexts say of themselves. Without it, printing a context would read
 // what the loop may be changing.
 func (c *requestContext) String() string {
-	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.h.from.base,
-		c.h.c.LocalAddr())
+	return fmt.Sprintf("%v.WithValue(net/http context value local-addr, %v).WithCancel.WithCancel", c.link.from.base,
+		c.link.c.LocalAddr())
 }
 
 func (c *requestContext) Done() <-chan struct{} {
-	if c.h.from.base.Done() != nil {
+	if c.link.from.base.Done() != nil {
 		_ = c.Err() // which has it end at once, if base has, and not when a goroutine comes to it
 	}
 	c.mu.Lock()
@@ -82,7 +82,7 @@ func (c *requestContext) Done() <-chan struct{} {
 func (c *requestContext) Err() error {
 	c.mu.Lock()
 	if c.err == nil {
-		if err := c.h.from.base.Err(); err != nil {
+		if err := c.link.from.base.Err(); err != nil {
 			c.cancelAndUnlock(err)
 			return err
 		}
@@ -119,8 +119,8 @@ func (c *requestContext) watch() *watchers {
 	if c.watchers == nil {
 		c.watchers = new(watchers)
 	}
-	if w := c.watchers; w.stop == nil && c.err == nil && c.h.from.base.Done() != nil {
-		w.stop = context.AfterFunc(c.h.from.base, func() { c.cancel(c.h.from.base.Err()) })
+	if w := c.watchers; w.stop == nil && c.err == nil && c.link.from.base.Done() != nil {
+		w.stop = context.AfterFunc(c.link.from.base, func() { c.cancel(c.link.from.base.Err()) })
 	}
 	return c.watchers
 }
@@ -238,7 +238,7 @@ func (c *requestContext) cancelAndUnlock(err error) {
 func (c *requestContext) unwatched() bool { return c.watchers == nil }
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
-func (c *requestContext) spawn(f func()) { c.h.lane.st.engine.System().Go(f) }
+func (c *requestContext) spawn(f func()) { c.link.lane.st.engine.System().Go(f) }
 
 // A goneNotice is when the loop tells a handler, by its context, that its client has ended its side
 // of the connection. net/http reads for that on a goroutine which it starts when the handler

@@ -59,9 +59,6 @@ func (h *conn) armDeadlines(x *exchange) {
 	h.c.SetTimer(h.until(by))
 }
 
-// now is the loop's time.
-func (h *conn) now() moment { return h.lane.st.moment(h.lane.loop.Now()) }
-
 // until is how long the timer is to wait for by; 0 if there is no such moment.
 func (h *conn) until(by moment) time.Duration {
 	if by == never {

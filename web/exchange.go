@@ -224,12 +224,12 @@ func (x *exchange) outlived() {
 // A lastState is the call of ConnState with StateClosed, which waits until no handler of the
 // connection runs, as in net/http.
 type lastState struct {
-	h    *conn
+	k    *link
 	left atomic.Int32 // holders: those handlers, and the loop
 }
 
-func newLastState(h *conn) *lastState {
-	e := &lastState{h: h}
+func newLastState(k *link) *lastState {
+	e := &lastState{k: k}
 	e.left.Store(1)
 	return e
 }
@@ -237,7 +237,7 @@ func newLastState(h *conn) *lastState {
 // release is called by the loop, and by each handler when it ends. A nil lastState does nothing.
 func (e *lastState) release() {
 	if e != nil && e.left.Add(-1) == 0 {
-		e.h.lane.s.reportOf(e.h.seen(), http.StateClosed)
+		e.k.lane.s.reportOf(e.k.seen(), http.StateClosed)
 	}
 }
 

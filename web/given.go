@@ -65,7 +65,7 @@ func (g *given) WriteHeader(status int) {
 		w.WriteHeader(status)
 		return
 	}
-	g.ctx.h.lane.s.logSuperfluous()
+	g.ctx.link.lane.s.logSuperfluous()
 }
 
 // Write implements http.ResponseWriter. It waits while the connection's queue is full.

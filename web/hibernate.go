@@ -20,8 +20,8 @@ type origin struct {
 }
 
 // stay puts h on the list of those that are awake.
-func (ln *lane) stay(h *conn) {
-	h.place = int32(len(ln.awake))
+func (ln *lane) stay(h served) {
+	h.known().place = int32(len(ln.awake))
 	ln.awake = append(ln.awake, h)
 }
 
@@ -50,13 +50,13 @@ func (ln *lane) thin() {
 }
 
 // depart takes h off the list.
-func (ln *lane) depart(h *conn) {
+func (ln *lane) depart(k *link) {
 	last := len(ln.awake) - 1
-	ln.awake[h.place] = ln.awake[last]
-	ln.awake[h.place].place = h.place
+	ln.awake[k.place] = ln.awake[last]
+	ln.awake[k.place].known().place = k.place
 	ln.awake[last] = nil
 	ln.awake = ln.awake[:last]
-	if ln.asked == h {
+	if ln.asked == k {
 		ln.asked, ln.address = nil, ""
 	}
 }
@@ -91,7 +91,7 @@ func (h *conn) hibernate() {
 		return
 	}
 	if h.c.Hibernate(w, h.unreleased.Load() == 0) {
-		h.lane.depart(h)
+		h.lane.depart(&h.link)
 	}
 }
 
@@ -136,7 +136,7 @@ func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
 func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) *conn {
 	h, ok := last.(*conn)
 	if !ok {
-		h = &conn{c: c, lane: f.lane(c), from: f.origin, phase: waits, state: uint8(state)}
+		h = &conn{link: link{c: c, lane: f.lane(c), from: f.origin, state: uint8(state)}, phase: waits}
 	}
 	h.lane.stay(h)
 	return h

@@ -22,10 +22,10 @@ type lane struct {
 	cache   headCache       // of a recent one
 	scratch []byte          // where its text is put together
 	spare   *exchange       // of an inline task that has returned: for the next request; nil: none
-	asked   *conn           // whose request was the last; nil: it has gone
+	asked   *link           // whose request was the last; nil: it has gone
 	address string          // of its client, if that has been asked for again; else empty
 	tasks   *dispatch.Local // runs handlers
-	awake   []*conn         // the lane's connections, without those that hibernate
+	awake   []served        // the lane's connections, without those that hibernate
 	idle    []*conn         // those that hibernate when this turn ends, if they can
 	greeted greeting        // connections that have not come to HTTP: PROXY headers, TLS handshakes
 	large   largeHeads
@@ -36,35 +36,35 @@ type lane struct {
 
 // texts copies what a request keeps of its head, and the address of its client, in one piece. The
 // address is copied only once for requests of one client in a row, as with pipelining.
-func (ln *lane) texts(h *conn, raw []byte) (head, address string) {
-	if ln.asked != h {
-		ln.asked, ln.address = h, ""
-		ln.scratch = h.c.AppendRemoteAddr(append(ln.scratch[:0], raw...))
+func (ln *lane) texts(k *link, raw []byte) (head, address string) {
+	if ln.asked != k {
+		ln.asked, ln.address = k, ""
+		ln.scratch = k.c.AppendRemoteAddr(append(ln.scratch[:0], raw...))
 		both := string(ln.scratch)
 		return both[:len(raw)], both[len(raw):]
 	}
-	return string(raw), ln.addressOf(h)
+	return string(raw), ln.addressOf(k)
 }
 
 // addressOf is the address of h's client.
-func (ln *lane) addressOf(h *conn) string {
-	if ln.asked != h {
-		ln.asked, ln.address = h, ""
+func (ln *lane) addressOf(k *link) string {
+	if ln.asked != k {
+		ln.asked, ln.address = k, ""
 	}
 	if ln.address == "" {
-		ln.scratch = h.c.AppendRemoteAddr(ln.scratch[:0])
+		ln.scratch = k.c.AppendRemoteAddr(ln.scratch[:0])
 		ln.address = string(ln.scratch)
 	}
 	return ln.address
 }
 
-func (ln *lane) add(h *conn) {
+func (ln *lane) add(h served) {
 	ln.st.conns.Add(1)
 	ln.stay(h)
 }
 
-func (ln *lane) remove(h *conn) {
-	ln.depart(h)
+func (ln *lane) remove(k *link) {
+	ln.depart(k)
 	ln.st.connGone()
 }
 
@@ -85,9 +85,7 @@ func (ln *lane) drain() {
 func (ln *lane) closeIdle() {
 	ln.wakeAll()
 	for _, h := range slices.Clone(ln.awake) {
-		if h.phase == phaseIdle {
-			h.close()
-		}
+		h.closeIdle()
 	}
 }
 
@@ -98,7 +96,7 @@ func (ln *lane) abort() {
 	}
 	ln.wakeAll()
 	for _, h := range ln.awake {
-		h.c.Abort(http.ErrServerClosed)
+		h.known().c.Abort(http.ErrServerClosed)
 	}
 }
 
@@ -168,7 +166,7 @@ func (f *front) open(c *myriad.Conn, base context.Context) *conn {
 	if base != from.base {
 		from = &origin{base: base}
 	}
-	h := &conn{c: c, lane: f.lane(c), from: from}
+	h := &conn{link: link{c: c, lane: f.lane(c), from: from}}
 	c.SetHandler(h, nil)
 	return h
 }

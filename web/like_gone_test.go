@@ -85,7 +85,7 @@ func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 
 // A client that goes after the handler has ended is not reported.
 func TestCloseNotifyBehindTheHandler(t *testing.T) {
-	c := &requestContext{h: &conn{from: &origin{base: context.Background()}}}
+	c := &requestContext{link: &link{from: &origin{base: context.Background()}}}
 	gone := c.closeNotify()
 	c.end()
 	if c.loseConn(true); len(gone) > 0 {

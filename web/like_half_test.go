@@ -155,10 +155,10 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 // nor as soon as it has.
 func TestClientGoneNotice(t *testing.T) {
 	var now moment = 1
-	h := &conn{from: &origin{base: context.Background()}}
+	h := &conn{link: link{from: &origin{base: context.Background()}}}
 	begin := func(x *exchange) *exchange {
 		x.given = newGiven()
-		x.given.ctx.h = h
+		x.given.ctx.link = &h.link
 		return x
 	}
 	x := begin(new(exchange))

@@ -259,7 +259,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 	set, ln := make(chan struct{}), f.state.lanes[0]
 	ln.ask(func() {
 		pool := f.state.tasks.PoolOf(f.Engine.System())
-		f.state.tasks.UsePool(refusing{pool, func() { before(ln.awake[0].x) }})
+		f.state.tasks.UsePool(refusing{pool, func() { before(ln.awake[0].(*conn).x) }})
 		close(set)
 	})
 	<-set

@@ -60,8 +60,6 @@ func (h *conn) refuseExpectation(head *h1.Head) {
 	h.answerAndClose(appendExpectationFailed(nil, head, h.date()))
 }
 
-func (h *conn) date() string { return h.lane.st.clock.at(h.lane.loop.Now()).text }
-
 func (h *conn) answerAndClose(answer []byte) {
 	h.setState(http.StateActive)
 	_, _ = h.c.Write(answer) // a conn that takes no more needs no answer

@@ -22,7 +22,7 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	}
 	x = h.lane.obtain()
 	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
-	x.given.ctx.h = h
+	x.given.ctx.link = &h.link
 	x.out.x = x
 	req := &x.given.request
 	if head.LineCached {
@@ -52,12 +52,12 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 
 // setTexts fills in what the request has of its head's text, of which raw is all.
 func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
-	ln, h := x.lane, x.given.ctx.h
+	ln := x.lane
 	k := &ln.cache
 	if head.FieldsCached {
 		raw, x.rest = raw[:head.Section], k.text
 	}
-	text, address := ln.texts(h, raw)
+	text, address := ln.texts(x.given.ctx.link, raw)
 	t := texts{raw, text}
 	target := t.of(head.Target)
 	u, err := x.parseTarget(target, head)
@@ -87,7 +87,7 @@ func (x *exchange) setCached(req *http.Request) {
 	u := &x.given.url
 	u.Path, u.RawQuery = k.line.path, k.line.query
 	x.raw, x.rest, x.fields = k.line.text, k.text, k.header(x.fields)
-	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, k.host, k.line.target, x.lane.addressOf(x.given.ctx.h)
+	req.URL, req.Host, req.RequestURI, req.RemoteAddr = u, k.host, k.line.target, x.lane.addressOf(x.given.ctx.link)
 }
 
 var protos = [...]string{"HTTP/1.0", "HTTP/1.1"}

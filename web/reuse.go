@@ -37,9 +37,9 @@ func (x *exchange) release() {
 		x.given.out.Store(nil)
 	}
 	if reusable {
-		h := x.given.ctx.h
+		k := x.given.ctx.link
 		x.reset(again)
-		h.unreleased.Add(-1)
+		k.unreleased.Add(-1)
 	} else {
 		x.lane.st.keepFront(x.out.front)
 	}

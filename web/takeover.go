@@ -278,7 +278,7 @@ func (h *conn) hijackFailed(x *exchange, err error) {
 func (h *conn) leave() {
 	h.setState(http.StateHijacked)
 	h.x = nil
-	h.lane.remove(h)
+	h.lane.remove(&h.link)
 }
 
 // takeoverLost is called when the connection is lost before the loop could give it away: the caller

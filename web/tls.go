@@ -323,18 +323,6 @@ func (*strangeFront) Opened(c *myriad.Conn)              { _ = c.Close() }
 func (*strangeFront) Received(*myriad.Conn, []byte)      {}
 func (f *strangeFront) Closed(c *myriad.Conn, err error) { (*front)(f).lost(c, err) }
 
-// tlsState is what a request's TLS field points to, nil without TLS.
-func (h *conn) tlsState() *tls.ConnectionState {
-	if !h.secure {
-		return nil
-	}
-	if state := tlsloop.SharedState(h.c); state != nil {
-		return state
-	}
-	state := h.from.base.Value(acceptedKey{}).(*accepted).secure.ConnectionState()
-	return &state
-}
-
 // leavesAtOnce reports whether Serve must not wait until a connection is opened, because that takes
 // a handshake.
 func leavesAtOnce(nc net.Conn) bool {

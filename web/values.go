@@ -22,8 +22,8 @@ func ValuesOf(r *http.Request) context.Context {
 	case !ours || ctx != own:
 		return context.WithoutCancel(ctx)
 	}
-	if s := own.h.lane.s; s.BaseContext == nil && s.ConnContext == nil {
+	if s := own.link.lane.s; s.BaseContext == nil && s.ConnContext == nil {
 		return nil
 	}
-	return context.WithoutCancel(own.h.from.base)
+	return context.WithoutCancel(own.link.from.base)
 }
