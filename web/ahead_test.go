@@ -87,7 +87,7 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					io.Copy(io.Discard, r.Body)
 					select {
-					case served <- exchangeOf(w).transport.(*conn):
+					case served <- exchangeOf(w).carrier.(*h1stream).h:
 					case <-over:
 					}
 				})}

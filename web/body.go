@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // maxBodyBuffer is how much of a body waits to be read before the loop stops reading the
@@ -23,16 +23,10 @@ const maxBodyBuffer = 64 << 10
 type body struct {
 	x *exchange
 
-	// How it is framed. The loop's, but for chunked and length, which never change.
-	remaining int64 // bytes still to come of a body with a length
-	chunks    h1.Chunked
-	length    int64 // of a body that is not chunked
-	chunked   bool
-	inTrailer bool
-	broken    bool // it has failed: what comes is not looked at
-	halted    bool // it was late, and the loop has stopped reading
+	// These never change.
+	length int64 // -1: it is not known
 	// the client expects 100 Continue, as net/http has it: it may not send the body, or may have
-	// sent it already; never changes
+	// sent it already
 	expects bool
 
 	mu       sync.Mutex
@@ -122,7 +116,7 @@ func (b *body) take(p []byte) (int, error) {
 		return 0, io.EOF
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
-		if b.chunked {
+		if b.length < 0 {
 			// as with net/http, a reader of chunks does not continue after an error
 			b.err, b.then, b.spoilt = err, err, true
 		}
@@ -313,14 +307,14 @@ func (b *body) blocksReuse(over, duplex bool) bool {
 		return true
 	case !over && (b.begun || duplex):
 		return b.closed && b.isLong()
-	case b.chunked && !duplex:
+	case b.length < 0 && !duplex:
 		return true
 	}
 	return b.isLong()
 }
 
 // isLong reports whether more than maxDiscard of the body is known to be still to come. mu is held.
-func (b *body) isLong() bool { return !b.chunked && b.length-b.total > maxDiscard }
+func (b *body) isLong() bool { return b.length-b.total > maxDiscard }
 
 // got reports whether its handler has got all it wants of it.
 func (b *body) got() bool {
@@ -353,47 +347,4 @@ func (b *body) full() bool {
 	return b.throttle
 }
 
-var errTooMuchLeft = &h1.Error{Status: http.StatusBadRequest, Reason: "too much of the body was left unread"}
-
-// decode takes the frame off body bytes and adds them. It returns how many bytes it used; fewer
-// than all when the body ends among them or a trailer is not complete.
-func (b *body) decode(p []byte, lim h1.Limits) (int, error) {
-	if !b.chunked {
-		n := int(min(int64(len(p)), b.remaining))
-		b.remaining -= int64(n)
-		return n, b.add(p[:n:n], b.remaining == 0)
-	}
-	used := 0
-	for used < len(p) && !b.inTrailer {
-		n, data, done, err := b.chunks.Decode(p[used:])
-		if err == nil && len(data) > 0 {
-			err = b.add(data, false)
-		}
-		if err != nil {
-			return used, err
-		}
-		used += n
-		b.inTrailer = done
-	}
-	n, err := b.decodeTrailer(p[used:], lim)
-	return used + n, err
-}
-
-func (b *body) decodeTrailer(p []byte, lim h1.Limits) (int, error) {
-	if !b.inTrailer || len(p) == 0 {
-		return 0, nil
-	}
-	n, fields, err := h1.ParseTrailer(p, lim, nil)
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	var trailer http.Header
-	for _, f := range fields {
-		if trailer == nil {
-			trailer = http.Header{}
-		}
-		trailer.Add(h1.CanonicalName(f.Name), string(f.Value))
-	}
-	b.end(trailer)
-	return n, nil
-}
+var errTooMuchLeft = errors.New("too much of the body was left unread")

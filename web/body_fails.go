@@ -3,11 +3,7 @@ package web
 import (
 	"errors"
 	"io"
-	"net/http"
-	"net/textproto"
 	"os"
-
-	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // This file is how a body fails: in the words of net/http, because programs look for them.
@@ -32,38 +28,6 @@ func (b *body) failThen(err, then error) {
 		b.err, b.then = err, then
 	}
 	b.wake()
-}
-
-// ended is the client's FIN, behind kept bytes that are not yet understood. On the loop.
-func (b *body) ended(kept int) {
-	switch {
-	case b == nil:
-	case !b.chunked:
-		b.failThen(io.ErrUnexpectedEOF, io.EOF)
-	case !b.inTrailer:
-		b.fail(io.ErrUnexpectedEOF)
-	case kept < 2:
-		b.failThen(errTrailerEOF, http.ErrBodyReadAfterClose)
-	default:
-		b.failThen(errTrailerCut, http.ErrBodyReadAfterClose)
-	}
-}
-
-// misread is that what has come is no body, or too much of one. On the loop.
-func (b *body) misread(err error) {
-	e, ok := errors.AsType[*h1.Error](err)
-	switch {
-	case !ok:
-		b.fail(err)
-	case e == h1.ErrChunkLine:
-		b.fail(http.ErrLineTooLong)
-	case !b.inTrailer:
-		b.fail(errors.New(e.Reason))
-	case e.Status == http.StatusRequestHeaderFieldsTooLarge:
-		b.failThen(errTrailerLong, http.ErrBodyReadAfterClose)
-	default:
-		b.failThen(textproto.ProtocolError("malformed MIME header: "+e.Reason), http.ErrBodyReadAfterClose)
-	}
 }
 
 // saysGone reports whether a Read that fails with err tells its handler that its connection is as

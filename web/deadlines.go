@@ -21,7 +21,7 @@ func firstOf(ds ...time.Duration) time.Duration {
 }
 
 // setTimes starts the time that an answer has.
-func (h *conn) setTimes(x *exchange) {
+func (h *conn) setTimes(x *h1stream) {
 	if d := h.lane.s.WriteTimeout; d > 0 {
 		x.writeBy = h.now().after(d)
 		x.out.writeBy = x.writeBy
@@ -29,7 +29,7 @@ func (h *conn) setTimes(x *exchange) {
 }
 
 // setDeadlines starts the times that a request has: for its body, and for its answer.
-func (h *conn) setDeadlines(x *exchange, complete bool) {
+func (h *conn) setDeadlines(x *h1stream, complete bool) {
 	h.setTimes(x)
 	began := h.began
 	h.began = never
@@ -45,7 +45,7 @@ func (h *conn) setDeadlines(x *exchange, complete bool) {
 
 // armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when
 // the handler is to be told of its client's FIN.
-func (h *conn) armDeadlines(x *exchange) {
+func (h *conn) armDeadlines(x *h1stream) {
 	by := never
 	if !x.late {
 		by = x.writeBy
@@ -69,7 +69,7 @@ func (h *conn) until(by moment) time.Duration {
 
 // deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither
 // reads nor writes has no effect, as with net/http: it may be moved before.
-func (h *conn) deadlinePassed(x *exchange) {
+func (h *conn) deadlinePassed(x *h1stream) {
 	now := h.now()
 	x.moveWriteBy()
 	if x.goneNotice.at.passed(now) {
@@ -79,7 +79,7 @@ func (h *conn) deadlinePassed(x *exchange) {
 		return
 	}
 	if h.phase == phaseBody && x.body.expire(now) {
-		x.body.halted = true // or one that comes slowly could be read without end
+		x.dec.halted = true // or one that comes slowly could be read without end
 		h.c.Pause()
 	}
 	h.armDeadlines(x)
@@ -91,7 +91,7 @@ const unsentTime = time.Millisecond
 
 // answerLate ends a connection whose client does not read the answer in time. It reports whether
 // the connection goes on.
-func (h *conn) answerLate(x *exchange) bool {
+func (h *conn) answerLate(x *h1stream) bool {
 	switch {
 	case h.c.Unsent() == 0 || x.stream() != nil: // which may take its time
 		x.late = true
@@ -124,7 +124,7 @@ const goneLooks = 8
 // Expired acts on the timeout of the phase the conn is in.
 func (h *conn) Expired(c *myriad.Conn) {
 	if h.stream != nil {
-		if !h.stream.beats(h) { // the deadline of a caller to which ConnState or ConnContext has shown the conn
+		if !h.stream.beats(h.c.SetTimer) { // the deadline of a caller to which ConnState or ConnContext has shown the conn
 			c.Abort(os.ErrDeadlineExceeded)
 		}
 		return
@@ -180,10 +180,10 @@ func (w *response) setWriteDeadline(t time.Time) {
 }
 
 // takeDeadlines has the loop go by the deadlines that ResponseController was given.
-func (h *conn) takeDeadlines(x *exchange) {
+func (h *conn) takeDeadlines(x *h1stream) {
 	x.moveWriteBy()
-	if b := x.body; b != nil && b.halted && !b.isLate() {
-		if b.halted = false; !b.full() {
+	if b := x.body; b != nil && x.dec.halted && !b.isLate() {
+		if x.dec.halted = false; !b.full() {
 			h.c.Resume()
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -19,12 +20,11 @@ import (
 // bytes. Its methods may be called from any goroutine, never block, and each Write stays in one
 // piece.
 type Stream struct {
-	c          *myriad.Conn
-	chunked    bool
-	noBody     bool
-	closeAfter bool
-	beat       uint32    // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
-	from       *exchange // whose answer it is, if requests have lined up behind; the loop's
+	sink   sink
+	noBody bool
+	cut    bool      // the answer has failed: nothing may follow it on an HTTP/1 connection
+	beat   uint32    // guarded by mu: an EventStream's keep-alive in milliseconds; 0: none
+	from   *h1stream // whose answer it is, if requests have lined up behind; the loop's
 
 	mu        sync.Mutex // held while something is queued: nothing follows the last chunk but the next answer
 	owed      bool       // the last chunk waits for room
@@ -36,6 +36,24 @@ type Stream struct {
 	onClose   func(error)
 	onDrained func()
 	life      *lifetime.Lifetime // nil: no context was asked for, and there are no values for one
+}
+
+// A sink is how a version of HTTP sends what a Stream writes. Its methods may be called on any
+// goroutine and never block.
+type sink interface {
+	// write and chunk send a piece of the body, all or nothing: myriad.ErrFull.
+	write(p []byte) error
+	chunk(k *Chunk) error
+	// end ends the body: myriad.ErrFull.
+	end() error
+	// queued is how many bytes wait for the client, setLimit from how many on write fails.
+	queued() int
+	setLimit(n int)
+	// abort drops what is queued, so that the client notices.
+	abort(err error)
+	// notify has the loop look at the Stream.
+	notify()
+	remoteAddr() net.Addr
 }
 
 // Detached lets the response outlive its handler. The head, with the status and fields set so far,
@@ -61,25 +79,21 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	if r.length >= 0 {
 		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
 	}
-	if err := r.x.awaitTurn(); err != nil {
+	if err := r.x.carrier.outlive(); err != nil {
 		return nil, fmt.Errorf("web: Detached: %w", err)
-	}
-	if !r.x.body.complete() {
-		r.closeAfter = true // what is still to come of it would be taken for a request
 	}
 	if err := r.flush(); err != nil {
 		return nil, err
 	}
 	r.over = true
-	s := &Stream{c: r.x.transport.conn(), chunked: r.chunked, noBody: r.noBody || !bodyAllowed(r.status),
-		closeAfter: r.closeAfter}
+	s := &Stream{sink: r.x.carrier.sink(), noBody: r.noBody || !bodyAllowed(r.status)}
 	if values := ValuesOf(&r.x.given.request); values != nil {
 		s.life = lifetime.Of(values)
 	}
 	r.x.detached.Store(s)
 	_ = r.inTime()                      // it loses what is late
 	if err := r.lostErr(); err != nil { // it went before s could be told: nothing may follow the head
-		s.closeAfter = true
+		s.cut = true
 		s.lost(err)
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}
@@ -98,12 +112,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	s.wrote = true
-	if !s.chunked {
-		return s.c.Write(p)
-	}
-	b := buf.Get(len(p) + chunkRoom)
-	b.Commit(len(h1.AppendChunk(b.Extend()[:0], p)))
-	if err := s.c.WriteBlocks(b); err != nil {
+	if err := s.sink.write(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -127,6 +136,9 @@ func NewChunk(p []byte) *Chunk {
 	return &Chunk{b, n - 2 - len(p), n - 2}
 }
 
+// data is what the chunk carries.
+func (k *Chunk) data() []byte { return k.block.Bytes()[k.from:k.end] }
+
 // Release gives the reference of NewChunk back; Streams that have been given the chunk hold their
 // own.
 func (k *Chunk) Release() { k.block.Release() }
@@ -142,25 +154,21 @@ func (s *Stream) WriteChunk(k *Chunk) error {
 		return nil
 	}
 	s.wrote = true
-	if s.chunked {
-		return s.c.WriteBlocks(k.block.Retain())
-	}
-	_, err := s.c.Write(k.block.Bytes()[k.from:k.end])
-	return err
+	return s.sink.chunk(k)
 }
 
 // Flush does nothing: nothing is ever held back. It makes a Stream an http.Flusher.
 func (s *Stream) Flush() {}
 
 // Queued is how many bytes wait for the client to read.
-func (s *Stream) Queued() int { return s.c.Queued() }
+func (s *Stream) Queued() int { return s.sink.queued() }
 
 // RemoteAddr is the client's address, as Request.RemoteAddr has it.
-func (s *Stream) RemoteAddr() net.Addr { return s.c.RemoteAddr() }
+func (s *Stream) RemoteAddr() net.Addr { return s.sink.remoteAddr() }
 
 // SetWriteLimit changes how many bytes may wait for the client, above which Write fails with
 // myriad.ErrFull. The limit is the connection's: it stays for the answers behind this one.
-func (s *Stream) SetWriteLimit(n int) { s.c.SetWriteLimit(n) }
+func (s *Stream) SetWriteLimit(n int) { s.sink.setLimit(n) }
 
 // Context returns a context that ends with the stream, before OnClose's function is called: its
 // cause is that function's error, or context.Canceled after Close. It carries the values of
@@ -223,20 +231,18 @@ func (s *Stream) Close() error {
 		return myriad.ErrClosed
 	}
 	s.over = true
-	if s.chunked && !s.noBody {
-		return s.end()
-	}
-	s.c.Notify()
-	return nil
+	return s.end()
 }
 
-// end writes the last chunk, now or when there is room for it. s.mu is held.
-func (s *Stream) end() error {
-	_, err := s.c.Write([]byte(h1.LastChunk + "\r\n"))
+// end ends the body, now or when there is room. s.mu is held.
+func (s *Stream) end() (err error) {
+	if !s.noBody {
+		err = s.sink.end()
+	}
 	if s.owed = errors.Is(err, myriad.ErrFull); s.owed {
 		return nil
 	}
-	s.c.Notify()
+	s.sink.notify()
 	return err
 }
 
@@ -246,33 +252,19 @@ func (s *Stream) Abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.told {
-		s.c.Abort(err)
+		s.sink.abort(err)
 	}
 }
 
-// settle goes on with the connection once the stream has been closed. On the loop.
-func (s *Stream) settle(h *conn) {
+// look is the loop's after notify. It reports whether Close was called, and whether the end of the
+// body waits for room. If the keep-alive has changed, it sets the timer for that.
+func (s *Stream) look(setTimer func(time.Duration)) (over, owed bool) {
 	s.mu.Lock()
-	over, owed := s.over, s.owed
-	if !over {
-		s.rearm(h)
+	defer s.mu.Unlock()
+	if !s.over {
+		s.rearm(setTimer)
 	}
-	s.mu.Unlock()
-	switch {
-	case over && owed:
-	case over:
-		s.lost(nil)
-		h.stream = nil
-		if s.closeAfter || h.last || h.ended || h.leaving() {
-			h.close()
-			return
-		}
-		h.goOn(s.from, never)
-	case h.leaving():
-		_ = s.Close()
-	case h.ended:
-		h.close()
-	}
+	return s.over, s.owed
 }
 
 // lost is the end. On the loop.

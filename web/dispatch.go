@@ -58,22 +58,31 @@ func (s *Server) newDispatcher(st *state) *dispatch.Dispatcher {
 		MaxQueued: inlineQueue,
 		MaxAway:   int(st.load.most),
 		AllBack:   st.wakeWaiters,
-		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(*exchange)) },
+		NoRoom:    func(t dispatch.Task) { st.noRoom(t.(task).base()) },
 	})
 }
 
-// dispatch runs the exchange as an inline task, or with the others of this poll cycle on the pool.
-func (ln *lane) dispatch(x *exchange, complete bool) {
+// A task is a carrier as what is dispatched.
+type task interface {
+	dispatch.Task
+	base() *exchange
+}
+
+func (x *exchange) base() *exchange { return x }
+
+// dispatch runs the exchange of t as an inline task, or with the others of this poll cycle on the
+// pool.
+func (ln *lane) dispatch(t task, complete bool) {
+	x := t.base()
 	x.due = true
-	if x.inline = complete && ln.tasks.TryInline(x.transport.conn(), x, ln.recordOf(x)); x.inline {
-		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
+	if x.inline = complete && ln.tasks.TryInline(x.conn(), t, ln.recordOf(x)); x.inline {
 		return
 	}
 	if !ln.st.load.begin() {
 		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
 		return
 	}
-	ln.tasks.ToPool(x)
+	ln.tasks.ToPool(t)
 }
 
 // noRoom answers a request for which the pool's queue has no room. On the loop.
@@ -109,25 +118,15 @@ func (x *exchange) Next() dispatch.Task {
 		if x.done {
 			x.wants.Or(uint32(wantFinish))
 		}
-		x.transport.ask(x)
+		x.carrier.ask()
 		return nil
 	}
-	next, plain := x.chain, x.plain
-	x.release()
-	if next == nil || !plain || !next.given.ctx.begin() {
-		return nil // if the answer is late, the connection ends with its handler
-	}
-	st := next.lane.st
-	st.load.goOn() // over has taken the one before off
-	if s := next.lane.s; s.WriteTimeout > 0 {
-		next.out.writeBy = st.now().after(s.WriteTimeout)
-	}
-	return next
+	return x.carrier.next()
 }
 
 // Kept implements dispatch.Task: the loop goes on with the connection at once.
 func (x *exchange) Kept() {
 	x.kept = true
-	x.transport.returned(x)
-	x.release()
+	x.carrier.returned()
+	x.carrier.release()
 }

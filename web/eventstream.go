@@ -78,24 +78,24 @@ func (s *EventStream) SetKeepAlive(d time.Duration) {
 	defer s.mu.Unlock()
 	s.beat = uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
 	if !s.over {
-		s.c.Notify() // the loop sets the timer
+		s.sink.notify() // the loop sets the timer
 	}
 }
 
 // keepAlive is an empty comment.
 var keepAlive = []byte(":\n\n")
 
-// rearm sets the conn's timer if the stream's keep-alive has changed. On the loop.
-func (s *Stream) rearm(h *conn) {
+// rearm sets the timer if the stream's keep-alive has changed. On the loop; s.mu is held.
+func (s *Stream) rearm(setTimer func(time.Duration)) {
 	if s.beat != s.armed {
 		s.armed = s.beat
-		h.c.SetTimer(time.Duration(s.beat) * time.Millisecond)
+		setTimer(time.Duration(s.beat) * time.Millisecond)
 	}
 }
 
 // beats keeps a silent stream alive. It reports false if the timer was not set for that. On the
 // loop.
-func (s *Stream) beats(h *conn) bool {
+func (s *Stream) beats(setTimer func(time.Duration)) bool {
 	s.mu.Lock()
 	armed, silent := s.armed, !s.wrote
 	s.armed = 0
@@ -103,14 +103,14 @@ func (s *Stream) beats(h *conn) bool {
 	if armed == 0 {
 		return false
 	}
-	if silent && s.c.Queued() == 0 {
+	if silent && s.sink.queued() == 0 {
 		_, _ = s.Write(keepAlive) // a stream that is over takes none: its end is on its way
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrote = false
 	if !s.over {
-		s.rearm(h)
+		s.rearm(setTimer)
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -17,27 +18,27 @@ import (
 )
 
 // An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is
-// fed, an answer that is written, and an end. Everything above the codecs speaks to it and never to
-// the connection, because with HTTP/2 there are many on one. It is made by the loop; its handler
-// runs elsewhere.
+// fed, an answer that is written, and an end. It is part of an h1stream or an h2stream, its carrier.
+// The loop makes it; its handler runs elsewhere.
 type exchange struct {
-	transport transport
-	lane      *lane
-	given     *given
-	fields    http.Header // the request's Header as it was made: a handler may have put its own there
-	began     *stamp      // the date when it did
-	body      *body       // nil: the request has none
-	out       response
+	carrier carrier
+	lane    *lane
+	given   *given
+	fields  http.Header // the request's Header as it was made: a handler may have put its own there
+	began   *stamp      // the date when it did
+	body    *body       // nil: the request has none
+	out     response
 
 	writeBy    moment // when the answer must be complete; the loop's
 	late       bool   // that has passed; the loop's
 	looked     bool   // it had passed when something had not been sent yet; the loop's
 	goneNotice goneNotice
 
-	behind
-
 	dispatch.State
+	due      bool          // its handler has run or is going to; the loop's
+	inline   bool          // it runs as an inline task, at once
 	done     bool          // it runs inline, and its answer is complete
+	whole    bool          // the handler has returned, and its answer has been sent
 	kept     bool          // it has run inline and the loop goes on: only the loop touches the exchange now
 	half     bool          // like released, in an exchange that is kept
 	released atomic.Bool   // one of loop and handler is done with it
@@ -52,21 +53,59 @@ type exchange struct {
 	detached atomic.Pointer[Stream] // continues the answer, or nil
 }
 
-// A transport carries the answer of an exchange. It may be called from any goroutine and never
-// blocks, except where it says so.
-type transport interface {
-	// write queues bytes of the answer, all or nothing: myriad.ErrFull.
-	write(x *exchange, p []byte) error
-	// writeFile queues n bytes of f from off on, which follow what was written: myriad.ErrFull. f
-	// may be closed at once.
-	writeFile(x *exchange, f *os.File, off, n int64) error
-	// ask has the loop look at what x wants.
-	ask(x *exchange)
-	// returned looks at what x wants after it has run inline. On the loop.
-	returned(x *exchange)
-	// fail ends the connection behind what was written, because the answer cannot be completed.
-	fail(x *exchange)
-	conn() *myriad.Conn
+// A carrier carries an exchange in one version of HTTP: *h1stream, *h2stream. What net/http promises
+// of an answer is decided above it, in response; a carrier only encodes it and sends it.
+type carrier interface {
+	// These run on the handler's goroutine. What they send they send by response.sendWhenRoom, which
+	// waits where the handler may.
+
+	// snapshot encodes status and header of the answer as they are now.
+	snapshot()
+	// interim sends an informational answer with the header as it is now.
+	interim(status int) error
+	// head completes and sends what snapshot has begun, with what has been gathered of the body.
+	// next comes behind it, and serves to find the type. last: nothing follows.
+	head(next []byte, last bool) error
+	// data sends a piece of the body. last: it is the last, if not empty, and the trailers follow.
+	data(p []byte, last bool) error
+	// file sends n bytes of f from off on; f may be closed at once. canSendFile says whether it can,
+	// once the head has been sent.
+	file(f *os.File, off, n int64) error
+	canSendFile() bool
+	// coding is what a Transfer-Encoding of the handler means to the framing.
+	coding(values []string) coding
+	// ownField looks at a field that concerns the connection, and reports whether it is left out.
+	ownField(name string, values []string) (skip bool)
+	// hasTurn reports whether what is sent leaves at once, rather than behind other answers.
+	hasTurn() bool
+	// outlive prepares the answer for a Stream, and sink is by what that sends behind the head.
+	outlive() error
+	sink() sink
+	// writer is what the handler is given.
+	writer() http.ResponseWriter
+	// upgrade and hijack take the connection over, where the version of HTTP has that.
+	upgrade(head []byte, h myriad.Handler) error
+	hijack() (net.Conn, *bufio.ReadWriter, error)
+
+	// These may be called on any goroutine and never block.
+
+	// invite sends 100 Continue: myriad.ErrFull.
+	invite() error
+	// ask has the loop look at what the exchange wants.
+	ask()
+	// fail ends the answer, which cannot be completed, so that the client notices.
+	fail()
+
+	// These are called where dispatch.Task says.
+
+	next() dispatch.Task
+	// returned looks at what the exchange wants after it has run inline. On the loop.
+	returned()
+	// refuse answers instead of the handler. On the loop.
+	refuse(status int, reason string) error
+	// release says that one of loop and handler is done with the exchange. The second call may make
+	// it ready for another request.
+	release()
 }
 
 // want is what an exchange asks of its loop.
@@ -81,7 +120,7 @@ const (
 
 func (x *exchange) want(w want) {
 	x.wants.Or(uint32(w))
-	x.transport.ask(x)
+	x.carrier.ask()
 }
 
 // complete says that the answer is. It is the handler's last.
@@ -146,10 +185,10 @@ func (x *exchange) callHandler() (ok bool) {
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
 			x.lane.s.logf("http: panic serving %s: %v\n%s", x.given.request.RemoteAddr, v, debug.Stack())
 		}
-		x.transport.fail(x)
+		x.carrier.fail()
 	}()
 	defer x.removeFiles()
-	x.lane.s.handlerOf(&x.given.request).ServeHTTP(x.given, &x.given.request)
+	x.lane.s.handlerOf(&x.given.request).ServeHTTP(x.carrier.writer(), &x.given.request)
 	return true
 }
 
@@ -183,10 +222,10 @@ func (x *exchange) finish() {
 		x.complete()
 	default:
 		if err := x.out.finish(); err != nil {
-			x.transport.fail(x)
+			x.carrier.fail()
 			return
 		}
-		x.plain = !x.out.closeAfter
+		x.whole = true
 		x.complete()
 	}
 }
@@ -197,22 +236,12 @@ func (x *exchange) refuse(status int, reason string) {
 	if x.given.ctx.end() {
 		defer x.outlived()
 	}
-	x.out.closeAfter = true
 	x.body.release()
-	date := x.lane.st.clock.at(x.lane.loop.Now()).text
-	if err := x.transport.write(x, appendError(nil, x.given.request.Method, status, reason, date)); err != nil {
-		x.transport.fail(x) // a conn that takes no more needs no answer, but an end
+	if err := x.carrier.refuse(status, reason); err != nil {
+		x.carrier.fail() // a conn that takes no more needs no answer, but an end
 		return
 	}
 	x.want(wantFinish)
-}
-
-// endsConn reports whether the server ends the connection behind this answer, which has to say so
-// then. With a larger PipelineDepth only the loop knows whether another request has been accepted,
-// and ends it without a word.
-func (x *exchange) endsConn() bool {
-	s := x.lane.s
-	return s.noAlive.Load() || s.closing.Load() && s.PipelineDepth <= 1 && x.next == nil
 }
 
 // outlived is the end of an connGone.
@@ -241,8 +270,9 @@ func (e *lastState) release() {
 	}
 }
 
-// connectionLost ends whatever the handler may be waiting for.
-func (x *exchange) connectionLost(err error, end *lastState) {
+// lose ends whatever the handler may be waiting for, because its connection or stream has gone. drop
+// discards what waits to be sent.
+func (x *exchange) lose(err error, end *lastState, drop func()) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
@@ -250,7 +280,7 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 	if x.body != nil {
 		x.body.fail(x.netError("read", err))
 	}
-	x.hold.drop()
+	drop()
 	if end != nil {
 		x.end = end
 		end.left.Add(1)
@@ -260,7 +290,7 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 	} else {
 		end.release()
 	}
-	x.takeoverLost(x.transport.conn(), err)
+	x.takeoverLost(x.conn(), err)
 	if s := x.stream(); s != nil {
 		s.lost(err)
 	}
@@ -268,7 +298,9 @@ func (x *exchange) connectionLost(err error, end *lastState) {
 
 // netError is err as a net.Conn returns it: handlers, and frameworks, look for what is inside of a
 // *net.OpError.
-func (x *exchange) netError(op string, err error) error { return netError(x.transport.conn(), op, err) }
+func (x *exchange) netError(op string, err error) error { return netError(x.conn(), op, err) }
+
+func (x *exchange) conn() *myriad.Conn { return x.given.ctx.link.c }
 
 func netError(c *myriad.Conn, op string, err error) error {
 	var number syscall.Errno

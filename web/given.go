@@ -115,7 +115,7 @@ func (g *given) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
 func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w := g.out.Load(); w != nil {
-		return w.x.hijack()
+		return w.x.carrier.hijack()
 	}
 	return nil, nil, errHandlerOver
 }

@@ -21,7 +21,7 @@ type lane struct {
 	head    h1.Head         // of the request being parsed
 	cache   headCache       // of a recent one
 	scratch []byte          // where its text is put together
-	spare   *exchange       // of an inline task that has returned: for the next request; nil: none
+	spare   *h1stream       // of an inline task that has returned: for the next request; nil: none
 	asked   *link           // whose request was the last; nil: it has gone
 	address string          // of its client, if that has been asked for again; else empty
 	tasks   *dispatch.Local // runs handlers

@@ -144,7 +144,7 @@ func TestUpgradeContinuesNothing(t *testing.T) {
 				t.Error(err)
 			}
 			_, _ = r.Body.Read(make([]byte, 9))
-			_ = x.transport.conn().Close()
+			_ = x.conn().Close()
 		})})
 	got := raw(t, f, post+"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab", false)
 	if !strings.HasPrefix(got, switching) || strings.Contains(got, "Continue") {
@@ -162,7 +162,7 @@ func TestUpgradeWaitsForRoom(t *testing.T) {
 			x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
 			<-held
 			w.WriteHeader(http.StatusEarlyHints)
-			x.transport.conn().SetWriteLimit(1)
+			x.conn().SetWriteLimit(1)
 			begun <- x
 			upgraded <- Upgrade(w, []byte(switching), first{"hello"})
 		})}, myriad.Config{Loops: 1})

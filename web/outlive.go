@@ -25,7 +25,7 @@ func (w *response) outlive(outer http.ResponseWriter) {
 	if w.header[field] = own; own == nil {
 		delete(w.header, field)
 	}
-	w.fixFields()
+	w.x.carrier.snapshot()
 }
 
 // writeHeaderNow has the outermost middleware that keeps a status back, as gin does, pass it on.

@@ -32,28 +32,37 @@ func turnOf(x *exchange, f func()) {
 	}
 }
 
-// A detour is a transport on which something else happens before a write, or instead of it.
+// A detour is a carrier with which something else happens before a head or a refusal, or instead of
+// it.
 type detour struct {
-	transport
+	carrier
 	before func() error
 	after  func()
 	asked  func() // after the loop has been asked to look
 }
 
-func (d *detour) ask(x *exchange) {
-	d.transport.ask(x)
+func (d *detour) ask() {
+	d.carrier.ask()
 	if d.asked != nil {
 		d.asked()
 	}
 }
 
-func (d *detour) write(x *exchange, p []byte) error {
+func (d *detour) head(next []byte, last bool) error {
+	return d.around(func() error { return d.carrier.head(next, last) })
+}
+
+func (d *detour) refuse(status int, reason string) error {
+	return d.around(func() error { return d.carrier.refuse(status, reason) })
+}
+
+func (d *detour) around(f func() error) error {
 	if d.before != nil {
 		if err := d.before(); err != nil {
 			return err
 		}
 	}
-	err := d.transport.write(x, p)
+	err := f()
 	if d.after != nil {
 		d.after()
 	}
@@ -87,7 +96,7 @@ func TestChainOfALateRequest(t *testing.T) {
 	f := serve(t, holdingServer(late, &Server{Dispatch: DispatchPool, WriteTimeout: time.Hour,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/first" {
-				next = exchangeOf(w).chain
+				next = &exchangeOf(w).carrier.(*h1stream).chain.exchange
 				r.Context().Done()
 			}
 			io.WriteString(w, r.URL.Path)
@@ -147,7 +156,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 				x.lane.ask(func() { close(held); <-free }) // so that nothing leaves
 				<-held
 				w.WriteHeader(http.StatusEarlyHints)
-				x.transport.conn().SetWriteLimit(1)
+				x.conn().SetWriteLimit(1)
 				read := make(chan string)
 				go func() {
 					body, err := io.ReadAll(r.Body)
@@ -231,7 +240,7 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 			}
 			http.NewResponseController(w).EnableFullDuplex() // the answer does not wait for the body
 			x := exchangeOf(w)
-			x.transport = &detour{transport: x.transport, asked: hold}
+			x.carrier = &detour{carrier: x.carrier, asked: hold}
 		})})
 	c := dial(t, f)
 	r := bufio.NewReader(c)
@@ -259,7 +268,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 	set, ln := make(chan struct{}), f.state.lanes[0]
 	ln.ask(func() {
 		pool := f.state.tasks.PoolOf(f.Engine.System())
-		f.state.tasks.UsePool(refusing{pool, func() { before(ln.awake[0].(*conn).x) }})
+		f.state.tasks.UsePool(refusing{pool, func() { before(&ln.awake[0].(*conn).x.exchange) }})
 		close(set)
 	})
 	<-set
@@ -270,7 +279,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 // without it.
 func TestRefusedOfALostClient(t *testing.T) {
 	t.Parallel()
-	f := refusingServer(t, func(x *exchange) { x.connectionLost(io.ErrUnexpectedEOF, nil) })
+	f := refusingServer(t, func(x *exchange) { x.carrier.(*h1stream).connectionLost(io.ErrUnexpectedEOF, nil) })
 	raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false)
 	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
 }
@@ -278,7 +287,7 @@ func TestRefusedOfALostClient(t *testing.T) {
 // A connection that has no room for the refusal ends without it.
 func TestRefusedWithoutRoom(t *testing.T) {
 	f := refusingServer(t, func(x *exchange) {
-		x.transport = &detour{transport: x.transport, before: func() error { return myriad.ErrFull }}
+		x.carrier = &detour{carrier: x.carrier, before: func() error { return myriad.ErrFull }}
 	})
 	if got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); got != "" {
 		t.Errorf("got %q", got)
@@ -324,21 +333,30 @@ func (first) Closed(_ *myriad.Conn, _ error) {}
 // An upgraded connection is opened when the head of the switch has been queued, whenever the loop
 // looks.
 func TestUpgradeHeadComesFirst(t *testing.T) {
+	const before = 4 << 20
+	looked := make(chan struct{})
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			h := x.transport
-			x.transport = &detour{transport: h, before: func() error {
-				h.ask(x) // as a deadline does
+			c := x.conn()
+			c.SetWriteLimit(1)
+			c.Write(make([]byte, before)) // there is no room for the head
+			go func() {
+				defer close(looked)
+				for !waitsForRoom(x) {
+					runtime.Gosched()
+				}
+				x.carrier.ask() // as a deadline does
 				turnOf(x, func() {})
-				return nil
-			}}
+			}()
 			if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
 				t.Error(err)
 			}
 		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-looked
+	io.CopyN(io.Discard, c, before)
 	got := make([]byte, len(switching+"hello"))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != switching+"hello" {
 		t.Errorf("got %q, %v", got, err)
@@ -387,7 +405,7 @@ func TestDetachedTooLate(t *testing.T) {
 				return
 			}
 			x := exchangeOf(w)
-			x.transport = &detour{transport: x.transport, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
+			x.carrier = &detour{carrier: x.carrier, after: func() { x.out.lose(os.ErrDeadlineExceeded) }}
 			if _, err := Detached(w); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("Detached: %v", err)
 			}
@@ -413,7 +431,8 @@ func TestDetachedOutlivesTheDeadline(t *testing.T) {
 			turnOf(x, func() {
 				x.writeBy = 1
 				s.Write([]byte("text"))
-				x.transport.(*conn).deadlinePassed(x)
+				h := x.carrier.(*h1stream)
+				h.h.deadlinePassed(h)
 			})
 			s.Close()
 		})})

@@ -10,10 +10,10 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// newExchange makes the exchange and its *http.Request out of a parsed head. raw is all of the
-// head; what the request keeps is copied out of it in one piece. A status other than 0 is the
-// answer to what cannot be served.
-func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, reason string) {
+// newStream makes the exchange and its *http.Request out of a parsed head. raw is all of the head;
+// what the request keeps is copied out of it in one piece. A status other than 0 is the answer to
+// what cannot be served.
+func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, reason string) {
 	if head.ExpectNot {
 		return nil, http.StatusExpectationFailed, ""
 	}
@@ -21,9 +21,8 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 		return nil, http.StatusRequestEntityTooLarge, ""
 	}
 	x = h.lane.obtain()
-	x.transport, x.lane, x.began = h, h.lane, h.lane.st.clock.at(h.lane.loop.Now())
-	x.given.ctx.link = &h.link
-	x.out.x = x
+	x.h = h
+	x.attach(x, &h.link)
 	req := &x.given.request
 	if head.LineCached {
 		x.setCached(req)
@@ -44,14 +43,21 @@ func newExchange(h *conn, raw []byte, head *h1.Head) (x *exchange, status int, r
 	x.closes = !head.KeepAlive
 	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
 	x.setBody(req, head)
-	x.out.begin(req, head)
+	x.begin(req, head)
 	h.unreleased.Add(1)
 	h.blank, h.posted = 0, req.Method == http.MethodPost
 	return x, 0, ""
 }
 
+// attach makes x the exchange of a carrier on a connection.
+func (x *exchange) attach(c carrier, k *link) {
+	x.carrier, x.lane, x.began = c, k.lane, k.lane.st.clock.at(k.lane.loop.Now())
+	x.given.ctx.link = k
+	x.out.x = x
+}
+
 // setTexts fills in what the request has of its head's text, of which raw is all.
-func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
+func (x *h1stream) setTexts(req *http.Request, raw []byte, head *h1.Head) error {
 	ln := x.lane
 	k := &ln.cache
 	if head.FieldsCached {
@@ -82,7 +88,7 @@ func (x *exchange) setTexts(req *http.Request, raw []byte, head *h1.Head) error 
 }
 
 // setCached fills the same in for a cached head.
-func (x *exchange) setCached(req *http.Request) {
+func (x *h1stream) setCached(req *http.Request) {
 	k := &x.lane.cache
 	u := &x.given.url
 	u.Path, u.RawQuery = k.line.path, k.line.query
@@ -191,7 +197,7 @@ func plainQuery(q string) bool {
 }
 
 // setBody says how the request's body comes.
-func (x *exchange) setBody(req *http.Request, head *h1.Head) {
+func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 	switch {
 	case head.Chunked:
 		req.ContentLength = -1
@@ -206,9 +212,15 @@ func (x *exchange) setBody(req *http.Request, head *h1.Head) {
 		req.Body = http.NoBody
 		return
 	}
-	x.body = &body{
-		x: x, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100,
-		chunked: head.Chunked, length: max(head.ContentLength, 0), remaining: max(head.ContentLength, 0),
+	b := &struct { // in one piece
+		body
+		h1decoder
+	}{}
+	x.body, x.dec = &b.body, &b.h1decoder
+	*x.body = body{x: &x.exchange, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100, length: -1}
+	*x.dec = h1decoder{body: x.body, chunked: head.Chunked}
+	if !head.Chunked {
+		x.body.length, x.dec.remaining = head.ContentLength, head.ContentLength
 	}
 	req.Body = x.body
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/h1"
 )
 
 // A response is what the http.ResponseWriter of an exchange does. The handler's goroutine owns it,
@@ -22,15 +21,13 @@ type response struct {
 	x      *exchange
 	header http.Header // given.header
 	status int
-	minor  int // of the HTTP version spoken
 
-	// from WriteHeader until the head is sent: status line and the handler's fields, then room,
-	// then bytes of the body; kept for another request
-	front  []byte
-	fields int // bytes of front that the fields take
-	beside int // bytes of the body in front, framingRoom behind the fields
-	// bytes of the body that have not been given to the transport, up to bodyBuffer, if they are
-	// not beside the fields
+	// room for the first bytes of the body that the carrier has beside the head, from snapshot until
+	// the head is sent; nil: none
+	near   []byte
+	beside int // bytes in it
+	// bytes of the body that have not been given to the carrier, up to bodyBuffer, if they are not
+	// in near
 	pending *buf.Block
 	length  int64 // declared by the handler, or -1
 	written int64
@@ -41,10 +38,8 @@ type response struct {
 	coding      coding // the handler's Transfer-Encoding
 	wroteHeader bool
 	sentHead    bool
-	chunked     bool
 	noBody      bool // HEAD
-	closeAfter  bool // the connection ends with this answer
-	keepAlive10 bool // HTTP/1.0 with keep-alive
+	plain       bool // the client takes neither interim answers nor trailers: HTTP/1.0
 	gotType     bool // the handler set Content-Type, or forbade sniffing
 	gotDate     bool
 	gotLength   bool // the handler set Content-Length, even to nothing
@@ -114,20 +109,6 @@ const (
 	codingOther           // sent as it is, inside chunks
 )
 
-func (w *response) begin(req *http.Request, head *h1.Head) {
-	w.length = -1
-	w.minor = min(head.Minor, 1)
-	if head.Major > 1 {
-		w.minor = 1
-	}
-	w.noBody = req.Method == http.MethodHead
-	w.closeAfter = !head.KeepAlive
-	w.keepAlive10 = w.minor == 0 && head.KeepAlive
-	if head.Expect100 {
-		w.mayContinue.Store(true)
-	}
-}
-
 // WriteHeader fixes the head. Informational answers (1xx) are sent at once. What net/http logs or
 // panics with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
@@ -146,7 +127,7 @@ func (w *response) WriteHeader(status int) {
 		w.refuseContinue()
 		w.status = status
 		w.wroteHeader = true
-		w.fixFields()
+		w.x.carrier.snapshot()
 	}
 }
 
@@ -168,25 +149,19 @@ func caller() string {
 
 func isOurs(function string) bool {
 	name, ok := strings.CutPrefix(function, "github.com/myriad-go/myriad/web.")
-	return ok && (strings.HasPrefix(name, "(*given)") || strings.HasPrefix(name, "(*response)") ||
+	return ok && (strings.HasPrefix(name, "(*giving)") || strings.HasPrefix(name, "(*given)") ||
+		strings.HasPrefix(name, "(*given2)") || strings.HasPrefix(name, "(*response)") ||
 		strings.HasPrefix(name, "(*Server).logSuperfluous") || strings.HasPrefix(name, "writeBody"))
 }
 
 func (w *response) informational(status int) {
-	if w.minor == 0 {
+	if w.plain {
 		return // RFC 9110 section 15.2: not to an HTTP/1.0 client
 	}
 	if status == http.StatusContinue {
 		w.refuseContinue() // once is enough
 	}
-	p := h1.AppendStatusLine(make([]byte, 0, headRoom), w.minor, status)
-	for _, name := range w.names(nil) {
-		if name == "Content-Length" || name == "Transfer-Encoding" {
-			continue
-		}
-		p = appendFields(p, name, w.header[name])
-	}
-	_ = w.send(append(p, "\r\n"...))
+	_ = w.x.carrier.interim(status)
 	w.x.HandOff() // as flush does
 }
 
@@ -211,7 +186,7 @@ func (w *response) tryContinue() (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mayContinue.Load() {
-		err = w.x.transport.write(w.x, []byte(h1.Continue))
+		err = w.x.carrier.invite()
 	}
 	if err != myriad.ErrFull {
 		w.settleContinue()
@@ -249,7 +224,7 @@ func (w *response) flush() error {
 	case !w.sentHead:
 		err = w.sendHead(nil, false)
 	case w.pending != nil:
-		err = w.sendPending(nil)
+		err = w.sendPending(false)
 	default:
 		if err = w.lostErr(); err != nil { // the queue may still hold something
 			err = w.x.netError("write", err)

@@ -9,7 +9,6 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
-	"github.com/myriad-go/myriad/internal/h1"
 )
 
 const (
@@ -18,7 +17,7 @@ const (
 	bodyBuffer  = 2 << 10
 	firstBuffer = 256 // what is taken for it at first
 	// pieceBytes is how a large Write is cut, so that waiting for room makes progress: as a chunk
-	// it just fits a block.
+	// of HTTP/1 it just fits a block.
 	pieceBytes = 32<<10 - chunkRoom
 )
 
@@ -68,9 +67,9 @@ var errHandlerOver = errors.New("web: Write after the handler has returned: use 
 // gather gives n bytes of room behind what waits, as long as that is little; else nil.
 func (w *response) gather(n int) []byte {
 	if !w.sentHead && w.pending == nil {
-		if at := w.fields + framingRoom + w.beside; at+n <= len(w.front) {
+		if at := w.beside; at+n <= len(w.near) {
 			w.beside += n
-			return w.front[at:][:n]
+			return w.near[at:][:n]
 		}
 	}
 	first := w.gathered()
@@ -98,7 +97,7 @@ func (w *response) gathered() []byte {
 	case w.pending != nil:
 		return w.pending.Bytes()
 	case w.beside > 0:
-		return w.front[w.fields+framingRoom:][:w.beside]
+		return w.near[:w.beside]
 	}
 	return nil
 }
@@ -111,7 +110,7 @@ func (w *response) pass(p []byte) (int, error) {
 			return 0, err
 		}
 	case w.pending != nil:
-		if err := w.sendPending(nil); err != nil {
+		if err := w.sendPending(false); err != nil {
 			return 0, err
 		}
 	}
@@ -121,22 +120,14 @@ func (w *response) pass(p []byte) (int, error) {
 	return w.sendPieces(p)
 }
 
-// sendPending sends what was gathered behind a head that has gone, and then end.
-func (w *response) sendPending(end []byte) error {
+// sendPending sends what was gathered behind a head that has gone. last: and the end.
+func (w *response) sendPending(last bool) error {
 	defer w.dropPending()
 	var data []byte
 	if w.pending != nil && !w.noBody {
 		data = w.pending.Bytes()
 	}
-	b := buf.Get(len(data) + chunkRoom + len(end))
-	defer b.Release()
-	p := b.Extend()[:0]
-	if w.chunked {
-		p = h1.AppendChunk(p, data)
-	} else {
-		p = append(p, data...)
-	}
-	return w.send(append(p, end...))
+	return w.x.carrier.data(data, last)
 }
 
 func (w *response) dropPending() {
@@ -150,21 +141,12 @@ func (w *response) sendPieces(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
 		piece := p[sent:min(len(p), sent+pieceBytes)]
-		if err := w.sendData(piece); err != nil {
+		if err := w.x.carrier.data(piece, false); err != nil {
 			return sent, err
 		}
 		sent += len(piece)
 	}
 	return sent, nil
-}
-
-func (w *response) sendData(p []byte) error {
-	if !w.chunked {
-		return w.send(p)
-	}
-	b := buf.Get(len(p) + chunkRoom)
-	defer b.Release()
-	return w.send(h1.AppendChunk(b.Extend()[:0], p))
 }
 
 // finish completes the answer when the handler has returned.
@@ -184,27 +166,19 @@ func (w *response) finish() error {
 }
 
 func (w *response) sendEnd() error {
-	switch {
-	case !w.sentHead:
+	if !w.sentHead {
 		w.findLength()
-		if !w.x.body.complete() && !w.duplex && !w.ends() {
-			w.x.body.awaitEnd()
-		}
 		return w.sendHead(nil, true)
-	case w.chunked && !w.noBody:
-		return w.sendPending(w.appendTrailer(append(make([]byte, 0, headRoom), h1.LastChunk...)))
-	case w.pending != nil:
-		return w.sendPending(nil)
 	}
+	return w.sendPending(true)
+}
+
+// alive reports what speaks against a further piece of the answer, if that is empty.
+func (w *response) alive() error {
 	if w.failed != nil {
 		return w.failed
 	}
 	return w.lostErr()
-}
-
-// send gives bytes to the transport, waiting for room where the handler may wait.
-func (w *response) send(p []byte) error {
-	return w.sendWhenRoom(func() error { return w.x.transport.write(w.x, p) })
 }
 
 // sendWhenRoom calls send until it is not refused for want of room. It fails once the deadline for
@@ -235,7 +209,7 @@ func (w *response) sendWhenRoom(send func() error) error {
 // sendFailed says what has failed in the words of net/http, and ends the context, as that does.
 func (w *response) sendFailed() {
 	if cause := w.lostErr(); cause != nil {
-		w.failed = cause // of which the transport need not know
+		w.failed = cause // of which the carrier need not know
 	}
 	w.failed = w.x.netError("write", w.failed)
 	w.x.given.ctx.depart()
@@ -263,9 +237,9 @@ func (w *response) waitForRoom(purpose func(*seldom) *driver.Parker) error {
 	}
 	w.mu.Unlock()
 	if err := w.lostErr(); fresh || err != nil {
-		return err // fresh: the transport may have drained before the parker was there, and is to be asked again first
+		return err // fresh: there may have been room before the parker was there, and the carrier is to be asked again first
 	}
-	if w.x.hold == nil || w.x.hold.isFirst() {
+	if w.x.carrier.hasTurn() {
 		w.x.awaitClient(*p)
 	} else {
 		(*p).Park() // for other handlers

@@ -55,7 +55,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	if err := w.flush(); err != nil {
 		return 0, err
 	}
-	if w.chunked {
+	if !w.x.carrier.canSendFile() {
 		return 0, nil
 	}
 	if w.length >= 0 {
@@ -64,7 +64,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	if part.n < minSendFile {
 		return 0, nil
 	}
-	err := w.sendWhenRoom(func() error { return w.x.transport.writeFile(w.x, part.file, part.off, part.n) })
+	err := w.sendWhenRoom(func() error { return w.x.carrier.file(part.file, part.off, part.n) })
 	if err != nil {
 		return 0, err
 	}

@@ -9,13 +9,13 @@ import "net/http"
 const keptFields = 64
 
 // obtain gives an exchange to fill in.
-func (ln *lane) obtain() *exchange {
+func (ln *lane) obtain() *h1stream {
 	x := ln.spare
 	if ln.spare = nil; x == nil {
-		x, _ = ln.st.spare.Get().(*exchange)
+		x, _ = ln.st.spare.Get().(*h1stream)
 	}
 	if x == nil {
-		x = new(exchange)
+		x = new(h1stream)
 	}
 	if x.given == nil {
 		x.given = newGiven()
@@ -27,11 +27,11 @@ func (ln *lane) obtain() *exchange {
 // release is called by the two users of an exchange when they touch x no more: by the loop, when it
 // continues after it in order, and by the goroutine of its handler. The second of them makes it
 // ready for another request.
-func (x *exchange) release() {
+func (x *h1stream) release() {
 	if !x.alone() {
 		return
 	}
-	reusable := x.reusable()
+	reusable := x.reusable() && x.hold == nil
 	again := reusable && x.lane.s.ReuseRequests && x.given.ctx.unwatched()
 	if !again {
 		x.given.out.Store(nil)
@@ -41,7 +41,7 @@ func (x *exchange) release() {
 		x.reset(again)
 		k.unreleased.Add(-1)
 	} else {
-		x.lane.st.keepFront(x.out.front)
+		x.lane.st.keepFront(x.enc.front)
 	}
 }
 
@@ -58,15 +58,15 @@ func (x *exchange) alone() (yes bool) {
 // handler's wish, refers to x.
 func (x *exchange) reusable() bool {
 	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
-		x.body == nil && x.hold == nil && !x.takenOver() && x.stream() == nil
+		x.body == nil && !x.takenOver() && x.stream() == nil
 }
 
 // reset empties x, and what its handler was given if that is to be used again.
-func (x *exchange) reset(again bool) {
-	ln, kept, g, fields, front := x.lane, x.kept, x.given, x.fields, x.out.front
-	*x = exchange{}
+func (x *h1stream) reset(again bool) {
+	ln, kept, g, fields, front := x.lane, x.kept, x.given, x.fields, x.enc.front
+	*x = h1stream{}
 	if len(front) == headRoom {
-		x.out.front = front
+		x.enc.front = front
 	}
 	if again {
 		g.again()

@@ -149,8 +149,8 @@ type state struct {
 	given   shaking      // and those that a function of TLSNextProto has
 	std     *http.Server // for http.ServerContextKey
 	clock   clock
-	spare   sync.Pool    // of exchanges that are done with
-	fronts  sync.Pool    // of those that are not used again: response.front
+	spare   sync.Pool    // of h1streams that are done with
+	fronts  sync.Pool    // of those that are not used again: h1encoder.front
 	conns   atomic.Int64 // open connections
 	serving atomic.Int64 // Serves that have not returned
 	mu      sync.Mutex

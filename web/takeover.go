@@ -54,10 +54,10 @@ func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
 	if err != nil {
 		return err
 	}
-	return r.x.upgrade(head, h)
+	return r.x.carrier.upgrade(head, h)
 }
 
-func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
+func (x *h1stream) upgrade(head []byte, h myriad.Handler) error {
 	switch {
 	case x.out.wroteHeader:
 		return errors.New("web: Upgrade after the answer has begun")
@@ -72,7 +72,7 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 	}
 	x.out.refuseContinue() // it would come in the middle of what h speaks
 	if err := x.writeSwitch(head); err != nil && x.takeBack() {
-		x.transport.fail(x) // this server answers no more
+		x.fail() // this server answers no more
 		return fmt.Errorf("web: Upgrade: %w", err)
 	}
 	x.want(wantTakeover) // not before: h may write as soon as it is opened
@@ -81,9 +81,9 @@ func (x *exchange) upgrade(head []byte, h myriad.Handler) error {
 
 // writeSwitch queues the head of an upgrade, as soon as there is room for it behind earlier
 // answers.
-func (x *exchange) writeSwitch(head []byte) error {
+func (x *h1stream) writeSwitch(head []byte) error {
 	for {
-		err := x.transport.write(x, head)
+		err := x.write(head)
 		if !errors.Is(err, myriad.ErrFull) {
 			return err
 		}
@@ -131,7 +131,7 @@ const (
 func (x *exchange) takenOver() bool { return x.taken.Load() != notTaken }
 
 // hijack waits until the loop has let the connection go.
-func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case !x.HandOff():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
@@ -209,7 +209,7 @@ func (p *prefixed) Read(q []byte) (int, error) {
 }
 
 // giveAway lets the connection go, on its loop.
-func (h *conn) giveAway(x *exchange) {
+func (h *conn) giveAway(x *h1stream) {
 	h.c.SetTimer(0)
 	rest := append(x.body.unread(), x.unbegun()...)
 	x.loseLine(http.ErrHijacked, nil)
@@ -263,7 +263,7 @@ func (i *heir) Closed(c *myriad.Conn, err error) {
 
 // hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
 // order.
-func (h *conn) hijackFailed(x *exchange, err error) {
+func (h *conn) hijackFailed(x *h1stream, err error) {
 	x.mu.Lock()
 	done := x.takeover.done
 	x.takeover = new(takeover)

@@ -227,7 +227,7 @@ func TestDetachedAfterTheClientHasGone(t *testing.T) {
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			own, _ := responseOf(w)
-			entered <- own.x.transport.(*conn)
+			entered <- own.x.carrier.(*h1stream).h
 			<-gone
 			s, err := Detached(w)
 			if err != nil {
@@ -431,7 +431,7 @@ func TestHijackRefusesContinueThatWaits(t *testing.T) {
 	w, peer := slow(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			x := exchangeOf(w)
-			c, system := x.transport.conn(), x.lane.st.engine.System()
+			c, system := x.conn(), x.lane.st.engine.System()
 			c.SetWriteLimit(before / 2)
 			c.Write(make([]byte, before))
 			refused, read := system.NewParker(), system.NewParker()

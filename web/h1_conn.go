@@ -23,11 +23,11 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// A conn is an HTTP/1 connection: the handler of a myriad.Conn, and the transport of its exchanges.
+// A conn is an HTTP/1 connection: the handler of a myriad.Conn.
 // Its fields are the loop's.
 type conn struct {
 	link
-	x       *exchange // the request that is being read or answered
+	x       *h1stream // the request that is being read or answered
 	stream  *Stream   // instead of it, when its handler has left the answer to a Stream
 	ahead   *ahead    // bytes that wait: an incomplete head, or what follows the current request
 	began   moment    // when the head did that is coming; kept if ReadTimeout counts from it
@@ -180,7 +180,7 @@ func (h *conn) headBegins() {
 // whether that can be understood.
 func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool) {
 	h.setState(http.StateActive)
-	x, status, reason := newExchange(h, raw, head)
+	x, status, reason := newStream(h, raw, head)
 	switch status {
 	case 0:
 	case http.StatusExpectationFailed:
@@ -194,7 +194,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	h.last = x.closes
 	var err error
 	if len(rest) > 0 && !x.body.complete() {
-		used, err = x.body.decode(rest, h.lane.st.limits)
+		used, err = x.dec.decode(rest, h.lane.st.limits)
 	}
 	complete := x.body.complete()
 	h.setDeadlines(x, complete)
@@ -204,17 +204,17 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	case used > 0 && !complete && x.body.full():
 		h.c.Pause()
 	}
-	h.lane.dispatch(x, complete)
+	h.dispatch(x, complete)
 	return used, err == nil
 }
 
 // bodyFailed ends a body that cannot be read to its end: the handler's Read fails, and the
 // connection ends with its answer.
-func (h *conn) bodyFailed(x *exchange, err error) {
+func (h *conn) bodyFailed(x *h1stream, err error) {
 	h.last = true
 	h.phase = phaseAnswer
-	x.body.broken = true
-	x.body.misread(err)
+	x.dec.broken = true
+	x.dec.misread(err)
 	h.armDeadlines(x)
 }
 
@@ -222,10 +222,10 @@ func (h *conn) bodyFailed(x *exchange, err error) {
 // is not complete. After a body that cannot be understood (not ok) nothing can.
 func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
-	if x.body.broken {
+	if x.dec.broken {
 		return len(p), false
 	}
-	n, err := x.body.decode(p, h.lane.st.limits)
+	n, err := x.dec.decode(p, h.lane.st.limits)
 	if err != nil {
 		h.badBody(err)
 		return n, false
@@ -269,7 +269,7 @@ func (h *conn) Ended(c *myriad.Conn) {
 	case h.x == nil || h.phase == phaseDiscard:
 		h.close()
 	default:
-		h.x.body.ended(len(h.kept()))
+		h.x.dec.ended(len(h.kept()))
 		h.armDeadlines(h.x)
 	}
 }
@@ -318,7 +318,7 @@ func (h *conn) Stopping(*myriad.Conn) {
 func (h *conn) Drained(c *myriad.Conn) {
 	s := h.stream
 	if x := h.x; x != nil {
-		if x.hold != nil && !x.hold.isFirst() {
+		if !x.hasTurn() {
 			h.release(x)
 			h.serveLine()
 			return
@@ -371,7 +371,7 @@ func (h *conn) shut() {
 	case h.stream != nil:
 		h.stream.Close()
 	case h.x != nil:
-		h.last = h.last || h.x.next == nil // what has lined up was accepted: the last of it closes
+		h.last = h.last || h.x.behind == nil // what has lined up was accepted: the last of it closes
 	case h.phase == phaseNew || h.phase == phaseHead:
 		h.c.SetTimer(newConnGrace)
 	case h.phase == phaseIdle:

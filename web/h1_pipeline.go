@@ -11,7 +11,7 @@ import (
 
 // This file is what a connection does with requests that come before the answer to an earlier one
 // has ended (RFC 9112 section 9.3.2). Those that have no body line up behind conn.x, linked by
-// exchange.next. With a PipelineDepth of 1 they are a chain: one goroutine of the pool runs them
+// h1stream.behind. With a PipelineDepth of 1 they are a chain: one goroutine of the pool runs them
 // one after the other, as they were handed to it. With more, each runs by itself, and what it
 // answers is held until those before it have ended.
 //
@@ -26,23 +26,6 @@ const (
 	// maxHeld is how many bytes of an answer wait for those before it; then its handler does.
 	maxHeld = 32 << 10
 )
-
-// behind says how an exchange stands in its connection's line. The loop owns it, except that a
-// chain's goroutine reads chain and writes plain before it tells the loop that an answer is
-// complete.
-type behind struct {
-	next    *exchange // in the connection's line
-	chain   *exchange // run by the same goroutine after this one; it is next, too
-	raw     string    // the head, for the new owner of the connection
-	rest    string    // the fields, if they were cached
-	hold    *hold     // nil: what it answers is sent at once
-	barrier bool      // nothing behind may be begun
-	closes  bool      // the client wants the connection to end with it
-	follows bool      // it is another's chain
-	due     bool      // its handler has run or is going to
-	inline  bool      // it runs as an inline task, at once
-	plain   bool      // its answer has ended in such a way that the next follows
-}
 
 // A hold keeps the answer of an exchange that is not the first of its line.
 type hold struct {
@@ -60,8 +43,8 @@ func (h *conn) pipeline(p []byte) (used int) {
 	if tail == nil {
 		return 0
 	}
-	for tail.next != nil {
-		tail, n = tail.next, n+1
+	for tail.behind != nil {
+		tail, n = tail.behind, n+1
 	}
 	depth := h.lane.s.PipelineDepth
 	if depth <= 1 {
@@ -83,35 +66,42 @@ func (h *conn) pipeline(p []byte) (used int) {
 }
 
 // beginBehind makes an exchange of the request at the start of p, unless it has to wait.
-func (h *conn) beginBehind(p []byte) (x *exchange, size int) {
+func (h *conn) beginBehind(p []byte) (x *h1stream, size int) {
 	head := &h.lane.head
 	size, err := h1.ParseRequest(p, h.lane.st.limits, head)
 	if err != nil || size == 0 || head.Chunked || head.ContentLength > 0 {
 		return nil, 0
 	}
-	x, status, _ := newExchange(h, p[:size], head)
+	x, status, _ := newStream(h, p[:size], head)
 	if status != 0 {
 		return nil, 0
 	}
 	return x, size
 }
 
+// dispatch runs the handler of x.
+func (h *conn) dispatch(x *h1stream, complete bool) {
+	if h.lane.dispatch(x, complete); x.inline {
+		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
+	}
+}
+
 // lineUp puts x behind tail.
-func (h *conn) lineUp(tail, x *exchange) {
-	tail.next = x
+func (h *conn) lineUp(tail, x *h1stream) {
+	tail.behind = x
 	if h.lane.s.PipelineDepth <= 1 {
 		tail.chain, x.follows = x, true
-		h.lane.tasks.Follow(x, h.lane.recordOf(x))
+		h.lane.tasks.Follow(x, h.lane.recordOf(&x.exchange))
 		return
 	}
 	x.hold = new(hold)
 	h.setTimes(x)
-	h.lane.dispatch(x, true)
+	h.dispatch(x, true)
 }
 
 // promote makes x the first of the line. plain: so was the answer before, and its goroutine
 // continues with x.
-func (h *conn) promote(x *exchange, plain bool) {
+func (h *conn) promote(x *h1stream, plain bool) {
 	h.x = x
 	h.last = x.closes
 	h.phase = phaseAnswer
@@ -121,7 +111,7 @@ func (h *conn) promote(x *exchange, plain bool) {
 		}
 		if !plain { // its goroutine has not gone on
 			h.setTimes(x)
-			h.lane.dispatch(x, true)
+			h.dispatch(x, true)
 		}
 	} else if x.hold != nil {
 		h.release(x)
@@ -133,26 +123,32 @@ func (h *conn) promote(x *exchange, plain bool) {
 
 // release sends what is held of x, and lets it write for itself. While the connection's queue has
 // no room it does nothing, and Drained calls it again.
-func (h *conn) release(x *exchange) {
-	k := x.hold
+func (h *conn) release(x *h1stream) {
+	if x.hold.release(h.c) {
+		x.out.wake() // without the hold's lock: a reader that sends 100 Continue takes both the other way round
+	}
+}
+
+// release sends what is held, and reports whether the answer has just become the first.
+func (k *hold) release(c *myriad.Conn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.first {
-		return
+		return false
 	}
-	_, err := h.c.Write(k.data.AppendTo(nil))
+	_, err := c.Write(k.data.AppendTo(nil))
 	switch {
 	case errors.Is(err, myriad.ErrFull):
-		return
+		return false
 	case errors.Is(err, myriad.ErrTooLarge): // of an engine with a small Config.MaxWrite: nothing may follow
-		h.c.Abort(err)
+		c.Abort(err)
 	}
 	k.first = true
 	k.data.Release()
-	x.out.wake()
 	if k.fail != nil {
 		k.fail()
 	}
+	return true
 }
 
 // take keeps p for later, unless the time has come to write it.
@@ -199,33 +195,20 @@ func (k *hold) drop() {
 	k.data.Release()
 }
 
-// awaitTurn waits until x is the first of its line, for what cannot be held.
-func (x *exchange) awaitTurn() error {
-	if x.hold == nil {
-		return nil
-	}
-	return x.out.sendWhenRoom(func() error {
-		if !x.hold.isFirst() {
-			return myriad.ErrFull
-		}
-		return nil
-	})
-}
-
 // unbegun is the bytes of the requests behind x, for the new owner of the connection.
-func (x *exchange) unbegun() (heads []byte) {
-	for y := x.next; y != nil; y = y.next {
+func (x *h1stream) unbegun() (heads []byte) {
+	for y := x.behind; y != nil; y = y.behind {
 		heads = append(append(heads, y.raw...), y.rest...)
 	}
 	return heads
 }
 
 // loseLine ends all exchanges behind x.
-func (x *exchange) loseLine(err error, end *lastState) {
+func (x *h1stream) loseLine(err error, end *lastState) {
 	if x == nil {
 		return
 	}
-	for y := x.next; y != nil; y = y.next {
+	for y := x.behind; y != nil; y = y.behind {
 		y.connectionLost(err, end)
 	}
 }

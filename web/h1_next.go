@@ -11,14 +11,14 @@ import (
 // Notified is called after the exchange has asked for something from another goroutine.
 func (h *conn) Notified(c *myriad.Conn) {
 	if h.x == nil && h.stream != nil {
-		h.stream.settle(h)
+		h.settle(h.stream)
 	}
 	h.serveLine()
 }
 
 // serveLine serves what the current exchange wants and, when that was its end, what the next does.
 func (h *conn) serveLine() {
-	for x := h.x; x != nil && (x.hold == nil || x.hold.isFirst()); x = h.x {
+	for x := h.x; x != nil && x.hasTurn(); x = h.x {
 		h.serveWants(x)
 		if h.x == x {
 			return
@@ -26,13 +26,13 @@ func (h *conn) serveLine() {
 	}
 }
 
-func (h *conn) serveWants(x *exchange) {
+func (h *conn) serveWants(x *h1stream) {
 	want := x.takeWants()
 	if want&wantTakeover != 0 {
 		h.giveAway(x)
 		return
 	}
-	if want&wantInput != 0 && !x.body.halted && !x.body.full() {
+	if want&wantInput != 0 && !x.dec.halted && !x.body.full() {
 		h.c.Resume()
 	}
 	if want&wantDeadline != 0 {
@@ -44,17 +44,17 @@ func (h *conn) serveWants(x *exchange) {
 }
 
 // answered goes on when the answer is complete and queued.
-func (h *conn) answered(x *exchange) {
+func (h *conn) answered(x *h1stream) {
 	if s := x.stream(); s != nil {
-		h.x, h.stream = nil, s
-		if x.next != nil {
+		h.x, h.stream, h.last = nil, s, h.last || x.enc.closeAfter
+		if x.behind != nil {
 			s.from = x
 		}
 		h.c.SetTimer(0)
 		if x.follows || x.hold != nil {
 			s.drained() // that may have been told to an exchange before it
 		}
-		s.settle(h)
+		h.settle(s)
 		return
 	}
 	h.last = h.last || h.endsBehind(x)
@@ -69,19 +69,19 @@ func (h *conn) answered(x *exchange) {
 }
 
 // endsBehind reports whether no other request can follow x, or is to.
-func (h *conn) endsBehind(x *exchange) bool {
+func (h *conn) endsBehind(x *h1stream) bool {
 	switch {
-	case x.out.closeAfter || x.body.isLate():
+	case x.enc.closeAfter || x.body.isLate():
 		return true
 	case h.ended && !x.body.complete(): // the rest of it will not come
 		return true
 	}
-	return x.next == nil && (h.leaving() || h.lane.s.noAlive.Load())
+	return x.behind == nil && (h.leaving() || h.lane.s.noAlive.Load())
 }
 
 // discardBody reads a body away that its handler has left, if that is not too much.
-func (h *conn) discardBody(x *exchange) {
-	if x.body.remaining > maxDiscard {
+func (h *conn) discardBody(x *h1stream) {
+	if x.dec.remaining > maxDiscard {
 		h.close()
 		return
 	}
@@ -100,9 +100,9 @@ func (h *conn) finished() {
 
 // goOn goes on behind an exchange, which is nil behind a Stream with none behind it. by is when its
 // answer has to have gone.
-func (h *conn) goOn(x *exchange, by moment) {
+func (h *conn) goOn(x *h1stream, by moment) {
 	if x != nil {
-		next, plain := x.next, x.plain && x.chain != nil
+		next, plain := x.behind, x.goesOn() && x.chain != nil
 		h.lately = x.out.written > lateBytes
 		x.release()
 		if next != nil {
@@ -122,7 +122,7 @@ func (h *conn) goOn(x *exchange, by moment) {
 	case h.ended && h.x == nil && h.phase != phaseClosing:
 		h.endsBetween() // what it had asked before its FIN is answered
 	case h.ended && h.x != nil:
-		h.x.body.ended(len(h.kept()))
+		h.x.dec.ended(len(h.kept()))
 	case h.leaving():
 		h.shut()
 	case h.x == nil:
