@@ -102,10 +102,14 @@ func (ln *lane) recordOf(x *exchange) *dispatch.Record {
 	return nil
 }
 
-// Do implements dispatch.Task: it calls the handler and completes the answer.
+// Do implements dispatch.Task: it calls the handler and completes the answer. A handler does not
+// begin when its client has disconnected or, with HTTP/2, reset the stream: else a client could
+// make the server work for nothing, as fast as it can ask.
 func (x *exchange) Do() (returned bool) {
-	if !x.inline {
-		x.given.ctx.begin() // also if its client has gone by now
+	if x.inline && x.gone || !x.inline && !x.given.ctx.begin() {
+		x.connGone = x.given.ctx.end()
+		x.over()
+		return false
 	}
 	return x.run()
 }

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// given is what a handler is given, and may keep: the request with its URL and context, and itself
-// as the ResponseWriter. Unless Server.ReuseRequests says otherwise it is made anew for each
+// giving is what a handler is given, and may keep: the request with its URL and context, and itself
+// as the ResponseWriter, which is a given or, without Hijack, a given2. Unless Server.ReuseRequests says otherwise it is made anew for each
 // request, in one piece of 512 bytes. The response behind it is used for other requests when both
 // the handler and the loop are done with it; from then on the ResponseWriter fails as it does after
 // the handler has returned, and leads nowhere.
-type given struct {
+type giving struct {
 	request http.Request
 	url     url.URL
 	ctx     requestContext
@@ -23,12 +23,20 @@ type given struct {
 	header  http.Header              // out's: it can be read still
 }
 
+// A given is what the handler of an HTTP/1 request is given, a given2 that of an HTTP/2 request.
+// They differ in their methods alone, so that one can be converted into the other.
+type (
+	given  struct{ giving }
+	given2 struct{ giving }
+)
+
 var _ interface {
 	http.Flusher
-	http.Hijacker
 	io.ReaderFrom
 	io.StringWriter
-} = (*given)(nil)
+} = (*given2)(nil)
+
+var _ http.Hijacker = (*given)(nil)
 
 func newGiven() *given {
 	g := new(given)
@@ -38,18 +46,26 @@ func newGiven() *given {
 
 // adopt gives an empty request its context. That takes a copy of it, and is done before there is
 // more to copy.
-func (g *given) adopt() { g.request = *empty.WithContext(&g.ctx) }
+func (g *giving) adopt() { g.request = *empty.WithContext(&g.ctx) }
 
 // again empties what is used for another request of the same exchange.
-func (g *given) again() {
+func (g *giving) again() {
 	g.url, g.ctx, g.header = url.URL{}, requestContext{}, emptied(g.header)
 	g.adopt()
 }
 
 var empty http.Request
 
+// response is what an answer is written by, as long as there is one.
+func (g *giving) response() (*response, error) {
+	if w := g.out.Load(); w != nil {
+		return w, nil
+	}
+	return nil, errHandlerOver
+}
+
 // Header implements http.ResponseWriter.
-func (g *given) Header() http.Header {
+func (g *giving) Header() http.Header {
 	if g.header == nil {
 		g.header = make(http.Header)
 		if w := g.out.Load(); w != nil {
@@ -60,7 +76,7 @@ func (g *given) Header() http.Header {
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (g *given) WriteHeader(status int) {
+func (g *giving) WriteHeader(status int) {
 	if w := g.out.Load(); w != nil {
 		w.WriteHeader(status)
 		return
@@ -69,7 +85,7 @@ func (g *given) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter. It waits while the connection's queue is full.
-func (g *given) Write(p []byte) (int, error) {
+func (g *giving) Write(p []byte) (int, error) {
 	if w := g.out.Load(); w != nil {
 		return writeBody(w, p)
 	}
@@ -77,7 +93,7 @@ func (g *given) Write(p []byte) (int, error) {
 }
 
 // WriteString implements io.StringWriter.
-func (g *given) WriteString(s string) (int, error) {
+func (g *giving) WriteString(s string) (int, error) {
 	if w := g.out.Load(); w != nil {
 		return writeBody(w, s)
 	}
@@ -89,7 +105,7 @@ func (g *given) WriteString(s string) (int, error) {
 // answer ends with the connection. Then ReadFrom returns as soon as the file is queued, and no
 // goroutine waits for the client. The file may be closed at once, but must not get shorter: the
 // connection would be reset.
-func (g *given) ReadFrom(src io.Reader) (int64, error) {
+func (g *giving) ReadFrom(src io.Reader) (int64, error) {
 	if w := g.out.Load(); w != nil {
 		return w.readFrom(src)
 	}
@@ -97,11 +113,11 @@ func (g *given) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // Flush implements http.Flusher.
-func (g *given) Flush() { _ = g.FlushError() }
+func (g *giving) Flush() { _ = g.FlushError() }
 
 // FlushError sends what has been gathered. The connection's loop sends it to the client without
 // further waiting.
-func (g *given) FlushError() error {
+func (g *giving) FlushError() error {
 	if w := g.out.Load(); w != nil {
 		return w.flush()
 	}
@@ -110,7 +126,7 @@ func (g *given) FlushError() error {
 
 // CloseNotify implements http.CloseNotifier, which is deprecated and still asked for: gin's
 // Context.Stream needs it.
-func (g *given) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
+func (g *giving) CloseNotify() <-chan bool { return g.ctx.closeNotify() }
 
 // Hijack implements http.Hijacker: the connection leaves the engine as an ordinary net.Conn.
 func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -125,7 +141,7 @@ func (g *given) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // SetReadDeadline bounds the reading of the body; the zero time lifts the bound. When it has
 // passed, what has come can be read, and then reads fail until it is moved: the same body goes on.
-func (g *given) SetReadDeadline(t time.Time) error {
+func (g *giving) SetReadDeadline(t time.Time) error {
 	w := g.out.Load()
 	if w == nil {
 		return nil
@@ -140,7 +156,7 @@ func (g *given) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline bounds the answer. The first write behind it fails, unless it has been moved by
 // then; from then on all do, and the connection ends with the handler. It is reset if the client
 // has left something unread when the deadline passes.
-func (g *given) SetWriteDeadline(t time.Time) error {
+func (g *giving) SetWriteDeadline(t time.Time) error {
 	w := g.out.Load()
 	if w == nil {
 		return nil
@@ -154,7 +170,7 @@ func (g *given) SetWriteDeadline(t time.Time) error {
 
 // EnableFullDuplex has an answer that is complete when its handler returns leave at once, also if
 // the request's body is still coming. Reading and writing never exclude each other here.
-func (g *given) EnableFullDuplex() error {
+func (g *giving) EnableFullDuplex() error {
 	if w := g.out.Load(); w != nil {
 		w.duplex = true
 	}

@@ -28,10 +28,9 @@ func responseOf(w http.ResponseWriter) (*response, error) {
 	for {
 		switch v := w.(type) {
 		case *given:
-			if r := v.out.Load(); r != nil {
-				return r, nil
-			}
-			return nil, errHandlerOver
+			return v.response()
+		case *given2:
+			return v.response()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = v.Unwrap()
 		default:

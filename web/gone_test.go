@@ -1,0 +1,43 @@
+package web
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+)
+
+// A handler that still waits for a worker when its client disconnects does not run, and Shutdown
+// does not wait for it.
+func TestNoHandlerForAClientThatHasGone(t *testing.T) {
+	var ran atomic.Int32
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	f := serve(t, &Server{Dispatch: DispatchPool, Workers: 1,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/gone" {
+				ran.Add(1)
+				return
+			}
+			close(entered)
+			<-goOn
+		})})
+	first := dial(t, f)
+	io.WriteString(first, "GET /first HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	<-entered
+	for range 5 {
+		c := dial(t, f)
+		io.WriteString(c, "GET /gone HTTP/1.1\r\nHost: h\r\n\r\n")
+		c.(*net.TCPConn).SetLinger(0)
+		defer c.Close()
+		within(t, "the request waits", func() bool { return poolOf(f.state).Stats().Queued > 0 })
+		c.Close()
+		within(t, "the connection has gone", func() bool { return f.Engine.Stats().Conns == 1 })
+	}
+	close(goOn)
+	io.Copy(io.Discard, first)
+	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
+	if n := ran.Load(); n != 0 {
+		t.Errorf("%d handlers have run whose clients had disconnected", n)
+	}
+}
