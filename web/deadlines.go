@@ -124,7 +124,8 @@ const goneLooks = 8
 // Expired acts on the timeout of the phase the conn is in.
 func (h *conn) Expired(c *myriad.Conn) {
 	if h.stream != nil {
-		if !h.stream.beats(h.c.SetTimer) { // the deadline of a caller to which ConnState or ConnContext has shown the conn
+		if !h.stream.beats(h.c.SetTimer) {
+			// the deadline of a caller to which ConnState or ConnContext has shown the conn
 			c.Abort(os.ErrDeadlineExceeded)
 		}
 		return

@@ -18,8 +18,8 @@ import (
 )
 
 // An exchange is one request and its answer, whatever the version of HTTP: a head, a body that is
-// fed, an answer that is written, and an end. It is part of an h1stream or an h2stream, its carrier.
-// The loop makes it; its handler runs elsewhere.
+// fed, an answer that is written, and an end. It is part of an h1stream or an h2stream, its
+// carrier. The loop makes it; its handler runs elsewhere.
 type exchange struct {
 	carrier carrier
 	lane    *lane
@@ -54,11 +54,11 @@ type exchange struct {
 	detached atomic.Pointer[Stream] // continues the answer, or nil
 }
 
-// A carrier carries an exchange in one version of HTTP: *h1stream, *h2stream. What net/http promises
-// of an answer is decided above it, in response; a carrier only encodes it and sends it.
+// A carrier carries an exchange in one version of HTTP: *h1stream, *h2stream. What net/http
+// promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
 type carrier interface {
-	// These run on the handler's goroutine. What they send they send by response.sendWhenRoom, which
-	// waits where the handler may.
+	// These run on the handler's goroutine. What they send they send by response.sendWhenRoom,
+	// which waits where the handler may.
 
 	// snapshot encodes status and header of the answer as they are now.
 	snapshot()
@@ -69,8 +69,8 @@ type carrier interface {
 	head(next []byte, last bool) error
 	// data sends a piece of the body. last: it is the last, if not empty, and the trailers follow.
 	data(p []byte, last bool) error
-	// file sends n bytes of f from off on; f may be closed at once. canSendFile says whether it can,
-	// once the head has been sent.
+	// file sends n bytes of f from off on; f may be closed at once. canSendFile says whether it
+	// can, once the head has been sent.
 	file(f *os.File, off, n int64) error
 	canSendFile() bool
 	// coding is what a Transfer-Encoding of the handler means to the framing.
@@ -271,8 +271,8 @@ func (e *lastState) release() {
 	}
 }
 
-// lose ends whatever the handler may be waiting for, because its connection or stream has gone. drop
-// discards what waits to be sent.
+// lose ends whatever the handler may be waiting for, because its connection or stream has gone.
+// drop discards what waits to be sent.
 func (x *exchange) lose(err error, end *lastState, drop func()) {
 	if err == nil {
 		err = myriad.ErrClosed

@@ -8,8 +8,8 @@ import (
 	"github.com/myriad-go/myriad/internal/h1"
 )
 
-// A plainSink is the connection as the sink of an answer that ends with it, a chunkedSink that of one
-// in chunks.
+// A plainSink is the connection as the sink of an answer that ends with it, a chunkedSink that of
+// one in chunks.
 type (
 	plainSink   myriad.Conn
 	chunkedSink myriad.Conn

@@ -7,9 +7,9 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 )
 
-// An h1stream is an exchange on an HTTP/1 connection, and its carrier. Its place in the connection's
-// line is the loop's, except that a chain's goroutine reads chain and enc.closeAfter before it tells
-// the loop that an answer is complete.
+// An h1stream is an exchange on an HTTP/1 connection, and its carrier. Its place in the
+// connection's line is the loop's, except that a chain's goroutine reads chain and enc.closeAfter
+// before it tells the loop that an answer is complete.
 type h1stream struct {
 	exchange
 	h   *conn

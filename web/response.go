@@ -22,8 +22,8 @@ type response struct {
 	header http.Header // given.header
 	status int
 
-	// room for the first bytes of the body that the carrier has beside the head, from snapshot until
-	// the head is sent; nil: none
+	// room for the first bytes of the body that the carrier has beside the head, from snapshot
+	// until the head is sent; nil: none
 	near   []byte
 	beside int // bytes in it
 	// bytes of the body that have not been given to the carrier, up to bodyBuffer, if they are not

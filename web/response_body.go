@@ -237,7 +237,7 @@ func (w *response) waitForRoom(purpose func(*seldom) *driver.Parker) error {
 	}
 	w.mu.Unlock()
 	if err := w.lostErr(); fresh || err != nil {
-		return err // fresh: there may have been room before the parker was there, and the carrier is to be asked again first
+		return err // fresh: there may have been room before the parker was there, and the carrier is asked again
 	}
 	if w.x.carrier.hasTurn() {
 		w.x.awaitClient(*p)
