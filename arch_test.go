@@ -72,7 +72,8 @@ var arrows = map[string][]string{
 	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
-		"proxyproto", "tlsloop", "internal/h1", "workers"},
+		"proxyproto", "tlsloop", "internal/flow", "internal/h1", "internal/h2", "internal/hpack", "internal/mux",
+		"workers"},
 	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop",
 		"web", "workers"},
 

@@ -28,6 +28,8 @@ type body struct {
 	// the client expects 100 Continue, as net/http has it: it may not send the body, or may have
 	// sent it already
 	expects bool
+	// what the peer may send before more is granted by credit; 0: the loop stops reading instead
+	window int32
 
 	mu       sync.Mutex
 	data     buf.Chain
@@ -38,6 +40,8 @@ type body struct {
 	begun    bool        // the handler has begun to read
 	readAll  bool        // and has come to the end
 	throttle bool        // the loop has stopped reading
+	told     bool        // the loop has been asked to call credit
+	owed     int32       // what has been read or dropped since credit was called, if there is a window
 	drop     int64       // what may still be discarded, when the handler reads no more
 	dropping bool
 	readBy   moment // when it must have come
@@ -64,10 +68,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.begun = true
 	for {
 		if n, err := b.take(p); n > 0 || err != nil {
-			resume := b.throttle && b.data.Len() <= maxBodyBuffer/2
-			if resume {
-				b.throttle = false
-			}
+			resume := b.consumed(n)
 			b.mu.Unlock()
 			if resume {
 				b.x.want(wantInput)
@@ -83,6 +84,35 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 		b.wait()
 	}
+}
+
+// consumed reports whether the loop should read on, or grant more of the window, now that n bytes
+// have been read. After the end it waits for the last byte, which is the connection's window's. mu
+// is held.
+func (b *body) consumed(n int) (tell bool) {
+	if b.window == 0 {
+		if tell = b.throttle && b.data.Len() <= maxBodyBuffer/2; tell {
+			b.throttle = false
+		}
+		return tell
+	}
+	b.owed += int32(n)
+	over := b.eof.Load() || b.err != nil
+	tell = !b.told && b.owed > 0 && (b.owed >= b.window/2 && !over || over && b.data.Len() == 0)
+	b.told = b.told || tell
+	return tell
+}
+
+// credit returns how many bytes have been read or dropped since the last call. On the loop.
+func (b *body) credit() int {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.owed
+	b.owed, b.told = 0, false
+	return int(n)
 }
 
 // invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
@@ -116,7 +146,7 @@ func (b *body) take(p []byte) (int, error) {
 		return 0, io.EOF
 	case b.err == nil && b.late:
 		err := b.x.netError("read", os.ErrDeadlineExceeded)
-		if b.length < 0 {
+		if b.length < 0 || b.window > 0 {
 			// as with net/http, a reader of chunks does not continue after an error
 			b.err, b.then, b.spoilt = err, err, true
 		}
@@ -199,7 +229,12 @@ func (b *body) add(p []byte, last bool) error {
 	b.total += int64(len(p))
 	switch {
 	case b.limit > 0 && b.total > b.limit:
+		if b.window > 0 {
+			b.owed += int32(len(p))
+		}
 		return &http.MaxBytesError{Limit: b.limit}
+	case b.window > 0 && (b.dropping || b.err != nil):
+		b.owed += int32(len(p))
 	case b.dropping:
 		b.drop -= int64(len(p))
 		if b.drop < 0 {
@@ -238,6 +273,9 @@ func (b *body) release() {
 func (b *body) releaseLocked() {
 	b.closed = true
 	b.wake()
+	if b.window > 0 {
+		b.owed += int32(b.data.Len())
+	}
 	b.data.Release()
 	if !b.dropping {
 		b.dropping = true

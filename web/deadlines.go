@@ -60,11 +60,11 @@ func (h *conn) armDeadlines(x *h1stream) {
 }
 
 // until is how long the timer is to wait for by; 0 if there is no such moment.
-func (h *conn) until(by moment) time.Duration {
+func (k *link) until(by moment) time.Duration {
 	if by == never {
 		return 0
 	}
-	return max(time.Duration(by-h.now()), time.Nanosecond)
+	return max(time.Duration(by-k.now()), time.Nanosecond)
 }
 
 // deadlinePassed acts on the timer of a request. A deadline that passes while its handler neither

@@ -117,6 +117,9 @@ const (
 	wantFinish                    // the answer is complete
 	wantTakeover                  // upgrade or hijack
 	wantDeadline                  // ResponseController has set one
+	wantFail                      // HTTP/2: the answer cannot be completed
+	wantAbort                     // HTTP/2: the rest of it is of no use
+	wantGoAway                    // HTTP/2: the connection ends behind its streams
 )
 
 func (x *exchange) want(w want) {

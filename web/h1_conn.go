@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"time"
@@ -77,6 +78,10 @@ func (h *conn) Opened(c *myriad.Conn) {
 
 // Received takes what has come, behind what was kept.
 func (h *conn) Received(c *myriad.Conn, p []byte) {
+	if h.ahead != nil && h.startsHTTP2() {
+		p = append(bytes.Clone(h.ahead.bytes()), p...)
+		h.dropAhead()
+	}
 	if h.ahead != nil {
 		h.extend(p)
 		return
@@ -127,6 +132,14 @@ func (h *conn) parse(p []byte) (n int, ok bool) {
 		return n, true
 	}
 	n, err := h1.ParseRequest(p, ln.st.limits, &ln.head)
+	if err == h1.ErrPreface && h.startsHTTP2() {
+		h.becomeHTTP2(p)
+		return len(p), true
+	}
+	if !ln.st.protocols.HTTP1() && (err != nil || n > 0) {
+		h.close() // as net/http does
+		return 0, true
+	}
 	if err == h1.ErrPreface {
 		n, err = h1.ParsePreface(p, &ln.head)
 	}

@@ -131,7 +131,7 @@ func (s *Server) reportOf(nc net.Conn, state http.ConnState) {
 // shaken gives tc to the protocol that was negotiated.
 func (s *Server) shaken(tc *tls.Conn, f *front, base context.Context) {
 	proto := tc.ConnectionState().NegotiatedProtocol
-	if speaks(proto) {
+	if speaks(proto) || proto == "h2" && s.speaksHTTP2() {
 		s.adoptOrLog(tc, f, base)
 		return
 	}

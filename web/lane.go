@@ -162,13 +162,16 @@ func (f *front) contextOf(nc net.Conn) context.Context {
 }
 
 func (f *front) open(c *myriad.Conn, base context.Context) *conn {
-	from := f.origin
-	if base != from.base {
-		from = &origin{base: base}
-	}
-	h := &conn{link: link{c: c, lane: f.lane(c), from: from}}
+	h := &conn{link: link{c: c, lane: f.lane(c), from: f.originOf(base)}}
 	c.SetHandler(h, nil)
 	return h
+}
+
+func (f *front) originOf(base context.Context) *origin {
+	if base == f.origin.base {
+		return f.origin
+	}
+	return &origin{base: base}
 }
 
 // Received is never reached: the handler changes in Opened.

@@ -202,10 +202,12 @@ func TestErrorsLikeNetHTTP(t *testing.T) {
 		t.Run("late "+late, func(t *testing.T) {
 			t.Parallel()
 			var ended chan string
+			var begun chan struct{}
 			sameOnBoth(t, func(s *Server) {
-				mine := make(chan string, 1)
-				ended = mine
+				mine, beginning := make(chan string, 1), make(chan struct{})
+				ended, begun = mine, beginning
 				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					close(beginning)
 					c, past := http.NewResponseController(w), time.Now().Add(-time.Second)
 					var err error
 					if late == "write" {
@@ -233,6 +235,7 @@ func TestErrorsLikeNetHTTP(t *testing.T) {
 				}
 				io.WriteString(c, request)
 				if late == "" {
+					<-begun
 					_ = c.(*net.TCPConn).SetLinger(0) // a reset
 					c.Close()
 				}

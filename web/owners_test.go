@@ -333,7 +333,7 @@ func (first) Closed(_ *myriad.Conn, _ error) {}
 // An upgraded connection is opened when the head of the switch has been queued, whenever the loop
 // looks.
 func TestUpgradeHeadComesFirst(t *testing.T) {
-	const before = 4 << 20
+	const before = 16 << 20 // more than sockets hold
 	looked := make(chan struct{})
 	f := serve(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -348,6 +348,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 				}
 				x.carrier.ask() // as a deadline does
 				turnOf(x, func() {})
+				c.SetWriteLimit(0)
 			}()
 			if err := Upgrade(w, []byte(switching), first{"hello"}); err != nil {
 				t.Error(err)

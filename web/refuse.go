@@ -77,13 +77,19 @@ func appendExpectationFailed(dst []byte, head *h1.Head, date string) []byte {
 	return append(dst, "\r\n"...)
 }
 
+// errorText is the body of an answer that the server gives itself.
+func errorText(status int, reason string) string {
+	text := strconv.Itoa(status) + " " + http.StatusText(status)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
 // appendError is a whole answer in the words of net/http. To HEAD it has no body (RFC 9110 section
 // 9.3.2).
 func appendError[T []byte | string](dst []byte, method T, status int, reason, date string) []byte {
-	body := strconv.Itoa(status) + " " + http.StatusText(status)
-	if reason != "" {
-		body += ": " + reason
-	}
+	body := errorText(status, reason)
 	dst = h1.AppendStatusLine(dst, 1, status)
 	dst = h1.AppendField(dst, "Date", date)
 	dst = h1.AppendField(dst, "Content-Type", "text/plain; charset=utf-8")

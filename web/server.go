@@ -17,6 +17,7 @@ import (
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/mux"
 	"github.com/myriad-go/myriad/internal/pace"
 )
 
@@ -46,10 +47,17 @@ type Server struct {
 	// with what ConnContext has returned. The *myriad.Conn of ConnState does nothing meanwhile.
 	TLSNextProto map[string]func(*http.Server, *tls.Conn, http.Handler)
 
-	// Protocols are the versions of HTTP that are served. They must include HTTP/1 and not
-	// UnencryptedHTTP2, or Serve, Listen and their like fail. HTTP/2 is served over TLS by
-	// TLSNextProto alone. nil: HTTP/1, and HTTP/2 if TLSNextProto has "h2".
+	// Protocols are the versions of HTTP that are served. HTTP2 is HTTP/2 over TLS, which ALPN
+	// chooses; if TLSNextProto has "h2", that serves it. UnencryptedHTTP2 is HTTP/2 without TLS for
+	// clients that begin with its preface ("prior knowledge"). Without HTTP1 a connection that
+	// comes to nothing else is closed. nil: HTTP1, and HTTP2 unless TLSNextProto is set and has no
+	// "h2".
 	Protocols *http.Protocols
+	// HTTP2 has limits for HTTP/2. MaxConcurrentStreams (0: 250) counts requests that are open or
+	// whose handler runs; the client's next ones are refused. MaxReceiveBufferPerStream (0: 64 KiB)
+	// and MaxReceiveBufferPerConnection (0: 1 MiB) are how much of requests' bodies may wait for
+	// handlers. The other fields have no effect.
+	HTTP2 *http.HTTP2Config
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0:
 	// ReadTimeout), WriteTimeout the time from the end of the head to the end of the answer (then
@@ -138,23 +146,26 @@ type Server struct {
 
 // state is what a server has once it serves.
 type state struct {
-	engine  *myriad.Engine
-	began   time.Time
-	limits  h1.Limits
-	lanes   []*lane              // by loop
-	tasks   *dispatch.Dispatcher // runs handlers
-	load    load
-	misled  pace.Reports // TLS clients on a port without TLS
-	shaking shaking      // *tls.Conns in their handshake
-	given   shaking      // and those that a function of TLSNextProto has
-	std     *http.Server // for http.ServerContextKey
-	clock   clock
-	spare   sync.Pool    // of h1streams that are done with
-	fronts  sync.Pool    // of those that are not used again: h1encoder.front
-	conns   atomic.Int64 // open connections
-	serving atomic.Int64 // Serves that have not returned
-	mu      sync.Mutex
-	waiters []driver.Parker // of Shutdown
+	engine    *myriad.Engine
+	began     time.Time
+	limits    h1.Limits
+	protocols http.Protocols       // that are served
+	mux       mux.Config           // of HTTP/2 connections
+	window    int32                // of their streams
+	lanes     []*lane              // by loop
+	tasks     *dispatch.Dispatcher // runs handlers
+	load      load
+	misled    pace.Reports // TLS clients on a port without TLS
+	shaking   shaking      // *tls.Conns in their handshake
+	given     shaking      // and those that a function of TLSNextProto has
+	std       *http.Server // for http.ServerContextKey
+	clock     clock
+	spare     sync.Pool    // of h1streams that are done with
+	fronts    sync.Pool    // of those that are not used again: h1encoder.front
+	conns     atomic.Int64 // open connections
+	serving   atomic.Int64 // Serves that have not returned
+	mu        sync.Mutex
+	waiters   []driver.Parker // of Shutdown
 }
 
 // listening is one Serve call.
@@ -249,8 +260,8 @@ func (s *Server) newState() (*state, error) {
 	if err := s.checkOverload(); err != nil {
 		return nil, err
 	}
-	if err := s.checkProtocols(); err != nil {
-		return nil, err
+	if p := s.protocols(); !p.HTTP1() && !p.HTTP2() && !p.UnencryptedHTTP2() {
+		return nil, fmt.Errorf("web: Server.Protocols is %v: include HTTP1, or leave it nil", p)
 	}
 	engine := s.Engine
 	if engine == nil {
@@ -273,6 +284,7 @@ func (s *Server) newState() (*state, error) {
 		limits: h1.Limits{HeadBytes: head, LineBytes: head, Fields: maxFields},
 		std:    s.standard(),
 	}
+	s.configureHTTP2(st)
 	st.load.init(s)
 	st.tasks = s.newDispatcher(st)
 	mux, _ := s.handler().(*http.ServeMux)
@@ -282,24 +294,12 @@ func (s *Server) newState() (*state, error) {
 	return st, nil
 }
 
-// checkProtocols refuses what a client would find missing only when it connects.
-func (s *Server) checkProtocols() error {
-	p := s.Protocols
-	switch {
-	case p == nil:
-	case !p.HTTP1():
-		return fmt.Errorf("web: Server.Protocols is %v: HTTP/1 alone is served here, so include it, or leave it nil", p)
-	case p.UnencryptedHTTP2():
-		return fmt.Errorf("web: Server.Protocols is %v: UnencryptedHTTP2 is not served here, so leave it out", p)
-	}
-	return nil
-}
-
 // standard is the *http.Server that handlers find under http.ServerContextKey: the same settings,
 // never served.
 func (s *Server) standard() *http.Server {
 	return &http.Server{
 		Addr: s.Addr, Handler: s.Handler, TLSConfig: s.TLSConfig, TLSNextProto: s.TLSNextProto, Protocols: s.Protocols,
+		HTTP2:                        s.HTTP2,
 		DisableGeneralOptionsHandler: s.DisableGeneralOptionsHandler,
 		ReadTimeout:                  s.ReadTimeout, ReadHeaderTimeout: s.ReadHeaderTimeout,
 		WriteTimeout: s.WriteTimeout, IdleTimeout: s.IdleTimeout, MaxHeaderBytes: s.MaxHeaderBytes,

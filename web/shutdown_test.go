@@ -23,10 +23,11 @@ var dispatches = []Dispatch{DispatchPool, DispatchInline, DispatchAuto}
 func TestShutdownWaitsForHandlers(t *testing.T) {
 	for _, d := range dispatches {
 		t.Run(d.String(), func(t *testing.T) {
-			inside, release := make(chan struct{}), make(chan struct{})
+			begun, inside, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			var over atomic.Bool
 			f := serveOn(t, &Server{Dispatch: d,
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					close(begun)
 					<-r.Context().Done() // its client goes
 					close(inside)
 					<-release
@@ -35,9 +36,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 			c := dial(t, f)
 			io.WriteString(c, get+"\r\n")
 			c.(*net.TCPConn).SetLinger(0)
-			for f.state.conns.Load() == 0 {
-				time.Sleep(time.Millisecond)
-			}
+			<-begun
 			c.Close()
 			<-inside
 			ended := make(chan error, 1)

@@ -23,9 +23,8 @@ import (
 // key, in PEM; they may be empty if TLSConfig has certificates.
 //
 // The handshake is bounded by the shortest of ReadHeaderTimeout, ReadTimeout and WriteTimeout, or
-// else by 10 s; failures are logged once in 10 s. ALPN offers "http/1.1" and what
-// TLSConfig.NextProtos names; "h2" is left out, unless TLSNextProto serves it, because this server
-// does not yet.
+// else by 10 s; failures are logged once in 10 s. ALPN offers "h2" and "http/1.1", as far as
+// Protocols has them, and what TLSConfig.NextProtos names.
 func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
 	addr := s.Addr
 	if addr == "" {
@@ -127,22 +126,26 @@ func (m missing) Error() string {
 // Is makes it the error that net/http has from opening a file without a name.
 func (missing) Is(target error) bool { return target == fs.ErrNotExist }
 
-// protos are the protocols that ALPN offers: those asked for that are served here, and HTTP/1.1.
+// protos are the protocols that ALPN offers: those asked for that are served here, HTTP/2, and
+// HTTP/1.1.
 func (s *Server) protos(asked []string) []string {
-	h2 := s.offersHTTP2()
-	offered := slices.DeleteFunc(slices.Clone(asked), func(p string) bool { return p == "h2" && !h2 })
-	if h2 && !slices.Contains(offered, "h2") {
+	p := s.protocols()
+	offered := slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
+		return name == "h2" && !p.HTTP2() || name == "http/1.1" && !p.HTTP1()
+	})
+	if p.HTTP2() && !slices.Contains(offered, "h2") {
 		offered = append(offered, "h2")
 	}
-	if !slices.Contains(offered, "http/1.1") {
+	if p.HTTP1() && !slices.Contains(offered, "http/1.1") {
 		offered = append(offered, "http/1.1")
 	}
 	return offered
 }
 
-// offersHTTP2 reports whether TLSNextProto serves HTTP/2, and may.
+// offersHTTP2 reports whether HTTP/2 is served over TLS, here or by TLSNextProto.
 func (s *Server) offersHTTP2() bool {
-	return s.TLSNextProto["h2"] != nil && (s.Protocols == nil || s.Protocols.HTTP2())
+	p := s.protocols()
+	return p.HTTP2()
 }
 
 // handshakeTimeout is net/http's rule; 0 leaves it to tlsloop.
@@ -219,7 +222,10 @@ func (f *front) lost(c *myriad.Conn, _ error) {
 
 // negotiated is what a connection speaks after its handshake.
 func (f *front) negotiated(state tls.ConnectionState) myriad.Handler {
-	if speaks(state.NegotiatedProtocol) {
+	switch p := f.s.protocols(); {
+	case state.NegotiatedProtocol == "h2" && f.s.speaksHTTP2():
+		return (*muxedFront)(f)
+	case speaks(state.NegotiatedProtocol) && p.HTTP1():
 		return (*securedFront)(f)
 	}
 	if serve := f.s.TLSNextProto[state.NegotiatedProtocol]; serve != nil {

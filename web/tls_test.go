@@ -119,8 +119,39 @@ var describe = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.TLS.HandshakeComplete, len(body), err)
 })
 
+// ALPN chooses HTTP/2 by itself, unless the server has it not. It is the same if a listener of
+// Serve makes the handshake.
 func TestHTTPS(t *testing.T) {
-	f := serveTLS(t, &Server{Handler: describe, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}})
+	only1 := new(http.Protocols)
+	only1.SetHTTP1(true)
+	for name, tt := range map[string]struct {
+		server      *Server
+		proto, alpn string
+	}{
+		"by itself":    {&Server{}, "HTTP/2.0", "h2"},
+		"HTTP/1 alone": {&Server{Protocols: only1}, "HTTP/1.1", "http/1.1"},
+		"the old way":  {&Server{TLSNextProto: map[string]nextProto{}}, "HTTP/1.1", "http/1.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.server.Handler, tt.server.TLSConfig = describe, &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+			agreedOn(t, serveTLS(t, tt.server), tt.proto, tt.alpn)
+		})
+	}
+	t.Run("a listener of TLS", func(t *testing.T) {
+		f := prepare(t, &Server{Handler: describe}, myriad.Config{Loops: 1})
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair()},
+			NextProtos: []string{"h2", "http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.addr = l.Addr().String()
+		go f.Serve(l)
+		agreedOn(t, f, "HTTP/2.0", "h2")
+	})
+}
+
+// agreedOn posts to describe and looks at the versions at both ends.
+func agreedOn(t *testing.T, f *fixture, proto, alpn string) {
 	transport := &http.Transport{TLSClientConfig: trusting(), ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
@@ -131,10 +162,10 @@ func TestHTTPS(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if want := fmt.Sprintf(`HTTP/1.1 TLS 1.3 "http/1.1" true %d <nil>`, n); err != nil || string(body) != want {
+		if want := fmt.Sprintf(`%s TLS 1.3 %q true %d <nil>`, proto, alpn, n); err != nil || string(body) != want {
 			t.Errorf("got %q, %v; want %q", body, err, want)
 		}
-		if resp.TLS == nil || resp.TLS.NegotiatedProtocol != "http/1.1" {
+		if resp.TLS == nil || resp.TLS.NegotiatedProtocol != alpn {
 			t.Errorf("the client negotiated %+v", resp.TLS)
 		}
 	}
@@ -454,10 +485,13 @@ func TestProtocols(t *testing.T) {
 		asked     []string
 		want      string
 	}{
-		{nil, nil, []string{"h2"}, "http/1.1"},
+		{nil, nil, []string{"h2"}, "h2"},
+		{nil, nil, nil, "h2"},
+		{nil, map[string]nextProto{}, nil, "http/1.1"},
 		{nil, h2, nil, "h2"},
 		{nil, h2, []string{"http/1.1", "h2"}, "http/1.1"},
-		{set(true, true), nil, nil, "http/1.1"},
+		{set(true, true), nil, nil, "h2"},
+		{set(false, true), nil, nil, "h2"},
 		{set(true, true), h2, nil, "h2"},
 		{set(true, false), nil, nil, "http/1.1"},
 		{set(true, false), h2, []string{"h2"}, "http/1.1"},
@@ -471,9 +505,7 @@ func TestProtocols(t *testing.T) {
 				tt.next != nil, tt.asked, got, tt.want)
 		}
 	}
-	clear := set(true, true)
-	clear.SetUnencryptedHTTP2(true)
-	for _, p := range []*http.Protocols{set(false, false), set(false, true), clear} {
+	for _, p := range []*http.Protocols{set(false, false)} {
 		for name, begin := range map[string]func(*Server) error{
 			"Listen":         func(s *Server) error { _, err := s.Listen("tcp", "127.0.0.1:0"); return err },
 			"ListenAndServe": (*Server).ListenAndServe,

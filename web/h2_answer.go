@@ -1,0 +1,186 @@
+package web
+
+import (
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/flow"
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+// This file is how HTTP/2 frames an answer: heads and trailers as pairs of name and value, which
+// the loop compresses when it sends them, and the body as it is.
+
+// An h2encoder is what HTTP/2 knows of an answer.
+type h2encoder struct {
+	pairs []byte // from WriteHeader until the head is sent
+	ended bool   // the end of the stream has been queued
+}
+
+var h2Fields = &fieldCoder{appendPair, appendPairLength}
+
+// appendPair leaves a field out that must not be sent, as net/http does with HTTP/2 (RFC 9113
+// section 8.2).
+func appendPair(p []byte, name, value string) []byte {
+	lower, known := lowerNames[name]
+	if !known {
+		lower = strings.ToLower(name)
+		if !httpguts.ValidHeaderFieldName(lower) {
+			return p
+		}
+	}
+	value = strings.Trim(value, " \t")
+	if !httpguts.ValidHeaderFieldValue(value) {
+		return p
+	}
+	return h2.AppendPair(p, lower, value, false)
+}
+
+func appendPairLength(p []byte, n int64) []byte {
+	return h2.AppendPair(p, "content-length", strconv.FormatInt(n, 10), false)
+}
+
+// lowerNames are the names of usual fields of answers in lower case.
+var lowerNames = func() map[string]string {
+	names := map[string]string{}
+	for _, name := range []string{"Accept-Ranges", "Access-Control-Allow-Origin", "Age", "Cache-Control",
+		"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Range",
+		"Content-Security-Policy", "Content-Type", "Date", "Etag", "Expires", "Grpc-Message", "Grpc-Status",
+		"Last-Modified", "Link", "Location", "Retry-After", "Server", "Set-Cookie", "Strict-Transport-Security",
+		"Trailer", "Vary", "X-Content-Type-Options", "X-Frame-Options", "X-Request-Id"} {
+		names[name] = strings.ToLower(name)
+	}
+	return names
+}()
+
+func appendStatus(p []byte, status int) []byte {
+	var digits [3]byte
+	return h2.AppendPair(p, ":status", string(strconv.AppendInt(digits[:0], int64(status), 10)), false)
+}
+
+// snapshot implements carrier.
+func (x *h2stream) snapshot() {
+	x.enc.pairs = x.out.appendHeader(appendStatus(x.enc.pairs[:0], x.out.status), h2Fields)
+}
+
+// interim implements carrier.
+func (x *h2stream) interim(status int) error {
+	p := x.out.appendInterim(appendStatus(nil, status), h2Interim)
+	return x.send(p, nil, false)
+}
+
+// h2Interim is h2Fields without the fields of a connection, which appendHeader leaves out itself.
+var h2Interim = &fieldCoder{func(p []byte, name, value string) []byte {
+	if ofConnection(name) {
+		return p
+	}
+	return appendPair(p, name, value)
+}, appendPairLength}
+
+// ofConnection reports whether a field concerns a connection of HTTP/1 (RFC 9113 section 8.2.2).
+func ofConnection(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// invite implements carrier.
+func (x *h2stream) invite() error {
+	return x.put(appendStatus(nil, http.StatusContinue), nil, false)
+}
+
+// coding implements carrier: HTTP/2 has none.
+func (x *h2stream) coding([]string) coding { return codingNone }
+
+// ownField implements carrier. "Connection: close" has the connection end behind the streams that
+// it has, as in net/http.
+func (x *h2stream) ownField(name string, values []string) (skip bool) {
+	if name == "Connection" && httpguts.HeaderValuesContainsToken(values, "close") {
+		x.want(wantGoAway)
+	}
+	return true
+}
+
+// head implements carrier.
+func (x *h2stream) head(next []byte, last bool) error {
+	w, e := &x.out, &x.enc
+	first := w.gathered()
+	p := w.appendDecided(e.pairs, h2Fields, first, next)
+	if e.pairs = nil; w.noBody {
+		e.ended = true
+		return x.send(p, nil, true)
+	}
+	if !last {
+		return x.send(p, first, false)
+	}
+	return x.sendLast(p, first)
+}
+
+// data implements carrier.
+func (x *h2stream) data(p []byte, last bool) error {
+	switch {
+	case x.enc.ended:
+		return x.out.alive()
+	case last:
+		return x.sendLast(nil, p)
+	}
+	return x.send(nil, p, false)
+}
+
+// sendLast sends the end of the answer with what comes before it. The trailers need no room.
+func (x *h2stream) sendLast(head, p []byte) error {
+	x.enc.ended = true
+	tail := x.out.appendTrailer(nil, h2Fields)
+	if len(tail) == 0 {
+		return x.send(head, p, true)
+	}
+	if head != nil || len(p) > 0 {
+		if err := x.send(head, p, false); err != nil {
+			return err
+		}
+	}
+	return x.s.End(tail)
+}
+
+// send queues a head and data, waiting for room where the handler may wait.
+func (x *h2stream) send(head, p []byte, last bool) error {
+	return x.out.sendWhenRoom(func() error { return x.put(head, p, last) })
+}
+
+// put queues them, all or nothing: myriad.ErrFull.
+func (x *h2stream) put(head, p []byte, last bool) error {
+	err := x.s.Put(head, p, last)
+	if err == flow.ErrFull {
+		return myriad.ErrFull
+	}
+	return err
+}
+
+// canSendFile implements carrier: a file is read into frames.
+func (x *h2stream) canSendFile() bool { return false }
+
+// file implements carrier.
+func (x *h2stream) file(*os.File, int64, int64) error { return myriad.ErrUnsupported }
+
+// refuse implements carrier.
+func (x *h2stream) refuse(status int, reason string) error {
+	body := errorText(status, reason)
+	p := appendPair(appendStatus(nil, status), "Date", x.h.date())
+	p = appendPair(p, "Content-Type", "text/plain; charset=utf-8")
+	if status == http.StatusServiceUnavailable {
+		p = appendPair(p, "Retry-After", "1")
+	}
+	x.enc.ended = true
+	p = appendPairLength(p, int64(len(body)))
+	if x.given.request.Method == http.MethodHead {
+		body = ""
+	}
+	return x.put(p, []byte(body), true)
+}

@@ -1,0 +1,234 @@
+package web
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/dispatch"
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
+	"github.com/myriad-go/myriad/internal/mux"
+)
+
+// An h2stream is an exchange on a stream of an HTTP/2 connection, and its carrier. Only the loop
+// uses what is not in exchange or enc.
+type h2stream struct {
+	exchange
+	h     *h2conn
+	s     mux.Stream
+	enc   h2encoder // the handler's goroutine's
+	begun bool      // there is a request
+	apart bool      // the loop has released the stream, which a Stream had kept
+	beat  moment    // of the Stream's next keep-alive; never: none
+}
+
+var (
+	_ carrier         = (*h2stream)(nil)
+	_ sink            = (*h2stream)(nil)
+	_ mux.StreamOwner = (*h2stream)(nil)
+)
+
+// Head begins the request.
+func (x *h2stream) Head(head *h2.Head, last bool) h2.Code {
+	ln := x.h.lane
+	x.given = newGiven()
+	x.given.out.Store(&x.out)
+	x.attach(x, &x.h.link)
+	if !x.fill(head, last) {
+		x.given.ctx.end()
+		return h2.ProtocolError
+	}
+	x.begun = true
+	x.h.begins()
+	x.setDeadlines()
+	switch limit := ln.s.MaxBodyBytes; {
+	case head.TooLarge:
+		x.refuse431()
+	case limit > 0 && head.Length > limit:
+		x.exchange.refuse(http.StatusRequestEntityTooLarge, "")
+	default:
+		ln.dispatch(x, last)
+	}
+	if !x.due {
+		x.s.Release() // it was refused
+	}
+	return h2.NoError
+}
+
+// refuse431 answers a request whose fields were not all kept.
+func (x *h2stream) refuse431() {
+	x.exchange.refuse(http.StatusRequestHeaderFieldsTooLarge, "")
+}
+
+// Data feeds the body.
+func (x *h2stream) Data(p []byte, last bool) {
+	if err := x.body.add(p, last); err != nil {
+		x.body.fail(err)
+	}
+	if last {
+		x.arm()
+	}
+}
+
+// Trailers ends the body.
+func (x *h2stream) Trailers(fields []hpack.Field) {
+	var trailer http.Header
+	for _, f := range fields {
+		if trailer == nil {
+			trailer = http.Header{}
+		}
+		trailer.Add(f.Name, f.Value)
+	}
+	x.body.end(trailer)
+	x.arm()
+}
+
+// Credit serves what the exchange wants, and returns how much of the body has been consumed.
+func (x *h2stream) Credit() int {
+	if !x.begun {
+		return 0
+	}
+	x.serve()
+	return x.body.credit()
+}
+
+// Room lets a handler that waits for room go on.
+func (x *h2stream) Room() {
+	x.out.wake()
+	if s := x.stream(); s != nil {
+		s.drained()
+	}
+}
+
+// Ended is the end of the stream. If it did not come in order, the handler learns from its context,
+// its body and its writes.
+func (x *h2stream) Ended(_ h2.Code, err error) {
+	x.h.watch(x, never)
+	switch {
+	case !x.begun:
+		x.s.Release()
+	case err == nil:
+		x.body.fail(http.ErrBodyReadAfterClose)    // of which the answer had no need
+		if s := x.stream(); s != nil && !x.apart { // Close was called, and its notify comes too late
+			s.lost(nil)
+			x.leave()
+		}
+	default:
+		x.lose(err, x.h.last, func() {})
+		if x.stream() != nil {
+			x.leave()
+		}
+	}
+}
+
+// serve does what the exchange wants.
+func (x *h2stream) serve() {
+	want := x.takeWants()
+	switch {
+	case want&wantFail != 0:
+		x.s.Cancel(h2.InternalError)
+	case want&wantAbort != 0:
+		x.s.Cancel(h2.Cancel)
+	}
+	if want&wantGoAway != 0 {
+		x.h.Shutdown()
+	}
+	if want&wantDeadline != 0 {
+		x.moveWriteBy()
+		x.arm()
+	}
+	if s := x.stream(); s != nil && !x.apart {
+		x.look(s)
+	}
+}
+
+// look goes on with a Stream: when it has been closed, or its keep-alive has changed.
+func (x *h2stream) look(s *Stream) {
+	if _, known := x.h.detached[x]; !known {
+		x.h.detach(x)
+		x.writeBy = never // a Stream may take its time
+		x.arm()
+	}
+	over, owed := s.look(x.setBeat)
+	switch {
+	case s.cut:
+		x.s.Cancel(h2.InternalError)
+	case over && !owed:
+		s.lost(nil)
+		x.leave()
+	case !over && x.h.leaving():
+		_ = s.Close()
+	}
+}
+
+// leave is the loop's release of a stream that a Stream has kept.
+func (x *h2stream) leave() {
+	if x.apart {
+		return
+	}
+	x.apart = true
+	delete(x.h.detached, x)
+	if x.beat != never {
+		x.beat = never
+		x.arm()
+	}
+	if x.alone() {
+		x.s.Release()
+	}
+}
+
+// release implements carrier: the handler is over. If a Stream goes on, the loop releases the
+// mux.Stream.
+func (x *h2stream) release() {
+	if x.stream() != nil && !x.given.ctx.isLost() && !x.alone() {
+		return
+	}
+	x.given.out.Store(nil)
+	x.s.Release()
+}
+
+func (x *h2stream) next() dispatch.Task {
+	x.release()
+	return nil
+}
+
+// returned implements carrier.
+func (x *h2stream) returned() { x.serve() }
+
+func (x *h2stream) ask()  { x.s.Notify() }
+func (x *h2stream) fail() { x.want(wantFail) }
+
+func (x *h2stream) hasTurn() bool { return true }
+
+// writer implements carrier.
+func (x *h2stream) writer() http.ResponseWriter { return (*given2)(x.given) }
+
+// upgrade implements carrier. HTTP/2 has no upgrade (RFC 9113 section 8.6).
+func (x *h2stream) upgrade([]byte, myriad.Handler) error {
+	return errNoUpgrade
+}
+
+func (x *h2stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, http.ErrNotSupported
+}
+
+// outlive implements carrier.
+func (x *h2stream) outlive() error { return nil }
+
+// sink implements carrier: the stream itself.
+func (x *h2stream) sink() sink { return x }
+
+func (x *h2stream) write(p []byte) error { return x.put(nil, p, false) }
+
+func (x *h2stream) chunk(k *Chunk) error { return x.put(nil, k.data(), false) }
+
+// end implements sink. It needs no room.
+func (x *h2stream) end() error { return x.s.End(nil) }
+
+func (x *h2stream) queued() int          { return x.s.Queued() }
+func (x *h2stream) setLimit(n int)       { x.s.SetLimit(n) }
+func (x *h2stream) abort(error)          { x.want(wantAbort) }
+func (x *h2stream) notify()              { x.s.Notify() }
+func (x *h2stream) remoteAddr() net.Addr { return x.h.c.RemoteAddr() }
