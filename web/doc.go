@@ -15,12 +15,15 @@
 // runs the loop. A request is an ordinary *http.Request and stays valid after its handler has
 // returned. Its body streams: the handler starts when the head is complete.
 //
+// HTTP/2 is served over TLS, where ALPN chooses it, and without TLS if Server.Protocols says so.
+// Its streams have no goroutine: only handlers that run have one. Server.HTTP2 has its limits.
+//
 // # Differences from net/http
 //
 // Go's own tests of its server pass here, except for a list of differences. The file
 // docs/net-http.md has all of them, each with a test. These matter most when a program is ported:
 //
-//   - HTTP/2 is served only if TLSNextProto has a function for "h2".
+//   - A handler does not begin when its client has disconnected or reset the HTTP/2 stream.
 //   - Without timeouts, a new connection has one minute to begin its first request, and each head
 //     has one minute. Bodies, answers and the wait between requests have no limit, as in net/http.
 //   - ConnState and ConnContext get a *myriad.Conn, no *net.TCPConn and no *tls.Conn. Deadlines set

@@ -64,8 +64,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	if part.n < minSendFile {
 		return 0, nil
 	}
-	err := w.sendWhenRoom(func() error { return w.x.carrier.file(part.file, part.off, part.n) })
-	if err != nil {
+	if err := w.x.carrier.file(part.file, part.off, part.n); err != nil {
 		return 0, err
 	}
 	w.written += part.n

@@ -1,0 +1,370 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad"
+)
+
+// The writer of an HTTP/2 request has what net/http's has, without Hijack; what needs a connection
+// says so.
+func TestHTTP2Surface(t *testing.T) {
+	eachHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+		_, hijacks := w.(http.Hijacker)
+		_, pushes := w.(http.Pusher)
+		_, flushes := w.(http.Flusher)
+		_, _, err := http.NewResponseController(w).Hijack()
+		upgrade := Upgrade(w, nil, nil)
+		w.Header().Set("Connection", "keep-alive")
+		w.Header().Set("Upgrade", "x")
+		fmt.Fprint(w, hijacks, pushes, flushes, errors.Is(err, http.ErrNotSupported), upgrade == errNoUpgrade)
+	}, func(t *testing.T, f *fixture, c *http.Client) {
+		resp, err := c.Get(f.url("/"))
+		if got := mustBody(t, resp, err); got != "false false true true true" {
+			t.Errorf("got %q", got)
+		}
+		if h := resp.Header; h["Connection"] != nil || h["Upgrade"] != nil {
+			t.Errorf("fields of a connection: %v", h)
+		}
+	})
+}
+
+// HEAD, an empty answer, and statuses without a body are as with net/http.
+func TestHTTP2HeadAndEmpty(t *testing.T) {
+	eachHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/204":
+			w.WriteHeader(http.StatusNoContent)
+		case "/flush":
+			w.(http.Flusher).Flush()
+		case "/text":
+			io.WriteString(w, "text")
+		}
+	}, func(t *testing.T, f *fixture, c *http.Client) {
+		for _, tt := range []struct {
+			method, path string
+			length       int64
+		}{
+			{"GET", "/", 0}, {"GET", "/204", 0}, {"GET", "/text", 4}, {"HEAD", "/text", 4},
+			{"HEAD", "/flush", -1}, {"HEAD", "/", -1},
+		} {
+			req, _ := http.NewRequest(tt.method, f.url(tt.path), nil)
+			resp, err := c.Do(req)
+			body := mustBody(t, resp, err)
+			if resp.ContentLength != tt.length || tt.method == "HEAD" && body != "" {
+				t.Errorf("%s %s: length %d, want %d; body %q", tt.method, tt.path, resp.ContentLength, tt.length, body)
+			}
+		}
+	})
+}
+
+// rawHTTP2 speaks frames on a connection of its own.
+func rawHTTP2(t *testing.T, f *fixture) (net.Conn, *http2.Framer) {
+	c := dial(t, f)
+	io.WriteString(c, http2.ClientPreface)
+	fr := http2.NewFramer(c, c)
+	fr.WriteSettings()
+	return c, fr
+}
+
+// indexedGet is GET / for http, by the static table, and an authority.
+var indexedGet = []byte("\x82\x84\x86\x41\x01h")
+
+func openStream(fr *http2.Framer, id uint32, end bool) {
+	fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: indexedGet, EndHeaders: true, EndStream: end})
+}
+
+// A client that resets its streams as fast as it opens them has no more handlers at a time than
+// another one, and is told to calm down.
+func TestHTTP2RunningHandlersCount(t *testing.T) {
+	const most = 5
+	var running, peak, ran atomic.Int64
+	release := make(chan struct{})
+	s := &Server{Dispatch: DispatchPool, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: most},
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			ran.Add(1)
+			for n := running.Add(1); n > peak.Load(); {
+				peak.Store(n)
+			}
+			<-release
+			running.Add(-1)
+		})}
+	f, _ := serveHTTP2(t, s)
+	_, fr := rawHTTP2(t, f)
+	go func() {
+		for id := uint32(1); id < 2000; id += 2 {
+			openStream(fr, id, true)
+			if fr.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatalf("no GOAWAY: %v", err)
+		}
+		if g, ok := frame.(*http2.GoAwayFrame); ok {
+			if g.ErrCode != http2.ErrCodeEnhanceYourCalm {
+				t.Errorf("GOAWAY %v", g.ErrCode)
+			}
+			break
+		}
+	}
+	close(release)
+	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
+	if p, n := peak.Load(), ran.Load(); p > most || n > most {
+		t.Errorf("%d handlers have run at a time, %d altogether", p, n)
+	}
+}
+
+// A body that its handler does not read holds up its stream alone.
+func TestHTTP2UnreadBody(t *testing.T) {
+	release := make(chan struct{})
+	f, clients := serveHTTP2(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			<-release
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		}
+	})})
+	c := clients["x/net"]
+	var sent atomic.Int64
+	answered := make(chan string)
+	const size = 1 << 20
+	go func() {
+		body := io.TeeReader(io.LimitReader(zeros{}, size), writerFunc(func(p []byte) {
+			sent.Add(int64(len(p)))
+		}))
+		resp, err := c.Post(f.url("/"), "x/y", body)
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		p, _ := io.ReadAll(resp.Body)
+		answered <- string(p)
+	}()
+	within(t, "the window is used up", func() bool { return sent.Load() >= streamWindow })
+	for range 20 { // on the same connection
+		resp, err := c.Get(f.url("/"))
+		mustBody(t, resp, err)
+	}
+	if n := sent.Load(); n > streamWindow+64<<10 { // and what the client's own buffer holds
+		t.Errorf("the client has sent %d bytes", n)
+	}
+	close(release)
+	if got := <-answered; got != fmt.Sprint(size, nil) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A head beyond MaxHeaderBytes is answered with 431, a body beyond MaxBodyBytes with 413 or an
+// error, and the connection goes on.
+func TestHTTP2LargeHead(t *testing.T) {
+	f, clients := serveHTTP2(t, &Server{MaxHeaderBytes: 8 << 10, MaxBodyBytes: 1000,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+			fmt.Fprint(w, tooLarge)
+		})})
+	c := clients["net/http"]
+	do := func(body io.Reader, field string) (int, string) {
+		req, _ := http.NewRequest("POST", f.url("/"), body)
+		req.Header.Set("X-Field", field)
+		resp, err := c.Do(req)
+		text := mustBody(t, resp, err)
+		return resp.StatusCode, text
+	}
+	large := strings.Repeat("x", 5000)
+	if status, text := do(nil, large); status != 200 || text != "false" {
+		t.Errorf("a head within the limit: %d %q", status, text)
+	}
+	if status, _ := do(strings.NewReader(large), ""); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body of known length: %d", status)
+	}
+	if status, text := do(io.LimitReader(zeros{}, 5000), ""); status != 200 || text != "true" {
+		t.Errorf("a body of unknown length: %d %q", status, text)
+	}
+	_, fr := rawHTTP2(t, f)
+	block := append([]byte(nil), indexedGet...)
+	for range 100 { // a literal without a name in the table, of 1 + 100 bytes
+		block = append(append(block, "\x00\x01x\x64"...), large[:100]...)
+	}
+	fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: true, EndStream: true})
+	fr.ReadMetaHeaders = nil
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := frame.(*http2.DataFrame); ok {
+			if !strings.HasPrefix(string(d.Data()), "431 ") {
+				t.Errorf("got %q", d.Data())
+			}
+			return
+		}
+	}
+}
+
+// Deadlines are those of a stream: its neighbours are not affected.
+func TestHTTP2Deadlines(t *testing.T) {
+	eachHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		switch r.URL.Path {
+		case "/read":
+			c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := io.ReadAll(r.Body)
+			fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
+		case "/write":
+			c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			<-r.Context().Done()
+		}
+	}, func(t *testing.T, f *fixture, c *http.Client) {
+		body, end := io.Pipe()
+		resp, err := c.Post(f.url("/read"), "x/y", body)
+		if got := mustBody(t, resp, err); got != "true" {
+			t.Errorf("a late body: %q", got)
+		}
+		end.Close()
+		if resp, err := c.Get(f.url("/write")); err == nil {
+			t.Errorf("a late answer: %v", resp.Status)
+			resp.Body.Close()
+		}
+		resp, err = c.Get(f.url("/"))
+		mustBody(t, resp, err)
+	})
+}
+
+// An idle connection is closed after IdleTimeout, in order.
+func TestHTTP2IdleTimeout(t *testing.T) {
+	f, _ := serveHTTP2(t, &Server{IdleTimeout: 300 * time.Millisecond, Handler: http.HandlerFunc(hello)})
+	_, fr := rawHTTP2(t, f)
+	openStream(fr, 1, true)
+	var last http2.Frame
+	answered := false
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			if err != io.EOF {
+				t.Error(err)
+			}
+			break
+		}
+		switch v := frame.(type) {
+		case *http2.DataFrame:
+			answered = string(v.Data()) == "Hello, World!" && v.StreamEnded()
+		case *http2.PingFrame:
+			fr.WritePing(true, v.Data)
+		case *http2.GoAwayFrame:
+			if v.ErrCode != http2.ErrCodeNo {
+				t.Errorf("GOAWAY %v", v.ErrCode)
+			}
+			last = v
+		}
+	}
+	if !answered || last == nil {
+		t.Errorf("answered %v, GOAWAY %v", answered, last)
+	}
+}
+
+// ConnState is called as with net/http.
+func TestHTTP2ConnState(t *testing.T) {
+	states := make(chan http.ConnState, 10)
+	f, clients := serveHTTP2(t, &Server{Handler: http.HandlerFunc(hello),
+		ConnState: func(_ net.Conn, s http.ConnState) { states <- s }})
+	c := clients["x/net"]
+	resp, err := c.Get(f.url("/"))
+	mustBody(t, resp, err)
+	got := fmt.Sprint(<-states, <-states, <-states)
+	c.CloseIdleConnections()
+	if got += fmt.Sprint(" ", <-states); got != "new active idle closed" {
+		t.Errorf("states %q", got)
+	}
+}
+
+// The preface is recognised however it comes, HTTP/1 beside it; and without HTTP1 nothing else is
+// served.
+func TestHTTP2PriorKnowledge(t *testing.T) {
+	f, _ := serveHTTP2(t, &Server{Handler: http.HandlerFunc(hello)})
+	var all strings.Builder
+	fr := http2.NewFramer(&all, nil)
+	all.WriteString(http2.ClientPreface)
+	fr.WriteSettings()
+	openStream(fr, 1, true)
+	for cut := 0; cut < all.Len(); cut += 5 {
+		c := dial(t, f)
+		io.WriteString(c, all.String()[:cut])
+		time.Sleep(time.Millisecond) // so that it comes in two pieces; it can only fail to
+		io.WriteString(c, all.String()[cut:])
+		for fr := http2.NewFramer(nil, c); ; {
+			frame, err := fr.ReadFrame()
+			if err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			if d, ok := frame.(*http2.DataFrame); ok && string(d.Data()) == "Hello, World!" {
+				break
+			}
+		}
+		c.Close()
+	}
+	got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
+	if !strings.Contains(got, "Hello") {
+		t.Errorf("HTTP/1.1: %q", got)
+	}
+	only := new(http.Protocols)
+	only.SetUnencryptedHTTP2(true)
+	f = serveOn(t, &Server{Protocols: only, Handler: http.HandlerFunc(hello)}, myriad.Config{Loops: 1})
+	if got := raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", false); got != "" {
+		t.Errorf("HTTP/1.1 where it is off: %q", got)
+	}
+}
+
+// An EventStream is kept alive, each by its own clock, and Shutdown ends it.
+func TestHTTP2Events(t *testing.T) {
+	f, clients := serveHTTP2(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, err := Events(w, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s.SetKeepAlive(5 * time.Millisecond)
+		s.Send(Event{Data: []byte("hello")})
+	})})
+	c := clients["x/net"]
+	var bodies []io.ReadCloser
+	for range 5 {
+		resp, err := c.Get(f.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies = append(bodies, resp.Body)
+	}
+	for _, b := range bodies {
+		want := "data: hello\n\n:\n\n:\n\n"
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(b, got); err != nil || string(got) != want {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if err := f.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	for _, b := range bodies {
+		if _, err := io.ReadAll(b); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	}
+}
