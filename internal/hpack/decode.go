@@ -23,6 +23,16 @@ func (d *Decoder) Unpack(p []byte) { d.table.unpack(p) }
 // Empty reports whether the dynamic table is as after Reset.
 func (d *Decoder) Empty() bool { return d.table.len() == 0 && d.table.max == TableSize }
 
+// Shrink lets go of the memory for strings if it is larger than size.
+func (d *Decoder) Shrink(size int) {
+	if cap(d.arena) > size {
+		d.arena = nil
+	}
+	if cap(d.spans) > size/32 {
+		d.spans = nil
+	}
+}
+
 // Decode appends the fields of a whole field block to dst. size is what they count for
 // SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113 section 6.5.2). If it is above list, the fields that go
 // beyond are left out, but have their effect on the table; so a small block cannot become large

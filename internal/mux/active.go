@@ -14,8 +14,8 @@ import (
 // incomplete frame, output. An idle connection keeps the packed table of its decoder alone.
 type active struct {
 	streams  map[uint32]*Stream
-	opening  []*Stream // of a client, whose heads are not written yet
-	partial  []byte    // an incomplete frame
+	opening  []*Stream  // of a client, whose heads are not written yet
+	partial  *buf.Block // an incomplete frame; nil: there is none
 	block    fieldBlock
 	early    []earlyPriority
 	resets   []uint32 // streams that we have reset, the oldest first
@@ -47,8 +47,13 @@ type earlyPriority struct {
 
 var actives = sync.Pool{New: func() any { return &active{streams: map[uint32]*Stream{}} }}
 
-// keptScratch bounds the memory of an active in the pool.
-const keptScratch = 32 << 10
+const (
+	// keptScratch bounds what each buffer keeps that was large once, because a connection may have
+	// its streams open for hours.
+	keptScratch = 4 << 10
+	// keptFields is the same for the fields of a request.
+	keptFields = 64
+)
 
 // wake gives the connection its active part.
 func (c *Conn) wake() *active {
@@ -69,7 +74,7 @@ func (c *Conn) wake() *active {
 // busy reports whether the active part holds something that the connection needs.
 func (c *Conn) busy() bool {
 	a := c.act
-	return a != nil && (len(a.streams) > 0 || len(a.opening) > 0 || len(a.partial) > 0 || a.block.stream != 0 ||
+	return a != nil && (len(a.streams) > 0 || len(a.opening) > 0 || a.partial != nil || a.block.stream != 0 ||
 		len(a.control) > 0 || a.out != nil)
 }
 
@@ -93,17 +98,25 @@ func (a *active) free() {
 	if a.out != nil {
 		a.out.Release()
 	}
+	a.dropPartial()
 	clear(a.streams)
 	clear(a.opening)
 	clear(a.fields)
 	*a = active{
-		streams: a.streams, opening: a.opening[:0], partial: kept(a.partial), block: fieldBlock{p: kept(a.block.p)},
+		streams: a.streams, opening: a.opening[:0], block: fieldBlock{p: kept(a.block.p)},
 		early: a.early[:0], resets: a.resets[:0], decoder: a.decoder, fields: a.fields[:0], scratch: kept(a.scratch),
 		control: kept(a.control),
 	}
-	if cap(a.fields) <= 256 {
-		actives.Put(a)
+	actives.Put(a)
+}
+
+// shrink lets go of what a large request has needed.
+func (a *active) shrink() {
+	a.block.p, a.scratch = kept(a.block.p), kept(a.scratch)
+	if cap(a.fields) > keptFields {
+		a.fields = nil
 	}
+	a.decoder.Shrink(keptScratch)
 }
 
 func kept(p []byte) []byte {

@@ -117,7 +117,7 @@ func (c *Conn) Ended(*myriad.Conn) {
 			c.close(s, h2.Cancel, io.ErrUnexpectedEOF)
 		}
 	}
-	c.wake().partial = c.wake().partial[:0]
+	c.wake().dropPartial()
 }
 
 // Drained implements myriad.Drainer.

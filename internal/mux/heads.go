@@ -46,6 +46,7 @@ func (c *Conn) fieldBlock(id uint32, block []byte, end, self bool) error {
 	a := c.act
 	limit := c.cfg.headerList()
 	fields, size, err := a.decoder.Decode(a.fields[:0], block, limit)
+	defer a.shrink()
 	a.fields = fields
 	if err != nil {
 		return c.connError(h2.CompressionError, err.Error())

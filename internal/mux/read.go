@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
@@ -14,15 +15,52 @@ func (c *Conn) Received(_ *myriad.Conn, p []byte) {
 	}
 	a := c.wake()
 	defer c.leave(c.enter())
-	if len(a.partial) > 0 {
-		a.partial = append(a.partial, p...)
-		p = a.partial
+	for a.partial != nil && len(p) > 0 && !c.is(failed) {
+		p = c.complete(p)
 	}
-	rest := c.frames(p)
+	if rest := c.frames(p); len(rest) > 0 && !c.is(failed) {
+		a.partial = buf.Get(c.missing(rest) + len(rest))
+		a.partial.Append(rest)
+	}
 	if c.is(failed) {
-		rest = nil
+		a.dropPartial()
 	}
-	a.partial = append(a.partial[:0], rest...)
+}
+
+// complete adds to the incomplete frame what it lacks, and handles it if that was all. It copies no
+// more, so that a connection keeps at most one frame.
+func (c *Conn) complete(p []byte) (rest []byte) {
+	a := c.act
+	n := min(len(p), c.missing(a.partial.Bytes()))
+	if a.partial.Free() < n {
+		larger := buf.Get(a.partial.Len() + n)
+		larger.Append(a.partial.Bytes())
+		a.dropPartial()
+		a.partial = larger
+	}
+	a.partial.Append(p[:n])
+	if len(c.frames(a.partial.Bytes())) == 0 {
+		a.dropPartial()
+	}
+	return p[n:]
+}
+
+// missing is how many bytes an incomplete frame lacks, or its header, or the preface.
+func (c *Conn) missing(p []byte) int {
+	switch {
+	case !c.is(gotPreface):
+		return len(h2.Preface) - len(p)
+	case len(p) < h2.HeaderSize:
+		return h2.HeaderSize - len(p)
+	}
+	return h2.HeaderSize + int(p[0])<<16 + int(p[1])<<8 + int(p[2]) - len(p)
+}
+
+func (a *active) dropPartial() {
+	if a.partial != nil {
+		a.partial.Release()
+		a.partial = nil
+	}
 }
 
 // frames handles what is complete and returns the rest.
@@ -39,7 +77,7 @@ func (c *Conn) frames(p []byte) (rest []byte) {
 		c.bits |= gotPreface
 		p = p[n:]
 	}
-	for !c.is(failed) {
+	for len(p) > 0 && !c.is(failed) {
 		n, f, err := h2.ParseFrame(p, h2.MinFrameSize)
 		if n == 0 && err == nil {
 			return p

@@ -84,7 +84,7 @@ func (c *Conn) sendControl() bool {
 	if _, err := c.c.Write(a.control); errors.Is(err, myriad.ErrFull) {
 		return false
 	}
-	a.control, a.controls = a.control[:0], 0
+	a.control, a.controls = kept(a.control), 0
 	return true
 }
 
