@@ -391,6 +391,9 @@ func (pc *conn) Expired(c *myriad.Conn) {
 	switch {
 	case pc.expecting:
 		pc.goAhead()
+	case pc.up.probe && !pc.answered && pc.body == nil && !pc.up.wrote.Load():
+		pc.due.Store(0)
+		pc.up.probed()
 	case pc.answered:
 		pc.x.Store(nil)
 		x.abandonUpload(errKeepIdle)

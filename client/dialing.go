@@ -58,11 +58,12 @@ func (d *dialing) start() {
 		return
 	}
 	d.trace(at, nil, true)
+	plain, secure := d.t.dialer(), d.t.tlsDialer()
 	switch {
-	case d.t.DialTLSContext != nil && d.https && d.proxy == nil:
-		d.t.sys.Go(func() { d.custom(at, d.t.DialTLSContext, pc, pc) })
-	case d.t.DialContext != nil:
-		d.t.sys.Go(func() { d.custom(at, d.t.DialContext, pc, h) })
+	case secure != nil && d.https && d.proxy == nil:
+		d.t.sys.Go(func() { d.custom(at, secure, pc, pc) })
+	case plain != nil:
+		d.t.sys.Go(func() { d.custom(at, plain, pc, h) })
 	default:
 		d.t.engine.DialFunc(d.ctx, "tcp", at, h, func(c *myriad.Conn, err error) {
 			d.trace(at, err, false)
@@ -169,8 +170,21 @@ func (d *dialing) traceTLS(state tls.ConnectionState, err error) {
 	}
 }
 
+// A dialer is a user's function that makes connections.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (t *Transport) dialer() dialer    { return either(t.DialContext, t.Dial) }
+func (t *Transport) tlsDialer() dialer { return either(t.DialTLSContext, t.DialTLS) }
+
+func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
+	if f == nil && old != nil {
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
+	}
+	return f
+}
+
 // custom runs the user's function, and adopts what it has made.
-func (d *dialing) custom(at string, dial func(context.Context, string, string) (net.Conn, error), pc *conn,
+func (d *dialing) custom(at string, dial dialer, pc *conn,
 	h myriad.Handler) {
 	nc, err := dial(d.ctx, "tcp", at)
 	if err == nil && nc == nil {

@@ -69,6 +69,8 @@
 //     Request.Header in any spelling.
 //   - A response with status 101 has a Body that is an io.ReadWriteCloser, as in net/http. From then
 //     on its connection does not count for MaxConnsPerHost.
-//   - Dial, DialTLS, TLSNextProto, ReadBufferSize and WriteBufferSize do not exist.
+//   - A deadline that DialContext sets on its connection has no effect afterwards, and Close may be
+//     called twice.
+//   - TLSNextProto, ReadBufferSize and WriteBufferSize do not exist.
 //   - RegisterProtocol and NewClientConn do not exist either. Of HTTP2 two fields have an effect.
 package client

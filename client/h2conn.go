@@ -25,7 +25,7 @@ func (t *Transport) speaks() http.Protocols {
 	}
 	var p http.Protocols
 	p.SetHTTP1(true)
-	p.SetHTTP2(t.ForceAttemptHTTP2 || t.TLSClientConfig == nil && t.DialContext == nil && t.DialTLSContext == nil)
+	p.SetHTTP2(t.ForceAttemptHTTP2 || t.TLSClientConfig == nil && t.dialer() == nil && t.tlsDialer() == nil)
 	return p
 }
 
@@ -52,10 +52,11 @@ type muxConn struct {
 	tls  *tls.ConnectionState
 	c    *myriad.Conn
 
-	retire  atomic.Bool // CloseIdleConnections was called
-	carried bool        // the loop's: a call before
-	leaving bool        // the loop's: it takes no more calls
-	closed  bool        // the loop's
+	retire  atomic.Bool  // CloseIdleConnections was called
+	busy    atomic.Int32 // calls that have a stream
+	carried bool         // the loop's: a call before
+	leaving bool         // the loop's: it takes no more calls
+	closed  bool         // the loop's
 	waits   []streamWait
 }
 
@@ -94,6 +95,9 @@ func (m *muxConn) serve() {
 	for !m.leaving {
 		m.t.mu.Lock()
 		x := m.t.next(m.host)
+		if x != nil {
+			m.busy.Add(1)
+		}
 		m.t.mu.Unlock()
 		if x == nil {
 			return
@@ -104,10 +108,14 @@ func (m *muxConn) serve() {
 		if err == nil {
 			m.Timers.Set(m.c, idleTimer, 0)
 			st.begin(x)
+			if m.t.DisableKeepAlives || x.req.Close {
+				m.leave()
+			}
 			continue
 		}
 		m.t.mu.Lock()
 		m.t.pushFront(m.host, x)
+		m.busy.Add(-1)
 		m.t.mu.Unlock()
 		if x.isSettled() {
 			m.t.dequeue(x)

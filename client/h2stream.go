@@ -64,7 +64,9 @@ func (st *stream) begin(x *Call) {
 		up.head = x.appendPairs(nil, up)
 	}
 	up.final = up.body == nil
-	if st.expecting = up.expects; st.expecting {
+	if st.expecting = up.expects; up.probe {
+		st.wait(probeTimeout)
+	} else if st.expecting {
 		st.wait(x.t.ExpectContinueTimeout)
 	}
 	st.x.Store(x)
@@ -122,8 +124,12 @@ func (st *stream) expired(now time.Time) {
 		return
 	}
 	st.due.Store(0)
-	if st.expecting {
+	switch {
+	case st.expecting:
 		st.goAhead()
+		return
+	case st.up.probe && !st.up.wrote.Load():
+		st.up.probed()
 		return
 	}
 	if !st.headed {
@@ -279,6 +285,7 @@ func (st *stream) Room() {
 // 9113 section 8.7); another one by the rules for connections that have been closed.
 func (st *stream) Ended(code h2.Code, err error) {
 	st.Release()
+	st.m.busy.Add(-1)
 	defer st.m.serve()
 	x := st.x.Swap(nil)
 	switch {

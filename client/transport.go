@@ -54,6 +54,9 @@ type Transport struct {
 	// DialTLSContext makes the connections for https without a proxy, with the costs of
 	// DialContext.
 	DialTLSContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Dial and DialTLS are used where DialContext and DialTLSContext are nil. They are deprecated.
+	Dial    func(network, addr string) (net.Conn, error)
+	DialTLS func(network, addr string) (net.Conn, error)
 	// TLSClientConfig is for https. Nil: the zero Config. NextProtos is set by the Transport.
 	TLSClientConfig *tls.Config
 	// TLSHandshakeTimeout bounds the handshake. 0: no bound.
@@ -207,9 +210,10 @@ func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	var all []*conn
 	for _, h := range t.hosts {
-		if h.mux != nil {
-			h.mux.retire.Store(true)
-			h.mux.c.Notify()
+		if m := h.mux; m != nil && m.busy.Load() == 0 {
+			h.mux = nil
+			m.retire.Store(true)
+			m.c.Notify()
 		}
 		for len(h.idle) > 0 {
 			all = append(all, t.popIdle(h))
@@ -239,7 +243,8 @@ func (t *Transport) Clone() *Transport {
 	return &Transport{
 		Engine: t.Engine, Proxy: t.Proxy, OnProxyConnectResponse: t.OnProxyConnectResponse,
 		ProxyConnectHeader: t.ProxyConnectHeader.Clone(), GetProxyConnectHeader: t.GetProxyConnectHeader,
-		DialContext: t.DialContext, DialTLSContext: t.DialTLSContext, TLSClientConfig: t.TLSClientConfig.Clone(),
+		DialContext: t.DialContext, DialTLSContext: t.DialTLSContext, Dial: t.Dial, DialTLS: t.DialTLS,
+		TLSClientConfig:     t.TLSClientConfig.Clone(),
 		TLSHandshakeTimeout: t.TLSHandshakeTimeout, DisableKeepAlives: t.DisableKeepAlives,
 		DisableCompression: t.DisableCompression, MaxUncompressedBytes: t.MaxUncompressedBytes,
 		MaxIdleConns: t.MaxIdleConns, MaxIdleConnsPerHost: t.MaxIdleConnsPerHost, MaxConnsPerHost: t.MaxConnsPerHost,

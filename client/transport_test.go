@@ -437,3 +437,33 @@ func TestOnALoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A GET whose body has an unknown length is sent without one if the body is empty, and does not
+// wait for a body that is slow to come.
+func TestProbedBodies(t *testing.T) {
+	for name, start := range map[string]func(testing.TB, http.HandlerFunc, *Transport) (*httptest.Server, *Transport){
+		"TLS": secureH2, "HTTP/1": func(t testing.TB, h http.HandlerFunc, tr *Transport) (*httptest.Server,
+			*Transport) {
+			return serveHTTP(t, h), fresh(t, tr)
+		},
+	} {
+		asked := make(chan int64, 2)
+		s, tr := start(t, func(w http.ResponseWriter, r *http.Request) {
+			asked <- r.ContentLength
+			http.NewResponseController(w).EnableFullDuplex()
+			io.Copy(w, r.Body)
+		}, &Transport{})
+		if fetch(t, tr, request(t, "GET", s.URL, &trickle{})); <-asked != 0 {
+			t.Errorf("%s: an empty body is sent", name)
+		}
+		r, w := io.Pipe()
+		go func() {
+			<-asked
+			io.WriteString(w, "late")
+			w.Close()
+		}()
+		if _, body := fetch(t, tr, request(t, "GET", s.URL, r)); body != "late" {
+			t.Errorf("%s: body %q", name, body)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
@@ -21,6 +22,9 @@ import (
 const (
 	// firstWrite is how much of a body in memory leaves in one write with the head.
 	firstWrite = 64 << 10
+	// probeTimeout is how long a request that usually has no body waits to find out whether it has
+	// one, as in net/http.
+	probeTimeout = 200 * time.Millisecond
 	// keptHead is the size up to which a buffer of a head is used again.
 	keptHead = 4 << 10
 	// uploadSlice is how much of a body is read and written at a time.
@@ -56,6 +60,7 @@ type upload struct {
 	pending []byte     // encoded, not taken yet
 	left    int64      // of a body with a length
 	final   bool       // pending has the end
+	decided bool       // of a probe: the head is made
 }
 
 // newUpload finds out how the body is framed, as net/http does.
@@ -97,7 +102,7 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 	if st != nil {
 		u.chunked = false // HTTP/2 frames bodies by itself
 	}
-	u.expects = x.t.ExpectContinueTimeout > 0 && expectsContinue(r)
+	u.expects = x.t.ExpectContinueTimeout > 0 && !u.probe && expectsContinue(r)
 	return u, nil
 }
 
@@ -159,7 +164,9 @@ func (u *upload) begin() {
 			pc.size = len(u.pending)
 		}
 	}
-	if u.whole = pc.size > 0; u.expects {
+	if u.whole = pc.size > 0; u.probe {
+		pc.wait(probeTimeout)
+	} else if u.expects {
 		pc.wait(x.t.ExpectContinueTimeout)
 	}
 	pc.x.Store(x)
@@ -361,14 +368,15 @@ func (u *upload) stream() {
 	buffer := make([]byte, uploadSlice)
 	if u.probe {
 		n, err := u.src.Read(buffer)
-		if n == 0 && err == io.EOF {
-			u.chunked, u.length, u.left = false, 0, 0
+		u.mu.Lock()
+		if !u.decided {
+			u.decided = true
+			if n == 0 && err == io.EOF {
+				u.chunked, u.length, u.left = false, 0, 0
+			}
+			u.makeHead()
 		}
-		if u.st != nil {
-			u.head = u.x.appendPairs(nil, u)
-		} else {
-			u.pending = u.x.appendHead(nil, u)
-		}
+		u.mu.Unlock()
 		u.encode(buffer[:n], err)
 	}
 	if len(u.pending) > 0 || u.head != nil {
@@ -389,6 +397,37 @@ func (u *upload) stream() {
 		}
 		n, err := u.src.Read(buffer)
 		u.encode(buffer[:n], err)
+	}
+}
+
+// makeHead encodes the head that a probe has held back.
+func (u *upload) makeHead() {
+	if u.st != nil {
+		u.head = u.x.appendPairs(nil, u)
+	} else {
+		u.pending = u.x.appendHead(nil, u)
+	}
+}
+
+// probed sends the head when the body's first Read has taken too long: there is a body. On the
+// loop.
+func (u *upload) probed() {
+	u.mu.Lock()
+	if u.decided {
+		u.mu.Unlock()
+		return
+	}
+	u.decided = true
+	u.makeHead()
+	head := u.pending
+	u.pending = nil
+	u.began.Store(true)
+	err := u.write(head)
+	u.mu.Unlock()
+	u.traceHeaders()
+	if err != nil { // the queue of a connection between two requests takes a head
+		u.began.Store(false)
+		u.refused(err)
 	}
 }
 
