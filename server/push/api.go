@@ -24,9 +24,9 @@ type apiMethod struct {
 }
 
 var apiMethods = []*apiMethod{
-	{"publish", []string{"channel", "data", "idempotency_key", "skip_history", "tags"},
+	{"publish", []string{"b64data", "channel", "data", "delta", "idempotency_key", "skip_history", "tags"},
 		`{"offset", "epoch"}`, (*Server).apiPublish},
-	{"broadcast", []string{"channels", "data", "idempotency_key", "skip_history", "tags"},
+	{"broadcast", []string{"b64data", "channels", "data", "delta", "idempotency_key", "skip_history", "tags"},
 		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`,
 		(*Server).apiBroadcast},
 	{"history", []string{"channel", "limit", "reverse", "since"},
@@ -39,14 +39,14 @@ var apiMethods = []*apiMethod{
 	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`,
 		(*Server).apiInfo},
 	{"disconnect", []string{"client", "disconnect", "user", "whitelist"}, `{"num_clients"}`, (*Server).apiDisconnect},
+	{"subscribe", []string{"channel", "client", "recover_since", "user"}, `{"num_clients"}`, (*Server).apiSubscribe},
 	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
+	{"refresh", []string{"client", "expire_at", "expired", "user"}, `{"num_clients"}`, (*Server).apiRefresh},
 }
 
 // unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedMethods = map[string]string{
-	"subscribe":   "let clients subscribe themselves, or put the channel into the claim `channels` of their tokens",
-	"refresh":     "give tokens a short life; clients fetch a new one by themselves",
 	"rpc":         "call your own backend",
 	"connections": "call `presence` for the clients of a channel, or open the console",
 }
@@ -190,6 +190,11 @@ type apiRequest struct {
 	Channel        string               `json:"channel"`
 	Channels       []string             `json:"channels"`
 	Data           json.RawMessage      `json:"data"`
+	B64Data        []byte               `json:"b64data"`
+	Delta          bool                 `json:"delta"` // subscribers that ask for deltas get them anyway
+	RecoverSince   *centrifuge.Position `json:"recover_since"`
+	ExpireAt       int64                `json:"expire_at"`
+	Expired        bool                 `json:"expired"`
 	Tags           map[string]string    `json:"tags"`
 	SkipHistory    bool                 `json:"skip_history"`
 	IdempotencyKey string               `json:"idempotency_key"`

@@ -14,11 +14,11 @@ func TestAPIBatch(t *testing.T) {
 	stream.take()
 	got := ts.call("batch", `{"commands":[
 		{"publish":{"channel":"news","data":1}},
-		{"publish":{"channel":"news","data":2,"delta":true}},
+		{"publish":{"channel":"news","data":2,"version":1}},
 		null,
 		{},
 		{"publish":{"channel":"news","data":3},"info":{}},
-		{"subscribe":{"channel":"news","user":"ann"}},
+		{"rpc":{"method":"a"}},
 		{"frobnicate":{}},
 		{"batch":{"commands":[]}},
 		{"publish":[]},
@@ -31,10 +31,10 @@ func TestAPIBatch(t *testing.T) {
 		t.Fatalf("%v: %s", err, got)
 	}
 	for i, want := range []string{
-		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"delta\" of publish`,
+		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"version\" of publish`,
 		`{"error":{"code":107,`, `{"error":{"code":107,`,
 		`{"error":{"code":107,"message":"a command has one method; this one has info, publish"`,
-		`{"error":{"code":104,"message":"the method \"subscribe\"`,
+		`{"error":{"code":104,"message":"the method \"rpc\"`,
 		`{"error":{"code":104,"message":"there is no method \"frobnicate\"`, `{"error":{"code":104,`,
 		`{"error":{"code":107,`, `{"history":{"publications":[],"epoch":`,
 	} {
@@ -135,7 +135,7 @@ func TestAPIErrorModes(t *testing.T) {
 	}{
 		{"publish", `{"channel":"news"}`, 400, `{"code":107,"message":"data is missing"}`},
 		{"history", `{"channel":"news"}`, 400, `{"code":108,"message":"not available"}`},
-		{"subscribe", `{}`, 404, `{"code":104,`},
+		{"rpc", `{}`, 404, `{"code":104,`},
 		{"publish", `{"channel":"news","data":1}`, 200, `{"result":{}}`},
 	} {
 		w := ts.do("POST", "/api/"+tt.method, tt.body, "X-Centrifugo-Error-Mode", "transport")

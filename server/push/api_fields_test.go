@@ -25,15 +25,20 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 	stream := ts.subscribe("channel=news")
 	stream.take()
 	for _, tt := range []struct{ method, body, want string }{
-		{"publish", `{"channel":"news","b64data":"eHg="}`, `"field \"b64data\" of publish is not served`},
-		{"publish", `{"channel":"news","data":1,"delta":true}`, `"field \"delta\" of publish is not served`},
+		{"publish", `{"channel":"news","data":1,"b64data":"eHg="}`, `"data and b64data are both given`},
 		{"publish", `{"channel":"news","data":1,"version":3}`, `"field \"version\" of publish is not served`},
 		{"publish", `{"channel":"news","data":1,"version_epoch":"a"}`,
 			`"field \"version_epoch\" of publish is not served`},
 		{"publish", `{"channel":"news","dta":1}`,
-			`"publish has no field \"dta\": it takes channel, data, idempotency_key, skip_history, tags"`},
+			`"publish has no field \"dta\": it takes b64data, channel, data, delta, idempotency_key, skip_history, ` +
+				`tags"`},
 		{"publish", `{"channel":"news","data":1,"user":"ann"}`, `"publish has no field \"user\"`},
-		{"broadcast", `{"channels":["news"],"data":1,"delta":true}`, `"field \"delta\" of broadcast is not served`},
+		{"broadcast", `{"channels":["news"],"data":1,"version":2}`, `"field \"version\" of broadcast is not served`},
+		{"subscribe", `{"user":"ann","channel":"news","override":{"a":1}}`, `"subscribe has no field \"override\"`},
+		{"subscribe", `{"user":"ann"}`, `"channel is missing"`},
+		{"subscribe", `{"channel":"news"}`, `"user or client is missing"`},
+		{"refresh", `{"user":"ann"}`, `"refresh needs either expired or expire_at`},
+		{"refresh", `{"user":"ann","expired":true,"expire_at":5}`, `"refresh needs either expired or expire_at`},
 		{"history", `{"channel":"news","since":{"offset":1,"epch":"x"}}`,
 			`"history has no field \"since.epch\": since takes epoch, offset"`},
 		{"disconnect", `{"user":"ann","session":"s"}`, `"field \"session\" of disconnect is not served`},

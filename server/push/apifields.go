@@ -16,8 +16,6 @@ import (
 // unservedFields are the fields of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedFields = map[string]string{
-	"b64data":       "publish JSON in `data`",
-	"delta":         "leave it out: subscribers get whole publications",
 	"version":       "leave it out, and publish states in order",
 	"version_epoch": "leave it out, and publish states in order",
 	"session":       "name the connection with `client`",
@@ -26,7 +24,9 @@ var unservedFields = map[string]string{
 }
 
 // nested lists the fields of the fields that are objects.
-var nested = map[string][]string{"since": {"epoch", "offset"}, "disconnect": {"code", "reason"}}
+var nested = map[string][]string{
+	"since": {"epoch", "offset"}, "recover_since": {"epoch", "offset"}, "disconnect": {"code", "reason"},
+}
 
 // read returns the request in body, or an *apiError that says what is wrong with it.
 func (m *apiMethod) read(body []byte) (r apiRequest, err error) {

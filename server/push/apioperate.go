@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,6 +115,54 @@ func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error)
 
 // maxReason is the most bytes of a close frame's reason (RFC 6455 §5.5).
 const maxReason = 123
+
+// apiSubscribe subscribes connections to a channel, and tells them. Those that are subscribed
+// already are left out, and so are streams of /events, whose channels are in their address.
+func (s *Server) apiSubscribe(_ context.Context, r *apiRequest) ([]byte, error) {
+	if r.Channel == "" {
+		return nil, badRequest("channel is missing")
+	}
+	list, err := s.chosen(r)
+	if err != nil {
+		return nil, err
+	}
+	w := subscribeRequest{}
+	if r.RecoverSince != nil {
+		w.recover, w.since = true, Position(*r.RecoverSince)
+	}
+	n := 0
+	for _, one := range list {
+		if !one.isConnected() {
+			continue
+		}
+		told, err := one.subscribeByServer(r.Channel, w)
+		switch {
+		case told:
+			n++
+		case err != nil && !errors.Is(err, failAlreadySubscribed):
+			return nil, err
+		}
+	}
+	return numClients(n)
+}
+
+// apiRefresh changes when connections expire: at expire_at, in seconds since 1970, or at once.
+func (s *Server) apiRefresh(_ context.Context, r *apiRequest) ([]byte, error) {
+	if r.Expired == (r.ExpireAt != 0) || r.ExpireAt < 0 {
+		return nil, badRequest("refresh needs either expired or expire_at, in seconds since 1970")
+	}
+	list, err := s.chosen(r)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, one := range list {
+		if r.Expired && one.disconnect(endExpired) || !r.Expired && one.expireFrom(time.Unix(r.ExpireAt, 0)) {
+			n++
+		}
+	}
+	return numClients(n)
+}
 
 // apiUnsubscribe ends subscriptions. The code tells client libraries not to resubscribe.
 func (s *Server) apiUnsubscribe(_ context.Context, r *apiRequest) ([]byte, error) {

@@ -57,10 +57,12 @@ func (s *Server) apiBroadcast(ctx context.Context, r *apiRequest) ([]byte, error
 
 // checkPublication returns an error for data that is missing or too large for any channel.
 func (s *Server) checkPublication(r *apiRequest) error {
-	limit, size := s.node.limits.Publication, len(r.Data)+tagsSize(r.Tags)
+	limit, size := s.node.limits.Publication, len(r.Data)+len(r.B64Data)+tagsSize(r.Tags)
 	switch {
-	case r.Data == nil:
+	case r.Data == nil && len(r.B64Data) == 0:
 		return badRequest("data is missing")
+	case r.Data != nil && len(r.B64Data) > 0:
+		return badRequest("data and b64data are both given: use one")
 	case size <= limit:
 		return nil
 	case len(r.Tags) == 0:
@@ -75,6 +77,9 @@ func (s *Server) checkPublication(r *apiRequest) error {
 // that the bus makes one publication of several requests.
 func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (Position, error) {
 	p := Publication{ID: r.IdempotencyKey, Data: r.Data, Tags: r.Tags}
+	if r.Data == nil {
+		p.Data, p.Kind = r.B64Data, kindOf(r.B64Data)
+	}
 	at, err := s.node.publishKept(ctx, channel, p, r.SkipHistory)
 	switch {
 	case errors.Is(err, errBadChannel):

@@ -1,7 +1,6 @@
 package push
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -330,8 +329,8 @@ func (b *batch) publish(c *centrifuge.Command) error {
 
 // kindOf returns the kind of data that a client publishes. In Protobuf they are any bytes.
 func (f centrifugeForm) kindOf(data []byte) Kind {
-	if f.codec == centrifuge.Protobuf && !json.Valid(data) {
-		return Binary
+	if f.codec == centrifuge.Protobuf {
+		return kindOf(data)
 	}
 	return JSON
 }

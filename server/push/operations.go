@@ -134,6 +134,19 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	return s.node.ttl(g.ends), nil
 }
 
+// expireFrom makes the connection expire at a time that its token does not say. It returns false if
+// the session is not connected.
+func (s *session) expireFrom(ends time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage != stageConnected {
+		return false
+	}
+	s.expireAt(ends)
+	s.node.wheel.set(s, s.deadline())
+	return true
+}
+
 // publish sends data to the channel in the client's name.
 func (s *session) publish(channel string, data []byte, kind Kind) error {
 	if !s.mayPublish(channel) {
