@@ -157,13 +157,16 @@ func (b *batch) connect(c *centrifuge.Command) error {
 	}
 	result := centrifuge.ConnectResult{
 		Client: s.id.String(), Version: s.node.version,
-		Expires: !g.ends.IsZero(), TTL: s.node.ttl(g.ends),
-		Ping: uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
+		Expires: !g.ends.IsZero(),
+		Ping:    uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
+	}
+	if result.Expires {
+		result.TTL = s.node.ttl(g.ends)
 	}
 	if t, ok := s.t.(*streamTransport); ok && t.client.secret != "" {
 		result.Session, result.Node = t.client.secret, s.node.id.String()
 	}
-	channels := g.serverChannels()
+	channels := g.channels
 	if b.form.uni && len(channels) == 0 {
 		channels = c.Connect.Channels()
 	}
@@ -171,18 +174,22 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		b.connected(c, &result)
 		return nil
 	}
-	return b.connectWith(c, &result, channels)
+	return b.connectWith(c, &result, channels, g.infos)
 }
 
 // connectWith answers connect when the server has made the client's first subscriptions.
-func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectResult, channels []string) error {
+func (b *batch) connectWith(c *centrifuge.Command, result *centrifuge.ConnectResult, channels []string,
+	infos map[string][]byte) error {
 	b.flush()
 	b.s.hold()
-	made, err := b.s.subscribeFirst(channels, func(name string) (subscribeRequest, error) {
+	made, err := b.s.subscribeFirst(channels, func(name string) (w subscribeRequest, err error) {
 		if ask := c.Connect.Subs[name]; ask != nil {
-			return requestOf(ask)
+			w, err = requestOf(ask)
 		}
-		return subscribeRequest{}, nil
+		if info := infos[name]; info != nil {
+			w.grant = &memberGrant{info: info}
+		}
+		return w, err
 	})
 	for _, one := range made {
 		result.Subs = append(result.Subs, centrifuge.ServerSubscription{Channel: one.channel,
@@ -230,7 +237,7 @@ func (b *batch) refresh(c *centrifuge.Command) error {
 		return b.failed(c, err)
 	}
 	b.reply(&centrifuge.Reply{ID: c.ID, Refresh: &centrifuge.RefreshResult{
-		Client: b.s.id.String(), Expires: true, TTL: ttl,
+		Client: b.s.id.String(), Expires: ttl > 0, TTL: ttl,
 	}})
 	return nil
 }
@@ -345,7 +352,7 @@ func (b *batch) subRefresh(c *centrifuge.Command) error {
 	if err != nil {
 		return b.failed(c, err)
 	}
-	b.reply(&centrifuge.Reply{ID: c.ID, SubRefresh: &centrifuge.RefreshResult{Expires: true, TTL: ttl}})
+	b.reply(&centrifuge.Reply{ID: c.ID, SubRefresh: &centrifuge.RefreshResult{Expires: ttl > 0, TTL: ttl}})
 	return nil
 }
 

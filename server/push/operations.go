@@ -128,8 +128,14 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 		return 0, errors.Join(endInvalidToken, errOtherUser)
 	}
 	if s.stage == stageConnected {
-		s.expireAt(g.ends)
+		s.endAt = 0
+		if !g.ends.IsZero() {
+			s.expireAt(g.ends)
+		}
 		s.node.wheel.set(s, s.deadline())
+	}
+	if g.ends.IsZero() {
+		return 0, nil
 	}
 	return s.node.ttl(g.ends), nil
 }

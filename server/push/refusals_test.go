@@ -62,7 +62,7 @@ func TestRefusalsOfCommands(t *testing.T) {
 		{refusedFrame, `{"id":1`},
 		{refusedFrame, `{"id":1,"subscribe":{"channel":"news"}}`},
 	} {
-		n := newTestNode(t, func(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) })
+		n := newTestNode(t, func(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) })
 		f := n.dial()
 		f.frame([]byte(tt.frame))
 		if got := n.refusals.counts[tt.reason].Load(); got != 1 {

@@ -25,9 +25,19 @@ type Config struct {
 	ConsoleKey string
 	// DisableConsole removes the paths / and /console/.
 	DisableConsole bool
-	// TokenSecret is the secret of the tokens (JWT, HS256, with sub and exp) that clients need to
-	// connect. Empty: clients need no token.
+	// TokenSecret is the secret of the tokens (JWT, with sub and exp) that clients need to connect:
+	// HS256, HS384 or HS512. Without it, TokenKeys and TokenKeysURL, clients need no token.
 	TokenSecret string
+	// TokenKeys are public keys for tokens, each in PEM: RSA of at least 2,048 bits (RS256 to
+	// PS512), ECDSA (ES256, ES384, ES512) or Ed25519 (EdDSA).
+	TokenKeys []string
+	// TokenKeysURL is where a JSON Web Key Set with such keys is: https, or http on this machine.
+	// The server fetches it when the first token comes, and again every five minutes, or when a
+	// token names a key (kid) that is not known, at most every 10 s. If that fails, keys are used
+	// for an hour.
+	TokenKeysURL string
+	// TokenIssuer and TokenAudience are what the claims iss and aud must have. Empty: anything.
+	TokenIssuer, TokenAudience string
 	// AllowedOrigins are the origins whose pages may use the server besides its own: hosts, or
 	// scheme://host. In them * matches any text within a host.
 	AllowedOrigins []string
@@ -122,7 +132,7 @@ func New(c Config) (*Server, error) {
 }
 
 func newNode(c Config) (*node, error) {
-	rules, err := newNamespaces(c.Namespaces, c.TokenSecret != "")
+	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +162,8 @@ func newNode(c Config) (*node, error) {
 			IdempotencyKeys: n.limits.IdempotencyKeys, Clock: n.clock, Random: lockedRandom{n},
 		})
 	}
-	n.tokens = newTokenVerifier(c.TokenSecret, n.clock.Now)
-	return n, nil
+	n.tokens, err = newTokenVerifier(c, n.clock, n.log)
+	return n, err
 }
 
 // routes returns a handler of /health and of the paths that parts add.

@@ -1,7 +1,5 @@
 package push
 
-import "slices"
-
 // This file holds subscriptions that the server makes for a client.
 
 // A serverSubscription is one of them, as the client is told of it.
@@ -41,9 +39,4 @@ func (s *session) subscribeByServer(name string, w subscribeRequest) (told bool,
 		s.offer(&message{payload: push}) // if its queue is full, the next publication handles that
 	})
 	return err == nil, err
-}
-
-// serverChannels returns the channels to which the server subscribes the client by itself.
-func (g *grant) serverChannels() []string {
-	return slices.Compact(slices.Sorted(slices.Values(g.channels)))
 }

@@ -17,7 +17,7 @@ func (s *session) subscribe(name string, w subscribeRequest, announce func(welco
 		return err
 	}
 	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
-		hello.expires, hello.ttl = w.grant != nil, w.ttl
+		hello.expires, hello.ttl = w.grant != nil && w.grant.expires > 0, w.ttl
 		announce(hello)
 	})
 	if err != nil {
@@ -54,6 +54,9 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case err != nil:
 		n.log.Info("push: refused the token for a subscription", "client", s.id.String(), "channel", name, "error", err)
 		return nil, 0, failPermissionDenied
+	}
+	if ends.IsZero() {
+		return g, 0, nil
 	}
 	g.expires = sinceEpoch(ends.Add(n.timing.Refresh))
 	return g, n.ttl(ends), nil

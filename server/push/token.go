@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -20,22 +22,41 @@ var (
 	errTokenInvalid = errors.New("push: invalid token")
 )
 
-// A tokenVerifier accepts only JSON Web Tokens that are signed with HMAC SHA-256 and its secret. It
-// ignores the token's own choice of an algorithm (RFC 8725 §3.1), so it refuses "none" and other
-// kinds of keys.
+// A tokenVerifier accepts only JSON Web Tokens that one of its keys has signed. Each key serves the
+// algorithms of its kind, so "none" is refused, and so is a token that chooses the algorithm of
+// another kind of key.
 type tokenVerifier struct {
 	parser *jwt.Parser
-	secret []byte
+	now    func() time.Time
+	keys   []tokenKey
+	remote *remoteKeys // nil without a URL
 }
+
+// algorithms are those of RFC 7518 §3 and RFC 8037 that sign.
+var algorithms = []string{"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256",
+	"ES384", "ES512", "EdDSA"}
 
 // claims are the registered claims of RFC 7519, and claims with the names that Centrifugo uses.
 type claims struct {
 	jwt.RegisteredClaims
 	// Info is any JSON value. Other clients see it in presence, joins and leaves.
 	Info json.RawMessage `json:"info"`
-	// Channels are the channels with SubscribeToken to which the bearer may subscribe without
-	// another token.
+	// B64Info is the same in base64.
+	B64Info []byte `json:"b64info"`
+	// Channels are the channels to which the server subscribes the bearer.
 	Channels []string `json:"channels"`
+	// Subs are such channels, too, each with what others see of the bearer there.
+	Subs map[string]struct {
+		Info    json.RawMessage `json:"info"`
+		B64Info []byte          `json:"b64info"`
+
+		Data     json.RawMessage `json:"data"`
+		B64Data  json.RawMessage `json:"b64data"`
+		Override json.RawMessage `json:"override"`
+	} `json:"subs"`
+	// ExpireAt is when the connection or the subscription ends, in seconds since 1970, if that is
+	// not when the token expires; 0: never.
+	ExpireAt *int64 `json:"expire_at"`
 	// Channel makes it a token for one subscription. Such a token cannot open a connection.
 	Channel string `json:"channel"`
 	// Allow lists what such a token also allows: "pub" allows publishing.
@@ -45,10 +66,7 @@ type claims struct {
 	Client string `json:"client"`
 
 	// The claims below are refused: see unserved.
-	Subs     json.RawMessage `json:"subs"`
 	Caps     json.RawMessage `json:"caps"`
-	ExpireAt json.RawMessage `json:"expire_at"`
-	B64Info  json.RawMessage `json:"b64info"`
 	Data     json.RawMessage `json:"data"`
 	B64Data  json.RawMessage `json:"b64data"`
 	Override json.RawMessage `json:"override"`
@@ -70,11 +88,7 @@ func (c *claims) unserved() error {
 		subscription bool // the claim belongs to tokens for subscriptions; else to those for connections
 		instead      string
 	}{
-		{"subs", c.Subs, false, "let clients subscribe themselves"},
 		{"caps", c.Caps, false, "use namespaces with publish and subscribe-token, and tokens for subscriptions"},
-		{"expire_at", c.ExpireAt, subscription,
-			"the connection or subscription ends with exp, unless the client brings a new token"},
-		{"b64info", c.B64Info, subscription, "put JSON into info"},
 		{"data", c.Data, true, "put it into info, or publish it"},
 		{"b64data", c.B64Data, true, "put it into info, or publish it"},
 		{"override", c.Override, true, "set the rules of the namespace"},
@@ -83,26 +97,84 @@ func (c *claims) unserved() error {
 			return claimError("the claim " + claim.name + " is not served: " + claim.instead)
 		}
 	}
+	for name, sub := range c.Subs {
+		if len(sub.Data)+len(sub.B64Data)+len(sub.Override) > 0 {
+			return claimError(fmt.Sprintf("the claim subs has data, b64data or override for the channel %q, which are "+
+				"not served: put data into info, and set the rules of the namespace", name))
+		}
+	}
 	return nil
+}
+
+// infoOf returns the JSON of the claim info, or of b64info.
+func infoOf(info json.RawMessage, inBase64 []byte) ([]byte, error) {
+	if len(inBase64) == 0 {
+		return compact(info), nil
+	}
+	if !json.Valid(inBase64) {
+		return nil, claimError("the claim b64info is not JSON in base64, which clients read it as")
+	}
+	return compact(inBase64), nil
+}
+
+// ends returns when what the token grants ends; zero: never.
+func (c *claims) ends() time.Time {
+	switch {
+	case c.ExpireAt == nil:
+		return c.ExpiresAt.Time
+	case *c.ExpireAt <= 0:
+		return time.Time{}
+	}
+	return time.Unix(*c.ExpireAt, 0)
 }
 
 // A grant is what a valid token for a connection allows.
 type grant struct {
 	user     string    // never empty
-	ends     time.Time // never zero
+	ends     time.Time // zero: never
 	info     []byte
-	channels []string
-	watcher  bool // an operator with the console's key instead of a token
+	channels []string          // to which the server subscribes the bearer, sorted
+	infos    map[string][]byte // by channel; nil without one
+	watcher  bool              // an operator with the console's key instead of a token
 }
 
-// newTokenVerifier returns nil for an empty secret: clients then need no token.
-func newTokenVerifier(secret string, now func() time.Time) *tokenVerifier {
-	if secret == "" {
-		return nil
+// NeedsTokens reports whether clients need a token.
+func (c Config) NeedsTokens() bool {
+	return c.TokenSecret != "" || len(c.TokenKeys) > 0 || c.TokenKeysURL != ""
+}
+
+// newTokenVerifier returns nil without a key: clients then need no token.
+func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (v *tokenVerifier, err error) {
+	if !c.NeedsTokens() {
+		if c.TokenIssuer != "" || c.TokenAudience != "" {
+			return nil, errors.New("push: an issuer or audience of tokens without a key to check them: set a key too")
+		}
+		return nil, nil
 	}
-	parser := jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithTimeFunc(now),
-		jwt.WithExpirationRequired())
-	return &tokenVerifier{parser: parser, secret: []byte(secret)}
+	options := []jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(clock.Now),
+		jwt.WithExpirationRequired()}
+	if c.TokenIssuer != "" {
+		options = append(options, jwt.WithIssuer(c.TokenIssuer))
+	}
+	if c.TokenAudience != "" {
+		options = append(options, jwt.WithAudience(c.TokenAudience))
+	}
+	v = &tokenVerifier{parser: jwt.NewParser(options...), now: clock.Now}
+	if c.TokenSecret != "" {
+		key, _ := newTokenKey("", []byte(c.TokenSecret)) // a secret has no error
+		v.keys = append(v.keys, key)
+	}
+	for _, text := range c.TokenKeys {
+		keys, err := readTokenKeys(text)
+		if err != nil {
+			return nil, err
+		}
+		v.keys = append(v.keys, keys...)
+	}
+	if c.TokenKeysURL != "" {
+		v.remote, err = newRemoteKeys(c.TokenKeysURL, clock, log)
+	}
+	return v, err
 }
 
 // verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
@@ -115,7 +187,28 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 	case c.Channel != "":
 		return grant{}, fmt.Errorf("%w: it is for a subscription to one channel, not for a connection", errTokenInvalid)
 	}
-	return grant{user: c.Subject, ends: c.ExpiresAt.Time, info: c.Info, channels: c.Channels}, nil
+	g := grant{user: c.Subject, ends: c.ends(), info: c.Info}
+	return g, g.addChannels(&c)
+}
+
+// addChannels takes the claims channels and subs.
+func (g *grant) addChannels(c *claims) error {
+	g.channels = slices.AppendSeq(slices.Clone(c.Channels), maps.Keys(c.Subs))
+	slices.Sort(g.channels)
+	g.channels = slices.Compact(g.channels)
+	for name, sub := range c.Subs {
+		info, err := infoOf(sub.Info, sub.B64Info)
+		if err != nil {
+			return err
+		}
+		if info != nil && g.infos == nil {
+			g.infos = make(map[string][]byte)
+		}
+		if info != nil {
+			g.infos[name] = info
+		}
+	}
+	return nil
 }
 
 // verifySubscription checks a token for that user's connection to subscribe to that channel. It
@@ -132,11 +225,11 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 	case c.Client != "" && c.Client != client:
 		return nil, time.Time{}, fmt.Errorf("%w: it is for another connection, %q", errTokenInvalid, c.Client)
 	}
-	return &memberGrant{info: c.Info, publish: slices.Contains(c.Allow, "pub")}, c.ExpiresAt.Time, nil
+	return &memberGrant{info: c.Info, publish: slices.Contains(c.Allow, "pub")}, c.ends(), nil
 }
 
 func (v *tokenVerifier) parse(token string) (c claims, err error) {
-	_, err = v.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return v.secret, nil })
+	_, err = v.parser.ParseWithClaims(token, &c, v.keysFor)
 	switch {
 	// The parser checks claims after the signature, so on these two errors the signature is valid.
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
@@ -146,7 +239,12 @@ func (v *tokenVerifier) parse(token string) (c claims, err error) {
 	case c.Subject == "":
 		return c, fmt.Errorf("%w: it has no sub", errTokenInvalid)
 	}
-	c.Info = compact(c.Info)
+	if ends := c.ends(); !ends.IsZero() && !v.now().Before(ends) {
+		return c, errTokenExpired
+	}
+	if c.Info, err = infoOf(c.Info, c.B64Info); err != nil {
+		return c, err
+	}
 	return c, c.unserved()
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func tokens(t *testing.T, now time.Time) map[string]string {
 		"another secret": sign(t, jwt.SigningMethodHS256, []byte("another"), all),
 		"expired, forged": sign(t, jwt.SigningMethodHS256, []byte("another"),
 			jwt.MapClaims{"sub": "ann", "exp": in(-time.Hour)}),
-		"HS512":             sign(t, jwt.SigningMethodHS512, []byte(testSecret), all),
+		"good, HS512":       sign(t, jwt.SigningMethodHS512, []byte(testSecret), all),
 		"RS256":             sign(t, jwt.SigningMethodRS256, rsaKey, all),
 		"none":              sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, all),
 		"none, signed":      header(`{"alg":"none","typ":"JWT"}`) + "." + parts[1] + "." + parts[2],
@@ -76,7 +77,7 @@ var tokenOutcomes = map[string]error{
 
 func TestVerify(t *testing.T) {
 	clock := newFakeClock()
-	v := newTokenVerifier(testSecret, clock.Now)
+	v := verifierOf(Config{TokenSecret: testSecret}, clock)
 	all := tokens(t, clock.Now())
 	if len(all) != len(tokenOutcomes) {
 		t.Fatalf("%d tokens, %d outcomes", len(all), len(tokenOutcomes))
@@ -95,7 +96,16 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func withTokens(n *node) { n.tokens = newTokenVerifier(testSecret, n.clock.Now) }
+// verifierOf returns the verifier of a configuration without mistakes.
+func verifierOf(c Config, clock Clock) *tokenVerifier {
+	v, err := newTokenVerifier(c, clock, slog.New(slog.DiscardHandler))
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func withTokens(n *node) { n.tokens = verifierOf(Config{TokenSecret: testSecret}, n.clock) }
 
 func (f *fakeTransport) connect(token string) {
 	f.frame([]byte("{\"id\":1,\"connect\":{\"token\":\"" + token +

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type settings struct {
 	socketMode      fileMode       // of unix sockets
 	tlsCert, tlsKey string         // files; empty: no TLS
 	balancers       []netip.Prefix // of listen only; nil: none
+	tokenKeys       []string       // files
 	shutdownTimeout time.Duration
 	logFormat       logFormat
 	logLevel        slog.Level
@@ -66,6 +68,18 @@ func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, er
 	}
 	s.log = newLogger(s, stderr)
 	return s, errors.Join(wrong...)
+}
+
+// readTokenKeys reads the files of --token-key.
+func (s *settings) readTokenKeys() error {
+	for _, name := range s.tokenKeys {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("--token-key: %w", err)
+		}
+		s.push.TokenKeys = append(s.push.TokenKeys, string(text))
+	}
+	return nil
 }
 
 // given returns the values from the flag or the environment.

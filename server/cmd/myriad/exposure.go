@@ -43,15 +43,15 @@ func (all addresses) apiAddress() *address {
 }
 
 // checkExposure decides whether a server may start on the addresses. Only programs on this machine
-// reach a loopback address or a unix socket, so these need no settings; without a key and a secret
+// reach a loopback address or a unix socket, so these need no settings; without keys and secrets
 // the server runs in development mode. An address that other machines can reach needs a secret for
 // clients and a key for the API. Without them the server would be an open relay.
-func (all addresses) checkExposure(apiKey, tokenSecret string) (development bool, err error) {
+func (all addresses) checkExposure(apiKey string, tokens bool) (development bool, err error) {
 	missing := make(map[*address][]string)
 	if api := all.apiAddress(); apiKey == "" && api.isExposed() {
 		missing[api] = append(missing[api], "--api-key (MYRIAD_API_KEY), which publishers send in X-API-Key")
 	}
-	if tokenSecret == "" && all.public.isExposed() {
+	if !tokens && all.public.isExposed() {
 		missing[all.public] = append(missing[all.public],
 			"--token-secret (MYRIAD_TOKEN_SECRET), which signs the tokens of clients")
 	}
@@ -62,7 +62,7 @@ func (all addresses) checkExposure(apiKey, tokenSecret string) (development bool
 				a.option, a.text, strings.Join(missing[a], ", and ")))
 		}
 	}
-	return wrong == nil && apiKey == "" && tokenSecret == "", errors.Join(wrong...)
+	return wrong == nil && apiKey == "" && !tokens, errors.Join(wrong...)
 }
 
 // isLoopback reports whether host is a loopback address or localhost. It does not resolve other

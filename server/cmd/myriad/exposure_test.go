@@ -47,7 +47,7 @@ func TestExposure(t *testing.T) {
 		all, err := settings{listen: tt.listen}.addresses()
 		development := false
 		if err == nil {
-			development, err = all.checkExposure(tt.key, tt.secret)
+			development, err = all.checkExposure(tt.key, tt.secret != "")
 		}
 		if development != tt.development || (err != nil) != (tt.wrong != nil) {
 			t.Errorf("%+v: %v, %v", tt, development, err)

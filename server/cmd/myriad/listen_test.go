@@ -239,7 +239,7 @@ func TestExposureOfTwoAddresses(t *testing.T) {
 		all, err := settings{listen: tt.listen, adminListen: tt.admin}.addresses()
 		development := false
 		if err == nil {
-			development, err = all.checkExposure(tt.key, tt.secret)
+			development, err = all.checkExposure(tt.key, tt.secret != "")
 		}
 		if development != tt.development || (err == nil) != (tt.wrong == nil) {
 			t.Errorf("%+v: %v, %v", tt, development, err)

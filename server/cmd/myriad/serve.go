@@ -54,6 +54,9 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 					c.Args().First())
 			}
 			s, err := configure(c, os.Environ(), stderr)
+			if err == nil {
+				err = s.readTokenKeys()
+			}
 			if err != nil {
 				return err
 			}
@@ -92,7 +95,7 @@ func check(s settings, stdout io.Writer) error {
 func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 	all, wrong := s.addresses()
 	if wrong == nil {
-		_, wrong = all.checkExposure(s.push.APIKey, s.push.TokenSecret)
+		_, wrong = all.checkExposure(s.push.APIKey, s.push.NeedsTokens())
 	}
 	certificates, unread := s.certificates()
 	return all, certificates, errors.Join(wrong, s.check(), unread)
@@ -146,7 +149,7 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	// again, because inherited sockets are open now
-	development, err := all.checkExposure(s.push.APIKey, s.push.TokenSecret)
+	development, err := all.checkExposure(s.push.APIKey, s.push.NeedsTokens())
 	if err != nil {
 		return err
 	}
@@ -305,7 +308,7 @@ func (r *running) announce(bound []net.Addr) {
 			"can reach it")
 	case r.push.APIKey == "":
 		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
-	case r.push.TokenSecret == "":
+	case !r.push.NeedsTokens():
 		r.log.Warn("myriad: every program on this machine may connect: set --token-secret (MYRIAD_TOKEN_SECRET)")
 	}
 }
@@ -319,7 +322,7 @@ func (s settings) risks() (list []string) {
 		list = append(list, fmt.Sprintf("the token secret has %d bytes, and a short one can be guessed from any "+
 			"token: use at least %d, as from openssl rand -hex 32", n, minSecret))
 	}
-	if slices.Contains(s.push.AllowedOrigins, "*") && s.push.TokenSecret == "" {
+	if slices.Contains(s.push.AllowedOrigins, "*") && !s.push.NeedsTokens() {
 		list = append(list, "the allowed origin * lets every web page connect through the browser of a visitor who "+
 			"can reach this server: name the origins, or set --token-secret")
 	}
