@@ -18,13 +18,18 @@ import (
 // A Go snippet is a whole program or a part of one. For a part, around declares the names that it
 // uses.
 const around = `package snippet
-import ("context"; "crypto/tls"; "fmt"; "io"; "log"; "net"; "net/http"; "net/netip"; "os"; "os/signal"
-	"syscall"; "time"
-	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/tlsloop"
+import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
+	"net/url"; "os"; "os/signal"; "syscall"; "time"
+	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
 var certificates []tls.Certificate
 var server = new(http.Server)
+var ctx = context.Background()
+var t *client.Transport
+var target *url.URL
+var req *http.Request
+var requests iter.Seq[*http.Request]
 `
 
 // whole turns a snippet into a file. Of a changed line it takes the new form, and it drops lines of
@@ -50,7 +55,8 @@ func quotesProgram(b block) bool {
 func TestSnippetsCompile(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
-		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "net", "net/http/httptest", "net/netip",
+		"github.com/myriad-go/myriad/...", "context", "fmt", "log", "io", "iter", "net", "net/http/httptest",
+		"net/http/httputil", "net/netip", "net/url",
 		"os/signal",
 		"syscall", "testing", "time")
 	list.Dir = repository
