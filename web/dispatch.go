@@ -123,6 +123,7 @@ func (x *exchange) Next() dispatch.Task {
 			x.wants.Or(uint32(wantFinish))
 		}
 		x.carrier.ask()
+		x.carrier.spent()
 		return nil
 	}
 	return x.carrier.next()

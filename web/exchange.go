@@ -100,6 +100,9 @@ type carrier interface {
 	// These are called where dispatch.Task says.
 
 	next() dispatch.Task
+	// spent is called instead of next behind an inline task whose loop was handed off. The exchange
+	// is not used again.
+	spent()
 	// returned looks at what the exchange wants after it has run inline. On the loop.
 	returned()
 	// refuse answers instead of the handler. On the loop.

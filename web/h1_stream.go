@@ -100,6 +100,9 @@ func (x *h1stream) next() dispatch.Task {
 	return next
 }
 
+// spent implements carrier: the loop alone goes on with x.
+func (x *h1stream) spent() {}
+
 // connectionLost ends whatever the handler may be waiting for.
 func (x *h1stream) connectionLost(err error, end *lastState) {
 	x.exchange.lose(err, end, x.hold.drop)

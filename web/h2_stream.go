@@ -194,6 +194,8 @@ func (x *h2stream) next() dispatch.Task {
 	return nil
 }
 
+func (x *h2stream) spent() { x.release() }
+
 // returned implements carrier.
 func (x *h2stream) returned() { x.serve() }
 
