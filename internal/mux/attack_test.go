@@ -232,3 +232,34 @@ func TestResetStreamsKeepTheirPlace(t *testing.T) {
 		t.Errorf("%d streams, idle %d times", r.conn.Streams(), r.conn.idle)
 	}
 }
+
+// Slow heads: a field block that does not come in time ends the connection, however its bytes
+// dribble in; one that is complete in time does not.
+func TestSlowHeads(t *testing.T) {
+	const limit = 5 * time.Second
+	whole := append(frame(h2.Headers, h2.EndStream, 1, string(getBlock[:2])),
+		frame(h2.Continuation, h2.EndHeaders, 1, string(getBlock[2:]))...)
+	for _, tt := range []struct {
+		name   string
+		sent   int
+		closed bool
+	}{
+		{"a part of HEADERS", 10, true}, {"HEADERS without its end", 11, true}, {"a part of CONTINUATION", 15, true},
+		{"all of it", len(whole), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, Config{HeadTimeout: limit})
+			r.greet()
+			r.write(whole[:tt.sent])
+			r.RunFor(limit / 2)
+			r.write(whole[tt.sent:min(tt.sent+1, len(whole))])
+			r.wantNothing()
+			r.RunFor(limit / 2)
+			if tt.closed {
+				r.want("GOAWAY 0 ENHANCE_YOUR_CALM")
+			} else {
+				r.wantNothing()
+			}
+		})
+	}
+}

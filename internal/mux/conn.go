@@ -54,6 +54,7 @@ const (
 	pausedInput                       // control frames wait
 	pinged                            // the PING of Shutdown is under way
 	dozeArmed                         // dozeTimer is set
+	headArmed                         // headTimer is set
 	inCallback                        // output leaves when the callback ends
 )
 
@@ -144,6 +145,9 @@ func (c *Conn) TimerExpired(number uint8) {
 		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)
 	case drainTimer:
 		c.sayLast()
+	case headTimer:
+		c.bits &^= headArmed
+		c.fail(h2.EnhanceYourCalm, "a field block did not come in time", nil)
 	case dozeTimer:
 		c.bits &^= dozeArmed
 		if c.count == 0 && !c.busy() && c.act != nil {

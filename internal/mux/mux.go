@@ -31,6 +31,10 @@ type Config struct {
 	// Outbox is how many bytes of output wait for each stream before Put fails with flow.ErrFull.
 	// 0: 64 KiB.
 	Outbox int
+	// HeadTimeout bounds the time from the first byte of HEADERS to the end of its field block.
+	// Beyond it the connection ends with ENHANCE_YOUR_CALM: no other frame may come in between, so
+	// that all its streams wait. 0: no limit.
+	HeadTimeout time.Duration
 	// Ahead is how many bytes may be queued at the conn. Beyond it data waits in its stream, where
 	// something more urgent can still overtake it. 0: 64 KiB.
 	Ahead int
@@ -129,6 +133,7 @@ const (
 	handshakeTimer uint8 = iota
 	drainTimer
 	dozeTimer
+	headTimer
 	FirstTimer
 )
 

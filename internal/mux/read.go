@@ -25,6 +25,25 @@ func (c *Conn) Received(_ *myriad.Conn, p []byte) {
 	if c.is(failed) {
 		a.dropPartial()
 	}
+	c.timeHead()
+}
+
+// timeHead bounds the time of a field block from where it is incomplete.
+func (c *Conn) timeHead() {
+	a := c.act
+	coming := a.block.stream != 0
+	if p := a.partial; p != nil && p.Len() >= h2.HeaderSize && c.is(gotPreface) {
+		coming = coming || h2.Type(p.Bytes()[3]) == h2.Headers
+	}
+	switch {
+	case c.cfg.HeadTimeout <= 0 || coming == c.is(headArmed):
+	case coming:
+		c.bits |= headArmed
+		c.Timers.Set(c.c, headTimer, c.cfg.HeadTimeout)
+	default:
+		c.bits &^= headArmed
+		c.Timers.Set(c.c, headTimer, 0)
+	}
 }
 
 // complete adds to the incomplete frame what it lacks, and handles it if that was all. It copies no
