@@ -75,22 +75,20 @@ func (h *conn) hasSent() {
 
 // hibernate gives h back if its connection does nothing but wait for a request.
 func (h *conn) hibernate() {
-	var w myriad.Waker
+	waits := afterRequest
 	switch {
 	case h.lately || h.blank > 0 && !h.padded(): // it would not be known
 		return
 	case h.phase == phaseNew:
-		w = newcomers{h.from.waiter}
-	case h.phase == phaseIdle && !h.sending && h.padded():
-		w = padders{posters{h.from.waiter}}
-	case h.phase == phaseIdle && !h.sending && h.posted:
-		w = posters{h.from.waiter}
-	case h.phase == phaseIdle && !h.sending:
-		w = h.from.waiter
-	default:
+		waits = beforeAny
+	case h.phase != phaseIdle || h.sending:
 		return
+	case h.padded():
+		waits = afterPadding
+	case h.posted:
+		waits = afterPost
 	}
-	if h.c.Hibernate(w, h.unreleased.Load() == 0) {
+	if h.c.HibernateAs(h.from.waiter, uint8(waits), h.unreleased.Load() == 0) {
 		h.lane.depart(&h.link)
 	}
 }
@@ -100,37 +98,30 @@ func (h *conn) padded() bool { return h.posted && h.blank == paddingLen }
 
 const paddingLen = 2
 
-// newcomers are the connections of a front that have not asked yet.
-type newcomers struct{ *front }
+// A rest is what is known of a connection that hibernates, which is its tag.
+type rest uint8
+
+const (
+	afterRequest rest = iota
+	beforeAny         // it has not asked yet
+	afterPost         // its last request was a POST
+	afterPadding      // and a CRLF has come behind it, which some clients always send
+)
 
 // Wake implements myriad.Waker.
-func (f newcomers) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	return f.rouse(c, last, phaseNew, http.StateNew)
-}
-
-// posters are those whose last request was a POST.
-type posters struct{ *front }
-
-// Wake implements myriad.Waker.
-func (f posters) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	h := f.rouse(c, last, phaseIdle, http.StateIdle)
-	h.posted = true
-	return h
-}
-
-// padders are those of them that have sent a CRLF behind it, as some clients always do.
-type padders struct{ posters }
-
-// Wake implements myriad.Waker.
-func (f padders) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	h := f.rouse(c, last, phaseIdle, http.StateIdle)
-	h.posted, h.blank = true, paddingLen
-	return h
-}
-
-// Wake implements myriad.Waker for the others that have asked.
 func (f *front) Wake(c *myriad.Conn, last myriad.Handler) myriad.Handler {
-	return f.rouse(c, last, phaseIdle, http.StateIdle)
+	waits := rest(c.HibernatedAs())
+	phase, state := phaseIdle, http.StateIdle
+	if waits == beforeAny {
+		phase, state = phaseNew, http.StateNew
+	}
+	h := f.rouse(c, last, phase, state)
+	h.phase, h.state = phase, uint8(state) // last was of another connection
+	h.posted, h.blank = waits == afterPost || waits == afterPadding, 0
+	if waits == afterPadding {
+		h.blank = paddingLen
+	}
+	return h
 }
 
 func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state http.ConnState) *conn {
@@ -145,17 +136,8 @@ func (f *front) rouse(c *myriad.Conn, last myriad.Handler, waits phase, state ht
 // wakeAll ends the hibernation of all connections of the lane.
 func (ln *lane) wakeAll() {
 	ln.loop.WakeAll(func(w myriad.Waker) bool {
-		switch w := w.(type) {
-		case newcomers:
-			return w.s == ln.s
-		case posters:
-			return w.s == ln.s
-		case padders:
-			return w.s == ln.s
-		case *front:
-			return w.s == ln.s
-		}
-		return false
+		f, ok := w.(*front)
+		return ok && f.s == ln.s
 	})
 }
 
