@@ -40,6 +40,7 @@ type response struct {
 	sentHead    bool
 	noBody      bool // HEAD
 	plain       bool // the client takes neither interim answers nor trailers: HTTP/1.0
+	sized       bool // an answer with trailers may say its length: HTTP/2
 	gotType     bool // the handler set Content-Type, or forbade sniffing
 	gotDate     bool
 	gotLength   bool // the handler set Content-Length, even to nothing

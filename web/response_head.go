@@ -185,7 +185,8 @@ func (w *response) drop() {
 // findLength is for an answer that is whole: it has the length that was written, unless the handler
 // has said otherwise.
 func (w *response) findLength() {
-	if !w.gotLength && w.coding == codingNone && !w.said.hasTrailer() && (w.plain || !w.hasPrefixed()) &&
+	chunked := !w.sized && (w.said.hasTrailer() || !w.plain && w.hasPrefixed()) // for its trailers
+	if !w.gotLength && w.coding == codingNone && !chunked &&
 		bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
 		w.length = w.written
 	}
