@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -140,6 +142,10 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 			err = myriad.ErrClosed
 		}
 		d.traceTLS(tls.ConnectionState{}, err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			d.fail(fmt.Errorf("TLS handshake timeout: %w", err))
+			return
+		}
 		d.fail(fmt.Errorf("TLS handshake: %w", err))
 	}
 	return &handshaking{d, o.Client(cfg, next)}

@@ -282,7 +282,7 @@ func (st *stream) Room() {
 }
 
 // Ended is the end of the stream. A request that the server has not processed is sent again (RFC
-// 9113 section 8.7); another one by the rules for connections that have been closed.
+// 9113 section 8.7); no other one is, as with net/http.
 func (st *stream) Ended(code h2.Code, err error) {
 	st.Release()
 	st.m.busy.Add(-1)
@@ -310,7 +310,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 		if err == nil {
 			err = errServerClosed
 		}
-		x.attemptFailed(err)
+		x.fail(err)
 	}
 }
 

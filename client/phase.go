@@ -75,7 +75,7 @@ var ErrQueueFull = errors.New("client: too many requests wait for a connection (
 var ErrUnsolicited = errors.New("client: the server sent bytes that belong to no response")
 
 // ErrInterim is for a server whose interim responses (1xx) are more than MaxResponseHeaderBytes.
-var ErrInterim = errors.New("client: too many interim responses (1xx)")
+var ErrInterim = errors.New("client: too many 1xx responses (Transport.MaxResponseHeaderBytes)")
 
 // ErrBodyTooLarge says that a compressed body is larger than Transport.MaxUncompressedBytes.
 var ErrBodyTooLarge = errors.New("client: the uncompressed body is too large (Transport.MaxUncompressedBytes)")

@@ -29,7 +29,7 @@ func TestSimulatedClients(t *testing.T) {
 		}
 	}
 	t.Log(results)
-	for _, kind := range []string{"ok", "body", "sent", "queued"} {
+	for _, kind := range []string{"h1 ok", "h1 body", "h1 sent", "h1 queued", "h2 ok", "h2 sent"} {
 		if results[kind] == 0 {
 			t.Errorf("no request ended in %q: %v", kind, results)
 		}
@@ -56,6 +56,9 @@ func simulateClients(t *testing.T, seed uint64, results map[string]int) {
 		t.Fatal(err)
 	}
 	s := &web.Server{Engine: e, ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(simHandler(w))}
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +67,11 @@ func simulateClients(t *testing.T, seed uint64, results map[string]int) {
 	tr := &Transport{Engine: e, MaxConnsPerHost: r.IntN(4), MaxIdleConnsPerHost: 1 + r.IntN(3),
 		IdleConnTimeout: time.Duration(r.IntN(2)) * time.Second, ExpectContinueTimeout: 50 * time.Millisecond,
 		ResponseHeaderTimeout: time.Minute}
+	kind := "h1 "
+	if seed%3 == 0 {
+		kind, tr.Protocols = "h2 ", new(http.Protocols)
+		tr.Protocols.SetUnencryptedHTTP2(true)
+	}
 	var calls []*simCall
 	for id := range 1 + r.IntN(20) {
 		x := newSimCall(id, r)
@@ -72,7 +80,7 @@ func simulateClients(t *testing.T, seed uint64, results map[string]int) {
 	}
 	w.Run()
 	for _, x := range calls {
-		x.check(t, results)
+		x.check(t, kind, results)
 	}
 	if n := inFlight(tr); n != 0 {
 		t.Errorf("%d calls are counted as under way", n)
@@ -189,7 +197,7 @@ func (x *simCall) done(res *http.Response, err error) {
 	})
 }
 
-func (x *simCall) check(t *testing.T, results map[string]int) {
+func (x *simCall) check(t *testing.T, kind string, results map[string]int) {
 	want := x.path() + " " + x.text
 	if strings.HasSuffix(x.path(), "early") {
 		want = ""
@@ -205,8 +213,8 @@ func (x *simCall) check(t *testing.T, results map[string]int) {
 	case x.err == nil && x.got.String() != want:
 		t.Errorf("request %d: got %.60q, want %.60q", x.id, x.got.String(), want)
 	case x.err == nil:
-		results["ok"]++
+		results[kind+"ok"]++
 	default:
-		results[e.Phase.String()]++
+		results[kind+e.Phase.String()]++
 	}
 }
