@@ -90,9 +90,11 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 	}
 }
 
-// serve opens a stream for each call that waits, as far as the server allows.
+// serve opens a stream for each call that waits, as far as the server allows. It opens only one
+// before the server's SETTINGS have come: a server may treat more than it allows as an error, if
+// they follow our acknowledgement.
 func (m *muxConn) serve() {
-	for !m.leaving {
+	for !m.leaving && (m.Ready() || m.busy.Load() == 0) {
 		m.t.mu.Lock()
 		x := m.t.next(m.host)
 		if x != nil {
