@@ -93,7 +93,7 @@ var arrows = map[string][]string{
 		"server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
-	"server/cmd/myriad":   {".", "debug", "server/load", "server/push", "web", "websocket"},
+	"server/cmd/myriad":   {".", "debug", "server/load", "server/push", "server/push/natsbus", "web", "websocket"},
 	"server/clients":      nil,
 }
 

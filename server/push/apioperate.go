@@ -3,26 +3,27 @@ package push
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
-// This file holds the API's methods for operators. They act on this node only.
+// This file holds the API's methods for operators. They act on all nodes: see cluster.go.
 
 // mostChannels bounds the channels of one answer; those with the most subscribers come first.
 const mostChannels = 1000
 
-func (s *Server) apiChannels(_ context.Context, r *apiRequest) ([]byte, error) {
+func (s *Server) apiChannels(ctx context.Context, r *apiRequest) ([]byte, error) {
 	type shown struct {
 		Clients int `json:"num_clients"`
 	}
 	if strings.ContainsAny(r.Pattern, "?[]{}\\") {
 		return nil, badRequest(fmt.Sprintf("pattern %q: the only wildcard is *, which matches any text", r.Pattern))
 	}
-	list := s.node.hub.matching(func(name string) bool { return matches(r.Pattern, name) }, mostChannels)
+	list, err := s.node.allChannels(ctx, operation{Pattern: r.Pattern, Most: mostChannels})
+	if err != nil {
+		return nil, err
+	}
 	channels := make(map[string]shown, len(list.Channels))
 	for _, ch := range list.Channels {
 		channels[ch.Name] = shown{ch.Subscribers}
@@ -52,63 +53,62 @@ func matches(pattern, name string) bool {
 	return true
 }
 
-func (s *Server) apiInfo(context.Context, *apiRequest) ([]byte, error) {
-	type shown struct {
-		ID       string `json:"uid"`
-		Name     string `json:"name"`
-		Version  string `json:"version"`
-		Clients  int64  `json:"num_clients"`
-		Channels int    `json:"num_channels"`
-		Uptime   int64  `json:"uptime"` // seconds
+func (s *Server) apiInfo(ctx context.Context, _ *apiRequest) ([]byte, error) {
+	list := []clusterNode{}
+	err := askAll(ctx, s.node, "info", operation{}, func(n clusterNode) { list = append(list, n) })
+	if err != nil {
+		return nil, err
 	}
-	n := s.node
-	return json.Marshal(map[string]any{"nodes": []shown{{
-		n.id.String(), "myriad", n.version, n.count.connections.Load(), n.hub.channels(),
-		int64(n.clock.Now().Sub(n.started) / time.Second),
-	}}})
+	slices.SortFunc(list, func(a, b clusterNode) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return json.Marshal(map[string]any{"nodes": list})
 }
 
-// chosen returns the sessions that a request selects: all sessions of the user, or the session of
-// the client. If both are given, the session must belong to the user.
-func (s *Server) chosen(r *apiRequest) ([]*session, error) {
+// selection returns the part of an operation that selects sessions.
+func (r *apiRequest) selection() (operation, error) {
 	if r.User == "" && r.Client == "" {
-		return nil, badRequest("user or client is missing")
+		return operation{}, badRequest("user or client is missing")
 	}
-	var list []*session
-	for _, one := range s.node.wheel.all() {
+	return operation{Client: r.Client, User: r.User, Whitelist: r.Whitelist}, nil
+}
+
+// chosen returns the sessions that op selects: all sessions of the user, or the session of the
+// client. If both are given, the session must belong to the user.
+func (n *node) chosen(op operation) (list []*session) {
+	if op.User == "" && op.Client == "" {
+		return nil
+	}
+	for _, one := range n.wheel.all() {
 		if one.watcher {
 			continue
 		}
-		if id := one.id.String(); r.Client != "" && id != r.Client || slices.Contains(r.Whitelist, id) {
+		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
 			continue
 		}
-		if r.User == "" || one.isConnected() && one.user() == r.User {
+		if op.User == "" || one.isConnected() && one.user() == op.User {
 			list = append(list, one)
 		}
 	}
-	return list, nil
+	return list
 }
 
 func numClients(n int) ([]byte, error) { return json.Marshal(map[string]int{"num_clients": n}) }
 
 // apiDisconnect closes connections. By default the code tells clients not to reconnect.
-func (s *Server) apiDisconnect(_ context.Context, r *apiRequest) ([]byte, error) {
-	list, err := s.chosen(r)
+func (s *Server) apiDisconnect(ctx context.Context, r *apiRequest) ([]byte, error) {
+	op, err := r.selection()
 	if err != nil {
 		return nil, err
 	}
-	reason := endForceNoReconnect
+	op.Code, op.Reason = endForceNoReconnect.Code, endForceNoReconnect.Reason
 	if d := r.Disconnect; d != nil {
 		if d.Code < 3000 || d.Code > 4999 || len(d.Reason) > maxReason {
 			return nil, badRequest("disconnect needs a code of 3000 to 4999 and a reason of at most 123 bytes")
 		}
-		reason = ending{Code: uint16(d.Code), Reason: d.Reason}
+		op.Code, op.Reason = uint16(d.Code), d.Reason
 	}
-	n := 0
-	for _, one := range list {
-		if one.disconnect(reason) {
-			n++
-		}
+	n, err := s.node.countAll(ctx, "disconnect", op)
+	if err != nil {
+		return nil, err
 	}
 	return numClients(n)
 }
@@ -118,66 +118,61 @@ const maxReason = 123
 
 // apiSubscribe subscribes connections to a channel, and tells them. Those that are subscribed
 // already are left out, and so are streams of /events, whose channels are in their address.
-func (s *Server) apiSubscribe(_ context.Context, r *apiRequest) ([]byte, error) {
+func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Channel == "" {
 		return nil, badRequest("channel is missing")
 	}
-	list, err := s.chosen(r)
+	op, err := r.selection()
 	if err != nil {
 		return nil, err
 	}
-	w := subscribeRequest{}
-	if r.RecoverSince != nil {
-		w.recover, w.since = true, Position(*r.RecoverSince)
-	}
-	n := 0
-	for _, one := range list {
-		if !one.isConnected() {
-			continue
+	op.Channel, op.Since = r.Channel, (*Position)(r.RecoverSince)
+	var sum subscribed
+	err = askAll(ctx, s.node, "subscribe", op, func(one subscribed) {
+		sum.Count += one.Count
+		if one.Failed.Code != 0 {
+			sum.Failed = one.Failed
 		}
-		told, err := one.subscribeByServer(r.Channel, w)
-		switch {
-		case told:
-			n++
-		case err != nil && !errors.Is(err, failAlreadySubscribed):
-			return nil, err
-		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case sum.Failed.Code != 0:
+		return nil, sum.Failed
 	}
-	return numClients(n)
+	return numClients(sum.Count)
 }
 
 // apiRefresh changes when connections expire: at expire_at, in seconds since 1970, or at once.
-func (s *Server) apiRefresh(_ context.Context, r *apiRequest) ([]byte, error) {
+func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Expired == (r.ExpireAt != 0) || r.ExpireAt < 0 {
 		return nil, badRequest("refresh needs either expired or expire_at, in seconds since 1970")
 	}
-	list, err := s.chosen(r)
+	op, err := r.selection()
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	for _, one := range list {
-		if r.Expired && one.disconnect(endExpired) || !r.Expired && one.expireFrom(time.Unix(r.ExpireAt, 0)) {
-			n++
-		}
+	op.ExpireAt = r.ExpireAt
+	n, err := s.node.countAll(ctx, "refresh", op)
+	if err != nil {
+		return nil, err
 	}
 	return numClients(n)
 }
 
-// apiUnsubscribe ends subscriptions. The code tells client libraries not to resubscribe.
-func (s *Server) apiUnsubscribe(_ context.Context, r *apiRequest) ([]byte, error) {
+// apiUnsubscribe ends subscriptions.
+func (s *Server) apiUnsubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
 	if r.Channel == "" {
 		return nil, badRequest("channel is missing")
 	}
-	list, err := s.chosen(r)
+	op, err := r.selection()
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	for _, one := range list {
-		if one.end(r.Channel, unsubscribedByServer) {
-			n++
-		}
+	op.Channel = r.Channel
+	n, err := s.node.countAll(ctx, "unsubscribe", op)
+	if err != nil {
+		return nil, err
 	}
 	return numClients(n)
 }

@@ -185,7 +185,8 @@ type LogState struct {
 //   - Serve makes this node answer questions of that kind: f gets the body and returns the answer.
 //     Ask sends a question to all nodes, this one included, and calls each with every answer, one
 //     at a time. It returns the names of nodes that did not answer in time. A node answers a kind
-//     that it does not serve with nothing, and each is not called for it. f must not call the bus.
+//     that it does not serve with nothing, and each is not called for it. A node
+//     answers one question after another: f should be quick. It must not call Ask or Present.
 //   - State returns at once.
 //   - The bus calls the methods of a receiver from its own goroutine or from within a method of the
 //     bus. Calls of Receive and Lost for one channel do not overlap; those for different channels

@@ -20,13 +20,19 @@ type channelList struct {
 
 type listedChannel struct {
 	Name        string `json:"name"`
-	Subscribers int    `json:"subscribers"` // on this node
+	Subscribers int    `json:"subscribers"`
 }
 
-// serveChannels lists the channels whose name contains the query's "match", those with the most
-// subscribers first.
+// serveChannels lists the channels of all nodes whose name contains the query's "match", those with
+// the most subscribers first.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request) {
-	body, err := json.Marshal(s.node.hub.list(r.URL.Query().Get("match")))
+	list, err := s.node.allChannels(r.Context(), operation{Pattern: r.URL.Query().Get("match"), Contains: true,
+		Most: listedChannels})
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
+		return
+	}
+	body, err := json.Marshal(list)
 	if err != nil {
 		panic("push: names of channels are always JSON: " + err.Error())
 	}
@@ -71,11 +77,6 @@ func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 		panic("push: the description of a channel is always JSON: " + err.Error())
 	}
 	writeJSON(w, http.StatusOK, body)
-}
-
-// list returns the channels whose name contains match.
-func (h *hub) list(match string) channelList {
-	return h.matching(func(name string) bool { return strings.Contains(name, match) }, listedChannels)
 }
 
 // matching returns at most `most` channels for whose names wanted returns true. It locks one shard

@@ -82,6 +82,9 @@ type Timing struct {
 	// Connect is how long a client may take to connect successfully, default 10 s. After that it is
 	// disconnected with 3502 "stale".
 	Connect time.Duration
+	// Spread is the time over which Shutdown disconnects clients, default 0: at once. In a cluster
+	// the other nodes get them a part at a time.
+	Spread time.Duration
 	// Refresh is how long after its token has expired a client may still send a new one, default 25
 	// s. After that it is disconnected with 3005 "connection expired". SSE subscribers cannot send
 	// tokens: their streams end when the token expires.

@@ -51,9 +51,45 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		&n.refusals,
 		counter("myriad_slow_disconnects_total", "Clients that were disconnected as slow.",
 			c.slow.Load),
+		gauge("myriad_cluster_ready", "1 if this node has what all nodes publish, else 0.", func() float64 {
+			if n.bus.State().Problem != "" {
+				return 0
+			}
+			return 1
+		}),
+		gauge("myriad_cluster_nodes", "Nodes of the cluster that this node hears, itself included.", func() float64 {
+			heard := 0
+			for _, other := range n.bus.State().Nodes {
+				if other.Self || other.Seen < silentNode {
+					heard++
+				}
+			}
+			return float64(max(heard, 1))
+		}),
+		gauge("myriad_cluster_lag", "Messages of logs that this node has not received yet.", func() (lag float64) {
+			for _, l := range n.bus.State().Logs {
+				lag += float64(l.Last - min(l.Followed, l.Last))
+			}
+			return lag
+		}),
+		gauge("myriad_cluster_led", "Logs that this node leads.", func() (led float64) {
+			for _, l := range n.bus.State().Logs {
+				if l.Leader == n.name {
+					led++
+				}
+			}
+			return led
+		}),
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
 			c.dropped.Load),
 	)
+}
+
+// silentNode is how long a node may be silent before it does not count.
+const silentNode = 5 * time.Second
+
+func gauge(name, help string, value func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
 func counter(name, help string, value func() uint64) prometheus.Collector {

@@ -124,6 +124,9 @@ func (all *namespaces) of(channel string) *Namespace {
 	return all.none
 }
 
+// Retention returns what the bus keeps of the channels' publications.
+func (ns Namespace) Retention() Retention { return new(ns.withDefaults()).retention() }
+
 // retention returns what the bus keeps of the channel's publications.
 func (ns *Namespace) retention() Retention {
 	if ns.HistorySize == 0 {

@@ -39,6 +39,7 @@ var errDraining = errors.New("push: the server is shutting down: publish to anot
 // A node is the part of a server below HTTP: sessions, channels, bus and time.
 type node struct {
 	id      clientID // names the node
+	name    string   // its name for operators
 	rules   namespaces
 	bus     Bus
 	hub     *hub
@@ -95,6 +96,7 @@ func (n *node) open() {
 	n.wheel = newWheel(n.clock.Now())
 	n.forms = newForms(doors())
 	n.lastGone = make(chan struct{})
+	n.serveQuestions()
 	n.schedule()
 }
 
@@ -249,8 +251,9 @@ func (n *node) refuse() {
 // all sessions have ended, or with ctx's error.
 func (n *node) drain(ctx context.Context) error {
 	n.refuse()
-	for _, s := range n.wheel.all() {
-		s.disconnect(endShutdown)
+	list := n.wheel.all()
+	if err := n.spread(ctx, len(list), func(i int) { list[i].disconnect(endShutdown) }); err != nil {
+		return err
 	}
 	n.checkGone()
 	select {
@@ -259,6 +262,32 @@ func (n *node) drain(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// spreadStep is the time between two parts of a spread.
+const spreadStep = 50 * time.Millisecond
+
+// spread calls f with the numbers below count, over Timing.Spread: other nodes get the clients of
+// this one a part at a time.
+func (n *node) spread(ctx context.Context, count int, f func(int)) error {
+	steps := max(1, int(n.timing.Spread/spreadStep))
+	for step := range steps {
+		for i := step * count / steps; i < (step+1)*count/steps; i++ {
+			f(i)
+		}
+		if step == steps-1 || count == 0 {
+			continue
+		}
+		next := make(chan struct{})
+		stop := n.clock.AfterFunc(spreadStep, func() { close(next) })
+		select {
+		case <-next:
+		case <-ctx.Done():
+			stop()
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func (n *node) isDraining() bool {

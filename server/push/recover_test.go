@@ -305,6 +305,9 @@ func (b *lateBus) Unsubscribe(channel string, r Receiver) {
 	b.Bus.Unsubscribe(channel, below)
 }
 
+// Serve is not needed, and the bus below may not be there yet.
+func (b *lateBus) Serve(string, func([]byte) []byte) {}
+
 func (b *lateBus) Publish(ctx context.Context, t Topic, p Publication) (Position, error) {
 	at, err := b.Bus.Publish(ctx, t, p)
 	b.mu.Lock()

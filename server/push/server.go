@@ -67,6 +67,11 @@ type Config struct {
 	// Bus carries publications. Shutdown closes it. Default: NewMemoryBus, with the limits, the
 	// clock and the randomness of this Config.
 	Bus Bus
+	// Node names this node in a cluster. Default: "myriad".
+	Node string
+	// RemoveNode makes the cluster forget a node that is gone for good, if this process can. An
+	// operator calls it by POST /cluster/remove?node=NAME, as myriad cluster remove does.
+	RemoveNode func(ctx context.Context, node string) error
 	// Logger gets one line for each client that is refused or disconnected as slow; of refusals at
 	// most ten a second, with the number of those left out. Default: slog.Default.
 	Logger *slog.Logger
@@ -97,6 +102,8 @@ type Server struct {
 	apiKey         *secretKey   // nil: no key is needed
 	consoleKey     *secretKey   // nil: see Config.ConsoleKey
 
+	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
+
 	pool  *workers.Pool // for commands
 	doors []func(mux *http.ServeMux)
 
@@ -113,6 +120,7 @@ func New(c Config) (*Server, error) {
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
 	s := &Server{node: n, pool: pool, detach: n.detach}
+	s.removeNode = c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {
 		n.sampler = newSampler(n, c.Engine)
@@ -151,6 +159,9 @@ func newNode(c Config) (*node, error) {
 	if n.version == "" {
 		n.version = "myriad"
 	}
+	if n.name = c.Node; n.name == "" {
+		n.name = "myriad"
+	}
 	if n.random == nil {
 		n.random = rand.Reader
 	}
@@ -185,6 +196,7 @@ func (s *Server) routeClients(mux *http.ServeMux) {
 func (s *Server) routeAdmin(mux *http.ServeMux) {
 	s.routeAPI(mux)
 	s.routeMetrics(mux)
+	mux.HandleFunc("/cluster/remove", s.forOperator(s.serveRemove))
 	if s.node.sampler != nil {
 		s.routeConsole(mux)
 	}
@@ -202,8 +214,12 @@ func (s *Server) Clients() http.Handler { return s.clients }
 func (s *Server) Admin() http.Handler { return s.admin }
 
 // serveHealth answers 200 until Drain or Shutdown begins, then 503, so that a load balancer stops
-// sending clients.
+// sending clients. It also answers 503 while this node does not have what other nodes publish.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	if problem := s.node.bus.State().Problem; problem != "" {
+		writeError(w, http.StatusServiceUnavailable, apiInternal, problem)
+		return
+	}
 	writeJSON(w, http.StatusOK, []byte(`{}`))
 }
 

@@ -28,6 +28,7 @@ type settings struct {
 	logLevel        slog.Level
 	engine          myriad.Config
 	push            push.Config
+	cluster         clusterSettings
 
 	// No option sets these.
 	readTimeout  time.Duration

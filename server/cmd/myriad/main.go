@@ -1,6 +1,8 @@
 // Command myriad pushes events to browsers and devices.
 //
 //	myriad serve [--listen 127.0.0.1:8000] [--config myriad.toml] [--check]
+//	myriad cluster dev [--nodes 3]
+//	myriad cluster remove NODE
 //	myriad load http|ws|push|redis URL [--connections 1000] [--rate 5000]
 //	myriad completion bash|zsh|fish
 //	myriad version
@@ -44,7 +46,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		Usage:     "push events to browsers and devices",
 		Writer:    stdout,
 		ErrWriter: stderr,
-		Commands: []*cli.Command{serveCommand(stdout, stderr), loadCommand(stdout, stderr), versionCommand(stdout),
+		Commands: []*cli.Command{serveCommand(stdout, stderr), clusterCommand(stdout, stderr),
+			loadCommand(stdout, stderr), versionCommand(stdout),
 			completionCommand(stdout)},
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", Local: true}},
 		Action: func(_ context.Context, c *cli.Command) error {

@@ -98,7 +98,7 @@ func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 		_, wrong = all.checkExposure(s.push.APIKey, s.push.NeedsTokens())
 	}
 	certificates, unread := s.certificates()
-	return all, certificates, errors.Join(wrong, s.check(), unread)
+	return all, certificates, errors.Join(wrong, s.check(), s.cluster.check(), unread)
 }
 
 // check reports mistakes in valid values that do not fit together or exceed a limit.
@@ -135,6 +135,7 @@ type running struct {
 	engine      *myriad.Engine
 	pusher      *push.Server
 	servers     []*web.Server // one per address
+	clusterNode *clusterNode  // nil: the server is on its own
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -171,8 +172,18 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	if development {
 		r.push.AllowedOrigins = append(r.push.AllowedOrigins, localOrigins...)
 	}
+	if r.cluster.inUse() {
+		if r.clusterNode, err = r.joinCluster(); err != nil {
+			return nil, errors.Join(err, r.engine.Shutdown(context.Background()))
+		}
+	}
 	if r.pusher, err = push.New(r.push); err != nil {
-		return nil, errors.Join(err, r.engine.Shutdown(context.Background()))
+		err = errors.Join(err, r.engine.Shutdown(context.Background()))
+		if r.clusterNode != nil {
+			err = errors.Join(err, r.clusterNode.bus.Close())
+			r.clusterNode.stop()
+		}
+		return nil, err
 	}
 	for _, h := range r.handlers() {
 		r.servers = append(r.servers, &web.Server{
@@ -298,6 +309,9 @@ func (r *running) announce(bound []net.Addr) {
 	if r.admin != nil {
 		r.log.Info("myriad: serving the API, the metrics and the console", "admin", r.urlOf(r.admin, bound[1]))
 	}
+	if warning := r.cluster.warning(); warning != "" {
+		r.log.Warn("myriad: " + warning)
+	}
 	for _, warning := range r.risks() {
 		r.log.Warn("myriad: " + warning)
 	}
@@ -334,6 +348,7 @@ func (s settings) risks() (list []string) {
 func (r *running) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.shutdownTimeout)
 	defer cancel()
+	r.clusterNode.stepDown(ctx)
 	r.pusher.Drain()
 	stopped := make(chan error, len(r.servers))
 	for _, h := range r.servers {
@@ -343,6 +358,7 @@ func (r *running) shutdown() error {
 	for range r.servers {
 		err = errors.Join(err, <-stopped)
 	}
+	r.clusterNode.stop()
 	left := r.engine.Stats().Conns
 	if ctx.Err() != nil {
 		for _, h := range r.servers {

@@ -1,0 +1,222 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// This file makes the API's operations reach all nodes: each is a question to all of them, and
+// every node answers for its own clients.
+
+// An operation is the body of such a question.
+type operation struct {
+	Channel   string
+	Client    string
+	User      string
+	Whitelist []string
+	Code      uint16
+	Reason    string
+	Pattern   string // of channels, as in the API; or with Contains a part of the name
+	Contains  bool
+	Most      int // channels in the answer
+	Since     *Position
+	ExpireAt  int64 // seconds since 1970; 0: at once
+}
+
+// A clusterNode is what a node says of itself, in the form of the API's info.
+type clusterNode struct {
+	ID       string `json:"uid"`
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Clients  int64  `json:"num_clients"`
+	Channels int    `json:"num_channels"`
+	Uptime   int64  `json:"uptime"` // seconds
+}
+
+// serveQuestions makes this node answer.
+func (n *node) serveQuestions() {
+	serve := func(kind string, f func(operation) any) {
+		n.bus.Serve(kind, func(body []byte) []byte {
+			var op operation
+			if json.Unmarshal(body, &op) != nil {
+				return nil // of a version that this one does not understand
+			}
+			answer, err := json.Marshal(f(op))
+			if err != nil {
+				panic("push: an answer to another node is always JSON: " + err.Error())
+			}
+			return answer
+		})
+	}
+	serve("disconnect", func(op operation) any { return n.disconnectHere(op) })
+	serve("unsubscribe", func(op operation) any { return n.unsubscribeHere(op) })
+	serve("subscribe", func(op operation) any { return n.subscribeHere(op) })
+	serve("refresh", func(op operation) any { return n.refreshHere(op) })
+	serve("channels", func(op operation) any { return n.channelsHere(op) })
+	serve("info", func(operation) any { return n.describe() })
+}
+
+// askAll asks all nodes, and decodes each answer for each. It logs which did not answer.
+func askAll[T any](ctx context.Context, n *node, kind string, op operation, each func(T)) error {
+	body, err := json.Marshal(op)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := n.deadline(ctx)
+	defer cancel()
+	missing, err := n.bus.Ask(ctx, kind, body, func(answer []byte) {
+		var value T
+		if json.Unmarshal(answer, &value) == nil {
+			each(value)
+		}
+	})
+	if len(missing) > 0 {
+		n.log.Warn("push: nodes did not answer", "question", kind, "nodes", missing)
+	}
+	return err
+}
+
+// countAll returns the sum of the nodes' answers.
+func (n *node) countAll(ctx context.Context, kind string, op operation) (sum int, err error) {
+	err = askAll(ctx, n, kind, op, func(count int) { sum += count })
+	return sum, err
+}
+
+// disconnectHere closes the connections that op selects, and returns how many.
+func (n *node) disconnectHere(op operation) (count int) {
+	for _, one := range n.chosen(op) {
+		if one.disconnect(ending{Code: op.Code, Reason: op.Reason}) {
+			count++
+		}
+	}
+	return count
+}
+
+// unsubscribeHere ends subscriptions. The code tells client libraries not to resubscribe.
+func (n *node) unsubscribeHere(op operation) (count int) {
+	for _, one := range n.chosen(op) {
+		if one.end(op.Channel, unsubscribedByServer) {
+			count++
+		}
+	}
+	return count
+}
+
+// subscribed is the answer to "subscribe": how many clients are subscribed now, and why one is not.
+type subscribed struct {
+	Count  int
+	Failed Error
+}
+
+func (n *node) subscribeHere(op operation) (sum subscribed) {
+	w := subscribeRequest{}
+	if op.Since != nil {
+		w.recover, w.since = true, *op.Since
+	}
+	for _, one := range n.chosen(op) {
+		if !one.isConnected() {
+			continue
+		}
+		told, err := one.subscribeByServer(op.Channel, w)
+		switch {
+		case told:
+			sum.Count++
+		case err != nil && !errors.Is(err, failAlreadySubscribed):
+			if !errors.As(err, &sum.Failed) {
+				n.log.Error("push: a client could not be subscribed", "channel", op.Channel, "error", err)
+				sum.Failed = failInternal
+			}
+			return sum
+		}
+	}
+	return sum
+}
+
+func (n *node) refreshHere(op operation) (count int) {
+	for _, one := range n.chosen(op) {
+		if op.ExpireAt == 0 && one.disconnect(endExpired) ||
+			op.ExpireAt != 0 && one.expireFrom(time.Unix(op.ExpireAt, 0)) {
+			count++
+		}
+	}
+	return count
+}
+
+// channelsHere lists this node's channels that op selects.
+func (n *node) channelsHere(op operation) channelList {
+	wanted := func(name string) bool { return matches(op.Pattern, name) }
+	if op.Contains {
+		wanted = func(name string) bool { return strings.Contains(name, op.Pattern) }
+	}
+	return n.hub.matching(wanted, min(op.Most, mostChannels))
+}
+
+func (n *node) describe() clusterNode {
+	return clusterNode{n.id.String(), n.name, n.version, n.count.connections.Load(), n.hub.channels(),
+		int64(n.clock.Now().Sub(n.started) / time.Second)}
+}
+
+// allChannels lists channels of all nodes. Each node names its op.Most largest.
+func (n *node) allChannels(ctx context.Context, op operation) (channelList, error) {
+	sizes := make(map[string]int)
+	hidden := 0
+	err := askAll(ctx, n, "channels", op, func(l channelList) {
+		for _, ch := range l.Channels {
+			sizes[ch.Name] += ch.Subscribers
+		}
+		hidden += l.Total - len(l.Channels)
+	})
+	all := channelList{Total: len(sizes) + hidden, Channels: []listedChannel{}}
+	for name, size := range sizes {
+		all.Channels = append(all.Channels, listedChannel{name, size})
+	}
+	all.trim(op.Most)
+	return all, err
+}
+
+// serveCluster sends the state of the bus, and what each node says of itself.
+func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
+	state := s.node.bus.State()
+	shown := struct {
+		Problem string        `json:"problem"`
+		Links   []NodeState   `json:"links"`
+		Logs    []LogState    `json:"logs"`
+		Nodes   []clusterNode `json:"nodes"`
+	}{state.Problem, state.Nodes, state.Logs, []clusterNode{}}
+	err := askAll(r.Context(), s.node, "info", operation{}, func(n clusterNode) {
+		shown.Nodes = append(shown.Nodes, n)
+	})
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
+		return
+	}
+	body, err := json.Marshal(shown)
+	if err != nil {
+		panic("push: the state of a cluster is always JSON: " + err.Error())
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+// serveRemove makes the cluster forget the node that is named in the query.
+func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
+	if !allowMethod(w, r, http.MethodPost) {
+		return
+	}
+	name := r.URL.Query().Get("node")
+	switch {
+	case s.removeNode == nil:
+		writeError(w, http.StatusNotFound, apiMethodNotFound, "this server is no part of a cluster that it runs itself")
+	case name == "":
+		writeError(w, http.StatusBadRequest, apiBadRequest, "node is missing")
+	default:
+		if err := s.removeNode(r.Context(), name); err != nil {
+			writeError(w, http.StatusConflict, apiBadRequest, err.Error())
+			return
+		}
+		writeJSON(w, http.StatusOK, []byte("{}"))
+	}
+}
