@@ -95,6 +95,7 @@ var arrows = map[string][]string{
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
 	"server/cmd/myriad":   {".", "debug", "server/load", "server/push", "server/push/natsbus", "web", "websocket"},
 	"server/clients":      nil,
+	"server/clustertest":  nil, // tests alone
 }
 
 // unbound are the modules that show and measure: they may import everything that a user of the

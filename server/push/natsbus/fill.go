@@ -79,7 +79,10 @@ func (f *follower) take(list []stored) {
 // skipTo goes on after seq. The caller holds work.
 func (f *follower) skipTo(seq uint64) {
 	f.mu.Lock()
-	f.last = max(f.last, seq)
+	if seq > f.last {
+		f.last = seq
+		f.tail.reset(seq)
+	}
 	f.mu.Unlock()
 	f.loseAll()
 }

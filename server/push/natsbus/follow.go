@@ -50,7 +50,8 @@ type follower struct {
 	epoch   string        // of the log
 	epochAt uint64        // sequence number of the message that says so
 	markAt  int64         // time of the last mark
-	replica uint64        // the replica that answers direct gets has everything up to it
+	tail    tail          // what was delivered lately
+	replica uint64        // a replica that answers direct gets has everything up to it
 	info    streamInfo    // as it was last seen
 	moved   chan struct{} // closed and replaced when last changes, if waiting > 0
 	waiting int
@@ -242,6 +243,7 @@ func (f *follower) receive(m *nats.Msg, heard chan struct{}) {
 		f.state = followProbed
 		f.mu.Lock()
 		f.last, f.lastAt, f.replica = s.seq, s.at, 0
+		f.tail.reset(s.seq)
 		f.mu.Unlock()
 		close(heard)
 		return
@@ -292,6 +294,10 @@ func (f *follower) deliver(s stored) {
 	advance := func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		if s.seq != f.last+1 {
+			f.tail.reset(s.seq - 1)
+		}
+		f.tail.add(s)
 		f.last, f.lastAt = s.seq, s.at
 		if f.waiting > 0 {
 			close(f.moved)

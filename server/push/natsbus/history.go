@@ -31,6 +31,7 @@ func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.His
 	}
 	f.mu.Lock()
 	h := push.History{Top: push.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
+	recent, from := f.tail.of(f.stored+token), f.tail.from
 	f.mu.Unlock()
 	b.registry.barrier(t.Name) // a delivery up to Top may still run
 	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
@@ -39,7 +40,7 @@ func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.His
 	if q.Limit == 0 && (q.Since == nil || q.Reverse) {
 		return h, nil
 	}
-	err = f.read(ctx, token, t.Keep, q, &h)
+	err = f.read(ctx, f.stored+token, t.Keep, q, recent, from, &h)
 	return h, err
 }
 
@@ -59,27 +60,19 @@ func (f *follower) reach(ctx context.Context, channel string, q push.Query) erro
 	return f.waitFor(ctx, q.Since.Offset)
 }
 
-// read reads the channel's messages up to h.Top.
-func (f *follower) read(ctx context.Context, token string, keep push.Retention, q push.Query, h *push.History) error {
-	if err := f.awaitReplica(ctx, h.Top.Offset); err != nil {
-		return err
-	}
-	list, whole, err := f.messages(ctx, f.stored+token, keep.Size, q, h.Top.Offset)
-	if err != nil {
-		return err
-	}
-	complete := q.Since != nil && !q.Reverse
-	if complete && !witnessed(list, q.Since.Offset) {
-		// No message shows that nothing was dropped between it and the others. If the log still
-		// has everything after Since but what a channel drops because it has too many, and this
-		// channel does not have too many, nothing was.
-		state, err := f.floors.ask(ctx, f)
+// read reads the channel's messages up to h.Top. recent are those after from.
+func (f *follower) read(ctx context.Context, subject string, keep push.Retention, q push.Query, recent []stored,
+	from uint64, h *push.History) error {
+	list, complete := recent, q.Since != nil && !q.Reverse
+	if q.Since == nil || q.Reverse || q.Since.Offset < from {
+		older, err := f.older(ctx, subject, keep.Size, q, from)
 		if err != nil {
 			return err
 		}
-		complete = whole && len(list) <= keep.Size && state.First <= q.Since.Offset+1
+		complete = complete && older.complete
+		list = append(older.list, recent...)
 	}
-	list, dropped := f.selected(list, keep, q)
+	list, dropped := selected(list, keep, q)
 	h.Complete = complete && !dropped
 	for _, s := range list {
 		r := reader{rest: s.data}
@@ -108,7 +101,7 @@ func witnessed(list []stored, since uint64) bool { return len(list) > 0 && list[
 
 // selected applies the retention and the query's position. dropped says that the retention, or
 // Forget, has taken something after Since.
-func (f *follower) selected(list []stored, keep push.Retention, q push.Query) (kept []stored, dropped bool) {
+func selected(list []stored, keep push.Retention, q push.Query) (kept []stored, dropped bool) {
 	oldest := time.Now().Add(-keep.Age).UnixNano()
 	since := uint64(0)
 	if q.Since != nil {
@@ -143,49 +136,62 @@ func (f *follower) selected(list []stored, keep push.Retention, q push.Query) (k
 	return list[at:], dropped
 }
 
-// messages reads the channel's messages up to top. If the one at Since is there, it is enough to
-// begin with it; whole says that the list has all.
-func (f *follower) messages(ctx context.Context, subject string, size int, q push.Query, top uint64) ([]stored, bool,
-	error) {
-	from := uint64(1)
-	if q.Since != nil && !q.Reverse {
-		last, _, err := f.b.direct(ctx, f.stream, directGet{Last: subject})
-		switch {
-		case err != nil:
-			return nil, false, err
-		case len(last) == 0:
-			return nil, true, nil
-		case last[0].seq <= q.Since.Offset:
-			return last, false, nil
-		}
-		from = max(q.Since.Offset, 1)
-	}
-	list, err := f.messagesFrom(ctx, subject, size, from, top)
-	if err == nil && from > 1 && !witnessed(list, q.Since.Offset) {
-		from = 1
-		list, err = f.messagesFrom(ctx, subject, size, from, top)
-	}
-	return list, from == 1, err
+// A part is messages of a channel, from a replica.
+type part struct {
+	list     []stored
+	all      int  // messages of the channel, those that are too new for list included
+	complete bool // after Query.Since, none is missing
 }
 
-func (f *follower) messagesFrom(ctx context.Context, subject string, size int, from, top uint64) (all []stored,
-	err error) {
+// older reads the channel's messages up to the sequence number top.
+func (f *follower) older(ctx context.Context, subject string, size int, q push.Query, top uint64) (p part, err error) {
+	if err := f.awaitReplica(ctx, top); err != nil {
+		return p, err
+	}
+	forward := q.Since != nil && !q.Reverse
+	if forward && q.Since.Offset > 0 { // the one at Since is enough to begin with, if it is there
+		p, err = f.messagesFrom(ctx, subject, size, q.Since.Offset, top)
+		if err != nil || witnessed(p.list, q.Since.Offset) {
+			p.complete = true
+			return p, err
+		}
+	}
+	if p, err = f.messagesFrom(ctx, subject, size, 1, top); err != nil || !forward {
+		return p, err
+	}
+	if witnessed(p.list, q.Since.Offset) {
+		p.complete = true
+		return p, nil
+	}
+	// No message shows that nothing was dropped between it and the others. If the log still has
+	// everything after Since but what a channel drops because it has too many, and this channel
+	// does not have too many, nothing was.
+	if p.all > size {
+		return p, nil
+	}
+	ends, err := f.floors.ask(ctx, f)
+	p.complete = ends.First <= q.Since.Offset+1
+	return p, err
+}
+
+// messagesFrom reads the channel's messages from one sequence number up to another.
+func (f *follower) messagesFrom(ctx context.Context, subject string, size int, from, top uint64) (p part, err error) {
 	for {
-		// one more may be stored while this reads, for each that is dropped at the other end
 		list, pending, err := f.b.direct(ctx, f.stream, directGet{Seq: from, Next: subject, Batch: size + 1})
 		if err != nil {
-			return nil, err
+			return p, err
 		}
+		p.all += len(list)
 		for _, s := range list {
 			if s.seq > top {
-				return all, nil
+				return p, nil
 			}
-			all = append(all, s)
+			p.list = append(p.list, s)
 		}
 		if pending == 0 || len(list) == 0 {
-			return all, nil
+			return p, nil
 		}
-		from = all[len(all)-1].seq + 1
+		from = list[len(list)-1].seq + 1
 	}
 }
 

@@ -1,0 +1,192 @@
+package clustertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
+)
+
+// program is the binary, built once.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "clustertest")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "myriad")
+	build := exec.Command("go", "build", "-o", program, "../cmd/myriad")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir) // if the process ends by itself, the system removes it some day
+	leaktest.Main(m)
+}
+
+// A node is one process of the cluster.
+type node struct {
+	t       *testing.T
+	name    string
+	public  string // its address for clients
+	args    []string
+	dir     string
+	mu      sync.Mutex
+	command *exec.Cmd
+	ended   chan struct{}
+	log     bytes.Buffer
+}
+
+// cluster starts nodes that know each other, with one namespace.
+func cluster(t *testing.T, namespace string, more ...string) (nodes []*node) {
+	t.Helper()
+	all := freeAddresses(t, 6)
+	public, peers := all[:3], all[3:]
+	for i := range peers {
+		n := &node{t: t, name: fmt.Sprintf("n%d", i+1), public: public[i], dir: t.TempDir()}
+		n.args = []string{"serve", "--listen", n.public, "--node", n.name, "--data", n.dir,
+			"--cluster-listen", peers[i], "--namespace", namespace}
+		for _, peer := range peers {
+			n.args = append(n.args, "--cluster-route", peer)
+		}
+		n.args = append(n.args, more...)
+		n.start()
+		nodes = append(nodes, n)
+	}
+	t.Cleanup(func() {
+		for _, n := range nodes {
+			n.signal(syscall.SIGKILL)
+			n.wait()
+			if t.Failed() {
+				t.Logf("%s:\n%s", n.name, n.tail())
+			}
+		}
+	})
+	for _, n := range nodes {
+		n.awaitHealthy()
+	}
+	return nodes
+}
+
+// freeAddresses returns addresses outside of the range from which the system takes ports for
+// connections: a node that starts again must find its own free.
+func freeAddresses(t *testing.T, n int) (list []string) {
+	t.Helper()
+	for port := 20000 + os.Getpid()%5000; len(list) < n && port < 32000; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		list = append(list, l.Addr().String())
+	}
+	if len(list) < n {
+		t.Fatal("no free ports")
+	}
+	return list
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.command = exec.Command(program, n.args...)
+	n.command.Stderr = (*lockedLog)(n)
+	if err := n.command.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	command, ended := n.command, make(chan struct{})
+	n.ended = ended
+	go func() {
+		_ = command.Wait() // the signal that ended it is the test's own
+		close(ended)
+	}()
+}
+
+type lockedLog node
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log.Write(p)
+}
+
+func (n *node) tail() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	text := n.log.String()
+	return text[max(0, len(text)-4000):]
+}
+
+func (n *node) signal(s syscall.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.command.Process.Signal(s) // it may have ended
+}
+
+func (n *node) wait() { <-n.ended }
+
+func (n *node) healthy() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.public+"/health", nil)
+	if err != nil {
+		return false
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode == http.StatusOK
+}
+
+// patience bounds every wait; the machine may be busy.
+const patience = 2 * time.Minute
+
+func (n *node) awaitHealthy() {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); !n.healthy(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("%s is not healthy in time:\n%s", n.name, n.tail())
+		}
+	}
+}
+
+// cutFiles cuts the second half off each file in which the node stores messages, as a disk that has
+// lost what was written last.
+func (n *node) cutFiles() {
+	n.t.Helper()
+	err := filepath.WalkDir(n.dir, func(name string, d os.DirEntry, err error) error {
+		switch {
+		case err != nil || d.IsDir():
+			return err
+		case strings.HasSuffix(name, "index.db"):
+			return os.Remove(name)
+		case !strings.HasSuffix(name, ".blk"):
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return os.Truncate(name, info.Size()/2)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
