@@ -89,13 +89,14 @@ var arrows = map[string][]string{
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
 	"server/push/internal/receipts":   nil,
-	"server/push": {".", "buf", "server/push/internal/centrifuge", "server/push/internal/fossil",
+	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
 		"server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
-	"server/cmd/myriad":   {".", "debug", "server/load", "server/push", "server/push/natsbus", "web", "websocket"},
-	"server/clients":      nil,
-	"server/clustertest":  nil, // tests alone
+	"server/cmd/myriad": {".", "debug", "resp", "server/load", "server/push", "server/push/natsbus", "web",
+		"websocket"},
+	"server/clients":     nil,
+	"server/clustertest": nil, // tests alone
 }
 
 // unbound are the modules that show and measure: they may import everything that a user of the

@@ -168,6 +168,14 @@ func (c *Conn) Close() {
 	_ = c.nc.Close() // always nil
 }
 
+// Abort drops what is queued and resets the connection; OnClose gets err.
+func (c *Conn) Abort(err error) {
+	c.mu.Lock()
+	c.set(stateClosing)
+	c.mu.Unlock()
+	c.nc.Abort(err)
+}
+
 // errEnded is net.ErrClosed in the words of this package.
 var errEnded = fmt.Errorf("resp: the connection is closing or closed: %w", net.ErrClosed)
 

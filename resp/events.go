@@ -22,7 +22,7 @@ func (*front) Closed(*myriad.Conn, error) {}
 func newConn(l *live, nc *myriad.Conn) *handler {
 	c := &Conn{nc: nc, lane: l.lanes[nc.Loop().Index()], id: l.ids.Add(1)}
 	state := uint32(l.s.Overflow) * stateOverflow
-	if l.s.Auth == nil {
+	if l.open {
 		state |= stateAuthed
 	}
 	c.state.Store(state)

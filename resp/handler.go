@@ -118,6 +118,9 @@ func (w *Reply) Attribute(n int) bool {
 // Value writes any value.
 func (w *Reply) Value(v Value) { w.out = AppendValue(w.out, v, w.proto) }
 
+// Push begins a push message, of which n elements have to be written next.
+func (w *Reply) Push(n int) { w.out = AppendPush(w.out, n, w.proto) }
+
 // Flush queues what has been written, with the replies before it, so that a message which is pushed
 // next comes behind it.
 func (w *Reply) Flush() {

@@ -146,6 +146,18 @@ func (c *Conn) PushBlock(b *buf.Block) error {
 	return err
 }
 
+// TryPush is PushBlock that neither waits nor drops, whatever Overflow says: at the limit it fails
+// with myriad.ErrFull.
+func (c *Conn) TryPush(b *buf.Block) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer b.Release()
+	if c.is(stateClosing) {
+		return errEnded
+	}
+	return c.send(b)
+}
+
 // pushCopied is up to which size a message is copied into output that is there already.
 const pushCopied = 2 << 10
 

@@ -136,7 +136,7 @@ func (w *work) reset() {
 	c.runEnds()
 	c.mu.Lock()
 	c.unset(stateRESP3 | stateReplyOff | stateSkip | stateSkipping | stateSubscribed)
-	if c.lane.live.s.Auth != nil {
+	if !c.lane.live.open {
 		c.unset(stateAuthed)
 	}
 	if c.more != nil {

@@ -40,6 +40,8 @@ type Server struct {
 	// block. A peer that has not succeeded may send only AUTH, HELLO, QUIT and RESET, with at most
 	// 10 arguments of at most 16 KiB. Nil: nothing has to be authenticated.
 	Auth func(c *Conn, user, password string) bool
+	// AuthOptional lets peers that have not authenticated send all commands; the handler decides.
+	AuthOptional bool
 
 	// Engine runs the connections. Nil: myriad.Default(). Shutdown and Close never stop it.
 	Engine *myriad.Engine
@@ -106,6 +108,7 @@ type live struct {
 	log       *slog.Logger
 	inline    bool
 	pool      bool
+	open      bool // nothing has to be authenticated
 	tasks     *dispatch.Dispatcher
 	lanes     []*lane
 	spare     sync.Pool // of *work
@@ -163,7 +166,8 @@ func (s *Server) newLive() (*live, error) {
 	}
 	l := &live{s: s, engine: engine, began: engine.System().Now(), log: s.Logger,
 		grammar: commandGrammar{Limits: s.Limits.filled()}, limit: or(s.WriteLimit, defaultWriteLimit),
-		timeout: s.PushTimeout, inline: s.Dispatch == DispatchInline, pool: s.Dispatch == DispatchPool}
+		timeout: s.PushTimeout, open: s.Auth == nil || s.AuthOptional, inline: s.Dispatch == DispatchInline,
+		pool: s.Dispatch == DispatchPool}
 	l.strangers = commandGrammar{Limits: l.grammar.Limits, stranger: true}
 	if l.timeout == 0 {
 		l.timeout = DefaultPushTimeout

@@ -23,6 +23,7 @@ func doors() []door {
 	return []door{
 		centrifugeDoor(),
 		eventsDoor(),
+		redisDoor(),
 	}
 }
 

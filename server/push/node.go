@@ -69,6 +69,8 @@ type node struct {
 	forms []formEntry // of all doors
 	held  held
 
+	patterns patterns // of the Redis door
+
 	timerMu   sync.Mutex
 	stopTimer func() bool
 	closed    bool
@@ -150,6 +152,10 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	}
 	n.count.latency.observe(n.clock.Now().Sub(began))
 	n.count.publishes.Add(1)
+	if n.patterns.used.Load() {
+		p.Position = at
+		n.patterns.deliver(n, channel, p)
+	}
 	return at, nil
 }
 

@@ -28,6 +28,8 @@ type liveServer struct {
 	t    *testing.T
 	addr string
 	log  *syncBuffer
+
+	engine *myriad.Engine
 }
 
 func newLiveServer(t *testing.T, c Config) *liveServer {
@@ -67,7 +69,7 @@ func newLiveServer(t *testing.T, c Config) *liveServer {
 			t.Errorf("engine: %v", err)
 		}
 	})
-	return &liveServer{s, t, listener.Addr().String(), log}
+	return &liveServer{s, t, listener.Addr().String(), log, engine}
 }
 
 // A rawClient reads and writes raw bytes, without a goroutine.

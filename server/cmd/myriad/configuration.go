@@ -19,6 +19,7 @@ import (
 type settings struct {
 	listen          string
 	adminListen     string         // empty: none
+	redisListen     string         // likewise
 	socketMode      fileMode       // of unix sockets
 	tlsCert, tlsKey string         // files; empty: no TLS
 	balancers       []netip.Prefix // of listen only; nil: none

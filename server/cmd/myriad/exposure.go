@@ -11,10 +11,18 @@ import (
 type addresses struct {
 	public *address
 	admin  *address // nil: public also serves the API, the metrics and the console
+	redis  *address // nil: there is no door for clients of Redis
 }
 
 func (s settings) addresses() (all addresses, err error) {
 	all.public, err = parseAddress("--listen", s.listen)
+	if s.redisListen != "" {
+		redis, wrong := parseAddress("--redis-listen", s.redisListen)
+		if wrong == nil && redis.kind == inheritedAddress {
+			wrong = redis.wrong("it cannot be inherited: write HOST:PORT or unix:PATH")
+		}
+		all.redis, err = redis, errors.Join(err, wrong)
+	}
 	if s.adminListen == "" {
 		return all, err
 	}
@@ -55,8 +63,16 @@ func (all addresses) checkExposure(apiKey string, tokens bool) (development bool
 		missing[all.public] = append(missing[all.public],
 			"--token-secret (MYRIAD_TOKEN_SECRET), which signs the tokens of clients")
 	}
+	listed := all.list()
+	if all.redis != nil {
+		listed = append(listed, all.redis)
+		if (apiKey == "" || !tokens) && all.redis.isExposed() {
+			missing[all.redis] = []string{"--api-key (MYRIAD_API_KEY) for publishers and --token-secret " +
+				"(MYRIAD_TOKEN_SECRET) for subscribers"}
+		}
+	}
 	var wrong []error
-	for _, a := range all.list() {
+	for _, a := range listed {
 		if missing[a] != nil {
 			wrong = append(wrong, fmt.Errorf("%s %s can be reached from other machines: set %s; or listen on 127.0.0.1",
 				a.option, a.text, strings.Join(missing[a], ", and ")))

@@ -31,6 +31,9 @@ var options = []option{
 		func(s *settings) any { return &s.listen }},
 	{"admin-listen", "", "`ADDRESS` for the API, the metrics and the console, which `--listen` then does not serve",
 		func(s *settings) any { return &s.adminListen }},
+	{"redis-listen", "",
+		"`ADDRESS` for clients of Redis, which publish and subscribe there: `HOST:PORT` or `unix:PATH`",
+		func(s *settings) any { return &s.redisListen }},
 	{"socket-mode", "0660", "`MODE` of the unix sockets that the server makes, as for chmod: which users may connect",
 		func(s *settings) any { return &s.socketMode }},
 	{"tls-cert", "", "`FILE` with the certificate and its chain (PEM), to serve HTTPS; read again on SIGHUP and " +

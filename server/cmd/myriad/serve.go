@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/resp"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 	"github.com/urfave/cli/v3"
@@ -136,6 +137,7 @@ type running struct {
 	pusher      *push.Server
 	servers     []*web.Server // one per address
 	clusterNode *clusterNode  // nil: the server is on its own
+	door        *resp.Server  // for clients of Redis; nil: there is none
 }
 
 // serve runs the server until ctx ends, and then shuts it down.
@@ -194,6 +196,9 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		})
 	}
 	r.servers[0].ProxyProtocol = s.balancers
+	if r.redis != nil {
+		r.door = r.pusher.Redis(r.engine)
+	}
 	return r, nil
 }
 
@@ -236,12 +241,19 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 		}
 		bound = append(bound, addr)
 	}
+	redis, err := r.openRedis(certificates)
+	if err != nil {
+		return err
+	}
 	if certificates == nil {
 		go explainHangups(ctx, hangups, r.log)
 	} else {
 		go certificates.watch(ctx, lookPeriod, hangups)
 	}
 	r.announce(bound)
+	if redis != nil {
+		r.log.Info("myriad: serving clients of Redis", "redis", redis.String())
+	}
 	if err := manager.say("READY=1\nSTATUS=serving " + r.urlOf(r.public, bound[0])); err != nil {
 		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
 	}
@@ -357,6 +369,9 @@ func (r *running) shutdown() error {
 	err := r.pusher.Shutdown(ctx)
 	for range r.servers {
 		err = errors.Join(err, <-stopped)
+	}
+	if r.door != nil {
+		err = errors.Join(err, r.door.Shutdown(ctx))
 	}
 	r.clusterNode.stop()
 	left := r.engine.Stats().Conns

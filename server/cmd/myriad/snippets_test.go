@@ -20,7 +20,8 @@ import (
 const around = `package snippet
 import ("context"; "crypto/tls"; "fmt"; "io"; "iter"; "log"; "net"; "net/http"; "net/http/httputil"; "net/netip"
 	"net/url"; "os"; "os/signal"; "syscall"; "time"
-	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/tlsloop"
+	"github.com/myriad-go/myriad"; "github.com/myriad-go/myriad/client"; "github.com/myriad-go/myriad/resp"
+	"github.com/myriad-go/myriad/tlsloop"
 	"github.com/myriad-go/myriad/web"; "github.com/myriad-go/myriad/websocket")
 var mux, handler = http.NewServeMux(), http.NotFoundHandler()
 var certificates []tls.Certificate

@@ -1,0 +1,186 @@
+package push
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/resp"
+)
+
+// Redis returns a server for clients of Redis: PUBLISH, SUBSCRIBE, PSUBSCRIBE, their sharded forms
+// and PUBSUB, over the same channels as all other doors. Its Listen serves an address. Shut it down
+// before s.Shutdown is called.
+//
+// AUTH takes the API key as its password, and the client may publish to every channel then; or a
+// token of TokenSecret, and the client has the rights of its token. If there is a TokenSecret, a
+// client must authenticate. Without an API key every client may publish to every channel, as the
+// HTTP API lets it.
+func (s *Server) Redis(engine *myriad.Engine) *resp.Server {
+	d := &redisServer{Server: s}
+	l := s.node.limits
+	largest := l.Publication + queueSlack
+	server := &resp.Server{
+		Handler: d.commands(), Engine: engine, Logger: s.node.log,
+		WriteLimit: l.Queue + queueSlack, Overflow: resp.OverflowFail,
+		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
+		OnOpen: func(c *resp.Conn) {
+			if s.node.isDraining() {
+				c.Close()
+			}
+		},
+	}
+	if s.apiKey != nil || s.node.tokens != nil {
+		server.Auth = d.authenticate
+		server.AuthOptional = s.node.tokens == nil
+	}
+	return server
+}
+
+// queueHeader is what a name takes in a command besides its bytes.
+const queueHeader = 16
+
+// A redisServer is the Redis door of a server.
+type redisServer struct{ *Server }
+
+// A redisClient is what the door knows of a connection that has authenticated or subscribed.
+type redisClient struct {
+	mu        sync.Mutex
+	grant     grant
+	publisher bool        // it has the API key
+	sessions  [2]*session // for SUBSCRIBE and for SSUBSCRIBE; nil until it is needed
+	patterns  map[string]struct{}
+	channels  [2]map[string]struct{}
+}
+
+// client returns the client of a connection, which exists until its end, or RESET.
+func (d *redisServer) client(c *resp.Conn) *redisClient {
+	if k, ok := c.Value().(*redisClient); ok && k != nil {
+		return k
+	}
+	k := &redisClient{patterns: map[string]struct{}{}}
+	k.channels = [2]map[string]struct{}{{}, {}}
+	c.SetValue(k)
+	c.OnEnd(func() { d.end(c, k) })
+	return k
+}
+
+// end ends the client's sessions.
+func (d *redisServer) end(c *resp.Conn, k *redisClient) {
+	c.SetValue((*redisClient)(nil))
+	k.mu.Lock()
+	sessions := k.sessions
+	k.mu.Unlock()
+	d.node.patterns.leave(k)
+	for _, s := range sessions {
+		if s != nil {
+			s.ended()
+		}
+	}
+}
+
+// authenticate checks the password of AUTH: the API key, or a token.
+func (d *redisServer) authenticate(c *resp.Conn, _, password string) bool {
+	key := d.apiKey != nil && d.apiKey.is(password)
+	var g grant
+	if !key {
+		if d.node.tokens == nil {
+			d.node.refused(refusedKey, c.RemoteAddr().String())
+			return false
+		}
+		var err error
+		if g, err = d.node.authenticate(password); err != nil {
+			d.node.refused(refusedToken, c.RemoteAddr().String(), "error", oneLine(err))
+			return false
+		}
+	}
+	k := d.client(c)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.grant, k.publisher = g, key
+	return true
+}
+
+// is compares a key with a text, in a time that reveals neither.
+func (k *secretKey) is(text string) bool {
+	given := sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(given[:], k[:]) == 1
+}
+
+// session returns the client's session, and starts it if there is none. The form is that of the
+// protocol which the client speaks now.
+func (d *redisServer) session(c *resp.Conn, sharded bool) *session {
+	k := d.client(c)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := 0
+	if sharded {
+		i = 1
+	}
+	if k.sessions[i] == nil {
+		k.sessions[i] = d.node.startConnected(redisTransport{c}, redisForm{c.Protocol(), sharded}, k.grant)
+	}
+	return k.sessions[i]
+}
+
+// isOperator reports whether the client may publish everywhere and see all channels.
+func (d *redisServer) isOperator(c *resp.Conn) bool {
+	k := d.client(c)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.publisher || d.apiKey == nil
+}
+
+// publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
+func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
+	channel := string(c.Args[1])
+	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2])}
+	var err error
+	if d.isOperator(c.Conn) {
+		_, err = d.node.publish(context.Background(), channel, p)
+	} else {
+		err = d.session(c.Conn, false).publish(channel, p.Data, p.Kind)
+	}
+	if err != nil {
+		d.fail(w, "redis publish", err)
+		return
+	}
+	w.Int(int64(d.node.hub.subscribers(channel) + d.node.patterns.matching(channel)))
+}
+
+// redisKind says what data is, so that subscribers of other doors get it as that: JSON as it is,
+// text as a string, bytes in base64.
+func redisKind(data []byte) Kind {
+	switch {
+	case !utf8.Valid(data):
+		return Binary
+	case json.Valid(data):
+		return JSON
+	}
+	return Text
+}
+
+// subscribers returns how many subscribers a channel has on this node.
+func (h *hub) subscribers(name string) int {
+	sh := h.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ch := sh.channels[name]; ch != nil {
+		return ch.size()
+	}
+	return 0
+}
+
+// fail answers with an error.
+func (d *redisServer) fail(w *resp.Reply, method string, err error) {
+	code := "ERR "
+	if errors.Is(err, failPermissionDenied) {
+		code = "NOPERM "
+	}
+	w.Error(code + d.explain(method, err).message)
+}

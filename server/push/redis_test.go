@@ -1,0 +1,178 @@
+package push
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/resp"
+)
+
+// redis gives a live server its door for Redis, and returns the address.
+func (s *liveServer) redis(t *testing.T) string {
+	t.Helper()
+	door := s.Redis(s.engine)
+	ln, err := door.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { door.Close() })
+	return ln.Addr().String()
+}
+
+// A redisPeer sends lines and reads what is answered.
+type redisPeer struct {
+	t *testing.T
+	net.Conn
+}
+
+func dialRedis(t *testing.T, addr string) *redisPeer {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(30 * time.Second))
+	return &redisPeer{t, nc}
+}
+
+func (p *redisPeer) ask(line, want string) {
+	p.t.Helper()
+	if line != "" {
+		io.WriteString(p, line+"\r\n")
+	}
+	got := make([]byte, len(want))
+	n, err := io.ReadFull(p, got)
+	if string(got[:n]) != want {
+		p.t.Errorf("%s: %q, %v; want %q", line, got[:n], err, want)
+	}
+}
+
+func TestRedisDoor(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	addr := s.redis(t)
+	p, q := dialRedis(t, addr), dialRedis(t, addr)
+	web := s.subscribe() // to "news"
+	p.ask("SUBSCRIBE news other",
+		"*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n")
+	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:2\r\n")
+	p.ask("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n")
+	p.ask("PSUBSCRIBE n*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nn*\r\n:3\r\n")
+	p.ask("SSUBSCRIBE news", "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n")
+	q.ask(`PUBLISH news "{\"a\":1}"`, ":4\r\n")
+	const text = "$4\r\nnews\r\n$7\r\n{\"a\":1}\r\n"
+	got := make([]byte,
+		len("*3\r\n$7\r\nmessage\r\n"+text+"*3\r\n$8\r\nsmessage\r\n"+text+"*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n"+text))
+	if _, err := io.ReadFull(p, got); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"*3\r\n$7\r\nmessage\r\n" + text, "*3\r\n$8\r\nsmessage\r\n" + text,
+		"*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n" + text} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+	if _, message := web.frame(); !strings.Contains(message, `"data":{"a":1}`) {
+		t.Errorf("a browser got %q", message)
+	}
+	s.publish(`"from the API"`)
+	p.ask("", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$14\r\n\"from the API\"\r\n")
+	q.ask("PUBSUB NUMSUB news none", "*4\r\n$4\r\nnews\r\n:3\r\n$4\r\nnone\r\n:0\r\n")
+	q.ask("PUBSUB CHANNELS o*", "*1\r\n$5\r\nother\r\n")
+	q.ask("PUBSUB NUMPAT", ":1\r\n")
+	q.ask("PUBLISH other \"plain text\"", ":1\r\n")
+	q.ask("PUBLISH \"\" x", "-ERR ")
+}
+
+func TestRedisDoorRESP3AndReset(t *testing.T) {
+	s := newLiveServer(t, Config{})
+	addr := s.redis(t)
+	p, q := dialRedis(t, addr), dialRedis(t, addr)
+	p.ask("HELLO 3", "%7\r\n")
+	p.ask("PING x",
+		"$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n"+
+			"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n$1\r\nx\r\n")
+	p.ask("SUBSCRIBE a", ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	p.ask("PUBLISH a \xff", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n\xff\r\n:1\r\n")
+	p.ask("UNSUBSCRIBE", ">3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n")
+	p.ask("PSUBSCRIBE a*", ">3\r\n$10\r\npsubscribe\r\n$2\r\na*\r\n:1\r\n")
+	p.ask("SUBSCRIBE b", ">3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n")
+	p.ask("RESET", "+RESET\r\n")
+	q.ask("PUBLISH ab x", ":0\r\n")
+	q.ask("PUBSUB NUMSUB b", "*2\r\n$1\r\nb\r\n:0\r\n")
+	p.ask("PUNSUBSCRIBE", "*3\r\n$12\r\npunsubscribe\r\n$-1\r\n:0\r\n")
+}
+
+// Who may what: the API key publishes everywhere, a token has its rights, and a stranger none.
+func TestRedisDoorRights(t *testing.T) {
+	s := newLiveServer(t, Config{APIKey: "key", TokenSecret: testSecret,
+		Namespaces: []Namespace{{Name: "", Publish: PublishToken}, {Name: "open"}, {Name: "own",
+			SubscribeToken: true}}})
+	addr := s.redis(t)
+	p := dialRedis(t, addr)
+	p.ask("SUBSCRIBE news", "-NOAUTH Authentication required.\r\n")
+	p.ask("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n")
+	p.ask("AUTH key", "+OK\r\n")
+	p.ask("PUBLISH news x", ":0\r\n")
+	q := dialRedis(t, addr)
+	q.ask("AUTH "+tokens(t, time.Now())["good"], "+OK\r\n")
+	q.ask("PUBLISH news x", "-NOPERM permission denied\r\n")
+	q.ask("PUBLISH open:a x", ":0\r\n")
+	q.ask("PUBSUB CHANNELS", "-NOPERM permission denied\r\n")
+	q.ask("PSUBSCRIBE *", "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:1\r\n")
+	q.ask("SUBSCRIBE own:x", "-NOPERM permission denied\r\n")
+	p.ask("PUBLISH own:x secret", ":1\r\n")
+	p.ask("PUBLISH open:b hi", ":1\r\n")
+	q.ask("", "*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$6\r\nopen:b\r\n$2\r\nhi\r\n")
+}
+
+// Patterns are bounded, and so are the subscriptions of one client.
+func TestRedisDoorLimits(t *testing.T) {
+	s := newLiveServer(t, Config{Limits: Limits{Channels: 3}})
+	addr := s.redis(t)
+	p := dialRedis(t, addr)
+	p.ask("SUBSCRIBE a b c", strings.Join([]string{"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:3\r\n"}, ""))
+	p.ask("SUBSCRIBE d", "-ERR limit exceeded\r\n")
+	p.ask("PSUBSCRIBE d", "-ERR limit exceeded\r\n")
+	var all patterns
+	for i := range maxPatterns {
+		if !all.join(new(redisClient), nil, fmt.Sprint(i)) {
+			t.Fatalf("pattern %d was refused", i)
+		}
+	}
+	if all.join(new(redisClient), nil, "one more") {
+		t.Error("there are more patterns than may be")
+	}
+}
+
+// A client of Redis that does not read is disconnected, as all others are.
+func TestRedisDoorSlow(t *testing.T) {
+	s := newLiveServer(t, Config{Limits: Limits{Queue: 256 << 10}})
+	addr := s.redis(t)
+	p := dialRedis(t, addr)
+	p.ask("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")
+	c := &resp.Client{Addr: addr, Engine: s.engine}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	data := strings.Repeat("x", 100_000)
+	for {
+		v, err := c.Do(ctx, "PUBLISH", "news", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Int == 0 {
+			break
+		}
+	}
+	if !strings.Contains(s.log.String(), "disconnected a slow client") {
+		t.Error("the log does not say that it was slow")
+	}
+}

@@ -1,0 +1,85 @@
+package push
+
+import (
+	"net/http"
+
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/resp"
+)
+
+// redisDoor is the channels of Redis: PUBLISH, SUBSCRIBE and what belongs to them. It has no path;
+// Server.Redis gives it a listener.
+func redisDoor() door {
+	d := door{open: func(*Server) func(*http.ServeMux) { return func(*http.ServeMux) {} }}
+	for _, protocol := range []resp.Protocol{resp.RESP2, resp.RESP3} {
+		for _, sharded := range []bool{false, true} {
+			d.forms = append(d.forms, redisForm{protocol, sharded})
+		}
+	}
+	return d
+}
+
+// A redisForm writes each publication as a push message with its data. Sharded messages are for
+// SSUBSCRIBE; they differ in one word.
+type redisForm struct {
+	protocol resp.Protocol
+	sharded  bool
+}
+
+func (f redisForm) publications(channel string, list []Publication) []byte {
+	word := "message"
+	if f.sharded {
+		word = "smessage"
+	}
+	dst := make([]byte, 0, encodedSize(channel, list))
+	for _, p := range list {
+		dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 3, f.protocol), word), channel)
+		dst = resp.AppendBulk(dst, p.Data)
+	}
+	return dst
+}
+
+// appendMatch appends a publication for a subscriber of a pattern.
+func (f redisForm) appendMatch(dst []byte, pattern, channel string, p Publication) []byte {
+	dst = resp.AppendBulk(resp.AppendBulk(resp.AppendPush(dst, 4, f.protocol), "pmessage"), pattern)
+	return resp.AppendBulk(resp.AppendBulk(dst, channel), p.Data)
+}
+
+func (f redisForm) notice(string, Notice) []byte { return nil }
+
+// Clients of Redis do not expect subscriptions that they have not asked for.
+func (f redisForm) subscribed(string, welcome) []byte { return nil }
+
+// The message of Redis for that counts what is left, which a form does not know.
+func (f redisForm) unsubscribed(string, unsubscription) []byte { return nil }
+
+// Clients of Redis do not expect a message that they have not asked for; they ping by themselves.
+func (f redisForm) ping() (payload []byte, answered bool) { return nil, false }
+
+func (f redisForm) share(payload []byte) shared { return buf.From(payload) }
+
+// redisTransport writes to a connection of package resp.
+type redisTransport struct{ *resp.Conn }
+
+func (t redisTransport) send(m *message) error {
+	if len(m.payload) == 0 {
+		return nil // a ping
+	}
+	if b, ok := m.shared.(*buf.Block); ok {
+		return full(t.TryPush(b.Retain()))
+	}
+	return full(t.TryPush(buf.From(m.payload)))
+}
+
+func (t redisTransport) queued() int { return t.Queued() }
+
+func (t redisTransport) remote() string { return t.RemoteAddr().String() }
+
+// close ends the connection. Redis has no message for the reason.
+func (t redisTransport) close(why ending) {
+	if why == endSlow {
+		t.Abort(why)
+		return
+	}
+	t.Close()
+}
