@@ -207,12 +207,11 @@ func (l *Loop) deliverRest(c *Conn, p []byte) {
 			return
 		}
 	}
-	x := c.extra.Load()
 	if !c.is(paused) && !c.detaching() {
 		l.callReceived(c, p)
 		return
 	}
-	x = c.ownExtra()
+	x := c.ownExtra()
 	var later buf.Chain
 	x.held.Move(&later)
 	x.held.Append(p)

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is deprecated, but programs and http.Client still set it
+
 package client
 
 import (

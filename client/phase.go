@@ -84,5 +84,4 @@ var (
 	errServerClosed = errors.New("client: the server closed the connection before it answered")
 	errBodyClosed   = errors.New("client: the body was closed before its end")
 	errKeepIdle     = errors.New("client: the idle connection is not kept")
-	errClosedIdle   = errors.New("client: idle connections were closed")
 )

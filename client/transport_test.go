@@ -421,9 +421,9 @@ func TestOnALoop(t *testing.T) {
 	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "x") })
 	tr := fresh(t, &Transport{})
 	got := make(chan error, 1)
-	tr.Do(request(t, "GET", s.URL, nil), func(r *http.Response, err error) {
+	tr.Do(request(t, "GET", s.URL, nil), func(r *http.Response, _ error) {
 		r.Body.Close()
-		_, err = tr.RoundTrip(request(t, "GET", s.URL, nil))
+		_, err := tr.RoundTrip(request(t, "GET", s.URL, nil))
 		got <- err
 		tr.Do(request(t, "GET", s.URL, nil), func(r *http.Response, err error) {
 			r.Body.Close()

@@ -71,7 +71,7 @@ func TestAnswersLikeRedis(t *testing.T) {
 		addrs[d] = serve(t, &Server{Dispatch: d})
 	}
 	inputs := append([]string(nil), malformed...)
-	for _, s := range []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n", "CLIENT\r\n",
+	inputs = append(inputs, []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n", "CLIENT\r\n",
 		"CLIENT NOPE\r\n", "CLIENT ID x\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n", "CLIENT REPLY x\r\n",
 		"CLIENT NO-EVICT x\r\n", "CLIENT SETNAME\r\n", "HELLO x\r\n", "HELLO 4\r\n", "HELLO 3 FOO\r\n",
 		"HELLO 3 AUTH a\r\n",
@@ -87,9 +87,7 @@ func TestAnswersLikeRedis(t *testing.T) {
 		"CLIENT REPLY SKIP\r\nPING\r\nPING\r\n", "CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nPING\r\n",
 		"POST / HTTP/1.1\r\n\r\n", "Host: x\r\n", "*2\r\n$4\r\nNO\x00E\r\n$3\r\na\x00b\r\n",
 		"PING\r\nPING\r\n*1\r\n$x\r\nPING\r\n",
-	} {
-		inputs = append(inputs, s)
-	}
+	}...)
 	for _, in := range inputs {
 		want := answerTo(t, "unix", socket, in)
 		for _, d := range dispatches {

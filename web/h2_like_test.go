@@ -24,7 +24,7 @@ var likeHandlers = map[string]http.HandlerFunc{
 	"304":       func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Etag", "x"); w.WriteHeader(304) },
 	"not found": http.NotFound,
 	"error":     func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 500) },
-	"redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", 302) },
+	"redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) },
 	"length": func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "3")
 		io.WriteString(w, "abc")

@@ -42,6 +42,9 @@ func BenchmarkDecode(b *testing.B) {
 	var d Decoder
 	d.Reset()
 	fields, _, err := d.Decode(nil, first, 64<<10)
+	if err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
 		if fields, _, err = d.Decode(fields[:0], again, 64<<10); err != nil {
 			b.Fatal(err)

@@ -17,8 +17,6 @@ type attack struct {
 	next func(round int) []byte
 	most int    // rounds that our end puts up with
 	end  string // how it ends the connection then
-	// reply is whether requests are answered as soon as they come
-	reply bool
 	// answers bounds the bytes that our end may send for each round
 	answers int
 }

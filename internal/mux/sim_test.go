@@ -46,10 +46,9 @@ type simConn struct {
 
 type simWorld struct {
 	*sim.World
-	t    *testing.T
-	rng  *rand.Rand
-	cfg  [2]Config // of the server and of the client
-	over bool
+	t   *testing.T
+	rng *rand.Rand
+	cfg [2]Config // of the server and of the client
 }
 
 func (c *simConn) Accept(uint32) *Stream {

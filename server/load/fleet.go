@@ -69,7 +69,6 @@ type member struct {
 	wire  io.ReadWriteCloser
 	out   *json.Encoder
 	state update // the last
-	done  bool
 }
 
 // A fleet is the workers of a run, and what they have counted. All of it belongs to the goroutine

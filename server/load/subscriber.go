@@ -212,13 +212,6 @@ func (a *audience) storm() {
 	}
 }
 
-// complete reports whether all are subscribed.
-func (a *audience) complete() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.present == len(a.subscribers)
-}
-
 // end counts what subscribers lack of each channel's last publications. It returns false, and
 // counts nothing, while there are such subscribers and patient is true.
 func (a *audience) end(last []int64, patient bool) bool {

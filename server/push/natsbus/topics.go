@@ -133,7 +133,8 @@ func (t *topic) lost(epoch string) {
 func (r *registry) barrier(name string) {
 	if t, _ := r.find(name, false); t != nil {
 		t.order.Lock()
-		t.order.Unlock() //nolint:staticcheck // it only waits
+		//lint:ignore SA2001 it only waits
+		t.order.Unlock()
 	}
 }
 

@@ -46,8 +46,8 @@ func serve() error {
 	return err
 }
 
-// lifeline is open until this process ends: then the origin ends, too.
-var lifeline io.Closer
+// lifelines are open until this process ends: then the origins end, too.
+var lifelines []io.Closer
 
 // Start starts the origin and returns its address.
 func Start() (addr string, err error) {
@@ -56,9 +56,11 @@ func Start() (addr string, err error) {
 		return "", err
 	}
 	cmd := exec.CommandContext(context.Background(), self, command)
-	if lifeline, err = cmd.StdinPipe(); err != nil {
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
 		return "", err
 	}
+	lifelines = append(lifelines, lifeline)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err
