@@ -57,6 +57,16 @@ var servers = []server{
 	{name: "proxy-web", program: "proxyweb", ours: true, about: "the same on packages web and client"},
 	{name: "net", program: "net", about: "package net, a goroutine for each connection"},
 	{name: "engine", program: "engine", ours: true, about: "the bare engine"},
+	{name: "redis-server", program: "redis", about: "redis-server, which has to be installed"},
+	{name: "redcon", program: "redcon", about: "github.com/tidwall/redcon, a goroutine for each connection"},
+	{name: "gnet", program: "gnet", about: "github.com/panjf2000/gnet with redcon's codec, on its loops"},
+	{name: "resp", program: "resp", ours: true, about: "package resp, commands where they are cheapest (its default)"},
+	{name: "resp-inline", program: "resp", args: []string{"--inline"}, ours: true,
+		about: "package resp, commands on the loop"},
+	{name: "resp-pool", program: "resp", args: []string{"--pool"}, ours: true,
+		about: "package resp, commands on the pool"},
+	{name: "go-redis", program: "goredis", about: "github.com/redis/go-redis, its pool of connections"},
+	{name: "resp-client", program: "respclient", ours: true, about: "resp.Client, its defaults"},
 	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
 }
 
@@ -76,7 +86,7 @@ const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
 var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
-	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, pushScenarios, longScenarios)
+	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, respScenarios, pushScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

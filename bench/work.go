@@ -14,6 +14,9 @@ func (s scenario) describe() string {
 	if s.order.Input != nil {
 		return fmt.Sprintf("%d times in memory", s.order.Times)
 	}
+	if s.app == "commands" {
+		return fmt.Sprintf("%d commands from %d goroutines", s.order.Times, s.order.Producers)
+	}
 	if s.app == "client" {
 		return fmt.Sprintf("%d requests, %d at a time, answered after %v", s.order.Times, s.order.Capacity,
 			s.order.Sleep)

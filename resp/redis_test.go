@@ -71,8 +71,10 @@ func TestAnswersLikeRedis(t *testing.T) {
 		addrs[d] = serve(t, &Server{Dispatch: d})
 	}
 	inputs := append([]string(nil), malformed...)
-	inputs = append(inputs, []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n", "CLIENT\r\n",
-		"CLIENT NOPE\r\n", "CLIENT ID x\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n", "CLIENT REPLY x\r\n",
+	inputs = append(inputs, []string{"GET\r\n", "NOPE\r\n", "NOPE a b c\r\n", "nope \"a\\r\\nb\" 'x y'\r\n",
+		"CLIENT\r\n",
+		"CLIENT NOPE\r\n", "CLIENT ID x\r\n", "CLIENT GETNAME\r\n", "CLIENT SETNAME \"a b\"\r\n",
+		"CLIENT REPLY x\r\n",
 		"CLIENT NO-EVICT x\r\n", "CLIENT SETNAME\r\n", "HELLO x\r\n", "HELLO 4\r\n", "HELLO 3 FOO\r\n",
 		"HELLO 3 AUTH a\r\n",
 		"HELLO 2 SETNAME \"a b\"\r\n", "AUTH\r\n", "AUTH x\r\n", "AUTH a b\r\n", "AUTH a b c\r\n", "PING a b\r\n",
@@ -109,7 +111,8 @@ func TestStrangersLikeRedis(t *testing.T) {
 		"AUTH x\r\n", "AUTH\r\n",
 		"AUTH pw\r\nPING\r\n", "AUTH default pw\r\nPING\r\n", "AUTH other pw\r\nPING\r\n", "HELLO\r\n", "HELLO 3\r\n",
 		"HELLO 4\r\n",
-		"HELLO 3 AUTH default x\r\n", "RESET\r\nPING\r\n", "QUIT\r\n", "AUTH pw\r\nRESET\r\nPING\r\n", "CLIENT ID\r\n",
+		"HELLO 3 AUTH default x\r\n", "RESET\r\nPING\r\n", "QUIT\r\n", "AUTH pw\r\nRESET\r\nPING\r\n",
+		"CLIENT ID\r\n",
 		"*-1\r\nPING\r\n",
 		"AUTH pw\r\n" + string(AppendCommand(nil, "PING", strings.Repeat("x", 20000)))} {
 		want := answerTo(t, "unix", socket, in)
@@ -143,7 +146,8 @@ func TestMatchLikeRedis(t *testing.T) {
 			}
 		}
 	}
-	keys := []string{"", "a", "b", "ab", "abc", "a-c", "]", "[", "^", "\\", "a*c", "hello", "hallo", "h]llo", "-", "a]"}
+	keys := []string{"", "a", "b", "ab", "abc", "a-c", "]", "[", "^", "\\", "a*c", "hello", "hallo", "h]llo", "-",
+		"a]"}
 	for _, k := range keys {
 		ask("SET", k, "v")
 	}
