@@ -301,13 +301,14 @@ func TestDialByOtherMeans(t *testing.T) {
 	e := startEngine(t, myriad.Config{Loops: 1})
 	so := &Options{Engine: e, Workers: startPool(t), OnMessage: echoBack}
 	eachServer(t, so, func(t *testing.T, addr string) {
-		opened, closed, asked := make(chan any, 1), make(chan error, 1), ""
+		opened, greeted, closed, asked := make(chan any, 1), make(chan struct{}, 1), make(chan error, 1), ""
 		o := &DialOptions{DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
 			asked = network + " " + to
 			return new(net.Dialer).DialContext(ctx, network, addr)
 		}}
 		o.Engine, o.Workers = e, so.Workers
 		o.OnOpen = func(c *Conn) { opened <- c.Value() }
+		o.OnMessage = func(*Conn, Op, []byte) { greeted <- struct{}{} }
 		o.OnClose = func(_ *Conn, err error) { closed <- err }
 		c, _, err := DialWith(t.Context(), "ws://somewhere.example/", o, "a value")
 		if err != nil {
@@ -319,6 +320,7 @@ func TestDialByOtherMeans(t *testing.T) {
 		if v := <-opened; v != "a value" {
 			t.Errorf("OnOpen saw the value %v", v)
 		}
+		<-greeted // else the server's greeting may find the connection closed
 		_ = c.Close(StatusNormalClosure, "")
 		if err := <-closed; CloseStatus(err) != StatusNormalClosure {
 			t.Errorf("closed with %v", err)
