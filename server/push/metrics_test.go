@@ -1,7 +1,10 @@
 package push
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -32,7 +35,8 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 		at := ts.clock.Now()
 		ts.node.slowest.add(slowDisconnect{At: at, Client: "a-client", User: "a-user", Channel: "a-channel",
 			Queued: 4711})
-		ts.node.droppers.add(slowDisconnect{At: at, Client: "another-client", Channel: "another-channel", Queued: 1147})
+		ts.node.droppers.add(slowDisconnect{At: at, Client: "another-client", Channel: "another-channel",
+			Queued: 1147})
 		w := ts.do("GET", "/metrics", "", "X-API-Key", tt.key)
 		page, request := w.Body.String(), fmt.Sprintf("%s, key %q", tt.about, tt.key)
 		if w.Code != 200 || !strings.Contains(page, "\nmyriad_connections 0\n") ||
@@ -44,6 +48,25 @@ func TestOnlyOperatorsSeeNamesInMetrics(t *testing.T) {
 			if strings.Contains(page, name) != tt.names {
 				t.Errorf("%s: names %q: %v, want %v", request, name, !tt.names, tt.names)
 			}
+		}
+	}
+}
+
+// The guide for operators has a row for each of our figures.
+func TestMetricsAreInTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guides/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := newTestServer(t, Config{})
+	names := regexp.MustCompile(`(?m)^# HELP (myriad_\w+) `).FindAllStringSubmatch(ts.do("GET", "/metrics",
+		"").Body.String(), -1)
+	if len(names) < 5 {
+		t.Fatalf("only %d figures were found", len(names))
+	}
+	for _, name := range names {
+		if !bytes.Contains(guide, []byte("`"+name[1]+"`")) {
+			t.Errorf("docs/guides/operate.md has no row for %s", name[1])
 		}
 	}
 }
