@@ -54,7 +54,7 @@ func connectCommand(token string) []byte {
 // subscribe is the second command. One that returns asks for what it has missed.
 func (s *subscriber) subscribe(recover bool) []byte {
 	p := fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":%s`, quoted(s.topic()))
-	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.last > 0 {
+	if epoch, known := s.audience.epochs.Load(s.topic()); known && recover && s.placed {
 		p = fmt.Appendf(p, `,"recover":true,"epoch":%s,"offset":%d`, quoted(epoch.(string)), s.offset)
 	}
 	return append(p, "}}"...)
@@ -100,7 +100,7 @@ func (s *subscriber) reply(c *websocket.Conn, l *lane, line []byte) {
 	s.received(line)
 	if r.Subscribe != nil && r.Subscribe.Epoch != "" {
 		s.audience.epochs.Store(s.topic(), r.Subscribe.Epoch)
-		s.offset = r.Subscribe.Offset
+		s.offset, s.placed = r.Subscribe.Offset, true
 	}
 	s.audience.subscribed(s)
 }

@@ -297,7 +297,7 @@ func (f *fleet) drain() error {
 	if err := f.tell(o); err != nil {
 		return err
 	}
-	return f.until(context.Background(), time.Now().Add(tailPatience+10*time.Second),
+	return f.until(context.Background(), time.Now().Add(f.plan.Timeout+10*time.Second),
 		func(u update) bool { return u.Done })
 }
 

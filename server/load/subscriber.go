@@ -68,6 +68,7 @@ type subscriber struct {
 	conn     closer // the connection under way, or nil
 	number   int32  // it says the channel
 	present  bool   // it is subscribed
+	placed   bool   // offset is known
 }
 
 // A closer is a connection that can be ended at once.

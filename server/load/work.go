@@ -122,14 +122,11 @@ func (s *shift) obey(o order) {
 		w.stop(*o.Stop)
 	case o.Last != nil:
 		s.last = o.Last
-		s.patient = time.Now().Add(min(w.plan.Timeout, tailPatience))
+		s.patient = time.Now().Add(w.plan.Timeout)
 	case o.End:
 		s.ended = true
 	}
 }
-
-// tailPatience is how long subscribers may take to receive the last publications.
-const tailPatience = 5 * time.Second
 
 // look does what is done five times a second.
 func (s *shift) look(now time.Time) {
