@@ -106,7 +106,7 @@ func (ln *lane) recordOf(x *exchange) *dispatch.Record {
 // begin when its client has disconnected or, with HTTP/2, reset the stream: else a client could
 // make the server work for nothing, as fast as it can ask.
 func (x *exchange) Do() (returned bool) {
-	if x.inline && x.gone || !x.inline && !x.given.ctx.begin() {
+	if x.inline && x.gone.Load() || !x.inline && !x.given.ctx.begin() {
 		x.connGone = x.given.ctx.end()
 		x.over()
 		return false

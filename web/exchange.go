@@ -36,7 +36,7 @@ type exchange struct {
 
 	dispatch.State
 	due      bool          // its handler has run or is going to; the loop's
-	gone     bool          // its connection or stream has; the loop's
+	gone     atomic.Bool   // its connection or stream has: set on the loop, which may have been handed off
 	inline   bool          // it runs as an inline task, at once
 	done     bool          // it runs inline, and its answer is complete
 	whole    bool          // the handler has returned, and its answer has been sent
@@ -283,7 +283,7 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 	if err == nil {
 		err = myriad.ErrClosed
 	}
-	x.gone = true
+	x.gone.Store(true)
 	x.out.lose(err) // first: a goroutine woken by its body may write
 	if x.body != nil {
 		x.body.fail(x.netError("read", err))
