@@ -17,10 +17,10 @@ const (
 	maxLookupCallers = 65_536
 )
 
-// DialFunc is Dial without a goroutine that waits: it returns at once, and done is called with the
-// result. ctx, limits and errors are those of Dial. done is called exactly once, with the
-// connection after h was opened, on its loop; with an error on a loop or another goroutine, also
-// before DialFunc returns. It must not block. Any goroutine, a loop's too.
+// DialFunc is Dial without a goroutine that waits: it returns at once, and done gets the result.
+// ctx, limits and errors are those of Dial. done is called exactly once and must not block. With a
+// connection it is called on that connection's loop, after h was opened. With an error it is called
+// on any goroutine, perhaps before DialFunc returns. Any goroutine, a loop's too.
 //
 // A literal address, or a unix socket, costs no goroutine. A name does, for as long as it is being
 // resolved, because package net can only wait for that: 16 names at a time in one engine, and once
