@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -246,8 +247,10 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 	if err := f.until(opening, time.Time{}, func(u update) bool { return u.Ready }); err != nil {
 		return nil, err
 	}
-	if f.open() == 0 && ctx.Err() == nil {
-		return nil, fmt.Errorf("no connection to %s could be opened: %s", f.plan.URL, f.report.Total.reasons())
+	if f.open() == 0 {
+		why := cmp.Or(f.report.Total.reasons(), "no attempt has ended yet")
+		return nil, fmt.Errorf("no connection to %s was open after %s: %s", f.plan.URL,
+			time.Since(f.began).Round(time.Millisecond), why)
 	}
 	f.report.opened(f.open(), time.Since(f.began))
 	if err := f.measure(ctx); err != nil {
@@ -308,7 +311,7 @@ func (f *fleet) until(ctx context.Context, at time.Time, done func(update) bool)
 	if !at.IsZero() {
 		alarm = time.After(time.Until(at))
 	}
-	for !f.all(done) {
+	for ctx.Err() == nil && !f.all(done) {
 		select {
 		case a := <-f.updates:
 			if err := f.take(a); err != nil {
@@ -317,7 +320,6 @@ func (f *fleet) until(ctx context.Context, at time.Time, done func(update) bool)
 		case <-alarm:
 			return nil
 		case <-ctx.Done():
-			return nil
 		}
 	}
 	return nil

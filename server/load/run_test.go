@@ -119,9 +119,24 @@ func TestNobodyListens(t *testing.T) {
 	}
 	at := "http://" + ln.Addr().String()
 	_ = ln.Close()
-	_, err = Run(t.Context(), Plan{Kind: HTTP, URL: at, Duration: time.Second},
-		Options{OpenTimeout: 300 * time.Millisecond})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	refused := func(p Progress) {
+		if p.Total.failures() > 0 {
+			stop()
+		}
+	}
+	_, err = Run(ctx, Plan{Kind: HTTP, URL: at, Duration: time.Second}, Options{Watch: refused})
 	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("the error was %v", err)
+	}
+}
+
+func TestNothingOpensInTime(t *testing.T) {
+	t.Parallel()
+	at := serve(t, http.NotFoundHandler())
+	_, err := Run(t.Context(), Plan{Kind: HTTP, URL: at, Duration: time.Second}, Options{OpenTimeout: 1})
+	if err == nil || !strings.Contains(err.Error(), "no attempt has ended yet") {
 		t.Errorf("the error was %v", err)
 	}
 }
