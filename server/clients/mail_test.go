@@ -4,23 +4,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// mailProgram builds and starts examples/mail, and returns its address.
+// mailProgram starts examples/mail and returns its address.
 func mailProgram(t *testing.T) (addr string) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "mail")
-	build := exec.Command("go", "build", "-o", program, "./mail")
-	build.Dir = "../../examples"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building examples/mail: %v\n%s", err, out)
-	}
 	// up to ": open http…"
-	return start(t, nil, program, "--listen", "127.0.0.1:0", "--robot", "0").want(`listening on (\S+):`)[1]
+	return example(t, "mail", "--robot", "0").want(`listening on (\S+):`)[1]
 }
 
 func deliver(t *testing.T, addr, subject string) {

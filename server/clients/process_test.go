@@ -190,6 +190,18 @@ func (s server) stop() {
 	}
 }
 
+// example builds and starts a program of the folder examples.
+func example(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	build := exec.Command("go", "build", "-o", program, "./"+name)
+	build.Dir = "../../examples"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building examples/%s: %v\n%s", name, err, out)
+	}
+	return start(t, nil, program, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+}
+
 // missing skips the test, or fails it where clients are required.
 func missing(t *testing.T, client, install string) {
 	t.Helper()
