@@ -25,24 +25,55 @@ func (g *commandGrammar) parse(p []byte, args [][]byte) (n int, _ [][]byte, err 
 	if p[0] != '*' {
 		return g.parseInline(p, args)
 	}
-	count, pos, err := g.arrayHeader(p)
-	if pos == 0 || err != nil {
-		return 0, args, err
+	count, pos := shortArray(p)
+	if pos == 0 || count > g.Args {
+		if count, pos, err = g.arrayHeader(p); pos == 0 || err != nil {
+			return 0, args, err
+		}
 	}
 	before := args
 	for ; count > 0; count-- {
-		size, n, err := g.bulkHeader(p[pos:], pos)
-		if n == 0 || err != nil {
-			return 0, before, err
+		size, n := shortBulk(p[pos:])
+		if n == 0 || size > g.Bulk || size > g.Bytes-pos-n-2 {
+			if size, n, err = g.bulkHeader(p[pos:], pos); n == 0 || err != nil {
+				return 0, before, err
+			}
 		}
 		pos += n
-		if len(p)-pos < size+2 {
+		end := pos + size
+		if len(p)-2 < end {
 			return 0, before, nil
 		}
-		args = append(args, p[pos:pos+size:pos+size])
-		pos += size + 2
+		args = append(args, p[pos:end:end])
+		pos = end + 2
 	}
 	return pos, args, nil
+}
+
+// shortArray reads the first line of a command of 1 to 9 arguments, which a stranger may send, too.
+// n is 0 for any other line.
+func shortArray(p []byte) (count, n int) {
+	if len(p) < 4 || p[2] != '\r' || p[1]-'1' > 8 {
+		return 0, 0
+	}
+	return int(p[1] - '0'), 4
+}
+
+// shortBulk reads the line in front of an argument of less than 100 bytes, which a stranger may
+// send, too. n is 0 for any other line.
+func shortBulk(p []byte) (size, n int) {
+	if len(p) < 5 || p[0] != '$' {
+		return 0, 0
+	}
+	tens, ones := p[1]-'0', p[2]-'0'
+	switch {
+	case tens > 9:
+	case p[2] == '\r':
+		return int(tens), 4
+	case tens > 0 && ones <= 9 && p[3] == '\r':
+		return int(tens)*10 + int(ones), 5
+	}
+	return 0, 0
 }
 
 // arrayHeader reads the first line of a command that is an array. n is its length, 0: incomplete.
