@@ -188,6 +188,10 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	c.loop.switches = append(c.loop.switches, s)
 }
 
+// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
+// kind. On the loop only.
+func (c *Conn) Handler() Handler { return c.handler }
+
 // SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never
 // early against the loop's clock. On the loop only.

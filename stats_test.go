@@ -486,7 +486,13 @@ func TestAgeAndState(t *testing.T) {
 	}
 	look := func() {
 		l := s.e.Loops()[0]
-		if err := l.Do(func() { l.Conns(0, 100, note) }); err != nil {
+		show := func(c *myriad.Conn) {
+			if _, ours := c.Handler().(lastNote); !ours {
+				t.Errorf("the handler is a %T", c.Handler())
+			}
+			note(c)
+		}
+		if err := l.Do(func() { l.Conns(0, 100, show) }); err != nil {
 			t.Fatal(err)
 		}
 		s.RunFor(time.Second)

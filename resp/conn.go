@@ -14,18 +14,15 @@ import (
 type Conn struct {
 	nc    *myriad.Conn
 	lane  *lane
-	id    uint64
 	mu    sync.Mutex
-	work  *work // guarded by mu: commands that have come, nil: none
-	more  *more // guarded by mu: what few connections need, else nil
-	state atomic.Uint32
-	place int32  // the loop's: in lane.conns
-	heard uint32 // the loop's: when something came last, in seconds of the server
+	work  *work         // guarded by mu: commands that have come, nil: none
+	more  *more         // guarded by mu: what few connections need, else nil
+	state atomic.Uint64 // changed under mu
 }
 
-// The bits of Conn.state. All are changed under mu.
+// The bits of Conn.state.
 const (
-	stateAuthed     uint32 = 1 << iota // or nothing has to be
+	stateAuthed     uint64 = 1 << iota // or nothing has to be
 	stateRESP3                         // HELLO 3
 	stateReplyOff                      // CLIENT REPLY OFF
 	stateSkip                          // CLIENT REPLY SKIP: the next reply is not sent
@@ -38,7 +35,10 @@ const (
 	stateOverflow                      // Overflow in the bits from here on
 )
 
-const overflowBits = 7 * stateOverflow
+const (
+	overflowBits = 7 * stateOverflow
+	idShift      = 16 // the connection's number is in the bits from here on
+)
 
 // more is allocated when it is needed.
 type more struct {
@@ -51,13 +51,13 @@ type more struct {
 	pushes  pushes
 }
 
-func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
+func (c *Conn) is(bits uint64) bool { return c.state.Load()&bits != 0 }
 
 // set is called under mu.
-func (c *Conn) set(bits uint32) { c.state.Store(c.state.Load() | bits) }
+func (c *Conn) set(bits uint64) { c.state.Store(c.state.Load() | bits) }
 
 // unset is called under mu.
-func (c *Conn) unset(bits uint32) { c.state.Store(c.state.Load() &^ bits) }
+func (c *Conn) unset(bits uint64) { c.state.Store(c.state.Load() &^ bits) }
 
 // rare is called under mu.
 func (c *Conn) rare() *more {
@@ -68,7 +68,7 @@ func (c *Conn) rare() *more {
 }
 
 // ID is the connection's number, from 1, which is unique in its server.
-func (c *Conn) ID() uint64 { return c.id }
+func (c *Conn) ID() uint64 { return c.state.Load() >> idShift }
 
 // Protocol is what the peer speaks now: RESP2 until it has said HELLO 3.
 func (c *Conn) Protocol() Protocol {

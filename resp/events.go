@@ -1,8 +1,8 @@
 package resp
 
 import (
+	"math"
 	"os"
-	"time"
 
 	"github.com/myriad-go/myriad"
 )
@@ -20,8 +20,8 @@ func (*front) Received(nc *myriad.Conn, _ []byte) { nc.Abort(nil) }
 func (*front) Closed(*myriad.Conn, error) {}
 
 func newConn(l *live, nc *myriad.Conn) *handler {
-	c := &Conn{nc: nc, lane: l.lanes[nc.Loop().Index()], id: l.ids.Add(1)}
-	state := uint32(l.s.Overflow) * stateOverflow
+	c := &Conn{nc: nc, lane: l.lanes[nc.Loop().Index()]}
+	state := l.ids.Add(1)<<idShift | uint64(l.s.Overflow)*stateOverflow
 	if l.open {
 		state |= stateAuthed
 	}
@@ -45,11 +45,8 @@ var (
 func (h *handler) Opened(nc *myriad.Conn) {
 	c, l := (*Conn)(h), h.lane.live
 	l.conns.Add(1)
-	c.place = int32(len(c.lane.conns))
-	c.lane.conns = append(c.lane.conns, c)
 	nc.SetWriteLimit(c.limit())
 	if d := l.s.IdleTimeout; d > 0 {
-		c.heard = c.second()
 		nc.SetTimer(d)
 	}
 	if l.s.OnOpen != nil {
@@ -60,31 +57,24 @@ func (h *handler) Opened(nc *myriad.Conn) {
 	}
 }
 
-// second is the server's time.
-func (c *Conn) second() uint32 { return uint32(c.lane.loop.Now().Sub(c.lane.live.began) / time.Second) }
-
 // Expired closes a connection that has been silent for too long.
 func (h *handler) Expired(nc *myriad.Conn) {
-	c, d := (*Conn)(h), h.lane.live.s.IdleTimeout
-	silent := time.Duration(c.second()-c.heard) * time.Second
+	c := (*Conn)(h)
 	c.mu.Lock()
 	busy := c.work != nil && c.work.running
 	c.mu.Unlock()
-	switch {
-	case busy || c.is(stateSubscribed):
-		nc.SetTimer(d)
-	case silent+time.Second > d:
-		nc.Abort(os.ErrDeadlineExceeded)
-	default:
-		nc.SetTimer(d - silent)
+	if busy || c.is(stateSubscribed) {
+		nc.SetTimer(c.lane.live.s.IdleTimeout)
+		return
 	}
+	nc.Abort(os.ErrDeadlineExceeded)
 }
 
 // Received implements myriad.Handler.
-func (h *handler) Received(_ *myriad.Conn, p []byte) {
+func (h *handler) Received(nc *myriad.Conn, p []byte) {
 	c := (*Conn)(h)
-	if c.lane.live.s.IdleTimeout > 0 {
-		c.heard = c.second()
+	if d := c.lane.live.s.IdleTimeout; d > 0 {
+		nc.SetTimer(d)
 	}
 	if c.is(stateClosing | stateDraining) {
 		return
@@ -140,30 +130,24 @@ func (h *handler) Closed(_ *myriad.Conn, err error) {
 	c.endPushes()
 	c.mu.Unlock()
 	c.runEnds()
-	ln := c.lane
-	last := len(ln.conns) - 1
-	ln.conns[c.place] = ln.conns[last]
-	ln.conns[c.place].place = c.place
-	ln.conns[last] = nil
-	ln.conns = ln.conns[:last]
-	if f := ln.live.s.OnClose; f != nil {
+	if f := c.lane.live.s.OnClose; f != nil {
 		f(c, err)
 	}
-	ln.live.gone()
+	c.lane.live.gone()
 }
 
 // drain begins an orderly end of all connections.
-func (ln *lane) drain() {
-	ln.drained = true
-	for i := len(ln.conns) - 1; i >= 0; i-- {
-		ln.conns[i].drain()
-	}
-}
+func (ln *lane) drain() { ln.end((*Conn).drain) }
 
 // abort resets all connections.
-func (ln *lane) abort() {
+func (ln *lane) abort() { ln.end(func(c *Conn) { c.nc.Abort(ErrServerClosed) }) }
+
+// end has f called for all connections there are. One that opens later is drained.
+func (ln *lane) end(f func(c *Conn)) {
 	ln.drained = true
-	for i := len(ln.conns) - 1; i >= 0; i-- {
-		ln.conns[i].nc.Abort(ErrServerClosed)
-	}
+	ln.loop.Conns(0, math.MaxInt, func(nc *myriad.Conn) {
+		if h, ok := nc.Handler().(*handler); ok && h.lane == ln {
+			f((*Conn)(h))
+		}
+	})
 }

@@ -105,7 +105,7 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state.Store(c.state.Load()&^overflowBits | uint32(policy)*stateOverflow)
+	c.state.Store(c.state.Load()&^overflowBits | uint64(policy)*stateOverflow)
 	if limit != c.whole() {
 		c.rare().limit = limit
 	}

@@ -237,7 +237,7 @@ func (w *work) introduce() {
 	r.Text("proto")
 	r.Int(int64(r.proto))
 	r.Text("id")
-	r.Int(int64(w.c.id))
+	r.Int(int64(w.c.ID()))
 	r.Text("mode")
 	r.Text("standalone")
 	r.Text("role")
@@ -317,7 +317,7 @@ func (c *Conn) describe() string {
 	if user == "" {
 		user = "default"
 	}
-	return "id=" + strconv.FormatUint(c.id, 10) + " addr=" + c.nc.RemoteAddr().String() +
+	return "id=" + strconv.FormatUint(c.ID(), 10) + " addr=" + c.nc.RemoteAddr().String() +
 		" laddr=" + c.nc.LocalAddr().String() + " name=" + m.name + " db=0 flags=" + subscribed +
 		" omem=" + strconv.Itoa(c.nc.Queued()) + " user=" + user + " resp=" + strconv.Itoa(int(c.Protocol())) +
 		" lib-name=" + m.library[0] + " lib-ver=" + m.library[1] + "\n"

@@ -63,7 +63,7 @@ func upperOf(p []byte) []byte {
 	return up
 }
 
-func (w *work) clientID() { w.reply.Int(int64(w.c.id)) }
+func (w *work) clientID() { w.reply.Int(int64(w.c.ID())) }
 
 func (w *work) clientGetName() {
 	if name := w.c.Name(); name != "" {

@@ -64,8 +64,8 @@ type Server struct {
 	// PushTimeout is for how long OverflowBlock has a Push wait for room. 0: 10 s; negative:
 	// without end.
 	PushTimeout time.Duration
-	// IdleTimeout closes a connection from which nothing has come for so long, unless it has
-	// subscriptions. It is exact to a second. 0: never.
+	// IdleTimeout resets a connection from which nothing has come for so long, unless it has
+	// subscriptions or a command of it runs. 0: never.
 	IdleTimeout time.Duration
 
 	// TLSConfig is for ListenTLS.
@@ -98,7 +98,6 @@ type Server struct {
 type live struct {
 	s       *Server
 	engine  *myriad.Engine
-	began   time.Time
 	mux     *Mux // nil: the handler is none
 	grammar commandGrammar
 	// strangers is for connections that have not authenticated.
@@ -123,7 +122,6 @@ type lane struct {
 	live    *live
 	loop    *myriad.Loop
 	tasks   *dispatch.Local
-	conns   []*Conn
 	names   names // any goroutine
 	drained bool  // Shutdown was called: a new connection is closed
 	desk    work  // of DispatchInline
@@ -164,7 +162,7 @@ func (s *Server) newLive() (*live, error) {
 			return nil, fmt.Errorf("resp: %w", err)
 		}
 	}
-	l := &live{s: s, engine: engine, began: engine.System().Now(), log: s.Logger,
+	l := &live{s: s, engine: engine, log: s.Logger,
 		grammar: commandGrammar{Limits: s.Limits.filled()}, limit: or(s.WriteLimit, defaultWriteLimit),
 		timeout: s.PushTimeout, open: s.Auth == nil || s.AuthOptional, inline: s.Dispatch == DispatchInline,
 		pool: s.Dispatch == DispatchPool}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -394,5 +395,12 @@ func TestIdleTimeout(t *testing.T) {
 	p.send("PING\r\n").want("+PONG\r\n")
 	if _, err := p.r.ReadByte(); err == nil {
 		t.Error("it was not closed")
+	}
+}
+
+// A connection must fit the allocator's size class of 48 bytes.
+func TestConnIsSmall(t *testing.T) {
+	if size := reflect.TypeFor[Conn]().Size(); size > 48 {
+		t.Errorf("a Conn has %d bytes, at most 48 are allowed", size)
 	}
 }
