@@ -138,17 +138,15 @@ type valueHeader struct {
 // h.line is for how many bytes that is so now.
 func nextHeader(p []byte, pos, from int, l *Limits) (h valueHeader, err error) {
 	rest := p[pos:]
-	end := from
-	for end < len(rest) && rest[end] != '\r' && end <= maxLine {
+	end, most := from, min(maxLine, l.Bytes-pos)
+	for end < len(rest) && rest[end] != '\r' && end <= most {
 		if rest[end] == '\n' {
 			return h, errLineEnd
 		}
 		end++
 	}
 	switch {
-	case pos+end > l.Bytes:
-		return h, errSize
-	case end > maxLine:
+	case end > most:
 		return h, errSize
 	case end+1 >= len(rest):
 		h.line = end

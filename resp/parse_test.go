@@ -148,8 +148,7 @@ func whole(p []byte, l Limits) (said []string, err error) {
 	return said, nil
 }
 
-// A reply in pieces is the same as the whole. What is wrong behind its first mistake may be found
-// in another order, so that only whether there is an error is compared.
+// A reply in pieces is the same as the whole, and so is what is wrong with it.
 func checkSplit(t *testing.T, p []byte, l Limits, cut func(rest int) int) {
 	t.Helper()
 	want, wantErr := whole(p, l)
@@ -172,7 +171,16 @@ func TestValueAtAnySplit(t *testing.T) {
 			checkSplit(t, []byte(s), Limits{}, func(int) int { return size })
 		}
 	}
+	for _, s := range tooLong {
+		for size := range 40 {
+			checkSplit(t, []byte(s), Limits{Bytes: 30}, func(int) int { return size })
+		}
+	}
 }
+
+// tooLong are lines that are longer than 30 bytes allow, with something else that is wrong.
+var tooLong = []string{"+" + strings.Repeat("x", 30) + "\n", "*2\r\n:1\r\n+" + strings.Repeat("x", 22) + "\n",
+	":" + strings.Repeat("1", 40) + "\n", "$" + strings.Repeat("1", 29) + "\rx", strings.Repeat("?", 31) + "\r\n"}
 
 func FuzzValue(f *testing.F) {
 	for _, tt := range values {
@@ -181,6 +189,7 @@ func FuzzValue(f *testing.F) {
 	for _, tt := range noValues {
 		f.Add([]byte(tt.in), uint64(1))
 	}
+	f.Add([]byte("+"+strings.Repeat("x", 1<<14)+"\n"), uint64(308))
 	f.Fuzz(func(t *testing.T, p []byte, seed uint64) {
 		l := Limits{Args: 100, Bulk: 1 << 12, Bytes: 1 << 14, Depth: 5}
 		checkSplit(t, p, l, func(rest int) int {
