@@ -250,7 +250,7 @@ func (p *PubSub) listChannels(w *Reply, c *Command) {
 func (p *PubSub) countSubscribers(w *Reply, c *Command) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	w.Map(len(c.Args) - 2)
+	w.Array(2 * (len(c.Args) - 2))
 	for _, a := range c.Args[2:] {
 		w.Bulk(a)
 		w.Int(int64(len(p.channels[string(a)])))

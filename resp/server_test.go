@@ -277,7 +277,7 @@ func TestPubSubServer(t *testing.T) {
 		p.want("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n" +
 			"*4\r\n$8\r\npmessage\r\n$2\r\na*\r\n$1\r\na\r\n$2\r\nhi\r\n")
 		q.send("SUBSCRIBE a\r\nPUBSUB NUMSUB a\r\n").
-			want(">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n%1\r\n$1\r\na\r\n:2\r\n")
+			want(">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*2\r\n$1\r\na\r\n:2\r\n")
 		p.send("UNSUBSCRIBE a\r\nUNSUBSCRIBE\r\nPUNSUBSCRIBE\r\nUNSUBSCRIBE\r\n").
 			want("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:2\r\n" +
 				"*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$12\r\npunsubscribe\r\n$2\r\na*\r\n:0\r\n" +

@@ -176,7 +176,7 @@ func (d *redisServer) countSubscribers(w *resp.Reply, c *resp.Command) {
 	if !d.mayList(w, c) {
 		return
 	}
-	w.Map(len(c.Args) - 2)
+	w.Array(2 * (len(c.Args) - 2))
 	for _, name := range c.Args[2:] {
 		w.Bulk(name)
 		w.Int(int64(d.node.hub.subscribers(string(name))))
