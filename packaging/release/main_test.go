@@ -37,26 +37,30 @@ func inRoot(t *testing.T) {
 	}
 }
 
-// A user installs the command from a module proxy that has both modules, without a go.work or the
-// checkout. Other modules come from the module cache.
-func TestInstall(t *testing.T) {
+func TestRelease(t *testing.T) {
 	inRoot(t)
 	proxy := t.TempDir()
 	if err := run([]string{"-proxy", proxy, "v0.0.1-test"}, io.Discard, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	env := userEnv(t, proxy)
-	args := []string{"install", "-n", "github.com/myriad-go/myriad/server/cmd/myriad@latest"}
-	if soak.On(t) {
-		args = append(args[:1], args[2:]...) // without -n: compile, too
+	env := userEnv(t, proxy) // one module cache for both, which costs seconds to fill
+	compile := soak.On(t)
+	t.Run("install", func(t *testing.T) { testInstall(t, env, compile) })
+	t.Run("server verifies", func(t *testing.T) { testServerVerifies(t, env) })
+}
+
+// A user installs the command from a module proxy that has both modules, without a go.work or the
+// checkout. Other modules come from the module cache.
+func testInstall(t *testing.T, env []string, compile bool) {
+	const command = "github.com/myriad-go/myriad/server/cmd/myriad@latest"
+	if !compile {
+		goRun(t, env, t.TempDir(), "install", "-n", command)
+		return
 	}
-	install(t, env, args)
-	if soak.On(t) {
-		binary := filepath.Join(bin(env), "myriad")
-		out, err := exec.Command(binary, "--version").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "v0.0.1-test") {
-			t.Errorf("myriad --version: %q, %v", out, err)
-		}
+	goRun(t, env, t.TempDir(), "install", command)
+	out, err := exec.Command(filepath.Join(bin(env), "myriad"), "--version").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "v0.0.1-test") {
+		t.Errorf("myriad --version: %q, %v", out, err)
 	}
 }
 
@@ -82,22 +86,17 @@ func bin(env []string) string {
 	return ""
 }
 
-func install(t *testing.T, env, args []string) {
+func goRun(t *testing.T, env []string, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = t.TempDir(), env
+	cmd.Dir, cmd.Env = dir, env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
 // The server module of the release commit builds with its own go.mod and go.sum.
-func TestServerVerifies(t *testing.T) {
-	inRoot(t)
-	proxy := t.TempDir()
-	if err := run([]string{"-proxy", proxy, "v0.0.1-test"}, io.Discard, os.Stderr); err != nil {
-		t.Fatal(err)
-	}
+func testServerVerifies(t *testing.T, env []string) {
 	library, err := readModule(".", "v0.0.1-test")
 	if err != nil {
 		t.Fatal(err)
@@ -122,14 +121,10 @@ func TestServerVerifies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list := exec.Command("go", "list", "-mod=readonly", "-deps", "./cmd/myriad")
-	list.Dir, list.Env = dir, userEnv(t, proxy)
-	if out, err := list.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	goRun(t, env, dir, "list", "-mod=readonly", "-deps", "./cmd/myriad")
 }
 
-// New checksums in go.sum replace those of another version. In TestServerVerifies the go command
+// New checksums in go.sum replace those of another version. In TestRelease the go command
 // checks them.
 func TestChecksums(t *testing.T) {
 	m := &module{path: "a", version: "v0.0.1", files: map[string][]byte{"go.mod": []byte("module a\n")}}

@@ -11,6 +11,7 @@ import (
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // echo is a loop that sends back what it receives, with back-pressure: a small engine.
@@ -169,7 +170,7 @@ func runEcho(t *testing.T, seed uint64, o sim.Options, lossless bool) (uint64, s
 }
 
 func TestEchoLosesNoByte(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range soak.Size[uint64](t, 40, 200) {
 		runEcho(t, seed, sim.Lossless(), true)
 		if t.Failed() {
 			return
@@ -178,7 +179,7 @@ func TestEchoLosesNoByte(t *testing.T) {
 }
 
 func TestEchoUnderResets(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range soak.Size[uint64](t, 40, 200) {
 		runEcho(t, seed, sim.Options{Reset: 0.5, Accept: 0.2, Dial: 0.2}, false)
 		if t.Failed() {
 			return
