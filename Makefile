@@ -40,7 +40,7 @@ test:
 # simulations: one goroutine runs at a time there, and each passes the token on to the next. These
 # are left to "make test".
 UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minutes$$|/internal/h1$$|/internal/driver/sim$$
-SIMULATED := '^Test(Simulat|SameSeed|FollowInSimulation|PingsInSimulation|MutantsAreCaught)'
+SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$'
 race:
 	go test -race -short $(WAITING) -timeout 20m -skip $(SIMULATED)'|^TestSnippetsCompile$$' \
 		$$(go list work | grep -vE '$(UNRACED)')
