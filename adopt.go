@@ -16,12 +16,12 @@ import (
 // KiB, while there is something to copy, and none while it is silent (docs/adr/0013). A *tls.Conn
 // that allows renegotiation must not be adopted. Every other nc without a descriptor of its own (a
 // net.Pipe, a wrapper) has them for life; on the driver std each nc has. A panic in nc costs its
-// connection, except on the driver std, which calls nc itself. If nc has no CloseWrite, ending our
-// side closes it. Neither a *Conn nor Stream's net.Conn can be adopted: they are in an engine
-// already, use Conn.SetHandler. Nor can a *net.UnixConn of messages (unixpacket, unixgram): it is
-// no stream, and the kernel drops the rest of a message that is not read at once. It fails with
-// ErrTooMany at Config.MaxConns and with ErrBusy when the intake of every loop is full. Any
-// goroutine.
+// connection, except on the driver std, which calls nc itself. If LocalAddr or RemoteAddr panics,
+// the conn's has no name ("@"). If nc has no CloseWrite, ending our side closes it. Neither a *Conn
+// nor Stream's net.Conn can be adopted: they are in an engine already, use Conn.SetHandler. Nor can
+// a *net.UnixConn of messages (unixpacket, unixgram): it is no stream, and the kernel drops the
+// rest of a message that is not read at once. It fails with ErrTooMany at Config.MaxConns and with
+// ErrBusy when the intake of every loop is full. Any goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 	switch nc := nc.(type) {
 	case *Conn, *streamConn:
@@ -90,7 +90,7 @@ func (e *Engine) reserve() (*Loop, error) {
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.
 func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) {
-	local, peer := nc.LocalAddr(), nc.RemoteAddr
+	local, peer := addrFrom(nc.LocalAddr), nc.RemoteAddr
 	nc, told := unannounced(nc)
 	var b *bridge
 	sock, err := l.engine.sys.Import(nc)
@@ -107,15 +107,26 @@ func (l *Loop) importConn(nc net.Conn, h Handler) (*Conn, driver.Socket, error) 
 		if !told {
 			return c, sock, nil
 		}
-		c.ownExtra().peer = peer()
+		c.ownExtra().peer = addrFrom(peer)
 	}
-	switch c.remote = driver.AddrOf(peer()); {
+	switch c.remote = driver.AddrOf(addrFrom(peer)); {
 	case told:
 		c.remote = c.remote.AsAnnounced()
 	case c.remote == (driver.Addr{}):
-		c.ownExtra().peer = peer()
+		c.ownExtra().peer = addrFrom(peer)
 	}
 	return c, sock, nil
+}
+
+// addrFrom asks a net.Conn for an address. One that panics has none: wrappers around nothing do,
+// which have only what net/http calls.
+func addrFrom(ask func() net.Addr) (a net.Addr) {
+	defer func() {
+		if recover() != nil {
+			a = nil
+		}
+	}()
+	return ask()
 }
 
 // refuse is for a connection that cannot be attached, and whose socket is closed: of an adopted one

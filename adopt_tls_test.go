@@ -327,6 +327,39 @@ func TestPanicInAdoptedConn(t *testing.T) {
 	}
 }
 
+// A bareConn has what net/http calls, and panics for all else.
+type bareConn struct {
+	net.Conn
+	wrapped net.Conn
+}
+
+func (c bareConn) Read(p []byte) (int, error)  { return c.wrapped.Read(p) }
+func (c bareConn) Write(p []byte) (int, error) { return c.wrapped.Write(p) }
+func (c bareConn) Close() error                { return c.wrapped.Close() }
+
+// A net.Conn whose address cannot be asked for is served without one.
+func TestAdoptedConnWithoutAddress(t *testing.T) {
+	if d := os.Getenv(driverEnv); d == "std" || d == "" && runtime.GOOS != "linux" {
+		t.Skip("the driver std calls a net.Conn itself, and is at its mercy")
+	}
+	e := start(t, myriad.Config{Logger: quiet})
+	h := newProbe()
+	h.received = func(c *myriad.Conn, p []byte) { c.Write(p) }
+	server, client := socketPair(t, "tcp", "127.0.0.1:0")
+	defer client.Close()
+	c := adopt(t, e, bareConn{wrapped: server}, h)
+	client.Write([]byte("hello"))
+	p := make([]byte, 5)
+	if _, err := io.ReadFull(client, p); err != nil || string(p) != "hello" {
+		t.Errorf("echo %q, %v", p, err)
+	}
+	if local, remote := c.LocalAddr().String(), c.RemoteAddr().String(); local != "@" || remote != "@" {
+		t.Errorf("addresses %s and %s, want those without a name", local, remote)
+	}
+	c.Abort(nil)
+	await(t, "Closed", h.closes)
+}
+
 // Shutdown ends connections that no call waits for, in order or, at its deadline, by force.
 func TestShutdownOfIdleAdoptedTLS(t *testing.T) {
 	t.Parallel()

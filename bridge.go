@@ -173,7 +173,7 @@ func (b *bridge) wasAborted() bool {
 // learnPeer asks for the peer's address before the first byte is carried. A net.Conn may wait for
 // it, for instance for a PROXY header, and a loop must not wait.
 func (b *bridge) learnPeer() {
-	peer := b.outer.RemoteAddr()
+	peer := addrFrom(b.outer.RemoteAddr)
 	b.mu.Lock()
 	b.peer = peer
 	b.mu.Unlock()
@@ -185,7 +185,7 @@ func (b *bridge) remote() net.Addr {
 	peer := b.peer
 	b.mu.Unlock()
 	if peer == nil {
-		peer = b.outer.RemoteAddr() // nothing has come yet
+		peer = addrFrom(b.outer.RemoteAddr) // nothing has come yet
 	}
 	return peer
 }
@@ -222,6 +222,11 @@ func (b *bridge) end(abort bool) {
 func (b *bridge) setLastDeadlines(abort bool) {
 	now := b.engine.sys.Now()
 	past := now.Add(-time.Hour)
+	defer func() {
+		if recover() != nil { // outer has no deadlines
+			_ = b.outer.Close()
+		}
+	}()
 	if abort {
 		_ = b.inner.SetDeadline(past)
 		_ = b.outer.SetDeadline(past)

@@ -61,7 +61,7 @@ func (e *Engine) dial(ctx context.Context, network, addr string, h Handler) (*Co
 		return nil, &net.AddrError{Err: "the name has no address", Addr: addr}
 	}
 	w := &dialWaiter{waiter: e.sys.NewParker()}
-	r := &race{handler: h, addrs: interleave(addrs), tell: w.tell}
+	r := &race{handler: h, addrs: interleave(addrs), tell: w.tell, trace: driver.DialTraceOf(ctx)}
 	if !r.post(e) {
 		return nil, errShutDown
 	}
@@ -121,6 +121,7 @@ type race struct {
 	failed  []error
 	over    bool
 	tell    func(*Conn, error) // is called once, with the winner after its handler was opened, or with the error
+	trace   *driver.DialTrace  // nil: none
 }
 
 // dialing is one attempt: what a conn is while it connects.
@@ -198,8 +199,10 @@ func (l *Loop) attempt(r *race, addr net.Addr) error {
 		l.engine.hits.tooMany.Add(1)
 		return ErrTooMany
 	}
+	r.trace.Begin(addr)
 	id, err := l.drv.Dial(addr)
 	if err != nil {
+		r.trace.End(addr, err)
 		l.engine.quota.give()
 		return err
 	}
@@ -242,6 +245,7 @@ func (d *dialing) finish(err error) {
 	if r.over || !r.leave(d.conn) {
 		return
 	}
+	r.trace.End(d.addr, err)
 	r.failed = append(r.failed, fmt.Errorf("%v: %w", d.addr, err))
 	if r.loop.now >= r.until {
 		r.addrs = nil
@@ -275,6 +279,7 @@ func (r *race) giveUp() {
 	for _, c := range r.running {
 		r.loop.wheel.Clear(c.id.Slot())
 		r.loop.drv.Close(c.id)
+		r.trace.End(c.extra.Load().dial.addr, context.Canceled)
 	}
 	r.running = nil
 }
@@ -284,6 +289,7 @@ func (r *race) giveUp() {
 func (l *Loop) dialed(c *Conn) {
 	x := c.extra.Load()
 	r := x.dial.race
+	r.trace.End(x.dial.addr, nil)
 	x.dial = nil
 	c.status &^= connecting
 	l.wheel.Clear(c.id.Slot())

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 // for all that dial the same name meanwhile. Others wait in order, 65,536 calls at most; more fail
 // with ErrBusy. The resolver goes on when ctx ends, and done does not wait for it.
 func (e *Engine) DialFunc(ctx context.Context, network, addr string, h Handler, done func(*Conn, error)) {
-	d := &dialFunc{engine: e, handler: h, network: network, addr: addr, done: done}
+	d := &dialFunc{engine: e, handler: h, network: network, addr: addr, done: done, trace: driver.DialTraceOf(ctx)}
 	if err := ctx.Err(); err != nil {
 		d.finish(nil, err)
 		return
@@ -64,6 +66,7 @@ type dialFunc struct {
 	handler       Handler
 	network, addr string
 	done          func(*Conn, error)
+	trace         *driver.DialTrace
 
 	mu   sync.Mutex
 	stop func() bool // guarded by mu: of ctx
@@ -92,7 +95,7 @@ func (d *dialFunc) resolved(addrs []net.Addr, err error) {
 		d.finish(nil, err)
 		return
 	}
-	r := &race{handler: d.handler, addrs: interleave(addrs), tell: d.finish}
+	r := &race{handler: d.handler, addrs: interleave(addrs), tell: d.finish, trace: d.trace}
 	d.mu.Lock()
 	posted := d.over || r.post(d.engine)
 	if posted && !d.over {

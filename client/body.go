@@ -225,11 +225,11 @@ func (b *body) discard() {
 	b.data.Release()
 }
 
-// OnBody has f called with the body of a response as it comes, in place of Read: with p, which is
-// valid until f returns, and at last, once, with a nil p and an error, io.EOF if the body is
-// complete. What has come already is passed to f before OnBody returns; the rest on the loop, where
-// f must not block. f must not be called for a response whose body the Transport decompresses, nor
-// for one of another Transport: OnBody fails with myriad.ErrUnsupported. Close ends it early.
+// OnBody has f called with the body of a response as it comes, in place of Read. p is valid until f
+// returns. The last call, once, has a nil p and an error: io.EOF if the body is complete. What has
+// come already is passed to f before OnBody returns, the rest on the loop, where f must not block.
+// Close ends the body early. OnBody fails with myriad.ErrUnsupported for a body that the Transport
+// decompresses, and for a response that is not a Transport's.
 func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	if r.Body == http.NoBody {
 		f(nil, io.EOF)

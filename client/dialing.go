@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http/httptrace"
 	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -59,7 +62,6 @@ func (d *dialing) start() {
 		d.fail(err)
 		return
 	}
-	d.trace(at, nil, true)
 	plain, secure := d.t.dialer(), d.t.tlsDialer()
 	switch {
 	case secure != nil && d.https && d.proxy == nil:
@@ -67,23 +69,38 @@ func (d *dialing) start() {
 	case plain != nil:
 		d.t.sys.Go(func() { d.custom(at, plain, pc, h) })
 	default:
-		d.t.engine.DialFunc(d.ctx, "tcp", at, h, func(c *myriad.Conn, err error) {
-			d.trace(at, err, false)
-			d.connected(c, err)
-		})
+		d.t.engine.DialFunc(d.traced(), "tcp", at, h, d.connected)
 	}
 }
 
-func (d *dialing) trace(at string, err error, start bool) {
+// traced is the context of the engine's dial. The resolver is given the hooks for names alone: it
+// would call those for connections with its own to a name server.
+func (d *dialing) traced() context.Context {
 	t := d.x.trace
-	switch {
-	case t == nil:
-	case start && t.ConnectStart != nil:
-		t.ConnectStart("tcp", at)
-	case !start && t.ConnectDone != nil:
-		t.ConnectDone("tcp", at, err)
+	if t == nil {
+		return d.ctx
 	}
+	names := &httptrace.ClientTrace{DNSStart: t.DNSStart, DNSDone: t.DNSDone}
+	ctx := httptrace.WithClientTrace(withoutValues{d.ctx}, names)
+	return driver.WithDialTrace(ctx, &driver.DialTrace{
+		Start: func(network, addr string) {
+			if t.ConnectStart != nil {
+				t.ConnectStart(network, addr)
+			}
+		},
+		Done: func(network, addr string, err error) {
+			if t.ConnectDone != nil {
+				t.ConnectDone(network, addr, err)
+			}
+		},
+	})
 }
+
+// withoutValues is a context that has only the end of another one.
+type withoutValues struct{ context.Context }
+
+// Value implements context.Context.
+func (withoutValues) Value(any) any { return nil }
 
 // handler is what speaks first on the connection.
 func (d *dialing) handler(pc *conn) (myriad.Handler, error) {
@@ -126,13 +143,7 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
-	cfg.NextProtos = nil
-	if next == myriad.Handler(d.pc) && d.host.mayH2 {
-		cfg.NextProtos = []string{"h2"}
-		if d.t.speaks().HTTP1() {
-			cfg.NextProtos = []string{"h2", "http/1.1"}
-		}
-	}
+	cfg.NextProtos = d.offers(next, cfg.NextProtos)
 	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {}}
 	if o.Timeout == 0 {
 		o.Timeout = -1
@@ -149,6 +160,25 @@ func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
 		d.fail(fmt.Errorf("TLS handshake: %w", err))
 	}
 	return &handshaking{d, o.Client(cfg, next)}
+}
+
+// offers are the protocols for ALPN, with the user's behind the Transport's own. A proxy is offered
+// none.
+func (d *dialing) offers(next myriad.Handler, users []string) (names []string) {
+	if next != myriad.Handler(d.pc) || !d.https {
+		return nil
+	}
+	if d.host.mayH2 {
+		if names = append(names, "h2"); d.t.speaks().HTTP1() {
+			names = append(names, "http/1.1")
+		}
+	}
+	for _, name := range users {
+		if name != "h2" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // handshaking tells httptrace of the beginning of a handshake.
@@ -196,7 +226,6 @@ func (d *dialing) custom(at string, dial dialer, pc *conn,
 	if err == nil && nc == nil {
 		err = fmt.Errorf("client: DialContext gave neither a connection nor an error")
 	}
-	d.trace(at, err, false)
 	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(pc) {
 		if err = tc.HandshakeContext(d.ctx); err == nil {
 			state := tc.ConnectionState()

@@ -21,14 +21,13 @@
 // A request is [Queued] until it has a connection: an idle one, the first that becomes free, or one
 // that is [Dialing]. Requests for one host get connections in the order in which they came. Then it
 // is [Sent]: its goroutine, or the loop, writes it. The [Head] of the response, then its [Body],
-// come in pieces to the loop that has the connection, which parses them with the grammar of the
-// server (internal/h1) and is as strict. A call is [Done] when nothing more comes. Package debug
-// shows how many requests of an engine are in each phase. Each [Error] says in which phase its
-// request was.
+// come in pieces to the connection's loop. It parses them with the grammar of the server
+// (internal/h1), as strictly. A call is [Done] when nothing more comes. Package debug shows how
+// many requests of an engine are in each phase. Each [Error] says in which phase its request was.
 //
-// A request whose kept connection turns out to be closed is sent again on another, by the rules of
-// net/http: if it is idempotent, or nothing of it was sent, and its body can be had again (GetBody,
-// which must not block).
+// If a kept connection turns out to be closed, the request is sent again on another, by the rules
+// of net/http: it must be idempotent, or nothing of it was sent. Its body must be had again by
+// GetBody, which must not block.
 //
 // # HTTP/2
 //
@@ -51,26 +50,24 @@
 // # Limits
 //
 // A head, with the interim responses before it, has MaxResponseHeaderBytes (10 MiB) and 16,384
-// fields at most. A trailer section has the same limits. Of a body that is not read 64 KiB and one
-// read buffer of the loop are held; then the loop stops reading, and the server has to wait. A
-// request body is read 32 KiB at a time, as the server takes it. MaxQueued requests wait for a
-// connection. A proxy has a minute for its answer.
+// fields at most. A trailer section has the same limits. A field block of HTTP/2, behind which all
+// of its connection waits, has a minute, or ResponseHeaderTimeout if that is shorter.
+//
+// Of a body that is not read, 64 KiB and one read buffer of the loop are held. Then the loop stops
+// reading, and the server has to wait. A request body is read 32 KiB at a time, as the server takes
+// it. MaxQueued requests wait for a connection. A proxy has a minute for its answer.
 //
 // # Differences from http.Transport
+//
+// docs/net-http.md has all of them, each with a test. These matter most:
 //
 //   - A response is refused that http.Transport repairs: Content-Length beside Transfer-Encoding, a
 //     folded line, a line that ends with a bare LF, a transfer coding other than chunked. RFC 9112
 //     calls each of them an error.
-//   - A connection is free when the last byte of a response has come, not when it was read. Bytes
-//     behind the end of a response close it.
-//   - Errors are of type [Error], with the cause inside: use errors.Is and errors.As. An error of a
-//     body wraps io.ErrUnexpectedEOF.
-//   - Fields that the Transport writes itself (Host, Content-Length, …) are left out of
-//     Request.Header in any spelling.
-//   - A response with status 101 has a Body that is an io.ReadWriteCloser, as in net/http. From then
-//     on its connection does not count for MaxConnsPerHost.
-//   - A deadline that DialContext sets on its connection has no effect afterwards, and Close may be
-//     called twice.
-//   - TLSNextProto, ReadBufferSize and WriteBufferSize do not exist.
-//   - RegisterProtocol and NewClientConn do not exist either. Of HTTP2 two fields have an effect.
+//   - An error is an [Error], with the cause inside: use errors.Is and errors.As. A request that is
+//     invalid, or whose context has ended before, fails with the plain error.
+//   - A connection is free when the last byte of a response has come, not when it was read.
+//   - The hooks of httptrace may run on a loop, and must not block.
+//   - Deadlines that DialContext sets on its connection have no effect afterwards.
+//   - NewClientConn does not exist, and the functions of TLSNextProto are not called.
 package client

@@ -25,6 +25,10 @@ func (t *Transport) speaks() http.Protocols {
 	}
 	var p http.Protocols
 	p.SetHTTP1(true)
+	if t.TLSNextProto != nil {
+		p.SetHTTP2(t.TLSNextProto["h2"] != nil)
+		return p
+	}
 	p.SetHTTP2(t.ForceAttemptHTTP2 || t.TLSClientConfig == nil && t.dialer() == nil && t.tlsDialer() == nil)
 	return p
 }
@@ -52,8 +56,8 @@ type muxConn struct {
 	tls  *tls.ConnectionState
 	c    *myriad.Conn
 
-	retire  atomic.Bool  // CloseIdleConnections was called
-	busy    atomic.Int32 // calls that have a stream
+	retire  atomic.Bool  // CloseIdleConnections was called, with Transport.mu
+	busy    atomic.Int32 // calls that have a stream and are not over
 	carried bool         // the loop's: a call before
 	leaving bool         // the loop's: it takes no more calls
 	closed  bool         // the loop's
@@ -83,20 +87,25 @@ func (m *muxConn) Opened(c *myriad.Conn) {
 // Notified is called for calls that wait, and for streams.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
-	m.serve()
-	if m.retire.Swap(false) && m.Streams() == 0 {
+	if m.retire.Swap(false) {
 		m.leave()
-		m.Shutdown()
+		if m.Streams() == 0 { // else Idle follows
+			m.Shutdown()
+		}
 	}
+	m.serve()
 }
 
 // serve opens a stream for each call that waits, as far as the server allows. It opens only one
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement.
 func (m *muxConn) serve() {
-	for !m.leaving && (m.Ready() || m.busy.Load() == 0) {
+	for !m.leaving && (m.Ready() || m.Streams() == 0) {
 		m.t.mu.Lock()
-		x := m.t.next(m.host)
+		var x *Call
+		if !m.retire.Load() {
+			x = m.t.next(m.host)
+		}
 		if x != nil {
 			m.busy.Add(1)
 		}
@@ -110,7 +119,7 @@ func (m *muxConn) serve() {
 		if err == nil {
 			m.Timers.Set(m.c, idleTimer, 0)
 			st.begin(x)
-			if m.t.DisableKeepAlives || x.req.Close {
+			if m.t.DisableKeepAlives || wantsClose(x.req) {
 				m.leave()
 			}
 			continue

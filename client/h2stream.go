@@ -31,6 +31,7 @@ type stream struct {
 	body *body
 	due  atomic.Int64 // when its wait ends, in nanoseconds since 1970; 0: it does not wait
 
+	freed     atomic.Bool // it does not count as busy
 	expecting bool
 	headed    bool // the final head has come
 	interim   int  // bytes of interim responses
@@ -82,7 +83,16 @@ func (st *stream) more() { st.Notify() }
 // drop resets the stream if it is the call's still. Any goroutine.
 func (st *stream) drop(x *Call, _ error) {
 	if st.x.CompareAndSwap(x, nil) {
+		st.free()
 		st.Cancel(h2.Cancel)
+	}
+}
+
+// free has the connection count as idle before the caller knows that its call is over, so that
+// CloseIdleConnections finds it. Any goroutine.
+func (st *stream) free() {
+	if !st.freed.Swap(true) {
+		st.m.busy.Add(-1)
 	}
 }
 
@@ -175,6 +185,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		}
 		if x.settle(nil) {
 			st.x.Store(nil)
+			st.free()
 			x.finish(r, nil)
 			return h2.NoError
 		}
@@ -262,6 +273,7 @@ func (st *stream) Trailers(fields []hpack.Field) {
 func (st *stream) end() {
 	x := st.call
 	st.x.Store(nil)
+	st.free()
 	st.body.end()
 	x.over()
 }
@@ -285,7 +297,7 @@ func (st *stream) Room() {
 // 9113 section 8.7); no other one is, as with net/http.
 func (st *stream) Ended(code h2.Code, err error) {
 	st.Release()
-	st.m.busy.Add(-1)
+	st.free()
 	defer st.m.serve()
 	x := st.x.Swap(nil)
 	switch {

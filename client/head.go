@@ -108,12 +108,12 @@ func closes(r *http.Request, t *Transport) bool {
 	if !r.Close && !(t.DisableKeepAlives && !upgrades(r)) {
 		return false
 	}
-	for _, v := range r.Header["Connection"] {
-		if strings.EqualFold(v, "close") {
-			return false
-		}
-	}
-	return true
+	return !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "close")
+}
+
+// wantsClose reports whether the caller wants a connection for this request alone.
+func wantsClose(r *http.Request) bool {
+	return r.Close || httpguts.HeaderValuesContainsToken(r.Header["Connection"], "close")
 }
 
 func sendsZero(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }

@@ -25,7 +25,7 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.due.Store(0)
 	r := newResponse(x, head)
 	r.TLS = pc.tls
-	pc.last = !head.KeepAlive || x.req.Close || pc.t.DisableKeepAlives || pc.stopping || pc.ended
+	pc.last = !head.KeepAlive || wantsClose(x.req) || pc.t.DisableKeepAlives || pc.stopping || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {
 		pc.switchProtocols(x, r, rest)
 		return

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
@@ -21,6 +23,9 @@ const (
 	defaultHeadBytes = 10 << 20
 	// maxFields is how many fields a head may have.
 	maxFields = 16_384
+	// blockTimeout bounds an HTTP/2 field block, behind which all of a connection waits, unless
+	// ResponseHeaderTimeout is shorter.
+	blockTimeout = time.Minute
 	// defaultQueued is Transport.MaxQueued for 0.
 	defaultQueued = 1_000_000
 	// defaultIdlePerHost is Transport.MaxIdleConnsPerHost for 0, as in net/http.
@@ -57,7 +62,8 @@ type Transport struct {
 	// Dial and DialTLS are used where DialContext and DialTLSContext are nil. They are deprecated.
 	Dial    func(network, addr string) (net.Conn, error)
 	DialTLS func(network, addr string) (net.Conn, error)
-	// TLSClientConfig is for https. Nil: the zero Config. NextProtos is set by the Transport.
+	// TLSClientConfig is for https. Nil: the zero Config. Its NextProtos are offered behind the
+	// Transport's; whether "h2" is among them depends on Protocols alone.
 	TLSClientConfig *tls.Config
 	// TLSHandshakeTimeout bounds the handshake. 0: no bound.
 	TLSHandshakeTimeout time.Duration
@@ -92,15 +98,22 @@ type Transport struct {
 	// MiB. A head has 16,384 fields at most.
 	MaxResponseHeaderBytes int64
 
-	// Protocols are those that may be spoken. Nil: HTTP/1, and for https HTTP/2 too, that as with
-	// http.Transport only if ForceAttemptHTTP2 is set or neither TLSClientConfig nor DialContext
-	// nor DialTLSContext is. UnencryptedHTTP2 without HTTP1: HTTP/2 by prior knowledge.
+	// Protocols are those that may be spoken. UnencryptedHTTP2 without HTTP1 is HTTP/2 by prior
+	// knowledge. Nil: HTTP/1, and HTTP/2 for https as in http.Transport. That is offered with
+	// ForceAttemptHTTP2, or if TLSClientConfig and all dialers are nil. If TLSNextProto is not nil,
+	// its "h2" decides alone.
 	Protocols *http.Protocols
 	// ForceAttemptHTTP2 offers HTTP/2 also with the fields named above.
 	ForceAttemptHTTP2 bool
 	// HTTP2 has settings of HTTP/2: MaxReceiveBufferPerStream (0: 64 KiB) and
-	// MaxReceiveBufferPerConnection (0: 1 MiB). The other fields have no effect.
+	// MaxReceiveBufferPerConnection (0: 64 MiB). The other fields have no effect.
 	HTTP2 *http.HTTP2Config
+	// TLSNextProto switches HTTP/2 off if it is not nil and has no "h2", as in http.Transport. Its
+	// functions are not called: they take a *tls.Conn, and a loop has none.
+	TLSNextProto map[string]func(authority string, c *tls.Conn) http.RoundTripper
+	// ReadBufferSize and WriteBufferSize have no effect: a loop has one read buffer for all its
+	// connections, and writes are not buffered.
+	ReadBufferSize, WriteBufferSize int
 
 	once    sync.Once
 	started error
@@ -110,6 +123,8 @@ type Transport struct {
 	parkers sync.Pool // of driver.Parker
 	scratch sync.Pool // of *scratch
 	heads   sync.Pool // of *[]byte
+
+	others atomic.Pointer[map[string]http.RoundTripper] // by scheme
 
 	mu     sync.Mutex
 	mux    mux.Config
@@ -135,7 +150,10 @@ func (t *Transport) init() error {
 		t.parkers.New = func() any { return t.sys.NewParker() }
 		t.scratch.New = func() any { return new(scratch) }
 		t.heads.New = func() any { return new([]byte) }
-		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, Now: t.sys.Now}
+		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, HeadTimeout: blockTimeout, Now: t.sys.Now}
+		if d := t.ResponseHeaderTimeout; d > 0 {
+			t.mux.HeadTimeout = min(d, blockTimeout)
+		}
 		if c := t.HTTP2; c != nil {
 			t.mux.Window, t.mux.ConnWindow = c.MaxReceiveBufferPerStream, c.MaxReceiveBufferPerConnection
 		}
@@ -155,6 +173,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !t.engine.HandOff() {
 		closeBody(req)
 		return nil, myriad.ErrOnLoop
+	}
+	if other := t.other(req); other != nil {
+		if r, err := other.RoundTrip(req); !errors.Is(err, http.ErrSkipAltProtocol) {
+			return r, err
+		}
 	}
 	x := &Call{t: t, original: req, req: req, parker: t.parkers.Get().(driver.Parker)}
 	t.start(x)
@@ -179,20 +202,60 @@ func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Cal
 		done(nil, err)
 		return x
 	}
+	if other := t.other(req); other != nil {
+		t.sys.Go(func() {
+			r, err := other.RoundTrip(req)
+			if errors.Is(err, http.ErrSkipAltProtocol) {
+				t.start(x)
+				return
+			}
+			x.phase.Store(uint32(Done))
+			done(r, err)
+		})
+		return x
+	}
 	t.start(x)
 	return x
+}
+
+// RegisterProtocol has rt serve the requests of a scheme, such as "file" by http.NewFileTransport.
+// If rt fails with http.ErrSkipAltProtocol, the Transport goes on with the request itself. Do runs
+// rt on a goroutine, and Call.Cancel does not reach it: use the request's context. It panics if the
+// scheme is registered already. Any goroutine.
+func (t *Transport) RegisterProtocol(scheme string, rt http.RoundTripper) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others := map[string]http.RoundTripper{}
+	if before := t.others.Load(); before != nil {
+		maps.Copy(others, *before)
+	}
+	if others[scheme] != nil {
+		panic("client: protocol " + scheme + " is registered already")
+	}
+	others[scheme] = rt
+	t.others.Store(&others)
+}
+
+// other is what serves a request's scheme, or nil.
+func (t *Transport) other(r *http.Request) http.RoundTripper {
+	others := t.others.Load()
+	if others == nil || r.URL == nil || r.URL.Scheme == "https" && upgrades(r) {
+		return nil
+	}
+	return (*others)[r.URL.Scheme]
 }
 
 // start begins a call.
 func (t *Transport) start(x *Call) {
 	x.trace = httptrace.ContextClientTrace(x.req.Context())
 	t.figures.add(Queued)
-	if err := x.prepare(); err != nil {
-		x.fail(err)
-		return
+	err := x.prepare()
+	if err == nil {
+		err = x.watch()
 	}
-	if err := x.watch(); err != nil {
-		x.fail(err)
+	if err != nil { // it has not begun, so it has no phase, and as in net/http the plain error
+		x.settle(nil)
+		x.finish(nil, err)
 		return
 	}
 	if x.trace != nil && x.trace.GetConn != nil {
@@ -250,8 +313,17 @@ func (t *Transport) Clone() *Transport {
 		MaxIdleConns: t.MaxIdleConns, MaxIdleConnsPerHost: t.MaxIdleConnsPerHost, MaxConnsPerHost: t.MaxConnsPerHost,
 		MaxQueued: t.MaxQueued, IdleConnTimeout: t.IdleConnTimeout, ResponseHeaderTimeout: t.ResponseHeaderTimeout,
 		ExpectContinueTimeout: t.ExpectContinueTimeout, MaxResponseHeaderBytes: t.MaxResponseHeaderBytes,
-		Protocols: t.Protocols, ForceAttemptHTTP2: t.ForceAttemptHTTP2, HTTP2: t.HTTP2,
+		Protocols: clone(t.Protocols), ForceAttemptHTTP2: t.ForceAttemptHTTP2, HTTP2: clone(t.HTTP2),
+		TLSNextProto: maps.Clone(t.TLSNextProto), ReadBufferSize: t.ReadBufferSize, WriteBufferSize: t.WriteBufferSize,
 	}
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 func closeBody(req *http.Request) {
