@@ -28,10 +28,7 @@ type channel struct {
 	deltas   int                  // members that get deltas
 	base     *Publication         // the last publication, if deltas > 0
 
-	// The fields below are for recovery: see recover.go.
-	joining int           // sessions that are reading the history
-	window  []Publication // publications received meanwhile
-	missed  bool          // the window overflowed, or the bus has lost publications
+	window window // for sessions that are reading the history: see recover.go
 }
 
 // A member is one subscription of one session. The session's mu guards evicted, the channel's mu
@@ -163,7 +160,7 @@ const frameBytes = 32 << 10
 // call at a time.
 func (ch *channel) Receive(_ string, list []Publication) {
 	ch.mu.Lock()
-	ch.keepWindow(list)
+	ch.window.keep(list)
 	slow := ch.spread(list)
 	ch.mu.Unlock()
 	for _, m := range slow {

@@ -37,12 +37,6 @@ type welcome struct {
 	ttl     uint32
 }
 
-// windowLimit is how many publications may arrive while a history is read. Above it the
-// subscription fails, and the client has to try again.
-const windowLimit = 4096
-
-var errWindow = errors.New("push: too much was published while the history was read: subscribe again")
-
 // addMember makes s a member.
 func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welcome)) (*member, error) {
 	if err := ch.connect(); err != nil {
@@ -72,7 +66,7 @@ func (ch *channel) enter(m *member) {
 // addAfterHistory makes m a member that continues where the history ends.
 func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(welcome)) error {
 	ch.mu.Lock()
-	ch.joining++
+	ch.window.open()
 	ch.mu.Unlock()
 	q := Query{}
 	if w.recover {
@@ -85,18 +79,11 @@ func (ch *channel) addAfterHistory(m *member, w subscribeRequest, announce func(
 
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	missed, window := ch.missed, ch.window
-	ch.joining--
-	if ch.joining == 0 {
-		ch.window, ch.missed = nil, false
-	}
-	if err == nil && missed {
-		err = errors.Join(failInternal, errWindow)
-	}
-	if err != nil {
+	rest, missed := ch.window.close()
+	if err = errors.Join(err, missed); err != nil {
 		return err
 	}
-	from := newJoinPoint(past, window)
+	from := newJoinPoint(past, rest)
 	hello := from.welcome(w, n.limits)
 	if w.complete && w.recover && !hello.recovered {
 		return failUnrecoverable
@@ -149,29 +136,6 @@ func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 	return hello
 }
 
-// keepWindow keeps what arrives while sessions read the history. The caller holds ch.mu.
-func (ch *channel) keepWindow(list []Publication) {
-	if ch.joining == 0 || ch.missed {
-		return
-	}
-	if len(ch.window)+len(list) > windowLimit {
-		ch.missed, ch.window = true, nil
-		return
-	}
-	ch.window = appendPositioned(ch.window, list)
-}
-
-// appendPositioned appends the publications of list that have a position. A joining client need not
-// get the others, because its subscription begins after them.
-func appendPositioned(window, list []Publication) []Publication {
-	for _, p := range list {
-		if p.Epoch != "" {
-			window = append(window, p)
-		}
-	}
-	return window
-}
-
 // Lost makes the members recover, because they may have missed publications, or because offsets
 // begin again. The bus calls it.
 func (ch *channel) Lost(string) {
@@ -179,8 +143,7 @@ func (ch *channel) Lost(string) {
 		return
 	}
 	ch.mu.Lock()
-	ch.missed = ch.joining > 0
-	ch.window = nil
+	ch.window.lose()
 	told, others := ch.evictMembers()
 	ch.mu.Unlock()
 	for _, m := range others {

@@ -494,10 +494,10 @@ func TestPublicationsBesideTheHistory(t *testing.T) {
 		return Publication{Data: []byte("1"), Position: Position{offset, "e"}}
 	}
 	beside := Publication{Data: []byte("2")}
-	ch := &channel{rules: &Namespace{Recovery: true}, joining: 1}
-	ch.keepWindow([]Publication{beside, at(2), beside, at(9), beside})
-	from := newJoinPoint(History{Top: Position{2, "e"}}, ch.window)
-	if len(ch.window) != 2 || len(from.rest) != 1 || from.at != (Position{9, "e"}) {
-		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window, from.rest)
+	ch := &channel{rules: &Namespace{Recovery: true}, window: window{readers: 1}}
+	ch.window.keep([]Publication{beside, at(2), beside, at(9), beside})
+	from := newJoinPoint(History{Top: Position{2, "e"}}, ch.window.list)
+	if len(ch.window.list) != 2 || len(from.rest) != 1 || from.at != (Position{9, "e"}) {
+		t.Errorf("the window of a joining client has %v, of which it gets %v", ch.window.list, from.rest)
 	}
 }
