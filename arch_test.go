@@ -88,9 +88,10 @@ var arrows = map[string][]string{
 
 	"server/push/internal/centrifuge": nil,
 	"server/push/internal/fossil":     nil,
+	"server/push/internal/mercure":    nil,
 	"server/push/internal/receipts":   nil,
 	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
-		"server/push/internal/receipts", "web", "websocket", "workers"},
+		"server/push/internal/mercure", "server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
 	"server/cmd/myriad": {".", "debug", "resp", "server/load", "server/push", "server/push/natsbus", "web",
@@ -129,6 +130,7 @@ var codecs = []string{
 	"resp/limits.go", "resp/number.go", "resp/command.go", "resp/inline.go", "resp/value.go", "resp/parse.go",
 	"resp/scan.go", "resp/append.go", "resp/glob.go",
 	"server/push/internal/centrifuge/*.go", "server/push/internal/fossil/*.go",
+	"server/push/internal/mercure/*.go",
 }
 
 var codecMay = []string{"buf", "internal/h1", "internal/hpack"}

@@ -24,6 +24,7 @@ func doors() []door {
 		centrifugeDoor(),
 		eventsDoor(),
 		redisDoor(),
+		mercureDoor(),
 	}
 }
 

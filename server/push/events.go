@@ -76,7 +76,7 @@ func (s *Server) holdEvents(w http.ResponseWriter, r *http.Request, named bool, 
 		s.notDetached(w, r, err)
 		return
 	}
-	session.openEvents(t, stream)
+	session.openEvents(t, stream, session.ended)
 }
 
 // eventForm returns the form of a stream's events.
@@ -190,14 +190,15 @@ func (n *node) startEvents(t *streamTransport, f eventForm, g grant, channels []
 	return s
 }
 
-// openEvents sends what is queued for s, and opens the transport for what follows.
-func (s *session) openEvents(t *streamTransport, stream responseStream) {
+// openEvents sends what is queued for s, and opens the transport for what follows. ended is called
+// when the stream has ended; it must call s.ended.
+func (s *session) openEvents(t *streamTransport, stream responseStream, ended func()) {
 	// on any other error onClose is called, too
 	first := fmt.Appendf(nil, "retry: %d\n\n", s.node.retry().Milliseconds())
 	if t.open(stream, first) == errFull {
 		s.tooSlow("", len(first))
 	}
-	stream.onClose(s.ended)
+	stream.onClose(ended)
 }
 
 // appendWelcome appends a subscriber's first events: the missed publications, or a gap, and the

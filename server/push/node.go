@@ -143,19 +143,25 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if n.draining {
 		return Position{}, errDraining
 	}
+	at, err := n.publishTopic(ctx, Topic{channel, keep}, p)
+	if err == nil && n.patterns.used.Load() {
+		p.Position = at
+		n.patterns.deliver(n, channel, p)
+	}
+	return at, err
+}
+
+// publishTopic passes p to the bus. The caller holds gate for reading.
+func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Position, error) {
 	began := n.clock.Now()
 	ctx, cancel := n.deadline(ctx)
 	defer cancel()
-	at, err := n.bus.Publish(ctx, Topic{channel, keep}, p)
+	at, err := n.bus.Publish(ctx, t, p)
 	if err != nil {
 		return Position{}, err
 	}
 	n.count.latency.observe(n.clock.Now().Sub(began))
 	n.count.publishes.Add(1)
-	if n.patterns.used.Load() {
-		p.Position = at
-		n.patterns.deliver(n, channel, p)
-	}
 	return at, nil
 }
 

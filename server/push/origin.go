@@ -88,14 +88,41 @@ func (o origins) guard(next http.Handler, refused func(r *http.Request)) http.Ha
 		h.Add("Vary", "Origin")
 		if foreign != "" {
 			h.Set("Access-Control-Allow-Origin", foreign)
+			o.allowCookies(h, r)
 		}
 		if foreign != "" && r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 			h.Set("Access-Control-Allow-Methods", "GET, POST")
-			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, X-API-Key")
+			h.Set("Access-Control-Allow-Headers",
+				"Authorization, Cache-Control, Content-Type, Last-Event-ID, X-API-Key")
 			h.Set("Access-Control-Max-Age", "600")
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// allowCookies lets pages of other sites send the cookie of the Mercure hub, as an EventSource with
+// withCredentials does, and read what the hub says in headers. No other door uses cookies.
+func (o origins) allowCookies(h http.Header, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, mercurePath) {
+		return
+	}
+	h.Set("Access-Control-Expose-Headers", "Last-Event-ID, Link")
+	if o.names(r) {
+		h.Set("Access-Control-Allow-Credentials", "true")
+	}
+}
+
+// names reports whether the origin of r is the server's own, or a pattern other than "*" allows it:
+// with "*" the page could be anybody's.
+func (o origins) names(r *http.Request) bool {
+	named := origins{}
+	for _, pattern := range o.patterns {
+		if pattern != "*" {
+			named.patterns = append(named.patterns, pattern)
+		}
+	}
+	_, ok := named.allows(r)
+	return ok
 }

@@ -58,6 +58,8 @@ type Config struct {
 	// are disconnected with 3508 "not available".
 	Message func(ctx context.Context, client ClientInfo, data []byte)
 
+	Mercure MercureConfig
+
 	Limits Limits
 	Timing Timing
 
@@ -87,6 +89,7 @@ type Config struct {
 //	/connection/websocket  the Centrifuge client protocol v2, JSON and Protobuf; its other transports
 //	                       are beside it, and /emulation
 //	/events?channel=…      Server-Sent Events; channel may be repeated
+//	/.well-known/mercure   a Mercure hub
 //	/api/publish           POST {"channel": "…", "data": …}; what else there is under /api stands in api.go
 //	/metrics  /health  /   Prometheus, a probe, and the console
 //
@@ -104,6 +107,9 @@ type Server struct {
 
 	removeNode func(ctx context.Context, node string) error // see Config.RemoveNode
 
+	origins origins
+	mercure MercureConfig
+
 	pool  *workers.Pool // for commands
 	doors []func(mux *http.ServeMux)
 
@@ -119,7 +125,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
-	s := &Server{node: n, pool: pool, detach: n.detach}
+	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins, mercure: c.Mercure.withDefaults()}
 	s.removeNode = c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
 	if !c.DisableConsole {

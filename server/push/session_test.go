@@ -350,7 +350,8 @@ func TestEventsAtTheEnd(t *testing.T) {
 		t.Errorf("the node's end: %v", err)
 	}
 	late, q := newStreamTransport("", nil), &quietStream{fakeTransport: new(fakeTransport)}
-	n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{}).openEvents(late, q)
+	opened := n.startEvents(late, eventForm{}, grant{}, []string{"news", "sports"}, subscribeRequest{})
+	opened.openEvents(late, q, opened.ended)
 	q.wantClosed(t, "a late stream", endShutdown)
 	q.ended()
 	if strings.Contains(n.log.String(), "ERROR") {

@@ -30,6 +30,8 @@ type tokenVerifier struct {
 	now    func() time.Time
 	keys   []tokenKey
 	remote *remoteKeys // nil without a URL
+
+	expected []jwt.ParserOption // issuer and audience
 }
 
 // algorithms are those of RFC 7518 §3 and RFC 8037 that sign.
@@ -151,15 +153,15 @@ func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (v *tokenVerifier
 		}
 		return nil, nil
 	}
-	options := []jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(clock.Now),
-		jwt.WithExpirationRequired()}
+	v = &tokenVerifier{now: clock.Now}
 	if c.TokenIssuer != "" {
-		options = append(options, jwt.WithIssuer(c.TokenIssuer))
+		v.expected = append(v.expected, jwt.WithIssuer(c.TokenIssuer))
 	}
 	if c.TokenAudience != "" {
-		options = append(options, jwt.WithAudience(c.TokenAudience))
+		v.expected = append(v.expected, jwt.WithAudience(c.TokenAudience))
 	}
-	v = &tokenVerifier{parser: jwt.NewParser(options...), now: clock.Now}
+	v.parser = jwt.NewParser(append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(clock.Now),
+		jwt.WithExpirationRequired()}, v.expected...)...)
 	if c.TokenSecret != "" {
 		key, _ := newTokenKey("", []byte(c.TokenSecret)) // a secret has no error
 		v.keys = append(v.keys, key)

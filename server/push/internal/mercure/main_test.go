@@ -1,0 +1,9 @@
+package mercure
+
+import (
+	"testing"
+
+	"github.com/myriad-go/myriad/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

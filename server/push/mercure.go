@@ -1,0 +1,249 @@
+package push
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push/internal/mercure"
+)
+
+// A MercureConfig configures the Mercure hub at /.well-known/mercure. The zero value is a hub whose
+// publishers and subscribers need tokens if clients of the other doors need them.
+type MercureConfig struct {
+	// Anonymous lets subscribers without a token have public updates.
+	Anonymous bool
+	// PublisherSecret is the secret of publishers' tokens (HS256, HS384 or HS512), if it is not
+	// that of the subscribers. Empty: the keys of Config serve both; the claims tell a publisher.
+	PublisherSecret string
+	// Subscriptions serves the subscription API, and publishes an update when a subscription begins
+	// or ends.
+	Subscriptions bool
+	// HistorySize is how many updates the hub keeps for subscribers that come back, at most 65,536,
+	// default 1,000. HistoryAge is how long it keeps them, default 1 h.
+	HistorySize int
+	HistoryAge  time.Duration
+}
+
+func (c MercureConfig) withDefaults() MercureConfig {
+	setDefault(&c.HistorySize, 1000)
+	setDefault(&c.HistoryAge, time.Hour)
+	c.HistorySize = min(c.HistorySize, maxHistorySize)
+	return c
+}
+
+// mercureLog is the name of the log of all updates on the bus. It is no valid name of a channel, so
+// that no client of another door can reach private updates.
+const mercureLog = "\x00mercure"
+
+// A mercureHub is the Mercure door of a server: the Receiver of the log of updates.
+type mercureHub struct {
+	*Server
+	config     MercureConfig
+	publishers *tokenVerifier // nil: publishers need no token
+
+	opening sync.Mutex // held while subscribing to the bus
+	open    bool       // until the bus is closed
+
+	mu       sync.Mutex // also orders a new subscriber among the updates
+	router   mercure.Router[*session]
+	payloads map[*session]mercureSubscriber // nil without Subscriptions
+	window   window
+
+	receivers []*session // of one update; reused by Receive, whose calls do not overlap
+}
+
+// newMercureHub returns the hub. It costs nothing until it is used.
+func newMercureHub(s *Server) *mercureHub {
+	h := &mercureHub{Server: s, config: s.mercure, publishers: s.node.tokens}
+	if h.config.PublisherSecret != "" {
+		key, _ := newTokenKey("", []byte(h.config.PublisherSecret)) // a secret has no error
+		h.publishers = &tokenVerifier{keys: []tokenKey{key}, now: s.node.clock.Now}
+	}
+	if h.config.Subscriptions {
+		h.payloads = make(map[*session]mercureSubscriber)
+		h.serveQuestion()
+	}
+	return h
+}
+
+func (h *mercureHub) topic() Topic {
+	return Topic{mercureLog, Retention{Size: h.config.HistorySize, Age: h.config.HistoryAge}}
+}
+
+// publish adds an update to the log, and returns its id.
+func (h *mercureHub) publish(ctx context.Context, u mercure.Update) (id string, err error) {
+	n := h.node
+	p := Publication{Data: []byte(u.Data), Kind: Text, Tags: u.Tags()}
+	if p.size() > n.limits.Publication {
+		return "", errBadData
+	}
+	n.gate.RLock()
+	defer n.gate.RUnlock()
+	if n.draining {
+		return "", errDraining
+	}
+	p.Position, err = n.publishTopic(ctx, h.topic(), p)
+	return updateOf(&p).ID, err
+}
+
+// connect subscribes the hub to its log, once.
+func (h *mercureHub) connect() error {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if h.open {
+		return nil
+	}
+	ctx, cancel := h.node.deadline(context.Background())
+	defer cancel()
+	err := h.node.bus.Subscribe(ctx, h.topic(), h)
+	h.open = err == nil
+	return err
+}
+
+// A resume says where a subscriber continues.
+type resume struct {
+	from   string        // the id of the event before the first one that the subscriber gets, or "earliest"
+	missed []Publication // the events that it gets first
+}
+
+// join makes s a subscriber. With an id of the last event, which may be "earliest", it calls
+// announce with what s has missed, after the last update that s does not get otherwise, and before
+// the first one that it gets. announce must only queue bytes for s.
+func (h *mercureHub) join(s *session, want mercure.Interest, last string, announce func(resume)) error {
+	if err := h.connect(); err != nil {
+		return err
+	}
+	if last == "" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.router.Join(s, want)
+	}
+	h.mu.Lock()
+	h.window.open()
+	h.mu.Unlock()
+	past, found, err := h.after(last)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rest, missed := h.window.close()
+	if err != nil {
+		return err
+	}
+	if missed != nil {
+		return missed
+	}
+	if err := h.router.Join(s, want); err != nil {
+		return err
+	}
+	from := newJoinPoint(past, rest)
+	list := slices.Concat(past.Publications, from.rest)
+	announce(h.resumption(want, list, found))
+	return nil
+}
+
+// after reads the history after the event with that id. If there is no such event, found is
+// "earliest", and the history is all that is kept.
+func (h *mercureHub) after(id string) (past History, found string, err error) {
+	ctx, cancel := h.node.deadline(context.Background())
+	defer cancel()
+	past, err = h.node.bus.History(ctx, h.topic(), Query{})
+	if err != nil {
+		return past, "", err
+	}
+	q := Query{Limit: -1}
+	at, ours := mercure.ParseEventID(id, past.Top.Epoch)
+	if ours {
+		q.Since = &Position{at, past.Top.Epoch}
+	}
+	if past, err = h.node.bus.History(ctx, h.topic(), q); err != nil {
+		return past, "", err
+	}
+	if ours && past.Complete {
+		return past, id, nil
+	}
+	for i := len(past.Publications) - 1; !ours && i >= 0; i-- {
+		if past.Publications[i].Tags != nil && updateOf(&past.Publications[i]).ID == id {
+			past.Publications = past.Publications[i+1:]
+			return past, id, nil
+		}
+	}
+	return past, mercure.Earliest, nil
+}
+
+// resumption selects what s gets of list: the latest events that Limits allow.
+func (h *mercureHub) resumption(want mercure.Interest, list []Publication, found string) resume {
+	selected, bytes := []Publication{}, 0
+	for i := len(list) - 1; i >= 0; i-- {
+		p := &list[i]
+		if !want.Has(mercure.FromTags(p.Tags, "")) {
+			continue
+		}
+		bytes += envelope + p.size()
+		if len(selected) == h.node.limits.Recovered || bytes > h.node.limits.Queue {
+			found = updateOf(p).ID
+			break
+		}
+		selected = append(selected, *p)
+	}
+	slices.Reverse(selected)
+	return resume{found, selected}
+}
+
+// leave ends a subscription. It does nothing for a session that is not subscribed.
+func (h *mercureHub) leave(s *session) {
+	h.mu.Lock()
+	h.router.Leave(s)
+	h.mu.Unlock()
+}
+
+// Receive sends each update to its subscribers, encoded once. The bus calls it, one call at a time.
+func (h *mercureHub) Receive(_ string, list []Publication) {
+	for i := range list {
+		h.spread(list[i : i+1])
+	}
+}
+
+// spread sends one update. A subscriber that joins before the lock is released gets it from the
+// window, or as a receiver; one that joins later does not get it.
+func (h *mercureHub) spread(one []Publication) {
+	u := mercure.FromTags(one[0].Tags, "")
+	h.mu.Lock()
+	h.window.keep(one)
+	h.receivers = h.router.Select(u.Topics, u.Private, h.receivers[:0])
+	h.mu.Unlock()
+	if len(h.receivers) == 0 {
+		return
+	}
+	e := encoder{node: h.node, list: one}
+	defer e.release()
+	sent := int64(0)
+	for _, s := range h.receivers {
+		m := e.message(s.formID)
+		switch s.offer(m) {
+		case offerTaken:
+			sent += s.counted()
+		case offerFull:
+			s.tooSlow(u.Topics[0], len(m.payload))
+		}
+	}
+	h.node.count.messages.Add(uint64(sent))
+	clear(h.receivers)
+}
+
+// Lost ends all streams: their clients come back with the id of their last event.
+func (h *mercureHub) Lost(string) {
+	h.mu.Lock()
+	h.window.lose()
+	all := h.router.All()
+	h.mu.Unlock()
+	for _, s := range all {
+		s.disconnect(endInsufficient)
+	}
+}
+
+// Notice does nothing: subscriptions are announced by updates.
+func (h *mercureHub) Notice(string, Notice) {}
+
+// Present appends nothing: subscribers are listed by the subscription API.
+func (h *mercureHub) Present(_ string, to []ClientInfo) []ClientInfo { return to }

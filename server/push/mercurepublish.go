@@ -1,0 +1,77 @@
+package push
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push/internal/mercure"
+)
+
+// formFactor is how much longer a text may become in a form, where a byte takes up to three.
+const formFactor = 3
+
+// servePublish publishes the update in the request's form, and answers with its id.
+func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
+	may, err := h.publisher(r)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	limit := formFactor*h.node.limits.Publication + bodySlack
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	if err != nil {
+		refuseBody(w, err)
+		return
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, "the body is not application/x-www-form-urlencoded")
+		return
+	}
+	u, err := mercure.ParseUpdate(form)
+	switch {
+	case err != nil:
+		writeError(w, http.StatusBadRequest, apiBadRequest, mercureText(err))
+	case len(u.Data) > h.node.limits.Publication:
+		writeTooLarge(w, h.node.limits.Publication)
+	default:
+		h.publishFor(w, r, may, u)
+	}
+}
+
+// publishFor publishes u for a publisher whose token has the selectors may; nil: all topics.
+func (h *mercureHub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.Selector, u mercure.Update) {
+	if may != nil {
+		for _, topic := range u.Topics {
+			if !anyMatches(may, topic) {
+				h.refuse(w, r, fmt.Errorf("%w: the token's claim mercure.publish does not have the topic %q",
+					errMercureDenied, topic))
+				return
+			}
+		}
+	}
+	id, err := h.publish(r.Context(), u)
+	switch {
+	case errors.Is(err, errBadData):
+		writeTooLarge(w, h.node.limits.Publication)
+	case err != nil:
+		e := h.explain("mercure publish", err)
+		status := e.status
+		if status == 0 {
+			status = http.StatusInternalServerError
+		}
+		writeError(w, status, e.code, e.message)
+	default:
+		header := w.Header()
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		header.Set("X-Content-Type-Options", "nosniff")
+		io.WriteString(w, id) // an error means that the client has disconnected
+	}
+}
+
+// mercureText returns an error's text without the name of its package.
+func mercureText(err error) string { return strings.TrimPrefix(err.Error(), "mercure: ") }

@@ -1,0 +1,108 @@
+package push
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/myriad-go/myriad/server/push/internal/mercure"
+)
+
+// serve answers requests to the hub: GET subscribes, POST publishes.
+func (h *mercureHub) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Link", "<"+mercurePath+`>; rel="mercure"`)
+	if !allowMethod(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+		return
+	}
+	if r.Method == http.MethodPost {
+		h.servePublish(w, r)
+		return
+	}
+	h.serveSubscribe(w, r)
+}
+
+// serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
+// sends the head: a client that has the head gets everything published from then on.
+func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	topics, err := compileAll(query["topic"], h.node.limits.Channels)
+	if err == nil && len(topics) == 0 {
+		err = errors.New("the parameter topic is missing: " + mercurePath + "?topic=https://example.com/books/{id}")
+	}
+	if err != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, err.Error())
+		return
+	}
+	who, err := h.subscriber(r)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "private, no-cache, no-store, must-revalidate, max-age=0")
+	header.Set("X-Accel-Buffering", "no") // nginx would keep events back until its buffer is full
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodHead {
+		return
+	}
+	last := lastEventID(r, query)
+	h.hold(w, r, who, mercure.Interest{Topics: topics, Allowed: who.allowed}, last)
+}
+
+// lastEventID returns the id of the last event that the client has. The header precedes the
+// parameter: an EventSource sends it when it reconnects.
+func lastEventID(r *http.Request, query map[string][]string) string {
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		return id
+	}
+	for _, name := range []string{"lastEventID", "Last-Event-ID"} { // the second is the name of older drafts
+		if list := query[name]; len(list) > 0 && list[0] != "" {
+			return list[0]
+		}
+	}
+	return ""
+}
+
+func (h *mercureHub) hold(w http.ResponseWriter, r *http.Request, who mercureToken, want mercure.Interest,
+	last string) {
+	t := newStreamTransport(r.RemoteAddr, nil)
+	s := h.node.startConnected(t, mercureForm{}, who.grant)
+	var from resume
+	err := h.join(s, want, last, func(found resume) {
+		if from = found; len(from.missed) > 0 {
+			// the transport keeps it until it is open, so there is no error
+			t.send(&message{payload: mercureForm{}.publications("", from.missed)})
+		}
+	})
+	if err != nil {
+		s.ended()
+		h.refuseJoin(w, err)
+		return
+	}
+	if last != "" {
+		w.Header().Set("Last-Event-ID", from.from)
+	}
+	end := h.announced(s, want.Topics, who.payload)
+	stream, err := h.detach(w)
+	if err != nil {
+		end()
+		s.ended()
+		h.notDetached(w, r, err)
+		return
+	}
+	s.openEvents(t, stream, func() {
+		end()
+		s.ended()
+	})
+}
+
+// refuseJoin answers a client that could not be subscribed.
+func (h *mercureHub) refuseJoin(w http.ResponseWriter, err error) {
+	if errors.Is(err, mercure.ErrTooMany) {
+		writeError(w, http.StatusTooManyRequests, apiLimitExceeded, mercureText(err))
+		return
+	}
+	h.node.log.Error("push: a Mercure subscriber could not be subscribed", "error", err)
+	writeError(w, http.StatusServiceUnavailable, apiInternal,
+		"the subscription failed; the server's log has the reason")
+}

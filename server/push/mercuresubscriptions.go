@@ -1,0 +1,225 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/myriad-go/myriad/server/push/internal/mercure"
+)
+
+// This file holds the hub's active subscriptions: the updates about them, and the API that lists
+// them (draft-dunglas-mercure, "Active Subscriptions").
+
+const (
+	mercureContext = "https://mercure.rocks/"
+	// mostSubscriptions bounds the subscriptions of one answer, which are in order of their ids.
+	mostSubscriptions = 10_000
+)
+
+// A mercureSubscriber is what the hub tells others of a subscriber.
+type mercureSubscriber struct {
+	topics  []string
+	payload json.RawMessage
+}
+
+// A mercureSubscription is the JSON-LD document of one.
+type mercureSubscription struct {
+	Context     string          `json:"@context,omitempty"`
+	ID          string          `json:"id"`
+	Type        string          `json:"type"`
+	Subscriber  string          `json:"subscriber"`
+	Topic       string          `json:"topic"`
+	Active      bool            `json:"active"`
+	LastEventID string          `json:"lastEventID,omitempty"`
+	Payload     json.RawMessage `json:"payload,omitempty"`
+}
+
+func newMercureSubscription(s *session, topic string, payload json.RawMessage) mercureSubscription {
+	name := "urn:uuid:" + s.id.String()
+	return mercureSubscription{ID: subscriptionsPath + "/" + escaped(topic) + "/" + escaped(name),
+		Type:       "Subscription",
+		Subscriber: name, Topic: topic, Active: true, Payload: payload}
+}
+
+// escaped expands a variable of a URI template: all characters but the unreserved ones are encoded.
+func escaped(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }
+
+// announced announces that a session has subscribed, and returns what to call when it has ended.
+func (h *mercureHub) announced(s *session, topics []mercure.Selector, payload []byte) (end func()) {
+	if h.payloads == nil {
+		return func() { h.leave(s) }
+	}
+	one := mercureSubscriber{payload: payload}
+	for _, t := range topics {
+		one.topics = append(one.topics, t.String())
+	}
+	slices.Sort(one.topics)
+	one.topics = slices.Compact(one.topics)
+	h.mu.Lock()
+	h.payloads[s] = one
+	h.mu.Unlock()
+	h.tell(s, one, true)
+	return func() {
+		h.leave(s)
+		h.mu.Lock()
+		delete(h.payloads, s)
+		h.mu.Unlock()
+		// another goroutine, because the bus may wait and the caller may be a loop
+		h.node.clock.AfterFunc(0, func() { h.tell(s, one, false) })
+	}
+}
+
+// tell publishes a private update about each subscription. It does not retry.
+func (h *mercureHub) tell(s *session, one mercureSubscriber, active bool) {
+	for _, topic := range one.topics {
+		about := newMercureSubscription(s, topic, one.payload)
+		about.Context, about.Active = mercureContext, active
+		data, err := json.Marshal(about)
+		if err != nil {
+			panic("push: a subscription is always JSON: " + err.Error())
+		}
+		_, err = h.publish(context.Background(), mercure.Update{Topics: []string{about.ID}, Data: string(data),
+			Private: true})
+		if err != nil && !errors.Is(err, errDraining) && !errors.Is(err, ErrBusClosed) {
+			h.node.log.Warn("push: a Mercure subscription was not announced", "topic", topic, "error", err)
+		}
+	}
+}
+
+// A mercureQuestion asks all nodes for their subscriptions.
+type mercureQuestion struct{ Topic, Subscriber string }
+
+func (q mercureQuestion) selects(one mercureSubscription) bool {
+	return (q.Topic == "" || one.Topic == q.Topic) && (q.Subscriber == "" || one.Subscriber == q.Subscriber)
+}
+
+// serveQuestion makes this node answer such questions.
+func (h *mercureHub) serveQuestion() {
+	h.node.bus.Serve("mercure", func(body []byte) []byte {
+		var q mercureQuestion
+		if json.Unmarshal(body, &q) != nil {
+			return nil // of a version that this one does not understand
+		}
+		answer, err := json.Marshal(h.subscriptionsHere(q))
+		if err != nil {
+			panic("push: an answer to another node is always JSON: " + err.Error())
+		}
+		return answer
+	})
+}
+
+func (h *mercureHub) subscriptionsHere(q mercureQuestion) []mercureSubscription {
+	list := []mercureSubscription{}
+	h.mu.Lock()
+	for s, one := range h.payloads {
+		for _, topic := range one.topics {
+			if about := newMercureSubscription(s, topic, one.payload); q.selects(about) {
+				list = append(list, about)
+			}
+		}
+	}
+	h.mu.Unlock()
+	return firstSubscriptions(list)
+}
+
+func firstSubscriptions(list []mercureSubscription) []mercureSubscription {
+	slices.SortFunc(list, func(a, b mercureSubscription) int { return cmp.Compare(a.ID, b.ID) })
+	return list[:min(len(list), mostSubscriptions)]
+}
+
+// serveSubscriptions answers with the subscriptions of all nodes, those for one topic, or one.
+func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) {
+	if !allowMethod(w, r, http.MethodGet, http.MethodHead) {
+		return
+	}
+	if err := h.mayList(r); err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	ctx, cancel := h.node.deadline(r.Context())
+	defer cancel()
+	past, err := h.node.bus.History(ctx, h.topic(), Query{Limit: 1, Reverse: true})
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
+		return
+	}
+	last := mercure.Earliest
+	if len(past.Publications) > 0 {
+		last = updateOf(&past.Publications[0]).ID
+	} else if past.Top.Offset > 0 {
+		last = mercure.EventID(past.Top.Epoch, past.Top.Offset)
+	}
+	header := w.Header()
+	header.Set("Link", "<"+mercurePath+`>; rel="mercure"`)
+	header.Set("ETag", fmt.Sprintf("%q", last))
+	header.Set("Cache-Control", "must-revalidate")
+	if slices.Contains([]string{fmt.Sprintf("%q", last), last}, r.Header.Get("If-None-Match")) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.answerSubscriptions(ctx, w, r, last)
+}
+
+// mayList checks that a selector of the token selects the URL, or that the key of the API or the
+// console is given.
+func (h *mercureHub) mayList(r *http.Request) error {
+	if h.node.tokens == nil && h.apiKey == nil || h.apiKey.matches(r) || h.consoleKey.matches(r) {
+		return nil
+	}
+	token, _ := tokenOf(r)
+	if token == "" || h.node.tokens == nil {
+		return errNoToken
+	}
+	t, err := h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+	if err == nil && !anyMatches(t.allowed, r.URL.EscapedPath()) {
+		err = fmt.Errorf("%w: the token's claim mercure.subscribe does not have %s", errMercureDenied,
+			r.URL.EscapedPath())
+	}
+	return err
+}
+
+func (h *mercureHub) answerSubscriptions(ctx context.Context, w http.ResponseWriter, r *http.Request, last string) {
+	q := mercureQuestion{r.PathValue("topic"), r.PathValue("subscriber")}
+	list := []mercureSubscription{}
+	body, err := json.Marshal(q)
+	if err == nil {
+		_, err = h.node.bus.Ask(ctx, "mercure", body, func(answer []byte) {
+			var some []mercureSubscription
+			if json.Unmarshal(answer, &some) == nil {
+				list = append(list, some...)
+			}
+		})
+	}
+	var document any = struct {
+		Context       string                `json:"@context"`
+		ID            string                `json:"id"`
+		Type          string                `json:"type"`
+		LastEventID   string                `json:"lastEventID"`
+		Subscriptions []mercureSubscription `json:"subscriptions"`
+	}{mercureContext, r.URL.EscapedPath(), "Subscriptions", last, firstSubscriptions(list)}
+	switch {
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, apiInternal, h.explain("mercure subscriptions", err).message)
+		return
+	case q.Subscriber != "" && len(list) == 0:
+		writeError(w, http.StatusNotFound, apiMethodNotFound, "there is no such subscription")
+		return
+	case q.Subscriber != "":
+		list[0].Context, list[0].LastEventID = mercureContext, last
+		document = list[0]
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		panic("push: subscriptions are always JSON: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "application/ld+json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Write(text) // an error means that the client has disconnected
+}

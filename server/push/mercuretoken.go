@@ -1,0 +1,187 @@
+package push
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/myriad-go/myriad/server/push/internal/mercure"
+)
+
+var (
+	// errMercureDenied says that the token is valid and does not allow what the client wants.
+	errMercureDenied = errors.New("push: mercure")
+	// errMercureOrigin is for publications with a cookie: any page makes a browser send cookies.
+	errMercureOrigin = errors.New("push: mercure: a publication with a cookie needs the header Origin or Referer, " +
+		"with an allowed origin: see --allowed-origin")
+)
+
+// mercureCookie is the cookie that carries a token, set by the application on the hub's path.
+const mercureCookie = "mercureAuthorization"
+
+// mercureClaims are the claims of Mercure's tokens. They need neither sub nor exp.
+type mercureClaims struct {
+	jwt.RegisteredClaims
+	Mercure    *mercureRights  `json:"mercure"`
+	Namespaced *mercureRights  `json:"https://mercure.rocks/"` // instead of mercure, where names must be URLs
+	Channel    json.RawMessage `json:"channel"`                // of another door's tokens for one subscription
+}
+
+type mercureRights struct {
+	Publish   []string        `json:"publish"`
+	Subscribe []string        `json:"subscribe"`
+	Payload   json.RawMessage `json:"payload"`
+}
+
+// A mercureToken is what a valid token allows. The zero value is a subscriber's without a token.
+type mercureToken struct {
+	grant
+	publish, allowed []mercure.Selector
+	payload          []byte // JSON, or nil
+}
+
+// verifyMercure returns what token allows, errTokenExpired, or errTokenInvalid with the reason.
+func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
+	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, v.expected...)
+	var c mercureClaims
+	_, err = jwt.NewParser(options...).ParseWithClaims(token, &c, v.keysFor)
+	switch {
+	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
+		return t, errTokenExpired
+	case err != nil:
+		return t, fmt.Errorf("%w: %w", errTokenInvalid, err)
+	case len(c.Channel) > 0:
+		return t, fmt.Errorf("%w: it is for a subscription to one channel", errTokenInvalid)
+	}
+	t.user = c.Subject
+	if c.ExpiresAt != nil {
+		t.ends = c.ExpiresAt.Time
+	}
+	rights := c.Mercure
+	if rights == nil {
+		rights = c.Namespaced
+	}
+	if rights == nil {
+		return t, nil
+	}
+	t.payload = compact(rights.Payload)
+	if t.publish, err = compileAll(rights.Publish, most); err == nil {
+		t.allowed, err = compileAll(rights.Subscribe, most)
+	}
+	if err != nil {
+		return t, claimError("the claim mercure: " + err.Error())
+	}
+	return t, nil
+}
+
+// compileAll compiles selectors, at most that many.
+func compileAll(texts []string, most int) ([]mercure.Selector, error) {
+	if len(texts) > most {
+		return nil, fmt.Errorf("%d topics, at most %d are allowed", len(texts), most)
+	}
+	list := make([]mercure.Selector, len(texts))
+	for i, text := range texts {
+		var err error
+		if list[i], err = mercure.Compile(text); err != nil {
+			return nil, errors.New(mercureText(err))
+		}
+	}
+	return list, nil
+}
+
+func anyMatches(list []mercure.Selector, topic string) bool {
+	for _, s := range list {
+		if s.Matches(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// tokenOf returns the request's token: of Authorization, else of the parameter authorization, else
+// of the cookie, which the result tells.
+func tokenOf(r *http.Request) (token string, cookie bool) {
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token), false
+	}
+	if token := r.URL.Query().Get("authorization"); token != "" {
+		return token, false
+	}
+	if c, err := r.Cookie(mercureCookie); err == nil {
+		return c.Value, true
+	}
+	return "", false
+}
+
+// subscriber returns what a subscriber may have. Without a token it may have public updates, if the
+// hub or the server allows clients without tokens.
+func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
+	token, _ := tokenOf(r)
+	switch {
+	case h.node.tokens == nil:
+		return mercureToken{}, nil
+	case token == "" && h.config.Anonymous:
+		return mercureToken{}, nil
+	case token == "":
+		return mercureToken{}, errNoToken
+	}
+	return h.node.tokens.verifyMercure(token, h.node.limits.Channels)
+}
+
+// publisher returns the topics to which the sender of r may publish; nil: to all. The API's key
+// allows all, as in the HTTP API.
+func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
+	if h.apiKey.matches(r) {
+		return nil, nil
+	}
+	if h.publishers == nil {
+		if h.apiKey != nil {
+			return nil, errNoToken
+		}
+		return nil, nil
+	}
+	token, cookie := tokenOf(r)
+	switch {
+	case token == "":
+		return nil, errNoToken
+	case cookie && !h.origins.vouches(r):
+		return nil, errMercureOrigin
+	}
+	t, err := h.publishers.verifyMercure(token, h.node.limits.Channels)
+	if err == nil && len(t.publish) == 0 {
+		err = fmt.Errorf("%w: the token has no claim mercure.publish", errMercureDenied)
+	}
+	return t.publish, err
+}
+
+// refuse answers a request that is not authorized.
+func (h *mercureHub) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errMercureDenied), errors.Is(err, errMercureOrigin):
+		h.node.refusedRequest(refusedPermission, r, "error", oneLine(err))
+		writeError(w, http.StatusForbidden, apiPermissionDenied, strings.TrimPrefix(err.Error(), "push: mercure: "))
+	case errors.Is(err, errNoToken):
+		h.node.refusedRequest(refusedNoToken, r)
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		writeError(w, http.StatusUnauthorized, apiUnauthorized,
+			"a token is needed: Authorization: Bearer …, ?authorization=…, or the cookie "+mercureCookie)
+	default:
+		h.refuseToken(w, r, err)
+	}
+}
+
+// vouches reports whether Origin, or else Referer, says that an allowed page sent r.
+func (o origins) vouches(r *http.Request) bool {
+	if r.Header.Get("Origin") != "" {
+		return o.names(r)
+	}
+	page, err := url.Parse(r.Header.Get("Referer"))
+	if err != nil || page.Host == "" {
+		return false
+	}
+	return o.names(&http.Request{Host: r.Host, Header: http.Header{"Origin": {page.Scheme + "://" + page.Host}}})
+}
