@@ -163,11 +163,15 @@ func (b *body) sawEnd() {
 	if b.trailer == nil {
 		return
 	}
-	if b.x.given.request.Trailer == nil {
-		b.x.given.request.Trailer = http.Header{}
+	req := &b.x.given.request
+	if req.Trailer == nil && req.ProtoMajor < 2 {
+		req.Trailer = http.Header{}
 	}
 	for name, values := range b.trailer {
-		b.x.given.request.Trailer[name] = values
+		// As with net/http, HTTP/2 has those that the head has announced.
+		if _, announced := req.Trailer[name]; announced || req.ProtoMajor < 2 {
+			req.Trailer[name] = values
+		}
 	}
 	b.trailer = nil
 }

@@ -48,6 +48,7 @@ func (h *h2conn) Opened(c *myriad.Conn) {
 	}
 	h.Conn.Init(&h.lane.st.mux, h)
 	h.Conn.Opened(c)
+	h.awaitRequest()
 	switch {
 	case h.lane.aborted:
 		c.Abort(http.ErrServerClosed)
@@ -96,6 +97,11 @@ func (h *h2conn) Idle() {
 		h.Shutdown()
 		return
 	}
+	h.awaitRequest()
+}
+
+// awaitRequest begins the time that a connection may be idle.
+func (h *h2conn) awaitRequest() {
 	s := h.lane.s
 	h.Timers.Set(h.c, idleTimer, firstOf(s.IdleTimeout, s.ReadTimeout))
 }

@@ -20,6 +20,8 @@ func (x *h2stream) fill(head *h2.Head, last bool) bool {
 	req.Method, req.Host, req.RequestURI = head.Method, head.Authority, head.Path
 	req.Proto, req.ProtoMajor = "HTTP/2.0", 2
 	switch {
+	case head.Scheme != "" && head.Scheme != "http" && head.Scheme != "https": // net/http has no other
+		return false
 	case head.Method == http.MethodConnect && head.Protocol == "":
 		req.URL, req.RequestURI = &x.given.url, head.Authority
 		req.URL.Host = head.Authority

@@ -107,7 +107,7 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	}
 	c.begin(s, id)
 	s.priority = c.early(id, h.Priority)
-	s.left = h.Length
+	s.left, s.length = h.Length, h.Length
 	s.bits |= gotHead
 	if h.Method == "CONNECT" {
 		s.bits |= tunnel
@@ -143,7 +143,7 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 	}
 	if !interim {
 		s.bits |= gotHead
-		s.left = h.Length
+		s.left, s.length = h.Length, h.Length
 		if bodiless {
 			s.bits |= noBody
 		}
@@ -175,7 +175,7 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 		return forStream(err, s.id)
 	}
 	if s.left > 0 && !s.is(noBody) {
-		return streamError(s.id, h2.ProtocolError, "the body is not as long as Content-Length says")
+		return s.wrongLength()
 	}
 	s.bits |= remoteDone
 	s.owner.Trailers(fields)

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -241,10 +242,20 @@ func (s *Stream) measure(n int, last bool) error {
 		}
 	case s.left >= 0:
 		if s.left -= int64(n); s.left < 0 || last && s.left > 0 {
-			return streamError(s.id, h2.ProtocolError, "the body is not as long as Content-Length says")
+			return s.wrongLength()
 		}
 	}
 	return nil
+}
+
+// wrongLength is said in the words of net/http: a handler reads them from its body.
+func (s *Stream) wrongLength() error {
+	reason := fmt.Sprintf("sender tried to send more than declared Content-Length of %d bytes", s.length)
+	if s.left > 0 {
+		reason = fmt.Sprintf("request declared a Content-Length of %d but only wrote %d bytes", s.length,
+			s.length-s.left)
+	}
+	return streamError(s.id, h2.ProtocolError, reason)
 }
 
 // credit notes that n bytes of a stream's window have been consumed, and grants the peer as many

@@ -16,7 +16,8 @@ type Stream struct {
 	recv     int32  // window that the peer has
 	owed     int32  // consumed, and not yet in a WINDOW_UPDATE for the stream
 	unread   int32  // received, and not yet credited to the connection
-	left     int64  // of the body, if it has a Content-Length; else negative
+	length   int64  // the peer's Content-Length, if there is one; else negative
+	left     int64  // what the body still lacks of it; negative as well
 	bits     streamBits
 	priority h2.Priority
 	next     *Stream // in one of the queues of output
