@@ -70,15 +70,16 @@ var arrows = map[string][]string{
 	"internal/hpack":    nil,
 	"internal/h2":       {"internal/hpack"},
 	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack"},
+	"internal/tunnel":   {".", "internal/h1"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
 		"proxyproto", "tlsloop", "internal/flow", "internal/h1", "internal/h2", "internal/hpack", "internal/mux",
 		"workers"},
-	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch", "tlsloop",
-		"web", "workers"},
+	"websocket": {".", "buf", "internal/driver", "internal/h1", "internal/lifetime", "internal/dispatch",
+		"internal/tunnel", "tlsloop", "web", "workers"},
 
 	"client": {".", "buf", "internal/driver", "internal/flow", "internal/h1", "internal/h2", "internal/hpack",
-		"internal/mux", "tlsloop"},
+		"internal/mux", "internal/tunnel", "tlsloop"},
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 

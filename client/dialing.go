@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -12,15 +11,12 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/tunnel"
 	"github.com/myriad-go/myriad/tlsloop"
 )
-
-// proxyTimeout bounds a proxy's answer, as in net/http.
-const proxyTimeout = time.Minute
 
 // A dialing makes one connection: to the server, or to a proxy and through it. It lives on when the
 // call for which it was begun is served by another connection.
@@ -112,26 +108,21 @@ func (d *dialing) handler(pc *conn) (myriad.Handler, error) {
 	case p == nil:
 		return h, nil
 	case socks(p):
-		return newSocks(d, h)
+		return tunnel.Socks(d.through(h))
 	case d.https && p.Scheme == "https": // TLS in TLS: the inner one is on a conn of its own
-		tunnel, err := newTunnel(d, &nested{dial: d, next: h})
-		return d.secure(tunnel, canonicalAddr(p)), err
+		inner, err := d.tunnel(tunnel.Nested(d.t.engine, d.through(h), d.connected))
+		return d.secure(inner, canonicalAddr(p)), err
 	case d.https:
-		return newTunnel(d, h)
+		return d.tunnel(h)
 	}
 	pc.plain = true
 	if u := d.proxy.User; u != nil {
-		pc.auth = basicAuth(u)
+		pc.auth = tunnel.BasicAuth(u)
 	}
 	if d.proxy.Scheme == "https" {
 		return d.secure(pc, canonicalAddr(d.proxy)), nil
 	}
 	return h, nil
-}
-
-func basicAuth(u *url.Userinfo) string {
-	password, _ := u.Password()
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password))
 }
 
 // secure is the client's side of a handshake, and next behind it.
@@ -339,27 +330,3 @@ func (d *dialing) fail(err error) {
 	}
 	d.t.closed(d.host, true)
 }
-
-// nested hands a connection that is TLS to a proxy to another conn, which speaks TLS through it. It
-// is the one case that costs goroutines: two for each connection (Engine.Adopt).
-type nested struct {
-	dial *dialing
-	next myriad.Handler
-}
-
-func (n *nested) Opened(c *myriad.Conn) {
-	h, stream := myriad.Stream(0)
-	c.SetHandler(h, nil)
-	n.dial.t.sys.Go(func() { n.dial.connected(n.dial.t.engine.Adopt(foreign{stream}, nil, n.next)) })
-}
-
-// foreign is a connection through the engine that the engine is to serve once more.
-type foreign struct{ net.Conn }
-
-// CloseWrite ends our side.
-func (f foreign) CloseWrite() error { return f.Conn.(interface{ CloseWrite() error }).CloseWrite() }
-
-// Received is never called.
-func (*nested) Received(*myriad.Conn, []byte) {}
-
-func (n *nested) Closed(_ *myriad.Conn, err error) { n.dial.closed(err) }

@@ -62,10 +62,7 @@ func (timeoutError) Is(target error) bool {
 	return target == os.ErrDeadlineExceeded || target == context.DeadlineExceeded
 }
 
-var (
-	errHeaderTimeout = timeoutError("client: timeout awaiting response headers")
-	errProxyTimeout  = timeoutError("client: the proxy did not connect in time")
-)
+var errHeaderTimeout = timeoutError("client: timeout awaiting response headers")
 
 // ErrQueueFull says that Transport.MaxQueued requests wait for a connection already.
 var ErrQueueFull = errors.New("client: too many requests wait for a connection (Transport.MaxQueued)")

@@ -2,27 +2,22 @@ package client
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/tunnel"
 )
 
-// A tunnel is the handler of a connection to a proxy until that has connected it to the server (RFC
-// 9110 section 9.3.6). Its methods run on the loop.
-type tunnel struct {
-	dial    *dialing
-	next    myriad.Handler // speaks when the tunnel stands
-	asked   *http.Request
-	request []byte
-	kept    []byte
-	scan    h1.Scan
-	dead    bool
+// through is a dial by a proxy, behind which next speaks.
+func (d *dialing) through(next myriad.Handler) *tunnel.Dial {
+	return &tunnel.Dial{Proxy: d.proxy, Target: d.addr, Next: next, Timeout: tunnel.Timeout, Limits: d.t.limits(0),
+		Failed: d.fail, Over: d.over.Load}
 }
 
-func newTunnel(d *dialing, next myriad.Handler) (*tunnel, error) {
+// tunnel is the handler of a connection to an HTTP proxy until that has connected it to the server.
+func (d *dialing) tunnel(next myriad.Handler) (myriad.Handler, error) {
 	header := d.t.ProxyConnectHeader
 	if d.t.GetProxyConnectHeader != nil {
 		var err error
@@ -37,11 +32,16 @@ func newTunnel(d *dialing, next myriad.Handler) (*tunnel, error) {
 		header = http.Header{}
 	}
 	if u := d.proxy.User; u != nil {
-		header.Set("Proxy-Authorization", basicAuth(u))
+		header.Set("Proxy-Authorization", tunnel.BasicAuth(u))
 	}
-	r := &http.Request{Method: "CONNECT", URL: &url.URL{Opaque: d.addr}, Host: d.addr, Header: header}
-	p := h1.AppendRequestLine(nil, "CONNECT", d.addr)
-	host := d.addr
+	asked := &http.Request{Method: "CONNECT", URL: &url.URL{Opaque: d.addr}, Host: d.addr, Header: header}
+	judge := func(head *h1.ResponseHead) error { return d.judge(asked, head) }
+	return tunnel.Connect(d.through(next), connectRequest(d.addr, header), judge), nil
+}
+
+func connectRequest(addr string, header http.Header) []byte {
+	p := h1.AppendRequestLine(nil, "CONNECT", addr)
+	host := addr
 	if h := header.Get("Host"); h != "" {
 		host = h
 	}
@@ -51,85 +51,24 @@ func newTunnel(d *dialing, next myriad.Handler) (*tunnel, error) {
 	} else if agent := header.Get("User-Agent"); agent != "" {
 		p = h1.AppendField(p, "User-Agent", agent)
 	}
-	p = appendFields(p, header, &Call{})
-	return &tunnel{dial: d, next: next, asked: r, request: append(p, "\r\n"...)}, nil
+	return append(appendFields(p, header, &Call{}), "\r\n"...)
 }
 
-func (t *tunnel) Opened(c *myriad.Conn) {
-	if t.dial.over.Load() { // a failed handshake with the proxy, or a dial that was given up
-		t.dead = true
-		c.Abort(nil)
-		return
-	}
-	c.SetTimer(proxyTimeout)
-	if _, err := c.Write(t.request); err != nil {
-		t.fail(c, err)
-	}
-}
-
-func (t *tunnel) Received(c *myriad.Conn, p []byte) {
-	if t.dead {
-		return
-	}
-	t.kept = append(t.kept, p...)
-	limits := t.dial.t.limits(0)
-	ready, err := t.scan.Response(t.kept, limits)
-	if err != nil || !ready {
-		if err != nil {
-			t.fail(c, err)
-		}
-		return
-	}
-	var head h1.ResponseHead
-	n, err := h1.ParseResponse(t.kept, limits, &head)
-	if err != nil {
-		t.fail(c, err)
-		return
-	}
-	r := newResponse(&Call{req: t.asked, original: t.asked}, &head)
-	rest := t.kept[n:]
-	if head.Status < 200 && head.Status != http.StatusSwitchingProtocols {
-		t.kept, t.scan = append([]byte(nil), rest...), h1.Scan{}
-		if len(rest) > 0 {
-			t.Received(c, nil)
-		}
-		return
-	}
+// judge decides whether a proxy's answer to CONNECT connects. As in net/http only 200 does, and the
+// reason is the error's text.
+func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
+	r := newResponse(&Call{req: asked, original: asked}, head)
 	r.Body = http.NoBody
-	if f := t.dial.t.OnProxyConnectResponse; f != nil {
-		if err = f(t.dial.ctx, t.dial.proxy, t.asked, r); err != nil {
-			t.fail(c, err)
-			return
+	if f := d.t.OnProxyConnectResponse; f != nil {
+		if err := f(d.ctx, d.proxy, asked, r); err != nil {
+			return err
 		}
 	}
-	t.answered(c, r, rest)
-}
-
-func (t *tunnel) answered(c *myriad.Conn, r *http.Response, rest []byte) {
 	switch {
-	case r.StatusCode != http.StatusOK:
-		_, text := r.Status[:3], r.Status[3:]
-		if len(text) > 1 {
-			t.fail(c, errors.New(text[1:]))
-			return
-		}
-		t.fail(c, errors.New("the proxy answered "+r.Status))
-	case len(rest) > 0:
-		t.fail(c, ErrUnsolicited)
-	default:
-		c.SetTimer(0)
-		c.SetHandler(t.next, nil)
+	case head.Status == http.StatusOK:
+		return nil
+	case len(head.Reason) > 0:
+		return errors.New(string(head.Reason))
 	}
+	return errors.New("the proxy answered " + r.Status)
 }
-
-func (t *tunnel) fail(c *myriad.Conn, err error) {
-	t.dead = true
-	t.dial.fail(err)
-	c.Abort(err)
-}
-
-func (t *tunnel) Ended(c *myriad.Conn) { t.fail(c, io.ErrUnexpectedEOF) }
-
-func (t *tunnel) Expired(c *myriad.Conn) { t.fail(c, errProxyTimeout) }
-
-func (t *tunnel) Closed(_ *myriad.Conn, err error) { t.dial.closed(err) }

@@ -174,6 +174,55 @@ func pass(to io.Writer, from io.Reader) {
 	_, _ = io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 }
 
+// A proxy that is TLS itself is asked in the same way, also for a server that is TLS.
+func TestDialThroughTLSProxy(t *testing.T) {
+	e := startEngine(t, myriad.Config{})
+	heard := make(chan string, 1)
+	plain, secure := startTold(t, e, false, nil), startTold(t, e, true, nil)
+	p := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	behind := startProxy(t, "HTTP/1.1 200 OK\r\n\r\n")
+	p.StartTLS()
+	defer p.Close()
+	ln := relay(t, p.TLS, behind.Addr().String())
+	o := dialer(t, e, heard)
+	o.Proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "https", Host: ln}, nil }
+	wantEcho(t, plain.ws("/echo"), o, heard)
+	wantEcho(t, secure.ws("/echo"), o, heard)
+}
+
+// relay takes TLS off connections, which go on to another address.
+func relay(t *testing.T, cfg *tls.Config, to string) (addr string) {
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: cfg.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); running.Wait() })
+	running.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			running.Go(func() {
+				pass(out, in)
+				_ = out.(*net.TCPConn).CloseWrite()
+			})
+			running.Go(func() {
+				pass(in, out)
+				_ = in.Close()
+				_ = out.Close()
+			})
+		}
+	})
+	return ln.Addr().String()
+}
+
 func TestDialThroughProxy(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	heard := make(chan string, 1)
@@ -199,7 +248,7 @@ func TestDialProxyFails(t *testing.T) {
 	e := startEngine(t, myriad.Config{})
 	for answer, want := range map[string]string{
 		"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 3\r\n\r\nno.": "407",
-		"HTTP/1.1 200 OK\r\n\r\nand more":                                            "before we had said anything",
+		"HTTP/1.1 200 OK\r\n\r\nand more":                                            "before it was sent any",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                                    "not a response",
 		// and a proxy that waits: the context ends it
 		"HTTP/1.1 200 OK\r\n": "",
@@ -221,9 +270,9 @@ func TestDialProxyFails(t *testing.T) {
 		cancel()
 	}
 	o := dialer(t, e, nil)
-	o.Proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "socks5", Host: "x:1"}, nil }
+	o.Proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: "socks4", Host: "x:1"}, nil }
 	if _, _, err := Dial(context.Background(), "ws://127.0.0.1:1/", o); !errors.Is(err, myriad.ErrUnsupported) {
-		t.Errorf("socks5: %v", err)
+		t.Errorf("socks4: %v", err)
 	}
 }
 

@@ -41,8 +41,10 @@ type DialOptions struct {
 	// empty, and NextProtos must be, or have http/1.1.
 	TLSConfig *tls.Config
 	// Proxy says which proxy to use for a request, as in http.Transport: http.ProxyFromEnvironment
-	// looks at HTTP_PROXY, HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. Only "http"
-	// proxies are spoken to, by CONNECT, with the user and password of the URL.
+	// looks at HTTP_PROXY, HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. "http" and
+	// "https" proxies are asked by CONNECT, "socks5" and "socks5h" by SOCKS5, each with the user
+	// and password of the URL. TLSConfig is for an "https" proxy, too; TLS through it costs two
+	// goroutines for each connection.
 	Proxy func(*http.Request) (*url.URL, error)
 	// MaxRedirects is how many redirects (301, 302, 303, 307, 308) are followed. 0: none, as
 	// browsers do: the response is returned with the error. From wss none leads to ws, and to
@@ -116,10 +118,13 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 	g.value, g.waiter = value, e.System().NewParker()
 	h, at := myriad.Handler(g), hostPort(target)
 	if target.Scheme == "wss" {
-		h = tlsloop.Options{Timeout: orNever(s.handshakeTimeout), Failed: g.untrusted}.Client(o.tlsFor(target), g)
+		h = o.secure(g, g, target)
 	}
 	if proxy != nil {
-		h, at = newTunnel(g, h, proxy, at), hostPort(proxy)
+		if h, err = o.through(e, g, h, proxy, target); err != nil {
+			return nil, err
+		}
+		at = hostPort(proxy)
 	}
 	mc, err := o.connect(ctx, e, at, h)
 	if err != nil {
@@ -139,6 +144,12 @@ func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string
 		return nil, err
 	}
 	return e.Adopt(nc, nil, h)
+}
+
+// secure is the client's side of a TLS handshake with a host, and next behind it.
+func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL) myriad.Handler {
+	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout), Failed: g.untrusted}
+	return opts.Client(o.tlsFor(host), next)
 }
 
 // orNever is a timeout for functions that take 0 for their default.

@@ -13,7 +13,7 @@ import (
 // maxResponse bounds the heads of a response, those of interim ones included, in bytes.
 const maxResponse = 16 << 10
 
-// A responseReader gathers the response that ends a handshake with a server or a proxy. Interim
+// A responseReader gathers the response that ends a handshake with a server. Interim
 // responses (1xx, but 101) are skipped (RFC 9110 section 15.2).
 type responseReader struct {
 	got     []byte // of the response that is not complete yet

@@ -2,16 +2,16 @@ package websocket
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
+	"strings"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/tunnel"
 )
 
 // proxyFor asks DialOptions.Proxy, which knows of http and https as http.ProxyFromEnvironment does.
@@ -31,18 +31,22 @@ func (o *DialOptions) proxyFor(ctx context.Context, target *url.URL) (*url.URL, 
 		return nil, fmt.Errorf("DialOptions.Proxy: %w", err)
 	case proxy == nil:
 		return nil, nil
-	case proxy.Scheme != "http" || proxy.Hostname() == "":
-		return nil, fmt.Errorf("DialOptions.Proxy gave %s: %w (use http://host:port)", proxy.Redacted(),
-			myriad.ErrUnsupported)
 	}
-	return proxy, nil
+	switch proxy.Scheme {
+	case "http", "https", "socks5", "socks5h":
+		if proxy.Hostname() != "" {
+			return proxy, nil
+		}
+	}
+	return nil, fmt.Errorf("DialOptions.Proxy gave %s: %w (use http, https, socks5 or socks5h, as in http://host:port)",
+		proxy.Redacted(), myriad.ErrUnsupported)
 }
 
 // hostPort is a URL's host with its port, or the scheme's.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
-		port = map[string]string{"wss": "443", "https": "443"}[u.Scheme]
+		port = map[string]string{"wss": "443", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
 	}
 	if port == "" {
 		port = "80"
@@ -50,54 +54,50 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// A tunnel is the handler of a connection to a proxy until that has connected it to the server, RFC
-// 9110 §9.3.6. Its methods run on the loop.
-type tunnel struct {
-	greeting *greeting
-	next     myriad.Handler // speaks when the tunnel stands: the greeting, or TLS before it
-	request  []byte
-	answer   responseReader
+// through is the handler of a connection to a proxy until that has connected it to the server. Then
+// next speaks for g.
+func (o *DialOptions) through(e *myriad.Engine, g *greeting, next myriad.Handler, proxy, target *url.URL) (
+	myriad.Handler, error) {
+	d := &tunnel.Dial{Proxy: proxy, Target: hostPort(target), Next: next, Timeout: g.settings.handshakeTimeout,
+		Limits: h1.Limits{HeadBytes: maxResponse, LineBytes: maxResponse}, Failed: g.proxyFailed, Over: g.done.Load}
+	if strings.HasPrefix(proxy.Scheme, "socks5") {
+		return tunnel.Socks(d)
+	}
+	if proxy.Scheme == "https" && target.Scheme == "wss" {
+		inner := *d
+		d.Next = tunnel.Nested(e, &inner, func(_ *myriad.Conn, err error) {
+			if err != nil {
+				g.finish(err)
+			}
+		})
+	}
+	h := tunnel.Connect(d, connectRequest(proxy, d.Target), judge)
+	if proxy.Scheme == "https" {
+		h = o.secure(g, h, proxy)
+	}
+	return h, nil
 }
 
-func newTunnel(g *greeting, next myriad.Handler, proxy *url.URL, target string) *tunnel {
+// proxyFailed ends the handshake because there is no way to the server.
+func (g *greeting) proxyFailed(err error) {
+	if _, is := errors.AsType[*h1.Error](err); is {
+		err = wordsOf(err)
+	}
+	g.finish(fmt.Errorf("the proxy: %w", err))
+}
+
+func connectRequest(proxy *url.URL, target string) []byte {
 	p := fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", target, target)
 	if u := proxy.User; u != nil {
-		password, _ := u.Password()
-		p = fmt.Appendf(p, "Proxy-Authorization: Basic %s\r\n",
-			base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)))
+		p = fmt.Appendf(p, "Proxy-Authorization: %s\r\n", tunnel.BasicAuth(u))
 	}
-	return &tunnel{greeting: g, next: next, request: append(p, "\r\n"...)}
+	return append(p, "\r\n"...)
 }
 
-func (t *tunnel) Opened(c *myriad.Conn) {
-	c.SetTimer(t.greeting.settings.handshakeTimeout)
-	if _, err := c.Write(t.request); err != nil {
-		c.Abort(err)
+// judge is RFC 9110 §9.3.6: any 2xx connects.
+func judge(head *h1.ResponseHead) error {
+	if head.Status/100 == 2 {
+		return nil
 	}
+	return fmt.Errorf("it answered %d %s", head.Status, head.Reason)
 }
-
-func (t *tunnel) Received(c *myriad.Conn, p []byte) {
-	response, rest, err := t.answer.add(p)
-	switch {
-	case err != nil:
-		t.greeting.fail(c, fmt.Errorf("the proxy's answer: %w", err))
-	case response == nil:
-	case response.StatusCode < 200 || response.StatusCode > 299:
-		t.greeting.fail(c, fmt.Errorf("the proxy answered %s", response.Status))
-	case len(rest) > 0:
-		t.greeting.fail(c, errors.New("the proxy sent something behind its response, before we had said anything"))
-	default:
-		c.SetHandler(t.next, nil)
-	}
-}
-
-func (t *tunnel) Ended(c *myriad.Conn) {
-	t.greeting.fail(c, fmt.Errorf("the proxy ended the connection without a response: %w", io.ErrUnexpectedEOF))
-}
-
-func (t *tunnel) Expired(c *myriad.Conn) {
-	t.greeting.finish(fmt.Errorf("no response of the proxy in time: %w", os.ErrDeadlineExceeded))
-	c.Abort(nil)
-}
-
-func (t *tunnel) Closed(c *myriad.Conn, err error) { t.greeting.Closed(c, err) }
