@@ -76,7 +76,7 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
 	}
 	r.outlive(w)
-	if r.length >= 0 {
+	if r.extent.known() {
 		return nil, errors.New("web: Detached with a Content-Length: its end is not known")
 	}
 	if err := r.x.carrier.outlive(); err != nil {

@@ -20,7 +20,7 @@ type giving struct {
 	url     url.URL
 	ctx     requestContext
 	out     atomic.Pointer[response] // nil: it is used for another request
-	header  http.Header              // out's: it can be read still
+	header  http.Header              // of the answer: it can be read still
 }
 
 // A given is what the handler of an HTTP/1 request is given, a given2 that of an HTTP/2 request.
@@ -68,9 +68,6 @@ func (g *giving) response() (*response, error) {
 func (g *giving) Header() http.Header {
 	if g.header == nil {
 		g.header = make(http.Header)
-		if w := g.out.Load(); w != nil {
-			w.header = g.header
-		}
 	}
 	return g.header
 }
@@ -172,7 +169,7 @@ func (g *giving) SetWriteDeadline(t time.Time) error {
 // the request's body is still coming. Reading and writing never exclude each other here.
 func (g *giving) EnableFullDuplex() error {
 	if w := g.out.Load(); w != nil {
-		w.duplex = true
+		w.tell().duplex = true
 	}
 	return nil
 }

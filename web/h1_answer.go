@@ -25,30 +25,32 @@ const (
 type h1encoder struct {
 	// from WriteHeader until the head is sent: status line and the handler's fields, then room,
 	// then bytes of the body; kept for another request
-	front       []byte
-	fields      int  // bytes of front that the fields take
-	minor       int  // of the HTTP version spoken
-	chunked     bool // the body comes in chunks
-	closeAfter  bool // the connection ends with this answer
-	keepAlive10 bool // HTTP/1.0 with keep-alive
+	front      []byte
+	fields     int  // bytes of front that the fields take
+	chunked    bool // the body comes in chunks
+	closeAfter bool // the connection ends with this answer
 }
 
 var h1Fields = &fieldCoder{h1.AppendField, h1.AppendLength}
 
 func (x *h1stream) begin(req *http.Request, head *h1.Head) {
-	w, e := &x.out, &x.enc
-	w.length = -1
-	e.minor = min(head.Minor, 1)
-	if head.Major > 1 {
-		e.minor = 1
+	w := &x.out
+	if head.Major <= 1 && head.Minor == 0 {
+		w.framing = framingPlain
 	}
-	w.plain = e.minor == 0
 	w.noBody = req.Method == http.MethodHead
-	e.closeAfter = !head.KeepAlive
-	e.keepAlive10 = e.minor == 0 && head.KeepAlive
+	x.enc.closeAfter = !head.KeepAlive
 	if head.Expect100 {
 		w.mayContinue.Store(true)
 	}
+}
+
+// minor is of the version that is spoken.
+func (x *h1stream) minor() int {
+	if x.out.framing == framingPlain {
+		return 0
+	}
+	return 1
 }
 
 // snapshot implements carrier.
@@ -57,19 +59,19 @@ func (x *h1stream) snapshot() {
 	if e.front == nil {
 		e.front = x.lane.st.front()
 	}
-	p := w.appendHeader(h1.AppendStatusLine(e.front[:0], e.minor, w.status), h1Fields)
+	p := w.appendHeader(h1.AppendStatusLine(e.front[:0], x.minor(), w.status), h1Fields)
 	if e.fields = len(p); e.fields > len(e.front) {
 		e.front = append(p, make([]byte, headRoom)...)
 	}
 	w.near = nil
 	if at := e.fields + framingRoom; at < len(e.front) {
-		w.near = e.front[at:]
+		w.near = e.front[at:at:len(e.front)]
 	}
 }
 
 // interim implements carrier.
 func (x *h1stream) interim(status int) error {
-	p := h1.AppendStatusLine(make([]byte, 0, headRoom), x.enc.minor, status)
+	p := h1.AppendStatusLine(make([]byte, 0, headRoom), x.minor(), status)
 	return x.send(append(x.out.appendInterim(p, h1Fields), "\r\n"...))
 }
 
@@ -94,7 +96,7 @@ func (x *h1stream) ownField(name string, values []string) (skip bool) {
 	w := &x.out
 	switch name {
 	case "Transfer-Encoding":
-		return w.coding != codingOther || w.noBody || !bodyAllowed(w.status) || w.plain
+		return w.words().coding != codingOther || w.noBody || !bodyAllowed(w.status) || x.minor() == 0
 	case "Connection":
 		if values == nil {
 			values = []string{}
@@ -108,7 +110,7 @@ func (x *h1stream) ownField(name string, values []string) (skip bool) {
 // head implements carrier.
 func (x *h1stream) head(next []byte, last bool) error {
 	w, e := &x.out, &x.enc
-	if last && !x.body.complete() && !w.duplex && !x.ends() {
+	if last && !x.body.complete() && !w.words().duplex && !x.ends() {
 		x.body.awaitEnd()
 	}
 	x.frame()
@@ -145,10 +147,10 @@ func (x *h1stream) appendEnd(p []byte) []byte {
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (x *h1stream) frame() {
 	w, e := &x.out, &x.enc
-	e.closeAfter = x.ends() || x.body.blocksReuse(w.over, w.duplex)
+	e.closeAfter = x.ends() || x.body.blocksReuse(w.over, w.words().duplex)
 	switch {
 	case !w.needsFrame():
-	case e.minor == 1 && w.coding != codingIdentity:
+	case x.minor() == 1 && w.words().coding != codingIdentity:
 		e.chunked = true
 	default:
 		e.closeAfter = true
@@ -158,8 +160,8 @@ func (x *h1stream) frame() {
 // ends reports whether the connection ends with the answer, however its request's body does.
 func (x *h1stream) ends() bool {
 	w, e := &x.out, &x.enc
-	return e.closeAfter || x.endsConn() || e.minor == 0 && w.needsFrame() ||
-		httpguts.HeaderValuesContainsToken(w.said.ofConnection(), "close") ||
+	return e.closeAfter || x.endsConn() || x.minor() == 0 && w.needsFrame() ||
+		httpguts.HeaderValuesContainsToken(w.words().connection, "close") ||
 		w.status == http.StatusRequestEntityTooLarge && x.body.halfRead()
 }
 
@@ -184,15 +186,15 @@ func (x *h1stream) appendFraming(p, first, next []byte) []byte {
 // does not say so. A switch of protocols needs its "Upgrade" in any case (RFC 9110 section 7.8).
 func (x *h1stream) appendConnection(p []byte) []byte {
 	w, e := &x.out, &x.enc
-	own := w.said.ofConnection()
-	switching := w.status == http.StatusSwitchingProtocols && w.header.Get("Upgrade") != "" &&
+	own := w.words().connection
+	switching := w.status == http.StatusSwitchingProtocols && w.header().Get("Upgrade") != "" &&
 		httpguts.HeaderValuesContainsToken(own, "upgrade")
 	switch {
 	case len(own) > 0 && (switching || !e.closeAfter || httpguts.HeaderValuesContainsToken(own, "close")):
 		return h1Fields.append(p, "Connection", own)
-	case e.closeAfter && e.minor == 1:
+	case e.closeAfter && x.minor() == 1:
 		return append(p, "Connection: close\r\n"...)
-	case !e.closeAfter && e.keepAlive10 && own == nil:
+	case !e.closeAfter && x.minor() == 0 && own == nil:
 		return append(p, "Connection: keep-alive\r\n"...)
 	}
 	return p

@@ -55,7 +55,7 @@ func (x *h1stream) returned() {
 // (RFC 9112 section 8, RFC 8446 section 6.1).
 func (x *h1stream) fail() {
 	end := func() { _ = x.h.c.Close() }
-	if x.out.sentHead {
+	if x.out.head == headSent {
 		end = x.h.c.Cut
 	}
 	if x.hold == nil || !x.hold.failLater(end) {

@@ -45,7 +45,7 @@ func (x *h2stream) fill(head *h2.Head, last bool) bool {
 	req.Trailer = announcedTrailer(req.Header)
 	req.RemoteAddr = x.lane.addressOf(&x.h.link)
 	req.TLS = x.h.tlsState()
-	x.out.length, x.out.sized = -1, true
+	x.out.framing = framingStream
 	x.out.noBody = req.Method == http.MethodHead
 	x.setBody(head, last, expects)
 	return true

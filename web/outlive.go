@@ -10,20 +10,21 @@ import (
 // body, not even an empty one, where middleware that compresses begins. The Stream bypasses that,
 // so a Content-Encoding that middleware adds in WriteHeader is taken back.
 func (w *response) outlive(outer http.ResponseWriter) {
-	if w.wroteHeader {
+	if w.head != headOpen {
 		return
 	}
 	const field = "Content-Encoding"
-	own := w.header[field]
+	own := w.header()[field]
 	writeHeaderNow(outer)
-	if !w.wroteHeader {
+	if w.head == headOpen {
 		outer.WriteHeader(http.StatusOK)
 	}
-	if !w.wroteHeader || slices.Equal(own, w.header[field]) {
+	header := w.header() // middleware may have made it just now
+	if w.head == headOpen || slices.Equal(own, header[field]) {
 		return // middleware that still keeps the status back is bypassed when the head is sent
 	}
-	if w.header[field] = own; own == nil {
-		delete(w.header, field)
+	if header[field] = own; own == nil {
+		delete(header, field)
 	}
 	w.x.carrier.snapshot()
 }

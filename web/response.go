@@ -19,33 +19,25 @@ import (
 // body's.
 type response struct {
 	x      *exchange
-	header http.Header // given.header
 	status int
-
-	// room for the first bytes of the body that the carrier has beside the head, from snapshot
-	// until the head is sent; nil: none
-	near   []byte
-	beside int // bytes in it
+	head   headState
+	// the first bytes of the body, and room for more beside the head, from snapshot until the head
+	// is sent; its capacity is 0 if there is none
+	near []byte
 	// bytes of the body that have not been given to the carrier, up to bodyBuffer, if they are not
 	// in near
 	pending *buf.Block
-	length  int64 // declared by the handler, or -1
+	extent  extent // says what length is
+	length  int64
 	written int64
 	said    *said  // nil: nothing
 	writeBy moment // the handler's view of exchange.writeBy
 	failed  error  // what the last send failed with: nothing may follow
 
-	coding      coding // the handler's Transfer-Encoding
-	wroteHeader bool
-	sentHead    bool
-	noBody      bool // HEAD
-	plain       bool // the client takes neither interim answers nor trailers: HTTP/1.0
-	sized       bool // an answer with trailers may say its length: HTTP/2
-	gotType     bool // the handler set Content-Type, or forbade sniffing
-	gotDate     bool
-	gotLength   bool // the handler set Content-Length, even to nothing
-	over        bool // the handler has returned
-	duplex      bool // the answer does not wait for the end of the request's body
+	framing framing
+	noBody  bool // HEAD
+	gotType bool // the handler set Content-Type, or forbade sniffing
+	over    bool // the handler has returned
 
 	mayContinue atomic.Bool // Body.Read may send 100 Continue; cleared under mu
 
@@ -54,30 +46,65 @@ type response struct {
 	seldom *seldom // guarded by mu; nil until it is needed
 }
 
-// said is what few handlers say in fields of the head.
+// A headState is how far the head of an answer is.
+type headState uint8
+
+const (
+	headOpen  headState = iota
+	headFixed           // by WriteHeader
+	headSent
+)
+
+// An extent is what is known of the length of an answer's body.
+type extent uint8
+
+const (
+	extentOpen     extent = iota // nothing: the server may find it out
+	extentWithheld               // nothing: the handler has set a Content-Length of no use
+	extentDeclared               // by the handler
+	extentFound                  // by the server: the answer is complete
+)
+
+// known reports whether the length is.
+func (e extent) known() bool { return e >= extentDeclared }
+
+// A framing is what a version of HTTP lets an answer do beside sending its body.
+type framing uint8
+
+const (
+	framingChunks framing = iota // HTTP/1.1: trailers need chunks, and so no Content-Length
+	framingPlain                 // HTTP/1.0: there are neither interim answers nor trailers
+	framingStream                // HTTP/2: trailers may follow a body with a Content-Length
+)
+
+// said is what few handlers say, most of it in fields of the head.
 type said struct {
 	trailers []string // announced
 	trails   bool     // something was announced, if only names that no trailer may have
 	// the Connection field, which the server may have to replace; nil: there is none, not even one
 	// without a value
 	connection []string
+	coding     coding // Transfer-Encoding
+	dated      bool   // Date
+	duplex     bool   // EnableFullDuplex: the answer does not wait for the end of the request's body
 }
 
-func (s *said) announced() []string {
-	if s == nil {
-		return nil
+var saidNothing said
+
+// words is what the handler has said, to be read.
+func (w *response) words() *said {
+	if w.said == nil {
+		return &saidNothing
 	}
-	return s.trailers
+	return w.said
 }
 
-// hasTrailer reports whether the length is not to be found out, because a trailer is to follow.
-func (s *said) hasTrailer() bool { return s != nil && s.trails }
-
-func (s *said) ofConnection() []string {
-	if s == nil {
-		return nil
+// tell is what the handler says, to be written.
+func (w *response) tell() *said {
+	if w.said == nil {
+		w.said = new(said)
 	}
-	return s.connection
+	return w.said
 }
 
 // seldom is what few responses need.
@@ -118,7 +145,7 @@ func (w *response) WriteHeader(status int) {
 		// Middleware that records the status calls it behind the head that has been sent.
 	case w.x.takenOver():
 		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
-	case w.over || w.wroteHeader:
+	case w.over || w.head != headOpen:
 		w.x.lane.s.logSuperfluous()
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
@@ -127,7 +154,7 @@ func (w *response) WriteHeader(status int) {
 	default:
 		w.refuseContinue()
 		w.status = status
-		w.wroteHeader = true
+		w.head = headFixed
 		w.x.carrier.snapshot()
 	}
 }
@@ -156,7 +183,7 @@ func isOurs(function string) bool {
 }
 
 func (w *response) informational(status int) {
-	if w.plain {
+	if w.framing == framingPlain {
 		return // RFC 9110 section 15.2: not to an HTTP/1.0 client
 	}
 	if status == http.StatusContinue {
@@ -217,12 +244,12 @@ func (w *response) flush() error {
 	if w.x.takenOver() || w.over {
 		return http.ErrHijacked
 	}
-	if !w.wroteHeader {
+	if w.head == headOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	var err error
 	switch {
-	case !w.sentHead:
+	case w.head != headSent:
 		err = w.sendHead(nil, false)
 	case w.pending != nil:
 		err = w.sendPending(false)

@@ -46,7 +46,7 @@ func (w *response) mayWrite(n int) error {
 	case w.failed != nil:
 		return w.failed
 	}
-	if !w.wroteHeader {
+	if w.head == headOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
@@ -54,7 +54,7 @@ func (w *response) mayWrite(n int) error {
 		return nil
 	case !bodyAllowed(w.status):
 		return http.ErrBodyNotAllowed
-	case w.length >= 0 && w.written+int64(n) > w.length:
+	case w.extent.known() && w.written+int64(n) > w.length:
 		w.written += int64(n) // nothing fits any more, and the connection ends: the answer is not what its head says
 		return http.ErrContentLength
 	}
@@ -66,20 +66,18 @@ var errHandlerOver = errors.New("web: Write after the handler has returned: use 
 
 // gather gives n bytes of room behind what waits, as long as that is little; else nil.
 func (w *response) gather(n int) []byte {
-	if !w.sentHead && w.pending == nil {
-		if at := w.beside; at+n <= len(w.near) {
-			w.beside += n
-			return w.near[at:][:n]
-		}
+	if at := len(w.near); w.pending == nil && at+n <= cap(w.near) {
+		w.near = w.near[:at+n]
+		return w.near[at:]
 	}
 	first := w.gathered()
 	switch {
-	case len(first)+n > bodyBuffer || len(first) == 0 && w.sentHead && w.noBody:
+	case len(first)+n > bodyBuffer || len(first) == 0 && w.head == headSent && w.noBody:
 		return nil
 	case w.pending == nil:
 		w.pending = buf.Get(max(len(first)+n, firstBuffer))
 		w.pending.Append(first)
-		w.beside = 0
+		w.near = nil
 	case w.pending.Free() < n:
 		larger := buf.Get(bodyBuffer)
 		larger.Append(first)
@@ -93,19 +91,16 @@ func (w *response) gather(n int) []byte {
 
 // gathered is the bytes of the body that wait.
 func (w *response) gathered() []byte {
-	switch {
-	case w.pending != nil:
+	if w.pending != nil {
 		return w.pending.Bytes()
-	case w.beside > 0:
-		return w.near[:w.beside]
 	}
-	return nil
+	return w.near
 }
 
 // pass sends p behind what was gathered.
 func (w *response) pass(p []byte) (int, error) {
 	switch {
-	case !w.sentHead:
+	case w.head != headSent:
 		if err := w.sendHead(p, false); err != nil {
 			return 0, err
 		}
@@ -151,14 +146,14 @@ func (w *response) sendPieces(p []byte) (int, error) {
 
 // finish completes the answer when the handler has returned.
 func (w *response) finish() error {
-	if !w.wroteHeader {
+	if w.head == headOpen {
 		w.WriteHeader(http.StatusOK)
 	}
 	w.over = true
 	if err := w.sendEnd(); err != nil {
 		return err
 	}
-	if w.length >= 0 && w.written != w.length && !w.noBody && bodyAllowed(w.status) {
+	if w.extent.known() && w.written != w.length && !w.noBody && bodyAllowed(w.status) {
 		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written,
 			http.ErrContentLength)
 	}
@@ -166,7 +161,7 @@ func (w *response) finish() error {
 }
 
 func (w *response) sendEnd() error {
-	if !w.sentHead {
+	if w.head != headSent {
 		w.findLength()
 		return w.sendHead(nil, true)
 	}

@@ -15,7 +15,7 @@ const minSendFile = sniffLen
 // readFrom has the kernel send src where it can.
 func (w *response) readFrom(src io.Reader) (int64, error) {
 	first, err := w.readFirst(src)
-	if err != nil || first < sniffLen && !w.sentHead {
+	if err != nil || first < sniffLen && w.head != headSent {
 		return first, err
 	}
 	n, err := w.readFile(src)
@@ -31,7 +31,7 @@ func (w *response) readFrom(src io.Reader) (int64, error) {
 // readFirst writes as much as the type of the content is found out from, so that nothing is sent
 // before src has given anything.
 func (w *response) readFirst(src io.Reader) (int64, error) {
-	if w.sentHead {
+	if w.head == headSent {
 		return 0, nil
 	}
 	b := buf.Get(sniffLen)
@@ -58,7 +58,7 @@ func (w *response) readFile(src io.Reader) (int64, error) {
 	if !w.x.carrier.canSendFile() {
 		return 0, nil
 	}
-	if w.length >= 0 {
+	if w.extent.known() {
 		part.n = min(part.n, w.length-w.written)
 	}
 	if part.n < minSendFile {

@@ -30,6 +30,9 @@ type fieldCoder struct {
 	length func(p []byte, n int64) []byte // Content-Length
 }
 
+// header is what the handler has set, nil if that is nothing.
+func (w *response) header() http.Header { return w.x.given.header }
+
 // appendHeader appends the header's fields as they are now, for a carrier's snapshot: later changes
 // to the map mean trailers only. It takes in what they say of the answer's framing.
 func (w *response) appendHeader(p []byte, code *fieldCoder) []byte {
@@ -41,22 +44,24 @@ func (w *response) appendHeader(p []byte, code *fieldCoder) []byte {
 		}
 		return p
 	}
-	w.announce(w.header["Trailer"])
-	if values, ok := w.header["Transfer-Encoding"]; ok {
-		w.coding = w.x.carrier.coding(values)
+	header := w.header()
+	w.announce(header["Trailer"])
+	if values, ok := header["Transfer-Encoding"]; ok {
+		w.tell().coding = w.x.carrier.coding(values)
 	}
 	var few [fewNames]string
 	for _, name := range w.names(few[:0]) {
-		p = w.appendOwn(p, code, name, w.header[name])
+		p = w.appendOwn(p, code, name, header[name])
 	}
 	return p
 }
 
 // appendInterim appends the header's fields for an informational answer.
 func (w *response) appendInterim(p []byte, code *fieldCoder) []byte {
+	header := w.header()
 	for _, name := range w.names(nil) {
 		if name != "Content-Length" && name != "Transfer-Encoding" {
-			p = code.append(p, name, w.header[name])
+			p = code.append(p, name, header[name])
 		}
 	}
 	return p
@@ -65,9 +70,10 @@ func (w *response) appendInterim(p []byte, code *fieldCoder) []byte {
 // usual finds those of the header's fields that are usual, and reports whether there are no others.
 // It does not look for more than there are.
 func (w *response) usual() (found usualFields, only bool) {
-	left := len(w.header)
+	header := w.header()
+	left := len(header)
 	for i := len(usualNames) - 1; i >= 0 && 0 < left && left <= i+1; i-- {
-		if values, ok := w.header[usualNames[i]]; ok {
+		if values, ok := header[usualNames[i]]; ok {
 			found[i].values, found[i].set = values, true
 			left--
 		}
@@ -77,7 +83,7 @@ func (w *response) usual() (found usualFields, only bool) {
 
 // names appends the header's keys to dst, in order, so that the same answer has the same bytes.
 func (w *response) names(dst []string) []string {
-	for name := range w.header {
+	for name := range w.header() {
 		dst = append(dst, name)
 	}
 	if len(dst) > 1 {
@@ -111,7 +117,7 @@ func (w *response) special(name string, values []string) bool {
 	case "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade":
 		return w.x.carrier.ownField(name, values)
 	case "Date":
-		w.gotDate = true
+		w.tell().dated = true
 	case "Content-Type":
 		w.gotType = true
 		// it would describe a body that is not there (RFC 9110 section 15.4.5)
@@ -125,33 +131,26 @@ func (w *response) special(name string, values []string) bool {
 // declareLength takes the handler's Content-Length in. A key without a value keeps the server from
 // finding one out. The field is copied as the handler wrote it.
 func (w *response) declareLength(values []string) (skip bool) {
-	w.gotLength = true
+	w.extent = extentWithheld
 	if len(values) == 0 || values[0] == "" {
 		return true
 	}
 	n, err := strconv.ParseInt(values[0], 10, 64)
 	switch {
 	case err != nil || n < 0:
-		w.gotLength = false
-		delete(w.header, "Content-Length")
+		w.extent = extentOpen
+		delete(w.header(), "Content-Length")
 		w.x.lane.s.logf("http: invalid Content-Length of %q", values[0])
 		return true
-	case w.coding != codingNone && w.coding != codingIdentity:
+	case w.words().coding != codingNone && w.words().coding != codingIdentity:
 		w.x.lane.s.logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d",
-			w.header.Get("Transfer-Encoding"), n)
+			w.header().Get("Transfer-Encoding"), n)
 		return true
 	case !bodyAllowed(w.status):
 		return true
 	}
-	w.length = n
+	w.extent, w.length = extentDeclared, n
 	return false
-}
-
-func (w *response) tell() *said {
-	if w.said == nil {
-		w.said = new(said)
-	}
-	return w.said
 }
 
 func (w *response) announce(values []string) {
@@ -172,39 +171,49 @@ func bodyAllowed(status int) bool { return status >= 200 && status != 204 && sta
 // sendHead sends the head with what has been gathered. last: nothing follows. next is what the
 // handler writes on top of what has been gathered.
 func (w *response) sendHead(next []byte, last bool) error {
-	w.sentHead = true
+	w.head = headSent
 	defer w.drop()
 	return w.x.carrier.head(next, last)
 }
 
 func (w *response) drop() {
-	w.near, w.beside = nil, 0
+	w.near = nil
 	w.dropPending()
 }
 
 // findLength is for an answer that is whole: it has the length that was written, unless the handler
 // has said otherwise.
 func (w *response) findLength() {
-	chunked := !w.sized && (w.said.hasTrailer() || !w.plain && w.hasPrefixed()) // for its trailers
-	if !w.gotLength && w.coding == codingNone && !chunked &&
+	if w.extent == extentOpen && w.words().coding == codingNone && !w.trailersNeedChunks() &&
 		bodyAllowed(w.status) && (!w.noBody || w.written > 0) {
-		w.length = w.written
+		w.extent, w.length = extentFound, w.written
 	}
 }
 
+// trailersNeedChunks reports whether trailers follow that would be lost behind a Content-Length.
+func (w *response) trailersNeedChunks() bool {
+	switch w.framing {
+	case framingStream:
+		return false
+	case framingPlain:
+		return w.words().trails
+	}
+	return w.words().trails || w.hasPrefixed()
+}
+
 // needsFrame reports whether nothing says yet where the answer's body ends.
-func (w *response) needsFrame() bool { return bodyAllowed(w.status) && !w.noBody && w.length < 0 }
+func (w *response) needsFrame() bool { return bodyAllowed(w.status) && !w.noBody && !w.extent.known() }
 
 // appendDecided appends the fields that the server finds out: the date, the type of a body that
 // begins with first and next, its length.
 func (w *response) appendDecided(p []byte, code *fieldCoder, first, next []byte) []byte {
-	if !w.gotDate {
+	if !w.words().dated {
 		p = code.field(p, "Date", w.x.date())
 	}
-	if bodyAllowed(w.status) && !w.gotType && w.coding == codingNone && len(first)+len(next) > 0 {
+	if bodyAllowed(w.status) && !w.gotType && w.words().coding == codingNone && len(first)+len(next) > 0 {
 		p = code.field(p, "Content-Type", sniff(first, next))
 	}
-	if w.length >= 0 && !w.gotLength {
+	if w.extent == extentFound {
 		p = code.length(p, w.length)
 	}
 	return p
@@ -215,7 +224,7 @@ func (w *response) hasPrefixed() bool {
 	if _, only := w.usual(); only {
 		return false
 	}
-	for name := range w.header {
+	for name := range w.header() {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
 			return true
 		}
@@ -226,10 +235,11 @@ func (w *response) hasPrefixed() bool {
 // appendTrailer appends the fields of the trailer section: those that were announced, and those
 // with http.TrailerPrefix.
 func (w *response) appendTrailer(p []byte, code *fieldCoder) []byte {
+	header := w.header()
 	for _, name := range w.names(nil) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
-		if prefixed || slices.Contains(w.said.announced(), name) {
-			p = code.append(p, key, w.header[name])
+		if prefixed || slices.Contains(w.words().trailers, name) {
+			p = code.append(p, key, header[name])
 		}
 	}
 	return p

@@ -70,7 +70,7 @@ func (x *h1stream) reset(again bool) {
 	}
 	if again {
 		g.again()
-		x.given, x.fields, x.out.header = g, emptied(fields), g.header
+		x.given, x.fields = g, emptied(fields)
 	}
 	if kept && ln.spare == nil {
 		ln.spare = x

@@ -58,7 +58,7 @@ func Upgrade(w http.ResponseWriter, head []byte, h myriad.Handler) error {
 
 func (x *h1stream) upgrade(head []byte, h myriad.Handler) error {
 	switch {
-	case x.out.wroteHeader:
+	case x.out.head != headOpen:
 		return errors.New("web: Upgrade after the answer has begun")
 	case !x.body.complete():
 		return errors.New("web: Upgrade of a request whose body has not been read to its end")
@@ -136,7 +136,7 @@ func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
 	case x.out.over:
 		return nil, nil, errHandlerOver
-	case x.out.wroteHeader:
+	case x.out.head != headOpen:
 		if err := x.out.flush(); err != nil {
 			return nil, nil, err
 		}

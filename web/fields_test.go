@@ -1,0 +1,50 @@
+package web
+
+import (
+	"reflect"
+	"sync/atomic"
+	"testing"
+)
+
+// What a request may touch. The figures only fall: what few requests need stands behind a pointer,
+// and states that exclude each other are one enum.
+const (
+	touchedFields = 94
+	touchedBools  = 36
+)
+
+// A request with a body touches the fields of few structs, and few of them are bools: a reader
+// has to keep them in mind.
+func TestRequestsTouchFewFields(t *testing.T) {
+	for version, parts := range map[string][]reflect.Type{
+		"HTTP/1": {reflect.TypeFor[h1stream](), reflect.TypeFor[body](), reflect.TypeFor[h1decoder]()},
+		"HTTP/2": {reflect.TypeFor[h2stream](), reflect.TypeFor[body]()},
+	} {
+		fields, bools := 0, 0
+		for _, part := range parts {
+			n, m := countFields(part)
+			fields, bools = fields+n, bools+m
+		}
+		t.Logf("%s: %d fields, %d of them bools", version, fields, bools)
+		if fields > touchedFields || bools > touchedBools {
+			t.Errorf("%s: %d fields and %d bools, of at most %d and %d", version, fields, bools, touchedFields, touchedBools)
+		}
+	}
+}
+
+// countFields counts those of a struct, and in place of a struct of this package the fields of that.
+func countFields(s reflect.Type) (fields, bools int) {
+	for i := range s.NumField() {
+		switch f := s.Field(i).Type; {
+		case f.Kind() == reflect.Struct && f.PkgPath() == s.PkgPath():
+			n, m := countFields(f)
+			fields, bools = fields+n, bools+m
+		case f.Kind() == reflect.Bool || f == reflect.TypeFor[atomic.Bool]():
+			bools++
+			fallthrough
+		default:
+			fields++
+		}
+	}
+	return fields, bools
+}
