@@ -181,13 +181,19 @@ func (c *requestContext) hasBegun() bool {
 	return c.begun
 }
 
-// end is cancel when the handler has ended. It reports whether its connection had been lost before.
-func (c *requestContext) end() (connGone bool) {
+// end is cancel when the handler has ended.
+func (c *requestContext) end() {
 	c.mu.Lock()
 	c.over = true
-	connGone = c.connGone
 	c.cancelAndUnlock(context.Canceled)
-	return connGone
+}
+
+// outlivedConn reports whether the connection was lost before the handler had ended. It is called
+// after end.
+func (c *requestContext) outlivedConn() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connGone
 }
 
 // loseConn is cancel when the connection has gone. It reports, once, whether the handler goes on
@@ -239,40 +245,3 @@ func (c *requestContext) unwatched() bool { return c.watchers == nil }
 
 // spawn runs f on a goroutine of its own, as context.AfterFunc promises.
 func (c *requestContext) spawn(f func()) { c.link.lane.st.engine.System().Go(f) }
-
-// A goneNotice is when the loop tells a handler, by its context, that its client has ended its side
-// of the connection. net/http reads for that on a goroutine which it starts when the handler
-// begins, or later, when that has read its body to the end. So a quick handler gets no notice,
-// least of all before it has begun: its client wants the answer, and http.TimeoutHandler would
-// withhold it.
-type goneNotice struct {
-	at   moment        // of the next look; never: there is none, or it has been told
-	wait time.Duration // between the last look and that; 0: there has been none
-	now  bool          // at the last look the handler could be told
-}
-
-const (
-	firstFarewell = time.Millisecond // between the first two looks
-	maxFarewell   = time.Second / 8  // at most, between any two
-)
-
-// tellsOfEnd begins with it, if it has not been, and returns when the next look is. On the loop.
-func (x *exchange) tellsOfEnd(now moment) moment {
-	if x.goneNotice.wait == 0 {
-		x.lookAtEnd(now)
-	}
-	return x.goneNotice.at
-}
-
-// lookAtEnd ends the context if that could have been done at the last look, too. On the loop.
-func (x *exchange) lookAtEnd(now moment) {
-	f := &x.goneNotice
-	if f.now {
-		f.at = never
-		x.given.ctx.depart()
-		return
-	}
-	f.now = (x.inline || x.given.ctx.hasBegun()) && x.body.got()
-	f.wait = min(max(2*f.wait, firstFarewell), maxFarewell)
-	f.at = now.after(f.wait)
-}

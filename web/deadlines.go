@@ -72,7 +72,7 @@ func (k *link) until(by moment) time.Duration {
 func (h *conn) deadlinePassed(x *h1stream) {
 	now := h.now()
 	x.moveWriteBy()
-	if x.goneNotice.at.passed(now) {
+	if x.notice != nil && x.notice.at.passed(now) {
 		x.lookAtEnd(now)
 	}
 	if !x.late && x.writeBy.passed(now) && !h.answerLate(x) {

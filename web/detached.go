@@ -70,9 +70,9 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, err
 	}
 	switch {
-	case r.x.takenOver():
+	case r.x.ending().taken():
 		return nil, http.ErrHijacked
-	case r.over:
+	case r.x.ending().over():
 		return nil, errors.New("web: Detached twice, or after the handler has returned")
 	}
 	r.outlive(w)
@@ -85,12 +85,11 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 	if err := r.flush(); err != nil {
 		return nil, err
 	}
-	r.over = true
 	s := &Stream{sink: r.x.carrier.sink(), noBody: r.noBody || !bodyAllowed(r.status)}
 	if values := ValuesOf(&r.x.given.request); values != nil {
 		s.life = lifetime.Of(values)
 	}
-	r.x.detached.Store(s)
+	r.detach(s)
 	_ = r.inTime()                      // it loses what is late
 	if err := r.lostErr(); err != nil { // it went before s could be told: nothing may follow the head
 		s.cut = true
@@ -98,6 +97,14 @@ func Detached(w http.ResponseWriter) (*Stream, error) {
 		return nil, fmt.Errorf("web: Detached: %w", err)
 	}
 	return s, nil
+}
+
+// detach has s continue the answer.
+func (w *response) detach(s *Stream) {
+	w.mu.Lock()
+	w.more().stream = s
+	w.mu.Unlock()
+	w.x.setEnding(detached)
 }
 
 // Write queues p, all or nothing: myriad.ErrFull takes no byte while the client reads too slowly.

@@ -74,10 +74,11 @@ func (x *exchange) base() *exchange { return x }
 // pool.
 func (ln *lane) dispatch(t task, complete bool) {
 	x := t.base()
-	x.due = true
-	if x.inline = complete && ln.tasks.TryInline(x.conn(), t, ln.recordOf(x)); x.inline {
+	if complete && ln.tasks.TryInline(x.conn(), t, ln.recordOf(x)) {
+		x.runs = runsInline
 		return
 	}
+	x.runs = runsOnPool
 	if !ln.st.load.begin() {
 		x.refuse(503, fmt.Sprintf("%d requests are being served", ln.st.load.most))
 		return
@@ -106,8 +107,8 @@ func (ln *lane) recordOf(x *exchange) *dispatch.Record {
 // begin when its client has disconnected or, with HTTP/2, reset the stream: else a client could
 // make the server work for nothing, as fast as it can ask.
 func (x *exchange) Do() (returned bool) {
-	if x.inline && x.gone.Load() || !x.inline && !x.given.ctx.begin() {
-		x.connGone = x.given.ctx.end()
+	if x.inline() && x.gone.Load() || !x.inline() && !x.given.ctx.begin() {
+		x.given.ctx.end()
 		x.over()
 		return false
 	}
@@ -118,8 +119,8 @@ func (x *exchange) Do() (returned bool) {
 // way that it may follow. Behind an inline task whose loop was handed off, the loop goes on with
 // the connection.
 func (x *exchange) Next() dispatch.Task {
-	if x.inline {
-		if x.done {
+	if x.inline() {
+		if x.ending().complete() {
 			x.wants.Or(uint32(wantFinish))
 		}
 		x.carrier.ask()
@@ -131,7 +132,7 @@ func (x *exchange) Next() dispatch.Task {
 
 // Kept implements dispatch.Task: the loop goes on with the connection at once.
 func (x *exchange) Kept() {
-	x.kept = true
+	x.runs = kept
 	x.carrier.returned()
 	x.carrier.release()
 }

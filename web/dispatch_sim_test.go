@@ -60,7 +60,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	c := &crowd{world: w}
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline {
+			if rw.(*given).out.Load().x.inline() {
 				c.onLoop++
 			}
 			if r.Header.Get("Sleep") != "" {
@@ -206,7 +206,7 @@ func TestAutoLearnsFromChains(t *testing.T) {
 	onLoop := 0
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if rw.(*given).out.Load().x.inline {
+			if rw.(*given).out.Load().x.inline() {
 				onLoop++
 			}
 		})}
@@ -245,7 +245,7 @@ func TestChainGoesOnBehindStream(t *testing.T) {
 	s := &Server{Engine: engine, Dispatch: DispatchAuto,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			ran += r.URL.Path
-			if rw.(*given).out.Load().x.inline {
+			if rw.(*given).out.Load().x.inline() {
 				ran += "!"
 			}
 			if r.URL.Path == "/stream" {

@@ -51,7 +51,7 @@ func (a *asker) answer() string {
 // where tells on which kind of goroutine the handler with that ResponseWriter runs. It takes next
 // to nothing of the time in which a handler is quick.
 func where(w http.ResponseWriter) string {
-	if r, err := responseOf(w); err == nil && r.x.inline {
+	if r, err := responseOf(w); err == nil && r.x.inline() {
 		return "loop"
 	}
 	return "pool"

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -29,30 +28,56 @@ type exchange struct {
 	body    *body       // nil: the request has none
 	out     response
 
-	writeBy    moment // when the answer must be complete; the loop's
-	late       bool   // that has passed; the loop's
-	looked     bool   // it had passed when something had not been sent yet; the loop's
-	goneNotice goneNotice
+	writeBy moment // when the answer must be complete; the loop's
+	late    bool   // that has passed; the loop's
+	looked  bool   // it had passed when something had not been sent yet; the loop's
 
 	dispatch.State
-	due      bool          // its handler has run or is going to; the loop's
+	runs     runs          // written by the loop
 	gone     atomic.Bool   // its connection or stream has: set on the loop, which may have been handed off
-	inline   bool          // it runs as an inline task, at once
-	done     bool          // it runs inline, and its answer is complete
-	whole    bool          // the handler has returned, and its answer has been sent
-	kept     bool          // it has run inline and the loop goes on: only the loop touches the exchange now
-	half     bool          // like released, in an exchange that is kept
-	released atomic.Bool   // one of loop and handler is done with it
-	taken    atomic.Uint32 // a taking; written under mu
-	connGone bool          // its connection went before its handler had ended
-	end      *lastState    // of that connection, if it has gone; nil: no state function
+	released atomic.Bool   // one of loop and handler is done with it; see also keptReleased
+	end      atomic.Uint32 // an ending, the handler's
 	wants    atomic.Uint32 // what the loop is asked to do, as bits of want
-
-	mu       sync.Mutex
-	takeover *takeover // guarded by mu: the new owner of the connection; nil: none
-
-	detached atomic.Pointer[Stream] // continues the answer, or nil
 }
+
+// runs says where the handler of an exchange runs.
+type runs uint8
+
+const (
+	runsNot      runs = iota // nowhere: it is refused, or waits in a chain
+	runsOnPool               // or it has run there, or is going to
+	runsInline               // as an inline task, at once
+	kept                     // it has run inline and the loop goes on: only the loop touches the exchange now
+	keptReleased             // like kept, and one of loop and handler is done with it
+)
+
+// inline reports whether the handler runs, or has run, as an inline task.
+func (x *exchange) inline() bool { return x.runs >= runsInline }
+
+// An ending is how an answer ends for its handler.
+type ending uint32
+
+const (
+	open      ending = iota
+	finishing        // the handler has returned: what it has not sent is being sent, unless that fails
+	answered         // the handler has returned, and its answer has been sent
+	detached         // a Stream continues the answer
+	upgraded         // another handler speaks on the connection
+	hijacked         // the connection leaves the engine
+)
+
+func (x *exchange) ending() ending { return ending(x.end.Load()) }
+
+func (x *exchange) setEnding(e ending) { x.end.Store(uint32(e)) }
+
+// complete reports whether the loop may go on behind the answer.
+func (e ending) complete() bool { return e == answered || e == detached }
+
+// over reports whether the handler has nothing more to write.
+func (e ending) over() bool { return finishing <= e && e <= detached }
+
+// taken reports whether the connection leaves HTTP.
+func (e ending) taken() bool { return e >= upgraded }
 
 // A carrier carries an exchange in one version of HTTP: *h1stream, *h2stream. What net/http
 // promises of an answer is decided above it, in response; a carrier only encodes it and sends it.
@@ -130,13 +155,12 @@ func (x *exchange) want(w want) {
 	x.carrier.ask()
 }
 
-// complete says that the answer is. It is the handler's last.
+// complete says that the answer is. It is the handler's last. Behind an inline task the loop looks
+// by itself.
 func (x *exchange) complete() {
-	if x.inline {
-		x.done = true
-		return
+	if !x.inline() {
+		x.want(wantFinish)
 	}
-	x.want(wantFinish)
 }
 
 // date is what the Date field says. That of an inline task is the date of the poll cycle in which
@@ -152,8 +176,7 @@ func (x *exchange) takeWants() (w want) {
 	if x.wants.Load() != 0 {
 		w = want(x.wants.Swap(0))
 	}
-	if x.kept && x.done {
-		x.done = false
+	if x.runs >= kept && x.ending().complete() {
 		w |= wantFinish
 	}
 	return w
@@ -171,12 +194,12 @@ func (x *exchange) run() (returned bool) {
 
 // over ends the exchange for its handler, also for one that has ended its goroutine.
 func (x *exchange) over() {
-	if x.connGone {
+	if x.gone.Load() && x.given.ctx.outlivedConn() {
 		defer x.outlived()
 	}
 	x.out.drop()
 	x.body.release()
-	if !x.inline {
+	if !x.inline() {
 		x.offPool()
 	}
 }
@@ -186,7 +209,7 @@ func (x *exchange) over() {
 func (x *exchange) callHandler() (ok bool) {
 	defer func() {
 		driver.Unlabel() // the goroutine runs other handlers next
-		if x.connGone = x.given.ctx.end(); ok {
+		if x.given.ctx.end(); ok {
 			return
 		}
 		if v := recover(); v != nil && v != http.ErrAbortHandler {
@@ -223,24 +246,24 @@ func (generalOptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // finish completes the answer after the handler has returned.
 func (x *exchange) finish() {
-	switch {
-	case x.takenOver():
-	case x.stream() != nil:
-		x.complete()
-	default:
+	switch x.ending() {
+	case open:
+		x.setEnding(finishing)
 		if err := x.out.finish(); err != nil {
 			x.carrier.fail()
 			return
 		}
-		x.whole = true
+		x.setEnding(answered)
+		x.complete()
+	case detached:
 		x.complete()
 	}
 }
 
 // refuse answers an exchange whose handler does not run. On the loop.
 func (x *exchange) refuse(status int, reason string) {
-	x.due = false
-	if x.given.ctx.end() {
+	x.runs = runsNot
+	if x.given.ctx.end(); x.given.ctx.outlivedConn() {
 		defer x.outlived()
 	}
 	x.body.release()
@@ -251,10 +274,10 @@ func (x *exchange) refuse(status int, reason string) {
 	x.want(wantFinish)
 }
 
-// outlived is the end of an connGone.
+// outlived is the end of a handler that its connection has not outlived.
 func (x *exchange) outlived() {
 	defer x.lane.st.connGone()
-	x.end.release()
+	x.out.lastState().release()
 }
 
 // A lastState is the call of ConnState with StateClosed, which waits until no handler of the
@@ -290,10 +313,10 @@ func (x *exchange) lose(err error, end *lastState, drop func()) {
 	}
 	drop()
 	if end != nil {
-		x.end = end
+		x.out.setLastState(end)
 		end.left.Add(1)
 	}
-	if x.given.ctx.loseConn(x.due) {
+	if x.given.ctx.loseConn(x.runs != runsNot) {
 		x.lane.st.conns.Add(1) // until the handler has ended
 	} else {
 		end.release()
@@ -327,4 +350,12 @@ func netError(c *myriad.Conn, op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.RemoteAddr(), Err: err}
 }
 
-func (x *exchange) stream() *Stream { return x.detached.Load() }
+// stream is what continues the answer, nil if nothing does.
+func (x *exchange) stream() *Stream {
+	if x.ending() != detached {
+		return nil
+	}
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	return x.out.seldom.stream
+}

@@ -147,7 +147,7 @@ func (x *h1stream) appendEnd(p []byte) []byte {
 // frame chooses between Content-Length, chunks, and the end of the connection (RFC 9112 section 6).
 func (x *h1stream) frame() {
 	w, e := &x.out, &x.enc
-	e.closeAfter = x.ends() || x.body.blocksReuse(w.over, w.words().duplex)
+	e.closeAfter = x.ends() || x.body.blocksReuse(x.ending() == finishing, w.words().duplex)
 	switch {
 	case !w.needsFrame():
 	case x.minor() == 1 && w.words().coding != codingIdentity:

@@ -81,7 +81,7 @@ func (h *conn) beginBehind(p []byte) (x *h1stream, size int) {
 
 // dispatch runs the handler of x.
 func (h *conn) dispatch(x *h1stream, complete bool) {
-	if h.lane.dispatch(x, complete); x.inline {
+	if h.lane.dispatch(x, complete); x.inline() {
 		x.chain = nil // an inline task runs alone: those behind are dispatched when it has returned
 	}
 }

@@ -16,14 +16,15 @@ type h1stream struct {
 	enc h1encoder
 	dec *h1decoder // nil: the request has no body
 
-	behind  *h1stream // the next in the connection's line
-	chain   *h1stream // run by the same goroutine after this one; it is behind, too
-	raw     string    // the head, for the new owner of the connection
-	rest    string    // the fields, if they were cached
-	hold    *hold     // nil: what it answers is sent at once
-	barrier bool      // nothing behind may be begun
-	closes  bool      // the client wants the connection to end with it
-	follows bool      // it is another's chain
+	behind  *h1stream   // the next in the connection's line
+	chain   *h1stream   // run by the same goroutine after this one; it is behind, too
+	notice  *goneNotice // nil: the client has not ended its side
+	raw     string      // the head, for the new owner of the connection
+	rest    string      // the fields, if they were cached
+	hold    *hold       // nil: what it answers is sent at once
+	barrier bool        // nothing behind may be begun
+	closes  bool        // the client wants the connection to end with it
+	follows bool        // it is another's chain
 }
 
 var _ carrier = (*h1stream)(nil)
@@ -83,7 +84,7 @@ func (x *h1stream) awaitTurn() error {
 func (x *h1stream) writer() http.ResponseWriter { return x.given }
 
 // goesOn reports whether the answer has ended in such a way that another request may follow.
-func (x *h1stream) goesOn() bool { return x.whole && !x.enc.closeAfter }
+func (x *h1stream) goesOn() bool { return x.ending() == answered && !x.enc.closeAfter }
 
 // next implements carrier: a goroutine of the pool goes on with the chain of a connection.
 func (x *h1stream) next() dispatch.Task {

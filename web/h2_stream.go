@@ -51,7 +51,7 @@ func (x *h2stream) Head(head *h2.Head, last bool) h2.Code {
 	default:
 		ln.dispatch(x, last)
 	}
-	if !x.due {
+	if x.runs == runsNot {
 		x.s.Release() // it was refused
 	}
 	return h2.NoError

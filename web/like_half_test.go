@@ -156,12 +156,12 @@ func TestContextsOfFailedBodiesLikeNetHTTP(t *testing.T) {
 func TestClientGoneNotice(t *testing.T) {
 	var now moment = 1
 	h := &conn{link: link{from: &origin{base: context.Background()}}}
-	begin := func(x *exchange) *exchange {
+	begin := func(x *h1stream) *h1stream {
 		x.given = newGiven()
 		x.given.ctx.link = &h.link
 		return x
 	}
-	x := begin(new(exchange))
+	x := begin(new(h1stream))
 	told := func() bool { return x.given.ctx.Err() != nil }
 	look := func(times int) {
 		for range times {
@@ -186,8 +186,8 @@ func TestClientGoneNotice(t *testing.T) {
 	if look(1); !told() || x.tellsOfEnd(now+1) != never {
 		t.Error("a handler is not told, or will be again")
 	}
-	for name, x := range map[string]*exchange{"an inline task": {inline: true},
-		"a body that is closed": {inline: true, body: &body{closed: true}}} {
+	for name, x := range map[string]*h1stream{"an inline task": {exchange: exchange{runs: runsInline}},
+		"a body that is closed": {exchange: exchange{runs: runsInline, body: &body{closed: true}}}} {
 		begin(x).lookAtEnd(x.tellsOfEnd(1))
 		if x.given.ctx.Err() == nil {
 			t.Errorf("%s is not told", name)

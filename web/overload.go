@@ -141,7 +141,7 @@ func (o *load) remove(p pauser) {
 
 // leavesPool is for a handler that has hijacked its connection: from now on it counts no more.
 func (x *exchange) leavesPool() {
-	if x.Excuse(); x.inline {
+	if x.Excuse(); x.inline() {
 		return
 	}
 	x.lane.st.load.end()
@@ -161,7 +161,7 @@ func (x *exchange) offPool() {
 // it. Meanwhile the handler does not count.
 func (x *exchange) awaitClient(p driver.Parker) {
 	st := x.lane.st
-	if x.inline || x.Excused() || !st.tasks.Widen(1) {
+	if x.inline() || x.Excused() || !st.tasks.Widen(1) {
 		p.Park()
 		return
 	}

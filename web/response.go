@@ -37,7 +37,6 @@ type response struct {
 	framing framing
 	noBody  bool // HEAD
 	gotType bool // the handler set Content-Type, or forbade sniffing
-	over    bool // the handler has returned
 
 	mayContinue atomic.Bool // Body.Read may send 100 Continue; cleared under mu
 
@@ -107,12 +106,15 @@ func (w *response) tell() *said {
 	return w.said
 }
 
-// seldom is what few responses need.
+// seldom is what few exchanges need.
 type seldom struct {
-	room    driver.Parker // of the writer that waits for room
-	interim driver.Parker // of the reader that waits for room to send 100 Continue
-	writeBy moment        // of ResponseController, if it has moved since the loop has looked
-	moved   bool
+	room     driver.Parker // of the writer that waits for room
+	interim  driver.Parker // of the reader that waits for room to send 100 Continue
+	writeBy  moment        // of ResponseController, if it has moved since the loop has looked
+	moved    bool
+	stream   *Stream    // continues the answer, if that is detached
+	takeover takeover   // the new owner of the connection, if it is taken
+	last     *lastState // of the connection, if it has gone; nil: no state function
 }
 
 func forAnswer(s *seldom) *driver.Parker  { return &s.room }
@@ -141,11 +143,11 @@ const (
 // panics with is said in its words, because programs look for them.
 func (w *response) WriteHeader(status int) {
 	switch {
-	case w.x.taken.Load() == takenByUpgrade || w.x.detached.Load() != nil:
+	case w.x.ending() == upgraded || w.x.ending() == detached:
 		// Middleware that records the status calls it behind the head that has been sent.
-	case w.x.takenOver():
+	case w.x.ending() == hijacked:
 		w.x.lane.s.logf("http: response.WriteHeader on hijacked connection from %s", caller())
-	case w.over || w.head != headOpen:
+	case w.head != headOpen:
 		w.x.lane.s.logSuperfluous()
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
@@ -157,6 +159,21 @@ func (w *response) WriteHeader(status int) {
 		w.head = headFixed
 		w.x.carrier.snapshot()
 	}
+}
+
+func (w *response) setLastState(s *lastState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.more().last = s
+}
+
+func (w *response) lastState() *lastState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seldom == nil {
+		return nil
+	}
+	return w.seldom.last
 }
 
 func (s *Server) logSuperfluous() {
@@ -241,7 +258,7 @@ func (w *response) settleContinue() {
 
 // flush sends what has been gathered.
 func (w *response) flush() error {
-	if w.x.takenOver() || w.over {
+	if w.x.ending() != open {
 		return http.ErrHijacked
 	}
 	if w.head == headOpen {

@@ -36,12 +36,12 @@ func writeBody[T []byte | string](w *response, p T) (int, error) {
 // body.
 func (w *response) mayWrite(n int) error {
 	switch {
-	case w.x.takenOver():
+	case w.x.ending().taken():
 		if n > 0 {
 			w.x.lane.s.logf("http: response.Write on hijacked connection from %s", caller())
 		}
 		return http.ErrHijacked
-	case w.over:
+	case w.x.ending().over():
 		return errHandlerOver
 	case w.failed != nil:
 		return w.failed
@@ -149,7 +149,6 @@ func (w *response) finish() error {
 	if w.head == headOpen {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.over = true
 	if err := w.sendEnd(); err != nil {
 		return err
 	}

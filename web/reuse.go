@@ -47,23 +47,22 @@ func (x *h1stream) release() {
 
 // alone reports whether the other holder has released x already.
 func (x *exchange) alone() (yes bool) {
-	if !x.kept {
+	if x.runs < kept {
 		return x.released.Swap(true)
 	}
-	yes, x.half = x.half, true // both are the loop
+	yes, x.runs = x.runs == keptReleased, keptReleased // both are the loop
 	return yes
 }
 
 // reusable reports whether nothing else that was made for this request, by the server or at a
 // handler's wish, refers to x.
 func (x *exchange) reusable() bool {
-	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil &&
-		x.body == nil && !x.takenOver() && x.stream() == nil
+	return x.out.seldom == nil && x.out.lost == nil && x.out.failed == nil && x.body == nil
 }
 
 // reset empties x, and what its handler was given if that is to be used again.
 func (x *h1stream) reset(again bool) {
-	ln, kept, g, fields, front := x.lane, x.kept, x.given, x.fields, x.enc.front
+	ln, local, g, fields, front := x.lane, x.runs >= kept, x.given, x.fields, x.enc.front
 	*x = h1stream{}
 	if len(front) == headRoom {
 		x.enc.front = front
@@ -72,7 +71,7 @@ func (x *h1stream) reset(again bool) {
 		g.again()
 		x.given, x.fields = g, emptied(fields)
 	}
-	if kept && ln.spare == nil {
+	if local && ln.spare == nil {
 		ln.spare = x
 		return
 	}

@@ -98,43 +98,40 @@ func (x *h1stream) writeSwitch(head []byte) error {
 // takeBack undoes an upgrade of a connection that has gone, unless the new handler has been told
 // already.
 func (x *exchange) takeBack() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	untold := x.takeover.handler != nil
-	x.takeover = new(takeover)
-	return untold
+	return x.endTakeover().handler != nil
+}
+
+// endTakeover returns the takeover, if the new owner has not been told yet, and leaves it empty.
+func (x *exchange) endTakeover() (t takeover) {
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	if s := x.out.seldom; s != nil {
+		t, s.takeover = s.takeover, takeover{}
+	}
+	return t
 }
 
 func (x *exchange) take(t takeover) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.takenOver() {
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	if x.ending().taken() {
 		return http.ErrHijacked
 	}
-	x.takeover = &t
+	x.out.more().takeover = t
 	if t.handler != nil {
-		x.taken.Store(takenByUpgrade)
+		x.setEnding(upgraded)
 	} else {
-		x.taken.Store(takenByHijack)
+		x.setEnding(hijacked)
 	}
 	return nil
 }
-
-// What exchange.taken may be.
-const (
-	notTaken       = iota
-	takenByUpgrade // another handler speaks on the connection
-	takenByHijack  // the connection leaves the engine
-)
-
-func (x *exchange) takenOver() bool { return x.taken.Load() != notTaken }
 
 // hijack waits until the loop has let the connection go.
 func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case !x.HandOff():
 		return nil, nil, fmt.Errorf("web: Hijack: %w", myriad.ErrOnLoop)
-	case x.out.over:
+	case x.ending().over():
 		return nil, nil, errHandlerOver
 	case x.out.head != headOpen:
 		if err := x.out.flush(); err != nil {
@@ -155,20 +152,20 @@ func (x *h1stream) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, fmt.Errorf("web: Hijack: %w", gone.err)
 	}
 	x.leavesPool()
-	x.mu.Lock()
-	x.takeover.nc = gone.nc
-	x.mu.Unlock()
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	x.out.seldom.takeover.nc = gone.nc
 	return gone.nc, gone.buffered(), nil
 }
 
 // hijacked is the connection if it has been hijacked, or nil.
 func (x *exchange) hijacked() net.Conn {
-	if !x.takenOver() {
+	if x.ending() != hijacked {
 		return nil
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.takeover.nc
+	x.out.mu.Lock()
+	defer x.out.mu.Unlock()
+	return x.out.seldom.takeover.nc
 }
 
 // A departure is a connection on its way to the goroutine that hijacks it.
@@ -216,9 +213,9 @@ func (h *conn) giveAway(x *h1stream) {
 		rest = append(rest, h.ahead.bytes()...)
 		h.dropAhead()
 	}
-	x.mu.Lock()
-	t := *x.takeover
-	x.mu.Unlock()
+	x.out.mu.Lock()
+	t := x.out.seldom.takeover
+	x.out.mu.Unlock()
 	if t.handler != nil {
 		h.c.Resume()
 		h.c.SetHandler(&heir{h, t.handler}, rest)
@@ -263,12 +260,8 @@ func (i *heir) Closed(c *myriad.Conn, err error) {
 // hijackFailed tells the handler. The connection is closed: what it had read ahead is no longer in
 // order.
 func (h *conn) hijackFailed(x *h1stream, err error) {
-	x.mu.Lock()
-	done := x.takeover.done
-	x.takeover = new(takeover)
-	x.mu.Unlock()
-	if done != nil {
-		done(nil, nil, err)
+	if t := x.endTakeover(); t.done != nil {
+		t.done(nil, nil, err)
 	}
 	h.close()
 }
@@ -283,14 +276,7 @@ func (h *conn) leave() {
 // takeoverLost is called when the connection is lost before the loop could give it away: the caller
 // of the takeover gets the error.
 func (x *exchange) takeoverLost(c *myriad.Conn, err error) {
-	x.mu.Lock()
-	t := x.takeover
-	if t != nil {
-		x.takeover = new(takeover)
-	}
-	x.mu.Unlock()
-	switch {
-	case t == nil:
+	switch t := x.endTakeover(); {
 	case t.handler != nil:
 		t.handler.Opened(c)
 		t.handler.Closed(c, err)
