@@ -23,8 +23,7 @@ func firstOf(ds ...time.Duration) time.Duration {
 // setTimes starts the time that an answer has.
 func (h *conn) setTimes(x *h1stream) {
 	if d := h.lane.s.WriteTimeout; d > 0 {
-		x.writeBy = h.now().after(d)
-		x.out.writeBy = x.writeBy
+		x.setWriteBy(h.now().after(d))
 	}
 }
 
@@ -46,10 +45,7 @@ func (h *conn) setDeadlines(x *h1stream, complete bool) {
 // armDeadlines sets the conn's one timer to the earlier of the body's and the answer's, or to when
 // the handler is to be told of its client's FIN.
 func (h *conn) armDeadlines(x *h1stream) {
-	by := never
-	if !x.late {
-		by = x.writeBy
-	}
+	by := x.writeBy
 	if h.phase == phaseBody {
 		by = by.orEarlier(x.body.bound())
 	}
@@ -71,11 +67,11 @@ func (k *link) until(by moment) time.Duration {
 // reads nor writes has no effect, as with net/http: it may be moved before.
 func (h *conn) deadlinePassed(x *h1stream) {
 	now := h.now()
-	x.moveWriteBy()
+	x.takeWriteBy()
 	if x.notice != nil && x.notice.at.passed(now) {
 		x.lookAtEnd(now)
 	}
-	if !x.late && x.writeBy.passed(now) && !h.answerLate(x) {
+	if x.writeBy.passed(now) && !h.answerLate(x) {
 		return
 	}
 	if h.phase == phaseBody && x.body.expire(now) {
@@ -94,7 +90,7 @@ const unsentTime = time.Millisecond
 func (h *conn) answerLate(x *h1stream) bool {
 	switch {
 	case h.c.Unsent() == 0 || x.stream() != nil: // which may take its time
-		x.late = true
+		x.writeBy = never
 	case x.looked:
 		h.c.Abort(os.ErrDeadlineExceeded)
 		return false
@@ -169,20 +165,12 @@ func (w *response) setReadDeadline(t time.Time) {
 }
 
 func (w *response) setWriteDeadline(t time.Time) {
-	by := w.x.lane.st.moment(t)
-	if w.lostErr() == nil {
-		w.writeBy = by
-	}
-	w.mu.Lock()
-	more := w.more()
-	more.writeBy, more.moved = by, true
-	w.mu.Unlock()
-	w.x.want(wantDeadline)
+	w.writeBy.Store(int64(w.x.lane.st.moment(t)))
+	w.x.want(wantDeadline | wantWriteBy)
 }
 
 // takeDeadlines has the loop go by the deadlines that ResponseController was given.
 func (h *conn) takeDeadlines(x *h1stream) {
-	x.moveWriteBy()
 	if b := x.body; b != nil && x.dec.halted && !b.isLate() {
 		if x.dec.halted = false; !b.full() {
 			h.c.Resume()
@@ -193,13 +181,20 @@ func (h *conn) takeDeadlines(x *h1stream) {
 	}
 }
 
-// moveWriteBy makes the write deadline that ResponseController was given the exchange's own. On the
-// loop.
-func (x *exchange) moveWriteBy() {
-	x.out.mu.Lock()
-	defer x.out.mu.Unlock()
-	if more := x.out.seldom; more != nil && more.moved {
-		x.writeBy, x.late, x.looked, more.moved = more.writeBy, false, false, false
+// setWriteBy bounds the answer before its handler runs.
+func (x *exchange) setWriteBy(by moment) {
+	x.writeBy = by
+	x.out.writeBy.Store(int64(by))
+}
+
+// takeWriteBy makes the deadline of the answer the loop's if it has moved. On the loop.
+func (x *exchange) takeWriteBy() {
+	x.moveWriteBy(want(x.wants.And(^uint32(wantWriteBy))))
+}
+
+func (x *exchange) moveWriteBy(w want) {
+	if w&wantWriteBy != 0 {
+		x.writeBy, x.looked = moment(x.out.writeBy.Load()), false
 	}
 }
 

@@ -28,9 +28,8 @@ type exchange struct {
 	body    *body       // nil: the request has none
 	out     response
 
-	writeBy moment // when the answer must be complete; the loop's
-	late    bool   // that has passed; the loop's
-	looked  bool   // it had passed when something had not been sent yet; the loop's
+	writeBy moment // when the loop acts on the deadline of the answer; never: none, or it has passed
+	looked  bool   // that had passed when something had not been sent yet; the loop's
 
 	dispatch.State
 	runs     runs          // written by the loop
@@ -144,7 +143,8 @@ const (
 	wantInput    want = 1 << iota // the body has been read below its low mark
 	wantFinish                    // the answer is complete
 	wantTakeover                  // upgrade or hijack
-	wantDeadline                  // ResponseController has set one
+	wantDeadline                  // ResponseController has set one, for the body or the answer
+	wantWriteBy                   // for the answer
 	wantFail                      // HTTP/2: the answer cannot be completed
 	wantAbort                     // HTTP/2: the rest of it is of no use
 	wantGoAway                    // HTTP/2: the connection ends behind its streams
@@ -172,9 +172,12 @@ func (x *exchange) date() string {
 	return x.lane.st.clock.at(x.lane.st.engine.System().Now()).text
 }
 
+// takeWants returns what the loop is asked to do. It has made the deadline of the answer the loop's
+// already, if that has moved.
 func (x *exchange) takeWants() (w want) {
 	if x.wants.Load() != 0 {
 		w = want(x.wants.Swap(0))
+		x.moveWriteBy(w)
 	}
 	if x.runs >= kept && x.ending().complete() {
 		w |= wantFinish

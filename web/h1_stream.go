@@ -96,7 +96,7 @@ func (x *h1stream) next() dispatch.Task {
 	st := next.lane.st
 	st.load.goOn() // over has taken the one before off
 	if s := next.lane.s; s.WriteTimeout > 0 {
-		next.out.writeBy = st.now().after(s.WriteTimeout)
+		next.out.writeBy.Store(int64(st.now().after(s.WriteTimeout)))
 	}
 	return next
 }

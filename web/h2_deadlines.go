@@ -12,8 +12,7 @@ import (
 func (x *h2stream) setDeadlines() {
 	s := x.lane.s
 	if d := s.WriteTimeout; d > 0 {
-		x.writeBy = x.h.now().after(d)
-		x.out.writeBy = x.writeBy
+		x.setWriteBy(x.h.now().after(d))
 	}
 	if d := s.ReadTimeout; d > 0 && x.body != nil {
 		x.body.readBy = x.h.now().after(d)
@@ -23,10 +22,7 @@ func (x *h2stream) setDeadlines() {
 
 // arm has the connection look at x at the earliest of its deadlines.
 func (x *h2stream) arm() {
-	by := x.beat
-	if !x.late {
-		by = by.orEarlier(x.writeBy)
-	}
+	by := x.beat.orEarlier(x.writeBy)
 	if !x.body.complete() {
 		by = by.orEarlier(x.body.bound())
 	}
@@ -36,9 +32,9 @@ func (x *h2stream) arm() {
 // deadlinePassed acts on the deadlines. As with net/http, a stream whose answer is late is reset at
 // once, whatever its handler does.
 func (x *h2stream) deadlinePassed(now moment) {
-	x.moveWriteBy()
-	if !x.late && x.writeBy.passed(now) {
-		x.late = true
+	x.takeWriteBy()
+	if x.writeBy.passed(now) {
+		x.writeBy = never
 		x.s.Cancel(h2.InternalError)
 	}
 	if !x.body.complete() {

@@ -136,7 +136,6 @@ func (x *h2stream) serve() {
 		x.h.Shutdown()
 	}
 	if want&wantDeadline != 0 {
-		x.moveWriteBy()
 		x.arm()
 	}
 	if s := x.stream(); s != nil && !x.apart {

@@ -30,9 +30,9 @@ type response struct {
 	extent  extent // says what length is
 	length  int64
 	written int64
-	said    *said  // nil: nothing
-	writeBy moment // the handler's view of exchange.writeBy
-	failed  error  // what the last send failed with: nothing may follow
+	said    *said        // nil: nothing
+	writeBy atomic.Int64 // a moment: until when it may be sent. ResponseController may move it
+	failed  error        // what the last send failed with: nothing may follow
 
 	framing framing
 	noBody  bool // HEAD
@@ -110,11 +110,9 @@ func (w *response) tell() *said {
 type seldom struct {
 	room     driver.Parker // of the writer that waits for room
 	interim  driver.Parker // of the reader that waits for room to send 100 Continue
-	writeBy  moment        // of ResponseController, if it has moved since the loop has looked
-	moved    bool
-	stream   *Stream    // continues the answer, if that is detached
-	takeover takeover   // the new owner of the connection, if it is taken
-	last     *lastState // of the connection, if it has gone; nil: no state function
+	stream   *Stream       // continues the answer, if that is detached
+	takeover takeover      // the new owner of the connection, if it is taken
+	last     *lastState    // of the connection, if it has gone; nil: no state function
 }
 
 func forAnswer(s *seldom) *driver.Parker  { return &s.room }

@@ -211,10 +211,11 @@ func (w *response) sendFailed() {
 
 // inTime fails when the answer is late.
 func (w *response) inTime() error {
-	if w.writeBy == never {
+	by := moment(w.writeBy.Load())
+	if by == never {
 		return nil
 	}
-	if !w.writeBy.passed(w.x.lane.st.now()) {
+	if !by.passed(w.x.lane.st.now()) {
 		return w.lostErr()
 	}
 	w.lose(os.ErrDeadlineExceeded)
