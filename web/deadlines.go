@@ -75,8 +75,7 @@ func (h *conn) deadlinePassed(x *h1stream) {
 		return
 	}
 	if h.phase == phaseBody && x.body.expire(now) {
-		x.dec.halted = true // or one that comes slowly could be read without end
-		h.c.Pause()
+		h.pause(pauseLate)
 	}
 	h.armDeadlines(x)
 }
@@ -171,10 +170,8 @@ func (w *response) setWriteDeadline(t time.Time) {
 
 // takeDeadlines has the loop go by the deadlines that ResponseController was given.
 func (h *conn) takeDeadlines(x *h1stream) {
-	if b := x.body; b != nil && x.dec.halted && !b.isLate() {
-		if x.dec.halted = false; !b.full() {
-			h.c.Resume()
-		}
+	if !x.body.isLate() {
+		h.resume(pauseLate)
 	}
 	if h.phase == phaseBody || h.phase == phaseAnswer {
 		h.armDeadlines(x)

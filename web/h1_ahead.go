@@ -44,7 +44,7 @@ func (h *conn) keep(p []byte) {
 	}
 	a.block.Append(p)
 	if h.aheadIsFull() {
-		h.c.Pause()
+		h.pause(pauseAhead)
 	}
 }
 

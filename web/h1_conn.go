@@ -37,11 +37,11 @@ type conn struct {
 	sending bool // idle, but for a file that has to have gone when the timer expires
 	// idle, and the answer before is a large one, for which the loop looks whether it has gone when
 	// the timer expires
-	lately   bool
-	posted   bool  // the last request was a POST
-	blank    uint8 // bytes of empty lines in front of the request to come, which have been discarded
-	last     bool  // the connection closes after this answer
-	stopping bool  // and no other request begins: the server or its engine shuts down
+	lately bool
+	posted bool  // the last request was a POST
+	blank  uint8 // bytes of empty lines in front of the request to come, which have been discarded
+	last   bool  // the connection closes after this answer
+	paused pauseReason
 }
 
 // phase says what the conn's timer is for.
@@ -204,7 +204,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 		return 0, true
 	}
 	h.x = x
-	h.last = x.closes
+	h.last = x.sequel == sequelNone
 	var err error
 	if len(rest) > 0 && !x.body.complete() {
 		used, err = x.dec.decode(rest, h.lane.st.limits)
@@ -215,7 +215,7 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 	case err != nil:
 		h.badBody(err)
 	case used > 0 && !complete && x.body.full():
-		h.c.Pause()
+		h.pause(pauseBody)
 	}
 	h.dispatch(x, complete)
 	return used, err == nil
@@ -226,7 +226,6 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 func (h *conn) bodyFailed(x *h1stream, err error) {
 	h.last = true
 	h.phase = phaseAnswer
-	x.dec.broken = true
 	x.dec.misread(err)
 	h.armDeadlines(x)
 }
@@ -235,7 +234,7 @@ func (h *conn) bodyFailed(x *h1stream, err error) {
 // is not complete. After a body that cannot be understood (not ok) nothing can.
 func (h *conn) feed(p []byte) (n int, ok bool) {
 	x := h.x
-	if x.dec.broken {
+	if x.dec.state == decoderBroken {
 		return len(p), false
 	}
 	n, err := x.dec.decode(p, h.lane.st.limits)
@@ -247,7 +246,7 @@ func (h *conn) feed(p []byte) (n int, ok bool) {
 	case x.body.complete():
 		h.bodyComplete()
 	case n > 0 && x.body.full():
-		h.c.Pause()
+		h.pause(pauseBody)
 	}
 	return n, true
 }
@@ -317,9 +316,6 @@ func (h *conn) headBegun() bool {
 	}
 	return n >= least
 }
-
-// leaving reports whether the connection ends with what it is doing.
-func (h *conn) leaving() bool { return h.stopping || h.lane.drained }
 
 // Stopping is the engine's shutdown: what has begun is answered.
 func (h *conn) Stopping(*myriad.Conn) {

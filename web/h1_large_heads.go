@@ -46,7 +46,7 @@ func (h *conn) takeTurn() {
 		large.waiting = append(large.waiting, h)
 		a.turn = turnAwaited
 	}
-	h.c.Pause() // again, if the handler whose trailer this is has had it resumed
+	h.pause(pauseTurn)
 }
 
 // endTurn has the next one grow, if a did. One that still waited goes, or is a trailer that has
@@ -73,5 +73,5 @@ func (l *largeHeads) next() {
 	l.waiting = slices.Delete(l.waiting, 0, 1)
 	l.growing++
 	h.ahead.turn = turnHas
-	h.c.Resume()
+	h.resume(pauseTurn)
 }

@@ -32,8 +32,8 @@ func (h *conn) serveWants(x *h1stream) {
 		h.giveAway(x)
 		return
 	}
-	if want&wantInput != 0 && !x.dec.halted && !x.body.full() {
-		h.c.Resume()
+	if want&wantInput != 0 && !x.body.full() {
+		h.resume(pauseBody)
 	}
 	if want&wantDeadline != 0 {
 		h.takeDeadlines(x)
@@ -88,7 +88,7 @@ func (h *conn) discardBody(x *h1stream) {
 	x.body.release() // its handler's goroutine may not have come to it, and would let the body fill up
 	h.phase = phaseDiscard
 	h.c.SetTimer(firstOf(h.lane.s.ReadTimeout, stopTimeout))
-	h.c.Resume()
+	h.resume(pauseRequest)
 }
 
 // finished makes the connection ready for the next request, which may have come already.
@@ -113,10 +113,10 @@ func (h *conn) goOn(x *h1stream, by moment) {
 	h.setState(http.StateIdle)
 	h.phase = phaseIdle
 	h.c.SetTimer(h.idleTime(by))
-	h.c.Resume()
+	h.resume(h.paused)
 	h.takeAhead()
 	if h.aheadIsFull() {
-		h.c.Pause()
+		h.pause(pauseAhead)
 	}
 	switch {
 	case h.ended && h.x == nil && h.phase != phaseClosing:

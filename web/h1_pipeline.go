@@ -53,7 +53,7 @@ func (h *conn) pipeline(p []byte) (used int) {
 		}
 		depth = maxChain
 	}
-	for ; used < len(p) && n < depth && !tail.barrier && !h.leaving(); n++ {
+	for ; used < len(p) && n < depth && tail.sequel == sequelRequest && !h.leaving(); n++ {
 		x, size := h.beginBehind(p[used:])
 		if x == nil {
 			break
@@ -103,7 +103,7 @@ func (h *conn) lineUp(tail, x *h1stream) {
 // continues with x.
 func (h *conn) promote(x *h1stream, plain bool) {
 	h.x = x
-	h.last = x.closes
+	h.last = x.sequel == sequelNone
 	h.phase = phaseAnswer
 	if x.follows {
 		if s := h.lane.s; s.WriteTimeout > 0 {

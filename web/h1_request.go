@@ -40,13 +40,22 @@ func newStream(h *conn, raw []byte, head *h1.Head) (x *h1stream, status int, rea
 		req.Host = req.URL.Host // without percent-encoding
 	}
 	req.TLS = h.tlsState()
-	x.closes = !head.KeepAlive
-	x.barrier = x.closes || head.Upgrade || head.Form == h1.Authority || head.Major > 1
+	x.sequel = sequelOf(head)
 	x.setBody(req, head)
 	x.begin(req, head)
 	h.unreleased.Add(1)
 	h.blank, h.posted = 0, req.Method == http.MethodPost
 	return x, 0, ""
+}
+
+func sequelOf(head *h1.Head) sequel {
+	switch {
+	case !head.KeepAlive:
+		return sequelNone
+	case head.Upgrade || head.Form == h1.Authority || head.Major > 1:
+		return sequelOther
+	}
+	return sequelRequest
 }
 
 // attach makes x the exchange of a carrier on a connection.
@@ -218,7 +227,7 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 	}{}
 	x.body, x.dec = &b.body, &b.h1decoder
 	*x.body = body{x: &x.exchange, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100, length: -1}
-	*x.dec = h1decoder{body: x.body, chunked: head.Chunked}
+	*x.dec = h1decoder{body: x.body}
 	if !head.Chunked {
 		x.body.length, x.dec.remaining = head.ContentLength, head.ContentLength
 	}

@@ -22,10 +22,18 @@ type h1stream struct {
 	raw     string      // the head, for the new owner of the connection
 	rest    string      // the fields, if they were cached
 	hold    *hold       // nil: what it answers is sent at once
-	barrier bool        // nothing behind may be begun
-	closes  bool        // the client wants the connection to end with it
-	follows bool        // it is another's chain
+	sequel  sequel
+	follows bool // it is another's chain
 }
+
+// A sequel is what may come behind a request on its connection.
+type sequel uint8
+
+const (
+	sequelRequest sequel = iota
+	sequelOther          // perhaps no request: nothing is begun before this one has been answered
+	sequelNone           // the client wants the connection to end
+)
 
 var _ carrier = (*h1stream)(nil)
 

@@ -21,7 +21,6 @@ type h2conn struct {
 	timed    map[*h2stream]moment   // streams that have a deadline, and when
 	detached map[*h2stream]struct{} // streams that a Stream has
 	due      moment                 // of streamTimer; never: it is not set
-	stopping bool                   // the engine shuts down
 	open     bool                   // there are streams
 	moved    bool                   // an HTTP/1 connection before, until the preface came
 }
@@ -125,9 +124,6 @@ func (h *h2conn) Gone(error) {
 	h.last.release()
 	h.lane.remove(&h.link)
 }
-
-// leaving reports whether the connection ends with what it is doing.
-func (h *h2conn) leaving() bool { return h.stopping || h.lane.drained }
 
 // Stopping is the engine's shutdown.
 func (h *h2conn) Stopping(*myriad.Conn) {

@@ -21,6 +21,7 @@ type link struct {
 	state      uint8        // what ConnState was told last, an http.ConnState
 	secure     bool         // the conn's layer is TLS, or from.base has an accepted of TLS
 	greeted    bool         // ConnState was called for the conn before its handshake
+	stopping   bool         // the engine shuts down
 }
 
 // A served connection is one on a lane's list: that of HTTP/1 or of HTTP/2. On the loop.
@@ -63,6 +64,9 @@ func (k *link) tlsState() *tls.ConnectionState {
 	state := k.from.base.Value(acceptedKey{}).(*accepted).secure.ConnectionState()
 	return &state
 }
+
+// leaving reports whether the connection ends with what it is doing.
+func (k *link) leaving() bool { return k.stopping || k.lane.drained }
 
 // date is what the Date field of an answer says that the loop itself gives.
 func (k *link) date() string { return k.lane.st.clock.at(k.lane.loop.Now()).text }

@@ -217,7 +217,7 @@ func (h *conn) giveAway(x *h1stream) {
 	t := x.out.seldom.takeover
 	x.out.mu.Unlock()
 	if t.handler != nil {
-		h.c.Resume()
+		h.resume(h.paused) // what the client sends is the handler's now
 		h.c.SetHandler(&heir{h, t.handler}, rest)
 		return
 	}
