@@ -2,15 +2,14 @@ package web
 
 import (
 	"errors"
-	"io"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/flow"
 )
 
 // maxBodyBuffer is how much of a body waits to be read before the loop stops reading the
@@ -18,101 +17,128 @@ import (
 const maxBodyBuffer = 64 << 10
 
 // A body is a request's body: fed by the loop, read by the handler, which waits for it where it
-// runs. A request without one has a nil body, which is complete; the methods that the loop calls at
-// any time know that.
+// runs. Its bytes are in an Inbox. The body knows besides in which words of net/http it fails, and
+// how much may be discarded. A request without one has a nil body, which is complete; the methods
+// that the loop calls at any time know that.
 type body struct {
-	x *exchange
+	x      *exchange
+	length int64 // never changes; -1: it is not known
+	in     flow.Inbox
+	expect atomic.Uint32 // an expectation
 
-	// These never change.
-	length int64 // -1: it is not known
-	// the client expects 100 Continue, as net/http has it: it may not send the body, or may have
-	// sent it already
-	expects bool
-	// what the peer may send before more is granted by credit; 0: the loop stops reading instead
-	window int32
+	mu      sync.Mutex // taken before that of the Inbox
+	closed  bool       // the handler wants no more
+	reading reading
+	then    error  // what a Read fails with after the first that has failed
+	readBy  moment // when it must have come
+	total   int64  // bytes that have come
+	most    int64  // how many may come, as they are not read; 0: they are, or a window bounds them
+	trailer http.Header
+	waits   int           // goroutines that wait
+	parker  driver.Parker // of one that has waited, for the next
+}
 
-	mu       sync.Mutex
-	data     buf.Chain
-	err      error       // why no more will come; nothing in data is lost by it
-	then     error       // err, once a Read has returned that; nil as long as err is
-	eof      atomic.Bool // written under mu
-	closed   bool        // the handler wants no more
-	begun    bool        // the handler has begun to read
-	readAll  bool        // and has come to the end
-	throttle bool        // the loop has stopped reading
-	told     bool        // the loop has been asked to call credit
-	owed     int32       // what has been read or dropped since credit was called, if there is a window
-	drop     int64       // what may still be discarded, when the handler reads no more
-	dropping bool
-	readBy   moment // when it must have come
-	late     bool   // and has not
-	spoilt   bool   // of one in chunks: a Read has failed for that, so that every other does, whatever comes
-	limit    int64  // most bytes altogether; 0: no limit
-	total    int64
-	waiting  driver.Parker // the reader that waits, kept for the next time
-	waits    bool          // it does
-	others   []driver.Parker
-	trailer  http.Header
+// A reading is how far a body has been read.
+type reading uint8
+
+const (
+	readNothing reading = iota
+	readSome
+	readToEnd  // a Read has returned io.EOF
+	readFailed // a Read has returned the error of the Inbox
+	readLate   // a Read has failed for its deadline, so that every other does, whatever comes
+)
+
+// An expectation is whether the client waits for 100 Continue.
+type expectation = uint32
+
+const (
+	expectNothing  expectation = iota
+	expectContinue             // it may not send the body before, or may have sent it already
+	expectSettled              // it did, and has been answered
+)
+
+func (b *body) init(x *exchange, length int64, expects bool) {
+	b.x, b.length = x, length
+	if expects {
+		b.expect.Store(expectContinue)
+	}
+}
+
+// windowed reports whether the peer sends no more than it is granted by credit. Else the loop stops
+// reading.
+func (b *body) windowed() bool { return b.x.out.framing == framingStream }
+
+// expects reports whether the client had asked for 100 Continue.
+func (b *body) expects() bool { return b.expect.Load() != expectNothing }
+
+// mayContinue reports whether 100 Continue may be sent.
+func (b *body) mayContinue() bool { return b != nil && b.expect.Load() == expectContinue }
+
+// settleContinue has no 100 Continue be sent any more. The response's mu is held.
+func (b *body) settleContinue() {
+	if b.mayContinue() {
+		b.expect.Store(expectSettled)
+	}
 }
 
 // Read implements io.Reader. It waits for bytes, for the end, or for the connection to fail.
 func (b *body) Read(p []byte) (int, error) {
-	if b.expects {
+	if b.expects() {
 		b.invite()
 	}
-	b.mu.Lock()
-	if len(p) == 0 && !b.closed && !(b.eof.Load() && b.data.Len() == 0) {
-		b.mu.Unlock()
-		return 0, nil
+	n, tell, err := b.readOrWait(p)
+	if tell {
+		b.x.want(wantInput)
 	}
-	b.begun = true
+	if saysGone(err) {
+		b.x.given.ctx.depart()
+	}
+	return n, err
+}
+
+func (b *body) readOrWait(p []byte) (n int, tell bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(p) == 0 && !b.closed && !b.atEnd() {
+		return 0, false, nil
+	}
 	for {
-		if n, err := b.take(p); n > 0 || err != nil {
-			resume := b.consumed(n)
-			b.mu.Unlock()
-			if resume {
-				b.x.want(wantInput)
-			}
-			if saysGone(err) {
-				b.x.given.ctx.depart()
-			}
-			return n, err
+		var more bool
+		n, more, err = b.take(p)
+		if tell = tell || more; n > 0 || err != nil {
+			return n, tell, err
 		}
 		if !b.x.HandOff() {
-			b.mu.Unlock()
-			return 0, myriad.ErrOnLoop
+			return 0, tell, myriad.ErrOnLoop
 		}
-		b.wait()
+		b.wait(false)
 	}
 }
 
-// consumed reports whether the loop should read on, or grant more of the window, now that n bytes
-// have been read. After the end it waits for the last byte, which is the connection's window's. mu
-// is held.
-func (b *body) consumed(n int) (tell bool) {
-	if b.window == 0 {
-		if tell = b.throttle && b.data.Len() <= maxBodyBuffer/2; tell {
-			b.throttle = false
-		}
-		return tell
+// take reads what is there, and tells of the end with the last of it, as net/http does. mu is held.
+func (b *body) take(p []byte) (n int, tell bool, err error) {
+	switch {
+	case b.closed:
+		return 0, false, http.ErrBodyReadAfterClose
+	case b.reading == readLate:
+		return 0, false, b.then
+	case b.reading == readNothing:
+		b.reading = readSome
 	}
-	b.owed += int32(n)
-	over := b.eof.Load() || b.err != nil
-	tell = !b.told && b.owed > 0 && (b.owed >= b.window/2 && !over || over && b.data.Len() == 0)
-	b.told = b.told || tell
-	return tell
+	n, tell, err = b.in.Read(p)
+	return n, tell, b.failure(err)
 }
+
+// atEnd reports whether all has come and been read.
+func (b *body) atEnd() bool { return b.in.Complete() && b.in.Len() == 0 }
 
 // credit returns how many bytes have been read or dropped since the last call. On the loop.
 func (b *body) credit() int {
 	if b == nil {
 		return 0
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.owed
-	b.owed, b.told = 0, false
-	return int(n)
+	return b.in.Credit()
 }
 
 // invite sends 100 Continue once to a client that expects it, as net/http does: also if a part of
@@ -126,40 +152,9 @@ func (b *body) invite() {
 	}
 }
 
-// take reads what is there, and tells of the end with the last of it, as net/http does. mu is held.
-func (b *body) take(p []byte) (int, error) {
-	switch {
-	case b.closed:
-		return 0, http.ErrBodyReadAfterClose
-	case b.spoilt:
-		return 0, b.err
-	case b.data.Len() > 0:
-		n := b.data.CopyTo(p)
-		b.data.Discard(n)
-		if b.data.Len() > 0 || !b.eof.Load() {
-			return n, nil
-		}
-		b.sawEnd()
-		return n, io.EOF
-	case b.eof.Load():
-		b.sawEnd()
-		return 0, io.EOF
-	case b.err == nil && b.late:
-		err := b.x.netError("read", os.ErrDeadlineExceeded)
-		if b.length < 0 || b.window > 0 {
-			// as with net/http, a reader of chunks does not continue after an error
-			b.err, b.then, b.spoilt = err, err, true
-		}
-		return 0, err
-	}
-	err := b.err
-	b.err = b.then
-	return 0, err
-}
-
 // sawEnd shows the trailer to the handler, which has read everything before it.
 func (b *body) sawEnd() {
-	b.readAll = true
+	b.reading = readToEnd
 	if b.trailer == nil {
 		return
 	}
@@ -176,34 +171,32 @@ func (b *body) sawEnd() {
 	b.trailer = nil
 }
 
-// wait lets the lock go until something has changed.
-func (b *body) wait() {
-	p := b.parker()
+// wait lets the lock go until something has changed, or only until the end. A body may be read on
+// one goroutine and left on another, so that several may wait.
+func (b *body) wait(forEnd bool) {
+	p := b.parker
+	if b.parker = nil; p == nil {
+		p = b.x.lane.st.engine.System().NewParker()
+	}
+	b.waits++
+	if forEnd {
+		b.in.WaitEnd(p, b.park)
+	} else {
+		b.in.Wait(p, b.park)
+	}
+	b.waits--
+	b.parker = p
+}
+
+func (b *body) park(p driver.Parker) {
+	first := b.waits == 1
 	b.mu.Unlock()
-	if p == b.waiting {
+	if first {
 		b.x.awaitClient(p)
 	} else {
 		p.Park() // one of them is enough not to count
 	}
 	b.mu.Lock()
-	if p == b.waiting {
-		b.waits = false
-	}
-}
-
-// parker is what one more goroutine waits by: a body may be read on one goroutine and left on
-// another. mu is held.
-func (b *body) parker() driver.Parker {
-	if b.waiting == nil {
-		b.waiting = b.x.lane.st.engine.System().NewParker()
-	}
-	if !b.waits {
-		b.waits = true
-		return b.waiting
-	}
-	p := b.x.lane.st.engine.System().NewParker()
-	b.others = append(b.others, p)
-	return p
 }
 
 // Close says that the handler wants no more. The loop reads the rest away after the answer.
@@ -211,46 +204,25 @@ func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	b.wake()
+	b.in.Wake()
 	return nil
 }
 
-// wake lets all waiting calls look again. mu is held.
-func (b *body) wake() {
-	if b.waiting != nil {
-		b.waiting.Unpark()
-	}
-	for _, p := range b.others {
-		p.Unpark()
-	}
-	b.others = nil
-}
-
-// add takes decoded bytes from the loop, which may be the last.
+// add takes decoded bytes from the loop, which may be the last. Too many of them fail the body.
 func (b *body) add(p []byte, last bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.total += int64(len(p))
-	switch {
-	case b.limit > 0 && b.total > b.limit:
-		if b.window > 0 {
-			b.owed += int32(len(p))
-		}
-		return &http.MaxBytesError{Limit: b.limit}
-	case b.window > 0 && (b.dropping || b.err != nil):
-		b.owed += int32(len(p))
-	case b.dropping:
-		b.drop -= int64(len(p))
-		if b.drop < 0 {
-			return errTooMuchLeft
-		}
-	default:
-		b.data.Append(p)
+	if limit := b.x.lane.s.MaxBodyBytes; limit > 0 && b.total > limit {
+		err := &http.MaxBytesError{Limit: limit}
+		b.failLocked(err, err)
+		b.in.Put(p, last) // which drops them
+		return err
 	}
-	if last {
-		b.eof.Store(true)
+	if b.most > 0 && b.total > b.most {
+		return errTooMuchLeft
 	}
-	b.wake()
+	b.in.Put(p, last)
 	return nil
 }
 
@@ -258,9 +230,8 @@ func (b *body) add(p []byte, last bool) error {
 func (b *body) end(trailer http.Header) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.eof.Store(true)
 	b.trailer = trailer
-	b.wake()
+	b.in.Put(nil, true)
 }
 
 // release throws away what is there when the handler is done, and what still comes, up to
@@ -276,15 +247,10 @@ func (b *body) release() {
 
 func (b *body) releaseLocked() {
 	b.closed = true
-	b.wake()
-	if b.window > 0 {
-		b.owed += int32(b.data.Len())
+	if b.most == 0 && !b.windowed() {
+		b.most = b.total + maxDiscard
 	}
-	b.data.Release()
-	if !b.dropping {
-		b.dropping = true
-		b.drop = maxDiscard
-	}
+	b.in.Discard()
 }
 
 // unread takes what has come of the body and was not read, for the new owner of the connection.
@@ -295,14 +261,10 @@ func (b *body) unread() []byte {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.data.AppendTo(nil)
-	b.data.Release()
-	if !b.readAll {
-		b.eof.Store(false)
-		b.err, b.then = http.ErrHijacked, http.ErrHijacked
-		b.wake()
-	}
-	return p
+	var rest buf.Chain
+	b.in.Move(&rest)
+	defer rest.Release()
+	return rest.AppendTo(nil)
 }
 
 // awaitEnd discards the rest of the body, up to maxDiscard and for stopTimeout at most. So a client
@@ -311,19 +273,17 @@ func (b *body) unread() []byte {
 func (b *body) awaitEnd() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.eof.Load() || b.expects || b.err != nil || b.isLong() || !b.x.HandOff() {
+	if b.in.Err() != nil || b.reading == readLate || b.expects() || b.isLong() || !b.x.HandOff() {
 		return
 	}
 	b.releaseLocked()
-	asked := false
-	for !b.eof.Load() && b.err == nil && !b.late {
-		if !asked {
-			asked = true
-			b.throttle = false
-			b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
-			b.x.want(wantInput | wantDeadline)
-		}
-		b.wait()
+	if b.in.Interrupted() {
+		return
+	}
+	b.readBy = b.readBy.orEarlier(b.x.lane.st.now().after(stopTimeout))
+	b.x.want(wantInput | wantDeadline)
+	for b.in.Err() == nil && !b.in.Interrupted() {
+		b.wait(true)
 	}
 }
 
@@ -339,15 +299,15 @@ func (b *body) blocksReuse(over, duplex bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.expects:
-		return !b.readAll
-	case b.spoilt:
+	case b.expects():
+		return b.reading != readToEnd
+	case b.reading == readLate:
 		return true
-	case b.eof.Load():
+	case b.in.Complete():
 		return false
-	case b.err != nil || b.late:
+	case b.in.Err() != nil || b.in.Interrupted():
 		return true
-	case !over && (b.begun || duplex):
+	case !over && (b.reading != readNothing || duplex):
 		return b.closed && b.isLong()
 	case b.length < 0 && !duplex:
 		return true
@@ -365,7 +325,7 @@ func (b *body) got() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.readAll || b.closed
+	return b.reading == readToEnd || b.closed
 }
 
 // halfRead reports whether the handler has begun to read the body and not come to its end.
@@ -375,18 +335,13 @@ func (b *body) halfRead() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.begun && !b.readAll
+	return b.reading != readNothing && b.reading != readToEnd
 }
 
 // complete reports whether all of the body has come from the connection.
-func (b *body) complete() bool { return b == nil || b.eof.Load() }
+func (b *body) complete() bool { return b == nil || b.in.Complete() }
 
-// full reports whether the loop should stop reading, and remembers that it did.
-func (b *body) full() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.throttle = b.data.Len() >= maxBodyBuffer
-	return b.throttle
-}
+// full reports whether the loop should stop reading.
+func (b *body) full() bool { return b.in.Full() }
 
 var errTooMuchLeft = errors.New("too much of the body was left unread")

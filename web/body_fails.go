@@ -3,7 +3,10 @@ package web
 import (
 	"errors"
 	"io"
+	"net/http"
 	"os"
+
+	"github.com/myriad-go/myriad/internal/flow"
 )
 
 // This file is how a body fails: in the words of net/http, because programs look for them.
@@ -24,10 +27,55 @@ func (b *body) failThen(err, then error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err == nil && !b.eof.Load() {
-		b.err, b.then = err, then
+	b.failLocked(err, then)
+}
+
+func (b *body) failLocked(err, then error) {
+	if b.in.Err() == nil && b.reading != readLate {
+		b.then = then
+		b.in.Fail(err)
 	}
-	b.wake()
+}
+
+// failure is what a Read fails with for which the Inbox has err. mu is held.
+func (b *body) failure(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case io.EOF:
+		b.sawEnd()
+		return err
+	case flow.ErrDiscarded:
+		return b.afterMove()
+	case os.ErrDeadlineExceeded:
+		return b.tooLate()
+	}
+	if b.reading == readFailed {
+		return b.then
+	}
+	b.reading = readFailed
+	return err
+}
+
+// afterMove is what a Read fails with when the connection has a new owner.
+func (b *body) afterMove() error {
+	if b.reading == readToEnd {
+		return io.EOF
+	}
+	return http.ErrHijacked
+}
+
+// tooLate is what a Read fails with for its deadline. As with net/http, a reader of chunks does not
+// continue after it, and neither does one of HTTP/2.
+func (b *body) tooLate() error {
+	err := b.x.netError("read", os.ErrDeadlineExceeded)
+	if b.length < 0 || b.windowed() {
+		b.reading, b.then = readLate, err
+	}
+	if b.windowed() {
+		b.in.Fail(err) // what still comes is dropped
+	}
+	return err
 }
 
 // saysGone reports whether a Read that fails with err tells its handler that its connection is as

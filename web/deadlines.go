@@ -199,7 +199,8 @@ func (x *exchange) moveWriteBy(w want) {
 // goroutine.
 func (b *body) setReadBy(by moment) {
 	b.mu.Lock()
-	b.readBy, b.late = by, false
+	b.readBy = by
+	b.in.Interrupt(nil)
 	b.mu.Unlock()
 	b.x.want(wantDeadline)
 }
@@ -208,7 +209,7 @@ func (b *body) setReadBy(by moment) {
 func (b *body) bound() moment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.late {
+	if b.in.Interrupted() {
 		return never
 	}
 	return b.readBy
@@ -219,21 +220,15 @@ func (b *body) bound() moment {
 func (b *body) expire(now moment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.late || !b.readBy.passed(now) {
+	if b.in.Interrupted() || !b.readBy.passed(now) {
 		return false
 	}
-	b.late = true
-	b.wake()
+	b.in.Interrupt(os.ErrDeadlineExceeded)
 	return true
 }
 
 // isLate reports whether the time of the body has passed before it has come, and has not been moved
 // since.
 func (b *body) isLate() bool {
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.late
+	return b != nil && b.in.Interrupted()
 }

@@ -40,9 +40,6 @@ func (x *h1stream) begin(req *http.Request, head *h1.Head) {
 	}
 	w.noBody = req.Method == http.MethodHead
 	x.enc.closeAfter = !head.KeepAlive
-	if head.Expect100 {
-		w.mayContinue.Store(true)
-	}
 }
 
 // minor is of the version that is spoken.

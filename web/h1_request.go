@@ -226,11 +226,9 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 		h1decoder
 	}{}
 	x.body, x.dec = &b.body, &b.h1decoder
-	*x.body = body{x: &x.exchange, limit: x.lane.s.MaxBodyBytes, expects: head.Expect100, length: -1}
-	*x.dec = h1decoder{body: x.body}
-	if !head.Chunked {
-		x.body.length, x.dec.remaining = head.ContentLength, head.ContentLength
-	}
+	x.body.init(&x.exchange, req.ContentLength, head.Expect100)
+	x.body.in.Reset(maxBodyBuffer, false)
+	x.dec.body, x.dec.remaining = x.body, req.ContentLength
 	req.Body = x.body
 }
 

@@ -59,10 +59,10 @@ func (x *h2stream) setBody(head *h2.Head, last, expects bool) {
 		return
 	}
 	req.ContentLength = head.Length
-	x.body = &body{x: &x.exchange, limit: x.lane.s.MaxBodyBytes, expects: expects, length: head.Length,
-		window: x.lane.st.window}
+	x.body = new(body)
+	x.body.init(&x.exchange, head.Length, expects)
+	x.body.in.Reset(int(x.lane.st.window), true)
 	req.Body = x.body
-	x.out.mayContinue.Store(expects)
 }
 
 // headerOf makes the map; all values share one slice. m is an empty map to be used again, or nil.

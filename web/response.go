@@ -38,8 +38,6 @@ type response struct {
 	noBody  bool // HEAD
 	gotType bool // the handler set Content-Type, or forbade sniffing
 
-	mayContinue atomic.Bool // Body.Read may send 100 Continue; cleared under mu
-
 	mu     sync.Mutex
 	lost   error   // guarded by mu: why nothing can be sent any more
 	seldom *seldom // guarded by mu; nil until it is needed
@@ -211,7 +209,7 @@ func (w *response) informational(status int) {
 // sendContinue tells the client to send the body it has announced, unless an answer has begun. It
 // may run beside the handler, on a goroutine that reads the body.
 func (w *response) sendContinue() {
-	if !w.mayContinue.Load() {
+	if !w.x.body.mayContinue() {
 		return
 	}
 	for w.tryContinue() == myriad.ErrFull { // with answers to earlier requests
@@ -228,7 +226,7 @@ func (w *response) sendContinue() {
 func (w *response) tryContinue() (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mayContinue.Load() {
+	if w.x.body.mayContinue() {
 		err = w.x.carrier.invite()
 	}
 	if err != myriad.ErrFull {
@@ -239,7 +237,7 @@ func (w *response) tryContinue() (err error) {
 
 // refuseContinue keeps an interim answer from coming behind the final one.
 func (w *response) refuseContinue() {
-	if w.mayContinue.Load() {
+	if w.x.body.mayContinue() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.settleContinue()
@@ -248,7 +246,7 @@ func (w *response) refuseContinue() {
 
 // settleContinue lets readers go on that wait to send it. mu is held.
 func (w *response) settleContinue() {
-	w.mayContinue.Store(false)
+	w.x.body.settleContinue()
 	if w.seldom != nil {
 		unpark(w.seldom.interim)
 	}

@@ -162,11 +162,17 @@ func (in *Inbox) tell() bool {
 
 // Wait parks the caller until Read may have something for it: bytes, an end, an interruption. It
 // returns at once if Read has that already, and it may return for no reason. park calls p.Park, and
-// may do more before and after; nil: only that. Several goroutines may wait, each with a Parker of
-// its own. H.
-func (in *Inbox) Wait(p driver.Parker, park func(driver.Parker)) {
+// may do more before and after, such as to let a lock go; nil: only that. Several goroutines may
+// wait, each with a Parker of its own. H.
+func (in *Inbox) Wait(p driver.Parker, park func(driver.Parker)) { in.wait(p, park, false) }
+
+// WaitEnd is Wait for a caller that reads no more: it waits for an end or an interruption alone. H.
+func (in *Inbox) WaitEnd(p driver.Parker, park func(driver.Parker)) { in.wait(p, park, true) }
+
+func (in *Inbox) wait(p driver.Parker, park func(driver.Parker), forEnd bool) {
 	in.mu.Lock()
-	if in.data.Len() > 0 || in.err != nil || in.late != nil || in.state&discarding != 0 {
+	readable := in.data.Len() > 0 || in.state&discarding != 0
+	if in.err != nil || in.late != nil || readable && !forEnd {
 		in.mu.Unlock()
 		return
 	}
@@ -185,6 +191,13 @@ func (in *Inbox) Wait(p driver.Parker, park func(driver.Parker)) {
 			return
 		}
 	}
+}
+
+// Wake has the calls of Wait return that are under way. H.
+func (in *Inbox) Wake() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.wake()
 }
 
 func (in *Inbox) wake() {
@@ -217,6 +230,21 @@ func (in *Inbox) Move(dst *buf.Chain) (tell bool) {
 	in.state |= discarding
 	in.wake()
 	return in.tell()
+}
+
+// Full reports whether Put has said so, and neither Read nor Discard has told the loop to go on
+// since. L.
+func (in *Inbox) Full() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.state&full != 0
+}
+
+// Interrupted reports whether Interrupt was called last with an error. L or H.
+func (in *Inbox) Interrupted() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.late != nil
 }
 
 // Len returns the number of bytes that Read has not taken. L or H.

@@ -114,6 +114,9 @@ func TestInboxModel(t *testing.T) {
 					}
 				}
 			}
+			if in.Full() != m.full || in.Interrupted() != (m.late != nil) {
+				t.Fatalf("seed %d: full %v, interrupted %v; want %v, %v", seed, in.Full(), in.Interrupted(), m.full, m.late)
+			}
 			if in.Len() != len(m.data) || in.Complete() != (m.err == io.EOF) || in.Err() != m.err {
 				t.Fatalf("seed %d: %d bytes, complete %v, %v; want %d, %v", seed, in.Len(), in.Complete(), in.Err(),
 					len(m.data), m.err)
@@ -217,6 +220,29 @@ func TestInboxWaitEnds(t *testing.T) {
 			in.Discard()
 		})
 	}
+}
+
+// WaitEnd goes on waiting when bytes come that are not read, and Wake ends it for now.
+func TestInboxWaitEnd(t *testing.T) {
+	var in Inbox
+	in.Reset(10, false)
+	in.Discard()
+	p, parked, woken := driver.Process{}.NewParker(), make(chan bool), make(chan bool)
+	wait := func() {
+		in.WaitEnd(p, func(p driver.Parker) { parked <- true; p.Park() })
+		woken <- true
+	}
+	for _, happen := range []func(){func() { in.Put([]byte("a"), false) }, in.Wake,
+		func() { in.Interrupt(os.ErrDeadlineExceeded) }} {
+		go wait()
+		<-parked
+		happen()
+		<-woken
+	}
+	in.WaitEnd(p, func(driver.Parker) { t.Error("it waits in spite of an interruption") })
+	in.Interrupt(nil)
+	in.Put(nil, true)
+	in.WaitEnd(p, func(driver.Parker) { t.Error("it waits for an end that has come") })
 }
 
 // A permit that was left from before ends Wait, and leaves no reader behind.
