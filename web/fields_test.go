@@ -27,7 +27,8 @@ func TestRequestsTouchFewFields(t *testing.T) {
 		}
 		t.Logf("%s: %d fields, %d of them bools", version, fields, bools)
 		if fields > touchedFields || bools > touchedBools {
-			t.Errorf("%s: %d fields and %d bools, of at most %d and %d", version, fields, bools, touchedFields, touchedBools)
+			t.Errorf("%s: %d fields and %d bools, of at most %d and %d", version, fields, bools, touchedFields,
+				touchedBools)
 		}
 	}
 }

@@ -2,11 +2,10 @@ package web
 
 import "time"
 
-// A goneNotice is when the loop tells a handler, by its context, that its client has ended its side
-// of the connection. net/http reads for that on a goroutine which it starts when the handler
-// begins, or later, when that has read its body to the end. So a quick handler gets no notice,
-// least of all before it has begun: its client wants the answer, and http.TimeoutHandler would
-// withhold it.
+// A goneNotice is when the loop ends the context of a handler whose client has ended its side of the
+// connection. It comes late: a client may half-close and still wait for its answer, which
+// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it has
+// begun and has read its body. net/http has the same delay, as a side effect of its background read.
 type goneNotice struct {
 	at    moment        // of the next look; never: there is none, because it has been told
 	wait  time.Duration // between the last look and that

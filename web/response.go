@@ -21,8 +21,8 @@ type response struct {
 	x      *exchange
 	status int
 	head   headState
-	// the first bytes of the body, and room for more beside the head, from snapshot until the head
-	// is sent; its capacity is 0 if there is none
+	// the first bytes of the body, beside the head, from snapshot until the head is sent; its
+	// capacity says how many fit
 	near []byte
 	// bytes of the body that have not been given to the carrier, up to bodyBuffer, if they are not
 	// in near

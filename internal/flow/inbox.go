@@ -161,9 +161,9 @@ func (in *Inbox) tell() bool {
 }
 
 // Wait parks the caller until Read may have something for it: bytes, an end, an interruption. It
-// returns at once if Read has that already, and it may return for no reason. park calls p.Park, and
-// may do more before and after, such as to let a lock go; nil: only that. Several goroutines may
-// wait, each with a Parker of its own. H.
+// returns at once if Read has that already, and it may return for no reason. park calls p.Park; if
+// it is nil, Wait does. The caller's park may let a lock go before that and take it again after it.
+// Several goroutines may wait, each with a Parker of its own. H.
 func (in *Inbox) Wait(p driver.Parker, park func(driver.Parker)) { in.wait(p, park, false) }
 
 // WaitEnd is Wait for a caller that reads no more: it waits for an end or an interruption alone. H.

@@ -115,7 +115,8 @@ func TestInboxModel(t *testing.T) {
 				}
 			}
 			if in.Full() != m.full || in.Interrupted() != (m.late != nil) {
-				t.Fatalf("seed %d: full %v, interrupted %v; want %v, %v", seed, in.Full(), in.Interrupted(), m.full, m.late)
+				t.Fatalf("seed %d: full %v, interrupted %v; want %v, %v", seed, in.Full(), in.Interrupted(), m.full,
+					m.late)
 			}
 			if in.Len() != len(m.data) || in.Complete() != (m.err == io.EOF) || in.Err() != m.err {
 				t.Fatalf("seed %d: %d bytes, complete %v, %v; want %d, %v", seed, in.Len(), in.Complete(), in.Err(),
