@@ -33,7 +33,8 @@ func TestRequestsTouchFewFields(t *testing.T) {
 	}
 }
 
-// countFields counts those of a struct, and in place of a struct of this package the fields of that.
+// countFields counts those of a struct. It counts the fields of a struct of this package in place
+// of that.
 func countFields(s reflect.Type) (fields, bools int) {
 	for i := range s.NumField() {
 		switch f := s.Field(i).Type; {

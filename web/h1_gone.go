@@ -2,10 +2,11 @@ package web
 
 import "time"
 
-// A goneNotice is when the loop ends the context of a handler whose client has ended its side of the
-// connection. It comes late: a client may half-close and still wait for its answer, which
-// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it has
-// begun and has read its body. net/http has the same delay, as a side effect of its background read.
+// A goneNotice is when the loop ends the context of a handler whose client has ended its side of
+// the connection. It comes late: a client may half-close and still wait for its answer, which
+// http.TimeoutHandler would withhold. A quick handler gets no notice, and none gets it before it
+// has begun and has read its body. net/http has the same delay, as a side effect of its background
+// read.
 type goneNotice struct {
 	at    moment        // of the next look; never: there is none, because it has been told
 	wait  time.Duration // between the last look and that
