@@ -52,6 +52,16 @@ var articles = []article{
 			against("requests per second, 8,000", "http-8000"),
 			against("requests per second, 16,000", "http-16000"),
 		}},
+	{"origin-d", "An event-loop HTTP client (Ruby): 1,000 requests to a server that answers after a second", []claim{
+		{"seconds, a thread or goroutine each", "2.33", "1.32", 1.32 / 2.33, "client-1k", "seconds", "net/http-client",
+			"client"},
+		{"seconds, in series; here with 10 ms", "1,017", "1.32", 1.32 / 1017, "origin-d", "seconds", "series", "client"},
+	}},
+	{"origin-e", "Frameworks of storage servers (C++): SET by 100 clients, on I/O threads and workers", []claim{
+		{"CPU of a SET, µs", absent, absent, 0, "resp-set", "cpu_us", "redcon", "resp"},
+		{"p99 of the others beside 1 % that sleep 5 ms, by undisturbed", absent, "“kept”", 0, "resp-slow-1pct",
+			"times_alone", "redcon", "resp"},
+	}},
 }
 
 func against(what, scenario string) claim {

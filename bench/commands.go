@@ -27,6 +27,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			runCommand(stdout, stderr),
 			allCommand(stdout, stderr),
 			reportCommand(stdout),
+			modelCommand(stdout),
 			witnessCommand(stdout),
 		},
 	}

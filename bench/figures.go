@@ -83,6 +83,12 @@ type document struct {
 	text       func(all []*results) (string, error)
 }
 
+// What is between these lines of a document is made by the model.
+const (
+	modelBegin = "<!-- model: begin, made by: go run ./bench report --update -->\n"
+	modelEnd   = "<!-- model: end -->\n"
+)
+
 // documents are all there are, below the root of the repository.
 var documents = []document{
 	{"docs/BENCHMARKS.md", tablesBegin, tablesEnd, func(all []*results) (string, error) {
@@ -98,6 +104,7 @@ var documents = []document{
 		error) {
 		return figuresTable(all, true), nil
 	}},
+	{"docs/C10M.md", modelBegin, modelEnd, func(all []*results) (string, error) { return tenMillion.markdown(all), nil }},
 }
 
 // updated is the document with its part made anew.
