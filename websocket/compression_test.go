@@ -67,17 +67,13 @@ func unpackAll(t *testing.T, wire []byte, keeps bool) (texts []string) {
 // Echoes of compressed and plain messages, whole and in fragments, in unkind worlds, with and
 // without windows.
 func TestCompressedSessions(t *testing.T) {
-	seeds := uint64(10)
-	if testing.Short() {
-		seeds = 2
-	}
 	eachDispatch(t, func(t *testing.T, d web.Dispatch) {
 		for name, k := range map[string]Compression{
 			"no windows": {Enabled: true, Threshold: -1},
 			"windows":    {Enabled: true, Threshold: 100, WriteWindowBits: 15, ReadWindowBits: 15},
 		} {
 			t.Run(name, func(t *testing.T) {
-				for seed := range seeds {
+				for seed := range uint64(10) {
 					compressedSession(t, d, k, seed)
 				}
 			})
