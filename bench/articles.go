@@ -55,7 +55,8 @@ var articles = []article{
 	{"origin-d", "An event-loop HTTP client (Ruby): 1,000 requests to a server that answers after a second", []claim{
 		{"seconds, a thread or goroutine each", "2.33", "1.32", 1.32 / 2.33, "client-1k", "seconds", "net/http-client",
 			"client"},
-		{"seconds, in series; here with 10 ms", "1,017", "1.32", 1.32 / 1017, "origin-d", "seconds", "series", "client"},
+		{"seconds, in series; here with 10 ms", "1,017", "1.32", 1.32 / 1017, "origin-d", "seconds", "series",
+			"client"},
 	}},
 	{"origin-e", "Frameworks of storage servers (C++): SET by 100 clients, on I/O threads and workers", []claim{
 		{"CPU of a SET, µs", absent, absent, 0, "resp-set", "cpu_us", "redcon", "resp"},

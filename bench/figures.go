@@ -104,7 +104,9 @@ var documents = []document{
 		error) {
 		return figuresTable(all, true), nil
 	}},
-	{"docs/C10M.md", modelBegin, modelEnd, func(all []*results) (string, error) { return tenMillion.markdown(all), nil }},
+	{"docs/C10M.md", modelBegin, modelEnd, func(all []*results) (string, error) {
+		return tenMillion.markdown(all), nil
+	}},
 }
 
 // updated is the document with its part made anew.

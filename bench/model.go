@@ -61,7 +61,8 @@ var modelLines = []line{
 		"waking a thread, twice; it takes busy polling and a card that is read without the kernel"},
 	{"jitter, µs", "http-rate", "web", "p999_ms", microseconds("p999_ms", "p50_ms"),
 		"the kernel's scheduler, and collections of garbage"},
-	{"cores used well", "http-100", "web", "rate", wellUsed, "shared caches, locks of the kernel, interrupts on one core"},
+	{"cores used well", "http-100", "web", "rate", wellUsed,
+		"shared caches, locks of the kernel, interrupts on one core"},
 }
 
 func memory(m model, s summary) (target, here, takes string) {

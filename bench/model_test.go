@@ -33,7 +33,8 @@ func TestModel(t *testing.T) {
 		"packets a second":                     {"1,000,000", "200,000", "5 cores; 10 at 50 %"},
 		"latency, µs":                          {"10", "10000, both ends", "1000 times the target"},
 		"jitter, µs":                           {"10", "0, both ends", "0 times the target"},
-		"cores used well":                      {"5", "1 of 2: the driver has the other (10 requests)", "assumed: 50 % of each"},
+		"cores used well": {"5", "1 of 2: the driver has the other (10 requests)",
+			"assumed: 50 % of each"},
 	}
 	found := 0
 	for _, row := range m.rows(modelInput(10)) {

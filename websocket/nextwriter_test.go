@@ -215,7 +215,8 @@ func TestNextWriterToSlowPeers(t *testing.T) {
 	for name, d := range map[string]web.Dispatch{"pool": web.DispatchPool, "inline": web.DispatchInline} {
 		t.Run(name, func(t *testing.T) {
 			wrote, ended := make(chan error, 1), make(chan error, 1)
-			o := &Options{Workers: startPool(t), Dispatch: d, PingInterval: quiet, WriteTimeout: 50 * time.Millisecond,
+			o := &Options{Workers: startPool(t), Dispatch: d, PingInterval: quiet,
+				WriteTimeout: 50 * time.Millisecond,
 				CloseTimeout: 50 * time.Millisecond,
 				WriteLimit:   1 << 16, OnClose: func(_ *Conn, err error) { ended <- err },
 				OnMessage: func(c *Conn, _ Op, _ []byte) {
@@ -259,7 +260,8 @@ func TestNextWriterCompressed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, myriad.Config{})
-			o := &Options{Engine: e, Workers: startPool(t), Compression: k, MaxMessage: 4 << 20, WriteTimeout: time.Hour,
+			o := &Options{Engine: e, Workers: startPool(t), Compression: k, MaxMessage: 4 << 20,
+				WriteTimeout: time.Hour,
 				OnMessage: func(c *Conn, op Op, p []byte) {
 					if err := writeParts(c, op, p); err != nil { // echoed in parts
 						t.Error(err)
