@@ -67,6 +67,10 @@ var servers = []server{
 		about: "package resp, commands on the pool"},
 	{name: "go-redis", program: "goredis", about: "github.com/redis/go-redis, its pool of connections"},
 	{name: "resp-client", program: "respclient", ours: true, about: "resp.Client, its defaults"},
+	{name: "nghttpd", program: "nghttpd", about: "nghttp2's server, which has to be installed"},
+	{name: "grpc-net/http", program: "grpcstd", about: "grpc-go's ServeHTTP on net/http"},
+	{name: "grpc-own", program: "grpcstd", args: []string{"--own"}, about: "grpc-go's own server"},
+	{name: "grpc-web", program: "grpcweb", ours: true, about: "grpc-go's ServeHTTP on package web"},
 	{name: "c-epoll", program: "c", about: "a minimal epoll server in C: what the kernel costs"},
 }
 
@@ -86,7 +90,8 @@ const many = 20_000
 
 // scenarios are all there are, in the order of the parts of the project that they belong to.
 var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
-	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, respScenarios, pushScenarios, longScenarios)
+	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, h2Scenarios, respScenarios, pushScenarios,
+	longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

@@ -27,6 +27,8 @@ type driver struct {
 	events []unix.EpollEvent
 	input  []byte
 
+	scratch []byte // of request
+
 	began time.Time // with monotonic, the same moment on the clock that processes share
 	mono  int64
 	late  time.Duration
@@ -46,6 +48,7 @@ type conn struct {
 	slow    bool // the request was
 	joining bool // while it is being opened: the head has come, Joined has not
 	secure  *secured
+	stream  uint32 // the last that was opened, in the framing Streams
 }
 
 // now is the monotonic clock without a system call.
@@ -65,7 +68,11 @@ func (d *driver) close() {
 // send writes the request. It always fits, because nothing else is unread by the server then.
 func (d *driver) send(c *conn, since int64) error {
 	c.waiting, c.since, c.slow = c.talk.Requests, since, false
-	return d.write(c, c.talk.Request)
+	p, err := d.request(c)
+	if err != nil {
+		return err
+	}
+	return d.write(c, p)
 }
 
 func (d *driver) sendSlow(c *conn, since int64) error {

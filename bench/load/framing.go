@@ -20,6 +20,8 @@ const (
 	Lines Framing = "lines"
 	// Chunks of a body (RFC 9112 §7.1) have one reply or more each, whole.
 	Chunks Framing = "chunks"
+	// Streams are of HTTP/2. A reply is a frame of data, in one piece; the others are skipped.
+	Streams Framing = "streams"
 )
 
 // A frame describes the bytes around replies: head bytes before the first, gap between two, and
@@ -27,6 +29,7 @@ const (
 type frame struct {
 	size, head, tail int
 	gap              []byte
+	none             bool // there is no reply in it
 }
 
 // errPartial says that the end of a frame has not come.
@@ -40,6 +43,8 @@ func (f Framing) next(p []byte, size int) (one frame, err error) {
 		one, err = textFrame(p)
 	case Chunks:
 		one, err = chunkFrame(p)
+	case Streams:
+		one, err = streamFrame(p)
 	default:
 		one = frame{size: size}
 	}
@@ -51,6 +56,9 @@ func (f Framing) next(p []byte, size int) (one frame, err error) {
 
 // each gives take the replies of that size, of which the frame p consists.
 func (f frame) each(p []byte, size int, take func(reply []byte) error) error {
+	if f.none {
+		return nil
+	}
 	p = p[f.head : f.size-f.tail]
 	if (len(p)+len(f.gap))%(size+len(f.gap)) != 0 {
 		return fmt.Errorf("a frame of %d bytes does not consist of replies of %d: %.200q", len(p), size, p)

@@ -30,6 +30,12 @@ func TestFraming(t *testing.T) {
 		{Chunks, "0\r\n\r\n", "a chunk begins with"},
 		{Chunks, "4;x\r\npong\r\n", "a chunk begins with"},
 		{Chunks, "4\npong\r\n", "a chunk begins with"},
+		{Streams, "\x00\x00\x00\x04\x01\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00\x01pong" +
+			"\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x02\x01\x05\x00\x00\x00\x01xx" +
+			"\x00\x00\x04\x00\x01\x00\x00\x00\x03ping",
+			"pong ping"},
+		{Streams, "\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x07", "the server ends a stream"},
+		{Streams, "\x00\x00\x05\x00\x01\x00\x00\x00\x01pong!", "does not consist of replies of 4"},
 		{Chunks, "000000000004\r\npong\r\n", "a chunk begins with"},
 	} {
 		cuts := []int{0, 1, 2, 3, 5, 7, 9, 11, len(tt.stream) - 1, len(tt.stream)}

@@ -92,9 +92,17 @@ func (o *opening) step(slot int, events uint32) error {
 	}
 	if len(c.talk.Hello) == 0 {
 		o.stands++
-		return nil
+		return o.preface(c)
 	}
 	return o.write(c, c.talk.Hello)
+}
+
+// preface sends what a connection begins with.
+func (o *opening) preface(c *conn) error {
+	if len(c.talk.Preface) == 0 {
+		return nil
+	}
+	return o.write(c, c.talk.Preface)
 }
 
 func (o *opening) welcomed(c *conn) error {

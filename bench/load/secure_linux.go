@@ -102,6 +102,9 @@ func (o *opening) secure() error {
 	var all sync.WaitGroup
 	slots, failed := make(chan int), make(chan error, len(o.conns))
 	config := &tls.Config{InsecureSkipVerify: true} // only the cost of TLS is measured, on our own server
+	if o.spec.Talk.Reply.Framing == Streams {
+		config.NextProtos = []string{"h2"}
+	}
 	for range min(handshakes, len(o.conns)) {
 		all.Go(func() {
 			for slot := range slots {
@@ -149,6 +152,9 @@ func (o *opening) shake(slot int, config *tls.Config) error {
 	c.secure = &secured{tls.Client(descriptor(fd), config)}
 	if err := c.secure.Handshake(); err != nil {
 		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	if err := o.preface(c); err != nil {
+		return err
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return fmt.Errorf("O_NONBLOCK: %w", err)

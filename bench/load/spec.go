@@ -57,9 +57,12 @@ type Talk struct {
 	Joined   []byte // what the server says last before it waits, if it says anything behind the head
 	Request  []byte
 	Requests int // in Request: pipelined, each with a reply
-	Reply    Reply
-	Slow     []byte // a request that the server takes its time for, with a reply like the others
-	TLS      bool   // all of it through TLS; certificates are not verified
+	// Preface is what each connection begins with, if not empty. In the framing Streams Request is
+	// frames, whose streams are numbered anew each time.
+	Preface []byte
+	Reply   Reply
+	Slow    []byte // a request that the server takes its time for, with a reply like the others
+	TLS     bool   // all of it through TLS; certificates are not verified
 
 	Publication *Talk // what is said on a connection that publishes
 }

@@ -20,6 +20,14 @@ func main() {
 			return harness.Listen(addr,
 				func(ln net.Listener) error { return server.Serve(tls.NewListener(ln, config)) })
 		},
+		"h2": func(addr string) (net.Addr, error) {
+			server.Protocols = harness.ClearHTTP2()
+			return harness.Listen(addr, server.Serve)
+		},
+		"h2s": func(addr string) (net.Addr, error) {
+			server.TLSConfig = harness.TLSConfig("h2")
+			return harness.Listen(addr, func(ln net.Listener) error { return server.ServeTLS(ln, "", "") })
+		},
 		"exposed": func(addr string) (net.Addr, error) {
 			return harness.Listen(addr,
 				(&http.Server{Handler: harness.Exposed(), ErrorLog: log.New(io.Discard, "", 0)}).Serve)

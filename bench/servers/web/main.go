@@ -26,6 +26,14 @@ func main() {
 	}
 	harness.Main(map[string]harness.Start{
 		"http": func(addr string) (net.Addr, error) { return bound(dispatch().Listen("tcp", addr)) },
+		"h2": func(addr string) (net.Addr, error) {
+			server.Protocols = harness.ClearHTTP2()
+			return bound(dispatch().Listen("tcp", addr))
+		},
+		"h2s": func(addr string) (net.Addr, error) {
+			server.TLSConfig = harness.TLSConfig("h2")
+			return bound(dispatch().ListenTLS("tcp", addr, "", ""))
+		},
 		"exposed": func(addr string) (net.Addr, error) {
 			server.Handler = harness.Exposed()
 			return bound(dispatch().Listen("tcp", addr))
