@@ -94,7 +94,7 @@ func sameAtAnySplit(t *testing.T, p []byte, g commandGrammar) {
 func TestCommandAtAnySplit(t *testing.T) {
 	for _, s := range malformed {
 		for _, stranger := range []bool{false, true} {
-			sameAtAnySplit(t, []byte(s), commandGrammar{Limits: Limits{}.filled(), stranger: stranger})
+			sameAtAnySplit(t, []byte(s), newGrammar(Limits{}, stranger))
 		}
 	}
 }
@@ -137,12 +137,49 @@ func TestCommandLimits(t *testing.T) {
 			t.Errorf("%q: %v, want %s", in, err, want)
 		}
 	}
-	g := commandGrammar{Limits: Limits{}.filled(), stranger: true}
+	g := newGrammar(Limits{}, true)
 	for in, want := range map[string]error{"*11\r\n": errStrangerArray, "*1\r\n$16385\r\n": errStrangerBulk,
 		"*10\r\n$16384\r\n": nil} {
 		if _, _, err := g.parse([]byte(in), nil); err != want {
 			t.Errorf("a stranger's %q: %v, want %v", in, err, want)
 		}
+	}
+}
+
+// late is a grammar that refuses what comes, not what is announced, as that of default limits does.
+func late(l Limits) commandGrammar {
+	g := newGrammar(l, false)
+	g.counts, g.early = 1000, false
+	return g
+}
+
+// Defaults are limits for what comes. What is announced may be as much as Redis allows.
+func TestDefaultLimits(t *testing.T) {
+	for _, in := range []string{"*1048577\r\n$4\r\n", "*2147483647\r\n", "*1\r\n$536870912\r\nabc"} {
+		if n, _, err := ParseCommand([]byte(in), nil, Limits{}); n != 0 || err != nil {
+			t.Errorf("%q: %d, %v", in, n, err)
+		}
+	}
+	ten := "$10\r\n0123456789\r\n"
+	for in, want := range map[string]error{
+		"*4\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r":    nil,
+		"*4\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n":  errArrayLength,
+		"*3\r\n" + ten + ten + "$1\r\n":            errBulkLength,
+		"*3\r\n" + ten + ten:                       nil,
+		"*3\r\n" + ten + ten + "$1\r\na":           errBulkLength,
+		"*3\r\n" + ten + ten + "$1\r\na\r\n":       errBulkLength,
+		"*4\r\n" + ten + ten + "$1\r\na\r\n":       errBulkLength,
+		"*2\r\n$100\r\n" + strings.Repeat("x", 29): nil,
+		"*2\r\n$100\r\n" + strings.Repeat("x", 30): errBulkLength,
+		"*3\r\n" + ten + ten + "xxxxxxxxxxxx":      errBulkLength,
+		"*3\r\n" + ten + ten + "xxxxxxxxxxxx\r\n":  errBulkLength,
+		"*2\r\n$" + strings.Repeat("1", 70_000):    errBulkLength,
+	} {
+		g := late(Limits{Args: 3, Bytes: 40})
+		if n, _, err := g.parse([]byte(in), nil); n != 0 || err != want {
+			t.Errorf("%.80q: %d, %v; want %v", in, n, err, want)
+		}
+		sameAtAnySplit(t, []byte(in), g)
 	}
 }
 
@@ -157,7 +194,7 @@ func TestAnnouncedArgumentsCostNothing(t *testing.T) {
 // A command of a megabyte that comes byte by byte is looked at once.
 func TestScanIsLinear(t *testing.T) {
 	in := AppendCommand(nil, "SET", "k", strings.Repeat("v", 1<<20))
-	g := commandGrammar{Limits: Limits{}.filled()}
+	g := newGrammar(Limits{}, false)
 	var scan commandScan
 	for i := range in {
 		if complete, err := scan.complete(in[:i+1], &g); err != nil || complete != (i == len(in)-1) {
@@ -171,7 +208,10 @@ func FuzzCommand(f *testing.F) {
 		f.Add([]byte(s), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint64) {
-		g := commandGrammar{Limits: Limits{Args: 100, Bulk: 1 << 16, Bytes: 1 << 18}.filled(), stranger: seed%7 == 0}
+		g := newGrammar(Limits{Args: 100, Bulk: 1 << 16, Bytes: 1 << 18}, seed%7 == 0)
+		if seed%3 == 0 {
+			g = late(Limits{Args: 3, Bulk: 1 << 16, Bytes: 40})
+		}
 		want, wantErr := all(p, g)
 		got, err := pieces(p, g, func(rest int) int {
 			seed = seed*6364136223846793005 + 1442695040888963407
@@ -195,7 +235,7 @@ func TestAppendCommand(t *testing.T) {
 
 func BenchmarkParseCommand(b *testing.B) {
 	in := AppendCommand(nil, "SET", "key:__rand_int__", "xxx")
-	g := commandGrammar{Limits: Limits{}.filled()}
+	g := newGrammar(Limits{}, false)
 	var args [][]byte
 	b.ReportAllocs()
 	for b.Loop() {

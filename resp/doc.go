@@ -26,7 +26,7 @@
 //
 // # Limits
 //
-//   - What a peer sends: Limits, checked when a length has been read, before anything is kept for it.
+//   - What a peer sends: Limits. A length that is announced costs nothing before its bytes come.
 //     A line has at most 64 KiB. A peer that has not authenticated may send 10 arguments of 16 KiB.
 //   - What waits behind commands that run: 256 KiB; then the connection is not read.
 //   - What a peer has not read: Server.WriteLimit. While replies exceed it, no more commands run. For

@@ -16,17 +16,19 @@ const (
 	defaultDepth = 64
 )
 
-// Limits bound what one peer can make this end keep. They are checked as soon as a length has been
-// read, before memory is spent on what it announces. What exceeds one is a *ProtocolError. The zero
-// value has the defaults.
+// Limits bound what one peer can make this end keep. A limit that is set is checked as soon as a
+// length has been read, and memory is never spent on what is only announced. What exceeds a limit
+// is a *ProtocolError. The zero value has the defaults.
 type Limits struct {
 	// Args is the most arguments of a command, and the most values of a reply, those inside of
-	// others included. 0: 1,048,576.
+	// others included. 0: 1,048,576; a command may announce more, as Redis allows it, and is
+	// refused when they come.
 	Args int
 	// Bulk is the longest string, in bytes. 0: 512 MiB, as in Redis (proto-max-bulk-len).
 	Bulk int
 	// Bytes is the most that one command or reply takes on the wire. A string that would exceed it
-	// counts as too long. 0: 64 MiB.
+	// counts as too long. 0: 64 MiB; a command may announce more, and is refused when so much has
+	// come.
 	Bytes int
 	// Depth is how deep the arrays of a reply may nest. Commands do not nest. 0: 64.
 	Depth int

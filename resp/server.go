@@ -163,10 +163,10 @@ func (s *Server) newLive() (*live, error) {
 		}
 	}
 	l := &live{s: s, engine: engine, log: s.Logger,
-		grammar: commandGrammar{Limits: s.Limits.filled()}, limit: or(s.WriteLimit, defaultWriteLimit),
+		grammar: newGrammar(s.Limits, false), strangers: newGrammar(s.Limits, true),
+		limit:   or(s.WriteLimit, defaultWriteLimit),
 		timeout: s.PushTimeout, open: s.Auth == nil || s.AuthOptional, inline: s.Dispatch == DispatchInline,
 		pool: s.Dispatch == DispatchPool}
-	l.strangers = commandGrammar{Limits: l.grammar.Limits, stranger: true}
 	if l.timeout == 0 {
 		l.timeout = DefaultPushTimeout
 	}
