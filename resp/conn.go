@@ -197,8 +197,12 @@ func (c *Conn) queue(p []byte) (full bool) {
 	return full
 }
 
-// replyPiece is the most that is written at once.
-const replyPiece = 1 << 20
+const (
+	// replyPiece is the most that is written at once.
+	replyPiece = 1 << 20
+	// layerRoom is more than TLS adds to a short reply. To a long one it adds less than its length.
+	layerRoom = 1 << 10
+)
 
 // force queues p above the limit, and stalls the commands. The write that is refused is made under
 // mu, so that Drained comes after that.
@@ -213,7 +217,7 @@ func (c *Conn) force(p []byte) error {
 		c.work = c.lane.live.workOf(c)
 	}
 	c.work.stalled = true
-	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p))
+	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p) + layerRoom)
 	_, err = c.nc.Write(p)
 	c.nc.SetWriteLimit(c.limit())
 	return err
