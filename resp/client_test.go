@@ -12,6 +12,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // clientOf is a client on an engine of its own.
@@ -227,7 +228,7 @@ func TestClientSilence(t *testing.T) {
 // Client and server in one world with faults: every command ends once, and those that succeed have
 // their own reply. When the faults are of a kind that loses nothing, all succeed.
 func TestClientSimulation(t *testing.T) {
-	for seed := range uint64(simSeeds * 3) {
+	for seed := range soak.Size(t, uint64(12), 2000) {
 		for _, faults := range []sim.Options{sim.Lossless(), {}} {
 			runClientWorld(t, seed, faults)
 		}

@@ -9,10 +9,8 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
 )
-
-// simSeeds is how many worlds a test sees.
-const simSeeds = 20
 
 // simStore is a handler for the simulator: its commands wait in no other way than by the world.
 func simStore(e func() *myriad.Engine) *Mux {
@@ -35,7 +33,7 @@ func simStore(e func() *myriad.Engine) *Mux {
 // A pipeline in a world with faults: what arrives of the replies is what was asked for, in order,
 // and without faults that end connections all of it arrives.
 func TestServerSimulation(t *testing.T) {
-	for seed := range uint64(simSeeds) {
+	for seed := range soak.Size(t, uint64(12), 1000) {
 		for _, d := range dispatches {
 			for _, faults := range []sim.Options{sim.Lossless(), {}} {
 				runServerWorld(t, seed, d, faults)
@@ -99,4 +97,99 @@ func runServerWorld(t *testing.T, seed uint64, d Dispatch, faults sim.Options) {
 	}
 	w.Run()
 	w.Check(t)
+}
+
+// Messages that are pushed while a connection sends commands come between its replies, whole and in
+// order, whatever Overflow does with those that have no room.
+func TestPushSimulation(t *testing.T) {
+	for seed := range soak.Size(t, uint64(24), 2000) {
+		for _, faults := range []sim.Options{sim.Lossless(), {}} {
+			runPushWorld(t, seed, Overflow(seed%uint64(overflows)), faults)
+		}
+	}
+}
+
+func runPushWorld(t *testing.T, seed uint64, policy Overflow, faults sim.Options) {
+	t.Helper()
+	lossless := faults.Reset < 0
+	w := sim.New(seed, faults)
+	e, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var channels PubSub
+	mux := simStore(func() *myriad.Engine { return e })
+	channels.Register(mux)
+	s := &Server{Engine: e, Handler: mux, Logger: quiet(), WriteLimit: 2 << 10, Overflow: policy, PushTimeout: -1}
+	ln, err := s.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const echoes, messages = 40, 60
+	var got [3][]byte
+	for i := range got {
+		p := w.Dial(ln.Addr())
+		p.OnReceived = func(b []byte) { got[i] = append(got[i], b...) }
+		p.Write(AppendCommand(AppendCommand(nil, "HELLO", "3"), "SUBSCRIBE", "c"))
+		for j := range echoes {
+			p.Write(AppendCommand(nil, "ECHO", strings.Repeat("x", j*j%300)+fmt.Sprint(".", j)))
+		}
+	}
+	w.Go(func() {
+		for j := range messages {
+			w.NewParker().ParkFor(time.Duration(1+j*j%7) * 10 * time.Millisecond)
+			channels.Publish("c", fmt.Appendf(nil, "%s.%d", strings.Repeat("m", j*j%200), j))
+		}
+	})
+	w.RunFor(10 * time.Minute)
+	for i := range got {
+		r, err := readPushed(got[i])
+		// A connection whose policy is to wait loses none from its first message on.
+		whole := !lossless || policy == OverflowClose || r.replies == echoes &&
+			(policy != OverflowBlock || r.last == messages-1 && r.pushed == messages-r.first)
+		if err != nil || !whole {
+			t.Errorf("seed %d, %v: client %d has got %+v: %v", seed, policy, i, r, err)
+		}
+	}
+	_ = s.Close() // the peers do not end by themselves
+	if err := e.Shutdown(context.Background()); err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+	}
+	w.Run()
+	w.Check(t)
+}
+
+// received is what a client has got: replies to ECHO, and messages.
+type received struct{ replies, pushed, first, last int }
+
+// readPushed fails unless both are whole and in order, with none missing among the replies.
+func readPushed(p []byte) (r received, err error) {
+	r.last = -1
+	for len(p) > 0 {
+		n, v, err := ParseValue(p, Limits{})
+		if n == 0 || err != nil {
+			return r, err // the rest has not come
+		}
+		p = p[n:]
+		switch {
+		case v.Kind == Push && v.Elems[0].Text() == "message":
+			_, number, _ := strings.Cut(v.Elems[2].Text(), ".")
+			j, ok := parseInt([]byte(number))
+			if !ok || int(j) <= r.last {
+				return r, fmt.Errorf("message %q is not in order", v.Elems[2].Text())
+			}
+			if r.last = int(j); r.pushed == 0 {
+				r.first = r.last
+			}
+			r.pushed++
+		case v.Kind == Bulk:
+			if !strings.HasSuffix(v.Text(), fmt.Sprint(".", r.replies)) {
+				return r, fmt.Errorf("reply %q is not in order", v.Text())
+			}
+			r.replies++
+		case v.Kind != Map && v.Kind != Push:
+			return r, fmt.Errorf("a %c: %v", v.Kind, v)
+		}
+	}
+	return r, nil
 }
