@@ -79,9 +79,9 @@ type Client struct {
 	// Backoff is the wait before an attempt to connect, after so many failed ones. Nil: 20 ms,
 	// twice as long each time, up to 3 s.
 	Backoff func(failed int) time.Duration
-	// Jitter is a source of chance between 0 and 1, such as rand.Float64, by which the wait of
-	// Backoff is shortened to between half and all of it, so that many clients do not come back at
-	// the same time. Nil: it is not.
+	// Jitter returns a number between 0 and 1, as rand.Float64 does. The higher it is, the more of
+	// Backoff's wait is left out, up to half, so that many clients come back at different times.
+	// Nil: nothing is left out.
 	Jitter func() float64
 	// OnPush is called with each push message of RESP3 that does not belong to a subscription, such
 	// as invalidations. It runs on a loop and must not block; the value is valid until it returns.

@@ -1,8 +1,8 @@
 package resp
 
-// Match reports whether s matches a pattern as Redis has them in KEYS and PSUBSCRIBE: * is any
-// bytes, ? one byte, [abc] one of these, [^abc] none of these, [a-z] one between, and a backslash
-// takes the next byte as it is. It takes at most len(pattern) times len(s) steps.
+// Match reports whether s matches a pattern of KEYS or PSUBSCRIBE of Redis. In a pattern * is any
+// bytes and ? one byte. [abc] is one of these, [a-c] one of a range, and [^abc] none of these. A
+// backslash takes the next byte as it is. Match takes at most len(pattern) times len(s) steps.
 func Match[P, S string | []byte](pattern P, s S) bool {
 	p, i := 0, 0
 	star, from := -1, 0 // where to go on if what follows the last star does not match

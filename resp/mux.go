@@ -31,10 +31,10 @@ func NewMux() *Mux {
 	return m
 }
 
-// Handle has f run the command with this name, such as "GET", or "CONFIG GET" for one with a second
-// word. arity is how many arguments there must be, the name included; if it is negative, at least
-// so many. help is one sentence for COMMAND DOCS and HELP. It panics if the name has been handled,
-// or if there is none.
+// Handle makes f the handler of a command. name is one word or two, such as "GET" or "CONFIG GET".
+// arity is the number of arguments, the name included; a negative one is the least number. help is
+// one sentence for COMMAND DOCS and HELP. Handle panics if the command has a handler, or if name is
+// empty.
 func (m *Mux) Handle(name string, arity int, f HandlerFunc, help string) {
 	words := strings.Fields(strings.ToUpper(name))
 	if len(words) < 1 || len(words) > 2 || len(words[0]) > maxName || arity == 0 || f == nil {
