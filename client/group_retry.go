@@ -24,9 +24,9 @@ type Retry struct {
 	// Max is the longest pause. 0: 30 s.
 	Max time.Duration
 	// If says whether an outcome is worth another attempt. It is called on the goroutine of the
-	// run. Nil: an error of the Transport, and the statuses 429, 502, 503 and 504. In either case
-	// only a request whose body can be had again (GetBody) is tried again, and without If only one
-	// that may be repeated: GET, HEAD, OPTIONS, TRACE, or with an Idempotency-Key.
+	// run. Nil: an error of the Transport, and the statuses 429, 502, 503 and 504, if the request
+	// may be repeated. That is GET, HEAD, OPTIONS, TRACE, or a request with an Idempotency-Key. In
+	// either case a request is tried again only if its body can be had again (GetBody).
 	If func(Outcome) bool
 	// Random is the source of chance, eight bytes for each pause. Nil: crypto/rand.
 	Random io.Reader

@@ -11,10 +11,10 @@ import (
 )
 
 // giving is what a handler is given, and may keep: the request with its URL and context, and itself
-// as the ResponseWriter, which is a given or, without Hijack, a given2. Unless Server.ReuseRequests
+// as the ResponseWriter. That is a given or, without Hijack, a given2. Unless Server.ReuseRequests
 // says otherwise it is made anew for each request, in one piece of 512 bytes. The response behind
-// it is used for other requests when both the handler and the loop are done with it; from then on
-// the ResponseWriter fails as it does after the handler has returned, and leads nowhere.
+// it is used for other requests when both the handler and the loop are done with it. From then on
+// the ResponseWriter leads nowhere, and fails as it does after the handler has returned.
 type giving struct {
 	request http.Request
 	url     url.URL

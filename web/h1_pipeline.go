@@ -15,9 +15,9 @@ import (
 // one after the other, as they were handed to it. With more, each runs by itself, and what it
 // answers is held until those before it have ended.
 //
-// A request that cannot be begun so, because it has a body, is in some way wrong, or stands behind
-// one after which the connection may speak something else, stays where it is, as bytes, until the
-// line has ended.
+// Some requests cannot be begun so: those that have a body, that are in some way wrong, or that
+// stand behind one whose sequel is not sequelRequest. Such a request stays where it is, as bytes,
+// until the line has ended.
 
 const (
 	maxDepth = 1024 // of Server.PipelineDepth

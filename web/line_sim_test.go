@@ -135,9 +135,9 @@ func TestChainIsBounded(t *testing.T) {
 	p.Close()
 }
 
-// A handler of a chain that has not begun when its connection is lost never runs: neither while the
-// one before it runs, for which Shutdown waits, nor when that has returned and its answer was
-// taken.
+// A handler of a chain that has not begun when its connection is lost never runs. The connection is
+// lost while the handler before it runs, for which Shutdown waits, or when that has returned and
+// its answer was taken.
 func TestLostClientsHandlersDoNotBegin(t *testing.T) {
 	for name, returned := range map[string]bool{"while one runs": false, "between two": true} {
 		t.Run(name, func(t *testing.T) {

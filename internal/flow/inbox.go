@@ -16,10 +16,9 @@ var ErrDiscarded = errors.New("flow: the rest of the body has been discarded")
 // An Inbox holds bytes from the peer until a goroutine reads them. Reset makes it ready for use.
 //
 // It limits the peer in one of two ways. A pausing Inbox says in Put that it is full, and in Read
-// when it is half empty again: the loop stops reading in between, so that the Inbox holds at most
-// its high mark and what one Put brings. A crediting Inbox counts what has been consumed, for a
-// window that the peer respects: the caller grants the high mark first, and then what Credit
-// returns.
+// when it is half empty again. The loop stops reading in between. So the Inbox holds at most its
+// high mark and what one Put brings. A crediting Inbox counts what has been consumed, for a window
+// that the peer respects: the caller grants the high mark first, and then what Credit returns.
 type Inbox struct {
 	mu       sync.Mutex
 	data     buf.Chain       // guarded by mu

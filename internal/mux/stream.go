@@ -61,9 +61,9 @@ func (s *Stream) Init(owner StreamOwner) {
 // ID is the stream's number; at a client 0 until its head is on its way. L.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Put queues a head, which is made of h2.AppendPair with pseudo-fields first, and data, all or
-// nothing: flow.ErrFull takes nothing, and Room tells when there is room. head may be nil. last
-// ends our side. p and head are copied. H.
+// Put queues copies of a head and of data, all or nothing: flow.ErrFull takes nothing, and Room
+// tells when there is room. head is made by h2.AppendPair, with pseudo-fields first, or nil. last
+// ends our side. H.
 func (s *Stream) Put(head, p []byte, last bool) error {
 	tell, err := s.box.Put(head, p, last)
 	return s.added(tell, err)
