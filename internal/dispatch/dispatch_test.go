@@ -266,6 +266,62 @@ func TestFollowRests(t *testing.T) {
 	w.stop()
 }
 
+// Nor is what teaches nothing: where no mode learns, and of a kind that is known to be quick.
+func TestFollowTimes(t *testing.T) {
+	for _, tt := range []struct {
+		c    Config
+		r    bool
+		want bool
+	}{
+		{Config{}, true, true}, {Config{}, false, false}, {Config{Learned: true}, true, false},
+		{Config{Mode: Pool}, true, false}, {Config{Mode: Inline}, true, false},
+	} {
+		w := newWorld(t, 1, sim.Calm(), tt.c, nil)
+		_, ln := w.dial()
+		ln.c.Loop().Do(func() {
+			l := w.s.d.On(ln.c.Loop())
+			var p piece
+			var r *Record
+			if tt.r {
+				r = &l.Record
+			}
+			if l.Follow(&p, r); p.timed != tt.want {
+				t.Errorf("%+v, with a record: %v: timed: %v", tt.c, tt.r, p.timed)
+			}
+		})
+		w.stop()
+	}
+}
+
+// A task whose Do says that its time teaches nothing makes no kind quick, nor slow.
+func TestUntaught(t *testing.T) {
+	for _, learned := range []bool{false, true} {
+		w := newWorld(t, 1, sim.Calm(), Config{Learned: learned}, nil)
+		_, ln := w.dial()
+		inline := 0
+		for range QuickRow + 100 {
+			ln.c.Loop().Do(func() {
+				l := w.s.d.On(ln.c.Loop())
+				p := &piece{waits: true, do: func() {
+					if learned {
+						w.NewParker().ParkFor(3 * quickTime)
+					}
+				}}
+				if l.TryInline(ln.c, p, &l.Record) {
+					inline++
+				} else {
+					l.ToPool(p)
+				}
+			})
+			w.RunFor(time.Millisecond)
+		}
+		if want := map[bool]int{false: 0, true: QuickRow + 100}[learned]; inline != want {
+			t.Errorf("known to be quick: %v; %d tasks ran inline, want %d", learned, inline, want)
+		}
+		w.stop()
+	}
+}
+
 // A full pool has no room for anything, except for callers that wait.
 type full struct{ driver.Executor }
 
@@ -379,6 +435,24 @@ func TestMaxQueued(t *testing.T) {
 	w.stop()
 }
 
+// Exactly MaxQueued bytes are not too many.
+func TestMaxQueuedItself(t *testing.T) {
+	w := newWorld(t, 1, sim.Calm(), Config{Mode: Inline}, func(ln *line, _ byte) { ln.c.Write(make([]byte, 256<<10)) })
+	p, ln := w.dial()
+	p.StopReading()
+	w.send(p, "w")
+	ln.c.Loop().Do(func() {
+		l, none := w.s.d.On(ln.c.Loop()), func() {}
+		for below, want := range map[int]bool{0: true, 1: false} {
+			w.s.d.config.MaxQueued = ln.c.Queued() - below
+			if got := l.TryInline(ln.c, &piece{do: none}, nil); got != want {
+				t.Errorf("%d bytes above MaxQueued: inline: %v", below, got)
+			}
+		}
+	})
+	w.stop()
+}
+
 // A pool that its owner has closed too early: all tasks run, in order.
 func TestClosedPool(t *testing.T) {
 	pool := workers.New(workers.Config{})
@@ -411,11 +485,12 @@ func TestClose(t *testing.T) {
 // A piece is a task that is a key's only while it runs, with the next one behind it.
 type piece struct {
 	State
-	next *piece
-	do   func()
+	next  *piece
+	do    func()
+	waits bool // Do says that its time teaches nothing
 }
 
-func (p *piece) Do() bool { p.do(); return true }
+func (p *piece) Do() bool { p.do(); return !p.waits }
 func (p *piece) Kept()    {}
 func (p *piece) Next() Task {
 	if p.next == nil {
