@@ -543,6 +543,38 @@ func TestFollow(t *testing.T) {
 	w.stop()
 }
 
+// The batch of a poll cycle keeps no task that was in it, and no room for a crowd.
+func TestBatchIsForgotten(t *testing.T) {
+	for room, keeps := range map[int]bool{keptTasks: true, keptTasks + 1: false} {
+		w := newWorld(t, 1, sim.Calm(), Config{Mode: Pool}, nil)
+		_, ln := w.dial()
+		l, ran := w.s.d.On(ln.c.Loop()), 0
+		do := func() { ran++ }
+		ln.c.Loop().Do(func() {
+			a, b := &piece{do: do}, &piece{do: do}
+			if l.IsLast(a) {
+				t.Error("a task is the last of none")
+			}
+			l.tasks, l.runs = make([]Task, 0, room), make([]func(), 0, room)
+			l.ToPool(a)
+			l.ToPool(b)
+			if l.IsLast(a) || !l.IsLast(b) {
+				t.Error("the last task is not the one that came last")
+			}
+		})
+		w.Settle()
+		if ran != 2 || (cap(l.tasks) == room) != keeps || (cap(l.runs) == room) != keeps {
+			t.Errorf("%d tasks ran; of room for %d there is %d, and %d", ran, room, cap(l.tasks), cap(l.runs))
+		}
+		for i := range cap(l.tasks) {
+			if l.tasks[:cap(l.tasks)][i] != nil || l.runs[:cap(l.runs)][i] != nil {
+				t.Errorf("task %d is still referred to", i)
+			}
+		}
+		w.stop()
+	}
+}
+
 // Loops of several engines with the same index have Locals of their own.
 func TestLocals(t *testing.T) {
 	d := New(Config{})
