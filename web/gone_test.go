@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -39,5 +40,18 @@ func TestNoHandlerForAClientThatHasGone(t *testing.T) {
 	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
 	if n := ran.Load(); n != 0 {
 		t.Errorf("%d handlers have run whose clients had disconnected", n)
+	}
+}
+
+// An inline task does not begin either when its connection is lost before the end of the poll
+// cycle in which it was asked for.
+func TestNoInlineHandlerForAClientThatHasGone(t *testing.T) {
+	x := &h1stream{exchange: exchange{given: newGiven(), runs: runsInline}}
+	k := &link{from: &origin{base: context.Background()}, lane: &lane{s: &Server{
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })}}}
+	x.carrier, x.lane, x.given.ctx.link = x, k.lane, k
+	x.gone.Store(true)
+	if x.Do() || x.ending() != open || x.given.ctx.Err() == nil {
+		t.Error("the exchange does not end without its handler")
 	}
 }
