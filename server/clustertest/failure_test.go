@@ -1,8 +1,12 @@
 package clustertest
 
 import (
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -114,4 +118,62 @@ func TestAllCut(t *testing.T) {
 		t.Errorf("lost without notice %d, twice %d, behind %d, told so %d of %d", c.lost, c.twice, c.behind, c.gaps,
 			len(l.all))
 	}
+}
+
+// A node is gone for good: it is removed, and one with another name and an empty folder takes its
+// place.
+func TestReplaced(t *testing.T) {
+	soak.Only(t)
+	nodes := cluster(t, history)
+	gone := nodes[2]
+	gone.signal(syscall.SIGKILL)
+	gone.wait()
+	at := "http://" + nodes[0].public
+	if out, err := exec.Command(program, "cluster", "remove", "nobody", "--url", at).CombinedOutput(); err == nil {
+		t.Errorf("a node that there is not was removed: %s", out)
+	}
+	out, err := exec.Command(program, "cluster", "remove", gone.name, "--url", at).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "removed "+gone.name) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	fresh := &node{t: t, name: "n4", public: gone.public, dir: t.TempDir()}
+	for _, arg := range gone.args {
+		switch arg {
+		case gone.name:
+			arg = fresh.name
+		case gone.dir:
+			arg = fresh.dir
+		}
+		fresh.args = append(fresh.args, arg)
+	}
+	nodes[2] = fresh
+	fresh.start()
+	for _, n := range nodes {
+		n.awaitHealthy()
+	}
+	l := start(t, nodes, 30, 300, 200)
+	time.Sleep(5 * time.Second)
+	nodes[1].signal(syscall.SIGKILL) // which the new node has to make up for
+	nodes[1].wait()
+	nodes[1].start()
+	nodes[1].awaitHealthy()
+	time.Sleep(time.Second)
+	l.finish().wantAll(t)
+	if text := get(t, at+"/console/cluster"); !strings.Contains(text, `"`+fresh.name+`"`) {
+		t.Errorf("the cluster is said to be %s", text)
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	answer, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, answer.Status, err)
+	}
+	return string(text)
 }
