@@ -94,9 +94,10 @@ var arrows = map[string][]string{
 	"server/push": {".", "buf", "resp", "server/push/internal/centrifuge", "server/push/internal/fossil",
 		"server/push/internal/mercure", "server/push/internal/receipts", "web", "websocket", "workers"},
 	"server/push/bustest": {"server/push"},
+	"server/push/proxy":   {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
-	"server/cmd/myriad": {".", "debug", "resp", "server/load", "server/push", "server/push/natsbus", "web",
-		"websocket"},
+	"server/cmd/myriad": {".", "debug", "resp", "server/load", "server/push", "server/push/natsbus",
+		"server/push/proxy", "web", "websocket"},
 	"server/clients":     nil,
 	"server/clustertest": nil, // tests alone
 }

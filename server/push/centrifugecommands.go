@@ -151,14 +151,16 @@ func (b *batch) runInChannel(c *centrifuge.Command) error {
 
 func (b *batch) connect(c *centrifuge.Command) error {
 	s := b.s
-	g, err := s.connect(c.Connect.Token)
+	ask := c.Connect
+	g, err := s.connect(ConnectRequest{Token: ask.Token, Data: ask.Data, Name: ask.Name, Version: ask.Version,
+		Channels: ask.Channels()})
 	if err != nil {
 		return b.failed(c, err)
 	}
 	result := centrifuge.ConnectResult{
 		Client: s.id.String(), Version: s.node.version,
-		Expires: !g.ends.IsZero(),
-		Ping:    uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
+		Expires: !g.ends.IsZero() && !g.hooked, Data: b.form.answerData(g.data),
+		Ping: uint32(s.node.timing.Ping / time.Second), Pong: s.form().answered,
 	}
 	if result.Expires {
 		result.TTL = s.node.ttl(g.ends)
@@ -167,7 +169,7 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		result.Session, result.Node = t.client.secret, s.node.id.String()
 	}
 	channels := g.channels
-	if b.form.uni && len(channels) == 0 {
+	if b.form.uni && len(channels) == 0 && !g.hooked {
 		channels = c.Connect.Channels()
 	}
 	if len(channels) == 0 {
@@ -220,14 +222,31 @@ func (b *batch) connected(c *centrifuge.Command, result *centrifuge.ConnectResul
 
 func (b *batch) rpc(c *centrifuge.Command) error {
 	data, err := b.s.rpc(c.RPC.Method, c.RPC.Data)
-	if err == nil && b.form.codec == centrifuge.JSON && len(data) > 0 {
-		data, err = oneLineJSON(data)
+	if err == nil {
+		data, err = b.form.checkData(data)
 	}
 	if err != nil {
 		return b.failed(c, err)
 	}
 	b.reply(&centrifuge.Reply{ID: c.ID, RPC: &centrifuge.RPCResult{Data: data}})
 	return nil
+}
+
+// checkData returns data of a hook as the codec carries it.
+func (f centrifugeForm) checkData(data []byte) ([]byte, error) {
+	if f.codec == centrifuge.JSON && len(data) > 0 {
+		return oneLineJSON(data)
+	}
+	return data, nil
+}
+
+// answerData is checkData for data that is left out if the codec cannot carry it.
+func (f centrifugeForm) answerData(data []byte) []byte {
+	data, err := f.checkData(data)
+	if err != nil {
+		return nil
+	}
+	return data
 }
 
 // refresh replaces the connection's token.
@@ -266,7 +285,7 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 func requestOf(ask *centrifuge.SubscribeRequest) (w subscribeRequest, err error) {
 	w = subscribeRequest{recover: ask.Recover, since: Position{Offset: ask.Offset, Epoch: ask.Epoch},
 		complete: ask.Flag&centrifuge.FlagRejectUnrecovered != 0, notices: ask.JoinLeave, token: ask.Token,
-		delta: ask.Delta == "fossil"}
+		delta: ask.Delta == "fossil", data: ask.Data}
 	if ask.Filter != nil {
 		w.filter, err = filterOf(ask.Filter, new(filterSize), 1)
 	}
@@ -296,7 +315,7 @@ func (f centrifugeForm) subscribeResult(hello welcome) centrifuge.SubscribeResul
 	result := centrifuge.SubscribeResult{
 		Expires: hello.expires, TTL: hello.ttl, Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
 		WasRecovering: hello.wasRecovering, Recovered: hello.recovered, Publications: f.listed(hello.publications),
-		Delta: hello.delta,
+		Delta: hello.delta, Data: f.answerData(hello.data),
 	}
 	if hello.delta {
 		for i := range result.Publications {

@@ -167,6 +167,19 @@ func (f centrifugeForm) socket(c *websocket.Conn) transport {
 	return textSocket{c}
 }
 
+// describe says how a client of this form has connected.
+func (f centrifugeForm) describe(header http.Header) Caller {
+	c := Caller{Transport: [...]string{"websocket", "http_stream", "sse"}[f.framing], Header: header,
+		Protocol: "json", Encoding: "json"}
+	if f.uni {
+		c.Transport = "uni_" + c.Transport
+	}
+	if f.codec == centrifuge.Protobuf {
+		c.Protocol, c.Encoding = "protobuf", "binary"
+	}
+	return c
+}
+
 // contentType is the type of a response.
 func (f centrifugeForm) contentType() string {
 	switch {

@@ -22,7 +22,13 @@ func newCentrifugeSockets(n *node, pool *workers.Pool) *centrifugeSockets {
 		for uni, options := range map[bool]*[2]*websocket.Options{false: &s.both, true: &s.pushes} {
 			f := centrifugeForm{centrifuge.Codec(codec), inSocket, uni}
 			o := n.webSocketOptions(pool, subprotocol)
-			o.OnOpen = func(c *websocket.Conn) { c.SetValue(n.start(f.socket(c), f)) }
+			o.OnOpen = func(c *websocket.Conn) {
+				s := n.start(f.socket(c), f)
+				if header, ok := c.Value().(http.Header); ok {
+					n.callers.add(s, f.describe(header))
+				}
+				c.SetValue(s)
+			}
 			o.OnMessage = func(c *websocket.Conn, _ websocket.Op, p []byte) { runMessage(c.Value().(*session), p) }
 			o.OnClose = func(c *websocket.Conn, _ error) { c.Value().(*session).ended() }
 			options[codec] = o
@@ -39,7 +45,11 @@ func (s *centrifugeSockets) serveUni(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *centrifugeSockets) accept(w http.ResponseWriter, r *http.Request, options *[2]*websocket.Options) {
-	if _, err := websocket.Accept(w, r, options[codecOf(r)]); err != nil {
+	var value any
+	if s.node.remember {
+		value = s.node.hooks.selected(r.Header)
+	}
+	if _, err := websocket.AcceptWith(w, r, options[codecOf(r)], value); err != nil {
 		// Accept has sent the error response
 		s.node.log.Debug("push: a WebSocket was not opened", "remote", r.RemoteAddr, "error", err)
 	}

@@ -105,6 +105,9 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	}
 	t := newStreamTransport(r.RemoteAddr, client)
 	s := n.start(t, f)
+	if n.remember {
+		n.callers.add(s, f.describe(n.hooks.selected(r.Header)))
+	}
 	c.add(client.secret, s)
 	runMessage(s, first)
 	stream, err := c.server.detach(w)

@@ -28,6 +28,10 @@ var (
 	failUnrecoverable     = Error{Code: 112, Message: "unrecoverable position"}
 )
 
+// A Disconnect is the error of a hook that ends the client's connection. Clients reconnect after
+// the codes 4000 to 4499, and stay away after 4500 to 4999.
+type Disconnect = ending
+
 // An ending is why the server ends a connection. The reason stays below 124 bytes, because a close
 // frame carries it. After 3000–3499 and 4000–4499 clients reconnect, after the other codes they do
 // not.

@@ -40,6 +40,12 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, name := range channels {
+		if s.node.rules.of(name).SubscribeHook {
+			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)
+			writeError(w, http.StatusForbidden, apiPermissionDenied,
+				fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", name))
+			return
+		}
 		if s.node.rules.of(name).SubscribeToken && !slices.Contains(g.channels, name) {
 			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)
 			writeError(w, http.StatusForbidden, apiPermissionDenied,

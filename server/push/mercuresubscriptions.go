@@ -170,7 +170,7 @@ func (h *mercureHub) serveSubscriptions(w http.ResponseWriter, r *http.Request) 
 // mayList checks that a selector of the token selects the URL, or that the key of the API or the
 // console is given.
 func (h *mercureHub) mayList(r *http.Request) error {
-	if h.node.tokens == nil && h.apiKey == nil || h.apiKey.matches(r) || h.consoleKey.matches(r) {
+	if !h.node.authenticates() && h.apiKey == nil || h.apiKey.matches(r) || h.consoleKey.matches(r) {
 		return nil
 	}
 	token, _ := tokenOf(r)

@@ -122,11 +122,9 @@ func tokenOf(r *http.Request) (token string, cookie bool) {
 func (h *mercureHub) subscriber(r *http.Request) (mercureToken, error) {
 	token, _ := tokenOf(r)
 	switch {
-	case h.node.tokens == nil:
+	case !h.node.authenticates(), token == "" && h.config.Anonymous:
 		return mercureToken{}, nil
-	case token == "" && h.config.Anonymous:
-		return mercureToken{}, nil
-	case token == "":
+	case token == "" || h.node.tokens == nil:
 		return mercureToken{}, errNoToken
 	}
 	return h.node.tokens.verifyMercure(token, h.node.limits.Channels)
@@ -139,7 +137,7 @@ func (h *mercureHub) publisher(r *http.Request) ([]mercure.Selector, error) {
 		return nil, nil
 	}
 	if h.publishers == nil {
-		if h.apiKey != nil {
+		if h.apiKey != nil || h.node.authenticates() {
 			return nil, errNoToken
 		}
 		return nil, nil

@@ -40,6 +40,11 @@ type Namespace struct {
 	// and with the claim channel. It needs Config.TokenSecret.
 	SubscribeToken bool
 
+	// SubscribeHook asks Hooks.Subscribe about each subscription without a token, and PublishHook
+	// asks Hooks.Publish about each publication of a client. Then SubscribeToken and Publish do not
+	// act.
+	SubscribeHook, PublishHook bool
+
 	// Slow is the policy for a subscriber that reads more slowly than others publish. Default:
 	// SlowDisconnect.
 	Slow SlowPolicy

@@ -53,8 +53,11 @@ type node struct {
 	version string
 
 	denyClientPublish bool
-	onRPC             func(ctx context.Context, client ClientInfo, method string, data []byte) ([]byte, error)
-	onMessage         func(ctx context.Context, client ClientInfo, data []byte)
+	onRPC             func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error)
+	onMessage         func(ctx context.Context, client Caller, data []byte)
+	hooks             Hooks
+	remember          bool // hooks want to know their callers
+	callers           callers
 
 	started  time.Time
 	engine   *myriad.Engine // nil: the console has no engine figures
@@ -227,28 +230,37 @@ func (n *node) channelRule(subject string) string {
 		n.limits.ChannelName)
 }
 
-// authenticate returns what the token grants. A server without a secret returns the zero grant.
+// authenticates reports whether clients must show who they are, by a token or to Hooks.Connect.
+func (n *node) authenticates() bool { return n.tokens != nil || n.hooks.Connect != nil }
+
+// authenticate returns what the token grants. If clients need not show who they are, it returns the
+// zero grant.
 func (n *node) authenticate(token string) (grant, error) {
-	if n.tokens == nil {
+	switch {
+	case !n.authenticates():
 		return grant{}, nil
-	}
-	if token == "" {
+	case token == "" || n.tokens == nil:
 		return grant{}, errNoToken
 	}
 	g, err := n.tokens.verify(token)
 	if err != nil {
 		return grant{}, err
 	}
+	return g, n.checkGrant(&g)
+}
+
+// checkGrant returns an error for channels that no client may be subscribed to.
+func (n *node) checkGrant(g *grant) error {
 	for _, name := range g.channels {
 		if !n.validChannel(name) {
-			return grant{}, claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name)))
+			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name)))
 		}
 	}
 	if len(g.channels) > n.limits.Channels {
-		return grant{}, claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
+		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
 			len(g.channels), n.limits.Channels))
 	}
-	return g, nil
+	return nil
 }
 
 // refuse makes the node refuse publications and clients. It returns when the running publications

@@ -18,19 +18,29 @@ var (
 	errRefused        = errors.New("push: the client sends commands after a refused connect")
 	errNoToken        = errors.New("push: connect has no token, and the server requires one")
 	errPong           = errors.New("push: a pong without a ping")
+	errGone           = errors.New("push: the client has gone before connect was answered")
 	errOtherUser      = errors.New("push: a refresh with the token of another user")
 )
 
-// connect makes the session the user of the token. After an Error, the client can only disconnect.
-func (s *session) connect(token string) (grant, error) {
+// connect makes the session the user of the token, or whom Hooks.Connect says. After an Error, the
+// client can only disconnect.
+func (s *session) connect(r ConnectRequest) (grant, error) {
 	if s.isConnected() {
 		return grant{}, errors.Join(endBadRequest, errConnectedTwice)
 	}
 	if s.isRefused() {
 		return grant{}, errors.Join(endBadRequest, errRefused)
 	}
-	g, err := s.node.authenticate(token)
+	g, err := s.node.authenticate(r.Token)
+	if errors.Is(err, errNoToken) && s.node.hooks.Connect != nil {
+		g, err = s.connectByHook(r)
+	}
 	switch {
+	case errors.As(err, new(Error)):
+		s.refuseConnect()
+		return g, err
+	case errors.As(err, new(Disconnect)):
+		return g, err
 	case errors.Is(err, errTokenExpired):
 		s.refuseConnect()
 		s.refused(refusedExpired, err)
@@ -42,6 +52,9 @@ func (s *session) connect(token string) (grant, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stage == stageEnded { // while a hook was asked
+		return g, errors.Join(endStale, errGone)
+	}
 	s.setConnected(g)
 	return g, nil
 }
@@ -140,26 +153,31 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	return s.node.ttl(g.ends), nil
 }
 
-// expireFrom makes the connection expire at a time that its token does not say. It returns false if
-// the session is not connected.
+// expireFrom makes the connection expire at a time that its token does not say; zero: never. It
+// returns false if the session is not connected.
 func (s *session) expireFrom(ends time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stage != stageConnected {
 		return false
 	}
-	s.expireAt(ends)
+	if s.endAt = 0; !ends.IsZero() {
+		s.expireAt(ends)
+	}
 	s.node.wheel.set(s, s.deadline())
 	return true
 }
 
 // publish sends data to the channel in the client's name.
 func (s *session) publish(channel string, data []byte, kind Kind) error {
+	p := Publication{Data: data, Kind: kind, Client: s.id.String(), User: s.user()}
+	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
+		return s.publishByHook(channel, p)
+	}
 	if !s.mayPublish(channel) {
 		return failPermissionDenied
 	}
-	_, err := s.node.publish(context.Background(), channel, Publication{Data: data, Kind: kind, Client: s.id.String(),
-		User: s.user()})
+	_, err := s.node.publish(context.Background(), channel, p)
 	return err
 }
 
@@ -182,8 +200,12 @@ func (s *session) mayPublish(name string) bool {
 
 // needsToken reports whether the client can subscribe only with a token for the channel.
 func (s *session) needsToken(name string) bool {
-	if s.watcher || !s.node.rules.of(name).SubscribeToken {
+	rules := s.node.rules.of(name)
+	if s.watcher || !rules.SubscribeToken && !rules.SubscribeHook {
 		return false
+	}
+	if rules.SubscribeHook {
+		return true
 	}
 	return s.identity == nil || !slices.Contains(s.identity.channels, name)
 }
@@ -199,7 +221,7 @@ func (s *session) rpc(method string, data []byte) ([]byte, error) {
 	if s.node.onRPC == nil {
 		return nil, failNotAvailable
 	}
-	return s.node.onRPC(context.Background(), s.info(), method, data)
+	return s.node.onRPC(context.Background(), s.caller(), method, data)
 }
 
 // message calls Config.Message.
@@ -207,7 +229,7 @@ func (s *session) message(data []byte) error {
 	if s.node.onMessage == nil {
 		return endNotAvailable
 	}
-	s.node.onMessage(context.Background(), s.info(), data)
+	s.node.onMessage(context.Background(), s.caller(), data)
 	return nil
 }
 

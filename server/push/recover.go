@@ -19,9 +19,12 @@ type subscribeRequest struct {
 	notices  bool
 	server   bool   // the server makes the subscription, which needs no token
 	token    string // for the subscription; usually ""
+	data     []byte // for a hook
 
 	grant *memberGrant // what the token grants; nil without one
 	ttl   uint32       // seconds until the token ends
+	// answer is data for the reply, from a hook.
+	answer []byte
 }
 
 // A welcome is the content of the reply to a new member.
@@ -32,6 +35,7 @@ type welcome struct {
 	recovered     bool
 	publications  []Publication
 	delta         bool // publications may be deltas
+	data          []byte
 
 	expires bool // the subscription ends in ttl seconds unless the client brings a new token
 	ttl     uint32

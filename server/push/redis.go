@@ -35,9 +35,9 @@ func (s *Server) Redis(engine *myriad.Engine) *resp.Server {
 			}
 		},
 	}
-	if s.apiKey != nil || s.node.tokens != nil {
+	if s.apiKey != nil || s.node.authenticates() {
 		server.Auth = d.authenticate
-		server.AuthOptional = s.node.tokens == nil
+		server.AuthOptional = !s.node.authenticates()
 	}
 	return server
 }

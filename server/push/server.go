@@ -53,10 +53,12 @@ type Config struct {
 	// RPC answers the clients' rpc commands: it returns data for the reply, which is JSON for a
 	// client that speaks JSON, or an Error. The server calls it on the client's goroutine, one call
 	// at a time for each client. nil: clients are answered 108 "not available".
-	RPC func(ctx context.Context, client ClientInfo, method string, data []byte) ([]byte, error)
+	RPC func(ctx context.Context, client Caller, method string, data []byte) ([]byte, error)
 	// Message receives what clients send without expecting a reply, as RPC does. nil: such clients
 	// are disconnected with 3508 "not available".
-	Message func(ctx context.Context, client ClientInfo, data []byte)
+	Message func(ctx context.Context, client Caller, data []byte)
+	// Hooks let a program decide what its clients may do.
+	Hooks Hooks
 
 	Mercure MercureConfig
 
@@ -124,7 +126,8 @@ func New(c Config) (*Server, error) {
 	if err = errors.Join(wrong, err); err != nil {
 		return nil, err
 	}
-	pool := workers.New(workers.Config{Workers: commandWorkers, Queue: commandQueue, Logger: n.log})
+	pool := workers.New(workers.Config{Workers: commandWorkers + max(c.Hooks.AtOnce, 0), Queue: commandQueue,
+		Logger: n.log})
 	s := &Server{node: n, pool: pool, detach: n.detach, origins: origins, mercure: c.Mercure.withDefaults()}
 	s.removeNode = c.RemoveNode
 	s.apiKey, s.consoleKey = newSecretKey(c.APIKey), newSecretKey(c.ConsoleKey)
@@ -147,14 +150,15 @@ func New(c Config) (*Server, error) {
 
 func newNode(c Config) (*node, error) {
 	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
-	if err != nil {
+	if err = errors.Join(err, c.Hooks.check(c.Namespaces)); err != nil {
 		return nil, err
 	}
 	n := &node{
 		rules: rules, bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
 		timing: c.Timing.withDefaults(),
 		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
-		onRPC: c.RPC, onMessage: c.Message,
+		onRPC: c.RPC, onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil ||
+			c.Message != nil,
 	}
 	if n.clock == nil {
 		n.clock = systemClock{}
@@ -241,7 +245,7 @@ func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
 
 // isOpen reports whether the server requires neither keys nor tokens.
 func (s *Server) isOpen() bool {
-	return s.apiKey == nil && s.consoleKey == nil && s.node.tokens == nil
+	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
 }
 
 // Drain makes the server refuse publications and new clients with 503. It returns when the running

@@ -116,7 +116,7 @@ func TestSubscribeByServer(t *testing.T) {
 func TestRPCAndMessage(t *testing.T) {
 	var sent []string
 	n := newTestNode(t, func(n *node) {
-		n.onRPC = func(_ context.Context, c ClientInfo, method string, data []byte) ([]byte, error) {
+		n.onRPC = func(_ context.Context, c Caller, method string, data []byte) ([]byte, error) {
 			switch method {
 			case "echo":
 				return append([]byte("[ "), append(data, " \n]"...)...), nil
@@ -127,7 +127,7 @@ func TestRPCAndMessage(t *testing.T) {
 			}
 			return nil, errors.New("a secret")
 		}
-		n.onMessage = func(_ context.Context, _ ClientInfo, data []byte) { sent = append(sent, string(data)) }
+		n.onMessage = func(_ context.Context, _ Caller, data []byte) { sent = append(sent, string(data)) }
 	})
 	c := n.connected()
 	c.asks(t, "rpc", `{"id":2,"rpc":{"method":"echo","data":{"a": 1}}}`, `{"id":2,"rpc":{"data":[{"a":1}]}}`)

@@ -27,6 +27,7 @@ type session struct {
 
 	mu       sync.Mutex
 	stage    stage
+	hooked   bool      // a hook says when the connection ends
 	lagging  bool      // a channel has queued publications for it: see slow.go
 	identity *identity // of its token, nil without one; constant once the session is connected
 	members  []*member
@@ -108,7 +109,8 @@ func (n *node) begin(s *session) *session {
 func (s *session) setConnected(g grant) {
 	now := s.node.clock.Now()
 	s.stage = stageConnected
-	if g.user != "" {
+	s.hooked = g.hooked
+	if g.user != "" || g.hooked || s.node.hooks.Subscribe != nil {
 		s.identity = &identity{user: g.user, info: g.info, channels: g.channels}
 	}
 	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
@@ -121,7 +123,7 @@ func (s *session) setConnected(g grant) {
 
 // expireAt sets the expiry of the token. The caller holds s.mu, and then sets the wheel.
 func (s *session) expireAt(ends time.Time) {
-	if s.form().answered {
+	if s.form().answered && !s.hooked {
 		ends = ends.Add(s.node.timing.Refresh)
 	}
 	s.endAt = sinceEpoch(ends)
@@ -189,6 +191,9 @@ func (s *session) tick(now time.Time) {
 	if todo&doPing != 0 {
 		s.ping()
 	}
+	if todo&doRefresh != 0 {
+		s.node.clock.AfterFunc(0, s.refreshByHook) // a hook may block
+	}
 	if todo&doExpire != 0 {
 		s.expireSubscriptions(now.UnixNano())
 	}
@@ -204,6 +209,7 @@ const (
 	doPing todo = 1 << iota
 	doExpire
 	doCatchUp
+	doRefresh
 )
 
 // due returns what tick has to do: disconnect, if reason has a code, or the actions in do.
@@ -221,6 +227,9 @@ func (s *session) due(now int64) (reason ending, do todo) {
 		return reason, 0
 	case s.pongBy != 0 && now >= s.pongBy:
 		reason = endNoPong
+	case s.endAt != 0 && now >= s.endAt && s.hooked && s.stage == stageConnected && s.node.hooks.Refresh != nil:
+		do |= doRefresh
+		s.endAt = now + int64(s.node.timing.Refresh) // if the hook does not answer
 	case s.endAt != 0 && now >= s.endAt:
 		reason = endExpired
 		if s.stage != stageConnected {
@@ -290,6 +299,7 @@ func (s *session) ended() {
 	s.stage, s.members = stageEnded, nil
 	s.node.wheel.remove(s)
 	s.mu.Unlock()
+	s.node.callers.drop(s)
 	for _, m := range members {
 		s.node.hub.leave(m)
 	}

@@ -17,7 +17,7 @@ func (s *session) subscribe(name string, w subscribeRequest, announce func(welco
 		return err
 	}
 	m, err := s.node.hub.join(s, name, w, func(hello welcome) {
-		hello.expires, hello.ttl = w.grant != nil && w.grant.expires > 0, w.ttl
+		hello.expires, hello.ttl, hello.data = w.ttl > 0, w.ttl, w.answer
 		announce(hello)
 	})
 	if err != nil {
@@ -32,7 +32,11 @@ func (s *session) subscribe(name string, w subscribeRequest, announce func(welco
 func (s *session) admit(name string, w *subscribeRequest) error {
 	n := s.node
 	switch {
-	case n.tokens == nil || w.server: // newNamespaces has checked that none is required
+	case w.server:
+		return nil
+	case n.rules.of(name).SubscribeHook && !s.watcher && (w.token == "" || n.tokens == nil):
+		return s.subscribeByHook(name, w)
+	case n.tokens == nil: // newNamespaces has checked that none is required
 		return nil
 	case w.token == "" && s.needsToken(name):
 		return failPermissionDenied

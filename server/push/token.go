@@ -138,12 +138,17 @@ type grant struct {
 	channels []string          // to which the server subscribes the bearer, sorted
 	infos    map[string][]byte // by channel; nil without one
 	watcher  bool              // an operator with the console's key instead of a token
+	hooked   bool              // Hooks.Connect has granted it
+	data     []byte            // for the reply, from Hooks.Connect
 }
 
 // NeedsTokens reports whether clients need a token.
 func (c Config) NeedsTokens() bool {
 	return c.TokenSecret != "" || len(c.TokenKeys) > 0 || c.TokenKeysURL != ""
 }
+
+// Authenticates reports whether clients must show who they are: by a token, or to Hooks.Connect.
+func (c Config) Authenticates() bool { return c.NeedsTokens() || c.Hooks.Connect != nil }
 
 // newTokenVerifier returns nil without a key: clients then need no token.
 func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (v *tokenVerifier, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/server/push"
+	"github.com/myriad-go/myriad/server/push/proxy"
 	"github.com/urfave/cli/v3"
 )
 
@@ -29,6 +30,7 @@ type settings struct {
 	logLevel        slog.Level
 	engine          myriad.Config
 	push            push.Config
+	proxy           proxy.Config
 	cluster         clusterSettings
 
 	// No option sets these.

@@ -56,7 +56,7 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			}
 			s, err := configure(c, os.Environ(), stderr)
 			if err == nil {
-				err = s.readTokenKeys()
+				err = errors.Join(s.readTokenKeys(), s.proxy.Apply(&s.push))
 			}
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func check(s settings, stdout io.Writer) error {
 func (s settings) prepare() (all addresses, certificates *keeper, err error) {
 	all, wrong := s.addresses()
 	if wrong == nil {
-		_, wrong = all.checkExposure(s.push.APIKey, s.push.NeedsTokens())
+		_, wrong = all.checkExposure(s.push.APIKey, s.push.Authenticates())
 	}
 	certificates, unread := s.certificates()
 	return all, certificates, errors.Join(wrong, s.check(), s.cluster.check(), unread)
@@ -152,7 +152,7 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	// again, because inherited sockets are open now
-	development, err := all.checkExposure(s.push.APIKey, s.push.NeedsTokens())
+	development, err := all.checkExposure(s.push.APIKey, s.push.Authenticates())
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (r *running) announce(bound []net.Addr) {
 			"can reach it")
 	case r.push.APIKey == "":
 		r.log.Warn("myriad: every program on this machine may publish: set --api-key (MYRIAD_API_KEY)")
-	case !r.push.NeedsTokens():
+	case !r.push.Authenticates():
 		r.log.Warn("myriad: every program on this machine may connect: set --token-secret (MYRIAD_TOKEN_SECRET)")
 	}
 }
@@ -348,7 +348,7 @@ func (s settings) risks() (list []string) {
 		list = append(list, fmt.Sprintf("the token secret has %d bytes, and a short one can be guessed from any "+
 			"token: use at least %d, as from openssl rand -hex 32", n, minSecret))
 	}
-	if slices.Contains(s.push.AllowedOrigins, "*") && !s.push.NeedsTokens() {
+	if slices.Contains(s.push.AllowedOrigins, "*") && !s.push.Authenticates() {
 		list = append(list, "the allowed origin * lets every web page connect through the browser of a visitor who "+
 			"can reach this server: name the origins, or set --token-secret")
 	}

@@ -192,6 +192,9 @@ func appendJSONSubscribe(dst []byte, r *SubscribeResult) []byte {
 	if r.Recoverable {
 		dst = append(dst, `,"positioned":true`...)
 	}
+	if len(r.Data) > 0 {
+		dst = append(append(dst, `,"data":`...), r.Data...)
+	}
 	if r.WasRecovering {
 		dst = append(dst, `,"was_recovering":true`...)
 	}

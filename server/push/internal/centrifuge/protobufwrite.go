@@ -130,7 +130,7 @@ func appendSubscribe(dst []byte, number int, r *SubscribeResult) []byte {
 		dst = appendText(appendBool(dst, 3, r.Recoverable), 6, r.Epoch)
 		dst = appendPublications(dst, 7, r.Publications)
 		dst = appendNumber(appendBool(dst, 8, r.Recovered), 9, r.Offset)
-		dst = appendBool(dst, 10, r.Recoverable)
+		dst = appendBytes(appendBool(dst, 10, r.Recoverable), 11, r.Data)
 		return appendBool(appendBool(dst, 12, r.WasRecovering), 13, r.Delta)
 	})
 }

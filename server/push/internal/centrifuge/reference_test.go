@@ -272,7 +272,7 @@ func randomConnect(r *rand.Rand) *ConnectResult {
 }
 
 func randomSubscribe(r *rand.Rand) *SubscribeResult {
-	s := &SubscribeResult{Expires: r.IntN(2) > 0, TTL: r.Uint32N(300), Delta: r.IntN(2) > 0,
+	s := &SubscribeResult{Expires: r.IntN(2) > 0, TTL: r.Uint32N(300), Delta: r.IntN(2) > 0, Data: number(r),
 		WasRecovering: r.IntN(2) > 0, Recovered: r.IntN(2) > 0, Publications: randomPublications(r)}
 	if r.IntN(2) > 0 {
 		s.Recoverable, s.Position = true, Position{r.Uint64(), word(r)}

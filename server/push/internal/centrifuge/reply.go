@@ -63,6 +63,7 @@ type SubscribeResult struct {
 	Recovered     bool // Publications is everything that the client has missed
 	Publications  []Publication
 	Delta         bool // publications may be deltas
+	Data          json.RawMessage
 }
 
 // RefreshResult says that the connection, or the subscription, ends in TTL seconds.

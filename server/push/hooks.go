@@ -1,0 +1,258 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Hooks let a program decide what its clients may do. The server calls a hook on the client's
+// goroutine, one call at a time for each client, and the client waits for it. A hook may block: it
+// should have a timeout. A hook returns an Error for the client, or a Disconnect; the client gets
+// any other error as 100 "internal server error", which is temporary, and the log has its text.
+// Package push/proxy has hooks that ask a backend by HTTP.
+type Hooks struct {
+	// Connect says who a client is that connects without a token. With it, a client without a token
+	// and without this hook's consent is refused, by the other doors too. nil: tokens alone count.
+	Connect func(ctx context.Context, client Caller, r ConnectRequest) (ConnectAnswer, error)
+	// Refresh is called when a connection expires that Connect has accepted. nil: it ends then. If
+	// the hook fails, it is called again after Timing.Refresh. No client waits for it.
+	Refresh func(ctx context.Context, client Caller) (RefreshAnswer, error)
+	// Subscribe is called for subscriptions to channels whose rules have SubscribeHook.
+	Subscribe func(ctx context.Context, client Caller, r SubscribeRequest) (SubscribeAnswer, error)
+	// Publish is called for publications of clients to channels whose rules have PublishHook.
+	Publish func(ctx context.Context, client Caller, r PublishRequest) (PublishAnswer, error)
+
+	// Headers are the fields of the client's HTTP request that hooks get in Caller.Header.
+	Headers []string
+	// AtOnce is how many calls of hooks may block at the same time without delaying clients that do
+	// not wait for one. Default 0: hooks share the goroutines of slow commands.
+	AtOnce int
+}
+
+// A Caller is the client that a hook is asked about. In Connect it has no user yet.
+type Caller struct {
+	ClientInfo
+	Transport string      // such as "websocket", "http_stream", "sse", "uni_sse"
+	Protocol  string      // "json" or "protobuf"
+	Encoding  string      // of data: "json" or "binary"
+	Header    http.Header // those in Hooks.Headers
+	Meta      []byte      // JSON that Connect has answered; clients do not see it
+}
+
+// A ConnectRequest is a client's connect command.
+type ConnectRequest struct {
+	Token         string
+	Data          []byte
+	Name, Version string   // of the client
+	Channels      []string // of the server-side subscriptions that it had before
+}
+
+// A ConnectAnswer says who the client is.
+type ConnectAnswer struct {
+	User     string
+	ExpireAt int64             // seconds since 1970; 0: never
+	Info     []byte            // JSON that others see in presence, joins and leaves
+	Data     []byte            // for the client, in the reply
+	Channels []string          // to which the server subscribes the client
+	Infos    map[string][]byte // by channel: JSON that others see there
+	Meta     []byte            // JSON for later hooks
+}
+
+// A RefreshAnswer says whether a connection goes on.
+type RefreshAnswer struct {
+	Expired  bool
+	ExpireAt int64 // seconds since 1970; 0: never
+}
+
+// A SubscribeRequest is a client's subscribe command.
+type SubscribeRequest struct {
+	Channel, Token string
+	Data           []byte
+}
+
+// A SubscribeAnswer allows a subscription.
+type SubscribeAnswer struct {
+	Info     []byte // JSON that others see in presence, joins and leaves
+	Data     []byte // for the client, in the reply
+	ExpireAt int64  // when the client has to subscribe again, in seconds since 1970; 0: never
+	Publish  bool   // the client may publish under the rule PublishToken
+}
+
+// A PublishRequest is a client's publish command.
+type PublishRequest struct {
+	Channel string
+	Data    []byte
+}
+
+// A PublishAnswer allows a publication.
+type PublishAnswer struct {
+	Data        []byte // instead of the client's; nil: the client's
+	SkipHistory bool
+}
+
+func (h *Hooks) any() bool {
+	return h.Connect != nil || h.Refresh != nil || h.Subscribe != nil || h.Publish != nil
+}
+
+// check returns an error for rules that need a hook that is not there.
+func (h *Hooks) check(rules []Namespace) (err error) {
+	for _, ns := range rules {
+		if ns.SubscribeHook && h.Subscribe == nil {
+			err = errors.Join(err, ns.wrong("subscribing needs a hook, and there is none: set it too"))
+		}
+		if ns.PublishHook && h.Publish == nil {
+			err = errors.Join(err, ns.wrong("publishing needs a hook, and there is none: set it too"))
+		}
+	}
+	return err
+}
+
+// selected returns the header fields that hooks want.
+func (h *Hooks) selected(header http.Header) http.Header {
+	kept := http.Header{}
+	for _, name := range h.Headers {
+		if values := header.Values(name); len(values) > 0 {
+			kept[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		}
+	}
+	return kept
+}
+
+// callers are what hooks know of sessions besides their identity. Without hooks it is empty.
+type callers struct {
+	mu   sync.Mutex
+	list map[*session]Caller
+}
+
+func (c *callers) add(s *session, known Caller) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.list == nil {
+		c.list = make(map[*session]Caller)
+	}
+	c.list[s] = known
+}
+
+func (c *callers) setMeta(s *session, meta []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.list[s]; ok {
+		known.Meta = meta
+		c.list[s] = known
+	}
+}
+
+func (c *callers) get(s *session) Caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.list[s]
+}
+
+func (c *callers) drop(s *session) {
+	if !s.node.remember {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.list, s)
+}
+
+// caller returns what hooks may learn of the client.
+func (s *session) caller() Caller {
+	c := s.node.callers.get(s)
+	c.ClientInfo = s.info()
+	return c
+}
+
+// hookFailed returns the error for the client, and logs one that the client must not see.
+func (s *session) hookFailed(hook string, err error) error {
+	if errors.As(err, new(Error)) || errors.As(err, new(Disconnect)) {
+		return err
+	}
+	s.node.log.Error("push: a hook failed", "hook", hook, "client", s.id.String(), "error", err)
+	return failInternal
+}
+
+// connectByHook asks who the client is.
+func (s *session) connectByHook(r ConnectRequest) (grant, error) {
+	a, err := s.node.hooks.Connect(context.Background(), s.caller(), r)
+	if err != nil {
+		return grant{}, s.hookFailed("connect", err)
+	}
+	c := claims{Channels: a.Channels}
+	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, hooked: true}
+	if err = g.addChannels(&c); err == nil {
+		err = s.node.checkGrant(&g)
+	}
+	if err != nil {
+		return grant{}, s.hookFailed("connect", err)
+	}
+	for name, info := range a.Infos {
+		if g.infos == nil {
+			g.infos = make(map[string][]byte)
+		}
+		g.infos[name] = compact(info)
+	}
+	if len(a.Meta) > 0 && json.Valid(a.Meta) {
+		s.node.callers.setMeta(s, a.Meta)
+	}
+	return g, nil
+}
+
+func endOf(expireAt int64) time.Time {
+	if expireAt <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(expireAt, 0)
+}
+
+// refreshByHook asks whether a connection that has expired goes on.
+func (s *session) refreshByHook() {
+	if s.closing() {
+		return
+	}
+	a, err := s.node.hooks.Refresh(context.Background(), s.caller())
+	var why Disconnect
+	switch {
+	case errors.As(err, &why):
+		s.disconnect(why)
+	case err != nil:
+		s.node.log.Error("push: a hook failed", "hook", "refresh", "client", s.id.String(), "error", err)
+	case a.Expired:
+		s.disconnect(endExpired)
+	default:
+		s.expireFrom(endOf(a.ExpireAt))
+	}
+}
+
+// subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
+func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
+	a, err := s.node.hooks.Subscribe(context.Background(), s.caller(), SubscribeRequest{name, w.token, w.data})
+	if err != nil {
+		return s.hookFailed("subscribe", err)
+	}
+	w.answer = a.Data
+	w.grant = &memberGrant{info: compact(a.Info), publish: a.Publish}
+	if end := endOf(a.ExpireAt); !end.IsZero() {
+		w.grant.expires = sinceEpoch(end)
+	}
+	return nil
+}
+
+// publishByHook asks whether the client may publish, and publishes what the hook allows.
+func (s *session) publishByHook(channel string, p Publication) error {
+	a, err := s.node.hooks.Publish(context.Background(), s.caller(), PublishRequest{channel, p.Data})
+	if err != nil {
+		return s.hookFailed("publish", err)
+	}
+	if a.Data != nil {
+		p.Data, p.Kind = a.Data, kindOf(a.Data)
+	}
+	_, err = s.node.publishKept(context.Background(), channel, p, a.SkipHistory)
+	return err
+}

@@ -1,0 +1,176 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// withHooks returns a node's setting of hooks.
+func withHooks(t *testing.T, h Hooks, rules ...Namespace) func(*node) {
+	t.Helper()
+	if err := h.check(rules); err != nil {
+		t.Fatal(err)
+	}
+	return func(n *node) { n.hooks, n.remember, n.rules = h, true, mustRules(t, rules...) }
+}
+
+func TestConnectHook(t *testing.T) {
+	var asked ConnectRequest
+	var by Caller
+	answer, failure := ConnectAnswer{User: "ann", Info: []byte(`{"a": 1}`), Data: []byte(`{"hello": "ann"}`),
+		Channels: []string{"own"}, Meta: []byte(`{"m":1}`), Infos: map[string][]byte{"own": []byte(`2`)}}, error(nil)
+	n := newTestNode(t, withHooks(t, Hooks{Connect: func(_ context.Context, c Caller,
+		r ConnectRequest) (ConnectAnswer,
+		error) {
+		asked, by = r, c
+		return answer, failure
+	}}, Namespace{Presence: true}))
+	dial := func() *fakeTransport {
+		c := n.dial()
+		n.callers.add(c.s, jsonForm.describe(http.Header{"Cookie": {"session=1"}}))
+		c.frame([]byte(`{"id":1,"connect":{"data":{"x":1},"name":"js","version":"5"}}`))
+		return c
+	}
+	c := dial()
+	if got := c.take(); len(got) != 1 || !strings.Contains(got[0], `"data":{"hello":"ann"}`) ||
+		!strings.Contains(got[0], `"subs":{"own":{}}`) || strings.Contains(got[0], "expires") {
+		t.Errorf("connect was answered with %q", got)
+	}
+	if string(asked.Data) != `{"x":1}` || asked.Name != "js" || by.Client != c.s.id.String() ||
+		by.Transport != "websocket" ||
+		by.Header.Get("Cookie") != "session=1" {
+		t.Errorf("the hook was asked %+v by %+v", asked, by)
+	}
+	if again := c.s.caller(); again.User != "ann" || string(again.Meta) != `{"m":1}` {
+		t.Errorf("then the caller is %+v", again)
+	}
+	c.frame([]byte(`{"id":2,"presence":{"channel":"own"}}`))
+	c.want(t, "presence", `{"id":2,"presence":{"presence":{"`+c.s.id.String()+`":{"user":"ann","client":"`+
+		c.s.id.String()+`","conn_info":{"a":1},"chan_info":2}}}}`)
+	failure = Error{Code: 1000, Message: "no"}
+	dial().want(t, "an error", `{"id":1,"error":{"code":1000,"message":"no"}}`)
+	failure = Disconnect{4501, "banned"}
+	dial().wantClosed(t, "a disconnect", ending{4501, "banned"})
+	failure = errors.New("the backend is down: secret")
+	dial().want(t, "a failure", `{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
+	if !strings.Contains(n.log.String(), "backend is down") {
+		t.Error("the log does not have the failure")
+	}
+	failure, answer = nil, ConnectAnswer{Channels: []string{"bad\n"}}
+	dial().want(t, "a bad channel",
+		`{"id":1,"error":{"code":100,"message":"internal server error","temporary":true}}`)
+	for _, s := range n.wheel.all() {
+		s.t.(*fakeTransport).hangUp()
+	}
+	if len(n.callers.list) > 0 {
+		t.Errorf("%d callers are left", len(n.callers.list))
+	}
+}
+
+// A connection that a hook has accepted asks it again when it expires.
+func TestRefreshHook(t *testing.T) {
+	var answer RefreshAnswer
+	var failure error
+	calls := 0
+	var n *testNode
+	n = newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+		Connect: func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) {
+			return ConnectAnswer{User: "ann", ExpireAt: n.clock.Now().Unix() + 60}, nil
+		},
+		Refresh: func(_ context.Context, c Caller) (RefreshAnswer, error) {
+			if calls++; c.User != "ann" {
+				t.Errorf("the caller is %+v", c)
+			}
+			return answer, failure
+		},
+	}))
+	c := n.connected()
+	answer.ExpireAt = n.clock.Now().Unix() + 300
+	n.clock.advance(62 * time.Second)
+	if c.wantOpen(t, "after a refresh"); calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+	failure = errors.New("down")
+	n.clock.advance(300 * time.Second)
+	c.wantOpen(t, "while the hook fails")
+	failure, answer = nil, RefreshAnswer{}
+	n.clock.advance(time.Minute)
+	if c.wantOpen(t, "without an end"); calls < 3 {
+		t.Errorf("%d calls", calls)
+	}
+	d := n.connected()
+	answer.Expired = true
+	n.clock.advance(62 * time.Second)
+	d.wantClosed(t, "expired", endExpired)
+	c.wantOpen(t, "the other")
+}
+
+func TestSubscribeAndPublishHooks(t *testing.T) {
+	var subscribe SubscribeAnswer
+	var publish PublishAnswer
+	var failure error
+	n := newTestNode(t, func(n *node) { n.timing.Ping = time.Hour }, withHooks(t, Hooks{
+		Subscribe: func(_ context.Context, _ Caller, r SubscribeRequest) (SubscribeAnswer, error) {
+			if r.Channel != "ask:x" || string(r.Data) != `5` {
+				t.Errorf("asked %+v", r)
+			}
+			return subscribe, failure
+		},
+		Publish: func(_ context.Context, _ Caller, r PublishRequest) (PublishAnswer, error) {
+			if r.Channel != "ask:x" || string(r.Data) != `"hi"` {
+				t.Errorf("asked %+v", r)
+			}
+			return publish, failure
+		},
+	}, Namespace{Name: "ask", SubscribeHook: true, PublishHook: true, Publish: PublishNobody}))
+	c := n.connected()
+	ask := func() { c.frame([]byte(`{"id":2,"subscribe":{"channel":"ask:x","data":5}}`)) }
+	failure = failPermissionDenied
+	ask()
+	c.want(t, "refused", `{"id":2,"error":{"code":103,"message":"permission denied"}}`)
+	failure, subscribe = nil, SubscribeAnswer{Data: []byte(`{"d":1}`), ExpireAt: n.clock.Now().Unix() + 60}
+	ask()
+	c.want(t, "allowed", `{"id":2,"subscribe":{"data":{"d":1}}}`)
+	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
+	by := `,"info":{"user":"","client":"` + c.s.id.String() + `"}}}}`
+	c.want(t, "published", `{"push":{"channel":"ask:x","pub":{"data":"hi"`+by, `{"id":3,"publish":{}}`)
+	publish.Data = []byte(`{"text": "hi"}`)
+	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
+	c.want(t, "changed", `{"push":{"channel":"ask:x","pub":{"data":{"text":"hi"}`+by, `{"id":3,"publish":{}}`)
+	failure = Disconnect{4500, "spam"}
+	n.clock.advance(62 * time.Second)
+	if got := c.take(); len(got) == 0 || !strings.Contains(got[len(got)-1], `"code":2501`) {
+		t.Errorf("at its end: %q", got)
+	}
+	c.frame([]byte(`{"id":3,"publish":{"channel":"ask:x","data":"hi"}}`))
+	c.wantClosed(t, "spam", ending{4500, "spam"})
+}
+
+// With a hook for connect, no other door lets a client in that has no token.
+func TestHookClosesOtherDoors(t *testing.T) {
+	hook := func(context.Context, Caller, ConnectRequest) (ConnectAnswer, error) { return ConnectAnswer{}, nil }
+	ask := func(context.Context, Caller, SubscribeRequest) (SubscribeAnswer, error) {
+		return SubscribeAnswer{}, nil
+	}
+	ts := newTestServer(t, Config{Hooks: Hooks{Connect: hook, Subscribe: ask}})
+	for _, path := range []string{"/events?channel=a", mercurePath + "?topic=a", "/console/stats"} {
+		if w := ts.do("GET", path, ""); w.Code != 401 && w.Code != 403 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := ts.do("POST", mercurePath, "topic=a"); w.Code != 401 {
+		t.Errorf("publishing to Mercure: %d", w.Code)
+	}
+	open := newTestServer(t, Config{Hooks: Hooks{Subscribe: ask}, Namespaces: []Namespace{{SubscribeHook: true}}})
+	if w := open.do("GET", "/events?channel=a", ""); w.Code != 403 {
+		t.Errorf("a channel that a hook decides about: %d", w.Code)
+	}
+	if _, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}}); err == nil ||
+		!strings.Contains(err.Error(), "publishing needs a hook") {
+		t.Errorf("rules without their hooks: %v", err)
+	}
+}
