@@ -45,6 +45,7 @@ func (s *Server) configureHTTP2(st *state) {
 	st.mux = mux.Config{
 		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
 		HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
+		Counters:    &st.engine.Shared(figuresKey{}, newFigures).(*figures).Counters,
 	}
 	if c := s.HTTP2; c != nil {
 		st.mux.Streams = orDefault(max(c.MaxConcurrentStreams, 0), maxStreams)

@@ -55,8 +55,11 @@ type Server struct {
 	Protocols *http.Protocols
 	// HTTP2 has limits for HTTP/2. MaxConcurrentStreams (0: 250) counts requests that are open or
 	// whose handler runs; the client's next ones are refused. MaxReceiveBufferPerStream (0: 64 KiB)
-	// and MaxReceiveBufferPerConnection (0: 1 MiB) are how much of requests' bodies may wait for
-	// handlers. The other fields have no effect.
+	// is how much of a request's body may wait for its handler. MaxReceiveBufferPerConnection (0: 1
+	// MiB) is the same for all streams, but at least an eighth of what they may have together
+	// (2,048,000 bytes by default), so that slow uploads leave room for others. It counts as 0
+	// below 64 KiB; 4 MiB or more count as 0 in both. Other fields have no effect: frames have at
+	// most 16 KiB, header tables 4 KiB, and WriteTimeout ends answers to clients that do not read.
 	HTTP2 *http.HTTP2Config
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0:

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,10 @@ var attacks = []attack{
 	{name: "MadeYouReset by PRIORITY of a wrong length", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
 		next: each(func(id uint32) []byte { return frame(h2.PriorityFrame, 0, id, "1234") })},
 	{name: "MadeYouReset by PRIORITY on itself", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
-		next: each(func(id uint32) []byte { return priorityOf(id, string(h2.AppendReset(nil, 0, h2.Code(id))[9:])) })},
+		next: each(func(id uint32) []byte {
+			return priorityOf(id, string(h2.AppendReset(nil, 0,
+				h2.Code(id))[9:]))
+		})},
 	{name: "MadeYouReset by DATA after END_STREAM", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
 		next: each(func(id uint32) []byte { return append(data(id, "", true), data(id, "a", false)...) })},
 	{name: "MadeYouReset by HEADERS after END_STREAM", most: resetBurst, end: "ENHANCE_YOUR_CALM", answers: 13,
@@ -120,7 +124,8 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("%d rounds, want at most %d", rounds, a.most)
 			}
 			sent := r.sent()
-			if n := len(sent); n == 0 || !strings.Contains(sent[n-1], "GOAWAY") || !strings.Contains(sent[n-1], a.end) {
+			if n := len(sent); n == 0 || !strings.Contains(sent[n-1], "GOAWAY") || !strings.Contains(sent[n-1],
+				a.end) {
 				t.Errorf("it has ended by %q", sent[max(0, len(sent)-1):])
 			}
 			size := 0
@@ -259,5 +264,72 @@ func TestSlowHeads(t *testing.T) {
 				r.wantNothing()
 			}
 		})
+	}
+}
+
+// A peer that fills the table anew with each request, and empties it by size updates, gets answers
+// as any other. The table stays within its size, and what a block has needed is let go.
+func TestTableThrash(t *testing.T) {
+	r := newRig(t, Config{})
+	r.greet()
+	r.on = func(s *testStream, _ *h2.Head, _ bool) { reply(s, "") }
+	for i := range 300 {
+		thrash := []byte{0x20, 0x3f, 0xe1, 0x1f} // to 0, and to 4096
+		thrash = append(thrash, getBlock...)
+		for j := range 10 {
+			value := bytes.Repeat([]byte{'a' + byte((i+j)%26)}, 1500)
+			entry := hpack.AppendField(nil, []byte("x"), value, false)
+			entry[0] |= 0x40 // into the table
+			thrash = append(thrash, entry...)
+		}
+		r.write(headers(id(i), thrash, true))
+		r.want("HEADERS " + strconv.Itoa(2*i+1) + " :status=200 END")
+		if a := r.conn.act; a != nil && len(a.decoder.Pack(nil)) > hpack.TableSize ||
+			len(r.conn.table) > hpack.TableSize {
+			t.Fatal("the table is larger than it may be")
+		}
+		for _, s := range r.conn.streams {
+			s.Release()
+		}
+		clear(r.conn.streams)
+	}
+	if n := r.cfg.Counters.ConnErrors.Load(); n != 0 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+// Streams that never end hold their places and no more: what comes beyond is refused, until their
+// peer has spent its resets.
+func TestStreamsThatNeverEnd(t *testing.T) {
+	const refused = 100_000
+	r := newRig(t, Config{Streams: 10})
+	r.greet()
+	before := buf.InUse()
+	for i := range 10 {
+		r.write(headers(id(i), getBlock, false))
+	}
+	r.settle()
+	handled := 0
+	for i := 10; i < refused && !r.conn.is(failed); i += 50 {
+		var all []byte
+		for j := range 50 {
+			all = append(all, headers(id(i+j), getBlock, false)...)
+		}
+		r.write(all)
+		r.RunFor(time.Millisecond)
+		handled += 50
+		if n := len(r.conn.streams); n > 10 {
+			t.Fatalf("%d streams", n)
+		}
+		if n := buf.InUse() - before; n > 20 {
+			t.Fatalf("%d blocks", n)
+		}
+	}
+	if handled > 2*resetBurst {
+		t.Errorf("%d of %d streams were looked at", handled, refused)
+	}
+	c := r.cfg.Counters
+	if c.Opened.Load() != 10 || c.Refused.Load() > 2*resetBurst || c.Calmed.Load() != 1 {
+		t.Errorf("opened %d, refused %d, calmed %d", c.Opened.Load(), c.Refused.Load(), c.Calmed.Load())
 	}
 }

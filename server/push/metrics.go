@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/myriad-go/myriad"
 )
 
 // routeMetrics serves two pages under one path. Every request gets figures without names. An
@@ -80,6 +82,7 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 			}
 			return led
 		}),
+		engineCollector{n.engine},
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",
 			c.dropped.Load),
 	)
@@ -95,6 +98,27 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 func counter(name, help string, value func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 		func() float64 { return float64(value()) })
+}
+
+// An engineCollector reports what packages count on the engine, such as floods over HTTP/2. The
+// names are those that the packages have chosen.
+type engineCollector struct{ engine *myriad.Engine }
+
+var engineDesc = prometheus.NewDesc("myriad_engine_figures", "What packages count on the engine.",
+	[]string{"of", "name"}, nil)
+
+func (c engineCollector) Describe(descs chan<- *prometheus.Desc) { descs <- engineDesc }
+
+func (c engineCollector) Collect(metrics chan<- prometheus.Metric) {
+	if c.engine == nil {
+		return
+	}
+	for _, f := range c.engine.Figures() {
+		for _, one := range f.Counts {
+			metrics <- prometheus.MustNewConstMetric(engineDesc, prometheus.UntypedValue, float64(one.Count), f.Title,
+				one.Name)
+		}
+	}
 }
 
 // A slowCollector reports the latest slow clients and what the server did with them. It is bounded,
