@@ -161,8 +161,9 @@ func (b *body) add(p []byte) (full bool) {
 	default:
 		b.data.Append(p)
 		b.wake()
-		b.throttle = !b.credits && b.data.Len() >= maxBodyBuffer
-		full = b.throttle
+		if !b.credits && b.data.Len() >= maxBodyBuffer {
+			b.throttle, full = true, true // until resumes: what follows in the same buffer must not reset it
+		}
 	}
 	b.mu.Unlock()
 	return full

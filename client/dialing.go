@@ -24,8 +24,8 @@ type dialing struct {
 	t     *Transport
 	host  *host
 	x     *Call
-	ctx   context.Context // with the values of the call's
-	stop  context.CancelFunc
+	ctx   context.Context    // with the values of the call's
+	stop  context.CancelFunc // not called if the engine's dial succeeds: that would start a goroutine
 	proxy *url.URL
 	addr  string // of the server
 	https bool
@@ -213,6 +213,7 @@ func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
 // custom runs the user's function, and adopts what it has made.
 func (d *dialing) custom(at string, dial dialer, pc *conn,
 	h myriad.Handler) {
+	defer d.stop()
 	nc, err := dial(d.ctx, "tcp", at)
 	if err == nil && nc == nil {
 		err = fmt.Errorf("client: DialContext gave neither a connection nor an error")
@@ -287,7 +288,6 @@ func (d *dialing) stands(pc *conn) {
 		pc.c.SetTimer(pc.t.IdleConnTimeout)
 	}
 	pc.free()
-	d.stop()
 }
 
 // standsMux is stands for HTTP/2.
@@ -301,7 +301,6 @@ func (d *dialing) standsMux(m *muxConn) bool {
 	d.t.mu.Lock()
 	defer d.t.mu.Unlock()
 	d.host.dialing--
-	d.stop()
 	if d.host.mux == nil {
 		d.host.mux = m
 	}

@@ -2,9 +2,7 @@ package client
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -36,6 +34,22 @@ func endless(t *testing.T, first, again string) string {
 			}
 		}
 	})
+}
+
+// A reader that has emptied a body wakes the loop, also if more of the same read buffer came after
+// the loop had stopped reading.
+func TestThrottledBodyGoesOn(t *testing.T) {
+	b := &body{call: &Call{}, response: &http.Response{}}
+	if !b.add(make([]byte, maxBodyBuffer)) {
+		t.Error("a full body lets the loop read on")
+	}
+	if _, _, resume := b.take(make([]byte, maxBodyBuffer)); !resume {
+		t.Error("the reader of an empty body does not ask for more")
+	}
+	if b.add([]byte("x")) || !b.resumes() {
+		t.Error("the loop does not read on")
+	}
+	b.discard()
 }
 
 // A server that does not end costs at most the limit of a head, and an error says why.
@@ -220,45 +234,5 @@ func TestSlowServersCostNoGoroutine(t *testing.T) {
 		if err := <-ended; err == nil {
 			t.Error("a cancelled request has succeeded")
 		}
-	}
-}
-
-// However a response is cut into pieces, it is the same.
-func FuzzResponse(f *testing.F) {
-	for _, s := range []string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
-		"HTTP/1.1 103 Hi\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
-			"3\r\nabc\r\n0\r\nA: b\r\n\r\n",
-		"HTTP/1.0 204 None\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nrest",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, wire []byte) {
-		if len(wire) > 300 {
-			return
-		}
-		whole := exchangeOf(wire, len(wire))
-		for _, n := range []int{1, 2, 3, 7, len(wire)/2 + 1} {
-			if got := exchangeOf(wire, n); got != whole {
-				t.Fatalf("in pieces of %d:\n%s\nwhole:\n%s", n, got, whole)
-			}
-		}
-	})
-}
-
-// TestResponseSplits runs the fuzzer's property on all of its seeds, cut at each place.
-func TestResponseSplits(t *testing.T) {
-	var wire bytes.Buffer
-	fmt.Fprint(&wire, "HTTP/1.1 100 Continue\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n",
-		"3;x=\"y\"\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\nA: b\r\nB: c\r\n\r\n")
-	whole := exchangeOf(wire.Bytes(), wire.Len())
-	for n := 1; n < wire.Len(); n++ {
-		if got := exchangeOf(wire.Bytes(), n); got != whole {
-			t.Fatalf("in pieces of %d:\n%s\nwhole:\n%s", n, got, whole)
-		}
-	}
-	if !strings.Contains(whole, "abc0123456789abcdef") || !strings.Contains(whole, "B:[c]") {
-		t.Errorf("got %s", whole)
 	}
 }

@@ -42,6 +42,7 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	r.Body = b
 	pc.body = b
 	decompress(x, r)
+	x.setPhase(Body) // an error in what follows is the body's, whether or not it came with the head
 	for len(rest) > 0 && pc.body != nil && !pc.dead {
 		if pc.frame == inTrailer {
 			rest = pc.takeTrailer(rest)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 
@@ -10,24 +11,23 @@ import (
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
-// exchangeOf is what a client makes of a server's bytes that come in pieces of n, on the simulator.
-func exchangeOf(wire []byte, n int) string {
+// exchangeOf is what a client makes of a server, on the simulator, whose bytes come in pieces.
+func exchangeOf(pieces ...[]byte) (o outcome) {
 	w := sim.New(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err)
 	}
 	ln, err := w.ListenPeer("tcp", "127.0.0.1:80", func(p *sim.Peer) {
-		rest := wire
+		rest := pieces
 		var next func()
 		next = func() {
 			if len(rest) == 0 {
 				p.CloseWrite()
 				return
 			}
-			k := min(n, len(rest))
-			p.Write(rest[:k])
-			rest = rest[k:]
+			p.Write(rest[0])
+			rest = rest[1:]
 			w.AfterFunc(1e6, next)
 		}
 		w.AfterFunc(1e6, next)
@@ -36,17 +36,18 @@ func exchangeOf(wire []byte, n int) string {
 		panic(err)
 	}
 	tr := &Transport{Engine: e}
-	result := "nothing"
 	r, _ := http.NewRequestWithContext(context.Background(), "GET", "http://"+ln.Addr().String()+"/", nil)
 	tr.Do(r, func(r *http.Response, err error) {
 		if err != nil {
-			result = "error " + err.Error()
+			o.err = err.Error()
 			return
 		}
-		result = fmt.Sprint(r.Status, r.Header, r.ContentLength, r.TransferEncoding, " ")
+		o.head = fmt.Sprint(r.Status, r.Header, r.ContentLength, r.TransferEncoding)
+		o.status = r.StatusCode
 		OnBody(r, func(p []byte, err error) {
-			if result += string(p); err != nil {
-				result += fmt.Sprint(" ", err, r.Trailer)
+			if o.body += string(p); err != nil {
+				o.end = fmt.Sprint(err, r.Trailer)
+				o.complete = err == io.EOF
 			}
 		})
 	})
@@ -55,5 +56,25 @@ func exchangeOf(wire []byte, n int) string {
 		panic(err)
 	}
 	w.Run()
-	return result
+	return o
+}
+
+// An outcome is all that a caller sees of a response.
+type outcome struct {
+	err      string
+	head     string
+	status   int
+	body     string
+	end      string
+	complete bool
+}
+
+// inPieces cuts bytes into pieces of n.
+func inPieces(p []byte, n int) (pieces [][]byte) {
+	for len(p) > 0 {
+		k := min(n, len(p))
+		pieces = append(pieces, p[:k])
+		p = p[k:]
+	}
+	return pieces
 }
