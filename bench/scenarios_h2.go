@@ -1,15 +1,25 @@
 package main
 
 import (
+	"github.com/myriad-go/myriad/bench/attack"
 	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/load"
 )
 
 var h2Servers = []string{"net/http", "nghttpd", "web", "web-pool", "web-inline"}
 
+// floods is a scenario of hostile clients of HTTP/2, and healthy ones of HTTP/1.
+func floods() scenario {
+	s := hostile(attack.Streams, "How long do healthy requests wait while 40 connections flood over HTTP/2?")
+	s.rows, s.app = "L3", "h2"
+	s.servers = []string{"net/http", "web", "web-pool", "web-inline"}
+	return s
+}
+
 // Scenarios of HTTP/2. A connection sends its next requests when all of those before are answered.
 // nghttpd serves a file, and has no handler.
 var h2Scenarios = []scenario{
+	floods(),
 	{
 		name: "h2-100", rows: "H1", asks: "What does a small request over HTTP/2 cost, 100 connections of 10 streams?",
 		app: "h2", check: check.HTTP2(10), mode: load.Closed, conns: 100,

@@ -99,12 +99,18 @@ var (
 var mixes = map[Kind][]part{
 	Slow:      {silent, heads, bodies, readers},
 	Flood:     {visits, resets, garbage, endless, pipelines, unread},
+	Streams:   {muxed(rapidReset), muxed(madeReset), muxed(continued), muxed(controls)},
 	Heads:     {silent, heads},
 	Bodies:    {bodies},
 	Readers:   {readers},
 	Resets:    {visits, resets},
 	Garbage:   {garbage, endless},
 	Pipelines: {pipelines, unread},
+}
+
+// muxed is connections that flood over HTTP/2, and notice by a PING when the server has ended them.
+func muxed(flood string) part {
+	return part{conns: 10, first: flood, then: frame(6, 0, 0, "12345678"), each: 100 * time.Millisecond}
 }
 
 // dialer makes connections with small receive buffers. Otherwise the server would first send

@@ -18,6 +18,10 @@ const (
 	// reading.
 	Flood Kind = "flood"
 
+	// Streams is floods of HTTP/2, from connections that come again when they are ended: streams
+	// that are reset, or made the server reset, endless field blocks, and control frames.
+	Streams Kind = "streams"
+
 	Heads     Kind = "heads"     // of Slow: the silent ones, and the heads
 	Bodies    Kind = "bodies"    // of Slow
 	Readers   Kind = "readers"   // of Slow
