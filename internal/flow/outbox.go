@@ -147,6 +147,13 @@ func (o *Outbox) Visit() (head bool, data int, end bool) {
 	return len(o.heads) > 0, o.data.Len(), o.state&(ended|taken) == ended
 }
 
+// Visited reports whether nothing has been put since Visit. H.
+func (o *Outbox) Visited() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.state&linked == 0
+}
+
 // NextHead takes a head and appends it to dst. ok: there was one. end: it was all, the message ends
 // with it. room is as with Cut. L.
 func (o *Outbox) NextHead(dst []byte) (head []byte, ok, end, room bool) {

@@ -109,8 +109,7 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	s.priority = c.early(id, h.Priority)
 	s.left, s.length = h.Length, h.Length
 	s.bits |= gotHead
-	if h.Method == "CONNECT" {
-		s.bits |= tunnel
+	if h.Method == "CONNECT" { // Content-Length has no meaning in it (RFC 9110 section 9.3.6)
 		s.left = -1
 	}
 	return c.deliverHead(s, h, end)

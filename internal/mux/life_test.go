@@ -125,7 +125,7 @@ func TestClientCancelsBeforeTheHead(t *testing.T) {
 }
 
 // Section 8.1: a server that has answered before the request was complete says that it needs no
-// more. A tunnel's sides end by themselves (section 8.5).
+// more, also a CONNECT that was refused. A tunnel's sides end by themselves (section 8.5).
 func TestAnswerBeforeTheRequestEnds(t *testing.T) {
 	r := newRig(t, Config{Connect: true})
 	r.greet()
@@ -139,18 +139,25 @@ func TestAnswerBeforeTheRequestEnds(t *testing.T) {
 	r.wantNothing()
 	r.wantLog("1 head GET / last false", "1 ended NO_ERROR, error false")
 
-	r.write(headers(3, block(":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":authority", "h",
-		":path", "/"), false))
-	r.settle()
-	s := r.conn.streams[3]
-	if s.head.Protocol != "websocket" {
-		t.Errorf("%+v", s.head)
+	for _, id := range []uint32{3, 5} {
+		r.write(headers(id, block(":method", "CONNECT", ":protocol", "websocket", ":scheme", "https",
+			":authority", "h", ":path", "/"), false))
+		r.settle()
+		s := r.conn.streams[id]
+		if s.head.Protocol != "websocket" {
+			t.Errorf("%+v", s.head)
+		}
+		if id == 3 {
+			r.onLoop(s.Tunnel)
+		}
+		reply(s, "")
+		r.want(fmt.Sprintf("HEADERS %d :status=200 END", id))
 	}
-	reply(s, "")
-	r.want("HEADERS 3 :status=200 END")
+	r.want("RST_STREAM 5 NO_ERROR")
 	r.wantNothing()
 	r.write(data(3, "more", true))
-	r.wantLog("3 head CONNECT / last false", "3 ended NO_ERROR, error false")
+	r.wantLog("3 head CONNECT / last false", "5 head CONNECT / last false", "5 ended NO_ERROR, error false",
+		"3 ended NO_ERROR, error false")
 }
 
 // Section 8.1: a reset does not take back what has been received before it.

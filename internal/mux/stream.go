@@ -37,7 +37,7 @@ const (
 	released                          // its owner's goroutine is done
 	gotHead                           // a client has the final head; a server the request
 	queued                            // in a queue of output
-	tunnel                            // a CONNECT: each side ends by itself
+	tunnel                            // each side ends by itself
 	noBody                            // a response without a body, whatever its Content-Length says
 	counted                           // has a place among the streams of its connection
 )
@@ -131,6 +131,15 @@ func (s *Stream) ask(what asked, code h2.Code) {
 
 // Prioritize changes the stream's priority, as RFC 9218 lets a server do. L.
 func (s *Stream) Prioritize(p h2.Priority) { s.conn.prioritize(s, p) }
+
+// Tunnel says that the two sides of a CONNECT end by themselves, because it has been accepted
+// (section 8.5): END_STREAM of ours is not followed by RST_STREAM. L, at a server, before the end
+// leaves.
+func (s *Stream) Tunnel() { s.bits |= tunnel }
+
+// Offered reports whether the loop knows of all that was put: what Queued counts waits for the
+// peer, or for streams that come before. H.
+func (s *Stream) Offered() bool { return s.box.Visited() }
 
 // WithoutBody says that the response has no body, whatever its Content-Length is: the request was
 // HEAD. L, at a client, before Head.

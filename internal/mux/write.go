@@ -290,7 +290,7 @@ func (c *Conn) sent(s *Stream, end, room bool) {
 }
 
 // endLocal follows our END_STREAM. A server that has answered needs no more of the request (section
-// 8.1), except in a tunnel.
+// 8.1), unless it has become a tunnel.
 func (c *Conn) endLocal(s *Stream) {
 	switch {
 	case s.is(remoteDone):
