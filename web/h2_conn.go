@@ -19,7 +19,7 @@ type h2conn struct {
 	mux.Conn
 	last     *lastState             // while the connection is lost; nil: no state function
 	timed    map[*h2stream]moment   // streams that have a deadline, and when
-	detached map[*h2stream]struct{} // streams that a Stream has
+	detached map[*h2stream]struct{} // streams that a Stream or a Pipe has
 	due      moment                 // of streamTimer; never: it is not set
 	open     bool                   // there are streams
 	moved    bool                   // an HTTP/1 connection before, until the preface came
@@ -131,11 +131,15 @@ func (h *h2conn) Stopping(*myriad.Conn) {
 	h.shut()
 }
 
-// shut implements served: streams that the client has opened are answered, Streams end.
+// shut implements served: streams that the client has opened are answered, Streams and Pipes end.
 func (h *h2conn) shut() {
 	h.Shutdown()
 	for _, x := range inOrder(h.detached) {
-		_ = x.stream().Close()
+		if x.pipe.tunnelled() {
+			x.pipe.stopping()
+		} else {
+			_ = x.stream().Close()
+		}
 	}
 }
 
@@ -144,7 +148,7 @@ func inOrder[V any](streams map[*h2stream]V) []*h2stream {
 	return slices.SortedFunc(maps.Keys(streams), func(a, b *h2stream) int { return cmp.Compare(a.s.ID(), b.s.ID()) })
 }
 
-// detach notes that a Stream has x.
+// detach notes that a Stream or a Pipe has x.
 func (h *h2conn) detach(x *h2stream) {
 	if h.detached == nil {
 		h.detached = map[*h2stream]struct{}{}

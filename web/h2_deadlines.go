@@ -23,7 +23,7 @@ func (x *h2stream) setDeadlines() {
 // arm has the connection look at x at the earliest of its deadlines.
 func (x *h2stream) arm() {
 	by := x.beat.orEarlier(x.writeBy)
-	if !x.body.complete() {
+	if !x.body.complete() && !x.pipe.tunnelled() {
 		by = by.orEarlier(x.body.bound())
 	}
 	x.h.watch(x, by)
@@ -42,12 +42,16 @@ func (x *h2stream) deadlinePassed(now moment) {
 	}
 	if x.beat.passed(now) {
 		x.beat = never
-		x.stream().beats(x.setBeat)
+		if x.pipe.tunnelled() {
+			x.pipe.expired()
+		} else {
+			x.stream().beats(x.setBeat)
+		}
 	}
 	x.arm()
 }
 
-// setBeat has the Stream's keep-alive looked at after d; 0: no more.
+// setBeat has the Stream's keep-alive, or the Pipe's timer, looked at after d; 0: no more.
 func (x *h2stream) setBeat(d time.Duration) {
 	if x.beat = never; d > 0 {
 		x.beat = x.h.now().after(d)

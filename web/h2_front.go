@@ -44,8 +44,8 @@ func (s *Server) configureHTTP2(st *state) {
 	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
 	st.mux = mux.Config{
 		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
-		HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
-		Counters:    &st.engine.Shared(figuresKey{}, newFigures).(*figures).Counters,
+		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
+		Counters: &st.engine.Shared(figuresKey{}, newFigures).(*figures).Counters,
 	}
 	if c := s.HTTP2; c != nil {
 		st.mux.Streams = orDefault(max(c.MaxConcurrentStreams, 0), maxStreams)

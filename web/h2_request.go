@@ -38,6 +38,10 @@ func (x *h2stream) fill(head *h2.Head, last bool) bool {
 	}
 	x.fields = headerOf(head, x.fields)
 	req.Header = x.fields
+	if head.Protocol != "" {
+		req.Header[":protocol"] = []string{head.Protocol} // as in net/http
+		x.pipe = &Pipe{x: x}
+	}
 	expects := httpguts.HeaderValuesContainsToken(req.Header["Expect"], "100-continue")
 	if expects {
 		delete(req.Header, "Expect")

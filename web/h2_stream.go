@@ -19,6 +19,7 @@ type h2stream struct {
 	h     *h2conn
 	s     mux.Stream
 	enc   h2encoder // the handler's goroutine's
+	pipe  *Pipe     // of an extended CONNECT; nil: it is none
 	begun bool      // there is a request
 	apart bool      // the loop has released the stream, which a Stream had kept
 	beat  moment    // of the Stream's next keep-alive; never: none
@@ -64,6 +65,14 @@ func (x *h2stream) refuse431() {
 
 // Data feeds the body.
 func (x *h2stream) Data(p []byte, last bool) {
+	if x.pipe != nil {
+		x.pipe.receive(p, last)
+		return
+	}
+	x.feed(p, last)
+}
+
+func (x *h2stream) feed(p []byte, last bool) {
 	_ = x.body.add(p, last) // too much of it fails the Read
 	if last {
 		x.arm()
@@ -72,6 +81,10 @@ func (x *h2stream) Data(p []byte, last bool) {
 
 // Trailers ends the body.
 func (x *h2stream) Trailers(fields []hpack.Field) {
+	if x.pipe != nil { // in which they have no meaning
+		x.pipe.receive(nil, true)
+		return
+	}
 	var trailer http.Header
 	for _, f := range fields {
 		if trailer == nil {
@@ -89,7 +102,7 @@ func (x *h2stream) Credit() int {
 		return 0
 	}
 	x.serve()
-	return x.body.credit()
+	return x.body.credit() + x.pipe.credit()
 }
 
 // Room lets a handler that waits for room go on.
@@ -98,16 +111,18 @@ func (x *h2stream) Room() {
 	if s := x.stream(); s != nil {
 		s.drained()
 	}
+	x.pipe.drained()
 }
 
 // Ended is the end of the stream. If it did not come in order, the handler learns from its context,
 // its body and its writes.
 func (x *h2stream) Ended(_ h2.Code, err error) {
 	x.h.watch(x, never)
+	piped := x.pipe.end(err)
 	switch {
 	case !x.begun:
 		x.s.Release()
-	case err == nil:
+	case err == nil && !piped:
 		x.body.fail(http.ErrBodyReadAfterClose)    // of which the answer had no need
 		if s := x.stream(); s != nil && !x.apart { // Close was called, and its notify comes too late
 			s.lost(nil)
@@ -115,7 +130,7 @@ func (x *h2stream) Ended(_ h2.Code, err error) {
 		}
 	default:
 		x.lose(err, x.h.last, func() {})
-		if x.stream() != nil {
+		if x.stream() != nil || piped {
 			x.leave()
 		}
 	}
@@ -139,6 +154,7 @@ func (x *h2stream) serve() {
 	if s := x.stream(); s != nil && !x.apart {
 		x.look(s)
 	}
+	x.pipe.serve()
 }
 
 // look goes on with a Stream: when it has been closed, or its keep-alive has changed.
@@ -176,10 +192,10 @@ func (x *h2stream) leave() {
 	}
 }
 
-// release implements carrier: the handler is over. If a Stream goes on, the loop releases the
-// mux.Stream.
+// release implements carrier: the handler is over. If a Stream or a Pipe goes on, the loop releases
+// the mux.Stream.
 func (x *h2stream) release() {
-	if x.stream() != nil && !x.given.ctx.isLost() && !x.alone() {
+	if (x.stream() != nil || x.ending() == upgraded) && !x.given.ctx.isLost() && !x.alone() {
 		return
 	}
 	x.given.out.Store(nil)

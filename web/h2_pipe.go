@@ -1,0 +1,290 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/buf"
+	"github.com/myriad-go/myriad/internal/flow"
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+const (
+	// maxPipeWrite is the largest single Write of a Pipe; beyond: myriad.ErrTooLarge.
+	maxPipeWrite = 16 << 20
+	// pipeLinger is how long a closing Pipe may take to get rid of pipeProgress bytes, and then how
+	// long its client may take to end its side; beyond: RST_STREAM.
+	pipeLinger   = 5 * time.Second
+	pipeProgress = 4 << 10
+)
+
+// ErrNoTunnel says that a request is not the extended CONNECT of HTTP/2 (RFC 8441).
+var ErrNoTunnel = errors.New("web: Tunnel of a request that is not an extended CONNECT of HTTP/2")
+
+// A PipeHandler is what a Pipe speaks: to it what a myriad.Handler is to a myriad.Conn, with all
+// optional methods. Calls run on the connection's loop, one at a time, never from inside a method
+// of Pipe, and must not block.
+type PipeHandler interface {
+	// Opened is the first call.
+	Opened(p *Pipe)
+	// Received hands over what has arrived. b is valid until return; cap(b) == len(b).
+	Received(p *Pipe, b []byte)
+	// Ended says that the client has ended its side; writing still works.
+	Ended(p *Pipe)
+	// Drained is called once after each myriad.ErrFull, when half of the write limit is free again,
+	// and after a Flush that has reported false.
+	Drained(p *Pipe)
+	// Notified is called after Pipe.Notify, once for any number of calls before it, when what was
+	// written before has been offered to the client.
+	Notified(p *Pipe)
+	// Expired is called when the Pipe's one timer fires.
+	Expired(p *Pipe)
+	// Stopping is called when the server or its engine shuts down. The handler ends its protocol
+	// and closes the Pipe, now or when its work is done: the shutdown waits for that.
+	Stopping(p *Pipe)
+	// Closed is the last call. err is nil if both sides ended in order or Close was called; else it
+	// is Abort's argument, or what broke the stream or its connection.
+	Closed(p *Pipe, err error)
+}
+
+// A Pipe is a stream of an HTTP/2 connection that speaks another protocol (Tunnel). It holds no
+// goroutine. Its methods are those of a myriad.Conn and mean the same. SetTimer, Pause, Resume and
+// RunInline are for the loop only. The others may be called from any goroutine, and never block.
+type Pipe struct {
+	x *h2stream
+
+	mu      sync.Mutex
+	handler PipeHandler // guarded by mu until Opened; nil: Tunnel was not called
+	phase   pipePhase   // guarded by mu
+	asked   pipeAsked   // guarded by mu: what the loop has to do
+	cause   error       // guarded by mu: Abort's argument, or why the stream ended before Tunnel
+
+	// The loop's.
+	held     buf.Chain // has arrived while the handler takes nothing
+	consumed int       // and not in credit; negative: in the body's already
+	opened   bool
+	paused   bool
+	ended    bool // the client's side
+	toldEnd  bool // the handler knows
+	linger   int  // what was queued when the timer was set last, and 1; 0: the Pipe is not closing
+}
+
+type pipePhase uint8
+
+const (
+	pipeOffered pipePhase = iota // the handler of the request may call Tunnel
+	pipeOpen
+	pipeClosing // Close was called
+	pipeAborted // Abort was called
+	pipeOver
+)
+
+type pipeAsked uint8
+
+const (
+	pipeNotify   pipeAsked = 1 << iota // call Notified when the output has been offered to the client
+	pipeOffer                          // call Drained then
+	pipeNotified                       // call Notified
+	pipeDrained                        // call Drained
+)
+
+// Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441), for which Server.Tunnels has
+// to be set: the request's stream becomes a Pipe that h speaks on. The head, with the status and
+// fields set so far, is sent at once; the status is 200 or another 2xx. The client's protocol is
+// r.Header[":protocol"], as in net/http; who calls Tunnel has checked it. h.Opened follows on the
+// loop, also if the client has gone meanwhile. The server's timeouts do not apply.
+//
+// It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
+// ResponseWriter; wrappers are looked through by their Unwrap method.
+func Tunnel(w http.ResponseWriter, h PipeHandler) error {
+	r, err := responseOf(w)
+	if err != nil {
+		return err
+	}
+	x, ok := r.x.carrier.(*h2stream)
+	switch {
+	case !ok || x.pipe == nil:
+		return ErrNoTunnel
+	case x.ending().taken():
+		return http.ErrHijacked
+	case x.ending().over():
+		return errHandlerOver
+	case r.head == headSent:
+		return errors.New("web: Tunnel after the answer has begun")
+	}
+	r.outlive(w)
+	if r.status < 200 || r.status > 299 || r.extent.known() { // RFC 9110 section 9.3.6
+		return fmt.Errorf("web: Tunnel with status %d, Content-Length %v: only a 2xx without one accepts a CONNECT",
+			r.status, r.extent.known())
+	}
+	if err := r.sendHead(nil, false); err != nil {
+		return fmt.Errorf("web: Tunnel: %w", err)
+	}
+	return x.pipe.take(h)
+}
+
+// take gives the stream to h, with what has come of the body.
+func (p *Pipe) take(h PipeHandler) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase != pipeOffered {
+		return fmt.Errorf("web: Tunnel: %w", p.cause)
+	}
+	x := p.x
+	x.setEnding(upgraded)
+	p.ended = x.body.complete()
+	came := x.body.unread()
+	p.held.Append(came)
+	p.consumed = -len(came) // which the body has counted
+	p.handler, p.phase = h, pipeOpen
+	x.ask()
+	return nil
+}
+
+// Write queues p, all or nothing.
+func (p *Pipe) Write(b []byte) (int, error) {
+	if len(b) > maxPipeWrite {
+		return 0, fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, len(b), maxPipeWrite)
+	}
+	if err := p.x.s.Put(nil, b, false); err != nil {
+		return 0, pipeError(err)
+	}
+	return len(b), nil
+}
+
+// WriteBlocks is Write without a copy. It consumes one reference each, also on error.
+func (p *Pipe) WriteBlocks(blocks ...*buf.Block) error {
+	if n := total(blocks); n > maxPipeWrite {
+		for _, b := range blocks {
+			b.Release()
+		}
+		return fmt.Errorf("%w (%d bytes; the limit is %d)", myriad.ErrTooLarge, n, maxPipeWrite)
+	}
+	return pipeError(p.x.s.PutBlocks(false, blocks...))
+}
+
+func total(blocks []*buf.Block) (n int) {
+	for _, b := range blocks {
+		n += b.Len()
+	}
+	return n
+}
+
+func pipeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, flow.ErrFull):
+		return myriad.ErrFull
+	}
+	return myriad.ErrClosed
+}
+
+// Close sends what is queued, ends our side by END_STREAM, and discards what the client still
+// sends. A client that does not read, or does not end its side, is reset after some seconds. Always
+// nil.
+func (p *Pipe) Close() error {
+	if p.enter(pipeClosing, nil) {
+		_ = p.x.s.End(nil) // of a stream that has ended: Closed comes
+		p.x.s.Notify()
+	}
+	return nil
+}
+
+// Abort drops what is queued and resets the stream with CANCEL.
+func (p *Pipe) Abort(err error) {
+	if p.enter(pipeAborted, err) {
+		p.x.s.Cancel(h2.Cancel)
+	}
+}
+
+// enter goes on to a later phase, and reports whether the Pipe was not in it.
+func (p *Pipe) enter(to pipePhase, cause error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase >= to {
+		return false
+	}
+	p.phase, p.cause = to, cause
+	return true
+}
+
+// Queued is how many bytes wait for the client to read.
+func (p *Pipe) Queued() int { return p.x.s.Queued() }
+
+// Unflushed is how many of the bytes that Queued counts may leave as soon as the loop looks at
+// them.
+func (p *Pipe) Unflushed() int {
+	if p.x.s.Offered() {
+		return 0
+	}
+	return p.Queued()
+}
+
+// Flush reports whether what Queued counts waits for the client. If not, it waits for the loop, and
+// the handler is called with Drained after that, whether there is room or not.
+func (p *Pipe) Flush() bool {
+	if p.x.s.Offered() {
+		return true
+	}
+	p.ask(pipeOffer)
+	return false
+}
+
+// SetWriteLimit changes how many bytes may be queued, above which Write fails with myriad.ErrFull;
+// at first 64 KiB. An empty queue takes a Write of any size.
+func (p *Pipe) SetWriteLimit(n int) { p.x.s.SetLimit(n) }
+
+// Notify has the handler called with Notified.
+func (p *Pipe) Notify() { p.ask(pipeNotify) }
+
+// ask has the loop come.
+func (p *Pipe) ask(what pipeAsked) {
+	p.mu.Lock()
+	first := p.asked&what == 0 && p.phase != pipeOver
+	p.asked |= what
+	p.mu.Unlock()
+	if first {
+		p.x.s.Notify()
+	}
+}
+
+// SetTimer arms the one timer; 0: off. A new one replaces it.
+func (p *Pipe) SetTimer(d time.Duration) {
+	if p.is(pipeOpen) {
+		p.x.setBeat(d)
+	}
+}
+
+// Pause has the handler get nothing more until Resume. The client is stopped by flow control: what
+// may still come is at most the stream's window.
+func (p *Pipe) Pause() { p.paused = true }
+
+// Resume undoes Pause. What has come meanwhile follows behind this callback.
+func (p *Pipe) Resume() {
+	p.paused = false
+	p.x.s.Notify()
+}
+
+// RunInline has t run on the loop, as a task of the connection.
+func (p *Pipe) RunInline(t myriad.InlineTask) { p.x.h.c.RunInline(t) }
+
+// Loop is the connection's.
+func (p *Pipe) Loop() *myriad.Loop { return p.x.h.c.Loop() }
+
+// LocalAddr is the connection's.
+func (p *Pipe) LocalAddr() net.Addr { return p.x.h.c.LocalAddr() }
+
+// RemoteAddr is the connection's.
+func (p *Pipe) RemoteAddr() net.Addr { return p.x.h.c.RemoteAddr() }
+
+func (p *Pipe) is(phase pipePhase) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phase == phase
+}
