@@ -14,18 +14,21 @@ import (
 	"github.com/myriad-go/myriad/web"
 )
 
-// Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. From
+// Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. With
+// HTTP/2 the request is an extended CONNECT (RFC 8441), which web.Server.Tunnels offers, and the
+// WebSocket is a stream of its connection. From
 // any other server that can be hijacked, as net/http's can for HTTP/1.1, it is adopted by
 // Options.Engine. For a *tls.Conn that costs four more descriptors, and goroutines while there is
 // something to copy, because only one reader may read it (ADR 13). For a connection from a listener
 // of tlsloop it costs nothing.
 //
-// The fields of w.Header() go out with the 101, cookies for instance, but for those of the
-// handshake and those that frame a body. Middleware sees the status 101 by a call of WriteHeader.
+// The fields of w.Header() go out with the 101, or the 200 of HTTP/2, cookies for instance, but for
+// those of the handshake and those that frame a body. Middleware sees the status by a call of
+// WriteHeader.
 //
 // If it fails, it has answered the request, and the error says why: 403 for a foreign Origin; 405,
-// 426 or 400 for a request that is no WebSocket handshake; 500 where the connection cannot be
-// taken. Otherwise the Conn may be written to at once, before OnOpen, which may already run;
+// 426 or 400 for a request that is no WebSocket handshake; 501 for another :protocol; 500 where the
+// connection cannot be taken. Otherwise the Conn may be written to at once, before OnOpen, which may already run;
 // neither r nor w is kept.
 func Accept(w http.ResponseWriter, r *http.Request, o *Options) (*Conn, error) {
 	return AcceptWith(w, r, o, nil)
@@ -54,6 +57,12 @@ func AcceptWith(w http.ResponseWriter, r *http.Request, o *Options, value any) (
 	}
 	subprotocol := selectSubprotocol(s.subprotocols, req.offered)
 	c.subprotocol = s.number(subprotocol)
+	if req.connect {
+		if err = c.tunnel(w, subprotocol, req.terms); err != nil {
+			return nil, fmt.Errorf("websocket: Accept: %w", err)
+		}
+		return c, nil
+	}
 	fields := handlerFields(w.Header())
 	head := make([]byte, 0, switchingRoom+len(subprotocol)+len(fields))
 	head = appendSwitching(head, req.key, subprotocol, req.terms, fields)
@@ -77,12 +86,7 @@ func handlerFields(header http.Header) (lines []byte) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(header)) {
-		canonical := http.CanonicalHeaderKey(name)
-		switch canonical {
-		case "Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer":
-			continue
-		}
-		if strings.HasPrefix(canonical, "Sec-Websocket-") || strings.HasPrefix(name, http.TrailerPrefix) {
+		if ofHandshake(name) {
 			continue
 		}
 		for _, v := range header[name] {
@@ -92,10 +96,20 @@ func handlerFields(header http.Header) (lines []byte) {
 	return lines
 }
 
+// ofHandshake reports whether a field belongs to the handshake, or frames a body.
+func ofHandshake(name string) bool {
+	canonical := http.CanonicalHeaderKey(name)
+	switch canonical {
+	case "Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer":
+		return true
+	}
+	return strings.HasPrefix(canonical, "Sec-Websocket-") || strings.HasPrefix(name, http.TrailerPrefix)
+}
+
 // hijack takes the connection of a server that is not ours to an engine, with what has been read
 // ahead.
 func (c *Conn) hijack(w http.ResponseWriter, head string) error {
-	e, err := c.settings.on()
+	e, err := c.settings().on()
 	if err != nil {
 		http.Error(w, "the server has no engine for WebSockets", http.StatusInternalServerError)
 		return err

@@ -65,14 +65,14 @@ type queue struct {
 // message hands a message to its callback, and reports whether enough wait now. On the loop.
 func (c *Conn) message(m message) (full bool) {
 	switch {
-	case c.settings.onMessage == nil && !c.settings.pull || c.is(muted):
+	case c.settings().onMessage == nil && !c.settings().pull || c.is(muted):
 		m.release()
 		return false
-	case (!c.settings.inline || c.settings.pull) && m.block == nil && len(m.payload) > 0:
+	case (!c.settings().inline || c.settings().pull) && m.block == nil && len(m.payload) > 0:
 		m.block = buf.From(m.payload)
 	}
 	ev := event{kind: received, op: m.op, packed: m.compressed, block: m.block, p: m.payload}
-	if c.settings.pull {
+	if c.settings().pull {
 		return c.keep(ev)
 	}
 	return c.dispatch(ev)
@@ -120,15 +120,15 @@ func (c *Conn) call(ev event) {
 	defer driver.Unlabel() // the goroutine runs callbacks of others next
 	switch ev.kind {
 	case opened:
-		c.settings.onOpen(c)
+		c.settings().onOpen(c)
 	case leaving:
 		c.leave(ev.err)
 	case drained:
-		c.settings.onDrained(c)
+		c.settings().onDrained(c)
 	case ponged:
 		c.callPong(ev)
 	case ended:
-		c.settings.onClose(c, ev.err)
+		c.settings().onClose(c, ev.err)
 	default:
 		c.callMessage(ev)
 	}
@@ -152,7 +152,7 @@ func (c *Conn) callMessage(ev event) {
 		defer b.Release()
 		p = b.Bytes()
 	}
-	c.settings.onMessage(c, ev.op, p)
+	c.settings().onMessage(c, ev.op, p)
 }
 
 // callInline runs one callback, and reports whether it has returned rather than panicked.
@@ -171,7 +171,7 @@ func (c *Conn) panicked(v any) {
 	if v == nil {
 		v = "the callback ended its goroutine (runtime.Goexit)"
 	}
-	c.settings.log.Error("websocket: panic in a callback; its connection is closed with 1011",
+	c.settings().log.Error("websocket: panic in a callback; its connection is closed with 1011",
 		"remote", c.nc.RemoteAddr(), "panic", v, "stack", string(debug.Stack()))
 	c.fail(StatusInternalError, "internal error",
 		fmt.Errorf("websocket: panic in a callback: %v: %w", v, &CloseError{Code: StatusInternalError,
@@ -195,7 +195,7 @@ func (c *Conn) pause(p []byte) {
 
 // held is what waits, of callbacks or of Read. It is called under mu.
 func (c *Conn) held() *queue {
-	if c.settings.pull {
+	if c.settings().pull {
 		if c.rare == nil {
 			return nil
 		}

@@ -47,7 +47,7 @@ func (c *Conn) Read(ctx context.Context) (Op, []byte, error) {
 // pullBlock is Read without a copy: the caller releases the block, which is nil for an empty
 // message. expired is asked whenever there is something new, and ends the wait.
 func (c *Conn) pullBlock(ctx context.Context, expired func(*inbox) error) (Op, *buf.Block, error) {
-	if !c.settings.pull {
+	if !c.settings().pull {
 		return 0, nil, errNotPulled
 	}
 	var w driver.Parker
@@ -186,7 +186,7 @@ func (c *Conn) keep(ev event) (full bool) {
 // endInbox notes why the peer sends no more, and reports whether there is something to be read
 // before that is answered. It is called under mu.
 func (c *Conn) endInbox(err error) (unread bool) {
-	if !c.settings.pull {
+	if !c.settings().pull {
 		return false
 	}
 	in := c.rare.inbox
@@ -202,7 +202,7 @@ func (c *Conn) endInbox(err error) (unread bool) {
 
 // emptyInbox drops what has not been read. It is called under mu.
 func (c *Conn) emptyInbox() {
-	if !c.settings.pull || c.rare == nil {
+	if !c.settings().pull || c.rare == nil {
 		return
 	}
 	in := c.rare.inbox
@@ -220,7 +220,7 @@ func (c *Conn) emptyInbox() {
 // strip leaves of rare what outlives the connection. It is called under mu.
 func (c *Conn) strip(err error) {
 	life := c.lifetime()
-	if !c.settings.pull {
+	if !c.settings().pull {
 		if c.rare = nil; life != nil {
 			c.rare = &rare{life: life}
 		}
@@ -236,7 +236,7 @@ func (c *Conn) strip(err error) {
 
 // wakeLate wakes those whose deadline has passed. On the loop.
 func (c *Conn) wakeLate() {
-	if !c.settings.pull {
+	if !c.settings().pull {
 		return
 	}
 	c.mu.Lock()
@@ -252,7 +252,7 @@ func (c *Conn) wakeLate() {
 
 // rearm sets the timer again if deadlines have changed. On the loop.
 func (c *Conn) rearm() {
-	if (c.settings.pull || c.lateDue() > 0) && !c.is(closeSent|concluded) {
+	if (c.settings().pull || c.lateDue() > 0) && !c.is(closeSent|concluded) {
 		c.wakeLate()
 		c.arm(c.now())
 	}
@@ -263,7 +263,7 @@ func (c *Conn) nextDeadline(now int64) (due int64) {
 	if due = c.lateDue(); due > 0 {
 		due = max(due, now+1)
 	}
-	if !c.settings.pull {
+	if !c.settings().pull {
 		return due
 	}
 	c.mu.Lock()

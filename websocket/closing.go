@@ -69,7 +69,7 @@ func (c *Conn) CloseNow() {
 
 // sendClose writes the close frame, above every limit. It is called under mu.
 func (c *Conn) sendClose(code StatusCode, reason string) error {
-	b, err := c.settings.encode(OpClose, false, appendCloseBody(make([]byte, 0, maxControl), code, reason))
+	b, err := c.settings().encode(OpClose, false, appendCloseBody(make([]byte, 0, maxControl), code, reason))
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (c *Conn) conclude(err error) {
 	unread := c.endInbox(err)
 	c.mu.Unlock()
 	if unread {
-		c.nc.SetTimer(c.settings.closeTimeout)
+		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
 	if busy {
@@ -172,7 +172,7 @@ func (c *Conn) leave(err error) {
 	if !c.is(closeSent) {
 		_ = c.sendClose(code, text) // the connection ends in any case
 	}
-	if broken || c.settings.random == nil || c.is(finRead) {
+	if broken || c.settings().random == nil || c.is(finRead) {
 		_ = c.nc.Close()
 		return
 	}
@@ -184,7 +184,7 @@ func (c *Conn) boundClose() {
 	if c.is(closeSent) && c.pings&bounding == 0 {
 		c.pings |= bounding
 		c.due = int64(c.nc.Queued())
-		c.nc.SetTimer(c.settings.closeTimeout)
+		c.nc.SetTimer(c.settings().closeTimeout)
 	}
 }
 
@@ -199,7 +199,7 @@ func (c *Conn) closeExpired() {
 	queued := int64(c.nc.Queued())
 	if c.due-queued >= min(closeProgress, max(c.due, 1)) {
 		c.due = queued
-		c.nc.SetTimer(c.settings.closeTimeout)
+		c.nc.SetTimer(c.settings().closeTimeout)
 		return
 	}
 	c.mu.Lock()

@@ -114,7 +114,7 @@ func (c *Conn) Compressed() bool { return c.reader.rules.compression }
 
 // packs reports whether a message of n bytes is to be compressed.
 func (c *Conn) packs(n int) bool {
-	return c.reader.rules.compression && n >= c.settings.packing.threshold
+	return c.reader.rules.compression && n >= c.settings().packing.threshold
 }
 
 // windows are what messages of one connection may refer to.
@@ -135,12 +135,12 @@ func (c *Conn) contexts() *windows {
 // pack compresses p into a frame, or gives nil if that is not smaller. window is for connections
 // that keep one.
 func (c *Conn) pack(op Op, p, window []byte) (*buf.Block, error) {
-	d := deflate(p, window, c.settings.packing.level, c.reader.rules.terms.outBits)
+	d := deflate(p, window, c.settings().packing.level, c.reader.rules.terms.outBits)
 	defer d.put()
 	if len(d.out) >= len(p) {
 		return nil, nil
 	}
-	return c.settings.encode(op, true, d.out)
+	return c.settings().encode(op, true, d.out)
 }
 
 // packInContext is pack for connections that keep a window. It is called under mu, and slideOut

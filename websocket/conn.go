@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/lifetime"
@@ -15,11 +14,10 @@ import (
 // a message; Write, WritePrepared and WriteContext wait for room; none of the others waits for the
 // peer.
 type Conn struct {
-	nc       *myriad.Conn // set once under mu: with the Conn, or when Accept's connection arrives at its loop
-	settings *settings
-	reader   reader // the loop's
-	value    any
-	heard    int64 // the loop's: when something was received last, in milliseconds
+	nc     pipe   // set once under mu: with the Conn, or when Accept's connection arrives at its loop
+	reader reader // the loop's
+	value  any
+	heard  int64 // the loop's: when something was received last, in milliseconds
 	// the loop's: when the silence is to be judged, likewise; 0: never. While closing, what was
 	// queued when the timer was set
 	due int64
@@ -29,7 +27,7 @@ type Conn struct {
 	rare    *rare         // guarded by mu: what few connections need, else nil
 	state   atomic.Uint32 // changed under mu
 
-	subprotocol uint8 // its place in settings.subprotocols, from 1; 0: none
+	subprotocol uint8 // its place in Options.Subprotocols, from 1; 0: none
 	pings       pingState
 	pongs       uint8    // the loop's: sent since the output was last seen to be empty
 	overflow    Overflow // guarded by mu
@@ -80,12 +78,15 @@ const (
 )
 
 func newConn(s *settings, t deflateTerms) *Conn {
-	c := &Conn{settings: s, reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
+	c := &Conn{reader: reader{rules: s.rulesFor(t)}, overflow: s.overflow}
 	if s.pull {
 		c.rare = &rare{inbox: new(inbox)}
 	}
 	return c
 }
+
+// settings are those that the rules of its reader belong to.
+func (c *Conn) settings() *settings { return c.reader.rules.settings }
 
 func (c *Conn) is(bits uint32) bool { return c.state.Load()&bits != 0 }
 
@@ -110,7 +111,7 @@ func (c *Conn) less() {
 }
 
 // attach tells the conn its connection, unless it knows.
-func (c *Conn) attach(nc *myriad.Conn) {
+func (c *Conn) attach(nc pipe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nc == nil {
@@ -123,7 +124,7 @@ func (c *Conn) Subprotocol() string {
 	if c.subprotocol == 0 {
 		return ""
 	}
-	return c.settings.subprotocols[c.subprotocol-1]
+	return c.settings().subprotocols[c.subprotocol-1]
 }
 
 // RemoteAddr is the peer's address. It is nil between Accept on a web.Server and OnOpen, where the
@@ -143,7 +144,7 @@ func (c *Conn) LocalAddr() net.Addr {
 	return nil
 }
 
-func (c *Conn) conn() *myriad.Conn {
+func (c *Conn) conn() pipe {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nc

@@ -28,14 +28,14 @@ func (s *settings) dispatching(o *Options) dispatch.Config {
 // dispatch runs the event here or has the dispatcher run it, and reports whether enough wait now.
 // On the loop.
 func (c *Conn) dispatch(ev event) (full bool) {
-	if c.settings.inline {
+	if c.settings().inline {
 		c.callInline(ev)
 		return false
 	}
 	c.mu.Lock()
 	b := c.backlog
 	if b == nil {
-		b = c.settings.backlogOf(c)
+		b = c.settings().backlogOf(c)
 		c.backlog = b
 	}
 	b.push(ev)
@@ -53,7 +53,7 @@ func (c *Conn) dispatch(ev event) (full bool) {
 // start has the first event run, inline or on the pool. On the loop, in a callback of the
 // connection.
 func (b *backlog) start() {
-	l := b.c.settings.tasks.On(b.c.nc.Loop())
+	l := b.c.settings().tasks.On(b.c.nc.Loop())
 	if !l.TryInline(b.c.nc, b, &l.Record) {
 		l.ToPool(b)
 	}
@@ -112,5 +112,5 @@ func (c *Conn) forget() {
 	}
 	b.State.Clear()
 	b.c, b.queue = nil, queue{events: b.events[:0]}
-	c.settings.spare.Put(b)
+	c.settings().spare.Put(b)
 }

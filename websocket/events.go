@@ -17,23 +17,24 @@ var (
 )
 
 // Opened begins with the connection upgraded: the response to the handshake has been written.
-func (h *handler) Opened(nc *myriad.Conn) {
-	c := (*Conn)(h)
+func (h *handler) Opened(nc *myriad.Conn) { (*Conn)(h).begins(nc) }
+
+func (c *Conn) begins(nc pipe) {
 	c.arrive(nc)
 	c.heard = c.now()
 	c.due = 0
-	if c.settings.pingInterval > 0 {
-		c.due = c.heard + c.settings.pingInterval.Milliseconds()
+	if c.settings().pingInterval > 0 {
+		c.due = c.heard + c.settings().pingInterval.Milliseconds()
 	}
 	c.arm(c.heard)
 	c.boundClose()
-	if c.settings.onOpen != nil {
+	if c.settings().onOpen != nil {
 		c.dispatch(event{kind: opened})
 	}
 }
 
 // arrive sends what was written before the connection had a loop.
-func (c *Conn) arrive(nc *myriad.Conn) {
+func (c *Conn) arrive(nc pipe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nc == nil {
@@ -62,8 +63,9 @@ func (c *Conn) arrive(nc *myriad.Conn) {
 	c.less()
 }
 
-func (h *handler) Received(_ *myriad.Conn, p []byte) {
-	c := (*Conn)(h)
+func (h *handler) Received(_ *myriad.Conn, p []byte) { (*Conn)(h).receives(p) }
+
+func (c *Conn) receives(p []byte) {
 	c.heard = c.now()
 	c.pings &^= pinged
 	c.take(p)
@@ -98,8 +100,9 @@ func (c *Conn) take(p []byte) {
 
 // Ended is the peer's FIN: in order only behind its close frame, which may still be on its way to
 // be answered.
-func (h *handler) Ended(nc *myriad.Conn) {
-	c := (*Conn)(h)
+func (h *handler) Ended(*myriad.Conn) { (*Conn)(h).ended() }
+
+func (c *Conn) ended() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set(finRead)
@@ -107,7 +110,7 @@ func (h *handler) Ended(nc *myriad.Conn) {
 		c.endWith(errNoClose)
 	}
 	if !c.is(concluded) || c.is(closeSent) {
-		_ = nc.Close()
+		_ = c.nc.Close()
 	}
 }
 
@@ -117,22 +120,26 @@ func (h *handler) Truncated(nc *myriad.Conn, _ error) { h.Ended(nc) }
 
 // Notified looks at what other goroutines want done on the loop: a timer for the close frame they
 // have sent, or reading to go on.
-func (h *handler) Notified(nc *myriad.Conn) {
-	c := (*Conn)(h)
+func (h *handler) Notified(*myriad.Conn) { (*Conn)(h).notified() }
+
+func (c *Conn) notified() {
 	c.boundClose()
-	h.partsEnded(nc)
+	c.partsEnded()
 	c.flushPong()
 	c.resume()
 	c.rearm()
 }
 
 // Stopping is the engine's shutdown.
-func (h *handler) Stopping(*myriad.Conn) {
-	_ = (*Conn)(h).Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
+func (h *handler) Stopping(*myriad.Conn) { (*Conn)(h).stopping() }
+
+func (c *Conn) stopping() {
+	_ = c.Close(StatusGoingAway, "shutting down") // one that is closing already goes on as it does
 }
 
-func (h *handler) Expired(*myriad.Conn) {
-	c := (*Conn)(h)
+func (h *handler) Expired(*myriad.Conn) { (*Conn)(h).expired() }
+
+func (c *Conn) expired() {
 	switch {
 	case c.is(closeSent):
 		c.closeExpired()
@@ -151,8 +158,9 @@ func (h *handler) Expired(*myriad.Conn) {
 	c.arm(now)
 }
 
-func (h *handler) Closed(_ *myriad.Conn, err error) {
-	c := (*Conn)(h)
+func (h *handler) Closed(_ *myriad.Conn, err error) { (*Conn)(h).ends(err) }
+
+func (c *Conn) ends(err error) {
 	c.reader.release()
 	c.mu.Lock()
 	c.set(closed | closeSent)
@@ -174,7 +182,7 @@ func (h *handler) Closed(_ *myriad.Conn, err error) {
 	for _, m := range late {
 		m.Leave()
 	}
-	if c.settings.onClose != nil {
+	if c.settings().onClose != nil {
 		c.dispatch(event{kind: ended, err: err})
 	}
 }

@@ -13,8 +13,9 @@ type readRules struct {
 	compression bool // permessage-deflate was negotiated: rsv1 may be set on the first frame of a message
 	// of a message's payload in bytes, at most buf.MaxBlock; above it the peer is told
 	// StatusMessageTooBig
-	limit int
-	terms deflateTerms
+	limit    int
+	terms    deflateTerms
+	settings *settings // of the connections that have the rules
 }
 
 // limitOf is the limit of a message as it arrives. It leaves room for what DEFLATE may add to one

@@ -255,7 +255,7 @@ func (c *Conn) lateFor(d time.Duration) bool {
 
 // lateDue is when members have waited for too long, as Conn.now counts; 0: never.
 func (c *Conn) lateDue() int64 {
-	limit := c.settings.writeTimeout
+	limit := c.settings().writeTimeout
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rare == nil || c.rare.lateSince == 0 || limit == 0 {

@@ -38,7 +38,7 @@ func (c *Conn) arm(now int64) {
 // after that. Any byte counts as life. A connection that is not being read, because callbacks are
 // slow, is not judged.
 func (c *Conn) judgeSilence(now int64) {
-	s := c.settings
+	s := c.settings()
 	switch interval := s.pingInterval.Milliseconds(); {
 	case !c.reading():
 		c.heard, c.due = now, now+interval

@@ -78,7 +78,7 @@ func (n *netConn) Write(p []byte) (int, error) {
 func (n *netConn) writeLate() error {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
-	if !n.c.settings.pull {
+	if !n.c.settings().pull {
 		return errNotPulled
 	}
 	return n.late(n.c.rare.inbox.writeDue)
@@ -143,7 +143,7 @@ func (n *netConn) setDue(t time.Time, read, write bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.settings.pull:
+	case !c.settings().pull:
 		return n.failed("set", errNotPulled)
 	case c.is(dropped | closed):
 		return n.failed("set", errClosing)

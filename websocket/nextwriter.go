@@ -132,7 +132,7 @@ func (w *messageWriter) begin() {
 		return
 	}
 	terms := c.reader.rules.terms
-	w.d = getDeflater(c.settings.packing.level, terms.outBits)
+	w.d = getDeflater(c.settings().packing.level, terms.outBits)
 	w.d.out = w.d.out[:0]
 	var window []byte
 	if terms.outTakeover {
@@ -152,7 +152,7 @@ func (w *messageWriter) send(p []byte, last bool) {
 	if w.sent {
 		h.op = opContinuation
 	}
-	b, err := c.settings.encodeFrame(h, p)
+	b, err := c.settings().encodeFrame(h, p)
 	if err == nil {
 		err = c.write(outgoing{step: func() error { return c.sendPart(b, last) }})
 		b.Release()
@@ -190,7 +190,7 @@ func (w *messageWriter) fail(err error) {
 	w.end(err)
 	code, reason := StatusInternalError, "a message was cut"
 	if errors.Is(err, myriad.ErrFull) && !errors.Is(err, myriad.ErrOnLoop) {
-		code, reason = w.c.settings.overflowStatus, tooSlow
+		code, reason = w.c.settings().overflowStatus, tooSlow
 	}
 	w.c.fail(code, reason, fmt.Errorf("%w: %w", err, &CloseError{Code: code, Reason: reason}))
 }
@@ -230,15 +230,14 @@ func (w *messageWriter) Close() error {
 }
 
 // partsEnded goes on with what has waited for the end of a message in parts. On the loop.
-func (h *handler) partsEnded(nc *myriad.Conn) {
-	c := (*Conn)(h)
+func (c *Conn) partsEnded() {
 	if !c.is(partsOver) {
 		return
 	}
 	c.mu.Lock()
 	c.state.Store(c.state.Load() &^ partsOver)
 	c.mu.Unlock()
-	h.Drained(nc)
+	c.drains()
 }
 
 // sendWhole is send for a message in one frame, for which there is no room between the parts of

@@ -9,6 +9,8 @@ import (
 // An opening is what the opening handshake depends on of a request: strings from net/http, bytes
 // from a raw connection.
 type opening[T text] struct {
+	connect    bool // an extended CONNECT of HTTP/2 (RFC 8441)
+	protocol   T    // its :protocol
 	get        bool
 	http11     bool
 	upgrade    bool
@@ -62,6 +64,8 @@ const (
 // https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1
 func check[T text](o *opening[T]) *refusal {
 	switch {
+	case o.connect:
+		return checkConnect(o)
 	case !o.get:
 		return &refusal{http.StatusMethodNotAllowed, "Allow: GET\r\n", "a WebSocket is opened with GET"}
 	case !o.http11:
@@ -77,6 +81,30 @@ func check[T text](o *opening[T]) *refusal {
 		return &refusal{http.StatusUpgradeRequired, versionLine, "Sec-WebSocket-Version must be 13"}
 	case o.keys != 1 || !validKey(o.key):
 		return &refusal{http.StatusBadRequest, "", "the request needs one Sec-WebSocket-Key of 16 bytes in base64"}
+	}
+	return checkFields(o)
+}
+
+// checkConnect is what RFC 8441 §5 leaves of that: HTTP/2 itself says what the upgrade says in
+// HTTP/1.1.
+//
+// https://www.rfc-editor.org/rfc/rfc8441#section-5
+func checkConnect[T text](o *opening[T]) *refusal {
+	switch {
+	case string(o.protocol) != "websocket":
+		return &refusal{http.StatusNotImplemented, "", "the only :protocol here is websocket"}
+	case len(o.host) == 0:
+		return &refusal{http.StatusBadRequest, "", "the request needs an :authority"}
+	case o.body:
+		return &refusal{http.StatusBadRequest, "", "the stream has ended already"}
+	case o.versions != 1 || string(o.version) != protocolVersion:
+		return &refusal{http.StatusBadRequest, versionLine, "Sec-WebSocket-Version must be 13"}
+	}
+	return checkFields(o)
+}
+
+func checkFields[T text](o *opening[T]) *refusal {
+	switch {
 	case o.malformed:
 		return &refusal{http.StatusBadRequest, "", "Sec-WebSocket-Extensions is malformed"}
 	case o.origins > 1:
@@ -120,6 +148,9 @@ func openingOf(r *http.Request, packing deflatePolicy) *opening[string] {
 		get: r.Method == http.MethodGet, http11: r.ProtoMajor == 1 && r.ProtoMinor >= 1,
 		body: r.ContentLength != 0 || len(r.TransferEncoding) > 0,
 		host: r.Host, offered: r.Header["Sec-Websocket-Protocol"], packing: packing,
+	}
+	if protocol := r.Header[":protocol"]; r.ProtoMajor == 2 && r.Method == http.MethodConnect && len(protocol) == 1 {
+		o.connect, o.protocol, o.body = true, protocol[0], r.Body == http.NoBody
 	}
 	for _, line := range r.Header["Upgrade"] {
 		o.upgrade = o.upgrade || hasToken(line, "websocket")

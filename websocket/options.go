@@ -200,6 +200,7 @@ func (o *Options) compile() (*settings, error) {
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
 	}
+	s.rules.settings = s
 	if s.rules.limit == 0 {
 		s.rules.limit = DefaultMaxMessage
 	}

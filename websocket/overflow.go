@@ -106,7 +106,7 @@ func (c *Conn) SetOverflow(policy Overflow, limit int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overflow = policy
-	if limit != c.settings.writeLimit || c.rare != nil {
+	if limit != c.settings().writeLimit || c.rare != nil {
 		c.more().limit = limit
 	}
 	if c.nc != nil {
@@ -127,7 +127,7 @@ func (c *Conn) Dropped() uint64 {
 
 // limit is the engine's part of the write limit; 0: the engine's own. It is called under mu.
 func (c *Conn) limit() int {
-	limit := c.settings.writeLimit
+	limit := c.settings().writeLimit
 	if c.rare != nil && c.rare.limit > 0 {
 		limit = c.rare.limit
 	}
@@ -139,7 +139,7 @@ func (c *Conn) limit() int {
 
 // room is how many bytes may wait besides. It is called under mu.
 func (c *Conn) room() int {
-	limit := c.settings.writeLimit
+	limit := c.settings().writeLimit
 	if c.rare != nil && c.rare.limit > 0 {
 		limit = c.rare.limit
 	}
@@ -205,14 +205,14 @@ func (c *Conn) full(n int, no noRoom) error {
 		c.drop(n)
 		return nil
 	case OverflowClose:
-		c.settings.count.closed.Add(1)
-		code := c.settings.overflowStatus
+		c.settings().count.closed.Add(1)
+		code := c.settings().overflowStatus
 		err := fmt.Errorf("websocket: the peer is too slow: %w: %w", myriad.ErrFull,
 			&CloseError{Code: code, Reason: tooSlow})
 		c.failLocked(code, tooSlow, err)
 		return errClosing
 	}
-	c.settings.count.refused.Add(1)
+	c.settings().count.refused.Add(1)
 	c.set(owesDrained)
 	return myriad.ErrFull
 }
@@ -248,8 +248,8 @@ func (q *pending) shift() int {
 func (c *Conn) drop(n int) {
 	c.more().dropped++
 	c.set(owesDrained)
-	c.settings.count.dropped.Add(1)
-	c.settings.count.droppedBytes.Add(uint64(n))
+	c.settings().count.dropped.Add(1)
+	c.settings().count.droppedBytes.Add(uint64(n))
 }
 
 // advance gives the engine what waits, as far as it has room. It is called under mu.
@@ -282,8 +282,9 @@ func (c *Conn) forcePending() {
 }
 
 // Drained is the engine's: there is room again. On the loop.
-func (h *handler) Drained(*myriad.Conn) {
-	c := (*Conn)(h)
+func (h *handler) Drained(*myriad.Conn) { (*Conn)(h).drains() }
+
+func (c *Conn) drains() {
 	c.mu.Lock()
 	c.advance()
 	tell := c.is(owesDrained) && !c.waits()
@@ -299,7 +300,7 @@ func (h *handler) Drained(*myriad.Conn) {
 	for _, m := range late {
 		m.part.catchUp(m)
 	}
-	if tell && c.settings.onDrained != nil {
+	if tell && c.settings().onDrained != nil {
 		c.dispatch(event{kind: drained})
 	}
 }
@@ -344,7 +345,7 @@ func (c *Conn) writeWaiting(ctx context.Context, m outgoing, limit time.Duration
 				c.forgetWriter(w.Parker)
 				return errOnLoop
 			}
-			c.settings.count.waited.Add(1)
+			c.settings().count.waited.Add(1)
 			if limit > 0 {
 				w.until = w.system.Now().Add(limit)
 			}
@@ -385,8 +386,8 @@ func (c *Conn) stall() error {
 		return errClosing
 	}
 	c.set(stalled | owesDrained)
-	c.settings.count.refused.Add(1)
-	return c.settings.errStalled()
+	c.settings().count.refused.Add(1)
+	return c.settings().errStalled()
 }
 
 func (c *Conn) forgetWriter(w driver.Parker) {
@@ -420,7 +421,14 @@ func (c *Conn) flush() {
 		return
 	}
 	w := e.System().NewParker()
-	if nc.Loop().Do(func() { nc.Flush(); w.Unpark() }) == nil {
+	offer := func() {
+		if nc.Flush() {
+			w.Unpark()
+		} else {
+			nc.Loop().Later(w.Unpark) // a stream's output leaves in this turn
+		}
+	}
+	if nc.Loop().Do(offer) == nil {
 		w.ParkFor(flushWait)
 	}
 }
@@ -446,5 +454,5 @@ func (c *Conn) engine() (*myriad.Engine, error) {
 	if nc := c.conn(); nc != nil {
 		return nc.Loop().Engine(), nil
 	}
-	return c.settings.on()
+	return c.settings().on()
 }

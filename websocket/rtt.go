@@ -31,13 +31,13 @@ func (c *Conn) Ping(p []byte) error {
 	if len(p) > maxControl {
 		return fmt.Errorf("websocket: a ping of %d bytes: a control frame holds at most %d", len(p), maxControl)
 	}
-	b, err := c.settings.encode(OpPing, false, p)
+	b, err := c.settings().encode(OpPing, false, p)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err = c.send(b, copied); err == nil && c.settings.onPong != nil {
+	if err = c.send(b, copied); err == nil && c.settings().onPong != nil {
 		c.remember(p)
 	}
 	return err
@@ -76,7 +76,7 @@ func (c *Conn) startClocks() {
 
 // answered takes a pong. On the loop.
 func (c *Conn) answered(payload []byte) {
-	if c.settings.onPong == nil {
+	if c.settings().onPong == nil {
 		return
 	}
 	at, ok := c.recall(payload)
@@ -85,7 +85,7 @@ func (c *Conn) answered(payload []byte) {
 	}
 	rtt := min(max(c.clock().Sub(at).Microseconds(), 0), math.MaxUint32)
 	ev := event{kind: ponged, p: payload, micros: uint32(rtt)}
-	if !c.settings.inline && len(payload) > 0 {
+	if !c.settings().inline && len(payload) > 0 {
 		ev.block = buf.From(payload)
 	}
 	c.dispatch(ev)
@@ -120,6 +120,6 @@ func (c *Conn) callPong(ev event) {
 		p = ev.block.Bytes()
 	}
 	if !c.is(muted) {
-		c.settings.onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
+		c.settings().onPong(c, p, time.Duration(ev.micros)*time.Microsecond)
 	}
 }

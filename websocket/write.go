@@ -80,10 +80,10 @@ func (c *Conn) write(m outgoing) error {
 		}
 	}
 	if c.is(stalled) {
-		c.settings.count.refused.Add(1)
-		return c.settings.errStalled()
+		c.settings().count.refused.Add(1)
+		return c.settings().errStalled()
 	}
-	err = c.writeWaiting(context.Background(), m, c.settings.writeTimeout, nil)
+	err = c.writeWaiting(context.Background(), m, c.settings().writeTimeout, nil)
 	if errors.Is(err, myriad.ErrOnLoop) { // it has not been offered to the kernel yet
 		if nc := c.conn(); nc != nil && nc.Flush() {
 			if again := c.attempt(m, noRoom{probe: true}); again != errWait {
@@ -119,11 +119,11 @@ func (c *Conn) attempt(m outgoing, no noRoom) error {
 
 // frame encodes a message that refers to no other one.
 func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
-	byReference := m.prepared != nil && c.settings.random == nil // a mask has to be each frame's own
+	byReference := m.prepared != nil && c.settings().random == nil // a mask has to be each frame's own
 	packs := c.packs(len(m.p))
 	switch {
 	case packs && byReference && len(m.p) <= 1<<c.reader.rules.terms.outBits:
-		b = m.prepared.pack(c.settings.packing.level)
+		b = m.prepared.pack(c.settings().packing.level)
 	case packs:
 		if b, err = c.pack(m.op, m.p, nil); b != nil || err != nil {
 			return b, copied, err
@@ -135,7 +135,7 @@ func (c *Conn) frame(m outgoing) (b *buf.Block, copyUpTo int, err error) {
 	case byReference:
 		return m.prepared.frame.Retain(), 0, nil
 	}
-	b, err = c.settings.encode(m.op, false, m.p)
+	b, err = c.settings().encode(m.op, false, m.p)
 	return b, copied, err
 }
 
@@ -159,7 +159,7 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 			}
 		}
 	}
-	b, err := c.settings.encode(m.op, false, m.p)
+	b, err := c.settings().encode(m.op, false, m.p)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *Conn) attemptInContext(m outgoing, no noRoom) error {
 
 // control queues a control frame, past messages that wait.
 func (c *Conn) control(op Op, p []byte) error {
-	b, err := c.settings.encode(op, false, p)
+	b, err := c.settings().encode(op, false, p)
 	if err != nil {
 		return err
 	}
@@ -209,11 +209,19 @@ func (c *Conn) send(b *buf.Block, copyUpTo int) error {
 	case c.nc == nil:
 		return c.sendEarly(b)
 	case b.Len() > copyUpTo || c.nc.Queued() == 0:
-		return c.nc.WriteBlocks(b)
+		return writeBlock(c.nc, b)
 	}
 	_, err := c.nc.Write(b.Bytes())
 	b.Release()
 	return err
+}
+
+// writeBlock consumes b. A call through the interface allocates its arguments.
+func writeBlock(p pipe, b *buf.Block) error {
+	if nc, plain := p.(*myriad.Conn); plain {
+		return nc.WriteBlocks(b)
+	}
+	return p.WriteBlocks(b)
 }
 
 // sendEarly keeps a frame until the connection has arrived at its loop.

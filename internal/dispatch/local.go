@@ -34,11 +34,17 @@ type Local struct {
 	runs  []func()
 }
 
+// A Conn is what tasks belong to: a *myriad.Conn, or one of the streams of one.
+type Conn interface {
+	Queued() int
+	RunInline(t myriad.InlineTask)
+}
+
 // TryInline has t run inline, if it may, as a task of c and after the events of this poll cycle. It
 // returns false if t is to run on the pool, for which ToPool has to be called. r is what is known
 // of t's kind. If it is nil, t runs on the pool in mode Auto. In a callback of c, while t's key is
 // idle.
-func (l *Local) TryInline(c *myriad.Conn, t Task, r *Record) bool {
+func (l *Local) TryInline(c Conn, t Task, r *Record) bool {
 	s := t.state()
 	s.set(l, t, r)
 	switch l.d.config.Mode {

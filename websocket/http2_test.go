@@ -1,0 +1,502 @@
+package websocket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/web"
+)
+
+// Every session of HTTP/1.1, over HTTP/2: several at a time on one connection, in worlds that cut
+// and delay bytes in every way but losing them, in DATA of all sizes.
+func TestHTTP2Sessions(t *testing.T) {
+	eachWay(t, func(t *testing.T, d web.Dispatch) {
+		for i, s := range sessions() {
+			for seed := range uint64(3) {
+				runMuxSession(t, s, d, seed+100*uint64(i))
+			}
+		}
+	})
+}
+
+func runMuxSession(t *testing.T, s session, d web.Dispatch, seed uint64) {
+	t.Helper()
+	const streams = 3
+	o, heard := recorded(&Options{Dispatch: d, PingInterval: quiet, MaxMessage: 1000, OnMessage: echoBack})
+	w := newMuxWorld(t, seed, sim.Lossless(), o)
+	c := w.dial(plenty)
+	for i := range streams {
+		c.open(uint32(2*i + 1))
+	}
+	for i := range streams {
+		c.frames(uint32(2*i+1), s.wire, 1+int(seed*7)%40, seed%2 == 0)
+	}
+	w.RunFor(20 * time.Second)
+	all := slices.Repeat(s.heard, streams)
+	slices.Sort(all)
+	if got := slices.Sorted(slices.Values(heard.all())); !slices.Equal(got, all) {
+		t.Errorf("%s, seed %d: heard %q, want %q", s.name, seed, got, all)
+	}
+	for i := range streams {
+		id := uint32(2*i + 1)
+		read, want := c.lines(id), s.read
+		if d == web.DispatchPool || d == quickly {
+			read, want = orderedByKind(read), orderedByKind(want)
+		}
+		if !slices.Equal(read, want) {
+			t.Errorf("%s, seed %d: stream %d has read %q, want %q", s.name, seed, id, read, want)
+		}
+		if got := c.stream(id); got.head != ":status=200 x-own=1 " || !strings.HasPrefix(got.end, "END_STREAM") {
+			t.Errorf("%s, seed %d: stream %d: head %q, end %q", s.name, seed, id, got.head, got.end)
+		}
+	}
+	w.stop(c)
+}
+
+// With every fault on, whatever happens to a connection or a stream, callbacks come in order: open,
+// a prefix of what was sent, one end.
+func TestHTTP2Chaos(t *testing.T) {
+	ways := [4]web.Dispatch{web.DispatchPool, web.DispatchInline, web.DispatchAuto, quickly}
+	for seed := range uint64(40) {
+		byConn := map[*Conn]*[]string{}
+		o := &Options{Dispatch: ways[seed%4], PingInterval: quiet}
+		note := func(c *Conn, s string) {
+			if byConn[c] == nil {
+				byConn[c] = new([]string)
+			}
+			*byConn[c] = append(*byConn[c], s)
+		}
+		o.OnOpen = func(c *Conn) { note(c, "open") }
+		o.OnMessage = func(c *Conn, op Op, p []byte) { note(c, string(p)); _ = c.Write(op, p) }
+		o.OnClose = func(c *Conn, err error) { note(c, "end") }
+		w := newMuxWorld(t, seed, sim.Options{}, o)
+		var clients []*muxClient
+		for i := range 4 {
+			c := w.dial(4 << 10)
+			for id := uint32(1); id < 9; id += 2 {
+				c.open(id)
+			}
+			for n := range 60 {
+				for id := uint32(1); id < 9; id += 2 {
+					if id != 5 || n < 30 {
+						c.frames(id, clientFrame(true, OpText, fmt.Sprint(n)), 3, id == 3 && n == 59)
+					} else if n == 30 {
+						c.Write(h2.AppendReset(nil, 5, h2.Cancel))
+					}
+				}
+			}
+			clients = append(clients, c)
+			if i == 3 {
+				c.Reset()
+			}
+		}
+		w.RunFor(1e9)
+		for _, c := range clients {
+			c.Close()
+		}
+		w.Run()
+		for _, heard := range byConn {
+			checkOrder(t, seed, *heard)
+		}
+		w.stop()
+	}
+}
+
+// What an extended CONNECT must be like, and the answer if it is not.
+func TestHTTP2Handshake(t *testing.T) {
+	with := func(changes ...string) (fields []string) {
+		fields = slices.Clone(connectFields)
+		for i := 0; i < len(changes); i += 2 {
+			at := slices.Index(fields, changes[i])
+			switch {
+			case at < 0:
+				fields = append(fields, changes[i], changes[i+1])
+			case changes[i+1] == "":
+				fields = slices.Delete(fields, at, at+2)
+			default:
+				fields[at+1] = changes[i+1]
+			}
+		}
+		return fields
+	}
+	for _, c := range []struct {
+		name   string
+		fields []string
+		end    bool
+		want   string // of the answer's head, or the code that resets the stream
+	}{
+		{"plain", with(), false, ":status=200 x-own=1 "},
+		{"a subprotocol", with("sec-websocket-protocol", "b, a"), false,
+			":status=200 sec-websocket-protocol=a x-own=1 "},
+		{"compression", with("sec-websocket-extensions", "permessage-deflate"), false,
+			":status=200 sec-websocket-extensions=permessage-deflate; server_no_context_takeover; " +
+				"client_no_context_takeover x-own=1 "},
+		{"a key is of no use", with("sec-websocket-key", "x"), false, ":status=200 x-own=1 "},
+		{"RFC 8441 4: no :scheme", with(":scheme", ""), false, "PROTOCOL_ERROR"},
+		{"RFC 8441 4: no :path", with(":path", ""), false, "PROTOCOL_ERROR"},
+		{"RFC 8441 4: GET", with(":method", "GET"), false, "PROTOCOL_ERROR"},
+		{"RFC 9113 8.3.1: no :authority", with(":authority", ""), false, ":status=400"},
+		{"RFC 9113 8.3: an empty :protocol", []string{":method", "CONNECT", ":protocol", "", ":scheme", "https",
+			":authority", "h", ":path", "/"}, false, "PROTOCOL_ERROR"},
+		{"RFC 9113 8.3: :protocol twice", append([]string{":protocol", "websocket"}, connectFields...), false,
+			"PROTOCOL_ERROR"},
+		{"RFC 9113 8.2.2: Upgrade", with("upgrade", "websocket"), false, "PROTOCOL_ERROR"},
+		{"another protocol", with(":protocol", "connect-udp"), false, ":status=501"},
+		{"an ordinary CONNECT", []string{":method", "CONNECT", ":authority", "h:1"}, false, ":status=405"},
+		{"GET", []string{":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/"}, true, ":status=426"},
+		{"no version", with("sec-websocket-version", ""), false,
+			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
+		{"another version", with("sec-websocket-version", "8"), false,
+			":status=400 content-type=text/plain; charset=utf-8 sec-websocket-version=13"},
+		{"a foreign origin", with("origin", "https://evil.example"), false, ":status=403"},
+		{"wrong extensions", with("sec-websocket-extensions", ";"), false, ":status=400"},
+		{"the end", with(), true, ":status=400"},
+	} {
+		o := &Options{PingInterval: quiet, Subprotocols: []string{"a"}, Compression: Compression{Enabled: true,
+			Threshold: -1}}
+		w := newMuxWorld(t, 1, sim.Calm(), o)
+		p := w.dial(plenty)
+		p.request(1, c.end, c.fields...)
+		w.Settle()
+		s := p.stream(1)
+		if got := s.head + s.end; !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if refused := !strings.HasPrefix(c.want, ":status=200"); refused && s.end == "" || !refused && s.end != "" {
+			t.Errorf("%s: the stream's end is %q", c.name, s.end)
+		}
+		p.open(3) // the connection goes on
+		w.Settle()
+		if got := p.stream(3).head; !strings.HasPrefix(got, ":status=200") {
+			t.Errorf("%s: the next stream got %q", c.name, got)
+		}
+		w.stop(p)
+	}
+}
+
+// held is one WebSocket over HTTP/2 with a client that reads as much as its window allows.
+type muxHeld struct {
+	*muxWorld
+	c     *muxClient
+	conn  *Conn
+	ended error
+	ends  int
+}
+
+func holdMux(t *testing.T, window int, o *Options) *muxHeld {
+	t.Helper()
+	h := new(muxHeld)
+	o.OnClose = func(_ *Conn, err error) { h.ended, h.ends = err, h.ends+1 }
+	if o.PingInterval == 0 {
+		o.PingInterval = quiet
+	}
+	h.muxWorld = newMuxWorld(t, 1, sim.Calm(), o)
+	h.c = h.dial(window)
+	h.c.open(1)
+	h.Settle()
+	if len(h.conns) != 1 {
+		t.Fatalf("no connection: %+v", h.c.stream(1))
+	}
+	h.conn = h.conns[0]
+	return h
+}
+
+// flood writes messages of about 500 bytes, each with its number.
+func (h *muxHeld) flood(n int) (errs []error) {
+	for i := range n {
+		errs = append(errs, h.conn.Write(OpText, numbered(i)))
+	}
+	return errs
+}
+
+// numbers lets the client read everything, and returns the numbers of what has come.
+func (h *muxHeld) numbers() (all []int) {
+	h.c.Write(h2.AppendWindowUpdate(nil, 1, plenty))
+	h.Settle()
+	for _, l := range h.c.lines(1) {
+		var n int
+		if _, err := fmt.Sscanf(l, "text \"%d", &n); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Each policy for slow consumers does what it says when the client's window is used up. The loop
+// first gets a chance to offer what is queued.
+func TestHTTP2Overflow(t *testing.T) {
+	const messages, limit, window = 200, 16 << 10, 10 << 10
+	for policy := range overflows {
+		if policy == OverflowBlock {
+			continue // TestHTTP2WriteWaits
+		}
+		drains := 0
+		o := &Options{Overflow: policy, WriteLimit: limit, OnDrained: func(*Conn) { drains++ }}
+		h := holdMux(t, window, o)
+		errs := h.flood(messages)
+		if n := h.conn.Queued(); n < limit/2-1000 || n > limit {
+			t.Errorf("%v: %d bytes are queued", policy, n)
+		}
+		got := h.numbers()
+		h.RunFor(20 * time.Second)
+		first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+		switch {
+		case len(got) < (limit/2+window)/520 || len(got) > (limit+limit+window)/500:
+			t.Errorf("%v: %d messages have come", policy, len(got))
+		case policy == OverflowFail && (!errors.Is(errs[messages-1], myriad.ErrFull) || len(got) != first):
+			t.Errorf("%v: %v; %d of %d have come", policy, errs[messages-1], len(got), first)
+		case policy == OverflowClose && (CloseStatus(h.ended) != StatusTryAgainLater || len(got) != first):
+			t.Errorf("%v: ended by %v; %d of %d have come", policy, h.ended, len(got), first)
+		case policy == OverflowDropNewest && !slices.Equal(got, upTo(len(got))):
+			t.Errorf("%v: %v", policy, got)
+		case (policy == OverflowDropOldest || policy == OverflowLatest) && got[len(got)-1] != messages-1:
+			t.Errorf("%v: the last is %d", policy, got[len(got)-1])
+		}
+		if want := map[bool]int{true: 0, false: 1}[policy == OverflowClose]; drains != want {
+			t.Errorf("%v: %d calls of OnDrained", policy, drains)
+		}
+		h.stop(h.c)
+	}
+}
+
+// A Write that waits for room goes on when the client's window opens, and gives up in time.
+func TestHTTP2WriteWaits(t *testing.T) {
+	h := holdMux(t, 1000, &Options{WriteLimit: 4 << 10, WriteTimeout: 3 * time.Second, OnOpen: func(c *Conn) {}})
+	done := 0
+	h.World.Go(func() {
+		for i := range 100 {
+			if err := h.conn.Write(OpText, numbered(i)); err != nil {
+				t.Error(err)
+			}
+			done++
+		}
+	})
+	h.RunFor(2 * time.Second)
+	if done < 8 || done > 12 {
+		t.Errorf("%d writes have returned", done)
+	}
+	if got := h.numbers(); done != 100 || !slices.Equal(got, upTo(100)) {
+		t.Errorf("%d writes have returned, %d messages have come", done, len(got))
+	}
+	h.stop(h.c)
+}
+
+// Members of a group on streams of one connection: the one whose window is closed is removed by its
+// policy, and the others get everything in order.
+func TestHTTP2Group(t *testing.T) {
+	const messages = 300
+	for policy := range overflows {
+		var group Group
+		o := &Options{PingInterval: quiet, Overflow: policy, WriteLimit: 8 << 10, WriteTimeout: 2 * time.Second}
+		o.OnOpen = func(c *Conn) {
+			if _, err := group.Join(c); err != nil {
+				t.Error(err)
+			}
+		}
+		var ended []error
+		o.OnClose = func(_ *Conn, err error) { ended = append(ended, err) }
+		w := newMuxWorld(t, 1, sim.Calm(), o)
+		c := w.dial(0)
+		for id := uint32(1); id < 9; id += 2 {
+			c.open(id)
+			if id != 3 {
+				c.Write(h2.AppendWindowUpdate(nil, id, plenty))
+			}
+		}
+		w.Settle()
+		var want []string
+		for i := range messages {
+			if err := group.Send(OpText, numbered(i)); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, line(OpText, string(numbered(i))))
+			if i%50 == 0 {
+				w.Settle() // else many in one turn
+			}
+		}
+		w.RunFor(4 * time.Second)
+		for id := uint32(1); id < 9; id += 2 {
+			if got := c.lines(id); id != 3 && !slices.Equal(got, want) {
+				t.Errorf("%v: stream %d has got %d messages", policy, id, len(got))
+			}
+		}
+		dropping := policy == OverflowDropNewest || policy == OverflowDropOldest || policy == OverflowLatest
+		left := map[bool]int{true: 4, false: 3}[dropping]
+		if group.Len() != left || o.Stats().Dropped > 0 != dropping {
+			t.Errorf("%v: %d members are left, %+v", policy, group.Len(), o.Stats())
+		}
+		w.stop(c)
+		if len(ended) != 4 {
+			t.Errorf("%v: %d ends", policy, len(ended))
+		}
+	}
+}
+
+// A peer that does not answer pings is given up: its stream is reset, and its connection goes on.
+func TestHTTP2SilentPeer(t *testing.T) {
+	h := holdMux(t, plenty, &Options{PingInterval: 10 * time.Second, PongTimeout: 5 * time.Second})
+	h.RunFor(11 * time.Second)
+	if got := h.c.lines(1); !slices.Equal(got, lines(`ping ""`)) {
+		t.Errorf("after the interval: %q", got)
+	}
+	h.c.frames(1, clientFrame(true, OpPong, ""), 100, false)
+	h.RunFor(16 * time.Second)
+	if !errors.Is(h.ended, os.ErrDeadlineExceeded) || h.c.stream(1).end != "CANCEL" || h.c.goneFor != "" {
+		t.Errorf("ended by %v, the stream by %q", h.ended, h.c.stream(1).end)
+	}
+	h.c.open(3)
+	h.Settle()
+	if !strings.HasPrefix(h.c.stream(3).head, ":status=200") {
+		t.Errorf("the next stream: %+v", h.c.stream(3))
+	}
+	h.stop(h.c)
+}
+
+// The closing handshake, and clients that leave a part of it out.
+func TestHTTP2Close(t *testing.T) {
+	for name, c := range map[string]struct {
+		client func(h *muxHeld)
+		end    string
+		want   func(err error) bool
+	}{
+		"answered": {func(h *muxHeld) {
+			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, true)
+		}, "END_STREAM", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
+		"without END_STREAM": {func(h *muxHeld) {
+			h.c.frames(1, clientFrame(true, OpClose, closeWith(1000, "")), 100, false)
+		}, "END_STREAMCANCEL", func(err error) bool { return CloseStatus(err) == StatusNormalClosure }},
+		"not answered": {func(*muxHeld) {}, "END_STREAMCANCEL",
+			func(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }},
+		"END_STREAM alone": {func(h *muxHeld) { h.c.frames(1, "", 100, true) }, "END_STREAM",
+			func(err error) bool { return errors.Is(err, errNoClose) }},
+		"reset": {func(h *muxHeld) { h.c.Write(h2.AppendReset(nil, 1, h2.Cancel)) }, "",
+			func(err error) bool { return err != nil && strings.Contains(err.Error(), "reset by the peer") }},
+	} {
+		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
+		if err := h.conn.Write(OpText, []byte("last")); err != nil {
+			t.Error(err)
+		}
+		if err := h.conn.Close(StatusNormalClosure, ""); err != nil {
+			t.Error(err)
+		}
+		h.Settle()
+		if got, want := h.c.lines(1), lines(`text "last"`, line(OpClose, closeWith(1000, ""))); !slices.Equal(got,
+			want) {
+			t.Errorf("%s: the client has read %q", name, got)
+		}
+		c.client(h)
+		h.RunFor(20 * time.Second)
+		if h.ends != 1 || !c.want(h.ended) || h.c.stream(1).end != c.end {
+			t.Errorf("%s: %d ends, by %v, of the stream by %q", name, h.ends, h.ended, h.c.stream(1).end)
+		}
+		if err := h.conn.Write(OpText, nil); err == nil {
+			t.Errorf("%s: Write behind the end", name)
+		}
+		h.stop(h.c)
+	}
+}
+
+// The server's Shutdown closes WebSockets of HTTP/2 in order and waits for them, because their
+// connections are its own; so does the engine's.
+func TestHTTP2Shutdown(t *testing.T) {
+	for _, of := range []string{"server", "engine"} {
+		h := holdMux(t, plenty, &Options{CloseTimeout: 3 * time.Second})
+		var err error
+		down := false
+		h.World.Go(func() {
+			if of == "server" {
+				err = h.s.Shutdown(context.Background())
+			} else {
+				err = h.e.Shutdown(context.Background())
+			}
+			down = true
+		})
+		h.RunFor(time.Second)
+		if got, want := h.c.lines(1), lines(line(OpClose, closeWith(1001, "shutting down"))); !slices.Equal(got,
+			want) {
+			t.Errorf("%s: the client has read %q", of, got)
+		}
+		if down {
+			t.Errorf("%s: Shutdown does not wait", of)
+		}
+		h.c.frames(1, clientFrame(true, OpClose, closeWith(1001, "")), 100, true)
+		h.c.CloseWrite()
+		h.RunFor(20 * time.Second)
+		if !down || err != nil || CloseStatus(h.ended) != StatusGoingAway || !h.c.Ended() ||
+			h.c.goneFor != "NO_ERROR" {
+			t.Errorf("%s: down %v, %v; ended by %v, GOAWAY %q", of, down, err, h.ended, h.c.goneFor)
+		}
+		h.stop(h.c)
+	}
+}
+
+// A client that sends faster than callbacks take is stopped by its window, and another stream of
+// the connection is not.
+func TestHTTP2SlowCallbacks(t *testing.T) {
+	var got [2]int
+	h := (*muxWorld)(nil)
+	o := &Options{Dispatch: web.DispatchPool, PingInterval: quiet, OnMessage: func(c *Conn, _ Op, p []byte) {
+		if p[0] == 's' {
+			h.NewParker().ParkFor(100 * time.Millisecond)
+			got[0]++
+			return
+		}
+		got[1]++
+	}}
+	h = newMuxWorld(t, 1, sim.Calm(), o)
+	c := h.dial(plenty)
+	c.open(1)
+	c.open(3)
+	slow := clientFrame(true, OpBinary, "s"+strings.Repeat("x", 999))
+	for range 60 { // all that the window takes
+		c.frames(1, slow, 1<<14, false)
+	}
+	for range 300 {
+		c.frames(3, clientFrame(true, OpBinary, "f"), 100, false)
+	}
+	h.RunFor(time.Second)
+	if got[1] != 300 || got[0] < 5 || got[0] > 12 {
+		t.Errorf("slow and fast have got %v", got)
+	}
+	h.RunFor(20 * time.Second)
+	if got[0] != 60 {
+		t.Errorf("slow has got %d", got[0])
+	}
+	h.stop(c)
+}
+
+// Messages that are compressed on one side are so on the other.
+func TestHTTP2Compression(t *testing.T) {
+	o, heard := recorded(&Options{OnMessage: echoBack, Compression: Compression{Enabled: true, Threshold: -1}})
+	h := newMuxWorld(t, 1, sim.Calm(), o)
+	o.PingInterval = quiet
+	c := h.dial(plenty)
+	c.open(1, "sec-websocket-extensions", "permessage-deflate")
+	text := strings.Repeat("again and ", 100)
+	d := deflate([]byte(text), nil, 1, maxWindowBits)
+	frame := appendFrame(nil, frameHeader{fin: true, rsv1: true, op: OpText, masked: true}, d.out)
+	d.put()
+	c.frames(1, string(frame), 10, false)
+	h.RunFor(time.Second)
+	if got := heard.all(); !slices.Equal(got, lines("open", line(OpText, text))) {
+		t.Errorf("heard %q", got)
+	}
+	if p := c.stream(1).bytes; len(p) < 10 || len(p) > 100 || p[0] != 0xc1 {
+		t.Errorf("the echo has %d bytes", len(p))
+	} else if b, err := inflate(p[2:], nil, 1<<20); err != nil || !bytes.Equal(b.Bytes(), []byte(text)) {
+		t.Errorf("the echo is not the message: %v", err)
+	} else {
+		b.Release()
+	}
+	h.stop(c)
+}
