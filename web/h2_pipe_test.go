@@ -190,12 +190,16 @@ func TestTunnelRefused(t *testing.T) {
 		handler func(w http.ResponseWriter, r *http.Request) error
 		want    string
 	}{
-		"status":  {func(w http.ResponseWriter, r *http.Request) error { w.WriteHeader(404); return Tunnel(w, h) },
+		"status": {func(w http.ResponseWriter, r *http.Request) error { w.WriteHeader(404); return Tunnel(w, h) },
 			"status 404"},
-		"length":  {func(w http.ResponseWriter, r *http.Request) error { w.Header().Set("Content-Length",
-			"1"); return Tunnel(w, h) }, "Content-Length true"},
-		"begun":   {func(w http.ResponseWriter, r *http.Request) error { w.(http.Flusher).Flush(); return Tunnel(w,
-			h) }, "has begun"},
+		"length": {func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Content-Length", "1")
+			return Tunnel(w, h)
+		}, "Content-Length true"},
+		"begun": {func(w http.ResponseWriter, r *http.Request) error {
+			w.(http.Flusher).Flush()
+			return Tunnel(w, h)
+		}, "has begun"},
 		"foreign": {func(w http.ResponseWriter, r *http.Request) error { return Tunnel(httptest.NewRecorder(), h) },
 			ErrNotMyriad.Error()},
 		"detached": {func(w http.ResponseWriter, r *http.Request) error {
@@ -416,11 +420,15 @@ func (*tunnelClient) GoAway(uint32, h2.Code) {}
 func (c *tunnelClient) Idle()                { c.Shutdown() }
 func (c *tunnelClient) Gone(error)           { c.gone = true }
 
-func (s *tunnelEnd) Head(h *h2.Head, last bool) h2.Code { s.head = h.Status; s.pump(); return h2.NoError }
-func (s *tunnelEnd) Data(p []byte, last bool)           { s.in.Put(p, last); s.pump() }
-func (s *tunnelEnd) Trailers([]hpack.Field)             {}
-func (s *tunnelEnd) Credit() int                        { return s.in.Credit() }
-func (s *tunnelEnd) Room()                              { s.pump() }
+func (s *tunnelEnd) Head(h *h2.Head, last bool) h2.Code {
+	s.head = h.Status
+	s.pump()
+	return h2.NoError
+}
+func (s *tunnelEnd) Data(p []byte, last bool) { s.in.Put(p, last); s.pump() }
+func (s *tunnelEnd) Trailers([]hpack.Field)   {}
+func (s *tunnelEnd) Credit() int              { return s.in.Credit() }
+func (s *tunnelEnd) Room()                    { s.pump() }
 func (s *tunnelEnd) Ended(_ h2.Code, err error) {
 	s.end, s.over = err, true
 	s.in.Discard()

@@ -61,11 +61,11 @@ type Server struct {
 	// below 64 KiB; 4 MiB or more count as 0 in both. Other fields have no effect: frames have at
 	// most 16 KiB, header tables 4 KiB, and WriteTimeout ends answers to clients that do not read.
 	HTTP2 *http.HTTP2Config
-	// Tunnels offers HTTP/2 clients the extended CONNECT (RFC 8441), by which browsers open
+	// Tunnels offers the extended CONNECT to HTTP/2 clients (RFC 8441). Browsers then open
 	// WebSockets on the HTTP/2 connection that they have. The handler gets the method CONNECT, a
 	// path, and the protocol as r.Header[":protocol"]; websocket.Accept and Tunnel accept it. False:
-	// browsers open an HTTP/1.1 connection for each WebSocket, which a handler needs that knows no
-	// other way (Upgrade, Hijack).
+	// browsers open an HTTP/1.1 connection for each WebSocket. A handler that knows Upgrade or
+	// Hijack alone needs that.
 	Tunnels bool
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0:
