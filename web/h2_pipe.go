@@ -47,8 +47,8 @@ type PipeHandler interface {
 	// Stopping is called when the server or its engine shuts down. The handler ends its protocol
 	// and closes the Pipe, now or when its work is done: the shutdown waits for that.
 	Stopping(p *Pipe)
-	// Closed is the last call. err is nil if both sides ended in order, or Close was called. Else it
-	// is Abort's argument, or what broke the stream or its connection.
+	// Closed is the last call. err is nil if both sides ended in order, or Close was called. Else
+	// it is Abort's argument, or what broke the stream or its connection.
 	Closed(p *Pipe, err error)
 }
 
@@ -93,11 +93,11 @@ const (
 	pipeDrained                        // call Drained
 )
 
-// Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441): the request's stream becomes a
-// Pipe that h speaks on. Server.Tunnels has to be set. The caller has looked at the client's
+// Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441): the request's stream becomes
+// a Pipe that h speaks on. Server.Tunnels has to be set. The caller has looked at the client's
 // protocol, which is r.Header[":protocol"] as in net/http. The head, with the status and fields set
-// so far, is sent at once; its status must be a 2xx, and is 200 if none was set. h.Opened follows on
-// the loop, also if the client has gone meanwhile. The server's timeouts do not apply.
+// so far, is sent at once; its status must be a 2xx, and is 200 if none was set. h.Opened follows
+// on the loop, also if the client has gone meanwhile. The server's timeouts do not apply.
 //
 // It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
 // ResponseWriter; wrappers are looked through by their Unwrap method.

@@ -269,61 +269,64 @@ func TestTunnelReset(t *testing.T) {
 	e.want(t, "opened", "closed")
 }
 
+// tunnelCalls are handlers, and the calls that they get.
+var tunnelCalls = map[string]struct {
+	on   func(call string, p *Pipe)
+	want []string
+	err  error
+}{
+	"timer": {func(call string, p *Pipe) {
+		switch call {
+		case "opened":
+			p.SetTimer(time.Second)
+		case "expired":
+			p.SetTimer(time.Second)
+			p.Close()
+		}
+	}, []string{"opened", "expired", "closed"}, nil},
+	"timer off": {func(call string, p *Pipe) {
+		if call == "opened" {
+			p.SetTimer(time.Second)
+			p.SetTimer(0)
+		}
+	}, []string{"opened", "stopping", "closed"}, nil},
+	"notify": {func(call string, p *Pipe) {
+		switch call {
+		case "opened":
+			p.Write([]byte("x"))
+			p.Notify()
+			p.Notify()
+		case "notified":
+			if p.Queued() != 0 || !p.Flush() {
+				panic("Notified before the output was offered")
+			}
+			p.Close()
+		}
+	}, []string{"opened", "notified", "closed"}, nil},
+	"abort": {func(call string, p *Pipe) {
+		if call == "opened" {
+			p.Notify()
+			p.Abort(io.ErrNoProgress)
+			p.Abort(io.ErrClosedPipe)
+			p.Close()
+			if _, err := p.Write([]byte("x")); err != nil && err != myriad.ErrClosed {
+				panic(err)
+			}
+		}
+	}, []string{"opened", "closed"}, io.ErrNoProgress},
+	"too large": {func(call string, p *Pipe) {
+		if call == "opened" {
+			if _, err := p.Write(make([]byte, maxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
+				panic(err)
+			}
+			p.Close()
+		}
+	}, []string{"opened", "closed"}, nil},
+}
+
 // Timer, Notify, Abort and Close on the simulator, with the calls that follow each.
 func TestTunnelCalls(t *testing.T) {
-	for name, c := range map[string]struct {
-		on   func(call string, p *Pipe)
-		want []string
-		err  error
-	}{
-		"timer": {func(call string, p *Pipe) {
-			switch call {
-			case "opened":
-				p.SetTimer(time.Second)
-			case "expired":
-				p.SetTimer(time.Second)
-				p.Close()
-			}
-		}, []string{"opened", "expired", "closed"}, nil},
-		"timer off": {func(call string, p *Pipe) {
-			if call == "opened" {
-				p.SetTimer(time.Second)
-				p.SetTimer(0)
-			}
-		}, []string{"opened", "stopping", "closed"}, nil},
-		"notify": {func(call string, p *Pipe) {
-			switch call {
-			case "opened":
-				p.Write([]byte("x"))
-				p.Notify()
-				p.Notify()
-			case "notified":
-				if p.Queued() != 0 || !p.Flush() {
-					panic("Notified before the output was offered")
-				}
-				p.Close()
-			}
-		}, []string{"opened", "notified", "closed"}, nil},
-		"abort": {func(call string, p *Pipe) {
-			if call == "opened" {
-				p.Notify()
-				p.Abort(io.ErrNoProgress)
-				p.Abort(io.ErrClosedPipe)
-				p.Close()
-				if _, err := p.Write([]byte("x")); err != nil && err != myriad.ErrClosed {
-					panic(err)
-				}
-			}
-		}, []string{"opened", "closed"}, io.ErrNoProgress},
-		"too large": {func(call string, p *Pipe) {
-			if call == "opened" {
-				if _, err := p.Write(make([]byte, maxPipeWrite+1)); !errors.Is(err, myriad.ErrTooLarge) {
-					panic(err)
-				}
-				p.Close()
-			}
-		}, []string{"opened", "closed"}, nil},
-	} {
+	for name, c := range tunnelCalls {
 		e := newEchoPipe()
 		e.on = c.on
 		w := sim.New(1, sim.Calm())

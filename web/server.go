@@ -63,9 +63,9 @@ type Server struct {
 	HTTP2 *http.HTTP2Config
 	// Tunnels offers the extended CONNECT to HTTP/2 clients (RFC 8441). Browsers then open
 	// WebSockets on the HTTP/2 connection that they have. The handler gets the method CONNECT, a
-	// path, and the protocol as r.Header[":protocol"]; websocket.Accept and Tunnel accept it. False:
-	// browsers open an HTTP/1.1 connection for each WebSocket. A handler that knows Upgrade or
-	// Hijack alone needs that.
+	// path, and the protocol as r.Header[":protocol"]; websocket.Accept and Tunnel accept it.
+	// False: browsers open an HTTP/1.1 connection for each WebSocket. A handler that knows Upgrade
+	// or Hijack alone needs that.
 	Tunnels bool
 
 	// ReadTimeout bounds reading a request with its body, ReadHeaderTimeout its head (0:

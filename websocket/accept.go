@@ -16,11 +16,10 @@ import (
 
 // Accept upgrades a request to a WebSocket. On a web.Server the connection stays on its loop. With
 // HTTP/2 the request is an extended CONNECT (RFC 8441), which web.Server.Tunnels offers, and the
-// WebSocket is a stream of its connection. From
-// any other server that can be hijacked, as net/http's can for HTTP/1.1, it is adopted by
-// Options.Engine. For a *tls.Conn that costs four more descriptors, and goroutines while there is
-// something to copy, because only one reader may read it (ADR 13). For a connection from a listener
-// of tlsloop it costs nothing.
+// WebSocket is a stream of its connection. From any other server that can be hijacked, as
+// net/http's can for HTTP/1.1, it is adopted by Options.Engine. For a *tls.Conn that costs four
+// more descriptors, and goroutines while there is something to copy, because only one reader may read it
+// (ADR 13). For a connection from a listener of tlsloop it costs nothing.
 //
 // The fields of w.Header() go out with the 101, or the 200 of HTTP/2, cookies for instance, but for
 // those of the handshake and those that frame a body. Middleware sees the status by a call of
@@ -28,8 +27,8 @@ import (
 //
 // If it fails, it has answered the request, and the error says why: 403 for a foreign Origin; 405,
 // 426 or 400 for a request that is no WebSocket handshake; 501 for another :protocol; 500 where the
-// connection cannot be taken. Otherwise the Conn may be written to at once, before OnOpen, which may already run;
-// neither r nor w is kept.
+// connection cannot be taken. Otherwise the Conn may be written to at once, before OnOpen, which
+// may already run; neither r nor w is kept.
 func Accept(w http.ResponseWriter, r *http.Request, o *Options) (*Conn, error) {
 	return AcceptWith(w, r, o, nil)
 }

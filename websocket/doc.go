@@ -15,8 +15,9 @@
 // There are three ways to a [Conn]:
 //
 //   - [Accept] answers a request of an http.Handler. On web.Server the connection stays on its
-//     loop; with HTTP/2, which needs web.Server.Tunnels, it is a stream of one (RFC 8441). From another server that can be hijacked, such as net/http's, an engine adopts it:
-//     examples/chat. For HTTPS give net/http a listener of tlsloop.
+//     loop. With HTTP/2 it is a stream of one (RFC 8441), if web.Server.Tunnels is set. From another
+//     server that can be hijacked, such as net/http's, an engine adopts it: examples/chat. For HTTPS
+//     give net/http a listener of tlsloop.
 //   - [Handler] serves raw connections of an engine, for addresses with WebSockets only.
 //   - [Dial] connects to a server, also with TLS, through a proxy, or after redirects.
 //
@@ -71,6 +72,6 @@
 // Options.Engine that is the engine of myriad.Default. Neither the Shutdown nor the Close of a
 // web.Server or an http.Server touches WebSockets: call the server's Shutdown first, so that no new
 // ones come, and then the engine's. A WebSocket over HTTP/2 is different, because its connection
-// stays the server's: web.Server's Shutdown closes it in the same way, and Close resets it. Group.Close ends the members of one group, and its code and
-// reason are the caller's.
+// stays the server's: web.Server's Shutdown closes it in the same way, and Close resets it.
+// Group.Close ends the members of one group, and its code and reason are the caller's.
 package websocket
