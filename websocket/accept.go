@@ -18,8 +18,8 @@ import (
 // HTTP/2 the request is an extended CONNECT (RFC 8441), which web.Server.Tunnels offers, and the
 // WebSocket is a stream of its connection. From any other server that can be hijacked, as
 // net/http's can for HTTP/1.1, it is adopted by Options.Engine. For a *tls.Conn that costs four
-// more descriptors, and goroutines while there is something to copy, because only one reader may read it
-// (ADR 13). For a connection from a listener of tlsloop it costs nothing.
+// more descriptors, and goroutines while there is something to copy, because only one reader may
+// read it (ADR 13). For a connection from a listener of tlsloop it costs nothing.
 //
 // The fields of w.Header() go out with the 101, or the 200 of HTTP/2, cookies for instance, but for
 // those of the handshake and those that frame a body. Middleware sees the status by a call of
