@@ -191,7 +191,7 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		r.servers = append(r.servers, &web.Server{
 			Handler: h, Engine: r.engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout,
 			IdleTimeout: idleTimeout,
-			ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout,
+			ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout, Tunnels: true,
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		})
 	}
