@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"golang.org/x/net/http2" //lint:ignore SA1019 deprecated for programs; here its Framer reads the server's frames
+	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/myriad-go/myriad/bench/load"
