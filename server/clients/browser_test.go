@@ -33,7 +33,7 @@ func startBrowser(t *testing.T) *browser {
 	b := &browser{t: t, session: "http://127.0.0.1:" + startDriver(t, driver) + "/session"}
 	var answer struct{ SessionID string }
 	b.decode(b.do("POST", "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
-		"browserName": "chrome",
+		"browserName": "chrome", "acceptInsecureCerts": true,
 		"goog:chromeOptions": map[string]any{
 			"binary": chromium,
 			"args": []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
