@@ -301,6 +301,7 @@ func TestAcceptHasAddresses(t *testing.T) {
 func TestAcceptKeepsFields(t *testing.T) {
 	o := &Options{Engine: startEngine(t, myriad.Config{})}
 	logged := &lockedLines{}
+	accepted := make(chan struct{}, 1) // by a handler, which ends after the client has its answer
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "abc"})
 		w.Header().Add("Set-Cookie", "other=1")
@@ -317,6 +318,7 @@ func TestAcceptKeepsFields(t *testing.T) {
 		if seen.status != http.StatusSwitchingProtocols {
 			t.Errorf("middleware saw the status %d, want 101", seen.status)
 		}
+		accepted <- struct{}{}
 	})
 	eachHandler(t, h, logged, func(t *testing.T, addr string) {
 		p := dialRaw(t, addr)
@@ -335,6 +337,7 @@ func TestAcceptKeepsFields(t *testing.T) {
 			}
 		}
 		p.Close()
+		<-accepted
 	})
 	if lines := logged.all(); len(lines) > 0 {
 		t.Errorf("the servers logged %q", lines)

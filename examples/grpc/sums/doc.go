@@ -1,0 +1,2 @@
+// Package sums is the service of the example, as protoc generates it from sums.proto.
+package sums
