@@ -166,9 +166,10 @@ func (p *Pipe) stopping() {
 	}
 }
 
-// credit is how much has been taken since the last call.
+// credit is how much has been taken since the last call. Until Tunnel has been called, what arrives
+// is the body's.
 func (p *Pipe) credit() int {
-	if p == nil {
+	if p == nil || p.is(pipeOffered) {
 		return 0
 	}
 	n := max(0, p.consumed)
