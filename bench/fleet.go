@@ -23,13 +23,6 @@ type driver struct {
 	ready load.Ready
 }
 
-func (f fleet) children() (all []*child) {
-	for _, d := range f {
-		all = append(all, d.child)
-	}
-	return all
-}
-
 // launchFleet opens all connections.
 func launchFleet(ctx context.Context, n int, spec load.Spec) (fleet, error) {
 	self, err := os.Executable()

@@ -91,7 +91,7 @@ func (t turn) idle(ctx context.Context, target *target, drivers fleet, out sampl
 	if err := sleep(ctx, settling); err != nil {
 		return err
 	}
-	watch, err := newWatch(append(drivers.children(), target.child)...)
+	watch, err := newWatch()
 	if err != nil {
 		return err
 	}

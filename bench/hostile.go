@@ -25,9 +25,7 @@ const recovery = 3 * time.Second
 // ends it. It adds the attack's cost in cores, and what the attack has left: the growth of the
 // server's memory after a collection, and of its goroutines. Its other clients are there before and
 // after.
-func (t turn) attack(ctx context.Context, target *target, watch *watch) (
-	attackers *child, end func(sample) error, err error,
-) {
+func (t turn) attack(ctx context.Context, target *target) (attackers *child, end func(sample) error, err error) {
 	before := sample{}
 	if err := before.rest(target); err != nil {
 		return nil, nil, err
@@ -52,7 +50,6 @@ func (t turn) attack(ctx context.Context, target *target, watch *watch) (
 		attackers.end()
 		return nil, nil, err
 	}
-	watch.add(attackers)
 	began := time.Now()
 	spent, err := proc.CPU(attackers.pid())
 	if err != nil {

@@ -15,7 +15,6 @@ type patience struct {
 
 func newPatience(d time.Duration) *patience { return &patience{d, watchOthers} }
 
-// watchOthers is for moments at which no child runs.
 func watchOthers(ctx context.Context, d time.Duration) (float64, error) {
 	w, err := newWatch()
 	if err == nil {

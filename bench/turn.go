@@ -84,7 +84,7 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 	if err := sleep(ctx, joining); err != nil {
 		return nil, err
 	}
-	watch, err := newWatch(append(drivers.children(), target.child)...)
+	watch, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +103,10 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 			return nil, err
 		}
 		defer unread.end()
-		watch.add(unread[0].child)
 	}
 	if t.scenario.attack != "" {
 		var attackers *child
-		if attackers, end, err = t.attack(ctx, target, watch); err != nil {
+		if attackers, end, err = t.attack(ctx, target); err != nil {
 			return nil, err
 		}
 		defer attackers.end() // also when what follows fails
@@ -116,9 +115,6 @@ func (t turn) load(ctx context.Context, target *target, spec load.Spec) (sample,
 		var stormers fleet
 		stormers, err = t.stormy(ctx, target, drivers, order, spec, out)
 		defer stormers.end()
-		for _, d := range stormers {
-			watch.add(d.child)
-		}
 	} else {
 		out, err = t.window(ctx, target, drivers, order, out)
 	}

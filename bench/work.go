@@ -49,7 +49,7 @@ func (t turn) work(ctx context.Context, target *target) (sample, error) {
 	if _, err := target.work(order); err != nil {
 		return nil, err
 	}
-	watch, err := newWatch(target.child)
+	watch, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (t turn) connect(ctx context.Context, target *target, spec load.Spec) (samp
 	if err != nil {
 		return nil, err
 	}
-	watch, err := newWatch(target.child)
+	watch, err := newWatch()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,6 @@ func (t turn) connect(ctx context.Context, target *target, spec load.Spec) (samp
 		return nil, err
 	}
 	defer drivers.end()
-	watch.add(drivers[0].child)
 	ready := drivers[0].ready
 	n := float64(spec.Conns)
 	out := sample{

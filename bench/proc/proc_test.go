@@ -3,7 +3,10 @@
 package proc
 
 import (
+	"errors"
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -74,6 +77,63 @@ func TestCPU(t *testing.T) {
 	}
 	if _, err := CPU(-1); err == nil {
 		t.Error("a process that cannot be has used time")
+	}
+}
+
+func TestDescends(t *testing.T) {
+	parents := map[int]int{}
+	for _, stat := range []string{"1 (init) S 0 1", "20 (my sh) (x) S 1 20", "30 (bench) S 20 20",
+		"31 (client) R 30 20", "32 (redis) S 31 20", "40 (other) S 20 20",
+		"50 (circle) S 51 20", "51 (circle) S 50 20"} {
+		pid, parent, ok := parseParent([]byte(stat))
+		if !ok {
+			t.Fatalf("%q is not understood", stat)
+		}
+		parents[pid] = parent
+	}
+	if _, _, ok := parseParent([]byte("12 (cut off)")); ok {
+		t.Error("a line that is cut off is understood")
+	}
+	for _, pid := range []int{1, 20, 30, 31, 32, 40, 50, 99} {
+		if got, want := descends(pid, 30, parents), pid == 31 || pid == 32; got != want {
+			t.Errorf("%d descends from 30: %v", pid, got)
+		}
+	}
+}
+
+// What children and their children use counts while they run, and a child's after it has been
+// waited for.
+func TestFamily(t *testing.T) {
+	others := func() time.Duration { // of the family
+		all, err1 := Family()
+		own, err2 := clock(os.Getpid())
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		return all - own
+	}
+	before := others()
+	child := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'while :; do :; done' & wait")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for others()-before < 100*time.Millisecond { // which only the child's child uses: without it there is no end
+	}
+	if err := child.Cancel(); err != nil {
+		t.Error(err)
+	}
+	_ = child.Wait()
+
+	before = others()
+	done := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
+	if err := done.Run(); err != nil {
+		t.Fatal(err)
+	}
+	used := done.ProcessState.UserTime() + done.ProcessState.SystemTime()
+	if counted := others() - before; counted < used-time.Millisecond { // user and system time are rounded
+		t.Errorf("a child has used %v, of which %v count", used, counted)
 	}
 }
 

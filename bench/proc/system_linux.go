@@ -16,6 +16,13 @@ func clock(pid int) (time.Duration, error) {
 	return time.Duration(now.Nano()), err
 }
 
+// waitedFor is the time that children have run which have ended and been waited for.
+func waitedFor() (time.Duration, error) {
+	var used unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), err
+}
+
 // RaiseFiles sets the limit of open files to the most this process may have, and returns it.
 // Children inherit it.
 func RaiseFiles() (int, error) {

@@ -12,6 +12,8 @@ var errLinux = errors.New("what processes use is read from Linux's /proc; this i
 
 func clock(int) (time.Duration, error) { return 0, errLinux }
 
+func waitedFor() (time.Duration, error) { return 0, errLinux }
+
 // RaiseFiles is for Linux.
 func RaiseFiles() (int, error) { return 0, errLinux }
 
