@@ -169,8 +169,8 @@ func (b *batch) connect(c *centrifuge.Command) error {
 		result.Session, result.Node = t.client.secret, s.node.id.String()
 	}
 	channels := g.channels
-	if b.form.uni && len(channels) == 0 && !g.hooked {
-		channels = c.Connect.Channels()
+	if b.form.uni && !g.hooked {
+		channels = s.alsoAsked(channels, c.Connect.Channels())
 	}
 	if len(channels) == 0 {
 		b.connected(c, &result)

@@ -51,6 +51,7 @@ const nowhere = -1 // it is no longer a member
 type memberGrant struct {
 	info    []byte // JSON, or nil
 	publish bool
+	hooked  bool // Hooks.Subscribe has allowed the subscription
 	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:
 	// never. The session's mu guards it.
 	expires int64

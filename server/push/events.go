@@ -40,20 +40,26 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, name := range channels {
-		if s.node.rules.of(name).SubscribeHook {
+		if problem := s.node.rules.of(name).refusesEvents(name, g.access()); problem != "" {
 			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)
-			writeError(w, http.StatusForbidden, apiPermissionDenied,
-				fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", name))
-			return
-		}
-		if s.node.rules.of(name).SubscribeToken && !slices.Contains(g.channels, name) {
-			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)
-			writeError(w, http.StatusForbidden, apiPermissionDenied,
-				fmt.Sprintf("the token's claim channels does not have the channel %q", name))
+			writeError(w, http.StatusForbidden, apiPermissionDenied, problem)
 			return
 		}
 	}
 	s.holdEvents(w, r, r.URL.Query().Get("named") == "1", g, channels)
+}
+
+// refusesEvents returns why a client with that access may not have the channel's events, or "".
+func (ns *Namespace) refusesEvents(channel string, a access) string {
+	switch {
+	case ns.SubscribeHook && !ns.forUsers(channel):
+		return fmt.Sprintf("a hook decides who may subscribe to %q, and is not asked for this address", channel)
+	case ns.forUsers(channel) && ns.needsToken(channel, a):
+		return fmt.Sprintf("the channel %q is for other users", channel)
+	case ns.needsToken(channel, a):
+		return fmt.Sprintf("the token's claim channels does not have the channel %q", channel)
+	}
+	return ""
 }
 
 // eventChannels returns the channels of the query, or answers with an error.
@@ -129,6 +135,9 @@ func (s *Server) checkChannels(channels []string) error {
 	for _, name := range channels {
 		if !s.node.validChannel(name) {
 			return errors.New(s.node.channelRule(fmt.Sprintf("channel %q", name)))
+		}
+		if ns := s.node.rules.of(name); !ns.allowsName(name) {
+			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)
 		}
 	}
 	return nil

@@ -24,6 +24,10 @@ type Hooks struct {
 	Refresh func(ctx context.Context, client Caller) (RefreshAnswer, error)
 	// Subscribe is called for subscriptions to channels whose rules have SubscribeHook.
 	Subscribe func(ctx context.Context, client Caller, r SubscribeRequest) (SubscribeAnswer, error)
+	// SubRefresh is called when a subscription expires that Subscribe has allowed, in channels
+	// whose rules have SubRefreshHook. If the hook fails, it is called again after Timing.Refresh.
+	// No client waits for it.
+	SubRefresh func(ctx context.Context, client Caller, channel string) (SubRefreshAnswer, error)
 	// Publish is called for publications of clients to channels whose rules have PublishHook.
 	Publish func(ctx context.Context, client Caller, r PublishRequest) (PublishAnswer, error)
 
@@ -41,7 +45,7 @@ type Caller struct {
 	Protocol  string      // "json" or "protobuf"
 	Encoding  string      // of data: "json" or "binary"
 	Header    http.Header // those in Hooks.Headers
-	Meta      []byte      // JSON that Connect has answered; clients do not see it
+	Meta      []byte      // JSON of the token's claim meta, or that Connect has answered; clients do not see it
 }
 
 // A ConnectRequest is a client's connect command.
@@ -61,12 +65,14 @@ type ConnectAnswer struct {
 	Channels []string          // to which the server subscribes the client
 	Infos    map[string][]byte // by channel: JSON that others see there
 	Meta     []byte            // JSON for later hooks
+	Caps     []Capability      // what else the client may do
 }
 
 // A RefreshAnswer says whether a connection goes on.
 type RefreshAnswer struct {
 	Expired  bool
-	ExpireAt int64 // seconds since 1970; 0: never
+	ExpireAt int64        // seconds since 1970; 0: never
+	Caps     []Capability // instead of those that the client has; nil: they stay
 }
 
 // A SubscribeRequest is a client's subscribe command.
@@ -96,7 +102,7 @@ type PublishAnswer struct {
 }
 
 func (h *Hooks) any() bool {
-	return h.Connect != nil || h.Refresh != nil || h.Subscribe != nil || h.Publish != nil
+	return h.Connect != nil || h.Refresh != nil || h.Subscribe != nil || h.SubRefresh != nil || h.Publish != nil
 }
 
 // check returns an error for rules that need a hook that is not there.
@@ -104,6 +110,11 @@ func (h *Hooks) check(rules []Namespace) (err error) {
 	for _, ns := range rules {
 		if ns.SubscribeHook && h.Subscribe == nil {
 			err = errors.Join(err, ns.wrong("subscribing needs a hook, and there is none: set it too"))
+		}
+		if ns.SubRefreshHook && (h.SubRefresh == nil || !ns.SubscribeHook) {
+			err = errors.Join(err,
+				ns.wrong("refreshing subscriptions needs a hook, and subscriptions by a hook: set both "+
+					"too"))
 		}
 		if ns.PublishHook && h.Publish == nil {
 			err = errors.Join(err, ns.wrong("publishing needs a hook, and there is none: set it too"))
@@ -185,7 +196,8 @@ func (s *session) connectByHook(r ConnectRequest) (grant, error) {
 		return grant{}, s.hookFailed("connect", err)
 	}
 	c := claims{Channels: a.Channels}
-	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, hooked: true}
+	g := grant{user: a.User, ends: endOf(a.ExpireAt), info: compact(a.Info), data: a.Data, given: a.Caps,
+		hooked: true}
 	if err = g.addChannels(&c); err == nil {
 		err = s.node.checkGrant(&g)
 	}
@@ -226,8 +238,21 @@ func (s *session) refreshByHook() {
 	case a.Expired:
 		s.disconnect(endExpired)
 	default:
-		s.expireFrom(endOf(a.ExpireAt))
+		s.refreshed(a)
 	}
+}
+
+// refreshed applies the answer of Hooks.Refresh.
+func (s *session) refreshed(a RefreshAnswer) {
+	if a.Caps != nil {
+		caps, err := s.node.regexes.capabilities(a.Caps)
+		if err != nil {
+			s.hookFailed("refresh", err)
+			return
+		}
+		s.setCapabilities(caps)
+	}
+	s.expireFrom(endOf(a.ExpireAt))
 }
 
 // subscribeByHook asks whether the client may subscribe, and sets what the hook grants.
@@ -237,7 +262,7 @@ func (s *session) subscribeByHook(name string, w *subscribeRequest) error {
 		return s.hookFailed("subscribe", err)
 	}
 	w.answer = a.Data
-	w.grant = &memberGrant{info: compact(a.Info), publish: a.Publish}
+	w.grant = &memberGrant{info: compact(a.Info), publish: a.Publish, hooked: true}
 	if end := endOf(a.ExpireAt); !end.IsZero() {
 		w.grant.expires = sinceEpoch(end)
 	}

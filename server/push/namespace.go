@@ -3,6 +3,7 @@ package push
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,10 +41,24 @@ type Namespace struct {
 	// and with the claim channel. It needs Config.TokenSecret.
 	SubscribeToken bool
 
+	// UserLimited reserves channels with a # for the users after the last #, with commas between
+	// them: "chat:dialog#42,43" is for 42 and 43. They need no other token, and SubscribeHook does
+	// not act. Others may subscribe with a token for the channel, or a
+	// Capability. Under PublishClients the same clients may publish.
+	UserLimited bool
+	// Personal subscribes each client of the Centrifuge protocol to the channel "NAME:#USER" of its
+	// user when it connects. In the default namespace that is "#USER". It includes UserLimited.
+	Personal bool
+	// ChannelRegex is a regular expression (RE2) for channels that clients name. The part after the
+	// namespace must match it, or the client is answered 107 "bad request". Empty: anything. The
+	// server does not check channels in tokens and in the API.
+	ChannelRegex string
+
 	// SubscribeHook asks Hooks.Subscribe about each subscription without a token, and PublishHook
 	// asks Hooks.Publish about each publication of a client. Then SubscribeToken and Publish do not
-	// act.
-	SubscribeHook, PublishHook bool
+	// act. SubRefreshHook asks Hooks.SubRefresh when a subscription expires that Hooks.Subscribe
+	// has allowed.
+	SubscribeHook, PublishHook, SubRefreshHook bool
 
 	// Slow is the policy for a subscriber that reads more slowly than others publish. Default:
 	// SlowDisconnect.
@@ -53,6 +68,8 @@ type Namespace struct {
 	// cannot be dropped. It needs SlowDropOldest. SlowDisconnect uses Limits.Queue instead, for all
 	// channels of a client together.
 	SlowQueue int
+
+	regex *regexp.Regexp // ChannelRegex; nil: anything
 }
 
 // A PublishRule says which clients may publish to the channels of a Namespace. Others are answered
@@ -94,6 +111,8 @@ const (
 type namespaces struct {
 	none  *Namespace // the namespace without a name
 	named map[string]*Namespace
+
+	personal []string // what precedes # in the names of personal channels
 }
 
 func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
@@ -108,13 +127,22 @@ func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 			wrong = append(wrong, ns.wrong("the name is used twice: merge the rules, or rename one"))
 		}
 		ns = ns.withDefaults()
-		if ns.Name == "" {
-			all.none = &ns
-			continue
-		}
-		all.named[ns.Name] = &ns
+		all.add(&ns)
 	}
 	return all, errors.Join(wrong...)
+}
+
+func (all *namespaces) add(ns *Namespace) {
+	prefix := ""
+	if ns.Name == "" {
+		all.none = ns
+	} else {
+		all.named[ns.Name] = ns
+		prefix = ns.Name + ":"
+	}
+	if ns.Personal {
+		all.personal = append(all.personal, prefix)
+	}
 }
 
 // of returns the rules of the channel named name.
@@ -149,6 +177,10 @@ func (ns Namespace) withDefaults() Namespace {
 	if ns.Slow == "" {
 		ns.Slow = SlowDisconnect
 	}
+	if ns.ChannelRegex != "" {
+		ns.regex, _ = regexp.Compile(ns.ChannelRegex) // check has reported an error
+	}
+	ns.UserLimited = ns.UserLimited || ns.Personal
 	return ns
 }
 
@@ -180,6 +212,9 @@ func (ns Namespace) check(tokens bool) error {
 	}
 	if !slices.Contains([]SlowPolicy{"", SlowDisconnect, SlowDropOldest, SlowLatestOnly}, ns.Slow) {
 		return ns.wrong(fmt.Sprintf("slow %q: use disconnect, drop-oldest or latest-only", ns.Slow))
+	}
+	if _, err := regexp.Compile(ns.ChannelRegex); err != nil {
+		return ns.wrong("channel regex: " + err.Error())
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
 		"characters: %w", failBadRequest)
 	errBadID   = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
+	errBadName = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
+		failBadRequest)
 	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
 		failBadRequest)
 )
@@ -58,6 +60,7 @@ type node struct {
 	hooks             Hooks
 	remember          bool // hooks want to know their callers
 	callers           callers
+	regexes           regexCache // of capabilities
 
 	started  time.Time
 	engine   *myriad.Engine // nil: the console has no engine figures
@@ -260,7 +263,9 @@ func (n *node) checkGrant(g *grant) error {
 		return claimError(fmt.Sprintf("the claim channels has %d names, at most %d are allowed",
 			len(g.channels), n.limits.Channels))
 	}
-	return nil
+	var err error
+	g.caps, err = n.regexes.capabilities(g.given)
+	return err
 }
 
 // refuse makes the node refuse publications and clients. It returns when the running publications

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -49,6 +48,12 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 		return g, errors.Join(endBadRequest, err) // as a centrifuge server that requires a token
 	case err != nil:
 		return g, errors.Join(endInvalidToken, err)
+	}
+	if err := s.node.addPersonal(&g); err != nil {
+		return g, errors.Join(endInvalidToken, err)
+	}
+	if len(g.meta) > 0 && s.node.remember {
+		s.node.callers.setMeta(s, g.meta)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +133,6 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 		return 0, failNotAvailable
 	}
 	g, err := s.node.authenticate(token)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case errors.Is(err, errTokenExpired):
 		return 0, errors.Join(endExpired, err)
@@ -140,13 +143,11 @@ func (s *session) refresh(token string) (ttl uint32, err error) {
 	case g.user != s.user():
 		return 0, errors.Join(endInvalidToken, errOtherUser)
 	}
-	if s.stage == stageConnected {
-		s.endAt = 0
-		if !g.ends.IsZero() {
-			s.expireAt(g.ends)
-		}
-		s.node.wheel.set(s, s.deadline())
+	s.expireFrom(g.ends)
+	if len(g.meta) > 0 && s.node.remember {
+		s.node.callers.setMeta(s, g.meta)
 	}
+	s.setCapabilities(g.caps)
 	if g.ends.IsZero() {
 		return 0, nil
 	}
@@ -171,7 +172,11 @@ func (s *session) expireFrom(ends time.Time) bool {
 // publish sends data to the channel in the client's name.
 func (s *session) publish(channel string, data []byte, kind Kind) error {
 	p := Publication{Data: data, Kind: kind, Client: s.id.String(), User: s.user()}
-	if s.node.rules.of(channel).PublishHook && !s.node.denyClientPublish {
+	rules := s.node.rules.of(channel)
+	if !rules.allowsName(channel) {
+		return errBadName
+	}
+	if rules.PublishHook && !s.node.denyClientPublish {
 		return s.publishByHook(channel, p)
 	}
 	if !s.mayPublish(channel) {
@@ -179,41 +184,6 @@ func (s *session) publish(channel string, data []byte, kind Kind) error {
 	}
 	_, err := s.node.publish(context.Background(), channel, p)
 	return err
-}
-
-// mayPublish reports whether the rules of the channel let the client publish.
-func (s *session) mayPublish(name string) bool {
-	if s.node.denyClientPublish {
-		return false
-	}
-	switch s.node.rules.of(name).Publish {
-	case PublishClients:
-		return true
-	case PublishSubscribers:
-		return s.member(name) != nil
-	case PublishToken:
-		m := s.member(name)
-		return m != nil && m.grant != nil && m.grant.publish
-	}
-	return false
-}
-
-// needsToken reports whether the client can subscribe only with a token for the channel.
-func (s *session) needsToken(name string) bool {
-	rules := s.node.rules.of(name)
-	if s.watcher || !rules.SubscribeToken && !rules.SubscribeHook {
-		return false
-	}
-	if rules.SubscribeHook {
-		return true
-	}
-	return s.identity == nil || !slices.Contains(s.identity.channels, name)
-}
-
-// maySee reports whether the client may read the channel's history and presence: it is subscribed,
-// or could subscribe without another token.
-func (s *session) maySee(name string) bool {
-	return s.member(name) != nil || s.node.validChannel(name) && !s.needsToken(name)
 }
 
 // rpc calls Config.RPC.
@@ -247,7 +217,7 @@ func (s *session) history(channel string, q Query) (History, error) {
 	if s.node.rules.of(channel).HistorySize == 0 {
 		return History{}, failNotAvailable
 	}
-	if !s.maySee(channel) {
+	if !s.maySee(channel, rightHistory) {
 		return History{}, failPermissionDenied
 	}
 	return s.node.history(context.Background(), channel, q)
@@ -258,7 +228,7 @@ func (s *session) presence(channel string, numbers bool) (Presence, error) {
 	if !s.node.rules.of(channel).Presence {
 		return Presence{}, failNotAvailable
 	}
-	if !s.maySee(channel) {
+	if !s.maySee(channel, rightPresence) {
 		return Presence{}, failPermissionDenied
 	}
 	return s.node.present(context.Background(), channel, numbers)

@@ -101,7 +101,7 @@ func (t *patterns) deliver(n *node, channel string, p Publication) {
 	}
 	t.mu.RUnlock()
 	for _, one := range to {
-		if one.s.needsToken(channel) {
+		if one.s.needsToken(channel) || !one.s.mayName(channel) {
 			continue
 		}
 		f := one.s.form().form.(redisForm)

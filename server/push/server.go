@@ -150,7 +150,7 @@ func New(c Config) (*Server, error) {
 
 func newNode(c Config) (*node, error) {
 	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
-	if err = errors.Join(err, c.Hooks.check(c.Namespaces)); err != nil {
+	if err = errors.Join(err, c.Hooks.check(c.Namespaces), c.checkUsers()); err != nil {
 		return nil, err
 	}
 	n := &node{
@@ -185,6 +185,18 @@ func newNode(c Config) (*node, error) {
 	}
 	n.tokens, err = newTokenVerifier(c, n.clock, n.log)
 	return n, err
+}
+
+// checkUsers returns an error for rules about users if no client has one.
+func (c Config) checkUsers() (err error) {
+	for _, ns := range c.Namespaces {
+		if (ns.UserLimited || ns.Personal) && !c.Authenticates() {
+			err = errors.Join(err,
+				ns.wrong("channels for users, and no client has a user: set a token secret too, or a "+
+					"hook for connect"))
+		}
+	}
+	return err
 }
 
 // routes returns a handler of /health and of the paths that parts add.

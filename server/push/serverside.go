@@ -1,5 +1,10 @@
 package push
 
+import (
+	"fmt"
+	"slices"
+)
+
 // This file holds subscriptions that the server makes for a client.
 
 // A serverSubscription is one of them, as the client is told of it.
@@ -25,6 +30,21 @@ func (s *session) subscribeFirst(channels []string, request func(channel string)
 		}
 	}
 	return made, nil
+}
+
+// alsoAsked returns given, and those of asked to which the client may subscribe without a token for
+// the channel. The log has the others.
+func (s *session) alsoAsked(given, asked []string) []string {
+	for _, name := range asked {
+		switch {
+		case slices.Contains(given, name):
+		case !s.mayName(name) || s.needsToken(name):
+			s.refused(refusedPermission, fmt.Errorf("connect: %q: %w", name, failPermissionDenied))
+		default:
+			given = append(given, name)
+		}
+	}
+	return given
 }
 
 // subscribeByServer subscribes a connected client, and tells it. It returns false if the client's

@@ -38,7 +38,9 @@ type session struct {
 
 // An identity is the content of a connection's token.
 type identity struct {
-	user     string
+	user string
+	caps atomic.Pointer[capabilities] // nil without any
+
 	info     []byte   // JSON, or nil
 	channels []string // to which it may subscribe without another token
 	subsEnd  int64    // when the first of its subscriptions' tokens expires; 0: never; guarded by the session's mu
@@ -112,6 +114,10 @@ func (s *session) setConnected(g grant) {
 	s.hooked = g.hooked
 	if g.user != "" || g.hooked || s.node.hooks.Subscribe != nil {
 		s.identity = &identity{user: g.user, info: g.info, channels: g.channels}
+		if len(g.caps) > 0 {
+			caps := g.caps // else g would be allocated for every client
+			s.identity.caps.Store(&caps)
+		}
 	}
 	s.pingAt = now.Add(s.node.firstPing()).UnixNano()
 	s.endAt = 0

@@ -30,22 +30,22 @@ func (s *session) subscribe(name string, w subscribeRequest, announce func(welco
 
 // admit checks the token for a subscription, if one is required or given, and sets what it grants.
 func (s *session) admit(name string, w *subscribeRequest) error {
-	n := s.node
+	rules := s.node.rules.of(name)
 	switch {
-	case w.server:
+	case w.server || s.watcher && w.token == "":
 		return nil
-	case n.rules.of(name).SubscribeHook && !s.watcher && (w.token == "" || n.tokens == nil):
+	case !rules.allowsName(name):
+		return errBadName
+	case w.token != "" && s.node.tokens != nil:
+		var err error
+		w.grant, w.ttl, err = s.subscriptionGrant(name, w.token)
+		return err
+	case rules.SubscribeHook && !rules.forUsers(name):
 		return s.subscribeByHook(name, w)
-	case n.tokens == nil: // newNamespaces has checked that none is required
-		return nil
-	case w.token == "" && s.needsToken(name):
+	case s.needsToken(name):
 		return failPermissionDenied
-	case w.token == "":
-		return nil
 	}
-	var err error
-	w.grant, w.ttl, err = s.subscriptionGrant(name, w.token)
-	return err
+	return nil
 }
 
 // subscriptionGrant checks a token for a subscription.
@@ -56,7 +56,8 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, failTokenExpired
 	case err != nil:
-		n.log.Info("push: refused the token for a subscription", "client", s.id.String(), "channel", name, "error", err)
+		n.log.Info("push: refused the token for a subscription", "client", s.id.String(), "channel", name, "error",
+			err)
 		return nil, 0, failPermissionDenied
 	}
 	if ends.IsZero() {
@@ -84,7 +85,7 @@ func (s *session) refreshSubscription(name, token string) (ttl uint32, err error
 	if i < 0 || s.members[i].grant == nil {
 		return 0, failPermissionDenied
 	}
-	s.members[i].grant.expires = g.expires
+	s.members[i].grant.expires, s.members[i].grant.publish = g.expires, g.publish
 	s.expireSubscription(s.members[i])
 	return ttl, nil
 }
@@ -203,10 +204,15 @@ func (s *session) expireSubscription(m *member) {
 // expireSubscriptions ends the subscriptions whose tokens have expired.
 func (s *session) expireSubscriptions(now int64) {
 	var over []string
+	var asked []*member
 	s.mu.Lock()
 	for _, m := range s.members {
 		switch {
 		case m.grant == nil:
+		case m.grant.expires != 0 && now >= m.grant.expires && m.refreshedByHook():
+			m.grant.expires = now + int64(s.node.timing.Refresh) // if the hook does not answer
+			s.expireSubscription(m)
+			asked = append(asked, m)
 		case m.grant.expires != 0 && now >= m.grant.expires:
 			over = append(over, m.ch.name)
 		default:
@@ -216,5 +222,32 @@ func (s *session) expireSubscriptions(now int64) {
 	s.mu.Unlock()
 	for _, name := range over {
 		s.end(name, unsubscribedExpired)
+	}
+	if len(asked) > 0 {
+		s.node.clock.AfterFunc(0, func() { // a hook may block
+			for _, m := range asked {
+				m.refreshByHook()
+			}
+		})
+	}
+}
+
+// setCapabilities replaces the client's capabilities, and ends the subscriptions that it had by the
+// old ones alone.
+func (s *session) setCapabilities(caps capabilities) {
+	if s.identity == nil || len(caps) == 0 && s.identity.caps.Load() == nil {
+		return
+	}
+	s.identity.caps.Store(&caps)
+	var lost []string
+	s.mu.Lock()
+	for _, m := range s.members {
+		if m.grant == nil && !m.server && s.needsToken(m.ch.name) {
+			lost = append(lost, m.ch.name)
+		}
+	}
+	s.mu.Unlock()
+	for _, name := range lost {
+		s.end(name, unsubscribedByServer)
 	}
 }

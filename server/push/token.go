@@ -66,9 +66,12 @@ type claims struct {
 	// Client is the id of the only connection that may use such a token. Empty: any connection of
 	// the user.
 	Client string `json:"client"`
+	// Caps are what the bearer may do in channels, besides what their rules allow.
+	Caps json.RawMessage `json:"caps"`
+	// Meta is any JSON value for hooks. Clients do not see it.
+	Meta json.RawMessage `json:"meta"`
 
 	// The claims below are refused: see unserved.
-	Caps     json.RawMessage `json:"caps"`
 	Data     json.RawMessage `json:"data"`
 	B64Data  json.RawMessage `json:"b64data"`
 	Override json.RawMessage `json:"override"`
@@ -90,7 +93,6 @@ func (c *claims) unserved() error {
 		subscription bool // the claim belongs to tokens for subscriptions; else to those for connections
 		instead      string
 	}{
-		{"caps", c.Caps, false, "use namespaces with publish and subscribe-token, and tokens for subscriptions"},
 		{"data", c.Data, true, "put it into info, or publish it"},
 		{"b64data", c.B64Data, true, "put it into info, or publish it"},
 		{"override", c.Override, true, "set the rules of the namespace"},
@@ -139,6 +141,9 @@ type grant struct {
 	infos    map[string][]byte // by channel; nil without one
 	watcher  bool              // an operator with the console's key instead of a token
 	hooked   bool              // Hooks.Connect has granted it
+	meta     []byte            // JSON for hooks
+	given    []Capability      // not checked yet
+	caps     capabilities      // given, after node.checkGrant
 	data     []byte            // for the reply, from Hooks.Connect
 }
 
@@ -192,10 +197,22 @@ func (v *tokenVerifier) verify(token string) (grant, error) {
 	case err != nil:
 		return grant{}, err
 	case c.Channel != "":
-		return grant{}, fmt.Errorf("%w: it is for a subscription to one channel, not for a connection", errTokenInvalid)
+		return grant{}, fmt.Errorf("%w: it is for a subscription to one channel, not for a connection",
+			errTokenInvalid)
 	}
-	g := grant{user: c.Subject, ends: c.ends(), info: c.Info}
+	g := grant{user: c.Subject, ends: c.ends(), info: c.Info, meta: compact(c.Meta)}
+	if g.given, err = c.capabilities(); err != nil {
+		return grant{}, err
+	}
 	return g, g.addChannels(&c)
+}
+
+// capabilities reads the claim caps.
+func (c *claims) capabilities() (list []Capability, err error) {
+	if len(c.Caps) > 0 && json.Unmarshal(c.Caps, &list) != nil {
+		return nil, claimError("the claim caps is no list of objects with channels, match and allow")
+	}
+	return list, nil
 }
 
 // addChannels takes the claims channels and subs.

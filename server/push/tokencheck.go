@@ -15,8 +15,9 @@ import (
 type TokenReport struct {
 	Header, Claims json.RawMessage // as the token has them, also of a token that is refused
 	User           string
-	Channel        string    // the token is for a subscription to this channel; empty: for connections
-	Channels       []string  // to which the server subscribes the bearer
+	Channel        string   // the token is for a subscription to this channel; empty: for connections
+	Channels       []string // to which the server subscribes the bearer
+	Capabilities   []Capability
 	Publish        bool      // of a subscription: the bearer may publish
 	Ends           time.Time // when the connection or the subscription ends; zero: never
 }
@@ -44,7 +45,8 @@ func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err
 		return r, err
 	}
 	if v == nil {
-		return r, errors.New("push: there is no secret and no key to check it with: set a token secret or a token key")
+		return r,
+			errors.New("push: there is no secret and no key to check it with: set a token secret or a token key")
 	}
 	claims, err := v.parse(token)
 	if err != nil {
@@ -53,6 +55,14 @@ func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err
 	var g grant
 	if err := g.addChannels(&claims); err != nil {
 		return r, err
+	}
+	list, err := claims.capabilities()
+	if err == nil && claims.Channel == "" {
+		_, err = new(regexCache).capabilities(list)
+		r.Capabilities = list
+	}
+	if err != nil {
+		return r, fmt.Errorf("push: the server refuses it: %w", err)
 	}
 	r.User, r.Channel, r.Channels, r.Ends = claims.Subject, claims.Channel, g.channels, claims.ends()
 	for _, right := range claims.Allow {

@@ -71,6 +71,8 @@ var options = []option{
 	{"proxy-subscribe", "",
 		"`URL` of a backend that decides about subscriptions, for namespaces with `subscribe-proxy`",
 		func(s *settings) any { return &s.proxy.Subscribe }},
+	{"proxy-sub-refresh", "", "`URL` of a backend that says whether such a subscription goes on when it expires, for " +
+		"namespaces with `sub-refresh-proxy`", func(s *settings) any { return &s.proxy.SubRefresh }},
 	{"proxy-publish", "", "`URL` of a backend that decides about publications, for namespaces with `publish-proxy`",
 		func(s *settings) any { return &s.proxy.Publish }},
 	{"proxy-rpc", "", "`URL` of a backend that answers calls of clients",

@@ -65,6 +65,8 @@ func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectReques
 		Channels []string        `json:"channels"`
 		Subs     map[string]info `json:"subs"`
 		Meta     json.RawMessage `json:"meta"`
+
+		Caps []push.Capability `json:"caps"`
 		info
 		payload
 	}
@@ -76,7 +78,8 @@ func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectReques
 		Channels []string `json:"channels,omitempty"`
 	}{whoIs(c), payloadOf(c, r.Data), r.Name, r.Version, r.Channels}, &result)
 	a = push.ConnectAnswer{User: result.User, ExpireAt: result.ExpireAt, Info: result.info.bytes(),
-		Data: result.payload.bytes(), Channels: result.Channels, Infos: map[string][]byte{}, Meta: result.Meta}
+		Data: result.payload.bytes(), Channels: result.Channels, Infos: map[string][]byte{}, Meta: result.Meta,
+		Caps: result.Caps}
 	for name, sub := range result.Subs {
 		a.Channels = append(a.Channels, name)
 		if shown := sub.bytes(); len(shown) > 0 {
@@ -88,11 +91,24 @@ func (p *proxy) connect(ctx context.Context, c push.Caller, r push.ConnectReques
 
 func (p *proxy) refresh(ctx context.Context, c push.Caller) (push.RefreshAnswer, error) {
 	var result struct {
-		Expired  bool  `json:"expired"`
-		ExpireAt int64 `json:"expire_at"`
+		Expired  bool              `json:"expired"`
+		ExpireAt int64             `json:"expire_at"`
+		Caps     []push.Capability `json:"caps"`
 	}
 	err := p.call(ctx, p.Refresh, c, whoIs(c), &result)
 	return push.RefreshAnswer(result), err
+}
+
+func (p *proxy) subRefresh(ctx context.Context, c push.Caller, channel string) (push.SubRefreshAnswer, error) {
+	var result struct {
+		Expired  bool  `json:"expired"`
+		ExpireAt int64 `json:"expire_at"`
+	}
+	err := p.call(ctx, p.SubRefresh, c, struct {
+		who
+		Channel string `json:"channel"`
+	}{whoIs(c), channel}, &result)
+	return push.SubRefreshAnswer(result), err
 }
 
 func (p *proxy) subscribe(ctx context.Context, c push.Caller, r push.SubscribeRequest) (push.SubscribeAnswer, error) {

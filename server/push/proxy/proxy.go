@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/myriad-go/myriad/server/push"
@@ -16,7 +17,7 @@ import (
 
 // A Config names the backend's addresses. An empty one means that there is no such hook.
 type Config struct {
-	Connect, Refresh, Subscribe, Publish, RPC string
+	Connect, Refresh, Subscribe, SubRefresh, Publish, RPC string
 
 	// Headers are the fields of the client's HTTP request that the backend gets, such as Cookie.
 	Headers []string
@@ -50,6 +51,9 @@ func (c Config) Apply(to *push.Config) error {
 	if c.Subscribe != "" {
 		to.Hooks.Subscribe = p.subscribe
 	}
+	if c.SubRefresh != "" {
+		to.Hooks.SubRefresh = p.subRefresh
+	}
 	if c.Publish != "" {
 		to.Hooks.Publish = p.publish
 	}
@@ -60,7 +64,11 @@ func (c Config) Apply(to *push.Config) error {
 }
 
 // InUse reports whether there is any hook.
-func (c Config) InUse() bool { return c.Connect+c.Refresh+c.Subscribe+c.Publish+c.RPC != "" }
+func (c Config) InUse() bool { return strings.Join(c.addresses(), "") != "" }
+
+func (c Config) addresses() []string {
+	return []string{c.Connect, c.Refresh, c.Subscribe, c.SubRefresh, c.Publish, c.RPC}
+}
 
 // A proxy sends requests to the backend.
 type proxy struct {
@@ -71,7 +79,7 @@ type proxy struct {
 
 func (c Config) proxy() (*proxy, error) {
 	var wrong []error
-	for _, address := range []string{c.Connect, c.Refresh, c.Subscribe, c.Publish, c.RPC} {
+	for _, address := range c.addresses() {
 		u, err := url.Parse(address)
 		if address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			wrong = append(wrong, fmt.Errorf("proxy: %q is no address of a backend: write http://HOST/PATH", address))
@@ -169,12 +177,11 @@ func (p *proxy) read(address string, from *http.Response, result any) error {
 func unserved(text []byte) error {
 	var given struct {
 		Result struct {
-			Caps     json.RawMessage `json:"caps"`
 			Override json.RawMessage `json:"override"`
 		} `json:"result"`
 	}
-	if json.Unmarshal(text, &given) == nil && len(given.Result.Caps)+len(given.Result.Override) > 0 {
-		return errors.New("caps and override are not served: set the rules of the namespace")
+	if json.Unmarshal(text, &given) == nil && len(given.Result.Override) > 0 {
+		return errors.New("override is not served: set the rules of the namespace")
 	}
 	return nil
 }

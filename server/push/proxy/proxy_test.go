@@ -54,6 +54,7 @@ func (b *backend) hooks(t *testing.T, c Config) push.Config {
 	t.Cleanup(transport.CloseIdleConnections)
 	c.Connect, c.Refresh, c.Subscribe, c.Publish, c.RPC, c.Transport = b.URL+"/c", b.URL+"/r", b.URL+"/s", b.URL+"/p",
 		b.URL+"/rpc", transport
+	c.SubRefresh = b.URL + "/sr"
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute
 	}
@@ -81,14 +82,15 @@ func TestHooks(t *testing.T) {
 	c := b.hooks(t, Config{})
 	h := c.Hooks
 	b.answer = `{"result":{"user":"ann","expire_at":7,"info":{"a":1},"b64data":"AQI=","channels":["x"],` +
-		`"subs":{"y":{"info":2}},"meta":{"m":1}}}`
+		`"subs":{"y":{"info":2}},"meta":{"m":1},"caps":[{"channels":["z*"],"match":"wildcard","allow":["sub"]}]}}`
 	hello, err := h.Connect(ctx, push.Caller{ClientInfo: push.ClientInfo{Client: "id"}, Transport: "sse",
 		Protocol: "json",
 		Encoding: "json", Header: http.Header{"Cookie": {"session=1"}}}, push.ConnectRequest{Data: []byte(`{"x":1}`),
 		Name: "js", Version: "5", Channels: []string{"old"}})
 	if err != nil || hello.User != "ann" || hello.ExpireAt != 7 || string(hello.Info) != `{"a":1}` ||
 		string(hello.Data) != "\x01\x02" || strings.Join(hello.Channels, " ") != "x y" ||
-		string(hello.Infos["y"]) != "2" || string(hello.Meta) != `{"m":1}` {
+		len(hello.Caps) != 1 || hello.Caps[0].Match != "wildcard" || string(hello.Infos["y"]) != "2" ||
+		string(hello.Meta) != `{"m":1}` {
 		t.Errorf("connect: %+v, %v", hello, err)
 	}
 	wantAsked(t, b,
@@ -115,6 +117,11 @@ func TestHooks(t *testing.T) {
 	if again, err := h.Refresh(ctx, ann); err != nil || !again.Expired {
 		t.Errorf("refresh: %+v, %v", again, err)
 	}
+	b.answer = `{"result":{"expire_at":9}}`
+	if again, err := h.SubRefresh(ctx, ann, "x"); err != nil || again.Expired || again.ExpireAt != 9 {
+		t.Errorf("sub_refresh: %+v, %v", again, err)
+	}
+	wantAsked(t, b, `{"channel":"x",`+strings.Replace(who, `"data":1,`, "", 1))
 	b.answer = `{"result":{"data":[1]}}`
 	if data, err := c.RPC(ctx, ann, "sum", []byte(`1`)); err != nil || string(data) != `[1]` {
 		t.Errorf("rpc: %s, %v", data, err)
@@ -138,8 +145,7 @@ func TestRefusals(t *testing.T) {
 		{200, `{"error":{"code":1000,"message":"no","temporary":true}}`, "error 1000: no"},
 		{200, `{"disconnect":{"code":4501,"reason":"banned"}}`, "disconnect 4501: banned"},
 		{200, `{"disconnect":{"code":1,"reason":"banned"}}`, "use 4000 to 4999"},
-		{200, `{"result":{"caps":[{}]}}`, "caps and override are not served"},
-		{200, `{"result":{"override":{}}}`, "not served"},
+		{200, `{"result":{"override":{}}}`, "override is not served"},
 		{200, `[]`, "the answer of http://"},
 		{200, strings.Repeat(" ", 101), "more than 100 bytes"},
 		{302, `{}`, "has answered 302"},

@@ -1,0 +1,150 @@
+package push
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+)
+
+// A Capability lets one client do some things in some channels, whatever the rules of their
+// namespaces say. It only grants: several of them grant what each grants.
+type Capability struct {
+	// Channels are names, or patterns of the kind that Match says.
+	Channels []string `json:"channels"`
+	// Match is "" for names, "wildcard" for patterns in which * matches any text, or "regex" for
+	// regular expressions (RE2), which match any part of a name unless they begin with ^ and end
+	// with $.
+	Match string `json:"match,omitempty"`
+	// Allow lists "sub" (subscribe), "pub" (publish), "prs" (ask who is present) and "hst" (read
+	// the history).
+	Allow []string `json:"allow"`
+}
+
+// A right is a set of what a Capability may allow.
+type right uint8
+
+const (
+	rightSubscribe right = 1 << iota
+	rightPublish
+	rightPresence
+	rightHistory
+)
+
+var rightNames = map[string]right{"sub": rightSubscribe, "pub": rightPublish, "prs": rightPresence,
+	"hst": rightHistory}
+
+// These bound the capabilities of one client. More are an invalid token.
+const (
+	maxCapabilities       = 64
+	maxCapabilityChannels = 256 // of all capabilities together
+	maxCapabilityPattern  = 512 // bytes of a regular expression
+)
+
+// capabilities are those of one client, ready for use. They do not change.
+type capabilities []capability
+
+type capability struct {
+	allow    right
+	names    []string // for equality
+	patterns []string // with *
+	regexes  []*regexp.Regexp
+}
+
+// allow reports whether one of them grants what to the channel.
+func (list capabilities) allow(what right, channel string) bool {
+	for i := range list {
+		if list[i].allow&what != 0 && list[i].matches(channel) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *capability) matches(channel string) bool {
+	return slices.Contains(c.names, channel) ||
+		slices.ContainsFunc(c.patterns, func(pattern string) bool { return matches(pattern, channel) }) ||
+		slices.ContainsFunc(c.regexes, func(re *regexp.Regexp) bool { return re.MatchString(channel) })
+}
+
+// A regexCache shares compiled expressions among clients, because the tokens of all clients often
+// have the same. Above maxCachedRegexes it shares no further ones.
+type regexCache struct {
+	mu   sync.Mutex
+	made map[string]*regexp.Regexp
+}
+
+const maxCachedRegexes = 1000
+
+func (c *regexCache) compile(text string) (*regexp.Regexp, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if re := c.made[text]; re != nil {
+		return re, nil
+	}
+	re, err := regexp.Compile(text)
+	if err == nil && len(c.made) < maxCachedRegexes {
+		if c.made == nil {
+			c.made = make(map[string]*regexp.Regexp)
+		}
+		c.made[text] = re
+	}
+	return re, err
+}
+
+// capabilities checks list. The error is a claimError.
+func (c *regexCache) capabilities(list []Capability) (all capabilities, err error) {
+	if len(list) > maxCapabilities {
+		return nil, claimError(fmt.Sprintf("the claim caps has %d entries, at most %d are allowed", len(list),
+			maxCapabilities))
+	}
+	channels := 0
+	for _, given := range list {
+		channels += len(given.Channels)
+		if channels > maxCapabilityChannels {
+			return nil, claimError(fmt.Sprintf("the claim caps names more than %d channels", maxCapabilityChannels))
+		}
+		one, err := c.capability(given)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (c *regexCache) capability(given Capability) (one capability, err error) {
+	for _, name := range given.Allow {
+		what, known := rightNames[name]
+		if !known {
+			return one, claimError(fmt.Sprintf("the claim caps allows %q: use sub, pub, prs or hst", name))
+		}
+		one.allow |= what
+	}
+	switch given.Match {
+	case "":
+		one.names = given.Channels
+	case "wildcard":
+		one.patterns = given.Channels
+	case "regex":
+		for _, text := range given.Channels {
+			if len(text) > maxCapabilityPattern {
+				return one,
+					claimError(fmt.Sprintf("the claim caps has an expression of %d bytes, at most %d are allowed",
+						len(text), maxCapabilityPattern))
+			}
+			re, err := c.compile(text)
+			if err != nil {
+				return one, claimError("the claim caps: " + err.Error())
+			}
+			one.regexes = append(one.regexes, re)
+		}
+	default:
+		return one, claimError(fmt.Sprintf("the claim caps has the match %q: use wildcard or regex, or leave it out",
+			given.Match))
+	}
+	if slices.Contains(one.patterns, "") {
+		return one, claimError("the claim caps has an empty pattern: use * for all channels")
+	}
+	return one, nil
+}

@@ -1,0 +1,167 @@
+package push
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// This file says what the rules of a channel, and what a client has shown, let the client do.
+
+// userBoundary stands in the names of user-limited channels, before their users. userSeparator
+// stands between users.
+const (
+	userBoundary  = "#"
+	userSeparator = ","
+)
+
+// forUsers reports whether the channel is for the users in its name alone.
+func (ns *Namespace) forUsers(channel string) bool {
+	return ns.UserLimited && strings.Contains(channel, userBoundary)
+}
+
+// listsUser reports whether the name of a user-limited channel lists the user.
+func listsUser(channel, user string) bool {
+	if user == "" {
+		return false
+	}
+	for one := range strings.SplitSeq(channel[strings.LastIndex(channel, userBoundary)+1:], userSeparator) {
+		if one == user {
+			return true
+		}
+	}
+	return false
+}
+
+// allowsName reports whether clients may use the channel's name: it matches ChannelRegex, which is
+// for the part after the namespace.
+func (ns *Namespace) allowsName(channel string) bool {
+	if ns.regex == nil {
+		return true
+	}
+	if ns.Name != "" {
+		channel = channel[len(ns.Name)+1:]
+	}
+	return ns.regex.MatchString(channel)
+}
+
+// An access is what a client has shown that matters for channels.
+type access struct {
+	user     string
+	channels []string // to which it may subscribe without another token
+	caps     capabilities
+}
+
+func (g *grant) access() access { return access{g.user, g.channels, g.caps} }
+
+func (s *session) access() access {
+	if s.identity == nil {
+		return access{}
+	}
+	a := access{user: s.identity.user, channels: s.identity.channels}
+	if caps := s.identity.caps.Load(); caps != nil {
+		a.caps = *caps
+	}
+	return a
+}
+
+// isOpen reports whether every client may subscribe to every channel.
+func (ns *Namespace) isOpen() bool {
+	return !ns.SubscribeToken && !ns.SubscribeHook && !ns.UserLimited
+}
+
+// needsToken reports whether a client with that access can subscribe to the channel only with a
+// token for it, or by a hook.
+func (ns *Namespace) needsToken(channel string, a access) bool {
+	switch {
+	case ns.isOpen():
+		return false
+	case ns.forUsers(channel):
+		return !listsUser(channel, a.user) && !a.grants(rightSubscribe, channel)
+	case ns.SubscribeHook:
+		return true
+	}
+	return ns.SubscribeToken && !a.grants(rightSubscribe, channel)
+}
+
+// grants reports whether the client's token itself allows what in the channel.
+func (a *access) grants(what right, channel string) bool {
+	return what == rightSubscribe && slices.Contains(a.channels, channel) || a.caps.allow(what, channel)
+}
+
+// needsToken reports whether the client can subscribe only with a token for the channel, or by a
+// hook.
+func (s *session) needsToken(name string) bool {
+	rules := s.node.rules.of(name)
+	return !s.watcher && !rules.isOpen() && rules.needsToken(name, s.access())
+}
+
+// can reports whether the client has a capability for what in the channel.
+func (s *session) can(what right, name string) bool {
+	if s.identity == nil {
+		return false
+	}
+	caps := s.identity.caps.Load()
+	return caps != nil && caps.allow(what, name)
+}
+
+// mayPublish reports whether the rules of the channel let the client publish.
+func (s *session) mayPublish(name string) bool {
+	if s.node.denyClientPublish {
+		return false
+	}
+	rules := s.node.rules.of(name)
+	switch rules.Publish {
+	case PublishClients:
+		if !rules.forUsers(name) || listsUser(name, s.user()) {
+			return true
+		}
+	case PublishSubscribers:
+	case PublishToken:
+		if m := s.member(name); m != nil && m.grant != nil && m.grant.publish {
+			return true
+		}
+		return s.can(rightPublish, name)
+	case PublishNobody:
+		return s.can(rightPublish, name)
+	}
+	return s.member(name) != nil || s.can(rightPublish, name)
+}
+
+// maySee reports whether the client may read the channel's history or presence: it is subscribed,
+// or could subscribe without another token, or has the right.
+func (s *session) maySee(name string, what right) bool {
+	return s.member(name) != nil || s.mayName(name) && !s.needsToken(name) || s.can(what, name)
+}
+
+// mayName reports whether the client may use the name.
+func (s *session) mayName(name string) bool {
+	return s.node.validChannel(name) && (s.watcher || s.node.rules.of(name).allowsName(name))
+}
+
+// addPersonal adds the user's personal channels to those to which the server subscribes it. The
+// error is a claimError.
+func (n *node) addPersonal(g *grant) error {
+	if len(n.rules.personal) == 0 || g.user == "" {
+		return nil
+	}
+	if strings.ContainsAny(g.user, userBoundary+userSeparator) {
+		return claimError(fmt.Sprintf("the user %q has # or a comma: other users could have its personal channel",
+			g.user))
+	}
+	for _, prefix := range n.rules.personal {
+		name := prefix + userBoundary + g.user
+		if !n.validChannel(name) {
+			return claimError(n.channelRule(fmt.Sprintf("the user's personal channel %q", name)))
+		}
+		if !slices.Contains(g.channels, name) {
+			g.channels = append(g.channels, name)
+		}
+	}
+	if len(g.channels) > n.limits.Channels {
+		return claimError(fmt.Sprintf("%d channels with the personal ones, at most %d are allowed", len(g.channels),
+			n.limits.Channels))
+	}
+	slices.Sort(g.channels)
+	return nil
+}
