@@ -71,6 +71,7 @@ func (s *subscriber) messages(c *websocket.Conn, l *lane, p []byte) {
 		switch {
 		case len(line) == 0:
 		case bytes.Equal(line, pingLine):
+			s.audience.pinged(s)
 			_ = c.Write(websocket.OpText, pingLine)
 		case bytes.HasPrefix(line, []byte(`{"id":`)):
 			s.reply(c, l, line)

@@ -47,6 +47,9 @@ type Plan struct {
 	// Sources are local addresses to connect from, in turn. One source has about 28,000 ports for
 	// one address of a server.
 	Sources []string
+	// Addresses are where connections go, in turn, as HOST:PORT: the nodes of a cluster. What they
+	// send still names the host of URL. Empty: the host of URL alone.
+	Addresses []string
 	// Loops is how many event loops a process has. 0: one for each two processors.
 	Loops int
 	// Insecure accepts any certificate.
@@ -158,6 +161,10 @@ func (p Plan) check() error {
 		_, err := netip.ParseAddr(source)
 		refuse(err != nil, "the source %q: give an IP address of this machine", source)
 	}
+	for _, address := range p.Addresses {
+		_, _, err := net.SplitHostPort(address)
+		refuse(err != nil, "the address %q: write HOST:PORT", address)
+	}
 	if _, err := p.target(); err != nil {
 		wrong = append(wrong, err)
 	}
@@ -209,8 +216,14 @@ func (p Plan) share(i, n int) Plan {
 	if p.Kind != Push {
 		p.Rate /= float64(n)
 	}
-	if len(p.Sources) >= n { // each worker has sources of its own
-		p.Sources = p.Sources[len(p.Sources)*i/n : len(p.Sources)*(i+1)/n]
-	}
+	p.Sources, p.Addresses = shareOf(p.Sources, i, n), shareOf(p.Addresses, i, n)
 	return p
+}
+
+// shareOf is the part of a list that worker i of n has. If there are fewer than n, each has all.
+func shareOf(list []string, i, n int) []string {
+	if len(list) < n {
+		return list
+	}
+	return list[len(list)*i/n : len(list)*(i+1)/n]
 }

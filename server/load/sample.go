@@ -45,9 +45,11 @@ type PushSample struct {
 	// Duplicates are second copies of the last publication. Late ones come behind a later one: they
 	// were counted as missing before, or are a second copy.
 	Duplicates, Late int64
-	Delivery         *Histogram
-	Spreads          []Spread        `json:",omitempty"`
-	Returns          []time.Duration `json:",omitempty"` // how long after each storm all were back
+	// Pinged is how many subscribers the server has pinged, of those that speak Centrifuge.
+	Pinged   int64
+	Delivery *Histogram
+	Spreads  []Spread        `json:",omitempty"`
+	Returns  []time.Duration `json:",omitempty"` // how long after each storm all were back
 }
 
 func newPushSample() *PushSample { return &PushSample{Delivery: NewHistogram()} }
@@ -103,6 +105,7 @@ func (s *PushSample) add(o *PushSample) {
 	s.Missing += o.Missing
 	s.Duplicates += o.Duplicates
 	s.Late += o.Late
+	s.Pinged += o.Pinged
 	s.Delivery.Add(o.Delivery)
 	s.Spreads = append(s.Spreads, o.Spreads...)
 	s.Returns = append(s.Returns, o.Returns...)

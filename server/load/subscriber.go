@@ -69,6 +69,7 @@ type subscriber struct {
 	number   int32  // it says the channel
 	present  bool   // it is subscribed
 	placed   bool   // offset is known
+	pinged   bool   // the server has pinged it
 }
 
 // A closer is a connection that can be ended at once.
@@ -182,6 +183,16 @@ func (a *audience) subscribed(s *subscriber) {
 	if a.present++; a.present == len(a.subscribers) && !a.stormed.IsZero() {
 		a.sample.Returns = append(a.sample.Returns, time.Since(a.stormed))
 		a.stormed = time.Time{}
+	}
+}
+
+// pinged counts a subscriber with its first ping.
+func (a *audience) pinged(s *subscriber) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !s.pinged {
+		s.pinged = true
+		a.sample.Pinged++
 	}
 }
 

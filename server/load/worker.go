@@ -33,7 +33,7 @@ type worker struct {
 	engines  []*myriad.Engine // one for each lane
 	lanes    []*lane
 	next     atomic.Uint32  // connections, by which lanes take turns
-	dials    atomic.Uint32  // by which sources take turns
+	dials    atomic.Uint32  // by which sources and addresses take turns
 	audience *audience      // of Kind Push
 	last     []atomic.Int64 // of Kind Push: the number of each channel's last publication
 	connect  []byte
@@ -163,15 +163,18 @@ func (w *worker) place() int { return int(w.next.Add(1)) % len(w.lanes) }
 func (w *worker) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.plan.Timeout)
 	defer cancel()
-	d := net.Dialer{Control: control}
+	d, turn, to := net.Dialer{Control: control}, int(w.dials.Add(1)), address(w.target)
+	if n := len(w.plan.Addresses); n > 0 {
+		to = w.plan.Addresses[turn%n]
+	}
 	if n := len(w.plan.Sources); n > 0 {
-		source, err := netip.ParseAddr(w.plan.Sources[int(w.dials.Add(1))%n])
+		source, err := netip.ParseAddr(w.plan.Sources[turn%n])
 		if err != nil {
 			return nil, err
 		}
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
-	return d.DialContext(ctx, "tcp", address(w.target))
+	return d.DialContext(ctx, "tcp", to)
 }
 
 // serve opens a connection of bytes and has h serve it, through TLS if the URL says so.
@@ -262,13 +265,22 @@ func (w *worker) start(at, from time.Time) {
 	}
 }
 
-// finestPace is the shortest time between two looks at what is due.
-const finestPace = 100 * time.Microsecond
+// finestPace is the shortest time between two looks at what is due. coarsestPace is how long the
+// pacer sleeps before it looks whether the run has ended.
+const (
+	finestPace   = 100 * time.Microsecond
+	coarsestPace = 100 * time.Millisecond
+)
 
 // pace has the lanes look whenever something is due, until the run ends.
 func (w *worker) pace(at time.Time, rate float64) {
 	step := max(time.Duration(float64(time.Second)/rate), finestPace)
 	for next := at; w.ctx.Err() == nil; {
+		wake := time.Now().Add(coarsestPace)
+		if wake.Before(next) {
+			sleepUntil(wake)
+			continue
+		}
 		sleepUntil(next)
 		now := time.Now()
 		for _, l := range w.lanes {
