@@ -1,0 +1,211 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/examples/exampletest"
+	"github.com/myriad-go/myriad/internal/soak"
+	"github.com/myriad-go/myriad/server/load"
+)
+
+// folder holds what program builds.
+var folder string
+
+func TestMain(m *testing.M) {
+	exampletest.Main(m, main)
+	_ = os.RemoveAll(folder) // the system removes it some day, otherwise
+}
+
+// program is myriad, built once for all tests.
+var program = sync.OnceValues(func() (_ string, err error) {
+	if folder, err = os.MkdirTemp("", "million"); err != nil {
+		return "", err
+	}
+	return build(context.Background(), folder)
+})
+
+// small are the settings of a run of a test. Its load processes are this test's program.
+func small(t *testing.T, connections, each int, progress *output) settings {
+	t.Helper()
+	t.Setenv(exampletest.AsProgram, "1")
+	file, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings{connections: connections, each: each, hold: time.Hour, limit: time.Hour, program: file,
+		worker: []string{os.Args[0]}, progress: progress}
+}
+
+// An output is what a run prints. heard is called with each line or table.
+type output struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	heard func(p string)
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.text.Write(p); o.heard != nil {
+		o.heard(string(p))
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// children are the servers that run for this process and their sisters, by what the kernel says.
+func children(t *testing.T) (list []string) {
+	t.Helper()
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		text, err := os.ReadFile(folder + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if fields[1] == fmt.Sprint(os.Getpid()) {
+			list = append(list, string(text))
+		}
+	}
+	return list
+}
+
+func TestAllAreReached(t *testing.T) {
+	n := soak.Size(t, 500, 100_000)
+	var out output
+	s := small(t, n, soak.Size(t, 250, 18_000), &out)
+	s.hold = soak.Size(t, 15*time.Second, 40*time.Second)
+	o, err := run(t.Context(), s)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if o.Open != n || o.Lost != 0 || o.Missing != 0 || o.Twice != 0 || o.Last < o.First || o.First <= 0 {
+		t.Errorf("%+v\n%s", o, out.String())
+	}
+	if o.Pinged != int64(n) {
+		t.Errorf("%d of %d were pinged\n%s", o.Pinged, n, out.String())
+	}
+	if o.KernelBytes <= 0 || o.LoadBytes <= 0 || o.Connect.Load <= 0 {
+		t.Errorf("nothing was measured: %+v", o)
+	}
+	var text bytes.Buffer
+	o.writeText(&text)
+	if want := fmt.Sprintf("%d of %d subscribers", n, n); !strings.Contains(text.String(), want) {
+		t.Errorf("%q is not in:\n%s", want, text.String())
+	}
+	if left := children(t); len(left) > 0 {
+		t.Errorf("processes are left: %q", left)
+	}
+}
+
+// Whatever ends a run, no process is left, and the run says what it was.
+func TestNothingIsLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit time.Duration
+		end   func(cancel context.CancelCauseFunc) // while all connections are held
+		want  string
+	}{
+		{"interrupt", time.Hour, func(cancel context.CancelCauseFunc) { cancel(errors.New("interrupted")) },
+			"interrupted"},
+		{"crash", time.Hour, func(context.CancelCauseFunc) { killServer(t) }, "has ended"},
+		{"limit", 2 * time.Second, func(context.CancelCauseFunc) {}, "the run has taken 2s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			var out output
+			s := small(t, 40, 20, &out)
+			s.hold, s.limit = time.Hour, tt.limit
+			var once sync.Once
+			out.heard = func(p string) {
+				if strings.HasPrefix(p, phaseNames[load.Warming]) {
+					once.Do(func() { tt.end(cancel) })
+				}
+			}
+			_, err := run(ctx, s)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error was %v, want %q\n%s", err, tt.want, out.String())
+			}
+			if left := children(t); len(left) > 0 {
+				t.Errorf("processes are left: %q", left)
+			}
+		})
+	}
+}
+
+// killServer kills one of the servers that this process has started.
+func killServer(t *testing.T) {
+	for _, stat := range children(t) {
+		var pid int
+		if _, err := fmt.Sscan(stat, &pid); err == nil && strings.Contains(stat, "(myriad)") {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+	}
+	t.Error("there is no server")
+}
+
+func TestPreflightRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		change     func(s *settings)
+	}{
+		{"descriptors", "descriptors of a process", func(s *settings) { s.each = 1 << 30 }},
+		{"memory", "memory", func(s *settings) { s.reserve = 1 << 60 }},
+		{"files", "fs/file-max", func(s *settings) { s.connections = math.MaxInt64 / 4 }},
+		{"connections", "give positive numbers", func(s *settings) { s.connections = 0 }},
+		{"hold", "8s at least", func(s *settings) { s.hold = time.Second }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings{connections: 10, hold: time.Minute, progress: io.Discard}
+			tt.change(&s)
+			if err := preflight(&s); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error was %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// The program's name may hold anything.
+func TestParseStat(t *testing.T) {
+	group, cpu, err := parseStat([]byte("12 (a ) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 250 30 0 0 20 0 1"))
+	if err != nil || group != 7 || cpu != 2800*time.Millisecond {
+		t.Errorf("group %d, CPU %s, error %v", group, cpu, err)
+	}
+	if _, _, err := parseStat([]byte("12 (a) S 1")); err == nil {
+		t.Error("a short line was taken")
+	}
+}
+
+// Memory below the reserve ends a run.
+func TestReserve(t *testing.T) {
+	w := &watch{family: &family{}, reserve: 1 << 60}
+	if err := w.look(); err == nil || !strings.Contains(err.Error(), "less than the reserve") {
+		t.Errorf("the error was %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/myriad-go/myriad/server/load"
+)
+
+// An outcome is what a run has shown.
+type outcome struct {
+	Connections int // asked for
+	Open        int // when all were connected
+	Processes   int // servers; there are as many load processes
+	Pinged      int64
+	Lost        int64 // connections
+	Missing     int64 // publications that a subscriber was not given
+	Twice       int64 // publications that it was given again
+	Errors      map[string]int64
+
+	Connecting time.Duration
+	// First and Last are how long the publication took to the first subscriber and to the last one.
+	// They are 0 if it has not reached all.
+	First, Last time.Duration
+
+	// Bytes for each connection, after all were held and pinged. Those of the kernel are for both
+	// ends; those of the servers do not count what a server without connections has; those of the
+	// load processes count everything.
+	KernelBytes, ServerBytes, LoadBytes float64
+
+	// CPU time of each part of the run.
+	Connect, Hold, Publish cpu
+}
+
+// A cpu is CPU time by who has used it.
+type cpu struct {
+	Took                time.Duration
+	Servers, Load, Self time.Duration
+}
+
+func between(a, b moment) cpu {
+	return cpu{b.At.Sub(a.At), b.Servers.CPU - a.Servers.CPU, b.Load.CPU - a.Load.CPU, b.Self - a.Self}
+}
+
+func newOutcome(s *settings, r *load.Report, w *watch) *outcome {
+	push := r.Total.Push
+	// The publisher is a connection, too.
+	o := &outcome{Connections: s.connections, Open: r.Open - 1, Processes: s.processes(), Pinged: push.Pinged,
+		Lost: r.Total.Lost, Missing: push.Missing, Twice: push.Duplicates, Errors: r.Total.Failed,
+		Connecting: r.Opening, Connect: between(w.before, w.connected), Hold: between(w.connected, w.held),
+		Publish: between(w.held, w.after)}
+	if r.Complete > 0 {
+		o.First, o.Last = r.First.Max(), r.Last.Max()
+	}
+	each := func(after, before uint64) float64 {
+		return max(0, float64(after)-float64(before)) / float64(s.connections)
+	}
+	o.KernelBytes = each(w.held.Kernel, w.before.Kernel)
+	o.ServerBytes = each(w.held.Servers.Memory, w.before.Servers.Memory)
+	o.LoadBytes = each(w.held.Load.Memory, 0)
+	return o
+}
+
+func (o *outcome) writeText(w io.Writer) {
+	fmt.Fprintf(w, "\n%d of %d subscribers, at %d servers, connected in %s\n", o.Open, o.Connections, o.Processes,
+		o.Connecting.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "pinged: %d; connections lost: %d; publications missing: %d, twice: %d; errors: %v\n", o.Pinged,
+		o.Lost, o.Missing, o.Twice, o.Errors)
+	if o.Last > 0 {
+		fmt.Fprintf(w, "a publication reached the first subscriber after %s, and the last one after %s\n",
+			o.First.Round(time.Millisecond), o.Last.Round(time.Millisecond))
+	} else {
+		fmt.Fprintln(w, "the publication did not reach all subscribers")
+	}
+	fmt.Fprintf(w, "memory for each connection: kernel, both ends, %.0f B; server %.0f B; load %.0f B\n",
+		o.KernelBytes, o.ServerBytes, o.LoadBytes)
+	fmt.Fprintf(w, "\n%-12s %10s %14s %14s %14s\n", "", "time", "CPU: servers", "load", "NATS and this")
+	for _, row := range []struct {
+		name string
+		cpu  cpu
+	}{{"connect", o.Connect}, {"hold", o.Hold}, {"publish", o.Publish}} {
+		fmt.Fprintf(w, "%-12s %9.1fs %13.1fs %13.1fs %13.1fs\n", row.name, row.cpu.Took.Seconds(),
+			row.cpu.Servers.Seconds(), row.cpu.Load.Seconds(), row.cpu.Self.Seconds())
+	}
+}

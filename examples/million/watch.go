@@ -1,0 +1,118 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad/server/load"
+)
+
+// A watch looks after a run. It kills the family when the run's context ends, when a server has
+// ended, or when memory runs out. It notes the moments of the run.
+type watch struct {
+	family   *family
+	reserve  uint64
+	progress io.Writer
+	phase    atomic.Pointer[load.Phase]
+	free     atomic.Uint64 // bytes of memory
+	shown    time.Time     // belongs to show
+
+	// These belong to run's goroutine until it returns.
+	before    moment // no connection is open
+	connected moment // all are open
+	held      moment // they have been held, and pinged
+	after     moment // the last moment in which all processes were there
+	seen      load.Phase
+}
+
+const lookEvery = 250 * time.Millisecond
+
+// begin notes the moment before the load.
+func (w *watch) begin() (err error) {
+	w.before, err = w.family.look()
+	return err
+}
+
+const showEvery = 2 * time.Second
+
+// show notes how far the load has come, and prints it when a phase begins and every two seconds.
+func (w *watch) show(p load.Progress) {
+	fresh := w.phase.Load() == nil || *w.phase.Load() != p.Phase
+	w.phase.Store(&p.Phase)
+	if now := time.Now(); fresh || now.Sub(w.shown) >= showEvery {
+		w.shown = now
+		push := p.Total.Push
+		fmt.Fprintf(w.progress, "%-20s %6.1fs  %d connections, %d pinged, %d deliveries, %d errors, %d MiB free\n",
+			phaseNames[p.Phase], p.Since.Seconds(), p.Open, push.Pinged, push.Deliveries, failures(p.Total),
+			w.free.Load()>>20)
+	}
+}
+
+// phaseNames say what the phases of a load are here.
+var phaseNames = map[load.Phase]string{load.Opening: "connecting", load.Warming: "holding",
+	load.Running: "publishing", load.Draining: "waiting for the last"}
+
+func failures(s *load.Sample) (n int64) {
+	for _, count := range s.Failed {
+		n += count
+	}
+	return n
+}
+
+// run looks until over is done, and returns why it has ended the run, or nil.
+func (w *watch) run(ctx, over context.Context) error {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	for {
+		var err error
+		select {
+		case <-over.Done():
+			return nil
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-ticks.C:
+			err = w.look()
+		}
+		if err != nil {
+			fmt.Fprintln(w.progress, "ending the run:", err)
+			w.family.kill()
+			return err
+		}
+	}
+}
+
+func (w *watch) look() error {
+	m, err := w.family.look()
+	if err != nil {
+		return err
+	}
+	if err := w.family.lost(); err != nil {
+		return err
+	}
+	w.free.Store(m.Available)
+	if m.Available < w.reserve {
+		return fmt.Errorf("%d MiB of memory are available, less than the reserve: see --reserve", m.Available>>20)
+	}
+	phase := load.Opening
+	if p := w.phase.Load(); p != nil {
+		phase = *p
+	}
+	if phase != w.seen {
+		switch phase {
+		case load.Warming:
+			w.connected = m
+		case load.Running:
+			w.held = m
+		}
+		w.seen = phase
+	}
+	if m.Load.Processes >= w.after.Load.Processes {
+		w.after = m
+	}
+	return nil
+}
