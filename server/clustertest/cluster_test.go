@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,20 +52,46 @@ type node struct {
 }
 
 // cluster starts nodes that know each other, with one namespace.
-func cluster(t *testing.T, namespace string, more ...string) (nodes []*node) {
+func cluster(t *testing.T, namespace string, more ...string) []*node {
+	t.Helper()
+	nodes := formed(t, namespace, more...)
+	begin(t, nodes)
+	return nodes
+}
+
+// formed returns the nodes of a cluster before they are started.
+func formed(t *testing.T, namespace string, more ...string) (nodes []*node) {
 	t.Helper()
 	all := freeAddresses(t, 6)
 	public, peers := all[:3], all[3:]
 	for i := range peers {
-		n := &node{t: t, name: fmt.Sprintf("n%d", i+1), public: public[i], dir: t.TempDir()}
-		n.args = []string{"serve", "--listen", n.public, "--node", n.name, "--data", n.dir,
-			"--cluster-listen", peers[i], "--namespace", namespace}
-		for _, peer := range peers {
-			n.args = append(n.args, "--cluster-route", peer)
-		}
-		n.args = append(n.args, more...)
+		nodes = append(nodes, newNode(t, i, public[i], peers[i], peers, namespace, more...))
+	}
+	return nodes
+}
+
+func newNode(t *testing.T, i int, public, listen string, routes []string, namespace string, more ...string) *node {
+	n := &node{t: t, name: fmt.Sprintf("n%d", i+1), public: public, dir: t.TempDir()}
+	n.args = []string{"serve", "--listen", n.public, "--node", n.name, "--data", n.dir,
+		"--cluster-listen", listen, "--namespace", namespace}
+	for _, route := range routes {
+		n.args = append(n.args, "--cluster-route", route)
+	}
+	n.args = append(n.args, more...)
+	return n
+}
+
+// moveTo has the node store its data in another folder, before it is started.
+func (n *node) moveTo(dir string) {
+	n.args[slices.Index(n.args, n.dir)] = dir
+	n.dir = dir
+}
+
+// begin starts nodes, waits until they are healthy, and ends them with the test.
+func begin(t *testing.T, nodes []*node) {
+	t.Helper()
+	for _, n := range nodes {
 		n.start()
-		nodes = append(nodes, n)
 	}
 	t.Cleanup(func() {
 		for _, n := range nodes {
@@ -78,7 +105,6 @@ func cluster(t *testing.T, namespace string, more ...string) (nodes []*node) {
 	for _, n := range nodes {
 		n.awaitHealthy()
 	}
-	return nodes
 }
 
 // freeAddresses returns addresses outside of the range from which the system takes ports for
@@ -163,6 +189,16 @@ func (n *node) awaitHealthy() {
 	for deadline := time.Now().Add(patience); !n.healthy(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			n.t.Fatalf("%s is not healthy in time:\n%s", n.name, n.tail())
+		}
+	}
+}
+
+// awaitSick waits until the node says that it does not have what the others publish.
+func (n *node) awaitSick() {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); n.healthy(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("%s says that it is healthy, and cannot be:\n%s", n.name, n.tail())
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package clustertest proves by failure what docs/guides/cluster.md promises: it runs three nodes
-// as processes, with subscribers that recover and publishers that retry, and then kills, stops or
-// damages nodes. It counts what was acknowledged and lost, what came twice, and what came out of
-// order.
+// as processes, with subscribers that recover and publishers that retry. Then it kills, stops, cuts
+// off or damages nodes. It counts what was acknowledged and lost, what came twice, and what came
+// out of order.
 //
 //	go test ./server/clustertest                    one kill, with few subscribers
 //	MYRIAD_SOAK=1 go test ./server/clustertest      all failures, 3,000 subscribers, 2,000 publications a second

@@ -279,6 +279,7 @@ func historyQueries(t *testing.T, bus push.Bus) {
 		{"before 3, one", push.Query{Since: &list[2], Limit: 1, Reverse: true}, []string{"2"}, false},
 		{"before the first", push.Query{Since: &list[0], Limit: -1, Reverse: true}, nil, false},
 		{"before what does not exist", push.Query{Since: &beyond, Limit: 1, Reverse: true}, []string{"5"}, false},
+		{"after what does not exist", push.Query{Since: &beyond, Limit: -1}, nil, false},
 		{"of another epoch", push.Query{Since: &push.Position{Offset: 1, Epoch: "another"}, Limit: -1}, nil, false},
 	} {
 		h := mustRead(t, bus, kept("news"), tt.q)

@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -44,6 +45,10 @@ func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.His
 	return h, err
 }
 
+// errMayBeShort says that the log ends before a client's position, and that the others may have
+// elected another leader meanwhile and stored more. The client has to try again.
+var errMayBeShort = errors.New("natsbus: the log's leader does not hear most replicas: they may have stored more")
+
 // reach waits until this node has followed the log to q.Since, if the log goes that far.
 func (f *follower) reach(ctx context.Context, channel string, q push.Query) error {
 	if q.Since == nil || q.Reverse {
@@ -54,8 +59,13 @@ func (f *follower) reach(ctx context.Context, channel string, q push.Query) erro
 		return nil
 	}
 	end, err := f.floors.ask(ctx, f)
-	if err != nil || q.Since.Offset > end.Last {
+	switch {
+	case err != nil:
 		return err
+	case q.Since.Offset > end.Last && !end.Sure:
+		return errMayBeShort
+	case q.Since.Offset > end.Last:
+		return nil
 	}
 	return f.waitFor(ctx, q.Since.Offset)
 }
@@ -63,7 +73,7 @@ func (f *follower) reach(ctx context.Context, channel string, q push.Query) erro
 // read reads the channel's messages up to h.Top. recent are those after from.
 func (f *follower) read(ctx context.Context, subject string, keep push.Retention, q push.Query, recent []stored,
 	from uint64, h *push.History) error {
-	list, complete := recent, q.Since != nil && !q.Reverse
+	list, complete := recent, q.Since != nil && !q.Reverse && q.Since.Offset <= h.Top.Offset
 	if q.Since == nil || q.Reverse || q.Since.Offset < from {
 		older, err := f.older(ctx, subject, keep.Size, q, from)
 		if err != nil {
@@ -239,8 +249,12 @@ type floorCall struct {
 	err  error
 }
 
-// logEnds are the sequence numbers of a log's first and last message.
-type logEnds struct{ First, Last uint64 }
+// logEnds are the sequence numbers of a log's first and last message. They are sure if no other
+// leader can have stored more.
+type logEnds struct {
+	First, Last uint64
+	Sure        bool
+}
 
 func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
 	c.mu.Lock()
@@ -273,7 +287,7 @@ func (c *floors) run(f *follower) {
 			return
 		}
 		i, err := f.b.info(f.ctx, f.stream)
-		call.ends, call.err = logEnds{i.State.First, i.State.Last}, err
+		call.ends, call.err = logEnds{i.State.First, i.State.Last, i.heardMost(leadsAlone)}, err
 		close(call.done)
 	}
 }

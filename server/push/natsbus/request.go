@@ -278,14 +278,21 @@ type streamInfo struct {
 // silentAfter is how long a replica may be silent before it does not count.
 const silentAfter = 5 * time.Second
 
+// leadsAlone is the time within which a leader that is the only one has heard most replicas. It
+// speaks to them every second. They elect another one after 4 s in which they have not heard it.
+const leadsAlone = 3 * time.Second
+
 // hasQuorum reports whether the leader hears enough replicas to store anything.
-func (i *streamInfo) hasQuorum() bool {
+func (i *streamInfo) hasQuorum() bool { return i.heardMost(silentAfter) }
+
+// heardMost reports whether the leader has heard most replicas, itself included, within that time.
+func (i *streamInfo) heardMost(within time.Duration) bool {
 	if i.Cluster == nil {
 		return true
 	}
 	heard := 1
 	for _, r := range i.Cluster.Replicas {
-		if !r.Offline && r.Active < silentAfter {
+		if !r.Offline && r.Active < within {
 			heard++
 		}
 	}
