@@ -1,22 +1,24 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // requestContext is the context of one request, part of its exchange. It ends when the handler
-// returns, the client goes away or the base context ends. Its channel is made by the first call of
-// Done.
+// returns, the client goes away or the base context ends.
 type requestContext struct {
 	link *link // whose base context is its parent
 
-	mu       sync.Mutex
-	err      error
-	watchers *watchers // nil: there have been none
+	watchers atomic.Pointer[watchers] // nil: there have been none; written under mu
+
+	mu  sync.Mutex
+	err error // guarded by mu; that of the base context matters, too
 
 	// How the handler stands to its connection, guarded by mu.
 	begun    bool // it runs; not known of an inline task
@@ -26,22 +28,16 @@ type requestContext struct {
 	connGone bool // the handler had not ended then, and counts for Shutdown as the connection did
 }
 
-// watchers wait for the end of a context.
+// watchers wait for the end of a context. They have one of package context, made when the first
+// comes, because that package starts a goroutine for each context which is derived from a foreign
+// one: behind a context.WithValue it does not see an AfterFunc method.
 type watchers struct {
-	done  chan struct{}        // nil: it was not asked for
-	after map[*func()]struct{} // functions to call at the end
-	stop  func() bool          // the watch on base
-	gone  chan bool            // of CloseNotify; nil: not called
+	context.Context // a child of the base context
+	end             context.CancelFunc
+	gone            chan bool // of CloseNotify, guarded by mu; nil: not called
 }
 
 var _ context.Context = (*requestContext)(nil)
-
-// closedChan is the Done channel of every context that ended before Done was called.
-var closedChan = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
 
 func (c *requestContext) Deadline() (time.Time, bool) { return c.link.from.base.Deadline() }
 
@@ -51,6 +47,9 @@ func (c *requestContext) Value(key any) any {
 		return c.link.c.LocalAddr()
 	case ownContextKey{}:
 		return c
+	}
+	if w := c.watchers.Load(); w != nil {
+		return w.Value(key)
 	}
 	return c.link.from.base.Value(key)
 }
@@ -62,80 +61,48 @@ func (c *requestContext) String() string {
 		c.link.c.LocalAddr())
 }
 
-func (c *requestContext) Done() <-chan struct{} {
-	if c.link.from.base.Done() != nil {
-		_ = c.Err() // which has it end at once, if base has, and not when a goroutine comes to it
+func (c *requestContext) Done() <-chan struct{} { return c.watch().Done() }
+
+// watch returns the watchers.
+func (c *requestContext) watch() *watchers {
+	if w := c.watchers.Load(); w != nil {
+		return w
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil && (c.watchers == nil || c.watchers.done == nil) {
-		return closedChan
+	if w := c.watchers.Load(); w != nil {
+		return w
 	}
-	w := c.watch()
-	if w.done == nil {
-		w.done = make(chan struct{})
+	base := c.link.from.base
+	if c.err != nil && base.Err() == nil {
+		base = context.WithoutCancel(base) // its functions must not run under mu
 	}
-	return w.done
+	w := new(watchers)
+	w.Context, w.end = context.WithCancel(base)
+	if c.err != nil {
+		w.end()
+	}
+	c.watchers.Store(w)
+	return w
 }
 
-// Err ends it if the base context has ended: when there is an error, Done must be closed.
 func (c *requestContext) Err() error {
-	c.mu.Lock()
-	if c.err == nil {
-		if err := c.link.from.base.Err(); err != nil {
-			c.cancelAndUnlock(err)
-			return err
-		}
+	if w := c.watchers.Load(); w != nil {
+		return w.Err()
 	}
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// AfterFunc makes contexts derived from this one cost no goroutine: package context looks for it.
-func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		c.spawn(f)
-		return func() bool { return false }
+		return c.err
 	}
-	w := c.watch()
-	if w.after == nil {
-		w.after = map[*func()]struct{}{}
-	}
-	key := &f
-	w.after[key] = struct{}{}
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_, waiting := w.after[key]
-		delete(w.after, key)
-		return waiting
-	}
-}
-
-// watch lets the end of the base context end this one, now that it has a watcher. mu is held.
-func (c *requestContext) watch() *watchers {
-	if c.watchers == nil {
-		c.watchers = new(watchers)
-	}
-	if w := c.watchers; w.stop == nil && c.err == nil && c.link.from.base.Done() != nil {
-		w.stop = context.AfterFunc(c.link.from.base, func() { c.cancel(c.link.from.base.Err()) })
-	}
-	return c.watchers
-}
-
-// cancel ends it with err, unless it has ended.
-func (c *requestContext) cancel(err error) {
-	c.mu.Lock()
-	c.cancelAndUnlock(err)
+	return c.link.from.base.Err()
 }
 
 // depart is cancel because the client has gone.
 func (c *requestContext) depart() {
 	c.mu.Lock()
 	c.sayGone()
-	c.cancelAndUnlock(context.Canceled)
+	c.cancelAndUnlock()
 }
 
 // sayGone has CloseNotify tell of it, unless the handler has ended. mu is held.
@@ -144,19 +111,16 @@ func (c *requestContext) sayGone() {
 		return
 	}
 	c.away = true
-	if c.watchers != nil && c.watchers.gone != nil {
-		c.watchers.gone <- true
+	if w := c.watchers.Load(); w != nil && w.gone != nil {
+		w.gone <- true
 	}
 }
 
 // closeNotify is the channel of http.CloseNotifier, always the same.
 func (c *requestContext) closeNotify() <-chan bool {
+	w := c.watch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watchers == nil {
-		c.watchers = new(watchers)
-	}
-	w := c.watchers
 	if w.gone == nil {
 		w.gone = make(chan bool, 1)
 		if c.away {
@@ -185,7 +149,7 @@ func (c *requestContext) hasBegun() bool {
 func (c *requestContext) end() {
 	c.mu.Lock()
 	c.over = true
-	c.cancelAndUnlock(context.Canceled)
+	c.cancelAndUnlock()
 }
 
 // outlivedConn reports whether the connection was lost before the handler had ended. It is called
@@ -203,7 +167,7 @@ func (c *requestContext) loseConn(due bool) (connGone bool) {
 	connGone = !c.lost && (due || c.begun) && !c.over
 	c.lost, c.connGone = true, c.connGone || connGone
 	c.sayGone()
-	c.cancelAndUnlock(context.Canceled)
+	c.cancelAndUnlock()
 	return connGone
 }
 
@@ -214,34 +178,18 @@ func (c *requestContext) isLost() bool {
 	return c.lost
 }
 
-func (c *requestContext) cancelAndUnlock(err error) {
-	if c.err != nil {
-		c.mu.Unlock()
-		return
+// cancelAndUnlock ends the context, unless it has ended.
+func (c *requestContext) cancelAndUnlock() {
+	if c.err == nil {
+		c.err = cmp.Or(c.link.from.base.Err(), context.Canceled)
 	}
-	c.err = err
-	w := c.watchers
-	if w == nil {
-		c.mu.Unlock()
-		return
-	}
-	if w.done != nil {
-		close(w.done)
-	}
-	after, stop := w.after, w.stop
-	w.after, w.stop = nil, nil
+	w := c.watchers.Load()
 	c.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	for f := range after {
-		c.spawn(*f)
+	if w != nil {
+		w.end()
 	}
 }
 
-// unwatched reports whether the context has ended without a watcher. None can follow, so there is
-// no need to lock. A watcher may still copy the request, as http.TimeoutHandler does.
-func (c *requestContext) unwatched() bool { return c.watchers == nil }
-
-// spawn runs f on a goroutine of its own, as context.AfterFunc promises.
-func (c *requestContext) spawn(f func()) { c.link.lane.st.engine.System().Go(f) }
+// unwatched reports whether the context has ended without a watcher. None can follow. A watcher may
+// still copy the request, as http.TimeoutHandler does.
+func (c *requestContext) unwatched() bool { return c.watchers.Load() == nil }
