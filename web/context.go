@@ -29,8 +29,8 @@ type requestContext struct {
 }
 
 // watchers wait for the end of a context. They have one of package context, made when the first
-// comes, because that package starts a goroutine for each context which is derived from a foreign
-// one: behind a context.WithValue it does not see an AfterFunc method.
+// comes. That package would start a goroutine for each context that is derived from a foreign one:
+// behind a context.WithValue it does not see an AfterFunc method.
 type watchers struct {
 	context.Context // a child of the base context
 	end             context.CancelFunc

@@ -63,8 +63,14 @@ func appendStatus(p []byte, status int) []byte {
 	return h2.AppendPair(p, ":status", string(strconv.AppendInt(digits[:0], int64(status), 10)), false)
 }
 
+// pairsRoom is for the head of a usual answer.
+const pairsRoom = 192
+
 // snapshot implements carrier.
 func (x *h2stream) snapshot() {
+	if x.enc.pairs == nil {
+		x.enc.pairs = make([]byte, 0, pairsRoom)
+	}
 	x.enc.pairs = x.out.appendHeader(appendStatus(x.enc.pairs[:0], x.out.status), h2Fields)
 }
 

@@ -154,12 +154,17 @@ func (w *response) declareLength(values []string) (skip bool) {
 }
 
 func (w *response) announce(values []string) {
+	if len(values) == 0 {
+		return
+	}
+	said := w.tell()
+	said.trails = true
+	said.trailers = slices.Grow(said.trailers, len(values))
 	for _, list := range values {
-		w.tell().trails = true
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if httpguts.ValidTrailerHeader(name) {
-				w.tell().trailers = append(w.tell().trailers, name)
+				said.trailers = append(said.trailers, name)
 			}
 		}
 	}
@@ -235,8 +240,12 @@ func (w *response) hasPrefixed() bool {
 // appendTrailer appends the fields of the trailer section: those that were announced, and those
 // with http.TrailerPrefix.
 func (w *response) appendTrailer(p []byte, code *fieldCoder) []byte {
+	if _, only := w.usual(); only {
+		return p
+	}
 	header := w.header()
-	for _, name := range w.names(nil) {
+	var few [fewNames]string
+	for _, name := range w.names(few[:0]) {
 		key, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
 		if prefixed || slices.Contains(w.words().trailers, name) {
 			p = code.append(p, key, header[name])

@@ -1,6 +1,12 @@
 package h2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// lengthBytes is what the lengths of a field take, unless they are 16 KiB or more.
+const lengthBytes = 4
 
 // AppendPair appends a field of a head or a trailer that waits to be compressed. Names are in lower
 // case.
@@ -9,7 +15,7 @@ func AppendPair(dst []byte, name, value string, sensitive bool) []byte {
 	if sensitive {
 		n |= 1
 	}
-	dst = binary.AppendUvarint(dst, n)
+	dst = binary.AppendUvarint(slices.Grow(dst, lengthBytes+len(name)+len(value)), n)
 	dst = append(dst, name...)
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
 	return append(dst, value...)
