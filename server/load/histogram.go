@@ -11,38 +11,71 @@ import (
 const longest = 10 * time.Minute
 
 // A Histogram counts durations from a microsecond to ten minutes, with three significant digits. In
-// JSON it is the text of HdrHistogram's V2 encoding.
-type Histogram struct{ h *hdrhistogram.Histogram }
+// JSON it is the text of HdrHistogram's V2 encoding, or an empty text. The zero Histogram is empty.
+type Histogram struct {
+	h *hdrhistogram.Histogram // nil: empty. It has 240 kB
+}
 
 // NewHistogram returns an empty one.
-func NewHistogram() *Histogram {
-	return &Histogram{hdrhistogram.New(int64(time.Microsecond), int64(longest), 3)}
+func NewHistogram() *Histogram { return new(Histogram) }
+
+// counts makes room for counts.
+func (h *Histogram) counts() *hdrhistogram.Histogram {
+	if h.h == nil {
+		h.h = hdrhistogram.New(int64(time.Microsecond), int64(longest), 3)
+	}
+	return h.h
 }
 
 // Record counts n durations of d.
 func (h *Histogram) Record(d time.Duration, n int64) {
-	_ = h.h.RecordValues(min(max(int64(d), 0), int64(longest)), n) // in range, so it cannot fail
+	_ = h.counts().RecordValues(min(max(int64(d), 0), int64(longest)), n) // in range, so it cannot fail
 }
 
 // Add adds another histogram's counts.
-func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) }
+func (h *Histogram) Add(o *Histogram) {
+	if o.h != nil {
+		h.counts().Merge(o.h)
+	}
+}
 
 // Count is how many durations were counted.
-func (h *Histogram) Count() int64 { return h.h.TotalCount() }
+func (h *Histogram) Count() int64 {
+	if h.h == nil {
+		return 0
+	}
+	return h.h.TotalCount()
+}
 
 // Quantile is the duration that a part q of all, from 0 to 1, does not exceed; 0 for none.
 func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.h == nil {
+		return 0
+	}
 	return time.Duration(h.h.ValueAtQuantile(100 * q))
 }
 
-// Max is the longest duration.
-func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
+// Max is the longest duration; 0 for none.
+func (h *Histogram) Max() time.Duration {
+	if h.h == nil {
+		return 0
+	}
+	return time.Duration(h.h.Max())
+}
 
-// Mean is their mean.
-func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
+// Mean is their mean; 0 for none.
+func (h *Histogram) Mean() time.Duration {
+	if h.h == nil {
+		return 0
+	}
+	return time.Duration(h.h.Mean())
+}
 
 // MarshalJSON implements json.Marshaler.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
+	if h.h == nil {
+		return []byte(`""`), nil
+	}
 	p, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
 		return nil, err
@@ -55,6 +88,10 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 	var text string
 	if err := json.Unmarshal(p, &text); err != nil {
 		return err
+	}
+	if text == "" {
+		h.h = nil
+		return nil
 	}
 	decoded, err := hdrhistogram.Decode([]byte(text))
 	if err != nil {

@@ -24,7 +24,7 @@ type window struct {
 	Count time.Time // the warm-up is over
 }
 
-// An update is what a worker says: a line of JSON, five times a second and after each order.
+// An update is what a worker says: a line of JSON, each part.Every and after each order.
 type update struct {
 	Sample *Sample       // since the last update
 	Open   int           // connections
@@ -36,7 +36,12 @@ type update struct {
 	Err    string        `json:",omitempty"`
 }
 
-const updateEvery = 200 * time.Millisecond
+// Workers say what they have counted each updateEvery, or less often if there are many: then the
+// one that adds up takes an update each updateApart.
+const (
+	updateEvery = 200 * time.Millisecond
+	updateApart = 20 * time.Millisecond
+)
 
 // Work is the life of a worker: it takes orders from in and writes updates to out, until the run
 // or in ends. It is what a process of Options.Workers, or of another host, calls. One goroutine
@@ -88,7 +93,7 @@ type shift struct {
 }
 
 func (s *shift) run(orders <-chan order, out *json.Encoder) error {
-	ticks := time.NewTicker(updateEvery)
+	ticks := time.NewTicker(max(s.worker.plan.Every, updateEvery))
 	defer ticks.Stop()
 	for {
 		select {
@@ -128,7 +133,7 @@ func (s *shift) obey(o order) {
 	}
 }
 
-// look does what is done five times a second.
+// look does what is done before each update.
 func (s *shift) look(now time.Time) {
 	w := s.worker
 	for _, l := range w.lanes {

@@ -20,8 +20,9 @@ import (
 // A part is one worker's share of a plan.
 type part struct {
 	Plan
-	First     int  // the number of its first connection
-	Publishes bool // it has the publishers
+	First     int           // the number of its first connection
+	Publishes bool          // it has the publishers
+	Every     time.Duration // between its updates
 }
 
 // A worker makes the load of one part, in this process.
@@ -163,7 +164,8 @@ func (w *worker) place() int { return int(w.next.Add(1)) % len(w.lanes) }
 func (w *worker) dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.plan.Timeout)
 	defer cancel()
-	d, turn, to := net.Dialer{Control: control}, int(w.dials.Add(1)), address(w.target)
+	// A probe every 15 s on each of very many connections would be most of what the kernel does.
+	d, turn, to := net.Dialer{Control: control, KeepAlive: -1}, int(w.dials.Add(1)), address(w.target)
 	if n := len(w.plan.Addresses); n > 0 {
 		to = w.plan.Addresses[turn%n]
 	}
