@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -34,6 +35,10 @@ type node struct {
 	last    string // line of its log
 }
 
+// oneProcessor is set for all processes: there are many for each processor, and the threads of one
+// would only take it from another's.
+const oneProcessor = "GOMAXPROCS=1"
+
 // serving is the line in which a server says where it listens.
 var serving = regexp.MustCompile(`msg="myriad: serving" url=(\S+)`)
 
@@ -47,6 +52,7 @@ func (f *family) start(ctx context.Context, s settings, nats string) error {
 			"n"+strconv.Itoa(i),
 			"--loops", "1", "--ping-interval", pingEvery(s.hold).String())
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: f.group(), Pdeathsig: syscall.SIGKILL}
+		c.Env = append(os.Environ(), oneProcessor)
 		one := &node{command: c, said: make(chan string, 1), ended: make(chan struct{})}
 		log, err := c.StderrPipe()
 		if err != nil {

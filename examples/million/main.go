@@ -154,7 +154,8 @@ func (s *settings) measure(ctx context.Context, f *family) (*outcome, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
 	}
-	options := load.Options{Workers: s.processes(), Command: append(s.worker, workerFlag, strconv.Itoa(f.group())),
+	options := load.Options{Workers: s.processes(), Command: append([]string{"env", oneProcessor}, append(s.worker,
+		workerFlag, strconv.Itoa(f.group()))...),
 		Watch: w.show}
 	watched := make(chan error, 1)
 	over, stop := context.WithCancel(context.Background())
