@@ -65,7 +65,22 @@ func (a *actor) main(w *World) {
 	w.mu.Lock()
 	a.goid = driver.Goroutine()
 	w.mu.Unlock()
+	mark()
 	a.f()
+}
+
+// mark marks the calling goroutine as an actor's until it ends. The mark is the one flag of a
+// goroutine that the runtime lets a program set and read: whether a memory fault panics. Its number
+// would do as well, but reading that takes as long as printing the whole stack.
+func mark() { debug.SetPanicOnFault(true) }
+
+// marked reports whether the calling goroutine is an actor's.
+func marked() bool {
+	if debug.SetPanicOnFault(true) {
+		return true
+	}
+	debug.SetPanicOnFault(false)
+	return false
 }
 
 // run gives a the token and waits until it comes back. The lock is held, and released meanwhile.
@@ -121,10 +136,19 @@ func (w *World) handBack(a *actor) {
 	}
 }
 
-// caller is the actor that calls, or nil for a goroutine outside. The lock is held.
+// caller is the actor that calls, or nil for a goroutine outside. Only the current actor runs, so
+// that no other one can be the caller. The lock is held.
 func (w *World) caller() *actor {
-	if w.current == nil || w.current.goid != driver.Goroutine() {
+	if w.current == nil || !marked() {
 		return nil
 	}
 	return w.current
+}
+
+// identity is the number of the calling goroutine, and its actor, nil outside. The lock is held.
+func (w *World) identity() (goid uint64, a *actor) {
+	if a := w.caller(); a != nil {
+		return a.goid, a
+	}
+	return driver.Goroutine(), nil
 }

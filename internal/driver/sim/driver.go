@@ -89,7 +89,8 @@ func (w *World) Facilities() driver.Facilities { return driver.Facilities{Linger
 // Name implements driver.System.
 func (w *World) Name() string { return "sim" }
 
-// sampled is how often a call is checked against the goroutine's number, which is slow to find out.
+// sampled is how often a call from outside is checked against the goroutine's number, which is slow
+// to find out.
 const sampled = 16
 
 // enter locks the world for a call by the driver's owner, and checks that the owner calls. A call
@@ -103,7 +104,7 @@ func (d *Driver) enter(op string) {
 		w.fail("contract: %s after Shutdown of %s", op, d.name)
 	}
 	d.calls++
-	if d.goid == 0 || w.current == d.owner && d.calls%sampled != 0 {
+	if d.goid == 0 || w.caller() == d.owner && (d.owner != nil || d.calls%sampled != 0) {
 		return
 	}
 	if g := driver.Goroutine(); g != d.goid {
@@ -120,7 +121,7 @@ func (d *Driver) Own() {
 	if d.inPoll {
 		d.refuse("Own during Poll: a driver changes hands between two calls")
 	}
-	d.goid, d.owner = driver.Goroutine(), d.w.caller()
+	d.goid, d.owner = d.w.identity()
 }
 
 func (d *Driver) exit() { d.w.mu.Unlock() }

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -127,6 +128,23 @@ var misuses = []struct {
 			}
 		}()
 		panic(<-said)
+	}, "one goroutine makes every call but Wake"},
+	{"a call by a goroutine outside for an actor", func(r *rig) {
+		said := make(chan any, 1)
+		r.w.Go(func() {
+			r.d.(interface{ Own() }).Own()
+			go func() {
+				defer func() { said <- recover() }()
+				r.d.Pause(r.id)
+			}()
+			for len(said) == 0 { // the actor keeps the token meanwhile
+				runtime.Gosched()
+			}
+		})
+		r.w.Run()
+		what := <-said
+		r.d.(interface{ Own() }).Own() // for the end of the test
+		panic(what)
 	}, "one goroutine makes every call but Wake"},
 	{"Send while a file is sent", func(r *rig) {
 		r.p.StopReading()

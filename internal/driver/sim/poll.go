@@ -23,7 +23,7 @@ func (d *Driver) Poll(wait time.Duration, ev driver.Events) (int, error) {
 	}
 	d.inPoll = true
 	if d.goid == 0 {
-		d.goid, d.owner = driver.Goroutine(), d.w.caller()
+		d.goid, d.owner = d.w.identity()
 	}
 	defer d.polled()
 	d.await(wait)
