@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -15,15 +17,21 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-func tokenCommand(stdout io.Writer) *cli.Command {
+func tokenCommand(stdout, stderr io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "token",
-		Usage: "make and check the tokens of clients",
+		Usage: "make, check and explain the tokens of clients",
 		Commands: []*cli.Command{
 			{
 				Name:  "make",
-				Usage: "print a token, signed with the token secret (HS256)",
+				Usage: "print a token, signed with the token secret or a private key",
 				Flags: []cli.Flag{secretFlag(),
+					&cli.StringFlag{Name: "key",
+						Usage:     "`FILE` with a private key (PEM or JWK), instead of the secret",
+						TakesFile: true},
+					&cli.StringFlag{Name: "algorithm",
+						Usage: "`NAME`, as in HS512 or PS256; without it, the key's usual one"},
+					&cli.StringFlag{Name: "kid", Usage: "`ID` of the key, for the header"},
 					&cli.StringFlag{Name: "user", Usage: "`NAME` of the bearer, the claim sub"},
 					&cli.StringFlag{Name: "expires", Value: "1h", Usage: "`TIME` until the token expires"},
 					&cli.StringFlag{Name: "channel", Usage: "`NAME` of a channel, for the token of a subscription"},
@@ -47,6 +55,7 @@ func tokenCommand(stdout io.Writer) *cli.Command {
 				},
 				Action: func(ctx context.Context, c *cli.Command) error { return checkToken(ctx, c, stdout) },
 			},
+			explainCommand(stdout, stderr),
 		},
 	}
 }
@@ -61,9 +70,9 @@ func makeToken(c *cli.Command, stdout io.Writer, now time.Time) error {
 	if c.Args().Present() {
 		return fmt.Errorf("token make takes no arguments, but got %q", c.Args().First())
 	}
-	secret := c.String("token-secret")
-	if secret == "" {
-		return errors.New("there is no secret to sign with: set --token-secret (MYRIAD_TOKEN_SECRET)")
+	key, err := signerOf(c)
+	if err != nil {
+		return err
 	}
 	lasting, err := parseTime(c.String("expires"))
 	if err != nil {
@@ -84,12 +93,64 @@ func makeToken(c *cli.Command, stdout io.Writer, now time.Time) error {
 	if sub, _ := claims["sub"].(string); sub == "" && claims["mercure"] == nil {
 		return errors.New("clients need a token with a user: set --user")
 	}
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
+	token, err := key.sign(claims)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(stdout, token)
 	return err
+}
+
+// signerOf returns what the flags say: the key of --key, or the secret.
+func signerOf(c *cli.Command) (s signer, err error) {
+	switch file, secret := c.String("key"), c.String("token-secret"); {
+	case file != "":
+		s, err = readSigner(file)
+	case secret != "":
+		s.key = []byte(secret)
+	default:
+		err = errors.New("there is no secret to sign with: set --token-secret (MYRIAD_TOKEN_SECRET), or --key")
+	}
+	s.algorithm, s.id = cmp.Or(c.String("algorithm"), s.algorithm), cmp.Or(c.String("kid"), s.id)
+	return s, err
+}
+
+// explainCommand has the options of serve that matter for tokens and channels.
+func explainCommand(stdout, stderr io.Writer) *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "`FILE` of the server", Sources: cli.EnvVars("MYRIAD_CONFIG"),
+			TakesFile: true},
+		&cli.StringSliceFlag{Name: "channel",
+			Usage: "`NAME` of a channel: say what the bearer may do there; repeatable"},
+	}
+	for _, o := range options {
+		if strings.HasPrefix(o.name, "token-") || o.name == "namespace" || o.name == "deny-client-publish" {
+			flags = append(flags, o.flag())
+		}
+	}
+	return &cli.Command{
+		Name:                      "explain",
+		Usage:                     "say what each claim of a token does, what its bearer may do, and why",
+		ArgsUsage:                 "TOKEN",
+		Flags:                     flags,
+		DisableSliceFlagSeparator: true,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			return explainToken(ctx, c, stdout, stderr)
+		},
+	}
+}
+
+func explainToken(ctx context.Context, c *cli.Command, stdout, stderr io.Writer) error {
+	if c.Args().Len() != 1 {
+		return errors.New("name one token: myriad token explain TOKEN")
+	}
+	s, err := configure(c, os.Environ(), stderr)
+	if err = errors.Join(err, s.readTokenKeys()); err != nil {
+		return err
+	}
+	e, err := push.ExplainToken(ctx, s.push, strings.TrimSpace(c.Args().First()), c.StringSlice("channel")...)
+	_, wrong := io.WriteString(stdout, e.String())
+	return errors.Join(wrong, err)
 }
 
 // checkToken prints the token's header and claims, and what they allow.
@@ -114,13 +175,13 @@ func checkToken(ctx context.Context, c *cli.Command, stdout io.Writer) error {
 		}
 	}
 	if err == nil {
-		explainToken(&out, r)
+		reportToken(&out, r)
 	}
 	_, wrong := stdout.Write(out.Bytes())
 	return errors.Join(wrong, err)
 }
 
-func explainToken(out io.Writer, r push.TokenReport) {
+func reportToken(out io.Writer, r push.TokenReport) {
 	ends := "never ends"
 	if !r.Ends.IsZero() {
 		ends = "ends at " + r.Ends.UTC().Format(time.RFC3339)
@@ -135,5 +196,9 @@ func explainToken(out io.Writer, r push.TokenReport) {
 	fmt.Fprintf(out, "valid: a connection of %s, which %s\n", r.User, ends)
 	if len(r.Channels) > 0 {
 		fmt.Fprintf(out, "the server subscribes it to %s\n", strings.Join(r.Channels, ", "))
+	}
+	for _, one := range r.Capabilities {
+		fmt.Fprintf(out, "it may %s in %s %s\n", strings.Join(one.Allow, ", "), cmp.Or(one.Match, "the channels"),
+			strings.Join(one.Channels, ", "))
 	}
 }
