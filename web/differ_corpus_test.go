@@ -347,7 +347,14 @@ func mutants(n int) (inputs []string) {
 	return inputs
 }
 
-func TestLikeNetHTTP(t *testing.T) {
+// A corpus is inputs of one kind.
+type corpus struct {
+	name   string
+	inputs []string
+}
+
+// corpora are all inputs, or the usual part of them.
+func corpora(t *testing.T) []corpus {
 	every, some := 7, 300
 	if soak.On(t) {
 		every, some = 1, 4000
@@ -355,15 +362,19 @@ func TestLikeNetHTTP(t *testing.T) {
 	if s := os.Getenv("MYRIAD_MUTANTS"); s != "" {
 		fmt.Sscan(s, &some)
 	}
-	for _, c := range []struct {
-		name   string
-		inputs []string
-	}{
+	return []corpus{
 		{"by hand", requestsFile(t)}, {"bytes in places", bytesInPlaces(every)}, {"line ends", oddLineEnds()},
 		{"framings", oddFramings()}, {"chunks", oddChunks()},
 		{"heads", oddHeads()}, {"mutants", mutants(some)},
-	} {
-		t.Run(c.name, func(t *testing.T) { differ(t, c.inputs, decisions) })
+	}
+}
+
+func TestLikeNetHTTP(t *testing.T) { likeNetHTTP(t, overHTTP1, decisions) }
+
+// likeNetHTTP runs the corpora, and wants each decision to be shown by an input.
+func likeNetHTTP(t *testing.T, v version, decisions []*decision) {
+	for _, c := range corpora(t) {
+		t.Run(c.name, func(t *testing.T) { differ(t, v, c.inputs, decisions) })
 	}
 	for _, d := range decisions {
 		if d.shown == 0 {

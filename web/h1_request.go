@@ -232,7 +232,8 @@ func (x *h1stream) setBody(req *http.Request, head *h1.Head) {
 	req.Body = x.body
 }
 
-// announcedTrailer makes the trailer's keys known before it comes, as net/http does.
+// announcedTrailer makes the trailer's keys known before it comes, as net/http does, but for those
+// of framing.
 func announcedTrailer(h http.Header) http.Header {
 	names, ok := h["Trailer"]
 	if !ok {
@@ -242,7 +243,9 @@ func announcedTrailer(h http.Header) http.Header {
 	trailer := http.Header{}
 	for _, list := range names {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name != "" {
+			switch name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name {
+			case "", "Content-Length", "Trailer", "Transfer-Encoding":
+			default:
 				trailer[name] = nil
 			}
 		}

@@ -74,8 +74,11 @@ func (x *h2stream) snapshot() {
 	x.enc.pairs = x.out.appendHeader(appendStatus(x.enc.pairs[:0], x.out.status), h2Fields)
 }
 
-// interim implements carrier.
+// interim implements carrier. There is no 101 (RFC 9113 section 8.6).
 func (x *h2stream) interim(status int) error {
+	if status == http.StatusSwitchingProtocols {
+		return nil
+	}
 	p := x.out.appendInterim(appendStatus(nil, status), h2Interim)
 	return x.send(p, nil, false)
 }
@@ -140,9 +143,13 @@ func (x *h2stream) data(p []byte, last bool) error {
 	return x.send(nil, p, false)
 }
 
-// sendLast sends the end of the answer with what comes before it. The trailers need no room.
+// sendLast sends the end of the answer with what comes before it. The trailers need no room. An
+// answer that is too short has no end: the stream is reset.
 func (x *h2stream) sendLast(head, p []byte) error {
 	x.enc.ended = true
+	if x.out.isShort() {
+		return x.send(head, p, false)
+	}
 	tail := x.out.appendTrailer(nil, h2Fields)
 	if len(tail) == 0 {
 		return x.send(head, p, true)

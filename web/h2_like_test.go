@@ -1,127 +1,130 @@
 package web
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"log"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 )
 
-// likeHandlers answer in the ways that decide what a head says.
-var likeHandlers = map[string]http.HandlerFunc{
-	"nothing":   func(w http.ResponseWriter, r *http.Request) {},
-	"short":     func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "<html>hello") },
-	"two":       func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{"); io.WriteString(w, "}") },
-	"long":      func(w http.ResponseWriter, r *http.Request) { w.Write(bytes.Repeat([]byte("long "), 10_000)) },
-	"status":    func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) },
-	"204":       func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204); io.WriteString(w, "lost") },
-	"304":       func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Etag", "x"); w.WriteHeader(304) },
-	"not found": http.NotFound,
-	"error":     func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 500) },
-	"redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) },
-	"length": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "3")
-		io.WriteString(w, "abc")
-	},
-	"bad length": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "x")
-		io.WriteString(w, "abc")
-	},
-	"no type": func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Content-Type"] = nil
-		io.WriteString(w, "abc")
-	},
-	"no date": func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Date"] = nil
-		io.WriteString(w, "abc")
-	},
-	"encoded": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		io.WriteString(w, "abc")
-	},
-	"many values": func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Set-Cookie"] = []string{"a=b", "c=d"}
-		w.Header().Set("Connection", "keep-alive")
-		w.Header().Set("Transfer-Encoding", "chunked")
-		w.Header().Set("X-Bad", "a\nb")
-		io.WriteString(w, "abc")
-	},
-	"flushed": func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "abc")
-		w.(http.Flusher).Flush()
-		w.Header().Set("X-Late", "yes")
-		io.WriteString(w, "def")
-	},
-	"trailers": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "A, B")
-		io.WriteString(w, "abc")
-		w.Header().Set("A", "1")
-		w.Header().Set("C", "not announced")
-	},
-	"trailers alone": func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(http.TrailerPrefix+"A", "1")
-	},
-	"echo": func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%d %v %v ", r.ContentLength, r.TransferEncoding, r.Trailer)
-		io.Copy(w, r.Body)
-		fmt.Fprint(w, r.Trailer, r.Header["Content-Length"], r.Header["Expect"], r.Close, r.URL, r.Proto)
-	},
-	"ranges": func(w http.ResponseWriter, r *http.Request) {
-		http.ServeContent(w, r, "x.txt", time.Time{}, strings.NewReader(strings.Repeat("content", 1000)))
-	},
-}
-
-// Over HTTP/2, too, answers are those of net/http: status, fields, body, trailers and faults, for
-// each handler and method.
-func TestHTTP2AnswersLikeNetHTTP(t *testing.T) {
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { likeHandlers[r.Header.Get("Do")](w, r) })
-	f, clients := serveHTTP2(t, &Server{Handler: h})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	std := &http.Server{Handler: h, Protocols: plainHTTP2(), ErrorLog: log.New(io.Discard, "", 0)}
-	go std.Serve(l)
-	defer std.Close()
-	c := clients["x/net"]
-	for name := range likeHandlers {
-		for _, method := range []string{"GET", "HEAD", "POST"} {
-			here, there := saidOf(c, f.addr, method, name), saidOf(c, l.Addr().String(), method, name)
-			if here != there {
-				t.Errorf("%s %s: got\n%s\nnet/http:\n%s", method, name, here, there)
+// distinct are the first requests of inputs without what has no place in HTTP/2: fields of a
+// connection, and targets with a host. Inputs that differ in HTTP/1 alone are one.
+func distinct(inputs []string) (all []*message) {
+	known := map[string]bool{}
+	for _, input := range inputs {
+		m := translate(input)
+		for i := len(m.head) - 2; i >= 0; i -= 2 {
+			if ofHTTP1(m.head[i]) {
+				m.head = slices.Delete(m.head, i, i+2)
 			}
 		}
+		if key := fmt.Sprintf("%q", *m); !known[key] && !strings.Contains(m.one(":path"), "://") {
+			known[key] = true
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// likeOverHTTP2 sends inputs to both servers with the same handler, and compares what clients and
+// handlers get. decided is why they differ on purpose; "": they do not.
+func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(notes *record) http.Handler) {
+	var notes *record
+	var running sync.WaitGroup // a stream may end before its handler
+	apart := differs(t, serveStandard, serve, func(s *Server) {
+		notes = new(record)
+		h := handler(notes)
+		s.Protocols, s.Handler = plainHTTP2(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			running.Add(1)
+			defer running.Done()
+			h.ServeHTTP(w, r)
+		})
+	}, func(t *testing.T, f *fixture, r *record) {
+		for _, m := range distinct(inputs) {
+			p := newPeer(t, f.addr)
+			r.add("%q %s", m.head, p.ask(m))
+			p.Close()
+		}
+		running.Wait()
+		r.add("handler: %s", notes)
+		r.add("log: %s", firstLines(strings.ReplaceAll(f.log.String(), "http2: ", "http: ")))
+	})
+	switch {
+	case decided == byChance:
+	case decided != "" && apart == "":
+		t.Errorf("does not show that %s", decided)
+	case decided == "" && apart != "":
+		t.Error(apart)
 	}
 }
 
-// saidOf is what a server says to one request, without the date.
-func saidOf(c *http.Client, addr, method, name string) string {
-	var body io.Reader
-	if method == "POST" {
-		body = io.MultiReader(strings.NewReader("of unknown "), strings.NewReader("length"))
+// byChance is for what depends on when a body comes, with both servers.
+const byChance = "chance decides"
+
+// decidedOver2 are the handlers whose answers differ over HTTP/2 on purpose.
+var decidedOver2 = map[string]string{
+	"a byte more":                    "an answer of more than 2 KiB has no length by itself",
+	"large":                          "a Write to HEAD of more than 4 KiB succeeds",
+	"flushed":                        "a Flush of what is written to HEAD succeeds",
+	"a length of nothing":            "a Write keeps to the length, and the stream is reset",
+	"a length but no body":           "the stream of a short answer is reset",
+	"too little of the length":       "the stream of a short answer is reset",
+	"too much for the length":        "a Write keeps to the length, and the stream is reset",
+	"fields of all kinds":            "a field's value is sent without spaces around it",
+	"upgrade that is none":           "Upgrade is not sent",
+	"a length that is none":          "an invalid length is taken from the map, as with HTTP/1.1",
+	"204 with a length":              "204 has no length, as with HTTP/1.1",
+	"304 with a length":              "304 has no length, as with HTTP/1.1",
+	"304 with a length and a coding": "304 has no length, as with HTTP/1.1",
+	"as asked":                       "an asterisk is for OPTIONS",
+	"through a mux":                  "an asterisk is for OPTIONS",
+	"switching protocols without":    "101 is not sent",
+	"switching protocols, of which the connection says nothing": "101 is not sent",
+	"twice":          "a superfluous WriteHeader is logged, as with HTTP/1.1",
+	"hints too late": "a superfluous WriteHeader is logged, as with HTTP/1.1",
+
+	"POST /ctl":        byChance,
+	"CONNECT /seen":    "the authority of CONNECT is of the grammar",
+	"GET /toolong":     "a Write keeps to the length, and the stream is reset",
+	"GET /tooshort":    "the stream of a short answer is reset",
+	"GET /hijacked":    "the panic names another type",
+	"POST /hijacked":   "the panic names another type",
+	"POST /afterclose": "a Read behind Close fails with http.ErrBodyReadAfterClose, as with HTTP/1.1",
+}
+
+// What a handler does comes to the client, and back to the handler, as with net/http: the handlers
+// and requests are those of TestAnswersLikeNetHTTP.
+func TestHTTP2AnswersLikeNetHTTP(t *testing.T) {
+	for _, c := range writings {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			requests := c.requests
+			if requests == nil {
+				requests = all
+			}
+			likeOverHTTP2(t, requests, decidedOver2[c.name], func(notes *record) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.handle(w, r, notes) })
+			})
+		})
 	}
-	req, _ := http.NewRequest(method, "http://"+addr+"/path?q=a%20b", body)
-	req.Header.Set("Do", name)
-	resp, err := c.Do(req)
-	if err != nil {
-		return "no answer"
+}
+
+// So it is with those of TestSurfaceLikeNetHTTP.
+func TestHTTP2SurfaceLikeNetHTTP(t *testing.T) {
+	for _, request := range onSurface {
+		method, rest, _ := strings.Cut(request, " ")
+		path, _, _ := strings.Cut(rest, " ")
+		t.Run(fmt.Sprintf("%.40q", request), func(t *testing.T) {
+			t.Parallel()
+			likeOverHTTP2(t, []string{request}, decidedOver2[method+" "+path], func(notes *record) http.Handler {
+				m := ready(t, notes)
+				for _, h := range surface {
+					m.HandleFunc(h.pattern, func(w http.ResponseWriter, r *http.Request) { h.handle(w, r, notes) })
+				}
+				return m
+			})
+		})
 	}
-	defer resp.Body.Close()
-	p, err := io.ReadAll(resp.Body)
-	var fields []string
-	for name, values := range resp.Header {
-		if name == "Date" {
-			values = nil
-		}
-		fields = append(fields, fmt.Sprint(name, values))
-	}
-	slices.Sort(fields)
-	return fmt.Sprint(resp.StatusCode, fields, len(p), " ", string(p[:min(len(p), 200)]), resp.Trailer, err != nil,
-		resp.ContentLength)
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/dispatch"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -87,6 +89,9 @@ func (x *h2stream) Trailers(fields []hpack.Field) {
 	}
 	var trailer http.Header
 	for _, f := range fields {
+		if !httpguts.ValidTrailerHeader(f.Name) { // RFC 9110 section 6.5.1
+			continue
+		}
 		if trailer == nil {
 			trailer = http.Header{}
 		}

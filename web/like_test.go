@@ -52,6 +52,15 @@ func sameBeside(t *testing.T, begin func(testing.TB, *Server) *fixture, set func
 func sameBetween(t *testing.T, standard, ours func(testing.TB, *Server) *fixture, set func(*Server),
 	run func(t *testing.T, f *fixture, r *record)) {
 	t.Helper()
+	if apart := differs(t, standard, ours, set, run); apart != "" {
+		t.Error(apart)
+	}
+}
+
+// differs says where the two records part, or "".
+func differs(t *testing.T, standard, ours func(testing.TB, *Server) *fixture, set func(*Server),
+	run func(t *testing.T, f *fixture, r *record)) string {
+	t.Helper()
 	both := [2]record{}
 	for i, begin := range []func(testing.TB, *Server) *fixture{standard, ours} {
 		s := new(Server)
@@ -61,10 +70,10 @@ func sameBetween(t *testing.T, standard, ours func(testing.TB, *Server) *fixture
 	want, got := both[0].lines, both[1].lines
 	for i := range max(len(want), len(got)) {
 		if a, b := line(want, i), line(got, i); a != b {
-			t.Errorf("after %.100s\nnet/http: %s\nhere:     %s", line(want, i-1), a, b)
-			return
+			return fmt.Sprintf("after %.100s\nnet/http: %s\nhere:     %s", line(want, i-1), a, b)
 		}
 	}
+	return ""
 }
 
 func line(of []string, i int) string {

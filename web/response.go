@@ -147,7 +147,7 @@ func (w *response) WriteHeader(status int) {
 		w.x.lane.s.logSuperfluous()
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
-	case status < 200 && status != http.StatusSwitchingProtocols:
+	case status < 200 && (status != http.StatusSwitchingProtocols || w.framing == framingStream):
 		w.informational(status)
 	default:
 		w.refuseContinue()

@@ -152,11 +152,17 @@ func (w *response) finish() error {
 	if err := w.sendEnd(); err != nil {
 		return err
 	}
-	if w.extent.known() && w.written != w.length && !w.noBody && bodyAllowed(w.status) {
+	if w.isShort() {
 		return fmt.Errorf("web: the handler declared %d bytes and wrote %d: %w", w.length, w.written,
 			http.ErrContentLength)
 	}
 	return nil
+}
+
+// isShort reports whether the answer lacks something of the Content-Length that its handler has
+// declared.
+func (w *response) isShort() bool {
+	return w.extent.known() && w.written != w.length && !w.noBody && bodyAllowed(w.status)
 }
 
 func (w *response) sendEnd() error {

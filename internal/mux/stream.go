@@ -97,7 +97,8 @@ func (s *Stream) Queued() int { return s.box.Queued() }
 // Notify has the loop call StreamOwner.Credit: flow.Inbox.Read has said so. H.
 func (s *Stream) Notify() { s.ask(askCredit, 0) }
 
-// Cancel resets the stream, unless it has ended by then; what is queued is dropped. H.
+// Cancel resets the stream, unless it has ended by then. What is queued leaves before, if it can at
+// once, and else is dropped. H.
 func (s *Stream) Cancel(code h2.Code) { s.ask(askReset, code) }
 
 // Release says that the owner's goroutine is done with the stream. After it H must not use the

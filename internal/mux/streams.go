@@ -77,6 +77,9 @@ func (c *Conn) answer(s *Stream, asked asked, code h2.Code) {
 		c.credit(s, s.owner.Credit())
 	}
 	if asked&askReset != 0 && !s.is(closed) {
+		c.flush()
+	}
+	if asked&askReset != 0 && !s.is(closed) {
 		c.reset(s, code, streamError(s.id, code, "cancelled"))
 	}
 	if asked&askOutput != 0 {
