@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// maxNames bounds a lane's table. Commands whose names are not in it run on the pool.
+	// maxNames bounds a lane's table, to which the server's own commands come besides. Commands
+	// whose names are not in it run on the pool.
 	maxNames = 1024
 	// maxName is the longest name that is in it, in bytes.
 	maxName = 64
@@ -72,7 +73,7 @@ func (t *names) add(l *live, key string) *name {
 		if n := (*before)[key]; n != nil {
 			return n
 		}
-		if len(*before) >= maxNames {
+		if len(*before) >= maxNames && own[key] == nil {
 			return nil
 		}
 		for k, n := range *before {

@@ -81,7 +81,7 @@ type Server struct {
 
 	// Logger gets panics in handlers. Nil: slog.Default().
 	Logger *slog.Logger
-	// Version is what HELLO and INFO say is the version of Redis. Some clients choose by it which
+	// Version is what HELLO says is the version of Redis. Some clients choose by it which
 	// commands they send. Empty: "7.0.15".
 	Version string
 
