@@ -13,6 +13,7 @@ import (
 type call struct {
 	client  *Client
 	request []byte
+	queued  int                      // how much of request the connection has taken
 	done    func(v Value, err error) // of Start
 	waits   bool                     // Do waits
 	parker  driver.Parker
@@ -44,7 +45,7 @@ func (k *call) free() {
 	if cap(k.request) > keptRequest {
 		k.request = nil
 	}
-	k.done, k.waits, k.v, k.err = nil, false, Value{}, nil
+	k.done, k.waits, k.v, k.err, k.queued = nil, false, Value{}, nil, 0
 	k.state.Store(callWaits)
 	k.client.calls.Put(k)
 }

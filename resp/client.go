@@ -49,6 +49,9 @@ const (
 // A command that blocks its connection, such as BLPOP, needs a Client of its own with a negative
 // Silence. Transactions (MULTI) that other goroutines' commands must not come into need a Client
 // with one connection and no other callers.
+//
+// Commands without a reply of their own end with an error at once, and are not sent: SUBSCRIBE and
+// its kin, MONITOR, SYNC, PSYNC and CLIENT REPLY.
 type Client struct {
 	Network string // "tcp" if it is empty; "unix"
 	Addr    string // "127.0.0.1:6379" if it is empty
@@ -192,7 +195,11 @@ func (c *Client) StartBytes(done func(v Value, err error), args ...[]byte) {
 }
 
 func startCommand[T string | []byte](c *Client, done func(Value, error), args []T) {
-	if err := c.start(); err != nil {
+	err := answerable(args)
+	if err == nil {
+		err = c.start()
+	}
+	if err != nil {
 		done(Value{}, err)
 		return
 	}
@@ -205,6 +212,9 @@ func startCommand[T string | []byte](c *Client, done func(Value, error), args []
 func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Value, error) {
 	if err := ctx.Err(); err != nil {
 		return Value{}, fmt.Errorf("resp: the command was not sent: %w", err)
+	}
+	if err := answerable(args); err != nil {
+		return Value{}, err
 	}
 	if err := c.start(); err != nil {
 		return Value{}, err

@@ -152,11 +152,19 @@ func (l *link) setUp(nc *myriad.Conn, setup [][]string) {
 	}
 }
 
-// refused ends a connection whose setup has failed, and the commands that wait for it.
+// refused ends a connection whose setup has failed, and the commands that wait for it. Those that
+// come after the end of the connection wait for another one.
 func (l *link) refused(nc *myriad.Conn, what string, err error) {
-	err = fmt.Errorf("resp: the server refuses %s: %w", what, err)
+	if _, answered := errors.AsType[Error](err); answered {
+		err = fmt.Errorf("resp: the server refuses %s: %w", what, err)
+	} else {
+		err = fmt.Errorf("resp: the server does not answer %s: %w", what, err)
+	}
 	l.mu.Lock()
-	calls := l.waiting.take()
+	var calls []*call
+	if l.nc == nc {
+		calls = l.waiting.take()
+	}
 	l.mu.Unlock()
 	endAll(calls, err)
 	if l.subs != nil {

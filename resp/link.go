@@ -109,7 +109,7 @@ func (l *link) trySend(k *call) error {
 
 // write queues a command. It is called under mu. If it returns an error, the caller ends the call.
 func (l *link) write(k *call) error {
-	_, err := l.nc.Write(k.request)
+	err := l.queue(k)
 	switch {
 	case err == nil:
 		l.sent.push(k)
@@ -121,6 +121,23 @@ func (l *link) write(k *call) error {
 	return nil
 }
 
+// queue queues what the connection has not taken of a command, in pieces, because one Write has a
+// limit. It is called under mu. After an error the command stays the first of those that wait.
+func (l *link) queue(k *call) error {
+	for k.queued < len(k.request) {
+		rest := k.request[k.queued:]
+		n, err := l.nc.Write(rest[:min(len(rest), requestPiece)])
+		if err != nil {
+			return err
+		}
+		k.queued += n
+	}
+	return nil
+}
+
+// requestPiece is the most of a command that is written at once.
+const requestPiece = 256 << 10
+
 // Drained implements myriad.Drainer.
 func (l *link) Drained(*myriad.Conn) { endAll(l.flush()) }
 
@@ -130,7 +147,7 @@ func (l *link) flush() (bad []*call, err error) {
 	defer l.mu.Unlock()
 	for l.ready && l.waiting.n > 0 {
 		k := l.waiting.ring[l.waiting.head]
-		_, e := l.nc.Write(k.request)
+		e := l.queue(k)
 		switch {
 		case e == nil:
 			l.sent.push(l.waiting.pop())
@@ -265,7 +282,7 @@ func (l *link) value(v Value) error {
 	k := l.sent.pop()
 	l.mu.Unlock()
 	if k == nil && l.subs != nil && v.Err() != nil {
-		l.subs.failed(v.Err())
+		l.subs.refused(v.Err())
 		return nil
 	}
 	if k == nil {
@@ -290,18 +307,21 @@ func (l *link) Closed(_ *myriad.Conn, err error) {
 	if err == nil {
 		err = errGone
 	}
-	lost := fmt.Errorf("%w: %w", ErrLost, err)
+	lost, unsent := fmt.Errorf("%w: %w", ErrLost, err), fmt.Errorf("resp: the command was not sent: %w", err)
 	l.mu.Lock()
 	calls := l.sent.take()
+	var waiting []*call
 	setUp := l.ready
 	l.nc, l.ready = nil, false
 	l.ends++
 	if l.ended {
-		lost = ErrClientClosed
+		lost, unsent = ErrClientClosed, ErrClientClosed
 	}
 	if !setUp {
-		calls = append(calls, l.waiting.take()...)
+		waiting = l.waiting.take()
 		l.failed++
+	} else if l.waiting.n > 0 {
+		l.waiting.ring[l.waiting.head].queued = 0 // the server cannot have run part of it
 	}
 	if l.subs != nil {
 		l.subs.lost()
@@ -311,6 +331,7 @@ func (l *link) Closed(_ *myriad.Conn, err error) {
 	}
 	l.mu.Unlock()
 	endAll(calls, lost)
+	endAll(waiting, unsent)
 }
 
 // needed reports whether there is to be a connection. It is called under mu.

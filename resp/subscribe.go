@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,6 +16,14 @@ type subscriptions struct {
 	mu   sync.Mutex // taken behind link.mu
 	// names are the channels and the patterns, by what SUBSCRIBE or PSUBSCRIBE is sent.
 	names [2]map[string]*subscribed
+	// asked are the commands without a complete answer on this connection, in order.
+	asked []asked
+}
+
+// asked is a subscribing that was sent.
+type asked struct {
+	one  *Subscription
+	left int // how many confirmations are to come
 }
 
 // The indexes of subscriptions.names.
@@ -59,6 +68,9 @@ func (c *Client) PSubscribe(ctx context.Context, receive func(channel string, me
 
 func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), kind int,
 	names []string) (*Subscription, error) {
+	if len(names) == 0 || receive == nil {
+		return nil, fmt.Errorf("resp: %s needs a name, and a function for the messages", subscribeWords[kind])
+	}
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -67,7 +79,7 @@ func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), ki
 	unpark := s.waiter.Unpark
 	defer context.AfterFunc(ctx, unpark)()
 	c.subs.add(s)
-	c.channel.raw(append([]string{subscribeWords[kind]}, s.names...))
+	c.channel.raw(subscribing{s, subscribeWords[kind], s.names})
 	for {
 		done, err := c.subs.state(s)
 		if err == nil && !done && ctx.Err() != nil {
@@ -84,16 +96,79 @@ func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), ki
 	}
 }
 
-// raw sends a command whose answer is a push message, if there is a connection, or has one made.
-func (l *link) raw(args []string) {
+// A subscribing is a SUBSCRIBE, or one of its kin, which push messages answer.
+type subscribing struct {
+	one   *Subscription // that it is for; nil: it is an UNSUBSCRIBE
+	word  string
+	names []string
+}
+
+// raw sends such commands, if there is a connection, or has one made. They are queued above the
+// limit, because what is subscribed bounds them.
+func (l *link) raw(all ...subscribing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ready {
 		l.connect()
 		return
 	}
-	if _, err := l.nc.Write(AppendCommand(nil, args...)); err != nil {
-		l.nc.Abort(err) // what is wanted is asked for again on the next connection
+	var p []byte
+	for _, a := range all {
+		p = AppendCommand(p, append([]string{a.word}, a.names...)...)
+	}
+	l.nc.SetWriteLimit(l.nc.Queued() + 2*len(p) + clientWriteLimit)
+	defer l.nc.SetWriteLimit(clientWriteLimit)
+	for ; len(p) > 0; p = p[min(len(p), requestPiece):] {
+		if _, err := l.nc.Write(p[:min(len(p), requestPiece)]); err != nil {
+			l.nc.Abort(err) // what is wanted is asked for again on the next connection
+			return
+		}
+	}
+	l.subs.ask(all)
+}
+
+func (s *subscriptions) ask(all []subscribing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range all {
+		s.asked = append(s.asked, asked{a.one, len(a.names)})
+	}
+}
+
+// answered counts a confirmation of the first command that waits for some. The caller holds mu.
+func (s *subscriptions) answered() {
+	if len(s.asked) == 0 {
+		return
+	}
+	if s.asked[0].left--; s.asked[0].left <= 0 {
+		s.asked = s.asked[1:]
+	}
+}
+
+// refused takes an error of the server: it is the answer to the first command that waits for one.
+func (s *subscriptions) refused(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) == 0 {
+		return
+	}
+	one := s.asked[0].one
+	s.asked = s.asked[1:]
+	switch {
+	case one == nil:
+	case one.waiter != nil:
+		one.fail(err)
+	default:
+		s.link.c.logger().Warn("resp: the server refuses a subscription after a new connection", "error", err,
+			"command", subscribeWords[one.kind], "names", one.names)
+	}
+}
+
+// fail ends Subscribe's wait. The caller holds mu.
+func (one *Subscription) fail(err error) {
+	if one.waiter != nil && one.err == nil {
+		one.err = err
+		one.waiter.Unpark()
 	}
 }
 
@@ -159,7 +234,7 @@ func (l *link) unsubscribe(word string, names []string) {
 	ready := l.ready
 	l.mu.Unlock()
 	if ready {
-		l.raw(append([]string{word}, names...))
+		l.raw(subscribing{nil, word, names})
 	}
 }
 
@@ -174,6 +249,7 @@ func (s *subscriptions) wanted() bool {
 func (s *subscriptions) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked = nil
 	for _, names := range s.names {
 		for _, n := range names {
 			n.confirmed = false
@@ -181,25 +257,24 @@ func (s *subscriptions) lost() {
 	}
 }
 
-// resume asks for everything on a new connection.
+// resume asks for everything on a new connection: for one subscription after the other, so that an
+// error concerns only one.
 func (s *subscriptions) resume(l *link) {
+	var all []subscribing
 	s.mu.Lock()
-	var commands [][]string
 	for kind, names := range s.names {
-		if len(names) == 0 {
-			continue
+		seen := map[*Subscription]bool{}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			for _, one := range names[name].all {
+				if !seen[one] {
+					seen[one] = true
+					all = append(all, subscribing{one, subscribeWords[kind], one.names})
+				}
+			}
 		}
-		command := []string{subscribeWords[kind]}
-		for name := range names {
-			command = append(command, name)
-		}
-		slices.Sort(command[1:])
-		commands = append(commands, command)
 	}
 	s.mu.Unlock()
-	for _, command := range commands {
-		l.raw(command)
-	}
+	l.raw(all...)
 }
 
 // failed ends the calls of Subscribe that wait.
@@ -209,10 +284,7 @@ func (s *subscriptions) failed(err error) {
 	for _, names := range s.names {
 		for _, n := range names {
 			for _, one := range n.all {
-				if one.waiter != nil && one.err == nil {
-					one.err = err
-					one.waiter.Unpark()
-				}
+				one.fail(err)
 			}
 		}
 	}
@@ -244,6 +316,9 @@ func (s *subscriptions) message(v Value) bool {
 	case "psubscribe":
 		s.confirm(byPattern, e[1].Str)
 	case "unsubscribe", "punsubscribe":
+		s.mu.Lock()
+		s.answered()
+		s.mu.Unlock()
 	default:
 		return false
 	}
@@ -253,6 +328,7 @@ func (s *subscriptions) message(v Value) bool {
 func (s *subscriptions) confirm(kind int, name []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.answered()
 	n := s.names[kind][string(name)]
 	if n == nil {
 		return
