@@ -19,29 +19,37 @@ const (
 	maxLookupCallers = 65_536
 )
 
-// DialFunc is Dial without a goroutine that waits: it returns at once, and done gets the result.
+// DialFunc is Dial without a goroutine that waits. It returns at once, and done gets the result.
 // ctx, limits and errors are those of Dial. done is called exactly once and must not block. With a
 // connection it is called on that connection's loop, after h was opened. With an error it is called
 // on any goroutine, perhaps before DialFunc returns. Any goroutine, a loop's too.
 //
 // A literal address, or a unix socket, costs no goroutine. A name does, for as long as it is being
-// resolved, because package net can only wait for that: 16 names at a time in one engine, and once
-// for all that dial the same name meanwhile. Others wait in order, 65,536 calls at most; more fail
-// with ErrBusy. The resolver goes on when ctx ends, and done does not wait for it.
-func (e *Engine) DialFunc(ctx context.Context, network, addr string, h Handler, done func(*Conn, error)) {
+// resolved, because package net can only wait for that. An engine resolves 16 names at a time, and
+// one name once for all that dial it meanwhile. Others wait in order, 65,536 calls at most; more
+// fail with ErrBusy. The resolver goes on when ctx ends, and done does not wait for it.
+//
+// cancel ends the dial as the end of ctx does. It takes less memory than a context that can be
+// cancelled. It need not be called, has no effect once there is a connection, and does not wait for
+// done. Any goroutine.
+func (e *Engine) DialFunc(ctx context.Context, network, addr string, h Handler, done func(*Conn, error)) (
+	cancel func()) {
 	d := &dialFunc{engine: e, handler: h, network: network, addr: addr, done: done, trace: driver.DialTraceOf(ctx)}
 	if err := ctx.Err(); err != nil {
 		d.finish(nil, err)
-		return
+		return func() {}
 	}
-	d.mu.Lock()
-	d.stop = context.AfterFunc(ctx, func() { d.cancel(ctx.Err()) })
-	d.mu.Unlock()
+	if ctx.Done() != nil {
+		d.mu.Lock()
+		d.stop = context.AfterFunc(ctx, func() { d.cancel(ctx.Err()) })
+		d.mu.Unlock()
+	}
 	if isLiteral(network, addr) {
 		d.resolved(e.sys.Resolve(ctx, network, addr))
-		return
+	} else {
+		e.lookups.add(e, context.WithoutCancel(ctx), lookupKey{network, addr}, d.resolved)
 	}
-	e.lookups.add(e, context.WithoutCancel(ctx), lookupKey{network, addr}, d.resolved)
+	return func() { d.cancel(context.Canceled) }
 }
 
 // isLiteral reports whether addr needs no resolver.
@@ -77,13 +85,15 @@ type dialFunc struct {
 // cancel ends the dial with the context's error. Any goroutine.
 func (d *dialFunc) cancel(err error) {
 	d.mu.Lock()
-	if d.race != nil {
-		d.race.cancel(err)
-		d.mu.Unlock()
-		return
-	}
+	over, race := d.over, d.race
 	d.mu.Unlock()
-	d.finish(nil, err)
+	switch {
+	case over:
+	case race != nil:
+		race.cancel(err)
+	default:
+		d.finish(nil, err)
+	}
 }
 
 // resolved begins to connect. Any goroutine.

@@ -45,6 +45,36 @@ func TestDialFuncInTheWorld(t *testing.T) {
 	}
 }
 
+// A dial that its caller cancels, at whatever time, ends once: with a connection if it had one
+// already, else with the error of a cancelled context.
+func TestDialFuncCancelled(t *testing.T) {
+	for seed := range seeds(t) {
+		s, names := simulateNames(t, seed, sim.Options{Dial: 0.3, Backlog: 1}, myriad.Config{})
+		addr, _ := s.peerAt("127.0.0.1:81")
+		names.addrs = append(names.addrs, addr)
+		h, calls, begun := newProbe(), 0, false
+		cancel := s.e.DialFunc(context.Background(), "tcp", "name:80", h, func(c *myriad.Conn, err error) {
+			calls++
+			switch {
+			case err == nil && h.openings.Load() == 1:
+				c.Close()
+			case err == nil || c != nil || begun && !errors.Is(err, context.Canceled):
+				t.Errorf("seed %d: done(%v, %v)", seed, c, err)
+			}
+		})
+		s.AfterFunc(time.Duration(seed%20)*time.Millisecond, func() {
+			begun = calls == 0
+			cancel()
+			cancel()
+		})
+		s.Run()
+		if calls != 1 {
+			t.Errorf("seed %d: done was called %d times", seed, calls)
+		}
+		s.finish()
+	}
+}
+
 // A dialler dials again from its own loop.
 type dialler struct {
 	*probe
@@ -121,6 +151,10 @@ func TestDialFuncNames(t *testing.T) {
 	}
 	e.DialFunc(ctx, "tcp", "name0:80", newProbe(), done)
 	cancel()
+	if err := <-results; !errors.Is(err, context.Canceled) {
+		t.Errorf("the dial whose context has ended: %v", err)
+	}
+	e.DialFunc(context.Background(), "tcp", "name1:80", newProbe(), done)()
 	if err := <-results; !errors.Is(err, context.Canceled) {
 		t.Errorf("the cancelled dial: %v", err)
 	}

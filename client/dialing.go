@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/myriad-go/myriad"
@@ -24,8 +25,7 @@ type dialing struct {
 	t     *Transport
 	host  *host
 	x     *Call
-	ctx   context.Context    // with the values of the call's
-	stop  context.CancelFunc // not called if the engine's dial succeeds: that would start a goroutine
+	ctx   context.Context // with the values of the call's; it ends only where a program is given it
 	proxy *url.URL
 	addr  string // of the server
 	https bool
@@ -33,13 +33,38 @@ type dialing struct {
 	pc   *conn
 	conn atomic.Pointer[myriad.Conn] // once it is connected
 	over atomic.Bool                 // it stands, or has failed
+
+	mu    sync.Mutex
+	ended bool   // guarded by mu: it is cancelled, or has failed
+	stop  func() // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
 }
 
 // newDialing is called with the transport's lock. start begins it.
 func newDialing(t *Transport, h *host, x *Call) *dialing {
 	d := &dialing{t: t, host: h, x: x, proxy: x.proxy, addr: x.addr, https: x.key.scheme == "https"}
-	d.ctx, d.stop = context.WithCancel(context.WithoutCancel(x.req.Context()))
+	d.ctx = context.WithoutCancel(x.req.Context())
+	if d.proxy != nil || t.dialer() != nil || t.tlsDialer() != nil {
+		d.ctx, d.stop = context.WithCancel(d.ctx)
+	}
 	return d
+}
+
+// end ends what is under way. Any goroutine.
+func (d *dialing) end() {
+	d.mu.Lock()
+	d.ended = true
+	stop := d.stop
+	d.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// hasEnded reports whether end was called.
+func (d *dialing) hasEnded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended
 }
 
 // start dials, if there is anything to dial.
@@ -65,7 +90,21 @@ func (d *dialing) start() {
 	case plain != nil:
 		d.t.sys.Go(func() { d.custom(at, plain, pc, h) })
 	default:
-		d.t.engine.DialFunc(d.traced(), "tcp", at, h, d.connected)
+		d.engine(at, h)
+	}
+}
+
+// engine has the engine dial.
+func (d *dialing) engine(at string, h myriad.Handler) {
+	cancel := d.t.engine.DialFunc(d.traced(), "tcp", at, h, d.connected)
+	d.mu.Lock()
+	ended := d.ended
+	if d.stop == nil { // else it ends ctx, and by that the dial
+		d.stop = cancel
+	}
+	d.mu.Unlock()
+	if ended {
+		cancel()
 	}
 }
 
@@ -213,13 +252,14 @@ func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
 // custom runs the user's function, and adopts what it has made.
 func (d *dialing) custom(at string, dial dialer, pc *conn,
 	h myriad.Handler) {
-	defer d.stop()
-	nc, err := dial(d.ctx, "tcp", at)
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	nc, err := dial(ctx, "tcp", at)
 	if err == nil && nc == nil {
 		err = fmt.Errorf("client: DialContext gave neither a connection nor an error")
 	}
 	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(pc) {
-		if err = tc.HandshakeContext(d.ctx); err == nil {
+		if err = tc.HandshakeContext(ctx); err == nil {
 			state := tc.ConnectionState()
 			pc.tls = &state
 		} else {
@@ -240,14 +280,14 @@ func (d *dialing) connected(c *myriad.Conn, err error) {
 		return
 	}
 	d.conn.Store(c)
-	if d.ctx.Err() != nil && !d.over.Load() {
+	if d.hasEnded() && !d.over.Load() {
 		c.Abort(context.Canceled)
 	}
 }
 
 // cancel ends a dial that no call needs. Any goroutine.
 func (d *dialing) cancel() {
-	d.stop()
+	d.end()
 	if c := d.conn.Load(); c != nil && !d.over.Load() {
 		c.Abort(context.Canceled)
 	}
@@ -312,7 +352,7 @@ func (d *dialing) fail(err error) {
 	if d.over.Swap(true) {
 		return
 	}
-	d.stop()
+	d.end()
 	if d.proxy != nil {
 		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 	}
