@@ -83,7 +83,8 @@ var arrows = map[string][]string{
 
 	"web/webtest": {".", "web", "websocket"}, // for users' tests
 
-	"server/load": {".", "internal/h1", "tlsloop", "web", "websocket"},
+	"server/load": {".", "internal/h1", "internal/h2", "internal/hpack", "internal/mux", "tlsloop", "web",
+		"websocket"},
 
 	"resp": {".", "buf", "internal/driver", "internal/dispatch", "tlsloop", "workers"},
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A link is one connection that makes requests.
+// A link is one connection that makes requests, or a stream at a time of one that has several.
 type link interface {
 	// send sends one request, or Plan.Pipeline of them at once. due is when it was due. The link
 	// calls lane.replied when it has all replies. It is called with the lane locked, must not wait,
@@ -44,20 +44,23 @@ type lane struct {
 	origin   time.Time
 	interval time.Duration
 	nextDue  int64
+	again    []time.Time // when requests were due that a server has not accepted
 }
 
 func newLane(p *part, message []byte) *lane {
 	return &lane{plan: p, message: message, sample: newSample(), links: map[link]struct{}{}}
 }
 
-// opened takes a link in, whose connection stands.
-func (l *lane) opened(k link) {
+// opened takes the links of one connection in, which stands.
+func (l *lane) opened(links ...link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k.state().live = true
-	l.links[k] = struct{}{}
+	for _, k := range links {
+		k.state().live = true
+		l.links[k] = struct{}{}
+		l.free.put(k)
+	}
 	l.sample.Opened++
-	l.free.put(k)
 	l.next(time.Now())
 }
 
@@ -113,9 +116,11 @@ func (l *lane) stop(end time.Time) {
 
 // next sends what is to be sent now. The lane is locked.
 func (l *lane) next(now time.Time) {
-	for l.running && l.hasFree() {
+	for (l.running || len(l.again) > 0) && l.hasFree() {
 		due := now
-		if l.interval > 0 {
+		if len(l.again) > 0 {
+			due, l.again = l.again[0], l.again[1:]
+		} else if l.interval > 0 {
 			if due = l.dueAt(l.nextDue); due.After(now) || !l.end.IsZero() && !due.Before(l.end) {
 				return
 			}
@@ -181,6 +186,32 @@ func (l *lane) replied(k link, n, failed int64, reason string, last bool) {
 	l.next(now)
 }
 
+// retire forgets those links that have no request under way: their connection takes no further one.
+func (l *lane) retire(links ...link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range links {
+		if s := k.state(); s.live && s.due.IsZero() {
+			s.live = false
+			delete(l.links, k)
+		}
+	}
+}
+
+// retry forgets a link, and has another one make its request, which the server has not accepted.
+func (l *lane) retry(k link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := k.state()
+	if !s.live || s.due.IsZero() {
+		return
+	}
+	l.again = append(l.again, s.due)
+	s.live, s.due = false, time.Time{}
+	delete(l.links, k)
+	l.next(time.Now())
+}
+
 // received counts bytes.
 func (l *lane) received(n int) {
 	l.mu.Lock()
@@ -205,18 +236,26 @@ func (l *lane) failed(reason string) {
 	l.sample.fail(reason, 1)
 }
 
-// lost is called when a link's connection has ended. A request that was under way has failed. Its
-// latency is the time until then.
-func (l *lane) lost(k link, err error) {
+// lost is called when the connection of links has ended. A request that was under way has failed.
+// Its latency is the time until then.
+func (l *lane) lost(err error, links ...link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := k.state()
-	if !s.live {
-		return
+	live := int64(0)
+	for _, k := range links {
+		if k.state().live {
+			live = 1
+			l.drop(k, err)
+		}
 	}
+	l.sample.Lost += live
+}
+
+// drop forgets a link. The lane is locked.
+func (l *lane) drop(k link, err error) {
+	s := k.state()
 	s.live = false
 	delete(l.links, k)
-	l.sample.Lost++
 	if s.due.IsZero() {
 		return
 	}
@@ -238,10 +277,11 @@ func (l *lane) expire(now time.Time) {
 	}
 }
 
-// underWay is how many links wait for a reply.
+// underWay is how many requests have no reply yet.
 func (l *lane) underWay() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	n = len(l.again)
 	for k := range l.links {
 		if !k.state().due.IsZero() {
 			n++
@@ -262,13 +302,21 @@ func (l *lane) overdue() {
 			s.due = time.Time{}
 		}
 	}
+	for _, due := range l.again {
+		if l.isWithin(due) {
+			l.sample.Latency.Record(time.Since(due), 1)
+			l.sample.fail(neverSent, 1)
+		}
+	}
+	l.again = nil
 }
 
-// open is how many links there are.
+// open is how many connections there are: those of HTTP/2 have several links each.
 func (l *lane) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.links)
+	each := max(1, l.plan.Streams)
+	return (len(l.links) + each - 1) / each
 }
 
 // collect hands over what has been counted since the last call.

@@ -99,8 +99,8 @@ func TestLostLinkFailsItsRequest(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)
 	l.start(time.Now(), time.Now(), 0, 0, 1)
-	l.lost(k, os.ErrDeadlineExceeded)
-	l.lost(k, nil) // it has gone already
+	l.lost(os.ErrDeadlineExceeded, k)
+	l.lost(nil, k) // it has gone already
 	if s := l.collect(); s.Lost != 1 || s.Failed["timeout"] != 1 || s.Latency.Count() != 1 {
 		t.Errorf("%d lost, failures %v, %d latencies", s.Lost, s.Failed, s.Latency.Count())
 	}

@@ -97,6 +97,6 @@ func (k *wireLink) Ended(c *myriad.Conn) {
 
 // Closed implements myriad.Handler.
 func (k *wireLink) Closed(_ *myriad.Conn, err error) {
-	k.lane.lost(k, err)
+	k.lane.lost(err, k)
 	k.gone()
 }

@@ -65,6 +65,12 @@ type Plan struct {
 	// Pipeline is how many HTTP requests or Redis commands are sent at once. 0: 1.
 	Pipeline int
 
+	// HTTP2 has HTTP requests made by HTTP/2: with https by ALPN, else by prior knowledge. Each
+	// connection has Streams of them under way at a time, or as many as the server allows. 0: 1.
+	// Pipeline must be 1.
+	HTTP2   bool
+	Streams int
+
 	// Size is how many bytes a message or a publication has. 0: 128; 64 is the least for Push.
 	Size int
 
@@ -112,7 +118,7 @@ func (p Plan) withDefaults() Plan {
 	p.Timeout = cmp.Or(p.Timeout, 10*time.Second)
 	p.Opening = cmp.Or(p.Opening, 256)
 	p.Loops = cmp.Or(p.Loops, max(1, runtime.GOMAXPROCS(0)/2))
-	p.Pipeline = cmp.Or(p.Pipeline, 1)
+	p.Pipeline, p.Streams = cmp.Or(p.Pipeline, 1), cmp.Or(p.Streams, 1)
 	p.Size = cmp.Or(p.Size, 128)
 	p.Protocol = cmp.Or(p.Protocol, Centrifuge)
 	p.Channels = cmp.Or(p.Channels, 1)
@@ -147,6 +153,13 @@ func (p Plan) check() error {
 	refuse(p.Opening < 1 || p.Opening > 10_000, "%d connections to open at a time: give 1 to 10,000", p.Opening)
 	refuse(p.Size < 1 || p.Size > largestMessage, "messages of %d bytes: give 1 to %d", p.Size, largestMessage)
 	refuse(p.Pipeline < 1 || p.Pipeline > 1024, "a pipeline of %d: give 1 to 1024", p.Pipeline)
+	refuse(p.Streams < 1 || p.Streams > 10_000, "%d streams: give 1 to 10,000", p.Streams)
+	refuse(p.HTTP2 && p.Kind != HTTP, "HTTP/2 for the kind %s: it is for http", p.Kind)
+	refuse(p.HTTP2 && p.Pipeline > 1, "a pipeline of %d over HTTP/2: give streams instead", p.Pipeline)
+	refuse(!p.HTTP2 && p.Streams > 1, "%d streams without HTTP/2: HTTP/1 has a pipeline", p.Streams)
+	for _, name := range connectionFields {
+		refuse(p.HTTP2 && hasHeader(p.Header, name), "the header %s: HTTP/2 forbids it", name)
+	}
 	refuse(p.Channels < 1 || p.Channels > 100_000, "%d channels: give 1 to 100,000", p.Channels)
 	refuse(p.Storm < 0, "a storm each %s: give a positive time, or 0 for none", p.Storm)
 	refuse(p.Kind == Push && p.Size < smallestPublication,

@@ -23,6 +23,12 @@ import (
 // serve starts a server for a test and returns its URL.
 func serve(t *testing.T, h http.Handler) string {
 	t.Helper()
+	return serveWith(t, &web.Server{Handler: h})
+}
+
+// serveWith starts a server that was made, over TLS if it has a configuration for that.
+func serveWith(t *testing.T, s *web.Server) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -31,9 +37,13 @@ func serve(t *testing.T, h http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &web.Server{Handler: h, Engine: engine}
+	s.Engine = engine
+	scheme, serve := "http://", s.Serve
+	if s.TLSConfig != nil {
+		scheme, serve = "https://", func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
+	go func() { served <- serve(ln) }()
 	t.Cleanup(func() {
 		_ = s.Close()
 		if err := <-served; err != http.ErrServerClosed {
@@ -43,7 +53,7 @@ func serve(t *testing.T, h http.Handler) string {
 		cancel()
 		_ = engine.Shutdown(over) // what is still open is aborted
 	})
-	return "http://" + ln.Addr().String()
+	return scheme + ln.Addr().String()
 }
 
 // run makes a load until enough has been counted, however long that takes on this machine.

@@ -80,7 +80,7 @@ func (w *worker) socketClosed(c *websocket.Conn, err error) {
 	case *subscriber:
 		w.left(v, err)
 	case *socketLink:
-		v.lane.lost(v, err)
+		v.lane.lost(err, v)
 		w.again(w.openLink)
 	}
 }

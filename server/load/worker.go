@@ -30,6 +30,7 @@ type worker struct {
 	plan   *part
 	target *url.URL
 	tls    *tls.Config
+	mux    *muxRequest // with Plan.HTTP2
 
 	engines  []*myriad.Engine // one for each lane
 	lanes    []*lane
@@ -59,6 +60,12 @@ func newWorker(p *part) (*worker, error) {
 		w.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: p.Insecure,
 			//nolint:gosec // it is asked for
 			ClientSessionCache: tls.NewLRUClientSessionCache(64)}
+	}
+	if p.HTTP2 {
+		w.mux = newMuxRequest(p.Plan, u)
+		if w.tls != nil {
+			w.tls.NextProtos = []string{"h2"}
+		}
 	}
 	if p.Kind == Push {
 		w.audience, w.last = newAudience(p), make([]atomic.Int64, p.Channels)
@@ -200,6 +207,9 @@ func (w *worker) openLink() error {
 		return w.openSocket(i, w.target, nil)
 	case Redis:
 		return w.serve(i, w.wire(i, newRedisTalk(w.plan), w.openLink))
+	}
+	if w.mux != nil {
+		return w.serve(i, newMuxConn(w.lanes[i], w.mux, func() { w.again(w.openLink) }))
 	}
 	request := httpRequest(w.plan.Plan, w.target)
 	return w.serve(i, w.wire(i, newHTTPTalk(request, w.plan.Pipeline, w.plan.Method == "HEAD"), w.openLink))

@@ -130,12 +130,14 @@ func httpFlags() []cli.Flag {
 			Usage: "`METHOD` of requests; GET, or POST with --body"},
 		&cli.StringFlag{Name: "body", Usage: "`TEXT` to send; @FILE: what a file holds"},
 		&cli.IntFlag{Name: "pipeline", Value: 1, Usage: "`COUNT` of requests that are sent at once on a connection"},
+		&cli.BoolFlag{Name: "http2", Usage: "speak HTTP/2: with https by ALPN, with http by prior knowledge"},
+		&cli.IntFlag{Name: "streams", Value: 1, Usage: "`COUNT` of requests under way on a connection of HTTP/2"},
 	}
 }
 
 func httpPlan(c *cli.Command) load.Plan {
 	return load.Plan{Kind: load.HTTP, URL: c.Args().First(), Method: c.String("method"), Body: c.String("body"),
-		Pipeline: c.Int("pipeline")}
+		Pipeline: c.Int("pipeline"), HTTP2: c.Bool("http2"), Streams: c.Int("streams")}
 }
 
 func socketFlags() []cli.Flag {
