@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"unicode/utf8"
 
@@ -146,12 +147,23 @@ func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	} else {
 		err = d.session(c.Conn, false).publish(channel, p.Data, p.Kind)
 	}
-	if err != nil {
+	limit := d.node.limits.Publication
+	switch bad := errors.Is(err, failBadRequest); {
+	case bad && !d.node.validChannel(channel):
+		w.Error(badRedisChannel)
+		return
+	case bad && len(p.Data) > limit:
+		w.Error(fmt.Sprintf("ERR message is %d bytes; the limit is %d", len(p.Data), limit))
+		return
+	case err != nil:
 		d.fail(w, "redis publish", err)
 		return
 	}
 	w.Int(int64(d.node.hub.subscribers(channel) + d.node.patterns.matching(channel)))
 }
+
+// badRedisChannel answers a channel that there cannot be.
+const badRedisChannel = "ERR the name of a channel is empty, too long, not UTF-8, or has control characters"
 
 // redisKind says what data is, so that subscribers of other doors get it as that: JSON as it is,
 // text as a string, bytes in base64.

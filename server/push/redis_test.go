@@ -53,6 +53,8 @@ func (p *redisPeer) ask(line, want string) {
 	}
 }
 
+const badRedisChannelLine = "-" + badRedisChannel + "\r\n"
+
 func TestRedisDoor(t *testing.T) {
 	s := newLiveServer(t, Config{})
 	addr := s.redis(t)
@@ -86,7 +88,11 @@ func TestRedisDoor(t *testing.T) {
 	q.ask("PUBSUB CHANNELS o*", "*1\r\n$5\r\nother\r\n")
 	q.ask("PUBSUB NUMPAT", ":1\r\n")
 	q.ask("PUBLISH other \"plain text\"", ":1\r\n")
-	q.ask("PUBLISH \"\" x", "-ERR ")
+	q.ask("PUBLISH \"\" x", badRedisChannelLine)
+	dialRedis(t, addr).ask("SUBSCRIBE \"\"", badRedisChannelLine)
+	q.ask("ECHO \"a b\"", "$3\r\na b\r\n") // as clients for .NET do when they connect
+	q.ask("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n$262145\r\n"+strings.Repeat("x", 262145),
+		"-ERR message is 262145 bytes; the limit is 262144\r\n")
 }
 
 func TestRedisDoorRESP3AndReset(t *testing.T) {

@@ -39,6 +39,7 @@ func (d *redisServer) commands() *resp.Mux {
 		}
 		w.OK()
 	}, "Choose the database, of which there is one.")
+	m.Handle("ECHO", 2, func(w *resp.Reply, c *resp.Command) { w.Bulk(c.Args[1]) }, "Return the message.")
 	return m
 }
 
@@ -89,6 +90,9 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 		err := s.subscribe(string(name), subscribeRequest{}, func(welcome) { k.add(c.Conn, i, name) })
 		if err == failAlreadySubscribed {
 			k.add(c.Conn, i, name)
+		} else if err == failBadRequest && !d.node.validChannel(string(name)) {
+			w.Error(badRedisChannel)
+			return
 		} else if err != nil {
 			d.fail(w, "redis subscribe", err)
 			return
