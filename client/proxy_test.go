@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/myriad-go/myriad"
@@ -88,6 +89,36 @@ func TestProxies(t *testing.T) {
 		e, ok := errors.AsType[*Error](err)
 		if !ok || e.Phase != Dialing || !strings.Contains(err.Error(), "Proxy Auth") {
 			t.Errorf("%s without a password: %v", proxy, err)
+		}
+	}
+}
+
+// A program's own dialer is used for the proxy, and its end does not end the TLS within TLS.
+func TestProxiesByDialContext(t *testing.T) {
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "direct "+r.URL.Path)
+	}))
+	defer secure.Close()
+	plain := serveHTTP(t, forward)
+	overTLS := httptest.NewTLSServer(http.HandlerFunc(forward))
+	defer overTLS.Close()
+	for _, proxy := range []string{plain.URL, overTLS.URL} {
+		var d net.Dialer
+		var dialled atomic.Int32
+		tr := fresh(t, &Transport{TLSClientConfig: trusting(secure),
+			Proxy: proxied(t, strings.Replace(proxy, "://", "://me:secret@", 1)),
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dialled.Add(1)
+				return d.DialContext(ctx, network, addr)
+			}})
+		if _, body := get(t, tr, "http://example.com/a"); body != "proxied http://example.com/a" {
+			t.Errorf("%s: %q", proxy, body)
+		}
+		if _, body := get(t, tr, secure.URL+"/b"); body != "direct /b" {
+			t.Errorf("%s: %q", proxy, body)
+		}
+		if n := dialled.Load(); n != 2 {
+			t.Errorf("%s: DialContext was called %d times", proxy, n)
 		}
 	}
 }
