@@ -3,12 +3,14 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,6 +65,32 @@ func TestGroup(t *testing.T) {
 	}
 	if m := most.Load(); m > 10 {
 		t.Errorf("%d requests at once", m)
+	}
+}
+
+// A redirect is an outcome. Retry.If decides which errors are final.
+func TestGroupLeavesDecisions(t *testing.T) {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/next", http.StatusFound) })
+	secure := httptest.NewTLSServer(http.NotFoundHandler()) // whose certificate is not trusted
+	defer secure.Close()
+	urls := []string{s.URL + "/first", secure.URL}
+	g := &Group{Transport: fresh(t, &Transport{}), Retry: Retry{Attempts: 3, Base: 1, If: func(o Outcome) bool {
+		_, final := errors.AsType[*tls.CertificateVerificationError](o.Err)
+		return o.Err != nil && !final
+	}}}
+	sum, err := g.Each(t.Context(), func(yield func(*http.Request) bool) {
+		for _, u := range urls {
+			if !yield(request(t, "GET", u, nil)) {
+				return
+			}
+		}
+	}, func(o Outcome) {
+		if o.Err == nil && (o.Response.StatusCode != http.StatusFound || o.Response.Header.Get("Location") != "/next") {
+			t.Errorf("%v %v", o.Response.Status, o.Response.Header)
+		}
+	})
+	if err != nil || sum.Requests != 2 || sum.Statuses[http.StatusFound] != 1 || sum.Failed != 1 || sum.Retries != 0 {
+		t.Errorf("%v, %v", sum, err)
 	}
 }
 

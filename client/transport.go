@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -163,6 +164,10 @@ func (t *Transport) init() error {
 	return t.started
 }
 
+// errRoundTripOnLoop says what to do instead.
+var errRoundTripOnLoop = fmt.Errorf("client: RoundTrip on a loop's goroutine, where Do must be used: %w",
+	myriad.ErrOnLoop)
+
 // RoundTrip implements http.RoundTripper. It waits for the head of the response. On a loop's own
 // goroutine it fails with myriad.ErrOnLoop; an inline task of the engine hands its loop off.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -172,7 +177,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !t.engine.HandOff() {
 		closeBody(req)
-		return nil, myriad.ErrOnLoop
+		return nil, errRoundTripOnLoop
 	}
 	if other := t.other(req); other != nil {
 		if r, err := other.RoundTrip(req); !errors.Is(err, http.ErrSkipAltProtocol) {
