@@ -30,10 +30,7 @@ func simSeeds(t *testing.T) uint64 {
 		}
 		return n
 	}
-	if testing.Short() {
-		return 20
-	}
-	return soak.Size(t, uint64(50), 200)
+	return soak.Size(t, uint64(20), 200)
 }
 
 // simFiller is the body of an answer to a GET.
