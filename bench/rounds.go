@@ -8,8 +8,7 @@ import (
 	"github.com/myriad-go/myriad/bench/load"
 )
 
-// measureAll runs everything that is planned, scenario by scenario, and hands each outcome over as
-// soon as it is there. Outcomes are added to r, which has those of before an interruption.
+// measureAll builds the servers of what is planned and measures them, as measureBuilt does.
 func (s selection) measureAll(ctx context.Context, r *results, plans []planned, bar progress,
 	done func(*results, *outcome)) (*results, error) {
 	var wanted []server
@@ -21,8 +20,16 @@ func (s selection) measureAll(ctx context.Context, r *results, plans []planned, 
 	if err != nil {
 		return nil, err
 	}
+	return s.measureBuilt(ctx, programs, r, plans, bar, done)
+}
+
+// measureBuilt runs everything that is planned, scenario by scenario, and hands each outcome over
+// as soon as it is there. Outcomes are added to r, which has those of before an interruption.
+func (s selection) measureBuilt(ctx context.Context, programs *bakery, r *results, plans []planned, bar progress,
+	done func(*results, *outcome)) (*results, error) {
 	waits := newPatience(s.patience)
 	figures := len(r.Scenarios) > 0
+	var err error
 	for _, p := range plans {
 		o, err := s.measure(ctx, p, programs, waits, bar)
 		if err != nil {
