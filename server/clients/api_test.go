@@ -1,11 +1,6 @@
 package clients
 
-import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // Client libraries of Centrifugo's API return the results, and the codes and messages of errors.
 func TestAPIClients(t *testing.T) {
@@ -63,11 +58,9 @@ func gocent(t *testing.T, url, key string) *process {
 // command fetches the client library.
 func goProgram(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	build := exec.Command("go", "build", "-o", program, ".")
-	build.Dir, build.Env = "testdata/"+name, append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		missing(t, name, "go build in server/clients/testdata/"+name+": "+string(out))
+	program, err := build(name, "testdata/"+name, ".", "GOWORK=off")
+	if err != nil {
+		missing(t, name, "go build in server/clients/testdata/"+name+": "+err.Error())
 	}
 	return start(t, nil, program, args...)
 }

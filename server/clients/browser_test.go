@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,61 +16,94 @@ import (
 	"time"
 )
 
-// A browser is a headless Chromium, controlled by WebDriver (W3C) through chromedriver.
+// A browser is a tab of a headless Chromium, controlled by WebDriver (W3C) through chromedriver.
 type browser struct {
 	t       *testing.T
 	session string // its URL
 }
 
-// startBrowser opens a window. If Chromium is not installed, it skips the test, or fails it where
-// clients are required.
+// chromium is the one that all tests share, because a start of it takes seconds of CPU.
+var chromium struct {
+	driver  *process // nil before the first test that needs it
+	session string
+	tab     string // the first one, which no test uses
+	profile string // its directory
+}
+
+// startBrowser opens a tab without cookies until the test ends. If Chromium is not installed, it
+// skips the test, or fails it where clients are required.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
+	if chromium.driver == nil {
+		startChromium(t)
+	}
+	b := &browser{t: t, session: chromium.session}
+	var opened struct{ Handle string }
+	b.decode(b.do("POST", "/window/new", map[string]any{"type": "tab"}), &opened)
+	b.do("POST", "/window", map[string]any{"handle": opened.Handle})
+	t.Cleanup(func() {
+		b.do("DELETE", "/window", nil)
+		b.do("POST", "/window", map[string]any{"handle": chromium.tab})
+	})
+	b.devtools("Network.clearBrowserCookies", map[string]any{})
+	b.complaints() // those of earlier tests
+	return b
+}
+
+func startChromium(t *testing.T) {
+	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
-	chromium, err2 := exec.LookPath("chromium")
+	program, err2 := exec.LookPath("chromium")
 	if err != nil || err2 != nil {
 		missing(t, "Chromium", "apt-get install chromium chromium-driver")
 	}
-	b := &browser{t: t, session: "http://127.0.0.1:" + startDriver(t, driver) + "/session"}
+	if chromium.profile, err = os.MkdirTemp("", "chromium"); err != nil {
+		t.Fatal(err)
+	}
+	process, port := startDriver(t, driver)
+	chromium.driver = process
+	b := &browser{t: t, session: "http://127.0.0.1:" + port + "/session"}
 	var answer struct{ SessionID string }
 	b.decode(b.do("POST", "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
 		"browserName": "chrome", "acceptInsecureCerts": true,
 		"goog:chromeOptions": map[string]any{
-			"binary": chromium,
+			"binary": program,
 			"args": []string{"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-				"--force-color-profile=srgb", "--user-data-dir=" + profile(t)},
+				"--force-color-profile=srgb", "--user-data-dir=" + chromium.profile},
 		},
 		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
 	}}}), &answer)
 	b.session += "/" + answer.SessionID
-	t.Cleanup(func() { b.do("DELETE", "", nil) })
-	return b
+	chromium.session = b.session
+	b.decode(b.do("GET", "/window", nil), &chromium.tab)
 }
 
-// profile returns a directory for Chromium. t.TempDir would fail the test, because Chromium's
-// processes may still write there after the session has ended.
-func profile(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "chromium")
-	if err != nil {
-		t.Fatal(err)
+// endChromium ends what startChromium has started. Chromium's processes may still write to the
+// profile after the session has ended.
+func endChromium() error {
+	if chromium.driver == nil {
+		return nil
 	}
-	t.Cleanup(func() {
-		err := os.RemoveAll(dir)
-		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = os.RemoveAll(dir) {
-			time.Sleep(20 * time.Millisecond)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
+	r, err := http.NewRequest("DELETE", chromium.session, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err == nil {
+		answer.Body.Close()
+	}
+	chromium.driver.kill()
+	removed := os.RemoveAll(chromium.profile)
+	for end := time.Now().Add(patience); removed != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		removed = os.RemoveAll(chromium.profile)
+	}
+	return errors.Join(err, removed)
 }
 
 // startDriver starts chromedriver and returns its port. With port 0, chromedriver takes a port that
 // is free on ::1, and exits if a socket on 127.0.0.1 has the same port, even one in TIME_WAIT. So
 // startDriver passes ports that are free on 127.0.0.1 until one works.
-func startDriver(t *testing.T, driver string) (port string) {
+func startDriver(t *testing.T, driver string) (p *process, port string) {
 	t.Helper()
 	for range 20 {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -78,13 +112,14 @@ func startDriver(t *testing.T, driver string) (port string) {
 		}
 		l.Close()
 		port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-		if start(t, nil, driver, "--port="+port).want(`started successfully|port not available`)[0] == "started "+
-			"successfully" {
-			return port
+		p = launch(t, nil, nil, driver, "--port="+port)
+		if p.want(`started successfully|port not available`)[0] == "started successfully" {
+			return p, port
 		}
+		p.kill()
 	}
 	t.Fatal("chromedriver refused 20 ports that were free on 127.0.0.1")
-	return ""
+	return nil, ""
 }
 
 // do sends a command and returns its value.

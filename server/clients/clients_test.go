@@ -39,14 +39,18 @@ func node(t *testing.T, module, script string, args ...string) *process {
 	return start(t, nil, program, append([]string{script}, args...)...)
 }
 
-// python runs a script that needs the module.
+// findModules fails unless Python has the modules that are its arguments. Importing them here would
+// take longer than many a test.
+const findModules = `import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))`
+
+// python runs a script that needs the modules, which are separated by spaces.
 func python(t *testing.T, module, script string, args ...string) *process {
 	t.Helper()
-	program := ".venv/bin/python"
+	program, modules := ".venv/bin/python", strings.Fields(module)
 	if _, err := os.Stat(program); err != nil {
 		program = "python3"
 	}
-	if err := exec.Command(program, "-c", "import "+module).Run(); err != nil {
+	if err := exec.Command(program, append([]string{"-c", findModules}, modules...)...).Run(); err != nil {
 		missing(t, "the Python module "+module, "see docs/HACKING.md for how to make server/clients/.venv")
 	}
 	return start(t, nil, program, append([]string{"-u", script}, args...)...)

@@ -147,7 +147,7 @@ func spread(t *testing.T, s server, p *process, bytes, n, rounds int, to string)
 
 // TestFigurePublish measures U2: publications per second over HTTP, all of which must arrive.
 func TestFigurePublish(t *testing.T) {
-	total := soak.Size(t, 1000, 30_000)
+	total := soak.Size(t, 400, 30_000)
 	for _, subscribers := range []int{1, 100} {
 		for _, publishers := range []int{1, 16} {
 			t.Run(fmt.Sprintf("%d subscribers, %d publishers", subscribers, publishers), func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestHTTPX(t *testing.T) {
 	cert, key := certificate(t)
 	s := start(t, nil, binary, "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
 	url := s.want(`url=(https://[0-9.:]+)`)[1]
-	p := python(t, "httpx, h2", "testdata/http2.py", url, cert)
+	p := python(t, "httpx h2", "testdata/http2.py", url, cert)
 	for _, line := range []string{
 		"publish HTTP/2 200 {'result': {}}", "listening HTTP/2", "at once 100", "received 20", "large .*", "head .*",
 		"missing 404",

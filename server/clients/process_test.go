@@ -3,6 +3,7 @@ package clients
 import (
 	"bufio"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 // patience bounds each wait for something that usually takes milliseconds.
 const patience = 2 * time.Minute
 
-var binary string // of the server, built once
+var binary string // of the server
 
 func TestMain(m *testing.M) {
 	if kind := os.Getenv("MYRIAD_CROWD"); kind != "" {
@@ -32,19 +33,17 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "myriad")
-		if err != nil {
+		var err error
+		if binary, err = build("myriad", ".", "github.com/myriad-go/myriad/server/cmd/myriad"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "myriad")
-		if out, err := exec.Command("go", "build", "-o", binary,
-			"github.com/myriad-go/myriad/server/cmd/myriad").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building the server: %v\n%s", err, out)
+		code := m.Run()
+		if err := endChromium(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, "ending Chromium:", err)
 			return 1
 		}
-		return m.Run()
+		return code
 	}())
 }
 
@@ -69,6 +68,14 @@ func start(t *testing.T, env []string, program string, args ...string) *process 
 
 // startWith is start for a program that inherits files, from descriptor 3 on.
 func startWith(t *testing.T, files []*os.File, env []string, program string, args ...string) *process {
+	t.Helper()
+	p := launch(t, files, env, program, args...)
+	t.Cleanup(p.kill)
+	return p
+}
+
+// launch runs a program until kill is called, maybe after the test.
+func launch(t *testing.T, files []*os.File, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 10000), done: make(chan error, 1)}
 	p.cmd.Env, p.cmd.ExtraFiles = append(os.Environ(), env...), files
@@ -98,11 +105,12 @@ func startWith(t *testing.T, files []*os.File, env []string, program string, arg
 		close(p.lines)
 		p.done <- err
 	}()
-	t.Cleanup(func() {
-		p.cmd.Process.Kill()
-		p.wait()
-	})
 	return p
+}
+
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.wait()
 }
 
 // want waits for a line that matches the pattern, and returns the submatches.
@@ -190,14 +198,34 @@ func (s server) stop() {
 	}
 }
 
+// build compiles a package as the program of that name, in folder. Programs stay in the user's
+// cache, where go build finds those that are still right and does not link them again.
+func build(name, folder, pkg string, env ...string) (program string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	h := fnv.New32a()
+	io.WriteString(h, here)
+	program = filepath.Join(cache, "myriad-clients", fmt.Sprintf("%08x", h.Sum32()), name)
+	cmd := exec.Command("go", "build", "-o", program, pkg)
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+	}
+	return program, nil
+}
+
 // example builds and starts a program of the folder examples.
 func example(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	build := exec.Command("go", "build", "-o", program, "./"+name)
-	build.Dir = "../../examples"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building examples/%s: %v\n%s", name, err, out)
+	program, err := build(name, "../../examples", "./"+name)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return start(t, nil, program, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
 }

@@ -2,12 +2,15 @@ package clients
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 var followers = []library{
@@ -27,6 +30,7 @@ func (s server) number(channel string, n int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	io.Copy(io.Discard, r.Body) // so that the connection is used again
 	r.Body.Close()
 	if r.StatusCode != http.StatusOK {
 		s.t.Fatalf("publish: %s", r.Status)
@@ -36,10 +40,8 @@ func (s server) number(channel string, n int) {
 // Connections are reset now and then while a thousand publications are made per second. Each client
 // receives all of them, once and in order.
 func TestLibrariesRecover(t *testing.T) {
-	const (
-		publications = 3000
-		ahead        = 500 // how far publishing may lead the client: half of what one reply may recover
-	)
+	const ahead = 500 // how far publishing may lead the client: half of what one reply may recover
+	publications := soak.Size(t, 1000, 3000)
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
 			s := serve(t, "--namespace", "history-size=5000 recovery=true")

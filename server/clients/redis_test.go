@@ -1,12 +1,8 @@
 package clients
 
 import (
-	"fmt"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 )
 
@@ -21,16 +17,6 @@ var redisLibraries = []library{
 			args...)
 	}},
 }
-
-// buildStore builds examples/kv.
-var buildStore = sync.OnceValues(func() (program string, err error) {
-	program = filepath.Join(filepath.Dir(binary), "kv")
-	out, err := exec.Command("go", "build", "-o", program, "github.com/myriad-go/myriad/examples/kv").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building examples/kv: %w\n%s", err, out)
-	}
-	return program, nil
-})
 
 // eachRedisLibrary runs the scripts in both protocols against the server at addr.
 func eachRedisLibrary(t *testing.T, addr, what string, password ...string) {
@@ -50,11 +36,7 @@ func eachRedisLibrary(t *testing.T, addr, what string, password ...string) {
 
 // A store on package resp is one of Redis to client libraries.
 func TestRedisLibrariesAndStore(t *testing.T) {
-	program, err := buildStore()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, nil, program, "--listen", "127.0.0.1:0", "--password", "pw")
+	p := example(t, "kv", "--password", "pw")
 	eachRedisLibrary(t, p.want(`serving on (\S+)$`)[1], "store", "pw")
 }
 
