@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -33,12 +34,21 @@ func distinct(inputs []string) (all []*message) {
 func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(notes *record) http.Handler) {
 	var notes *record
 	var running sync.WaitGroup // a stream may end before its handler
+	var panics atomic.Int64    // which are logged behind the handler
 	apart := differs(t, serveStandard, serve, func(s *Server) {
 		notes = new(record)
 		h := handler(notes)
 		s.Protocols, s.Handler = plainHTTP2(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			running.Add(1)
 			defer running.Done()
+			defer func() {
+				if v := recover(); v != nil {
+					if v != http.ErrAbortHandler {
+						panics.Add(1)
+					}
+					panic(v)
+				}
+			}()
 			h.ServeHTTP(w, r)
 		})
 	}, func(t *testing.T, f *fixture, r *record) {
@@ -48,6 +58,10 @@ func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(n
 			p.Close()
 		}
 		running.Wait()
+		within(t, "panics are logged", func() bool {
+			return int64(strings.Count(f.log.String(), "panic serving")) >= panics.Load()
+		})
+		panics.Store(0)
 		r.add("handler: %s", notes)
 		r.add("log: %s", firstLines(strings.ReplaceAll(f.log.String(), "http2: ", "http: ")))
 	})
