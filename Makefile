@@ -30,17 +30,21 @@ lint:
 # marked as parallel.
 WAITING := -p 4 -parallel 8
 
+# Packages start in the order in which they are named: these first, which take longest, so that
+# none of them is left to run alone.
+LONGEST := ./server/clients ./bench ./web ./internal/driver/std .
+
 # The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
 test:
-	go test $(WAITING) -timeout 12m work
+	go test $(WAITING) -timeout 12m $(LONGEST) work
 	GOWORK=off go vet ./...
 
 # The detector finds nothing in other programs, which are built without it, in pure functions, and in
 # simulations: one goroutine runs at a time there, and each passes the token on to the next. These
 # are left to "make test". PURE are tests of pure functions in packages where others are not.
 UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minutes$$|/internal/(h1|h2|hpack)$$|/internal/driver/sim$$|/push/internal/(centrifuge|fossil)$$
-SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$|^TestAuto(KeepsNeighbours|ThousandRoutes)$$|^TestCompressedSessions$$'
+SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$|^TestAuto(KeepsNeighbours|ThousandRoutes)$$|^TestSiege$$|^TestCompressedSessions$$'
 PURE := '|^Test(SnippetsCompile|DeflateRoundTrip|InflateBomb)$$'
 race:
 	go test -race -short $(WAITING) -timeout 20m -skip $(SIMULATED)$(PURE) \
@@ -64,7 +68,7 @@ mutate:
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
 minutes:
-	go test -json -count=1 $(WAITING) -timeout 12m work | go run ./internal/soak/minutes
+	go test -json -count=1 $(WAITING) -timeout 12m $(LONGEST) work | go run ./internal/soak/minutes
 
 bench:
 	go test -run '^$$' -bench . -benchmem work
