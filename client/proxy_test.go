@@ -65,15 +65,20 @@ func proxied(t testing.TB, raw string) func(*http.Request) (*url.URL, error) {
 	return http.ProxyURL(u)
 }
 
-func TestProxies(t *testing.T) {
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// behindProxies are a server with TLS, and the URLs of two proxies, one of them with TLS.
+func behindProxies(t *testing.T) (secure *httptest.Server, proxies []string) {
+	secure = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "direct "+r.URL.Path)
 	}))
-	defer secure.Close()
-	plain := serveHTTP(t, forward)
+	t.Cleanup(secure.Close)
 	overTLS := httptest.NewTLSServer(http.HandlerFunc(forward))
-	defer overTLS.Close()
-	for _, proxy := range []string{plain.URL, overTLS.URL} {
+	t.Cleanup(overTLS.Close)
+	return secure, []string{serveHTTP(t, forward).URL, overTLS.URL}
+}
+
+func TestProxies(t *testing.T) {
+	secure, proxies := behindProxies(t)
+	for _, proxy := range proxies {
 		with := strings.Replace(proxy, "://", "://me:secret@", 1)
 		tr := fresh(t, &Transport{Proxy: proxied(t, with), TLSClientConfig: trusting(secure)})
 		for range 2 {
@@ -95,14 +100,8 @@ func TestProxies(t *testing.T) {
 
 // A program's own dialer is used for the proxy, and its end does not end the TLS within TLS.
 func TestProxiesByDialContext(t *testing.T) {
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "direct "+r.URL.Path)
-	}))
-	defer secure.Close()
-	plain := serveHTTP(t, forward)
-	overTLS := httptest.NewTLSServer(http.HandlerFunc(forward))
-	defer overTLS.Close()
-	for _, proxy := range []string{plain.URL, overTLS.URL} {
+	secure, proxies := behindProxies(t)
+	for _, proxy := range proxies {
 		var d net.Dialer
 		var dialled atomic.Int32
 		tr := fresh(t, &Transport{TLSClientConfig: trusting(secure),
