@@ -271,6 +271,9 @@ func (b *batch) subscribe(c *centrifuge.Command) error {
 		return nil
 	}
 	w, err := requestOf(ask)
+	if err == nil {
+		err = b.s.maySubscribeNow()
+	}
 	if err != nil {
 		return b.failed(c, err)
 	}

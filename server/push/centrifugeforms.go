@@ -35,10 +35,10 @@ func centrifugeDoor() door {
 					"/connection/sse":             streams.serveEvents,
 					"/connection/uni_http_stream": streams.serveUniResponse,
 					"/connection/uni_sse":         streams.serveUniEvents,
-					"/emulation":                  streams.serveEmulation,
 				} {
-					mux.HandleFunc(path, s.unlessDraining(serve))
+					mux.HandleFunc(path, s.unlessDraining(s.limitConnections(serve)))
 				}
+				mux.HandleFunc("/emulation", s.unlessDraining(streams.serveEmulation))
 			}
 		},
 	}

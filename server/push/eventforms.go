@@ -10,7 +10,9 @@ import (
 // eventsDoor is Server-Sent Events (WHATWG HTML §9.2) for subscribers that only read.
 func eventsDoor() door {
 	d := door{open: func(s *Server) func(*http.ServeMux) {
-		return func(mux *http.ServeMux) { mux.HandleFunc("/events", s.unlessDraining(s.serveEvents)) }
+		return func(mux *http.ServeMux) {
+			mux.HandleFunc("/events", s.unlessDraining(s.limitConnections(s.serveEvents)))
+		}
 	}}
 	for _, named := range []bool{false, true} {
 		for _, numbered := range []bool{false, true} {

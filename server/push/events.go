@@ -39,6 +39,10 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		s.refuseToken(w, r, err)
 		return
 	}
+	if wait := s.node.mayConnectNow(g.user); wait > 0 {
+		s.refuseRate(w, r, wait)
+		return
+	}
 	for _, name := range channels {
 		if problem := s.node.rules.of(name).refusesEvents(name, g.access()); problem != "" {
 			s.node.refusedRequest(refusedPermission, r, "user", g.user, "channel", name)

@@ -59,7 +59,8 @@ func newMercureHub(s *Server) *mercureHub {
 	h := &mercureHub{Server: s, config: s.mercure, publishers: s.node.tokens}
 	if h.config.PublisherSecret != "" {
 		key, _ := newTokenKey("", []byte(h.config.PublisherSecret)) // a secret has no error
-		h.publishers = &tokenVerifier{keys: []tokenKey{key}, now: s.node.clock.Now}
+		h.publishers = &tokenVerifier{now: s.node.clock.Now}
+		h.publishers.trust.Store(&trust{keys: []tokenKey{key}})
 	}
 	if h.config.Subscriptions {
 		h.payloads = make(map[*session]mercureSubscriber)

@@ -21,7 +21,7 @@ func mercureDoor() door {
 	return door{forms: []form{mercureForm{}}, open: func(s *Server) func(*http.ServeMux) {
 		h := newMercureHub(s)
 		return func(mux *http.ServeMux) {
-			mux.HandleFunc(mercurePath, s.unlessDraining(h.serve))
+			mux.HandleFunc(mercurePath, s.unlessDraining(h.limited(s.limitConnections(h.serve))))
 			if !h.config.Subscriptions {
 				return
 			}

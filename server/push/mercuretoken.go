@@ -46,9 +46,10 @@ type mercureToken struct {
 
 // verifyMercure returns what token allows, errTokenExpired, or errTokenInvalid with the reason.
 func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, err error) {
-	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, v.expected...)
+	with := v.trust.Load()
+	options := append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)}, with.expected...)
 	var c mercureClaims
-	_, err = jwt.NewParser(options...).ParseWithClaims(token, &c, v.keysFor)
+	_, err = jwt.NewParser(options...).ParseWithClaims(token, &c, with.keysFor)
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):
 		return t, errTokenExpired

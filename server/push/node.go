@@ -60,7 +60,8 @@ type node struct {
 	hooks             Hooks
 	remember          bool // hooks want to know their callers
 	callers           callers
-	regexes           regexCache // of capabilities
+	regexes           regexCache            // of capabilities
+	rates             atomic.Pointer[rates] // nil without any
 
 	started  time.Time
 	engine   *myriad.Engine // nil: the console has no engine figures

@@ -52,6 +52,10 @@ func (s *session) connect(r ConnectRequest) (grant, error) {
 	if err := s.node.addPersonal(&g); err != nil {
 		return g, errors.Join(endInvalidToken, err)
 	}
+	if s.node.mayConnectNow(g.user) > 0 {
+		s.refuseConnect()
+		return g, s.within(1, "connect")
+	}
 	if len(g.meta) > 0 && s.node.remember {
 		s.node.callers.setMeta(s, g.meta)
 	}
@@ -175,6 +179,9 @@ func (s *session) publish(channel string, data []byte, kind Kind) error {
 	rules := s.node.rules.of(channel)
 	if !rules.allowsName(channel) {
 		return errBadName
+	}
+	if err := s.mayPublishNow(); err != nil {
+		return err
 	}
 	if rules.PublishHook && !s.node.denyClientPublish {
 		return s.publishByHook(channel, p)

@@ -28,6 +28,9 @@ func (s *Server) readAPI(w http.ResponseWriter, r *http.Request, limit int) (bod
 	if !allowMethod(w, r, http.MethodPost) {
 		return nil, false
 	}
+	if !s.mayCallNow(w, r) {
+		return nil, false
+	}
 	if !s.hasKey(r) {
 		s.node.refusedRequest(refusedKey, r)
 		writeError(w, http.StatusUnauthorized, apiUnauthorized,

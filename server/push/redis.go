@@ -31,7 +31,9 @@ func (s *Server) Redis(engine *myriad.Engine) *resp.Server {
 		WriteLimit: l.Queue + queueSlack, Overflow: resp.OverflowFail,
 		Limits: resp.Limits{Bulk: largest, Bytes: 2*largest + l.Channels*(l.ChannelName+queueHeader)},
 		OnOpen: func(c *resp.Conn) {
-			if s.node.isDraining() {
+			limits := s.node.rates.Load()
+			if s.node.isDraining() || limits != nil && limits.addressConnections.take(
+				addressKey(c.RemoteAddr().String()), s.node.clock.Now()) > 0 {
 				c.Close()
 			}
 		},

@@ -87,7 +87,10 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 	i := index(sharded)
 	w.Flush()
 	for _, name := range c.Args[1:] {
-		err := s.subscribe(string(name), subscribeRequest{}, func(welcome) { k.add(c.Conn, i, name) })
+		err := s.maySubscribeNow()
+		if err == nil {
+			err = s.subscribe(string(name), subscribeRequest{}, func(welcome) { k.add(c.Conn, i, name) })
+		}
 		if err == failAlreadySubscribed {
 			k.add(c.Conn, i, name)
 		} else if err == failBadRequest && !d.node.validChannel(string(name)) {

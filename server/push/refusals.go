@@ -22,11 +22,13 @@ const (
 	refusedExpired                   // a token that was valid once
 	refusedPermission                // the token, or the rules of the namespace, do not allow it
 	refusedFrame                     // a message that breaks the client protocol or its limits
+	refusedRate                      // above one of Config.Rates
 	refusalReasons
 )
 
 var refusalNames = [refusalReasons]string{
 	"api_key", "origin", "no_token", "token", "token_expired", "permission", "protocol",
+	"rate",
 }
 
 func (r refusal) String() string { return refusalNames[r] }

@@ -64,6 +64,7 @@ type Config struct {
 
 	Limits Limits
 	Timing Timing
+	Rates  Rates
 
 	// Engine is the engine of the web.Server, whose loops and bytes the console shows. nil: the
 	// console omits them.
@@ -150,7 +151,7 @@ func New(c Config) (*Server, error) {
 
 func newNode(c Config) (*node, error) {
 	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
-	if err = errors.Join(err, c.Hooks.check(c.Namespaces), c.checkUsers()); err != nil {
+	if err = errors.Join(err, c.Hooks.check(c.Namespaces), c.checkUsers(), c.Rates.check()); err != nil {
 		return nil, err
 	}
 	n := &node{
@@ -160,6 +161,7 @@ func newNode(c Config) (*node, error) {
 		onRPC: c.RPC, onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil ||
 			c.Message != nil,
 	}
+	n.rates.Store(newRates(c.Rates))
 	if n.clock == nil {
 		n.clock = systemClock{}
 	}
@@ -258,6 +260,24 @@ func (s *Server) unlessDraining(next http.HandlerFunc) http.HandlerFunc {
 // isOpen reports whether the server requires neither keys nor tokens.
 func (s *Server) isOpen() bool {
 	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
+}
+
+// Reload takes Rates, TokenSecret, TokenKeys, TokenIssuer and TokenAudience from c, for what comes
+// later: connected clients stay. It ignores the other fields. If it fails, nothing changes.
+func (s *Server) Reload(c Config) error {
+	if err := c.Rates.check(); err != nil {
+		return err
+	}
+	if c.NeedsTokens() != (s.node.tokens != nil) {
+		return errors.New("push: a running server cannot begin or cease to need tokens: restart it for that")
+	}
+	if s.node.tokens != nil {
+		if err := s.node.tokens.reload(c); err != nil {
+			return err
+		}
+	}
+	s.node.rates.Store(newRates(c.Rates))
+	return nil
 }
 
 // Drain makes the server refuse publications and new clients with 503. It returns when the running

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -26,8 +27,13 @@ var (
 // algorithms of its kind, so "none" is refused, and so is a token that chooses the algorithm of
 // another kind of key.
 type tokenVerifier struct {
+	now   func() time.Time
+	trust atomic.Pointer[trust]
+}
+
+// A trust is what tokens are checked with. It does not change: reload replaces it.
+type trust struct {
 	parser *jwt.Parser
-	now    func() time.Time
 	keys   []tokenKey
 	remote *remoteKeys // nil without a URL
 
@@ -164,29 +170,51 @@ func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (v *tokenVerifier
 		return nil, nil
 	}
 	v = &tokenVerifier{now: clock.Now}
+	t, err := v.newTrust(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.TokenKeysURL != "" {
+		t.remote, err = newRemoteKeys(c.TokenKeysURL, clock, log)
+	}
+	v.trust.Store(t)
+	return v, err
+}
+
+// newTrust returns what c says, without the keys of its URL.
+func (v *tokenVerifier) newTrust(c Config) (*trust, error) {
+	t := new(trust)
 	if c.TokenIssuer != "" {
-		v.expected = append(v.expected, jwt.WithIssuer(c.TokenIssuer))
+		t.expected = append(t.expected, jwt.WithIssuer(c.TokenIssuer))
 	}
 	if c.TokenAudience != "" {
-		v.expected = append(v.expected, jwt.WithAudience(c.TokenAudience))
+		t.expected = append(t.expected, jwt.WithAudience(c.TokenAudience))
 	}
-	v.parser = jwt.NewParser(append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(clock.Now),
-		jwt.WithExpirationRequired()}, v.expected...)...)
+	t.parser = jwt.NewParser(append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now),
+		jwt.WithExpirationRequired()}, t.expected...)...)
 	if c.TokenSecret != "" {
 		key, _ := newTokenKey("", []byte(c.TokenSecret)) // a secret has no error
-		v.keys = append(v.keys, key)
+		t.keys = append(t.keys, key)
 	}
 	for _, text := range c.TokenKeys {
 		keys, err := readTokenKeys(text)
 		if err != nil {
 			return nil, err
 		}
-		v.keys = append(v.keys, keys...)
+		t.keys = append(t.keys, keys...)
 	}
-	if c.TokenKeysURL != "" {
-		v.remote, err = newRemoteKeys(c.TokenKeysURL, clock, log)
+	return t, nil
+}
+
+// reload replaces keys, issuer and audience. The URL of keys stays.
+func (v *tokenVerifier) reload(c Config) error {
+	t, err := v.newTrust(c)
+	if err != nil {
+		return err
 	}
-	return v, err
+	t.remote = v.trust.Load().remote
+	v.trust.Store(t)
+	return nil
 }
 
 // verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
@@ -253,7 +281,8 @@ func (v *tokenVerifier) verifySubscription(token, user, client, channel string) 
 }
 
 func (v *tokenVerifier) parse(token string) (c claims, err error) {
-	_, err = v.parser.ParseWithClaims(token, &c, v.keysFor)
+	t := v.trust.Load()
+	_, err = t.parser.ParseWithClaims(token, &c, t.keysFor)
 	switch {
 	// The parser checks claims after the signature, so on these two errors the signature is valid.
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenNotValidYet):

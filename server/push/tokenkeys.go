@@ -95,9 +95,9 @@ func readPublicKey(block *pem.Block) (crypto.PublicKey, error) {
 }
 
 // keysFor returns the keys that may check the token.
-func (v *tokenVerifier) keysFor(t *jwt.Token) (any, error) {
-	algorithm := t.Method.Alg()
-	id, _ := t.Header["kid"].(string) // another type names no key
+func (t *trust) keysFor(token *jwt.Token) (any, error) {
+	algorithm := token.Method.Alg()
+	id, _ := token.Header["kid"].(string) // another type names no key
 	var set jwt.VerificationKeySet
 	add := func(keys []tokenKey) {
 		for _, k := range keys {
@@ -106,9 +106,9 @@ func (v *tokenVerifier) keysFor(t *jwt.Token) (any, error) {
 			}
 		}
 	}
-	add(v.keys)
-	if v.remote != nil {
-		add(v.remote.keysNamed(id))
+	add(t.keys)
+	if t.remote != nil {
+		add(t.remote.keysNamed(id))
 	}
 	if len(set.Keys) == 0 {
 		return nil, fmt.Errorf("no key for the algorithm %s and the kid %q", algorithm, id)

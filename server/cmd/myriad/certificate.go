@@ -85,19 +85,6 @@ func catchHangups() (hangups chan os.Signal, stop func()) {
 	return hangups, func() { signal.Stop(hangups) }
 }
 
-// explainHangups logs that a SIGHUP has no effect without a certificate, until ctx ends.
-func explainHangups(ctx context.Context, hangups <-chan os.Signal, log *slog.Logger) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			log.Info("myriad: SIGHUP changes nothing: only the certificate of --tls-cert is read again while the " +
-				"server runs; restart it to change options")
-		}
-	}
-}
-
 func (k *keeper) renew(now [2]stamp) {
 	k.seen = now
 	if err := k.read(); err != nil {

@@ -106,6 +106,7 @@ func TestServeTLS(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
+	await(`(SIGHUP: read the configuration again)`)
 	await(`(the certificate was replaced)`)
 	for range 1000 { // the server may have read half-written files first
 		if serial(t, addr) == 2 {

@@ -37,7 +37,11 @@ type settings struct {
 	readTimeout  time.Duration
 	writeTimeout time.Duration
 	log          *slog.Logger
-	readable     string // the configuration file, if it holds secrets and every user of this machine may read it
+	level        *slog.LevelVar // of log
+
+	again func() (settings, error) // reads the configuration again
+
+	readable string // the configuration file, if it holds secrets and every user of this machine may read it
 }
 
 // configure reads all three. A flag overrides the environment, which overrides the file, which
@@ -70,6 +74,8 @@ func configure(c *cli.Command, environ []string, stderr io.Writer) (settings, er
 	if file.exposesSecrets() {
 		s.readable = file.name
 	}
+	s.level = new(slog.LevelVar)
+	s.level.Set(s.logLevel)
 	s.log = newLogger(s, stderr)
 	return s, errors.Join(wrong...)
 }
@@ -121,7 +127,7 @@ func complain(err error, from, text string) error {
 }
 
 func newLogger(s settings, stderr io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.logLevel}
+	o := &slog.HandlerOptions{Level: s.level}
 	if s.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(stderr, o))
 	}

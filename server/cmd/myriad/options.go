@@ -103,6 +103,27 @@ var options = []option{
 	{"connection-limit", "0",
 		"`COUNT` of connections at most; further ones wait until one closes; 0: as many as the limit on descriptors " +
 			"allows", func(s *settings) any { return &s.engine.MaxConns }},
+	{"user-connection-rate", "",
+		"`COUNT/TIME` of connections that each user may open, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.UserConnections }},
+	{"user-subscription-rate", "",
+		"`COUNT/TIME` of channels that clients of each user may subscribe to, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.UserSubscriptions }},
+	{"user-publication-rate", "",
+		"`COUNT/TIME` of publications that clients of each user may make, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.UserPublications }},
+	{"address-connection-rate", "",
+		"`COUNT/TIME` of connections that each address may open, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.AddressConnections }},
+	{"address-subscription-rate", "",
+		"`COUNT/TIME` of channels that clients of each address may subscribe to, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.AddressSubscriptions }},
+	{"address-publication-rate", "",
+		"`COUNT/TIME` of publications that clients of each address may make, as in `10/1m`; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.AddressPublications }},
+	{"address-call-rate", "",
+		"`COUNT/TIME` of requests to the API from each address; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.AddressCalls }},
 	{"history-limit", "256MiB", "`BYTES` of memory for the histories of all channels",
 		func(s *settings) any { return &s.push.Limits.HistoryBytes }},
 	{"history-channel-limit", "100000", "`COUNT` of channels that may have a history",
@@ -211,6 +232,8 @@ func assign(field any, text string, zero bool) (err error) {
 		}
 	case *time.Duration:
 		*field, err = parseTime(text)
+	case *push.Rate:
+		*field, err = parseRate(text)
 	case *slog.Level:
 		err = parseLevel(field, text)
 	case *logFormat:
@@ -294,6 +317,23 @@ func parseTime(text string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// parseRate parses COUNT/TIME.
+func parseRate(text string) (r push.Rate, err error) {
+	count, per, _ := strings.Cut(text, "/")
+	if r.Count, err = strconv.Atoi(count); err != nil {
+		return r, errors.New("write a count and a time, as in 10/1s or 100/1m")
+	}
+	if r.Count < 1 || r.Count > maxRate {
+		return r, fmt.Errorf("the count must be positive, and at most %d", maxRate)
+	}
+	if r.Per, err = parseTime(per); err != nil {
+		return r, fmt.Errorf("write a count and a time, as in 10/1s or 100/1m: %w", err)
+	}
+	return r, nil
+}
+
+const maxRate = 1_000_000
 
 func parseLevel(level *slog.Level, text string) error {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,

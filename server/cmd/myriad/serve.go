@@ -58,6 +58,10 @@ func serveCommand(stdout, stderr io.Writer) *cli.Command {
 			if err == nil {
 				err = errors.Join(s.readTokenKeys(), s.proxy.Apply(&s.push))
 			}
+			s.again = func() (settings, error) {
+				next, err := configure(c, os.Environ(), stderr)
+				return next, errors.Join(err, next.readTokenKeys())
+			}
 			if err != nil {
 				return err
 			}
@@ -131,6 +135,7 @@ const (
 // A running is a server that serve has started.
 type running struct {
 	settings
+	configured settings // before what setUp adds
 	addresses
 	development bool
 	engine      *myriad.Engine
@@ -166,7 +171,7 @@ func serve(ctx context.Context, s settings) error {
 // setUp creates the engine and the servers, without listening.
 func setUp(s settings, all addresses, development bool) (r *running, err error) {
 	s.engine.Logger = s.log
-	r = &running{settings: s, addresses: all, development: development}
+	r = &running{settings: s, configured: s, addresses: all, development: development}
 	if r.engine, err = myriad.Start(s.engine); err != nil {
 		return nil, err
 	}
@@ -245,11 +250,7 @@ func (r *running) run(ctx context.Context, certificates *keeper) error {
 	if err != nil {
 		return err
 	}
-	if certificates == nil {
-		go explainHangups(ctx, hangups, r.log)
-	} else {
-		go certificates.watch(ctx, lookPeriod, hangups)
-	}
+	go r.followHangups(ctx, hangups, certificates)
 	r.announce(bound)
 	if redis != nil {
 		r.log.Info("myriad: serving clients of Redis", "redis", redis.String())

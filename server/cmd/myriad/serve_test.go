@@ -165,12 +165,12 @@ func TestServeOutlivesSIGHUP(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3000 {
-			if strings.Count(log.String(), "SIGHUP changes nothing") == n {
+			if strings.Count(log.String(), "SIGHUP: read the configuration again") == n {
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if got := strings.Count(log.String(), "SIGHUP changes nothing"); got != n {
+		if got := strings.Count(log.String(), "SIGHUP: read the configuration again"); got != n {
 			t.Errorf("the log has %d lines about SIGHUP after %d signals:\n%s", got, n, log)
 		}
 	}

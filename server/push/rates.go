@@ -1,0 +1,231 @@
+package push
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Rates limit how often each user, and each client's address, may do something: token buckets that
+// are full at first. The zero value limits nothing and costs nothing. A client above a limit is
+// answered 111 "too many requests", which is temporary, or by HTTP with status 429 and Retry-After.
+// An IPv6 address counts with all others of its /64. Clients of unix sockets have no address.
+type Rates struct {
+	// Connections, Subscriptions and Publications are for clients: by user, if the client has one,
+	// and by address. What a token, a hook or the API subscribes to is not counted.
+	UserConnections, AddressConnections     Rate
+	UserSubscriptions, AddressSubscriptions Rate
+	UserPublications, AddressPublications   Rate
+	// AddressCalls are requests to the HTTP API, and publications by requests to the Mercure hub. A
+	// batch is one.
+	AddressCalls Rate
+}
+
+// A Rate is a number of events in a time. They may come at once; then each event takes its part of
+// the time to be free again. The zero value is no limit.
+type Rate struct {
+	Count int
+	Per   time.Duration
+}
+
+// maxBuckets bounds the users or addresses that one limit remembers. At the bound a new one takes
+// the place of another, which then has a full bucket.
+const maxBuckets = 100_000
+
+// rates are the limits in use. Any goroutine may use them.
+type rates struct {
+	userConnections, addressConnections     limiter
+	userSubscriptions, addressSubscriptions limiter
+	userPublications, addressPublications   limiter
+	addressCalls                            limiter
+}
+
+func newRates(r Rates) *rates {
+	if r == (Rates{}) {
+		return nil
+	}
+	return &rates{
+		userConnections: limiter{rate: r.UserConnections}, userSubscriptions: limiter{rate: r.UserSubscriptions},
+		userPublications: limiter{rate: r.UserPublications}, addressConnections: limiter{rate: r.AddressConnections},
+		addressSubscriptions: limiter{rate: r.AddressSubscriptions},
+		addressPublications:  limiter{rate: r.AddressPublications}, addressCalls: limiter{rate: r.AddressCalls},
+	}
+}
+
+func (r Rates) check() error {
+	for _, one := range []Rate{r.UserConnections, r.AddressConnections, r.UserSubscriptions, r.AddressSubscriptions,
+		r.UserPublications, r.AddressPublications, r.AddressCalls} {
+		if one.Count < 0 || one.Per < 0 || (one.Count == 0) != (one.Per == 0) || one.Count > int(one.Per) {
+			return fmt.Errorf("push: a rate of %v: use a positive count and time, at most one a nanosecond", one)
+		}
+	}
+	return nil
+}
+
+// A limiter has a bucket for each key. A bucket is the time at which it is full again, in
+// nanoseconds since 1970 (the generic cell rate algorithm); a full bucket needs no entry.
+type limiter struct {
+	rate Rate
+
+	mu   sync.Mutex
+	full map[string]int64
+}
+
+// take takes one event from the bucket of key. Without one, wait is the time until there is one.
+func (l *limiter) take(key string, now time.Time) (wait time.Duration) {
+	if l.rate.Count == 0 || key == "" {
+		return 0
+	}
+	each := int64(l.rate.Per) / int64(l.rate.Count)
+	at := now.UnixNano()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	full, known := l.full[key]
+	if next := max(full, at) + each; next-at <= int64(l.rate.Per) {
+		if !known {
+			l.makeRoom(at)
+		}
+		l.full[key] = next
+		return 0
+	}
+	return time.Duration(full + each - int64(l.rate.Per) - at)
+}
+
+// makeRoom deletes full buckets, and another one if none of the first few is full. The caller holds
+// l.mu.
+func (l *limiter) makeRoom(now int64) {
+	if l.full == nil {
+		l.full = make(map[string]int64)
+	}
+	if len(l.full) < maxBuckets {
+		return
+	}
+	const looked = 16
+	seen := 0
+	for key, full := range l.full { // in random order
+		if seen++; full <= now || seen == looked {
+			delete(l.full, key)
+		}
+		if seen == looked {
+			return
+		}
+	}
+}
+
+// addressKey returns the key of a client's address and port; "": it has none.
+func addressKey(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return ""
+	}
+	ip := a.Addr().Unmap()
+	if ip.Is4() {
+		return ip.String()
+	}
+	prefix, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return ""
+	}
+	return prefix.String()
+}
+
+// take takes one event of a client from both buckets. If the second has none, the first has lost
+// one: the client has tried.
+func (r *rates) take(user, address *limiter, who, remote string, now time.Time) (wait time.Duration) {
+	if user.rate.Count > 0 {
+		wait = user.take(who, now)
+	}
+	if wait == 0 && address.rate.Count > 0 {
+		wait = address.take(addressKey(remote), now)
+	}
+	return wait
+}
+
+// maySubscribeNow returns an Error if the client has subscribed too often.
+func (s *session) maySubscribeNow() error {
+	r := s.node.rates.Load()
+	if r == nil || s.watcher {
+		return nil
+	}
+	return s.within(r.take(&r.userSubscriptions, &r.addressSubscriptions, s.user(), s.t.remote(), s.node.clock.Now()),
+		"subscribe")
+}
+
+// mayPublishNow returns an Error if the client has published too often.
+func (s *session) mayPublishNow() error {
+	r := s.node.rates.Load()
+	if r == nil {
+		return nil
+	}
+	return s.within(r.take(&r.userPublications, &r.addressPublications, s.user(), s.t.remote(), s.node.clock.Now()),
+		"publish")
+}
+
+func (s *session) within(wait time.Duration, what string) error {
+	if wait == 0 {
+		return nil
+	}
+	s.refused(refusedRate, fmt.Errorf("%s: %w", what, failTooManyRequests))
+	return failTooManyRequests
+}
+
+// mayConnectNow returns how long the user has to wait; 0: it may connect.
+func (n *node) mayConnectNow(user string) time.Duration {
+	r := n.rates.Load()
+	if r == nil {
+		return 0
+	}
+	return r.userConnections.take(user, n.clock.Now())
+}
+
+// limitConnections answers 429 to addresses that open connections too often.
+func (s *Server) limitConnections(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if limits := s.node.rates.Load(); limits != nil && r.Method != http.MethodOptions {
+			if wait := limits.addressConnections.take(addressKey(r.RemoteAddr), s.node.clock.Now()); wait > 0 {
+				s.refuseRate(w, r, wait)
+				return
+			}
+		}
+		next(w, r)
+	}
+}
+
+// limited counts publications as calls, and everything else as next does.
+func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodPost:
+			next(w, r)
+		case h.mayCallNow(w, r):
+			h.serve(w, r)
+		}
+	}
+}
+
+// mayCallNow reports whether the address may call the API, or answers 429.
+func (s *Server) mayCallNow(w http.ResponseWriter, r *http.Request) bool {
+	limits := s.node.rates.Load()
+	if limits == nil {
+		return true
+	}
+	wait := limits.addressCalls.take(addressKey(r.RemoteAddr), s.node.clock.Now())
+	if wait > 0 {
+		s.refuseRate(w, r, wait)
+	}
+	return wait == 0
+}
+
+// refuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).
+func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	s.node.refusedRequest(refusedRate, r)
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	writeError(w, http.StatusTooManyRequests, apiCode(failTooManyRequests.Code), failTooManyRequests.Message)
+}
+
+// String returns the rate in words.
+func (r Rate) String() string { return fmt.Sprintf("%d in %v", r.Count, r.Per) }
