@@ -29,6 +29,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			reportCommand(stdout),
 			modelCommand(stdout),
 			witnessCommand(stdout),
+			loadCostCommand(stdout),
 		},
 	}
 }

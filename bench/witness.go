@@ -54,24 +54,7 @@ func witnessCommand(w io.Writer) *cli.Command {
 
 // compare has one server loaded by our driver and by wrk.
 func compare(ctx context.Context, name string, conns int, d time.Duration) (ours, theirs testimony, err error) {
-	s := selection{scenarios: []string{"http-100"}, only: []string{name}, conns: conns, rounds: 1, duration: d}
-	plans, err := s.plan()
-	if err != nil {
-		return
-	}
-	if plans[0].skip != "" {
-		return ours, theirs, errors.New(plans[0].skip)
-	}
-	x := plans[0].turns[0]
-	programs, err := build(ctx, plans[0].turns)
-	if err != nil {
-		return
-	}
-	program, err := programs.find(x)
-	if err != nil {
-		return
-	}
-	target, err := launch(ctx, x, program, "http")
+	target, err := launchOnly(ctx, name, conns, d)
 	if err != nil {
 		return
 	}
@@ -80,6 +63,28 @@ func compare(ctx context.Context, name string, conns int, d time.Duration) (ours
 		theirs, err = testifyWrk(ctx, target, conns, d)
 	}
 	return
+}
+
+// launchOnly starts one server.
+func launchOnly(ctx context.Context, name string, conns int, d time.Duration) (*target, error) {
+	s := selection{scenarios: []string{"http-100"}, only: []string{name}, conns: conns, rounds: 1, duration: d}
+	plans, err := s.plan()
+	if err != nil {
+		return nil, err
+	}
+	if plans[0].skip != "" {
+		return nil, errors.New(plans[0].skip)
+	}
+	x := plans[0].turns[0]
+	programs, err := build(ctx, plans[0].turns)
+	if err != nil {
+		return nil, err
+	}
+	program, err := programs.find(x)
+	if err != nil {
+		return nil, err
+	}
+	return launch(ctx, x, program, "http")
 }
 
 func testify(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {

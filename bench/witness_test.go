@@ -38,3 +38,10 @@ func TestWitness(t *testing.T) {
 		}
 	}
 }
+
+func TestMedianOf(t *testing.T) {
+	got := medianOf([]testimony{{10, 3, 30}, {20, 1, 10}, {30, 2, 50}})
+	if want := (testimony{60, 2, 30}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
