@@ -3,8 +3,8 @@
 // Command million holds a million WebSocket subscribers on one small machine, has the servers ping
 // each, reaches each by a publication, and says what that took:
 //
-//	go run ./examples/million                           a million; it takes about 4 minutes
-//	go run ./examples/million --connections 100000      a tenth of it
+//	go run ./examples/million                           a million, where nothing else runs
+//	go run ./examples/million --connections 100000      a tenth of it, about 2 minutes
 //
 // # What it starts
 //

@@ -49,7 +49,7 @@ func main() {
 	flag.IntVar(&s.connections, "connections", 1_000_000, "`COUNT` of subscribers")
 	flag.IntVar(&s.each, "each", 0, "`COUNT` of connections of a process; 0: what the limit on descriptors allows")
 	flag.DurationVar(&s.hold, "hold", time.Minute, "`TIME` for which all are held; in it the servers ping each once")
-	flag.DurationVar(&s.limit, "limit", 4*time.Minute, "`TIME` after which the run is ended")
+	flag.DurationVar(&s.limit, "limit", 15*time.Minute, "`TIME` after which the run is ended")
 	flag.Uint64Var(&s.reserve, "reserve", 3<<30, "`BYTES` of memory that must stay free, or the run is ended")
 	flag.StringVar(&s.program, "myriad", "", "`FILE` of the program myriad; empty: it is built")
 	file := flag.String("json", "", "write the figures to `FILE` as JSON")
@@ -163,7 +163,7 @@ func (s *settings) measure(ctx context.Context, f *family) (*outcome, error) {
 	go func() { watched <- w.run(ctx, over) }()
 	r, err := load.Run(context.WithoutCancel(ctx), s.plan(f.addresses()), options)
 	stop()
-	// What the watch has ended the run for comes first: then the load fails for that reason.
+	// If the watch has ended the run, the load has failed for that reason.
 	if err = cmp.Or(<-watched, err); err != nil {
 		return nil, err
 	}
