@@ -94,6 +94,7 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	for name := range unservedMethods {
 		mux.HandleFunc("/api/"+name, s.serveUnserved)
 	}
+	mux.HandleFunc("GET /api/openapi.json", s.serveOpenAPI)
 	mux.HandleFunc("/api/batch", s.serveBatch)
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
