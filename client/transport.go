@@ -106,8 +106,9 @@ type Transport struct {
 	Protocols *http.Protocols
 	// ForceAttemptHTTP2 offers HTTP/2 also with the fields named above.
 	ForceAttemptHTTP2 bool
-	// HTTP2 has settings of HTTP/2: MaxReceiveBufferPerStream (0: 64 KiB) and
-	// MaxReceiveBufferPerConnection (0: 64 MiB). The other fields have no effect.
+	// HTTP2 has settings of HTTP/2, such as MaxReceiveBufferPerStream (0: 64 KiB) and
+	// MaxReceiveBufferPerConnection (0: 64 MiB). CountError runs on a loop and must not block.
+	// StrictMaxConcurrentRequests has no effect: requests beyond the server's limit always wait.
 	HTTP2 *http.HTTP2Config
 	// TLSNextProto switches HTTP/2 off if it is not nil and has no "h2", as in http.Transport. Its
 	// functions are not called: they take a *tls.Conn, and a loop has none.
@@ -155,9 +156,7 @@ func (t *Transport) init() error {
 		if d := t.ResponseHeaderTimeout; d > 0 {
 			t.mux.HeadTimeout = min(d, blockTimeout)
 		}
-		if c := t.HTTP2; c != nil {
-			t.mux.Window, t.mux.ConnWindow = c.MaxReceiveBufferPerStream, c.MaxReceiveBufferPerConnection
-		}
+		t.mux.Take(t.HTTP2)
 		t.hosts = map[hostKey]*host{}
 		t.kept = map[*host]struct{}{}
 	})

@@ -53,7 +53,7 @@ func (h *h2conn) Opened(c *myriad.Conn) {
 		c.Abort(http.ErrServerClosed)
 	case h.leaving():
 		h.shut()
-	case h.secure && tooWeak(h.tlsState()):
+	case h.secure && tooWeak(h.tlsState()) && !h.permitsWeak():
 		h.Conn.Abort(h2.InadequateSecurity, "TLS 1.3, or 1.2 with ECDHE and AEAD, is needed")
 	}
 }
@@ -70,6 +70,11 @@ func tooWeak(state *tls.ConnectionState) bool {
 		return false
 	}
 	return true
+}
+
+func (h *h2conn) permitsWeak() bool {
+	c := h.lane.s.HTTP2
+	return c != nil && c.PermitProhibitedCipherSuites
 }
 
 // Accept implements mux.Owner.

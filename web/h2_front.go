@@ -47,15 +47,7 @@ func (s *Server) configureHTTP2(st *state) {
 		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
 		Counters: &st.engine.Shared(figuresKey{}, newFigures).(*figures).Counters,
 	}
-	if c := s.HTTP2; c != nil {
-		st.mux.Streams = orDefault(max(c.MaxConcurrentStreams, 0), maxStreams)
-		if n := c.MaxReceiveBufferPerStream; 0 < n && n < 4<<20 {
-			st.mux.Window = n
-		}
-		if n := c.MaxReceiveBufferPerConnection; 64<<10 <= n && n < 4<<20 {
-			st.mux.ConnWindow = n
-		}
-	}
+	st.mux.Take(s.HTTP2)
 	st.window = int32(st.mux.Window)
 }
 

@@ -58,8 +58,9 @@ type Server struct {
 	// is how much of a request's body may wait for its handler. MaxReceiveBufferPerConnection (0: 1
 	// MiB) is the same for all streams, but at least an eighth of what they may have together
 	// (2,048,000 bytes by default), so that slow uploads leave room for others. It counts as 0
-	// below 64 KiB; 4 MiB or more count as 0 in both. Other fields have no effect: frames have at
-	// most 16 KiB, header tables 4 KiB, and WriteTimeout ends answers to clients that do not read.
+	// below 64 KiB; 4 MiB or more count as 0 in both. MaxReadFrameSize is 16 KiB by default and
+	// MaxDecoderHeaderTableSize 4 KiB. CountError runs on a loop and must not block; it is called
+	// with names such as "stream_protocol_error". The other fields mean the same as in net/http.
 	HTTP2 *http.HTTP2Config
 	// Tunnels offers the extended CONNECT to HTTP/2 clients (RFC 8441). Browsers then open
 	// WebSockets on the HTTP/2 connection that they have. The handler gets the method CONNECT, a

@@ -6,19 +6,30 @@ type Decoder struct {
 	table table
 	arena arena
 	spans []span
+	limit int
 }
 
 // A span is where a field's strings are in the arena.
 type span struct{ name, value, end int }
 
-// Reset empties the dynamic table, for another connection.
-func (d *Decoder) Reset() { d.table.reset() }
+// Reset empties the dynamic table, for another connection, and sets the Limit to TableSize.
+func (d *Decoder) Reset() {
+	d.table.reset()
+	d.limit = TableSize
+}
+
+// Limit changes how large a table the encoder may use. If it uses a larger one, its next block must
+// begin with a size update (RFC 7541 section 4.2).
+func (d *Decoder) Limit(n int) { d.limit = n }
 
 // Pack appends the dynamic table to dst in a form of its own: little more than its strings.
 func (d *Decoder) Pack(dst []byte) []byte { return d.table.pack(dst) }
 
 // Unpack takes the place of Reset with what Pack has returned.
-func (d *Decoder) Unpack(p []byte) { d.table.unpack(p) }
+func (d *Decoder) Unpack(p []byte) {
+	d.table.unpack(p)
+	d.limit = max(TableSize, d.table.max)
+}
 
 // Empty reports whether the dynamic table is as after Reset.
 func (d *Decoder) Empty() bool { return d.table.len() == 0 && d.table.max == TableSize }
@@ -40,6 +51,9 @@ func (d *Decoder) Shrink(size int) {
 func (d *Decoder) Decode(dst []Field, block []byte, list int) (fields []Field, size int, err error) {
 	d.arena, d.spans = d.arena[:0], d.spans[:0]
 	first := len(dst)
+	if d.table.max > d.limit && (len(block) == 0 || block[0]&0xe0 != 0x20) {
+		return dst, 0, ErrSizeUpdate
+	}
 	for updates := 0; len(block) > 0; {
 		var f Field
 		mark := len(d.arena)
@@ -99,7 +113,7 @@ func (d *Decoder) sizeUpdate(p []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n > TableSize {
+	if n > d.limit {
 		return nil, ErrSizeUpdate
 	}
 	d.table.setMax(n)

@@ -29,6 +29,8 @@ type active struct {
 	heads    queue    // streams with a head, trailers or an end without data
 	ready    [8]queue // streams with data, by urgency
 	quanta   uint8
+	wrote    uint32 // bytes of output, modulo 2^32
+	left     uint32 // what gone was when stallTimer was set
 }
 
 // A fieldBlock is HEADERS whose CONTINUATION is still to come.
@@ -68,7 +70,18 @@ func (c *Conn) wake() *active {
 		a.decoder.Unpack(c.table)
 		c.table = nil
 	}
+	c.limitTable()
 	return a
+}
+
+// limitTable has the decoder hold the peer to our setting, a smaller one when the peer has
+// acknowledged it.
+func (c *Conn) limitTable() {
+	if n := c.cfg.table(); n > hpack.TableSize || c.is(acked) {
+		c.act.decoder.Limit(n)
+	} else {
+		c.act.decoder.Limit(hpack.TableSize)
+	}
 }
 
 // busy reports whether the active part holds something that the connection needs.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/hpack"
 )
 
 // A Conn is an HTTP/2 connection. It is a myriad.Handler, with all optional methods but Truncated,
@@ -34,11 +35,12 @@ type Conn struct {
 	bits       connBits
 
 	mu        sync.Mutex // innermost
+	heard     uint32     // L: when the peer has sent something, in milliseconds; with Config.SendPing
 	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
 	dirtyTail *Stream    // guarded by mu
 }
 
-type connBits uint16
+type connBits uint32
 
 const (
 	gotPreface   connBits = 1 << iota // also set at a client, which gets none
@@ -55,6 +57,8 @@ const (
 	pinged                            // the PING of Shutdown is under way
 	dozeArmed                         // dozeTimer is set
 	headArmed                         // headTimer is set
+	healthPinged                      // a PING of Config.SendPing waits for its answer
+	stallArmed                        // stallTimer is set
 	inCallback                        // output leaves when the callback ends
 )
 
@@ -90,6 +94,10 @@ func (c *Conn) Opened(nc *myriad.Conn) {
 		a.control = h2.AppendWindowUpdate(a.control, 0, by)
 	}
 	c.Timers.Set(nc, handshakeTimer, handshakeTimeout)
+	if c.cfg.SendPing > 0 {
+		c.heardNow()
+		c.Timers.Set(nc, pingTimer, c.cfg.SendPing)
+	}
 }
 
 // settings are ours.
@@ -97,6 +105,12 @@ func (c *Conn) settings() []h2.Setting {
 	s := []h2.Setting{
 		{ID: h2.InitialWindowSize, Value: uint32(c.cfg.window())},
 		{ID: h2.MaxHeaderListSize, Value: uint32(c.cfg.headerList())},
+	}
+	if n := c.cfg.readFrame(); n != h2.MinFrameSize {
+		s = append(s, h2.Setting{ID: h2.MaxFrameSizeSetting, Value: uint32(n)})
+	}
+	if n := c.cfg.table(); n != hpack.TableSize {
+		s = append(s, h2.Setting{ID: h2.HeaderTableSize, Value: uint32(n)})
 	}
 	if c.cfg.Client {
 		return append(s, h2.Setting{ID: h2.EnablePush})
@@ -148,9 +162,13 @@ func (c *Conn) TimerExpired(number uint8) {
 	case headTimer:
 		c.bits &^= headArmed
 		c.fail(h2.EnhanceYourCalm, "a field block did not come in time", nil)
+	case pingTimer:
+		c.checkSilence()
+	case stallTimer:
+		c.checkStall()
 	case dozeTimer:
 		c.bits &^= dozeArmed
-		if c.count == 0 && !c.busy() && c.act != nil {
+		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed) {
 			c.doze()
 		}
 	}
@@ -234,6 +252,7 @@ func (c *Conn) fail(code h2.Code, reason string, cause error) {
 	if cause == nil {
 		cause = &h2.Error{Code: code, Reason: reason}
 	}
+	c.countError("conn_", code)
 	if n := c.cfg.Counters; n != nil {
 		n.ConnErrors.Add(1)
 		if code == h2.EnhanceYourCalm {
@@ -267,6 +286,7 @@ func (c *Conn) leave(outermost bool) {
 		return
 	}
 	c.flush()
+	c.timeWrites()
 	c.bits &^= inCallback
 	switch {
 	case c.is(failed):

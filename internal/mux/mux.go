@@ -38,6 +38,20 @@ type Config struct {
 	// Ahead is how many bytes may be queued at the conn. Beyond it data waits in its stream, where
 	// something more urgent can still overtake it. 0: 64 KiB.
 	Ahead int
+	// ReadFrame is the largest frame in bytes that the peer may send. 0: 16 KiB, the least.
+	ReadFrame int
+	// HeaderTable is the largest dynamic table in bytes that the peer may use for its fields. 0: 4
+	// KiB.
+	HeaderTable int
+	// SendPing is how long the peer may be silent before it gets a PING. Then it has PingTimeout to
+	// send something (0: 15 s); beyond, the connection is reset. 0: no PING is sent.
+	SendPing, PingTimeout time.Duration
+	// WriteStall is how long no byte of queued output may leave; beyond, the connection is reset.
+	// 0: no limit.
+	WriteStall time.Duration
+	// CountError, unless it is nil, is called on the loop with the scope and the code of each error
+	// by which this end closes a stream or the connection: "stream_protocol_error".
+	CountError func(kind string)
 	// Connect offers the extended CONNECT of RFC 8441.
 	Connect bool
 	// Now is the clock.
@@ -122,6 +136,8 @@ const (
 	handshakeTimeout = 10 * time.Second
 	// drainTimeout is how long Shutdown waits for the answer to its PING.
 	drainTimeout = time.Second
+	// pingTimeout is Config.PingTimeout for 0.
+	pingTimeout = 15 * time.Second
 	// dozeAfter is how long an idle connection keeps what it needs for streams.
 	dozeAfter = time.Second
 	// sentAhead is Config.Ahead for 0.
@@ -137,6 +153,13 @@ const (
 	FirstTimer
 )
 
+// The numbers of timers that are rarely set; up to them an owner has its own. An unset timer takes
+// no memory behind the last one that is set.
+const (
+	pingTimer = FirstTimer + 4 + iota
+	stallTimer
+)
+
 var (
 	// ErrGoingAway is what Open returns on a connection that takes no more streams.
 	ErrGoingAway = errors.New("mux: the connection takes no more streams")
@@ -150,6 +173,8 @@ var (
 func (cfg *Config) streams() int    { return orDefault(cfg.Streams, 100) }
 func (cfg *Config) window() int     { return min(orDefault(cfg.Window, 64<<10), h2.MaxWindow) }
 func (cfg *Config) headerList() int { return orDefault(cfg.HeaderList, 64<<10) }
+func (cfg *Config) readFrame() int  { return max(cfg.ReadFrame, h2.MinFrameSize) }
+func (cfg *Config) table() int      { return orDefault(cfg.HeaderTable, hpack.TableSize) }
 func (cfg *Config) outbox() int     { return orDefault(cfg.Outbox, 64<<10) }
 
 // connWindow is at least the one that a peer has before it knows of another.

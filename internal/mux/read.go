@@ -16,11 +16,12 @@ func (c *Conn) Received(_ *myriad.Conn, p []byte) {
 	}
 	a := c.wake()
 	defer c.leave(c.enter())
+	c.heardNow()
 	for a.partial != nil && len(p) > 0 && !c.is(failed) {
 		p = c.complete(p)
 	}
 	if rest := c.frames(p); len(rest) > 0 && !c.is(failed) {
-		a.partial = buf.Get(c.missing(rest) + len(rest))
+		a.partial = buf.Get(min(c.missing(rest)+len(rest), max(2*len(rest), firstPartial)))
 		a.partial.Append(rest)
 	}
 	if c.is(failed) {
@@ -47,13 +48,17 @@ func (c *Conn) timeHead() {
 	}
 }
 
+// firstPartial is the room that an incomplete frame has at first; a larger one doubles it as it
+// comes, so that its header alone takes no memory.
+const firstPartial = h2.HeaderSize + h2.MinFrameSize
+
 // complete adds to the incomplete frame what it lacks, and handles it if that was all. It copies no
 // more, so that a connection keeps at most one frame.
 func (c *Conn) complete(p []byte) (rest []byte) {
 	a := c.act
 	n := min(len(p), c.missing(a.partial.Bytes()))
 	if a.partial.Free() < n {
-		larger := buf.Get(a.partial.Len() + n)
+		larger := buf.Get(min(a.partial.Len()+c.missing(a.partial.Bytes()), max(2*a.partial.Len(), a.partial.Len()+n)))
 		larger.Append(a.partial.Bytes())
 		a.dropPartial()
 		a.partial = larger
@@ -98,7 +103,7 @@ func (c *Conn) frames(p []byte) (rest []byte) {
 		p = p[n:]
 	}
 	for len(p) > 0 && !c.is(failed) {
-		n, f, err := h2.ParseFrame(p, h2.MinFrameSize)
+		n, f, err := h2.ParseFrame(p, c.cfg.readFrame())
 		if n == 0 && err == nil {
 			return p
 		}

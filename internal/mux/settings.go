@@ -9,6 +9,7 @@ func (c *Conn) peerSettings(f *h2.Frame) error {
 			return c.glitch(1)
 		}
 		c.bits |= acked
+		c.limitTable()
 		c.Timers.Set(c.c, handshakeTimer, 0)
 		return nil
 	}

@@ -161,6 +161,7 @@ func (c *Conn) wasReset(id uint32) bool {
 // refuse resets a stream for what the peer has done, open or not, and counts it: a peer that makes
 // us reset streams is no better than one that resets them (CVE-2025-8671).
 func (c *Conn) refuse(id uint32, code h2.Code, err error) {
+	c.countError("stream_", code)
 	if n := c.cfg.Counters; n != nil {
 		n.Resets.Add(1)
 	}

@@ -71,6 +71,7 @@ func (c *Conn) sendOut() bool {
 	if err := c.c.WriteBlocks(a.out); errors.Is(err, myriad.ErrFull) {
 		return false
 	}
+	a.wrote += uint32(a.out.Len())
 	a.out.Release() // sent, or the connection is over, and Closed follows
 	a.out = nil
 	return true
@@ -84,6 +85,7 @@ func (c *Conn) sendControl() bool {
 	if _, err := c.c.Write(a.control); errors.Is(err, myriad.ErrFull) {
 		return false
 	}
+	a.wrote += uint32(len(a.control))
 	a.control, a.controls = kept(a.control), 0
 	return true
 }

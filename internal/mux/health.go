@@ -1,0 +1,76 @@
+package mux
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+// This file finds out that a peer is gone although its connection is not: Config.SendPing and
+// Config.WriteStall. Without them nothing is set and nothing is kept.
+
+var (
+	errSilent  = errors.New("mux: the peer has not answered a PING in time")
+	errStalled = errors.New("mux: the peer takes no output")
+)
+
+// healthPing is the data of a PING of Config.SendPing.
+var healthPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 2}
+
+// heardNow notes that the peer has sent something.
+func (c *Conn) heardNow() {
+	if c.cfg.SendPing > 0 {
+		c.heard = uint32(c.now())
+		c.bits &^= healthPinged
+	}
+}
+
+// checkSilence sends a PING when the peer has been silent for long, and ends the connection when it
+// has remained so.
+func (c *Conn) checkSilence() {
+	silent := time.Duration(uint32(c.now())-c.heard) * time.Millisecond
+	switch left := c.cfg.SendPing - silent; {
+	case c.is(healthPinged):
+		c.c.Abort(errSilent)
+	case left > 0:
+		c.Timers.Set(c.c, pingTimer, left)
+	default:
+		c.bits |= healthPinged
+		a := c.wake()
+		a.control = h2.AppendPing(a.control, healthPing, false)
+		wait := c.cfg.PingTimeout
+		if wait <= 0 {
+			wait = pingTimeout
+		}
+		c.Timers.Set(c.c, pingTimer, wait)
+	}
+}
+
+// timeWrites begins to watch whether output leaves, when some is queued.
+func (c *Conn) timeWrites() {
+	if c.cfg.WriteStall > 0 && c.act != nil && !c.is(stallArmed) && c.c.Queued() > 0 {
+		c.bits |= stallArmed
+		c.act.left = c.gone()
+		c.Timers.Set(c.c, stallTimer, c.cfg.WriteStall)
+	}
+}
+
+// gone is how many bytes of output have left, modulo 2^32.
+func (c *Conn) gone() uint32 { return c.act.wrote - uint32(c.c.Queued()) }
+
+// checkStall ends the connection if nothing has left since timeWrites.
+func (c *Conn) checkStall() {
+	c.bits &^= stallArmed
+	if c.act != nil && c.c.Queued() > 0 && int32(c.gone()-c.act.left) <= 0 {
+		c.c.Abort(errStalled)
+	}
+}
+
+// countError tells Config.CountError of an error.
+func (c *Conn) countError(scope string, code h2.Code) {
+	if f := c.cfg.CountError; f != nil && code != h2.NoError {
+		f(scope + strings.ToLower(code.String()))
+	}
+}
