@@ -73,6 +73,27 @@ var floods = []struct {
 		openStream(fr, id, false)
 		return nil
 	}, 2000, "streams refused"},
+	{"empty DATA", func(fr *http2.Framer, id uint32) error {
+		if id == 1 {
+			openStream(fr, id, false)
+		}
+		return fr.WriteData(1, false, nil)
+	}, 10, ""},
+	{"PRIORITY", func(fr *http2.Framer, id uint32) error {
+		return fr.WritePriority(id, http2.PriorityParam{})
+	}, 10, ""},
+	{"WINDOW_UPDATE", func(fr *http2.Framer, id uint32) error {
+		return fr.WriteWindowUpdate(0, 1)
+	}, 10, ""},
+	{"SETTINGS", func(fr *http2.Framer, id uint32) error {
+		return fr.WriteSettings()
+	}, 2000, ""},
+	{"CONTINUATION", func(fr *http2.Framer, id uint32) error {
+		if id == 1 {
+			fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: indexedGet})
+		}
+		return fr.WriteContinuation(1, false, nil)
+	}, 10, ""},
 	{"PING", func(fr *http2.Framer, id uint32) error {
 		return fr.WritePing(false, [8]byte{})
 	}, 40_000, ""},
