@@ -61,10 +61,11 @@ func TestStopped(t *testing.T) {
 	l.finish().wantAll(t)
 }
 
-// The nodes restart one after another, as for an upgrade.
+// The nodes restart one after another, as for an upgrade, with 10,000 clients.
 func TestRollingRestart(t *testing.T) {
 	soak.Only(t)
-	nodes, l := begun(t)
+	nodes := cluster(t, history, "--ping-interval", "5s")
+	l := start(t, nodes, 1000, 10_000, 500)
 	for _, n := range nodes {
 		n.signal(syscall.SIGTERM)
 		n.wait()

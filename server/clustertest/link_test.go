@@ -10,10 +10,11 @@ import (
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
-// A link is the way to a node for those that share it: a proxy that can be cut.
+// A link is the way to a node for those that share it: a proxy that can be cut. With several
+// addresses it is a load balancer: it takes the first of them that accepts.
 type link struct {
 	listener net.Listener
-	to       string
+	to       []string
 	mu       sync.Mutex
 	open     sync.Cond // for its connections, to go on
 	cut      bool
@@ -22,7 +23,7 @@ type link struct {
 	running  sync.WaitGroup
 }
 
-func newLink(t *testing.T, at, to string) *link {
+func newLink(t *testing.T, at string, to ...string) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", at)
 	if err != nil {
@@ -45,8 +46,8 @@ func (l *link) accept() {
 			near.Close()
 			return
 		}
-		far, err := net.Dial("tcp", l.to)
-		if err != nil {
+		far := l.dial()
+		if far == nil {
 			near.Close()
 			continue
 		}
@@ -56,6 +57,15 @@ func (l *link) accept() {
 		l.running.Go(func() { l.pass(near, far) })
 		l.running.Go(func() { l.pass(far, near) })
 	}
+}
+
+func (l *link) dial() net.Conn {
+	for _, to := range l.to {
+		if far, err := net.Dial("tcp", to); err == nil {
+			return far
+		}
+	}
+	return nil
 }
 
 func (l *link) keep(pair ...net.Conn) bool {
