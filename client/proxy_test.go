@@ -47,12 +47,15 @@ func forward(w http.ResponseWriter, r *http.Request) {
 	join(in, out)
 }
 
+// join passes bytes both ways by reading and writing. Package net would join two TCP connections by
+// a pipe, and keep that open until the next garbage collections.
 func join(a, b net.Conn) {
+	type plain struct{ io.ReadWriter }
 	go func() {
-		io.Copy(a, b)
+		io.Copy(plain{a}, plain{b})
 		a.Close()
 	}()
-	io.Copy(b, a)
+	io.Copy(plain{b}, plain{a})
 	b.Close()
 }
 
