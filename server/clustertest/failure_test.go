@@ -64,7 +64,7 @@ func TestStopped(t *testing.T) {
 // The nodes restart one after another, as for an upgrade, with 10,000 clients.
 func TestRollingRestart(t *testing.T) {
 	soak.Only(t)
-	nodes := cluster(t, history, "--ping-interval", "5s")
+	nodes := cluster(t, history, "--ping-interval", "2s")
 	l := start(t, nodes, 1000, 10_000, 500)
 	for _, n := range nodes {
 		n.signal(syscall.SIGTERM)

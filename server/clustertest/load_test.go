@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -135,9 +136,11 @@ type subscriber struct {
 	epoch      string
 	seen       atomic.Int64 // last, for others
 	reconnects int
-	lost       int // numbers left out
-	twice      int // numbers that had been received, or came out of order
-	gaps       int // how often it was told that it could not recover
+	failures   int           // attempts in a row that did not lead to a subscription
+	away       time.Duration // at most, from the end of a subscription to the next one
+	lost       int           // numbers left out
+	twice      int           // numbers that had been received, or came out of order
+	gaps       int           // how often it was told that it could not recover
 }
 
 // reply is what a subscriber reads of the protocol.
@@ -161,14 +164,27 @@ type publication struct {
 	Offset uint64
 }
 
+// run backs off as client libraries do: by a random part of a time that doubles with every failure
+// in a row.
 func (s *subscriber) run(subscribed func()) {
+	var ended time.Time // when the last subscription did
 	for first := true; s.ctx.Err() == nil; first = false {
 		if !first {
 			s.reconnects++
 			s.node++
-			s.sleep(50 * time.Millisecond)
+			s.sleep(time.Duration(rand.Int64N(int64(min(100*time.Millisecond<<min(s.failures, 10), 10*time.Second)))))
 		}
-		s.follow(subscribed)
+		s.failures++
+		s.follow(func() {
+			s.failures = 0
+			if !ended.IsZero() {
+				s.away, ended = max(s.away, time.Since(ended)), time.Time{}
+			}
+			subscribed()
+		})
+		if s.failures == 0 {
+			ended = time.Now()
+		}
 	}
 	subscribed()
 }
@@ -280,16 +296,18 @@ func (l *load) finish() (c count) {
 	for i := range l.published {
 		c.published += int(l.published[i].Load())
 	}
+	var away time.Duration
 	for _, s := range l.all {
+		away = max(away, s.away)
 		c.reconnects += s.reconnects
 		c.lost += s.lost
 		c.twice += s.twice
 		c.gaps += s.gaps
 	}
-	l.t.Logf("acknowledged %d, retries %d, the slowest took %v; %d subscribers reconnected %d times: lost %d, "+
-		"twice or out of order %d, behind %d, not recovered %d", c.published, l.retries.Load(),
-		time.Duration(l.slowest.Load()).Round(time.Millisecond), len(l.all), c.reconnects, c.lost, c.twice, c.behind,
-		c.gaps)
+	l.t.Logf("acknowledged %d, retries %d, the slowest took %v; %d subscribers reconnected %d times, within %v: "+
+		"lost %d, twice or out of order %d, behind %d, not recovered %d", c.published, l.retries.Load(),
+		time.Duration(l.slowest.Load()).Round(time.Millisecond), len(l.all), c.reconnects,
+		away.Round(time.Millisecond), c.lost, c.twice, c.behind, c.gaps)
 	return c
 }
 
