@@ -3,14 +3,18 @@ package hpack
 // A Decoder decodes the field blocks of one direction of a connection. Reset or Unpack makes it
 // ready for use.
 type Decoder struct {
-	table table
-	arena arena
-	spans []span
-	limit int
+	table  table
+	arena  arena
+	spans  []span
+	limit  int
+	block  uint32 // number of the block
+	over   bool   // the list of this block is too large
+	copied int    // bytes of names that this block has copied inside of the table
 }
 
-// A span is where a field's strings are in the arena.
-type span struct{ name, value, end int }
+// A span is where a field's strings are in the arena. An entry of the table has its strings there
+// once, however often a block refers to it.
+type span struct{ name, nameEnd, value, valueEnd int }
 
 // Reset empties the dynamic table, for another connection, and sets the Limit to TableSize.
 func (d *Decoder) Reset() {
@@ -46,16 +50,18 @@ func (d *Decoder) Shrink(size int) {
 
 // Decode appends the fields of a whole field block to dst. size is what they count for
 // SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113 section 6.5.2). If it is above list, the fields that go
-// beyond are left out, but have their effect on the table; so a small block cannot become large
-// here. The strings of all fields are one allocation. After an error the Decoder must not be used.
+// beyond are left out, but have their effect on the table. The strings of all fields are one
+// allocation of at most ten times the block and once the table: a small block cannot become large
+// here, nor take long. After an error the Decoder must not be used.
 func (d *Decoder) Decode(dst []Field, block []byte, list int) (fields []Field, size int, err error) {
-	d.arena, d.spans = d.arena[:0], d.spans[:0]
+	d.begin()
 	first := len(dst)
 	if d.table.max > d.limit && (len(block) == 0 || block[0]&0xe0 != 0x20) {
 		return dst, 0, ErrSizeUpdate
 	}
 	for updates := 0; len(block) > 0; {
 		var f Field
+		var n int
 		mark := len(d.arena)
 		switch b := block[0]; {
 		case b&0xe0 == 0x20:
@@ -66,21 +72,21 @@ func (d *Decoder) Decode(dst []Field, block []byte, list int) (fields []Field, s
 			}
 			block, err = d.sizeUpdate(block)
 		case b&0x80 != 0:
-			f, block, err = d.indexed(block)
+			f, n, block, err = d.indexed(block)
 		default:
-			f, block, err = d.literal(block)
+			f, n, block, err = d.literal(block)
+		}
+		if err == nil && d.copied > 2*list {
+			err = ErrNames
 		}
 		if err != nil {
 			return dst[:first], size, err
 		}
-		if n := len(d.spans); n > 0 && d.spans[n-1].end < 0 {
-			d.spans[n-1].end = len(d.arena)
-			s := d.spans[n-1]
-			size += fieldOverhead + len(f.Name) + len(f.Value) + s.end - s.name
-			if size > list {
-				d.spans, d.arena = d.spans[:n-1], d.arena[:mark]
-				continue
-			}
+		switch size += n; {
+		case n == 0:
+		case size > list:
+			d.over, d.arena = true, d.arena[:mark]
+		default:
 			dst = append(dst, f)
 		}
 	}
@@ -88,23 +94,27 @@ func (d *Decoder) Decode(dst []Field, block []byte, list int) (fields []Field, s
 	return dst, size, nil
 }
 
-// finish gives the fields their strings, which are parts of one.
-func (d *Decoder) finish(fields []Field) {
-	all := string(d.arena)
-	for i, s := range d.spans {
-		if s.name < s.value {
-			fields[i].Name = all[s.name:s.value]
-		}
-		if s.value < s.end {
-			fields[i].Value = all[s.value:s.end]
-		}
+// begin is the beginning of a block.
+func (d *Decoder) begin() {
+	d.arena, d.spans, d.over, d.copied = d.arena[:0], d.spans[:0], false, 0
+	if d.block++; d.block == 0 {
+		d.block = 1
+		d.table.forget()
 	}
 }
 
-// begin notes a field whose name and value are appended to the arena, unless they are static.
-func (d *Decoder) begin() *span {
-	d.spans = append(d.spans, span{len(d.arena), len(d.arena), -1})
-	return &d.spans[len(d.spans)-1]
+// finish gives the fields their strings, which are parts of one.
+func (d *Decoder) finish(fields []Field) {
+	all := string(d.arena)
+	for i := range fields {
+		s := &d.spans[i]
+		if s.name < s.nameEnd {
+			fields[i].Name = all[s.name:s.nameEnd]
+		}
+		if s.value < s.valueEnd {
+			fields[i].Value = all[s.value:s.valueEnd]
+		}
+	}
 }
 
 // sizeUpdate is RFC 7541 section 6.3.
@@ -120,38 +130,50 @@ func (d *Decoder) sizeUpdate(p []byte) ([]byte, error) {
 	return p, nil
 }
 
-// indexed is RFC 7541 section 6.1.
-func (d *Decoder) indexed(p []byte) (f Field, rest []byte, err error) {
+// indexed is RFC 7541 section 6.1. n is what the field counts.
+func (d *Decoder) indexed(p []byte) (f Field, n int, rest []byte, err error) {
 	i, rest, err := readInteger(p, 7)
 	if err != nil {
-		return f, nil, err
+		return f, 0, nil, err
 	}
 	if i > 0 && i <= len(staticTable) {
-		d.begin()
-		return staticTable[i-1], rest, nil
+		d.spans = append(d.spans, span{})
+		f = staticTable[i-1]
+		return f, fieldOverhead + len(f.Name) + len(f.Value), rest, nil
 	}
-	name, value, err := d.dynamic(i)
+	e, err := d.dynamic(i)
 	if err != nil {
-		return f, nil, err
+		return f, 0, nil, err
 	}
-	s := d.begin()
-	d.arena = append(d.arena, name...)
-	s.value = len(d.arena)
-	d.arena = append(d.arena, value...)
-	return f, rest, nil
+	if !d.over {
+		d.spans = append(d.spans, d.place(e))
+	}
+	return f, e.size(), rest, nil
 }
 
-func (d *Decoder) dynamic(i int) (name, value []byte, err error) {
+// dynamic is the entry with an index that is not in the static table.
+func (d *Decoder) dynamic(i int) (*entry, error) {
 	i -= len(staticTable) + 1
 	if i < 0 || i >= d.table.len() {
-		return nil, nil, ErrIndex // also index 0
+		return nil, ErrIndex // also index 0
 	}
-	name, value = d.table.at(i)
-	return name, value, nil
+	return d.table.entry(i), nil
 }
 
-// literal is RFC 7541 section 6.2: with incremental indexing, without, and never indexed.
-func (d *Decoder) literal(p []byte) (f Field, rest []byte, err error) {
+// place returns where the strings of an entry are in the arena, to which they are added once in a
+// block.
+func (d *Decoder) place(e *entry) span {
+	if e.block != d.block {
+		e.block, e.nameAt = d.block, int32(len(d.arena))
+		e.valueAt = e.nameAt + e.name
+		d.arena = append(d.arena, d.table.mem[e.at:e.at+e.name+e.value]...)
+	}
+	return span{int(e.nameAt), int(e.nameAt + e.name), int(e.valueAt), int(e.valueAt + e.value)}
+}
+
+// literal is RFC 7541 section 6.2: with incremental indexing, without, and never indexed. n is what
+// the field counts.
+func (d *Decoder) literal(p []byte) (f Field, n int, rest []byte, err error) {
 	bits, index := uint(4), p[0]&0x40 != 0
 	if index {
 		bits = 6
@@ -160,32 +182,63 @@ func (d *Decoder) literal(p []byte) (f Field, rest []byte, err error) {
 	}
 	i, rest, err := readInteger(p, bits)
 	if err != nil {
-		return f, nil, err
+		return f, 0, nil, err
 	}
-	s := d.begin()
-	switch {
-	case i == 0:
-		rest, err = d.arena.readString(rest)
-	case i <= len(staticTable):
+	var s span
+	if i > 0 && i <= len(staticTable) {
 		f.Name = staticTable[i-1].Name
-	default:
-		var name []byte
-		name, _, err = d.dynamic(i)
-		d.arena = append(d.arena, name...)
-	}
-	if err != nil {
-		return f, nil, err
+	} else if s, rest, err = d.name(i, rest, index); err != nil {
+		return f, 0, nil, err
 	}
 	s.value = len(d.arena)
 	if rest, err = d.arena.readString(rest); err != nil {
-		return f, nil, err
+		return f, 0, nil, err
 	}
-	if index && f.Name != "" {
+	s.valueEnd = len(d.arena)
+	switch {
+	case index && f.Name != "":
 		d.table.addNamed(f.Name, d.arena[s.value:])
-	} else if index {
-		d.table.add(d.arena[s.name:s.value], d.arena[s.value:])
+	case index:
+		d.add(s)
 	}
-	return f, rest, nil
+	if !d.over {
+		d.spans = append(d.spans, s)
+	}
+	return f, fieldOverhead + len(f.Name) + s.nameEnd - s.name + s.valueEnd - s.value, rest, nil
+}
+
+// name finds the name of a literal, by the index of an entry or behind it. index: the literal goes
+// to the table.
+func (d *Decoder) name(i int, p []byte, index bool) (s span, rest []byte, err error) {
+	if i == 0 {
+		s.name = len(d.arena)
+		rest, err = d.arena.readString(p)
+		s.nameEnd = len(d.arena)
+		return s, rest, err
+	}
+	e, err := d.dynamic(i)
+	if err != nil {
+		return s, nil, err
+	}
+	if index {
+		d.copied += int(e.name)
+	}
+	if !d.over {
+		at := d.place(e)
+		return span{name: at.name, nameEnd: at.nameEnd}, p, nil
+	}
+	s.name = len(d.arena)
+	d.arena = append(d.arena, d.table.mem[e.at:e.at+e.name]...)
+	s.nameEnd = len(d.arena)
+	return s, p, nil
+}
+
+// add adds a field to the table, whose strings are in the arena.
+func (d *Decoder) add(s span) {
+	if d.table.add(d.arena[s.name:s.nameEnd], d.arena[s.value:s.valueEnd]) && !d.over {
+		e := d.table.entry(0)
+		e.block, e.nameAt, e.valueAt = d.block, int32(s.name), int32(s.value)
+	}
 }
 
 // addNamed is add for a name of the static table.

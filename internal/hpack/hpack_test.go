@@ -106,6 +106,64 @@ func TestDecodeBomb(t *testing.T) {
 	}
 }
 
+// A block that refers to one entry again and again has its strings once: neither bytes nor time are
+// those of the list that it stands for.
+func TestDecodeRepeatedReferences(t *testing.T) {
+	const list = 1 << 20
+	big := strings.Repeat("x", 3900)
+	entry := append(appendString([]byte{0x40}, []byte(big)), appendString(nil, []byte("v"))...)
+	for _, tt := range []struct {
+		name, again string
+		value       string
+	}{{"an entry", "\xbe", "v"}, {"its name", "\x0f\x2f\x01w", "w"}, {"the name of the entry before", "\x7e\x01w", "w"}} {
+		var d Decoder
+		d.Reset()
+		n := list / (len(big) + fieldOverhead + 1)
+		block := append(slices.Clone(entry), strings.Repeat(tt.again, n-1)...)
+		fields, size, err := d.Decode(nil, block, list)
+		if err != nil || len(fields) != n || size < list*9/10 {
+			t.Fatalf("%s: %d fields, size %d, %v", tt.name, len(fields), size, err)
+		}
+		for i, f := range fields[1:] {
+			if f.Name != big || f.Value != tt.value {
+				t.Fatalf("%s: field %d is %.9s: %s", tt.name, i+1, f.Name, f.Value)
+			}
+		}
+		if len(d.arena) > 2*len(block)+TableSize {
+			t.Errorf("%s: %d bytes of strings for a block of %d", tt.name, len(d.arena), len(block))
+		}
+	}
+}
+
+// A block that copies a long name from entry to entry ends soon: so does the time that it takes.
+func TestDecodeCopiesFewNames(t *testing.T) {
+	const list = 64 << 10
+	var d Decoder
+	d.Reset()
+	block := append(appendString([]byte{0x40}, []byte(strings.Repeat("x", 4000))), 0)
+	block = append(block, bytes.Repeat([]byte{0x7e, 0}, list)...) // with the name of the entry before
+	if _, size, err := d.Decode(nil, block, list); err != ErrNames || size > 3*list {
+		t.Errorf("size %d, %v", size, err)
+	}
+}
+
+// When the numbers of blocks begin anew, no entry has a place in a block of long ago.
+func TestDecodeManyBlocks(t *testing.T) {
+	var d Decoder
+	d.Reset()
+	for range 3 {
+		fields, _, err := d.Decode(nil, []byte("\x40\x01a\x01b\xbe"), 1000)
+		if err != nil || text(fields) != "a: b\na: b" {
+			t.Fatalf("block %d: %v %q", d.block, err, text(fields))
+		}
+		fields, _, err = d.Decode(nil, []byte("\x00\x01c\x03def\xbe"), 1000)
+		if err != nil || text(fields) != "c: def\na: b" {
+			t.Fatalf("block %d: %v %q", d.block, err, text(fields))
+		}
+		d.block = 1<<32 - 1
+	}
+}
+
 // A table that each field empties holds no more than it may.
 func TestDecodeTableThrash(t *testing.T) {
 	var d Decoder
@@ -238,6 +296,9 @@ func FuzzDecode(f *testing.F) {
 			}
 			if !slices.Equal(got, want) {
 				t.Fatalf("%x: x/net: %v, ours: %v", block, want, got)
+			}
+			if len(d.arena) > 10*len(block)+TableSize {
+				t.Fatalf("%x: %d bytes of strings", block, len(d.arena))
 			}
 			if d.table.size > d.table.max || d.table.max > TableSize {
 				t.Fatalf("a table of %d bytes, at most %d", d.table.size, d.table.max)

@@ -15,30 +15,47 @@ type table struct {
 type entry struct {
 	at          int32 // in mem
 	name, value int32 // lengths
+
+	// nameAt and valueAt are where the strings are in the Decoder's arena, if block is the one that
+	// it decodes.
+	nameAt, valueAt int32
+	block           uint32
 }
 
 func (e entry) size() int { return int(e.name+e.value) + fieldOverhead }
 
 func (t *table) len() int { return len(t.entries) - t.gone }
 
-// at is the entry with an index; the newest has 0.
+// entry is the one with an index; the newest has 0. It is valid until the next add.
+func (t *table) entry(i int) *entry { return &t.entries[len(t.entries)-1-i] }
+
+// forget has no entry be in any arena.
+func (t *table) forget() {
+	for i := range t.entries {
+		t.entries[i].block = 0
+	}
+}
+
+// at is the strings of the entry with an index.
 func (t *table) at(i int) (name, value []byte) {
-	e := t.entries[len(t.entries)-1-i]
+	e := t.entry(i)
 	return t.mem[e.at : e.at+e.name], t.mem[e.at+e.name : e.at+e.name+e.value]
 }
 
-// add evicts as much as it has to. An entry larger than the table empties it (section 4.4).
-func (t *table) add(name, value []byte) {
+// add evicts as much as it has to. An entry larger than the table empties it (section 4.4), and is
+// not added.
+func (t *table) add(name, value []byte) (added bool) {
 	n := len(name) + len(value) + fieldOverhead
 	t.evict(t.max - n)
 	if n > t.max {
-		return
+		return false
 	}
 	t.compact()
-	e := entry{int32(len(t.mem)), int32(len(name)), int32(len(value))}
+	e := entry{at: int32(len(t.mem)), name: int32(len(name)), value: int32(len(value))}
 	t.mem = append(append(t.mem, name...), value...)
 	t.entries = append(t.entries, e)
 	t.size += n
+	return true
 }
 
 // evict drops the oldest entries until no more than size bytes are there.

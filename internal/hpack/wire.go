@@ -16,6 +16,10 @@ var (
 	ErrSizeUpdate = errors.New("hpack: a size update is too large, or in the wrong place")
 )
 
+// ErrNames refuses a block that is valid and has no use: its list is too large, and each few bytes
+// of it copy a long name from one entry of the table to another.
+var ErrNames = errors.New("hpack: a field block copies too many names inside of the table")
+
 // maxInteger bounds the integers of a block; none can have a use for more.
 const maxInteger = 1 << 28
 

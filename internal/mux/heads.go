@@ -48,7 +48,10 @@ func (c *Conn) fieldBlock(id uint32, block []byte, end, self bool) error {
 	fields, size, err := a.decoder.Decode(a.fields[:0], block, limit)
 	defer a.shrink()
 	a.fields = fields
-	if err != nil {
+	switch {
+	case err == hpack.ErrNames:
+		return c.connError(h2.EnhanceYourCalm, err.Error())
+	case err != nil:
 		return c.connError(h2.CompressionError, err.Error())
 	}
 	s := a.streams[id]

@@ -133,6 +133,9 @@ var serverViolations = []violation{
 	{"RFC 7541 6.3: a size update above the setting",
 		send(headers(1, append([]byte{0x3f, 0xe2, 0x1f}, getBlock...), true)),
 		[]string{"GOAWAY 0 COMPRESSION_ERROR"}},
+	{"a block that copies a name from entry to entry",
+		send(headers(1, append(append([]byte("\x40\x7f\xa1\x1e"), strings.Repeat("n", 4000)...),
+			strings.Repeat("\x00\x7e", 100)+"\x00"...), true)), []string{"GOAWAY 0 ENHANCE_YOUR_CALM"}},
 	{"RFC 7541 5.2: EOS", send(headers(1, append(get(), 0, 0x84, 0xff, 0xff, 0xff, 0xfc, 0), true)),
 		[]string{"GOAWAY 0 COMPRESSION_ERROR"}},
 
