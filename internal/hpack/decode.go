@@ -51,8 +51,8 @@ func (d *Decoder) Shrink(size int) {
 // Decode appends the fields of a whole field block to dst. size is what they count for
 // SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113 section 6.5.2). If it is above list, the fields that go
 // beyond are left out, but have their effect on the table. The strings of all fields are one
-// allocation of at most ten times the block and once the table: a small block cannot become large
-// here, nor take long. After an error the Decoder must not be used.
+// allocation of at most ten times the block and once the table. So a small block neither becomes
+// large nor takes long. After an error the Decoder must not be used.
 func (d *Decoder) Decode(dst []Field, block []byte, list int) (fields []Field, size int, err error) {
 	d.begin()
 	first := len(dst)

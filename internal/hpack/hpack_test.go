@@ -115,7 +115,8 @@ func TestDecodeRepeatedReferences(t *testing.T) {
 	for _, tt := range []struct {
 		name, again string
 		value       string
-	}{{"an entry", "\xbe", "v"}, {"its name", "\x0f\x2f\x01w", "w"}, {"the name of the entry before", "\x7e\x01w", "w"}} {
+	}{{"an entry", "\xbe", "v"}, {"its name", "\x0f\x2f\x01w", "w"}, {"the name of the entry before", "\x7e\x01w",
+		"w"}} {
 		var d Decoder
 		d.Reset()
 		n := list / (len(big) + fieldOverhead + 1)
@@ -175,7 +176,8 @@ func TestDecodeTableThrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d.table.size > TableSize || cap(d.table.mem) > 4*TableSize || cap(d.table.entries) > 1024 {
-			t.Fatalf("size %d, %d bytes and %d entries of memory", d.table.size, cap(d.table.mem), cap(d.table.entries))
+			t.Fatalf("size %d, %d bytes and %d entries of memory", d.table.size, cap(d.table.mem),
+				cap(d.table.entries))
 		}
 	}
 }

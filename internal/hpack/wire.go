@@ -16,8 +16,8 @@ var (
 	ErrSizeUpdate = errors.New("hpack: a size update is too large, or in the wrong place")
 )
 
-// ErrNames refuses a block that is valid and has no use: its list is too large, and each few bytes
-// of it copy a long name from one entry of the table to another.
+// ErrNames refuses a block whose list is too large, and whose names come from the table and go into
+// it again: each takes few bytes and is copied.
 var ErrNames = errors.New("hpack: a field block copies too many names inside of the table")
 
 // maxInteger bounds the integers of a block; none can have a use for more.

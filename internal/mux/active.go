@@ -85,10 +85,17 @@ func (c *Conn) limitTable() {
 }
 
 // busy reports whether the active part holds something that the connection needs.
-func (c *Conn) busy() bool {
+func (c *Conn) busy() bool { return c.sending() || c.receiving() }
+
+// sending reports whether streams are open, or output waits.
+func (c *Conn) sending() bool {
 	a := c.act
-	return a != nil && (len(a.streams) > 0 || len(a.opening) > 0 || a.partial != nil || a.block.stream != 0 ||
-		len(a.control) > 0 || a.out != nil)
+	return a != nil && (len(a.streams) > 0 || len(a.opening) > 0 || len(a.control) > 0 || a.out != nil)
+}
+
+// receiving reports whether a frame or a field block is incomplete.
+func (c *Conn) receiving() bool {
+	return c.act != nil && (c.act.partial != nil || c.act.block.stream != 0)
 }
 
 // doze gives the active part back. The streams that were reset cannot be told from others any more:
@@ -123,8 +130,10 @@ func (a *active) free() {
 	actives.Put(a)
 }
 
-// shrink lets go of what a large request has needed.
+// shrink lets go of what a request has needed: its strings, and buffers that are large.
 func (a *active) shrink() {
+	a.head = h2.Head{}
+	clear(a.fields)
 	a.block.p, a.scratch = kept(a.block.p), kept(a.scratch)
 	if cap(a.fields) > keptFields {
 		a.fields = nil

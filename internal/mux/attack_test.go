@@ -14,10 +14,11 @@ import (
 
 // An attack repeats what costs the peer little. next makes the frames of one round.
 type attack struct {
-	name string
-	next func(round int) []byte
-	most int    // rounds that our end puts up with
-	end  string // how it ends the connection then
+	name  string
+	next  func(round int) []byte
+	most  int          // rounds that our end puts up with
+	begin func(r *rig) // nil: the connection is as new
+	end   string       // how it ends the connection then
 	// answers bounds the bytes that our end may send for each round
 	answers int
 }
@@ -86,6 +87,13 @@ var attacks = []attack{
 			}
 			return frame(h2.Continuation, 0, 1, strings.Repeat("\x82", 16<<10))
 		}},
+	{name: "streams behind the last GOAWAY", most: glitchBurst, end: "ENHANCE_YOUR_CALM", begin: func(r *rig) {
+		r.write(headers(1, getBlock, false))
+		r.settle()
+		r.onLoop(r.conn.Shutdown)
+		r.write(h2.AppendPing(nil, drainPing, true))
+		r.sent()
+	}, next: func(round int) []byte { return headers(id(round+1), getBlock, false) }},
 	{name: "streams that are refused", most: 2*resetBurst + 200, end: "ENHANCE_YOUR_CALM", answers: 13,
 		next: func(round int) []byte { return headers(id(round), getBlock, false) }},
 }
@@ -97,6 +105,9 @@ func TestAttacks(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			r := newRig(t, Config{})
 			r.greet()
+			if a.begin != nil {
+				a.begin(r)
+			}
 			before := buf.InUse()
 			var all bytes.Buffer
 			rounds := 0

@@ -59,6 +59,7 @@ const (
 	headArmed                         // headTimer is set
 	healthPinged                      // a PING of Config.SendPing waits for its answer
 	stallArmed                        // stallTimer is set
+	lingers                           // drainTimer is set for the last output
 	inCallback                        // output leaves when the callback ends
 )
 
@@ -158,7 +159,11 @@ func (c *Conn) TimerExpired(number uint8) {
 	case handshakeTimer: // section 6.5.3
 		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)
 	case drainTimer:
-		c.sayLast()
+		if c.is(lingers) {
+			c.lookAtLast()
+		} else {
+			c.sayLast()
+		}
 	case headTimer:
 		c.bits &^= headArmed
 		c.fail(h2.EnhanceYourCalm, "a field block did not come in time", nil)
@@ -288,15 +293,37 @@ func (c *Conn) leave(outermost bool) {
 	c.flush()
 	c.timeWrites()
 	c.bits &^= inCallback
+	over := c.is(inputEnded | saidLast) // what is incomplete is of no interest any more
 	switch {
 	case c.is(failed):
 		_ = c.c.Close()
-	case c.count > 0 || c.busy():
-	case c.is(inputEnded|peerGoesAway) || c.is(saidLast):
+	case c.count > 0:
+	case c.sending():
+		if over && !c.is(lingers) {
+			c.linger()
+		}
+	case over || c.is(peerGoesAway) && !c.receiving():
 		_ = c.c.Close()
+	case c.receiving():
 	case c.act != nil && !c.is(dozeArmed):
 		c.bits |= dozeArmed
 		c.Timers.Set(c.c, dozeTimer, dozeAfter)
+	}
+}
+
+// linger bounds how long the last output may wait for a peer that does not read.
+func (c *Conn) linger() {
+	c.bits |= lingers
+	c.act.left = c.gone()
+	c.Timers.Set(c.c, drainTimer, lastTimeout)
+}
+
+// lookAtLast closes the connection if no output has left since linger; what has been encoded is
+// dropped.
+func (c *Conn) lookAtLast() {
+	c.bits &^= lingers
+	if c.count == 0 && c.act != nil && int32(c.gone()-c.act.left) <= 0 {
+		_ = c.c.Close()
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *Conn) lateHeaders(id uint32) error {
 func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	c.last = id
 	if c.is(saidLast) { // section 6.8: not processed
-		return nil
+		return c.glitch(1)
 	}
 	if int(c.count) >= c.cfg.streams() { // section 5.1.2
 		if n := c.cfg.Counters; n != nil {

@@ -136,6 +136,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 	// drainTimeout is how long Shutdown waits for the answer to its PING.
 	drainTimeout = time.Second
+	// lastTimeout is how long no byte of the last output may leave; beyond, the connection closes
+	// without it.
+	lastTimeout = 5 * time.Second
 	// pingTimeout is Config.PingTimeout for 0.
 	pingTimeout = 15 * time.Second
 	// dozeAfter is how long an idle connection keeps what it needs for streams.

@@ -49,8 +49,8 @@ func (c *Conn) timeHead() {
 }
 
 // firstPartial is the room that an incomplete frame has at first; a larger one doubles it as it
-// comes, so that its header alone takes no memory.
-const firstPartial = h2.HeaderSize + h2.MinFrameSize
+// comes, so that its header alone takes little memory.
+const firstPartial = 512
 
 // complete adds to the incomplete frame what it lacks, and handles it if that was all. It copies no
 // more, so that a connection keeps at most one frame.

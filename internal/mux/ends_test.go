@@ -1,0 +1,105 @@
+package mux
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/h2"
+)
+
+// An incomplete frame does not keep a connection open that is to end.
+func TestIncompleteFramesDoNotHoldTheEnd(t *testing.T) {
+	for name, p := range map[string][]byte{
+		"a frame's header":  h2.AppendHeader(nil, 100, 77, 0, 0),
+		"a part of DATA":    append(h2.AppendHeader(nil, 100, h2.Data, 0, 1), "abc"...),
+		"a part of HEADERS": append(h2.AppendHeader(nil, 100, h2.Headers, 0, 1), "abc"...),
+		"HEADERS alone":     frame(h2.Headers, 0, 1, ""),
+		"nothing":           nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.greet()
+			r.write(p)
+			r.settle()
+			r.onLoop(r.conn.Shutdown)
+			r.want("GOAWAY 2147483647 NO_ERROR")
+			r.want("PING")
+			r.RunFor(drainTimeout)
+			r.want("GOAWAY 0 NO_ERROR")
+			if !r.peer.Ended() {
+				t.Error("the connection is open")
+			}
+		})
+		t.Run(name+", and the peer's end", func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.greet()
+			r.write(p)
+			r.settle()
+			r.peer.CloseWrite()
+			r.settle()
+			if !r.peer.Ended() {
+				t.Error("the connection is open")
+			}
+		})
+	}
+}
+
+// An incomplete frame takes memory as it comes, not as its header says.
+func TestIncompleteFramesTakeWhatHasCome(t *testing.T) {
+	r := newRig(t, Config{})
+	r.greet()
+	r.write(headers(1, getBlock, false), h2.AppendHeader(nil, 1<<14, h2.Data, 0, 1))
+	r.settle()
+	if n := r.conn.act.partial.Free(); n > 1<<10 {
+		t.Errorf("room for %d bytes", n)
+	}
+	r.write([]byte(strings.Repeat("x", 1<<14)))
+	r.settle()
+	if n := r.conn.streams[1].in.Len(); n != 1<<14 {
+		t.Errorf("%d bytes have come", n)
+	}
+}
+
+// A peer that does not read cannot hold a connection that is to end: the last output waits as long
+// as some of it leaves.
+func TestPeerThatDoesNotReadDoesNotHoldTheEnd(t *testing.T) {
+	r := newRig(t, Config{Ahead: 1 << 10})
+	r.greet()
+	r.peer.StopReading()
+	for range 200 {
+		for range 20 {
+			r.write(h2.AppendPing(nil, [8]byte{}, false))
+		}
+		r.settle()
+	}
+	if len(r.conn.act.control) == 0 {
+		t.Fatal("no output waits")
+	}
+	r.onLoop(r.conn.Shutdown)
+	r.RunFor(drainTimeout + lastTimeout/2)
+	if r.conn.Conn.c.Queued() == 0 || r.conn.gone {
+		t.Error("the connection has ended before its time")
+	}
+	r.RunFor(lastTimeout + 2*time.Minute)
+	if !r.conn.gone {
+		t.Error("the connection is open")
+	}
+}
+
+// The strings of a request are not kept by its connection.
+func TestStringsOfARequestAreLetGo(t *testing.T) {
+	r := newRig(t, Config{})
+	r.greet()
+	r.write(headers(1, get("x", strings.Repeat("v", 10000)), false))
+	r.settle()
+	a := r.conn.act
+	for _, f := range a.fields[:cap(a.fields)] {
+		if f.Name != "" || f.Value != "" {
+			t.Errorf("a field %q is kept", f.Name)
+		}
+	}
+	if a.head.Path != "" || a.head.Fields != nil {
+		t.Errorf("a head is kept: %+v", a.head)
+	}
+}
