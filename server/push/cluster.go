@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 )
@@ -58,6 +57,7 @@ func (n *node) serveQuestions() {
 	serve("refresh", func(op operation) any { return n.refreshHere(op) })
 	serve("channels", func(op operation) any { return n.channelsHere(op) })
 	serve("info", func(operation) any { return n.describe() })
+	serve("state", func(operation) any { return n.viewHere() })
 }
 
 // askAll asks all nodes, and decodes each answer for each. It logs which did not answer.
@@ -176,47 +176,4 @@ func (n *node) allChannels(ctx context.Context, op operation) (channelList, erro
 	}
 	all.trim(op.Most)
 	return all, err
-}
-
-// serveCluster sends the state of the bus, and what each node says of itself.
-func (s *Server) serveCluster(w http.ResponseWriter, r *http.Request) {
-	state := s.node.bus.State()
-	shown := struct {
-		Problem string        `json:"problem"`
-		Links   []NodeState   `json:"links"`
-		Logs    []LogState    `json:"logs"`
-		Nodes   []clusterNode `json:"nodes"`
-	}{state.Problem, state.Nodes, state.Logs, []clusterNode{}}
-	err := askAll(r.Context(), s.node, "info", operation{}, func(n clusterNode) {
-		shown.Nodes = append(shown.Nodes, n)
-	})
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
-		return
-	}
-	body, err := json.Marshal(shown)
-	if err != nil {
-		panic("push: the state of a cluster is always JSON: " + err.Error())
-	}
-	writeJSON(w, http.StatusOK, body)
-}
-
-// serveRemove makes the cluster forget the node that is named in the query.
-func (s *Server) serveRemove(w http.ResponseWriter, r *http.Request) {
-	if !allowMethod(w, r, http.MethodPost) {
-		return
-	}
-	name := r.URL.Query().Get("node")
-	switch {
-	case s.removeNode == nil:
-		writeError(w, http.StatusNotFound, apiMethodNotFound, "this server is no part of a cluster that it runs itself")
-	case name == "":
-		writeError(w, http.StatusBadRequest, apiBadRequest, "node is missing")
-	default:
-		if err := s.removeNode(r.Context(), name); err != nil {
-			writeError(w, http.StatusConflict, apiBadRequest, err.Error())
-			return
-		}
-		writeJSON(w, http.StatusOK, []byte("{}"))
-	}
 }

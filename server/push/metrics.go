@@ -62,25 +62,17 @@ func registerFigures(registry *prometheus.Registry, n *node) {
 		gauge("myriad_cluster_nodes", "Nodes of the cluster that this node hears, itself included.", func() float64 {
 			heard := 0
 			for _, other := range n.bus.State().Nodes {
-				if other.Self || other.Seen < silentNode {
+				if other.heard() {
 					heard++
 				}
 			}
 			return float64(max(heard, 1))
 		}),
-		gauge("myriad_cluster_lag", "Messages of logs that this node has not received yet.", func() (lag float64) {
-			for _, l := range n.bus.State().Logs {
-				lag += float64(l.Last - min(l.Followed, l.Last))
-			}
-			return lag
+		gauge("myriad_cluster_lag", "Messages of logs that this node has not received yet.", func() float64 {
+			return float64(n.bus.State().lag())
 		}),
-		gauge("myriad_cluster_led", "Logs that this node leads.", func() (led float64) {
-			for _, l := range n.bus.State().Logs {
-				if l.Leader == n.name {
-					led++
-				}
-			}
-			return led
+		gauge("myriad_cluster_led", "Logs that this node leads.", func() float64 {
+			return float64(n.bus.State().ledBy(n.name))
 		}),
 		engineCollector{n.engine},
 		counter("myriad_dropped_total", "Publications that slow subscribers did not get under a policy that drops.",

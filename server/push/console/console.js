@@ -2,6 +2,7 @@
 // events, publications by the HTTP API.
 
 import * as channel from './channel.js'
+import * as cluster from './cluster.js'
 import { byId, say } from './element.js'
 import * as figures from './figures.js'
 import { duration } from './format.js'
@@ -79,6 +80,7 @@ async function poll() {
     if (polls++ % listEvery === 0) {
       await showChannels(pick)
       await channel.show()
+      await cluster.show()
     }
   } catch (error) {
     goOn = fail(error)

@@ -1,0 +1,85 @@
+package push
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A bus with a state is the memory bus of a node that says that it is part of a cluster.
+type busWithState struct {
+	Bus
+	state State
+}
+
+func (b *busWithState) State() State { return b.state }
+
+func newClusterServer(t *testing.T, problem string) *testServer {
+	bus := &busWithState{NewMemoryBus(MemoryConfig{}), State{Problem: problem,
+		Nodes: []NodeState{{Name: "n1", Self: true}, {Name: "n2", Seen: time.Second},
+			{Name: "n3", Seen: silentNode + time.Second}},
+		Logs: []LogState{{Name: "l0", Leader: "n1", Last: 10, Followed: 10, Replicas: 3, Current: 3},
+			{Name: "l1", Leader: "n2", Last: 20, Followed: 13, Replicas: 3, Current: 2}}}}
+	return newTestServer(t, Config{Bus: bus, Node: "n1"})
+}
+
+// The console gets what this node sees, and what each node says of itself.
+func TestClusterView(t *testing.T) {
+	ts := newClusterServer(t, "")
+	ts.subscribe("channel=news")
+	var shown struct {
+		Links []NodeState
+		Logs  []LogState
+		Nodes []struct {
+			Name     string
+			Clients  int `json:"num_clients"`
+			Channels int `json:"num_channels"`
+			Lag, Led int
+			Hears    []string
+		}
+	}
+	w := ts.do("GET", "/console/cluster", "")
+	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil {
+		t.Fatal(w.Code, err)
+	}
+	if len(shown.Links) != 3 || len(shown.Logs) != 2 || len(shown.Nodes) != 1 {
+		t.Fatalf("the cluster is %s", w.Body)
+	}
+	n := shown.Nodes[0]
+	if n.Name != "n1" || n.Clients != 1 || n.Channels != 1 || n.Lag != 7 || n.Led != 1 ||
+		!slices.Equal(n.Hears, []string{"n2"}) {
+		t.Errorf("the node is %+v", n)
+	}
+}
+
+// A server on its own has no links and no logs: the console shows no cluster.
+func TestClusterViewOfOneServer(t *testing.T) {
+	w := newTestServer(t, Config{}).do("GET", "/console/cluster", "")
+	if !strings.HasPrefix(w.Body.String(), `{"problem":"","links":null,"logs":null,"nodes":[{`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A probe gets 503 with the cause while the node does not have what the others publish.
+func TestHealthOfClusterNode(t *testing.T) {
+	for problem, status := range map[string]int{"": 200, "the log l1 is not followed": 503} {
+		w := newClusterServer(t, problem).do("GET", "/health", "")
+		if w.Code != status || !strings.Contains(w.Body.String(), problem) {
+			t.Errorf("with the problem %q: %d %s", problem, w.Code, w.Body)
+		}
+	}
+}
+
+func TestMetricsOfClusterNode(t *testing.T) {
+	for problem, ready := range map[string]string{"": "1", "the log l1 is not followed": "0"} {
+		text := newClusterServer(t, problem).do("GET", "/metrics", "").Body.String()
+		for _, line := range []string{"myriad_cluster_ready " + ready, "myriad_cluster_nodes 2", "myriad_cluster_lag 7",
+			"myriad_cluster_led 1"} {
+			if !strings.Contains(text, "\n"+line+"\n") {
+				t.Errorf("with the problem %q there is no line %q", problem, line)
+			}
+		}
+	}
+}
