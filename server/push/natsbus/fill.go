@@ -87,17 +87,20 @@ func (f *follower) skipTo(seq uint64) {
 	f.loseAll()
 }
 
-// lookAtReplica delivers what the log has and the follower has not heard.
+// lookAtReplica delivers what the log has and the follower has not heard. It reads without work, so
+// that a replica that answers late holds up neither what comes meanwhile nor subscribers.
 func (f *follower) lookAtReplica() {
-	f.work.Lock()
-	defer f.work.Unlock()
-	for f.state == followLive {
+	for f.isLive() {
 		last, _ := f.position()
 		list, _, err := f.b.direct(f.ctx, f.stream, directGet{Seq: last + 1, Next: ">", Batch: fillBatch})
 		if err != nil || len(list) == 0 {
 			return // the leader's look says whether that is a problem
 		}
-		f.take(list)
+		f.work.Lock()
+		if f.state == followLive {
+			f.take(list)
+		}
+		f.work.Unlock()
 	}
 }
 
