@@ -362,7 +362,13 @@ func (f *follower) loseAll() {
 }
 
 // waitFor returns when the follower is live and has delivered everything up to seq.
-func (f *follower) waitFor(ctx context.Context, seq uint64) error {
+func (f *follower) waitFor(ctx context.Context, seq uint64) error { return f.waitUnless(ctx, seq, nil) }
+
+// errOther says that what was waited for besides has come first.
+var errOther = errors.New("natsbus: something else has come first")
+
+// waitUnless is waitFor until other is closed; then it returns errOther.
+func (f *follower) waitUnless(ctx context.Context, seq uint64, other <-chan struct{}) error {
 	for {
 		f.mu.Lock()
 		isLive, wait := true, f.moved
@@ -379,6 +385,8 @@ func (f *follower) waitFor(ctx context.Context, seq uint64) error {
 		f.mu.Unlock()
 		select {
 		case <-wait:
+		case <-other:
+			return errOther
 		case <-ctx.Done():
 			return f.late(ctx)
 		case <-f.b.closing:

@@ -49,25 +49,45 @@ func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.His
 // elected another leader meanwhile and stored more. The client has to try again.
 var errMayBeShort = errors.New("natsbus: the log's leader does not hear most replicas: they may have stored more")
 
-// reach waits until this node has followed the log to q.Since, if the log goes that far.
+// reachTime is how long a reader waits for the position of a client that was ahead of this node. It
+// is what client libraries wait for an answer.
+const reachTime = 5 * time.Second
+
+// reach waits until this node has followed the log to q.Since, if the log goes that far. The
+// position is ahead of this node if the client has it from a node that has died. Then the log may
+// have no leader yet. The client waits until it has, because one that is sent away comes back later
+// than necessary.
 func (f *follower) reach(ctx context.Context, channel string, q push.Query) error {
 	if q.Since == nil || q.Reverse {
 		return nil
 	}
-	last, _ := f.position()
-	if q.Since.Offset <= last || q.Since.Epoch != "" && q.Since.Epoch != channelEpoch(f.epochNow(), channel) {
-		return nil
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	for {
+		last, _ := f.position()
+		if q.Since.Offset <= last || q.Since.Epoch != "" && q.Since.Epoch != channelEpoch(f.epochNow(), channel) {
+			return nil
+		}
+		call := f.floors.begin(f)
+		if err := f.waitUnless(ctx, q.Since.Offset, call.done); !errors.Is(err, errOther) {
+			return err
+		}
+		err := call.err
+		switch {
+		case err == nil && q.Since.Offset <= call.ends.Last:
+			return f.waitFor(ctx, q.Since.Offset)
+		case err == nil && call.ends.Sure:
+			return nil
+		case err == nil:
+			err = errMayBeShort
+		}
+		pause, stop := context.WithTimeout(ctx, tryAgain)
+		_ = f.waitFor(pause, q.Since.Offset) // the next turn sees whether it has come
+		stop()
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
 	}
-	end, err := f.floors.ask(ctx, f)
-	switch {
-	case err != nil:
-		return err
-	case q.Since.Offset > end.Last && !end.Sure:
-		return errMayBeShort
-	case q.Since.Offset > end.Last:
-		return nil
-	}
-	return f.waitFor(ctx, q.Since.Offset)
 }
 
 // read reads the channel's messages up to h.Top. recent are those after from.
@@ -256,8 +276,10 @@ type logEnds struct {
 	Sure        bool
 }
 
-func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
+// begin returns a call that begins after this one.
+func (c *floors) begin(f *follower) *floorCall {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.next == nil {
 		c.next = &floorCall{done: make(chan struct{})}
 	}
@@ -266,7 +288,11 @@ func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
 		c.running = true
 		f.done.Go(func() { c.run(f) })
 	}
-	c.mu.Unlock()
+	return mine
+}
+
+func (c *floors) ask(ctx context.Context, f *follower) (logEnds, error) {
+	mine := c.begin(f)
 	select {
 	case <-mine.done:
 		return mine.ends, mine.err
