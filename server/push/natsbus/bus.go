@@ -65,6 +65,7 @@ type Bus struct {
 	prefix  string
 	log     *slog.Logger
 	nc      *nats.Conn
+	kept    *nats.Conn // for publications that a log keeps: while many wait, nc's requests do not
 	closing chan struct{}
 
 	unique    string // begins the IDs of messages
@@ -100,6 +101,7 @@ func Open(ctx context.Context, c Config) (*Bus, error) {
 	b.receipts.Most = c.IDs
 	b.registry.init()
 	if err := b.connect(); err != nil {
+		b.disconnect()
 		return nil, err
 	}
 	if err := b.begin(ctx); err != nil {
@@ -182,10 +184,21 @@ func (b *Bus) connect() (err error) {
 		url = ""
 		options = append(options, nats.InProcessServer(s.nats), nats.UserInfo(clientUser, s.password))
 	}
-	if b.nc, err = nats.Connect(url, options...); err != nil {
+	if b.nc, err = nats.Connect(url, options...); err == nil {
+		b.kept, err = nats.Connect(url, options...)
+	}
+	if err != nil {
 		return fmt.Errorf("natsbus: connecting to NATS: %w", err)
 	}
 	return nil
+}
+
+func (b *Bus) disconnect() {
+	for _, nc := range []*nats.Conn{b.nc, b.kept} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
 }
 
 // forgetReplicas makes readers check again how far the replica is: it may be another one now.
@@ -346,7 +359,7 @@ func (b *Bus) Close() error {
 		}
 		b.background.Wait()
 		b.registry.close()
-		b.nc.Close()
+		b.disconnect()
 	})
 	return nil
 }

@@ -337,7 +337,7 @@ func (b *Bus) Forget(ctx context.Context, t push.Topic) error {
 	}
 	for {
 		reply, g, drop := b.inbox.expect(firstOnly)
-		err := b.nc.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: []byte{byte(formForgotten)},
+		err := b.kept.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: []byte{byte(formForgotten)},
 			Header: nats.Header{"Nats-Rollup": {"sub"}}})
 		if err != nil {
 			drop()

@@ -98,7 +98,7 @@ func (b *Bus) publishKept(ctx context.Context, t push.Topic, token, id string, d
 	uncertain := false
 	for {
 		reply, g, drop := b.inbox.expect(firstOnly)
-		err := b.nc.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: data,
+		err := b.kept.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: data,
 			Header: nats.Header{"Nats-Msg-Id": {key}}})
 		if err == nil {
 			at, result := f.awaitStored(ctx, t.Name, waiter, g)
