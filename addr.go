@@ -122,12 +122,23 @@ func (s *sharedAddrs) share(na net.Addr) net.Addr {
 	return na
 }
 
+// An ownAddr is a local address that no other conn has, because its port was chosen for a dial. It
+// is converted when it is asked for: that is seldom, and a net.TCPAddr takes twice the memory.
+type ownAddr struct{ driver.Addr }
+
+// Network implements net.Addr.
+func (a ownAddr) Network() string { return a.Net().Network() }
+
 // LocalAddr is the address at this end, or what SetAddrs has put in its place. Any goroutine.
 func (c *Conn) LocalAddr() net.Addr {
-	if c.local == nil {
+	local := c.local
+	if a, ok := local.(ownAddr); ok {
+		local = a.Net()
+	}
+	if local == nil {
 		return driver.UnixAddr.Net()
 	}
-	return c.local
+	return local
 }
 
 // RemoteAddr is the peer's address, or what SetAddrs has put in its place. It is "@" on a unix

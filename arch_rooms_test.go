@@ -54,7 +54,7 @@ const (
 var seams = map[string][]string{
 	"the parts of a Loop and of a conn's extra, to which the core holds no more than a place": {
 		"shifts", "inlining", "localAddrs", "hibernation", "listeners", "intake", "sink",
-		"layering", "fileQueue", "bridge", "detachment", "dialing",
+		"layering", "fileQueue", "bridge", "detachment",
 	},
 	"a layer encodes what is written, and decodes what comes": {
 		"Conn.layer", "Conn.writeThrough", "Conn.encodeBlocks", "Loop.decodeRest", "Loop.endLayer", "Loop.meaning",

@@ -46,8 +46,7 @@ type extra struct {
 	layering
 	fileQueue
 	detach detachment
-	dial   *dialing // while connecting
-	bridge *bridge  // of an adopted conn without a descriptor; set before the conn is shared
+	bridge *bridge // of an adopted conn without a descriptor; set before the conn is shared
 	// of an adopted conn, if it does not fit into remote, or has a bridge and SetAddrs was called
 	peer net.Addr
 }
@@ -187,10 +186,6 @@ func (c *Conn) SetHandler(h Handler, rest []byte) {
 	}
 	c.loop.switches = append(c.loop.switches, s)
 }
-
-// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
-// kind. On the loop only.
-func (c *Conn) Handler() Handler { return c.handler }
 
 // SetTimer arranges a call of Expired after d; if d is negative, in this turn or the next one. A
 // new call replaces the earlier one, and 0 switches it off. It is kept in milliseconds and never

@@ -82,6 +82,9 @@ func (r *race) post(e *Engine) bool {
 // interleave alternates the families, each in the resolver's order (RFC 8305, section 4), and keeps
 // maxAddresses.
 func interleave(addrs []net.Addr) []net.Addr {
+	if len(addrs) == 1 {
+		return addrs
+	}
 	first := familyOf(addrs[0])
 	var mine, others []net.Addr
 	for _, a := range addrs {
@@ -124,13 +127,18 @@ type race struct {
 	trace   *driver.DialTrace  // nil: none
 }
 
-// dialing is one attempt: what a conn is while it connects.
+// dialing is one attempt. It stands in for the conn's handler while that connects, so that few
+// bytes are needed for each of thousands of conns that dial at once.
 type dialing struct {
-	race  *race
-	conn  *Conn
-	addr  net.Addr
-	until int64 // loop time
+	Handler // the race's, not to be called yet
+	race    *race
+	conn    *Conn
+	addr    net.Addr
+	until   int64 // loop time
 }
+
+// dialing is what a conn is while it connects.
+func (c *Conn) dialing() *dialing { return c.handler.(*dialing) }
 
 // A dialWaiter is a goroutine that waits for the end of a race.
 type dialWaiter struct {
@@ -209,8 +217,8 @@ func (l *Loop) attempt(r *race, addr net.Addr) error {
 	c := newConn(l, r.handler)
 	c.remote = driver.AddrOf(addr)
 	c.status |= connecting
-	d := &dialing{race: r, conn: c, addr: addr, until: min(r.until, l.now+ceilMillis(attemptTimeout))}
-	c.ownExtra().dial = d
+	d := &dialing{r.handler, r, c, addr, min(r.until, l.now+ceilMillis(attemptTimeout))}
+	c.handler = d
 	l.enter(c, id)
 	r.running = append(r.running, c)
 	due := d.until
@@ -224,7 +232,7 @@ func (l *Loop) attempt(r *race, addr net.Addr) error {
 // attemptDue is an attempt's timer: it has had its time, or the newest one has kept the next
 // waiting for long enough.
 func (l *Loop) attemptDue(c *Conn) {
-	d := c.extra.Load().dial
+	d := c.dialing()
 	r := d.race
 	switch {
 	case r.over:
@@ -279,7 +287,7 @@ func (r *race) giveUp() {
 	for _, c := range r.running {
 		r.loop.wheel.Clear(c.id.Slot())
 		r.loop.drv.Close(c.id)
-		r.trace.End(c.extra.Load().dial.addr, context.Canceled)
+		r.trace.End(c.dialing().addr, context.Canceled)
 	}
 	r.running = nil
 }
@@ -287,10 +295,10 @@ func (r *race) giveUp() {
 // dialed opens the handler of a connection that now stands: it has won. The others are closed
 // before the handler may do anything.
 func (l *Loop) dialed(c *Conn) {
-	x := c.extra.Load()
-	r := x.dial.race
-	r.trace.End(x.dial.addr, nil)
-	x.dial = nil
+	d := c.dialing()
+	r := d.race
+	r.trace.End(d.addr, nil)
+	c.handler = r.handler
 	c.status &^= connecting
 	l.wheel.Clear(c.id.Slot())
 	r.leave(c)

@@ -34,7 +34,8 @@ const (
 // done. Any goroutine.
 func (e *Engine) DialFunc(ctx context.Context, network, addr string, h Handler, done func(*Conn, error)) (
 	cancel func()) {
-	d := &dialFunc{engine: e, handler: h, network: network, addr: addr, done: done, trace: driver.DialTraceOf(ctx)}
+	d := &dialFunc{engine: e, network: network, addr: addr, done: done,
+		race: race{handler: h, trace: driver.DialTraceOf(ctx)}}
 	if err := ctx.Err(); err != nil {
 		d.finish(nil, err)
 		return func() {}
@@ -71,26 +72,25 @@ func isLiteral(network, addr string) bool {
 // A dialFunc is one call of DialFunc.
 type dialFunc struct {
 	engine        *Engine
-	handler       Handler
 	network, addr string
 	done          func(*Conn, error)
-	trace         *driver.DialTrace
+	race          race // its loop's once it is racing
 
-	mu   sync.Mutex
-	stop func() bool // guarded by mu: of ctx
-	race *race       // guarded by mu: once the name is resolved
-	over bool        // guarded by mu: done was called, or is about to be
+	mu     sync.Mutex
+	stop   func() bool // guarded by mu: of ctx
+	racing bool        // guarded by mu: the name is resolved
+	over   bool        // guarded by mu: done was called, or is about to be
 }
 
 // cancel ends the dial with the context's error. Any goroutine.
 func (d *dialFunc) cancel(err error) {
 	d.mu.Lock()
-	over, race := d.over, d.race
+	over, racing := d.over, d.racing
 	d.mu.Unlock()
 	switch {
 	case over:
-	case race != nil:
-		race.cancel(err)
+	case racing:
+		d.race.cancel(err)
 	default:
 		d.finish(nil, err)
 	}
@@ -105,12 +105,10 @@ func (d *dialFunc) resolved(addrs []net.Addr, err error) {
 		d.finish(nil, err)
 		return
 	}
-	r := &race{handler: d.handler, addrs: interleave(addrs), tell: d.finish, trace: d.trace}
+	d.race.addrs, d.race.tell = interleave(addrs), d.finish
 	d.mu.Lock()
-	posted := d.over || r.post(d.engine)
-	if posted && !d.over {
-		d.race = r
-	}
+	posted := d.over || d.race.post(d.engine)
+	d.racing = posted && !d.over
 	d.mu.Unlock()
 	if !posted {
 		d.finish(nil, errShutDown)

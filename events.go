@@ -76,7 +76,7 @@ func (s *sink) Detached(id driver.ID, sock driver.Socket) {
 
 func (s *sink) Dialed(id driver.ID, local driver.Addr) {
 	c := s.conn(id)
-	c.local = s.loop().sharedAddr(local)
+	c.local = ownAddr{local}
 	s.loop().dialed(c)
 }
 
@@ -85,7 +85,7 @@ func (s *sink) DialFailed(id driver.ID, err error) {
 	l.engine.quota.give()
 	l.remove(c)
 	c.bury()
-	c.extra.Load().dial.finish(err)
+	c.dialing().finish(err)
 }
 
 func (s *sink) Accepted(id driver.ID, sock driver.Socket) {

@@ -7,7 +7,7 @@ package myriad
 func (l *Loop) tellClosed(c *Conn, asked request, err error) {
 	x := c.extra.Load()
 	if c.is(connecting) {
-		x.dial.finish(orClosed(err)) // a failed Dial calls no handler
+		c.dialing().finish(orClosed(err)) // a failed Dial calls no handler
 		return
 	}
 	if x != nil && x.bridge != nil {
@@ -30,7 +30,7 @@ func orClosed(err error) error {
 // no caller holds a pointer to it.
 func (c *Conn) trim() {
 	x := c.extra.Load()
-	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.dial != nil || x.bridge != nil ||
+	if x == nil || x.layer != nil || x.held.Len() > 0 || x.detach != nil || x.bridge != nil ||
 		x.peer != nil ||
 		x.lingered > 0 || x.flushed > 0 || x.sending || x.endHeld {
 		return

@@ -205,3 +205,32 @@ func connsFor(t testing.TB) int {
 	}
 	return n
 }
+
+// A dial takes nothing of the loop's table of shared addresses, because its port is its own, and
+// its conn has no extra part.
+func TestDialedConnIsSmall(t *testing.T) {
+	e, err := Start(Config{Loops: 1, System: unladen{epoll.System{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Shutdown(t.Context())
+	ln, err := e.Listen("tcp", "127.0.0.1:0", idle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Dial(t.Context(), "tcp", ln.Addr().String(), idle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runOn(c.Loop(), func() {
+		if _, shared := c.Loop().locals[driver.AddrOf(c.LocalAddr())]; shared {
+			t.Errorf("%v, of a dialled conn, is shared", c.LocalAddr())
+		}
+		if c.extra.Load() != nil {
+			t.Error("a dialled conn has an extra part")
+		}
+		if _, is := c.Handler().(idle); !is {
+			t.Errorf("the handler of a dialled conn is a %T", c.Handler())
+		}
+	})
+}

@@ -56,7 +56,7 @@ func (l *Loop) tellStopping() {
 		switch {
 		case c == nil:
 		case c.is(connecting):
-			c.extra.Load().dial.race.lose(errShutDown)
+			c.dialing().race.lose(errShutDown)
 		default:
 			l.dismiss(c)
 		}

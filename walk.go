@@ -30,6 +30,15 @@ func (c *Conn) show() {
 	c.mu.Unlock()
 }
 
+// Handler is the conn's current handler, for a visit of Loop.Conns that looks for conns of its own
+// kind. On the loop only.
+func (c *Conn) Handler() Handler {
+	if d, dials := c.handler.(*dialing); dials {
+		return d.Handler
+	}
+	return c.handler
+}
+
 // Age is how long the conn has been attached to its loop, or has been dialling, to a tenth of a
 // second; 0 before and after that. On the loop only.
 func (c *Conn) Age() time.Duration {

@@ -24,7 +24,6 @@ type Call struct {
 	original *http.Request // the caller's
 	req      *http.Request // with the body of the current attempt
 	trace    *httptrace.ClientTrace
-	key      hostKey
 	addr     string // of the server, with its port
 	proxy    *url.URL
 	done     func(*http.Response, error) // nil: RoundTrip waits by parker
@@ -32,6 +31,7 @@ type Call struct {
 	phase    atomic.Uint32
 
 	// Guarded by Transport.mu.
+	host       *host    // that the latest attempt is for
 	dial       *dialing // that was begun for it
 	waits      bool     // in its host's queue
 	next, prev *Call    // there
@@ -73,37 +73,35 @@ func (x *Call) setPhase(p Phase) {
 }
 
 // prepare checks the request, with the errors of net/http, and finds out where it goes.
-func (x *Call) prepare() error {
+func (x *Call) prepare() (key hostKey, err error) {
 	r := x.req
 	switch {
 	case r.URL == nil:
-		return fmt.Errorf("client: nil Request.URL")
+		return key, fmt.Errorf("client: nil Request.URL")
 	case r.Header == nil:
-		return fmt.Errorf("client: nil Request.Header")
+		return key, fmt.Errorf("client: nil Request.Header")
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return fmt.Errorf("client: unsupported protocol scheme %q: use http or https", r.URL.Scheme)
+		return key, fmt.Errorf("client: unsupported protocol scheme %q: use http or https", r.URL.Scheme)
 	case r.Method != "" && !h1.IsToken(r.Method):
-		return fmt.Errorf("client: invalid method %q", r.Method)
+		return key, fmt.Errorf("client: invalid method %q", r.Method)
 	case r.URL.Host == "":
-		return fmt.Errorf("client: no Host in request URL")
+		return key, fmt.Errorf("client: no Host in request URL")
 	case r.ContentLength != 0 && r.Body == nil:
-		return fmt.Errorf("client: Request.ContentLength=%d with nil Body", r.ContentLength)
+		return key, fmt.Errorf("client: Request.ContentLength=%d with nil Body", r.ContentLength)
 	}
-	if err := checkFields("header", r.Header); err != nil {
-		return err
+	if err = checkFields("header", r.Header); err != nil {
+		return key, err
 	}
-	if err := checkFields("trailer", r.Trailer); err != nil {
-		return err
+	if err = checkFields("trailer", r.Trailer); err != nil {
+		return key, err
 	}
-	var err error
 	if x.t.Proxy != nil {
 		if x.proxy, err = x.t.Proxy(r); err != nil {
-			return err
+			return key, err
 		}
 	}
 	x.addr = canonicalAddr(r.URL)
-	x.key, err = keyFor(r, x.proxy, x.addr)
-	return err
+	return keyFor(r, x.proxy, x.addr)
 }
 
 // checkFields leaves out the value, which may be a secret.

@@ -29,8 +29,8 @@ type conn struct {
 	h2    bool   // HTTP/2 by prior knowledge
 	auth  string // Proxy-Authorization for those
 
-	inUse     bool      // guarded by Transport.mu: it is not among the idle ones
 	idleSince time.Time // guarded by Transport.mu
+	inUse     bool      // guarded by Transport.mu: it is not among the idle ones
 	idled     bool      // guarded by Transport.mu: it has been idle
 
 	x    atomic.Pointer[Call] // the call that has it and has begun to write; nil: none
@@ -44,9 +44,8 @@ type conn struct {
 	expecting bool // the body waits for 100 Continue
 
 	// The loop's.
-	kept     []byte // an incomplete head or trailer section
-	scan     h1.Scan
-	interim  int // bytes of interim responses
+	partial  *partial // an incomplete head or trailer section
+	interim  int      // bytes of interim responses
 	body     *body
 	frame    framing
 	left     int64 // of a body with a length
@@ -57,6 +56,14 @@ type conn struct {
 	ended    bool // the server's FIN
 	stopping bool // the engine shuts down
 }
+
+// A partial is the part of a head, or of a trailer section, that has come. Most come in one piece.
+type partial struct {
+	p    []byte
+	scan h1.Scan
+}
+
+func newPartial(p []byte) *partial { return &partial{p: append([]byte(nil), p...)} }
 
 // framing is what the bytes that come are.
 type framing uint8
@@ -168,10 +175,10 @@ func (pc *conn) takeHead(p []byte) (rest []byte) {
 	if !x.gotByte.Load() && !pc.begins(x) {
 		return nil
 	}
-	if len(pc.kept) > 0 {
-		pc.kept = append(pc.kept, p...)
-		p = pc.kept
-		ready, err := pc.scan.Response(p, pc.t.limits(pc.interim))
+	if k := pc.partial; k != nil {
+		k.p = append(k.p, p...)
+		p = k.p
+		ready, err := k.scan.Response(p, pc.t.limits(pc.interim))
 		if err != nil {
 			pc.malformed(err)
 			return nil
@@ -188,13 +195,13 @@ func (pc *conn) takeHead(p []byte) (rest []byte) {
 		pc.malformed(err)
 		return nil
 	case n == 0:
-		pc.kept = append(pc.kept[:0], p...)
-		if _, err = pc.scan.Response(pc.kept, pc.t.limits(pc.interim)); err != nil {
+		pc.partial = newPartial(p)
+		if _, err = pc.partial.scan.Response(pc.partial.p, pc.t.limits(pc.interim)); err != nil {
 			pc.malformed(err)
 		}
 		return nil
 	}
-	pc.kept, pc.scan = nil, h1.Scan{}
+	pc.partial = nil
 	if s.head.Status < 200 && s.head.Status != http.StatusSwitchingProtocols {
 		pc.takeInterim(x, &s.head, n)
 		return p[n:]
@@ -312,7 +319,7 @@ func (x *Call) attemptFailed(err error) {
 		x.fail(err)
 		return
 	}
-	x.t.acquire(x)
+	x.t.acquire(x, x.host.key)
 }
 
 // Ended is the server's FIN.

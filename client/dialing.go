@@ -41,8 +41,10 @@ type dialing struct {
 
 // newDialing is called with the transport's lock. start begins it.
 func newDialing(t *Transport, h *host, x *Call) *dialing {
-	d := &dialing{t: t, host: h, x: x, proxy: x.proxy, addr: x.addr, https: x.key.scheme == "https"}
-	d.ctx = context.WithoutCancel(x.req.Context())
+	d := &dialing{t: t, host: h, x: x, proxy: x.proxy, addr: x.addr, https: h.key.scheme == "https"}
+	if d.ctx = x.req.Context(); d.ctx.Done() != nil {
+		d.ctx = context.WithoutCancel(d.ctx)
+	}
 	if d.proxy != nil || t.dialer() != nil || t.tlsDialer() != nil {
 		d.ctx, d.stop = context.WithCancel(d.ctx)
 	}

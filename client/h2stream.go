@@ -28,6 +28,7 @@ type stream struct {
 	x    atomic.Pointer[Call] // whose attempt it is; nil: it was cancelled, or is over
 	call *Call
 	up   *upload
+	head []byte // of the request, not taken yet; the upload's
 	body *body
 	due  atomic.Int64 // when its wait ends, in nanoseconds since 1970; 0: it does not wait
 
@@ -62,7 +63,7 @@ func (st *stream) begin(x *Call) {
 		st.WithoutBody()
 	}
 	if !up.probe {
-		up.head = x.appendPairs(nil, up)
+		st.head = x.appendPairs(nil, up)
 	}
 	up.final = up.body == nil
 	if st.expecting = up.expects; up.probe {
@@ -317,7 +318,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 			x.fail(err)
 			return
 		}
-		x.t.acquire(x)
+		x.t.acquire(x, x.host.key)
 	default:
 		if err == nil {
 			err = errServerClosed

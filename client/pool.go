@@ -60,9 +60,10 @@ func (t *Transport) hostFor(k hostKey) *host {
 }
 
 // acquire finds a connection for x: an idle one, or the first that becomes free or is dialled.
-func (t *Transport) acquire(x *Call) {
+func (t *Transport) acquire(x *Call, key hostKey) {
 	t.mu.Lock()
-	h := t.hostFor(x.key)
+	h := t.hostFor(key)
+	x.host = h
 	if len(h.idle) > 0 {
 		pc := t.popIdle(h)
 		t.mu.Unlock()
@@ -128,7 +129,7 @@ func (t *Transport) dequeue(x *Call) {
 	t.mu.Lock()
 	var unneeded *dialing
 	if x.waits {
-		h := t.hosts[x.key]
+		h := x.host
 		h.remove(x)
 		t.queued--
 		if h.dialing > h.waiting {

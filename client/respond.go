@@ -142,10 +142,10 @@ func (pc *conn) takeBody(p []byte) (rest []byte) {
 
 // takeTrailer parses the trailer section of a chunked body.
 func (pc *conn) takeTrailer(p []byte) (rest []byte) {
-	if len(pc.kept) > 0 {
-		pc.kept = append(pc.kept, p...)
-		p = pc.kept
-		ready, err := pc.scan.Trailer(p, pc.t.limits(0))
+	if k := pc.partial; k != nil {
+		k.p = append(k.p, p...)
+		p = k.p
+		ready, err := k.scan.Trailer(p, pc.t.limits(0))
 		if err != nil {
 			pc.malformed(err)
 			return nil
@@ -160,13 +160,13 @@ func (pc *conn) takeTrailer(p []byte) (rest []byte) {
 		pc.malformed(err)
 		return nil
 	case n == 0:
-		pc.kept = append([]byte(nil), p...)
-		if _, err = pc.scan.Trailer(pc.kept, pc.t.limits(0)); err != nil {
+		pc.partial = newPartial(p)
+		if _, err = pc.partial.scan.Trailer(pc.partial.p, pc.t.limits(0)); err != nil {
 			pc.malformed(err)
 		}
 		return nil
 	}
-	pc.kept, pc.scan = nil, h1.Scan{}
+	pc.partial = nil
 	if len(fields) > 0 && pc.body != nil {
 		pc.body.setTrailer(headerOf(fields))
 	}

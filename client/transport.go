@@ -253,7 +253,7 @@ func (t *Transport) other(r *http.Request) http.RoundTripper {
 func (t *Transport) start(x *Call) {
 	x.trace = httptrace.ContextClientTrace(x.req.Context())
 	t.figures.add(Queued)
-	err := x.prepare()
+	key, err := x.prepare()
 	if err == nil {
 		err = x.watch()
 	}
@@ -265,7 +265,7 @@ func (t *Transport) start(x *Call) {
 	if x.trace != nil && x.trace.GetConn != nil {
 		x.trace.GetConn(x.addr)
 	}
-	t.acquire(x)
+	t.acquire(x, key)
 }
 
 // CloseIdleConnections closes connections that wait for a request. Those in use are not

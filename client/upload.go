@@ -35,42 +35,50 @@ const (
 // goroutine and by the loop. Any other body is read by a goroutine of its own, because its Read may
 // block and the response may come first.
 type upload struct {
-	x       *Call
-	pc      *conn         // of HTTP/1
-	st      *stream       // of HTTP/2
-	head    []byte        // of HTTP/2, not taken yet
+	x  *Call
+	pc *conn   // of HTTP/1
+	st *stream // of HTTP/2
+	*payload
+
+	began   atomic.Bool // the connection has taken a byte
+	wrote   atomic.Bool // and the last one
+	stopped atomic.Bool
+	whole   bool                  // it is written at once
+	final   bool                  // pending has the end
+	readErr atomic.Pointer[error] // of the body
+
+	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
+	buffer  *[]byte    // of the pool, which pending begins with
+	pending []byte     // encoded, not taken yet
+}
+
+// A payload is the body of a request.
+type payload struct {
 	body    io.ReadCloser // nil: none
 	src     io.Reader     // body, or what is wrapped in it
 	length  int64         // -1: unknown
 	memory  bool          // src does not block
 	chunked bool
-	probe   bool // whether there is a body shows when it is read
-	expects bool // 100 Continue
-	whole   bool // it is written at once
+	probe   bool          // whether there is a body shows when it is read
+	expects bool          // 100 Continue
+	closing sync.Once     // of body
+	parker  driver.Parker // of the goroutine
 
-	began   atomic.Bool // the connection has taken a byte
-	wrote   atomic.Bool // and the last one
-	stopped atomic.Bool
-	readErr atomic.Pointer[error] // of body
-	closing sync.Once             // of body
-	parker  driver.Parker         // of the goroutine
-
-	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
-	buffer  *[]byte    // of the pool, which pending begins with
-	pending []byte     // encoded, not taken yet
-	left    int64      // of a body with a length
-	final   bool       // pending has the end
-	decided bool       // of a probe: the head is made
+	left    int64 // guarded by upload.mu: of a body with a length
+	decided bool  // guarded by upload.mu: of a probe, the head is made
 }
+
+// noPayload is that of all requests without a body, most of them. It is not written to.
+var noPayload = &payload{}
 
 // newUpload finds out how the body is framed, as net/http does.
 func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 	r := x.req
-	u := &upload{x: x, pc: pc, st: st}
+	u := &upload{x: x, pc: pc, st: st, payload: noPayload}
 	if r.Body == nil || r.Body == http.NoBody {
 		return u, nil
 	}
-	u.body, u.length = r.Body, r.ContentLength
+	u.payload = &payload{body: r.Body, length: r.ContentLength}
 	if u.src, u.memory = inMemory(r.Body); !u.memory {
 		u.parker = x.t.sys.NewParker()
 	}
@@ -201,13 +209,13 @@ func (u *upload) write(p []byte) error {
 		return err
 	}
 	trailer := u.final && len(u.x.req.Trailer) > 0 && u.body != nil
-	if err := u.st.Put(u.head, p, u.final && !trailer); err != nil {
+	if err := u.st.Put(u.st.head, p, u.final && !trailer); err != nil {
 		if errors.Is(err, flow.ErrFull) {
 			return myriad.ErrFull
 		}
 		return err
 	}
-	u.head = nil
+	u.st.head = nil
 	if trailer {
 		return u.st.End(appendTrailer(nil, u.x.req.Trailer))
 	}
@@ -379,7 +387,7 @@ func (u *upload) stream() {
 		u.mu.Unlock()
 		u.encode(buffer[:n], err)
 	}
-	if len(u.pending) > 0 || u.head != nil {
+	if u.waits() {
 		u.traceHeaders()
 	}
 	for !u.stopped.Load() {
@@ -387,7 +395,7 @@ func (u *upload) stream() {
 			u.failed()
 			return
 		}
-		if (len(u.pending) > 0 || u.head != nil || u.st != nil && u.final) && !u.push() {
+		if (u.waits() || u.st != nil && u.final) && !u.push() {
 			return
 		}
 		if u.final {
@@ -400,10 +408,13 @@ func (u *upload) stream() {
 	}
 }
 
+// waits reports whether there is something to write.
+func (u *upload) waits() bool { return len(u.pending) > 0 || u.st != nil && u.st.head != nil }
+
 // makeHead encodes the head that a probe has held back.
 func (u *upload) makeHead() {
 	if u.st != nil {
-		u.head = u.x.appendPairs(nil, u)
+		u.st.head = u.x.appendPairs(nil, u)
 	} else {
 		u.pending = u.x.appendHead(nil, u)
 	}

@@ -32,10 +32,15 @@ func accept(fd int) (int, driver.Addr, error) {
 	return int(n), a.addr(), nil
 }
 
-func localAddr(fd int) driver.Addr {
+func localAddr(fd int) driver.Addr { return endAddr(unix.SYS_GETSOCKNAME, fd) }
+
+func peerAddr(fd int) driver.Addr { return endAddr(unix.SYS_GETPEERNAME, fd) }
+
+// endAddr asks for the address of one end, the zero one if there is none.
+func endAddr(call uintptr, fd int) driver.Addr {
 	a := sockaddrs.Get().(*sockaddr)
 	defer sockaddrs.Put(a)
-	_, _, errno := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)),
+	_, _, errno := unix.Syscall(call, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)),
 		uintptr(unsafe.Pointer(a.room())))
 	if errno != 0 {
 		return driver.Addr{}

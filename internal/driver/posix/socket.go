@@ -47,11 +47,6 @@ func Take(sock driver.Socket) (Descriptor, error) {
 
 func newSocket(fd int) *Socket { return &Socket{fd: fd, remote: peerAddr(fd)} }
 
-func peerAddr(fd int) driver.Addr {
-	sa, _ := unix.Getpeername(fd)
-	return addrOf(sa)
-}
-
 // Local asks the kernel; Remote is known from accept.
 func (s *Socket) Local() driver.Addr  { return localAddr(s.fd) }
 func (s *Socket) Remote() driver.Addr { return s.remote }
@@ -141,18 +136,6 @@ func socketError(fd int) unix.Errno {
 		return unix.EBADF
 	}
 	return unix.Errno(v)
-}
-
-func addrOf(sa unix.Sockaddr) driver.Addr {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return driver.AddrFrom4(sa.Addr, uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return addrFrom16(sa.Addr, sa.ZoneId, uint16(sa.Port))
-	case *unix.SockaddrUnix:
-		return driver.UnixAddr
-	}
-	return driver.Addr{}
 }
 
 // addrFrom16 is an IPv4 address for those in ::ffff:0:0/96, as a dual-stack listener reports its

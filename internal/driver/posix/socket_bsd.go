@@ -27,6 +27,23 @@ func localAddr(fd int) driver.Addr {
 	return addrOf(sa)
 }
 
+func peerAddr(fd int) driver.Addr {
+	sa, _ := unix.Getpeername(fd)
+	return addrOf(sa)
+}
+
+func addrOf(sa unix.Sockaddr) driver.Addr {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return driver.AddrFrom4(sa.Addr, uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return addrFrom16(sa.Addr, sa.ZoneId, uint16(sa.Port))
+	case *unix.SockaddrUnix:
+		return driver.UnixAddr
+	}
+	return driver.Addr{}
+}
+
 // limitUnsent is for kernels that are known to take much for peers that do not read.
 func limitUnsent(int) {}
 
