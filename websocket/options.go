@@ -161,6 +161,7 @@ type settings struct {
 	pongTimeout      time.Duration
 	closeTimeout     time.Duration
 	writeTimeout     time.Duration
+	flushWait        time.Duration
 }
 
 // settings checks the options when they are first used.
@@ -199,6 +200,7 @@ func (o *Options) compile() (*settings, error) {
 		pongTimeout:      orDefault(o.PongTimeout, DefaultPongTimeout),
 		closeTimeout:     orDefault(o.CloseTimeout, DefaultCloseTimeout),
 		writeTimeout:     orDefault(o.WriteTimeout, DefaultWriteTimeout),
+		flushWait:        flushWait,
 	}
 	s.rules.settings = s
 	if s.rules.limit == 0 {

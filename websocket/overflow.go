@@ -14,8 +14,8 @@ import (
 
 // An Overflow says what happens to a message when the connection's output is at its limit, because
 // the peer reads too slowly. The kernel is offered what is queued before: only bytes that it
-// refuses count. A policy concerns whole messages, never parts of one, and never control frames. In
-// a [Group] it is the member's policy that applies.
+// refuses count, unless the loop stays busy for 10 ms. A policy concerns whole messages, never parts
+// of one, and never control frames. In a [Group] it is the member's policy that applies.
 //
 //	policy              Write                                  a member of a Group
 //	OverflowBlock       waits for room, up to WriteTimeout     gets it later, in order, or is removed
@@ -405,8 +405,8 @@ func (c *Conn) forgetWriter(w driver.Parker) {
 	}
 }
 
-// flushWait is for how long flush waits for a loop: it may be held up by a callback that waits for
-// a lock of flush's caller.
+// flushWait is for how long flush waits for a loop, unless a test says otherwise: the loop may be
+// held up by a callback that waits for a lock of flush's caller.
 const flushWait = 10 * time.Millisecond
 
 // flush has the loop offer the kernel what is queued, so that only what the kernel refuses counts.
@@ -429,7 +429,7 @@ func (c *Conn) flush() {
 		}
 	}
 	if nc.Loop().Do(offer) == nil {
-		w.ParkFor(flushWait)
+		w.ParkFor(c.settings().flushWait)
 	}
 }
 
