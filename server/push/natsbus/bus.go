@@ -158,7 +158,7 @@ const reconnectEvery = 250 * time.Millisecond
 
 func (b *Bus) connect() (err error) {
 	options := []nats.Option{
-		nats.Name("myriad " + b.config.Node), nats.NoEcho(), nats.MaxReconnects(-1),
+		nats.Name("myriad " + b.config.Node), nats.NoEcho(), nats.MaxReconnects(-1), nats.Timeout(readyTime),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
 		// Publish says that it failed, instead of sending later what its caller may have sent again
 		nats.ReconnectBufSize(-1),

@@ -2,7 +2,6 @@ package natsbus
 
 import (
 	"testing"
-	"time"
 
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bustest"
@@ -18,7 +17,7 @@ func external(t *testing.T, dir string) (*server.Server, string) {
 		t.Fatal(err)
 	}
 	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(hangs) {
 		t.Fatal("NATS is not ready")
 	}
 	t.Cleanup(func() {

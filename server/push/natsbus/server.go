@@ -57,7 +57,8 @@ const (
 	clusterName = "myriad"
 	// maxPayload is what NATS says works well. Publish refuses a larger publication.
 	maxPayload = 8 << 20
-	readyTime  = 10 * time.Second
+	// readyTime is how long a server may take to listen, and to answer a connection, on a busy machine.
+	readyTime = time.Minute
 )
 
 // StartServer starts a server. It is ready for connections when StartServer returns; with other
@@ -145,7 +146,8 @@ func splitAddress(address string) (host string, port int, err error) {
 // Remove makes the cluster forget a node that is gone for good, so that another one stores its part
 // of the logs.
 func (s *Server) Remove(ctx context.Context, node string) error {
-	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system))
+	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system),
+		nats.Timeout(readyTime))
 	if err != nil {
 		return fmt.Errorf("natsbus: connecting to remove a node: %w", err)
 	}
