@@ -14,8 +14,8 @@ import (
 
 // An Overflow says what happens to a message when the connection's output is at its limit, because
 // the peer reads too slowly. The kernel is offered what is queued before: only bytes that it
-// refuses count, unless the loop stays busy for 10 ms. A policy concerns whole messages, never parts
-// of one, and never control frames. In a [Group] it is the member's policy that applies.
+// refuses count, unless the loop stays busy for 10 ms. A policy concerns whole messages, never
+// parts of one, and never control frames. In a [Group] it is the member's policy that applies.
 //
 //	policy              Write                                  a member of a Group
 //	OverflowBlock       waits for room, up to WriteTimeout     gets it later, in order, or is removed

@@ -57,7 +57,7 @@ const (
 	clusterName = "myriad"
 	// maxPayload is what NATS says works well. Publish refuses a larger publication.
 	maxPayload = 8 << 20
-	// readyTime is how long a server may take to listen, and to answer a connection, on a busy machine.
+	// readyTime is how long a server may take to listen, and to answer a connection.
 	readyTime = time.Minute
 )
 
