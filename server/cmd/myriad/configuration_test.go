@@ -417,11 +417,11 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// README.md lists every option as the program's table does. README.zh-CN.md has the same rows with
-// Chinese explanations.
-func TestReadmesListEveryOption(t *testing.T) {
+// options.md lists every option as the program's table does. options.zh-CN.md has the same rows
+// with Chinese explanations.
+func TestGuidesListEveryOption(t *testing.T) {
 	rows := func(name string) (found [][]string) {
-		text, err := os.ReadFile(filepath.Join("../../..", name))
+		text, err := os.ReadFile(filepath.Join("../../../docs/guides", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -445,7 +445,7 @@ func TestReadmesListEveryOption(t *testing.T) {
 		want = append(want, fmt.Sprintf("`--%s`|`%s`|%s|%s", o.name, o.env(), standard, o.usage))
 	}
 	var english, chinese []string
-	for _, cells := range rows("README.md") {
+	for _, cells := range rows("options.md") {
 		english = append(english, strings.Join(cells, "|"))
 	}
 	if !slices.Equal(english, want) {
@@ -453,19 +453,19 @@ func TestReadmesListEveryOption(t *testing.T) {
 		for _, row := range want {
 			table.WriteString("| " + strings.ReplaceAll(row, "|", " | ") + " |\n")
 		}
-		t.Errorf("README.md has\n%s\nbut the table is\n%s", strings.Join(english, "\n"), table.String())
+		t.Errorf("options.md has\n%s\nbut the table is\n%s", strings.Join(english, "\n"), table.String())
 	}
 	for i := range want {
 		want[i] = want[i][:strings.LastIndex(want[i], "|")]
 	}
-	for _, cells := range rows("README.zh-CN.md") {
+	for _, cells := range rows("options.zh-CN.md") {
 		if len(cells) != 4 || cells[3] == "" {
-			t.Errorf("README.zh-CN.md does not explain %q", cells)
+			t.Errorf("options.zh-CN.md does not explain %q", cells)
 		}
 		chinese = append(chinese, strings.Join(cells[:3], "|"))
 	}
 	if !slices.Equal(chinese, want) {
-		t.Errorf("README.zh-CN.md has\n%s\nnot\n%s", strings.Join(chinese, "\n"), strings.Join(want, "\n"))
+		t.Errorf("options.zh-CN.md has\n%s\nnot\n%s", strings.Join(chinese, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // An option is a setting of serve. A flag, the environment or the configuration file sets it. A
-// test compares this list with the README's table.
+// test compares this list with the guide's table.
 type option struct {
 	name     string
 	standard string              // the default, in the notation of the flag
