@@ -445,6 +445,10 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 		b.s.node.log.Error("push: a command failed", "client", b.s.id.String(), "method", c.Method().String(), "error",
 			err)
 	}
+	if answer == failPermissionDenied && !b.form.uni {
+		b.s.refused(refusedPermission, fmt.Errorf("%v %q: %w", c.Method(),
+			c.Channel(), err))
+	}
 	b.fail(c, answer)
 	return nil
 }
@@ -452,9 +456,6 @@ func (b *batch) failed(c *centrifuge.Command, err error) error {
 func (b *batch) fail(c *centrifuge.Command, e Error) {
 	if b.form.uni {
 		return // the ending follows
-	}
-	if e == failPermissionDenied {
-		b.s.refused(refusedPermission, fmt.Errorf("%v: %w", c.Method(), e))
 	}
 	answer := centrifuge.Error(e)
 	b.reply(&centrifuge.Reply{ID: c.ID, Error: &answer})

@@ -187,7 +187,7 @@ func (s *session) publish(channel string, data []byte, kind Kind) error {
 		return s.publishByHook(channel, p)
 	}
 	if !s.mayPublish(channel) {
-		return failPermissionDenied
+		return s.deniedPublish(channel)
 	}
 	_, err := s.node.publish(context.Background(), channel, p)
 	return err
@@ -225,7 +225,7 @@ func (s *session) history(channel string, q Query) (History, error) {
 		return History{}, failNotAvailable
 	}
 	if !s.maySee(channel, rightHistory) {
-		return History{}, failPermissionDenied
+		return History{}, notSeen
 	}
 	return s.node.history(context.Background(), channel, q)
 }
@@ -236,7 +236,7 @@ func (s *session) presence(channel string, numbers bool) (Presence, error) {
 		return Presence{}, failNotAvailable
 	}
 	if !s.maySee(channel, rightPresence) {
-		return Presence{}, failPermissionDenied
+		return Presence{}, notSeen
 	}
 	return s.node.present(context.Background(), channel, numbers)
 }

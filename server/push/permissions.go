@@ -139,6 +139,25 @@ func (s *session) mayName(name string) bool {
 	return s.node.validChannel(name) && (s.watcher || s.node.rules.of(name).allowsName(name))
 }
 
+// deniedFor returns failPermissionDenied with a reason for the log and the console. why may be a
+// note of ExplainToken.
+func deniedFor(why string) error {
+	why = strings.TrimSuffix(strings.TrimPrefix(why, "no: "), " (103)")
+	return fmt.Errorf("%w: %s", failPermissionDenied, why)
+}
+
+// deniedPublish returns why the rules do not let the client publish.
+func (s *session) deniedPublish(name string) error {
+	why := s.node.explainPublish(s.node.rules.of(name), name, &claims{}, s.access())
+	if strings.HasPrefix(why, "yes") {
+		why = "it is not subscribed"
+	}
+	return deniedFor(why)
+}
+
+// notSeen is why a client may not read the history or presence of a channel.
+var notSeen = deniedFor("it is not subscribed, and could not subscribe without a token for the channel")
+
 // addPersonal adds the user's personal channels to those to which the server subscribes it. The
 // error is a claimError.
 func (n *node) addPersonal(g *grant) error {

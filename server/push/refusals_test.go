@@ -83,7 +83,8 @@ func TestRefusalOfAPublish(t *testing.T) {
 	if got := n.refusals.counts[refusedPermission].Load(); got != 1 {
 		t.Errorf("counted %d times", got)
 	}
-	if log := n.log.String(); !strings.Contains(log, `error="publish: `+failPermissionDenied.Error()) {
+	if log := n.log.String(); !strings.Contains(log, `error="publish \"news\": `+
+		failPermissionDenied.Error()+": --deny-client-publish\"") {
 		t.Errorf("logged %q", log)
 	}
 	f.wantOpen(t, "refused")

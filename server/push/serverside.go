@@ -39,7 +39,8 @@ func (s *session) alsoAsked(given, asked []string) []string {
 		switch {
 		case slices.Contains(given, name):
 		case !s.mayName(name) || s.needsToken(name):
-			s.refused(refusedPermission, fmt.Errorf("connect: %q: %w", name, failPermissionDenied))
+			why := s.node.rules.of(name).explainSubscribe(name, s.access())
+			s.refused(refusedPermission, fmt.Errorf("connect: %q: %w", name, deniedFor(why)))
 		default:
 			given = append(given, name)
 		}

@@ -2,6 +2,7 @@ package push
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -43,7 +44,7 @@ func (s *session) admit(name string, w *subscribeRequest) error {
 	case rules.SubscribeHook && !rules.forUsers(name):
 		return s.subscribeByHook(name, w)
 	case s.needsToken(name):
-		return failPermissionDenied
+		return deniedFor(rules.explainSubscribe(name, s.access()))
 	}
 	return nil
 }
@@ -56,9 +57,7 @@ func (s *session) subscriptionGrant(name, token string) (g *memberGrant, ttl uin
 	case errors.Is(err, errTokenExpired):
 		return nil, 0, failTokenExpired
 	case err != nil:
-		n.log.Info("push: refused the token for a subscription", "client", s.id.String(), "channel", name, "error",
-			err)
-		return nil, 0, failPermissionDenied
+		return nil, 0, fmt.Errorf("%w: %w", failPermissionDenied, err)
 	}
 	if ends.IsZero() {
 		return g, 0, nil
@@ -83,7 +82,7 @@ func (s *session) refreshSubscription(name, token string) (ttl uint32, err error
 	defer s.mu.Unlock()
 	i := s.find(name)
 	if i < 0 || s.members[i].grant == nil {
-		return 0, failPermissionDenied
+		return 0, deniedFor("it has no subscription by a token")
 	}
 	s.members[i].grant.expires, s.members[i].grant.publish = g.expires, g.publish
 	s.expireSubscription(s.members[i])

@@ -243,6 +243,27 @@ func (c *Command) Method() Method {
 	return None
 }
 
+// Channel returns the channel that c names, or "".
+func (c *Command) Channel() string {
+	switch c.Method() {
+	case Subscribe:
+		return c.Subscribe.Channel
+	case Unsubscribe:
+		return c.Unsubscribe.Channel
+	case Publish:
+		return c.Publish.Channel
+	case Presence:
+		return c.Presence.Channel
+	case PresenceStats:
+		return c.PresenceStats.Channel
+	case History:
+		return c.History.Channel
+	case SubRefresh:
+		return c.SubRefresh.Channel
+	}
+	return ""
+}
+
 // An EmulationRequest carries commands of a client whose connection only receives. Data is a frame
 // of commands.
 type EmulationRequest struct {
