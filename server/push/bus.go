@@ -17,6 +17,21 @@ type Publication struct {
 	Tags         map[string]string // set by the publisher for subscribers; usually nil
 	Client, User string            // the connection that published it and its user; empty when the HTTP API did
 	Position                       // the bus sets it; zero if it is not in the channel's history
+	// Version lets Publish drop what is older than the channel's latest publication. nil: it has
+	// none. Receivers and histories do not get it.
+	Version *Version
+}
+
+// A Version says how new the data of a publication is, by the publisher's own count.
+type Version struct {
+	Number uint64 // at least 1
+	Epoch  string // names one run of numbers, at most 256 bytes; empty: compared with those of any run
+}
+
+// After reports whether a publication with v may follow one with latest, which is zero if the
+// channel's latest publication has none.
+func (v Version) After(latest Version) bool {
+	return v.Epoch != "" && v.Epoch != latest.Epoch || v.Number > latest.Number
 }
 
 // A Kind says what a publication's Data is.
@@ -159,6 +174,10 @@ type LogState struct {
 //   - ID: for five minutes, Publish on the same node makes one publication of all calls with the
 //     same channel and ID, and returns its position. For 30 s, and if t has a Retention, that holds
 //     on all nodes.
+//   - Version: Publish drops a publication with a Version that is not After the one of the channel's
+//     latest publication. It then returns the position of the latest and ErrOutdated. Of two
+//     publications on two nodes at the same time, the newer one is the later, or the older one is
+//     dropped. It needs a Retention: without one Publish returns ErrNoHistory.
 //   - Order: on each node, all receivers get the publications of one channel in the same order; if
 //     they have positions, it is the same on all nodes, and that of their offsets. Those published
 //     by one goroutine keep its order. There is no order between channels, between publications
@@ -222,6 +241,9 @@ var (
 	// ErrUncertain is returned by Publish if the publication may or may not be delivered.
 	ErrUncertain = errors.New("push: the publication was sent, but not confirmed in time: " +
 		"publish it again with the same ID")
-	// ErrNoHistory is returned by History and Forget for a Topic without a Retention.
+	// ErrOutdated is returned by Publish for a Version that is not after the latest.
+	ErrOutdated = errors.New("push: a publication with this version, or a newer one, was made before")
+	// ErrNoHistory is returned by History, Forget, and Publish with a Version, for a Topic without
+	// a Retention.
 	ErrNoHistory = errors.New("push: the topic keeps no history: give it a Retention")
 )

@@ -107,12 +107,15 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 	if err := ctx.Err(); err != nil {
 		return Position{}, err
 	}
+	if p.Version != nil && to.Keep.Size <= 0 {
+		return Position{}, ErrNoHistory
+	}
 	for {
 		t, err := b.topic(to.Name, to.Keep.Size > 0)
 		if t == nil {
 			return Position{}, err
 		}
-		at, ticket, victims := b.append(t, p, to.Keep)
+		at, ticket, victims, dropped := b.append(t, p, to.Keep)
 		if ticket == 0 {
 			continue
 		}
@@ -120,21 +123,25 @@ func (b *memoryBus) publish(ctx context.Context, to Topic, p Publication) (Posit
 		if !t.deliver(ticket) {
 			return Position{}, ErrBusClosed
 		}
-		return at, nil
+		return at, dropped
 	}
 }
 
 // append adds p to the history and to the publications that wait for delivery. The ticket is 0 if t
-// was removed.
-func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position, ticket uint64, victims []*topic) {
+// was removed. If p is outdated, ticket is that of the last publication.
+func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position, ticket uint64, victims []*topic,
+	dropped error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.removed {
-		return at, 0, nil
+		return at, 0, nil, nil
 	}
 	p.Position = Position{}
 	if keep.Size > 0 {
 		st := b.streamOf(t, keep)
+		if p.Version != nil && !p.Version.After(st.last) {
+			return Position{st.top, st.epoch}, t.published, nil, ErrOutdated
+		}
 		at = st.add(p, b.config.Clock.Now())
 		for st.bytes > b.config.HistoryBytes {
 			st.drop()
@@ -143,8 +150,9 @@ func (b *memoryBus) append(t *topic, p Publication, keep Retention) (at Position
 		victims = b.lru.touch(t, st.bytes)
 	}
 	t.published++
+	p.Version = nil
 	t.waiting = append(t.waiting, p)
-	return at, t.published, victims
+	return at, t.published, victims, nil
 }
 
 // deliver returns true when the publication with that ticket has been delivered, by this call or

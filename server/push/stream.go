@@ -7,9 +7,10 @@ import "time"
 type stream struct {
 	epoch string
 	keep  Retention
-	top   uint64 // offset of the last publication
-	items []kept // their offsets are consecutive and end with top
-	bytes int    // memory of the items
+	top   uint64  // offset of the last publication
+	last  Version // of the last publication
+	items []kept  // their offsets are consecutive and end with top
+	bytes int     // memory of the items
 }
 
 // kept is a publication with the time of its arrival.
@@ -27,6 +28,10 @@ func (k *kept) size() int { return keptOverhead + k.Publication.size() + len(k.C
 // add appends p and returns its position.
 func (st *stream) add(p Publication, now time.Time) Position {
 	st.top++
+	st.last = Version{}
+	if p.Version != nil {
+		st.last, p.Version = *p.Version, nil
+	}
 	p.Position = Position{st.top, st.epoch}
 	item := kept{p, now.UnixNano()}
 	st.items = append(st.items, item)
@@ -55,7 +60,7 @@ func (st *stream) expire(now time.Time) {
 	}
 }
 
-func (st *stream) clear() { st.items, st.bytes = nil, 0 }
+func (st *stream) clear() { st.items, st.bytes, st.last = nil, 0, Version{} }
 
 // read answers a query, as if top were the offset of the last publication.
 func (st *stream) read(q Query, top uint64, now time.Time) History {

@@ -41,6 +41,8 @@ func Run(t *testing.T, open func() push.Bus) {
 		{"BesideTheHistory", besideTheHistory},
 		{"CarriesAnyData", carriesAnyData},
 		{"OncePerID", oncePerID},
+		{"Versions", versions},
+		{"VersionsRace", versionsRace},
 		{"HistoryHasWhatIsDelivered", historyHasWhatIsDelivered},
 		{"HistoryQueries", historyQueries},
 		{"HistorySize", historySize},

@@ -30,9 +30,16 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
+// hasVersion is set in the kind of a publication that has a Version behind it.
+const hasVersion = 0x80
+
 // appendPublication appends p. Its ID and position travel beside it.
 func appendPublication(dst []byte, p *push.Publication) []byte {
 	dst = append(dst, byte(formPublication), byte(p.Kind))
+	if v := p.Version; v != nil {
+		dst[len(dst)-1] |= hasVersion
+		dst = appendText(binary.AppendUvarint(dst, v.Number), v.Epoch)
+	}
 	dst = appendText(appendText(dst, p.Client), p.User)
 	dst = binary.AppendUvarint(dst, uint64(len(p.Tags)))
 	for name, value := range p.Tags {
@@ -100,7 +107,11 @@ func (r *reader) bytes() []byte {
 
 // publication reads what appendPublication has appended, behind its form. Data is a view.
 func (r *reader) publication() (p push.Publication) {
-	p.Kind = push.Kind(r.byte())
+	kind := r.byte()
+	p.Kind = push.Kind(kind &^ hasVersion)
+	if kind&hasVersion != 0 {
+		p.Version = &push.Version{Number: r.number(), Epoch: r.text()}
+	}
 	p.Client, p.User = r.text(), r.text()
 	n := r.number()
 	if n > uint64(len(r.rest)) { // each tag has at least two bytes

@@ -14,6 +14,8 @@ import (
 // no length makes it allocate more than the message has.
 func FuzzMessages(f *testing.F) {
 	f.Add(appendPublication(nil, &push.Publication{Data: []byte("1"), User: "u", Tags: map[string]string{"a": "b"}}))
+	f.Add(appendPublication(nil, &push.Publication{Data: []byte("1"), Version: &push.Version{Number: 300,
+		Epoch: "e"}}))
 	info := push.ClientInfo{Client: "c", ConnInfo: []byte("{}")}
 	f.Add(appendNotice(nil, &push.Notice{ClientInfo: info, Joined: true}))
 	f.Add(rollOf([]push.ClientInfo{{Client: "1"}, {Client: "2", User: "u"}}, 1).append([]byte{'r'}))

@@ -317,6 +317,7 @@ func (f *follower) deliver(s stored) {
 		advance()
 	case kind == formPublication:
 		p := r.publication()
+		p.Version = nil
 		p.Position = push.Position{Offset: s.seq, Epoch: channelEpoch(f.epochNow(), name)}
 		if r.wrong {
 			advance()

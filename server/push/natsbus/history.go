@@ -110,6 +110,7 @@ func (f *follower) read(ctx context.Context, subject string, keep push.Retention
 			continue
 		}
 		p := r.publication()
+		p.Version = nil
 		p.Position = push.Position{Offset: s.seq, Epoch: h.Top.Epoch}
 		if !r.wrong {
 			h.Publications = append(h.Publications, p)

@@ -22,6 +22,9 @@ func (b *Bus) Publish(ctx context.Context, t push.Topic, p push.Publication) (pu
 	if err != nil {
 		return push.Position{}, err
 	}
+	if p.Version != nil && t.Keep.Size <= 0 {
+		return push.Position{}, push.ErrNoHistory
+	}
 	data := appendPublication(make([]byte, 0, len(p.Data)+len(p.Client)+len(p.User)+64), &p)
 	if most := b.nc.MaxPayload(); int64(len(data)+headRoom) > most {
 		return push.Position{}, fmt.Errorf("natsbus: the publication has %d bytes, and NATS takes at most %d: "+
@@ -29,7 +32,7 @@ func (b *Bus) Publish(ctx context.Context, t push.Topic, p push.Publication) (pu
 	}
 	publish := func() (push.Position, error) {
 		if t.Keep.Size > 0 {
-			return b.publishKept(ctx, t, token, p.ID, data)
+			return b.publishKept(ctx, t, token, &p, data)
 		}
 		return push.Position{}, b.publishPassing(t.Name, token, p, data)
 	}
@@ -85,21 +88,32 @@ const resendAfter = time.Second
 // publishKept publishes through the log, and returns when this node has received it from there. The
 // log's acknowledgement alone would not do: for a publication that it has already it does not say
 // that it was delivered.
-func (b *Bus) publishKept(ctx context.Context, t push.Topic, token, id string, data []byte) (push.Position, error) {
+func (b *Bus) publishKept(ctx context.Context, t push.Topic, token string, p *push.Publication, data []byte) (
+	push.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
 	f, err := b.live(ctx, t)
 	if err != nil {
 		return push.Position{}, err
 	}
-	key := b.messageID(t.Name, id)
+	key := b.messageID(t.Name, p.ID)
 	waiter, forget := f.expect(key)
 	defer forget()
 	uncertain := false
 	for {
 		reply, g, drop := b.inbox.expect(firstOnly)
-		err := b.kept.PublishMsg(&nats.Msg{Subject: f.stored + token, Reply: reply, Data: data,
-			Header: nats.Header{"Nats-Msg-Id": {key}}})
+		m := &nats.Msg{Subject: f.stored + token, Reply: reply, Data: data, Header: nats.Header{"Nats-Msg-Id": {key}}}
+		var err error
+		if p.Version != nil {
+			var last push.Position
+			if last, err = f.follows(ctx, t.Name, token, *p.Version, m); errors.Is(err, push.ErrOutdated) {
+				drop()
+				return last, err
+			}
+		}
+		if err == nil {
+			err = b.kept.PublishMsg(m)
+		}
 		if err == nil {
 			at, result := f.awaitStored(ctx, t.Name, waiter, g)
 			drop()
@@ -131,7 +145,7 @@ func (b *Bus) publishKept(ctx context.Context, t push.Topic, token, id string, d
 // retryAfter spreads retries while a log elects a leader; what has waited for an answer waits no
 // more.
 func retryAfter(err error) time.Duration {
-	if isUnknown(err) {
+	if isUnknown(err) || isCode(err, codeWrongLast, codeWrongLastOnly) {
 		return 0
 	}
 	return 100 * time.Millisecond
@@ -228,10 +242,12 @@ func acknowledged(m *nats.Msg) (seq uint64, duplicate bool, err error) {
 	return ack.Seq, ack.Duplicate, err
 }
 
-// mayRetry reports whether the cause of err may pass: an election, a restart, a full disk.
+// mayRetry reports whether the cause of err may pass: an election, a restart, a full disk, or a
+// publication of another node between two that are compared.
 func mayRetry(err error) bool {
 	var e *apiError
-	return isUnknown(err) || errors.Is(err, errNoAnswer) || errors.As(err, &e) && (e.Code == 503 || e.Code == 500)
+	return isUnknown(err) || errors.Is(err, errNoAnswer) || isCode(err, codeWrongLast, codeWrongLastOnly) ||
+		errors.As(err, &e) && (e.Code == 503 || e.Code == 500)
 }
 
 // receivePassing handles what other nodes have published without a history, and their notices.
