@@ -111,9 +111,9 @@ func resumption(r *http.Request) subscribeRequest {
 	}
 	epoch, offset, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(offset, 10, 64)
-	if err != nil {
+	if err != nil || epoch == "" {
 		// an id of another server: nothing can be recovered, and the client gets a gap
-		return subscribeRequest{recover: true}
+		epoch = "?"
 	}
 	return subscribeRequest{recover: true, since: Position{n, epoch}}
 }

@@ -123,7 +123,7 @@ func newJoinPoint(past History, window []Publication) joinPoint {
 // complete.
 func (from *joinPoint) welcome(w subscribeRequest, limits Limits) welcome {
 	hello := welcome{recoverable: true, at: from.at, wasRecovering: w.recover}
-	if !w.recover || w.since.Epoch != from.at.Epoch || !from.past.Complete {
+	if !w.recover || w.since.Epoch != "" && w.since.Epoch != from.at.Epoch || !from.past.Complete {
 		return hello
 	}
 	count, bytes := len(from.past.Publications)+len(from.rest), 0

@@ -120,7 +120,7 @@ func TestRecovery(t *testing.T) {
 	check("all missed", start, true, "1", "2", "3", "4")
 	check("ahead of the server", at(5), false)
 	check("another epoch", Position{2, "other"}, false)
-	check("no epoch", Position{2, ""}, false)
+	check("no epoch, which is the current one", Position{2, ""}, true, "3", "4")
 	for i := 5; i <= 12; i++ {
 		n.mustPublish("news", strconv.Itoa(i))
 	}
