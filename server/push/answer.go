@@ -1,6 +1,7 @@
 package push
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -30,6 +31,15 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body) // a write error means that the client has disconnected
+}
+
+// writeShown answers with a value that is always JSON.
+func writeShown(w http.ResponseWriter, shown any) {
+	body, err := json.Marshal(shown)
+	if err != nil {
+		panic("push: what the console shows is always JSON: " + err.Error())
+	}
+	writeJSON(w, http.StatusOK, body)
 }
 
 func writeError(w http.ResponseWriter, status int, code apiCode, message string) {

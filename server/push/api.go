@@ -24,9 +24,11 @@ type apiMethod struct {
 }
 
 var apiMethods = []*apiMethod{
-	{"publish", []string{"b64data", "channel", "data", "delta", "idempotency_key", "skip_history", "tags"},
+	{"publish", []string{"b64data", "channel", "data", "delta", "idempotency_key", "skip_history", "tags", "version",
+		"version_epoch"},
 		`{"offset", "epoch"}`, (*Server).apiPublish},
-	{"broadcast", []string{"b64data", "channels", "data", "delta", "idempotency_key", "skip_history", "tags"},
+	{"broadcast", []string{"b64data", "channels", "data", "delta", "idempotency_key", "skip_history", "tags",
+		"version", "version_epoch"},
 		`{"responses": [{"result": {"offset", "epoch"}} or {"error": {"code", "message"}}, …]}`,
 		(*Server).apiBroadcast},
 	{"history", []string{"channel", "limit", "reverse", "since"},
@@ -38,8 +40,11 @@ var apiMethods = []*apiMethod{
 	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*Server).apiChannels},
 	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`,
 		(*Server).apiInfo},
+	{"connections", []string{"user"}, `{"connections": {CLIENT: {"transport", "protocol", "user", "state": ` +
+		`{"channels": {NAME: {}, …}}}, …}}`, (*Server).apiConnections},
 	{"disconnect", []string{"client", "disconnect", "user", "whitelist"}, `{"num_clients"}`, (*Server).apiDisconnect},
-	{"subscribe", []string{"channel", "client", "recover_since", "user"}, `{"num_clients"}`, (*Server).apiSubscribe},
+	{"subscribe", []string{"b64data", "b64info", "channel", "client", "data", "expire_at", "info", "recover_since",
+		"user"}, `{"num_clients"}`, (*Server).apiSubscribe},
 	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
 	{"refresh", []string{"client", "expire_at", "expired", "user"}, `{"num_clients"}`, (*Server).apiRefresh},
 }
@@ -47,8 +52,7 @@ var apiMethods = []*apiMethod{
 // unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedMethods = map[string]string{
-	"rpc":         "call your own backend",
-	"connections": "call `presence` for the clients of a channel, or open the console",
+	"rpc": "call your own backend",
 }
 
 // row is the method's line in docs/guides/api.md.
@@ -194,11 +198,15 @@ type apiRequest struct {
 	B64Data        []byte               `json:"b64data"`
 	Delta          bool                 `json:"delta"` // subscribers that ask for deltas get them anyway
 	RecoverSince   *centrifuge.Position `json:"recover_since"`
+	Info           json.RawMessage      `json:"info"`
+	B64Info        []byte               `json:"b64info"`
 	ExpireAt       int64                `json:"expire_at"`
 	Expired        bool                 `json:"expired"`
 	Tags           map[string]string    `json:"tags"`
 	SkipHistory    bool                 `json:"skip_history"`
 	IdempotencyKey string               `json:"idempotency_key"`
+	Version        uint64               `json:"version"`
+	VersionEpoch   string               `json:"version_epoch"`
 	Limit          int                  `json:"limit"`
 	Since          *centrifuge.Position `json:"since"`
 	Reverse        bool                 `json:"reverse"`

@@ -16,9 +16,11 @@ import (
 // unservedFields are the fields of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedFields = map[string]string{
-	"version":       "leave it out, and publish states in order",
-	"version_epoch": "leave it out, and publish states in order",
-	"session":       "name the connection with `client`",
+	"override":     "set the rules of the namespace",
+	"label_filter": "name the user or the client",
+	"all_users":    "name the user or the client",
+	"expression":   "name the user",
+	"session":      "name the connection with `client`",
 	"disconnect.reconnect": "clients stay away after the codes 3500 to 3999 and 4500 to 4999, and come back after " +
 		"all others",
 }

@@ -127,6 +127,9 @@ func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error
 		return nil, err
 	}
 	op.Channel, op.Since = r.Channel, (*Position)(r.RecoverSince)
+	if err := s.addToSubscribe(&op, r); err != nil {
+		return nil, err
+	}
 	var sum subscribed
 	err = askAll(ctx, s.node, "subscribe", op, func(one subscribed) {
 		sum.Count += one.Count
@@ -142,6 +145,31 @@ func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error
 	}
 	return numClients(sum.Count)
 }
+
+// addToSubscribe takes what else a request may say of the subscriptions.
+func (s *Server) addToSubscribe(op *operation, r *apiRequest) (err error) {
+	switch now := s.node.clock.Now().Unix(); {
+	case r.Data != nil && len(r.B64Data) > 0 || r.Info != nil && len(r.B64Info) > 0:
+		return badRequest("data and b64data, or info and b64info, are both given: use one")
+	case len(r.Data)+len(r.B64Data)+len(r.Info)+len(r.B64Info) > s.node.limits.Publication:
+		return &apiError{code: apiLimitExceeded, message: "data or info is too large"}
+	case r.ExpireAt != 0 && !s.node.authenticates():
+		return badRequest("expire_at needs clients with tokens")
+	case r.ExpireAt != 0 && (r.ExpireAt <= now || r.ExpireAt > now+maxExpiry):
+		return badRequest("expire_at is not in the next hundred years")
+	}
+	op.ExpireAt, op.Data = r.ExpireAt, r.Data
+	if len(r.B64Data) > 0 {
+		op.Data = r.B64Data
+	}
+	if op.Info, err = infoOf(r.Info, r.B64Info); err != nil {
+		return badRequest("info is not JSON")
+	}
+	return nil
+}
+
+// maxExpiry bounds expire_at, in seconds from now: nanoseconds since 1970 must not overflow.
+const maxExpiry = 100 * 365 * 24 * 3600
 
 // apiRefresh changes when connections expire: at expire_at, in seconds since 1970, or at once.
 func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) {

@@ -61,6 +61,10 @@ func (s *Server) checkPublication(r *apiRequest) error {
 	switch {
 	case r.Data == nil && len(r.B64Data) == 0:
 		return badRequest("data is missing")
+	case r.VersionEpoch != "" && r.Version == 0:
+		return badRequest("version_epoch without version: give it a version of 1 or more")
+	case r.Version != 0 && r.SkipHistory:
+		return badRequest("version with skip_history: the history is what a version is compared with")
 	case r.Data != nil && len(r.B64Data) > 0:
 		return badRequest("data and b64data are both given: use one")
 	case size <= limit:
@@ -80,8 +84,18 @@ func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (
 	if r.Data == nil {
 		p.Data, p.Kind = r.B64Data, kindOf(r.B64Data)
 	}
+	if r.Version != 0 {
+		p.Version = &Version{r.Version, r.VersionEpoch}
+	}
 	at, err := s.node.publishKept(ctx, channel, p, r.SkipHistory)
 	switch {
+	case errors.Is(err, ErrOutdated):
+		return at, nil // the channel has it already, or something newer
+	case errors.Is(err, ErrNoHistory):
+		return at, &apiError{code: apiCode(failNotAvailable.Code),
+			message: "version needs a channel whose namespace has a history"}
+	case errors.Is(err, errBadVersion):
+		return at, badRequest(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
 	case errors.Is(err, errBadChannel):
 		return at, badRequest(s.node.channelRule("the channel"))
 	case errors.Is(err, errBadID):

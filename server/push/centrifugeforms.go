@@ -169,15 +169,23 @@ func (f centrifugeForm) socket(c *websocket.Conn) transport {
 
 // describe says how a client of this form has connected.
 func (f centrifugeForm) describe(header http.Header) Caller {
-	c := Caller{Transport: [...]string{"websocket", "http_stream", "sse"}[f.framing], Header: header,
-		Protocol: "json", Encoding: "json"}
+	c := Caller{Header: header, Encoding: "json"}
+	if f.codec == centrifuge.Protobuf {
+		c.Encoding = "binary"
+	}
+	c.Transport, c.Protocol = f.kind()
+	return c
+}
+
+func (f centrifugeForm) kind() (transport, protocol string) {
+	transport = [...]string{"websocket", "http_stream", "sse"}[f.framing]
 	if f.uni {
-		c.Transport = "uni_" + c.Transport
+		transport = "uni_" + transport
 	}
 	if f.codec == centrifuge.Protobuf {
-		c.Protocol, c.Encoding = "protobuf", "binary"
+		return transport, "protobuf"
 	}
-	return c
+	return transport, "json"
 }
 
 // contentType is the type of a response.

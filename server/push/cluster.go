@@ -20,10 +20,12 @@ type operation struct {
 	Code      uint16
 	Reason    string
 	Pattern   string // of channels, as in the API; or with Contains a part of the name
-	Contains  bool
-	Most      int // channels in the answer
+	Contains  bool   // also of User, in a list of connections
+	Most      int    // channels in the answer
 	Since     *Position
-	ExpireAt  int64 // seconds since 1970; 0: at once
+	ExpireAt  int64 // seconds since 1970; 0: at once, or for a subscription never
+	Info      []byte
+	Data      []byte // for the client, with the news of its subscription
 }
 
 // A clusterNode is what a node says of itself, in the form of the API's info.
@@ -56,6 +58,7 @@ func (n *node) serveQuestions() {
 	serve("subscribe", func(op operation) any { return n.subscribeHere(op) })
 	serve("refresh", func(op operation) any { return n.refreshHere(op) })
 	serve("channels", func(op operation) any { return n.channelsHere(op) })
+	serve("connections", func(op operation) any { return n.connectionsHere(op) })
 	serve("info", func(operation) any { return n.describe() })
 	serve("state", func(operation) any { return n.viewHere() })
 }
@@ -117,9 +120,13 @@ func (n *node) subscribeHere(op operation) (sum subscribed) {
 	if op.Since != nil {
 		w.recover, w.since = true, *op.Since
 	}
+	w.answer = op.Data
 	for _, one := range n.chosen(op) {
 		if !one.isConnected() {
 			continue
+		}
+		if op.Info != nil || op.ExpireAt != 0 {
+			w.grant = &memberGrant{info: op.Info, expires: op.ExpireAt * int64(time.Second)}
 		}
 		told, err := one.subscribeByServer(op.Channel, w)
 		switch {

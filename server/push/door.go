@@ -32,6 +32,8 @@ func doors() []door {
 // its clients may choose, such as a codec and a framing. A form is a comparable value without
 // state. Publications are encoded once for each form that a channel's subscribers use.
 type form interface {
+	// kind says for operators how clients of this form have connected: such as "sse", "json".
+	kind() (transport, protocol string)
 	// publications encodes list as one message.
 	publications(channel string, list []Publication) []byte
 	// notice encodes that a client has joined or left. nil: clients of this form get no notices.

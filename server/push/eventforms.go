@@ -28,6 +28,8 @@ type eventForm struct {
 	numbered bool // events have an id, which is the position: for streams of one channel
 }
 
+func (eventForm) kind() (transport, protocol string) { return "events", "json" }
+
 func (f eventForm) publications(channel string, list []Publication) []byte {
 	dst := make([]byte, 0, encodedSize(channel, list))
 	for _, p := range list {

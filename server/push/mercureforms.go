@@ -35,6 +35,8 @@ func mercureDoor() door {
 // A mercureForm writes each update as an event. The publications are those of the hub's log.
 type mercureForm struct{}
 
+func (mercureForm) kind() (transport, protocol string) { return "mercure", "events" }
+
 func (mercureForm) publications(_ string, list []Publication) []byte {
 	dst := make([]byte, 0, encodedSize("", list))
 	for i := range list {

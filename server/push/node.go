@@ -25,8 +25,9 @@ var errFull = errors.New("push: the transport's queue is full")
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
 		"characters: %w", failBadRequest)
-	errBadID   = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
-	errBadName = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
+	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, failBadRequest)
+	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
+	errBadName    = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
 		failBadRequest)
 	errBadData = fmt.Errorf("push: the data is too large, or not one JSON value in UTF-8: %w",
 		failBadRequest)
@@ -140,6 +141,9 @@ func (n *node) publishWith(ctx context.Context, channel string, p Publication, k
 	if len(p.ID) > maxID {
 		return Position{}, errBadID
 	}
+	if p.Version != nil && len(p.Version.Epoch) > maxID {
+		return Position{}, errBadVersion
+	}
 	data, ok := p.checked()
 	if !ok || p.size() > n.limits.Publication {
 		return Position{}, errBadData
@@ -165,7 +169,7 @@ func (n *node) publishTopic(ctx context.Context, t Topic, p Publication) (Positi
 	defer cancel()
 	at, err := n.bus.Publish(ctx, t, p)
 	if err != nil {
-		return Position{}, err
+		return at, err
 	}
 	n.count.latency.observe(n.clock.Now().Sub(began))
 	n.count.publishes.Add(1)

@@ -26,6 +26,13 @@ type redisForm struct {
 	sharded  bool
 }
 
+func (f redisForm) kind() (transport, protocol string) {
+	if f.protocol == resp.RESP3 {
+		return "redis", "resp3"
+	}
+	return "redis", "resp2"
+}
+
 func (f redisForm) publications(channel string, list []Publication) []byte {
 	word := "message"
 	if f.sharded {

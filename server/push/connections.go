@@ -1,0 +1,174 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// This file lists connections, for the API and for the console.
+
+const (
+	// mostConnections bounds the connections of one answer of the API.
+	mostConnections = 1000
+	// shownConnections bounds those of one answer of the console.
+	shownConnections = 50
+	// connectionBytes bounds what the answer of one node says of connections. Those beyond it are
+	// left out.
+	connectionBytes = 1 << 20
+)
+
+// A connectionList is the connections that an operation selects, in the order of users and ids.
+type connectionList struct {
+	Total       int              `json:"total"` // that are selected, listed or not
+	Connections []connectionInfo `json:"connections"`
+}
+
+// A connectionInfo is what operators may know of a connection.
+type connectionInfo struct {
+	Client    string   `json:"client"`
+	User      string   `json:"user"`
+	Node      string   `json:"node"`
+	Remote    string   `json:"remote"`
+	Transport string   `json:"transport"`
+	Protocol  string   `json:"protocol"`
+	Queued    int      `json:"queued"`   // bytes that wait for the client
+	Channels  []string `json:"channels"` // its subscriptions, in order
+}
+
+// connectionsHere lists this node's connections that op selects.
+func (n *node) connectionsHere(op operation) connectionList {
+	most := min(op.Most, mostConnections)
+	var found []foundSession
+	l := connectionList{Connections: []connectionInfo{}}
+	for _, s := range n.wheel.all() {
+		if s.watcher || !s.isConnected() {
+			continue
+		}
+		one := foundSession{s, s.user(), s.id.String()}
+		if !op.selects(one.user, one.client) {
+			continue
+		}
+		l.Total++
+		if found = append(found, one); len(found) == 2*most+1 {
+			found = firstSessions(found, most)
+		}
+	}
+	bytes := 0
+	for _, one := range firstSessions(found, most) {
+		info := one.s.describe()
+		if bytes += info.size(); bytes > connectionBytes {
+			break
+		}
+		l.Connections = append(l.Connections, info)
+	}
+	return l
+}
+
+// A foundSession is a session with what sorts it.
+type foundSession struct {
+	s            *session
+	user, client string
+}
+
+// firstSessions sorts list, and returns its first `most`.
+func firstSessions(list []foundSession, most int) []foundSession {
+	slices.SortFunc(list, func(a, b foundSession) int {
+		return cmp.Or(strings.Compare(a.user, b.user), strings.Compare(a.client, b.client))
+	})
+	return list[:min(len(list), most)]
+}
+
+// selects reports whether op selects the connection: by its user, or with Contains by a part of its
+// user or the beginning of its id.
+func (op *operation) selects(user, client string) bool {
+	if op.Contains {
+		return strings.Contains(user, op.User) || strings.HasPrefix(client, op.User)
+	}
+	return op.User == "" || user == op.User
+}
+
+// describe returns what operators may know of the session.
+func (s *session) describe() connectionInfo {
+	info := connectionInfo{Client: s.id.String(), User: s.user(), Node: s.node.name, Remote: s.t.remote(),
+		Queued: s.t.queued(), Channels: []string{}}
+	info.Transport, info.Protocol = s.form().kind()
+	s.mu.Lock()
+	for _, m := range s.members {
+		info.Channels = append(info.Channels, m.ch.name)
+	}
+	s.mu.Unlock()
+	slices.Sort(info.Channels)
+	return info
+}
+
+// size estimates the bytes of the description.
+func (c *connectionInfo) size() (n int) {
+	const fields = 256
+	n = fields + len(c.User)
+	for _, name := range c.Channels {
+		n += len(name) + len(`"",`)
+	}
+	return n
+}
+
+// allConnections lists connections of all nodes. Each node names its first op.Most.
+func (n *node) allConnections(ctx context.Context, op operation) (all connectionList, err error) {
+	all.Connections = []connectionInfo{}
+	err = askAll(ctx, n, "connections", op, func(l connectionList) {
+		all.Total += l.Total
+		all.Connections = append(all.Connections, l.Connections...)
+	})
+	slices.SortFunc(all.Connections, func(a, b connectionInfo) int {
+		return cmp.Or(strings.Compare(a.User, b.User), strings.Compare(a.Client, b.Client))
+	})
+	all.Connections = all.Connections[:min(len(all.Connections), op.Most)]
+	return all, err
+}
+
+// apiConnections lists all connections of a user, or all.
+func (s *Server) apiConnections(ctx context.Context, r *apiRequest) ([]byte, error) {
+	list, err := s.node.allConnections(ctx, operation{User: r.User, Most: mostConnections})
+	if err != nil {
+		return nil, err
+	}
+	if list.Total > len(list.Connections) {
+		return nil, &apiError{code: apiLimitExceeded,
+			message: fmt.Sprintf("%d connections, of which an answer holds "+
+				"%d: name a user", list.Total, len(list.Connections))}
+	}
+	type state struct {
+		Channels map[string]struct{} `json:"channels"`
+	}
+	type shown struct {
+		Transport string `json:"transport"`
+		Protocol  string `json:"protocol"`
+		User      string `json:"user"`
+		State     state  `json:"state"`
+	}
+	connections := make(map[string]shown, len(list.Connections))
+	for _, c := range list.Connections {
+		one := shown{c.Transport, c.Protocol, c.User, state{make(map[string]struct{}, len(c.Channels))}}
+		for _, name := range c.Channels {
+			one.State.Channels[name] = struct{}{}
+		}
+		connections[c.Client] = one
+	}
+	return json.Marshal(map[string]any{"connections": connections})
+}
+
+// serveConnections lists the connections of all nodes of which the query's "match" is a part of the
+// user, or the beginning of the id.
+func (s *Server) serveConnections(w http.ResponseWriter, r *http.Request) {
+	list, err := s.node.allConnections(r.Context(), operation{User: r.URL.Query().Get("match"), Contains: true,
+		Most: shownConnections})
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiInternal, s.explain("console", err).message)
+		return
+	}
+	writeShown(w, list)
+}
