@@ -41,6 +41,10 @@ func (s *Server) routeConsole(mux *http.ServeMux) {
 	mux.HandleFunc("GET /console/stats", s.forOperator(s.serveStats))
 	mux.HandleFunc("GET /console/channels", s.forOperator(s.serveChannels))
 	mux.HandleFunc("GET /console/channel", s.forOperator(s.serveChannel))
+	mux.HandleFunc("GET /console/connections", s.forOperator(s.serveConnections))
+	mux.HandleFunc("GET /console/namespaces", s.forOperator(s.serveNamespaces))
+	mux.HandleFunc("GET /console/refusals", s.forOperator(s.serveRefusals))
+	mux.HandleFunc("POST /console/token", s.forOperator(s.serveToken))
 	mux.HandleFunc("GET /console/cluster", s.forOperator(s.serveCluster))
 	mux.HandleFunc("GET /console/events", s.unlessDraining(s.forOperator(s.serveConsoleEvents)))
 }

@@ -3,6 +3,7 @@ package push
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,62 @@ type refusals struct {
 	begin   time.Time // of the period
 	lines   int       // in the period
 	omitted int       // since the last line
+	last    uint64    // the number of the latest
+	kept    []shownRefusal
+}
+
+const (
+	// keptRefusals is how many refusals the console can show. Those that the log has no room for
+	// are not among them.
+	keptRefusals = 100
+	// refusalBytes bounds the text of one.
+	refusalBytes = 500
+)
+
+// A shownRefusal is a refusal as the console shows it, with the values of the line in the log.
+type shownRefusal struct {
+	Number  uint64    `json:"number"`
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason"`
+	Remote  string    `json:"remote"`
+	Details string    `json:"details"`
+	Omitted int       `json:"omitted,omitempty"` // before it
+}
+
+// keep adds a refusal to those that the console shows. details are names and values in turn.
+func (r *refusals) keep(one shownRefusal, details []any) {
+	var text []string
+	for i := 0; i+1 < len(details); i += 2 {
+		if value := fmt.Sprint(details[i+1]); value != "" {
+			text = append(text, fmt.Sprintf("%v=%s", details[i], value))
+		}
+	}
+	one.Details = strings.ToValidUTF8(strings.Join(text, " "), "?")
+	if len(one.Details) > refusalBytes {
+		one.Details = strings.ToValidUTF8(one.Details[:refusalBytes], "") + "…"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	one.Number = r.last
+	if len(r.kept) == keptRefusals {
+		r.kept = append(r.kept[:0], r.kept[1:]...)
+	}
+	r.kept = append(r.kept, one)
+}
+
+// since returns the refusals that are newer than the one with that number, the newest first, and
+// the number of the latest.
+func (r *refusals) since(number uint64) (list []shownRefusal, last uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list = []shownRefusal{}
+	for _, one := range slices.Backward(r.kept) {
+		if one.Number > number {
+			list = append(list, one)
+		}
+	}
+	return list, r.last
 }
 
 // add counts a refusal. It reports whether the log has room for it, and how many lines it had no
@@ -70,9 +127,13 @@ func (r *refusals) add(why refusal, now time.Time) (log bool, omitted int) {
 
 // refused counts a refusal and logs it. details are further attributes of the line.
 func (n *node) refused(why refusal, remote string, details ...any) {
-	log, omitted := n.refusals.add(why, n.clock.Now())
+	now := n.clock.Now()
+	log, omitted := n.refusals.add(why, now)
 	if !log {
 		return
+	}
+	if n.sampler != nil { // there is a console
+		n.refusals.keep(shownRefusal{At: now, Reason: why.String(), Remote: remote, Omitted: omitted}, details)
 	}
 	line := append([]any{"reason", why.String(), "remote", remote}, details...)
 	if omitted > 0 {

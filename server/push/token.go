@@ -37,7 +37,8 @@ type trust struct {
 	keys   []tokenKey
 	remote *remoteKeys // nil without a URL
 
-	expected []jwt.ParserOption // issuer and audience
+	issuer, audience string             // empty: anything
+	expected         []jwt.ParserOption // they
 }
 
 // algorithms are those of RFC 7518 §3 and RFC 8037 that sign.
@@ -183,7 +184,7 @@ func newTokenVerifier(c Config, clock Clock, log *slog.Logger) (v *tokenVerifier
 
 // newTrust returns what c says, without the keys of its URL.
 func (v *tokenVerifier) newTrust(c Config) (*trust, error) {
-	t := new(trust)
+	t := &trust{issuer: c.TokenIssuer, audience: c.TokenAudience}
 	if c.TokenIssuer != "" {
 		t.expected = append(t.expected, jwt.WithIssuer(c.TokenIssuer))
 	}

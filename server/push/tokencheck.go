@@ -26,6 +26,18 @@ type TokenReport struct {
 // refuses the token; the report then has the header and the claims alone. It may fetch
 // Config.TokenKeysURL.
 func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err error) {
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+	v, wrong := newTokenVerifier(c, c.Clock, slog.New(slog.DiscardHandler))
+	if r, err = v.report(token); wrong != nil {
+		return r, wrong
+	}
+	return r, err
+}
+
+// report is CheckToken with the keys of v, which may be nil.
+func (v *tokenVerifier) report(token string) (r TokenReport, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return r, errors.New("push: it is no JSON Web Token: write HEADER.CLAIMS.SIGNATURE")
@@ -36,13 +48,6 @@ func CheckToken(ctx context.Context, c Config, token string) (r TokenReport, err
 			return r, errors.New("push: it is no JSON Web Token: its header or its claims are no JSON in base64url")
 		}
 		*to = text
-	}
-	if c.Clock == nil {
-		c.Clock = systemClock{}
-	}
-	v, err := newTokenVerifier(c, c.Clock, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return r, err
 	}
 	if v == nil {
 		return r,

@@ -43,15 +43,33 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 		return e, err
 	}
 	e.TokenReport, err = CheckToken(ctx, c, token)
+	n := &node{rules: rules, limits: c.Limits.withDefaults(), denyClientPublish: c.DenyClientPublish}
+	return e, n.notes(&e, err, c.TokenIssuer, c.TokenAudience, channels)
+}
+
+// explainToken is ExplainToken with the node's own keys and rules.
+func (n *node) explainToken(token string, channels []string) (e TokenExplanation, err error) {
+	e.TokenReport, err = n.tokens.report(token)
+	issuer, audience := "", ""
+	if n.tokens != nil {
+		t := n.tokens.trust.Load()
+		issuer, audience = t.issuer, t.audience
+	}
+	return e, n.notes(&e, err, issuer, audience, channels)
+}
+
+// notes adds the notes to e, of whose token refused says why the server refuses it. It returns
+// refused, or why it could not read the claims.
+func (n *node) notes(e *TokenExplanation, refused error, issuer, audience string, channels []string) error {
 	var given claims
 	if unread := json.Unmarshal(e.Claims, &given); unread != nil {
-		return e, errors.Join(err, fmt.Errorf("push: the claims are not of the types that the server reads: %w",
+		return errors.Join(refused, fmt.Errorf("push: the claims are not of the types that the server reads: %w",
 			unread))
 	}
 	var names map[string]json.RawMessage
 	_ = json.Unmarshal(e.Claims, &names) // it is an object, because given could be read
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		e.Notes = append(e.Notes, ClaimNote{name, names[name], given.does(name, c)})
+		e.Notes = append(e.Notes, ClaimNote{name, names[name], given.does(name, issuer, audience)})
 	}
 	g := grant{user: given.Subject}
 	wrong := g.addChannels(&given)
@@ -60,13 +78,12 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 		g.caps, wrong = new(regexCache).capabilities(list)
 	}
 	if wrong != nil {
-		return e, errors.Join(err, wrong)
+		return errors.Join(refused, wrong)
 	}
-	n := &node{rules: rules, limits: c.Limits.withDefaults(), denyClientPublish: c.DenyClientPublish}
 	for _, name := range channels {
 		e.Channels = append(e.Channels, n.explain(name, &given, g.access()))
 	}
-	return e, err
+	return refused
 }
 
 // claimNotes are what claims do in tokens for connections.
@@ -92,7 +109,7 @@ var subscriptionNotes = map[string]string{
 }
 
 // does says what a claim does.
-func (c *claims) does(name string, config Config) string {
+func (c *claims) does(name, issuer, audience string) string {
 	switch name {
 	case "exp":
 		return timeNote("the token expires at", c.ExpiresAt)
@@ -101,9 +118,9 @@ func (c *claims) does(name string, config Config) string {
 	case "expire_at":
 		return c.endNote()
 	case "iss":
-		return expected(config.TokenIssuer, "--token-issuer")
+		return expected(issuer, "--token-issuer")
 	case "aud":
-		return expected(config.TokenAudience, "--token-audience")
+		return expected(audience, "--token-audience")
 	case "allow":
 		return c.allowNote()
 	}

@@ -1,18 +1,24 @@
 // The console requests data only from its own server: figures by polling while the page is visible, messages by a stream of
 // events, publications by the HTTP API.
 
+import * as api from './api.js'
 import * as channel from './channel.js'
 import * as cluster from './cluster.js'
+import * as clients from './clients.js'
 import { byId, say } from './element.js'
 import * as figures from './figures.js'
 import { duration } from './format.js'
+import * as namespaces from './namespaces.js'
 import * as publish from './publish.js'
+import * as refusals from './refusals.js'
 import { Refused, getJSON, key, setKey } from './request.js'
 import { showChannels, showLoops, showSlow } from './tables.js'
+import * as token from './token.js'
 import * as watch from './watch.js'
 
 const pollEvery = 1000 // ms
-const listEvery = 2 // polls between two updates of the channels
+const listEvery = 2 // polls between two updates of the channels and clients
+const rulesEvery = 30 // of the namespaces
 
 const themeName = 'myriad-theme'
 
@@ -31,9 +37,11 @@ function startTheme() {
 function open(isOpen, why = '') {
   const door = byId('door')
   if (!isOpen && door.hidden) byId('unlock').elements.key.value = ''
+  const wasOpen = !byId('main').hidden
   byId('main').hidden = !isOpen
   door.hidden = isOpen
   byId('leave').hidden = !isOpen || !key()
+  if (isOpen && !wasOpen && key()) byId('main').focus()
   byId('range').disabled = !isOpen
   say(byId('door-state'), why, true)
 }
@@ -77,11 +85,18 @@ async function poll() {
   let goOn = true
   try {
     show(await getJSON(`/console/stats?after=${figures.newest()}`))
-    if (polls++ % listEvery === 0) {
+    await refusals.show()
+    if (polls % listEvery === 0) {
       await showChannels(pick)
       await channel.show()
       await cluster.show()
+      await clients.show()
     }
+    if (polls % rulesEvery === 0) {
+      await namespaces.show()
+      await api.show()
+    }
+    polls++
   } catch (error) {
     goOn = fail(error)
   }
@@ -92,7 +107,7 @@ async function poll() {
 byId('unlock').addEventListener('submit', (event) => {
   event.preventDefault()
   setKey(new FormData(event.target).get('key'))
-  poll().then(() => { if (!byId('main').hidden) byId('main').focus() })
+  poll()
 })
 byId('leave').addEventListener('click', () => {
   setKey('')
@@ -105,5 +120,8 @@ startTheme()
 figures.start()
 watch.start()
 channel.start()
+clients.start()
 publish.start()
+api.start()
+token.start()
 poll()

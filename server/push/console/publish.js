@@ -2,7 +2,7 @@
 
 import { byId, say } from './element.js'
 import { micros } from './format.js'
-import { Refused, key, request } from './request.js'
+import { call, key } from './request.js'
 
 export function start() {
   const form = byId('publish')
@@ -24,17 +24,9 @@ async function publish(form) {
   }
   const began = performance.now()
   try {
-    const answer = await (await request('/api/publish', {
-      method: 'POST', headers: { 'Content-Type': 'application/json' }, as: form.get('key') || key(),
-      body: JSON.stringify({ channel: form.get('channel'), data }),
-    })).json()
-    if (answer.error) return say(state, `Not published: ${answer.error.message}`, true) // with status 200
+    await call('publish', { channel: form.get('channel'), data })
     say(state, `Published to ${form.get('channel')} in ${micros((performance.now() - began) * 1000)}.`)
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) {
-      byId('publish-key').hidden = false
-      return say(state, 'Refused: publishing needs the key of --api-key.', true)
-    }
     say(state, `Not published: ${error.message}`, true)
   }
 }

@@ -1,5 +1,7 @@
 // Requests, which all go to the server of this page. The operator's key stays in this tab.
 
+import { byId } from './element.js'
+
 const keyName = 'myriad-key'
 
 export const key = () => sessionStorage.getItem(keyName) ?? ''
@@ -29,6 +31,23 @@ export async function request(path, { headers = {}, as = key(), ...options } = {
     // A proxy may have answered with another body: use the status.
   }
   throw new Refused(response.status, message)
+}
+
+// call calls a method of the HTTP API, and returns its result, or throws a Refused. The operator's key may be one that the API refuses.
+// Then it asks for the key of the API.
+export async function call(method, body) {
+  const row = byId('api-key')
+  try {
+    const answer = await (await request(`/api/${method}`, {
+      method: 'POST', headers: { 'Content-Type': 'application/json' }, as: row.querySelector('input').value || key(), body: JSON.stringify(body),
+    })).json()
+    if (answer.error) throw new Refused(200, answer.error.message)
+    return answer.result ?? answer
+  } catch (error) {
+    if (error.status !== 401) throw error
+    row.hidden = false
+    throw new Refused(401, 'this needs the key of --api-key, which you can enter at the top')
+  }
 }
 
 export const getJSON = async (path) => (await request(path)).json()

@@ -1,0 +1,111 @@
+package push
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// The API lists a user's connections with their subscriptions, as Centrifugo PRO does. Watchers and
+// clients that have not connected are left out.
+func TestAPIConnections(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret})
+	ann, bob := ts.client(jwt.MapClaims{"sub": "ann"}), ts.client(jwt.MapClaims{"sub": "bob"})
+	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"b"}}` + "\n" + `{"id":3,"subscribe":{"channel":"a"}}`))
+	waiting := new(fakeTransport)
+	waiting.s = ts.node.start(waiting, jsonForm)
+	t.Cleanup(waiting.hangUp)
+	ts.node.startConnected(new(fakeTransport), eventForm{}, grant{watcher: true}).ended()
+	one := func(f *fakeTransport, user, channels string) string {
+		return fmt.Sprintf(`"%s":{"transport":"websocket","protocol":"json","user":"%s","state":{"channels":{%s}}}`,
+			f.s.id, user, channels)
+	}
+	if got, want := ts.call("connections", `{"user":"ann"}`),
+		`{"result":{"connections":{`+one(ann, "ann", `"a":{},"b":{}`)+`}}}`; got != want {
+		t.Errorf("of ann: %s, want %s", got, want)
+	}
+	if got := ts.call("connections", `{}`); !strings.Contains(got, one(ann, "ann", `"a":{},"b":{}`)) ||
+		!strings.Contains(got, one(bob, "bob", "")) || strings.Contains(got, waiting.s.id.String()) {
+		t.Errorf("of all: %s", got)
+	}
+	if got := ts.call("connections", `{"user":"nobody"}`); got != `{"result":{"connections":{}}}` {
+		t.Errorf("of nobody: %s", got)
+	}
+	if got := ts.call("connections", `{"expression":"true"}`); !strings.Contains(got, `"code":107`) {
+		t.Errorf("with an expression: %s", got)
+	}
+}
+
+// An answer holds mostConnections, and says so for more.
+func TestAPIConnectionsAreBounded(t *testing.T) {
+	n := newTestNode(t)
+	for range mostConnections + 1 {
+		n.connected()
+	}
+	if got := n.connectionsHere(operation{Most: 1 << 30}); got.Total != mostConnections+1 ||
+		len(got.Connections) != mostConnections {
+		t.Errorf("%d of %d connections", len(got.Connections), got.Total)
+	}
+	s := &Server{node: n.node}
+	if _, err := s.apiConnections(t.Context(), &apiRequest{}); err == nil ||
+		err.(*apiError).code != apiLimitExceeded {
+		t.Errorf("%v", err)
+	}
+}
+
+// The descriptions of a node's connections have connectionBytes.
+func TestConnectionsHaveABoundInBytes(t *testing.T) {
+	n := newTestNode(t)
+	for i := range 100 {
+		c := n.connected()
+		for j := range n.limits.Channels {
+			name := fmt.Sprintf("%d-%d-", i, j)
+			c.frame(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"%s"}}`,
+				name+strings.Repeat("x", n.limits.ChannelName-len(name))))
+		}
+	}
+	got := n.connectionsHere(operation{Most: mostConnections})
+	body, err := json.Marshal(got)
+	if err != nil || got.Total != 100 || len(got.Connections) == 100 || len(body) > connectionBytes ||
+		len(body) < connectionBytes/2 {
+		t.Errorf("%d of %d connections in %d bytes, %v", len(got.Connections), got.Total, len(body), err)
+	}
+}
+
+// The console finds connections by a part of the user or the beginning of the id.
+func TestConsoleFindsClients(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key", Node: "n1"})
+	ann := ts.client(jwt.MapClaims{"sub": "ann <b>"})
+	for i := range shownConnections + 5 {
+		ts.client(jwt.MapClaims{"sub": fmt.Sprintf("bob-%02d", i)})
+	}
+	ann.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	find := func(match string) (l connectionList) {
+		t.Helper()
+		w := ts.do("GET", "/console/connections?match="+match, "", "X-API-Key", "key")
+		if err := json.Unmarshal(w.Body.Bytes(), &l); err != nil {
+			t.Fatal(err, w.Body)
+		}
+		return l
+	}
+	for _, match := range []string{"%3Cb", ann.s.id.String()[:13]} {
+		l := find(match)
+		if l.Total != 1 || len(l.Connections) != 1 {
+			t.Fatalf("%s: %+v", match, l)
+		}
+		if c := l.Connections[0]; c.User != "ann <b>" || c.Client != ann.s.id.String() || c.Node != "n1" ||
+			c.Remote != "192.0.2.1:1234" || fmt.Sprint(c.Channels) != "[news]" || c.Transport != "websocket" {
+			t.Errorf("%s: %+v", match, c)
+		}
+	}
+	if l := find("bob"); l.Total != shownConnections+5 || len(l.Connections) != shownConnections ||
+		l.Connections[0].User != "bob-00" {
+		t.Errorf("%d of %d: %+v", len(l.Connections), l.Total, l.Connections[0])
+	}
+	if l := find("none"); l.Total != 0 || l.Connections == nil {
+		t.Errorf("none: %+v", l)
+	}
+}

@@ -1,0 +1,131 @@
+package push
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// The console lists all namespaces with the rules that they have set.
+func TestConsoleShowsNamespaces(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{
+		{Name: "z", HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true, Slow: SlowDropOldest},
+		{Name: "a", Personal: true, SubscribeToken: true, Publish: PublishNobody, ChannelRegex: "^<b>$"},
+	}, APIKey: "key", DenyClientPublish: true})
+	var got struct {
+		Namespaces        []shownNamespace
+		DenyClientPublish bool `json:"deny_client_publish"`
+	}
+	w := ts.do("GET", "/console/namespaces", "", "X-API-Key", "key")
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err, w.Body)
+	}
+	want := "[{ [{publish clients} {slow disconnect}]} " +
+		"{a [{publish nobody} {subscribe-token } {user-limited } {personal } {channel-regex ^<b>$} " +
+		"{slow disconnect}]} {z [{publish clients} {history-size 10} {history-age 5m0s} " +
+		"{recovery } {presence } {join-leave } " +
+		"{slow drop-oldest} {slow-queue 65536}]}]"
+	if text := fmt.Sprint(got.Namespaces); text != want || !got.DenyClientPublish {
+		t.Errorf("%s, want %s", text, want)
+	}
+}
+
+// The console explains a token with the server's own keys and rules, and says why it is refused.
+func TestConsoleExplainsTokens(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, APIKey: "key", TokenIssuer: "me",
+		Namespaces: []Namespace{{Name: "p", SubscribeToken: true, Publish: PublishNobody}}})
+	ask := func(body string) (e explainedToken, status int) {
+		t.Helper()
+		w := ts.do("POST", "/console/token", body, "X-API-Key", "key")
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil && w.Code == 200 {
+			t.Fatal(err, w.Body)
+		}
+		return e, w.Code
+	}
+	claims := jwt.MapClaims{"sub": "<img>", "iss": "me", "exp": ts.clock.Now().Add(time.Hour).Unix(),
+		"channels": []string{"p:1"}}
+	good := sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims)
+	e, _ := ask(`{"token":"` + good + `","channels":["p:1","p:2","news"]}`)
+	if e.Error != "" || e.User != "<img>" || e.Ends == nil || len(e.Claims) != 4 || len(e.Channels) != 3 ||
+		!strings.HasPrefix(e.Channels[0].Subscribe, "yes: the server subscribes") ||
+		!strings.HasPrefix(e.Channels[1].Subscribe, "no: the rule subscribe-token") ||
+		e.Channels[2].Publish != "yes: every client may" {
+		t.Errorf("%+v", e)
+	}
+	forged := sign(t, jwt.SigningMethodHS256, []byte("another secret of thirty-two bytes"), claims)
+	if e, _ := ask(`{"token":"` + forged + `"}`); !strings.Contains(e.Error, "signature is invalid") ||
+		e.Ends != nil ||
+		len(e.Claims) != 4 {
+		t.Errorf("forged: %+v", e)
+	}
+	if e, _ := ask(`{"token":"x"}`); !strings.Contains(e.Error, "no JSON Web Token") {
+		t.Errorf("no token: %+v", e)
+	}
+	names := `["a"` + strings.Repeat(`,"a"`, explainedChannels) + `]`
+	for body, want := range map[string]int{`{`: 400, `{"channels":` + names + `}`: 400,
+		`{"token":"` + strings.Repeat("x", tokenBytes) + `"}`: 413} {
+		if _, status := ask(body); status != want {
+			t.Errorf("%.20s: %d, want %d", body, status, want)
+		}
+	}
+	if w := ts.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 401 {
+		t.Errorf("without the key: %d", w.Code)
+	}
+	open := newTestServer(t, Config{})
+	if w := open.do("POST", "/console/token", `{"token":"`+good+`"}`); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "no secret and no key") {
+		t.Errorf("in a server without tokens: %d %s", w.Code, w.Body)
+	}
+}
+
+// The console shows refusals with their reasons, the newest first, each once.
+func TestConsoleShowsRefusals(t *testing.T) {
+	ts := newTestServer(t, Config{TokenSecret: testSecret, Namespaces: []Namespace{{SubscribeToken: true}},
+		APIKey: "key"})
+	type shown struct {
+		Counts   map[string]uint64
+		Refusals []shownRefusal
+		Last     uint64
+	}
+	show := func(after uint64) (s shown) {
+		t.Helper()
+		w := ts.do("GET", fmt.Sprintf("/console/refusals?after=%d", after), "", "X-API-Key", "key")
+		if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil {
+			t.Fatal(err, w.Body)
+		}
+		return s
+	}
+	if s := show(0); len(s.Refusals) != 0 || s.Refusals == nil || s.Last != 0 {
+		t.Errorf("at first: %+v", s)
+	}
+	c := ts.client(jwt.MapClaims{"sub": "ann"})
+	c.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	c.frame([]byte(`{"id":3,"subscribe":{"channel":"other","token":"x"}}`))
+	s := show(0)
+	if len(s.Refusals) != 2 || s.Last != 2 || s.Counts["permission"] != 2 || s.Counts["rate"] != 0 {
+		t.Fatalf("%+v", s)
+	}
+	for i, want := range []string{`subscribe "other": push: error 103: permission denied: push: invalid token`,
+		`subscribe "news": push: error 103: permission denied: the rule subscribe-token wants a token`} {
+		if one := s.Refusals[i]; one.Reason != "permission" || one.Remote != "192.0.2.1:1234" ||
+			!one.At.Equal(ts.clock.Now()) || !strings.Contains(one.Details, "user=ann error="+want) {
+			t.Errorf("%+v, want %s", one, want)
+		}
+	}
+	if s := show(1); len(s.Refusals) != 1 || s.Refusals[0].Number != 2 {
+		t.Errorf("after the first: %+v", s)
+	}
+	for range 3 * keptRefusals {
+		ts.clock.advance(refusalPeriod)
+		ts.node.refused(refusedFrame, "192.0.2.1:1", "error", strings.Repeat("é\xff", refusalBytes))
+	}
+	s = show(0)
+	if len(s.Refusals) != keptRefusals || s.Last != 3*keptRefusals+2 ||
+		len(s.Refusals[0].Details) > refusalBytes+len("…") {
+		t.Errorf("%d are kept, the last is %d with %d bytes", len(s.Refusals), s.Last, len(s.Refusals[0].Details))
+	}
+}
