@@ -321,7 +321,7 @@ func TestConsoleIsLocked(t *testing.T) {
 	b.run(`document.querySelector('#unlock input').focus()`, nil)
 	b.press(all)
 	b.press("the key" + enter)
-	b.until(`!document.getElementById('main').hidden`)
+	b.until(`document.activeElement === document.getElementById('main')`)
 	b.run(`document.querySelector('#watch input').focus()`, nil)
 	b.press(enter)
 	b.until(`document.getElementById('watch-state').textContent === 'Subscribed to news.'`)
