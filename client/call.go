@@ -189,7 +189,11 @@ func (x *Call) cancel(err error) {
 
 // drop ends the connection if it is the call's still. Any goroutine.
 func (pc *conn) drop(x *Call, err error) {
-	if pc.x.CompareAndSwap(x, nil) {
+	switch {
+	case !pc.x.CompareAndSwap(x, nil):
+	case x.method() == "CONNECT" && err == errBodyClosed: // what was written into the tunnel is sent
+		_ = pc.c.Close()
+	default:
 		pc.c.Abort(err)
 	}
 }

@@ -307,9 +307,9 @@ func (pc *conn) lose(err error) {
 }
 
 // attemptFailed tries again on another connection, or ends the call with err. Any goroutine that
-// has taken the connection's x.
+// has taken the connection's x. A server that is too slow is not asked twice.
 func (x *Call) attemptFailed(err error) {
-	again := x.reused && !x.gotByte.Load() && x.up.readErr.Load() == nil &&
+	again := x.reused && err != error(errHeaderTimeout) && !x.gotByte.Load() && x.up.readErr.Load() == nil &&
 		(x.replayable() || x.rewindable() && !x.up.began.Load()) && !x.isSettled()
 	if !again {
 		x.fail(err)

@@ -12,11 +12,13 @@ import (
 	"net/http/httptrace"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -37,6 +39,8 @@ func TestDifferencesFromTransport(t *testing.T) {
 		"two lengths":          {askOtherSpelling, "2 fields", "1 field"},
 		"deadline of the conn": {askConnDeadline, "timeout", "the body"},
 		"file":                 {askFile, "ReadFrom", "Write"},
+		"body that fails":      {askFailingBody, "*errors.errorString", "*client.Error"},
+		"write that fails":     {askFailingWrite, "204", "the write fails"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			std := &http.Transport{MaxConnsPerHost: 1}
@@ -229,4 +233,71 @@ func askFile(t *testing.T, rt http.RoundTripper) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wrote[len(c.wrote)-1]
+}
+
+func askFailingBody(t *testing.T, rt http.RoundTripper) string {
+	s := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	failure := errors.New("the body fails")
+	_, err := rt.RoundTrip(request(t, "POST", s.URL, iotest.ErrReader(failure)))
+	if !errors.Is(err, failure) {
+		t.Errorf("%v", err)
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// A failingConn fails its second write.
+type failingConn struct {
+	net.Conn
+	writes int
+}
+
+var errWrite = errors.New("the write fails")
+
+func (c *failingConn) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		return 0, errWrite
+	}
+	return c.Conn.Write(p)
+}
+
+// askFailingWrite sends two requests that are not idempotent.
+func askFailingWrite(t *testing.T, rt http.RoundTripper) string {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	dialBy(rt, func(_ context.Context, network, addr string) (net.Conn, error) {
+		nc, err := net.Dial(network, addr)
+		return &failingConn{Conn: nc}, err
+	})
+	fetch(t, rt, request(t, "DELETE", s.URL, nil))
+	r, err := rt.RoundTrip(request(t, "DELETE", s.URL, nil))
+	if errors.Is(err, errWrite) {
+		return errWrite.Error()
+	} else if err != nil {
+		return err.Error()
+	}
+	r.Body.Close()
+	return strconv.Itoa(r.StatusCode)
+}
+
+// CancelRequest finds a request by its Cancel channel, which http.Client makes for its Timeout.
+func TestCancelRequest(t *testing.T) {
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) })
+	tr := fresh(t, &Transport{})
+	req := request(t, "GET", url, nil)
+	req.Cancel = make(chan struct{})
+	ended := make(chan error, 1)
+	call := tr.Do(req, func(_ *http.Response, err error) { ended <- err })
+	tr.CancelRequest(req)
+	if err := <-ended; !errors.Is(err, errCanceled) || call.Phase() != Done {
+		t.Errorf("%v in phase %v", err, call.Phase())
+	}
+}
+
+// The error of http.Client.Timeout is a timeout, whichever of its two clocks was first.
+func TestClientTimeout(t *testing.T) {
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) })
+	hc := &http.Client{Transport: fresh(t, &Transport{}), Timeout: 20 * time.Millisecond}
+	_, err := hc.Get(url)
+	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+		t.Errorf("%v", err)
+	}
 }

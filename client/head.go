@@ -3,6 +3,7 @@ package client
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -38,7 +39,7 @@ func (x *Call) appendHead(dst []byte, u *upload) []byte {
 			dst = x.field(dst, "Trailer", names)
 		}
 	case u.length > 0, u.length == 0 && sendsZero(x.method()):
-		dst = h1.AppendLength(dst, u.length)
+		dst = x.field(dst, "Content-Length", strconv.FormatInt(u.length, 10))
 	}
 	dst = appendFields(dst, r.Header, x)
 	if x.gzip = x.wantsGzip(); x.gzip {

@@ -175,3 +175,63 @@ func TestRegisterProtocol(t *testing.T) {
 	}()
 	tr.RegisterProtocol("file", skipping{})
 }
+
+// A draining RoundTripper reads the body and then leaves the request to the Transport.
+type draining struct{}
+
+func (draining) RoundTrip(r *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, r.Body)
+	return nil, http.ErrSkipAltProtocol
+}
+
+// A request that its scheme's RoundTripper leaves to the Transport has its body again.
+func TestRegisterProtocolGivesBodiesAgain(t *testing.T) {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	tr := fresh(t, &Transport{})
+	tr.RegisterProtocol("http", draining{})
+	if _, body := fetch(t, tr, request(t, "POST", s.URL, strings.NewReader("sent"))); body != "sent" {
+		t.Errorf("%q came back", body)
+	}
+	got := make(chan error, 1)
+	req := request(t, "POST", s.URL, strings.NewReader("sent"))
+	tr.Do(req, func(r *http.Response, err error) {
+		if err == nil && r.Request != req {
+			err = errors.New("the response belongs to another request")
+		}
+		if err == nil {
+			r.Body.Close()
+		}
+		got <- err
+	})
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// Each field that is written is traced, those of the Transport too.
+func TestTraceOfFields(t *testing.T) {
+	s := serveHTTP(t, func(http.ResponseWriter, *http.Request) {})
+	tr := fresh(t, &Transport{})
+	var mu sync.Mutex
+	fields := map[string]string{}
+	req := request(t, "POST", s.URL, strings.NewReader("nine byte"))
+	req.Header.Set("X-Own", "1")
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteHeaderField: func(name string, values []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			fields[name] = strings.Join(values, "|")
+		},
+	})
+	fetch(t, tr, req.WithContext(ctx))
+	mu.Lock()
+	defer mu.Unlock()
+	for name, want := range map[string]string{
+		"Host": s.Listener.Addr().String(), "User-Agent": userAgent, "Content-Length": "9", "X-Own": "1",
+		"Accept-Encoding": "gzip",
+	} {
+		if fields[name] != want {
+			t.Errorf("%s was traced as %q, want %q", name, fields[name], want)
+		}
+	}
+}

@@ -343,3 +343,36 @@ func serveWeb(t testing.TB, h http.Handler) (url string) {
 	})
 	return "http://" + ln.Addr().String()
 }
+
+// Closing the body of CONNECT ends the tunnel in order: the server reads all that was written, and
+// then the end.
+func TestClosedTunnelEndsInOrder(t *testing.T) {
+	heard := make(chan string, 1)
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nhello\n")
+		p, err := io.ReadAll(r)
+		if err != nil {
+			t.Error(err)
+		}
+		heard <- string(p)
+	})
+	tr := fresh(t, &Transport{})
+	from, to := io.Pipe()
+	defer to.Close()
+	req := request(t, "CONNECT", url, from)
+	req.URL.Opaque = "backend:443"
+	r, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(r.Body).ReadString('\n'); line != "hello\n" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	r.Body.Close()
+	if got := <-heard; got != "" {
+		t.Errorf("the server read %q", got)
+	}
+}

@@ -178,12 +178,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, errRoundTripOnLoop
 	}
+	x := &Call{t: t, original: req, req: req}
 	if other := t.other(req); other != nil {
-		if r, err := other.RoundTrip(req); !errors.Is(err, http.ErrSkipAltProtocol) {
+		r, err := x.roundTripBy(other)
+		if !errors.Is(err, http.ErrSkipAltProtocol) {
 			return r, err
 		}
 	}
-	x := &Call{t: t, original: req, req: req, parker: t.parkers.Get().(driver.Parker)}
+	x.parker = t.parkers.Get().(driver.Parker)
 	t.start(x)
 	for !x.finished.Load() {
 		x.parker.Park()
@@ -208,7 +210,7 @@ func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Cal
 	}
 	if other := t.other(req); other != nil {
 		t.sys.Go(func() {
-			r, err := other.RoundTrip(req)
+			r, err := x.roundTripBy(other)
 			if errors.Is(err, http.ErrSkipAltProtocol) {
 				t.start(x)
 				return
@@ -220,6 +222,19 @@ func (t *Transport) Do(req *http.Request, done func(*http.Response, error)) *Cal
 	}
 	t.start(x)
 	return x
+}
+
+// roundTripBy has another RoundTripper serve the request. If that declines with
+// http.ErrSkipAltProtocol, it may have read the body, so the Transport gets it anew where it can.
+func (x *Call) roundTripBy(other http.RoundTripper) (*http.Response, error) {
+	r, err := other.RoundTrip(x.original)
+	if !errors.Is(err, http.ErrSkipAltProtocol) || x.original.GetBody == nil {
+		return r, err
+	}
+	if fault := x.rewind(); fault != nil {
+		return nil, fault
+	}
+	return nil, err
 }
 
 // RegisterProtocol has rt serve the requests of a scheme, such as "file" by http.NewFileTransport.
@@ -292,8 +307,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// CancelRequest cancels the request, as its context should. net/http calls it for
-// http.Client.Timeout.
+// CancelRequest cancels a request that has a Cancel channel, as http.Client gives it for its
+// Timeout. It has no effect on others: cancel their contexts.
 func (t *Transport) CancelRequest(req *http.Request) {
 	t.mu.Lock()
 	x := t.calls[req]

@@ -293,6 +293,30 @@ func TestResponseHeaderTimeout(t *testing.T) {
 	}
 }
 
+// A server that is too slow on a kept connection is not asked again.
+func TestResponseHeaderTimeoutIsNotTriedAgain(t *testing.T) {
+	var requests atomic.Int32
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			if requests.Add(1) == 1 {
+				io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			}
+		}
+	})
+	tr := fresh(t, &Transport{})
+	get(t, tr, url)
+	tr.ResponseHeaderTimeout = 20 * time.Millisecond
+	if _, err := tr.RoundTrip(request(t, "GET", url, nil)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	if n := requests.Load(); n > 2 {
+		t.Errorf("the server had %d requests, want 2", n)
+	}
+}
+
 func TestGzip(t *testing.T) {
 	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
