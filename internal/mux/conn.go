@@ -124,7 +124,9 @@ func (c *Conn) settings() []h2.Setting {
 	return s
 }
 
-// Ended implements myriad.Ender: the peer sends no more. Requests that are complete are answered.
+// Ended implements myriad.Ender: the peer sends no more. Requests that are complete have
+// endedTimeout to be answered. Most peers have closed the connection, which looks the same from
+// here, and could not open another window.
 func (c *Conn) Ended(*myriad.Conn) {
 	defer c.leave(c.enter())
 	c.bits |= inputEnded
@@ -134,6 +136,7 @@ func (c *Conn) Ended(*myriad.Conn) {
 		}
 	}
 	c.wake().dropPartial()
+	c.Timers.Set(c.c, handshakeTimer, endedTimeout)
 }
 
 // Drained implements myriad.Drainer.
@@ -157,6 +160,10 @@ func (c *Conn) TimerExpired(number uint8) {
 	defer c.leave(c.enter())
 	switch number {
 	case handshakeTimer: // section 6.5.3
+		if c.is(inputEnded) {
+			_ = c.c.Close()
+			return
+		}
 		c.fail(h2.SettingsTimeout, "the preface or the acknowledgement of SETTINGS did not come in time", nil)
 	case drainTimer:
 		if c.is(lingers) {

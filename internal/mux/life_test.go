@@ -194,6 +194,28 @@ func TestHalfClosedConnection(t *testing.T) {
 	}
 }
 
+// A peer that has closed the connection looks like one that has ended its side. What is not
+// answered soon ends with the connection, whether its window is open or not.
+func TestPeerThatHasClosed(t *testing.T) {
+	for _, window := range []uint32{0, h2.InitialWindow} {
+		r := newRig(t, Config{})
+		r.greet(h2.Setting{ID: h2.InitialWindowSize, Value: window})
+		r.write(headers(1, getBlock, true), headers(3, getBlock, true))
+		r.settle()
+		if window == 0 {
+			reply(r.conn.streams[3], "answer")
+		}
+		r.peer.CloseWrite()
+		r.RunFor(endedTimeout / 2)
+		r.log = nil
+		r.RunFor(endedTimeout)
+		r.wantLog("1 ended CANCEL, error true", "3 ended CANCEL, error true")
+		if !r.conn.gone || !r.peer.Ended() {
+			t.Error("the connection is not closed")
+		}
+	}
+}
+
 // An idle connection keeps its windows and its table, and forgets which streams it has reset: what
 // comes for them is ignored.
 func TestDoze(t *testing.T) {

@@ -134,6 +134,9 @@ const (
 	// handshakeTimeout is how long the peer may take for its preface and to acknowledge ours;
 	// beyond: GOAWAY SETTINGS_TIMEOUT.
 	handshakeTimeout = 10 * time.Second
+	// endedTimeout is how long the streams may take whose requests are complete when the peer ends
+	// its side of the connection; beyond, the connection closes.
+	endedTimeout = time.Second
 	// drainTimeout is how long Shutdown waits for the answer to its PING.
 	drainTimeout = time.Second
 	// lastTimeout is how long no byte of the last output may leave; beyond, the connection closes
@@ -149,7 +152,7 @@ const (
 
 // The numbers of Conn.Timers that mux uses. An owner's begin at FirstTimer.
 const (
-	handshakeTimer uint8 = iota
+	handshakeTimer uint8 = iota // of endedTimeout, too
 	drainTimer
 	dozeTimer
 	headTimer
