@@ -8,18 +8,30 @@ import (
 
 var h2Servers = []string{"net/http", "nghttpd", "web", "web-pool", "web-inline"}
 
-// floods is a scenario of hostile clients of HTTP/2, and healthy ones of HTTP/1.
-func floods() scenario {
-	s := hostile(attack.Streams, "How long do healthy requests wait while 40 connections flood over HTTP/2?")
-	s.rows, s.app = "L3", "h2"
+// muxed is a scenario of hostile clients of HTTP/2, and healthy ones of HTTP/1.
+func muxed(kind attack.Kind, asks string) scenario {
+	s := hostile(kind, asks)
+	s.rows, s.app = "L3", "h2-exposed"
 	s.servers = []string{"net/http", "web", "web-pool", "web-inline"}
 	return s
 }
 
+// hostileH2Scenarios are the mixes, and each attack alone.
+func hostileH2Scenarios() []scenario {
+	all := []scenario{
+		muxed(attack.Streams, "How long do healthy requests wait while 38 connections flood over HTTP/2, or send what "+
+			"is costly to decompress?"),
+		muxed(attack.Held, "And while 40 hold streams without an end, closed windows and slow heads?"),
+	}
+	for _, a := range attack.OverHTTP2 {
+		all = append(all, muxed(a.Kind, "And while ten "+a.Do+"?"))
+	}
+	return all
+}
+
 // Scenarios of HTTP/2. A connection sends its next requests when all of those before are answered.
 // nghttpd serves a file, and has no handler.
-var h2Scenarios = []scenario{
-	floods(),
+var h2Scenarios = append(hostileH2Scenarios(), []scenario{
 	{
 		name: "h2-100", rows: "H1", asks: "What does a small request over HTTP/2 cost, 100 connections of 10 streams?",
 		app: "h2", check: check.HTTP2(10), mode: load.Closed, conns: 100,
@@ -50,4 +62,4 @@ var h2Scenarios = []scenario{
 		app: "grpc", check: check.GRPC(10), mode: load.Closed, conns: 100,
 		servers: []string{"grpc-net/http", "grpc-own", "grpc-web"}, reference: "grpc-net/http", measures: loaded,
 	},
-}
+}...)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -74,6 +75,9 @@ type part struct {
 	then  string        // sent then, once each
 	each  time.Duration // 0: never
 	read  int           // bytes read, once each; of one that goes before it is reset
+
+	next  func(round uint32) string // nil; else what is sent instead of then
+	drain bool                      // all is read
 }
 
 func request(method, path, more string) string {
@@ -99,7 +103,6 @@ var (
 var mixes = map[Kind][]part{
 	Slow:      {silent, heads, bodies, readers},
 	Flood:     {visits, resets, garbage, endless, pipelines, unread},
-	Streams:   {muxed(rapidReset), muxed(madeReset), muxed(continued), muxed(controls)},
 	Heads:     {silent, heads},
 	Bodies:    {bodies},
 	Readers:   {readers},
@@ -108,9 +111,20 @@ var mixes = map[Kind][]part{
 	Pipelines: {pipelines, unread},
 }
 
-// muxed is connections that flood over HTTP/2, and notice by a PING when the server has ended them.
-func muxed(flood string) part {
-	return part{conns: 10, first: flood, then: frame(6, 0, 0, "12345678"), each: 100 * time.Millisecond}
+// Those of HTTP/2 are a kind each, of ten connections, and fewer in a mix.
+func init() {
+	for _, p := range slices.Concat(floods, costly) {
+		mixes[Streams] = append(mixes[Streams], p.muxed(2))
+		mixes[p.kind] = []part{p.muxed(10)}
+	}
+	for _, p := range held {
+		mixes[Held] = append(mixes[Held], p.muxed(10))
+		mixes[p.kind] = []part{p.muxed(10)}
+	}
+}
+
+func (p part2) muxed(conns int) part {
+	return part{conns: conns, first: p.first, next: p.next, each: p.each, drain: true}
 }
 
 // dialer makes connections with small receive buffers. Otherwise the server would first send
@@ -155,13 +169,24 @@ func (p part) hold(c net.Conn) {
 	if p.each == 0 {
 		select {} // the peer neither sends nor reads from here on
 	}
+	if p.drain {
+		go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
+	}
 	one := make([]byte, max(p.read, 1))
+	round := uint32(0)
 	for range time.Tick(p.each) {
 		if p.read > 0 {
 			if _, err := c.Read(one); err != nil {
 				return
 			}
-		} else if _, err := io.WriteString(c, p.then); err != nil {
+			continue
+		}
+		piece := p.then
+		if p.next != nil {
+			piece = p.next(round)
+			round++
+		}
+		if _, err := io.WriteString(c, piece); err != nil {
 			return
 		}
 	}

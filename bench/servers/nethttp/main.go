@@ -32,6 +32,10 @@ func main() {
 			return harness.Listen(addr,
 				(&http.Server{Handler: harness.Exposed(), ErrorLog: log.New(io.Discard, "", 0)}).Serve)
 		},
+		"h2-exposed": func(addr string) (net.Addr, error) {
+			return harness.Listen(addr, (&http.Server{Handler: harness.Exposed(), Protocols: harness.ClearHTTP2(),
+				ErrorLog: log.New(io.Discard, "", 0)}).Serve)
+		},
 		"push-sse": events,
 	})
 }

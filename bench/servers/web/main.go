@@ -38,6 +38,10 @@ func main() {
 			server.Handler = harness.Exposed()
 			return bound(dispatch().Listen("tcp", addr))
 		},
+		"h2-exposed": func(addr string) (net.Addr, error) {
+			server.Handler, server.Protocols = harness.Exposed(), harness.ClearHTTP2()
+			return bound(dispatch().Listen("tcp", addr))
+		},
 		"https": func(addr string) (net.Addr, error) {
 			server.TLSConfig = harness.TLSConfig()
 			return bound(dispatch().ListenTLS("tcp", addr, "", ""))
