@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,7 +126,10 @@ func (s *Server) optionsOf(c ServerConfig) (*server.Options, error) {
 	if len(routes) == 0 { // JetStream wants one: this node itself, which is recognised
 		routes = []string{c.Listen}
 	}
-	for _, address := range routes {
+	for i, address := range routes {
+		if slices.Contains(routes[:i], address) { // NATS expects as many nodes as there are routes
+			continue
+		}
 		options.Routes = append(options.Routes, &url.URL{Scheme: "nats", Host: address,
 			User: url.UserPassword(nodeUser, c.Secret)})
 	}
