@@ -31,6 +31,7 @@ type scenario struct {
 	work  check.Work    // of working, instead of check
 	order harness.Order // of working: what is done
 
+	family    bool               // the CPU time of the server's descendants counts, too
 	servers   []string           // in the order of their turns
 	dialects  map[string]dialect // by server, for those that are spoken to in another way
 	reference string             // whose figures the ratios are to

@@ -39,6 +39,13 @@ var servers = []server{
 		about: "package websocket behind package web"},
 	{name: "push", program: "push", ours: true,
 		about: "package push, as myriad serve runs it; the Centrifuge protocol over WebSocket"},
+	{name: "cluster", program: "cluster", ours: true, about: "three nodes of package push, NATS inside"},
+	{name: "cluster-lazy", program: "cluster", args: []string{"--lazy"}, ours: true,
+		about: "the same, synced to disk every two minutes"},
+	{name: "centrifugo-redis", program: "cluster", args: []string{"--with", "redis"},
+		about: "three nodes of Centrifugo, and redis-server"},
+	{name: "centrifugo-nats", program: "cluster", args: []string{"--with", "nats"},
+		about: "three nodes of Centrifugo, and a NATS server"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "go", program: "goroutines", endless: true, about: "a goroutine for each task, without any bound"},
 	{name: "channel", program: "channel", about: "a channel of tasks and eight goroutines"},
@@ -91,7 +98,7 @@ const many = 20_000
 // scenarios are all there are, in the order of the parts of the project that they belong to.
 var scenarios = slices.Concat(httpScenarios, slowScenarios, hostileScenarios, heldScenarios, webSocketScenarios,
 	engineScenarios, poolScenarios, clientScenarios, tlsScenarios, h2Scenarios, respScenarios, pushScenarios,
-	longScenarios)
+	clusterScenarios, longScenarios)
 
 var httpScenarios = []scenario{
 	plaintext("http-100", "C1 P4", "What does a small request cost, 100 connections?", 100, 1),

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/myriad-go/myriad/bench/load"
@@ -59,8 +60,10 @@ func (t turn) measure(ctx context.Context, target *target) (sample, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its answer is wrong: %w", err)
 	}
+	addr, _, _ := strings.Cut(target.addr, ",") // the first of a cluster
 	spec := load.Spec{
-		Addr: target.addr, Conns: t.scenario.conns, Server: target.pid(), Talk: talk, Publishers: t.scenario.publishers,
+		Addr: addr, Conns: t.scenario.conns, Server: target.pid(), Family: t.scenario.family, Talk: talk,
+		Publishers: t.scenario.publishers,
 	}
 	switch t.scenario.mode {
 	case load.Exchange:

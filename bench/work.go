@@ -17,6 +17,9 @@ func (s scenario) describe() string {
 	if s.app == "commands" {
 		return fmt.Sprintf("%d commands from %d goroutines", s.order.Times, s.order.Producers)
 	}
+	if s.app == "cluster-failover" {
+		return fmt.Sprintf("%d subscribers of three nodes, one of which is killed", s.order.Times)
+	}
 	if s.app == "client" {
 		return fmt.Sprintf("%d requests, %d at a time, answered after %v", s.order.Times, s.order.Capacity,
 			s.order.Sleep)
@@ -63,6 +66,9 @@ func (t turn) work(ctx context.Context, target *target) (sample, error) {
 		return nil, err
 	}
 	elapsed := time.Since(began)
+	if report.Took > 0 {
+		elapsed = report.Took
+	}
 	after, err := proc.CPU(target.pid())
 	if err != nil {
 		return nil, err

@@ -22,6 +22,8 @@ const (
 	Chunks Framing = "chunks"
 	// Streams are of HTTP/2. A reply is a frame of data, in one piece; the others are skipped.
 	Streams Framing = "streams"
+	// Answers are HTTP responses with a Content-Length, whose size may change.
+	Answers Framing = "answers"
 )
 
 // A frame describes the bytes around replies: head bytes before the first, gap between two, and
@@ -45,6 +47,8 @@ func (f Framing) next(p []byte, size int) (one frame, err error) {
 		one, err = chunkFrame(p)
 	case Streams:
 		one, err = streamFrame(p)
+	case Answers:
+		one, err = answerFrame(p)
 	default:
 		one = frame{size: size}
 	}
@@ -60,6 +64,9 @@ func (f frame) each(p []byte, size int, take func(reply []byte) error) error {
 		return nil
 	}
 	p = p[f.head : f.size-f.tail]
+	if size == 0 {
+		return f.eachLine(p, take)
+	}
 	if (len(p)+len(f.gap))%(size+len(f.gap)) != 0 {
 		return fmt.Errorf("a frame of %d bytes does not consist of replies of %d: %.200q", len(p), size, p)
 	}
@@ -75,7 +82,41 @@ func (f frame) each(p []byte, size int, take func(reply []byte) error) error {
 	}
 }
 
+// eachLine gives take the replies of any size.
+func (f frame) eachLine(p []byte, take func(reply []byte) error) error {
+	for more := true; more; {
+		reply := p
+		if len(f.gap) > 0 {
+			reply, p, more = bytes.Cut(p, f.gap)
+		} else {
+			more = false
+		}
+		if err := take(reply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 var newline = []byte("\n")
+
+// lengthField is as servers write it (RFC 9110 §8.6).
+var lengthField = []byte("\r\nContent-Length: ")
+
+// answerFrame finds a response.
+func answerFrame(p []byte) (frame, error) {
+	head, _, found := bytes.Cut(p, []byte("\r\n\r\n"))
+	if !found {
+		return frame{}, errPartial
+	}
+	_, rest, found := bytes.Cut(head, lengthField)
+	text, _, _ := bytes.Cut(rest, []byte("\r"))
+	n, err := strconv.ParseUint(string(text), 10, 31)
+	if !found || err != nil {
+		return frame{}, fmt.Errorf("a response has no Content-Length: %.200q", head)
+	}
+	return frame{size: len(head) + 4 + int(n)}, nil
+}
 
 // textFrame finds an unmasked text message of one frame (RFC 6455 §5.2).
 func textFrame(p []byte) (frame, error) {

@@ -40,7 +40,29 @@ func TestFraming(t *testing.T) {
 	} {
 		cuts := []int{0, 1, 2, 3, 5, 7, 9, 11, len(tt.stream) - 1, len(tt.stream)}
 		for _, cut := range cuts {
-			got, err := takeOff(tt.framing, tt.stream[:min(cut, len(tt.stream))], tt.stream)
+			got, err := takeOff(tt.framing, 4, tt.stream[:min(cut, len(tt.stream))], tt.stream)
+			if err != nil && !strings.Contains(err.Error(), tt.want) || err == nil && got != tt.want {
+				t.Errorf("%s %.30q, cut at %d: %.100q, %v, not %.100q", tt.framing, tt.stream, cut, got, err, tt.want)
+			}
+		}
+	}
+}
+
+// Replies whose size changes are found, too.
+func TestFramingOfAnySize(t *testing.T) {
+	answers := "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nDate: now\r\n\r\npong" +
+		"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\n\r\n"
+	for _, tt := range []struct {
+		framing      Framing
+		stream, want string
+	}{
+		{Lines, "\x81\x04pong\x81\x0api\n\nlonger", "pong pi  longer"},
+		{Answers, answers, strings.Replace(answers, "pong", "pong ", 1)},
+		{Answers, "HTTP/1.1 200 OK\r\n\r\n", "no Content-Length"},
+		{Answers, "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no Content-Length"},
+	} {
+		for cut := range len(tt.stream) + 1 {
+			got, err := takeOff(tt.framing, 0, tt.stream[:cut], tt.stream)
 			if err != nil && !strings.Contains(err.Error(), tt.want) || err == nil && got != tt.want {
 				t.Errorf("%s %.30q, cut at %d: %.100q, %v, not %.100q", tt.framing, tt.stream, cut, got, err, tt.want)
 			}
@@ -49,17 +71,17 @@ func TestFraming(t *testing.T) {
 }
 
 // takeOff returns the replies of a stream of which the beginning comes first.
-func takeOff(f Framing, beginning, stream string) (string, error) {
+func takeOff(f Framing, size int, beginning, stream string) (string, error) {
 	var replies []string
 	taken := 0
 	for _, p := range []string{beginning, stream} {
 		for taken < len(p) {
-			one, err := f.next([]byte(p[taken:]), 4)
+			one, err := f.next([]byte(p[taken:]), size)
 			if errors.Is(err, errPartial) {
 				break
 			}
 			if err == nil {
-				err = one.each([]byte(p[taken:]), 4, func(reply []byte) error {
+				err = one.each([]byte(p[taken:]), size, func(reply []byte) error {
 					replies = append(replies, string(reply))
 					return nil
 				})

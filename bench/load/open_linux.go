@@ -15,25 +15,39 @@ const wave = 256
 
 // open connects, and says Hello on every connection.
 func open(spec Spec) (*driver, error) {
-	addr, err := netip.ParseAddrPort(spec.Addr)
-	if err != nil || !addr.Addr().Is4() {
-		return nil, fmt.Errorf("%q is not an IPv4 address and port", spec.Addr)
+	to, err := addressOf(spec.Addr)
+	if err != nil {
+		return nil, err
+	}
+	publish := to
+	if p := spec.Talk.Publication; p != nil && p.Addr != "" {
+		if publish, err = addressOf(p.Addr); err != nil {
+			return nil, err
+		}
 	}
 	d, err := newDriver(spec)
 	if err != nil {
 		return nil, err
 	}
-	o := &opening{driver: d, to: &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}}
+	o := &opening{driver: d, to: to, publish: publish}
 	if spec.Talk.TLS {
 		return d, o.secure()
 	}
 	return d, o.run()
 }
 
+func addressOf(text string) (*unix.SockaddrInet4, error) {
+	addr, err := netip.ParseAddrPort(text)
+	if err != nil || !addr.Addr().Is4() {
+		return nil, fmt.Errorf("%q is not an IPv4 address and port", text)
+	}
+	return &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}, nil
+}
+
 // An opening has begun connections up to begun; stands of them have been opened.
 type opening struct {
 	*driver
-	to            *unix.SockaddrInet4
+	to, publish   *unix.SockaddrInet4 // publish is for publishers
 	begun, stands int
 }
 
@@ -71,7 +85,11 @@ func (o *opening) begin(slot int) error {
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		return fmt.Errorf("TCP_NODELAY: %w", err)
 	}
-	if err := unix.Connect(fd, o.to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	to := o.to
+	if slot >= o.spec.Conns {
+		to = o.publish
+	}
+	if err := unix.Connect(fd, to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	return unix.EpollCtl(o.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(slot)})

@@ -50,14 +50,22 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 }
 
+// used is what the server has used so far.
+func (s *Spec) used() (proc.Times, error) {
+	if s.Family {
+		return proc.FamilyCPU(s.Server)
+	}
+	return proc.CPU(s.Server)
+}
+
 // openMeasured opens the connections, and finds out what that costs.
 func openMeasured(spec Spec) (*driver, Ready) {
 	began := time.Now()
-	server, err1 := proc.CPU(spec.Server)
+	server, err1 := spec.used()
 	self, err2 := proc.CPU(os.Getpid())
 	d, err := open(spec)
 	elapsed := time.Since(began)
-	serverNow, err3 := proc.CPU(spec.Server)
+	serverNow, err3 := spec.used()
 	selfNow, err4 := proc.CPU(os.Getpid())
 	if err = errors.Join(err, err1, err2, err3, err4); err != nil {
 		return d, Ready{Err: err.Error()}
@@ -66,7 +74,7 @@ func openMeasured(spec Spec) (*driver, Ready) {
 }
 
 func (d *driver) obey(o Order) Result {
-	w, err := newWindow(d.spec.Server, o)
+	w, err := newWindow(d.spec.used, o)
 	if err != nil {
 		return Result{Err: err.Error()}
 	}

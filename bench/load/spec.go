@@ -41,7 +41,8 @@ const (
 type Spec struct {
 	Addr   string
 	Conns  int
-	Server int // the pid whose CPU time counts
+	Server int  // the pid whose CPU time counts
+	Family bool // that of its descendants, too
 	Talk   Talk
 
 	// Publishers are connections on top of Conns that say Talk.Publication. In a Broadcast one of
@@ -65,10 +66,13 @@ type Talk struct {
 	TLS     bool   // all of it through TLS; certificates are not verified
 
 	Publication *Talk // what is said on a connection that publishes
+	// Addr is where connections that publish go; "": where all others go.
+	Addr string
 }
 
 // A Reply is recognised by its size, which never changes, and by how it begins and ends. What
-// frames it, and may join it with others, is not a part of it.
+// frames it, and may join it with others, is not a part of it. Size is 0 if it changes, in the
+// framings Lines and Answers.
 type Reply struct {
 	Size           int
 	Prefix, Suffix []byte

@@ -14,7 +14,7 @@ import (
 // A window is the stretch of a run that counts. The run passes it the time whenever it reads the
 // clock. So the server's usage is read at the same moments between which replies are counted.
 type window struct {
-	server     int
+	server     func() (proc.Times, error)
 	start, end int64
 	mark       int64 // the next moment at which something is to be read: start, end, or never
 	opened     int64 // when it was read really
@@ -29,7 +29,7 @@ type window struct {
 	err                    error
 }
 
-func newWindow(server int, o Order) (*window, error) {
+func newWindow(server func() (proc.Times, error), o Order) (*window, error) {
 	if o.Mode != Exchange && o.End <= o.Start {
 		return nil, errors.New("the window ends before it starts")
 	}
@@ -46,7 +46,7 @@ func (w *window) tell(now int64) bool {
 }
 
 func (w *window) read(now int64) {
-	server, err1 := proc.CPU(w.server)
+	server, err1 := w.server()
 	driver, err2 := proc.CPU(os.Getpid())
 	w.err = errors.Join(w.err, err1, err2)
 	if w.opened == 0 {

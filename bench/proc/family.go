@@ -32,6 +32,24 @@ func Family() (time.Duration, error) {
 	return sum, err
 }
 
+// FamilyCPU is what a process and its living descendants have used so far.
+func FamilyCPU(pid int) (Times, error) {
+	parents, err := parents()
+	if err != nil {
+		return Times{}, err
+	}
+	sum, err := CPU(pid)
+	for other := range parents {
+		if !descends(other, pid, parents) {
+			continue
+		}
+		if one, err := CPU(other); err == nil { // one that has just ended has no clock
+			sum.Total, sum.User, sum.System = sum.Total+one.Total, sum.User+one.User, sum.System+one.System
+		}
+	}
+	return sum, err
+}
+
 // parents maps each process of the machine to its parent.
 func parents() (map[int]int, error) {
 	names, err := filepath.Glob("/proc/[0-9]*/stat")

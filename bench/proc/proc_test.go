@@ -101,6 +101,28 @@ func TestDescends(t *testing.T) {
 	}
 }
 
+// The family of a process is itself and its children while they live.
+func TestFamilyCPU(t *testing.T) {
+	child := exec.Command("sh", "-c", "while :; do :; done")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer child.Wait()
+	defer child.Process.Kill()
+	for {
+		self, err1 := CPU(os.Getpid())
+		family, err2 := FamilyCPU(os.Getpid())
+		alone, err3 := FamilyCPU(child.Process.Pid)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		if alone.Total > 10*time.Millisecond && family.Total > self.Total+10*time.Millisecond {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // What children and their children use counts while they run, and a child's after it has been
 // waited for.
 func TestFamily(t *testing.T) {

@@ -32,6 +32,8 @@ type Report struct {
 	Mallocs    uint64 // allocations
 	Bytes      uint64 // allocated
 	Output     []byte // of the last upgrade: the answer
+	// Took is the part of the time that counts; 0: all of it.
+	Took time.Duration
 }
 
 func (w Work) command(text string) string {
