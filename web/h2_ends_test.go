@@ -1,6 +1,8 @@
 package web
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"testing"
 
@@ -33,4 +35,33 @@ func TestHTTP2ClientCloses(t *testing.T) {
 	c.Close()
 	<-ended
 	within(t, "the connection is gone", func() bool { return f.state.conns.Load() == 0 })
+}
+
+// What a handler's Read fails with, when its client has reset the stream, is an http2.StreamError
+// for errors.As, as with net/http.
+func TestHTTP2StreamErrorLikeNetHTTP(t *testing.T) {
+	var failed chan error
+	sameOnBoth(t, func(s *Server) {
+		mine := make(chan error, 1)
+		failed = mine
+		s.Protocols, s.Handler = plainHTTP2(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			mine <- err
+		})
+	}, func(t *testing.T, f *fixture, r *record) {
+		p := newPeer(t, f.addr)
+		defer p.Close()
+		p.fr.WriteData(p.open("/"), false, []byte("some"))
+		p.out.Flush()
+		if s := p.ask(translate("GET / HTTP/1.1\r\nHost: h\r\n\r\n")); s.status != "200" { // the first has come
+			t.Error(s)
+		}
+		<-failed
+		p.fr.WriteRSTStream(1, http2.ErrCodeEnhanceYourCalm)
+		p.out.Flush()
+		err := <-failed
+		var e http2.StreamError
+		var other *http.MaxBytesError
+		r.add("%t %t %d %v", errors.As(err, &e), errors.As(err, &other), e.StreamID, e.Code)
+	})
 }

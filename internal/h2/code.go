@@ -1,6 +1,10 @@
 package h2
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
 
 // A Code says why a stream or connection has ended (RFC 9113 section 7).
 type Code uint32
@@ -45,6 +49,33 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("h2: connection error %v: %s", e.Code, e.Reason)
 	}
 	return fmt.Sprintf("h2: error %v of stream %d: %s", e.Code, e.Stream, e.Reason)
+}
+
+// As makes target a struct with the fields StreamID, Code and Cause. So http2.StreamError of
+// golang.org/x/net is found in an error as it is in those of net/http.
+func (e *Error) As(target any) bool {
+	dst := reflect.ValueOf(target).Elem()
+	if e.Stream == 0 || dst.Kind() != reflect.Struct {
+		return false
+	}
+	src := reflect.ValueOf(struct {
+		StreamID uint32
+		Code     Code
+		Cause    error
+	}{e.Stream, e.Code, errors.New(e.Reason)})
+	if src.NumField() != dst.NumField() {
+		return false
+	}
+	for i := range src.NumField() {
+		from, to := src.Type().Field(i), dst.Type().Field(i)
+		if from.Name != to.Name || !from.Type.ConvertibleTo(to.Type) {
+			return false
+		}
+	}
+	for i := range src.NumField() {
+		dst.Field(i).Set(src.Field(i).Convert(dst.Field(i).Type()))
+	}
+	return true
 }
 
 func connError(code Code, reason string) error { return &Error{code, 0, reason} }
