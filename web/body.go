@@ -91,7 +91,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if tell {
 		b.x.want(wantInput)
 	}
-	if saysGone(err) {
+	if !b.windowed() && saysGone(err) { // a stream says so itself
 		b.x.given.ctx.depart()
 	}
 	return n, err

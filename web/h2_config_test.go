@@ -75,3 +75,28 @@ func TestHTTP2ProhibitedCipherSuites(t *testing.T) {
 		}
 	}
 }
+
+// The connection's window is MaxReceiveBufferPerConnection, but not less than an eighth of those of
+// all streams.
+func TestHTTP2ConnWindow(t *testing.T) {
+	for _, c := range []struct{ window, streams, want int }{
+		{64 << 10, 8, 64 << 10}, {1 << 20, 8, 1 << 20}, {64 << 10, 250, 250 * streamWindow / 8},
+	} {
+		f, _ := serveHTTP2(t, &Server{HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: c.window,
+			MaxConcurrentStreams: c.streams}})
+		_, fr := rawHTTP2(t, f)
+		got := 0
+		for got == 0 {
+			frame, err := fr.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w, ok := frame.(*http2.WindowUpdateFrame); ok {
+				got = 1<<16 - 1 + int(w.Increment)
+			}
+		}
+		if got != c.want {
+			t.Errorf("MaxReceiveBufferPerConnection %d: a window of %d, want %d", c.window, got, c.want)
+		}
+	}
+}

@@ -110,8 +110,14 @@ func (h *h2conn) awaitRequest() {
 	h.Timers.Set(h.c, idleTimer, firstOf(s.IdleTimeout, s.ReadTimeout))
 }
 
-// Settings implements mux.Owner.
-func (h *h2conn) Settings() {}
+// Settings implements mux.Owner. As with net/http, the preface makes a connection idle, by way of
+// active.
+func (h *h2conn) Settings() {
+	if h.state == uint8(http.StateNew) {
+		h.setState(http.StateActive)
+		h.setState(http.StateIdle)
+	}
+}
 
 // GoAway implements mux.Owner: the client opens no more streams.
 func (h *h2conn) GoAway(uint32, h2.Code) {}

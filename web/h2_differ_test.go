@@ -133,6 +133,11 @@ func newPeer(t testing.TB, addr string) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return peerOn(c)
+}
+
+// peerOn begins HTTP/2 on a connection.
+func peerOn(c net.Conn) *peer {
 	p := &peer{Conn: c, out: bufio.NewWriterSize(c, 64<<10), next: 1}
 	p.fr = http2.NewFramer(p.out, bufio.NewReader(c))
 	p.fr.AllowIllegalWrites = true

@@ -65,6 +65,12 @@ func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(n
 		r.add("handler: %s", notes)
 		r.add("log: %s", firstLines(strings.ReplaceAll(f.log.String(), "http2: ", "http: ")))
 	})
+	reportDecided(t, decided, apart)
+}
+
+// reportDecided fails if two servers are apart without a decision, or are not with one.
+func reportDecided(t *testing.T, decided, apart string) {
+	t.Helper()
 	switch {
 	case decided == byChance:
 	case decided != "" && apart == "":

@@ -287,9 +287,9 @@ func TestHTTP2ConnState(t *testing.T) {
 	c := clients["x/net"]
 	resp, err := c.Get(f.url("/"))
 	mustBody(t, resp, err)
-	got := fmt.Sprint(<-states, <-states, <-states)
+	got := fmt.Sprint(<-states, <-states, <-states, <-states, <-states)
 	c.CloseIdleConnections()
-	if got += fmt.Sprint(" ", <-states); got != "new active idle closed" {
+	if got += fmt.Sprint(" ", <-states); got != "new active idle active idle closed" {
 		t.Errorf("states %q", got)
 	}
 }
