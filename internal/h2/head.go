@@ -72,6 +72,7 @@ func Trailers(fields []hpack.Field) error {
 
 // pseudo takes the pseudo-fields, which come first (section 8.3).
 func (h *Head) pseudo(fields []hpack.Field, request bool) (rest []hpack.Field, err error) {
+	noAuthority := false // :authority is there, and empty
 	for i, f := range fields {
 		if !strings.HasPrefix(f.Name, ":") {
 			return fields[i:], nil
@@ -101,7 +102,7 @@ func (h *Head) pseudo(fields []hpack.Field, request bool) (rest []hpack.Field, e
 		switch {
 		case into == nil:
 			return nil, malformed("a pseudo-field is unknown")
-		case *into != "":
+		case *into != "" || into == &h.Authority && noAuthority:
 			return nil, malformed("a pseudo-field is repeated")
 		case f.Value == "" && f.Name != ":authority":
 			return nil, malformed("a pseudo-field is empty")
@@ -109,6 +110,7 @@ func (h *Head) pseudo(fields []hpack.Field, request bool) (rest []hpack.Field, e
 			return nil, malformed("a pseudo-field has characters that it must not have")
 		}
 		*into = f.Value
+		noAuthority = noAuthority || into == &h.Authority && f.Value == ""
 	}
 	return nil, nil
 }
@@ -124,7 +126,7 @@ func parseStatus(s string) int {
 
 // regular checks the other fields and takes what h has a place for. It works in place.
 func (h *Head) regular(fields []hpack.Field, request bool) ([]hpack.Field, error) {
-	kept, cookie, host := fields[:0], -1, ""
+	kept, cookie, host, hasHost := fields[:0], -1, "", false
 	var cookies strings.Builder // from the second on
 	for _, f := range fields {
 		if err := checkField(f); err != nil {
@@ -145,10 +147,10 @@ func (h *Head) regular(fields []hpack.Field, request bool) ([]hpack.Field, error
 				break
 			}
 			// section 8.3.1: it must not differ from :authority
-			if host != "" || h.Authority != "" && !strings.EqualFold(f.Value, h.Authority) {
+			if hasHost || h.Authority != "" && !strings.EqualFold(f.Value, h.Authority) {
 				return nil, malformed("Host is repeated, or differs from :authority")
 			}
-			host = f.Value
+			host, hasHost = f.Value, true
 			continue
 		case "cookie":
 			if request && cookie >= 0 { // section 8.2.3
