@@ -35,6 +35,7 @@ func (x *h2stream) deadlinePassed(now moment) {
 	x.takeWriteBy()
 	if x.writeBy.passed(now) {
 		x.writeBy = never
+		x.lane.st.figures.late.Add(1)
 		x.s.Cancel(h2.InternalError)
 	}
 	if !x.body.complete() {

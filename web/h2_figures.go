@@ -1,6 +1,8 @@
 package web
 
 import (
+	"sync/atomic"
+
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/mux"
 )
@@ -9,7 +11,10 @@ import (
 type figuresKey struct{}
 
 // figures count for all HTTP/2 connections of an engine's servers.
-type figures struct{ mux.Counters }
+type figures struct {
+	mux.Counters
+	late atomic.Int64 // streams reset because their answer was late
+}
 
 func newFigures() any { return new(figures) }
 
@@ -22,5 +27,9 @@ func (f *figures) Figures() myriad.Figures {
 		{Name: "streams reset for mistakes", Count: f.Resets.Load()},
 		{Name: "connections ended for mistakes", Count: f.ConnErrors.Load()},
 		{Name: "connections ended for floods", Count: f.Calmed.Load()},
+		{Name: "heads too large", Count: f.TooLarge.Load()},
+		{Name: "streams reset for late answers", Count: f.late.Load()},
+		{Name: "pauses for clients that do not read", Count: f.Paused.Load()},
+		{Name: "connections ended for clients that do not read", Count: f.Stalled.Load()},
 	}}
 }

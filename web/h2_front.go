@@ -42,10 +42,11 @@ func (s *Server) configureHTTP2(st *state) {
 		head = http.DefaultMaxHeaderBytes
 	}
 	const overhead = 10 * 32 // net/http adds it for ten fields as HPACK counts them
+	st.figures = st.engine.Shared(figuresKey{}, newFigures).(*figures)
 	st.mux = mux.Config{
 		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
 		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
-		Counters: &st.engine.Shared(figuresKey{}, newFigures).(*figures).Counters,
+		Counters: &st.figures.Counters,
 	}
 	st.mux.Take(s.HTTP2)
 	st.window = int32(st.mux.Window)

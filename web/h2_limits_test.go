@@ -238,9 +238,13 @@ func TestHTTP2Deadlines(t *testing.T) {
 			t.Errorf("a late body: %q", got)
 		}
 		end.Close()
+		late := figuresOf(f.state.engine)["streams reset for late answers"]
 		if resp, err := c.Get(f.url("/write")); err == nil {
 			t.Errorf("a late answer: %v", resp.Status)
 			resp.Body.Close()
+		}
+		if n := figuresOf(f.state.engine)["streams reset for late answers"]; n == late {
+			t.Errorf("%d late answers are counted, as before", n)
 		}
 		resp, err = c.Get(f.url("/"))
 		mustBody(t, resp, err)

@@ -161,6 +161,7 @@ type state struct {
 	limits    h1.Limits
 	protocols http.Protocols       // that are served
 	mux       mux.Config           // of HTTP/2 connections
+	figures   *figures             // of them
 	window    int32                // of their streams
 	lanes     []*lane              // by loop
 	tasks     *dispatch.Dispatcher // runs handlers

@@ -168,6 +168,7 @@ const (
 	figureResets     = "streams reset for mistakes"
 	figureRefused    = "streams refused"
 	figureStreams    = "streams"
+	figureTooLarge   = "heads too large"
 )
 
 // ends says how web.Server ends each attack, and which figure of its engine counts it.
@@ -193,7 +194,7 @@ var ends = map[Kind]struct {
 	Windows:           {http2.ErrCodeEnhanceYourCalm, figureFloods},
 	Names:             {http2.ErrCodeEnhanceYourCalm, figureFloods},
 	Thrash:            {http2.ErrCodeNo, figureStreams},
-	Bomb:              {http2.ErrCodeNo, figureStreams},
+	Bomb:              {http2.ErrCodeNo, figureTooLarge},
 }
 
 // dear is how many times the time of an ordinary byte an attacker's byte may take. The most that it

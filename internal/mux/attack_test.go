@@ -224,6 +224,9 @@ func TestHPACKBomb(t *testing.T) {
 	if n := cap(r.conn.act.fields); n > 4096 {
 		t.Errorf("room for %d fields", n)
 	}
+	if n := r.cfg.Counters.TooLarge.Load(); n != 1 {
+		t.Errorf("%d lists that are too large", n)
+	}
 }
 
 // A stream keeps its place until its handler is done, however it has ended.

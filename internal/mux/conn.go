@@ -330,6 +330,7 @@ func (c *Conn) linger() {
 func (c *Conn) lookAtLast() {
 	c.bits &^= lingers
 	if c.count == 0 && c.act != nil && int32(c.gone()-c.act.left) <= 0 {
+		c.countStall()
 		_ = c.c.Close()
 	}
 }

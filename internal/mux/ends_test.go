@@ -85,6 +85,9 @@ func TestPeerThatDoesNotReadDoesNotHoldTheEnd(t *testing.T) {
 	if !r.conn.gone {
 		t.Error("the connection is open")
 	}
+	if n := r.cfg.Counters; n.Paused.Load() == 0 || n.Stalled.Load() != 1 {
+		t.Errorf("%d pauses and %d stalls are counted", n.Paused.Load(), n.Stalled.Load())
+	}
 }
 
 // The strings of a request are not kept by its connection.

@@ -54,6 +54,9 @@ func (c *Conn) fieldBlock(id uint32, block []byte, end, self bool) error {
 	case err != nil:
 		return c.connError(h2.CompressionError, err.Error())
 	}
+	if n := c.cfg.Counters; n != nil && size > limit {
+		n.TooLarge.Add(1)
+	}
 	s := a.streams[id]
 	switch {
 	case s == nil && c.cfg.Client, s == nil && id <= c.last:

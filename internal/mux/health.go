@@ -33,6 +33,7 @@ func (c *Conn) checkSilence() {
 	silent := time.Duration(uint32(c.now())-c.heard) * time.Millisecond
 	switch left := c.cfg.SendPing - silent; {
 	case c.is(healthPinged):
+		c.countStall()
 		c.c.Abort(errSilent)
 	case left > 0:
 		c.Timers.Set(c.c, pingTimer, left)
@@ -64,7 +65,14 @@ func (c *Conn) gone() uint32 { return c.act.wrote - uint32(c.c.Queued()) }
 func (c *Conn) checkStall() {
 	c.bits &^= stallArmed
 	if c.act != nil && c.c.Queued() > 0 && int32(c.gone()-c.act.left) <= 0 {
+		c.countStall()
 		c.c.Abort(errStalled)
+	}
+}
+
+func (c *Conn) countStall() {
+	if n := c.cfg.Counters; n != nil {
+		n.Stalled.Add(1)
 	}
 }
 

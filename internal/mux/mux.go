@@ -68,6 +68,9 @@ type Counters struct {
 	Resets     atomic.Int64 // RST_STREAM sent for something that the peer has done wrong
 	ConnErrors atomic.Int64 // GOAWAY sent with an error
 	Calmed     atomic.Int64 // those of them that were ENHANCE_YOUR_CALM: the peer has spent a budget
+	TooLarge   atomic.Int64 // lists of fields beyond Config.HeaderList
+	Paused     atomic.Int64 // times that a connection was not read because its peer read no answers
+	Stalled    atomic.Int64 // connections ended because the peer did not read, or answer a PING
 }
 
 // An Owner is the protocol of a connection. L.

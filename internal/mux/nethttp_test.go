@@ -116,8 +116,8 @@ func TestSendPing(t *testing.T) {
 		t.Error("the connection ends too early")
 	}
 	r.RunFor(3 * time.Second)
-	if !r.conn.gone || r.conn.err == nil {
-		t.Errorf("gone %v, %v", r.conn.gone, r.conn.err)
+	if !r.conn.gone || r.conn.err == nil || r.cfg.Counters.Stalled.Load() != 1 {
+		t.Errorf("gone %v, %v, counted %d", r.conn.gone, r.conn.err, r.cfg.Counters.Stalled.Load())
 	}
 }
 
@@ -157,8 +157,8 @@ func TestWriteStall(t *testing.T) {
 	if r.conn.Conn.c.Queued() == 0 && !r.conn.gone {
 		t.Fatal("nothing was queued: this shows nothing")
 	}
-	if !r.conn.gone {
-		t.Error("a client that reads nothing is still there")
+	if !r.conn.gone || r.cfg.Counters.Stalled.Load() != 1 {
+		t.Errorf("a client that reads nothing: gone %v, counted %d", r.conn.gone, r.cfg.Counters.Stalled.Load())
 	}
 	s.Release()
 	r.peer.Resume()

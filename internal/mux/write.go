@@ -96,6 +96,9 @@ func (c *Conn) pauseOrResume() {
 	case a.controls > maxControls && !c.is(pausedInput):
 		c.bits |= pausedInput
 		c.c.Pause()
+		if n := c.cfg.Counters; n != nil {
+			n.Paused.Add(1)
+		}
 	case a.controls <= maxControls && c.is(pausedInput):
 		c.bits &^= pausedInput
 		c.c.Resume()
