@@ -226,11 +226,11 @@ func TestTunnelRefused(t *testing.T) {
 			req, _ = http.NewRequest("GET", f.url("/"), nil)
 		}
 		resp, err := clients["x/net"].Do(req)
-		if err == nil {
-			resp.Body.Close()
-		}
 		if err := <-failed; err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if err == nil { // to close it before would reset a stream that the handler is still busy with
+			resp.Body.Close()
 		}
 	}
 	h.want(t)

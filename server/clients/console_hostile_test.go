@@ -58,6 +58,7 @@ func TestConsoleWithHostileStrings(t *testing.T) {
 	b := startBrowser(t)
 	b.look(1440, "light")
 	b.open("http://" + s.addr + "/")
+	b.until(`!document.getElementById('door').hidden`)
 	b.run(`document.querySelector('#unlock input').focus()`, nil)
 	b.press("view" + enter)
 	b.until(`document.getElementById('state').textContent === 'Live'`)
