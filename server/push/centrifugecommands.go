@@ -111,6 +111,9 @@ func (b *batch) run(c *centrifuge.Command) error {
 	case c.ID == 0 && c.Send == nil:
 		return errors.Join(endBadRequest, errNoID)
 	}
+	if refused, err := b.aboveRate(c); refused {
+		return err
+	}
 	switch c.Method() {
 	case centrifuge.Ping:
 		b.done(c, centrifuge.Ping)
@@ -125,6 +128,23 @@ func (b *batch) run(c *centrifuge.Command) error {
 		return errors.Join(endBadRequest, errUnknownMethod)
 	}
 	return b.runInChannel(c)
+}
+
+// aboveRate refuses a command above Rates.UserCommands or Rates.AddressCommands. Subscribe and
+// publish have limits of their own; the others cost nothing that lasts.
+func (b *batch) aboveRate(c *centrifuge.Command) (refused bool, _ error) {
+	m := c.Method()
+	switch m {
+	case centrifuge.Send, centrifuge.RPC, centrifuge.Refresh, centrifuge.SubRefresh, centrifuge.History,
+		centrifuge.Presence, centrifuge.PresenceStats:
+	default:
+		return false, nil
+	}
+	err := b.s.mayCommandNow(m.String())
+	if err == nil || m == centrifuge.Send { // which has no reply
+		return err != nil, nil
+	}
+	return true, b.failed(c, err)
 }
 
 // runInChannel answers a command that names a channel.

@@ -26,7 +26,7 @@ func mercureDoor() door {
 				return
 			}
 			for _, path := range []string{"", "/{topic}", "/{topic}/{subscriber}"} {
-				mux.HandleFunc(subscriptionsPath+path, s.unlessDraining(h.serveSubscriptions))
+				mux.HandleFunc(subscriptionsPath+path, s.unlessDraining(h.limitedLists))
 			}
 		}
 	}}

@@ -20,8 +20,12 @@ type Rates struct {
 	UserConnections, AddressConnections     Rate
 	UserSubscriptions, AddressSubscriptions Rate
 	UserPublications, AddressPublications   Rate
-	// AddressCalls are requests to the HTTP API, and publications by requests to the Mercure hub. A
-	// batch is one.
+	// Commands are those that make the server look something up, or call a program: history,
+	// presence, rpc, refresh and their like. A message (send) above the limit is dropped, because
+	// it has no reply.
+	UserCommands, AddressCommands Rate
+	// AddressCalls are requests to the HTTP API, and to the Mercure hub for publications and lists
+	// of subscriptions. A batch is one.
 	AddressCalls Rate
 }
 
@@ -41,6 +45,7 @@ type rates struct {
 	userConnections, addressConnections     limiter
 	userSubscriptions, addressSubscriptions limiter
 	userPublications, addressPublications   limiter
+	userCommands, addressCommands           limiter
 	addressCalls                            limiter
 }
 
@@ -52,13 +57,14 @@ func newRates(r Rates) *rates {
 		userConnections: limiter{rate: r.UserConnections}, userSubscriptions: limiter{rate: r.UserSubscriptions},
 		userPublications: limiter{rate: r.UserPublications}, addressConnections: limiter{rate: r.AddressConnections},
 		addressSubscriptions: limiter{rate: r.AddressSubscriptions},
-		addressPublications:  limiter{rate: r.AddressPublications}, addressCalls: limiter{rate: r.AddressCalls},
+		userCommands:         limiter{rate: r.UserCommands}, addressCommands: limiter{rate: r.AddressCommands},
+		addressPublications: limiter{rate: r.AddressPublications}, addressCalls: limiter{rate: r.AddressCalls},
 	}
 }
 
 func (r Rates) check() error {
 	for _, one := range []Rate{r.UserConnections, r.AddressConnections, r.UserSubscriptions, r.AddressSubscriptions,
-		r.UserPublications, r.AddressPublications, r.AddressCalls} {
+		r.UserPublications, r.AddressPublications, r.UserCommands, r.AddressCommands, r.AddressCalls} {
 		if one.Count < 0 || one.Per < 0 || (one.Count == 0) != (one.Per == 0) || one.Count > int(one.Per) {
 			return fmt.Errorf("push: a rate of %v: use a positive count and time, at most one a nanosecond", one)
 		}
@@ -147,22 +153,31 @@ func (r *rates) take(user, address *limiter, who, remote string, now time.Time) 
 
 // maySubscribeNow returns an Error if the client has subscribed too often.
 func (s *session) maySubscribeNow() error {
-	r := s.node.rates.Load()
-	if r == nil || s.watcher {
-		return nil
-	}
-	return s.within(r.take(&r.userSubscriptions, &r.addressSubscriptions, s.user(), s.t.remote(), s.node.clock.Now()),
-		"subscribe")
+	return s.mayNow("subscribe", func(r *rates) (user, address *limiter) {
+		return &r.userSubscriptions, &r.addressSubscriptions
+	})
 }
 
 // mayPublishNow returns an Error if the client has published too often.
 func (s *session) mayPublishNow() error {
+	return s.mayNow("publish", func(r *rates) (user, address *limiter) {
+		return &r.userPublications, &r.addressPublications
+	})
+}
+
+// mayCommandNow returns an Error if the client has sent too many other commands.
+func (s *session) mayCommandNow(what string) error {
+	return s.mayNow(what, func(r *rates) (user, address *limiter) { return &r.userCommands, &r.addressCommands })
+}
+
+// mayNow takes an event of the client from its buckets. The error is for the client.
+func (s *session) mayNow(what string, buckets func(*rates) (user, address *limiter)) error {
 	r := s.node.rates.Load()
-	if r == nil {
+	if r == nil || s.watcher {
 		return nil
 	}
-	return s.within(r.take(&r.userPublications, &r.addressPublications, s.user(), s.t.remote(), s.node.clock.Now()),
-		"publish")
+	user, address := buckets(r)
+	return s.within(r.take(user, address, s.user(), s.t.remote(), s.node.clock.Now()), what)
 }
 
 func (s *session) within(wait time.Duration, what string) error {
@@ -204,6 +219,13 @@ func (h *mercureHub) limited(next http.HandlerFunc) http.HandlerFunc {
 		case h.mayCallNow(w, r):
 			h.serve(w, r)
 		}
+	}
+}
+
+// limitedLists counts lists of subscriptions as calls.
+func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
+	if h.mayCallNow(w, r) {
+		h.serveSubscriptions(w, r)
 	}
 }
 

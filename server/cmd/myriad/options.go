@@ -121,6 +121,11 @@ var options = []option{
 	{"address-publication-rate", "",
 		"`COUNT/TIME` of publications that clients of each address may make, as in `10/1m`; without it, no limit",
 		func(s *settings) any { return &s.push.Rates.AddressPublications }},
+	{"user-command-rate", "",
+		"`COUNT/TIME` of other commands of clients of each user: history, presence, rpc, refresh and their like; " +
+			"without it, no limit", func(s *settings) any { return &s.push.Rates.UserCommands }},
+	{"address-command-rate", "", "`COUNT/TIME` of such commands of clients of each address; without it, no limit",
+		func(s *settings) any { return &s.push.Rates.AddressCommands }},
 	{"address-call-rate", "",
 		"`COUNT/TIME` of requests to the API from each address; without it, no limit",
 		func(s *settings) any { return &s.push.Rates.AddressCalls }},
