@@ -45,6 +45,13 @@ func (h *mercureHub) servePublish(w http.ResponseWriter, r *http.Request) {
 
 // publishFor publishes u for a publisher whose token has the selectors may; nil: all topics.
 func (h *mercureHub) publishFor(w http.ResponseWriter, r *http.Request, may []mercure.Selector, u mercure.Update) {
+	for _, topic := range u.Topics {
+		if strings.Contains(topic, mercurePath) {
+			h.refuse(w, r, fmt.Errorf("%w: the topic %q is the hub's own: only the hub tells of subscriptions",
+				errMercureDenied, topic))
+			return
+		}
+	}
 	if may != nil {
 		for _, topic := range u.Topics {
 			if !anyMatches(may, topic) {
