@@ -64,7 +64,7 @@ func (all *namespaces) all() []*Namespace {
 // serveNamespaces lists the namespaces with their rules.
 func (s *Server) serveNamespaces(w http.ResponseWriter, _ *http.Request) {
 	list := []shownNamespace{}
-	for _, ns := range s.node.rules.all() {
+	for _, ns := range s.node.rules.Load().all() {
 		list = append(list, ns.shown())
 	}
 	writeShown(w, map[string]any{"namespaces": list, "deny_client_publish": s.node.denyClientPublish})

@@ -149,13 +149,13 @@ func (h *hub) held() (n int) {
 }
 
 // mustRules returns the rules of the namespaces.
-func mustRules(t *testing.T, list ...Namespace) namespaces {
+func mustRules(t *testing.T, list ...Namespace) *ruleTable {
 	t.Helper()
 	rules, err := newNamespaces(list, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rules
+	return newRuleTable(rules)
 }
 
 // A fakeTransport records what the peer receives. While stuck is set, the peer does not read.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -114,6 +115,18 @@ type namespaces struct {
 
 	personal []string // what precedes # in the names of personal channels
 }
+
+// A ruleTable holds the namespaces in use, which Server.Reload replaces.
+type ruleTable struct{ atomic.Pointer[namespaces] }
+
+func newRuleTable(all namespaces) *ruleTable {
+	t := new(ruleTable)
+	t.Store(&all)
+	return t
+}
+
+// of returns the rules of the channel named name.
+func (t *ruleTable) of(channel string) *Namespace { return t.Load().of(channel) }
 
 func newNamespaces(list []Namespace, tokens bool) (namespaces, error) {
 	all := namespaces{none: new(Namespace{}.withDefaults()), named: make(map[string]*Namespace)}

@@ -43,7 +43,7 @@ var errDraining = errors.New("push: the server is shutting down: publish to anot
 type node struct {
 	id      clientID // names the node
 	name    string   // its name for operators
-	rules   namespaces
+	rules   *ruleTable
 	bus     Bus
 	hub     *hub
 	wheel   *wheel

@@ -161,14 +161,15 @@ var notSeen = deniedFor("it is not subscribed, and could not subscribe without a
 // addPersonal adds the user's personal channels to those to which the server subscribes it. The
 // error is a claimError.
 func (n *node) addPersonal(g *grant) error {
-	if len(n.rules.personal) == 0 || g.user == "" {
+	personal := n.rules.Load().personal
+	if len(personal) == 0 || g.user == "" {
 		return nil
 	}
 	if strings.ContainsAny(g.user, userBoundary+userSeparator) {
 		return claimError(fmt.Sprintf("the user %q has # or a comma: other users could have its personal channel",
 			g.user))
 	}
-	for _, prefix := range n.rules.personal {
+	for _, prefix := range personal {
 		name := prefix + userBoundary + g.user
 		if !n.validChannel(name) {
 			return claimError(n.channelRule(fmt.Sprintf("the user's personal channel %q", name)))

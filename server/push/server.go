@@ -151,11 +151,12 @@ func New(c Config) (*Server, error) {
 
 func newNode(c Config) (*node, error) {
 	rules, err := newNamespaces(c.Namespaces, c.NeedsTokens())
-	if err = errors.Join(err, c.Hooks.check(c.Namespaces), c.checkUsers(), c.Rates.check()); err != nil {
+	if err = errors.Join(err, c.Hooks.check(c.Namespaces), checkUsers(c.Namespaces, c.Authenticates()),
+		c.Rates.check()); err != nil {
 		return nil, err
 	}
 	n := &node{
-		rules: rules, bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
+		rules: newRuleTable(rules), bus: c.Bus, count: new(counters), limits: c.Limits.withDefaults(),
 		timing: c.Timing.withDefaults(),
 		clock:  c.Clock, log: c.Logger, version: c.Version, denyClientPublish: c.DenyClientPublish, random: c.Random,
 		onRPC: c.RPC, onMessage: c.Message, hooks: c.Hooks, remember: c.Hooks.any() || c.RPC != nil ||
@@ -190,9 +191,9 @@ func newNode(c Config) (*node, error) {
 }
 
 // checkUsers returns an error for rules about users if no client has one.
-func (c Config) checkUsers() (err error) {
-	for _, ns := range c.Namespaces {
-		if (ns.UserLimited || ns.Personal) && !c.Authenticates() {
+func checkUsers(list []Namespace, authenticates bool) (err error) {
+	for _, ns := range list {
+		if (ns.UserLimited || ns.Personal) && !authenticates {
 			err = errors.Join(err,
 				ns.wrong("channels for users, and no client has a user: set a token secret too, or a "+
 					"hook for connect"))
@@ -262,10 +263,13 @@ func (s *Server) isOpen() bool {
 	return s.apiKey == nil && s.consoleKey == nil && !s.node.authenticates()
 }
 
-// Reload takes Rates, TokenSecret, TokenKeys, TokenIssuer and TokenAudience from c, for what comes
-// later: connected clients stay. It ignores the other fields. If it fails, nothing changes.
+// Reload takes Rates, Namespaces, TokenSecret, TokenKeys, TokenIssuer and TokenAudience from c, for
+// what comes later: connected clients and their subscriptions stay. It ignores the other fields. If
+// it fails, nothing changes. Namespaces must pass CheckNamespaces; nil leaves the rules as they
+// are.
 func (s *Server) Reload(c Config) error {
-	if err := c.Rates.check(); err != nil {
+	rules, err := s.nextRules(c)
+	if err = errors.Join(err, c.Rates.check()); err != nil {
 		return err
 	}
 	if c.NeedsTokens() != (s.node.tokens != nil) {
@@ -277,6 +281,7 @@ func (s *Server) Reload(c Config) error {
 		}
 	}
 	s.node.rates.Store(newRates(c.Rates))
+	s.node.rules.Store(&rules)
 	return nil
 }
 

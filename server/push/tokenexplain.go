@@ -43,7 +43,7 @@ func ExplainToken(ctx context.Context, c Config, token string, channels ...strin
 		return e, err
 	}
 	e.TokenReport, err = CheckToken(ctx, c, token)
-	n := &node{rules: rules, limits: c.Limits.withDefaults(), denyClientPublish: c.DenyClientPublish}
+	n := &node{rules: newRuleTable(rules), limits: c.Limits.withDefaults(), denyClientPublish: c.DenyClientPublish}
 	return e, n.notes(&e, err, c.TokenIssuer, c.TokenAudience, channels)
 }
 

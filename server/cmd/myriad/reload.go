@@ -2,17 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/myriad-go/myriad/server/push"
 )
 
 // reloadable reports whether SIGHUP changes the option while the server runs. The others need a
 // restart.
 func (o option) reloadable() bool {
 	switch o.name {
-	case "log-level", "token-secret", "token-key", "token-issuer", "token-audience":
+	case "log-level", "namespace", "token-secret", "token-key", "token-issuer", "token-audience":
 		return true
 	}
 	return strings.HasSuffix(o.name, "-rate")
@@ -56,12 +59,19 @@ func (r *running) followHangups(ctx context.Context, hangups <-chan os.Signal, c
 // settings in use.
 func (r *running) reload(current settings) settings {
 	next, err := current.again()
+	apply := next.push
+	var fixed error // why the namespaces stay
 	if err == nil {
-		err = r.pusher.Reload(next.push)
+		apply.Namespaces = append([]push.Namespace{}, apply.Namespaces...) // not nil, which would change nothing
+		fixed = r.pusher.CheckNamespaces(apply)
+		if errors.Is(fixed, push.ErrNeedsRestart) {
+			apply.Namespaces = current.push.Namespaces
+		}
+		err = r.pusher.Reload(apply)
 	}
 	if err != nil {
 		r.log.Error("myriad: SIGHUP: the configuration has a mistake, and nothing changes", "error",
-			strings.ReplaceAll(err.Error(), "\n", "; "))
+			oneLine(err))
 		return current
 	}
 	current.level.Set(next.logLevel)
@@ -69,7 +79,7 @@ func (r *running) reload(current settings) settings {
 	for _, o := range options {
 		switch {
 		case o.sameAs(&current, &next):
-		case o.reloadable():
+		case o.reloadable() && (o.name != "namespace" || fixed == nil):
 			changed = append(changed, o.name)
 			reflect.ValueOf(o.field(&current)).Elem().Set(reflect.ValueOf(o.field(&next)).Elem())
 		default:
@@ -79,7 +89,16 @@ func (r *running) reload(current settings) settings {
 	current.push.TokenKeys = next.push.TokenKeys
 	r.log.Info("myriad: SIGHUP: read the configuration again", "changed", changed)
 	if len(restart) > 0 {
-		r.log.Warn("myriad: SIGHUP: some options have changed and need a restart", "options", restart)
+		r.log.Warn("myriad: SIGHUP: some options have changed and need a restart", "options", restart, "namespaces",
+			oneLine(fixed))
 	}
 	return current
+}
+
+// oneLine returns the text of err, or "", without line breaks.
+func oneLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }

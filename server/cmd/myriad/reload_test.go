@@ -46,7 +46,10 @@ func TestReloadOnSIGHUP(t *testing.T) {
 	hangUp("changed=[]")
 	write(keys + "log-level = \"debug\"\naddress-call-rate = \"1/1h\"\nchannel-limit = 7\n" +
 		"[[namespace]]\nname = \"a\"\n")
-	hangUp(`changed="[address-call-rate log-level]"`, `options="[namespace channel-limit]"`)
+	hangUp(`changed="[namespace address-call-rate log-level]"`, `options=[channel-limit]`)
+	write(keys + "log-level = \"debug\"\naddress-call-rate = \"1/1h\"\nchannel-limit = 7\n" +
+		"[[namespace]]\nname = \"a\"\nhistory-size = 5\n")
+	hangUp(`options="[namespace channel-limit]" namespaces="push: namespace \"a\": the history`)
 	call := func() (status int) {
 		r, err := http.NewRequest("POST", url+"/api/info", strings.NewReader("{}"))
 		if err != nil {
