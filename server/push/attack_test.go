@@ -14,6 +14,14 @@ import (
 )
 
 // The tests in this file do what an attacker with a connection may try. Each names what bounds it.
+// Others are beside what they attack:
+//
+//   - algorithms, kid and floods of key sets: tokenkeys_test.go;
+//   - pages of other sites and line breaks: attack_pages_test.go; DNS rebinding:
+//     cmd/myriad/development_test.go;
+//   - selectors that explode: internal/mercure, and TestAttackMercure;
+//   - floods of commands: rates_test.go and rates_commands_test.go;
+//   - markup in every string that the console shows: clients/console_hostile_test.go.
 
 // heapGrowth returns how many bytes more are in use after f than before it.
 func heapGrowth(f func()) int64 {

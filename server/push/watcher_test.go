@@ -36,6 +36,8 @@ func TestWatchersAreInvisible(t *testing.T) {
 		{"presence", `{"channel":"news"}`, `{"result":{"presence":{"` + id + `":{"user":"","client":"` + id + `"}}}}`},
 		{"presence_stats", `{"channel":"news"}`, `{"result":{"num_clients":1,"num_users":1}}`},
 		{"channels", `{}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
+		{"connections", `{}`, `{"result":{"connections":{"` + id + `":{"transport":"websocket","protocol":"json",` +
+			`"user":"","state":{"channels":{"news":{}}}}}}}`},
 	} {
 		if got := ts.call(tt.method, tt.body); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.method, got, tt.want)
