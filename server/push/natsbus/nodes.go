@@ -33,12 +33,13 @@ const (
 
 // nodes are the other nodes, by name.
 type nodes struct {
-	mu   sync.Mutex
-	seen map[string]time.Time
+	mu    sync.Mutex
+	seen  map[string]time.Time
+	greet chan struct{} // has room for one: this node has heard one that it did not know
 }
 
 func (b *Bus) openNodes() error {
-	b.nodes.seen = make(map[string]time.Time)
+	b.nodes.seen, b.nodes.greet = make(map[string]time.Time), make(chan struct{}, 1)
 	if _, err := b.nc.Subscribe(b.prefix+".b", b.hearBeat); err != nil {
 		return err
 	}
@@ -60,6 +61,12 @@ func (n *nodes) hear(name string, leaving bool) {
 		delete(n.seen, name)
 	} else if known || len(n.seen) < maxNodes {
 		n.seen[name] = time.Now()
+		if !known { // it may have just started, and not know this one
+			select {
+			case n.greet <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 
@@ -90,6 +97,7 @@ func (b *Bus) beat() {
 		say(0)
 		select {
 		case <-timer.C:
+		case <-b.nodes.greet:
 		case <-b.closing:
 			say(1)
 			return

@@ -1,6 +1,9 @@
 package natsbus
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // NATS expects as many nodes as there are routes: an address that is given twice counts once.
 func TestRoutesCountOnce(t *testing.T) {
@@ -11,5 +14,19 @@ func TestRoutesCountOnce(t *testing.T) {
 	}
 	if len(options.Routes) != 3 {
 		t.Errorf("the routes are %v", options.Routes)
+	}
+}
+
+// A node that hears an unknown one greets it at once; one that it knows it does not.
+func TestUnknownNodesAreGreeted(t *testing.T) {
+	n := nodes{seen: make(map[string]time.Time), greet: make(chan struct{}, 1)}
+	for i, want := range []int{1, 0} {
+		n.hear("other", false)
+		if len(n.greet) != want {
+			t.Errorf("sign of life %d: %d greetings, want %d", i+1, len(n.greet), want)
+		}
+		if want > 0 {
+			<-n.greet
+		}
 	}
 }
