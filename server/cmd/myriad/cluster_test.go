@@ -58,24 +58,32 @@ func TestRetentionsOfNamespaces(t *testing.T) {
 	}
 }
 
-// Two nodes in this process are one server to their clients.
-func TestServeAsCluster(t *testing.T) {
+// startTwo starts two nodes in this process. It returns when they are healthy and know each other.
+func startTwo(t *testing.T, args ...string) (urls [2]string, log *syncBuffer) {
+	t.Helper()
 	peers, err := freeAddresses(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	urls := make([]string, 2)
-	var log *syncBuffer
 	for i := range urls {
-		urls[i], log, _ = start(t, "--node", fmt.Sprintf("n%d", i), "--data", t.TempDir(),
-			"--cluster-listen", peers[i], "--cluster-route", peers[0], "--cluster-route", peers[1],
-			"--namespace", "history-size=10 recovery presence")
-	}
-	if !strings.Contains(log.String(), "two nodes are not highly available") {
-		t.Error("two nodes are not warned of")
+		urls[i], log, _ = start(t, append([]string{"--node", fmt.Sprintf("n%d", i), "--data", t.TempDir(),
+			"--cluster-listen", peers[i], "--cluster-route", peers[0], "--cluster-route", peers[1]}, args...)...)
 	}
 	for _, url := range urls {
 		eventually(t, func() bool { status, _ := get(t, url+"/health"); return status == http.StatusOK })
+		eventually(t, func() bool {
+			_, text := get(t, url+"/metrics")
+			return strings.Contains(text, "myriad_cluster_nodes 2\n")
+		})
+	}
+	return urls, log
+}
+
+// Two nodes in this process are one server to their clients.
+func TestServeAsCluster(t *testing.T) {
+	urls, log := startTwo(t, "--namespace", "history-size=10 recovery presence")
+	if !strings.Contains(log.String(), "two nodes are not highly available") {
+		t.Error("two nodes are not warned of")
 	}
 	bodyOf(t, urls[0]+"/api/publish", `{"channel":"news","data":"hello"}`)
 	eventually(t, func() bool {
@@ -90,9 +98,50 @@ func TestServeAsCluster(t *testing.T) {
 	}
 }
 
+// What is done to a user at one node reaches that user's streams at the other one. Presence counts
+// the clients of all nodes.
+func TestServeActsOnUsersOfAllNodes(t *testing.T) {
+	t.Setenv("MYRIAD_TOKEN_SECRET", "a secret that is long enough for HS256")
+	urls, _ := startTwo(t, "--namespace", "presence", "--api-key", "key")
+	token, err := runToken(t, "make", "--user", "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ method, body string }{
+		{"disconnect", `{"user":"ann"}`},
+		{"unsubscribe", `{"user":"ann","channel":"news"}`},
+		{"refresh", `{"user":"ann","expired":true}`},
+	} {
+		stream, err := http.Get(urls[0] + "/events?channel=news&token=" + strings.TrimSpace(token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Body.Close()
+		var first [80]byte
+		if n, err := stream.Body.Read(first[:]); err != nil || stream.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", stream.Status, first[:n], err)
+		}
+		count := bodyOf(t, urls[1]+"/api/presence_stats", `{"channel":"news"}`)
+		if !strings.Contains(count, `"num_clients":1`) {
+			t.Errorf("the other node counts %s", count)
+		}
+		if said := bodyOf(t, urls[1]+"/api/"+tt.method, tt.body); !strings.Contains(said, `"num_clients":1`) {
+			t.Errorf("%s: %s", tt.method, said)
+		}
+		eventually(t, func() bool {
+			return strings.Contains(bodyOf(t, urls[1]+"/api/presence_stats", `{"channel":"news"}`), `"num_clients":0`)
+		})
+	}
+}
+
 func bodyOf(t *testing.T, url, body string) string {
 	t.Helper()
-	r, err := http.Post(url, "application/json", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-API-Key", "key")
+	r, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
