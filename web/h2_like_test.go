@@ -56,8 +56,8 @@ func likeOverHTTP2(t *testing.T, inputs []string, decided string, handler func(n
 			p := newPeer(t, f.addr)
 			r.add("%q %s", m.head, p.ask(m))
 			p.Close()
+			running.Wait()
 		}
-		running.Wait()
 		within(t, "panics are logged", func() bool {
 			return int64(strings.Count(f.log.String(), "panic serving")) >= panics.Load()
 		})
