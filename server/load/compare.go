@@ -22,7 +22,7 @@ func WriteComparison(w io.Writer, before, now *Report) error {
 		if old.Value != 0 {
 			ratio = fmt.Sprintf("%.2f", m.Value/old.Value)
 		}
-		fmt.Fprintf(t, "%s\t%.6g\t%.6g\t%s\t%s\n", m.Name, old.Value, m.Value, ratio, m.Unit)
+		fmt.Fprintf(t, "%s\t%.6g\t%.6g\t%s\t  %s\n", m.Name, old.Value, m.Value, ratio, m.Unit)
 	}
 	return t.Flush()
 }
@@ -54,6 +54,17 @@ func ParseLimit(text string) (Limit, error) {
 	}
 	l.amount = amount
 	return l, nil
+}
+
+// Applies returns an error if a load of p has no such figure.
+func (l Limit) Applies(p Plan) error {
+	r := newReport(p)
+	r.First, r.Last = NewHistogram(), NewHistogram()
+	if p.Storm > 0 {
+		r.Total.Push.Returns = []time.Duration{0}
+	}
+	_, err := r.metric(l.name)
+	return err
 }
 
 // Check returns an error if the condition holds for a report, or if the report has no such figure.

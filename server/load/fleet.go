@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 )
@@ -245,11 +246,15 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 		opening, cancel = context.WithTimeout(ctx, f.options.OpenTimeout)
 		defer cancel()
 	}
-	if err := f.until(opening, time.Time{}, func(u update) bool { return u.Ready }); err != nil {
+	ready := func(u update) bool { return u.Ready || f.hopeless() }
+	if err := f.until(opening, time.Time{}, ready); err != nil {
 		return nil, err
 	}
 	if f.open() == 0 {
 		why := cmp.Or(f.report.Total.reasons(), "no attempt has ended yet")
+		if f.plan.HTTP2 && strings.HasPrefix(f.plan.URL, "http:") {
+			why += "; does the server speak HTTP/2 without TLS, by prior knowledge?"
+		}
 		return nil, fmt.Errorf("no connection to %s was open after %s: %s", f.plan.URL,
 			time.Since(f.began).Round(time.Millisecond), why)
 	}
@@ -262,6 +267,15 @@ func (f *fleet) run(ctx context.Context) (*Report, error) {
 	}
 	f.report.finish(f.spreads)
 	return f.report, nil
+}
+
+// enoughTries is after how many failures for each connection a run is given up while none is open.
+const enoughTries = 10
+
+// hopeless reports whether no connection will open: all have failed for three seconds or so, in
+// which a server that was being started would have begun to listen.
+func (f *fleet) hopeless() bool {
+	return f.open() == 0 && f.report.Total.failures() >= enoughTries*int64(f.plan.Connections)
 }
 
 // measure makes the load, until the plan's duration has passed or ctx ends.

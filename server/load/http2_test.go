@@ -154,3 +154,14 @@ func TestHTTP2IsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A server without HTTP/2 is named as the reason, and not waited for until OpenTimeout.
+func TestHTTP2WithoutTLSIsMissing(t *testing.T) {
+	t.Parallel()
+	at := serve(t, http.NotFoundHandler())
+	p := Plan{Kind: HTTP, URL: at, HTTP2: true, Connections: 1, Duration: time.Second}
+	_, err := Run(t.Context(), p, Options{})
+	if err == nil || !strings.Contains(err.Error(), "by prior knowledge?") {
+		t.Errorf("the error was %v", err)
+	}
+}

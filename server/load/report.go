@@ -142,7 +142,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s %s: %d connections, opened in %s; measured for %s\n\n", r.Plan.Kind, r.Plan.URL, r.Open,
 		round(r.Opening), round(r.Elapsed))
-	fmt.Fprintf(t, "\tp50\tp90\tp99\tp99.9\tmost\tcount\t\n")
 	row := func(name string, h *Histogram) {
 		if h == nil || h.Count() == 0 {
 			return
@@ -153,6 +152,10 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%d\t\n", round(h.Max()), h.Count())
 	}
+	if r.Plan.Kind == Idle { // nothing was sent
+		return r.writeCounts(w)
+	}
+	fmt.Fprintf(t, "\tp50\tp90\tp99\tp99.9\tmost\tcount\t\n")
 	row(r.unit(), r.Total.Latency)
 	row("delivery", r.Total.Push.Delivery)
 	row("first subscriber", r.First)

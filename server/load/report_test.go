@@ -95,6 +95,25 @@ func TestLimitsOfAReport(t *testing.T) {
 	}
 }
 
+// The names of a push report are known before it is made.
+func TestLimitsOfAPlan(t *testing.T) {
+	for text, applies := range map[string]bool{
+		"errors>0": true, "last-p99>1s": true, "missing>0": true, "return>1s": false, "slowness>1": false,
+	} {
+		l, err := ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Applies(Plan{Kind: Push}); (err == nil) != applies {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	l, _ := ParseLimit("return>1s")
+	if err := l.Applies(Plan{Kind: Push, Storm: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestVerdictNamesThisSide(t *testing.T) {
 	r := testReport()
 	if why := r.judge(); len(why) != 0 {

@@ -207,7 +207,7 @@ func runLoad(ctx context.Context, c *cli.Command, p load.Plan, stdout, stderr io
 			return err
 		}
 	}
-	limits, before, err := judges(c)
+	limits, before, err := judges(c, p)
 	if err != nil {
 		return err
 	}
@@ -240,9 +240,12 @@ func runLoad(ctx context.Context, c *cli.Command, p load.Plan, stdout, stderr io
 }
 
 // judges reads what the report is compared with, before the load is made.
-func judges(c *cli.Command) (limits []load.Limit, before *load.Report, err error) {
+func judges(c *cli.Command, p load.Plan) (limits []load.Limit, before *load.Report, err error) {
 	for _, text := range c.StringSlice("fail-if") {
 		limit, err := load.ParseLimit(text)
+		if err == nil {
+			err = limit.Applies(p)
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("--fail-if: %w", err)
 		}

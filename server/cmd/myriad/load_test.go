@@ -51,6 +51,7 @@ func TestLoadRefuses(t *testing.T) {
 		"takes one argument":   {"http"},
 		"write http://":        {"http", "127.0.0.1:1"},
 		"p99>50ms":             {"http", "http://127.0.0.1:1/", "--fail-if", "slow"},
+		"there is no figure":   {"http", "http://127.0.0.1:1/", "--fail-if", "last-p99>1s"},
 		"no such file":         {"http", "http://127.0.0.1:1/", "--compare", "/nowhere/a.json"},
 		"16 at least":          {"--join", "127.0.0.1:1", "--secret", "short"},
 		"did you mean --rate?": {"http", "http://127.0.0.1:1/", "--rat", "5"},
