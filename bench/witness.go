@@ -17,8 +17,8 @@ import (
 	"github.com/myriad-go/myriad/bench/proc"
 )
 
-// errNoWitness says that wrk is not installed.
-var errNoWitness = errors.New("wrk is not installed: there is no witness")
+// errNoWitness says that the program with which ours is compared is not installed.
+var errNoWitness = errors.New("there is no witness")
 
 // A testimony is what one driver has found out about one server, and what it cost itself.
 type testimony struct {
@@ -54,7 +54,7 @@ func witnessCommand(w io.Writer) *cli.Command {
 
 // compare has one server loaded by our driver and by wrk.
 func compare(ctx context.Context, name string, conns int, d time.Duration) (ours, theirs testimony, err error) {
-	target, err := launchOnly(ctx, name, conns, d)
+	target, err := launchOnly(ctx, "http-100", name, conns, d)
 	if err != nil {
 		return
 	}
@@ -65,9 +65,9 @@ func compare(ctx context.Context, name string, conns int, d time.Duration) (ours
 	return
 }
 
-// launchOnly starts one server.
-func launchOnly(ctx context.Context, name string, conns int, d time.Duration) (*target, error) {
-	s := selection{scenarios: []string{"http-100"}, only: []string{name}, conns: conns, rounds: 1, duration: d}
+// launchOnly starts one server of a scenario.
+func launchOnly(ctx context.Context, of, name string, conns int, d time.Duration) (*target, error) {
+	s := selection{scenarios: []string{of}, only: []string{name}, conns: conns, rounds: 1, duration: d}
 	plans, err := s.plan()
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func launchOnly(ctx context.Context, name string, conns int, d time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
-	return launch(ctx, x, program, "http")
+	return launch(ctx, x, program, plans[0].scenario.app)
 }
 
 func testify(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
@@ -112,32 +112,48 @@ var wrkCount = regexp.MustCompile(`(\d+) requests in `)
 
 // testifyWrk counts everything from its start to its end, connecting included.
 func testifyWrk(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
-	wrk, err := exec.LookPath("wrk")
+	return testifyBy(ctx, target, wrkCount, "wrk", "-t1", "-c"+strconv.Itoa(conns),
+		"-d"+strconv.Itoa(seconds(d))+"s", "http://"+target.addr+"/plaintext")
+}
+
+var h2loadCount = regexp.MustCompile(`(\d+) succeeded`)
+
+// testifyH2load does the same over HTTP/2 in the clear, with h2Streams on each connection.
+func testifyH2load(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
+	return testifyBy(ctx, target, h2loadCount, "h2load", "-t1", "-c"+strconv.Itoa(conns),
+		"-m"+strconv.Itoa(h2Streams), "-D"+strconv.Itoa(seconds(d)), "http://"+target.addr+"/plaintext")
+}
+
+func seconds(d time.Duration) int { return max(1, int(d/time.Second)) }
+
+// testifyBy runs a program that loads the server, and finds the number of its requests in what it
+// prints.
+func testifyBy(ctx context.Context, target *target, count *regexp.Regexp, name string, args ...string) (testimony,
+	error) {
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return testimony{}, errNoWitness
+		return testimony{}, fmt.Errorf("%w: %s is not installed", errNoWitness, name)
 	}
-	seconds := max(1, int(d/time.Second))
-	cmd := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(seconds)+"s",
-		"http://"+target.addr+"/plaintext")
+	cmd := exec.CommandContext(ctx, path, args...)
 	before, err := proc.CPU(target.pid())
 	if err != nil {
 		return testimony{}, err
 	}
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		return testimony{}, fmt.Errorf("wrk: %w: %s", err, text)
+		return testimony{}, fmt.Errorf("%s: %w: %s", name, err, text)
 	}
 	after, err := proc.CPU(target.pid())
 	if err != nil {
 		return testimony{}, err
 	}
-	found := wrkCount.FindSubmatch(text)
+	found := count.FindSubmatch(text)
 	if found == nil {
-		return testimony{}, fmt.Errorf("wrk does not say how many requests: %s", text)
+		return testimony{}, fmt.Errorf("%s does not say how many requests: %s", name, text)
 	}
 	n, err := strconv.ParseInt(string(found[1]), 10, 64)
 	if err != nil || n == 0 {
-		return testimony{}, fmt.Errorf("wrk has made %s requests", found[1])
+		return testimony{}, fmt.Errorf("%s has made %s requests", name, found[1])
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return testimony{n, perRequest(after.Sub(before).Total, n), perRequest(used, n)}, nil
