@@ -113,16 +113,31 @@ func withEcho(out io.Writer) http.Handler {
 
 var frameworks = map[string]func(io.Writer) http.Handler{"gin": withGin, "chi": withChi, "echo": withEcho}
 
+// A counted handler can be waited for. Shutdown does not wait for handlers whose connection was
+// taken over.
+type counted struct {
+	http.Handler
+	running sync.WaitGroup
+}
+
+func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.running.Add(1)
+	defer c.running.Done()
+	c.Handler.ServeHTTP(w, r)
+}
+
 func TestAccessLogsOfWebServer(t *testing.T) {
 	for name, framework := range frameworks {
 		t.Run(name, func(t *testing.T) {
 			access, errors := &text{}, &text{}
-			s := &web.Server{Handler: framework(access), ErrorLog: log.New(errors, "", 0)}
+			h := &counted{Handler: framework(access)}
+			s := &web.Server{Handler: h, ErrorLog: log.New(errors, "", 0)}
 			ln, err := s.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			echoes(t, ln.Addr().String())
+			h.running.Wait()
 			r, err := exampletest.Client(t).Get("http://" + ln.Addr().String() + "/stream")
 			if got := exampletest.Body(t, r, err); r.StatusCode != http.StatusAccepted || got != "detached" {
 				t.Errorf("the stream: %s %q", r.Status, got)
@@ -137,14 +152,8 @@ func TestAccessLogsOfHTTPServer(t *testing.T) {
 	for name, framework := range frameworks {
 		t.Run(name, func(t *testing.T) {
 			access, errors := &text{}, &text{}
-			h := framework(access)
-			var handlers sync.WaitGroup // Shutdown does not wait for those whose connection was hijacked
-			counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				handlers.Add(1)
-				defer handlers.Done()
-				h.ServeHTTP(w, r)
-			})
-			s := &http.Server{Handler: counted, ErrorLog: log.New(errors, "", 0)}
+			h := &counted{Handler: framework(access)}
+			s := &http.Server{Handler: h, ErrorLog: log.New(errors, "", 0)}
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -156,7 +165,7 @@ func TestAccessLogsOfHTTPServer(t *testing.T) {
 			if err := <-ended; err != http.ErrServerClosed {
 				t.Error(err)
 			}
-			handlers.Wait()
+			h.running.Wait()
 			checkLogs(t, access, errors, "Switching Protocols\n")
 		})
 	}
