@@ -30,9 +30,13 @@ func (b *Bus) History(ctx context.Context, t push.Topic, q push.Query) (push.His
 	if err := f.reach(ctx, t.Name, q); err != nil {
 		return push.History{}, err
 	}
+	after := uint64(0) // what is not after it is not needed
+	if q.Since != nil && !q.Reverse {
+		after = q.Since.Offset
+	}
 	f.mu.Lock()
 	h := push.History{Top: push.Position{Offset: f.last, Epoch: channelEpoch(f.epoch, t.Name)}}
-	recent, from := f.tail.of(f.stored+token), f.tail.from
+	recent, from := f.tail.of(f.stored+token, after), f.tail.from
 	f.mu.Unlock()
 	b.registry.barrier(t.Name) // a delivery up to Top may still run
 	if q.Since != nil && q.Since.Epoch != "" && q.Since.Epoch != h.Top.Epoch {
