@@ -283,6 +283,7 @@ func TestCancelRequest(t *testing.T) {
 	url := scripted(t, func(c net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) })
 	tr := fresh(t, &Transport{})
 	req := request(t, "GET", url, nil)
+	//lint:ignore SA1019 deprecated, and what http.Client sets
 	req.Cancel = make(chan struct{})
 	ended := make(chan error, 1)
 	call := tr.Do(req, func(_ *http.Response, err error) { ended <- err })

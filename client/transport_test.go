@@ -243,16 +243,16 @@ func TestCancelInEachPhase(t *testing.T) {
 		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != tt.want || !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled in %v: %v", tt.want, err)
 		}
-		if x.Phase() != Done {
-			t.Errorf("phase %v after the end", x.Phase())
+		for x.Phase() != Done { // comes behind the last callback
+			time.Sleep(time.Millisecond)
 		}
 	}
 	cancelBlocker()
 	if err := <-blocked; !errors.Is(err, context.Canceled) || err.(*Error).Phase != Sent {
 		t.Errorf("cancelled while the response is awaited: %v", err)
 	}
-	if tr.figures.calls[Queued].Load()+tr.figures.calls[Sent].Load()+tr.figures.calls[Body].Load() != 0 {
-		t.Errorf("calls by phase %v", &tr.figures.calls)
+	for tr.figures.calls[Queued].Load()+tr.figures.calls[Sent].Load()+tr.figures.calls[Body].Load() != 0 {
+		time.Sleep(time.Millisecond) // it is counted behind that
 	}
 }
 
