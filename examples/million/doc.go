@@ -24,6 +24,9 @@
 //     becomes a hundred times slower. Each load process has four addresses of 127.0.0.0/8, and each
 //     server a port.
 //   - Limits of the kernel: the preflight (preflight.go) names each, and refuses to start.
+//   - Pings. A million in a minute, and their answers, are more than two processors manage beside a
+//     publication, and subscribers whose answer is late are disconnected. So a million is held for
+//     four minutes, and each is pinged once in them.
 //   - Memory. The kernel takes more than the processes do. The run stops when less is left than
 //     --reserve.
 //

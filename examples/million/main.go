@@ -48,12 +48,16 @@ func main() {
 	s := settings{worker: []string{os.Args[0]}, progress: os.Stderr}
 	flag.IntVar(&s.connections, "connections", 1_000_000, "`COUNT` of subscribers")
 	flag.IntVar(&s.each, "each", 0, "`COUNT` of connections of a process; 0: what the limit on descriptors allows")
-	flag.DurationVar(&s.hold, "hold", time.Minute, "`TIME` for which all are held; in it the servers ping each once")
-	flag.DurationVar(&s.limit, "limit", 15*time.Minute, "`TIME` after which the run is ended")
+	flag.DurationVar(&s.hold, "hold", 0, "`TIME` for which all are held; in it the servers ping each once; 0: a minute "+
+		"for each 250,000")
+	flag.DurationVar(&s.limit, "limit", 20*time.Minute, "`TIME` after which the run is ended")
 	flag.Uint64Var(&s.reserve, "reserve", 3<<30, "`BYTES` of memory that must stay free, or the run is ended")
 	flag.StringVar(&s.program, "myriad", "", "`FILE` of the program myriad; empty: it is built")
 	file := flag.String("json", "", "write the figures to `FILE` as JSON")
 	flag.Parse()
+	if s.hold == 0 {
+		s.hold = holdFor(s.connections)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	o, err := run(ctx, s)
 	stop()
@@ -65,6 +69,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "million:", err)
 		os.Exit(1)
 	}
+}
+
+// holdFor is long enough for pings: at 4,000 a second two processors answer each in time, while they
+// deliver a publication.
+func holdFor(connections int) time.Duration {
+	return max(time.Minute, time.Duration(connections)*time.Minute/250_000)
 }
 
 // work is the life of a load process.
