@@ -48,8 +48,8 @@ func main() {
 	s := settings{worker: []string{os.Args[0]}, progress: os.Stderr}
 	flag.IntVar(&s.connections, "connections", 1_000_000, "`COUNT` of subscribers")
 	flag.IntVar(&s.each, "each", 0, "`COUNT` of connections of a process; 0: what the limit on descriptors allows")
-	flag.DurationVar(&s.hold, "hold", 0, "`TIME` for which all are held; in it the servers ping each once; 0: a minute "+
-		"for each 250,000")
+	flag.DurationVar(&s.hold, "hold", 0, "`TIME` for which all are held; in it the servers ping each once; 0: a "+
+		"minute for each 250,000")
 	flag.DurationVar(&s.limit, "limit", 20*time.Minute, "`TIME` after which the run is ended")
 	flag.Uint64Var(&s.reserve, "reserve", 3<<30, "`BYTES` of memory that must stay free, or the run is ended")
 	flag.StringVar(&s.program, "myriad", "", "`FILE` of the program myriad; empty: it is built")
@@ -71,8 +71,8 @@ func main() {
 	}
 }
 
-// holdFor is long enough for pings: at 4,000 a second two processors answer each in time, while they
-// deliver a publication.
+// holdFor is long enough for pings: at 4,000 a second two processors answer each in time, while
+// they deliver a publication.
 func holdFor(connections int) time.Duration {
 	return max(time.Minute, time.Duration(connections)*time.Minute/250_000)
 }

@@ -193,7 +193,8 @@ func TestPreflightRefuses(t *testing.T) {
 
 // The program's name may hold anything.
 func TestHoldFor(t *testing.T) {
-	for connections, want := range map[int]time.Duration{1: time.Minute, 250_000: time.Minute, 1_000_000: 4 * time.Minute} {
+	for connections, want := range map[int]time.Duration{1: time.Minute, 250_000: time.Minute,
+		1_000_000: 4 * time.Minute} {
 		if got := holdFor(connections); got != want {
 			t.Errorf("%d are held for %v, want %v", connections, got, want)
 		}
