@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A client that closes its connection in order ends the contexts of its handlers, and what it has
-// not read is let go, also behind windows that it would have to open.
+// A client that closes its connection in order ends the contexts of its handlers. What it has not
+// read is dropped, also behind windows that it would have to open.
 func TestHTTP2ClientCloses(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan struct{})
 	f, _ := serveHTTP2(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

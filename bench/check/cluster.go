@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/myriad-go/myriad/bench/load"
 	"github.com/myriad-go/myriad/bench/servers/harness"
@@ -79,16 +78,11 @@ func publishOnce(c net.Conn, r *bufio.Reader, request []byte, want string) error
 
 // deliversAcross subscribes twice at one node and publishes twice at the other.
 func (p Push) deliversAcross(first, second string, request, want []byte) error {
-	var members []net.Conn
-	for range 2 {
-		c, err := p.subscribe(first)
-		if err != nil {
-			return fmt.Errorf("subscribing: %w", err)
-		}
-		defer c.Close()
-		members = append(members, c)
+	members, leave, err := p.members(first)
+	if err != nil {
+		return err
 	}
-	time.Sleep(joining) // until the other node knows of it
+	defer leave()
 	publisher, err := dial(second)
 	if err != nil {
 		return err

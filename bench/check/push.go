@@ -121,16 +121,11 @@ func publishes(addr, data string) (load.Talk, error) {
 
 // deliveries subscribes twice, publishes twice, and reads what comes.
 func (p Push) deliveries(addr string, talk load.Talk) error {
-	var members []net.Conn
-	for range 2 {
-		c, err := p.subscribe(addr)
-		if err != nil {
-			return fmt.Errorf("subscribing: %w", err)
-		}
-		defer c.Close()
-		members = append(members, c)
+	members, leave, err := p.members(addr)
+	if err != nil {
+		return err
 	}
-	time.Sleep(joining) // where nothing says that the subscription stands
+	defer leave()
 	publisher, err := dial(addr)
 	if err != nil {
 		return err
@@ -151,6 +146,26 @@ func (p Push) deliveries(addr string, talk load.Talk) error {
 
 // joining is how long a server that says nothing has for noting a subscriber.
 const joining = 50 * time.Millisecond
+
+// members subscribes twice, and gives the server, or the other nodes, time to note it: not every
+// protocol says that a subscription stands.
+func (p Push) members(addr string) (list []net.Conn, leave func(), err error) {
+	leave = func() {
+		for _, c := range list {
+			c.Close()
+		}
+	}
+	for range 2 {
+		c, err := p.subscribe(addr)
+		if err != nil {
+			leave()
+			return nil, nil, fmt.Errorf("subscribing: %w", err)
+		}
+		list = append(list, c)
+	}
+	time.Sleep(joining)
+	return list, leave, nil
+}
 
 // subscribe reads byte by byte, so as to leave what comes later.
 func (p Push) subscribe(addr string) (net.Conn, error) {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/load"
 )
 
 // loaded runs myriad load with arguments, and returns what it prints.
@@ -14,6 +17,20 @@ func loaded(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := run(t.Context(), append([]string{"myriad", "load"}, args...), &out, &syncBuffer{})
 	return out.String(), err
+}
+
+// answered is how many requests the report in a file has measured.
+func answered(t *testing.T, file string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r load.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Total.Latency.Count()
 }
 
 func TestLoad(t *testing.T) {
@@ -37,6 +54,8 @@ func TestLoad(t *testing.T) {
 	if p, err := os.ReadFile(page); err != nil || !bytes.Contains(p, []byte("5 connections")) ||
 		!bytes.Contains(p, []byte("</html>")) {
 		t.Errorf("the page: %v, %s", err, p)
+	} else if got := answered(t, file); got >= 2 != bytes.Contains(p, []byte("<svg")) { // a line has two points
+		t.Errorf("the page of %d answers: %s", got, p)
 	}
 	out, err = loaded(t, append([]string{"push", url, "--rate", "50"}, short...)...)
 	if err != nil || !strings.Contains(out, "0 missing, 0 twice, 0 out of order") {
