@@ -38,22 +38,33 @@ var apiMethods = []*apiMethod{
 		`{"presence": {CLIENT: {"user", "client", "conn_info", "chan_info"}, …}}`, (*Server).apiPresence},
 	{"presence_stats", []string{"channel"}, `{"num_clients", "num_users"}`, (*Server).apiPresenceStats},
 	{"channels", []string{"pattern"}, `{"channels": {NAME: {"num_clients"}, …}}`, (*Server).apiChannels},
-	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_channels", "uptime"}]}`,
-		(*Server).apiInfo},
+	{"info", nil, `{"nodes": [{"uid", "name", "version", "num_clients", "num_users", "num_subs", "num_channels", ` +
+		`"uptime"}]}`, (*Server).apiInfo},
 	{"connections", []string{"user"}, `{"connections": {CLIENT: {"transport", "protocol", "user", "state": ` +
 		`{"channels": {NAME: {}, …}}}, …}}`, (*Server).apiConnections},
-	{"disconnect", []string{"client", "disconnect", "user", "whitelist"}, `{"num_clients"}`, (*Server).apiDisconnect},
-	{"subscribe", []string{"b64data", "b64info", "channel", "client", "data", "expire_at", "info", "recover_since",
-		"user"}, `{"num_clients"}`, (*Server).apiSubscribe},
-	{"unsubscribe", []string{"channel", "client", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
-	{"refresh", []string{"client", "expire_at", "expired", "user"}, `{"num_clients"}`, (*Server).apiRefresh},
+	{"disconnect", []string{"client", "disconnect", "session", "user", "whitelist"}, `{"num_clients"}`,
+		(*Server).apiDisconnect},
+	{"subscribe", []string{"b64data", "b64info", "channel", "client", "data", "expire_at", "info", "override",
+		"recover_since", "session", "user"}, `{"num_clients"}`, (*Server).apiSubscribe},
+	{"unsubscribe", []string{"channel", "client", "session", "user"}, `{"num_clients"}`, (*Server).apiUnsubscribe},
+	{"refresh", []string{"client", "expire_at", "expired", "info", "session", "user"}, `{"num_clients"}`,
+		(*Server).apiRefresh},
 }
 
 // unservedMethods are the methods of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedMethods = map[string]string{
-	"rpc": "call your own backend",
+	"rpc":                 "call your own backend",
+	"map_publish":         noMaps,
+	"map_remove":          noMaps,
+	"map_read_state":      noMaps,
+	"map_read_stream":     noMaps,
+	"map_stats":           noMaps,
+	"map_clear":           noMaps,
+	"shared_poll_publish": noMaps,
 }
+
+const noMaps = "there are no map subscriptions and no shared polls: publish states to a channel with a history"
 
 // row is the method's line in docs/guides/api.md.
 func (m *apiMethod) row() string {
@@ -213,6 +224,8 @@ type apiRequest struct {
 	Pattern        string               `json:"pattern"`
 	Client         string               `json:"client"`
 	User           string               `json:"user"`
+	Session        string               `json:"session"`
+	Override       *overrides           `json:"override"`
 	Whitelist      []string             `json:"whitelist"`
 	Disconnect     *struct {
 		Code   uint32 `json:"code"`

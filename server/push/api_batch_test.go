@@ -14,7 +14,7 @@ func TestAPIBatch(t *testing.T) {
 	stream.take()
 	got := ts.call("batch", `{"commands":[
 		{"publish":{"channel":"news","data":1}},
-		{"publish":{"channel":"news","data":2,"override":1}},
+		{"publish":{"channel":"news","data":2,"label_filter":1}},
 		null,
 		{},
 		{"publish":{"channel":"news","data":3},"info":{}},
@@ -31,7 +31,7 @@ func TestAPIBatch(t *testing.T) {
 		t.Fatalf("%v: %s", err, got)
 	}
 	for i, want := range []string{
-		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"override\" of publish`,
+		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"label_filter\" of publish`,
 		`{"error":{"code":107,`, `{"error":{"code":107,`,
 		`{"error":{"code":107,"message":"a command has one method; this one has info, publish"`,
 		`{"error":{"code":104,"message":"the method \"rpc\"`,

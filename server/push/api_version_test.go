@@ -97,7 +97,7 @@ func TestSubscribeAPIFields(t *testing.T) {
 	ann.want(t, "at the end",
 		`{"push":{"channel":"news","unsubscribe":{"code":2501,"reason":"subscription expired"}}}`)
 	for _, fields := range []string{`"expire_at":1`, `"expire_at":9000000000000`, `"b64info":"/w=="`,
-		`"info":1,"b64info":"MQ=="`, `"override":{"presence":{"value":true}}`, `"all_users":true`} {
+		`"info":1,"b64info":"MQ=="`, `"override":{"force_recovery":{"value":true}}`, `"all_users":true`} {
 		if got := ts.call("subscribe", `{"user":"ann","channel":"news",`+fields+`}`); !strings.Contains(got,
 			`"code":107`) {
 			t.Errorf("%s: %s", fields, got)

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,11 +17,9 @@ import (
 // unservedFields are the fields of Centrifugo's API that this server lacks, each with what to do
 // instead.
 var unservedFields = map[string]string{
-	"override":     "set the rules of the namespace",
 	"label_filter": "name the user or the client",
 	"all_users":    "name the user or the client",
 	"expression":   "name the user",
-	"session":      "name the connection with `client`",
 	"disconnect.reconnect": "clients stay away after the codes 3500 to 3999 and 4500 to 4999, and come back after " +
 		"all others",
 }
@@ -28,6 +27,10 @@ var unservedFields = map[string]string{
 // nested lists the fields of the fields that are objects.
 var nested = map[string][]string{
 	"since": {"epoch", "offset"}, "recover_since": {"epoch", "offset"}, "disconnect": {"code", "reason"},
+	"override": {"force_positioning", "force_push_join_leave", "force_recovery", "join_leave",
+		"presence"},
+	"override.force_positioning": {"value"}, "override.force_push_join_leave": {"value"},
+	"override.force_recovery": {"value"}, "override.join_leave": {"value"}, "override.presence": {"value"},
 }
 
 // read returns the request in body, or an *apiError that says what is wrong with it.
@@ -47,6 +50,9 @@ func (m *apiMethod) read(body []byte) (r apiRequest, err error) {
 			return r, wrong
 		}
 		err = json.Unmarshal(body, &r)
+	}
+	if wrong := base64.CorruptInputError(0); errors.As(err, &wrong) {
+		return r, badRequest(m.name + " has a field that is not base64: " + err.Error())
 	}
 	if err != nil {
 		message := "the body is not a JSON object that " + m.name + " accepts: " + err.Error()
@@ -70,7 +76,7 @@ func (m *apiMethod) refuse(path string, known []string, given map[string]json.Ra
 			if nested[path+lower] == nil || json.Unmarshal(value, &inner) != nil {
 				continue // the type is checked when the request is read
 			}
-			if err := m.refuse(lower+".", nested[lower], inner); err != nil {
+			if err := m.refuse(path+lower+".", nested[path+lower], inner); err != nil {
 				return err
 			}
 		case isEmpty(value):

@@ -3,7 +3,6 @@ package push
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -17,8 +16,8 @@ func (s *Server) apiChannels(ctx context.Context, r *apiRequest) ([]byte, error)
 	type shown struct {
 		Clients int `json:"num_clients"`
 	}
-	if strings.ContainsAny(r.Pattern, "?[]{}\\") {
-		return nil, badRequest(fmt.Sprintf("pattern %q: the only wildcard is *, which matches any text", r.Pattern))
+	if _, err := newGlob(r.Pattern); err != nil {
+		return nil, badRequest(err.Error())
 	}
 	list, err := s.node.allChannels(ctx, operation{Pattern: r.Pattern, Most: mostChannels})
 	if err != nil {
@@ -54,27 +53,27 @@ func matches(pattern, name string) bool {
 }
 
 func (s *Server) apiInfo(ctx context.Context, _ *apiRequest) ([]byte, error) {
-	list := []clusterNode{}
-	err := askAll(ctx, s.node, "info", operation{}, func(n clusterNode) { list = append(list, n) })
+	list := []nodeInfo{}
+	err := askAll(ctx, s.node, "info", operation{}, func(n nodeInfo) { list = append(list, n) })
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(list, func(a, b clusterNode) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	slices.SortFunc(list, func(a, b nodeInfo) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
 	return json.Marshal(map[string]any{"nodes": list})
 }
 
 // selection returns the part of an operation that selects sessions.
 func (r *apiRequest) selection() (operation, error) {
-	if r.User == "" && r.Client == "" {
-		return operation{}, badRequest("user or client is missing")
+	if r.User == "" && r.Client == "" && r.Session == "" {
+		return operation{}, badRequest("user, client or session is missing")
 	}
-	return operation{Client: r.Client, User: r.User, Whitelist: r.Whitelist}, nil
+	return operation{Client: r.Client, Session: r.Session, User: r.User, Whitelist: r.Whitelist}, nil
 }
 
-// chosen returns the sessions that op selects: all sessions of the user, or the session of the
-// client. If both are given, the session must belong to the user.
+// chosen returns the sessions that op selects: all sessions of the user, or the one with that
+// client or session id. If several are given, all must fit.
 func (n *node) chosen(op operation) (list []*session) {
-	if op.User == "" && op.Client == "" {
+	if op.User == "" && op.Client == "" && op.Session == "" {
 		return nil
 	}
 	for _, one := range n.wheel.all() {
@@ -82,6 +81,9 @@ func (n *node) chosen(op operation) (list []*session) {
 			continue
 		}
 		if id := one.id.String(); op.Client != "" && id != op.Client || slices.Contains(op.Whitelist, id) {
+			continue
+		}
+		if op.Session != "" && one.sessionID() != op.Session {
 			continue
 		}
 		if op.User == "" || one.isConnected() && one.user() == op.User {
@@ -158,7 +160,10 @@ func (s *Server) addToSubscribe(op *operation, r *apiRequest) (err error) {
 	case r.ExpireAt != 0 && (r.ExpireAt <= now || r.ExpireAt > now+maxExpiry):
 		return badRequest("expire_at is not in the next hundred years")
 	}
-	op.ExpireAt, op.Data = r.ExpireAt, r.Data
+	if err := r.Override.check(s.node.rules.of(op.Channel)); err != nil {
+		return err
+	}
+	op.ExpireAt, op.Data, op.Override = r.ExpireAt, r.Data, r.Override
 	if len(r.B64Data) > 0 {
 		op.Data = r.B64Data
 	}
@@ -171,16 +176,24 @@ func (s *Server) addToSubscribe(op *operation, r *apiRequest) (err error) {
 // maxExpiry bounds expire_at, in seconds from now: nanoseconds since 1970 must not overflow.
 const maxExpiry = 100 * 365 * 24 * 3600
 
-// apiRefresh changes when connections expire: at expire_at, in seconds since 1970, or at once.
+// apiRefresh changes when connections expire: at expire_at, in seconds since 1970, at once, or
+// never; and what others see of the clients.
 func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if r.Expired == (r.ExpireAt != 0) || r.ExpireAt < 0 {
-		return nil, badRequest("refresh needs either expired or expire_at, in seconds since 1970")
-	}
 	op, err := r.selection()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case r.ExpireAt < 0 || r.ExpireAt > s.node.clock.Now().Unix()+maxExpiry:
+		return nil, badRequest("expire_at is not in the next hundred years")
+	case r.Expired && r.ExpireAt != 0:
+		return nil, badRequest("expired ends the connections at once: leave out expire_at")
+	case len(r.Info) > s.node.limits.Publication:
+		return nil, &apiError{code: apiLimitExceeded, message: "info is too large"}
 	}
-	op.ExpireAt = r.ExpireAt
+	op.ExpireAt, op.Never = r.ExpireAt, r.ExpireAt == 0 && !r.Expired
+	if op.Info, err = infoOf(r.Info, nil); err != nil {
+		return nil, badRequest("info is not JSON")
+	}
 	n, err := s.node.countAll(ctx, "refresh", op)
 	if err != nil {
 		return nil, err

@@ -185,8 +185,8 @@ func (b *batch) connect(c *centrifuge.Command) error {
 	if result.Expires {
 		result.TTL = s.node.ttl(g.ends)
 	}
-	if t, ok := s.t.(*streamTransport); ok && t.client.secret != "" {
-		result.Session, result.Node = t.client.secret, s.node.id.String()
+	if result.Session = s.sessionID(); result.Session != "" && !b.form.uni {
+		result.Node = s.node.id.String()
 	}
 	channels := g.channels
 	if b.form.uni && !g.hooked {

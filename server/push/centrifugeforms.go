@@ -138,9 +138,25 @@ func (f centrifugeForm) ping() (payload []byte, answered bool) {
 	return f.frame([]byte(f.codec.Ping())), !f.uni
 }
 
+// subscribed implements form. The push has no place for publications that the client has missed:
+// they follow it, and the position is the one before them.
 func (f centrifugeForm) subscribed(channel string, hello welcome) []byte {
-	result := f.subscribeResult(hello)
-	return f.frame(f.appendPush(nil, &centrifuge.Push{Channel: channel, Subscribe: &result}))
+	told := centrifuge.SubscribeResult{Recoverable: hello.recoverable, Position: centrifuge.Position(hello.at),
+		Data: f.answerData(hello.data)}
+	if len(hello.publications) > 0 {
+		told.Offset = hello.publications[0].Offset - 1
+	}
+	dst := f.appendPush(nil, &centrifuge.Push{Channel: channel, Subscribe: &told})
+	for i := range hello.publications {
+		shown := f.shown(&hello.publications[i])
+		dst = f.appendPush(dst, &centrifuge.Push{Channel: channel, Publication: &shown})
+	}
+	return f.frame(dst)
+}
+
+func (f centrifugeForm) refreshed(ttl uint32) []byte {
+	told := centrifuge.RefreshResult{Expires: ttl > 0, TTL: ttl}
+	return f.frame(f.appendPush(nil, &centrifuge.Push{Refresh: &told}))
 }
 
 // lastMessage says why a response ends. A WebSocket's close frame says it by itself.

@@ -1,6 +1,8 @@
 package push
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -124,6 +126,25 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 		c.remove(client.secret)
 		s.ended()
 	})
+}
+
+// sessionID returns the session in the reply to connect, by which the API finds the client. It is
+// empty for transports of both directions. An emulated client names it in requests to /emulation.
+// The session of a unidirectional client is computed from its id, so that it costs no memory.
+func (s *session) sessionID() string {
+	if t, ok := s.t.(*streamTransport); ok && t.client != nil && t.client.secret != "" {
+		return t.client.secret
+	}
+	if f, ok := s.form().form.(centrifugeForm); !ok || !f.uni {
+		return ""
+	}
+	n := s.node
+	n.sessionKey.once.Do(func() { n.read(n.sessionKey.key[:]) })
+	mac := hmac.New(sha256.New, n.sessionKey.key[:])
+	mac.Write(s.id[:])
+	id := clientID(mac.Sum(nil)[:len(clientID{})])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8 (RFC 9562 §5.8)
+	return id.String()
 }
 
 func (c *centrifugeStreams) add(secret string, s *session) {

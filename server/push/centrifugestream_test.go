@@ -28,7 +28,8 @@ func emulatedIn(t *testing.T, reply string) (session, node string) {
 	var r struct {
 		Connect struct{ Session, Node string }
 	}
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(reply, "data: ")), &r); err != nil || r.Connect.Session == "" ||
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(reply, "data: ")), &r); err != nil ||
+		r.Connect.Session == "" ||
 		r.Connect.Node == "" {
 		t.Fatalf("%q: %v", reply, err)
 	}
@@ -111,7 +112,8 @@ func TestEmulationRefuses(t *testing.T) {
 // Protobuf over a response has each reply after its length.
 func TestEmulationInProtobuf(t *testing.T) {
 	ts := newTestServer(t, Config{})
-	c := ts.open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type", "application/octet-stream")
+	c := ts.open("POST", "/connection/http_stream", "\x04\x08\x01\x22\x00", "Content-Type",
+		"application/octet-stream")
 	reply := c.take()
 	at := strings.Index(reply, "\x4a\x24") // field 9, 36 bytes: the session
 	if at < 0 {
@@ -146,7 +148,8 @@ func TestUnidirectional(t *testing.T) {
 		c := ts.open(tt.method, tt.target, tt.body)
 		got := c.take()
 		if !strings.HasPrefix(got, tt.before+`{"connect":{"client":"`) || !strings.HasSuffix(got,
-			`"expires":true,"ttl":60,"subs":{"a":{},"news":{}},"ping":25}}`+tt.after) {
+			`"}}`+tt.after) || !strings.Contains(got,
+			`"expires":true,"ttl":60,"subs":{"a":{},"news":{}},"ping":25,"session":"`) {
 			t.Errorf("%s: received %q", tt.target, got)
 		}
 		ts.do("POST", "/api/publish", `{"channel":"news","data":1}`)

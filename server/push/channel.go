@@ -52,6 +52,9 @@ type memberGrant struct {
 	info    []byte // JSON, or nil
 	publish bool
 	hooked  bool // Hooks.Subscribe has allowed the subscription
+	absent  bool // the member is left out of presence
+	// announced says whether joins and leaves are announced; nil: as the channel's rules say.
+	announced *flag
 	// expires is the end of the token plus the time to renew it, in nanoseconds since 1970; 0:
 	// never. The session's mu guards it.
 	expires int64
@@ -329,12 +332,12 @@ func (e *noticeEncoder) release() {
 	}
 }
 
-// Present appends the members without watchers.
+// Present appends the members that presence shows.
 func (ch *channel) Present(_ string, to []ClientInfo) []ClientInfo {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	for _, m := range ch.members {
-		if m != nil && !m.s.watcher {
+		if m != nil && !m.absent() {
 			to = append(to, m.info())
 		}
 	}

@@ -16,6 +16,7 @@ type operation struct {
 	Channel   string
 	Client    string
 	User      string
+	Session   string
 	Whitelist []string
 	Code      uint16
 	Reason    string
@@ -24,6 +25,8 @@ type operation struct {
 	Most      int    // channels in the answer
 	Since     *Position
 	ExpireAt  int64 // seconds since 1970; 0: at once, or for a subscription never
+	Never     bool  // the connections do not expire
+	Override  *overrides
 	Info      []byte
 	Data      []byte // for the client, with the news of its subscription
 }
@@ -36,6 +39,13 @@ type clusterNode struct {
 	Clients  int64  `json:"num_clients"`
 	Channels int    `json:"num_channels"`
 	Uptime   int64  `json:"uptime"` // seconds
+}
+
+// A nodeInfo is the same with figures for which the node asks all its sessions and channels.
+type nodeInfo struct {
+	clusterNode
+	Users         int `json:"num_users"` // those without a name count as one
+	Subscriptions int `json:"num_subs"`
 }
 
 // serveQuestions makes this node answer.
@@ -59,7 +69,7 @@ func (n *node) serveQuestions() {
 	serve("refresh", func(op operation) any { return n.refreshHere(op) })
 	serve("channels", func(op operation) any { return n.channelsHere(op) })
 	serve("connections", func(op operation) any { return n.connectionsHere(op) })
-	serve("info", func(operation) any { return n.describe() })
+	serve("info", func(operation) any { return n.infoHere() })
 	serve("state", func(operation) any { return n.viewHere() })
 }
 
@@ -125,8 +135,9 @@ func (n *node) subscribeHere(op operation) (sum subscribed) {
 		if !one.isConnected() {
 			continue
 		}
-		if op.Info != nil || op.ExpireAt != 0 {
+		if op.Info != nil || op.ExpireAt != 0 || op.Override != nil {
 			w.grant = &memberGrant{info: op.Info, expires: op.ExpireAt * int64(time.Second)}
+			op.Override.apply(&w)
 		}
 		told, err := one.subscribeByServer(op.Channel, w)
 		switch {
@@ -144,9 +155,13 @@ func (n *node) subscribeHere(op operation) (sum subscribed) {
 }
 
 func (n *node) refreshHere(op operation) (count int) {
+	ends := time.Time{}
+	if !op.Never {
+		ends = time.Unix(op.ExpireAt, 0)
+	}
+	over := !op.Never && !ends.After(n.clock.Now())
 	for _, one := range n.chosen(op) {
-		if op.ExpireAt == 0 && one.disconnect(endExpired) ||
-			op.ExpireAt != 0 && one.expireFrom(time.Unix(op.ExpireAt, 0)) {
+		if over && one.disconnect(endExpired) || !over && one.refreshByServer(ends, op.Info) {
 			count++
 		}
 	}
@@ -155,9 +170,13 @@ func (n *node) refreshHere(op operation) (count int) {
 
 // channelsHere lists this node's channels that op selects.
 func (n *node) channelsHere(op operation) channelList {
-	wanted := func(name string) bool { return matches(op.Pattern, name) }
-	if op.Contains {
-		wanted = func(name string) bool { return strings.Contains(name, op.Pattern) }
+	wanted := func(name string) bool { return strings.Contains(name, op.Pattern) }
+	if !op.Contains {
+		glob, err := newGlob(op.Pattern)
+		if err != nil {
+			return channelList{}
+		}
+		wanted = glob.MatchString
 	}
 	return n.hub.matching(wanted, min(op.Most, mostChannels))
 }
@@ -165,6 +184,16 @@ func (n *node) channelsHere(op operation) channelList {
 func (n *node) describe() clusterNode {
 	return clusterNode{n.id.String(), n.name, n.version, n.count.connections.Load(), n.hub.channels(),
 		int64(n.clock.Now().Sub(n.started) / time.Second)}
+}
+
+func (n *node) infoHere() nodeInfo {
+	users := make(map[string]struct{})
+	for _, s := range n.wheel.all() {
+		if !s.watcher && s.isConnected() {
+			users[s.user()] = struct{}{}
+		}
+	}
+	return nodeInfo{n.describe(), len(users), n.hub.subscriptions()}
 }
 
 // allChannels lists channels of all nodes. Each node names its op.Most largest.

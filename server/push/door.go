@@ -44,6 +44,9 @@ type form interface {
 	// unsubscribed encodes that the server has ended a subscription. nil: the form cannot say so,
 	// and the server ends the connection.
 	unsubscribed(channel string, why unsubscription) []byte
+	// refreshed encodes that the connection ends in ttl seconds, or never if ttl is 0. nil: clients
+	// of this form are not told.
+	refreshed(ttl uint32) []byte
 	// ping returns the message that keeps a silent connection open. If answered is set, clients
 	// answer it, or are disconnected; such clients can also bring new tokens.
 	ping() (payload []byte, answered bool)

@@ -57,6 +57,8 @@ func (f eventForm) subscribed(string, welcome) []byte { return nil }
 // An EventSource cannot be told; when it reconnects, the status of the answer has the reason.
 func (f eventForm) unsubscribed(string, unsubscription) []byte { return nil }
 
+func (f eventForm) refreshed(uint32) []byte { return nil }
+
 func (f eventForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
 func (f eventForm) share(payload []byte) shared { return web.NewChunk(payload) }

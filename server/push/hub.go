@@ -96,10 +96,22 @@ func (h *hub) leave(m *member) {
 // channels returns the number of channels with members other than watchers.
 func (h *hub) channels() int { return int(h.occupied.Load()) }
 
-// announce sends a notice that m has joined or left, if the channel's rules have JoinLeave. It does
-// not retry.
+// subscriptions returns the number of members of all channels, other than watchers.
+func (h *hub) subscriptions() (sum int) {
+	for i := range h.shards {
+		sh := &h.shards[i]
+		sh.mu.Lock()
+		for _, ch := range sh.channels {
+			sum += ch.size()
+		}
+		sh.mu.Unlock()
+	}
+	return sum
+}
+
+// announce sends a notice that m has joined or left, if that is to be announced. It does not retry.
 func (n *node) announce(m *member, joined bool) {
-	if !m.ch.rules.JoinLeave || m.s.watcher {
+	if !m.announced() || m.s.watcher {
 		return
 	}
 	ctx, cancel := n.deadline(context.Background())

@@ -61,6 +61,8 @@ func (mercureForm) subscribed(string, welcome) []byte { return nil }
 
 func (mercureForm) unsubscribed(string, unsubscription) []byte { return nil }
 
+func (mercureForm) refreshed(uint32) []byte { return nil }
+
 func (mercureForm) ping() (payload []byte, answered bool) { return []byte(":\n\n"), false }
 
 func (mercureForm) share(payload []byte) shared { return web.NewChunk(payload) }

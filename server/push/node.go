@@ -77,6 +77,12 @@ type node struct {
 	forms []formEntry // of all doors
 	held  held
 
+	// sessionKey makes the ids of sessions that have no other secret.
+	sessionKey struct {
+		once sync.Once
+		key  [32]byte
+	}
+
 	patterns patterns // of the Redis door
 
 	timerMu   sync.Mutex

@@ -173,6 +173,26 @@ func (s *session) expireFrom(ends time.Time) bool {
 	return true
 }
 
+// refreshByServer makes the connection expire at a time, and others see info of the client, unless
+// it is nil or the client has no token. It tells the client when it expires. It returns false if
+// the session is not connected.
+func (s *session) refreshByServer(ends time.Time, info []byte) bool {
+	if !s.expireFrom(ends) {
+		return false
+	}
+	if s.identity != nil {
+		s.identity.show(info)
+	}
+	ttl := uint32(0)
+	if !ends.IsZero() {
+		ttl = s.node.ttl(ends)
+	}
+	if push := s.form().refreshed(ttl); push != nil {
+		s.offer(&message{payload: push}) // if its queue is full, the next publication handles that
+	}
+	return true
+}
+
 // publish sends data to the channel in the client's name.
 func (s *session) publish(channel string, data []byte, kind Kind) error {
 	p := Publication{Data: data, Kind: kind, Client: s.id.String(), User: s.user()}
@@ -214,7 +234,9 @@ func (s *session) message(data []byte) error {
 func (s *session) info() ClientInfo {
 	info := ClientInfo{Client: s.id.String(), User: s.user()}
 	if s.identity != nil {
-		info.ConnInfo = s.identity.info
+		if shown := s.identity.info.Load(); shown != nil {
+			info.ConnInfo = *shown
+		}
 	}
 	return info
 }

@@ -21,6 +21,9 @@ type subscribeRequest struct {
 	token    string // for the subscription; usually ""
 	data     []byte // for a hook
 
+	pushed       bool // notices, also where the rules have none
+	unpositioned bool // the client gets no position, also where the rules have recovery
+
 	grant *memberGrant // what the token grants; nil without one
 	ttl   uint32       // seconds until the token ends
 	// answer is data for the reply, from a hook.
@@ -47,8 +50,9 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 		return nil, err
 	}
 	w.delta = ch.grantsDelta(s, &w)
-	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave, server: w.server}
-	if ch.rules.Recovery {
+	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave || w.pushed,
+		server: w.server}
+	if ch.rules.Recovery && !w.unpositioned {
 		return m, ch.addAfterHistory(m, w, announce)
 	}
 	ch.mu.Lock()

@@ -60,6 +60,8 @@ func (f redisForm) subscribed(string, welcome) []byte { return nil }
 // The message of Redis for that counts what is left, which a form does not know.
 func (f redisForm) unsubscribed(string, unsubscription) []byte { return nil }
 
+func (f redisForm) refreshed(uint32) []byte { return nil }
+
 // Clients of Redis do not expect a message that they have not asked for; they ping by themselves.
 func (f redisForm) ping() (payload []byte, answered bool) { return nil, false }
 

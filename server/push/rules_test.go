@@ -213,7 +213,8 @@ func TestSlowPolicies(t *testing.T) {
 			}
 			want := "client=" + slow.s.id.String() + ` user="" channel=news remote=192.0.2.1:1234 policy=` +
 				string(policy)
-			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log, want) ||
+			if log := n.log.String(); strings.Count(log, "misses publications") != 1 || !strings.Contains(log,
+				want) ||
 				!strings.Contains(log, "caught up") {
 				t.Errorf("log %q", log)
 			}
@@ -255,7 +256,8 @@ func TestHistoryIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			publish := func(channel string) Position {
-				at, err := b.Publish(context.Background(), Topic{channel, keep}, Publication{Data: make([]byte, 1000)})
+				at, err := b.Publish(context.Background(), Topic{channel, keep}, Publication{Data: make([]byte,
+					1000)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -382,8 +384,10 @@ func TestAPI(t *testing.T) {
 		{"channels", `{"pattern":"n*s"}`, `{"result":{"channels":{"news":{"num_clients":1}}}}`},
 		{"channels", `{"pattern":"x*"}`, `{"result":{"channels":{}}}`},
 		{"info", `{}`, `{"result":{"nodes":[{"uid":"` + ts.node.id.String() +
-			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0}]}}`},
-		{"unsubscribe", `{"channel":"news"}`, `{"error":{"code":107,"message":"user or client is missing"}}`},
+			`","name":"myriad","version":"v","num_clients":1,"num_channels":1,"uptime":0,` +
+			`"num_users":1,"num_subs":1}]}}`},
+		{"unsubscribe", `{"channel":"news"}`,
+			`{"error":{"code":107,"message":"user, client or session is missing"}}`},
 		{"unsubscribe", `{"channel":"other","client":"` + client + `"}`, `{"result":{"num_clients":0}}`},
 		{"disconnect", `{"client":"` + client + `","disconnect":{"code":1,"reason":""}}`, `{"error":{"code":107,`},
 		{"disconnect", `{"user":"nobody"}`, `{"result":{"num_clients":0}}`},
@@ -420,7 +424,8 @@ func TestMatches(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab", true},
+		{"", "a", true}, {"*", "a", true}, {"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*b", "ab",
+			true},
 		{"a*a", "a", false},
 		{"chat:*:x", "chat:1:x", true}, {"a*b*c", "axbxc", true}, {"a*b*c", "axcxb", false}, {"*b*b*", "abab", true},
 		{"*b*b*", "ab", false},

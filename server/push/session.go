@@ -41,9 +41,18 @@ type identity struct {
 	user string
 	caps atomic.Pointer[capabilities] // nil without any
 
-	info     []byte   // JSON, or nil
-	channels []string // to which it may subscribe without another token
-	subsEnd  int64    // when the first of its subscriptions' tokens expires; 0: never; guarded by the session's mu
+	info     atomic.Pointer[[]byte] // JSON; nil without any
+	channels []string               // to which it may subscribe without another token
+	// subsEnd is when the first of its subscriptions' tokens expires; 0: never. The session's mu
+	// guards it.
+	subsEnd int64
+}
+
+// show makes others see info of the client. nil changes nothing.
+func (i *identity) show(info []byte) {
+	if info != nil {
+		i.info.Store(&info)
+	}
 }
 
 // user returns the user in the token, or "" without a token.
@@ -113,7 +122,8 @@ func (s *session) setConnected(g grant) {
 	s.stage = stageConnected
 	s.hooked = g.hooked
 	if g.user != "" || g.hooked || s.node.hooks.Subscribe != nil {
-		s.identity = &identity{user: g.user, info: g.info, channels: g.channels}
+		s.identity = &identity{user: g.user, channels: g.channels}
+		s.identity.show(g.info)
 		if len(g.caps) > 0 {
 			caps := g.caps // else g would be allocated for every client
 			s.identity.caps.Store(&caps)

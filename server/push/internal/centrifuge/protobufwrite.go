@@ -88,7 +88,8 @@ func appendPushFields(dst []byte, p *Push) []byte {
 	case p.Subscribe != nil:
 		return appendMessage(dst, 9, func(dst []byte) []byte {
 			dst = appendText(appendBool(dst, 1, p.Subscribe.Recoverable), 4, p.Subscribe.Epoch)
-			return appendBool(appendNumber(dst, 5, p.Subscribe.Offset), 6, p.Subscribe.Recoverable)
+			dst = appendBool(appendNumber(dst, 5, p.Subscribe.Offset), 6, p.Subscribe.Recoverable)
+			return appendBytes(dst, 7, p.Subscribe.Data)
 		})
 	case p.Connect != nil:
 		return appendMessage(dst, 10, func(dst []byte) []byte { return appendConnect(dst, p.Connect, true) })
