@@ -55,7 +55,7 @@ func resize(t *testing.T, dir string, size uint64) {
 func TestDiskFull(t *testing.T) {
 	soak.Only(t)
 	disk := ownDisk(t)
-	nodes := formed(t, history, "--ping-interval", "2s")
+	nodes := formed(t, history, "--ping-interval", pings)
 	last := nodes[2]
 	last.moveTo(disk)
 	begin(t, nodes)

@@ -20,7 +20,7 @@ const history = "history-size=20000 history-age=1h recovery"
 // begun starts a cluster under load, of a size that fits the run.
 func begun(t *testing.T) ([]*node, *load) {
 	t.Helper()
-	nodes := cluster(t, history, "--ping-interval", "2s")
+	nodes := cluster(t, history, "--ping-interval", pings)
 	l := start(t, nodes, soak.Size(t, 4, 1000), soak.Size(t, 60, 3000), soak.Size(t, 100, 2000))
 	time.Sleep(soak.Size(t, time.Second, 5*time.Second)) // of load before the failure
 	return nodes, l
@@ -34,11 +34,9 @@ func TestKilled(t *testing.T) {
 	}
 	nodes, l := begun(t)
 	for i := range kills {
-		n := nodes[i%len(nodes)]
-		n.signal(syscall.SIGKILL)
-		n.wait()
+		l.kill(i % len(nodes))
 		time.Sleep(soak.Size(t, time.Second, 5*time.Second))
-		n.start()
+		nodes[i%len(nodes)].start()
 		for _, n := range nodes {
 			n.awaitHealthy()
 		}
@@ -52,7 +50,7 @@ func TestStopped(t *testing.T) {
 	soak.Only(t)
 	nodes, l := begun(t)
 	nodes[1].signal(syscall.SIGSTOP)
-	time.Sleep(15 * time.Second)
+	time.Sleep(silence * 3 / 2)
 	nodes[1].signal(syscall.SIGCONT)
 	for _, n := range nodes {
 		n.awaitHealthy()
@@ -64,7 +62,7 @@ func TestStopped(t *testing.T) {
 // The nodes restart one after another, as for an upgrade, with 10,000 clients.
 func TestRollingRestart(t *testing.T) {
 	soak.Only(t)
-	nodes := cluster(t, history, "--ping-interval", "2s")
+	nodes := cluster(t, history, "--ping-interval", pings)
 	l := start(t, nodes, 1000, 10_000, 500)
 	for _, n := range nodes {
 		n.signal(syscall.SIGTERM)

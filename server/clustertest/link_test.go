@@ -174,7 +174,7 @@ func linked(t *testing.T, namespace string, more ...string) (nodes []*node, lone
 // they do not.
 func TestLinkCut(t *testing.T) {
 	soak.Only(t)
-	nodes, links := linked(t, history, "--ping-interval", "2s")
+	nodes, links := linked(t, history, "--ping-interval", pings)
 	l := start(t, nodes, 1000, 3000, 2000)
 	time.Sleep(5 * time.Second)
 	for _, forgotten := range []bool{false, true} {

@@ -34,7 +34,9 @@ type load struct {
 	all         []*subscriber
 	dial        *websocket.DialOptions
 	retries     atomic.Int64
-	slowest     atomic.Int64 // nanoseconds that a publication took
+	slowest     atomic.Int64           // nanoseconds that a publication took
+	outage      atomic.Pointer[outage] // the last one; nil before the first
+	outages     []*outage
 }
 
 // start begins to publish `rate` numbers a second to `channels` channels, and subscribes.
@@ -74,6 +76,7 @@ func start(t *testing.T, nodes []*node, channels, subscribers, rate int) *load {
 // publish publishes 1, 2, 3, … to one channel. Each is sent until it is acknowledged, with one key.
 func (l *load) publish(channel int, every time.Duration) {
 	next := time.Now()
+	var known *outage // its end for this channel is known
 	for number := 1; l.publishing.Load(); number++ {
 		began := time.Now()
 		for try := 0; !l.send(channel, number, channel+number+try); try++ {
@@ -85,6 +88,10 @@ func (l *load) publish(channel int, every time.Duration) {
 		l.published[channel].Store(int64(number))
 		if took := int64(time.Since(began)); took > l.slowest.Load() {
 			l.slowest.Store(took)
+		}
+		if o := l.outage.Load(); o != known && began.After(o.at) {
+			o.note(&o.accepted)
+			known = o
 		}
 		next = next.Add(every)
 		if late := time.Until(next); late > 0 {
@@ -138,6 +145,7 @@ type subscriber struct {
 	reconnects int
 	failures   int           // attempts in a row that did not lead to a subscription
 	away       time.Duration // at most, from the end of a subscription to the next one
+	missed     *outage       // that has ended its subscription, until it gets the next publication
 	lost       int           // numbers left out
 	twice      int           // numbers that had been received, or came out of order
 	gaps       int           // how often it was told that it could not recover
@@ -168,6 +176,7 @@ type publication struct {
 // in a row.
 func (s *subscriber) run(subscribed func()) {
 	var ended time.Time // when the last subscription did
+	var cut *outage     // that has ended it
 	for first := true; s.ctx.Err() == nil; first = false {
 		if !first {
 			s.reconnects++
@@ -180,17 +189,25 @@ func (s *subscriber) run(subscribed func()) {
 			if !ended.IsZero() {
 				s.away, ended = max(s.away, time.Since(ended)), time.Time{}
 			}
+			if cut != nil {
+				cut.note(&cut.back)
+				s.missed, cut = cut, nil
+			}
 			subscribed()
 		})
 		if s.failures == 0 {
-			ended = time.Now()
+			ended, cut = time.Now(), s.load.outage.Load().of(s.node%len(s.nodes))
 		}
 	}
 	subscribed()
 }
 
 // silence is how long a subscriber waits for a message. The server pings more often.
-const silence = 5 * time.Second
+const silence = 20 * time.Second
+
+// pings is how often it does, as the option of a node. A client has two fifths of that to answer.
+// With a shorter time a busy machine ends connections of nodes that are well.
+const pings = "8s"
 
 // follow connects and reads until the connection ends.
 func (s *subscriber) follow(subscribed func()) {
@@ -255,6 +272,10 @@ func (s *subscriber) take(r *reply) bool {
 		s.epoch, s.offset = hello.Epoch, hello.Offset
 	case r.Push != nil && r.Push.Pub != nil:
 		s.receive(*r.Push.Pub)
+		if s.missed != nil {
+			s.missed.note(&s.missed.served)
+			s.missed = nil
+		}
 	}
 	return true
 }
@@ -295,6 +316,9 @@ func (l *load) finish() (c count) {
 	l.subscribers.Wait()
 	for i := range l.published {
 		c.published += int(l.published[i].Load())
+	}
+	for _, o := range l.outages {
+		l.t.Log(o)
 	}
 	var away time.Duration
 	for _, s := range l.all {
