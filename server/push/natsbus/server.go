@@ -1,11 +1,9 @@
 package natsbus
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,11 +11,9 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 )
 
 // ServerConfig configures a NATS server in this process.
@@ -34,8 +30,9 @@ type ServerConfig struct {
 	Secret string
 	// TLS encrypts what nodes send each other; both sides use the same. nil: in the clear.
 	TLS *tls.Config
-	// SyncInterval is how often what was stored is synced to disk. 0: always, before a publication
-	// is acknowledged. Otherwise a power failure of most nodes loses what was not synced.
+	// SyncInterval is how often this node syncs what it has stored to disk. 0: always, before it
+	// confirms a publication. It holds for all logs, so for every retention: JetStream has no interval
+	// for a single one. With an interval, a power failure of most nodes loses what was not synced.
 	SyncInterval time.Duration
 	// Logger gets what the server reports. Default: slog.Default.
 	Logger *slog.Logger
@@ -77,7 +74,7 @@ func StartServer(c ServerConfig) (*Server, error) {
 	if s.nats, err = server.NewServer(options); err != nil {
 		return nil, fmt.Errorf("natsbus: starting NATS: %w", err)
 	}
-	s.nats.SetLoggerV2(&natsLog{c.Logger}, false, false, false)
+	s.nats.SetLoggerV2(&natsLog{log: c.Logger}, false, false, false)
 	s.nats.Start()
 	if !s.nats.ReadyForConnections(readyTime) {
 		s.Shutdown()
@@ -147,53 +144,8 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// Remove makes the cluster forget a node that is gone for good, so that another one stores its part
-// of the logs.
-func (s *Server) Remove(ctx context.Context, node string) error {
-	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system),
-		nats.Timeout(readyTime))
-	if err != nil {
-		return fmt.Errorf("natsbus: connecting to remove a node: %w", err)
-	}
-	defer nc.Close()
-	body, err := json.Marshal(map[string]string{"peer": node})
-	if err != nil {
-		return err
-	}
-	m, err := nc.RequestWithContext(ctx, "$JS.API.SERVER.REMOVE", body)
-	if err != nil {
-		return fmt.Errorf("natsbus: removing a node: %w", err)
-	}
-	return decode(m, nil)
-}
-
 // Shutdown stops the server and waits until what it has is on disk.
 func (s *Server) Shutdown() {
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
 }
-
-// natsLog passes on what the server reports. Its notices are details to an operator of Myriad.
-type natsLog struct{ log *slog.Logger }
-
-func (l *natsLog) say(level slog.Level, format string, v []any) {
-	l.log.Log(context.Background(), level, "nats: "+fmt.Sprintf(format, v...))
-}
-
-func (l *natsLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l *natsLog) Warnf(format string, v ...any) {
-	if strings.HasPrefix(format, "Plaintext passwords") { // they are in this process alone
-		return
-	}
-	l.say(slog.LevelWarn, format, v)
-}
-func (l *natsLog) Errorf(format string, v ...any) {
-	level := slog.LevelError
-	if strings.HasPrefix(format, "Error trying to connect to route") { // every second; State shows who is missing
-		level = slog.LevelDebug
-	}
-	l.say(level, format, v)
-}
-func (l *natsLog) Fatalf(format string, v ...any) { l.say(slog.LevelError, format, v) }
-func (l *natsLog) Debugf(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
-func (l *natsLog) Tracef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }

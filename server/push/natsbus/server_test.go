@@ -1,6 +1,8 @@
 package natsbus
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,5 +30,28 @@ func TestUnknownNodesAreGreeted(t *testing.T) {
 		if want > 0 {
 			<-n.greet
 		}
+	}
+}
+
+// A node is removed as soon as the cluster has a leader: the one that is gone may have been it.
+func TestRemoveWaitsForALeader(t *testing.T) {
+	t.Parallel()
+	addresses := freePorts(t, 3)
+	start := func(i int) *Server {
+		s, err := StartServer(ServerConfig{Name: fmt.Sprintf("n%d", i), Dir: t.TempDir(), Listen: addresses[i-1],
+			Routes: addresses, Secret: "secret", SyncInterval: time.Minute, Logger: quiet(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Shutdown)
+		return s
+	}
+	first := start(1)
+	removed := make(chan error, 1)
+	go func() { removed <- first.Remove(t.Context(), "nobody") }()
+	start(2)
+	start(3)
+	if err := <-removed; err == nil || !strings.Contains(err.Error(), "no node of the cluster") {
+		t.Errorf("the answer is %v", err)
 	}
 }

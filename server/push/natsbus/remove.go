@@ -1,0 +1,66 @@
+package natsbus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// removeTime is how long Remove tries: longer than an election takes.
+const removeTime = 25 * time.Second
+
+// These are err_codes of JetStream for removing a server.
+const (
+	codeNotMember    = 10044 // "server is not a member of the cluster"
+	codeBeingChanged = 10202 // "cluster member change is in progress"
+)
+
+// Remove makes the cluster forget a node that is gone for good, so that another one stores its part
+// of the logs. If the node led the cluster, the others elect a leader first: Remove asks until one
+// answers, for 25 seconds at most.
+func (s *Server) Remove(ctx context.Context, node string) error {
+	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system),
+		nats.Timeout(readyTime))
+	if err != nil {
+		return fmt.Errorf("natsbus: connecting to remove a node: %w", err)
+	}
+	defer nc.Close()
+	body, err := json.Marshal(map[string]string{"peer": node})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	for {
+		err := removeOnce(ctx, nc, body)
+		switch {
+		case isCode(err, codeNotMember):
+			return fmt.Errorf("natsbus: %q is no node of the cluster, or is none any more: %w", node, err)
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded),
+			isCode(err, codeBeingChanged): // ask again
+		default:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("natsbus: a node cannot be removed while the cluster has no leader; are most of its "+
+				"nodes up? %w", err)
+		case <-time.After(tryAgain):
+		}
+	}
+}
+
+// removeOnce sends one request, and waits as long as one may take.
+func removeOnce(ctx context.Context, nc *nats.Conn, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, "$JS.API.SERVER.REMOVE", body)
+	if err != nil {
+		return err
+	}
+	return decode(m, nil)
+}
