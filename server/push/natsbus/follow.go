@@ -140,8 +140,12 @@ func (f *follower) pause(d time.Duration) bool {
 func (f *follower) setProblem(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.problem != why && why != "" && f.ctx.Err() == nil {
+	switch {
+	case f.problem == why || f.ctx.Err() != nil:
+	case why != "":
 		f.b.log.Warn("natsbus: a log is not followed", "log", f.stream, "problem", why)
+	default:
+		f.b.log.Info("natsbus: a log is followed", "log", f.stream)
 	}
 	f.problem = why
 }
