@@ -84,7 +84,8 @@ func (f configFile) namespaces() (list []push.Namespace, err error) {
 // exposesSecrets reports whether the file holds keys and every user of this machine may read it.
 func (f configFile) exposesSecrets() bool {
 	const others = 0o004
-	for _, name := range []string{"api-key", "console-key", "token-secret", "mercure-publisher-secret"} {
+	for _, name := range []string{"api-key", "console-key", "token-secret", "mercure-publisher-secret",
+		"cluster-secret"} {
 		if _, ok := f.values[name]; ok && f.mode&others != 0 {
 			return true
 		}

@@ -334,7 +334,8 @@ func TestReadableSecrets(t *testing.T) {
 		text string
 		mode os.FileMode
 		want bool
-	}{{"api-key = 'k'", 0o644, true}, {"api-key = 'k'", 0o640, false}, {"loops = 1", 0o644, false}} {
+	}{{"api-key = 'k'", 0o644, true}, {"api-key = 'k'", 0o640, false}, {"loops = 1", 0o644, false},
+		{"cluster-listen = '127.0.0.1:6222'\ncluster-secret = 's'\ndata = 'd'", 0o644, true}} {
 		name := written(t, tt.text)
 		if err := os.Chmod(name, tt.mode); err != nil {
 			t.Fatal(err)
