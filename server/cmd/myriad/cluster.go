@@ -49,7 +49,7 @@ func (c *clusterSettings) check() error {
 	}
 	wrong := []error{c.checkSync()}
 	if c.listen == "" {
-		return errors.Join(wrong...)
+		return errors.Join(append(wrong, c.checkExternal())...)
 	}
 	if c.data == "" {
 		wrong = append(wrong, errors.New("--cluster-listen needs --data: the folder where this node stores histories"))
@@ -76,6 +76,18 @@ func (c *clusterSettings) check() error {
 		wrong = append(wrong, errors.New("--cluster-cert, --cluster-key and --cluster-ca belong together"))
 	}
 	return errors.Join(wrong...)
+}
+
+// checkExternal reports options that say nothing to an external NATS.
+func (c *clusterSettings) checkExternal() error {
+	switch {
+	case c.secret != "" || c.cert != "" || c.key != "" || c.ca != "" || len(c.routes) > 0:
+		return errors.New("--cluster-route, --cluster-secret, --cluster-cert, --cluster-key and --cluster-ca are for " +
+			"--cluster-listen; --nats takes a user and a password in its URL")
+	case c.sync != "" && c.sync != "always":
+		return errors.New("--cluster-sync is for --cluster-listen: with --nats the sync_interval of those servers holds")
+	}
+	return nil
 }
 
 func (c *clusterSettings) checkSync() error {

@@ -152,8 +152,8 @@ var options = []option{
 	{"cluster-ca", "", "`FILE` with the authority that signs the certificates of nodes (PEM)",
 		func(s *settings) any { return &s.cluster.ca }},
 	{"cluster-sync", "always",
-		"`TIME` between two syncs of histories to disk, or `always`: before a publication is " +
-			"acknowledged", func(s *settings) any { return &s.cluster.sync }},
+		"`TIME` between two syncs of the histories of all namespaces to disk, or `always`: before a " +
+			"publication is acknowledged", func(s *settings) any { return &s.cluster.sync }},
 	{"node", "", "`NAME` of this node, which no other has; without one, the machine's",
 		func(s *settings) any { return &s.cluster.node }},
 	{"data", "", "`FOLDER` where this node stores histories", func(s *settings) any { return &s.cluster.data }},
