@@ -33,7 +33,7 @@ func (l *natsLog) Warnf(format string, v ...any) {
 func (l *natsLog) Errorf(format string, v ...any) {
 	level := slog.LevelError
 	switch text := fmt.Sprintf(format, v...); {
-	case strings.HasPrefix(format, "Error trying to connect to route"): // every second; State shows who is missing
+	case strings.HasPrefix(format, "Error trying to connect to route"): // State shows who is missing
 		level = slog.LevelDebug
 	case l.explain(text, time.Now()):
 		level = slog.LevelDebug
