@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,19 +69,27 @@ func TestBusAlone(t *testing.T) {
 	bustest.Run(t, func() push.Bus { return opened(t, Config{Server: s}) })
 }
 
-// freePorts returns addresses of this machine that were free a moment ago.
+// freePorts returns addresses of this machine, each once. They are outside of the range from which
+// the system takes ports for connections, so that they stay free until a server listens.
 func freePorts(t testing.TB, n int) (list []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	const first, ports = 20_000, 12_000
+	for range ports {
+		port := first + (os.Getpid()*20+int(lastPort.Add(1)))%ports
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer l.Close()
-		list = append(list, l.Addr().String())
+		if list = append(list, l.Addr().String()); len(list) == n {
+			return list
+		}
 	}
-	return list
+	t.Fatal("no free ports")
+	return nil
 }
+
+var lastPort atomic.Int64
 
 // cluster starts n servers that know each other.
 func cluster(t testing.TB, n int) (list []*Server) {
