@@ -47,7 +47,7 @@ func (o *outage) note(list *[]time.Duration) {
 func (o *outage) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return fmt.Sprintf("n%d killed: %d of its clients back %s, next publication %s; channels take publications again %s",
+	return fmt.Sprintf("n%d killed: %d of its clients back %s, next publication %s; channels take publications %s",
 		o.node+1, len(o.back), spread(o.back), spread(o.served), spread(o.accepted))
 }
 

@@ -85,7 +85,8 @@ func (c *clusterSettings) checkExternal() error {
 		return errors.New("--cluster-route, --cluster-secret, --cluster-cert, --cluster-key and --cluster-ca are for " +
 			"--cluster-listen; --nats takes a user and a password in its URL")
 	case c.sync != "" && c.sync != "always":
-		return errors.New("--cluster-sync is for --cluster-listen: with --nats the sync_interval of those servers holds")
+		return errors.New("--cluster-sync is for --cluster-listen: with --nats the sync_interval of those servers " +
+			"holds")
 	}
 	return nil
 }

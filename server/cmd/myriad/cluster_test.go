@@ -33,7 +33,7 @@ func TestClusterSettings(t *testing.T) {
 		{clusterSettings{listen: "127.0.0.1:6222", data: "d", sync: "often"}, "write always, or a time"},
 		{clusterSettings{listen: "127.0.0.1:6222", data: "d", nats: "nats://a:4222"}, "exclude each other"},
 		{clusterSettings{nats: "nats://a:4222", secret: "s"}, "in its URL"},
-		{clusterSettings{nats: "nats://a:4222", sync: "10s"}, "sync_interval of those servers"},
+		{clusterSettings{nats: "nats://a:4222", sync: "10s"}, "the sync_interval of those"},
 		{clusterSettings{secret: "s"}, "needs --cluster-listen"},
 		{clusterSettings{data: "d"}, "needs --cluster-listen"},
 	} {

@@ -31,8 +31,9 @@ type ServerConfig struct {
 	// TLS encrypts what nodes send each other; both sides use the same. nil: in the clear.
 	TLS *tls.Config
 	// SyncInterval is how often this node syncs what it has stored to disk. 0: always, before it
-	// confirms a publication. It holds for all logs, so for every retention: JetStream has no interval
-	// for a single one. With an interval, a power failure of most nodes loses what was not synced.
+	// confirms a publication. It holds for all logs, so for every retention: JetStream has no
+	// interval for a single one. With an interval, a power failure of most nodes loses what was not
+	// synced.
 	SyncInterval time.Duration
 	// Logger gets what the server reports. Default: slog.Default.
 	Logger *slog.Logger
