@@ -52,6 +52,13 @@ type Config struct {
 	// AcceptRate is how many connections are accepted in a second, over all listeners; up to 50 ms
 	// worth of them may come at once. Others wait as they do for MaxConns. 0: no limit.
 	AcceptRate int
+	// KeepAlive is after what silence of a TCP peer the kernel probes it. It does so every 15 s,
+	// and closes the connection after nine probes without an answer. 0: 15 s, as in package net.
+	// Negative: never. Adopted connections stay as they are. A probe costs both ends as much as a
+	// small message. If the protocol has pings of its own, KeepAlive should be above their
+	// interval, so that none is sent. If some 100,000 connections over one machine's loopback are
+	// silent, Linux drops most of their probes, and in the end closes them.
+	KeepAlive time.Duration
 	// DialTimeout bounds how long Dial connects, after names have been resolved, whatever its
 	// context says. 0: 30 s.
 	DialTimeout time.Duration
@@ -78,6 +85,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.LingerTimeout, 5*time.Second)
 	setDefault(&c.LingerBytes, 256<<10)
 	setDefault(&c.DialTimeout, 30*time.Second)
+	setDefault(&c.KeepAlive, driver.ProbeInterval)
 	for _, f := range []struct {
 		name  string
 		value int64 // an int has no room for a Duration on 32 bits

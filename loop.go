@@ -101,7 +101,8 @@ type handlerSwitch struct {
 }
 
 func newLoop(e *Engine, index int) (*Loop, error) {
-	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer})
+	drv, err := e.sys.Open(uint8(index), driver.Options{ReadBuffer: e.cfg.ReadBuffer,
+		KeepAlive: max(0, e.cfg.KeepAlive)})
 	if err != nil {
 		return nil, fmt.Errorf("myriad: open loop %d: %w", index, err)
 	}

@@ -181,7 +181,17 @@ type File interface {
 // Options are what the engine asks of each driver.
 type Options struct {
 	ReadBuffer int // bytes lent to one Received at most
+	// KeepAlive is for TCP connections that the driver accepts or dials. After so much silence the
+	// kernel probes the peer every ProbeInterval, and closes the connection after Probes without an
+	// answer. 0: never. Sockets of Import stay as they are.
+	KeepAlive time.Duration
 }
+
+// These are the probes of package net, too.
+const (
+	ProbeInterval = 15 * time.Second
+	Probes        = 9
+)
 
 // A System is the world an engine lives in.
 type System interface {

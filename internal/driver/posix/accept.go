@@ -14,6 +14,9 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 	if !ok {
 		return 0, driver.ErrUnsupported
 	}
+	if optionsAreInherited {
+		setKeepAlive(ln.fd, d.alive)
+	}
 	id, err := d.register(ln.fd, kindListener, Read)
 	if err == nil {
 		d.live(id).set(reading)
@@ -31,6 +34,9 @@ func (d *Driver) accept(id driver.ID, s *slot, ready Ready, ev driver.Events) {
 		fd, peer, err := accept(int(s.fd))
 		switch err {
 		case nil:
+			if !optionsAreInherited {
+				setKeepAlive(fd, d.alive)
+			}
 			d.polled++
 			ev.Accepted(id, &Socket{fd: fd, remote: peer})
 		case unix.EINTR, unix.ECONNABORTED:

@@ -4,4 +4,4 @@ package posix
 
 import "golang.org/x/sys/unix"
 
-var keepAlive = [...]keepAliveOption{{unix.TCP_KEEPIDLE, 15}, {unix.TCP_KEEPINTVL, 15}, {unix.TCP_KEEPCNT, 9}}
+var keepAliveOptions = probeOptions{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}

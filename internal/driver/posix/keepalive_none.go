@@ -2,6 +2,6 @@
 
 package posix
 
-// keepAlive is empty: OpenBSD has one setting for the whole system, and DragonFly's versions differ
-// in the unit.
-var keepAlive [0]keepAliveOption
+// keepAliveOptions has none: OpenBSD has one setting for the whole system, and DragonFly's versions
+// differ in the unit.
+var keepAliveOptions probeOptions

@@ -38,6 +38,7 @@ const (
 type Driver struct {
 	loop   uint8
 	poller Poller
+	alive  time.Duration // Options.KeepAlive
 	buffer []byte
 	filled int // of buffer, by those that are in row
 	// read, but not delivered: empty outside Poll, unless an event has ended its goroutine or a
@@ -66,7 +67,7 @@ type Driver struct {
 
 // New makes a driver for one loop, which owns the poller.
 func New(loop uint8, o driver.Options, p Poller) *Driver {
-	return &Driver{loop: loop, poller: p, buffer: make([]byte, o.ReadBuffer), used: 1}
+	return &Driver{loop: loop, poller: p, alive: o.KeepAlive, buffer: make([]byte, o.ReadBuffer), used: 1}
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.
@@ -269,7 +270,7 @@ func (d *Driver) Attach(sock driver.Socket) (driver.ID, error) {
 
 // Dial implements driver.Driver.
 func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
-	fd, err := startConnect(addr)
+	fd, err := startConnect(addr, d.alive)
 	if err != nil {
 		return 0, fmt.Errorf("posix: dial %v: %w", addr, err)
 	}

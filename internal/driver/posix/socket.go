@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -155,7 +156,7 @@ func mapped(ip [16]byte) (ip4 [4]byte, ok bool) {
 }
 
 // startConnect opens a socket and begins to connect; the end shows as writability.
-func startConnect(addr net.Addr) (int, error) {
+func startConnect(addr net.Addr, alive time.Duration) (int, error) {
 	family, sa, err := sockaddrOf(addr)
 	if err != nil {
 		return -1, err
@@ -166,6 +167,7 @@ func startConnect(addr net.Addr) (int, error) {
 	}
 	if family != unix.AF_UNIX {
 		setTCPOptions(fd)
+		setKeepAlive(fd, alive)
 	}
 	if err := unix.Connect(fd, sa); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
 		unix.Close(fd)

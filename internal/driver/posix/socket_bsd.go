@@ -47,17 +47,15 @@ func addrOf(sa unix.Sockaddr) driver.Addr {
 // limitUnsent is for kernels that are known to take much for peers that do not read.
 func limitUnsent(int) {}
 
-// setTCPOptions gives a socket the values that the net package gives its own.
+// setTCPOptions gives a socket the values that the net package gives its own. What fails is an
+// optimisation.
 func setTCPOptions(fd int) {
 	noSignals(fd)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what fails here only optimises
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	for _, o := range keepAlive {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, o.name, o.seconds)
-	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 }
 
-type keepAliveOption struct{ name, seconds int }
+// optionsAreInherited is false: the systems differ.
+const optionsAreInherited = false
 
 // stopListening closes the socket and keeps its number: one that never listened takes its place, on
 // which accepting fails with EINVAL. shutdown does nothing to a listener on these systems.

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var keepAlive = [...]keepAliveOption{{unix.TCP_KEEPALIVE, 15}, {unix.TCP_KEEPINTVL, 15}, {unix.TCP_KEEPCNT, 9}}
+var keepAliveOptions = probeOptions{unix.TCP_KEEPALIVE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}
 
 func newStream(family int) (int, error) {
 	syscall.ForkLock.RLock()

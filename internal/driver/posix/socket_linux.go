@@ -16,19 +16,17 @@ func newStreams() ([2]int, error) { return unix.Socketpair(unix.AF_UNIX, streamT
 const unsentInKernel = 64 << 10
 
 // setTCPOptions gives a socket the values that the net package gives its own, and unsentInKernel.
-// Accepted sockets inherit them.
+// Accepted sockets inherit them. What fails is an optimisation: the kernel's default serves.
 func setTCPOptions(fd int) {
-	for _, o := range [...]struct{ level, name, value int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
-	} {
-		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value) // an optimisation; the kernel's default serves
-	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	limitUnsent(fd)
 }
+
+// optionsAreInherited says that accepted sockets have what was set for their listener.
+const optionsAreInherited = true
+
+// keepAliveOptions are the numbers of the probes' options.
+var keepAliveOptions = probeOptions{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}
 
 func limitUnsent(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentInKernel)

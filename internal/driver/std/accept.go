@@ -47,6 +47,9 @@ func (d *Driver) Listen(l driver.Listener) (driver.ID, error) {
 func (a *acceptor) run() {
 	for a.next() {
 		nc, err := a.l.accept(a.wants)
+		if tc, ok := nc.(*net.TCPConn); ok {
+			_ = tc.SetKeepAliveConfig(a.d.alive) // where it fails the system's own times serve
+		}
 		a.accepted(nc, err)
 	}
 	a.mu.Lock()

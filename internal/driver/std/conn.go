@@ -154,7 +154,7 @@ func (d *Driver) Dial(addr net.Addr) (driver.ID, error) {
 // dial runs on a goroutine of its own.
 func (c *conn) dial(ctx context.Context, addr net.Addr) {
 	defer c.stop()
-	var dialer net.Dialer
+	dialer := net.Dialer{KeepAlive: -1, KeepAliveConfig: c.d.alive} // without Enable, KeepAlive counts
 	dialer.SetMultipathTCP(false)
 	nc, err := dialer.DialContext(ctx, addr.Network(), addr.String())
 	c.mu.Lock()

@@ -15,6 +15,7 @@ package std
 
 import (
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -31,7 +32,8 @@ const (
 // Driver is one mailbox and the goroutines that fill it. See driver.Driver for the contract.
 type Driver struct {
 	loop      uint8
-	room      int  // bytes of a receive buffer
+	room      int // bytes of a receive buffer
+	alive     net.KeepAliveConfig
 	queueOnly bool // nothing is sent from inside Send, as where the system has no way to
 	buffers   sync.Pool
 	members   table
@@ -48,12 +50,18 @@ type Driver struct {
 
 // Open makes a driver for one loop.
 func Open(loop uint8, o driver.Options) *Driver {
-	d := &Driver{loop: loop, room: o.ReadBuffer, members: newTable(), mail: newMailbox(),
+	d := &Driver{loop: loop, room: o.ReadBuffer, alive: keepAlive(o.KeepAlive), members: newTable(), mail: newMailbox(),
 		timer: time.NewTimer(time.Hour)}
 	d.timer.Stop()
 	d.buffers.New = func() any { p := make([]byte, d.room); return &p }
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
+}
+
+// keepAlive is package net's setting for driver.Options.KeepAlive.
+func keepAlive(silence time.Duration) net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: silence > 0, Idle: silence, Interval: driver.ProbeInterval,
+		Count: driver.Probes}
 }
 
 // Capabilities implements driver.Driver: any goroutine may take the driver over between two calls.

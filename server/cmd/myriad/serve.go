@@ -132,6 +132,9 @@ const (
 	maxPublication = 8 << 20
 )
 
+// pingsInKeepAlive is after how many intervals of pings without any the kernel probes a client.
+const pingsInKeepAlive = 2
+
 // A running is a server that serve has started.
 type running struct {
 	settings
@@ -171,6 +174,8 @@ func serve(ctx context.Context, s settings) error {
 // setUp creates the engine and the servers, without listening.
 func setUp(s settings, all addresses, development bool) (r *running, err error) {
 	s.engine.Logger = s.log
+	// Pings find clients that have gone. The kernel's probes are for clients that are sent none.
+	s.engine.KeepAlive = pingsInKeepAlive * s.push.Timing.Ping
 	r = &running{settings: s, configured: s, addresses: all, development: development}
 	if r.engine, err = myriad.Start(s.engine); err != nil {
 		return nil, err
