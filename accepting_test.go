@@ -423,6 +423,35 @@ func TestAdoptBusyIsCounted(t *testing.T) {
 	s.finish()
 }
 
+// Where Adopt is busy AdoptWait waits, and loses nothing of what it is given.
+func TestAdoptWait(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 2, MaxConns: 9500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulation{w, t, e}
+	h := newProbe()
+	h.opens, h.closes = make(chan *myriad.Conn, 9500), make(chan error, 9500)
+	taken := 0
+	w.Go(func() { // it lets the loops run only while it waits
+		for ; err == nil && taken < 9500; taken++ {
+			_, err = e.AdoptWait(inert{}, nil, h)
+		}
+	})
+	s.Run()
+	if err != nil || taken != 9500 || h.closing.Load() != 9500 {
+		t.Errorf("%d of 9500 taken, %d told that no driver takes them: %v", taken, h.closing.Load(), err)
+	}
+	if busy := e.Stats().Busy; busy != 0 {
+		t.Errorf("%d ErrBusy are counted", busy)
+	}
+	s.finish()
+	if _, err := e.AdoptWait(inert{}, nil, h); !errors.Is(err, myriad.ErrClosed) {
+		t.Errorf("AdoptWait after Shutdown: %v", err)
+	}
+}
+
 // One loop that does not run fills its intake; the others go on taking.
 func TestAdoptPastABlockedLoop(t *testing.T) {
 	e, err := myriad.Start(myriad.Config{System: inertReal{std.System{}}, Logger: quiet, Loops: 2})

@@ -2,6 +2,8 @@ package myriad
 
 import (
 	"net"
+	"sync"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
@@ -30,6 +32,34 @@ type intake struct {
 	coming   []arrival // guarded by mailbox.mu; at most maxIntake
 	promised int       // guarded by mailbox.mu: room that Adopt has been promised
 	taken    batch[arrival]
+}
+
+// An anteroom is where goroutines wait until a loop has made room in its intake, or has ended.
+type anteroom struct {
+	n    atomic.Int32 // len(list), for a look without the lock
+	mu   sync.Mutex
+	list []driver.Parker
+}
+
+func (r *anteroom) enter(p driver.Parker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, p)
+	r.n.Store(int32(len(r.list)))
+}
+
+// call wakes all that wait: each looks itself whether there is room. Any goroutine.
+func (r *anteroom) call() {
+	if r.n.Load() == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.list {
+		p.Unpark()
+	}
+	r.list = nil
+	r.n.Store(0)
 }
 
 // takeUp has the loop own what has come. The mailbox's mu is held.
@@ -106,8 +136,9 @@ func (e *Engine) loopWithRoom() (*Loop, error) {
 	return nil, failure
 }
 
-// admitAll attaches what the loop has taken up.
+// admitAll attaches what the loop has taken up, which has made room for others.
 func (l *Loop) admitAll() {
+	l.engine.anteroom.call()
 	for a, ok := l.intake.taken.take(); ok; a, ok = l.intake.taken.take() {
 		l.admit(&a)
 	}

@@ -23,6 +23,17 @@ import (
 // rest of a message that is not read at once. It fails with ErrTooMany at Config.MaxConns and with
 // ErrBusy when the intake of every loop is full. Any goroutine.
 func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
+	return e.adopt(nc, unread, h, e.reserve)
+}
+
+// AdoptWait is Adopt for goroutines that accept. While the intake of every loop is full it waits,
+// and meanwhile further peers wait in the listener's backlog. Any goroutine but a loop's, which
+// would wait for itself.
+func (e *Engine) AdoptWait(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
+	return e.adopt(nc, unread, h, e.reserveWaiting)
+}
+
+func (e *Engine) adopt(nc net.Conn, unread []byte, h Handler, reserve func() (*Loop, error)) (*Conn, error) {
 	switch nc := nc.(type) {
 	case *Conn, *streamConn:
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt of a %T: %w (it is in an engine already: use "+
@@ -33,7 +44,7 @@ func (e *Engine) Adopt(nc net.Conn, unread []byte, h Handler) (*Conn, error) {
 				"network \"unix\")", a.Network(), ErrUnsupported), nc.Close())
 		}
 	}
-	l, err := e.reserve()
+	l, err := reserve()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("myriad: Adopt: %w", err), nc.Close())
 	}
@@ -72,8 +83,8 @@ func lift(nc net.Conn, h Handler) (net.Conn, Layer, Handler) {
 	return nc, nil, h
 }
 
-// reserve finds a loop for one more connection, and counts it.
-func (e *Engine) reserve() (*Loop, error) {
+// tryReserve finds a loop for one more connection, and counts it.
+func (e *Engine) tryReserve() (*Loop, error) {
 	if !e.quota.take() {
 		e.hits.tooMany.Add(1)
 		return nil, ErrTooMany
@@ -82,10 +93,33 @@ func (e *Engine) reserve() (*Loop, error) {
 	if err != nil {
 		e.quota.give()
 	}
+	return l, err
+}
+
+// reserve is tryReserve, which counts that all loops are busy.
+func (e *Engine) reserve() (*Loop, error) {
+	l, err := e.tryReserve()
 	if err == ErrBusy {
 		e.loops[0].stats.busy.Add(1) // all of them are, and it is one call
 	}
 	return l, err
+}
+
+// reserveWaiting waits while all loops are busy.
+func (e *Engine) reserveWaiting() (*Loop, error) {
+	for {
+		l, err := e.tryReserve()
+		if err != ErrBusy {
+			return l, err
+		}
+		p := e.sys.NewParker()
+		e.anteroom.enter(p)
+		// A loop may have made room before it could see p. If so, p is left for the next call.
+		if l, err = e.tryReserve(); err != ErrBusy {
+			return l, err
+		}
+		p.Park()
+	}
 }
 
 // importConn makes a conn of what the system, or else a bridge, makes of nc. Any goroutine.

@@ -21,13 +21,14 @@ type Engine struct {
 	listenTurn atomic.Uint32
 	running    atomic.Int32 // loops and bridges that have not ended
 
-	quota   quota
-	pace    pace
-	locals  sharedAddrs
-	spare   spare
-	monitor monitor
-	lighten func() // gives the ballast back; nil: there is none
-	hits    limitHits
+	quota    quota
+	pace     pace
+	anteroom anteroom
+	locals   sharedAddrs
+	spare    spare
+	monitor  monitor
+	lighten  func() // gives the ballast back; nil: there is none
+	hits     limitHits
 
 	full, fast, failing notice // what is logged of MaxConns, AcceptRate and failing accepts
 

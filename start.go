@@ -94,6 +94,7 @@ func (e *Engine) wait(ctx context.Context) error {
 
 func (e *Engine) loopEnded(l *Loop) {
 	_ = l.drv.Shutdown()
+	e.anteroom.call()
 	for _, ln := range l.listeners { // of a driver that has failed
 		ln.ended()
 	}

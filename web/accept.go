@@ -88,7 +88,7 @@ func (s *Server) adopt(nc net.Conn, f *front, base context.Context) error {
 	if s.ConnState != nil && !leavesAtOnce(nc) && !one.announced() {
 		one.opened = s.state.engine.System().NewParker()
 	}
-	if _, err := s.state.engine.Adopt(nc, nil, one); err != nil {
+	if _, err := s.state.engine.AdoptWait(nc, nil, one); err != nil {
 		return err
 	}
 	if one.opened != nil {
