@@ -102,7 +102,8 @@ type sharedAddrs struct {
 	list localAddrs
 }
 
-// share finds the one for na, or makes na that one. What is no socket's address stays as it is.
+// share finds the one for na, or makes na that one. Above maxLocalAddrs it makes an ownAddr, as of
+// connections that were dialled. What is no socket's address stays as it is.
 func (s *sharedAddrs) share(na net.Addr) net.Addr {
 	a := driver.AddrOf(na)
 	if a == (driver.Addr{}) || a == driver.UnixAddr {
@@ -116,9 +117,10 @@ func (s *sharedAddrs) share(na net.Addr) net.Addr {
 	if s.list == nil {
 		s.list = localAddrs{}
 	}
-	if len(s.list) < maxLocalAddrs {
-		s.list[a] = na
+	if len(s.list) >= maxLocalAddrs {
+		return ownAddr{a}
 	}
+	s.list[a] = na
 	return na
 }
 
