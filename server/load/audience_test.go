@@ -16,7 +16,7 @@ func TestNumbersTellWhatIsMissing(t *testing.T) {
 	for _, number := range []int64{1, 2, 2, 5, 4, 6} {
 		a.delivered(&a.subscribers[0], number, now, now)
 	}
-	p, _ := a.collect()
+	p := a.collect()
 	if p.Deliveries != 4 || p.Missing != 2 || p.Duplicates != 1 || p.Late != 1 {
 		t.Errorf("%d deliveries, %d missing, %d twice, %d late; want 4, 2, 1, 1", p.Deliveries, p.Missing,
 			p.Duplicates, p.Late)
@@ -27,7 +27,7 @@ func TestNumbersTellWhatIsMissing(t *testing.T) {
 	if !a.end([]int64{8}, false) {
 		t.Error("impatient, it did not end")
 	}
-	if p, _ := a.collect(); p.Missing != 2 {
+	if p := a.collect(); p.Missing != 2 {
 		t.Errorf("%d missing at the end, want 2", p.Missing)
 	}
 }
@@ -42,7 +42,7 @@ func TestSpreadsAddUp(t *testing.T) {
 		a.start(now)
 		a.delivered(&a.subscribers[0], 1, now, now.Add(took))
 		a.delivered(&a.subscribers[1], 1, now, now.Add(took+time.Millisecond))
-		push, _ := a.collect()
+		push := a.collect()
 		s.add(push.Spreads)
 		if want := int64(i); s.complete != want {
 			t.Errorf("%d complete after worker %d, want %d", s.complete, i, want)
@@ -95,11 +95,11 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 	})
 	join(&a.subscribers[0])
 	a.storm() // one is not back
-	if p, _ := a.collect(); len(p.Returns) != 0 || c.n != 2 {
+	if p := a.collect(); len(p.Returns) != 0 || c.n != 2 {
 		t.Errorf("%d returns before all were back; %d closed", len(p.Returns), c.n)
 	}
 	join(&a.subscribers[1])
-	if p, _ := a.collect(); len(p.Returns) != 1 {
+	if p := a.collect(); len(p.Returns) != 1 {
 		t.Errorf("%d returns, want 1", len(p.Returns))
 	}
 	if !a.left(&a.subscribers[0]) {

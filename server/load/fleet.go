@@ -119,7 +119,8 @@ func assemble(p Plan, o Options) (*fleet, error) {
 		f.members = append(f.members, m)
 		f.tasks.Go(func() { f.listen(m) })
 		part := part{Plan: p.share(i, len(wires)), First: first, Publishes: p.Kind == Push && i == 0,
-			Every: max(updateEvery, updateApart*time.Duration(len(wires)))}
+			Every:   max(updateEvery, updateApart*time.Duration(len(wires))),
+			Watched: f.options.Watch != nil}
 		first += part.Connections
 		if err := m.out.Encode(order{Part: &part}); err != nil {
 			f.end()

@@ -248,8 +248,15 @@ func (a *audience) start(from time.Time) {
 	a.from = from
 }
 
-// collect hands over what has been counted since the last call, and how many are subscribed.
-func (a *audience) collect() (push PushSample, present int) {
+// open is how many are subscribed.
+func (a *audience) open() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.present
+}
+
+// collect hands over what has been counted since the last call.
+func (a *audience) collect() PushSample {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := *a.sample
@@ -257,5 +264,5 @@ func (a *audience) collect() (push PushSample, present int) {
 		s.Spreads = append(s.Spreads, *p)
 	}
 	a.sample, a.spread = newPushSample(), map[publicationKey]*Spread{}
-	return s, a.present
+	return s
 }

@@ -43,6 +43,10 @@ const (
 	updateApart = 20 * time.Millisecond
 )
 
+// unwatchedEvery is how often a worker says what it has counted if the run is not watched and
+// nothing else has changed. To encode histograms takes milliseconds.
+const unwatchedEvery = time.Second
+
 // Work is the life of a worker: it takes orders from in and writes updates to out, until the run
 // or in ends. It is what a process of Options.Workers, or of another host, calls. One goroutine
 // goes on reading from in until in ends.
@@ -90,6 +94,8 @@ type shift struct {
 	last    []int64   // of the order Last
 	storm   time.Time // the next one
 	ended   bool
+	said    update    // the last update
+	saidAt  time.Time // when it was sent
 }
 
 func (s *shift) run(orders <-chan order, out *json.Encoder) error {
@@ -104,12 +110,23 @@ func (s *shift) run(orders <-chan order, out *json.Encoder) error {
 			s.obey(o)
 		case now := <-ticks.C:
 			s.look(now)
+			if !s.hasNews(now) {
+				continue
+			}
 		}
 		u := s.update()
+		s.said, s.saidAt = u, time.Now()
 		if err := out.Encode(u); err != nil || u.Done {
 			return err
 		}
 	}
+}
+
+// hasNews reports whether an update is due.
+func (s *shift) hasNews(now time.Time) bool {
+	w := s.worker
+	return w.plan.Watched || s.paused != s.said.Paused || s.ended || w.open() != s.said.Open ||
+		now.Sub(s.saidAt) >= unwatchedEvery
 }
 
 // obey carries out an order.
@@ -158,15 +175,12 @@ func (s *shift) look(now time.Time) {
 // update is what there is to say now.
 func (s *shift) update() update {
 	w := s.worker
-	u := update{Sample: newSample(), CPU: cpuTime(), Paused: s.paused, Done: s.ended}
-	for _, l := range w.lanes {
+	u := update{Sample: w.lanes[0].collect(), Open: w.open(), CPU: cpuTime(), Paused: s.paused, Done: s.ended}
+	for _, l := range w.lanes[1:] {
 		u.Sample.add(l.collect())
-		u.Open += l.open()
 	}
 	if w.audience != nil {
-		push, present := w.audience.collect()
-		u.Sample.Push.add(&push)
-		u.Open += present
+		u.Sample.Push = w.audience.collect()
 	}
 	u.Ready = u.Open == w.wanted()
 	if s.paused && w.plan.Publishes {

@@ -23,6 +23,7 @@ type part struct {
 	First     int           // the number of its first connection
 	Publishes bool          // it has the publishers
 	Every     time.Duration // between its updates
+	Watched   bool          // the updates are shown as they come
 }
 
 // A worker makes the load of one part, in this process.
@@ -246,6 +247,17 @@ func (w *worker) left(s *subscriber, err error) {
 		w.lanes[0].dropped(err)
 	}
 	w.again(func() error { return w.openSubscriber(s) })
+}
+
+// open is how many connections there are, and subscribers only if they are subscribed.
+func (w *worker) open() (n int) {
+	for _, l := range w.lanes {
+		n += l.open()
+	}
+	if w.audience != nil {
+		n += w.audience.open()
+	}
+	return n
 }
 
 // wanted is how many connections there are to be.
