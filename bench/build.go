@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -18,6 +19,9 @@ import (
 
 //go:embed servers/c/epoll.c
 var epollSource string
+
+//go:embed clients/c/client.c
+var clientSource string
 
 // A bakery builds the servers, one program for each. A common program would link all rivals, which
 // costs memory even for unused code (13 MB here). And package initialisation fills the heap, whose
@@ -51,7 +55,7 @@ func build(ctx context.Context, wanted []server) (*bakery, error) {
 		case s.program != "c":
 			programs = append(programs, s.program)
 		default:
-			b.note(s.program, b.makeC(ctx))
+			b.note(s.program, makeC(ctx, epollSource, b.path("c")))
 		}
 	}
 	if b.make(ctx, programs...) == nil {
@@ -82,15 +86,19 @@ func (b *bakery) make(ctx context.Context, programs ...string) error {
 	return output(exec.CommandContext(ctx, "go", args...))
 }
 
-func (b *bakery) makeC(ctx context.Context) error {
+// errNoCompiler says that a program in C cannot be built.
+var errNoCompiler = errors.New("there is no C compiler: no cc, gcc or clang, and CC is not set")
+
+// makeC compiles a program in C.
+func makeC(ctx context.Context, source, program string) error {
 	for _, compiler := range []string{os.Getenv("CC"), "cc", "gcc", "clang"} {
 		if found, err := exec.LookPath(compiler); err == nil {
-			cmd := exec.CommandContext(ctx, found, "-O2", "-x", "c", "-o", b.path("c"), "-")
-			cmd.Stdin = strings.NewReader(epollSource)
+			cmd := exec.CommandContext(ctx, found, "-O2", "-x", "c", "-o", program, "-")
+			cmd.Stdin = strings.NewReader(source)
 			return output(cmd)
 		}
 	}
-	return fmt.Errorf("there is no C compiler: no cc, gcc or clang, and CC is not set")
+	return errNoCompiler
 }
 
 func output(cmd *exec.Cmd) error {

@@ -25,6 +25,8 @@ type testimony struct {
 	requests int64
 	server   float64 // CPU µs per request
 	driver   float64
+	// requests in a second, and µs that 50 and 99 % of them took at most; 0: it does not say
+	rate, p50, p99 float64
 }
 
 func witnessCommand(w io.Writer) *cli.Command {
@@ -105,31 +107,70 @@ func testify(ctx context.Context, target *target, conns int, d time.Duration) (t
 	if err != nil {
 		return testimony{}, err
 	}
-	return testimony{r.Replies, perRequest(r.Server.Total, r.Replies), perRequest(r.Driver, r.Replies)}, nil
+	return testimony{requests: r.Replies, server: perRequest(r.Server.Total, r.Replies),
+		driver: perRequest(r.Driver, r.Replies)}, nil
 }
 
-var wrkCount = regexp.MustCompile(`(\d+) requests in `)
+// What wrk prints. Its times have units.
+var (
+	wrkCount = regexp.MustCompile(`(\d+) requests in `)
+	wrkRate  = regexp.MustCompile(`Requests/sec: +([\d.]+)`)
+	wrkTimes = regexp.MustCompile(`(?s) 50% +([\d.]+\w+).* 99% +([\d.]+\w+)`)
+)
 
 // testifyWrk counts everything from its start to its end, connecting included.
 func testifyWrk(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
-	return testifyBy(ctx, target, wrkCount, "wrk", "-t1", "-c"+strconv.Itoa(conns),
-		"-d"+strconv.Itoa(seconds(d))+"s", "http://"+target.addr+"/plaintext")
+	return testifyBy(ctx, target, readWrk, "wrk", "-t1", "-c"+strconv.Itoa(conns), "-d"+strconv.Itoa(seconds(d))+"s",
+		"--latency", "http://"+target.addr+"/plaintext")
 }
 
-var h2loadCount = regexp.MustCompile(`(\d+) succeeded`)
+func readWrk(text string) (t testimony, err error) {
+	t.requests, t.rate = int64(number(wrkCount, text)), number(wrkRate, text)
+	times := wrkTimes.FindStringSubmatch(text)
+	if times == nil {
+		return t, fmt.Errorf("it does not say how long requests took")
+	}
+	for i, into := range []*float64{&t.p50, &t.p99} {
+		d, err := time.ParseDuration(times[i+1])
+		if err != nil {
+			return t, err
+		}
+		*into = micros(d)
+	}
+	return t, nil
+}
 
-// testifyH2load does the same over HTTP/2 in the clear, with h2Streams on each connection.
+var (
+	h2loadCount = regexp.MustCompile(`(\d+) succeeded`)
+	h2loadRate  = regexp.MustCompile(`finished in .*, ([\d.]+) req/s`)
+)
+
+// testifyH2load does the same over HTTP/2 in the clear, with h2Streams on each connection. h2load
+// does not say how long 99 % of requests took.
 func testifyH2load(ctx context.Context, target *target, conns int, d time.Duration) (testimony, error) {
-	return testifyBy(ctx, target, h2loadCount, "h2load", "-t1", "-c"+strconv.Itoa(conns),
-		"-m"+strconv.Itoa(h2Streams), "-D"+strconv.Itoa(seconds(d)), "http://"+target.addr+"/plaintext")
+	read := func(text string) (testimony, error) {
+		return testimony{requests: int64(number(h2loadCount, text)), rate: number(h2loadRate, text)}, nil
+	}
+	return testifyBy(ctx, target, read, "h2load", "-t1", "-c"+strconv.Itoa(conns), "-m"+strconv.Itoa(h2Streams),
+		"-D"+strconv.Itoa(seconds(d)), "http://"+target.addr+"/plaintext")
+}
+
+// number is what a pattern finds in a text, or 0.
+func number(pattern *regexp.Regexp, text string) float64 {
+	found := pattern.FindStringSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	n, _ := strconv.ParseFloat(found[1], 64) // the patterns allow digits
+	return n
 }
 
 func seconds(d time.Duration) int { return max(1, int(d/time.Second)) }
 
-// testifyBy runs a program that loads the server, and finds the number of its requests in what it
-// prints.
-func testifyBy(ctx context.Context, target *target, count *regexp.Regexp, name string, args ...string) (testimony,
-	error) {
+// testifyBy runs a program that loads the server, and reads in what it prints how many requests it
+// has made, and the like. If that says nothing of CPU time, all of the program's counts.
+func testifyBy(ctx context.Context, target *target, read func(string) (testimony, error), name string,
+	args ...string) (testimony, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return testimony{}, fmt.Errorf("%w: %s is not installed", errNoWitness, name)
@@ -147,16 +188,18 @@ func testifyBy(ctx context.Context, target *target, count *regexp.Regexp, name s
 	if err != nil {
 		return testimony{}, err
 	}
-	found := count.FindSubmatch(text)
-	if found == nil {
-		return testimony{}, fmt.Errorf("%s does not say how many requests: %s", name, text)
+	t, err := read(string(text))
+	if err == nil && t.requests == 0 {
+		err = errors.New("it has made no requests")
 	}
-	n, err := strconv.ParseInt(string(found[1]), 10, 64)
-	if err != nil || n == 0 {
-		return testimony{}, fmt.Errorf("%s has made %s requests", name, found[1])
+	if err != nil {
+		return t, fmt.Errorf("%s: %w: %s", name, err, text)
 	}
-	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return testimony{n, perRequest(after.Sub(before).Total, n), perRequest(used, n)}, nil
+	t.server = perRequest(after.Sub(before).Total, t.requests)
+	if t.driver == 0 {
+		t.driver = perRequest(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), t.requests)
+	}
+	return t, nil
 }
 
 func perRequest(d time.Duration, n int64) float64 {

@@ -40,8 +40,26 @@ func TestWitness(t *testing.T) {
 }
 
 func TestMedianOf(t *testing.T) {
-	got := medianOf([]testimony{{10, 3, 30}, {20, 1, 10}, {30, 2, 50}})
-	if want := (testimony{60, 2, 30}); got != want {
+	got := medianOf([]testimony{{10, 3, 30, 7, 5, 60}, {20, 1, 10, 9, 4, 80}, {30, 2, 50, 8, 6, 70}})
+	if want := (testimony{60, 2, 30, 8, 5, 70}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestReadWrk(t *testing.T) {
+	got, err := readWrk(`Running 1s test @ http://127.0.0.1:1/plaintext
+  Latency Distribution
+     50%    1.23ms
+     75%    1.50ms
+     90%    2.00ms
+     99%  250.00us
+  12345 requests in 1.10s, 1.46MB read
+Requests/sec:  11222.73
+`)
+	if want := (testimony{requests: 12345, rate: 11222.73, p50: 1230, p99: 250}); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := readWrk("12345 requests in 1.10s"); err == nil {
+		t.Error("times are missing: no error")
 	}
 }
