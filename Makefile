@@ -62,9 +62,10 @@ soak:
 	.ci/soak $(SHARE)
 
 # Do the tests notice a mistake? "make mutate FILE=web/pipeline.go" makes small ones in one file or several of a package, one at a
-# time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does.
+# time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does, MOST=1s to
+# those that take no longer, and AT=pipeline.go:75,pipeline.go:90 the mistakes to those lines.
 mutate:
-	go run ./internal/mutate $(if $(RUN),-run '$(RUN)') $(FILE)
+	go run ./internal/mutate $(if $(RUN),-run '$(RUN)') $(if $(MOST),-most $(MOST)) $(if $(AT),-at $(AT)) $(FILE)
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
 minutes:

@@ -1,7 +1,7 @@
 // Command mutate makes small mistakes in files of one package, one at a time. It says which of them
 // the short tests of the package notice.
 //
-//	go run ./internal/mutate [-run regexp] [-at file.go:12,file.go:40] web/pipeline.go ...
+//	go run ./internal/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/pipeline.go ...
 //
 // The mistakes are: another comparison, "and" for "or", a condition turned around, true for false,
 // another arithmetic operator, and a call or an assignment left out. All are in one test binary,
@@ -19,6 +19,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -26,6 +27,7 @@ func main() {
 	log.SetPrefix("mutate: ")
 	run := flag.String("run", ".", "only the tests that match this `regexp`")
 	at := flag.String("at", "", "only the mistakes in these `lines`, as in pipeline.go:75,pipeline.go:90")
+	most := flag.Duration("most", time.Hour, "only the tests that take no longer than this `time` without a mistake")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -35,26 +37,33 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = mutate(folder, flag.Args(), *run, *at, os.Stdout)
+	err = mutate(folder, flag.Args(), selection{*run, *at, *most}, os.Stdout)
 	os.RemoveAll(folder)
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func mutate(folder string, files []string, run, at string, to io.Writer) error {
+// A selection is what is tried of the mistakes, and by what.
+type selection struct {
+	run  string        // a regexp that tests match
+	at   string        // lines, separated by commas; empty: all
+	most time.Duration // that a test takes
+}
+
+func mutate(folder string, files []string, of selection, to io.Writer) error {
 	b, err := build(folder, files)
 	if err != nil {
 		return err
 	}
-	tests, err := b.tests(run, to)
+	tests, err := b.tests(of, to)
 	if err != nil {
 		return err
 	}
 	counts := map[string]*count{}
 	for i, s := range b.sites {
 		number := i + 1
-		if b.broken[number] || at != "" && !wanted(at, s) {
+		if b.broken[number] || of.at != "" && !wanted(of.at, s) {
 			continue
 		}
 		c := counts[s.file]

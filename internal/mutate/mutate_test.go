@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
@@ -99,7 +100,7 @@ func TestMutate(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=mod")
 	t.Setenv("GOWORK", "off")
 	var out strings.Builder
-	if err := mutate(t.TempDir(), []string{"a.go"}, ".", "", &out); err != nil {
+	if err := mutate(t.TempDir(), []string{"a.go"}, selection{run: ".", most: time.Hour}, &out); err != nil {
 		t.Fatal(err)
 	}
 	_, got, _ := strings.Cut(out.String(), "\n\n")

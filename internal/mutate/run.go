@@ -124,8 +124,8 @@ type test struct {
 }
 
 // tests runs all tests that match, each in a process of its own.
-func (b *binary) tests(match string, to io.Writer) (all []test, err error) {
-	names, err := exec.Command(b.path, "-test.list", match).Output()
+func (b *binary) tests(of selection, to io.Writer) (all []test, err error) {
+	names, err := exec.Command(b.path, "-test.list", of.run).Output()
 	if err != nil {
 		return nil, fmt.Errorf("the list of tests: %w", err)
 	}
@@ -150,7 +150,7 @@ func (b *binary) tests(match string, to io.Writer) (all []test, err error) {
 			t.reaches[number] = true
 		}
 		os.Remove(reach)
-		if len(t.reaches) > 0 {
+		if len(t.reaches) > 0 && t.seconds <= of.most.Seconds() {
 			all = append(all, t)
 		}
 	}
