@@ -11,13 +11,14 @@ import (
 // twenty attackers leave less than 13 kB each, no descriptor, no block and no handler. A second
 // wave is held against the first, which may leave tables and pools larger.
 func TestEachAttackLeavesNothing(t *testing.T) {
-	const attackers, most = 20, 256 << 10
+	const most = 256 << 10
+	each := attackers(20)
 	f := serve(t, &Server{Handler: hostileHandler()})
 	for _, a := range attacks {
 		clean := t.Run(a.name, func(t *testing.T) {
-			wave(t, f, a, attackers)
+			wave(t, f, a, each)
 			before := takenNow()
-			wave(t, f, a, attackers)
+			wave(t, f, a, each)
 			awaitTaken(t, before, most)
 		})
 		if !clean {
