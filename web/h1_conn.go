@@ -204,7 +204,6 @@ func (h *conn) begin(raw []byte, head *h1.Head, rest []byte) (used int, ok bool)
 		return 0, true
 	}
 	h.x = x
-	h.last = x.sequel == sequelNone
 	var err error
 	if len(rest) > 0 && !x.body.complete() {
 		used, err = x.dec.decode(rest, h.lane.st.limits)

@@ -103,8 +103,6 @@ func (h *conn) lineUp(tail, x *h1stream) {
 // continues with x.
 func (h *conn) promote(x *h1stream, plain bool) {
 	h.x = x
-	h.last = x.sequel == sequelNone
-	h.phase = phaseAnswer
 	if x.follows {
 		if s := h.lane.s; s.WriteTimeout > 0 {
 			x.writeBy = h.now().after(s.WriteTimeout)

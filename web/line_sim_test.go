@@ -52,9 +52,14 @@ func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit
 	}
 	st.at = ln.Addr()
 	t.Cleanup(func() {
-		ctx := context.Background()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if t.Failed() { // then what the test has left may never end
+			time.AfterFunc(time.Second, cancel)
+		}
 		if err := errors.Join(s.Close(), s.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
 			t.Error(err)
+			return
 		}
 		w.Settle()
 		w.Check(t)
