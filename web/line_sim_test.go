@@ -30,6 +30,7 @@ type stage struct {
 	at     net.Addr
 	conn   *myriad.Conn // the last connection
 	loop   uint64       // the goroutine that has opened it
+	states []http.ConnState
 }
 
 // newStage serves s until the test ends. system is w or something around it.
@@ -45,6 +46,7 @@ func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit
 		if state == http.StateNew {
 			st.conn, st.loop = nc.(*myriad.Conn), driver.Goroutine()
 		}
+		st.states = append(st.states, state)
 	}
 	ln, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
