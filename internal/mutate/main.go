@@ -1,7 +1,7 @@
 // Command mutate makes small mistakes in files of one package, one at a time. It says which of them
 // the short tests of the package notice.
 //
-//	go run ./internal/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/pipeline.go ...
+//	go run ./internal/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/h1_next.go ...
 //
 // The mistakes are: another comparison, "and" for "or", a condition turned around, true for false,
 // another arithmetic operator, and a call or an assignment left out. All are in one test binary,
@@ -26,7 +26,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("mutate: ")
 	run := flag.String("run", ".", "only the tests that match this `regexp`")
-	at := flag.String("at", "", "only the mistakes in these `lines`, as in pipeline.go:75,pipeline.go:90")
+	at := flag.String("at", "", "only the mistakes in these `lines`, as in h1_next.go:75,h1_next.go:90")
 	most := flag.Duration("most", time.Hour, "only the tests that take no longer than this `time` without a mistake")
 	flag.Parse()
 	if flag.NArg() == 0 {
