@@ -26,4 +26,5 @@ func TestEngineFiguresInMetrics(t *testing.T) {
 	if !strings.Contains(page, "\nmyriad_engine_figures{name=\"streams refused\",of=\"web: HTTP/2\"} 3\n") {
 		t.Errorf("no figures of the engine in %s", page)
 	}
+	lint(t, page)
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
 // Every request gets the figures. Only an operator gets the names of slow clients and their
@@ -68,5 +70,32 @@ func TestMetricsAreInTheGuide(t *testing.T) {
 		if !bytes.Contains(guide, []byte("`"+name[1]+"`")) {
 			t.Errorf("docs/guides/operate.md has no row for %s", name[1])
 		}
+	}
+}
+
+// promtool's lint has nothing to say of the page, also when every figure has a value.
+func TestMetricsPassPromtool(t *testing.T) {
+	ts := newTestServer(t, Config{APIKey: "key"})
+	at := ts.clock.Now()
+	ts.node.slowest.add(slowDisconnect{At: at, Client: "a", Channel: "b", Queued: 1})
+	ts.node.droppers.add(slowDisconnect{At: at, Client: "c", Channel: "d", Queued: 2})
+	ts.node.refused(refusedToken, "192.0.2.1:1")
+	page := ts.do("GET", "/metrics", "", "X-API-Key", "key").Body.String()
+	for _, name := range []string{"myriad_slow_client_queued_bytes{", "myriad_connections "} {
+		if !strings.Contains(page, "\n"+name) {
+			t.Errorf("the page has no %s", name)
+		}
+	}
+	lint(t, page)
+}
+
+func lint(t *testing.T, page string) {
+	t.Helper()
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
