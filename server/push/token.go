@@ -131,6 +131,8 @@ func infoOf(info json.RawMessage, inBase64 []byte) ([]byte, error) {
 // ends returns when what the token grants ends; zero: never.
 func (c *claims) ends() time.Time {
 	switch {
+	case c.ExpireAt == nil && c.ExpiresAt == nil:
+		return time.Time{}
 	case c.ExpireAt == nil:
 		return c.ExpiresAt.Time
 	case *c.ExpireAt <= 0:
@@ -191,8 +193,8 @@ func (v *tokenVerifier) newTrust(c Config) (*trust, error) {
 	if c.TokenAudience != "" {
 		t.expected = append(t.expected, jwt.WithAudience(c.TokenAudience))
 	}
-	t.parser = jwt.NewParser(append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now),
-		jwt.WithExpirationRequired()}, t.expected...)...)
+	t.parser = jwt.NewParser(append([]jwt.ParserOption{jwt.WithValidMethods(algorithms), jwt.WithTimeFunc(v.now)},
+		t.expected...)...)
 	if c.TokenSecret != "" {
 		key, _ := newTokenKey("", []byte(c.TokenSecret)) // a secret has no error
 		t.keys = append(t.keys, key)
@@ -219,7 +221,7 @@ func (v *tokenVerifier) reload(c Config) error {
 }
 
 // verify returns what token grants, errTokenExpired, or errTokenInvalid with the reason. A token
-// needs sub and exp.
+// needs sub. A token without exp does not expire (RFC 7519 §4.1.4: exp is optional).
 func (v *tokenVerifier) verify(token string) (grant, error) {
 	c, err := v.parse(token)
 	switch {

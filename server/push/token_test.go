@@ -44,7 +44,6 @@ func tokens(t *testing.T, now time.Time) map[string]string {
 			"iat": in(-24 * time.Hour)}),
 		"expired":        hs(jwt.MapClaims{"sub": "ann", "exp": in(-time.Second)}),
 		"not yet":        hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Hour), "nbf": in(time.Minute)}),
-		"without exp":    hs(jwt.MapClaims{"sub": "ann"}),
 		"without sub":    hs(jwt.MapClaims{"exp": in(time.Minute)}),
 		"for a channel":  hs(jwt.MapClaims{"sub": "ann", "exp": in(time.Minute), "channel": "news"}),
 		"another secret": sign(t, jwt.SigningMethodHS256, []byte("another"), all),
@@ -67,10 +66,11 @@ func tokens(t *testing.T, now time.Time) map[string]string {
 var tokenOutcomes = map[string]error{
 	"good": nil, "good since a day": nil,
 	"expired": errTokenExpired, "not yet": errTokenExpired,
-	"without exp": errTokenInvalid, "without sub": errTokenInvalid, "for a channel": errTokenInvalid,
+	"without sub": errTokenInvalid, "for a channel": errTokenInvalid,
 	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid,
 	"RS256": errTokenInvalid,
-	"none":  errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid, "other claims": errTokenInvalid,
+	"none":  errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid,
+		"other claims": errTokenInvalid,
 	"without signature": errTokenInvalid, "two parts": errTokenInvalid, "exp is a string": errTokenInvalid,
 	"garbage": errTokenInvalid, "dots": errTokenInvalid,
 }
@@ -92,6 +92,30 @@ func TestVerify(t *testing.T) {
 		}
 		if err == nil && (g.user != "ann" || !g.ends.Equal(clock.Now().Add(time.Minute))) {
 			t.Errorf("%s: grants %v", name, g)
+		}
+	}
+}
+
+// A token without exp does not expire: neither the connection nor the subscription has an end.
+func TestTokenWithoutExpiry(t *testing.T) {
+	n := newTestNode(t, withTokens)
+	n.timing.Ping = 1000 * time.Hour
+	c := n.dial()
+	c.connect(sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann"}))
+	subscription := sign(t, jwt.SigningMethodHS256, []byte(testSecret), jwt.MapClaims{"sub": "ann",
+		"channel": "more"})
+	c.frame([]byte(`{"id":3,"subscribe":{"channel":"more","token":"` + subscription + `"}}`))
+	if got := strings.Join(c.take(), "\n"); strings.Contains(got, "expires") || strings.Contains(got, "error") {
+		t.Errorf("received %s", got)
+	}
+	n.clock.advance(100 * time.Hour)
+	c.wantOpen(t, "after a long time")
+	c.want(t, "after a long time")
+	for _, claims := range []jwt.MapClaims{{"sub": "ann", "exp": nil}, {"sub": "ann", "exp": 0}, {"sub": "ann",
+		"exp": ""}} {
+		_, err := n.tokens.verify(sign(t, jwt.SigningMethodHS256, []byte(testSecret), claims))
+		if refused := err != nil; refused != (claims["exp"] != nil) {
+			t.Errorf("%v: %v", claims, err)
 		}
 	}
 }

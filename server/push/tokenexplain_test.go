@@ -58,7 +58,7 @@ func TestExplainToken(t *testing.T) {
 		{"bad caps", jwt.MapClaims{"sub": "42", "iss": "me", "exp": 1_800_000_060, "caps": 1}, nil, nil,
 			"claim caps"},
 		{"nulls", jwt.MapClaims{"sub": "42", "exp": nil, "nbf": nil, "expire_at": nil, "iss": "me"},
-			map[string]string{"exp": "it is null", "expire_at": "it is null"}, nil, "exp"},
+			map[string]string{"exp": "it is null", "expire_at": "it is null"}, nil, ""},
 		{"of another type", jwt.MapClaims{"sub": 42}, nil, nil, "not of the types"},
 	} {
 		token := sign(t, jwt.SigningMethodHS256, []byte(testSecret), tt.claims)

@@ -44,7 +44,7 @@ var options = []option{
 		func(s *settings) any { return &s.balancers }},
 	{"api-key", "", "`KEY` that publishers send in `X-API-Key`", func(s *settings) any { return &s.push.APIKey }},
 	{"token-secret", "",
-		"`SECRET` that signs the tokens of clients: JWT, HS256, HS384 or HS512, with `sub` and `exp`",
+		"`SECRET` that signs the tokens of clients: JWT, HS256, HS384 or HS512, with `sub` and usually `exp`",
 		func(s *settings) any { return &s.push.TokenSecret }},
 	{"token-key", "", "`FILE` with public keys of tokens (PEM): RS256 to PS512, ES256, ES384, ES512 or EdDSA; " +
 		"repeatable",
