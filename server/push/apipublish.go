@@ -82,7 +82,7 @@ func (s *Server) checkPublication(r *apiRequest) error {
 func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (Position, error) {
 	p := Publication{ID: r.IdempotencyKey, Data: r.Data, Tags: r.Tags}
 	if r.Data == nil {
-		p.Data, p.Kind = r.B64Data, kindOf(r.B64Data)
+		p.Data, p.Kind, p.exact = r.B64Data, kindOf(r.B64Data), true
 	}
 	if r.Version != 0 {
 		p.Version = &Version{r.Version, r.VersionEpoch}

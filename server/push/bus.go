@@ -14,6 +14,7 @@ type Publication struct {
 	// Data is opaque to the bus; Kind says what it is. With Tags at most Limits.Publication bytes.
 	Data         []byte
 	Kind         Kind
+	exact        bool              // Data came as bytes: the server does not compact JSON in them
 	Tags         map[string]string // set by the publisher for subscribers; usually nil
 	Client, User string            // the connection that published it and its user; empty when the HTTP API did
 	Position                       // the bus sets it; zero if it is not in the channel's history

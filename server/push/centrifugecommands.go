@@ -369,7 +369,9 @@ func (b *batch) publish(c *centrifuge.Command) error {
 		b.fail(c, failNotAvailable)
 		return nil
 	}
-	if err := b.s.publish(p.Channel, p.Data, b.form.kindOf(p.Data)); err != nil {
+	err := b.s.publish(p.Channel, Publication{Data: p.Data, Kind: b.form.kindOf(p.Data),
+		exact: b.form.codec == centrifuge.Protobuf})
+	if err != nil {
 		return b.failed(c, err)
 	}
 	b.done(c, centrifuge.Publish)

@@ -2,7 +2,10 @@ package push
 
 import (
 	"context"
+	"strings"
 	"testing"
+
+	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
 
 // Data of each kind is checked when it is published, and is JSON for clients of a JSON protocol.
@@ -36,5 +39,36 @@ func TestKinds(t *testing.T) {
 			got[0] != want {
 			t.Errorf("%q of kind %d was received as %q, %v, want %q", tt.data, tt.kind, got, err, want)
 		}
+	}
+}
+
+// Bytes that are JSON stay as they are, with their spaces; JSON in a request is compacted, and so
+// are newlines, which end a message.
+func TestBytesStayAsTheyAre(t *testing.T) {
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}}})
+	f := new(fakeTransport)
+	f.s = ts.node.start(f, centrifugeForm{centrifuge.Protobuf, inSocket, false})
+	t.Cleanup(f.hangUp)
+	if _, err := f.s.connect(ConnectRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	// The command publish (7) with a channel (1) and data (2).
+	for _, data := range []string{`{"a": 1}`, "{\"b\":\r\n 1}"} {
+		body := "\x0a\x04news\x12" + string(rune(len(data))) + data
+		command := "\x08\x02\x3a" + string(rune(len(body))) + body
+		f.frame([]byte(string(rune(len(command))) + command))
+	}
+	ts.call("publish", `{"channel":"news","b64data":"eyJjIjogMX0="}`)
+	ts.call("publish", `{"channel":"news","data":{"d": 1}}`)
+	h, err := ts.node.bus.History(t.Context(), ts.node.topic("news"), Query{Limit: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, p := range h.Publications {
+		kept = append(kept, string(p.Data))
+	}
+	if got := strings.Join(kept, " | "); got != `{"a": 1} | {"b":1} | {"c": 1} | {"d":1}` {
+		t.Errorf("kept %s; the client got %q", got, f.take())
 	}
 }

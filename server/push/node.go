@@ -191,6 +191,9 @@ func (p *Publication) checked() (data []byte, ok bool) {
 	if p.Kind != JSON {
 		return p.Data, true
 	}
+	if p.exact && !bytes.ContainsAny(p.Data, "\r\n") {
+		return bytes.Clone(p.Data), json.Valid(p.Data)
+	}
 	data, err := oneLineJSON(p.Data)
 	return data, err == nil
 }

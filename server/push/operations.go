@@ -193,9 +193,9 @@ func (s *session) refreshByServer(ends time.Time, info []byte) bool {
 	return true
 }
 
-// publish sends data to the channel in the client's name.
-func (s *session) publish(channel string, data []byte, kind Kind) error {
-	p := Publication{Data: data, Kind: kind, Client: s.id.String(), User: s.user()}
+// publish sends p, which has data, to the channel in the client's name.
+func (s *session) publish(channel string, p Publication) error {
+	p.Client, p.User = s.id.String(), s.user()
 	rules := s.node.rules.of(channel)
 	if !rules.allowsName(channel) {
 		return errBadName

@@ -142,12 +142,12 @@ func (d *redisServer) isOperator(c *resp.Conn) bool {
 // publish answers PUBLISH and SPUBLISH with the number of subscribers on this node.
 func (d *redisServer) publish(w *resp.Reply, c *resp.Command) {
 	channel := string(c.Args[1])
-	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2])}
+	p := Publication{Data: append([]byte(nil), c.Args[2]...), Kind: redisKind(c.Args[2]), exact: true}
 	var err error
 	if d.isOperator(c.Conn) {
 		_, err = d.node.publish(context.Background(), channel, p)
 	} else {
-		err = d.session(c.Conn, false).publish(channel, p.Data, p.Kind)
+		err = d.session(c.Conn, false).publish(channel, p)
 	}
 	limit := d.node.limits.Publication
 	switch bad := errors.Is(err, failBadRequest); {

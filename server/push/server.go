@@ -25,7 +25,7 @@ type Config struct {
 	ConsoleKey string
 	// DisableConsole removes the paths / and /console/.
 	DisableConsole bool
-	// TokenSecret is the secret of the tokens (JWT, with sub, usually exp) that clients need to connect:
+	// TokenSecret is the secret of the tokens (JWT with sub) that clients need to connect:
 	// HS256, HS384 or HS512. Without it, TokenKeys and TokenKeysURL, clients need no token.
 	TokenSecret string
 	// TokenKeys are public keys for tokens, each in PEM: RSA of at least 2,048 bits (RS256 to

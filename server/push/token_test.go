@@ -70,7 +70,7 @@ var tokenOutcomes = map[string]error{
 	"another secret": errTokenInvalid, "expired, forged": errTokenInvalid, "HS512": errTokenInvalid,
 	"RS256": errTokenInvalid,
 	"none":  errTokenInvalid, "none, signed": errTokenInvalid, "nOnE": errTokenInvalid,
-		"other claims": errTokenInvalid,
+	"other claims":      errTokenInvalid,
 	"without signature": errTokenInvalid, "two parts": errTokenInvalid, "exp is a string": errTokenInvalid,
 	"garbage": errTokenInvalid, "dots": errTokenInvalid,
 }
