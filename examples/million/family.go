@@ -50,7 +50,8 @@ func (f *family) start(ctx context.Context, s settings, nats string) error {
 	for i := range n {
 		c := exec.Command(s.program, "serve", "--listen", "127.0.0.1:0", "--nats", nats, "--node",
 			"n"+strconv.Itoa(i),
-			"--loops", "1", "--ping-interval", pingEvery(s.hold).String())
+			"--loops", "1", "--ping-interval", pingEvery(s.hold).String(), "--pong-timeout",
+			pongWithin(s.hold).String())
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: f.group(), Pdeathsig: syscall.SIGKILL}
 		c.Env = append(os.Environ(), oneProcessor)
 		one := &node{command: c, said: make(chan string, 1), ended: make(chan struct{})}
@@ -85,6 +86,12 @@ func (f *family) start(ctx context.Context, s settings, nats string) error {
 // while all are held.
 func pingEvery(hold time.Duration) time.Duration {
 	return max(time.Second, (hold - 3*settle).Truncate(time.Second))
+}
+
+// pongWithin is how long an answer to a ping may take. In the seconds of a publication to all, the
+// answer is behind it in the queues of both processes.
+func pongWithin(hold time.Duration) time.Duration {
+	return max(time.Second/2, min(time.Minute, pingEvery(hold)/2))
 }
 
 // follow reads a server's log to its end, and waits for the process.

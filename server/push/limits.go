@@ -76,8 +76,8 @@ type Timing struct {
 	// Ping is the time between two pings to a client, default 25 s, in whole seconds. An SSE
 	// subscriber gets a comment instead.
 	Ping time.Duration
-	// Pong is how long a client may take to answer a ping, default 10 s or 2/5 of Ping, whichever
-	// is less. After that it is disconnected with code 3012 "no pong".
+	// Pong is how long a client may take to answer a ping, less than Ping. The default is 10 s or
+	// 2/5 of Ping, whichever is less. After that it is disconnected with code 3012 "no pong".
 	Pong time.Duration
 	// Connect is how long a client may take to connect successfully, default 10 s. After that it is
 	// disconnected with 3502 "stale".

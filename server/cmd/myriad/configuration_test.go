@@ -263,7 +263,8 @@ func TestCommandLineMistakes(t *testing.T) {
 		"serve --check --queue-limit 1KiB": "--queue-limit 1KiB is less than --publication-limit 256KiB",
 		"serve --check --publication-limit 9MiB --queue-limit 16MiB": "it may be at most 8MiB",
 		"serve --check --ping-interval 1500ms":                       "--ping-interval 1.5s: it must be whole seconds",
-		"completion tcsh":                                            `completion takes bash, zsh or fish, not "tcsh"`,
+		"serve --check --ping-interval 9s --pong-timeout 9s":         "--pong-timeout 9s: it must be less than",
+		"completion tcsh": `completion takes bash, zsh or fish, not "tcsh"`,
 		"--verison": "there is no flag --verison: did you mean " +
 			"--version?",
 		"serve --check --driver x":           `"x"`,

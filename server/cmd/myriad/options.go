@@ -135,6 +135,8 @@ var options = []option{
 		func(s *settings) any { return &s.push.Limits.HistoryChannels }},
 	{"ping-interval", "25s", "`TIME` between two pings to a client, in whole seconds",
 		func(s *settings) any { return &s.push.Timing.Ping }},
+	{"pong-timeout", "", "`TIME` for a client to answer a ping; without one, 2/5 of `--ping-interval`, at most 10s",
+		func(s *settings) any { return &s.push.Timing.Pong }},
 	{"shutdown-timeout", "15s", "`TIME` for clients to receive what is queued for them when the server ends",
 		func(s *settings) any { return &s.shutdownTimeout }},
 	{"loops", "0", "`COUNT` of event loops, at most 255; 0: half as many as processors, at least one",

@@ -111,6 +111,9 @@ func (s settings) check() error {
 	var wrong []error
 	if ping := s.push.Timing.Ping; ping < time.Second || ping%time.Second != 0 {
 		wrong = append(wrong, fmt.Errorf("--ping-interval %v: it must be whole seconds, at least 1s", ping))
+	} else if pong := s.push.Timing.Pong; pong >= ping {
+		wrong = append(wrong, fmt.Errorf("--pong-timeout %v: it must be less than --ping-interval, which is %v", pong,
+			ping))
 	}
 	if s.engine.Loops > maxLoops {
 		wrong = append(wrong, fmt.Errorf("--loops %d: there may be at most %d", s.engine.Loops, maxLoops))
