@@ -1,7 +1,10 @@
 package push
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -82,4 +85,29 @@ func TestMetricsOfClusterNode(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A request that a cluster cannot carry out in time gets 503 in both modes, so that a client that
+// looks at the status only sends it again.
+func TestAPIOfABusThatIsLate(t *testing.T) {
+	for _, err := range []error{context.DeadlineExceeded, errors.Join(ErrUncertain, context.DeadlineExceeded)} {
+		bus := lateToPublish{NewMemoryBus(MemoryConfig{}), err}
+		ts := newTestServer(t, Config{Bus: bus, Namespaces: []Namespace{{HistorySize: 5}}})
+		for _, mode := range []string{"", "transport"} {
+			w := ts.do("POST", "/api/publish", `{"channel":"news","data":1}`, errorModeHeader, mode)
+			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"code":100`) ||
+				!strings.Contains(w.Body.String(), "again") {
+				t.Errorf("%v, mode %q: %d %s", err, mode, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+type lateToPublish struct {
+	Bus
+	err error
+}
+
+func (b lateToPublish) Publish(context.Context, Topic, Publication) (Position, error) {
+	return Position{}, b.err
 }
