@@ -58,6 +58,7 @@ type follower struct {
 	pending map[string]*pendingPublish
 
 	floors floors
+	reads  chan struct{} // has a place for each of maxReads readers
 	seal   seal
 }
 
@@ -73,7 +74,7 @@ const (
 func (b *Bus) newFollower(id logID) *follower {
 	f := &follower{b: b, id: id, stream: id.stream(b.prefix), stored: id.subjects(b.prefix, "h"),
 		received: id.subjects(b.prefix, "p"), live: make(chan struct{}), moved: make(chan struct{}),
-		pending: make(map[string]*pendingPublish), problem: "it starts"}
+		reads: make(chan struct{}, maxReads), pending: make(map[string]*pendingPublish), problem: "it starts"}
 	f.held = sync.NewCond(&f.work)
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.seal.open(b.config.Dir, f.stream)

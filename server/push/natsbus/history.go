@@ -178,35 +178,53 @@ type part struct {
 	complete bool // after Query.Since, none is missing
 }
 
-// older reads the channel's messages up to the sequence number top.
+// maxReads bounds how many readers of a log ask a replica at the same time. The replica answers one
+// after another, also those who have given up: when all clients of a node come back at once, a
+// request that waits there for longer than requestTime is work for nothing.
+const maxReads = 16
+
+// older reads the channel's messages up to the sequence number top. The messages before q.Since are
+// not among them, unless q is in reverse.
 func (f *follower) older(ctx context.Context, subject string, size int, q push.Query, top uint64) (p part, err error) {
 	if err := f.awaitReplica(ctx, top); err != nil {
 		return p, err
 	}
-	forward := q.Since != nil && !q.Reverse
-	if forward && q.Since.Offset > 0 { // the one at Since is enough to begin with, if it is there
-		p, err = f.messagesFrom(ctx, subject, size, q.Since.Offset, top)
-		if err != nil || witnessed(p.list, q.Since.Offset) {
-			p.complete = true
-			return p, err
-		}
+	select {
+	case f.reads <- struct{}{}:
+		defer func() { <-f.reads }()
+	case <-ctx.Done():
+		return p, f.late(ctx)
+	case <-f.b.closing:
+		return p, push.ErrBusClosed
 	}
-	if p, err = f.messagesFrom(ctx, subject, size, 1, top); err != nil || !forward {
+	if q.Since == nil || q.Reverse {
+		return f.messagesFrom(ctx, subject, size, 1, top)
+	}
+	since := q.Since.Offset
+	if p, err = f.messagesFrom(ctx, subject, size, max(since, 1), top); err != nil {
 		return p, err
 	}
-	if witnessed(p.list, q.Since.Offset) {
-		p.complete = true
-		return p, nil
+	p.complete, err = f.hasAll(ctx, subject, size, since, p)
+	return p, err
+}
+
+// hasAll reports whether p, which a replica has of a channel from since on, is everything that the
+// channel got after since.
+func (f *follower) hasAll(ctx context.Context, subject string, size int, since uint64, p part) (bool, error) {
+	switch {
+	case witnessed(p.list, since):
+		return true, nil
+	case p.all > size: // the channel may have dropped some because it has too many
+		return false, nil
+	}
+	first, _, err := f.b.direct(ctx, f.stream, directGet{Seq: 1, Next: subject})
+	if err != nil || witnessed(first, since) {
+		return err == nil, err
 	}
 	// No message shows that nothing was dropped between it and the others. If the log still has
-	// everything after Since but what a channel drops because it has too many, and this channel
-	// does not have too many, nothing was.
-	if p.all > size {
-		return p, nil
-	}
+	// everything after since but what channels drop because they have too many, nothing was.
 	ends, err := f.floors.ask(ctx, f)
-	p.complete = ends.First <= q.Since.Offset+1
-	return p, err
+	return ends.First <= since+1, err
 }
 
 // messagesFrom reads the channel's messages from one sequence number up to another.

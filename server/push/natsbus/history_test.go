@@ -1,0 +1,68 @@
+package natsbus
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad/server/push"
+)
+
+// A position between two publications of a channel, older than what is in memory, is as good as one
+// at a publication: clients hold such positions when nothing was published since they came.
+func TestHistoryAfterAnyPosition(t *testing.T) {
+	t.Parallel()
+	b := opened(t, Config{Server: alone(t)})
+	topic := func(name string) push.Topic { return push.Topic{Name: name, Keep: push.Retention{Size: 3, Age: time.Hour}} }
+	put := func(name string, count int) (at push.Position) {
+		t.Helper()
+		for range count {
+			var err error
+			if at, err = b.Publish(within(t), topic(name), push.Publication{Data: []byte("1")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return at
+	}
+	channels := sameLog(b, 4)
+	full, short, fresh, other := channels[0], channels[1], channels[2], channels[3]
+	put(full, 1)
+	put(short, 1)
+	since := put(other, 1).Offset
+	put(full, 4)
+	put(short, 3)
+	put(fresh, 1)
+	f, err := b.live(within(t), topic(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.tail.reset(f.last)
+	f.mu.Unlock()
+	for _, tt := range []struct {
+		name, why string
+		complete  bool
+		count     int
+	}{
+		{full, "it has dropped one", false, 3}, {short, "it still has the one before", true, 3},
+		{fresh, "the log has all since then", true, 1}, {other, "there is none", true, 0},
+	} {
+		h, err := b.History(within(t), topic(tt.name), push.Query{Since: &push.Position{Offset: since}, Limit: -1})
+		if err != nil || h.Complete != tt.complete || len(h.Publications) != tt.count {
+			t.Errorf("%s: %d publications, complete %v, %v; want %d, %v", tt.why, len(h.Publications), h.Complete, err,
+				tt.count, tt.complete)
+		}
+	}
+}
+
+// sameLog returns names of channels that share a log.
+func sameLog(b *Bus, n int) (list []string) {
+	for i := 0; len(list) < n; i++ {
+		t := push.Topic{Name: fmt.Sprint("channel", i), Keep: push.Retention{Size: 3, Age: time.Hour}}
+		if strings.HasSuffix(idOf(t, b.config.Parts).stream(b.prefix), "_0") {
+			list = append(list, t.Name)
+		}
+	}
+	return list
+}
