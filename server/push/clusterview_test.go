@@ -87,8 +87,8 @@ func TestMetricsOfClusterNode(t *testing.T) {
 	}
 }
 
-// A request that a cluster cannot carry out in time gets 503 in both modes, so that a client that
-// looks at the status only sends it again.
+// A request that a cluster cannot carry out in time gets 503 in both modes. So a client that looks
+// at the status only sends it again.
 func TestAPIOfABusThatIsLate(t *testing.T) {
 	for _, err := range []error{context.DeadlineExceeded, errors.Join(ErrUncertain, context.DeadlineExceeded)} {
 		bus := lateToPublish{NewMemoryBus(MemoryConfig{}), err}

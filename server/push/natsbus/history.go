@@ -179,8 +179,8 @@ type part struct {
 }
 
 // maxReads bounds how many readers of a log ask a replica at the same time. The replica answers one
-// after another, also those who have given up: when all clients of a node come back at once, a
-// request that waits there for longer than requestTime is work for nothing.
+// after another, also those who have given up. When all clients of a node came back at once, it
+// would answer requests that are older than requestTime, in vain.
 const maxReads = 16
 
 // older reads the channel's messages up to the sequence number top. The messages before q.Since are

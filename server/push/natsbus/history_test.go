@@ -9,12 +9,15 @@ import (
 	"github.com/myriad-go/myriad/server/push"
 )
 
-// A position between two publications of a channel, older than what is in memory, is as good as one
-// at a publication: clients hold such positions when nothing was published since they came.
+// A position between two publications of a channel is as good as one at a publication, if it is
+// older than what is in memory, too. Clients hold such positions when nothing was published since
+// they came.
 func TestHistoryAfterAnyPosition(t *testing.T) {
 	t.Parallel()
 	b := opened(t, Config{Server: alone(t)})
-	topic := func(name string) push.Topic { return push.Topic{Name: name, Keep: push.Retention{Size: 3, Age: time.Hour}} }
+	topic := func(name string) push.Topic {
+		return push.Topic{Name: name, Keep: push.Retention{Size: 3, Age: time.Hour}}
+	}
 	put := func(name string, count int) (at push.Position) {
 		t.Helper()
 		for range count {
