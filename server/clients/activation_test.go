@@ -12,6 +12,7 @@ import (
 // The server serves the sockets that a service manager passes as systemd does, and notifies it when
 // it is ready.
 func TestSocketActivation(t *testing.T) {
+	t.Parallel()
 	var files []*os.File
 	var urls []string
 	for range 2 {

@@ -4,6 +4,7 @@ import "testing"
 
 // Client libraries of Centrifugo's API return the results, and the codes and messages of errors.
 func TestAPIClients(t *testing.T) {
+	t.Parallel()
 	for _, client := range []struct {
 		name string
 		run  func(t *testing.T, addr, key string) *process
@@ -32,6 +33,7 @@ func TestAPIClients(t *testing.T) {
 		}},
 	} {
 		t.Run(client.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--api-key", "key", "--namespace", "name=kept history-size=9 presence")
 			p := client.run(t, "http://"+s.addr+"/api", "key")
 			for _, line := range client.want {

@@ -81,8 +81,10 @@ func (s server) websocket() string { return "ws://" + s.addr + "/connection/webs
 // A client connects, subscribes, stays connected for three ping intervals, and receives what curl
 // and the client itself publish.
 func TestLibraries(t *testing.T) {
+	t.Parallel()
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			for interval := time.Second; !staysConnected(t, lib, interval); interval *= 3 {
 				if interval > 10*time.Second {
 					t.Fatalf("the client answers no ping in time, with an interval of %v", interval)
@@ -134,8 +136,10 @@ func token(t *testing.T, key string, expires time.Duration) string {
 }
 
 func TestLibrariesWithTokens(t *testing.T) {
+	t.Parallel()
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--api-key", "key", "--token-secret", secret)
 			good := lib.run(t, s.websocket(), "news", token(t, secret, time.Hour))
 			good.want(`^subscribed$`)
@@ -149,6 +153,7 @@ func TestLibrariesWithTokens(t *testing.T) {
 }
 
 func TestCurlEvents(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--ping-interval", "1s")
 	c := curl(t, "http://"+s.addr+"/events?channel=news")
 	c.want(`^retry: \d+$`)
@@ -164,6 +169,7 @@ func TestCurlEvents(t *testing.T) {
 }
 
 func TestEventSource(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	c := node(t, "eventsource", "testdata/events.mjs", "http://"+s.addr+"/events?channel=news")
 	c.want(`^open$`)
@@ -174,6 +180,7 @@ func TestEventSource(t *testing.T) {
 // On an address that other machines can reach, the server does not start without a key and a
 // secret.
 func TestRefusesToBeAnOpenRelay(t *testing.T) {
+	t.Parallel()
 	p := start(t, nil, binary, "serve", "--listen", "0.0.0.0:0")
 	p.want(`MYRIAD_API_KEY.*MYRIAD_TOKEN_SECRET`)
 	if err := p.wait(); err == nil {

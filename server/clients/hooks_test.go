@@ -10,6 +10,7 @@ import (
 
 // A backend decides what unmodified clients may do.
 func TestProxyHooks(t *testing.T) {
+	t.Parallel()
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ User, Channel, Method string }
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {

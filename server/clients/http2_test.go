@@ -43,6 +43,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 
 // One HTTP/2 connection of httpx has twenty event streams and a hundred publications at a time.
 func TestHTTPX(t *testing.T) {
+	t.Parallel()
 	cert, key := certificate(t)
 	s := start(t, nil, binary, "serve", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
 	url := s.want(`url=(https://[0-9.:]+)`)[1]
@@ -60,6 +61,7 @@ func TestHTTPX(t *testing.T) {
 
 // A gRPC client that is not grpc-go's makes calls of all kinds.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	addr := example(t, "grpc").want(`listening on (\S+)`)[1]
 	p := python(t, "grpc", "testdata/sums.py", addr)
 	for _, line := range []string{

@@ -21,6 +21,7 @@ func mercureToken(t *testing.T, publish, subscribe []string) string {
 // An EventSource subscribes to a Mercure hub, with a cookie and without, gets private updates if
 // its token allows them, and continues after an event that it names. curl publishes.
 func TestMercure(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--token-secret", secret, "--api-key", "key", "--mercure-anonymous")
 	hub := "http://" + s.addr + "/.well-known/mercure"
 	books := "?topic=" + url.QueryEscape("https://example.com/books/{id}")

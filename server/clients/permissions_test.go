@@ -45,8 +45,10 @@ func (s server) publishTo(channel, data string) {
 // Libraries use channels of their user, get personal ones, and have what their capabilities say. A
 // refused subscription is not tried again.
 func TestLibrariesHavePermissions(t *testing.T) {
+	t.Parallel()
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--token-secret", secret, "--api-key", "key", "--namespace", "name=dialog user-limited",
 				"--namespace", "name=own personal publish=nobody", "--namespace",
 				"name=team subscribe-token publish=nobody")
@@ -78,8 +80,10 @@ func TestLibrariesHavePermissions(t *testing.T) {
 // Above a rate libraries get error 111. They try a subscription again, and leave a publication to
 // the application.
 func TestLibrariesAboveRates(t *testing.T) {
+	t.Parallel()
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--token-secret", secret, "--user-publication-rate", "1/1h", "--user-subscription-rate",
 				"1/1h")
 			token := signed(t, jwt.MapClaims{"sub": "ann"})
@@ -98,8 +102,10 @@ func TestLibrariesAboveRates(t *testing.T) {
 
 // Libraries bring a new token before the one for a subscription expires.
 func TestLibrariesRenewSubscriptions(t *testing.T) {
+	t.Parallel()
 	for _, lib := range libraries {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--token-secret", secret, "--api-key", "key", "--namespace", "subscribe-token")
 			claims := func(expires time.Duration) jwt.MapClaims {
 				return jwt.MapClaims{"sub": "ann", "channel": "news", "exp": time.Now().Add(expires).Unix()}

@@ -40,10 +40,12 @@ func (s server) number(channel string, n int) {
 // Connections are reset now and then while a thousand publications are made per second. Each client
 // receives all of them, once and in order.
 func TestLibrariesRecover(t *testing.T) {
+	t.Parallel()
 	const ahead = 500 // how far publishing may lead the client: half of what one reply may recover
 	publications := soak.Size(t, 1000, 3000)
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--namespace", "history-size=5000 recovery=true")
 			p := newProxy(t, s.addr)
 			c := lib.run(t, "ws://"+p.addr+"/connection/websocket", "news")
@@ -112,8 +114,10 @@ func (p *process) count(line string) (n int) {
 // If a client has missed more than the history keeps, it learns that, and continues with new
 // publications.
 func TestLibrariesLearnOfLoss(t *testing.T) {
+	t.Parallel()
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--namespace", "history-size=5 recovery=true")
 			p := newProxy(t, s.addr)
 			c := lib.run(t, "ws://"+p.addr+"/connection/websocket", "news")
@@ -143,6 +147,7 @@ func TestLibrariesLearnOfLoss(t *testing.T) {
 
 // An EventSource reconnects with the id of the last event, and gets what it has missed.
 func TestEventSourceRecovers(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--namespace", "history-size=50 recovery=true")
 	p := newProxy(t, s.addr)
 	c := node(t, "eventsource", "testdata/events.mjs", "http://"+p.addr+"/events?channel=news")
@@ -163,8 +168,10 @@ func TestEventSourceRecovers(t *testing.T) {
 
 // Libraries receive presence, joins and leaves.
 func TestLibrariesSeeEachOther(t *testing.T) {
+	t.Parallel()
 	for _, lib := range followers {
 		t.Run(lib.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, "--namespace", "presence=true join-leave=true history-size=10")
 			a := lib.run(t, s.websocket(), "news")
 			a.want(`^subscribed`)

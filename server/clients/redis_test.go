@@ -36,12 +36,14 @@ func eachRedisLibrary(t *testing.T, addr, what string, password ...string) {
 
 // A store on package resp is one of Redis to client libraries.
 func TestRedisLibrariesAndStore(t *testing.T) {
+	t.Parallel()
 	p := example(t, "kv", "--password", "pw")
 	eachRedisLibrary(t, p.want(`serving on (\S+)$`)[1], "store", "pw")
 }
 
 // The push server's door serves what those libraries do with channels.
 func TestRedisLibrariesAndDoor(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--redis-listen", "127.0.0.1:0")
 	eachRedisLibrary(t, s.redis(), "door")
 }

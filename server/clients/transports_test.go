@@ -12,6 +12,7 @@ import (
 // Each transport of the client library, in each codec, subscribes, publishes, receives deltas, and
 // is told why it is disconnected.
 func TestTransports(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ transport, codec string }{
 		{"websocket", "json"}, {"websocket", "protobuf"},
 		{"http_stream", "json"}, {"http_stream", "protobuf"},
@@ -43,6 +44,7 @@ func TestTransports(t *testing.T) {
 
 // A token with the claim channels subscribes its bearer.
 func TestServerSideSubscriptions(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--api-key", "key", "--token-secret", secret)
 	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "channels": []string{"news"},
 		"exp": time.Now().Add(time.Hour).Unix()}).SignedString([]byte(secret))
@@ -59,6 +61,7 @@ func TestServerSideSubscriptions(t *testing.T) {
 
 // curl reads the unidirectional transports, without any library.
 func TestUnidirectionalByCurl(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--ping-interval", "1s")
 	base := "http://" + s.addr + "/connection/"
 	for _, tt := range []struct{ args, before string }{
@@ -75,6 +78,7 @@ func TestUnidirectionalByCurl(t *testing.T) {
 
 // The library for Go speaks Protobuf.
 func TestCentrifugeGo(t *testing.T) {
+	t.Parallel()
 	for _, codec := range []string{"json", "protobuf"} {
 		s := serve(t, "--namespace", "presence history-size=10 recovery")
 		c := goProgram(t, "centrifugego", codec, s.websocket(), "news")
