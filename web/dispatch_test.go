@@ -356,6 +356,7 @@ func stressAnswers(t *testing.T) int {
 // Clients pipeline, post, and check every byte, while some handlers sleep, burn the processor,
 // panic or write more than their client reads.
 func TestDispatchStress(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Dispatch{DispatchAuto, DispatchInline} {
 		t.Run(d.String(), func(t *testing.T) {
 			f := serveOn(t, &Server{Dispatch: d, Handler: http.HandlerFunc(stressHandler)},

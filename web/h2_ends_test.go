@@ -12,6 +12,7 @@ import (
 // A client that closes its connection in order ends the contexts of its handlers. What it has not
 // read is dropped, also behind windows that it would have to open.
 func TestHTTP2ClientCloses(t *testing.T) {
+	t.Parallel()
 	began, ended := make(chan struct{}), make(chan struct{})
 	f, _ := serveHTTP2(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}

@@ -89,6 +89,7 @@ func openStream(fr *http2.Framer, id uint32, end bool) {
 // A client that resets its streams as fast as it opens them has no more handlers at a time than
 // another one, and is told to calm down.
 func TestHTTP2RunningHandlersCount(t *testing.T) {
+	t.Parallel()
 	const most = 5
 	var running, peak, ran atomic.Int64
 	release := make(chan struct{})
@@ -102,7 +103,7 @@ func TestHTTP2RunningHandlersCount(t *testing.T) {
 			running.Add(-1)
 		})}
 	f, _ := serveHTTP2(t, s)
-	_, fr := rawHTTP2(t, f)
+	client, fr := rawHTTP2(t, f)
 	go func() {
 		for id := uint32(1); id < 2000; id += 2 {
 			openStream(fr, id, true)
@@ -124,6 +125,7 @@ func TestHTTP2RunningHandlersCount(t *testing.T) {
 		}
 	}
 	close(release)
+	client.Close() // or the server waits for that, for seconds
 	within(t, "nothing is counted", func() bool { return f.state.conns.Load() == 0 })
 	if p, n := peak.Load(), ran.Load(); p > most || n > most {
 		t.Errorf("%d handlers have run at a time, %d altogether", p, n)

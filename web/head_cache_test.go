@@ -30,6 +30,7 @@ func spoiler(w http.ResponseWriter, r *http.Request) {
 // Each of these requests means the same whatever came before: the same fields, others of the same
 // length, or fields that a handler has changed.
 func TestCachedFields(t *testing.T) {
+	t.Parallel()
 	requests := []string{
 		"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET /1 HTTP/1.1\r\nHost: g\r\n\r\n",

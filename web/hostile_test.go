@@ -280,6 +280,7 @@ func awaitConns(t *testing.T, f *fixture, n int64) {
 // However many handlers wait for slow clients, they leave Server.Workers to the others: here each
 // client that sends or reads slowly would have one of eight workers for ever.
 func TestSlowClientsLeaveWorkers(t *testing.T) {
+	t.Parallel()
 	const (
 		most  = 8
 		large = 12 // so many do not fit what the kernel takes for a client that does not read

@@ -233,6 +233,7 @@ func TestNilConnContext(t *testing.T) {
 
 // When a client has the whole answer, the request's context has ended, as with net/http.
 func TestContextEndsBeforeAnswer(t *testing.T) {
+	t.Parallel()
 	eachDispatch(t, func(t *testing.T, d Dispatch) {
 		var contexts sync.Map // by address
 		f := serve(t, &Server{Dispatch: d, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -223,6 +223,7 @@ func (l *lateComer) misuse(w http.ResponseWriter) {
 // A goroutine that uses a ResponseWriter after its handler has returned does no harm. It reaches no
 // other request's answer, although the server uses the memory again.
 func TestLateComersHarmNobody(t *testing.T) {
+	t.Parallel()
 	eachDispatchAndDepth(t, func(t *testing.T, s *Server) {
 		l := &lateComer{t: t, seen: map[*response]bool{}}
 		s.Handler, s.ErrorLog = l, log.New(io.Discard, "", 0)

@@ -211,6 +211,7 @@ func TestShutdownLeavesHijacked(t *testing.T) {
 // Shutdown under load cuts nothing off: every handler that has begun is answered to its last byte,
 // also behind others in a pipeline, with a body and without, in the clear and with TLS.
 func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		for _, d := range dispatches {
 			for _, depth := range []int{1, 8} {

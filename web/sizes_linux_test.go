@@ -118,6 +118,7 @@ func startSizes(t *testing.T, file string) string {
 }
 
 func TestLargeBodiesTakeLittle(t *testing.T) {
+	t.Parallel()
 	if raceEnabled {
 		t.Skip("the race detector multiplies what is resident")
 	}

@@ -8,6 +8,7 @@ import (
 
 // Whatever the shortcut decides, the whole search would have decided.
 func TestSniffIsThatOfNetHTTP(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	starts := []string{"", "<!DOCTYPE HTML>", "  <html>", "%PDF-", "GIF89a", "\x89PNG\r\n\x1a\n", "RIFF1234WEBPVP",
 		"OggS\x00", "MThd\x00\x00\x00\x06",

@@ -34,6 +34,7 @@ func tool(t *testing.T, name string) string {
 // curl in the ways that people use it: what arrives at either end, and which versions were agreed
 // on.
 func TestCurl(t *testing.T) {
+	t.Parallel()
 	curl := tool(t, "curl")
 	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	f := serveTLS(t, &Server{
@@ -92,6 +93,7 @@ func TestCurl(t *testing.T) {
 // wrk holds its connections open and asks as fast as it is answered. It counts what fails, and so
 // does the server.
 func TestWrk(t *testing.T) {
+	t.Parallel()
 	wrk := tool(t, "wrk")
 	var served, alien atomic.Int64
 	f := serveTLS(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
