@@ -103,7 +103,7 @@ func TestPipelinesAreNotReadAhead(t *testing.T) {
 				for range maxChain { // of which a turn of the loop begins no more
 					select {
 					case h = <-served:
-					case <-time.After(20 * time.Second):
+					case <-time.After(hangs):
 						t.Fatal("nothing more is served")
 					}
 				}

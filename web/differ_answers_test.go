@@ -69,7 +69,7 @@ var decidedAnswers = []decided{
 		select {
 		case <-r.Context().Done():
 			ended = "ended"
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 		case <-ours(w):
 			time.Sleep(10 * time.Millisecond) // it can only fail to find the fault
 		}

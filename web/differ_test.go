@@ -128,7 +128,7 @@ func (s *subject) try(t *testing.T, input string) *outcome {
 	}
 	defer c.Close()
 	s.forget(c.LocalAddr().String()) // the earlier owner of the port
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(hangs))
 	io.WriteString(c, input+probe)
 	c.(*net.TCPConn).CloseWrite()
 	got, err := io.ReadAll(c)

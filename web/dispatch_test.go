@@ -39,7 +39,7 @@ func (a *asker) get(path string) string {
 // answer waits for one as long as dial does for all: of tests that learn how many there will be
 // depends on what else the machine does.
 func (a *asker) answer() string {
-	a.c.SetDeadline(time.Now().Add(20 * time.Second))
+	a.c.SetDeadline(time.Now().Add(hangs))
 	resp, err := http.ReadResponse(a.r, nil)
 	if err != nil {
 		a.t.Errorf("read an answer: %v", err)
@@ -185,7 +185,7 @@ func TestAutoDemotes(t *testing.T) {
 		learn(a, "/")
 		before := f.Engine.Stats().Overstays
 		row := 0 // of slow runs on the pool: the first ones are noticed when the monitor looks, which may be held up
-		for deadline := time.Now().Add(20 * time.Second); row < 10 && time.Now().Before(deadline); row++ {
+		for deadline := time.Now().Add(hangs); row < 10 && time.Now().Before(deadline); row++ {
 			if a.get("/?slow") == "loop" {
 				row = -1
 			}

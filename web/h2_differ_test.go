@@ -167,7 +167,7 @@ func (p *peer) fields(id uint32, pairs []string, end bool) {
 
 // ask sends m and waits for the end of its stream.
 func (p *peer) ask(m *message) *reply {
-	p.SetDeadline(time.Now().Add(20 * time.Second))
+	p.SetDeadline(time.Now().Add(hangs))
 	id := p.next
 	p.next += 2
 	p.fields(id, m.head, len(m.data) == 0 && m.trailer == nil)

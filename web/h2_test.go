@@ -42,8 +42,8 @@ func serveHTTP2(t testing.TB, s *Server) (f *fixture, clients map[string]*http.C
 	t.Cleanup(plain.CloseIdleConnections)
 	t.Cleanup(std.CloseIdleConnections)
 	return f, map[string]*http.Client{
-		"x/net":    {Transport: plain, Timeout: 20 * time.Second},
-		"net/http": {Transport: std, Timeout: 20 * time.Second},
+		"x/net":    {Transport: plain, Timeout: hangs},
+		"net/http": {Transport: std, Timeout: hangs},
 	}
 }
 

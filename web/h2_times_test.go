@@ -26,7 +26,7 @@ func (p *peer) open(target string) (id uint32) {
 
 // answer waits for the end of a stream.
 func (p *peer) answer(id uint32) *reply {
-	p.SetDeadline(time.Now().Add(20 * time.Second))
+	p.SetDeadline(time.Now().Add(hangs))
 	s := new(reply)
 	p.hear(s, id)
 	return s

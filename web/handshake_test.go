@@ -236,7 +236,7 @@ func TestShutdownDuringHandshakes(t *testing.T) {
 	}
 	late := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
 		late <- f.Shutdown(ctx)
 	}()
@@ -307,7 +307,7 @@ func TestShutdownCutsHandshakesOff(t *testing.T) {
 	t.Parallel()
 	f := serveShaken(t, &Server{Handler: describe, ReadHeaderTimeout: time.Hour}, &tls.Config{})
 	beginHandshakes(t, f, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -348,7 +348,7 @@ func TestShakingEndsLateComers(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	defer time.AfterFunc(20*time.Second, func() { client.Close() }).Stop()
+	defer time.AfterFunc(hangs, func() { client.Close() }).Stop()
 	tc := tls.Server(server, &tls.Config{})
 	k.add(tc)
 	if err := tc.Handshake(); !errors.Is(err, os.ErrDeadlineExceeded) {

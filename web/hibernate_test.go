@@ -179,7 +179,7 @@ func (m *sleeping) allEnd(t *testing.T) {
 // within is for what a loop brings about soon.
 func within(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(hangs); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited too long until %s", what)
 		}
@@ -435,7 +435,7 @@ func TestUpgradeThenPanic(t *testing.T) {
 		m.conns[others].Close()
 		select {
 		case <-next.closed:
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Fatal("the next protocol does not hear of the end")
 		}
 		if len(next.opened) != 1 {

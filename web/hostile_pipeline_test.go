@@ -78,13 +78,13 @@ func serveNarrowly(t *testing.T, f *fixture) {
 func awaitFullQueues(t *testing.T, f *fixture, n uint64) {
 	t.Helper()
 	var answered uint64
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(hangs); ; time.Sleep(time.Millisecond) {
 		st := f.Engine.Stats()
 		if st.Full >= n {
 			return
 		}
 		if now := st.BytesOut + uint64(st.Queued); now != answered {
-			answered, end = now, time.Now().Add(20*time.Second)
+			answered, end = now, time.Now().Add(hangs)
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d queues are full, and nothing more is answered", st.Full, n)

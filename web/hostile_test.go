@@ -234,7 +234,7 @@ func TestHostileClientsByDefault(t *testing.T) {
 			awaitHandlers(t, f)
 			awaitTaken(t, before, 2<<20)
 			f.stop(t, f.Engine)
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(hangs)
 			for ; runtime.NumGoroutine() > first.goroutines; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d goroutines before, %d after", first.goroutines, runtime.NumGoroutine())
@@ -256,7 +256,7 @@ func awaitHandlers(t *testing.T, f *fixture) {
 // at most so many bytes.
 func awaitTaken(t *testing.T, before taken, most int64) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(hangs); ; time.Sleep(10 * time.Millisecond) {
 		after := takenNow()
 		if after.heap-before.heap <= most && after.files <= before.files && buf.InUse() == 0 {
 			return
@@ -316,7 +316,7 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 			h.more(100)
 			h.end()
 			// a line may be between two answers
-			for deadline := time.Now().Add(20 * time.Second); within.Load() != slow; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(hangs); within.Load() != slow; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d handlers wait for %d slow clients", within.Load(), slow)
 				}
@@ -329,7 +329,7 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 					mustRead(t, c, large, "")
 				}
 			}
-			for deadline := time.Now().Add(20 * time.Second); f.state.load.n.Load() != 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(hangs); f.state.load.n.Load() != 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d handlers count when none runs", f.state.load.n.Load())
 				}
@@ -341,7 +341,7 @@ func TestSlowClientsLeaveWorkers(t *testing.T) {
 // awaitParked waits until no handler counts any more.
 func awaitParked(t *testing.T, f *fixture) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); f.state.load.policy != OverloadQueue &&
+	for deadline := time.Now().Add(hangs); f.state.load.policy != OverloadQueue &&
 		f.state.load.n.Load() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d handlers count, although all wait for their clients", f.state.load.n.Load())

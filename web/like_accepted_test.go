@@ -127,7 +127,7 @@ func TestAcceptedConnsLikeNetHTTP(t *testing.T) {
 				}})
 				select {
 				case <-closed:
-				case <-time.After(20 * time.Second):
+				case <-time.After(hangs):
 					t.Error("never closed")
 				}
 				r.add("%s", heard)
@@ -168,7 +168,7 @@ func TestPanicInHandshakeLikeNetHTTP(t *testing.T) {
 					select {
 					case state := <-states:
 						r.add("%v", state)
-					case <-time.After(20 * time.Second):
+					case <-time.After(hangs):
 						t.Fatal("never closed")
 					}
 				}

@@ -138,7 +138,7 @@ func TestContextsLikeNetHTTP(t *testing.T) {
 					}
 					select {
 					case <-closed:
-					case <-time.After(20 * time.Second):
+					case <-time.After(hangs):
 						t.Error("never closed")
 					}
 					all := heard.String()

@@ -153,7 +153,7 @@ func TestOnShutdownLikeNetHTTP(t *testing.T) {
 				}
 				select {
 				case <-called:
-				case <-time.After(20 * time.Second):
+				case <-time.After(hangs):
 					t.Errorf("Shutdown %d: not called", i)
 				}
 			}

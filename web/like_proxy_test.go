@@ -115,7 +115,7 @@ func TestReverseProxyOfAbsentClient(t *testing.T) {
 		select {
 		case err := <-gone:
 			r.add("%v", err)
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Error("the backend goes on")
 		}
 	})
@@ -164,7 +164,7 @@ func TestConnStatesLikeNetHTTP(t *testing.T) {
 						if state == http.StateClosed || state == http.StateHijacked {
 							return
 						}
-					case <-time.After(20 * time.Second):
+					case <-time.After(hangs):
 						t.Error("never closed")
 						return
 					}

@@ -61,7 +61,7 @@ func prepare(t testing.TB, s *Server, c myriad.Config) *fixture {
 }
 
 func (f *fixture) stop(t testing.TB, engine *myriad.Engine) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
 	f.Close()
 	if err := f.Shutdown(ctx); err != nil {
@@ -78,8 +78,12 @@ func (f *fixture) url(path string) string { return "http://" + f.addr + path }
 func client(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return &http.Client{Transport: tr, Timeout: hangs}
 }
+
+// hangs is how long a test waits for what must happen, before it says that it does not. It judges
+// nothing: a machine may be busy with other things for long.
+const hangs = 2 * time.Minute
 
 func dial(t testing.TB, f *fixture) net.Conn {
 	t.Helper()
@@ -88,7 +92,7 @@ func dial(t testing.TB, f *fixture) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(hangs))
 	return c
 }
 

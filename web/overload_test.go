@@ -41,7 +41,7 @@ func (b *blocker) await(t *testing.T, n int) {
 	for i := range n {
 		select {
 		case <-b.entered:
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Fatalf("%d of %d handlers have begun", i, n)
 		}
 	}
@@ -189,7 +189,7 @@ func TestOverloadPause(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { c.Close() })
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(hangs))
 				return &asker{t, c, bufio.NewReader(c)}
 			}
 			one, two := dial(), dial()

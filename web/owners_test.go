@@ -138,7 +138,7 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 		if err == nil {
 			t.Error("Hijack of a connection that has gone")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(hangs):
 		t.Fatal("Hijack waits for ever")
 	}
 }
@@ -229,7 +229,7 @@ func TestDiscardBesideTheHandlersEnd(t *testing.T) {
 	hold := func() {
 		select {
 		case <-second:
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 		}
 	}
 	f := serve(t, &Server{Dispatch: DispatchPool,

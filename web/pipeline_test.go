@@ -315,7 +315,7 @@ func TestPipelineWithoutReading(t *testing.T) {
 			}
 		}
 		// it may be busy with what it has taken
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(hangs); ; time.Sleep(10 * time.Millisecond) {
 			grown := takenNow().heap - before
 			if grown <= 4<<20 {
 				break

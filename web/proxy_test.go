@@ -140,7 +140,7 @@ func dialWhenUp(t *testing.T, f *fixture) net.Conn {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		nc, err := net.Dial("tcp", f.addr)
 		if err == nil {
-			nc.SetDeadline(time.Now().Add(20 * time.Second))
+			nc.SetDeadline(time.Now().Add(hangs))
 			t.Cleanup(func() { nc.Close() })
 			return nc
 		}
@@ -308,7 +308,7 @@ func TestProxyProtocolOfTakenOver(t *testing.T) {
 			if got != "203.0.113.9:51234" {
 				t.Errorf("%s: %s", name, got)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Errorf("%s: not called", name)
 		}
 		nc.Close()

@@ -167,7 +167,7 @@ func tcpPair(t *testing.T) (client, server net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	client.SetDeadline(time.Now().Add(20 * time.Second))
+	client.SetDeadline(time.Now().Add(hangs))
 	if server, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestShutdownLeavesHijacked(t *testing.T) {
 			c := dial(t, f)
 			io.WriteString(c, get+"\r\n")
 			<-hijacked
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
 			if err := f.Shutdown(ctx); err != nil {
 				t.Fatal(err)

@@ -44,7 +44,7 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 			}
 		}
 	}
-	await("not all handlers have begun", 20*time.Second, func() bool { return within.Load() == slow })
+	await("not all handlers have begun", hangs, func() bool { return within.Load() == slow })
 	for i, c := range held {
 		if i%4 < 2 {
 			c.(*net.TCPConn).SetLinger(0) // a reset
@@ -58,13 +58,13 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 			if err == nil {
 				t.Error("a body that was cut off has ended in order")
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Fatal("handlers go on reading")
 		}
 	}
 	st := f.state
 	pool := poolOf(st)
-	await("something is still there", 20*time.Second, func() bool {
+	await("something is still there", hangs, func() bool {
 		s := pool.Stats()
 		return st.conns.Load() == 0 && st.load.n.Load() == 0 && s.Running == 0 && s.Stuck == 0 && s.Workers == s.Idle
 	})
@@ -72,7 +72,7 @@ func TestSlowBodiesLeaveNothing(t *testing.T) {
 	if !soak.On(t) {
 		return // the pool's own tests end idle goroutines in less time
 	}
-	await("goroutines without work have not ended", workers.DefaultIdle*3/2+20*time.Second,
+	await("goroutines without work have not ended", workers.DefaultIdle*3/2+hangs,
 		func() bool { return pool.Stats().Workers == 0 })
 	t.Logf("after %v none", time.Since(left).Round(time.Millisecond))
 }

@@ -78,7 +78,7 @@ func TestCurl(t *testing.T) {
 		"download in TLS 1.2": {args: []string{"--tls-max", "1.2"}, path: "large", want: large},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
 			args := append([]string{"-sS", "--insecure", "--noproxy", "*", "https://" + f.addr + "/" + tt.path},
 				tt.args...)

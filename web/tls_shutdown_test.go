@@ -36,7 +36,7 @@ func greetings(t *testing.T, s *Server) (f *fixture, conns []net.Conn) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { nc.Close() })
-		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = nc.SetDeadline(time.Now().Add(hangs))
 		if _, err := io.WriteString(nc, begun); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestShutdownWaitsForHandshakes(t *testing.T) {
 	for _, nc := range conns {
 		nc.Close()
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Errorf("Shutdown after the last has gone: %v", err)
@@ -101,7 +101,7 @@ func TestHandshakeCutOffIsLogged(t *testing.T) {
 func TestShutdownEndsSlowHandshakes(t *testing.T) {
 	t.Parallel()
 	f, conns := greetings(t, &Server{Handler: describe, ReadHeaderTimeout: 100 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -173,11 +173,11 @@ func TestHelloAndGone(t *testing.T) {
 			default:
 				t.Fatalf("state %v without a handshake", s)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Fatalf("%d connections have come, %d have gone", opened, closed)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil || f.state.conns.Load() != 0 {
 		t.Errorf("Shutdown: %v; %d connections are still counted", err, f.state.conns.Load())
@@ -215,7 +215,7 @@ func TestCloseEndsHandshakes(t *testing.T) {
 			t.Errorf("connection %d: Read: %v, want a reset", i, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -269,7 +269,7 @@ func TestShutdownInMidHandshakes(t *testing.T) {
 		for range 20 + round {
 			<-seen
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), hangs)
 		if round%2 == 0 {
 			f.Close()
 		}
@@ -295,7 +295,7 @@ func once(addr string, kind int) {
 		return
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(hangs))
 	cfg := trusting()
 	switch kind {
 	case 0: // ends in its hello

@@ -104,7 +104,7 @@ func (f *fixture) dialTLS(t testing.TB, cfg *tls.Config) *tls.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(hangs))
 	t.Cleanup(func() { nc.Close() })
 	return nc
 }
@@ -154,7 +154,7 @@ func TestHTTPS(t *testing.T) {
 func agreedOn(t *testing.T, f *fixture, proto, alpn string) {
 	transport := &http.Transport{TLSClientConfig: trusting(), ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: transport, Timeout: hangs}
 	for _, n := range []int{0, 10, 1 << 20} {
 		resp, err := client.Post("https://"+f.addr+"/", "text/plain", strings.NewReader(strings.Repeat("x", n)))
 		if err != nil {
@@ -208,7 +208,7 @@ func TestServeTLSVariants(t *testing.T) {
 			served := make(chan error, 1)
 			go func() { served <- run(s, l) }()
 			transport := &http.Transport{TLSClientConfig: trusting()}
-			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			client := &http.Client{Transport: transport, Timeout: hangs}
 			var resp *http.Response
 			within(t, "it is served", func() bool {
 				resp, err = client.Get("https://" + l.Addr().String())
@@ -220,7 +220,7 @@ func TestServeTLSVariants(t *testing.T) {
 				t.Errorf("got %q", body)
 			}
 			transport.CloseIdleConnections()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
 			if err := errors.Join(s.Shutdown(ctx), engine.Shutdown(ctx)); err != nil {
 				t.Error(err)
@@ -272,7 +272,7 @@ func TestPlainRequestToHTTPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = nc.SetDeadline(time.Now().Add(hangs))
 	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	got, err := io.ReadAll(nc)
 	if want := "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"; err != nil ||
@@ -351,7 +351,7 @@ func TestTLSNextProto(t *testing.T) {
 			if got != want {
 				t.Errorf("state %v, want %v", got, want)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangs):
 			t.Fatalf("ConnState does not hear of %v", want)
 		}
 	}
