@@ -46,6 +46,7 @@ func (ns *Namespace) shown() shownNamespace {
 	add(ns.Recovery, "recovery", "")
 	add(ns.Presence, "presence", "")
 	add(ns.JoinLeave, "join-leave", "")
+	add(ns.PushJoinLeave, "push-join-leave", "")
 	add(true, "slow", string(ns.Slow))
 	add(ns.Slow == SlowDropOldest, "slow-queue", strconv.Itoa(ns.SlowQueue))
 	return shownNamespace{ns.Name, list}

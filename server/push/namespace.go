@@ -34,6 +34,9 @@ type Namespace struct {
 	// JoinLeave sends a notice of each join and leave to subscribers that ask for it. Each notice
 	// costs one message per subscriber, so it suits small channels.
 	JoinLeave bool
+	// PushJoinLeave sends these notices to all subscribers, also to those that do not ask. It needs
+	// JoinLeave.
+	PushJoinLeave bool
 
 	// Publish says which clients may publish; the HTTP API always may. Default: PublishClients.
 	// Config.DenyClientPublish overrides it.
@@ -211,6 +214,8 @@ func (ns Namespace) check(tokens bool) error {
 		return ns.wrong("slow queue without the policy that has one: set slow to drop-oldest too")
 	case ns.Recovery && ns.HistorySize == 0:
 		return ns.wrong("recovery without history: give it a history size too")
+	case ns.PushJoinLeave && !ns.JoinLeave:
+		return ns.wrong("notices of joins and leaves for all, without any: set join-leave too")
 	case ns.SlowQueue < 0:
 		return ns.wrong(fmt.Sprintf("slow queue of %d bytes: use a positive one, or 0 for %d", ns.SlowQueue,
 			defaultSlowQueue))

@@ -44,6 +44,7 @@ func TestNamespaceErrors(t *testing.T) {
 		{[]Namespace{{SlowQueue: 1 << 20}}, true, `slow queue without the policy that has one`},
 		{[]Namespace{{SlowQueue: 1 << 20, Slow: SlowLatestOnly}}, true, `set slow to drop-oldest too`},
 		{[]Namespace{{HistoryAge: time.Hour}}, true, `history age without history`},
+		{[]Namespace{{PushJoinLeave: true}}, true, `without any: set join-leave too`},
 		{[]Namespace{{Slow: "drop"}}, true, `slow "drop": use disconnect, drop-oldest or latest-only`},
 		{[]Namespace{{Publish: "all"}}, true, `publish "all": use clients, subscribers, token or nobody`},
 		{[]Namespace{{SubscribeToken: true}}, false, `set a token secret too`},

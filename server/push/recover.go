@@ -50,8 +50,8 @@ func (ch *channel) addMember(s *session, w subscribeRequest, announce func(welco
 		return nil, err
 	}
 	w.delta = ch.grantsDelta(s, &w)
-	m := &member{s: s, ch: ch, grant: w.grant, notices: w.notices && ch.rules.JoinLeave || w.pushed,
-		server: w.server}
+	m := &member{s: s, ch: ch, grant: w.grant, server: w.server,
+		notices: ch.rules.JoinLeave && (w.notices || ch.rules.PushJoinLeave) || w.pushed}
 	if ch.rules.Recovery && !w.unpositioned {
 		return m, ch.addAfterHistory(m, w, announce)
 	}

@@ -156,6 +156,21 @@ func TestPresenceAndNotices(t *testing.T) {
 	a.want(t, "a client has unsubscribed", notice("leave", info(b, "bob", "")))
 }
 
+// Under push-join-leave also a client that did not ask is told who joins and leaves.
+func TestNoticesForAll(t *testing.T) {
+	n := newTestNode(t, withRules(t, Namespace{JoinLeave: true, PushJoinLeave: true}))
+	a, b := n.connected(), n.connected()
+	notice := func(kind string, of *fakeTransport) string {
+		return `{"push":{"channel":"news","` + kind + `":{"info":{"user":"","client":"` + of.s.id.String() + `"}}}}`
+	}
+	a.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	a.want(t, "subscribed", `{"id":2,"subscribe":{}}`, notice("join", a))
+	b.frame([]byte(`{"id":2,"subscribe":{"channel":"news"}}`))
+	a.want(t, "another client has joined", notice("join", b))
+	b.hangUp()
+	a.want(t, "it has left", notice("leave", b))
+}
+
 // Under a policy that drops, a client that does not read stays connected and misses the oldest
 // publications. When it reads again, it gets the rest in order. Others get everything.
 func TestSlowPolicies(t *testing.T) {

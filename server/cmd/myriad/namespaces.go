@@ -29,6 +29,8 @@ var namespaceRules = []rule{
 		func(n *push.Namespace) any { return &n.Presence }},
 	{"join-leave", "`true`: tell subscribers that ask for it which clients join and leave",
 		func(n *push.Namespace) any { return &n.JoinLeave }},
+	{"push-join-leave", "`true`: tell all subscribers which clients join and leave; needs `join-leave`",
+		func(n *push.Namespace) any { return &n.PushJoinLeave }},
 	{"publish", "which clients may publish: `clients` (all, the default), `subscribers`, `token` or `nobody`",
 		func(n *push.Namespace) any { return (*string)(&n.Publish) }},
 	{"subscribe-token", "`true`: a subscription needs a token with the claim `channel`",
