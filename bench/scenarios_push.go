@@ -19,9 +19,11 @@ const (
 // known uses its own client protocol.
 func subscribed(size int) map[string]dialect {
 	return map[string]dialect{
-		"push":       {"push-ws", check.Pushed(check.Centrifuge, size)},
-		"centrifugo": {"push-ws", check.Pushed(check.Centrifuge, size)},
-		"gws":        {"push-ws", check.Pushed(check.Plain, size)},
+		"push":          {"push-ws", check.Pushed(check.Centrifuge, size)},
+		"push-protobuf": {"push-ws", check.Pushed(check.Protobuf, size)},
+		"push-tokens":   {"push-tokens", check.Pushed(check.Tokens, size)},
+		"centrifugo":    {"push-ws", check.Pushed(check.Centrifuge, size)},
+		"gws":           {"push-ws", check.Pushed(check.Plain, size)},
 	}
 }
 
@@ -47,7 +49,24 @@ var pushScenarios = []scenario{
 		measures: []string{"cpu_us", "seconds", "rate", "rss_peak_mb", "goroutines"},
 	}),
 	ignoring(),
+	inDoors(scenario{
+		name: "push-doors", rows: "U1",
+		asks: "What does a delivery to 15,000 subscribers cost in each protocol?",
+		mode: load.Broadcast, conns: 15_000, measures: []string{"last_ms", "cpu_us", "user_us", "rss_peak_mb"},
+	}, "push-sse", "push-protobuf"),
+	inDoors(scenario{
+		name: "push-tokens", rows: "U3",
+		asks: "What do two tokens for each of 15,000 subscribers add when they come at once?",
+		mode: connecting, conns: 15_000, measures: []string{"cpu_us", "seconds", "rate", "rss_peak_mb"},
+	}, "push-tokens"),
 	publishing(1, 1), publishing(1, 16), publishing(100, 1), publishing(100, 16),
+}
+
+// inDoors compares ways to subscribe to package push.
+func inDoors(s scenario, servers ...string) scenario {
+	s = pushing(s)
+	s.servers, s.reference = append([]string{"push"}, servers...), "push"
+	return s
 }
 
 // ignoring has subscribers that never read. While it lasts they fill what the kernel and the server

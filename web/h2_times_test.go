@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -149,6 +150,10 @@ type timeCase struct {
 
 // timeCases have times of a few units, in which a handler has to begin.
 func timeCases(unit time.Duration) []timeCase {
+	return slices.Concat(writeTimeCases(unit), readTimeCases(unit), otherTimeCases(unit))
+}
+
+func writeTimeCases(unit time.Duration) []timeCase {
 	return []timeCase{
 		{"WriteTimeout passes", func(s *Server) { s.WriteTimeout = 2 * unit },
 			func(w http.ResponseWriter, r *http.Request, c *http.ResponseController, _ chan bool, notes *record) {
@@ -178,6 +183,11 @@ func timeCases(unit time.Duration) []timeCase {
 				_, err := io.WriteString(w, "late")
 				notes.add("%v %v", err != nil || c.Flush() != nil, r.Context().Err())
 			}, nil},
+	}
+}
+
+func readTimeCases(unit time.Duration) []timeCase {
+	return []timeCase{
 		{"ReadTimeout passes", func(s *Server) { s.ReadTimeout = 2 * unit },
 			func(w http.ResponseWriter, r *http.Request, c *http.ResponseController, _ chan bool, notes *record) {
 				n, err := r.Body.Read(make([]byte, 10))
@@ -218,6 +228,11 @@ func timeCases(unit time.Duration) []timeCase {
 				all, err := io.ReadAll(r.Body)
 				notes.add("%q %v %v", all, kindOf(err), r.Context().Err())
 			}, late},
+	}
+}
+
+func otherTimeCases(unit time.Duration) []timeCase {
+	return []timeCase{
 		{"deadlines when all is over", func(*Server) {},
 			func(w http.ResponseWriter, r *http.Request, c *http.ResponseController, _ chan bool, notes *record) {
 				io.ReadAll(r.Body)
@@ -249,8 +264,8 @@ func late(p *peer, step chan bool) *reply {
 	return p.answer(id)
 }
 
-// Deadlines of a stream are as with net/http. Where a busy machine lets a handler begin too late, all
-// times are longer in the next attempt.
+// Deadlines of a stream are as with net/http. Where a busy machine lets a handler begin too late,
+// all times are longer in the next attempt.
 func TestHTTP2DeadlinesLikeNetHTTP(t *testing.T) {
 	for i, c := range timeCases(0) {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,10 @@ package check
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -51,18 +55,62 @@ var (
 		},
 		framing: load.Lines,
 	}
+	// Protobuf is the same protocol in Protobuf: a message has its length before it.
+	Protobuf = Push{
+		hello:   strings.Replace(hello, "GET /", "GET /connection/websocket?cf_protocol=protobuf", 1),
+		welcome: "HTTP/1.1 101 ",
+		join: append(load.ClientFrame([]byte("\x04\x08\x01\x22\x00")),
+			load.ClientFrame([]byte("\x0a\x08\x02\x2a\x06"+string(field(1, channel))))...),
+		joined: "\x04\x08\x02\x32\x00",
+		deliver: func(data string) []byte {
+			push := append(field(2, channel), field(4, string(field(4, data)))...)
+			message := load.ServerFrame(field(0, string(field(4, string(push))))[1:])
+			message[0] = 0x82 // FIN and the opcode of binary
+			return message
+		},
+	}
+	// Tokens is Centrifuge for a server that wants a token for the connection and another one for
+	// the subscription.
+	Tokens = func() Push {
+		p := Centrifuge
+		connect := token(`{"sub":"ann"}`)
+		subscribe := token(`{"sub":"ann","channel":"` + channel + `"}`)
+		p.join = append(load.ClientFrame([]byte(`{"id":1,"connect":{"token":"`+connect+`"}}`)),
+			load.ClientFrame([]byte(`{"id":2,"subscribe":{"channel":"`+channel+`","token":"`+subscribe+`"}}`))...)
+		return p
+	}()
 	// Plain is a WebSocket whose every message is a publication's data, without asking for a
 	// channel.
 	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) },
 		framing: load.Lines}
 )
 
+// field is a field of Protobuf with a length.
+func field(number int, text string) []byte {
+	return append(binary.AppendUvarint([]byte{byte(number<<3 | 2)}, uint64(len(text))), text...)
+}
+
+// TokenSecret is the secret of the tokens in Tokens.
+const TokenSecret = "a-secret-of-thirty-two-bytes-000"
+
+// token is a JSON Web Token with claims, signed by HS256 (RFC 7515 §3.1).
+func token(claims string) string {
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(claims))
+	mac := hmac.New(sha256.New, []byte(TokenSecret))
+	mac.Write([]byte(text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
 // alone is a publication as it is framed when there is no other to join it.
 func (p Push) alone(publication []byte) []byte {
-	if p.framing == load.Chunks {
+	switch p.framing {
+	case load.Chunks:
 		return fmt.Appendf(nil, "%x\r\n%s\r\n", len(publication), publication)
+	case load.Lines:
+		return load.ServerFrame(publication)
 	}
-	return load.ServerFrame(publication)
+	return publication
 }
 
 // Pushed is for servers that deliver publications of size bytes to subscribers of p.

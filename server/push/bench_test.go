@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -44,6 +45,47 @@ func BenchmarkBroadcast(b *testing.B) {
 		n.publish(context.Background(), "news", p)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/subscribers, "ns/delivery")
+}
+
+// BenchmarkDeltas publishes a document of 2 KiB of which one number changes, to subscribers that
+// get deltas and to others. It reports the bytes and the time of a delivery.
+func BenchmarkDeltas(b *testing.B) {
+	const subscribers = 1000
+	document := strings.Repeat(`"price of something": 17.50, `, 70)
+	for _, asked := range []string{"", "fossil"} {
+		b.Run("delta="+asked, func(b *testing.B) {
+			n := benchNode(b)
+			var one *countingTransport
+			for range subscribers {
+				one = new(countingTransport)
+				one.s = n.start(one, jsonForm)
+				one.frame([]byte(`{"id":1,"connect":{}}`))
+				one.frame([]byte(`{"id":2,"subscribe":{"channel":"news","delta":"` + asked + `"}}`))
+			}
+			one.sum = 0
+			i := 0
+			for b.Loop() {
+				i++
+				data := fmt.Appendf(nil, `{%s"sequence": %d}`, document, i)
+				if _, err := n.publish(b.Context(), "news", Publication{Data: data}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(i)/subscribers, "ns/delivery")
+			b.ReportMetric(float64(one.sum)/float64(i), "bytes/delivery")
+		})
+	}
+}
+
+// countingTransport adds the bytes of messages up.
+type countingTransport struct {
+	fakeTransport
+	sum int
+}
+
+func (f *countingTransport) send(m *message) error {
+	f.sum += len(m.payload)
+	return nil
 }
 
 func BenchmarkConnectAndSubscribe(b *testing.B) {

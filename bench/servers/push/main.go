@@ -7,22 +7,32 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/bench/check"
 	"github.com/myriad-go/myriad/bench/servers/harness"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 )
 
 func main() {
-	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve})
+	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve, "push-tokens": serveTokens})
 }
 
-func serve(addr string) (net.Addr, error) {
+func serve(addr string) (net.Addr, error) { return serveWith(addr, push.Config{}) }
+
+// serveTokens wants a token for each connection and for each subscription.
+func serveTokens(addr string) (net.Addr, error) {
+	return serveWith(addr, push.Config{TokenSecret: check.TokenSecret,
+		Namespaces: []push.Namespace{{SubscribeToken: true}}})
+}
+
+func serveWith(addr string, c push.Config) (net.Addr, error) {
 	engine, err := myriad.Start(myriad.Config{})
 	if err != nil {
 		return nil, err
 	}
 	// The load driver does not answer pings, and none would come in most scenarios.
-	pusher, err := push.New(push.Config{Logger: slog.Default(), Timing: push.Timing{Ping: time.Hour}})
+	c.Logger, c.Timing = slog.Default(), push.Timing{Ping: time.Hour}
+	pusher, err := push.New(c)
 	if err != nil {
 		return nil, err
 	}
