@@ -30,8 +30,7 @@ func TestExpectedContinue(t *testing.T) {
 		"not read": {func(io.ReadCloser) error { return nil }, "", "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var st *stage
-			st = calmStage(t, &Server{Dispatch: DispatchPool,
+			st := calmStage(t, &Server{Dispatch: DispatchPool,
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.Method == http.MethodPost {
 						fmt.Fprint(w, tc.handle(r.Body))
