@@ -30,6 +30,9 @@ lint:
 # marked as parallel.
 WAITING := -p 4 -parallel 8
 
+# Test programs have nothing for debuggers in them, which is a third of the linker's time.
+LINKING := -ldflags=-w
+
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone.
 LONGEST := ./server/clients ./bench ./web ./internal/driver/std .
@@ -37,7 +40,7 @@ LONGEST := ./server/clients ./bench ./web ./internal/driver/std .
 # The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
 test:
-	go test $(WAITING) -timeout 12m $(LONGEST) work
+	go test $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work
 	GOWORK=off go vet ./...
 
 # The detector finds nothing in other programs, which are built without it, in pure functions, and in
@@ -47,14 +50,14 @@ UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minute
 SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$|^TestAuto(KeepsNeighbours|ThousandRoutes)$$|^TestSiege$$|^TestCompressedSessions$$'
 PURE := '|^Test(SnippetsCompile|DeflateRoundTrip|InflateBomb)$$'
 race:
-	go test -race -short $(WAITING) -timeout 20m -skip $(SIMULATED)$(PURE) \
+	go test -race -short $(LINKING) $(WAITING) -timeout 20m -skip $(SIMULATED)$(PURE) \
 		$$(go list work | grep -vE '$(UNRACED)')
 
 # The engine's tests once more: on drivers that are bound to their threads, and on package net.
 # Simulations have a driver of their own.
 drivers:
-	MYRIAD_DRIVER=bound go test -short $(WAITING) -timeout 10m -skip $(SIMULATED) .
-	MYRIAD_DRIVER=std go test -race -short $(WAITING) -timeout 10m -skip $(SIMULATED) .
+	MYRIAD_DRIVER=bound go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
+	MYRIAD_DRIVER=std go test -race -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
 
 # The tests that have a full size, at that size: crowds, figures, witnesses, idle worlds, all seeds. "make soak SHARE=3/8" runs the
 # third of eight parts.
@@ -69,7 +72,7 @@ mutate:
 
 # The seconds that each package's tests take, for the table in docs/HACKING.md.
 minutes:
-	go test -json -count=1 $(WAITING) -timeout 12m $(LONGEST) work | go run ./internal/soak/minutes
+	go test -json -count=1 $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work | go run ./internal/soak/minutes
 
 bench:
 	go test -run '^$$' -bench . -benchmem work
