@@ -105,8 +105,8 @@ func TestOpenLoopKeepsTheRate(t *testing.T) {
 	began := time.Now()
 	r := run(t, Plan{Kind: HTTP, URL: at, Connections: 50, Rate: 1000}, Options{}, requests(300))
 	all := time.Since(began)
-	// However slow this machine is, each request that was due counts, answered or not. So do those that
-	// are answered while the order to stop is on its way.
+	// However slow this machine is, each request that was due counts, answered or not. So do those
+	// that are answered while the order to stop is on its way.
 	if n, due := r.Total.Latency.Count(), int64(1000*r.Elapsed.Seconds()); n < due-2 || n > int64(1000*all.Seconds()) {
 		t.Errorf("%d latencies in %s, of %s altogether, at 1000 a second", n, r.Elapsed, all)
 	}
