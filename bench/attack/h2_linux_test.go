@@ -256,6 +256,9 @@ var holds = map[Kind]int{
 	Unfinished: 100 * (16 << 10), ClosedWindows: 100 * (80 << 10), ByteWindows: 100 * (80 << 10), SlowHeads: 64 << 10,
 }
 
+// settles is how long a busy machine may take to run the handlers of an attack.
+const settles = 20 * time.Second
+
 // Attackers that stay occupy no more than the limits of their streams, and cost no time but for
 // what they send. When they have gone, so has what they occupied.
 func TestAttackersHoldLittle(t *testing.T) {
@@ -277,7 +280,12 @@ func TestAttackersHoldLittle(t *testing.T) {
 					t.Fatalf("it is ended with %v", got.code)
 				}
 			}
-			n := (occupied() - before) / conns
+			each := func() int { return (occupied() - before) / conns }
+			n := each()
+			// a PING may be answered while handlers are still filling the queues of their streams
+			for began := time.Now(); n > holds[p.kind] && time.Since(began) < settles; n = each() {
+				time.Sleep(10 * time.Millisecond)
+			}
 			t.Logf("a connection occupies %d bytes", n)
 			if n > holds[p.kind] {
 				t.Errorf("a connection occupies %d bytes, of at most %d", n, holds[p.kind])
