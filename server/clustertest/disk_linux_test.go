@@ -3,8 +3,11 @@
 package clustertest
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,17 +40,35 @@ func mount(dir string, size uint64, options ...string) (out []byte, err error) {
 	return exec.Command("mount", "-t", "tmpfs", "-o", set, "tmpfs", dir).CombinedOutput()
 }
 
-// resize makes the disk that large, or leaves it just a page more than it has stored.
+// resize makes the disk that large.
 func resize(t *testing.T, dir string, size uint64) {
+	t.Helper()
+	if out, err := mount(dir, size, "remount"); err != nil {
+		t.Fatalf("another size: %v: %s", err, out)
+	}
+}
+
+// fill leaves no room on the disk, and returns the file that took it. The disk shrinks first, to
+// more than the node can write meanwhile, so that the file is small.
+func fill(t *testing.T, dir string) (filler string) {
 	t.Helper()
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
 		t.Fatal(err)
 	}
-	used := (disk.Blocks - disk.Bfree + 1) * uint64(disk.Bsize)
-	if out, err := mount(dir, max(size, used), "remount"); err != nil {
-		t.Fatalf("another size: %v: %s", err, out)
+	resize(t, dir, (disk.Blocks-disk.Bfree)*uint64(disk.Bsize)+64<<20)
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer f.Close()
+	for zeros := make([]byte, 1<<20); err == nil; {
+		_, err = f.Write(zeros)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return f.Name()
 }
 
 // A node's disk is full. The node says so, and stores nothing; the others go on. It starts again
@@ -61,9 +82,12 @@ func TestDiskFull(t *testing.T) {
 	begin(t, nodes)
 	l := start(t, nodes, 1000, 3000, 2000)
 	time.Sleep(5 * time.Second)
-	resize(t, disk, 0)
+	filler := fill(t, disk)
 	last.awaitSick()
 	time.Sleep(5 * time.Second)
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
 	resize(t, disk, roomy)
 	last.signal(syscall.SIGTERM)
 	last.wait()
