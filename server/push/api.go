@@ -88,18 +88,31 @@ func badRequest(message string) error {
 	return &apiError{code: apiBadRequest, message: message}
 }
 
-// methodNamed returns the row of that name.
-func methodNamed(name string) (*apiMethod, error) {
+// methodNamed returns the row of that name. The error says why the API does not serve the request
+// with the given body.
+func methodNamed(name string, body []byte) (*apiMethod, error) {
 	for _, m := range apiMethods {
 		if m.name == name {
 			return m, nil
 		}
+	}
+	if name == "rpc" && !namesProcedure(body) {
+		return nil, badRequest("method is missing")
 	}
 	message := "there is no method \"" + name + "\": docs/guides/api.md lists them"
 	if instead, known := unservedMethods[name]; known {
 		message = "the method \"" + name + "\" is not served: " + strings.ReplaceAll(instead, "`", "")
 	}
 	return nil, &apiError{code: apiMethodNotFound, message: message}
+}
+
+// namesProcedure reports whether the body of an rpc request has the field method. A request without
+// it is answered with another code, as in Centrifugo.
+func namesProcedure(body []byte) bool {
+	var given struct {
+		Method string `json:"method"`
+	}
+	return json.Unmarshal(body, &given) == nil && given.Method != ""
 }
 
 func (s *Server) routeAPI(mux *http.ServeMux) {
@@ -113,14 +126,14 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	mux.HandleFunc("/api/batch", s.serveBatch)
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
-		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"))
+		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), nil)
 		writeError(w, http.StatusNotFound, apiMethodNotFound, err.(*apiError).message)
 	})
 }
 
 func (s *Server) serveUnserved(w http.ResponseWriter, r *http.Request) {
-	if _, ok := s.readAPI(w, r, s.node.limits.Batch); ok {
-		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"))
+	if body, ok := s.readAPI(w, r, s.node.limits.Batch); ok {
+		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), body)
 		s.answerError(w, r, err)
 	}
 }

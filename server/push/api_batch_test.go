@@ -32,7 +32,7 @@ func TestAPIBatch(t *testing.T) {
 	}
 	for i, want := range []string{
 		`{"publish":{"offset":1,"epoch":`, `{"error":{"code":107,"message":"field \"label_filter\" of publish`,
-		`{"error":{"code":107,`, `{"error":{"code":107,`,
+		`{"error":{"code":107,`, `{"error":{"code":104,`,
 		`{"error":{"code":107,"message":"a command has one method; this one has info, publish"`,
 		`{"error":{"code":104,"message":"the method \"rpc\"`,
 		`{"error":{"code":104,"message":"there is no method \"frobnicate\"`, `{"error":{"code":104,`,
@@ -105,7 +105,7 @@ func TestAPILines(t *testing.T) {
 	}
 	const key = "apikey key"
 	got := do(`{"method":"publish","params":{"channel":"news","data":1}}`+"\n"+`{"id":7,"method":"HISTORY",`+
-		`"params":{"channel":"news"}}{"method":"rpc","params":{}}`, "Authorization", key)
+		`"params":{"channel":"news"}}{"method":"rpc","params":{"method":"m"}}`, "Authorization", key)
 	lines := strings.Split(got, "\n")
 	if len(lines) != 3 || lines[0] != `{"result":{}}` ||
 		lines[1] != `{"id":7,"error":{"code":108,"message":"not available"}}` ||
@@ -135,7 +135,8 @@ func TestAPIErrorModes(t *testing.T) {
 	}{
 		{"publish", `{"channel":"news"}`, 400, `{"code":107,"message":"data is missing"}`},
 		{"history", `{"channel":"news"}`, 400, `{"code":108,"message":"not available"}`},
-		{"rpc", `{}`, 404, `{"code":104,`},
+		{"rpc", `{"method":"m"}`, 404, `{"code":104,`},
+		{"rpc", `{}`, 400, `{"code":107,"message":"method is missing"}`},
 		{"publish", `{"channel":"news","data":1}`, 200, `{"result":{}}`},
 	} {
 		w := ts.do("POST", "/api/"+tt.method, tt.body, "X-Centrifugo-Error-Mode", "transport")

@@ -75,7 +75,7 @@ func TestAPIRefusesFieldsByName(t *testing.T) {
 func TestAPIRefusesMethodsByName(t *testing.T) {
 	ts := newTestServer(t, Config{})
 	for method := range unservedMethods {
-		if got := ts.call(method, `{}`); !strings.HasPrefix(got,
+		if got := ts.call(method, `{"method":"m"}`); !strings.HasPrefix(got,
 			`{"error":{"code":104,"message":"the method \"`+method+`\" is not served`) {
 			t.Errorf("%s: %s", method, got)
 		}

@@ -152,13 +152,15 @@ var replay = []replayed{
 	{"disconnect", `{}`, `{"result":{}}`, "", "user, client or session is missing"},
 
 	{"rpc", `{"method":"m","params":{}}`, `{"error":{"code":104,"message":"not found"}}`, "", ""},
-	{"rpc", `{}`, badRequestThere, "", `the method \"rpc\" is not served`},
+	{"rpc", `{}`, badRequestThere, "", ""},
+	{"rpc", `{"method":""}`, badRequestThere, "", ""},
 	{"map_publish", `{"channel":"chat","key":"k","data":1}`, badRequestThere, "",
 		`the method \"map_publish\" is not`},
 	{"batch", `{"commands":[{"publish":{"channel":"x","data":1}},{"presence":{"channel":"x"}},` +
-		`{"publish":{"data":1}},{"rpc":{"method":"m"}},{"nosuch":{}},null]}`,
+		`{"publish":{"data":1}},{"rpc":{"method":"m"}},{"rpc":{}},{},{"nosuch":{}},null]}`,
 		`{"replies":[{"publish":{"offset":1,"epoch":"E"}},{"presence":{"presence":{}}},` + badRequestThere + `,` +
-			notFoundThere + `,` + notFoundThere + `,` + badRequestThere + `]}`, "", ""},
+			notFoundThere + `,` + badRequestThere + `,` + notFoundThere + `,` + notFoundThere + `,` +
+			badRequestThere + `]}`, "", ""},
 	{"batch", `{"parallel":true,"commands":[{"history_remove":{"channel":"x"}},{"channels":{"pattern":"none"}}]}`,
 		`{"replies":[{"history_remove":{}},{"channels":{"channels":{}}}]}`, "", ""},
 	{"batch", `{"commands":[]}`, `{}`, "", `{"replies":[]}`},
@@ -175,8 +177,9 @@ const (
 	unknownThere     = `{"error":{"code":102,"message":"unknown channel"}}`
 )
 
-// The API answers Centrifugo's documented requests as Centrifugo does: the same status, results and
-// codes, with other texts of errors, and num_clients where Centrifugo does not say how many.
+// The API answers the requests of Centrifugo's documentation as Centrifugo does: status, results
+// and codes of errors are the same. Two things differ: the texts of errors, and num_clients, which
+// only this server returns.
 func TestAPIReplaysCentrifugo(t *testing.T) {
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Version: "v", Namespaces: []Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},

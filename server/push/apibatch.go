@@ -73,14 +73,15 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 func newCommand(given map[string]json.RawMessage) command {
 	maps.DeleteFunc(given, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
 	names := slices.Sorted(maps.Keys(given))
-	if len(names) != 1 {
-		has := "none"
-		if len(names) > 0 {
-			has = strings.Join(names, ", ")
-		}
-		return command{err: badRequest("a command has one method; this one has " + has)}
+	switch {
+	case given == nil:
+		return command{err: badRequest("a command is null")}
+	case len(names) == 0:
+		return command{err: &apiError{code: apiMethodNotFound, message: "a command has no method"}}
+	case len(names) > 1:
+		return command{err: badRequest("a command has one method; this one has " + strings.Join(names, ", "))}
 	}
-	m, err := methodNamed(names[0])
+	m, err := methodNamed(names[0], given[names[0]])
 	return command{method: m, body: given[names[0]], err: err}
 }
 
@@ -114,7 +115,7 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 		if given.Params == nil {
 			given.Params = json.RawMessage("{}")
 		}
-		m, err := methodNamed(strings.ToLower(given.Method))
+		m, err := methodNamed(strings.ToLower(given.Method), given.Params)
 		commands = append(commands, command{given.ID, m, given.Params, err})
 	}
 	replies := s.runAll(r.Context(), commands, false, appendLineReply)

@@ -122,6 +122,8 @@ func TestRPCAndMessage(t *testing.T) {
 				return append([]byte("[ "), append(data, " \n]"...)...), nil
 			case "bytes":
 				return []byte{0xff}, nil
+			case "":
+				return nil, failMethodNotFound
 			case "refuse":
 				return nil, Error{Code: 400, Message: "no, " + c.User}
 			}
@@ -132,6 +134,7 @@ func TestRPCAndMessage(t *testing.T) {
 	c := n.connected()
 	c.asks(t, "rpc", `{"id":2,"rpc":{"method":"echo","data":{"a": 1}}}`, `{"id":2,"rpc":{"data":[{"a":1}]}}`)
 	c.asks(t, "refused", `{"id":2,"rpc":{"method":"refuse"}}`, `{"id":2,"error":{"code":400,"message":"no, "}}`)
+	c.asks(t, "no method", `{"id":2,"rpc":{}}`, `{"id":2,"error":{"code":104,"message":"method not found"}}`)
 	internal := `{"id":2,"error":{"code":100,"message":"internal server error","temporary":true}}`
 	c.asks(t, "failed", `{"id":2,"rpc":{"method":"?"}}`, internal)
 	c.asks(t, "not JSON", `{"id":2,"rpc":{"method":"bytes"}}`, internal)

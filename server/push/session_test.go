@@ -55,6 +55,7 @@ func TestCommands(t *testing.T) {
 			`{"id":13,"error":{"code":108,"message":"not available"}}`},
 		{"rpc", `{"id":14,"rpc":{"method":"m","data":{}}}`,
 			`{"id":14,"error":{"code":108,"message":"not available"}}`},
+		{"rpc without a method", `{"id":23,"rpc":{}}`, `{"id":23,"error":{"code":108,"message":"not available"}}`},
 		{"refresh without a secret", `{"id":15,"refresh":{"token":"t"}}`,
 			`{"id":15,"error":{"code":108,"message":"not available"}}`},
 		{"history without", `{"id":22,"history":{"channel":"void"}}`,
