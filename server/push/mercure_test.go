@@ -107,6 +107,7 @@ func TestMercureBadRequests(t *testing.T) {
 			"at most 3"},
 		{"topic=" + strings.Repeat("%7B%2Ba%7D", 100), "too many variables"},
 		{"topic=" + strings.Repeat("x", mercure.MaxTopic+1), "at most 1024"},
+		{"match=a", `\"match\" is of Mercure 1.0`}, {"topic=a&match_urlpattern=b", `\"match_urlpattern\" is of`},
 	} {
 		if w := m.do("GET", mercurePath+"?"+tt.query, ""); w.Code != 400 || !strings.Contains(w.Body.String(),
 			tt.want) {
@@ -205,6 +206,34 @@ func TestMercureRights(t *testing.T) {
 		jwt.MapClaims{"https://mercure.rocks/": map[string]any{
 			"publish": []string{"a"}}})
 	m.publish("topic=a", bearer(namespaced)...)
+}
+
+// A token whose only rights are those of Mercure 1.0 is refused by name, not taken for one without
+// rights.
+func TestMercureRightsOfVersionOne(t *testing.T) {
+	m := mercureTest{newTestServer(t, Config{TokenSecret: testSecret})}
+	details := func(of string, more jwt.MapClaims) []string {
+		more["authorization_details"] = []map[string]any{{"type": "payment"}, {"type": of}}
+		return []string{"Authorization", "Bearer " + sign(t, jwt.SigningMethodHS256, []byte(testSecret), more)}
+	}
+	for _, tt := range []struct {
+		name   string
+		fields []string
+		status int
+	}{
+		{"of Mercure 1.0", details(mercureDetail, jwt.MapClaims{}), 401},
+		{"of another service", details("other", jwt.MapClaims{}), 200},
+		{"of both versions", details(mercureDetail, jwt.MapClaims{"mercure": map[string]any{}}), 200},
+	} {
+		w := m.do("HEAD", mercurePath+"?topic=a", "", tt.fields...)
+		if w.Code != tt.status {
+			t.Errorf("rights %s: %d, want %d", tt.name, w.Code, tt.status)
+		}
+	}
+	if w := m.post("topic=a", details(mercureDetail, jwt.MapClaims{})...); !strings.Contains(w.Body.String(),
+		"authorization_details is of Mercure 1.0") {
+		t.Errorf("publishing with rights of Mercure 1.0: %d %s", w.Code, w.Body)
+	}
 }
 
 // A stream ends when its token expires, and the hub can be closed to clients without tokens.

@@ -2,7 +2,12 @@ package push
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/myriad-go/myriad/server/push/internal/mercure"
 )
@@ -20,11 +25,25 @@ func (h *mercureHub) serve(w http.ResponseWriter, r *http.Request) {
 	h.serveSubscribe(w, r)
 }
 
+// refuseMatch returns an error if the query has a parameter with which Mercure 1.0 selects topics.
+// A hub that ignored it would leave updates out.
+func refuseMatch(query url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if name == "match" || strings.HasPrefix(name, "match_") {
+			return fmt.Errorf("the parameter %q is of Mercure 1.0, which is not served: use topic", name)
+		}
+	}
+	return nil
+}
+
 // serveSubscribe answers with a stream of events that outlives the handler. It subscribes before it
 // sends the head: a client that has the head gets everything published from then on.
 func (h *mercureHub) serveSubscribe(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	topics, err := compileAll(query["topic"], h.node.limits.Channels)
+	if err == nil {
+		err = refuseMatch(query)
+	}
 	if err == nil && len(topics) == 0 {
 		err = errors.New("the parameter topic is missing: " + mercurePath + "?topic=https://example.com/books/{id}")
 	}

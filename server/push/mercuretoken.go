@@ -29,7 +29,15 @@ type mercureClaims struct {
 	Mercure    *mercureRights  `json:"mercure"`
 	Namespaced *mercureRights  `json:"https://mercure.rocks/"` // instead of mercure, where names must be URLs
 	Channel    json.RawMessage `json:"channel"`                // of another door's tokens for one subscription
+
+	// Details are the rights of Mercure 1.0, beside those of other services (RFC 9396).
+	Details []struct {
+		Type string `json:"type"`
+	} `json:"authorization_details"`
 }
+
+// mercureDetail is the type of an entry of authorization_details that is for a Mercure hub.
+const mercureDetail = "https://mercure.rocks/authorization-detail"
 
 type mercureRights struct {
 	Publish   []string        `json:"publish"`
@@ -67,6 +75,12 @@ func (v *tokenVerifier) verifyMercure(token string, most int) (t mercureToken, e
 		rights = c.Namespaced
 	}
 	if rights == nil {
+		for _, d := range c.Details {
+			if d.Type == mercureDetail {
+				return t, claimError("the claim authorization_details is of Mercure 1.0, which is not served: " +
+					"use the claim mercure")
+			}
+		}
 		return t, nil
 	}
 	t.payload = compact(rights.Payload)
