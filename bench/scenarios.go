@@ -48,6 +48,8 @@ var servers = []server{
 		about: "three nodes of Centrifugo, and a NATS server"},
 	{name: "push-sse", program: "push", ours: true, about: "the same, Server-Sent Events"},
 	{name: "push-protobuf", program: "push", ours: true, about: "the same, the Centrifuge protocol in Protobuf"},
+	{name: "push-mercure", program: "push", ours: true, about: "the same, the Mercure protocol"},
+	{name: "push-redis", program: "push", ours: true, about: "the same, the Redis protocol"},
 	{name: "push-tokens", program: "push", ours: true,
 		about: "the same, the Centrifuge protocol, and each subscriber shows two tokens"},
 	{name: "go", program: "goroutines", endless: true, about: "a goroutine for each task, without any bound"},

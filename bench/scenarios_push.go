@@ -21,6 +21,8 @@ func subscribed(size int) map[string]dialect {
 	return map[string]dialect{
 		"push":          {"push-ws", check.Pushed(check.Centrifuge, size)},
 		"push-protobuf": {"push-ws", check.Pushed(check.Protobuf, size)},
+		"push-mercure":  {"push-sse", check.Pushed(check.Mercure, size)},
+		"push-redis":    {"push-redis", check.Pushed(check.Redis, size)},
 		"push-tokens":   {"push-tokens", check.Pushed(check.Tokens, size)},
 		"centrifugo":    {"push-ws", check.Pushed(check.Centrifuge, size)},
 		"gws":           {"push-ws", check.Pushed(check.Plain, size)},
@@ -53,13 +55,29 @@ var pushScenarios = []scenario{
 		name: "push-doors", rows: "U1",
 		asks: "What does a delivery to 15,000 subscribers cost in each protocol?",
 		mode: load.Broadcast, conns: 15_000, measures: []string{"last_ms", "cpu_us", "user_us", "rss_peak_mb"},
-	}, "push-sse", "push-protobuf"),
+	}, doors...),
+	publishingInDoors(1), publishingInDoors(100),
 	inDoors(scenario{
 		name: "push-tokens", rows: "U3",
 		asks: "What do two tokens for each of 15,000 subscribers add when they come at once?",
 		mode: connecting, conns: 15_000, measures: []string{"cpu_us", "seconds", "rate", "rss_peak_mb"},
 	}, "push-tokens"),
 	publishing(1, 1), publishing(1, 16), publishing(100, 1), publishing(100, 16),
+}
+
+// doors are the ways to subscribe to package push, besides the Centrifuge protocol in JSON.
+var doors = []string{"push-sse", "push-protobuf", "push-mercure", "push-redis"}
+
+// publishingInDoors compares doors to which 16 publishers send. Publishers of the Mercure and the
+// Redis door use the door's own protocol, others the HTTP API.
+func publishingInDoors(subscribers int) scenario {
+	return inDoors(scenario{
+		name: fmt.Sprintf("push-doors-publish-%d", subscribers), rows: "U2",
+		asks: fmt.Sprintf("How many publications does each protocol take per second, with subscribers: %d, "+
+			"publishers: 16?", subscribers),
+		mode: load.Publish, conns: subscribers, publishers: 16,
+		measures: []string{"rate", "cpu_us", "p50_ms", "p99_ms", "rss_peak_mb"},
+	}, doors...)
 }
 
 // inDoors compares ways to subscribe to package push.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -31,8 +32,9 @@ type Push struct {
 	welcome string
 	join    []byte
 	joined  string
-	deliver func(data string) []byte // the exact bytes of a publication, without what frames it
+	deliver func(data string) load.Reply // a publication, without what frames it
 	framing load.Framing
+	publish func(addr, data string) (load.Talk, error) // nil: publishes
 }
 
 var (
@@ -41,8 +43,28 @@ var (
 	Events = Push{
 		hello:   "GET /events?channel=" + channel + " HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
 		welcome: "HTTP/1.1 200 ", joined: "\n\n\r\n",
-		deliver: func(data string) []byte { return []byte("data: " + data + "\n\n") },
+		deliver: func(data string) load.Reply { return whole([]byte("data: " + data + "\n\n")) },
 		framing: load.Chunks,
+	}
+	// Mercure is the Mercure protocol, whose events have ids that the hub makes. Publishers send
+	// forms to the same path.
+	Mercure = Push{
+		hello: "GET " + hub + "?topic=" + channel + " HTTP/1.1\r\nHost: localhost\r\n" +
+			"Accept: text/event-stream\r\n\r\n",
+		welcome: "HTTP/1.1 200 ", joined: "\n\n\r\n",
+		deliver: func(data string) load.Reply {
+			const begin = "id: urn:uuid:"
+			end := "\ndata: " + data + "\n\n"
+			return load.Reply{Size: len(begin) + 36 + len(end), Prefix: []byte(begin), Suffix: []byte(end)}
+		},
+		framing: load.Chunks, publish: publishesForms,
+	}
+	// Redis is Pub/Sub of the Redis protocol, for publishers, too.
+	Redis = Push{
+		join:    command("SUBSCRIBE", channel),
+		joined:  string(command("subscribe", channel))[len("*2"):] + ":1\r\n",
+		deliver: func(data string) load.Reply { return whole(command("message", channel, data)) },
+		publish: publishesCommands,
 	}
 	// Centrifuge is the Centrifuge client protocol over WebSocket, in JSON.
 	Centrifuge = Push{
@@ -50,8 +72,8 @@ var (
 		join: append(load.ClientFrame([]byte(`{"id":1,"connect":{}}`)),
 			load.ClientFrame([]byte(`{"id":2,"subscribe":{"channel":"`+channel+`"}}`))...),
 		joined: `{"id":2,"subscribe":{}}`,
-		deliver: func(data string) []byte {
-			return []byte(`{"push":{"channel":"` + channel + `","pub":{"data":` + data + `}}}`)
+		deliver: func(data string) load.Reply {
+			return whole([]byte(`{"push":{"channel":"` + channel + `","pub":{"data":` + data + `}}}`))
 		},
 		framing: load.Lines,
 	}
@@ -62,12 +84,11 @@ var (
 		join: append(load.ClientFrame([]byte("\x04\x08\x01\x22\x00")),
 			load.ClientFrame([]byte("\x0a\x08\x02\x2a\x06"+string(field(1, channel))))...),
 		joined: "\x04\x08\x02\x32\x00",
-		deliver: func(data string) []byte {
+		deliver: func(data string) load.Reply {
 			push := append(field(2, channel), field(4, string(field(4, data)))...)
-			message := load.ServerFrame(field(0, string(field(4, string(push))))[1:])
-			message[0] = 0x82 // FIN and the opcode of binary
-			return message
+			return whole(field(0, string(field(4, string(push))))[1:])
 		},
+		framing: load.Messages,
 	}
 	// Tokens is Centrifuge for a server that wants a token for the connection and another one for
 	// the subscription.
@@ -81,9 +102,23 @@ var (
 	}()
 	// Plain is a WebSocket whose every message is a publication's data, without asking for a
 	// channel.
-	Plain = Push{hello: hello, welcome: "HTTP/1.1 101 ", deliver: func(data string) []byte { return []byte(data) },
-		framing: load.Lines}
+	Plain = Push{
+		hello: hello, welcome: "HTTP/1.1 101 ", framing: load.Lines,
+		deliver: func(data string) load.Reply { return whole([]byte(data)) },
+	}
 )
+
+// hub is where a Mercure hub is.
+const hub = "/.well-known/mercure"
+
+// command is an array of strings in the Redis protocol.
+func command(words ...string) []byte {
+	text := fmt.Appendf(nil, "*%d\r\n", len(words))
+	for _, word := range words {
+		text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return text
+}
 
 // field is a field of Protobuf with a length.
 func field(number int, text string) []byte {
@@ -102,41 +137,87 @@ func token(claims string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// alone is a publication as it is framed when there is no other to join it.
-func (p Push) alone(publication []byte) []byte {
+// receive reads a publication that is framed as when there is no other to join it.
+func (p Push) receive(c net.Conn, want load.Reply) error {
+	end := ""
 	switch p.framing {
 	case load.Chunks:
-		return fmt.Appendf(nil, "%x\r\n%s\r\n", len(publication), publication)
-	case load.Lines:
-		return load.ServerFrame(publication)
+		end = "\r\n"
+		if err := receive(c, fmt.Appendf(nil, "%x\r\n", want.Size)); err != nil {
+			return err
+		}
+	case load.Lines, load.Messages:
+		framed := load.ServerFrame(make([]byte, want.Size))
+		if p.framing == load.Messages {
+			framed[0] = 0x82 // FIN and the opcode of binary
+		}
+		if err := receive(c, framed[:len(framed)-want.Size]); err != nil {
+			return err
+		}
 	}
-	return publication
+	got := make([]byte, want.Size)
+	if n, err := io.ReadFull(c, got); err != nil {
+		return fmt.Errorf("after %d of %d bytes: %w", n, want.Size, err)
+	}
+	if !bytes.HasPrefix(got, want.Prefix) || !bytes.HasSuffix(got, want.Suffix) {
+		return fmt.Errorf("it is %.300q, not %.150q … %.150q", got, want.Prefix, want.Suffix)
+	}
+	return receive(c, []byte(end))
 }
 
 // Pushed is for servers that deliver publications of size bytes to subscribers of p.
 func Pushed(p Push, size int) Check {
 	data := publication(size)
 	return func(addr string) (load.Talk, error) {
-		publish, err := publishes(addr, data)
+		find := p.publish
+		if find == nil {
+			find = publishes
+		}
+		publish, err := find(addr, data)
 		if err != nil {
 			return load.Talk{}, err
 		}
 		talk := load.Talk{
 			Hello: []byte(p.hello), Welcome: []byte(p.welcome), Join: p.join, Joined: []byte(p.joined),
-			Reply: whole(p.deliver(data)), Publication: &publish,
+			Reply: p.deliver(data), Publication: &publish,
 		}
 		talk.Reply.Framing = p.framing
 		return talk, p.deliveries(addr, talk)
 	}
 }
 
-// publishes finds out how a publication is answered.
+// publishesCommands finds out whether PUBLISH is answered with the number of subscribers.
+func publishesCommands(addr, data string) (load.Talk, error) {
+	talk := load.Talk{Request: command("PUBLISH", channel, data), Requests: 1,
+		Reply: load.Reply{Prefix: []byte(":"), Suffix: []byte("\r\n"), Framing: load.Numbers}}
+	c, err := dial(addr)
+	if err != nil {
+		return talk, err
+	}
+	defer c.Close()
+	for range 2 {
+		if err := expect(c, talk.Request, []byte(":0\r\n")); err != nil {
+			return talk, fmt.Errorf("PUBLISH: %w", err)
+		}
+	}
+	return talk, quiet(c)
+}
+
+// publishesForms is publishes for a Mercure hub.
+func publishesForms(addr, data string) (load.Talk, error) {
+	body := url.Values{"topic": {channel}, "data": {data}}.Encode()
+	return posts(addr, hub, "application/x-www-form-urlencoded", body)
+}
+
+// publishes finds out how a publication by the HTTP API is answered.
 func publishes(addr, data string) (load.Talk, error) {
-	body := `{"channel":"` + channel + `","data":` + data + `}`
-	request := fmt.Appendf(nil,
-		"POST /api/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+
-			"%d\r\n\r\n%s",
-		len(body), body)
+	return posts(addr, "/api/publish", "application/json", `{"channel":"`+channel+`","data":`+data+`}`)
+}
+
+// posts finds out how a request is answered: always alike, with status 200.
+func posts(addr, path, kind, body string) (load.Talk, error) {
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: "+
+		"%d\r\n\r\n%s", path, kind, len(body), body)
 	talk := load.Talk{Request: request, Requests: 1}
 	c, err := dial(addr)
 	if err != nil {
@@ -184,7 +265,7 @@ func (p Push) deliveries(addr string, talk load.Talk) error {
 			return err
 		}
 		for _, c := range members {
-			if err := receive(c, p.alone(talk.Reply.Prefix)); err != nil {
+			if err := p.receive(c, talk.Reply); err != nil {
 				return fmt.Errorf("a publication: %w", err)
 			}
 		}
@@ -229,12 +310,14 @@ func (p Push) subscribe(addr string) (net.Conn, error) {
 }
 
 func (p Push) greet(c net.Conn) error {
-	if _, err := io.WriteString(c, p.hello); err != nil {
-		return err
-	}
-	head, err := upTo(c, "\r\n\r\n")
-	if err != nil || !strings.HasPrefix(head, p.welcome) {
-		return fmt.Errorf("the answer is %.300q: %w", head, err)
+	if p.hello != "" {
+		if _, err := io.WriteString(c, p.hello); err != nil {
+			return err
+		}
+		head, err := upTo(c, "\r\n\r\n")
+		if err != nil || !strings.HasPrefix(head, p.welcome) {
+			return fmt.Errorf("the answer is %.300q: %w", head, err)
+		}
 	}
 	if _, err := c.Write(p.join); err != nil {
 		return err
@@ -242,7 +325,7 @@ func (p Push) greet(c net.Conn) error {
 	if p.joined == "" {
 		return nil
 	}
-	_, err = upTo(c, p.joined)
+	_, err := upTo(c, p.joined)
 	return err
 }
 

@@ -204,7 +204,7 @@ func until(moment, now int64) time.Duration {
 
 func newDriver(spec Spec) (*driver, error) {
 	if spec.Conns < 1 || spec.Talk.Requests < 1 && spec.Publishers < 1 || spec.Talk.Reply.Size < 1 &&
-		spec.Talk.Reply.Framing != Lines && spec.Talk.Reply.Framing != Answers {
+		!spec.Talk.Reply.Framing.changes() {
 		return nil, errors.New("a spec needs connections, a request and a reply")
 	}
 	if spec.Publishers > 0 && spec.Talk.Publication == nil {

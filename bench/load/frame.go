@@ -17,7 +17,11 @@ func ClientFrame(payload []byte) []byte {
 // length (§5.2).
 func ServerFrame(payload []byte) []byte { return append(header(len(payload), 0), payload...) }
 
-const finalText = 0x81 // FIN and the opcode of text
+// The first bytes of messages of one frame: FIN and the opcode.
+const (
+	finalText   = 0x81
+	finalBinary = 0x82
+)
 
 func header(n int, mask byte) []byte {
 	switch {

@@ -18,12 +18,17 @@ const (
 	// Lines are the lines of text messages of a WebSocket, at least one in each, as in the
 	// Centrifuge protocol in JSON. Messages are not fragmented.
 	Lines Framing = "lines"
+	// Messages are binary messages of a WebSocket with one reply or more each, whole, as in the
+	// Centrifuge protocol in Protobuf. They are not fragmented.
+	Messages Framing = "messages"
 	// Chunks of a body (RFC 9112 §7.1) have one reply or more each, whole.
 	Chunks Framing = "chunks"
 	// Streams are of HTTP/2. A reply is a frame of data, in one piece; the others are skipped.
 	Streams Framing = "streams"
 	// Answers are HTTP responses with a Content-Length, whose size may change.
 	Answers Framing = "answers"
+	// Numbers are lines that end with CRLF, whose size may change, as the integers of RESP.
+	Numbers Framing = "numbers"
 )
 
 // A frame describes the bytes around replies: head bytes before the first, gap between two, and
@@ -42,13 +47,18 @@ var errPartial = errors.New("partial")
 func (f Framing) next(p []byte, size int) (one frame, err error) {
 	switch f {
 	case Lines:
-		one, err = textFrame(p)
+		one, err = messageFrame(p, finalText)
+		one.gap = newline
+	case Messages:
+		one, err = messageFrame(p, finalBinary)
 	case Chunks:
 		one, err = chunkFrame(p)
 	case Streams:
 		one, err = streamFrame(p)
 	case Answers:
 		one, err = answerFrame(p)
+	case Numbers:
+		one, err = lineFrame(p)
 	default:
 		one = frame{size: size}
 	}
@@ -118,15 +128,29 @@ func answerFrame(p []byte) (frame, error) {
 	return frame{size: len(head) + 4 + int(n)}, nil
 }
 
-// textFrame finds an unmasked text message of one frame (RFC 6455 §5.2).
-func textFrame(p []byte) (frame, error) {
+// lineFrame finds a line with its CRLF.
+func lineFrame(p []byte) (frame, error) {
+	const longest = 64
+	end := bytes.Index(p, []byte("\r\n"))
+	switch {
+	case end >= 0:
+		return frame{size: end + 2}, nil
+	case len(p) > longest:
+		return frame{}, fmt.Errorf("a line of more than %d bytes: %.100q", longest, p)
+	}
+	return frame{}, errPartial
+}
+
+// messageFrame finds an unmasked message of one frame, which begins with first (RFC 6455 §5.2).
+func messageFrame(p []byte, first byte) (frame, error) {
 	if len(p) < 2 {
 		return frame{}, errPartial
 	}
 	head, n := 2, int(p[1])
 	switch {
-	case p[0] != finalText || n > 127:
-		return frame{}, fmt.Errorf("a frame begins with %#x %#x: no unmasked text in one piece", p[0], p[1])
+	case p[0] != first || n > 127:
+		return frame{}, fmt.Errorf("a frame begins with %#x %#x: no unmasked message in one piece, %#x", p[0], p[1],
+			first)
 	case n == 126 && len(p) >= 4:
 		head, n = 4, int(binary.BigEndian.Uint16(p[2:]))
 	case n == 127 && len(p) >= 10:
@@ -134,7 +158,7 @@ func textFrame(p []byte) (frame, error) {
 	case n > 125:
 		return frame{}, errPartial
 	}
-	return frame{size: head + n, head: head, gap: newline}, nil
+	return frame{size: head + n, head: head}, nil
 }
 
 // chunkFrame finds a chunk without extensions.
@@ -153,3 +177,6 @@ func chunkFrame(p []byte) (frame, error) {
 	}
 	return frame{size: end + 1 + int(n) + 2, head: end + 1, tail: 2}, nil
 }
+
+// changes reports whether the size of replies may change.
+func (f Framing) changes() bool { return f == Lines || f == Answers || f == Numbers }

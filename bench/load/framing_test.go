@@ -20,7 +20,9 @@ func TestFraming(t *testing.T) {
 			"four" + strings.Repeat(" four", 50)},
 		{Lines, "\x82\x04pong", "begins with 0x82"},
 		{Lines, "\x01\x04pong", "begins with 0x1"},
-		{Lines, "\x81\x84xxxxpong", "no unmasked text"},
+		{Lines, "\x81\x84xxxxpong", "no unmasked message"},
+		{Messages, "\x82\x04pong\x82\x08pingpong", "pong ping pong"},
+		{Messages, "\x82\x05pong!", "does not consist of replies of 4"}, {Messages, "\x81\x04pong", "begins with 0x81"},
 		{Lines, "\x81\x08pongpong", "does not consist of replies of 4"},
 		{Lines, "\x81\x00", "does not consist of replies of 4"},
 		{Lines, "\x81\x09pong.pong", `between two replies is ".pong"`},
@@ -58,6 +60,7 @@ func TestFramingOfAnySize(t *testing.T) {
 	}{
 		{Lines, "\x81\x04pong\x81\x0api\n\nlonger", "pong pi  longer"},
 		{Answers, answers, strings.Replace(answers, "pong", "pong ", 1)},
+		{Numbers, ":1\r\n:15000\r\n", ":1\r\n :15000\r\n"}, {Numbers, strings.Repeat("1", 65), "more than 64 bytes"},
 		{Answers, "HTTP/1.1 200 OK\r\n\r\n", "no Content-Length"},
 		{Answers, "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no Content-Length"},
 	} {

@@ -321,6 +321,28 @@ func TestHello(t *testing.T) {
 	}
 }
 
+// Without a Hello, connections begin with Join, and stand after what the server says then.
+func TestJoinWithoutHello(t *testing.T) {
+	for _, tt := range []struct{ answer, err string }{
+		{"joined\r\n", ""}, {"not yet, joined\r\n", ""}, {strings.Repeat("x", 9000), "does not end with"},
+	} {
+		addr := server(t, func(c net.Conn) {
+			if _, err := io.ReadFull(c, make([]byte, len("join"))); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, tt.answer)
+			_, _ = io.Copy(io.Discard, c)
+		})
+		spec := table(2, 1)
+		spec.Addr, spec.Talk.Join, spec.Talk.Joined = addr, []byte("join"), []byte("joined\r\n")
+		d, err := open(spec)
+		if tt.err == "" && err != nil || tt.err != "" && !strings.Contains(fmt.Sprint(err), tt.err) {
+			t.Errorf("%.40q: %v, not %q", tt.answer, err, tt.err)
+		}
+		d.close()
+	}
+}
+
 // The process speaks JSON, refuses what it does not understand, and ends with its input.
 func TestProcess(t *testing.T) {
 	spec := table(2, 1)

@@ -108,11 +108,15 @@ func (o *opening) step(slot int, events uint32) error {
 		Fd: int32(slot)}); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
-	if len(c.talk.Hello) == 0 {
-		o.stands++
-		return o.preface(c)
+	switch {
+	case len(c.talk.Hello) > 0:
+		return o.write(c, c.talk.Hello)
+	case len(c.talk.Join) > 0:
+		c.joining = true
+		return o.write(c, c.talk.Join)
 	}
-	return o.write(c, c.talk.Hello)
+	o.stands++
+	return o.preface(c)
 }
 
 // preface sends what a connection begins with.

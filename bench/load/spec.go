@@ -54,7 +54,7 @@ type Spec struct {
 type Talk struct {
 	Hello    []byte // sent first, if not empty; it is answered by a head that ends with an empty line and
 	Welcome  []byte // begins with this
-	Join     []byte // sent then, if not empty
+	Join     []byte // sent then, or first without a Hello, if not empty
 	Joined   []byte // what the server says last before it waits, if it says anything behind the head
 	Request  []byte
 	Requests int // in Request: pipelined, each with a reply
@@ -72,7 +72,7 @@ type Talk struct {
 
 // A Reply is recognised by its size, which never changes, and by how it begins and ends. What
 // frames it, and may join it with others, is not a part of it. Size is 0 if it changes, in the
-// framings Lines and Answers.
+// framings Lines, Answers and Numbers.
 type Reply struct {
 	Size           int
 	Prefix, Suffix []byte

@@ -14,7 +14,8 @@ import (
 )
 
 func main() {
-	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve, "push-tokens": serveTokens})
+	harness.Main(map[string]harness.Start{"push-ws": serve, "push-sse": serve, "push-tokens": serveTokens,
+		"push-redis": serveRedis})
 }
 
 func serve(addr string) (net.Addr, error) { return serveWith(addr, push.Config{}) }
@@ -25,14 +26,21 @@ func serveTokens(addr string) (net.Addr, error) {
 		Namespaces: []push.Namespace{{SubscribeToken: true}}})
 }
 
-func serveWith(addr string, c push.Config) (net.Addr, error) {
-	engine, err := myriad.Start(myriad.Config{})
+// serveRedis serves the Redis protocol alone.
+func serveRedis(addr string) (net.Addr, error) {
+	pusher, engine, err := newPusher(push.Config{})
 	if err != nil {
 		return nil, err
 	}
-	// The load driver does not answer pings, and none would come in most scenarios.
-	c.Logger, c.Timing = slog.Default(), push.Timing{Ping: time.Hour}
-	pusher, err := push.New(c)
+	ln, err := pusher.Redis(engine).Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return ln.Addr(), nil
+}
+
+func serveWith(addr string, c push.Config) (net.Addr, error) {
+	pusher, engine, err := newPusher(c)
 	if err != nil {
 		return nil, err
 	}
@@ -41,4 +49,15 @@ func serveWith(addr string, c push.Config) (net.Addr, error) {
 		return nil, err
 	}
 	return ln.Addr(), nil
+}
+
+func newPusher(c push.Config) (*push.Server, *myriad.Engine, error) {
+	engine, err := myriad.Start(myriad.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	// The load driver does not answer pings, and none would come in most scenarios.
+	c.Logger, c.Timing = slog.Default(), push.Timing{Ping: time.Hour}
+	pusher, err := push.New(c)
+	return pusher, engine, err
 }
