@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,30 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A bus that waits for other nodes sees why its time is over.
+func TestAPIOfABusThatWaits(t *testing.T) {
+	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
+	ts := newTestServer(t, Config{Bus: bus})
+	answer := make(chan *httptest.ResponseRecorder)
+	go func() { answer <- ts.do("POST", "/api/publish", `{"channel":"news","data":1}`) }()
+	<-bus.waits
+	ts.clock.advance(busPatience)
+	if w := <-answer; w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type waitsToPublish struct {
+	Bus
+	waits chan struct{}
+}
+
+func (b waitsToPublish) Publish(ctx context.Context, _ Topic, _ Publication) (Position, error) {
+	b.waits <- struct{}{}
+	<-ctx.Done()
+	return Position{}, ctx.Err()
 }
 
 type lateToPublish struct {

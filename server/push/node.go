@@ -215,12 +215,27 @@ func (n *node) deadline(ctx context.Context) (context.Context, context.CancelFun
 	if _, within := n.bus.(*memoryBus); within {
 		return ctx, func() {}
 	}
+	return n.within(ctx, busPatience)
+}
+
+// within returns ctx with an end after d, as context.WithTimeout does, by the node's clock.
+func (n *node) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := n.clock.AfterFunc(busPatience, func() { cancel(context.DeadlineExceeded) })
-	return ctx, func() {
+	stop := n.clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return timedContext{ctx}, func() {
 		stop()
 		cancel(nil)
 	}
+}
+
+// A timedContext has the cause of its end as its error: context.DeadlineExceeded when its time is over.
+type timedContext struct{ context.Context }
+
+func (c timedContext) Err() error {
+	if c.Context.Err() == nil {
+		return nil
+	}
+	return context.Cause(c.Context)
 }
 
 // topic returns the channel with the retention of its rules.
