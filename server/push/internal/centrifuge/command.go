@@ -12,6 +12,8 @@
 // its method. The reply has the same id, and a member of the same name or an error. A message that
 // the server sends without a command is a push, which has no id. An empty command is a pong, an
 // empty reply a ping.
+//
+// APIRequest and APIResponse translate between Centrifugo's gRPC API for backends and its HTTP API.
 package centrifuge
 
 import (
