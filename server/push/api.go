@@ -13,7 +13,7 @@ import (
 // This file is the table of the HTTP API: POST /api/METHOD with a JSON object. If an API key is
 // set, the request carries it in X-API-Key or as "Authorization: apikey KEY". Names, fields,
 // results and errors are Centrifugo 6's, so that its client libraries for backends work. A test
-// compares docs/guides/api.md with this table.
+// compares docs/guides/api.md with this table. apigrpc.go serves it by gRPC, too.
 
 // An apiMethod is one row of the table.
 type apiMethod struct {
@@ -124,6 +124,7 @@ func (s *Server) routeAPI(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /api/openapi.json", s.serveOpenAPI)
 	mux.HandleFunc("/api/batch", s.serveBatch)
+	mux.HandleFunc(rpcService, s.serveRPC)
 	mux.HandleFunc("/api", s.serveLines)
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		_, err := methodNamed(strings.TrimPrefix(r.URL.Path, "/api/"), nil)
@@ -139,33 +140,51 @@ func (s *Server) serveUnserved(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, m *apiMethod) {
-	limit := s.node.limits.Batch
-	if m.name == "publish" {
-		limit = s.node.limits.Publication + bodySlack
-	}
-	body, ok := s.readAPI(w, r, limit)
+	body, ok := s.readAPI(w, r, s.requestLimit(m.name))
 	if !ok {
 		return
 	}
-	result, err := s.call(r.Context(), m, body)
+	answer, err := s.answer(r.Context(), m, body, false)
 	if err != nil {
 		s.answerError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, append(append([]byte(`{"result":`), result...), '}'))
+	writeJSON(w, http.StatusOK, answer)
 }
 
-// call runs the method with the request in body. The error is an *apiError.
-func (s *Server) call(ctx context.Context, m *apiMethod, body []byte) ([]byte, error) {
+// requestLimit is how many bytes a request to the method may have.
+func (s *Server) requestLimit(method string) int {
+	if method == "publish" {
+		return s.node.limits.Publication + bodySlack
+	}
+	return s.node.limits.Batch
+}
+
+// answer calls the method and returns the body of the answer, {"result": …}.
+func (s *Server) answer(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
+	result, err := s.call(ctx, m, body, asBytes)
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]byte(`{"result":`), result...), '}'), nil
+}
+
+// call runs the method with the request in body. For asBytes see apiRequest. The error is an
+// *apiError.
+func (s *Server) call(ctx context.Context, m *apiMethod, body []byte, asBytes bool) ([]byte, error) {
 	r, err := m.read(body)
 	if err != nil {
 		return nil, err
 	}
+	r.asBytes = asBytes
 	result, err := m.run(s, ctx, &r)
-	if err != nil {
-		return nil, s.explain(m.name, err)
+	switch {
+	case err == nil:
+		return result, nil
+	case errors.Is(err, ctx.Err()): // the client has left, or its time is over
+		return nil, &apiError{http.StatusServiceUnavailable, apiInternal, "the request ended before its answer"}
 	}
-	return result, nil
+	return nil, s.explain(m.name, err)
 }
 
 // explain turns err into an *apiError, and logs errors whose text the client must not see.
@@ -248,4 +267,6 @@ type apiRequest struct {
 		Code   uint32 `json:"code"`
 		Reason string `json:"reason"`
 	} `json:"disconnect"`
+
+	asBytes bool `json:"-"` // in the result the data of publications is in base64, whatever its kind
 }

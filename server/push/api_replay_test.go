@@ -177,10 +177,15 @@ const (
 	unknownThere     = `{"error":{"code":102,"message":"unknown channel"}}`
 )
 
-// The API answers the requests of Centrifugo's documentation as Centrifugo does: status, results
-// and codes of errors are the same. Two things differ: the texts of errors, and num_clients, which
-// only this server returns.
-func TestAPIReplaysCentrifugo(t *testing.T) {
+// A replayServer has two clients, ANN and BOB.
+type replayServer struct {
+	*testServer
+	clients map[string]*fakeTransport
+	shown   *strings.Replacer // puts the names of clients and server in place of their ids
+}
+
+func newReplayServer(t *testing.T) *replayServer {
+	t.Helper()
 	ts := newTestServer(t, Config{TokenSecret: testSecret, Version: "v", Namespaces: []Namespace{
 		{HistorySize: 10, Recovery: true, Presence: true, JoinLeave: true}, {Name: "bare"},
 	}})
@@ -192,14 +197,40 @@ func TestAPIReplaysCentrifugo(t *testing.T) {
 	for name, c := range clients {
 		ids = append(ids, c.s.id.String(), name)
 	}
-	shown := strings.NewReplacer(ids...)
-	for _, r := range replay {
-		body := r.body
-		for name, c := range clients {
-			body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.id.String()+`"`)
+	return &replayServer{ts, clients, strings.NewReplacer(ids...)}
+}
+
+// body returns the body of the request, with the ids of this server's clients.
+func (rs *replayServer) body(r replayed) string {
+	body := r.body
+	for name, c := range rs.clients {
+		body = strings.ReplaceAll(body, `"`+name+`"`, `"`+c.s.id.String()+`"`)
+	}
+	return body
+}
+
+// told returns what the clients have got since the last call, a line for each message.
+func (rs *replayServer) told() string {
+	var told []string
+	for _, name := range []string{"ANN", "BOB"} {
+		for _, message := range rs.clients[name].take() {
+			told = append(told, name+" "+epochs.ReplaceAllString(rs.shown.Replace(message), `"epoch":"E"`))
 		}
-		w := ts.do("POST", "/api/"+r.method, body)
-		got := shown.Replace(w.Body.String())
+		if end := rs.clients[name].takeEnd(); end != "" {
+			told = append(told, name+" closed "+end)
+		}
+	}
+	return strings.Join(told, "\n")
+}
+
+// The API answers the requests of Centrifugo's documentation as Centrifugo does: status, results
+// and codes of errors are the same. Two things differ: the texts of errors, and num_clients, which
+// only this server returns.
+func TestAPIReplaysCentrifugo(t *testing.T) {
+	rs := newReplayServer(t)
+	for _, r := range replay {
+		w := rs.do("POST", "/api/"+r.method, rs.body(r))
+		got := rs.shown.Replace(w.Body.String())
 		switch {
 		case r.ours != "" && !strings.Contains(got, r.ours):
 			t.Errorf("%s %s: %s, want %s", r.method, r.body, got, r.ours)
@@ -209,16 +240,7 @@ func TestAPIReplaysCentrifugo(t *testing.T) {
 			r.theirs)):
 			t.Errorf("%s %s: %d %s, want %s", r.method, r.body, w.Code, got, r.theirs)
 		}
-		var told []string
-		for _, name := range []string{"ANN", "BOB"} {
-			for _, message := range clients[name].take() {
-				told = append(told, name+" "+epochs.ReplaceAllString(shown.Replace(message), `"epoch":"E"`))
-			}
-			if end := clients[name].takeEnd(); end != "" {
-				told = append(told, name+" closed "+end)
-			}
-		}
-		if got := strings.Join(told, "\n"); got != r.told {
+		if got := rs.told(); got != r.told {
 			t.Errorf("%s %s: the clients get\n%s\nwant\n%s", r.method, r.body, got, r.told)
 		}
 	}

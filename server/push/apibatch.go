@@ -26,25 +26,36 @@ const batchParallel = 16
 
 // A command is one call in such a request.
 type command struct {
-	id     uint32
-	method *apiMethod
-	body   []byte
-	err    error // if set, the command is not run and this is its reply
+	id      uint32
+	method  *apiMethod
+	body    []byte
+	asBytes bool  // see apiRequest
+	err     error // if set, the command is not run and this is its reply
 }
 
 type batchRequest struct {
-	Commands []map[string]json.RawMessage `json:"commands"`
-	Parallel bool                         `json:"parallel"`
+	Commands []json.RawMessage `json:"commands"`
+	Parallel bool              `json:"parallel"`
 }
 
-// serveBatch answers POST /api/batch: {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The
-// answer is {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code",
-// "message"}}.
+// serveBatch answers POST /api/batch.
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	body, ok := s.readAPI(w, r, s.node.limits.Batch)
 	if !ok {
 		return
 	}
+	answer, err := s.batch(r.Context(), body, false)
+	if err != nil {
+		s.answerError(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// batch runs the commands of {"commands": [{METHOD: REQUEST}, …], "parallel": BOOL}. The answer is
+// {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
+// asBytes see apiRequest. The error is an *apiError with a status.
+func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
 	var given batchRequest
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -52,21 +63,22 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	if err == nil && d.More() {
 		err = errors.New("more data follows the object")
 	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, apiBadRequest,
-			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: "+err.Error())
-		return
-	}
-	if len(given.Commands) > s.node.limits.Commands {
-		s.refuseCommands(w)
-		return
+	if err == nil && len(given.Commands) > s.node.limits.Commands {
+		return nil, s.tooManyCommands()
 	}
 	commands := make([]command, len(given.Commands))
-	for i, one := range given.Commands {
+	for i, text := range given.Commands {
+		var one map[string]json.RawMessage
+		err = errors.Join(err, json.Unmarshal(text, &one))
 		commands[i] = newCommand(one)
+		commands[i].asBytes = asBytes
 	}
-	replies := s.runAll(r.Context(), commands, given.Parallel, appendBatchReply)
-	writeJSON(w, http.StatusOK, append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...))
+	if err != nil {
+		return nil, &apiError{http.StatusBadRequest, apiBadRequest,
+			"the body is not the JSON object {\"commands\": […], \"parallel\": false}: " + oneLine(err)}
+	}
+	replies := s.runAll(ctx, commands, given.Parallel, appendBatchReply)
+	return append(append([]byte(`{"replies":[`), bytes.Join(replies, []byte(","))...), "]}"...), nil
 }
 
 // newCommand reads {METHOD: REQUEST}.
@@ -109,22 +121,22 @@ func (s *Server) serveLines(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if len(commands) == s.node.limits.Commands {
-			s.refuseCommands(w)
+			s.answerError(w, r, s.tooManyCommands())
 			return
 		}
 		if given.Params == nil {
 			given.Params = json.RawMessage("{}")
 		}
 		m, err := methodNamed(strings.ToLower(given.Method), given.Params)
-		commands = append(commands, command{given.ID, m, given.Params, err})
+		commands = append(commands, command{id: given.ID, method: m, body: given.Params, err: err})
 	}
 	replies := s.runAll(r.Context(), commands, false, appendLineReply)
 	writeJSON(w, http.StatusOK, bytes.Join(replies, []byte("\n")))
 }
 
-func (s *Server) refuseCommands(w http.ResponseWriter) {
-	message := fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)
-	writeError(w, http.StatusRequestEntityTooLarge, apiLimitExceeded, message)
+func (s *Server) tooManyCommands() error {
+	return &apiError{http.StatusRequestEntityTooLarge, apiLimitExceeded,
+		fmt.Sprintf("more than %d commands in one request: send several", s.node.limits.Commands)}
 }
 
 // runAll runs the commands, in order or in parallel, and returns the reply of each as encode
@@ -141,7 +153,7 @@ func (s *Server) runAll(ctx context.Context, commands []command, parallel bool,
 			c.err = &apiError{code: apiLimitExceeded, message: message}
 		}
 		if c.err == nil {
-			result, c.err = s.call(ctx, c.method, c.body)
+			result, c.err = s.call(ctx, c.method, c.body, c.asBytes)
 		}
 		replies[i] = encode(c, result)
 		size.Add(int64(len(replies[i])))

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"slices"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
 )
@@ -32,6 +33,12 @@ func (s *Server) apiHistory(ctx context.Context, r *apiRequest) ([]byte, error) 
 	h, err := s.node.history(ctx, r.Channel, Query{Since: (*Position)(r.Since), Limit: r.Limit, Reverse: r.Reverse})
 	if err != nil {
 		return nil, err
+	}
+	if r.asBytes {
+		h.Publications = slices.Clone(h.Publications)
+		for i := range h.Publications {
+			h.Publications[i].Kind = Binary
+		}
 	}
 	return centrifuge.AppendHistoryResult(nil, centrifugeForm{}.historyResult(h)), nil
 }

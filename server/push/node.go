@@ -228,7 +228,8 @@ func (n *node) within(ctx context.Context, d time.Duration) (context.Context, co
 	}
 }
 
-// A timedContext has the cause of its end as its error: context.DeadlineExceeded when its time is over.
+// A timedContext has the cause of its end as its error: context.DeadlineExceeded when its time is
+// over.
 type timedContext struct{ context.Context }
 
 func (c timedContext) Err() error {

@@ -231,15 +231,21 @@ func (h *mercureHub) limitedLists(w http.ResponseWriter, r *http.Request) {
 
 // mayCallNow reports whether the address may call the API, or answers 429.
 func (s *Server) mayCallNow(w http.ResponseWriter, r *http.Request) bool {
-	limits := s.node.rates.Load()
-	if limits == nil {
-		return true
-	}
-	wait := limits.addressCalls.take(addressKey(r.RemoteAddr), s.node.clock.Now())
+	wait := s.countCall(r)
 	if wait > 0 {
 		s.refuseRate(w, r, wait)
 	}
 	return wait == 0
+}
+
+// countCall counts a call of the API, and returns how long the address has to wait. 0: it may call
+// now.
+func (s *Server) countCall(r *http.Request) time.Duration {
+	limits := s.node.rates.Load()
+	if limits == nil {
+		return 0
+	}
+	return limits.addressCalls.take(addressKey(r.RemoteAddr), s.node.clock.Now())
 }
 
 // refuseRate answers 429 (RFC 6585 §4) with the seconds to wait (RFC 9110 §10.2.3).

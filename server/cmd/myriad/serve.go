@@ -200,10 +200,11 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 		}
 		return nil, err
 	}
-	for _, h := range r.handlers() {
+	handlers := r.handlers()
+	for i, h := range handlers {
 		r.servers = append(r.servers, &web.Server{
 			Handler: h, Engine: r.engine, Dispatch: web.DispatchAuto, ReadHeaderTimeout: headTimeout,
-			IdleTimeout: idleTimeout,
+			IdleTimeout: idleTimeout, Protocols: protocols(i == len(handlers)-1),
 			ReadTimeout: s.readTimeout, WriteTimeout: s.writeTimeout, Tunnels: true,
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		})
@@ -215,7 +216,18 @@ func setUp(s settings, all addresses, development bool) (r *running, err error) 
 	return r, nil
 }
 
-// handlers returns the handlers of the addresses, in the order of addresses.list.
+// protocols returns the versions of HTTP that an address speaks. Without TLS, clients of the API
+// that speak gRPC begin with HTTP/2.
+func protocols(api bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(api)
+	return p
+}
+
+// handlers returns the handlers of the addresses, in the order of addresses.list: the last one has
+// the API.
 func (r *running) handlers() []http.Handler {
 	if r.admin == nil {
 		if r.development {

@@ -19,7 +19,7 @@ import (
 
 // apiMethodNames are the methods that the definitions have.
 var apiMethodNames = []string{"Publish", "Broadcast", "Subscribe", "Unsubscribe", "Disconnect", "Refresh", "Presence",
-	"PresenceStats", "History", "HistoryRemove", "Info", "Channels", "Connections", "Batch"}
+	"PresenceStats", "History", "HistoryRemove", "Info", "Channels", "Connections", "Batch", "RPC", "Unserved"}
 
 // randomMessage fills about half of the fields, down to that depth.
 func randomMessage(d protoreflect.MessageDescriptor, r *rand.Rand, depth int) *dynamicpb.Message {
@@ -163,8 +163,9 @@ func TestAPIRequests(t *testing.T) {
 			`{"info":{"a": 1},"b64info":"","override":{"presence":{}}}`},
 		{"Subscribe", "\x22\x00", `{}`},
 		{"Disconnect", "\x22\x01a\x22\x01b\x32\x04\x0a\x02or", `{"whitelist":["a","b"],"label_filter":{"op":"or"}}`},
-		{"Batch", "\x0a\x04\x72\x02\x0a\x00\x0a\x00\x10\x01\x0a\x06\x22\x04\x0a\x02ab",
-			`{"commands":[{"rpc":{}},{},{"publish":{"channel":"ab"}}],"parallel":true}`},
+		{"MapPublish", "\x0a\x04news\x12\x011", `{}`},
+		{"Batch", "\x0a\x05\xa2\x02\x02\x0a\x00\x0a\x00\x10\x01\x0a\x06\x22\x04\x0a\x02ab",
+			`{"commands":[{"map_publish":{}},{},{"publish":{"channel":"ab"}}],"parallel":true}`},
 	} {
 		if got, err := APIRequest(tt.method, []byte(tt.message)); err != nil || string(got) != tt.want {
 			t.Errorf("%s %x: %v\n got %s\nwant %s", tt.method, tt.message, err, got, tt.want)

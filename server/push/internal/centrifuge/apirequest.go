@@ -24,10 +24,11 @@ const maxAPIDepth = 32
 var errAPIDepth = errors.New("centrifuge: the messages of a request are nested too deeply")
 
 // APIRequest returns a request in Protobuf as the JSON object of the HTTP API. The method's name is
-// that of the gRPC API, such as "PresenceStats", and is one of the definitions. Fields that are not
-// in the definitions are skipped. The error is an APIFieldError, or says why p is malformed.
+// that of the gRPC API, such as "PresenceStats". Fields that are not in the definitions are
+// skipped, and so are all of a method that is not. The error is an APIFieldError, or says why p is
+// malformed.
 func APIRequest(method string, p []byte) ([]byte, error) {
-	return apiMessages()[method+"Request"].appendJSON(nil, p, maxAPIDepth)
+	return apiMessageOf(method, "Request").appendJSON(nil, p, maxAPIDepth)
 }
 
 // A givenField is what a message has of a field.

@@ -12,9 +12,10 @@ import (
 
 // APIResponse returns the body of an answer in Protobuf: {"result": …}, {"error": …}, or the
 // replies of a batch. The method's name is that of the gRPC API. What is data in the response is a
-// string in base64 in the body. Members that are not in the definitions are left out.
+// string in base64 in the body. Members that are not in the definitions are left out. A method that
+// is not has a response with errors alone.
 func APIResponse(method string, body []byte) ([]byte, error) {
-	return apiMessages()[method+"Response"].append(nil, body)
+	return apiMessageOf(method, "Response").append(nil, body)
 }
 
 // APIErrorDetails returns a google.rpc.Status with the code and the text of a gRPC status. It has

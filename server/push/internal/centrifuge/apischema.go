@@ -9,7 +9,8 @@ import (
 // APIDefinitions are the messages of Centrifugo's gRPC API (internal/apiproto/api.proto in
 // https://github.com/centrifugal/centrifugo, version 6) that are read and written here, one to a
 // line, which may be continued: the name, and each field with its number and type. A "*" marks a
-// repeated field, a "%" a map from strings. What is inside an Unserved message is skipped.
+// repeated field, a "%" a map from strings. What is inside an Unserved message is skipped. The last
+// two are for methods that the server does not serve.
 const APIDefinitions = `
 PublishRequest channel=1:string data=2:bytes b64data=3:string skip_history=4:bool tags=5:%string
   idempotency_key=6:string delta=7:bool version=8:uint64 version_epoch=9:string
@@ -54,6 +55,8 @@ ChannelsRequest pattern=1:string
 ChannelsResponse error=1:Error result=2:ChannelsResult
 ChannelsResult channels=1:%ChannelInfo
 ChannelInfo num_clients=1:uint32
+RPCRequest method=1:string params=2:bytes
+RPCResponse error=1:Error
 ConnectionsRequest user=1:string expression=2:string label_filter=3:FilterNode
 ConnectionsResponse error=1:Error result=2:ConnectionsResult
 ConnectionsResult connections=1:%ConnectionInfo
@@ -64,7 +67,7 @@ BatchResponse replies=1:*Reply
 Command publish=4:PublishRequest broadcast=5:BroadcastRequest subscribe=6:SubscribeRequest
   unsubscribe=7:UnsubscribeRequest disconnect=8:DisconnectRequest presence=9:PresenceRequest
   presence_stats=10:PresenceStatsRequest history=11:HistoryRequest history_remove=12:HistoryRemoveRequest
-  info=13:InfoRequest rpc=14:Unserved refresh=15:RefreshRequest channels=16:ChannelsRequest
+  info=13:InfoRequest rpc=14:RPCRequest refresh=15:RefreshRequest channels=16:ChannelsRequest
   connections=17:ConnectionsRequest update_user_status=18:Unserved get_user_status=19:Unserved
   delete_user_status=20:Unserved block_user=21:Unserved unblock_user=22:Unserved revoke_token=23:Unserved
   invalidate_user_tokens=24:Unserved device_register=25:Unserved device_update=26:Unserved device_remove=27:Unserved
@@ -85,6 +88,8 @@ FilterNode op=1:string key=2:string cmp=3:string val=4:string vals=5:*string nod
 BoolValue value=1:bool
 Empty
 Unserved
+UnservedRequest
+UnservedResponse error=1:Error
 `
 
 // An apiMessage is a message of the definitions.
@@ -128,6 +133,14 @@ var apiMessages = sync.OnceValue(func() map[string]*apiMessage {
 	}
 	return all
 })
+
+// apiMessageOf returns the request or the response of a method of the gRPC API.
+func apiMessageOf(method, kind string) *apiMessage {
+	if m := apiMessages()[method+kind]; m != nil {
+		return m
+	}
+	return apiMessages()["Unserved"+kind]
+}
 
 // field returns the field with that number, or nil.
 func (m *apiMessage) field(number int) *apiField {
