@@ -29,20 +29,26 @@ func control(t *testing.T, c *myriad.Conn, f func(fd int) error) error {
 	return failed
 }
 
+// acceptOne returns a connection that e has accepted, and the address of its listener. Its peer is
+// closed with the test.
+func acceptOne(t *testing.T, e *myriad.Engine, network, addr string) (*myriad.Conn, net.Addr) {
+	t.Helper()
+	h := newProbe()
+	ln, err := e.Listen(network, addr, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial(network, ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	return await(t, "Opened", h.opens), ln.Addr()
+}
+
 // A server on a unix socket learns of the process at the other end.
 func TestPeerCredentials(t *testing.T) {
-	e := start(t, myriad.Config{})
-	h := newProbe()
-	ln, err := e.Listen("unix", filepath.Join(t.TempDir(), "s"), h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := net.Dial("unix", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	c := await(t, "Opened", h.opens)
+	c, _ := acceptOne(t, start(t, myriad.Config{}), "unix", filepath.Join(t.TempDir(), "s"))
 	if err := control(t, c, func(fd int) error {
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && int(cred.Pid) != syscall.Getpid() {

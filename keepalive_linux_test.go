@@ -1,7 +1,6 @@
 package myriad_test
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -30,35 +29,26 @@ func probesOf(t *testing.T, c *myriad.Conn) (silence time.Duration) {
 // Accepted and dialled connections have the probes that Config.KeepAlive asks for.
 func TestKeepAlive(t *testing.T) {
 	for _, name := range []string{"epoll", "std"} {
-		for _, c := range []struct{ config, want time.Duration }{
+		for _, tt := range []struct{ config, want time.Duration }{
 			{0, 15 * time.Second},
 			{-1, 0},
 			{time.Millisecond, time.Second},
 			{5 * time.Minute, 5 * time.Minute},
 			{32767 * time.Second, 32767 * time.Second},
 		} {
-			t.Run(name+" "+c.config.String(), func(t *testing.T) {
-				e := start(t, myriad.Config{Loops: 1, Driver: name, KeepAlive: c.config})
-				h := newProbe()
-				ln, err := e.Listen("tcp", "127.0.0.1:0", h)
-				if err != nil {
-					t.Fatal(err)
-				}
-				nc, err := net.Dial("tcp", ln.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer nc.Close()
-				if got := probesOf(t, await(t, "Opened", h.opens)); got != c.want {
-					t.Errorf("accepted: the peer is probed after %v, want %v", got, c.want)
+			t.Run(name+" "+tt.config.String(), func(t *testing.T) {
+				e := start(t, myriad.Config{Loops: 1, Driver: name, KeepAlive: tt.config})
+				c, ln := acceptOne(t, e, "tcp", "127.0.0.1:0")
+				if got := probesOf(t, c); got != tt.want {
+					t.Errorf("accepted: the peer is probed after %v, want %v", got, tt.want)
 				}
 				dialled := newProbe()
-				out, err := e.Dial(t.Context(), "tcp", ln.Addr().String(), dialled)
+				out, err := e.Dial(t.Context(), "tcp", ln.String(), dialled)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := probesOf(t, out); got != c.want {
-					t.Errorf("dialled: the peer is probed after %v, want %v", got, c.want)
+				if got := probesOf(t, out); got != tt.want {
+					t.Errorf("dialled: the peer is probed after %v, want %v", got, tt.want)
 				}
 			})
 		}

@@ -130,9 +130,9 @@ func TestEndInTheMiddleOfABody(t *testing.T) {
 	}
 }
 
-// What a client has sent before its FIN, behind a request that is being answered, counts: a request
-// is answered, a head that is not complete refused, and the reader of a body learns that it was
-// cut.
+// A client sends more behind a request that is being answered, and then FIN. The server answers a
+// complete request, refuses an incomplete head, and gives the reader of an incomplete body an
+// error.
 func TestEndBehindAnAnswer(t *testing.T) {
 	for _, tc := range []struct {
 		behind string
@@ -189,8 +189,8 @@ func TestBodyBehindAnAnswer(t *testing.T) {
 	p.Close()
 }
 
-// Once keep-alives are switched off, a connection ends behind an answer whose head has promised to
-// keep it: but not before the request that has lined up behind is answered.
+// A handler switches keep-alives off after its head has promised to keep the connection. The server
+// still answers the request that waits behind it, and then closes the connection.
 func TestKeepAlivesSwitchedOffBehindTheHead(t *testing.T) {
 	for _, line := range [][]string{{"/off"}, {"/off", "/behind"}} {
 		var s *Server

@@ -74,8 +74,8 @@ func (k *recorder) Opened(*myriad.Conn)               {}
 func (k *recorder) Received(_ *myriad.Conn, p []byte) { k.got = append(k.got, p...) }
 func (k *recorder) Closed(*myriad.Conn, error)        {}
 
-// A handler that takes the connection over gets the requests which have lined up behind its own as
-// they were sent, and then what else has come, whether they have begun or not.
+// A handler takes the connection over while requests wait behind its own. It gets their bytes as
+// they were sent, and then the bytes that came later, whether their handlers have begun or not.
 func TestUpgradeGetsTheLine(t *testing.T) {
 	for _, depth := range []int{1, 2, 8} {
 		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) {

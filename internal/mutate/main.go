@@ -1,15 +1,21 @@
-// Command mutate makes small mistakes in files of one package, one at a time. It says which of them
-// the short tests of the package notice.
+// Command mutate measures how much the short tests of a package notice. It makes one small mistake
+// at a time in the package's files, runs the tests, and prints each mistake that they let pass.
 //
 //	go run ./internal/mutate [-run regexp] [-most 1s] [-at file.go:12,file.go:40] web/h1_next.go ...
 //
-// The mistakes are: another comparison, "and" for "or", a condition turned around, true for false,
-// another arithmetic operator, and a call or an assignment left out. All are in one test binary,
-// and a variable of the environment switches one on. So a mistake costs the tests that reach it,
-// and no build.
+// The mistakes are:
 //
-// A mistake is caught if a test that passes without it fails twice with it. Tests that do not end
-// are counted by themselves, and not as caught: a busy machine could have held them up.
+//   - another comparison, or another arithmetic operator
+//   - && for ||, and || for &&
+//   - a negated condition
+//   - true for false, and false for true
+//   - a call or an assignment left out
+//
+// All mistakes are in one test binary, and an environment variable switches one on. So a mistake
+// needs no build, and only the tests that reach it run.
+//
+// A mistake is caught if a test that passes without it fails twice with it. A test that does not
+// end is counted apart, because a busy machine could have delayed it.
 package main
 
 import (

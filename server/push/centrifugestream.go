@@ -128,9 +128,9 @@ func (c *centrifugeStreams) hold(w http.ResponseWriter, r *http.Request, f centr
 	})
 }
 
-// sessionID returns the session in the reply to connect, by which the API finds the client. It is
-// empty for transports of both directions. An emulated client names it in requests to /emulation.
-// The session of a unidirectional client is computed from its id, so that it costs no memory.
+// sessionID returns the field session of the reply to connect, or "" for a transport of both
+// directions. Requests of the API may name a client by it. An emulated client sends it to
+// /emulation. A unidirectional client's is computed from its id, so it takes no memory.
 func (s *session) sessionID() string {
 	if t, ok := s.t.(*streamTransport); ok && t.client != nil && t.client.secret != "" {
 		return t.client.secret

@@ -9,9 +9,14 @@ import (
 // maxGlob bounds a glob, in bytes.
 const maxGlob = 1024
 
-// newGlob returns an expression for the names that match a glob: * is any text, ? any character,
-// [a-c] and [!a-c] a character of a class or none of it, {a,b} one of several globs, and \ takes
-// the special meaning from the character after it. The empty glob matches all names.
+// newGlob returns an expression for the names that a glob matches. The empty glob matches all
+// names. In a glob these have a meaning:
+//
+//   - "*": any text
+//   - "?": any character
+//   - "[a-c]": one of the characters a to c; "[!a-c]": any other one
+//   - "{a,b}": what one of the globs a and b matches
+//   - "\c": the character c, whatever it is
 func newGlob(glob string) (*regexp.Regexp, error) {
 	if glob == "" {
 		glob = "*"

@@ -35,7 +35,7 @@ export async function show() {
   const name = looked
   const channel = await getJSON(`/console/channel?${new URLSearchParams({ name })}`)
   if (name !== looked) return
-  const recovery = channel.recovery ? ', who comes back recovers' : ''
+  const recovery = channel.recovery ? ', returning clients recover' : ''
   say(byId('channel-rules'), `${channel.namespace ? `Namespace ${channel.namespace}` : 'Default namespace'}: ${publish[channel.publish]}, ${slow[channel.slow]}${recovery}.`)
   showClients(channel.presence && Object.values(channel.presence.presence))
   showHistory(channel.history && channel.history.publications)

@@ -178,9 +178,9 @@ type part struct {
 	complete bool // after Query.Since, none is missing
 }
 
-// maxReads bounds how many readers of a log ask a replica at the same time. The replica answers one
-// after another, also those who have given up. When all clients of a node came back at once, it
-// would answer requests that are older than requestTime, in vain.
+// maxReads bounds how many reads of a log a replica gets at the same time. A replica answers one
+// after the other, even if the reader has given up. Without the bound, when all clients of a node
+// come back at once, it would only answer requests that are older than requestTime.
 const maxReads = 16
 
 // older reads the channel's messages up to the sequence number top. The messages before q.Since are
