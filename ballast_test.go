@@ -1,7 +1,6 @@
 package myriad_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 
@@ -34,7 +33,7 @@ func TestEngineHoldsBallast(t *testing.T) {
 	if held, released := h.held.Load(), h.released.Load(); held != 1 || released != 0 {
 		t.Errorf("an engine that runs holds %d and has released %d, want 1 and 0", held, released)
 	}
-	if err := e.Shutdown(context.Background()); err != nil {
+	if err := e.Shutdown(atLength(t)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "an engine that has ended releases it", func() bool { return h.released.Load() > 0 })

@@ -224,7 +224,7 @@ func TestExitsWhileTheDriverFails(t *testing.T) {
 			t.Errorf("conn %d: opened %d times, closed %d times with %v", i, m.opened, m.ended, m.err)
 		}
 	}
-	if err := e.Shutdown(context.Background()); err != nil {
+	if err := e.Shutdown(atLength(t)); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 }
@@ -259,7 +259,7 @@ func TestLaterWhileTheDriverFails(t *testing.T) {
 	if a.done != 1 {
 		t.Errorf("Later's function was called %d times", a.done)
 	}
-	if err := e.Shutdown(context.Background()); err != nil {
+	if err := e.Shutdown(atLength(t)); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/bound"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // patience is how long a test waits for what must happen before it gives up: some take ten seconds
 // where others have the processors.
-const patience = time.Minute
+var patience = soak.Patience(time.Minute)
 
 // quiet hides the log of tests that provoke what is logged.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -50,13 +51,18 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := e.Shutdown(ctx); err != nil {
+		if err := e.Shutdown(atLength(t)); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 	})
 	return e
+}
+
+// atLength is for what must end, and does.
+func atLength(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // timeless is the system of the other engines, but that its clock stands still: no goroutine is

@@ -223,7 +223,7 @@ func TestEngineHandOff(t *testing.T) {
 	if n := h.runs.Load(); n < 40 || h.overtaken.Load() != n || s.e.Stats().Handoffs != uint64(n) {
 		t.Errorf("%d runs, %d overtaken, %d handed off", n, h.overtaken.Load(), s.e.Stats().Handoffs)
 	}
-	if err := other.Shutdown(context.Background()); err != nil {
+	if err := other.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	s.finish()

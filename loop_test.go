@@ -128,7 +128,7 @@ func TestDoIsBounded(t *testing.T) {
 		t.Errorf("Do into a full mailbox: %v", err)
 	}
 	close(release)
-	if err := e.Shutdown(context.Background()); err != nil {
+	if err := e.Shutdown(atLength(t)); err != nil {
 		t.Fatal(err)
 	}
 	if len(order) != 3 || order[0] != 0 || order[2] != 2 {

@@ -87,7 +87,7 @@ func (g greeting) Opened(c *myriad.Conn) {
 // a handshake into a socket, another that has the next segment finds neither of them, for an
 // instant (Linux 6.18; once in some hundred thousand here, when both processors are busy).
 func visitOnce(addr net.Addr, speak <-chan struct{}) error {
-	const patience = 5 * patience // behind thousands of others
+	patience := 5 * patience // behind thousands of others
 	nc, err := net.DialTimeout(addr.Network(), addr.String(), patience)
 	if err != nil {
 		return err

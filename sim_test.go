@@ -49,7 +49,7 @@ func simulate(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) *simu
 // the run.
 func (s *simulation) finish() uint64 {
 	s.t.Helper()
-	if err := s.e.Shutdown(context.Background()); err != nil {
+	if err := s.e.Shutdown(atLength(s.t)); err != nil {
 		s.t.Errorf("seed %d: Shutdown: %v", s.Seed(), err)
 	}
 	s.Run()

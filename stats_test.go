@@ -232,7 +232,7 @@ func trickle(t *testing.T, n int, quickTime, slowTime time.Duration) (myriad.Sta
 		}
 	}
 	return e.Stats(), func() {
-		if err := e.Shutdown(context.Background()); err != nil {
+		if err := e.Shutdown(atLength(t)); err != nil {
 			t.Error(err)
 		}
 		w.Run()
@@ -321,7 +321,7 @@ func TestPanickingAndPostedCallsAreTimed(t *testing.T) {
 	if f := handlerStats(e.Stats(), "func()"); f.Max != 9*time.Millisecond {
 		t.Errorf("%+v", f)
 	}
-	if err := e.Shutdown(context.Background()); err != nil {
+	if err := e.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Run()

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -87,10 +86,10 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 			t.Error("a request was never answered")
 		}
 	}
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()
@@ -223,10 +222,10 @@ func TestAutoLearnsFromChains(t *testing.T) {
 		}
 	}
 	p.Close()
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()
@@ -236,49 +235,29 @@ func TestAutoLearnsFromChains(t *testing.T) {
 // Requests that have been handed to the pool together, of which one ends in a Stream, are all
 // answered, although the next behind it goes to the loop by itself.
 func TestChainGoesOnBehindStream(t *testing.T) {
-	w := sim.New(1, sim.Calm())
-	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ran := ""
-	s := &Server{Engine: engine, Dispatch: DispatchAuto,
-		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			ran += r.URL.Path
-			if rw.(*given).out.Load().x.inline() {
-				ran += "!"
+	st := calmStage(t, &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ran += r.URL.Path
+		if exchangeOf(w).inline() {
+			ran += "!"
+		}
+		if r.URL.Path == "/stream" {
+			stream, err := Detached(w)
+			if err != nil {
+				t.Error(err)
+				return
 			}
-			if r.URL.Path == "/stream" {
-				st, err := Detached(rw)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				st.Close()
-			}
-		})}
-	ln, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := w.Dial(ln.Addr())
-	p.Write([]byte(strings.Repeat("GET /quick HTTP/1.1\r\nHost: h\r\n\r\n", dispatch.QuickRow)))
-	w.RunFor(10 * time.Millisecond)
+			stream.Close()
+		}
+	})})
+	p := st.Dial(st.at)
+	st.ask(p, 10*time.Millisecond, strings.Fields(strings.Repeat("/quick ", dispatch.QuickRow))...)
 	ran = ""
-	p.Write([]byte(pipelined("/new", "/stream", "/quick", "/quick", "/newer")))
-	w.RunFor(10 * time.Millisecond)
+	st.ask(p, 10*time.Millisecond, "/new", "/stream", "/quick", "/quick", "/newer")
 	if want := "/new/stream/quick!/quick!/newer"; ran != want {
 		t.Errorf("these ran, ! on the loop: %s, want %s", ran, want)
 	}
 	p.Close()
-	if err := s.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if err := engine.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
-	w.Settle()
-	w.Check(t)
 }
 
 // Of a thousand routes, at full size, every one comes to the loop after its first calls, and those

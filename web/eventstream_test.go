@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -122,7 +121,7 @@ func simEvents(t *testing.T) (w *sim.World, p *sim.Peer, s *EventStream, stop fu
 		t.Helper()
 		p.Close()
 		w.RunFor(time.Second)
-		if err := engine.Shutdown(context.Background()); err != nil {
+		if err := engine.Shutdown(atLength(t)); err != nil {
 			t.Error(err)
 		}
 		w.Run()

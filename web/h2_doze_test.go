@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"reflect"
@@ -76,10 +75,10 @@ func idleHeap(t *testing.T, n int, silence time.Duration) int {
 		p.Close()
 	}
 	w.Run()
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()

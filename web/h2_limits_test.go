@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -364,7 +363,7 @@ func TestHTTP2Events(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}
-	if err := f.Shutdown(context.Background()); err != nil {
+	if err := f.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	for _, b := range bodies {

@@ -524,10 +524,10 @@ func tunnelRun(t *testing.T, seed uint64) uint64 {
 	if seed%2 == 0 && ended != 16 {
 		t.Errorf("seed %d: %d tunnels", seed, ended)
 	}
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()

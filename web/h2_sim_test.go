@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -124,7 +123,7 @@ func muxRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 		clients = append(clients, newMuxClient(w, f, r, i))
 	}
 	w.Run()
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	for i, c := range clients {
@@ -133,7 +132,7 @@ func muxRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 		}
 		c.peer.Close()
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"math/rand/v2"
@@ -169,10 +168,10 @@ func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 	checkSiege(t, seed, s, healthy, blocks)
 	leave(attackers, healthy)
 	w.RunFor(time.Second)
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Errorf("seed %d: Shutdown: %v", seed, err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Errorf("seed %d: engine Shutdown: %v", seed, err)
 	}
 	w.Settle()

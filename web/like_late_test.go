@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -83,7 +82,7 @@ func TestStatesOfALineThatOutlives(t *testing.T) {
 		}
 		goOn <- true
 	}
-	if err := f.Shutdown(context.Background()); err != nil || len(states) != 3 {
+	if err := f.Shutdown(atLength(t)); err != nil || len(states) != 3 {
 		t.Fatalf("behind Shutdown (%v) ConnState has heard of %d states, want 3", err, len(states))
 	}
 	if got := fmt.Sprint(<-states, <-states, <-states); got != fmt.Sprint(http.StateNew, http.StateActive,

@@ -54,7 +54,7 @@ func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit
 	}
 	st.at = ln.Addr()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
 		if t.Failed() { // then what the test has left may never end
 			time.AfterFunc(time.Second, cancel)
@@ -169,7 +169,7 @@ func TestLostClientsHandlersDoNotBegin(t *testing.T) {
 			}
 			p.Reset()
 			st.RunFor(time.Millisecond)
-			if err := s.Shutdown(context.Background()); err != nil || ended != 2 {
+			if err := s.Shutdown(atLength(t)); err != nil || ended != 2 {
 				t.Errorf("Shutdown: %v, when %d handlers had ended", err, ended)
 			}
 			st.RunFor(time.Second)
@@ -532,7 +532,7 @@ func TestLineLearnsOfItsLoss(t *testing.T) {
 	st.ask(p, 5*time.Millisecond, "/0", "/1", "/2")
 	p.Reset()
 	st.RunFor(100 * time.Microsecond)
-	if err := s.Shutdown(context.Background()); err != nil || told != 3 || ended != 3 {
+	if err := s.Shutdown(atLength(t)); err != nil || told != 3 || ended != 3 {
 		t.Errorf("Shutdown: %v; %d handlers were told and %d have ended, of 3", err, told, ended)
 	}
 }

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,37 @@ func TestLineRunsOnce(t *testing.T) {
 				p.Close()
 			})
 		}
+	}
+}
+
+// Behind a Stream a chain is dispatched anew, and what is next in it has all of WriteTimeout.
+func TestWriteTimeoutBehindStream(t *testing.T) {
+	const timeout = 10 * time.Millisecond
+	for took, want := range map[time.Duration]error{timeout - time.Millisecond: nil,
+		timeout + time.Millisecond: os.ErrDeadlineExceeded} {
+		var st *stage
+		var failed error
+		st = calmStage(t, &Server{WriteTimeout: timeout, Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/stream":
+					stream, err := Detached(w)
+					st.wait(timeout / 2)
+					if err = errors.Join(err, stream.Close()); err != nil {
+						t.Error(err)
+					}
+				case "/next":
+					st.wait(took)
+					_, err := w.Write([]byte("next"))
+					failed = errors.Join(err, http.NewResponseController(w).Flush())
+				}
+			})})
+		p := st.Dial(st.at)
+		st.ask(p, time.Second, "/first", "/stream", "/next")
+		if got := codes(t, p.Received()); !errors.Is(failed, want) || len(got) == 3 != (want == nil) {
+			t.Errorf("after %v: %v, %d answers", took, failed, len(got))
+		}
+		p.Close()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/workers"
 )
 
@@ -83,7 +84,14 @@ func client(t testing.TB) *http.Client {
 
 // hangs is how long a test waits for what must happen, before it says that it does not. It judges
 // nothing: a machine may be busy with other things for long.
-const hangs = 2 * time.Minute
+var hangs = soak.Patience(2 * time.Minute)
+
+// atLength is for what must end, and does.
+func atLength(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 func dial(t testing.TB, f *fixture) net.Conn {
 	t.Helper()

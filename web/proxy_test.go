@@ -244,7 +244,7 @@ func TestShutdownBeforeProxyHeader(t *testing.T) {
 		var took time.Duration
 		w.Go(func() {
 			began := w.Now()
-			if err := s.Shutdown(context.Background()); err != nil {
+			if err := s.Shutdown(atLength(t)); err != nil {
 				t.Error(err)
 			}
 			took = w.Now().Sub(began)

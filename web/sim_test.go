@@ -3,7 +3,6 @@ package web
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -148,10 +147,10 @@ func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
 			t.Errorf("seed %d, client %d: %v", seed, id, err)
 		}
 	}
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Errorf("seed %d: Shutdown: %v", seed, err)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Errorf("seed %d: engine Shutdown: %v", seed, err)
 	}
 	w.Settle()

@@ -130,13 +130,13 @@ func TestShutdownHastensHandshakes(t *testing.T) {
 	peer.Write([]byte("\x16\x03\x01\x02\x00\x01"))
 	w.RunFor(time.Second)
 	began := w.Now()
-	if err := s.Shutdown(context.Background()); err != nil {
+	if err := s.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	if took := w.Now().Sub(began); took < newConnGrace || took > newConnGrace+2*time.Second {
 		t.Errorf("Shutdown took %v", took)
 	}
-	if err := engine.Shutdown(context.Background()); err != nil {
+	if err := engine.Shutdown(atLength(t)); err != nil {
 		t.Error(err)
 	}
 	w.Settle()

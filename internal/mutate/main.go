@@ -14,8 +14,9 @@
 // All mistakes are in one test binary, and an environment variable switches one on. So a mistake
 // needs no build, and only the tests that reach it run.
 //
-// A mistake is caught if a test that passes without it fails twice with it. A test that does not
-// end is counted apart, because a busy machine could have delayed it.
+// A mistake is caught if a test that passes without it fails twice with it. Tests wait for four
+// seconds at most for what must happen, with a mistake and without, if they ask soak.Patience. A
+// test that does not end is counted apart, because a busy machine could have delayed it.
 package main
 
 import (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad/internal/leaktest"
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -65,7 +66,11 @@ func Until(n int) (i int) {
 
 const sampleTests = `package sample
 
-import "testing"
+import (
+	"os"
+	"testing"
+	"time"
+)
 
 func TestSum(t *testing.T) {
 	if n := Sum([]int{1, -2, 3}); n != 4 {
@@ -81,6 +86,13 @@ func TestBox(t *testing.T) {
 	c := new(Box)
 	if !c.Add(6, "") || !c.Add(1, "") || c.Add(1, "") {
 		t.Error("no")
+	}
+}
+
+func TestPatience(t *testing.T) {
+	Sum(nil)
+	if d, err := time.ParseDuration(os.Getenv("` + soak.PatienceEnv + `")); err != nil || d > 10*time.Second {
+		t.Error(d, err)
 	}
 }
 

@@ -178,7 +178,7 @@ var stillRunning = regexp.MustCompile(`(?m)^\t(\w+)\S* \([\dhms.]+\)$`)
 func (b *binary) run(names []string, seconds int, env string) (v verdict) {
 	cmd := exec.Command(b.path, "-test.short", "-test.v", "-test.failfast", fmt.Sprintf("-test.timeout=%ds", seconds),
 		"-test.run=^("+strings.Join(names, "|")+")$")
-	cmd.Dir, cmd.Env = b.folder, append(os.Environ(), env)
+	cmd.Dir, cmd.Env = b.folder, append(os.Environ(), env, waiting)
 	p, err := cmd.CombinedOutput()
 	v.failed, v.out = err != nil, string(p)
 	_, after, hung := strings.Cut(v.out, "panic: test timed out after")
@@ -200,6 +200,10 @@ const (
 	patience = 15  // seconds that tests have besides
 	factor   = 6   // times as long as they take without a mistake
 	mostHung = 3   // processes of tests that do not end, for one mistake
+
+	// waiting is how long one test waits for what must happen (soak.Patience), also without a
+	// mistake. So a test whose wait is in vain fails, where the process would else be ended first.
+	waiting = "MYRIAD_PATIENCE=4s"
 )
 
 // try runs the tests that reach a mistake, until one has failed twice. A test that hangs is left

@@ -1,6 +1,7 @@
-// Package soak decides how large a test is. Most runs use a test's usual size, which shows each
-// kind of case once. MYRIAD_SOAK=1 asks for its full size: all inputs, crowds, many seeds. "make
-// soak" runs the tests of tests.txt at their full size; CI runs a part of them each day.
+// Package soak decides how large a test is, and how long it waits. Most runs use a test's usual
+// size, which shows each kind of case once. MYRIAD_SOAK=1 asks for its full size: all inputs,
+// crowds, many seeds. "make soak" runs the tests of tests.txt at their full size; CI runs a part of
+// them each day.
 package soak
 
 import (
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Env names the environment variable that asks for full sizes: 1 does.
@@ -83,4 +85,18 @@ func Only(t testing.TB) {
 	if !On(t) {
 		t.Skipf("%s=1 or make soak runs it", Env)
 	}
+}
+
+// PatienceEnv names the environment variable that shortens what Patience returns: "4s". "make
+// mutate" sets it, because in the programs that it tries, what a test waits for may never happen.
+const PatienceEnv = "MYRIAD_PATIENCE"
+
+// Patience is how long tests wait for what must happen before they fail: usual, which allows for a
+// machine that is busy with other things, or less if PatienceEnv says so.
+func Patience(usual time.Duration) time.Duration {
+	d, err := time.ParseDuration(os.Getenv(PatienceEnv))
+	if err != nil || d <= 0 {
+		return usual
+	}
+	return min(d, usual)
 }

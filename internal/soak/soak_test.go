@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // Every line names another test, which exists in a package that asks for its size.
@@ -80,5 +81,15 @@ func TestOn(t *testing.T) {
 	f := &fake{name: listed}
 	if On(f); !f.failed {
 		t.Error("a test of the same name in another package goes on")
+	}
+}
+
+func TestPatience(t *testing.T) {
+	for value, want := range map[string]time.Duration{"": time.Minute, "4s": 4 * time.Second, "2m": time.Minute,
+		"0s": time.Minute, "-1s": time.Minute, "soon": time.Minute} {
+		t.Setenv(PatienceEnv, value)
+		if got := Patience(time.Minute); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
 	}
 }
