@@ -107,10 +107,11 @@ func TestReadsOfABody(t *testing.T) {
 	}
 }
 
-// A trailer is there when the body has been read, and not before.
+// A trailer is there when the body has been read, and not before: the fields that came, and the
+// names of those that were announced.
 func TestTrailerBehindItsBody(t *testing.T) {
 	var st *stage
-	before, after := 0, http.Header(nil)
+	before, after, again := 0, http.Header(nil), []string(nil)
 	st = calmStage(t, &Server{Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.ReadFull(r.Body, make([]byte, 3))
@@ -118,15 +119,22 @@ func TestTrailerBehindItsBody(t *testing.T) {
 			before = len(r.Trailer.Get("X-Sum"))
 			io.ReadAll(r.Body)
 			after = r.Trailer.Clone()
+			delete(r.Trailer, "X-Sum")
+			r.Body.Read(make([]byte, 1))
+			again = r.Trailer["X-Sum"]
 		})})
-	p := st.Dial(st.at)
-	p.Write([]byte(post + "Transfer-Encoding: chunked\r\n\r\n" +
-		"3\r\nabc\r\n1\r\nd\r\n0\r\nX-Sum: 4\r\nx-sum: four\r\n\r\n"))
-	st.RunFor(time.Second)
-	if before != 0 || len(after) != 1 || fmt.Sprint(after["X-Sum"]) != "[4 four]" {
-		t.Errorf("before the end %d bytes, after it %v", before, after)
+	for announced, want := range map[string]string{"": "map[X-Sum:[4 four]]",
+		"Trailer: X-None, X-Sum\r\n": "map[X-None:[] X-Sum:[4 four]]"} {
+		p := st.Dial(st.at)
+		p.Write([]byte(post + announced + "Transfer-Encoding: chunked\r\n\r\n" +
+			"3\r\nabc\r\n1\r\nd\r\n0\r\nX-Sum: 4\r\nx-sum: four\r\n\r\n"))
+		st.RunFor(time.Second)
+		if before != 0 || fmt.Sprint(after) != want || again != nil {
+			t.Errorf("%q: before the end %d bytes, after it %v, want %s; deleted, and there again: %v", announced,
+				before, after, want, again)
+		}
+		p.Close()
 	}
-	p.Close()
 }
 
 // MaxBodyBytes lets a body of that length pass. A longer one is refused by its Content-Length, or
@@ -168,7 +176,8 @@ func TestAnswerWaitsForTheBody(t *testing.T) {
 		length, rest int
 		answered     time.Duration
 		kept         bool
-	}{{10, 7, time.Second, true}, {10, 6, stopTimeout, false}, {maxDiscard + 3, 0, stopTimeout, false},
+	}{{10, 7, time.Second, true}, {3 + 2*maxBodyBuffer, 2 * maxBodyBuffer, time.Second, true},
+		{10, 6, stopTimeout, false}, {maxDiscard + 3, 0, stopTimeout, false},
 		{maxDiscard + 4, 0, 0, false}} {
 		t.Run(fmt.Sprint(tc.length, ", ", tc.rest), func(t *testing.T) {
 			st := calmStage(t, &Server{Dispatch: DispatchPool,

@@ -1,0 +1,247 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// This file is how a body ends before its end, in fake time: for its handler, and for its
+// connection.
+
+const (
+	inChunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+	short    = "Content-Length: 10\r\n\r\nabc"
+)
+
+var long = fmt.Sprintf("Content-Length: %d\r\n\r\nabc", maxDiscard+10)
+
+// flushed answers with a head of its own before the handler returns.
+func flushed(w http.ResponseWriter) {
+	w.Header().Set("Content-Length", "0")
+	w.(http.Flusher).Flush()
+}
+
+// The head of an answer says whether the connection stays when some of the request's body has not
+// come yet: of short, long or inChunks, only "abc" has. As with net/http, that depends on what the
+// handler has read, and on what it may still read.
+func TestHeadBesideABody(t *testing.T) {
+	read := func(_ http.ResponseWriter, r *http.Request) { r.Body.Read(make([]byte, 1)) }
+	duplex := func(w http.ResponseWriter, _ *http.Request) { http.NewResponseController(w).EnableFullDuplex() }
+	closed := func(_ http.ResponseWriter, r *http.Request) { r.Body.Close() }
+	tooLarge := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }
+	type steps []func(http.ResponseWriter, *http.Request)
+	returns := func(http.ResponseWriter, *http.Request) {}
+	flush := func(w http.ResponseWriter, _ *http.Request) { flushed(w) }
+	for name, tc := range map[string]struct {
+		request string
+		do      steps
+		kept    bool
+		within  time.Duration // until the head comes
+	}{
+		"short, not read":              {post + short, steps{flush}, true, 0},
+		"short, begun":                 {post + short, steps{read, flush}, true, 0},
+		"short, begun and closed":      {post + short, steps{read, closed, flush}, true, 0},
+		"short, duplex":                {post + short, steps{duplex, flush}, true, 0},
+		"long, not read":               {post + long, steps{flush}, false, 0},
+		"long, begun":                  {post + long, steps{read, flush}, true, 0},
+		"long, begun and closed":       {post + long, steps{read, closed, flush}, false, 0},
+		"long, duplex":                 {post + long, steps{duplex, flush}, true, 0},
+		"long, duplex, at return":      {post + long, steps{duplex, returns}, false, 0},
+		"chunks, not read":             {post + inChunks, steps{flush}, false, 0},
+		"chunks, begun":                {post + inChunks, steps{read, flush}, true, 0},
+		"chunks, begun and closed":     {post + inChunks, steps{read, closed, flush}, true, 0},
+		"chunks, duplex":               {post + inChunks, steps{duplex, flush}, true, 0},
+		"chunks, duplex, at return":    {post + inChunks, steps{duplex, read, returns}, true, 0},
+		"chunks, not read, at return":  {post + inChunks, steps{returns}, false, stopTimeout},
+		"chunks, begun, at return":     {post + inChunks, steps{read, returns}, false, stopTimeout},
+		"chunks that have come":        {post + inChunks + "0\r\n\r\n", steps{flush}, true, 0},
+		"none, too large":              {get + "\r\n", steps{tooLarge, flush}, true, 0},
+		"short, begun, too large":      {post + short, steps{read, tooLarge, flush}, false, 0},
+		"short, not read, too large":   {post + short, steps{tooLarge, flush}, true, 0},
+		"short, to its end, too large": {post + short + "defghij", steps{read, drainBody, tooLarge, flush}, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := calmStage(t, &Server{Dispatch: DispatchPool,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					for _, f := range tc.do {
+						f(w, r)
+					}
+				})})
+			p := st.Dial(st.at)
+			p.Write([]byte(tc.request))
+			if st.RunFor(tc.within + time.Second/2); p.Count() == 0 {
+				t.Fatalf("there is no answer after %v", tc.within)
+			}
+			if got := string(p.Received()); strings.Contains(got, "\r\nConnection: close\r\n") == tc.kept {
+				t.Errorf("got %q", got)
+			}
+			p.Close()
+		})
+	}
+}
+
+func drainBody(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }
+
+// A Read that fails because the client has ended its side ends the context. One that comes to the
+// end of the body does not.
+func TestContextOfAReader(t *testing.T) {
+	for _, tc := range []struct {
+		head, rest string
+		read       error
+	}{{short, "", io.ErrUnexpectedEOF}, {short, "defghij", nil}, {inChunks, "", io.ErrUnexpectedEOF},
+		{inChunks, "0\r\n\r\n", nil}} {
+		var failed, lost error
+		st := calmStage(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, failed = io.ReadAll(r.Body)
+				lost = r.Context().Err()
+			})})
+		p := st.Dial(st.at)
+		p.Write([]byte(post + tc.head + tc.rest))
+		if st.RunFor(time.Millisecond); tc.rest == "" {
+			p.CloseWrite()
+		}
+		st.RunFor(time.Second)
+		if !errors.Is(failed, tc.read) || (lost == nil) != (tc.read == nil) {
+			t.Errorf("%.20q, %q: read with %v, then the context is %v", tc.head, tc.rest, failed, lost)
+		}
+		p.Close()
+	}
+}
+
+// Close has a Read return that waits on another goroutine. A Read after the handler fails, too.
+func TestReadOfAClosedBody(t *testing.T) {
+	var st *stage
+	var body io.Reader
+	var waited, after error
+	st = calmStage(t, &Server{Dispatch: DispatchPool,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if body = r.Body; r.URL.RawQuery == "left" {
+				return
+			}
+			read := false
+			st.Go(func() {
+				io.ReadFull(r.Body, make([]byte, 3))
+				_, waited = r.Body.Read(make([]byte, 1))
+				read = true
+			})
+			st.wait(time.Millisecond)
+			r.Body.Close()
+			if st.wait(time.Millisecond); !read {
+				t.Error("the Read waits on behind Close")
+			}
+		})})
+	p := st.Dial(st.at)
+	p.Write([]byte(post + short))
+	st.RunFor(time.Second)
+	if waited != http.ErrBodyReadAfterClose {
+		t.Errorf("the Read that waited: %v", waited)
+	}
+	q := st.Dial(st.at)
+	q.Write([]byte("POST /?left HTTP/1.1\r\nHost: h\r\n" + short))
+	st.RunFor(time.Second)
+	_, after = body.Read(make([]byte, 1))
+	if after != http.ErrBodyReadAfterClose {
+		t.Errorf("a Read after the handler: %v", after)
+	}
+	p.Close()
+	q.Close()
+}
+
+// Of a body in chunks that its handler has left, maxDiscard bytes are read away before the next
+// request. With one more the connection ends.
+func TestRestInChunks(t *testing.T) {
+	for more, kept := range map[int]bool{maxDiscard: true, maxDiscard + 1: false} {
+		st := calmStage(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body.Read(make([]byte, 1))
+				flushed(w)
+			})})
+		p := st.Dial(st.at)
+		p.Write([]byte(post + inChunks))
+		st.RunFor(time.Second)
+		if p.Ended() {
+			t.Fatal("the connection has ended before the rest has come")
+		}
+		p.Write([]byte(fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n%s\r\n", more, strings.Repeat("b", more), get)))
+		st.RunFor(time.Second)
+		if got := len(codes(t, p.Received())); p.Ended() == kept || got != 1 && !kept || got != 2 && kept {
+			t.Errorf("%d bytes: %d answers; the connection has ended: %v", more, got, p.Ended())
+		}
+		p.Close()
+	}
+}
+
+// A reader of chunks that was late stays so, whatever comes and wherever its deadline is moved, and
+// its connection ends with the answer. A body with a length is read on.
+func TestReadAfterItsDeadline(t *testing.T) {
+	for _, head := range []string{short, inChunks} {
+		var st *stage
+		var late, then error
+		st = calmStage(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				c.SetReadDeadline(st.Now().Add(10 * time.Millisecond))
+				io.ReadFull(r.Body, make([]byte, 3))
+				_, late = r.Body.Read(make([]byte, 1))
+				c.SetReadDeadline(time.Time{})
+				st.wait(20 * time.Millisecond)
+				_, then = r.Body.Read(make([]byte, 1))
+			})})
+		p := st.Dial(st.at)
+		p.Write([]byte(post + head))
+		st.RunFor(20 * time.Millisecond)
+		rest := "defghij"
+		if head == inChunks {
+			rest = "7\r\ndefghij\r\n"
+		}
+		p.Write([]byte(rest))
+		st.RunFor(time.Second)
+		if !errors.Is(late, os.ErrDeadlineExceeded) || errors.Is(then, os.ErrDeadlineExceeded) != (head == inChunks) {
+			t.Errorf("%.20q: %v, then %v", head, late, then)
+		}
+		ends := strings.Contains(string(p.Received()), "\r\nConnection: close\r\n")
+		if p.Count() == 0 || ends != (head == inChunks) || p.Ended() != ends {
+			t.Errorf("%.20q: got %q; the connection has ended: %v", head, p.Received(), p.Ended())
+		}
+		p.Close()
+	}
+}
+
+// The bytes of a body that its handler has not read belong to the protocol that follows. The
+// handler cannot read them any more.
+func TestUnreadBodyIsHandedOn(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		var st *stage
+		var read error
+		next := new(recorder)
+		st = calmStage(t, &Server{Dispatch: DispatchPool,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if all {
+					drainBody(w, r)
+				}
+				if err := Upgrade(w, []byte(switching), next); err != nil {
+					t.Error(err)
+				}
+				st.wait(time.Millisecond)
+				_, read = r.Body.Read(make([]byte, 1))
+			})})
+		p := st.Dial(st.at)
+		p.Write([]byte(post + short + "defghij" + "behind"))
+		st.RunFor(time.Second)
+		want, fails := "abcdefghijbehind", http.ErrHijacked
+		if all {
+			want, fails = "behind", io.EOF
+		}
+		if string(next.got) != want || read != fails {
+			t.Errorf("all was read: %v; the next protocol got %q, want %q; a Read then: %v", all, next.got, want, read)
+		}
+		p.Close()
+	}
+}
