@@ -199,7 +199,7 @@ func nextGeneration(gen uint32) uint32 {
 func (c *conn) release() {
 	d := c.d
 	c.out.drop()
-	if c.e != nil {
+	if c.e != nil && c.e.holder == c { // else a detached connection has its next holder
 		c.e.holder = nil
 	}
 	*c = conn{d: d, index: c.index, gen: c.gen, state: free}

@@ -23,18 +23,26 @@ func (r *rig) detached() net.Conn {
 	if err := r.d.Detach(r.id); err != nil {
 		r.t.Fatal(err)
 	}
-	k := &detachKeeper{}
-	for k.s == nil {
+	k := &connKeeper{}
+	for k.nc == nil && k.err == nil {
 		if _, err := r.d.Poll(time.Second, k); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	nc, err := k.s.Conn()
-	if err != nil {
-		r.t.Fatal(err)
+	if k.err != nil {
+		r.t.Fatal(k.err)
 	}
-	return nc
+	return k.nc
 }
+
+// A connKeeper makes a net.Conn where the engine does: in Detached.
+type connKeeper struct {
+	driver.Events
+	nc  net.Conn
+	err error
+}
+
+func (k *connKeeper) Detached(_ driver.ID, s driver.Socket) { k.nc, k.err = s.Conn() }
 
 func TestConnBlocksInFakeTime(t *testing.T) {
 	r := newRig(t, sim.Calm())
