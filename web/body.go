@@ -34,7 +34,7 @@ type body struct {
 	total   int64  // bytes that have come
 	most    int64  // how many may come, as they are not read; 0: they are, or a window bounds them
 	trailer http.Header
-	waits   int           // goroutines that wait
+	away    driver.Parker // of the one goroutine that waits and does not count; nil: none does
 	parker  driver.Parker // of one that has waited, for the next
 }
 
@@ -178,25 +178,26 @@ func (b *body) wait(forEnd bool) {
 	if b.parker = nil; p == nil {
 		p = b.x.lane.st.engine.System().NewParker()
 	}
-	b.waits++
 	if forEnd {
 		b.in.WaitEnd(p, b.park)
 	} else {
 		b.in.Wait(p, b.park)
 	}
-	b.waits--
 	b.parker = p
 }
 
 func (b *body) park(p driver.Parker) {
-	first := b.waits == 1
-	b.mu.Unlock()
-	if first {
-		b.x.awaitClient(p)
-	} else {
-		p.Park() // one of them is enough not to count
+	if b.away != nil { // then the handler does not count already
+		b.mu.Unlock()
+		p.Park()
+		b.mu.Lock()
+		return
 	}
+	b.away = p
+	b.mu.Unlock()
+	b.x.awaitClient(p)
 	b.mu.Lock()
+	b.away = nil
 }
 
 // Close says that the handler wants no more. The loop reads the rest away after the answer.

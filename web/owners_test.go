@@ -169,7 +169,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 					within(t, "the body itself is waited for", func() bool {
 						x.body.mu.Lock()
 						defer x.body.mu.Unlock()
-						return x.body.waits > 0
+						return x.body.away != nil
 					})
 					close(settled)
 				}
