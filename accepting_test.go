@@ -267,7 +267,7 @@ func TestShedding(t *testing.T) {
 	for seed := range seeds(t) / 5 {
 		o := sim.Lossless()
 		o.Backlog = 1000
-		w := sim.New(seed, o)
+		w := newWorld(seed, o)
 		f := &files{World: w}
 		e, err := myriad.Start(myriad.Config{System: f, Logger: quiet, Loops: 2})
 		if err != nil {
@@ -374,7 +374,7 @@ func (inertSocket) Close() error              { return nil }
 
 // Adopt is busy only when every loop is, and counts what it takes.
 func TestAdoptBusy(t *testing.T) {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 3, MaxConns: 3000})
 	if err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestAdoptBusy(t *testing.T) {
 // A call that finds every intake full is counted, once, and the room that it had taken is given
 // back.
 func TestAdoptBusyIsCounted(t *testing.T) {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 2, MaxConns: 5000})
 	if err != nil {
 		t.Fatal(err)
@@ -425,7 +425,7 @@ func TestAdoptBusyIsCounted(t *testing.T) {
 
 // Where Adopt is busy AdoptWait waits, and loses nothing of what it is given.
 func TestAdoptWait(t *testing.T) {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{System: inertImports{w}, Logger: quiet, Loops: 2, MaxConns: 9500})
 	if err != nil {
 		t.Fatal(err)

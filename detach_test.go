@@ -445,7 +445,7 @@ func (s strictSocket) Conn() (net.Conn, error) {
 // A conn that has left its driver and cannot be a net.Conn is closed: its handler's Closed is
 // called after done.
 func TestDetachWithoutDescriptors(t *testing.T) {
-	w := strict{sim.New(1, sim.Calm())}
+	w := strict{newWorld(1, sim.Calm())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func blackhole(t *testing.T, w *sim.World, addr string) net.Addr {
 // the directory.
 func simulateNames(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) (*simulation, *directory) {
 	t.Helper()
-	w := sim.New(seed, o)
+	w := newWorld(seed, o)
 	names := &directory{System: w}
 	cfg.System, cfg.Logger, cfg.Loops = names, quiet, 2
 	e, err := myriad.Start(cfg)

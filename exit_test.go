@@ -200,7 +200,7 @@ func (d *breakableDriver) Poll(wait time.Duration, ev driver.Events) (int, error
 
 // When the driver has failed, every conn's Closed is called, though each ends the goroutine.
 func TestExitsWhileTheDriverFails(t *testing.T) {
-	w := &breakable{World: sim.New(1, sim.Lossless())}
+	w := &breakable{World: newWorld(1, sim.Lossless())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func (a *postponer) Closed(c *myriad.Conn, _ error) { c.Loop().Later(func() { a.
 
 // What Closed puts off is done, though the driver's failure has ended the loop.
 func TestLaterWhileTheDriverFails(t *testing.T) {
-	w := &breakable{World: sim.New(1, sim.Lossless())}
+	w := &breakable{World: newWorld(1, sim.Lossless())}
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

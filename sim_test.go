@@ -2,6 +2,7 @@ package myriad_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,12 @@ func seeds(t *testing.T) uint64 {
 	return soak.Size(t, uint64(50), 200)
 }
 
+// newWorld makes a simulated world, which panics if a goroutine of it is stuck for long.
+func newWorld(seed uint64, o sim.Options) *sim.World {
+	o.Stall = cmp.Or(o.Stall, soak.Patience(30*time.Second))
+	return sim.New(seed, o)
+}
+
 // A simulated world with an engine in it.
 type simulation struct {
 	*sim.World
@@ -33,7 +40,7 @@ type simulation struct {
 
 func simulate(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) *simulation {
 	t.Helper()
-	w := sim.New(seed, o)
+	w := newWorld(seed, o)
 	cfg.System, cfg.Logger = w, quiet
 	if cfg.Loops == 0 {
 		cfg.Loops = 2

@@ -56,7 +56,7 @@ func TestStarvedTask(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.machine
-			m.World, m.number = sim.New(1, sim.Calm()), 7
+			m.World, m.number = newWorld(1, sim.Calm()), 7
 			m.began = m.World.Now()
 			if took := m.handoff(t, tt.tasks, tt.stays); took < tt.least || took > tt.most {
 				t.Errorf("overtaken after %v, want %v to %v", took, tt.least, tt.most)

@@ -207,7 +207,7 @@ type slow struct{ *probe }
 // trickle serves peers that send n bytes one by one to handlers that take their time for each.
 func trickle(t *testing.T, n int, quickTime, slowTime time.Duration) (myriad.Stats, func()) {
 	t.Helper()
-	w := &slowWorld{World: sim.New(1, sim.Lossless())}
+	w := &slowWorld{World: newWorld(1, sim.Lossless())}
 	e, err := myriad.Start(myriad.Config{System: w, Loops: 1, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestSampledTimes(t *testing.T) {
 
 // A panic ends a timed call as a return does, and functions of Loop.Do are timed too.
 func TestPanickingAndPostedCallsAreTimed(t *testing.T) {
-	w := &slowWorld{World: sim.New(1, sim.Lossless())}
+	w := &slowWorld{World: newWorld(1, sim.Lossless())}
 	e, err := myriad.Start(myriad.Config{System: w, Loops: 1, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)

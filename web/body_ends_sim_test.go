@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/driver"
 )
 
 // This file is how a body ends before its end, in fake time: for its handler, and for its
@@ -244,4 +246,97 @@ func TestUnreadBodyIsHandedOn(t *testing.T) {
 		}
 		p.Close()
 	}
+}
+
+// A client that has ended its side is taken to have gone when its handler has what it wants of the
+// body: all, or no more. Then the context ends.
+func TestClientThatHasSentAll(t *testing.T) {
+	half := func(_ http.ResponseWriter, r *http.Request) { r.Body.Read(make([]byte, 1)) }
+	closed := func(_ http.ResponseWriter, r *http.Request) { r.Body.Close() }
+	for name, tc := range map[string]struct {
+		request string
+		do      func(http.ResponseWriter, *http.Request)
+		gone    bool
+	}{
+		"no body":      {get + "\r\n", drainBody, true},
+		"not read":     {post + short + "defghij", func(http.ResponseWriter, *http.Request) {}, false},
+		"half read":    {post + short + "defghij", half, false},
+		"read":         {post + short + "defghij", drainBody, true},
+		"closed":       {post + short + "defghij", closed, true},
+		"chunks, read": {post + inChunks + "0\r\n\r\n", drainBody, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var st *stage
+			gone := false
+			st = calmStage(t, &Server{Dispatch: DispatchPool,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					tc.do(w, r)
+					st.wait(time.Second)
+					gone = r.Context().Err() != nil
+				})})
+			p := st.Dial(st.at)
+			p.Write([]byte(tc.request))
+			p.CloseWrite()
+			if st.RunFor(2 * time.Second); gone != tc.gone {
+				t.Errorf("the context has ended: %v", gone)
+			}
+			p.Close()
+		})
+	}
+}
+
+// A widened is an executor that counts for how many handlers there is more room in it.
+type widened struct {
+	driver.Executor
+	by int
+}
+
+func (w *widened) Widen(n int) { w.by += n }
+
+// widen has the handlers of s run on a widened.
+func (s *stage) widen(of *Server) *widened {
+	w := &widened{Executor: s.Executor()}
+	of.state.tasks.UsePool(w)
+	return w
+}
+
+// While a handler waits for its client, another one may run, but not two: one of its goroutines is
+// enough not to count. A handler that waits for other handlers counts.
+func TestWaitingHandlersDoNotCount(t *testing.T) {
+	var st *stage
+	s := &Server{Dispatch: DispatchPool, PipelineDepth: 2,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				w.Write(make([]byte, 4<<20))
+				return
+			}
+			st.Go(func() { r.Body.Read(make([]byte, 1)) })
+			io.ReadFull(r.Body, make([]byte, 4))
+			st.wait(2 * time.Millisecond)
+			io.Copy(io.Discard, r.Body)
+		})}
+	st = calmStage(t, s)
+	pool := st.widen(s)
+	p := st.Dial(st.at)
+	step := func(what, more string, want int) {
+		p.Write([]byte(more))
+		if st.RunFor(time.Millisecond); pool.by != want {
+			t.Errorf("%s: there is room for %d more, want %d", what, pool.by, want)
+		}
+	}
+	step("two goroutines wait for the body", post+"Content-Length: 10\r\n\r\n", 1)
+	step("one waits for it", "abc", 1)
+	step("none waits", "de", 0)
+	st.RunFor(10 * time.Millisecond)
+	step("it waits again", "", 1)
+	step("the request is answered", "fghij", 0)
+	p.StopReading()
+	step("an answer is not read, and one waits behind it", strings.Repeat(get+"\r\n", 2), 1)
+	p.Resume()
+	st.RunFor(time.Second)
+	step("all is read", "", 0)
+	if got := len(codes(t, p.Received())); got != 3 {
+		t.Errorf("%d answers, want 3", got)
+	}
+	p.Close()
 }

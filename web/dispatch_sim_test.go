@@ -51,7 +51,7 @@ func runCrowd(t *testing.T, seed uint64, n int, path func(i int) string, sleeps 
 	t.Helper()
 	o := sim.Calm()
 	o.MaxSteps = 1 << 30
-	w := sim.New(seed, o)
+	w := newWorld(seed, o)
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func isSlowRoute(_ *rand.Rand, path string, _ int) bool { return path == "/slow"
 // Requests that come together teach as much as those that come alone: the second batch of as many
 // as it takes runs on the loop.
 func TestAutoLearnsFromChains(t *testing.T) {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

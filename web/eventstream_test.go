@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) {
 // simEvents has one client hold one EventStream in a simulated world.
 func simEvents(t *testing.T) (w *sim.World, p *sim.Peer, s *EventStream, stop func()) {
 	t.Helper()
-	w = sim.New(1, sim.Calm())
+	w = newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet(), WriteLimit: 1000})
 	if err != nil {
 		t.Fatal(err)

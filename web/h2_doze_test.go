@@ -43,7 +43,7 @@ func muxedBrowser() []byte {
 // idleHeap is how many bytes n connections take each, and their peers, that have sent a browser's
 // request and are then silent for so long.
 func idleHeap(t *testing.T, n int, silence time.Duration) int {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{System: w, Loops: 1, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

@@ -329,7 +329,7 @@ func TestTunnelCalls(t *testing.T) {
 	for name, c := range tunnelCalls {
 		e := newEchoPipe()
 		e.on = c.on
-		w := sim.New(1, sim.Calm())
+		w := newWorld(1, sim.Calm())
 		engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
@@ -480,7 +480,7 @@ func tunnelRun(t *testing.T, seed uint64) uint64 {
 	if seed%2 == 0 {
 		faults = sim.Lossless()
 	}
-	w := sim.New(seed, faults)
+	w := newWorld(seed, faults)
 	engine, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: quiet(), LingerTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type downloader struct {
 const largeAnswer = 8 << 20
 
 func newDownloader(t *testing.T) *downloader {
-	d := &downloader{World: sim.New(1, sim.Calm()), t: t, got: map[uint32]int{}, ended: map[uint32]int{}}
+	d := &downloader{World: newWorld(1, sim.Calm()), t: t, got: map[uint32]int{}, ended: map[uint32]int{}}
 	engine, err := myriad.Start(myriad.Config{System: d.World, Loops: 1, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

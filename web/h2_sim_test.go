@@ -95,7 +95,7 @@ func (c *muxClient) check() error {
 
 // muxRun serves HTTP/2 clients in one world and returns its hash.
 func muxRun(t *testing.T, seed uint64, d Dispatch) uint64 {
-	w := sim.New(seed, sim.Options{})
+	w := newWorld(seed, sim.Options{})
 	cfg := myriad.Config{Loops: 2, System: w, Logger: quiet(), LingerTimeout: time.Hour}
 	if seed%2 == 1 {
 		cfg.WriteLimit = 2 << 10 // handlers have to wait for room

@@ -116,7 +116,7 @@ func (c *besieged) ask(tick int) {
 func siege(t *testing.T, seed uint64, d Dispatch, timeouts bool) {
 	o := sim.Options{Reset: -1, Accept: -1, Dial: -1, SlowPeer: -1, LateFIN: -1, SmallBuffers: -1,
 		MaxDelay: time.Millisecond, Overstay: -1, Workers: 256}
-	w := sim.New(seed, o)
+	w := newWorld(seed, o)
 	engine, err := myriad.Start(myriad.Config{Loops: 2, System: w, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

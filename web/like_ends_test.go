@@ -285,7 +285,7 @@ func TestAcceptPausesLikeNetHTTP(t *testing.T) {
 
 // slow is a server in a world where time is given, and a connection to it.
 func slow(t *testing.T, s *Server) (w *sim.World, peer *sim.Peer) {
-	w = sim.New(1, sim.Calm())
+	w = newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet(), Loops: 1})
 	if err != nil {
 		t.Fatal(err)

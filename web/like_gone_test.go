@@ -47,11 +47,11 @@ func TestCloseNotifyLikeNetHTTP(t *testing.T) {
 			c := dial(t, f)
 			io.WriteString(c, asks("/wait", ""))
 			closeWrite(c)
-			r.add("%s", <-told)
+			r.add("%s", receive(t, told))
 			c = dial(t, f)
 			io.WriteString(c, posts("/cut", "Content-Length: 5\r\n\r\nab"))
 			closeWrite(c)
-			r.add("%s", <-told)
+			r.add("%s", receive(t, told))
 		})
 	}
 }
@@ -75,10 +75,10 @@ func TestWritesBehindAResetLikeNetHTTP(t *testing.T) {
 		sameOnBoth(t, set, func(t *testing.T, f *fixture, r *record) {
 			c := dial(t, f).(*net.TCPConn)
 			io.WriteString(c, request)
-			<-began
+			receive(t, began)
 			c.SetLinger(0)
 			c.Close()
-			r.add("%s", plain(<-ended))
+			r.add("%s", plain(receive(t, ended)))
 		})
 	}
 }
@@ -168,9 +168,9 @@ func TestUpgradeWaitsForRoom(t *testing.T) {
 		})}, myriad.Config{Loops: 1})
 	c := dial(t, f)
 	io.WriteString(c, get+end)
-	refusedTwice(<-begun)
+	refusedTwice(receive(t, begun))
 	close(free)
-	if err := <-upgraded; err != nil {
+	if err := receive(t, upgraded); err != nil {
 		t.Error(err)
 	}
 	want := "HTTP/1.1 103 Early Hints\r\n\r\n" + switching

@@ -69,7 +69,7 @@ func TestLargeHeadIsHeld(t *testing.T) {
 // goes, and its handler, which waits with more, goes on.
 func TestHeldAnswerFindsNoRoom(t *testing.T) {
 	const size = 300 << 10
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	ended := 0
 	st := newStage(t, w, w, &Server{PipelineDepth: 3, Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -70,7 +70,7 @@ func newStage(t *testing.T, w *sim.World, system driver.System, s *Server, limit
 }
 
 func calmStage(t *testing.T, s *Server) *stage {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	return newStage(t, w, w, s, 0)
 }
 
@@ -148,7 +148,7 @@ func TestChainIsBounded(t *testing.T) {
 func TestLostClientsHandlersDoNotBegin(t *testing.T) {
 	for name, returned := range map[string]bool{"while one runs": false, "between two": true} {
 		t.Run(name, func(t *testing.T) {
-			w := sim.New(1, sim.Calm())
+			w := newWorld(1, sim.Calm())
 			world := &haltingWorld{World: w, forTime: 10 * time.Millisecond}
 			var st *stage
 			ran, ended := "", 0
@@ -186,7 +186,7 @@ func TestInlineWhileClientsRead(t *testing.T) {
 	const most = 64 << 10
 	var st *stage
 	within, above := 0, 0
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	st = newStage(t, w, w, &Server{Dispatch: DispatchInline,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			queued := st.conn.Queued()
@@ -266,7 +266,7 @@ func TestLateBodyEndsItsConnection(t *testing.T) {
 // refusal that the first handler has had.
 func TestRoomComesBeforeTheTurn(t *testing.T) {
 	const limit = 8 << 10
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	world := &haltingWorld{World: w, forTime: 10 * time.Microsecond}
 	text := bytes.Repeat([]byte("0123456789abcdef"), 256)
 	name := filepath.Join(t.TempDir(), "file")

@@ -93,6 +93,17 @@ func atLength(t testing.TB) context.Context {
 	return ctx
 }
 
+// receive is for what must come.
+func receive[T any](t testing.TB, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(hangs):
+		t.Fatal("waited too long")
+	}
+	return v
+}
+
 func dial(t testing.TB, f *fixture) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", f.addr)

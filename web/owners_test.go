@@ -130,7 +130,7 @@ func TestHijackOfALateAndLostRequest(t *testing.T) {
 	})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	<-ready
+	receive(t, ready)
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 	select {
@@ -178,7 +178,7 @@ func TestContinueWaitsForRoom(t *testing.T) {
 		c := dial(t, f)
 		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n"+
 			"Connection: close\r\n\r\n")
-		refusedTwice(<-begun)
+		refusedTwice(receive(t, begun))
 		for range 1000 {
 			runtime.Gosched()
 		}
@@ -271,7 +271,7 @@ func refusingServer(t *testing.T, before func(x *exchange)) *fixture {
 		f.state.tasks.UsePool(refusing{pool, func() { before(&ln.awake[0].(*conn).x.exchange) }})
 		close(set)
 	})
-	<-set
+	receive(t, set)
 	return f
 }
 
@@ -310,7 +310,7 @@ func TestNothingBehindABrokenBody(t *testing.T) {
 			})}, myriad.Config{Loops: 1})
 		c := dial(t, f)
 		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"+body[0])
-		<-begun
+		receive(t, begun)
 		io.WriteString(c, body[1])
 		for range 5 { // the loop has come to the rest by then
 			raw(t, f, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", false)
@@ -356,7 +356,7 @@ func TestUpgradeHeadComesFirst(t *testing.T) {
 		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	<-looked
+	receive(t, looked)
 	io.CopyN(io.Discard, c, before)
 	got := make([]byte, len(switching+"hello"))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != switching+"hello" {
@@ -393,7 +393,7 @@ func TestUpgradeBehindATakeover(t *testing.T) {
 	if string(all) != "mine" {
 		t.Errorf("got %q, %v", all, err)
 	}
-	if err := <-upgraded; !errors.Is(err, http.ErrHijacked) {
+	if err := receive(t, upgraded); !errors.Is(err, http.ErrHijacked) {
 		t.Errorf("Upgrade: %v", err)
 	}
 }

@@ -247,7 +247,7 @@ func TestTakeoverInFrontOfRunningHandlers(t *testing.T) {
 			})})
 		c := dial(t, f)
 		io.WriteString(c, "GET "+how+" HTTP/1.1\r\nHost: h\r\n\r\n"+pipelined("/write", "/panic"))
-		<-s.opened
+		receive(t, s.opened)
 		within(t, "the line knows that it is lost", func() bool { return f.state.conns.Load() == 2 })
 		close(taken)
 		within(t, "both handlers have ended", func() bool { return f.state.conns.Load() == 0 })
@@ -364,7 +364,7 @@ func TestShutdownAnswersTheLine(t *testing.T) {
 		c := dial(t, f)
 		io.WriteString(c, "GET /0 HTTP/1.1\r\nHost: h\r\n\r\nGET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\n"+
 			"Host: h\r\n\r\n")
-		<-begun
+		receive(t, begun)
 		done := make(chan error, 1)
 		go func() { done <- f.Shutdown(t.Context()) }()
 		for !f.closing.Load() {
@@ -375,7 +375,7 @@ func TestShutdownAnswersTheLine(t *testing.T) {
 		if got := answers(t, string(all)); err != nil || fmt.Sprint(got) != "[/0 /1 /2]" {
 			t.Errorf("depth %d: got %q, %v", depth, got, err)
 		}
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Error(err)
 		}
 	}
@@ -394,12 +394,12 @@ func TestPipelineOfALostClient(t *testing.T) {
 	c := dial(t, f)
 	io.WriteString(c, pipelined(paths(n)...))
 	for range n {
-		<-ended
+		receive(t, ended)
 	}
 	c.(*net.TCPConn).SetLinger(0)
 	c.Close()
 	for range n {
-		if err := <-ended; err == nil || errors.Is(err, io.EOF) {
+		if err := receive(t, ended); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("Write: %v", err)
 		}
 	}

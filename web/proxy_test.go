@@ -190,7 +190,7 @@ func TestNoProxyHeader(t *testing.T) {
 // proxySim serves in a simulated world. Its connections are trusted.
 func proxySim(t *testing.T, s *Server) (w *sim.World, addr net.Addr) {
 	t.Helper()
-	w = sim.New(1, sim.Calm())
+	w = newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

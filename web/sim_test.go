@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"log"
@@ -30,6 +31,12 @@ func simSeeds(t *testing.T) uint64 {
 		return n
 	}
 	return soak.Size(t, uint64(20), 200)
+}
+
+// newWorld makes a simulated world, which panics if a goroutine of it is stuck for long.
+func newWorld(seed uint64, o sim.Options) *sim.World {
+	o.Stall = cmp.Or(o.Stall, soak.Patience(30*time.Second))
+	return sim.New(seed, o)
 }
 
 // simFiller is the body of an answer to a GET.
@@ -108,7 +115,7 @@ type simServer struct {
 
 // simRun serves clients in one world and returns its hash.
 func simRun(t *testing.T, seed uint64, d Dispatch) uint64 {
-	w := sim.New(seed, sim.Options{})
+	w := newWorld(seed, sim.Options{})
 	cfg := myriad.Config{Loops: 2, System: w, Logger: quiet(), LingerTimeout: time.Hour}
 	most := 6 // requests of a client
 	if d != DispatchPool && seed%2 == 1 {

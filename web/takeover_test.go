@@ -52,7 +52,7 @@ func TestUpgrade(t *testing.T) {
 		})})
 		c := dial(t, f)
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: shout\r\nConnection: Upgrade\r\n\r\nread ahead ")
-		<-s.opened
+		receive(t, s.opened)
 		io.WriteString(c, "and more")
 		want := switching + "READ AHEAD AND MORE"
 		got := make([]byte, len(want))
@@ -60,7 +60,7 @@ func TestUpgrade(t *testing.T) {
 			t.Fatalf("got %q, %v", got, err)
 		}
 		c.Close()
-		if err := <-s.closed; err != nil {
+		if err := receive(t, s.closed); err != nil {
 			t.Error(err)
 		}
 	})
@@ -81,7 +81,7 @@ func TestUpgradeBehindTheEnd(t *testing.T) {
 			switching+"READ AHEAD"; got != want {
 			t.Errorf("got %q", got)
 		}
-		if err := <-s.closed; err != nil {
+		if err := receive(t, s.closed); err != nil {
 			t.Error(err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestDetached(t *testing.T) {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
 			c := dial(t, f)
 			io.WriteString(c, "GET / "+proto+"\r\nHost: h\r\n\r\n")
-			s := <-streams
+			s := receive(t, streams)
 			closed := make(chan error, 1)
 			s.OnClose(func(err error) { closed <- err })
 			k := NewChunk([]byte("data: shared\n\n"))
@@ -171,7 +171,7 @@ func TestDetached(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if err := <-closed; err != nil {
+			if err := receive(t, closed); err != nil {
 				t.Error(err)
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -209,13 +209,13 @@ func TestDetachedHearsTheClientGo(t *testing.T) {
 		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
 			t.Fatal(err)
 		}
-		s := <-streams
+		s := receive(t, streams)
 		closed := make(chan error, 2)
 		s.OnClose(func(err error) { closed <- err })
 		tt.leave(c.(*net.TCPConn))
-		first := <-closed
+		first := receive(t, closed)
 		s.OnClose(func(err error) { closed <- err })
-		if second := <-closed; !errors.Is(first, tt.want) || second != first {
+		if second := receive(t, closed); !errors.Is(first, tt.want) || second != first {
 			t.Errorf("%s: OnClose got %v, and once more %v; want %v", tt.name, first, second, tt.want)
 		}
 	}
@@ -238,14 +238,14 @@ func TestDetachedAfterTheClientHasGone(t *testing.T) {
 		})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	h := <-entered
+	h := receive(t, entered)
 	c.(*net.TCPConn).CloseWrite()
 	for ended := false; !ended; {
 		h.lane.ask(func() { ended = h.ended; entered <- h })
-		<-entered
+		receive(t, entered)
 	}
 	close(gone)
-	if err := <-closed; err != io.EOF {
+	if err := receive(t, closed); err != io.EOF {
 		t.Errorf("OnClose got %v, want io.EOF", err)
 	}
 }
@@ -313,7 +313,7 @@ func TestDetachedWriteAndCloseAtOnce(t *testing.T) {
 	r := bufio.NewReader(c)
 	for range 300 {
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		s := <-streams
+		s := receive(t, streams)
 		wrote := make(chan int)
 		go func() {
 			n := 0
@@ -329,7 +329,7 @@ func TestDetachedWriteAndCloseAtOnce(t *testing.T) {
 		runtime.Gosched()
 		s.Close()
 		resp, err := http.ReadResponse(r, nil)
-		if got, want := len(mustBody(t, resp, err)), <-wrote; got != want {
+		if got, want := len(mustBody(t, resp, err)), receive(t, wrote); got != want {
 			t.Fatalf("%d bytes of %d arrived", got, want)
 		}
 	}
@@ -347,7 +347,7 @@ func TestDetachedBackPressure(t *testing.T) {
 	})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	s := <-streams
+	s := receive(t, streams)
 	room := make(chan struct{}, 1)
 	s.OnDrained(func() { room <- struct{}{} })
 	piece := make([]byte, 16<<10)
@@ -370,9 +370,9 @@ func TestDetachedBackPressure(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		got <- len(mustBody(t, resp, err))
 	}()
-	<-room
+	receive(t, room)
 	s.Close()
-	if n := <-got; n != wrote {
+	if n := receive(t, got); n != wrote {
 		t.Errorf("client got %d of %d bytes", n, wrote)
 	}
 }
@@ -389,17 +389,17 @@ func TestShutdownEndsStreams(t *testing.T) {
 	})})
 	c := dial(t, f)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	s := <-streams
+	s := receive(t, streams)
 	closed := make(chan error, 1)
 	s.OnClose(func(err error) { closed <- err })
 	down := make(chan error, 1)
 	go func() { down <- f.Shutdown(t.Context()) }()
-	if err := <-closed; err != nil {
+	if err := receive(t, closed); err != nil {
 		t.Error(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	mustBody(t, resp, err)
-	if err := <-down; err != nil {
+	if err := receive(t, down); err != nil {
 		t.Error(err)
 	}
 }

@@ -115,7 +115,7 @@ func TestShutdownEndsSlowHandshakes(t *testing.T) {
 
 // Without any timeout of the server's own it is 5 s, from Shutdown on.
 func TestShutdownHastensHandshakes(t *testing.T) {
-	w := sim.New(1, sim.Calm())
+	w := newWorld(1, sim.Calm())
 	engine, err := myriad.Start(myriad.Config{System: w, Logger: quiet(), Loops: 1})
 	if err != nil {
 		t.Fatal(err)
