@@ -41,7 +41,9 @@ type simulation struct {
 func simulate(t *testing.T, seed uint64, o sim.Options, cfg myriad.Config) *simulation {
 	t.Helper()
 	w := newWorld(seed, o)
-	cfg.System, cfg.Logger = w, quiet
+	if cfg.System = w; cfg.Logger == nil {
+		cfg.Logger = quiet
+	}
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
 	}

@@ -1,0 +1,297 @@
+package myriad_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// This file is what a loop does with the callbacks of a conn, in fake time.
+
+// A caller has all callbacks, each of which is one function's. It keeps what it has heard.
+type caller struct {
+	on    func(callback string, c *myriad.Conn)
+	c     *myriad.Conn
+	heard strings.Builder
+	err   error
+}
+
+func (h *caller) call(callback string, c *myriad.Conn) {
+	h.c = c
+	h.heard.WriteString(" " + callback)
+	if h.on != nil {
+		h.on(callback, c)
+	}
+}
+
+func (h *caller) Opened(c *myriad.Conn)   { h.call("Opened", c) }
+func (h *caller) Ended(c *myriad.Conn)    { h.call("Ended", c) }
+func (h *caller) Drained(c *myriad.Conn)  { h.call("Drained", c) }
+func (h *caller) Expired(c *myriad.Conn)  { h.call("Expired", c) }
+func (h *caller) Notified(c *myriad.Conn) { h.call("Notified", c) }
+func (h *caller) Stopping(c *myriad.Conn) { h.call("Stopping", c) }
+
+func (h *caller) Received(c *myriad.Conn, p []byte) {
+	h.c = c
+	h.heard.WriteString(" " + string(p))
+	if h.on != nil {
+		h.on("Received", c)
+	}
+}
+
+func (h *caller) Closed(c *myriad.Conn, err error) {
+	h.heard.WriteString(" Closed")
+	h.err = err
+}
+
+// callbacks are what provoke has called. Opened was called when the conn came.
+var callbacks = []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "Stopping"}
+
+// provoke has callback called of h, whose conn is p's.
+func provoke(t *testing.T, s *simulation, p *sim.Peer, h *caller, callback string) {
+	t.Helper()
+	do := func(f func()) {
+		if err := h.c.Loop().Do(f); err != nil {
+			t.Error(err)
+		}
+	}
+	switch callback {
+	case "Received":
+		p.Write([]byte("x"))
+	case "Ended":
+		p.CloseWrite()
+	case "Drained":
+		do(func() { h.c.Write(make([]byte, 10)); h.c.Write(make([]byte, 10)) })
+	case "Expired":
+		do(func() { h.c.SetTimer(time.Millisecond) })
+	case "Notified":
+		h.c.Notify()
+	case "Stopping":
+		s.Go(func() { _ = s.e.Shutdown(atLength(t)) })
+	}
+	s.RunFor(10 * time.Millisecond)
+}
+
+// meet serves h and connects one peer to it.
+func (s *simulation) meet(h myriad.Handler) *sim.Peer {
+	s.t.Helper()
+	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.Dial(ln.Addr())
+}
+
+// A panic in any callback ends its conn, with an error and a line of the log that say so, and no
+// other.
+func TestPanicInEachCallback(t *testing.T) {
+	for _, callback := range callbacks {
+		t.Run(callback, func(t *testing.T) {
+			var logs bytes.Buffer
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, WriteLimit: 10,
+				Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+			h := &caller{on: func(is string, _ *myriad.Conn) {
+				if is == callback {
+					panic("of the test")
+				}
+			}}
+			p, other := s.meet(h), s.meet(echo{})
+			s.RunFor(time.Millisecond)
+			provoke(t, s, p, h, callback)
+			if n := strings.Count(h.heard.String(), "Closed"); n != 1 || h.err == nil ||
+				!strings.Contains(h.err.Error(), "panic in *myriad_test.caller: of the test") {
+				t.Errorf("closed %d times with %v", n, h.err)
+			}
+			if n := strings.Count(logs.String(), "panic in a handler"); n != 1 ||
+				!strings.Contains(logs.String(), "*myriad_test.caller") {
+				t.Errorf("logged %d times: %s", n, logs.String())
+			}
+			if other.Write([]byte("echo")); callback != "Stopping" {
+				s.RunFor(time.Millisecond)
+				if got := string(other.Received()); got != "echo" {
+					t.Errorf("another conn echoes %q", got)
+				}
+			}
+			p.Close()
+			other.Close()
+			s.finish()
+		})
+	}
+}
+
+// From any callback a conn may get another handler, which is opened at once and has what is left,
+// and then what comes.
+func TestSwitchInEachCallback(t *testing.T) {
+	for _, callback := range callbacks {
+		t.Run(callback, func(t *testing.T) {
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, WriteLimit: 10})
+			next := &caller{}
+			h := &caller{on: func(is string, c *myriad.Conn) {
+				if is == callback {
+					c.SetHandler(next, []byte("rest"))
+				}
+			}}
+			p := s.meet(h)
+			s.RunFor(time.Millisecond)
+			provoke(t, s, p, h, callback)
+			want := " Opened rest"
+			switch callback {
+			case "Ended", "Stopping":
+				want += " " + callback
+			}
+			if got := next.heard.String(); got != want {
+				t.Errorf("the next handler has heard%s, want%s", got, want)
+			}
+			if callback != "Ended" {
+				p.Write([]byte("more"))
+				s.RunFor(10 * time.Millisecond)
+				want += " more"
+			}
+			if got := next.heard.String(); got != want {
+				t.Errorf("then the next handler has heard%s, want%s", got, want)
+			}
+			next.c.Close()
+			p.Close()
+			s.finish()
+		})
+	}
+}
+
+// Bytes that a layer delivers one after the other go to the handler that each of them is for, in
+// order and before the end, also if a handler pauses between them.
+func TestPiecesOfALayer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first       func(c *myriad.Conn, next myriad.Handler) // in Received of the first piece
+		resumes     bool                                      // later
+		heard, next string
+	}{
+		"switch": {func(c *myriad.Conn, next myriad.Handler) { c.SetHandler(next, []byte("rest")) }, false,
+			" Opened ab", " Opened rest cd ef gh Ended"},
+		"pause": {func(c *myriad.Conn, _ myriad.Handler) { c.Pause() }, false, " Opened ab", ""},
+		"pause and resume": {func(c *myriad.Conn, _ myriad.Handler) { c.Pause(); c.Resume() }, false,
+			" Opened ab cd ef gh Ended", ""},
+		"pause, resume later": {func(c *myriad.Conn, _ myriad.Handler) { c.Pause() }, true,
+			" Opened ab cd ef gh Ended", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+			h, next := &caller{}, &caller{}
+			pieces := 0
+			h.on = func(is string, c *myriad.Conn) {
+				if is == "Received" {
+					if pieces++; pieces == 1 {
+						tc.first(c, next)
+					}
+				}
+			}
+			p := s.meet(withXOR(h))
+			var out xor
+			s.RunFor(time.Millisecond)
+			p.Write(out.apply([]byte("abcd")))
+			s.RunFor(time.Millisecond)
+			p.Write(out.apply([]byte("efgh")))
+			p.CloseWrite()
+			s.RunFor(time.Millisecond)
+			if tc.resumes {
+				if err := h.c.Loop().Do(h.c.Resume); err != nil {
+					t.Error(err)
+				}
+				s.RunFor(time.Millisecond)
+			}
+			if got, then := h.heard.String(), next.heard.String(); got != tc.heard || then != tc.next {
+				t.Errorf("heard%s, and the next handler%s; want%s and%s", got, then, tc.heard, tc.next)
+			}
+			h.c.Abort(nil)
+			p.Close()
+			s.finish()
+		})
+	}
+}
+
+// Drained is called once after ErrFull: when half of the limit is queued, or nothing if the call
+// was refused below that. It is not called once the conn is being closed.
+func TestDrainedAtItsMark(t *testing.T) {
+	const limit, kernel = 100_000, 128 << 10 // what the sockets take
+	for name, tc := range map[string]struct {
+		queued, refused int
+		low, high       int // what is queued when Drained is called
+		closes          bool
+	}{
+		"above the half": {limit * 8 / 10, limit / 2, 1, limit / 2, false},
+		"below the half": {limit * 4 / 10, limit * 7 / 10, 0, 0, false},
+		"at the half":    {limit / 2, limit/2 + 1, 0, 0, false},
+		"closed":         {limit * 8 / 10, limit / 2, 0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, WriteLimit: limit, MaxWrite: 1 << 20})
+			var at []int
+			h := &caller{on: func(is string, c *myriad.Conn) {
+				if is == "Drained" {
+					at = append(at, c.Queued())
+				}
+			}}
+			p := s.meet(h)
+			p.StopReading()
+			s.RunFor(time.Millisecond)
+			write := func(n int, want error) {
+				if _, err := h.c.Write(make([]byte, n)); err != want {
+					t.Fatalf("Write(%d) behind %d bytes: %v", n, h.c.Queued(), err)
+				}
+				s.RunFor(time.Millisecond)
+			}
+			write(kernel+tc.queued, nil)
+			write(tc.refused, myriad.ErrFull)
+			if tc.closes {
+				h.c.Close()
+			}
+			if len(at) > 0 {
+				t.Fatalf("Drained is called with %d bytes queued", at[0])
+			}
+			p.Resume()
+			s.RunFor(10 * time.Second)
+			if tc.closes != (len(at) == 0) || len(at) > 1 || len(at) == 1 && (at[0] < tc.low || at[0] > tc.high) {
+				t.Errorf("Drained was called with these lengths of the queue: %v", at)
+			}
+			h.c.Abort(nil)
+			p.Close()
+			s.finish()
+		})
+	}
+}
+
+// What a handler leaves to one that detaches the conn when it is opened goes to the new owner.
+func TestRestIsDetached(t *testing.T) {
+	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+	var left string
+	next := &caller{on: func(is string, c *myriad.Conn) {
+		if is != "Opened" {
+			t.Errorf("%s of a handler that has detached", is)
+			return
+		}
+		c.Detach(func(nc net.Conn, unread []byte, err error) {
+			if left = string(unread); err != nil {
+				t.Error(err)
+				return
+			}
+			nc.Close()
+		})
+	}}
+	h := &caller{on: func(is string, c *myriad.Conn) {
+		if is == "Received" {
+			c.SetHandler(next, []byte("rest"))
+		}
+	}}
+	p := s.meet(h)
+	p.Write([]byte("head"))
+	if s.RunFor(time.Second); left != "rest" {
+		t.Errorf("the new owner got %q", left)
+	}
+	p.Close()
+	s.finish()
+}
