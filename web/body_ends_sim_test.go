@@ -217,7 +217,7 @@ func TestReadAfterItsDeadline(t *testing.T) {
 }
 
 // The bytes of a body that its handler has not read belong to the protocol that follows. The
-// handler cannot read them any more.
+// handler cannot read them any more, nor ask for them by 100 Continue.
 func TestUnreadBodyIsHandedOn(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		var st *stage
@@ -235,14 +235,15 @@ func TestUnreadBodyIsHandedOn(t *testing.T) {
 				_, read = r.Body.Read(make([]byte, 1))
 			})})
 		p := st.Dial(st.at)
-		p.Write([]byte(post + short + "defghij" + "behind"))
+		p.Write([]byte(post + "Expect: 100-continue\r\n" + short + "defghij" + "behind"))
 		st.RunFor(time.Second)
-		want, fails := "abcdefghijbehind", http.ErrHijacked
+		want, fails, sent := "abcdefghijbehind", http.ErrHijacked, switching
 		if all {
-			want, fails = "behind", io.EOF
+			want, fails, sent = "behind", io.EOF, continues+switching
 		}
-		if string(next.got) != want || read != fails {
-			t.Errorf("all was read: %v; the next protocol got %q, want %q; a Read then: %v", all, next.got, want, read)
+		if string(next.got) != want || read != fails || string(p.Received()) != sent {
+			t.Errorf("all was read: %v; the next protocol got %q, want %q; a Read then: %v; the client got %q", all,
+				next.got, want, read, p.Received())
 		}
 		p.Close()
 	}
