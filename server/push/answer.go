@@ -17,6 +17,7 @@ type apiCode uint32
 var (
 	apiInternal         = apiCode(failInternal.Code)
 	apiUnauthorized     = apiCode(failUnauthorized.Code)
+	apiUnknownChannel   = apiCode(failUnknownChannel.Code)
 	apiPermissionDenied = apiCode(failPermissionDenied.Code)
 	apiMethodNotFound   = apiCode(failMethodNotFound.Code)
 	apiLimitExceeded    = apiCode(failLimitExceeded.Code)

@@ -217,6 +217,7 @@ const errorModeHeader = "X-Centrifugo-Error-Mode"
 // statuses maps error codes to HTTP statuses in that mode. Other codes get 400.
 var statuses = map[apiCode]int{
 	apiInternal: http.StatusInternalServerError, apiMethodNotFound: http.StatusNotFound,
+	apiUnknownChannel:               http.StatusNotFound,
 	apiCode(failUnrecoverable.Code): http.StatusRequestedRangeNotSatisfiable,
 }
 

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/myriad-go/myriad/server/push/internal/centrifuge"
@@ -12,15 +13,23 @@ import (
 // mustHave returns an error for an invalid name, and for a channel whose namespace lacks the
 // feature that has checks.
 func (s *Server) mustHave(name string, has func(*Namespace) bool) error {
-	switch {
-	case name == "":
-		return badRequest("channel is missing")
-	case !s.node.validChannel(name):
-		return badRequest(s.node.channelRule("the channel"))
-	case !has(s.node.rules.of(name)):
+	err := s.checkChannel(name)
+	if err == nil && !has(s.node.rules.of(name)) {
 		return failNotAvailable
 	}
-	return nil
+	return err
+}
+
+// checkChannel returns the API's error for a name that no channel may have.
+func (s *Server) checkChannel(name string) error {
+	switch err := s.node.checkChannel(name); {
+	case name == "":
+		return badRequest("channel is missing")
+	case errors.Is(err, errBadChannel):
+		return badRequest(s.node.channelRule("the channel", name))
+	default:
+		return err
+	}
 }
 
 func keepsHistory(ns *Namespace) bool  { return ns.HistorySize > 0 }

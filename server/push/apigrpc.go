@@ -67,7 +67,7 @@ const (
 // rpcInvalidArgument.
 var rpcCodes = map[apiCode]rpcCode{
 	apiInternal: rpcInternal, apiMethodNotFound: rpcNotFound, apiLimitExceeded: rpcResourceExhausted,
-	apiCode(failUnrecoverable.Code): rpcOutOfRange,
+	apiUnknownChannel: rpcNotFound, apiCode(failUnrecoverable.Code): rpcOutOfRange,
 }
 
 // An rpcError is the status of a call that failed.

@@ -121,8 +121,8 @@ const maxReason = 123
 // apiSubscribe subscribes connections to a channel, and tells them. Those that are subscribed
 // already are left out, and so are streams of /events, whose channels are in their address.
 func (s *Server) apiSubscribe(ctx context.Context, r *apiRequest) ([]byte, error) {
-	if r.Channel == "" {
-		return nil, badRequest("channel is missing")
+	if err := s.checkChannel(r.Channel); err != nil {
+		return nil, err
 	}
 	op, err := r.selection()
 	if err != nil {
@@ -185,12 +185,13 @@ func (s *Server) apiRefresh(ctx context.Context, r *apiRequest) ([]byte, error) 
 		return nil, err
 	case r.ExpireAt < 0 || r.ExpireAt > s.node.clock.Now().Unix()+maxExpiry:
 		return nil, badRequest("expire_at is not in the next hundred years")
-	case r.Expired && r.ExpireAt != 0:
-		return nil, badRequest("expired ends the connections at once: leave out expire_at")
 	case len(r.Info) > s.node.limits.Publication:
 		return nil, &apiError{code: apiLimitExceeded, message: "info is too large"}
 	}
 	op.ExpireAt, op.Never = r.ExpireAt, r.ExpireAt == 0 && !r.Expired
+	if r.Expired {
+		op.ExpireAt = 0 // at once
+	}
 	if op.Info, err = infoOf(r.Info, nil); err != nil {
 		return nil, badRequest("info is not JSON")
 	}

@@ -97,7 +97,7 @@ func (s *Server) publishTo(ctx context.Context, channel string, r *apiRequest) (
 	case errors.Is(err, errBadVersion):
 		return at, badRequest(fmt.Sprintf("version_epoch has more than %d bytes", maxID))
 	case errors.Is(err, errBadChannel):
-		return at, badRequest(s.node.channelRule("the channel"))
+		return at, s.checkChannel(channel)
 	case errors.Is(err, errBadID):
 		return at, badRequest(fmt.Sprintf("idempotency_key has more than %d bytes", maxID))
 	case errors.Is(err, errBadData):

@@ -46,8 +46,8 @@ const shownHistory = 20
 // encoded as in the API. What its namespace does not keep is null.
 func (s *Server) serveChannel(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
-	if !s.node.validChannel(name) {
-		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel"))
+	if s.node.checkChannel(name) != nil {
+		writeError(w, http.StatusBadRequest, apiBadRequest, s.node.channelRule("the channel", name))
 		return
 	}
 	rules := s.node.rules.of(name)

@@ -38,6 +38,7 @@ func (ns *Namespace) shown() shownNamespace {
 	add(ns.UserLimited, "user-limited", "")
 	add(ns.Personal, "personal", "")
 	add(ns.ChannelRegex != "", "channel-regex", ns.ChannelRegex)
+	add(ns.KnownOnly, "known-only", "")
 	add(ns.SubscribeHook, "subscribe-proxy", "")
 	add(ns.PublishHook, "publish-proxy", "")
 	add(ns.SubRefreshHook, "sub-refresh-proxy", "")

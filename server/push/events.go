@@ -137,8 +137,8 @@ func (s *Server) checkChannels(channels []string) error {
 		return fmt.Errorf("%d channels, at most %d are allowed", len(channels), limits.Channels)
 	}
 	for _, name := range channels {
-		if !s.node.validChannel(name) {
-			return errors.New(s.node.channelRule(fmt.Sprintf("channel %q", name)))
+		if s.node.checkChannel(name) != nil {
+			return errors.New(s.node.channelRule(fmt.Sprintf("channel %q", name), name))
 		}
 		if ns := s.node.rules.of(name); !ns.allowsName(name) {
 			return fmt.Errorf("channel %q does not match the channel regex of its namespace", name)

@@ -58,6 +58,11 @@ type Namespace struct {
 	// server does not check channels in tokens and in the API.
 	ChannelRegex string
 
+	// KnownOnly refuses a channel if the part of its name before the colon names no Namespace.
+	// Clients and the API are answered 102 "unknown channel". Only the namespace without a name may
+	// have it.
+	KnownOnly bool
+
 	// SubscribeHook asks Hooks.Subscribe about each subscription without a token, and PublishHook
 	// asks Hooks.Publish about each publication of a client. Then SubscribeToken and Publish do not
 	// act. SubRefreshHook asks Hooks.SubRefresh when a subscription expires that Hooks.Subscribe
@@ -173,6 +178,15 @@ func (all *namespaces) of(channel string) *Namespace {
 	return all.none
 }
 
+// knows reports whether there may be a channel of that name: see Namespace.KnownOnly.
+func (all *namespaces) knows(channel string) bool {
+	if !all.none.KnownOnly {
+		return true
+	}
+	name, _, ok := strings.Cut(channel, ":")
+	return !ok || all.named[name] != nil
+}
+
 // Retention returns what the bus keeps of the channels' publications.
 func (ns Namespace) Retention() Retention { return new(ns.withDefaults()).retention() }
 
@@ -230,6 +244,9 @@ func (ns Namespace) check(tokens bool) error {
 	}
 	if !slices.Contains([]SlowPolicy{"", SlowDisconnect, SlowDropOldest, SlowLatestOnly}, ns.Slow) {
 		return ns.wrong(fmt.Sprintf("slow %q: use disconnect, drop-oldest or latest-only", ns.Slow))
+	}
+	if ns.KnownOnly && ns.Name != "" {
+		return ns.wrong("known-only is for the namespace without a name, which has the channels of unknown ones")
 	}
 	if _, err := regexp.Compile(ns.ChannelRegex); err != nil {
 		return ns.wrong("channel regex: " + err.Error())

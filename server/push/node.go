@@ -25,6 +25,8 @@ var errFull = errors.New("push: the transport's queue is full")
 var (
 	errBadChannel = fmt.Errorf("push: the name of a channel is empty, too long, not UTF-8, or has control "+
 		"characters: %w", failBadRequest)
+	errUnknownChannel = fmt.Errorf("push: the part of the channel's name before the colon names no namespace, and the "+
+		"rule known-only refuses that: %w", failUnknownChannel)
 	errBadVersion = fmt.Errorf("push: the epoch of the version has more than %d bytes: %w", maxID, failBadRequest)
 	errBadID      = fmt.Errorf("push: the ID has more than %d bytes: %w", maxID, failBadRequest)
 	errBadName    = fmt.Errorf("push: the name of the channel does not match the channel regex of its namespace: %w",
@@ -141,8 +143,8 @@ func (n *node) publish(ctx context.Context, channel string, p Publication) (Posi
 
 // publishWith is publish with a Retention instead of the channel's own.
 func (n *node) publishWith(ctx context.Context, channel string, p Publication, keep Retention) (Position, error) {
-	if !n.validChannel(channel) {
-		return Position{}, errBadChannel
+	if err := n.checkChannel(channel); err != nil {
+		return Position{}, err
 	}
 	if len(p.ID) > maxID {
 		return Position{}, errBadID
@@ -257,8 +259,23 @@ func (n *node) validChannel(name string) bool {
 	return true
 }
 
-// channelRule describes a valid name, for an error about subject.
-func (n *node) channelRule(subject string) string {
+// checkChannel returns errBadChannel for a name that is not valid, and errUnknownChannel for a
+// valid one that Namespace.KnownOnly refuses.
+func (n *node) checkChannel(name string) error {
+	switch {
+	case !n.validChannel(name):
+		return errBadChannel
+	case !n.rules.Load().knows(name):
+		return errUnknownChannel
+	}
+	return nil
+}
+
+// channelRule describes a name that checkChannel accepts, for an error about subject.
+func (n *node) channelRule(subject, name string) string {
+	if n.validChannel(name) {
+		return subject + " is of a namespace without rules, which the rule known-only refuses"
+	}
 	return fmt.Sprintf("%s is not a name of 1 to %d bytes of UTF-8 without control characters", subject,
 		n.limits.ChannelName)
 }
@@ -285,8 +302,8 @@ func (n *node) authenticate(token string) (grant, error) {
 // checkGrant returns an error for channels that no client may be subscribed to.
 func (n *node) checkGrant(g *grant) error {
 	for _, name := range g.channels {
-		if !n.validChannel(name) {
-			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name)))
+		if n.checkChannel(name) != nil {
+			return claimError(n.channelRule(fmt.Sprintf("the claim channels has %q, which", name), name))
 		}
 	}
 	if len(g.channels) > n.limits.Channels {

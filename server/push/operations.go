@@ -197,6 +197,9 @@ func (s *session) refreshByServer(ends time.Time, info []byte) bool {
 func (s *session) publish(channel string, p Publication) error {
 	p.Client, p.User = s.id.String(), s.user()
 	rules := s.node.rules.of(channel)
+	if !s.node.rules.Load().knows(channel) {
+		return errUnknownChannel
+	}
 	if !rules.allowsName(channel) {
 		return errBadName
 	}
@@ -243,6 +246,9 @@ func (s *session) info() ClientInfo {
 
 // history reads a channel's history.
 func (s *session) history(channel string, q Query) (History, error) {
+	if !s.node.rules.Load().knows(channel) {
+		return History{}, errUnknownChannel
+	}
 	if s.node.rules.of(channel).HistorySize == 0 {
 		return History{}, failNotAvailable
 	}
@@ -254,6 +260,9 @@ func (s *session) history(channel string, q Query) (History, error) {
 
 // presence lists a channel's subscribers, or counts them only.
 func (s *session) presence(channel string, numbers bool) (Presence, error) {
+	if !s.node.rules.Load().knows(channel) {
+		return Presence{}, errUnknownChannel
+	}
 	if !s.node.rules.of(channel).Presence {
 		return Presence{}, failNotAvailable
 	}

@@ -136,7 +136,7 @@ func (s *session) maySee(name string, what right) bool {
 
 // mayName reports whether the client may use the name.
 func (s *session) mayName(name string) bool {
-	return s.node.validChannel(name) && (s.watcher || s.node.rules.of(name).allowsName(name))
+	return s.node.checkChannel(name) == nil && (s.watcher || s.node.rules.of(name).allowsName(name))
 }
 
 // deniedFor returns failPermissionDenied with a reason for the log and the console. why may be a
@@ -171,8 +171,8 @@ func (n *node) addPersonal(g *grant) error {
 	}
 	for _, prefix := range personal {
 		name := prefix + userBoundary + g.user
-		if !n.validChannel(name) {
-			return claimError(n.channelRule(fmt.Sprintf("the user's personal channel %q", name)))
+		if n.checkChannel(name) != nil {
+			return claimError(n.channelRule(fmt.Sprintf("the user's personal channel %q", name), name))
 		}
 		if !slices.Contains(g.channels, name) {
 			g.channels = append(g.channels, name)

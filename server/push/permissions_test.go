@@ -120,6 +120,41 @@ func TestChannelRegex(t *testing.T) {
 	}
 }
 
+// KnownOnly refuses channels of namespaces that there are not, to clients, tokens and the API.
+func TestKnownOnly(t *testing.T) {
+	rules := []Namespace{{KnownOnly: true, HistorySize: 1, Presence: true, Publish: PublishNobody}, {Name: "n"}}
+	n := newTestNode(t, withTokens, withRules(t, rules...))
+	c := n.as(jwt.MapClaims{"sub": "ann", "caps": caps(capOf("wildcard", []string{"sub", "pub", "prs", "hst"}, "*"))})
+	const unknown = `"error":{"code":102,"message":"unknown channel"}}`
+	for _, method := range []string{"subscribe", "presence", "presence_stats", "history"} {
+		c.asks(t, method, `{"id":5,"`+method+`":{"channel":"o:a"}}`, `{"id":5,`+unknown)
+	}
+	c.asks(t, "publish", `{"id":5,"publish":{"channel":"o:a","data":1}}`, `{"id":5,`+unknown)
+	c.asks(t, "a known namespace", `{"id":2,"subscribe":{"channel":"n:a"}}`, `{"id":2,"subscribe":{}}`)
+	c.asks(t, "no colon", `{"id":3,"subscribe":{"channel":"plain"}}`, `{"id":3,"subscribe":{}}`)
+	note := n.explain("o:a", &claims{}, access{})
+	if !strings.Contains(note.Subscribe, "(102)") || !strings.Contains(note.Publish, "(102)") {
+		t.Errorf("the token's explanation says %+v", note)
+	}
+	if g := (grant{channels: []string{"o:a"}}); n.checkGrant(&g) == nil {
+		t.Error("a token with an unknown channel is accepted")
+	}
+	ts := newTestServer(t, Config{Namespaces: rules})
+	for method, more := range map[string]string{"publish": `,"data":1`, "presence": "", "presence_stats": "",
+		"history": "", "history_remove": "", "subscribe": `,"user":"ann"`} {
+		w := ts.do("POST", "/api/"+method, `{"channel":"o:a"`+more+`}`, "X-Centrifugo-Error-Mode", "transport")
+		if w.Code != 404 || w.Body.String() != `{"code":102,"message":"unknown channel"}` {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
+		}
+	}
+	if w := ts.do("GET", "/events?channel=o:a", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "known-only") {
+		t.Errorf("events: %d %s", w.Code, w.Body)
+	}
+	if _, err := newNamespaces([]Namespace{{Name: "a", KnownOnly: true}}, false); err == nil {
+		t.Error("a namespace with a name has the rule")
+	}
+}
+
 func caps(list ...any) []any { return list }
 
 func capOf(match string, allow []string, channels ...string) any {

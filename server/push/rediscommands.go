@@ -1,6 +1,8 @@
 package push
 
 import (
+	"errors"
+
 	"github.com/myriad-go/myriad/buf"
 	"github.com/myriad-go/myriad/resp"
 )
@@ -93,7 +95,7 @@ func (d *redisServer) subscribe(w *resp.Reply, c *resp.Command, sharded bool) {
 		}
 		if err == failAlreadySubscribed {
 			k.add(c.Conn, i, name)
-		} else if err == failBadRequest && !d.node.validChannel(string(name)) {
+		} else if errors.Is(err, failBadRequest) && !d.node.validChannel(string(name)) {
 			w.Error(badRedisChannel)
 			return
 		} else if err != nil {

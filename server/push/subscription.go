@@ -109,8 +109,8 @@ func (s *session) settle(m *member) {
 }
 
 func (s *session) maySubscribe(name string) error {
-	if !s.node.validChannel(name) {
-		return failBadRequest
+	if err := s.node.checkChannel(name); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -182,6 +182,10 @@ func (n *node) explain(name string, c *claims, a access) ChannelNote {
 		note.Subscribe = rules.explainSubscribe(name, a)
 	}
 	note.Publish = n.explainPublish(rules, name, c, a)
+	if n.validChannel(name) && !n.rules.Load().knows(name) {
+		note.Subscribe = "no: the part before the colon names no namespace, and the rule known-only refuses that (102)"
+		note.Publish = note.Subscribe
+	}
 	return note
 }
 

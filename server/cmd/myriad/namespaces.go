@@ -41,6 +41,8 @@ var namespaceRules = []rule{
 		func(n *push.Namespace) any { return &n.Personal }},
 	{"channel-regex", "what the name after the colon must match if a client names the channel, as in `^[0-9]+$`",
 		func(n *push.Namespace) any { return &n.ChannelRegex }},
+	{"known-only", "`true`, without a `name`: refuse channels `NAME:…` of namespaces that have no rules",
+		func(n *push.Namespace) any { return &n.KnownOnly }},
 	{"subscribe-proxy", "`true`: the backend of `--proxy-subscribe` decides about subscriptions without a token",
 		func(n *push.Namespace) any { return &n.SubscribeHook }},
 	{"sub-refresh-proxy", "`true`: the backend of `--proxy-sub-refresh` decides when such a subscription expires",
