@@ -125,8 +125,8 @@ func TestPanicInEachCallback(t *testing.T) {
 	}
 }
 
-// From any callback a conn may get another handler, which is opened at once and has what is left,
-// and then what comes.
+// Any callback may give its conn another handler. That is opened at once, and gets what is left
+// before what comes.
 func TestSwitchInEachCallback(t *testing.T) {
 	for _, callback := range callbacks {
 		t.Run(callback, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestSwitchInEachCallback(t *testing.T) {
 	}
 }
 
-// Bytes that a layer delivers one after the other go to the handler that each of them is for, in
-// order and before the end, also if a handler pauses between them.
+// What a layer delivers in two pieces may go to two handlers. If a handler pauses between them, it
+// gets the second when it resumes, before later bytes and the end.
 func TestPiecesOfALayer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first       func(c *myriad.Conn, next myriad.Handler) // in Received of the first piece

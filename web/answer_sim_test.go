@@ -122,8 +122,8 @@ func TestWritesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// An answer has the time that its handler gives it, wherever that waits: then the Write fails, and
-// each after it, with what a net.Conn would fail with, and the context ends.
+// An answer has the time that its handler gives it, wherever the handler runs. Then its Write
+// fails, and each after it, with the error of a net.Conn, and the context ends.
 func TestUnreadAnswerByItsDeadline(t *testing.T) {
 	const timeout = time.Second
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {

@@ -29,9 +29,8 @@ func flushed(w http.ResponseWriter) {
 	w.(http.Flusher).Flush()
 }
 
-// The head of an answer says whether the connection stays when some of the request's body has not
-// come yet: of short, long or inChunks, only "abc" has. As with net/http, that depends on what the
-// handler has read, and on what it may still read.
+// The head of an answer says whether the connection stays, also if only "abc" of the request's body
+// has come. As with net/http, that depends on what the handler has read and may still read.
 func TestHeadBesideABody(t *testing.T) {
 	read := func(_ http.ResponseWriter, r *http.Request) { r.Body.Read(make([]byte, 1)) }
 	duplex := func(w http.ResponseWriter, _ *http.Request) { http.NewResponseController(w).EnableFullDuplex() }
@@ -249,8 +248,8 @@ func TestUnreadBodyIsHandedOn(t *testing.T) {
 	}
 }
 
-// A client that has ended its side is taken to have gone when its handler has what it wants of the
-// body: all, or no more. Then the context ends.
+// After its client's FIN the context of a handler ends, but not before the handler has read all of
+// the body or closed it.
 func TestClientThatHasSentAll(t *testing.T) {
 	half := func(_ http.ResponseWriter, r *http.Request) { r.Body.Read(make([]byte, 1)) }
 	closed := func(_ http.ResponseWriter, r *http.Request) { r.Body.Close() }

@@ -40,8 +40,8 @@ func promised(f func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 	}
 }
 
-// A body that is larger than what waits for its reader comes whole, however late that begins and
-// however much it reads at a time, and the next request is answered.
+// A body that is larger than what waits for its reader comes whole, and the next request is
+// answered. It makes no difference when the reader begins, or how much it reads at a time.
 func TestLargeBodyWaitsForItsReader(t *testing.T) {
 	const size = 5 * maxBodyBuffer
 	for depth, piece := range map[int]int{1: 1 << 10, 2: size, 4: 1 << 10} {

@@ -68,9 +68,9 @@ func (k *taker) hijack(w http.ResponseWriter) {
 	k.got, _ = io.ReadAll(rw)
 }
 
-// Upgrade and Hijack give the connection away as it is: with what the client has sent behind the
-// request, with no timeout of the server, and with nothing that a late caller does to the answer.
-// Shutdown does not wait for it.
+// Upgrade and Hijack give the connection away with what the client has sent behind the request. No
+// timeout of the server and no late call of the ResponseWriter has an effect on it, and Shutdown
+// does not wait for it.
 func TestTakenOver(t *testing.T) {
 	const ahead = 3 * maxBodyBuffer // more than is read ahead
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
@@ -198,8 +198,8 @@ func (e *endless) Closed(_ *myriad.Conn, err error) {
 	e.err = err
 }
 
-// The protocol after an upgrade has its connection from the return of Upgrade on, however that
-// ends: also if it is lost before the loop comes to it, and if Upgrade fails it never has it.
+// The protocol after an upgrade has its connection from the return of Upgrade on, even if that is
+// lost before the loop comes to it. If Upgrade fails, the protocol never has it.
 func TestUpgradeOfALostConnection(t *testing.T) {
 	for name, when := range map[string]time.Duration{"before": -time.Millisecond, "behind": 0,
 		"later": time.Millisecond} {

@@ -91,8 +91,8 @@ func Only(t testing.TB) {
 // mutate" sets it, because in the programs that it tries, what a test waits for may never happen.
 const PatienceEnv = "MYRIAD_PATIENCE"
 
-// Patience is how long tests wait for what must happen before they fail: usual, which allows for a
-// machine that is busy with other things, or less if PatienceEnv says so.
+// Patience is how long tests wait for what must happen before they fail. That is usual, with which
+// a busy machine can do it, or less if PatienceEnv says so.
 func Patience(usual time.Duration) time.Duration {
 	d, err := time.ParseDuration(os.Getenv(PatienceEnv))
 	if err != nil || d <= 0 {
