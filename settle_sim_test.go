@@ -214,6 +214,79 @@ func TestPiecesOfALayer(t *testing.T) {
 	}
 }
 
+// A sentence is a layer that delivers its input byte by byte, and ends it with a full stop.
+type sentence struct{ xorLayer }
+
+func (sentence) Received(w myriad.Wire, p []byte) {
+	for i, b := range p {
+		if b == '.' {
+			w.End()
+			return
+		}
+		w.Deliver(p[i : i+1 : i+1])
+	}
+}
+
+// The end of a layer's stream comes once, behind all bytes, to the handler that the conn has then.
+// A handler that has detached the conn is not called.
+func TestEndOfALayer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first       func(c *myriad.Conn) // in Received of the first byte
+		later       func(c, next *caller)
+		heard, next string
+	}{
+		"at once": {func(*myriad.Conn) {}, func(_, _ *caller) {}, " Opened a b c Ended", ""},
+		"paused":  {(*myriad.Conn).Pause, func(_, _ *caller) {}, " Opened a", ""},
+		"resumed": {(*myriad.Conn).Pause, func(h, _ *caller) { h.c.Resume() }, " Opened a bc Ended", ""},
+		"resumed for another": {(*myriad.Conn).Pause, func(h, next *caller) {
+			h.c.SetHandler(next, []byte("rest"))
+			h.c.Resume()
+		}, " Opened a", " Opened rest bc Ended"},
+		"resumed by another": {(*myriad.Conn).Pause, func(h, next *caller) {
+			next.on = func(is string, c *myriad.Conn) {
+				if is == "Opened" {
+					c.Resume()
+				}
+			}
+			h.c.SetHandler(next, nil)
+		}, " Opened a", " Opened bc Ended"},
+		"read to the end, then resumed by another": {(*myriad.Conn).Pause, func(h, next *caller) {
+			h.on = func(is string, c *myriad.Conn) { c.SetHandler(next, nil) }
+			h.c.Resume()
+		}, " Opened a bc", " Opened Ended"},
+		"detached": {func(c *myriad.Conn) {
+			c.Detach(func(nc net.Conn, _ []byte, err error) {
+				if err == nil {
+					nc.Close()
+				}
+			})
+		}, func(_, _ *caller) {}, " Opened a", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+			h, next := &caller{}, &caller{}
+			h.on = func(is string, c *myriad.Conn) {
+				if is == "Received" && strings.HasSuffix(h.heard.String(), " a") {
+					tc.first(c)
+				}
+			}
+			p := s.meet(withLayer{h, func() myriad.Layer { return new(sentence) }})
+			p.Write([]byte("abc."))
+			s.RunFor(time.Millisecond)
+			if err := h.c.Loop().Do(func() { tc.later(h, next) }); err != nil {
+				t.Error(err)
+			}
+			s.RunFor(time.Millisecond)
+			if got, then := h.heard.String(), next.heard.String(); got != tc.heard || then != tc.next {
+				t.Errorf("heard%s, and the next handler%s; want%s and%s", got, then, tc.heard, tc.next)
+			}
+			h.c.Abort(nil)
+			p.Close()
+			s.finish()
+		})
+	}
+}
+
 // Drained is called once after ErrFull: when half of the limit is queued, or nothing if the call
 // was refused below that. It is not called once the conn is being closed.
 func TestDrainedAtItsMark(t *testing.T) {
