@@ -12,8 +12,7 @@ import (
 // This file is how a connection comes to HTTP/2: by ALPN, or by the preface.
 
 const (
-	// maxStreams is how many requests of a connection may be open, or have a handler that runs, as
-	// with net/http.
+	// maxStreams is how many requests of a connection may be open: see Server.HTTP2.
 	maxStreams = 250
 	// streamWindow is how much of a request's body may wait for its handler.
 	streamWindow = 64 << 10

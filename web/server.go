@@ -53,10 +53,11 @@ type Server struct {
 	// comes to nothing else is closed. nil: HTTP1, and HTTP2 unless TLSNextProto is set and has no
 	// "h2".
 	Protocols *http.Protocols
-	// HTTP2 has limits for HTTP/2. MaxConcurrentStreams (0: 250) counts requests that are open or
-	// whose handler runs; the client's next ones are refused. MaxReceiveBufferPerStream (0: 64 KiB)
-	// is how much of a request's body may wait for its handler. MaxReceiveBufferPerConnection (0: 1
-	// MiB) is the same for all streams, but at least an eighth of what they may have together
+	// HTTP2 has limits for HTTP/2. MaxConcurrentStreams (0: 250) counts requests that are open, and
+	// those that the client has reset while their handler runs; its next ones are refused. As many
+	// again may have been answered by a handler that still runs. MaxReceiveBufferPerStream (0: 64
+	// KiB) is how much of a request's body may wait for its handler. MaxReceiveBufferPerConnection
+	// (0: 1 MiB) is the same for all streams, but at least an eighth of what they may have together
 	// (2,048,000 bytes by default), so that slow uploads leave room for others. It counts as 0
 	// below 64 KiB; 4 MiB or more count as 0 in both. MaxReadFrameSize is 16 KiB by default and
 	// MaxDecoderHeaderTableSize 4 KiB. CountError runs on a loop and must not block; it is called

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,7 +230,37 @@ func TestHPACKBomb(t *testing.T) {
 	}
 }
 
-// A stream keeps its place until its handler is done, however it has ended.
+// A stream that has ended in order has no place for the peer, while its handler returns. As many
+// such handlers are bounded, too.
+func TestEndedStreamsGiveTheirPlace(t *testing.T) {
+	r := newRig(t, Config{Streams: 2})
+	r.greet()
+	for i := range 2 {
+		r.write(headers(id(i), getBlock, true))
+		r.settle()
+		r.conn.streams[id(i)].Put(pairs(":status", "200"), nil, true)
+		r.want(fmt.Sprintf("HEADERS %d :status=200 END", id(i)))
+	}
+	r.write(headers(5, getBlock, true))
+	r.want("RST_STREAM 5 REFUSED_STREAM")
+	r.conn.streams[1].Release()
+	r.settle()
+	r.write(headers(7, getBlock, true), headers(9, getBlock, true), headers(11, getBlock, true))
+	r.want("RST_STREAM 11 REFUSED_STREAM")
+	if n := r.conn.Streams(); n != 3 {
+		t.Errorf("%d streams", n)
+	}
+	r.conn.streams[3].Release()
+	reply(r.conn.streams[7], "")
+	reply(r.conn.streams[9], "")
+	r.want("HEADERS 7 :status=200 END")
+	r.want("HEADERS 9 :status=200 END")
+	if n := r.conn.Streams(); n != 0 || r.conn.idle != 1 {
+		t.Errorf("%d streams, idle %d times", n, r.conn.idle)
+	}
+}
+
+// A stream that was reset keeps its place until its handler is done.
 func TestResetStreamsKeepTheirPlace(t *testing.T) {
 	r := newRig(t, Config{Streams: 3})
 	r.greet()

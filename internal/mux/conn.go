@@ -21,15 +21,15 @@ type Conn struct {
 	// Timers are all timers of the conn; the owner's numbers begin at FirstTimer. L.
 	Timers myriad.Timers
 
-	send, recv int32 // windows of the connection, the peer's for us and ours for the peer
-	owed       int32 // consumed, and not yet in a WINDOW_UPDATE
-	peerWindow int32 // initial one of streams
-	peerFrame  int32
+	send, recv int32  // windows of the connection, the peer's for us and ours for the peer
+	owed       int32  // consumed, and not yet in a WINDOW_UPDATE
+	peerWindow int32  // initial one of streams
 	peerMax    uint32 // streams at a time that a server allows
 	last       uint32 // highest stream that has been opened
 	said       uint32 // stream that our GOAWAY named
 	ignored    uint32 // closed streams up to this one may have been reset by us
 	count      int32  // streams that are counted
+	done       int32  // of these, the streams that have ended in order, and are not released yet
 	resets     h2.Budget
 	glitches   h2.Budget
 	bits       connBits
@@ -72,7 +72,7 @@ var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
 func (c *Conn) Init(cfg *Config, owner Owner) {
 	c.cfg, c.owner = cfg, owner
 	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
-	c.peerWindow, c.peerFrame, c.peerMax = h2.InitialWindow, h2.MinFrameSize, 100
+	c.peerWindow, c.peerMax = h2.InitialWindow, 100
 	c.bits = owesForget
 }
 

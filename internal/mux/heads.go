@@ -91,7 +91,9 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	if c.is(saidLast) { // section 6.8: not processed
 		return c.glitch(1)
 	}
-	if int(c.count) >= c.cfg.streams() { // section 5.1.2
+	// Section 5.1.2: a stream that has ended has no place for the peer, which may have read its end
+	// before our handler has returned. One that was reset has, or handlers would have no bound.
+	if most := int32(c.cfg.streams()); c.count-c.done >= most || c.done >= most {
 		if n := c.cfg.Counters; n != nil {
 			n.Refused.Add(1)
 		}

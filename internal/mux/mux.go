@@ -14,8 +14,9 @@ import (
 type Config struct {
 	// Client is the role.
 	Client bool
-	// Streams is how many streams the peer may have open at a time; a server counts those whose
-	// handler is not over, too. Beyond it a stream is refused. 0: 100. Of no use to a client.
+	// Streams is how many streams the peer may have open at a time. Those that were reset count
+	// until their handler is over. As many again may have ended in order before their handler is
+	// over. Beyond either a stream is refused. 0: 100. Of no use to a client.
 	Streams int
 	// Window is the window of each stream in bytes: how much of a body may wait for its reader. 0:
 	// 64 KiB.

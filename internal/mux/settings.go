@@ -48,8 +48,6 @@ func (c *Conn) setting(s h2.Setting) error {
 		c.peerMax = s.Value
 	case h2.InitialWindowSize:
 		return c.initialWindow(int32(s.Value))
-	case h2.MaxFrameSizeSetting:
-		c.peerFrame = int32(s.Value)
 	case h2.EnableConnectProtocol:
 		if s.Value == 0 && c.is(peerConnect) { // RFC 8441 section 3
 			return c.connError(h2.ProtocolError, "the extended CONNECT is taken back")

@@ -40,6 +40,7 @@ const (
 	tunnel                            // each side ends by itself
 	noBody                            // a response without a body, whatever its Content-Length says
 	counted                           // has a place among the streams of its connection
+	done                              // has ended in order before its release
 )
 
 type asked uint8

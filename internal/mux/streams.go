@@ -97,6 +97,9 @@ func (c *Conn) uncount(s *Stream) {
 		return
 	}
 	s.bits &^= counted
+	if s.is(done) {
+		c.done--
+	}
 	if c.count--; c.count == 0 {
 		c.owner.Idle()
 	}
@@ -115,6 +118,10 @@ func (c *Conn) close(s *Stream, code h2.Code, err error) {
 		return
 	}
 	s.bits |= closed
+	if err == nil && s.bits&(counted|released) == counted {
+		s.bits |= done
+		c.done++
+	}
 	a := c.act
 	if s.id == 0 {
 		a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })

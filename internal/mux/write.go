@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// blockSize is what leaves at a time: one TLS record.
-	blockSize = 16 << 10
+	// blockSize is what leaves at a time: one TLS record. Every peer accepts frames of that size.
+	blockSize = h2.MinFrameSize
 	// leastData is the room below which a block is not filled up with data.
 	leastData = 512
 )
@@ -200,7 +200,7 @@ func (c *Conn) appendBlock(id uint32, pairs []byte, end bool) {
 		block = hpack.AppendField(block, name, value, sensitive)
 		pairs = rest
 	}
-	a.scratch = h2.AppendHeaders(a.scratch[:0], id, block, end, min(int(c.peerFrame), blockSize))
+	a.scratch = h2.AppendHeaders(a.scratch[:0], id, block, end, blockSize)
 	c.appendFrame(a.scratch)
 }
 
@@ -252,7 +252,7 @@ func (c *Conn) sendData(s *Stream, from *queue) {
 		return
 	}
 	room := a.out.Extend()
-	n := min(len(room)-h2.HeaderSize, int(s.send), int(c.send), int(c.peerFrame))
+	n := min(len(room)-h2.HeaderSize, int(s.send), int(c.send), blockSize)
 	n, end, more := s.box.Cut(room[h2.HeaderSize : h2.HeaderSize+n])
 	flags := uint8(0)
 	if end {
