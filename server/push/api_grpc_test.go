@@ -280,10 +280,11 @@ func withoutIDs(events string) string {
 
 // Errors of the API are in the reply, or become the status of the call, with the error as a detail.
 func TestRPCErrorModes(t *testing.T) {
-	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9}, {Name: "bare"}}})
+	ts := newTestServer(t, Config{Namespaces: []Namespace{{HistorySize: 9, KnownOnly: true}, {Name: "bare"}}})
 	c := newRPCClient(ts)
 	for _, tt := range []struct{ method, request, inReply, asStatus string }{
 		{"Publish", `{"channel":"news"}`, `{"error":{"code":107,"message":"data is missing"}}`, "3 data is missing"},
+		{"History", `{"channel":"none:1"}`, `{"error":{"code":102,"message":"unknown channel"}}`, "5 unknown channel"},
 		{"History", `{"channel":"bare:1"}`, `{"error":{"code":108,"message":"not available"}}`, "3 not available"},
 		{"History", `{"channel":"news","since":{"offset":1,"epoch":"other"}}`,
 			`{"error":{"code":112,"message":"unrecoverable position"}}`, "11 unrecoverable position"},
