@@ -106,14 +106,12 @@ func (h Handoff) HandOff() bool {
 // most. Any goroutine.
 func (h Handoff) Inline() bool { return h.loop != nil && h.loop.inline.token.Load() == h.token }
 
-// handOff starts another goroutine for a loop whose inline task has this token. It returns false if
-// the task no longer has the loop. Any goroutine.
-func (l *Loop) handOff(token uint64, overstayed bool) bool {
-	if !l.inline.token.CompareAndSwap(token, token+1) {
-		return false
+// handOff starts another goroutine for a loop whose inline task has this token. If the task no
+// longer has the loop, it does nothing. Any goroutine.
+func (l *Loop) handOff(token uint64, overstayed bool) {
+	if l.inline.token.CompareAndSwap(token, token+1) {
+		l.employ(func() { l.overtake(overstayed) })
 	}
-	l.employ(func() { l.overtake(overstayed) })
-	return true
 }
 
 // overtake is how the next goroutine of a loop begins after a handoff.
