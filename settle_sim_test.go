@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,36 @@ func TestPanicInEachCallback(t *testing.T) {
 			s.finish()
 		})
 	}
+}
+
+// If a handler ends the goroutine when it is opened, and another conn's callback has put it in
+// place, both conns end with an error, and no other.
+func TestExitOfAnotherConnsHandler(t *testing.T) {
+	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+	next := &caller{on: func(string, *myriad.Conn) { runtime.Goexit() }}
+	taken := &caller{}
+	taker := &caller{on: func(is string, _ *myriad.Conn) {
+		if is == "Received" {
+			taken.c.SetHandler(next, nil)
+		}
+	}}
+	p, q, other := s.meet(taker), s.meet(taken), s.meet(echo{})
+	s.RunFor(time.Millisecond)
+	p.Write([]byte("x"))
+	s.RunFor(time.Millisecond)
+	for _, h := range []*caller{taker, next} {
+		if !strings.HasSuffix(h.heard.String(), " Closed") || h.err == nil {
+			t.Errorf("heard%s with %v", h.heard.String(), h.err)
+		}
+	}
+	other.Write([]byte("echo"))
+	if s.RunFor(time.Millisecond); string(other.Received()) != "echo" {
+		t.Errorf("another conn echoes %q", other.Received())
+	}
+	p.Close()
+	q.Close()
+	other.Close()
+	s.finish()
 }
 
 // Any callback may give its conn another handler. That is opened at once, and gets what is left
