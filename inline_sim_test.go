@@ -1,0 +1,116 @@
+package myriad_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+)
+
+// This file is in which order a loop runs inline tasks and sends what they write. Each task takes
+// exactly as long as the test says.
+
+// slowTasks is a simulation whose loop runs one function on each conn's task, which takes time.
+func slowTasks(t *testing.T, takes time.Duration, h *taskHost) (s *simulation, w *slowWorld) {
+	t.Helper()
+	w = &slowWorld{World: newWorld(1, sim.Calm())}
+	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := h.run
+	h.run = func(v *echoTask) {
+		if run != nil {
+			run(v)
+		}
+		w.spend(takes)
+	}
+	return &simulation{w.World, t, e}, w
+}
+
+// What tasks of different conns write in one poll cycle leaves together: after 32 conns, or when
+// 250 µs have passed at every fourth task.
+func TestAnswersOfTasksLeaveTogether(t *testing.T) {
+	const conns = 40
+	for takes, want := range map[time.Duration][]int{
+		0:                       {32},
+		50 * time.Microsecond:   {8, 16, 24, 32},
+		62500 * time.Nanosecond: {4, 8, 12, 16, 20, 24, 28, 32, 36},
+	} {
+		t.Run(takes.String(), func(t *testing.T) {
+			var ran []*myriad.Conn
+			var left []int // after how many tasks
+			h := &taskHost{run: func(v *echoTask) {
+				if n := len(ran); n > 0 && ran[n-1].Queued() == 0 {
+					left = append(left, n)
+				}
+				ran = append(ran, v.c)
+			}}
+			s, _ := slowTasks(t, takes, h)
+			busy := &caller{on: func(is string, _ *myriad.Conn) {
+				if is == "Received" { // so that what the others send comes in one poll cycle
+					s.NewParker().ParkFor(time.Millisecond)
+				}
+			}}
+			first := s.meet(busy)
+			ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var peers []*sim.Peer
+			for range conns {
+				peers = append(peers, s.Dial(ln.Addr()))
+			}
+			s.RunFor(time.Second)
+			for range 2 {
+				ran, left = nil, nil
+				first.Write([]byte("x"))
+				s.RunFor(time.Millisecond / 2)
+				for _, p := range peers {
+					p.Write([]byte("a"))
+				}
+				s.RunFor(time.Second)
+				if !slices.Equal(left, want) || len(ran) != conns {
+					t.Errorf("of %d tasks answers left after %v, want %v", len(ran), left, want)
+				}
+			}
+			for _, p := range append(peers, first) {
+				p.Close()
+			}
+			busy.c.Close()
+			s.finish()
+		})
+	}
+}
+
+// The tasks of one conn that follow one another run in a row of 16 at most, or of 100 µs.
+func TestTasksInARow(t *testing.T) {
+	for takes, want := range map[time.Duration]int64{0: 16, 10 * time.Microsecond: 10, 12 * time.Microsecond: 9,
+		13 * time.Microsecond: 8, 30 * time.Microsecond: 4, 50 * time.Microsecond: 2, 200 * time.Microsecond: 1} {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			var rows []int64 // how many had run when the loop did something else
+			h := &taskHost{}
+			h.run = func(v *echoTask) {
+				n := h.runs.Load()
+				if len(rows) == 0 && n == 1 || len(rows) == 1 && n == rows[0]+1 {
+					if err := v.c.Loop().Do(func() { rows = append(rows, h.runs.Load()) }); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			s, _ := slowTasks(t, takes, h)
+			p := s.meet(h)
+			s.RunFor(time.Millisecond)
+			p.Write(pattern(60 * 100))
+			s.RunFor(time.Second)
+			if !slices.Equal(rows, []int64{want, 2 * want}) || p.Count() != 60*100 {
+				t.Errorf("rows end after %v tasks, want %d and %d; %d bytes came back", rows, want, 2*want, p.Count())
+			}
+			p.Close()
+			s.finish()
+		})
+	}
+}
