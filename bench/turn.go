@@ -31,7 +31,7 @@ type turn struct {
 }
 
 func (t turn) warmUp() time.Duration {
-	return min(max(t.duration/2, 200*time.Millisecond), 1500*time.Millisecond)
+	return min(t.duration/2, 1500*time.Millisecond)
 }
 
 func (t turn) run(ctx context.Context) (sample, error) {
