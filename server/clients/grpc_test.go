@@ -1,10 +1,31 @@
 package clients
 
-import "testing"
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// centrifugo is the module whose API definitions the stubs are made of.
+const centrifugo = "github.com/centrifugal/centrifugo/v6@v6.9.1"
+
+// apiProto returns the path of Centrifugo's api.proto, in the module that the go command downloads.
+func apiProto(t *testing.T) string {
+	t.Helper()
+	var module struct{ Dir string }
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", centrifugo).Output()
+	if json.Unmarshal(out, &module) != nil || module.Dir == "" {
+		missing(t, "Centrifugo's api.proto", fmt.Sprintf("go mod download %s: %v: %s", centrifugo, err, out))
+	}
+	return filepath.Join(module.Dir, "internal", "apiproto", "api.proto")
+}
 
 // Stubs of Centrifugo's api.proto call every method of the gRPC API, in the clear and over TLS.
 func TestGRPCAPI(t *testing.T) {
 	t.Parallel()
+	proto := apiProto(t)
 	cert, key := certificate(t)
 	for name, tt := range map[string]struct {
 		cert string
@@ -25,7 +46,7 @@ func TestGRPCAPI(t *testing.T) {
 			}
 			events := curl(t, "-k", url+"/events?channel=kept:1")
 			events.want(`^retry: `)
-			p := python(t, "grpc grpc_tools", "testdata/grpcapi.py", addr, "key", tt.cert)
+			p := python(t, "grpc grpc_tools", "testdata/grpcapi.py", proto, addr, "key", tt.cert)
 			for _, line := range grpcLines {
 				p.want(line)
 			}
@@ -66,7 +87,7 @@ var grpcLines = []string{
 func TestGRPCAPIOfGo(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--api-key", "key")
-	p := goProgram(t, "grpcgo", s.addr, "key", "testdata/centrifugo.proto")
+	p := goProgram(t, "grpcgo", s.addr, "key", apiProto(t))
 	for _, line := range []string{
 		`^Publish: result:{}$`, `^Publish: result:{}$`, `^Publish: error:{code:107 +message:"channel is missing"}$`,
 		`^PresenceStats: error:{code:108 +message:"not available"}$`,

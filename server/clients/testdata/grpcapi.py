@@ -1,12 +1,13 @@
 """Calls the gRPC API with stubs of Centrifugo's api.proto, and prints a line for each call: what has come back."""
 
+import os
 import sys
 
 import grpc
 
-messages, services = grpc.protos_and_services("centrifugo.proto")
-
-addr, key, cert = sys.argv[1:]
+proto, addr, key, cert = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(proto))  # where the compiler looks for definitions
+messages, services = grpc.protos_and_services(os.path.basename(proto))
 options = [("grpc.max_send_message_length", 64 << 20)]
 if cert:
     with open(cert, "rb") as file:
