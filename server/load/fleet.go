@@ -279,6 +279,9 @@ func (f *fleet) hopeless() bool {
 	return f.open() == 0 && f.report.Total.failures() >= enoughTries*int64(f.plan.Connections)
 }
 
+// obeying is how long workers may take to answer an order.
+const obeying = 10 * time.Second
+
 // measure makes the load, until the plan's duration has passed or ctx ends.
 func (f *fleet) measure(ctx context.Context) error {
 	const ahead = 50 * time.Millisecond // for the order to reach all workers
@@ -297,15 +300,26 @@ func (f *fleet) measure(ctx context.Context) error {
 	if err := f.until(ctx, counts.Add(f.plan.Duration), never); err != nil {
 		return err
 	}
-	now := time.Now()
-	f.report.measured(now.Sub(counts), f.cpu()-before, len(f.members))
-	return f.tell(order{Stop: &now})
+	spent := f.cpu() - before
+	if err := f.tell(order{Stop: true}); err != nil {
+		return err
+	}
+	obeyed := func(u update) bool { return u.Counted != 0 }
+	if err := f.until(context.Background(), time.Now().Add(obeying), obeyed); err != nil {
+		return err
+	}
+	longest := f.members[0].state.Counted
+	for _, m := range f.members {
+		longest = max(longest, m.state.Counted)
+	}
+	f.report.measured(longest, spent, len(f.members))
+	return nil
 }
 
 // drain waits for what is under way. It has bounds of its own: the workers'.
 func (f *fleet) drain() error {
 	f.enter(Draining)
-	bound := time.Now().Add(f.plan.Timeout + 10*time.Second)
+	bound := time.Now().Add(f.plan.Timeout + obeying)
 	if err := f.until(context.Background(), bound, func(u update) bool { return u.Paused }); err != nil {
 		return err
 	}
@@ -316,7 +330,7 @@ func (f *fleet) drain() error {
 	if err := f.tell(o); err != nil {
 		return err
 	}
-	return f.until(context.Background(), time.Now().Add(f.plan.Timeout+10*time.Second),
+	return f.until(context.Background(), time.Now().Add(f.plan.Timeout+obeying),
 		func(u update) bool { return u.Done })
 }
 

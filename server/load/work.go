@@ -11,11 +11,11 @@ import (
 // An order is what a worker is told: a line of JSON. The first is its part; the others follow when
 // the updates allow it.
 type order struct {
-	Part  *part      `json:",omitempty"` // open the connections
-	Start *window    `json:",omitempty"` // begin to send
-	Stop  *time.Time `json:",omitempty"` // send nothing that is due then or later, and wait for replies
-	Last  []int64    `json:",omitempty"` // wait for these publications, one number for each channel, and end
-	End   bool       `json:",omitempty"` // end
+	Part  *part   `json:",omitempty"` // open the connections
+	Start *window `json:",omitempty"` // begin to send
+	Stop  bool    `json:",omitempty"` // send nothing that is due from now on, and wait for replies
+	Last  []int64 `json:",omitempty"` // wait for these publications, one number for each channel, and end
+	End   bool    `json:",omitempty"` // end
 }
 
 // A window is when a run begins.
@@ -26,14 +26,17 @@ type window struct {
 
 // An update is what a worker says: a line of JSON, each part.Every and after each order.
 type update struct {
-	Sample *Sample       // since the last update
-	Open   int           // connections
-	Ready  bool          // all of them are open
-	Paused bool          // nothing is under way after Stop
-	CPU    time.Duration // of the process
-	Last   []int64       `json:",omitempty"` // the number of each channel's last publication, once paused
-	Done   bool          // this is the last update
-	Err    string        `json:",omitempty"`
+	Sample *Sample // since the last update
+	Open   int     // connections
+	Ready  bool    // all of them are open
+	Paused bool    // nothing is under way after Stop
+	// Counted is how long the part of the run was that counts; 0 before Stop. It ends when the
+	// worker obeys, so that no later request counts, however long the order was on its way.
+	Counted time.Duration `json:",omitempty"`
+	CPU     time.Duration // of the process
+	Last    []int64       `json:",omitempty"` // the number of each channel's last publication, once paused
+	Done    bool          // this is the last update
+	Err     string        `json:",omitempty"`
 }
 
 // Workers say what they have counted each updateEvery, or less often if there are many: then the
@@ -88,6 +91,8 @@ func Work(in io.Reader, out io.Writer) error {
 // A shift is a worker at work. All of it belongs to the goroutine of Work.
 type shift struct {
 	worker  *worker
+	from    time.Time     // what comes then and later counts
+	counted time.Duration // of updates
 	stopped bool
 	paused  bool      // nothing is under way any more
 	patient time.Time // until then what is under way, or has not come, is waited for
@@ -134,14 +139,17 @@ func (s *shift) obey(o order) {
 	w := s.worker
 	switch {
 	case o.Start != nil:
-		w.start(o.Start.Send, o.Start.Count)
+		s.from = o.Start.Count
+		w.start(o.Start.Send, s.from)
 		if w.plan.Storm > 0 {
 			s.storm = o.Start.Count.Add(w.plan.Storm)
 		}
-	case o.Stop != nil:
+	case o.Stop:
+		now := time.Now()
 		s.stopped, s.storm = true, time.Time{}
-		s.patient = time.Now().Add(w.plan.Timeout)
-		w.stop(*o.Stop)
+		s.patient = now.Add(w.plan.Timeout)
+		s.counted = now.Sub(s.from)
+		w.stop(now)
 	case o.Last != nil:
 		s.last = o.Last
 		s.patient = time.Now().Add(w.plan.Timeout)
@@ -175,7 +183,8 @@ func (s *shift) look(now time.Time) {
 // update is what there is to say now.
 func (s *shift) update() update {
 	w := s.worker
-	u := update{Sample: w.lanes[0].collect(), Open: w.open(), CPU: cpuTime(), Paused: s.paused, Done: s.ended}
+	u := update{Sample: w.lanes[0].collect(), Open: w.open(), CPU: cpuTime(), Paused: s.paused, Counted: s.counted,
+		Done: s.ended}
 	for _, l := range w.lanes[1:] {
 		u.Sample.add(l.collect())
 	}
