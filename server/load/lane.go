@@ -92,10 +92,22 @@ func (l *lane) isWithin(at time.Time) bool {
 	return !l.from.IsZero() && !at.Before(l.from) && (l.end.IsZero() || at.Before(l.end))
 }
 
-// stop sends nothing more that was due at end or later. Replies that are under way still count.
-func (l *lane) stop(end time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// stop sends nothing more that is due from now on, and returns what time it is. Replies that are
+// under way still count. All lanes are held meanwhile: none sends, and counts, what is due later.
+func stop(lanes []*lane) (end time.Time) {
+	for _, l := range lanes {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	end = time.Now()
+	for _, l := range lanes {
+		l.stopAt(end)
+	}
+	return end
+}
+
+// stopAt sends nothing more that was due at end or later. The lane is locked.
+func (l *lane) stopAt(end time.Time) {
 	l.end = end
 	if l.interval > 0 {
 		l.next(time.Now()) // what is due and was late

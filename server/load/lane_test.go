@@ -81,7 +81,7 @@ func TestWhatWasNotSentCounts(t *testing.T) {
 	l := testLane(k)
 	now := time.Now()
 	l.start(now.Add(-100*time.Second), now.Add(-100*time.Second), 1000, 0, 1)
-	l.stop(now)
+	l.stopAt(now)
 	l.overdue()
 	s := l.collect()
 	if n := s.Latency.Count(); n != 100_000 {

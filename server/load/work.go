@@ -145,11 +145,10 @@ func (s *shift) obey(o order) {
 			s.storm = o.Start.Count.Add(w.plan.Storm)
 		}
 	case o.Stop:
-		now := time.Now()
 		s.stopped, s.storm = true, time.Time{}
-		s.patient = now.Add(w.plan.Timeout)
-		s.counted = now.Sub(s.from)
-		w.stop(now)
+		end := stop(w.lanes)
+		s.counted = end.Sub(s.from)
+		s.patient = end.Add(w.plan.Timeout)
 	case o.Last != nil:
 		s.last = o.Last
 		s.patient = time.Now().Add(w.plan.Timeout)

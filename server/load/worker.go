@@ -316,13 +316,6 @@ func (w *worker) pace(at time.Time, rate float64) {
 	}
 }
 
-// stop sends nothing that is due at end or later.
-func (w *worker) stop(end time.Time) {
-	for _, l := range w.lanes {
-		l.stop(end)
-	}
-}
-
 // underWay is how many connections wait for a reply.
 func (w *worker) underWay() (n int) {
 	for _, l := range w.lanes {
