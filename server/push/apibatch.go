@@ -34,8 +34,38 @@ type command struct {
 }
 
 type batchRequest struct {
-	Commands []json.RawMessage `json:"commands"`
-	Parallel bool              `json:"parallel"`
+	Commands commandList `json:"commands"`
+	Parallel bool        `json:"parallel"`
+}
+
+// A commandList reads commands until there are more than most. Millions of empty ones fit into the
+// bytes of a request, and each takes memory.
+type commandList struct {
+	most int
+	list []json.RawMessage
+	full bool // there were more
+}
+
+// UnmarshalJSON reads an array, or null.
+func (c *commandList) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		if t == nil {
+			return err
+		}
+		return errors.New("commands is not an array")
+	}
+	for d.More() {
+		if c.full = len(c.list) == c.most; c.full {
+			return nil
+		}
+		var one json.RawMessage
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		c.list = append(c.list, one)
+	}
+	return nil
 }
 
 // serveBatch answers POST /api/batch.
@@ -56,18 +86,18 @@ func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 // {"replies": [REPLY, …]}, where REPLY is {METHOD: RESULT} or {"error": {"code", "message"}}. For
 // asBytes see apiRequest. The error is an *apiError with a status.
 func (s *Server) batch(ctx context.Context, body []byte, asBytes bool) ([]byte, error) {
-	var given batchRequest
+	given := batchRequest{Commands: commandList{most: s.node.limits.Commands}}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&given)
 	if err == nil && d.More() {
 		err = errors.New("more data follows the object")
 	}
-	if err == nil && len(given.Commands) > s.node.limits.Commands {
+	if err == nil && given.Commands.full {
 		return nil, s.tooManyCommands()
 	}
-	commands := make([]command, len(given.Commands))
-	for i, text := range given.Commands {
+	commands := make([]command, len(given.Commands.list))
+	for i, text := range given.Commands.list {
 		var one map[string]json.RawMessage
 		err = errors.Join(err, json.Unmarshal(text, &one))
 		commands[i] = newCommand(one)
