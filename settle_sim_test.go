@@ -2,6 +2,7 @@ package myriad_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"runtime"
@@ -398,4 +399,54 @@ func TestRestIsDetached(t *testing.T) {
 	}
 	p.Close()
 	s.finish()
+}
+
+// The limit of a queue is what fits into it, to the byte.
+func TestWriteUpToTheLimit(t *testing.T) {
+	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, WriteLimit: 100})
+	h := &caller{}
+	p := s.meet(h)
+	s.RunFor(time.Millisecond)
+	err := h.c.Loop().Do(func() { // nothing leaves before this function returns
+		for _, tc := range []struct {
+			n    int
+			want error
+		}{{40, nil}, {61, myriad.ErrFull}, {60, nil}, {1, myriad.ErrFull}} {
+			if _, err := h.c.Write(make([]byte, tc.n)); err != tc.want {
+				t.Errorf("Write(%d) behind %d bytes: %v, want %v", tc.n, h.c.Queued(), err, tc.want)
+			}
+		}
+	})
+	if s.RunFor(time.Millisecond); err != nil || p.Count() != 100 {
+		t.Errorf("%v; %d bytes came", err, p.Count())
+	}
+	h.c.Close()
+	p.Close()
+	s.finish()
+}
+
+var errLayer = errors.New("the layer has failed")
+
+// A failing is a layer that fails for its input.
+type failing struct{ xorLayer }
+
+func (*failing) Received(w myriad.Wire, _ []byte) { w.Fail(errLayer) }
+
+// Why a layer has failed is known to Closed, whatever Abort says later.
+func TestAbortBehindALayersFailure(t *testing.T) {
+	for _, reason := range []error{nil, errors.New("later")} {
+		s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
+		h := &caller{}
+		p := s.meet(withLayer{h, func() myriad.Layer { return new(failing) }})
+		p.Write([]byte("x"))
+		if s.RunFor(time.Millisecond); strings.Contains(h.heard.String(), "Closed") {
+			t.Fatal("not what the test is about: the conn is closed")
+		}
+		h.c.Abort(reason)
+		if s.RunFor(time.Millisecond); !strings.HasSuffix(h.heard.String(), " Closed") || h.err != errLayer {
+			t.Errorf("Abort(%v): heard%s with %v", reason, h.heard.String(), h.err)
+		}
+		p.Close()
+		s.finish()
+	}
 }
