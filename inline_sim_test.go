@@ -1,8 +1,12 @@
 package myriad_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +114,53 @@ func TestTasksInARow(t *testing.T) {
 				t.Errorf("rows end after %v tasks, want %d and %d; %d bytes came back", rows, want, 2*want, p.Count())
 			}
 			p.Close()
+			s.finish()
+		})
+	}
+}
+
+// However a task ends, what it has written leaves, its Handoff has no power over the next task, and
+// the loop goes on. A panic is logged and aborts the conn.
+func TestEndsOfATask(t *testing.T) {
+	for name, end := range map[string]func(){"return": func() {}, "panic": func() { panic("of the task") },
+		"exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			var logs bytes.Buffer
+			s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1,
+				Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+			var stale myriad.Handoff
+			h := &taskHost{run: func(v *echoTask) {
+				if v.host.runs.Load() == 1 {
+					v.c.Write([]byte("before "))
+					stale = v.handoff
+					end()
+					return
+				}
+				if stale.Inline() || !v.handoff.Inline() {
+					t.Errorf("the first task is inline while the second runs: %v", stale.Inline())
+				}
+				if stale.HandOff(); !v.handoff.Inline() {
+					t.Error("the first task has handed the loop of the second off")
+				}
+			}}
+			p, q := s.meet(h), s.meet(h)
+			s.RunFor(time.Millisecond)
+			p.Write([]byte("a"))
+			s.RunFor(time.Millisecond)
+			want := map[string]string{"return": "before a", "exit": "before "}[name]
+			if got := string(p.Received()); got != want || (p.Err() != nil) != (name == "panic") {
+				t.Errorf("the first peer got %q, want %q; it was reset: %v", got, want, p.Err())
+			}
+			q.Write([]byte("b"))
+			if s.RunFor(time.Millisecond); string(q.Received()) != "b" {
+				t.Errorf("the second peer got %q", q.Received())
+			}
+			if logged := strings.Contains(logs.String(), "panic in an inline task") &&
+				strings.Contains(logs.String(), "of the task"); logged != (name == "panic") {
+				t.Errorf("logged: %s", logs.String())
+			}
+			p.CloseWrite()
+			q.CloseWrite()
 			s.finish()
 		})
 	}
