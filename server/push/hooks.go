@@ -109,15 +109,14 @@ func (h *Hooks) any() bool {
 func (h *Hooks) check(rules []Namespace) (err error) {
 	for _, ns := range rules {
 		if ns.SubscribeHook && h.Subscribe == nil {
-			err = errors.Join(err, ns.wrong("subscribing needs a hook, and there is none: set it too"))
+			err = errors.Join(err, ns.wrong("subscribe-proxy needs a backend: set --proxy-subscribe (Hooks.Subscribe)"))
 		}
 		if ns.SubRefreshHook && (h.SubRefresh == nil || !ns.SubscribeHook) {
-			err = errors.Join(err,
-				ns.wrong("refreshing subscriptions needs a hook, and subscriptions by a hook: set both "+
-					"too"))
+			err = errors.Join(err, ns.wrong("sub-refresh-proxy needs subscribe-proxy and a backend: "+
+				"set --proxy-sub-refresh (Hooks.SubRefresh)"))
 		}
 		if ns.PublishHook && h.Publish == nil {
-			err = errors.Join(err, ns.wrong("publishing needs a hook, and there is none: set it too"))
+			err = errors.Join(err, ns.wrong("publish-proxy needs a backend: set --proxy-publish (Hooks.Publish)"))
 		}
 	}
 	return err

@@ -169,8 +169,10 @@ func TestHookClosesOtherDoors(t *testing.T) {
 	if w := open.do("GET", "/events?channel=a", ""); w.Code != 403 {
 		t.Errorf("a channel that a hook decides about: %d", w.Code)
 	}
-	if _, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}}); err == nil ||
-		!strings.Contains(err.Error(), "publishing needs a hook") {
-		t.Errorf("rules without their hooks: %v", err)
+	_, err := New(Config{Namespaces: []Namespace{{SubscribeHook: true, PublishHook: true}}})
+	for _, want := range []string{"set --proxy-subscribe (Hooks.Subscribe)", "set --proxy-publish (Hooks.Publish)"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rules without their hooks: %v, want %q", err, want)
+		}
 	}
 }

@@ -346,7 +346,7 @@ func TestSubRefreshHook(t *testing.T) {
 	n.clock.advance(62 * time.Second)
 	e.wantClosed(t, "banned", ending{4501, "banned"})
 	err := (&Hooks{}).check([]Namespace{{SubRefreshHook: true}})
-	if err == nil || !strings.Contains(err.Error(), "refreshing subscriptions needs a hook") {
+	if err == nil || !strings.Contains(err.Error(), "set --proxy-sub-refresh (Hooks.SubRefresh)") {
 		t.Errorf("the rule without its hook: %v", err)
 	}
 }

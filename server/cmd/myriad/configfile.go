@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 
 	// BurntSushi/toml is maintained and complete, and has no dependencies.
 	"github.com/BurntSushi/toml"
 	"github.com/myriad-go/myriad/server/push"
 )
+
+// centrifugoHelp ends errors about a file that may have been written for Centrifugo.
+const centrifugoHelp = "; docs/guides/from-centrifugo.md has the names for options of Centrifugo"
 
 // A configFile is the TOML file of --config. Its keys are the options' names; each namespace is a
 // [[namespace]].
@@ -34,9 +38,9 @@ func readConfiguration(name string) (f configFile, err error) {
 	f = configFile{name: name, mode: info.Mode()}
 	if _, err := toml.DecodeFile(name, &f.values); err != nil {
 		f.values = nil
-		if strings.HasSuffix(name, ".json") || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml") {
+		if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(name)) {
 			return f, fmt.Errorf("--config %s: %w: the file must be TOML: write name = value lines, as in "+
-				"docs/guides/operate.md", name, err)
+				"docs/guides/operate.md"+centrifugoHelp, name, err)
 		}
 		return f, fmt.Errorf("--config %s: %w", name, err)
 	}
@@ -49,8 +53,12 @@ func readConfiguration(name string) (f configFile, err error) {
 	var wrong []error
 	for _, key := range sortedKeys(f.values) {
 		if !known[key] {
+			help := ": see myriad serve --help"
+			if _, section := f.values[key].(map[string]any); section {
+				help += centrifugoHelp
+			}
 			wrong = append(wrong, fmt.Errorf("%s has the unknown key %q%s", name, key,
-				cmp.Or(didYouMean(key, names), ": see myriad serve --help")))
+				cmp.Or(didYouMean(key, names), help)))
 			delete(f.values, key)
 		}
 	}

@@ -214,6 +214,10 @@ func TestConfigurationMistakes(t *testing.T) {
 		{"namespaces", "[[namespace]]\nnam = 'chat'\nhistory-size = 'x'\n", nil, nil,
 			[]string{"[[namespace]] 1 in ", `"nam" is no rule of a namespace: did you mean "name"?`,
 				`history-size is "x": write a whole number`}},
+		{"options of Centrifugo", "[client.token]\nhmac_secret_key = 's'\n[[namespace]]\n" +
+			"allow_subscribe_for_client = true", nil, nil,
+			[]string{`unknown key "client": see myriad serve --help; docs/guides/from-centrifugo.md has`,
+				`"allow_subscribe_for_client" is no rule of a namespace: docs/guides/push.md lists the rules`}},
 		{"namespace by flag", "", nil, []string{"--namespace=name=a name=b", "--namespace=chat"},
 			[]string{"name is given twice"}},
 		{"one of two namespaces", "", nil, []string{"--namespace=name=a", "--namespace=name=b histori-size=1",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -106,7 +107,7 @@ func namespaceOf(given map[string]any) (ns push.Namespace, err error) {
 		r, ok := known[name]
 		if !ok {
 			wrong = append(wrong, fmt.Errorf("%q is no rule of a namespace%s", name,
-				didYouMean(name, sortedKeys(known))))
+				cmp.Or(didYouMean(name, sortedKeys(known)), ": docs/guides/push.md lists the rules")))
 			continue
 		}
 		texts, err := textsOf(given[name])
