@@ -126,7 +126,7 @@ func (c *Conn) hijack(w http.ResponseWriter, head string) error {
 	if err != nil {
 		return errors.Join(err, nc.Close())
 	}
-	mc, err := e.Adopt(nc, append([]byte(nil), unread...), (*handler)(c))
+	mc, err := e.AdoptWait(nc, append([]byte(nil), unread...), (*handler)(c))
 	if err != nil {
 		return err
 	}

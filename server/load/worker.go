@@ -196,7 +196,7 @@ func (w *worker) serve(place int, h myriad.Handler) error {
 	if w.tls != nil { // a failed handshake closes h
 		h = tlsloop.Options{Timeout: w.plan.Timeout, Failed: func(*myriad.Conn, error, uint64) {}}.Client(w.tls, h)
 	}
-	_, err = w.engines[place].Adopt(nc, nil, h)
+	_, err = w.engines[place].AdoptWait(nc, nil, h)
 	return err
 }
 
