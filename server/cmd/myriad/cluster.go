@@ -219,6 +219,6 @@ func (c *clusterSettings) warning() string {
 	if len(known) != 2 {
 		return ""
 	}
-	return "two nodes are not highly available: if one is down, the other one stores no publications of channels " +
-		"with a history; start a third one"
+	return "two nodes are not highly available: each history is stored by one of them only, and its channels take " +
+		"no publications while that one is down; start a third one"
 }

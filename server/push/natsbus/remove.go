@@ -22,6 +22,9 @@ const (
 // Remove makes the cluster forget a node that is gone for good, so that another one stores its part
 // of the logs. If the node led the cluster, the others elect a leader first: Remove asks until one
 // answers, for 25 seconds at most.
+//
+// Remove refuses to leave a cluster of one node. JetStream permits it, but the remaining node could
+// not store anything, and the other one would lose its logs if it came back.
 func (s *Server) Remove(ctx context.Context, node string) error {
 	nc, err := nats.Connect("", nats.InProcessServer(s.nats), nats.UserInfo(systemUser, s.system),
 		nats.Timeout(readyTime))
@@ -36,6 +39,10 @@ func (s *Server) Remove(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	for {
+		if s.clusterSize() == 2 {
+			return fmt.Errorf("natsbus: the cluster has two nodes, and none of two can be removed: if the machine or "+
+				"the disk of %q is lost, start a node with the same name and an empty folder", node)
+		}
 		err := removeOnce(ctx, nc, body)
 		switch {
 		case isCode(err, codeNotMember):
@@ -52,6 +59,16 @@ func (s *Server) Remove(ctx context.Context, node string) error {
 		case <-time.After(tryAgain):
 		}
 	}
+}
+
+// clusterSize returns how many nodes the cluster has, those that are down included. It returns 0
+// while this node does not know.
+func (s *Server) clusterSize() int {
+	info, err := s.nats.Jsz(nil)
+	if err != nil || info.Meta == nil {
+		return 0
+	}
+	return info.Meta.Size
 }
 
 // removeOnce sends one request, and waits as long as one may take.

@@ -2,6 +2,7 @@ package natsbus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,5 +54,40 @@ func TestRemoveWaitsForALeader(t *testing.T) {
 	start(3)
 	if err := <-removed; err == nil || !strings.Contains(err.Error(), "no node of the cluster") {
 		t.Errorf("the answer is %v", err)
+	}
+}
+
+// Neither node of two is removed: not one that is up, and not one that has just gone. JetStream
+// would remove both.
+func TestRemoveKeepsTwo(t *testing.T) {
+	t.Parallel()
+	addresses := freePorts(t, 2)
+	var servers []*Server
+	for i, address := range addresses {
+		s, err := StartServer(ServerConfig{Name: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Listen: address,
+			Routes: []string{addresses[1-i]}, Secret: "secret", SyncInterval: time.Minute, Logger: quiet(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Shutdown)
+		servers = append(servers, s)
+	}
+	leader := -1
+	eventually(t, "one of them leads", func() bool {
+		leader = slices.IndexFunc(servers, func(s *Server) bool { return s.nats.JetStreamIsLeader() })
+		return leader >= 0
+	})
+	left, gone := servers[leader], servers[1-leader]
+	refused := func() {
+		t.Helper()
+		if err := left.Remove(t.Context(), gone.name); err == nil || !strings.Contains(err.Error(), "the same name") {
+			t.Errorf("the answer is %v", err)
+		}
+	}
+	refused()
+	gone.Shutdown()
+	refused()
+	if n := left.clusterSize(); n != 2 {
+		t.Errorf("the cluster has %d nodes", n)
 	}
 }
