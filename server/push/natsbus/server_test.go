@@ -20,6 +20,19 @@ func TestRoutesCountOnce(t *testing.T) {
 	}
 }
 
+// Without an interval NATS syncs each publication before it confirms it, and with one that often.
+func TestSyncAlwaysByDefault(t *testing.T) {
+	for _, interval := range []time.Duration{0, 10 * time.Second} {
+		options, err := new(Server).optionsOf(ServerConfig{Name: "n1", Dir: t.TempDir(), SyncInterval: interval})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if options.SyncAlways != (interval == 0) || options.SyncInterval != interval {
+			t.Errorf("%v: always %v, every %v", interval, options.SyncAlways, options.SyncInterval)
+		}
+	}
+}
+
 // A node that hears an unknown one greets it at once; one that it knows it does not.
 func TestUnknownNodesAreGreeted(t *testing.T) {
 	n := nodes{seen: make(map[string]time.Time), greet: make(chan struct{}, 1)}
