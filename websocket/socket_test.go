@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/soak"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/workers"
 )
 
 // What tests on real sockets share. Deadlines here are for tests that hang, not for time that is
 // measured.
-const hangs = 2 * time.Minute
+var hangs = soak.Patience(2 * time.Minute)
 
 func testLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
