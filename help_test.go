@@ -58,7 +58,7 @@ func start(t testing.TB, cfg myriad.Config) *myriad.Engine {
 	return e
 }
 
-// atLength is for what must end, and does.
+// atLength returns a context for a call that must return. It ends after patience.
 func atLength(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)

@@ -17,7 +17,7 @@ import (
 // This file is in which order a loop runs inline tasks and sends what they write. Each task takes
 // exactly as long as the test says.
 
-// slowTasks is a simulation whose loop runs one function on each conn's task, which takes time.
+// slowTasks returns a simulation of one loop, whose inline tasks take the given time each.
 func slowTasks(t *testing.T, takes time.Duration, h *taskHost) (s *simulation, w *slowWorld) {
 	t.Helper()
 	w = &slowWorld{World: newWorld(1, sim.Calm())}
@@ -35,8 +35,8 @@ func slowTasks(t *testing.T, takes time.Duration, h *taskHost) (s *simulation, w
 	return &simulation{w.World, t, e}, w
 }
 
-// What tasks of different conns write in one poll cycle leaves together: after 32 conns, or when
-// 250 µs have passed at every fourth task.
+// The loop sends what the tasks of different conns write in one poll cycle after every 32 conns. At
+// every fourth task it also sends if 250 µs have passed.
 func TestAnswersOfTasksLeaveTogether(t *testing.T) {
 	const conns = 40
 	for takes, want := range map[time.Duration][]int{
@@ -90,7 +90,7 @@ func TestAnswersOfTasksLeaveTogether(t *testing.T) {
 	}
 }
 
-// The tasks of one conn that follow one another run in a row of 16 at most, or of 100 µs.
+// At most 16 tasks of one conn run in a row, and none begins after 100 µs of the row.
 func TestTasksInARow(t *testing.T) {
 	for takes, want := range map[time.Duration]int64{0: 16, 10 * time.Microsecond: 10, 12 * time.Microsecond: 9,
 		13 * time.Microsecond: 8, 30 * time.Microsecond: 4, 50 * time.Microsecond: 2, 200 * time.Microsecond: 1} {

@@ -16,12 +16,12 @@ import (
 
 // This file is what a loop does with the callbacks of a conn, in fake time.
 
-// A caller has all callbacks, each of which is one function's. It keeps what it has heard.
+// A caller is a handler with all callbacks. It writes each call down, and passes it to on.
 type caller struct {
 	on    func(callback string, c *myriad.Conn)
 	c     *myriad.Conn
-	heard strings.Builder
-	err   error
+	heard strings.Builder // a space and the callback's name; of Received, the bytes
+	err   error           // of Closed
 }
 
 func (h *caller) call(callback string, c *myriad.Conn) {
@@ -52,10 +52,10 @@ func (h *caller) Closed(c *myriad.Conn, err error) {
 	h.err = err
 }
 
-// callbacks are what provoke has called. Opened was called when the conn came.
+// callbacks are those that provoke can cause. Opened needs none: the accepted conn causes it.
 var callbacks = []string{"Opened", "Received", "Ended", "Drained", "Expired", "Notified", "Stopping"}
 
-// provoke has callback called of h, whose conn is p's.
+// provoke makes the loop call one callback of h, whose conn has the peer p.
 func provoke(t *testing.T, s *simulation, p *sim.Peer, h *caller, callback string) {
 	t.Helper()
 	do := func(f func()) {
@@ -80,7 +80,7 @@ func provoke(t *testing.T, s *simulation, p *sim.Peer, h *caller, callback strin
 	s.RunFor(10 * time.Millisecond)
 }
 
-// meet serves h and connects one peer to it.
+// meet listens with the handler h, and connects one peer.
 func (s *simulation) meet(h myriad.Handler) *sim.Peer {
 	s.t.Helper()
 	ln, err := s.e.Listen("tcp", "127.0.0.1:0", h)
@@ -90,8 +90,7 @@ func (s *simulation) meet(h myriad.Handler) *sim.Peer {
 	return s.Dial(ln.Addr())
 }
 
-// A panic in any callback ends its conn, with an error and a line of the log that say so, and no
-// other.
+// A panic in a callback closes its conn with an error, and is logged once. Other conns go on.
 func TestPanicInEachCallback(t *testing.T) {
 	for _, callback := range callbacks {
 		t.Run(callback, func(t *testing.T) {
@@ -127,8 +126,8 @@ func TestPanicInEachCallback(t *testing.T) {
 	}
 }
 
-// If a handler ends the goroutine when it is opened, and another conn's callback has put it in
-// place, both conns end with an error, and no other.
+// A callback gives another conn a new handler, whose Opened calls runtime.Goexit. Both conns are
+// closed with an error. Other conns go on.
 func TestExitOfAnotherConnsHandler(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
 	next := &caller{on: func(string, *myriad.Conn) { runtime.Goexit() }}
@@ -157,8 +156,8 @@ func TestExitOfAnotherConnsHandler(t *testing.T) {
 	s.finish()
 }
 
-// Any callback may give its conn another handler. That is opened at once, and gets what is left
-// before what comes.
+// Any callback may give its conn another handler. The loop opens the new handler at once, and gives
+// it the rest of the input before later input.
 func TestSwitchInEachCallback(t *testing.T) {
 	for _, callback := range callbacks {
 		t.Run(callback, func(t *testing.T) {
@@ -259,8 +258,8 @@ func (sentence) Received(w myriad.Wire, p []byte) {
 	}
 }
 
-// The end of a layer's stream comes once, behind all bytes, to the handler that the conn has then.
-// A handler that has detached the conn is not called.
+// At the end of a layer's stream, after all bytes, the loop calls Ended once, of the handler that
+// the conn has then. It does not call it after Detach.
 func TestEndOfALayer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first       func(c *myriad.Conn) // in Received of the first byte
@@ -319,10 +318,10 @@ func TestEndOfALayer(t *testing.T) {
 	}
 }
 
-// Drained is called once after ErrFull: when half of the limit is queued, or nothing if the call
-// was refused below that. It is not called once the conn is being closed.
+// After ErrFull, Drained is called once: when at most half of the limit is queued, or when nothing
+// is, if no more than half was queued at the refused Write. It is not called after Close.
 func TestDrainedAtItsMark(t *testing.T) {
-	const limit, kernel = 100_000, 128 << 10 // what the sockets take
+	const limit, kernel = 100_000, 128 << 10 // the sockets take kernel bytes
 	for name, tc := range map[string]struct {
 		queued, refused int
 		low, high       int // what is queued when Drained is called
@@ -370,7 +369,7 @@ func TestDrainedAtItsMark(t *testing.T) {
 	}
 }
 
-// What a handler leaves to one that detaches the conn when it is opened goes to the new owner.
+// If the next handler detaches the conn in Opened, the rest of the input goes to the new owner.
 func TestRestIsDetached(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
 	var left string
@@ -401,7 +400,7 @@ func TestRestIsDetached(t *testing.T) {
 	s.finish()
 }
 
-// The limit of a queue is what fits into it, to the byte.
+// Write accepts bytes up to WriteLimit exactly.
 func TestWriteUpToTheLimit(t *testing.T) {
 	s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1, WriteLimit: 100})
 	h := &caller{}
@@ -427,12 +426,12 @@ func TestWriteUpToTheLimit(t *testing.T) {
 
 var errLayer = errors.New("the layer has failed")
 
-// A failing is a layer that fails for its input.
+// A failing is a layer that fails at its first input.
 type failing struct{ xorLayer }
 
 func (*failing) Received(w myriad.Wire, _ []byte) { w.Fail(errLayer) }
 
-// Why a layer has failed is known to Closed, whatever Abort says later.
+// Closed gets the error with which a layer has failed, not that of a later Abort.
 func TestAbortBehindALayersFailure(t *testing.T) {
 	for _, reason := range []error{nil, errors.New("later")} {
 		s := simulate(t, 1, sim.Calm(), myriad.Config{Loops: 1})
@@ -440,7 +439,7 @@ func TestAbortBehindALayersFailure(t *testing.T) {
 		p := s.meet(withLayer{h, func() myriad.Layer { return new(failing) }})
 		p.Write([]byte("x"))
 		if s.RunFor(time.Millisecond); strings.Contains(h.heard.String(), "Closed") {
-			t.Fatal("not what the test is about: the conn is closed")
+			t.Fatal("the conn is closed before Abort")
 		}
 		h.c.Abort(reason)
 		if s.RunFor(time.Millisecond); !strings.HasSuffix(h.heard.String(), " Closed") || h.err != errLayer {

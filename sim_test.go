@@ -25,7 +25,7 @@ func seeds(t *testing.T) uint64 {
 	return soak.Size(t, uint64(50), 200)
 }
 
-// newWorld makes a simulated world, which panics if a goroutine of it is stuck for long.
+// newWorld returns a simulated world. It panics if one of its goroutines is stuck.
 func newWorld(seed uint64, o sim.Options) *sim.World {
 	o.Stall = cmp.Or(o.Stall, soak.Patience(30*time.Second))
 	return sim.New(seed, o)

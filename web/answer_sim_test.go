@@ -78,8 +78,8 @@ func alphabet(at, n int) []byte {
 	return p
 }
 
-// What does not fit the head of the answer is not written, and nothing after it. A Write of nothing
-// fails for no length.
+// A Write fails whole if it exceeds the Content-Length, or if the status permits no body, and so do
+// all later ones. A Write of nothing never fails.
 func TestWritesThatDoNotFit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
@@ -122,8 +122,8 @@ func TestWritesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// An answer has the time that its handler gives it, wherever the handler runs. Then its Write
-// fails, and each after it, with the error of a net.Conn, and the context ends.
+// After the write deadline that a handler has set, its waiting Write fails, and so does each later
+// one, with the error of a net.Conn. The context ends. This holds in the pool and on the loop.
 func TestUnreadAnswerByItsDeadline(t *testing.T) {
 	const timeout = time.Second
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
@@ -140,7 +140,7 @@ func TestUnreadAnswerByItsDeadline(t *testing.T) {
 				}
 				_, failed = w.Write(make([]byte, 4<<20))
 				if ctx.Err() == nil {
-					t.Error("the context goes on behind a Write that has failed")
+					t.Error("the context has not ended after a failed Write")
 				}
 				_, then = w.Write([]byte("more"))
 			})})
@@ -161,7 +161,8 @@ func TestUnreadAnswerByItsDeadline(t *testing.T) {
 	}
 }
 
-// A Write waits for its client and goes on when it reads, and fails when it has gone.
+// A Write waits for a client that does not read. It returns when the client reads, and fails when
+// the client resets the connection.
 func TestWriteWaitsForItsClient(t *testing.T) {
 	const size = 4 << 20
 	for _, tc := range []struct {
@@ -181,7 +182,7 @@ func TestWriteWaitsForItsClient(t *testing.T) {
 		p := st.Dial(st.at)
 		p.StopReading()
 		if st.ask(p, time.Second, "/"); done {
-			t.Fatal("not what the test is about: nothing waits")
+			t.Fatal("the Write has not waited")
 		}
 		if tc.reads {
 			p.Resume()

@@ -34,8 +34,8 @@ type body struct {
 	total   int64  // bytes that have come
 	most    int64  // how many may come, as they are not read; 0: they are, or a window bounds them
 	trailer http.Header
-	away    driver.Parker // of the one goroutine that waits and does not count; nil: none does
-	parker  driver.Parker // of one that has waited, for the next
+	away    driver.Parker // of the goroutine in awaitClient, nil without one; others only park
+	parker  driver.Parker // of a goroutine that has waited, for the next one
 }
 
 // A reading is how far a body has been read.
@@ -187,7 +187,7 @@ func (b *body) wait(forEnd bool) {
 }
 
 func (b *body) park(p driver.Parker) {
-	if b.away != nil { // then the handler does not count already
+	if b.away != nil { // the handler already counts as waiting
 		b.mu.Unlock()
 		p.Park()
 		b.mu.Lock()

@@ -116,7 +116,8 @@ func TestContextOfAReader(t *testing.T) {
 	}
 }
 
-// Close has a Read return that waits on another goroutine. A Read after the handler fails, too.
+// Close makes a Read return that waits on another goroutine. A Read after the handler has returned
+// fails, too.
 func TestReadOfAClosedBody(t *testing.T) {
 	var st *stage
 	var body io.Reader
@@ -135,7 +136,7 @@ func TestReadOfAClosedBody(t *testing.T) {
 			st.wait(time.Millisecond)
 			r.Body.Close()
 			if st.wait(time.Millisecond); !read {
-				t.Error("the Read waits on behind Close")
+				t.Error("the Read still waits after Close")
 			}
 		})})
 	p := st.Dial(st.at)
@@ -155,8 +156,8 @@ func TestReadOfAClosedBody(t *testing.T) {
 	q.Close()
 }
 
-// Of a body in chunks that its handler has left, maxDiscard bytes are read away before the next
-// request. With one more the connection ends.
+// If a handler leaves a chunked body unread, the server discards up to maxDiscard bytes before the
+// next request. If one more comes, the connection ends.
 func TestRestInChunks(t *testing.T) {
 	for more, kept := range map[int]bool{maxDiscard: true, maxDiscard + 1: false} {
 		st := calmStage(t, &Server{Dispatch: DispatchPool,
@@ -179,8 +180,8 @@ func TestRestInChunks(t *testing.T) {
 	}
 }
 
-// A reader of chunks that was late stays so, whatever comes and wherever its deadline is moved, and
-// its connection ends with the answer. A body with a length is read on.
+// After a Read of a chunked body has exceeded its deadline, later ones fail, even with another
+// deadline, and the connection ends with the answer. A body with a length can be read on.
 func TestReadAfterItsDeadline(t *testing.T) {
 	for _, head := range []string{short, inChunks} {
 		var st *stage
@@ -215,8 +216,8 @@ func TestReadAfterItsDeadline(t *testing.T) {
 	}
 }
 
-// The bytes of a body that its handler has not read belong to the protocol that follows. The
-// handler cannot read them any more, nor ask for them by 100 Continue.
+// Upgrade gives the bytes of the body that the handler has not read to the new protocol. After that
+// the handler can neither read them nor ask for them by 100 Continue.
 func TestUnreadBodyIsHandedOn(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		var st *stage
@@ -285,7 +286,7 @@ func TestClientThatHasSentAll(t *testing.T) {
 	}
 }
 
-// A widened is an executor that counts for how many handlers there is more room in it.
+// A widened is an executor that counts how many more tasks it has been told to run.
 type widened struct {
 	driver.Executor
 	by int
@@ -293,15 +294,15 @@ type widened struct {
 
 func (w *widened) Widen(n int) { w.by += n }
 
-// widen has the handlers of s run on a widened.
+// widen makes the handlers of a server run on a widened.
 func (s *stage) widen(of *Server) *widened {
 	w := &widened{Executor: s.Executor()}
 	of.state.tasks.UsePool(w)
 	return w
 }
 
-// While a handler waits for its client, another one may run, but not two: one of its goroutines is
-// enough not to count. A handler that waits for other handlers counts.
+// While a handler waits for its client, one more handler may run: one, even if several of its
+// goroutines wait. While a handler waits for its turn behind another one, none more may run.
 func TestWaitingHandlersDoNotCount(t *testing.T) {
 	var st *stage
 	s := &Server{Dispatch: DispatchPool, PipelineDepth: 2,

@@ -20,8 +20,7 @@ import (
 
 // This file is what an exchange does around its handler, in fake time.
 
-// What a conn fails with has the form that net.Conn gives it: handlers look for what is inside of a
-// *net.OpError.
+// Handlers get the errors of a connection in the form that a net.Conn gives them: *net.OpError.
 func TestErrorsHaveTheFormOfNet(t *testing.T) {
 	type match func(error) bool
 	is := func(want error) match { return func(err error) bool { return err == want } }
@@ -63,8 +62,8 @@ func TestErrorsHaveTheFormOfNet(t *testing.T) {
 	p.Close()
 }
 
-// A panic is logged, but for ErrAbortHandler. The end of the goroutine is not. In each case nothing
-// follows on the connection, and the handler's context ends. What it had not sent is not.
+// If a handler panics or calls runtime.Goexit, the connection ends without the rest of its answer,
+// and its context ends. Only a panic other than ErrAbortHandler is logged.
 func TestHandlerThatDoesNotReturn(t *testing.T) {
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		for name, logged := range map[string]bool{"panic": true, "abort": false, "exit": false} {
@@ -164,8 +163,8 @@ func TestFilesOfAForm(t *testing.T) {
 	p.Close()
 }
 
-// With OverloadRefuse a request is refused while Workers handlers run, and only then. The refusal
-// ends its connection and reads nothing more. Inline tasks do not count.
+// With OverloadRefuse the server refuses a request while Workers handlers run, and only then. It
+// closes the connection and reads nothing more. Inline tasks do not count.
 func TestRefusedWhileOthersRun(t *testing.T) {
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
 		var st *stage

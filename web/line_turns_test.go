@@ -67,7 +67,7 @@ func TestLineRunsOnce(t *testing.T) {
 	}
 }
 
-// Behind a Stream a chain is dispatched anew, and what is next in it has all of WriteTimeout.
+// Requests that wait behind a Stream are dispatched anew. The next one has the whole WriteTimeout.
 func TestWriteTimeoutBehindStream(t *testing.T) {
 	const timeout = 10 * time.Millisecond
 	for took, want := range map[time.Duration]error{timeout - time.Millisecond: nil,

@@ -86,14 +86,14 @@ func client(t testing.TB) *http.Client {
 // nothing: a machine may be busy with other things for long.
 var hangs = soak.Patience(2 * time.Minute)
 
-// atLength is for what must end, and does.
+// atLength returns a context for a call that must return. It ends after hangs.
 func atLength(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// receive is for what must come.
+// receive returns the next value of a channel. If none comes within hangs, the test fails.
 func receive[T any](t testing.TB, from <-chan T) (v T) {
 	t.Helper()
 	select {

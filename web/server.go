@@ -53,15 +53,22 @@ type Server struct {
 	// comes to nothing else is closed. nil: HTTP1, and HTTP2 unless TLSNextProto is set and has no
 	// "h2".
 	Protocols *http.Protocols
-	// HTTP2 has limits for HTTP/2. MaxConcurrentStreams (0: 250) counts requests that are open, and
-	// those that the client has reset while their handler runs; its next ones are refused. As many
-	// again may have been answered by a handler that still runs. MaxReceiveBufferPerStream (0: 64
-	// KiB) is how much of a request's body may wait for its handler. MaxReceiveBufferPerConnection
-	// (0: 1 MiB) is the same for all streams, but at least an eighth of what they may have together
-	// (2,048,000 bytes by default), so that slow uploads leave room for others. It counts as 0
-	// below 64 KiB; 4 MiB or more count as 0 in both. MaxReadFrameSize is 16 KiB by default and
-	// MaxDecoderHeaderTableSize 4 KiB. CountError runs on a loop and must not block; it is called
-	// with names such as "stream_protocol_error". The other fields mean the same as in net/http.
+	// HTTP2 has limits for HTTP/2. These fields have defaults of their own, and what is said here:
+	//
+	//   - MaxConcurrentStreams (0: 250): requests of a connection that are not answered yet, and
+	//     those that the client has reset while their handler runs. Further ones are refused. As
+	//     many handlers again may run after their requests have been answered.
+	//   - MaxReceiveBufferPerStream (0: 64 KiB): bytes of a request's body that may wait for its
+	//     handler. 4 MiB or more count as 0.
+	//   - MaxReceiveBufferPerConnection (0: 1 MiB): bytes that may wait in all streams together.
+	//     Less than 64 KiB, and 4 MiB or more, count as 0. The server raises it to an eighth of
+	//     MaxConcurrentStreams times MaxReceiveBufferPerStream, which is 2,048,000 bytes by
+	//     default, so that slow uploads leave room for others.
+	//   - MaxReadFrameSize (0: 16 KiB) and MaxDecoderHeaderTableSize (0: 4 KiB).
+	//   - CountError: it runs on a loop and must not block. The server calls it with names such as
+	//     "stream_protocol_error".
+	//
+	// The other fields mean the same as in net/http.
 	HTTP2 *http.HTTP2Config
 	// Tunnels offers the extended CONNECT to HTTP/2 clients (RFC 8441). Browsers then open
 	// WebSockets on the HTTP/2 connection that they have. The handler gets the method CONNECT, a

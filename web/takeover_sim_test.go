@@ -68,9 +68,9 @@ func (k *taker) hijack(w http.ResponseWriter) {
 	k.got, _ = io.ReadAll(rw)
 }
 
-// Upgrade and Hijack give the connection away with what the client has sent behind the request. No
-// timeout of the server and no late call of the ResponseWriter has an effect on it, and Shutdown
-// does not wait for it.
+// Upgrade and Hijack give the connection away with what the client has sent after the request. From
+// then on no timeout of the server and no call of the ResponseWriter acts on it, and Shutdown does
+// not wait for it.
 func TestTakenOver(t *testing.T) {
 	const ahead = 3 * maxBodyBuffer // more than is read ahead
 	for _, d := range []Dispatch{DispatchPool, DispatchInline} {
@@ -140,8 +140,8 @@ func TestHijackThatFails(t *testing.T) {
 	}
 }
 
-// Hijack sends what has been written before, and comes too late behind the end of the handler, or
-// behind its client.
+// Hijack first sends what the handler has written. It fails after the handler has returned, and
+// after the client has gone.
 func TestHijackBehindAnAnswer(t *testing.T) {
 	var st *stage
 	var late http.ResponseWriter
@@ -178,28 +178,28 @@ func TestHijackBehindAnAnswer(t *testing.T) {
 	st.ask(r, time.Millisecond, "/gone")
 	r.Reset()
 	if st.RunFor(time.Second); failed == nil {
-		t.Error("Hijack of a connection that has gone")
+		t.Error("Hijack of a lost connection has succeeded")
 	}
 	p.Close()
 	q.Close()
 	r.Close()
 }
 
-// An endless is the protocol after an upgrade that counts its calls.
-type endless struct {
+// A lifeCounter counts how often its connection is opened and closed.
+type lifeCounter struct {
 	opened, closed int
 	err            error
 }
 
-func (e *endless) Opened(*myriad.Conn)           { e.opened++ }
-func (e *endless) Received(*myriad.Conn, []byte) {}
-func (e *endless) Closed(_ *myriad.Conn, err error) {
+func (e *lifeCounter) Opened(*myriad.Conn)           { e.opened++ }
+func (e *lifeCounter) Received(*myriad.Conn, []byte) {}
+func (e *lifeCounter) Closed(_ *myriad.Conn, err error) {
 	e.closed++
 	e.err = err
 }
 
-// The protocol after an upgrade has its connection from the return of Upgrade on, even if that is
-// lost before the loop comes to it. If Upgrade fails, the protocol never has it.
+// If Upgrade succeeds, the new protocol is opened and closed once, even if the connection is lost
+// before the loop opens it. If Upgrade fails, the protocol is not called.
 func TestUpgradeOfALostConnection(t *testing.T) {
 	for name, when := range map[string]time.Duration{"before": -time.Millisecond, "behind": 0,
 		"later": time.Millisecond} {
@@ -208,7 +208,7 @@ func TestUpgradeOfALostConnection(t *testing.T) {
 			var peer *sim.Peer
 			var failed error
 			var ctx context.Context
-			e := new(endless)
+			e := new(lifeCounter)
 			st = calmStage(t, &Server{Dispatch: DispatchPool,
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					ctx = r.Context()

@@ -201,8 +201,8 @@ const (
 	factor   = 6   // times as long as they take without a mistake
 	mostHung = 3   // processes of tests that do not end, for one mistake
 
-	// waiting is how long one test waits for what must happen (soak.Patience), also without a
-	// mistake. So a test whose wait is in vain fails, where the process would else be ended first.
+	// waiting bounds how long a test waits for what must happen (soak.Patience), with a mistake and
+	// without. So a test that waits in vain fails before the process runs out of time.
 	waiting = "MYRIAD_PATIENCE=4s"
 )
 

@@ -230,8 +230,8 @@ func TestHPACKBomb(t *testing.T) {
 	}
 }
 
-// A stream that has ended in order has no place for the peer, while its handler returns. As many
-// such handlers are bounded, too.
+// A stream that has ended in order makes room for another one before its handler has returned. The
+// number of such handlers is bounded, too.
 func TestEndedStreamsGiveTheirPlace(t *testing.T) {
 	r := newRig(t, Config{Streams: 2})
 	r.greet()

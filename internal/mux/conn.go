@@ -29,7 +29,7 @@ type Conn struct {
 	said       uint32 // stream that our GOAWAY named
 	ignored    uint32 // closed streams up to this one may have been reset by us
 	count      int32  // streams that are counted
-	done       int32  // of these, the streams that have ended in order, and are not released yet
+	done       int32  // of these, the streams that have ended in order and are not released
 	resets     h2.Budget
 	glitches   h2.Budget
 	bits       connBits

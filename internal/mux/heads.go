@@ -91,8 +91,9 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	if c.is(saidLast) { // section 6.8: not processed
 		return c.glitch(1)
 	}
-	// Section 5.1.2: a stream that has ended has no place for the peer, which may have read its end
-	// before our handler has returned. One that was reset has, or handlers would have no bound.
+	// The peer does not count a stream that has ended (section 5.1.2), and may read its end before
+	// our handler has returned. A stream that was reset counts until then: else the peer could
+	// start handlers without bound.
 	if most := int32(c.cfg.streams()); c.count-c.done >= most || c.done >= most {
 		if n := c.cfg.Counters; n != nil {
 			n.Refused.Add(1)

@@ -14,9 +14,9 @@ import (
 type Config struct {
 	// Client is the role.
 	Client bool
-	// Streams is how many streams the peer may have open at a time. Those that were reset count
-	// until their handler is over. As many again may have ended in order before their handler is
-	// over. Beyond either a stream is refused. 0: 100. Of no use to a client.
+	// Streams is how many streams the peer may have open at a time. A stream that was reset counts
+	// until its handler has returned. As many handlers again may run whose stream has ended in
+	// order. Beyond either number a stream is refused. 0: 100. A client does not use it.
 	Streams int
 	// Window is the window of each stream in bytes: how much of a body may wait for its reader. 0:
 	// 64 KiB.

@@ -87,12 +87,12 @@ func Only(t testing.TB) {
 	}
 }
 
-// PatienceEnv names the environment variable that shortens what Patience returns: "4s". "make
-// mutate" sets it, because in the programs that it tries, what a test waits for may never happen.
+// PatienceEnv names the environment variable that shortens what Patience returns, as in "4s". "make
+// mutate" sets it, because in a program with a mistake what a test waits for may never happen.
 const PatienceEnv = "MYRIAD_PATIENCE"
 
-// Patience is how long tests wait for what must happen before they fail. That is usual, with which
-// a busy machine can do it, or less if PatienceEnv says so.
+// Patience returns how long a test waits for what must happen before it fails: usual, which should
+// be enough on a busy machine, or less if PatienceEnv says so.
 func Patience(usual time.Duration) time.Duration {
 	d, err := time.ParseDuration(os.Getenv(PatienceEnv))
 	if err != nil || d <= 0 {

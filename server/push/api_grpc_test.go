@@ -75,7 +75,8 @@ func (c rpcClient) messageOf(method, kind string) protoreflect.MessageDescriptor
 	return c.types.ByName(protoreflect.Name("Unserved" + kind))
 }
 
-// encode returns the request in Protobuf. It returns an error if that has no such request.
+// encode returns the request in Protobuf. It returns an error if the message has no such field, or
+// not with such a value.
 func (c rpcClient) encode(method, request string) ([]byte, error) {
 	m, err := prototest.Message(c.messageOf(method, "Request"), []byte(request))
 	if err != nil {
@@ -163,7 +164,7 @@ func TestRPCReplaysCentrifugo(t *testing.T) {
 			continue
 		}
 		if _, err := c.encode(method, overRPC.body(r)); err != nil {
-			continue // its API has no such request
+			continue // Protobuf has no such request
 		}
 		called[r.method]++
 		w := overHTTP.do("POST", "/api/"+r.method, overHTTP.body(r))
@@ -383,7 +384,7 @@ func TestRPCStatuses(t *testing.T) {
 	}
 }
 
-// A lateBody is one of which a server with a ReadTimeout stops waiting.
+// A lateBody fails as the body of a request does after the server's ReadTimeout.
 type lateBody struct{}
 
 func (lateBody) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }

@@ -77,7 +77,7 @@ type rpcError struct {
 	details []byte // a google.rpc.Status, or nil
 }
 
-// rpcErrorOf returns the status of an API error.
+// rpcErrorOf returns the status for an error of the API, with the error as a detail.
 func rpcErrorOf(e *apiError) *rpcError {
 	code, known := rpcCodes[e.code]
 	switch {
@@ -170,13 +170,16 @@ func (s *Server) callRPC(ctx context.Context, name, method string, message []byt
 	return s.answer(ctx, m, body, true)
 }
 
-// replyRPC returns the reply to a call: a result, or an error of the API. An error becomes the
-// status of the call in three cases: the client has asked for that (asStatus); the HTTP API has a
-// status for it; it is that of a batch, whose reply has no place for one.
+// replyRPC returns the reply to a call: a result, or an error of the API. The error becomes the
+// status of the call instead in three cases:
+//
+//   - the client has asked for that (asStatus)
+//   - the HTTP API answers it with a status, too
+//   - the method is Batch, whose reply has no field for an error
 func (s *Server) replyRPC(name string, answer []byte, err error, asStatus bool) ([]byte, *rpcError) {
 	e, known := err.(*apiError)
 	switch {
-	case known && (asStatus || e.status != 0 || rpcMethods()[name] == "batch"):
+	case known && (asStatus || e.status != 0 || name == "Batch"):
 		return nil, rpcErrorOf(e)
 	case known:
 		answer = appendError(nil, e.code, e.message)

@@ -24,8 +24,8 @@ const (
 	rpcCompressed = 1 // the first byte of the prefix
 )
 
-// isRPC reports whether r is a call, or answers with an HTTP status. Clients of gRPC turn that into
-// a status of theirs.
+// isRPC reports whether r is a call. If it is not, isRPC answers with an HTTP status, which clients
+// turn into a status of gRPC.
 func isRPC(w http.ResponseWriter, r *http.Request) bool {
 	switch kind := r.Header.Get("Content-Type"); {
 	case r.ProtoMajor < 2:

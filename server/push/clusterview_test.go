@@ -104,7 +104,8 @@ func TestAPIOfABusThatIsLate(t *testing.T) {
 	}
 }
 
-// A bus that waits for other nodes sees why its time is over.
+// A bus waits for other nodes. After busPatience its context ends with DeadlineExceeded, and the
+// API answers 503.
 func TestAPIOfABusThatWaits(t *testing.T) {
 	bus := waitsToPublish{NewMemoryBus(MemoryConfig{}), make(chan struct{})}
 	ts := newTestServer(t, Config{Bus: bus})

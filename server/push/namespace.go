@@ -246,7 +246,7 @@ func (ns Namespace) check(tokens bool) error {
 		return ns.wrong(fmt.Sprintf("slow %q: use disconnect, drop-oldest or latest-only", ns.Slow))
 	}
 	if ns.KnownOnly && ns.Name != "" {
-		return ns.wrong("known-only is for the namespace without a name, which has the channels of unknown ones")
+		return ns.wrong("known-only is a rule of the namespace without a name")
 	}
 	if _, err := regexp.Compile(ns.ChannelRegex); err != nil {
 		return ns.wrong("channel regex: " + err.Error())

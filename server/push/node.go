@@ -230,8 +230,7 @@ func (n *node) within(ctx context.Context, d time.Duration) (context.Context, co
 	}
 }
 
-// A timedContext has the cause of its end as its error: context.DeadlineExceeded when its time is
-// over.
+// A timedContext returns the cause of its end from Err: context.DeadlineExceeded after its time.
 type timedContext struct{ context.Context }
 
 func (c timedContext) Err() error {
@@ -271,7 +270,7 @@ func (n *node) checkChannel(name string) error {
 	return nil
 }
 
-// channelRule describes a name that checkChannel accepts, for an error about subject.
+// channelRule says why checkChannel refuses the name, in an error about subject.
 func (n *node) channelRule(subject, name string) string {
 	if n.validChannel(name) {
 		return subject + " is of a namespace without rules, which the rule known-only refuses"

@@ -120,7 +120,7 @@ func TestChannelRegex(t *testing.T) {
 	}
 }
 
-// KnownOnly refuses channels of namespaces that there are not, to clients, tokens and the API.
+// KnownOnly refuses channels of unknown namespaces: to clients, in tokens and in the API.
 func TestKnownOnly(t *testing.T) {
 	rules := []Namespace{{KnownOnly: true, HistorySize: 1, Presence: true, Publish: PublishNobody}, {Name: "n"}}
 	n := newTestNode(t, withTokens, withRules(t, rules...))

@@ -115,9 +115,9 @@ func withoutZeros(v any) any {
 	return v
 }
 
-// A request becomes the JSON object that says the same, and an answer in JSON becomes the message
-// that says the same: as another implementation of Protobuf writes and reads them.
-func TestAPIMessagesAreTheJSONOnes(t *testing.T) {
+// Requests and responses with random values keep them when they are converted. Another
+// implementation of Protobuf writes the requests and reads the responses.
+func TestAPIConversionKeepsValues(t *testing.T) {
 	d := prototest.Messages(t, APIDefinitions)
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 700 {
@@ -145,7 +145,7 @@ func TestAPIMessagesAreTheJSONOnes(t *testing.T) {
 	}
 }
 
-// What Protobuf says of parts, repetitions and missing values holds.
+// Repeated, merged, missing and empty fields become the JSON that the HTTP API expects.
 func TestAPIRequests(t *testing.T) {
 	for _, tt := range []struct{ method, message, want string }{
 		{"Info", "", `{}`},
@@ -173,7 +173,8 @@ func TestAPIRequests(t *testing.T) {
 	}
 }
 
-// A value that a method does not accept has an error of its own, which names the field.
+// A malformed message is refused. If a field has a value that its method does not accept, the error
+// is an APIFieldError, which names the field.
 func TestAPIRequestErrors(t *testing.T) {
 	deep := ""
 	for range maxAPIDepth {

@@ -24,21 +24,21 @@ const maxAPIDepth = 32
 var errAPIDepth = errors.New("centrifuge: the messages of a request are nested too deeply")
 
 // APIRequest returns a request in Protobuf as the JSON object of the HTTP API. The method's name is
-// that of the gRPC API, such as "PresenceStats". Fields that are not in the definitions are
-// skipped, and so are all of a method that is not. The error is an APIFieldError, or says why p is
-// malformed.
+// that of the gRPC API, such as "PresenceStats". APIRequest skips fields that APIDefinitions does
+// not have, and all fields of a method that it does not have. The error is an APIFieldError, or
+// says why p is malformed.
 func APIRequest(method string, p []byte) ([]byte, error) {
 	return apiMessageOf(method, "Request").appendJSON(nil, p, maxAPIDepth)
 }
 
-// A givenField is what a message has of a field.
+// A givenField is a field of a message, and what the message has for it.
 type givenField struct {
 	*apiField
-	value []byte // nil: nothing
+	value []byte // see collect; nil: the field counts as missing
 }
 
-// appendJSON appends the message in p as an object. It takes memory for the fields that are given,
-// not for all that the message may have.
+// appendJSON appends the message in p as an object. It takes memory for the fields that p has, not
+// for all fields of the message.
 func (m *apiMessage) appendJSON(dst, p []byte, depth int) ([]byte, error) {
 	if depth == 0 {
 		return dst, errAPIDepth
@@ -98,11 +98,15 @@ func chooseData(given []givenField) error {
 	return nil
 }
 
-// isData reports whether the field holds any bytes. Other fields of type bytes hold JSON.
+// isData reports whether the field may hold any bytes. Other fields of type bytes hold JSON.
 func (f *apiField) isData() bool { return f.scalar == "bytes" && f.name == "data" }
 
-// collect returns what the message has of the field, after one more occurrence of it: the bytes of
-// a message, whose parts are merged; a JSON value; or several, with a comma behind each.
+// collect adds v, another occurrence of the field, to what earlier ones have left in before. The
+// result depends on the field:
+//
+//   - a message: its bytes in Protobuf, those of all occurrences together, which merges them
+//   - a list or a map: the elements or members in JSON, with a comma behind each
+//   - else: the last value, in JSON
 func (f *apiField) collect(before []byte, v field, depth int) ([]byte, error) {
 	switch {
 	case f.mapped:

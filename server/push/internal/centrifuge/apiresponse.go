@@ -11,9 +11,9 @@ import (
 // This file turns answers of Centrifugo's HTTP API into those of its gRPC API.
 
 // APIResponse returns the body of an answer in Protobuf: {"result": …}, {"error": …}, or the
-// replies of a batch. The method's name is that of the gRPC API. What is data in the response is a
-// string in base64 in the body. Members that are not in the definitions are left out. A method that
-// is not has a response with errors alone.
+// replies of a batch. The method's name is that of the gRPC API. The body has data as a string in
+// base64. APIResponse skips members that APIDefinitions does not have, and all but the error for a
+// method that it does not have.
 func APIResponse(method string, body []byte) ([]byte, error) {
 	return apiMessageOf(method, "Response").append(nil, body)
 }

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// APIDefinitions are the messages of Centrifugo's gRPC API (internal/apiproto/api.proto in
-// https://github.com/centrifugal/centrifugo, version 6) that are read and written here, one to a
-// line, which may be continued: the name, and each field with its number and type. A "*" marks a
-// repeated field, a "%" a map from strings. What is inside an Unserved message is skipped. The last
-// two are for methods that the server does not serve.
+// APIDefinitions are the messages of Centrifugo's gRPC API that the server reads and writes. They
+// are from internal/apiproto/api.proto of version 6 (https://github.com/centrifugal/centrifugo).
+// Each line is a message: its name, and its fields with number and type. Lines that begin with two
+// spaces continue the line before. A "*" marks a repeated field, a "%" a map from strings. Unserved
+// stands for messages whose fields are skipped. UnservedRequest and UnservedResponse are those of
+// methods that the server does not serve.
 const APIDefinitions = `
 PublishRequest channel=1:string data=2:bytes b64data=3:string skip_history=4:bool tags=5:%string
   idempotency_key=6:string delta=7:bool version=8:uint64 version_epoch=9:string
