@@ -274,7 +274,9 @@ func TestProxyProtocolOfTakenOver(t *testing.T) {
 	told := make(chan string, 10)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/upgrade" {
-			Upgrade(w, []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n"), addrHandler{told})
+			if err := Upgrade(w, []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n"), addrHandler{told}); err != nil {
+				t.Error(err)
+			}
 			return
 		}
 		nc, _, err := http.NewResponseController(w).Hijack()
