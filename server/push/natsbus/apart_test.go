@@ -39,6 +39,8 @@ func TestLateLogHoldsUpNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.work.Lock() // it does not get on
+	goOn := sync.OnceFunc(f.work.Unlock)
+	defer goOn()
 	published := make(chan error, 1)
 	go func() {
 		_, err := b.Publish(within(t), late, push.Publication{Data: []byte("late")})
@@ -56,7 +58,7 @@ func TestLateLogHoldsUpNoOther(t *testing.T) {
 	if got, _ := behind.state(); got > 0 || len(published) > 0 {
 		t.Errorf("the late log has delivered %d: nothing is tested", got)
 	}
-	f.work.Unlock()
+	goOn()
 	if err := <-published; err != nil {
 		t.Error(err)
 	}
