@@ -203,7 +203,7 @@ func (s *Server) explain(method string, err error) *apiError {
 			"in time: send it again with the same idempotency_key"}
 	}
 	s.node.log.Error("push: a request to the API failed", "method", method, "error", err)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return &apiError{http.StatusServiceUnavailable, apiInternal, "the server could not do this in time: send it " +
 			"again later; its log has the reason"}
 	}
