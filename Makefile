@@ -35,7 +35,7 @@ LINKING := -ldflags=-w
 
 # Packages start in the order in which they are named: these first, which take longest, so that
 # none of them is left to run alone.
-LONGEST := ./server/clients ./bench ./web ./internal/driver/std .
+LONGEST := ./server/clients ./server/clustertest ./bench ./web ./internal/driver/std .
 
 # The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
