@@ -65,9 +65,19 @@ func TestHTTP2(t *testing.T) {
 			name += " over TLS"
 		}
 		t.Run(name, func(t *testing.T) {
-			var served, under, most atomic.Int64
+			var served, under, most, begun atomic.Int64
+			second := make(chan struct{})
 			at := serveH2(t, tt.kind, tt.tls, 0, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				now := under.Add(1)
+				switch begun.Add(1) {
+				case 1: // there are several at a time: the next one does not wait for this one
+					select {
+					case <-second:
+					case <-r.Context().Done():
+					}
+				case 2:
+					close(second)
+				}
 				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 				}
 				body, _ := io.ReadAll(r.Body)
