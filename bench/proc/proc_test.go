@@ -126,36 +126,41 @@ func TestFamilyCPU(t *testing.T) {
 // What children and their children use counts while they run, and a child's after it has been
 // waited for.
 func TestFamily(t *testing.T) {
-	others := func() time.Duration { // of the family
-		all, err1 := Family()
-		own, err2 := clock(os.Getpid())
-		if err := errors.Join(err1, err2); err != nil {
+	// The rest of the family has used at least and at most that: this process goes on between the
+	// two clocks.
+	others := func() (least, most time.Duration) {
+		own, err1 := clock(os.Getpid())
+		all, err2 := Family()
+		later, err3 := clock(os.Getpid())
+		if err := errors.Join(err1, err2, err3); err != nil {
 			t.Fatal(err)
 		}
-		return all - own
+		return all - later, all - own
 	}
-	before := others()
+	_, before := others()
 	child := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'while :; do :; done' & wait")
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for others()-before < 100*time.Millisecond { // which only the child's child uses: without it there is no end
+	// Only the child's child uses that much: without it there is no end.
+	for least := before; least-before < 100*time.Millisecond; least, _ = others() {
 	}
 	if err := child.Cancel(); err != nil {
 		t.Error(err)
 	}
 	_ = child.Wait()
 
-	before = others()
+	before, _ = others()
 	done := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
 	if err := done.Run(); err != nil {
 		t.Fatal(err)
 	}
 	used := done.ProcessState.UserTime() + done.ProcessState.SystemTime()
-	if counted := others() - before; counted < used-time.Millisecond { // user and system time are rounded
-		t.Errorf("a child has used %v, of which %v count", used, counted)
+	// User and system time are rounded.
+	if _, after := others(); after-before < used-time.Millisecond {
+		t.Errorf("a child has used %v, of which %v count", used, after-before)
 	}
 }
 
