@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // pair starts two nodes, each of which names the other one, and forms a third one that names both.
@@ -52,6 +54,7 @@ func TestTwoNodes(t *testing.T) {
 // A node of two that has lost its disk starts again with its name and an empty folder. If it stored
 // the logs, they begin new epochs.
 func TestTwoNodesLoseDisk(t *testing.T) {
+	soak.Only(t)
 	nodes, _ := pair(t)
 	for _, gone := range nodes {
 		epoch, stored := published(t, nodes[0]), gone.logs()
@@ -76,6 +79,7 @@ func TestTwoNodesLoseDisk(t *testing.T) {
 // When two nodes get a third one, all three store each log. Then one of them can be removed, but
 // not another.
 func TestTwoNodesGetThird(t *testing.T) {
+	soak.Only(t)
 	nodes, third := pair(t)
 	epoch := published(t, nodes[0])
 	begin(t, []*node{third})
