@@ -318,8 +318,9 @@ func TestEndOfALayer(t *testing.T) {
 	}
 }
 
-// After ErrFull, Drained is called once: when at most half of the limit is queued, or when nothing
-// is, if no more than half was queued at the refused Write. It is not called after Close.
+// After ErrFull, Drained is called once, when at most half of the limit is queued. If no more than
+// half was queued when the Write was refused, it is called when nothing is. After Close it is not
+// called.
 func TestDrainedAtItsMark(t *testing.T) {
 	const limit, kernel = 100_000, 128 << 10 // the sockets take kernel bytes
 	for name, tc := range map[string]struct {

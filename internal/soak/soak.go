@@ -91,8 +91,8 @@ func Only(t testing.TB) {
 // mutate" sets it, because in a program with a mistake what a test waits for may never happen.
 const PatienceEnv = "MYRIAD_PATIENCE"
 
-// Patience returns how long a test waits for what must happen before it fails: usual, which should
-// be enough on a busy machine, or less if PatienceEnv says so.
+// Patience returns how long a test waits, before it fails, for something that must happen. That is
+// usual, which should be enough on a busy machine, unless PatienceEnv sets a shorter time.
 func Patience(usual time.Duration) time.Duration {
 	d, err := time.ParseDuration(os.Getenv(PatienceEnv))
 	if err != nil || d <= 0 {

@@ -202,9 +202,9 @@ func TestAttackEmulationSecrets(t *testing.T) {
 	}
 }
 
-// A call of the gRPC API is bounded. Limits.Batch, or Limits.Publication for Publish, is for its
-// bytes before and after decompression. maxAPIDepth is for the nesting of messages, and
-// Limits.Commands for the commands of a batch. What the server allocates is bounded, too.
+// A call of the gRPC API is bounded: in bytes, compressed and decompressed, by Limits.Batch, or by
+// Limits.Publication for Publish; in depth by maxAPIDepth; in commands by Limits.Commands. What the
+// server allocates is bounded, too.
 func TestAttackRPC(t *testing.T) {
 	ts := newTestServer(t, Config{Limits: Limits{Batch: 1 << 20}})
 	var zipped bytes.Buffer

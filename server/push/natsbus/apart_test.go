@@ -172,7 +172,7 @@ func storedBy(t *testing.T, nodes []*Bus, id logID) (list []int) {
 	return list
 }
 
-// Nodes that hear each other pass on publications without a history when most nodes are down.
+// When most nodes are down, the others still deliver publications of channels without a history.
 func TestPassingWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	servers := cluster(t, 4)
