@@ -28,14 +28,15 @@ lint:
 # Half of the time of tests is spent waiting, for timeouts and for other processes. So more of them
 # run at a time than there are processors: packages (-p), and in a package those tests that are
 # marked as parallel.
-WAITING := -p 4 -parallel 8
+WAITING := -p 6 -parallel 8
 
 # Test programs have nothing for debuggers in them, which is a third of the linker's time.
 LINKING := -ldflags=-w
 
 # Packages start in the order in which they are named: these first, which take longest, so that
-# none of them is left to run alone.
-LONGEST := ./server/clients ./server/clustertest ./bench ./web ./internal/driver/std .
+# none of them is left to run alone. Those that use the processors stand among those that wait.
+LONGEST := ./server/clients ./server/clustertest ./web ./bench ./internal/driver/std ./server/push/natsbus \
+	./internal/driver/epoll . ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
 # The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
@@ -48,10 +49,10 @@ test:
 # are left to "make test". PURE are tests of pure functions in packages where others are not.
 UNRACED := /server/clients$$|/bench$$|/packaging/release$$|/internal/soak/minutes$$|/internal/(h1|h2|hpack)$$|/internal/driver/sim$$|/push/internal/(centrifuge|fossil)$$
 SIMULATED := 'Simulat|^TestSameSeed|^TestMutantsAreCaught$$|^TestAuto(KeepsNeighbours|ThousandRoutes)$$|^TestSiege$$|^TestCompressedSessions$$'
-PURE := '|^Test(SnippetsCompile|DeflateRoundTrip|InflateBomb)$$'
+PURE := '|^Test(Architecture|SnippetsCompile|DeflateRoundTrip|InflateBomb)$$'
 race:
 	go test -race -short $(LINKING) $(WAITING) -timeout 20m -skip $(SIMULATED)$(PURE) \
-		$$(go list work | grep -vE '$(UNRACED)')
+		$$(go list $(LONGEST) work | grep -vE '$(UNRACED)')
 
 # The engine's tests once more: on drivers that are bound to their threads, and on package net.
 # Simulations have a driver of their own.
