@@ -40,6 +40,7 @@ var arrows = map[string][]string{
 
 	"internal/lifetime": nil,
 
+	"internal/freeport": nil, // for tests, and commands that start several servers
 	"internal/leaktest": nil, // for tests
 	"internal/soak":     nil, // for tests
 
@@ -98,8 +99,8 @@ var arrows = map[string][]string{
 	"server/push/bustest": {"server/push"},
 	"server/push/proxy":   {"server/push"},
 	"server/push/natsbus": {"server/push", "server/push/internal/receipts"},
-	"server/cmd/myriad": {".", "debug", "resp", "server/load", "server/push", "server/push/natsbus",
-		"server/push/proxy", "web", "websocket"},
+	"server/cmd/myriad": {".", "debug", "internal/freeport", "resp", "server/load", "server/push",
+		"server/push/natsbus", "server/push/proxy", "web", "websocket"},
 	"server/clients":     nil,
 	"server/clustertest": nil, // tests alone
 }
@@ -153,12 +154,14 @@ var injected = map[string][]string{
 
 // ownClock are the folders of the library that make time, chance and goroutines instead of being
 // given them.
-var ownClock = []string{"internal/driver", "internal/leaktest", "workers"}
+var ownClock = []string{"internal/driver", "internal/freeport", "internal/leaktest", "workers"}
 
 // exceptions are complaints that are not made: by check and the name that it uses, with the reason.
 var exceptions = map[string]string{
 	"arrow bench/servers/websocket/memory.go bench/servers/websocket -> internal/driver": "upgrades are measured " +
 		"without a kernel, on a driver that makes peers up",
+	"arrow bench/servers/cluster/cluster_linux.go bench/servers/cluster -> internal/freeport": "its nodes must not " +
+		"take the ports of clusters in tests, which run at the same time",
 	"injection web/accept.go time.Sleep": "on the caller's goroutine, between two failing Accepts of a foreign " +
 		"listener, which no simulation has",
 }

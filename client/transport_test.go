@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 func TestGet(t *testing.T) {
@@ -257,14 +258,10 @@ func TestCancelInEachPhase(t *testing.T) {
 }
 
 func TestDialErrors(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.Close()
+	closed := freeport.For(t, 1)[0]
 	tr := fresh(t, &Transport{})
-	_, err = tr.RoundTrip(request(t, "GET", "http://"+ln.Addr().String(), nil))
-	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Dialing || e.Addr != ln.Addr().String() {
+	_, err := tr.RoundTrip(request(t, "GET", "http://"+closed, nil))
+	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Dialing || e.Addr != closed {
 		t.Errorf("%v", err)
 	}
 	for url, want := range map[string]string{

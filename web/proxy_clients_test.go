@@ -4,13 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 // curl sends headers of version 1, about its own connection.
@@ -71,7 +72,7 @@ func TestBalancers(t *testing.T) {
 				serve(t, &Server{Handler: tellAddrs, ProxyProtocol: loopback}),
 				serveTLS(t, &Server{Handler: tellAddrs, ProxyProtocol: loopback}),
 			} {
-				dir, addr := t.TempDir(), freeAddr(t)
+				dir, addr := t.TempDir(), freeport.For(t, 1)[0]
 				file := filepath.Join(dir, "conf")
 				text := fmt.Sprintf(strings.ReplaceAll(c[1], "%[4]s", module), dir, addr, f.addr)
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -91,15 +92,6 @@ func TestBalancers(t *testing.T) {
 			}
 		})
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func runBalancer(t *testing.T, c *exec.Cmd) (stop func()) {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/tlsloop"
 )
 
@@ -193,7 +194,7 @@ func TestServeTLSVariants(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+			l, err := net.Listen("tcp", freeport.For(t, 1)[0]) // one of the functions listens again
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/web"
 )
 
@@ -155,12 +155,7 @@ func TestAutobahnServer(t *testing.T) {
 
 func TestAutobahnClient(t *testing.T) {
 	a := newAutobahn(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close() // its port is likely to be free for wstest, which cannot choose one
+	addr := freeport.For(t, 1)[0] // wstest cannot choose one
 	cmd := a.start("fuzzingserver", "clients", map[string]any{"url": "ws://" + addr})
 	defer func() {
 		_ = cmd.Process.Kill()

@@ -2,27 +2,17 @@ package clients
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// freeAddress returns an address of this machine that is free now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+	"github.com/myriad-go/myriad/internal/freeport"
+)
 
 // The console shows the nodes of a cluster with their clients, and its logs; also a node that is
 // gone. The clients are those of all nodes.
 func TestConsoleShowsCluster(t *testing.T) {
-	peers := []string{freeAddress(t), freeAddress(t)}
+	peers := freeport.For(t, 2)
 	var nodes []server
 	for i, peer := range peers {
 		nodes = append(nodes, serve(t, "--node", fmt.Sprintf("n%d", i+1), "--data", t.TempDir(),

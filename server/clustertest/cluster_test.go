@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/internal/leaktest"
 )
 
@@ -62,7 +62,7 @@ func cluster(t *testing.T, namespace string, more ...string) []*node {
 // formed returns the nodes of a cluster before they are started.
 func formed(t *testing.T, namespace string, more ...string) (nodes []*node) {
 	t.Helper()
-	all := freeAddresses(t, 6)
+	all := freeport.For(t, 6)
 	public, peers := all[:3], all[3:]
 	for i := range peers {
 		nodes = append(nodes, newNode(t, i, public[i], peers[i], peers, namespace, more...))
@@ -105,24 +105,6 @@ func begin(t *testing.T, nodes []*node) {
 	for _, n := range nodes {
 		n.awaitHealthy()
 	}
-}
-
-// freeAddresses returns addresses outside of the range from which the system takes ports for
-// connections: a node that starts again must find its own free.
-func freeAddresses(t *testing.T, n int) (list []string) {
-	t.Helper()
-	for port := 20000 + os.Getpid()%5000; len(list) < n && port < 32000; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		list = append(list, l.Addr().String())
-	}
-	if len(list) < n {
-		t.Fatal("no free ports")
-	}
-	return list
 }
 
 func (n *node) start() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
@@ -141,7 +142,7 @@ func (l *link) close() {
 // listens at an address of its own.
 func linked(t *testing.T, namespace string, more ...string) (nodes []*node, lonely []*link) {
 	t.Helper()
-	all := freeAddresses(t, 8)
+	all := freeport.For(t, 8)
 	public, shared, private := all[:3], all[3:6], all[6:]
 	var listen []string
 	for i, at := range shared {

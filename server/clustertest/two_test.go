@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/internal/soak"
 )
 
 // pair starts two nodes, each of which names the other one, and forms a third one that names both.
 func pair(t *testing.T) (nodes []*node, third *node) {
 	t.Helper()
-	all := freeAddresses(t, 6)
+	all := freeport.For(t, 6)
 	public, peers := all[:3], all[3:]
 	for i := range 2 {
 		nodes = append(nodes, newNode(t, i, public[i], peers[i], []string{peers[1-i]}, history))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 // starting is how long a cluster may take to be complete.
@@ -39,7 +40,7 @@ func startCluster(r rules) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, err := freeAddresses(7)
+	free, _, err := freeport.Reserve(7) // until this process ends
 	if err != nil {
 		return nil, err
 	}
@@ -155,22 +156,3 @@ func (n *node) until(path string, right func(body []byte) bool) error {
 }
 
 func tail(text string) string { return text[max(0, len(text)-600):] }
-
-// freeAddresses returns addresses outside of the range from which the system takes ports for
-// connections: a node that starts again must find its own free. Processes that start at the same
-// time begin to look in different places.
-func freeAddresses(n int) (list []string, err error) {
-	const apart = 20
-	for port := 20000 + os.Getpid()*apart%11_000; len(list) < n && port < 32000; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		list = append(list, l.Addr().String())
-	}
-	if len(list) < n {
-		err = errors.New("there are no free ports between 20000 and 32000")
-	}
-	return list, err
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/server/push"
 )
 
@@ -63,10 +64,7 @@ func TestRetentionsOfNamespaces(t *testing.T) {
 // startTwo starts two nodes in this process. It returns when they are healthy and know each other.
 func startTwo(t *testing.T, args ...string) (urls [2]string, log *syncBuffer) {
 	t.Helper()
-	peers, err := freeAddresses(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	peers := freeport.For(t, 2)
 	for i := range urls {
 		urls[i], log, _ = start(t, append([]string{"--node", fmt.Sprintf("n%d", i), "--data", t.TempDir(),
 			"--cluster-listen", peers[i], "--cluster-route", peers[0], "--cluster-route", peers[1]}, args...)...)

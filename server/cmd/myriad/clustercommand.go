@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/urfave/cli/v3"
 )
 
@@ -113,14 +114,12 @@ func (d *development) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	peers, err := freeAddresses(d.nodes)
+	free, release, err := freeport.Reserve(2 * d.nodes)
 	if err != nil {
 		return err
 	}
-	public, err := d.addresses()
-	if err != nil {
-		return err
-	}
+	defer release()
+	peers, public := free[:d.nodes], d.addresses(free[d.nodes:])
 	// the nodes get the signal from this process, also if a terminal has sent it to all
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,27 +158,14 @@ func (d *development) run(ctx context.Context) error {
 }
 
 // addresses returns where clients reach the nodes.
-func (d *development) addresses() (list []string, err error) {
+func (d *development) addresses(free []string) (list []string) {
 	if d.port == 0 {
-		return freeAddresses(d.nodes)
+		return free
 	}
 	for i := range d.nodes {
 		list = append(list, net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port+i)))
 	}
-	return list, nil
-}
-
-// freeAddresses returns addresses of this machine that are free now.
-func freeAddresses(n int) (list []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		list = append(list, l.Addr().String())
-	}
-	return list, nil
+	return list
 }
 
 // prefixed writes lines with the name of a node before each.

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/server/push/bustest"
 )
@@ -69,32 +68,10 @@ func TestBusAlone(t *testing.T) {
 	bustest.Run(t, func() push.Bus { return opened(t, Config{Server: s}) })
 }
 
-// freePorts returns addresses of this machine, each once. They are outside of the range from which
-// the system takes ports for connections, so that they stay free until a server listens.
-func freePorts(t testing.TB, n int) (list []string) {
-	t.Helper()
-	const first, ports = 20_000, 12_000
-	for range ports {
-		port := first + (os.Getpid()*20+int(lastPort.Add(1)))%ports
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		defer l.Close()
-		if list = append(list, l.Addr().String()); len(list) == n {
-			return list
-		}
-	}
-	t.Fatal("no free ports")
-	return nil
-}
-
-var lastPort atomic.Int64
-
 // cluster starts n servers that know each other.
 func cluster(t testing.TB, n int) (list []*Server) {
 	t.Helper()
-	addresses := freePorts(t, n)
+	addresses := freeport.For(t, n)
 	for i, address := range addresses {
 		s, err := StartServer(ServerConfig{Name: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Listen: address,
 			Routes: addresses, Secret: "secret", SyncInterval: time.Minute, Logger: quiet(t)})

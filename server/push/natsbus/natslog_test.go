@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 // A mistake is explained once a minute for each host, and for as many hosts as are remembered.
@@ -71,7 +73,7 @@ func (a *awaited) String() string {
 
 // A node with another secret is refused. The logs of both nodes say why, and what to do.
 func TestWrongSecretIsExplained(t *testing.T) {
-	first := freePorts(t, 1)[0]
+	first := freeport.For(t, 1)[0]
 	logs := map[string]*awaited{"right": {want: "this node has refused another one", seen: make(chan struct{})},
 		"wrong": {want: "another node has refused this one", seen: make(chan struct{})}}
 	for _, name := range []string{"right", "wrong"} {

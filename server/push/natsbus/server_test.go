@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 // NATS expects as many nodes as there are routes: an address that is given twice counts once.
@@ -50,7 +52,7 @@ func TestUnknownNodesAreGreeted(t *testing.T) {
 // A node is removed as soon as the cluster has a leader: the one that is gone may have been it.
 func TestRemoveWaitsForALeader(t *testing.T) {
 	t.Parallel()
-	addresses := freePorts(t, 3)
+	addresses := freeport.For(t, 3)
 	start := func(i int) *Server {
 		s, err := StartServer(ServerConfig{Name: fmt.Sprintf("n%d", i), Dir: t.TempDir(), Listen: addresses[i-1],
 			Routes: addresses, Secret: "secret", SyncInterval: time.Minute, Logger: quiet(t)})
@@ -80,7 +82,7 @@ func TestRemoveWaitsForALeader(t *testing.T) {
 // would remove both.
 func TestRemoveKeepsTwo(t *testing.T) {
 	t.Parallel()
-	addresses := freePorts(t, 2)
+	addresses := freeport.For(t, 2)
 	var servers []*Server
 	for i, address := range addresses {
 		s, err := StartServer(ServerConfig{Name: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Listen: address,
