@@ -19,10 +19,10 @@ func WriteComparison(w io.Writer, before, now *Report) error {
 			continue // it was another kind of run
 		}
 		ratio := "–"
-		if old.Value != 0 {
+		if old.Value != 0 && !m.Unknown {
 			ratio = fmt.Sprintf("%.2f", m.Value/old.Value)
 		}
-		fmt.Fprintf(t, "%s\t%.6g\t%.6g\t%s\t  %s\n", m.Name, old.Value, m.Value, ratio, m.Unit)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t  %s\n", m.Name, old, m, ratio, m.Unit)
 	}
 	return t.Flush()
 }
@@ -60,21 +60,22 @@ func ParseLimit(text string) (Limit, error) {
 func (l Limit) Applies(p Plan) error {
 	r := newReport(p)
 	r.First, r.Last = NewHistogram(), NewHistogram()
-	if p.Storm > 0 {
-		r.Total.Push.Returns = []time.Duration{0}
-	}
 	_, err := r.metric(l.name)
 	return err
 }
 
 // Check returns an error if the condition holds for a report, or if the report has no such figure.
+// A figure that the run could not measure is an error, too: the limit was not tested.
 func (l Limit) Check(r *Report) error {
 	m, err := r.metric(l.name)
 	if err != nil {
 		return err
 	}
+	if m.Unknown {
+		return fmt.Errorf("%s: the run has nothing from which %s could be measured", l.text, m.Name)
+	}
 	if l.above && m.Value > l.amount || !l.above && m.Value < l.amount {
-		return fmt.Errorf("%s: it was %.6g %s", l.text, m.Value, m.Unit)
+		return fmt.Errorf("%s: it was %s %s", l.text, m, m.Unit)
 	}
 	return nil
 }

@@ -205,33 +205,43 @@ func (r *Report) writeCounts(w io.Writer) error {
 func (r *Report) Metrics() []Metric {
 	ms := func(h *Histogram, q float64) float64 { return float64(h.Quantile(q)) / 1e6 }
 	all := []Metric{
-		{"rate", "requests a second", r.Rate(), true},
-		{"errors", "", float64(r.Failures()), false},
-		{"lost", "connections", float64(r.Total.Lost), false},
-		{"opening", "ms", float64(r.Opening) / 1e6, false},
-		{"cpu", "µs of the workers for each request", 1e6 * r.CPU.Seconds() / float64(max(1, r.Total.Requests)),
-			false},
+		{Name: "rate", Unit: "requests a second", Value: r.Rate(), MoreIsGood: true},
+		{Name: "errors", Value: float64(r.Failures())},
+		{Name: "lost", Unit: "connections", Value: float64(r.Total.Lost)},
+		{Name: "opening", Unit: "ms", Value: float64(r.Opening) / 1e6},
+		{Name: "cpu", Unit: "µs of the workers for each request", Unknown: r.Total.Requests == 0,
+			Value: 1e6 * r.CPU.Seconds() / float64(max(1, r.Total.Requests))},
 	}
 	add := func(prefix string, h *Histogram) {
 		if h == nil {
 			return
 		}
-		for i, name := range []string{"p50", "p90", "p99", "p99.9"} {
-			all = append(all, Metric{prefix + name, "ms", ms(h, quantiles[i]), false})
+		figure := func(name string, value float64) {
+			all = append(all, Metric{Name: prefix + name, Unit: "ms", Value: value, Unknown: h.Count() == 0})
 		}
-		all = append(all, Metric{prefix + "max", "ms", float64(h.Max()) / 1e6, false})
+		for i, name := range []string{"p50", "p90", "p99", "p99.9"} {
+			figure(name, ms(h, quantiles[i]))
+		}
+		figure("max", float64(h.Max())/1e6)
 	}
-	add("", r.Total.Latency)
+	if r.Plan.Kind != Idle { // nothing is sent
+		add("", r.Total.Latency)
+	}
 	if p := r.Total.Push; r.Plan.Kind == Push {
 		add("delivery-", p.Delivery)
 		add("first-", r.First)
 		add("last-", r.Last)
-		all = append(all, Metric{"deliveries", "a second", perSecond(p.Delivery.Count(), r.Elapsed), true},
-			Metric{"missing", "", float64(p.Missing), false},
-			Metric{"duplicates", "", float64(p.Duplicates), false},
-			Metric{"late", "", float64(p.Late), false})
-		if len(p.Returns) > 0 {
-			all = append(all, Metric{"return", "ms", float64(slices.Max(p.Returns)) / 1e6, false})
+		all = append(all, Metric{Name: "deliveries", Unit: "a second", MoreIsGood: true,
+			Value: perSecond(p.Delivery.Count(), r.Elapsed)},
+			Metric{Name: "missing", Value: float64(p.Missing)},
+			Metric{Name: "duplicates", Value: float64(p.Duplicates)},
+			Metric{Name: "late", Value: float64(p.Late)})
+		if r.Plan.Storm > 0 {
+			longest := Metric{Name: "return", Unit: "ms", Unknown: len(p.Returns) == 0}
+			if !longest.Unknown {
+				longest.Value = float64(slices.Max(p.Returns)) / 1e6
+			}
+			all = append(all, longest)
 		}
 	}
 	return all
@@ -242,6 +252,15 @@ type Metric struct {
 	Name, Unit string
 	Value      float64
 	MoreIsGood bool
+	Unknown    bool // it could not be measured, because nothing of its kind has happened; Value is 0
+}
+
+// String is the value to six digits, or a dash.
+func (m Metric) String() string {
+	if m.Unknown {
+		return "–"
+	}
+	return fmt.Sprintf("%.6g", m.Value)
 }
 
 // metric finds one by its name.

@@ -3,6 +3,8 @@ package load
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,35 @@ func TestLimitsOfAReport(t *testing.T) {
 	}
 }
 
+// A limit fails if the run has nothing to test it with. What is counted is known without that.
+func TestLimitsOfARunWithoutReplies(t *testing.T) {
+	r := newReport(Plan{Kind: Push, Storm: time.Second}.withDefaults())
+	r.finish(newSpreads(r.Plan))
+	for text, unknown := range map[string]bool{
+		"p99>1s": true, "max<1h": true, "cpu>1000": true, "return>1s": true,
+		"delivery-p50>1s": true, "last-p99.9>1s": true,
+		"errors>0": false, "missing>0": false, "rate>1": false, "deliveries>1": false,
+	} {
+		l, err := ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Check(r); (err != nil) != unknown || unknown && !strings.Contains(err.Error(), "be measured") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	var out, page bytes.Buffer
+	if err := errors.Join(WriteComparison(&out, testReport(), r), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`p99 +990\S* +– +– +ms`).Match(out.Bytes()) {
+		t.Errorf("the comparison of p99 with one that is unknown is not in:\n%s", out.String())
+	}
+	if !strings.Contains(page.String(), "<td>p99<td>–<td>ms") {
+		t.Error("the page does not show that p99 is unknown")
+	}
+}
+
 // The names of a push report are known before it is made.
 func TestLimitsOfAPlan(t *testing.T) {
 	for text, applies := range map[string]bool{
@@ -111,6 +142,10 @@ func TestLimitsOfAPlan(t *testing.T) {
 	l, _ := ParseLimit("return>1s")
 	if err := l.Applies(Plan{Kind: Push, Storm: 1}); err != nil {
 		t.Error(err)
+	}
+	l, _ = ParseLimit("p99>1s")
+	if err := l.Applies(Plan{Kind: Idle}); err == nil {
+		t.Error("idle connections have a latency")
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/freeport"
 	"github.com/myriad-go/myriad/server/push"
 	"github.com/myriad-go/myriad/web"
 	"github.com/myriad-go/myriad/websocket"
@@ -125,12 +126,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := "http://" + ln.Addr().String()
-	_ = ln.Close()
+	at := "http://" + freeport.For(t, 1)[0]
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	refused := func(p Progress) {
@@ -138,7 +134,7 @@ func TestNobodyListens(t *testing.T) {
 			stop()
 		}
 	}
-	_, err = Run(ctx, Plan{Kind: HTTP, URL: at, Duration: time.Second}, Options{Watch: refused})
+	_, err := Run(ctx, Plan{Kind: HTTP, URL: at, Duration: time.Second}, Options{Watch: refused})
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the error was %v", err)
 	}
