@@ -100,7 +100,8 @@ const (
 // on the loop, also if the client has gone meanwhile. The server's timeouts do not apply.
 //
 // It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
-// ResponseWriter; wrappers are looked through by their Unwrap method.
+// ResponseWriter; wrappers are looked through by their Unwrap method. If the client has reset the
+// stream before Tunnel returns, Tunnel may fail, with the reason; h is not called then.
 func Tunnel(w http.ResponseWriter, h PipeHandler) error {
 	r, err := responseOf(w)
 	if err != nil {

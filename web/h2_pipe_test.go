@@ -238,7 +238,12 @@ func TestTunnelRefused(t *testing.T) {
 
 // A client that resets the stream ends the pipe and the context of a handler that still runs.
 func TestTunnelReset(t *testing.T) {
-	e, over := newEchoPipe(), make(chan error, 1)
+	e, opened, over := newEchoPipe(), make(chan struct{}), make(chan error, 1)
+	e.on = func(call string, _ *Pipe) {
+		if call == "opened" {
+			close(opened)
+		}
+	}
 	f, clients := serveHTTP2(t, &Server{Tunnels: true, Dispatch: DispatchPool,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := Tunnel(w, e); err != nil {
@@ -258,6 +263,7 @@ func TestTunnelReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-opened // with a reset between the head and that, Tunnel may fail
 	cancel()
 	resp.Body.Close()
 	if err := <-e.closed; err == nil || !strings.Contains(err.Error(), "reset by the peer") {
