@@ -15,7 +15,7 @@ PKG ?= ./...
 # What "make soak" runs of its list: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race drivers soak mutate minutes bench run dev release
+.PHONY: fmt lint test race drivers bound-drivers fallback-driver soak mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -56,8 +56,12 @@ race:
 
 # The engine's tests once more: on drivers that are bound to their threads, and on package net.
 # Simulations have a driver of their own.
-drivers:
+drivers: bound-drivers fallback-driver
+
+bound-drivers:
 	MYRIAD_DRIVER=bound go test -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
+
+fallback-driver:
 	MYRIAD_DRIVER=std go test -race -short $(LINKING) $(WAITING) -timeout 10m -skip $(SIMULATED) .
 
 # The tests that have a full size, at that size: crowds, figures, witnesses, idle worlds, all seeds. "make soak SHARE=3/8" runs the

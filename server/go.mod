@@ -2,6 +2,9 @@ module github.com/myriad-go/myriad/server
 
 go 1.26.0
 
+// npm fills it while the go command looks for packages.
+ignore ./clients/node_modules
+
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
