@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/myriad-go/myriad/internal/freeport"
 )
 
 // pair is a self-signed certificate for 127.0.0.1.
@@ -132,7 +134,7 @@ func TestClientTLS(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"ours": func(t *testing.T) string { return serveTLS(t, &Server{}) },
 		"redis-server": func(t *testing.T) string {
-			port := freePort(t)
+			_, port, _ := net.SplitHostPort(freeport.For(t, 1)[0]) // redis-server does not say which one it has bound
 			redis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no",
 				"--bind", "127.0.0.1")
 			return "127.0.0.1:" + port
@@ -169,17 +171,6 @@ func TestClientTLS(t *testing.T) {
 			})
 		}
 	}
-}
-
-// freePort is a port that is free now: redis-server does not say which one it has bound.
-func freePort(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
 }
 
 func TestRedisCLIWithTLS(t *testing.T) {

@@ -1,31 +1,36 @@
-// Package freeport finds ports of this machine for programs that are told where to listen, such as
-// the nodes of a cluster, which must know each other's addresses before they start. Tests of
-// several packages run at the same time, and a test may start a node again: a port must stay with
-// the one that has asked for it.
+// Package freeport reserves ports of this machine for programs that cannot listen on port 0. The
+// nodes of a cluster are such programs: each is told the addresses of the others before it starts.
+// A test that starts a node again finds its port free, although tests of other packages run at the
+// same time.
 package freeport
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
 
 // A span is count ports from first.
 type span struct{ first, count int }
 
-// The ports are outside of the ranges from which systems take those of outgoing connections and of
-// "port 0": 32768 and above on Linux, 49152 and above elsewhere.
-var quiet = span{first: 20_000, count: 12_000}
+// By default, Linux, macOS and Windows give no such port to an outgoing connection or to a listener
+// on port 0.
+var reservable = span{first: 20_000, count: 12_000}
+
+// held has all reservations. The garbage collector would close a socket that nothing refers to.
+var held sync.Map // of net.PacketConn: nil
 
 // Reserve returns n addresses, 127.0.0.1 with a port on which no TCP socket listens. Until release
 // is called, or the process ends, neither this process nor another one gets the same port from
 // Reserve. Anyone may listen on it: a UDP socket of the same number keeps the reservation.
-func Reserve(n int) (addresses []string, release func(), err error) { return quiet.reserve(n) }
+func Reserve(n int) (addresses []string, release func(), err error) { return reservable.reserve(n) }
 
 func (s span) reserve(n int) (addresses []string, release func(), err error) {
 	var kept []net.PacketConn
 	release = func() {
 		for _, k := range kept {
+			held.Delete(k)
 			_ = k.Close() // nothing was sent
 		}
 	}
@@ -33,6 +38,7 @@ func (s span) reserve(n int) (addresses []string, release func(), err error) {
 	for i := 0; i < s.count && len(kept) < n; i++ {
 		address := fmt.Sprintf("127.0.0.1:%d", s.first+(start+i)%s.count)
 		if k := reserve(address); k != nil {
+			held.Store(k, nil)
 			kept, addresses = append(kept, k), append(addresses, address)
 		}
 	}
