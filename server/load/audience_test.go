@@ -95,12 +95,18 @@ func TestStormIsOverWhenAllAreBack(t *testing.T) {
 	})
 	join(&a.subscribers[0])
 	a.storm() // one is not back
-	if p := a.collect(); len(p.Returns) != 0 || c.n != 2 {
-		t.Errorf("%d returns before all were back; %d closed", len(p.Returns), c.n)
+	if a.end([]int64{0}, true) || !a.end([]int64{0}, false) {
+		t.Error("patient, it ended although one was not back, or it did not end impatient")
+	}
+	if p := a.collect(); len(p.Returns) != 0 || p.Away <= 0 || c.n != 2 {
+		t.Errorf("%d returns before all were back, away for %v; %d closed", len(p.Returns), p.Away, c.n)
 	}
 	join(&a.subscribers[1])
-	if p := a.collect(); len(p.Returns) != 1 {
-		t.Errorf("%d returns, want 1", len(p.Returns))
+	if !a.end([]int64{0}, true) {
+		t.Error("it did not end when all were back")
+	}
+	if p := a.collect(); len(p.Returns) != 1 || p.Away != 0 {
+		t.Errorf("%d returns, want 1; away for %v", len(p.Returns), p.Away)
 	}
 	if !a.left(&a.subscribers[0]) {
 		t.Error("a connection that ended by itself does not count as lost")

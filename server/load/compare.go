@@ -19,7 +19,7 @@ func WriteComparison(w io.Writer, before, now *Report) error {
 			continue // it was another kind of run
 		}
 		ratio := "–"
-		if old.Value != 0 && !m.Unknown {
+		if old.Value != 0 && !m.Unknown { // what is unknown is 0
 			ratio = fmt.Sprintf("%.2f", m.Value/old.Value)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t  %s\n", m.Name, old, m, ratio, m.Unit)

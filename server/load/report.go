@@ -184,6 +184,10 @@ func (r *Report) writeCounts(w io.Writer) error {
 		for _, d := range p.Returns {
 			lines = append(lines, fmt.Sprintf("after a storm all subscribers of a worker were back in %s", round(d)))
 		}
+		if p.Away > 0 {
+			lines = append(lines, fmt.Sprintf("the run ended %s after a storm from which not all subscribers were back",
+				round(p.Away)))
+		}
 	}
 	if n := r.Failures(); n > 0 {
 		lines = append(lines, fmt.Sprintf("%d errors: %s", n, r.Total.reasons()))
@@ -209,8 +213,6 @@ func (r *Report) Metrics() []Metric {
 		{Name: "errors", Value: float64(r.Failures())},
 		{Name: "lost", Unit: "connections", Value: float64(r.Total.Lost)},
 		{Name: "opening", Unit: "ms", Value: float64(r.Opening) / 1e6},
-		{Name: "cpu", Unit: "µs of the workers for each request", Unknown: r.Total.Requests == 0,
-			Value: 1e6 * r.CPU.Seconds() / float64(max(1, r.Total.Requests))},
 	}
 	add := func(prefix string, h *Histogram) {
 		if h == nil {
@@ -225,6 +227,11 @@ func (r *Report) Metrics() []Metric {
 		figure("max", float64(h.Max())/1e6)
 	}
 	if r.Plan.Kind != Idle { // nothing is sent
+		cpu := Metric{Name: "cpu", Unit: "µs of the workers for each request", Unknown: r.Total.Requests == 0}
+		if !cpu.Unknown {
+			cpu.Value = 1e6 * r.CPU.Seconds() / float64(r.Total.Requests)
+		}
+		all = append(all, cpu)
 		add("", r.Total.Latency)
 	}
 	if p := r.Total.Push; r.Plan.Kind == Push {
@@ -239,7 +246,7 @@ func (r *Report) Metrics() []Metric {
 		if r.Plan.Storm > 0 {
 			longest := Metric{Name: "return", Unit: "ms", Unknown: len(p.Returns) == 0}
 			if !longest.Unknown {
-				longest.Value = float64(slices.Max(p.Returns)) / 1e6
+				longest.Value = float64(max(p.Away, slices.Max(p.Returns))) / 1e6
 			}
 			all = append(all, longest)
 		}

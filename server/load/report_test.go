@@ -97,9 +97,20 @@ func TestLimitsOfAReport(t *testing.T) {
 	}
 }
 
+// A storm that is not over when the run ends took at least as long as it has lasted by then.
+func TestLimitOfReturns(t *testing.T) {
+	r := newReport(Plan{Kind: Push, Storm: time.Second}.withDefaults())
+	r.Total.Push.Returns, r.Total.Push.Away = []time.Duration{time.Second}, time.Minute
+	l, _ := ParseLimit("return>2s")
+	if err := l.Check(r); err == nil || !strings.Contains(err.Error(), "60000 ms") {
+		t.Errorf("the limit on a storm that lasts a minute: %v", err)
+	}
+}
+
 // A limit fails if the run has nothing to test it with. What is counted is known without that.
 func TestLimitsOfARunWithoutReplies(t *testing.T) {
 	r := newReport(Plan{Kind: Push, Storm: time.Second}.withDefaults())
+	r.CPU = time.Second
 	r.finish(newSpreads(r.Plan))
 	for text, unknown := range map[string]bool{
 		"p99>1s": true, "max<1h": true, "cpu>1000": true, "return>1s": true,
@@ -114,12 +125,16 @@ func TestLimitsOfARunWithoutReplies(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	var out, page bytes.Buffer
-	if err := errors.Join(WriteComparison(&out, testReport(), r), r.WriteHTML(&page)); err != nil {
+	var out, back, page bytes.Buffer
+	if err := errors.Join(WriteComparison(&out, testReport(), r), WriteComparison(&back, r, testReport()),
+		r.WriteHTML(&page)); err != nil {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`p99 +990\S* +– +– +ms`).Match(out.Bytes()) {
 		t.Errorf("the comparison of p99 with one that is unknown is not in:\n%s", out.String())
+	}
+	if !regexp.MustCompile(`cpu +– +1000 +– `).Match(back.Bytes()) {
+		t.Errorf("the comparison of an unknown cpu with a known one is not in:\n%s", back.String())
 	}
 	if !strings.Contains(page.String(), "<td>p99<td>–<td>ms") {
 		t.Error("the page does not show that p99 is unknown")
@@ -143,9 +158,11 @@ func TestLimitsOfAPlan(t *testing.T) {
 	if err := l.Applies(Plan{Kind: Push, Storm: 1}); err != nil {
 		t.Error(err)
 	}
-	l, _ = ParseLimit("p99>1s")
-	if err := l.Applies(Plan{Kind: Idle}); err == nil {
-		t.Error("idle connections have a latency")
+	for _, text := range []string{"p99>1s", "cpu>1"} {
+		l, _ = ParseLimit(text)
+		if err := l.Applies(Plan{Kind: Idle}); err == nil {
+			t.Errorf("%s applies to connections that send nothing", text)
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ type PushSample struct {
 	Delivery *Histogram
 	Spreads  []Spread        `json:",omitempty"`
 	Returns  []time.Duration `json:",omitempty"` // how long after each storm all were back
+	Away     time.Duration   `json:",omitempty"` // how long after the last one not all were, when the run ended
 }
 
 func newPushSample() *PushSample { return &PushSample{Delivery: NewHistogram()} }
@@ -109,6 +110,7 @@ func (s *PushSample) add(o *PushSample) {
 	s.Delivery.Add(o.Delivery)
 	s.Spreads = append(s.Spreads, o.Spreads...)
 	s.Returns = append(s.Returns, o.Returns...)
+	s.Away = max(s.Away, o.Away)
 }
 
 // reasonOf names an error in few words, so that equal failures count together.

@@ -225,7 +225,8 @@ func (a *audience) storm() {
 }
 
 // end counts what subscribers lack of each channel's last publications. It returns false, and
-// counts nothing, while there are such subscribers and patient is true.
+// counts nothing, while there are such subscribers or some are not back from the last storm, and
+// patient is true.
 func (a *audience) end(last []int64, patient bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -234,10 +235,13 @@ func (a *audience) end(last []int64, patient bool) bool {
 		s := &a.subscribers[i]
 		missing += max(0, last[s.channel()]-s.last)
 	}
-	if missing > 0 && patient {
+	if patient && (missing > 0 || !a.stormed.IsZero()) {
 		return false
 	}
 	a.sample.Missing += missing
+	if !a.stormed.IsZero() {
+		a.sample.Away = time.Since(a.stormed)
+	}
 	return true
 }
 

@@ -36,6 +36,9 @@ func measured(t *testing.T, file string, args ...string) (string, error) {
 		if r.Total.Latency.Count() >= 2 {
 			return out, err
 		}
+		if length > 10*time.Second {
+			t.Fatalf("fewer than two replies in %v; error %v, output:\n%s", length, err, out)
+		}
 	}
 }
 
