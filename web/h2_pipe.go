@@ -96,7 +96,7 @@ const (
 // Tunnel accepts the extended CONNECT of an HTTP/2 client (RFC 8441): the request's stream becomes
 // a Pipe that h speaks on. Server.Tunnels has to be set. The caller has looked at the client's
 // protocol, which is r.Header[":protocol"] as in net/http. The head, with the status and fields set
-// so far, is sent at once; its status must be a 2xx, and is 200 if none was set. h.Opened follows
+// so far, is sent at once. Its status must be a 2xx, and is 200 if none was set. h.Opened follows
 // on the loop, also if the client has gone meanwhile. The server's timeouts do not apply.
 //
 // It fails with ErrNoTunnel for any other request, and with ErrNotMyriad for a foreign
