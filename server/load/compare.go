@@ -5,6 +5,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -75,7 +76,7 @@ func (l Limit) Check(r *Report) error {
 		return fmt.Errorf("%s: the run has nothing from which %s could be measured", l.text, m.Name)
 	}
 	if l.above && m.Value > l.amount || !l.above && m.Value < l.amount {
-		return fmt.Errorf("%s: it was %s %s", l.text, m, m.Unit)
+		return fmt.Errorf("%s: it was %s", l.text, strings.TrimSpace(m.String()+" "+m.Unit))
 	}
 	return nil
 }

@@ -87,6 +87,15 @@ func (l *lane) counts(due, now time.Time) bool {
 	return l.isWithin(at)
 }
 
+// failureCounts reports whether a request counts that has failed. In the closed loop it does if it
+// was under way during some of the time that counts. Its connection made no other one meanwhile.
+func (l *lane) failureCounts(due, now time.Time) bool {
+	if l.interval > 0 {
+		return l.isWithin(due)
+	}
+	return !l.from.IsZero() && !now.Before(l.from) && (l.end.IsZero() || due.Before(l.end))
+}
+
 // isWithin reports whether a moment belongs to the part of the run that counts.
 func (l *lane) isWithin(at time.Time) bool {
 	return !l.from.IsZero() && !at.Before(l.from) && (l.end.IsZero() || at.Before(l.end))
@@ -271,7 +280,7 @@ func (l *lane) drop(k link, err error) {
 	if s.due.IsZero() {
 		return
 	}
-	if now := time.Now(); l.counts(s.due, now) {
+	if now := time.Now(); l.failureCounts(s.due, now) {
 		l.sample.fail(reasonOf(err), 1)
 		l.sample.Latency.Record(now.Sub(s.due), 1)
 	}
@@ -308,7 +317,7 @@ func (l *lane) overdue() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k := range l.links {
-		if s := k.state(); !s.due.IsZero() && l.isWithin(s.due) {
+		if s := k.state(); !s.due.IsZero() && l.failureCounts(s.due, time.Now()) {
 			l.sample.Latency.Record(time.Since(s.due), 1)
 			l.sample.fail("unanswered at the end", 1)
 			s.due = time.Time{}

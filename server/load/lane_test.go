@@ -106,6 +106,39 @@ func TestLostLinkFailsItsRequest(t *testing.T) {
 	}
 }
 
+// A server that answers nothing has one failure for each connection, whether a request ended by its
+// timeout or by the end of the run. What had failed before the part that counts is not one.
+func TestSilentServerFailsClosedLoop(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, end time.Duration // from when the request was sent
+		want      int64
+	}{
+		"sent in the part that counts": {-time.Second, time.Second, 1},
+		"under way all the time":       {time.Second, 2 * time.Second, 1},
+		"over before":                  {time.Hour, 2 * time.Hour, 0},
+		"sent behind it":               {-time.Hour, -time.Second, 0},
+	} {
+		for _, expires := range []bool{true, false} {
+			k := new(fakeLink)
+			l := testLane(k)
+			l.start(time.Time{}, time.Time{}, 0, 0, 1)
+			sent := time.Now().Add(-time.Minute)
+			l.from, k.due = sent.Add(c.from), sent
+			l.stopAt(sent.Add(c.end))
+			if expires {
+				l.lost(os.ErrDeadlineExceeded, k)
+			} else {
+				l.overdue()
+			}
+			s := l.collect()
+			if n := s.failures(); n != c.want || s.Latency.Count() != c.want {
+				t.Errorf("%s, expires: %t: %d failures, %d latencies, want %d", name, expires, n, s.Latency.Count(),
+					c.want)
+			}
+		}
+	}
+}
+
 func TestLateRepliesExpire(t *testing.T) {
 	k := new(fakeLink)
 	l := testLane(k)
