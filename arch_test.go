@@ -70,7 +70,7 @@ var arrows = map[string][]string{
 	"internal/h1":       nil,
 	"internal/hpack":    nil,
 	"internal/h2":       {"internal/hpack"},
-	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack"},
+	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
 	"internal/tunnel":   {".", "internal/h1"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",

@@ -152,7 +152,8 @@ func (t *Transport) init() error {
 		t.parkers.New = func() any { return t.sys.NewParker() }
 		t.scratch.New = func() any { return new(scratch) }
 		t.heads.New = func() any { return new([]byte) }
-		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, HeadTimeout: blockTimeout, Now: t.sys.Now}
+		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, HeadTimeout: blockTimeout, Now: t.sys.Now,
+			Log: mux.NewLog(func(f mux.Fault) { t.engine.Logger().Warn("client: " + f.String()) })}
 		if d := t.ResponseHeaderTimeout; d > 0 {
 			t.mux.HeadTimeout = min(d, blockTimeout)
 		}

@@ -31,6 +31,7 @@ type active struct {
 	quanta   uint8
 	wrote    uint32 // bytes of output, modulo 2^32
 	left     uint32 // what gone was when stallTimer was set
+	probed   uint32 // when the PING left that is out, in milliseconds; with probing
 }
 
 // A fieldBlock is HEADERS whose CONTINUATION is still to come.

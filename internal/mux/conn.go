@@ -61,6 +61,9 @@ const (
 	stallArmed                        // stallTimer is set
 	lingers                           // drainTimer is set for the last output
 	inCallback                        // output leaves when the callback ends
+	probing                           // a PING is out, and the peer has sent nothing since
+	probedOnce                        // Probe has sent a PING since HEADERS or DATA came
+	probedTwice                       // and another one
 )
 
 func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
@@ -72,7 +75,7 @@ var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
 func (c *Conn) Init(cfg *Config, owner Owner) {
 	c.cfg, c.owner = cfg, owner
 	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
-	c.peerWindow, c.peerMax = h2.InitialWindow, 100
+	c.peerWindow, c.peerMax = h2.InitialWindow, firstStreams
 	c.bits = owesForget
 }
 
@@ -180,7 +183,7 @@ func (c *Conn) TimerExpired(number uint8) {
 		c.checkStall()
 	case dozeTimer:
 		c.bits &^= dozeArmed
-		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed) {
+		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed|probing) {
 			c.doze()
 		}
 	}
@@ -265,6 +268,9 @@ func (c *Conn) fail(code h2.Code, reason string, cause error) {
 		cause = &h2.Error{Code: code, Reason: reason}
 	}
 	c.countError("conn_", code)
+	if code != h2.NoError {
+		c.report(0, code, reason)
+	}
 	if n := c.cfg.Counters; n != nil {
 		n.ConnErrors.Add(1)
 		if code == h2.EnhanceYourCalm {

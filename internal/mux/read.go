@@ -127,7 +127,7 @@ func (c *Conn) wrong(err error) {
 	case e.Stream == 0:
 		c.fail(e.Code, e.Reason, nil)
 	default:
-		c.refuse(e.Stream, e.Code, e)
+		c.refuse(e)
 	}
 }
 
@@ -156,8 +156,10 @@ func (c *Conn) frame(f *h2.Frame, bad error) error {
 	}
 	switch f.Type {
 	case h2.Data:
+		c.bits &^= probedOnce | probedTwice
 		return c.data(f)
 	case h2.Headers:
+		c.bits &^= probedOnce | probedTwice
 		return c.headers(f, bad != nil)
 	case h2.Continuation:
 		return c.continuation(f)

@@ -13,6 +13,9 @@ func (c *Conn) peerSettings(f *h2.Frame) error {
 		c.Timers.Set(c.c, handshakeTimer, 0)
 		return nil
 	}
+	if !c.is(gotSettings) {
+		c.peerMax = usualStreams
+	}
 	count := 0
 	for s := range f.Settings {
 		if count++; count > maxSettings {
