@@ -2,6 +2,7 @@ package mux
 
 import (
 	"io"
+	"math"
 	"sync"
 
 	"github.com/myriad-go/myriad"
@@ -25,6 +26,7 @@ type Conn struct {
 	owed       int32  // consumed, and not yet in a WINDOW_UPDATE
 	peerWindow int32  // initial one of streams
 	peerMax    uint32 // streams at a time that a server allows
+	peerList   uint32 // largest list of fields that the peer accepts
 	last       uint32 // highest stream that has been opened
 	said       uint32 // stream that our GOAWAY named
 	ignored    uint32 // closed streams up to this one may have been reset by us
@@ -75,7 +77,7 @@ var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
 func (c *Conn) Init(cfg *Config, owner Owner) {
 	c.cfg, c.owner = cfg, owner
 	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
-	c.peerWindow, c.peerMax = h2.InitialWindow, firstStreams
+	c.peerWindow, c.peerMax, c.peerList = h2.InitialWindow, firstStreams, math.MaxUint32
 	c.bits = owesForget
 }
 
@@ -346,6 +348,10 @@ func (c *Conn) Streams() int { return int(c.count) }
 
 // PeerConnect reports whether the peer offers the extended CONNECT. L.
 func (c *Conn) PeerConnect() bool { return c.is(peerConnect) }
+
+// PeerHeaderList is the largest list of fields in bytes that the peer accepts, as h2.ListSize
+// counts it; math.MaxUint32 if it has not said. A larger head or trailer fails its stream. L.
+func (c *Conn) PeerHeaderList() int64 { return int64(c.peerList) }
 
 // Ready reports whether the peer's SETTINGS have come. L.
 func (c *Conn) Ready() bool { return c.is(gotSettings) }

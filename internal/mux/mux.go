@@ -182,6 +182,9 @@ var (
 	// ErrStreams is what Open returns when the peer allows no more streams at a time;
 	// Owner.Settings and the end of a stream may change that.
 	ErrStreams = errors.New("mux: the peer allows no more streams at a time")
+	// ErrHeaderList is why a stream ends whose head or trailers are larger than the peer accepts
+	// (SETTINGS_MAX_HEADER_LIST_SIZE). They have not been sent. The words are net/http's.
+	ErrHeaderList = errors.New("http2: request header list larger than peer's advertised limit")
 	// errDone is why nothing can be put into a stream that has ended in order.
 	errDone = errors.New("mux: the stream has ended")
 )

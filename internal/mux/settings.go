@@ -49,6 +49,8 @@ func (c *Conn) setting(s h2.Setting) error {
 		}
 	case h2.MaxConcurrentStreams:
 		c.peerMax = s.Value
+	case h2.MaxHeaderListSize:
+		c.peerList = s.Value
 	case h2.InitialWindowSize:
 		return c.initialWindow(int32(s.Value))
 	case h2.EnableConnectProtocol:
