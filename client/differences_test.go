@@ -31,7 +31,7 @@ type likeness struct {
 // Rows of docs/net-http.md about the client: what http.Transport does, and what this one does.
 func TestDifferencesFromTransport(t *testing.T) {
 	for name, l := range map[string]likeness{
-		"error of a dial":      {askDialError, "*net.OpError of ECONNREFUSED", "*client.Error of ECONNREFUSED"},
+		"error of a dial":      {askDialError, "*net.OpError of ECONNREFUSED", "*net.OpError of ECONNREFUSED"},
 		"no host":              {askNoHost, "http: no Host in request URL", "client: no Host in request URL"},
 		"context before":       {askEndedContext, "context canceled", "context canceled"},
 		"space before a colon": {askSpaceBeforeColon, "200", "malformed"},
@@ -39,7 +39,7 @@ func TestDifferencesFromTransport(t *testing.T) {
 		"two lengths":          {askOtherSpelling, "2 fields", "1 field"},
 		"deadline of the conn": {askConnDeadline, "timeout", "the body"},
 		"file":                 {askFile, "ReadFrom", "Write"},
-		"body that fails":      {askFailingBody, "*errors.errorString", "*client.Error"},
+		"body that fails":      {askFailingBody, "*errors.errorString", "*errors.errorString"},
 		"write that fails":     {askFailingWrite, "204", "the write fails"},
 	} {
 		t.Run(name, func(t *testing.T) {

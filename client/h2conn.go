@@ -12,6 +12,11 @@ import (
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
+// silence is how long a server may leave a PING unanswered, and send nothing else, that was sent
+// with the cancellation of a request. Then its connection gets no more calls: its host may be gone
+// although its kernel acknowledges what is sent.
+const silence = time.Second
+
 // The timers of a muxConn beside those of mux.
 const (
 	idleTimer = mux.FirstTimer + iota
@@ -46,28 +51,32 @@ func (t *Transport) mayH2(k hostKey) bool {
 	return p.UnencryptedHTTP2() && !p.HTTP1()
 }
 
-// A muxConn is an HTTP/2 connection. It serves the calls that wait for its host, as many at a time
-// as the server allows.
+// A muxConn is an HTTP/2 connection. It takes the calls that wait for its host from the pool, as
+// many at a time as the server allows.
 type muxConn struct {
 	mux.Conn
 	t    *Transport
-	host *host
-	dial *dialing
-	tls  *tls.ConnectionState
 	c    *myriad.Conn
+	dial *dialing // that makes it, until it stands
+	tls  *tls.ConnectionState
 
-	retire  atomic.Bool  // CloseIdleConnections was called, with Transport.mu
-	busy    atomic.Int32 // calls that have a stream and are not over
-	carried bool         // the loop's: a call before
-	leaving bool         // the loop's: it takes no more calls
-	closed  bool         // the loop's
-	waits   []streamWait
+	pooled
+	free    int  // guarded by pool.mu: streams that can be opened now, as far as the pool knows
+	limit   int  // guarded by pool.mu: streams that the server allows at a time
+	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
+	leaving bool // guarded by pool.mu: it takes no more calls
+
+	busy atomic.Int32 // calls that have a stream and are not over
+
+	// The loop's.
+	carried bool             // a call before
+	closed  bool             // its dial was given up, or Gone was called
+	waits   [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
-// A streamWait is a point in time at which a stream has waited long enough. They are in order,
-// because each kind of wait is always as long.
+// A streamWait is one wait of a stream for something that has a limit of its own.
 type streamWait struct {
-	st    *stream
+	st    *stream // nil: the wait is over
 	until time.Time
 }
 
@@ -75,89 +84,79 @@ type streamWait struct {
 func (m *muxConn) Opened(c *myriad.Conn) {
 	m.c = c
 	m.Conn.Opened(c)
-	if !m.dial.standsMux(m) {
+	d := m.dial
+	m.dial = nil
+	if !d.standsMux(m) {
 		m.closed = true
-		c.Abort(nil)
+		c.Abort(errAbandoned)
 		return
 	}
-	m.dial = nil
 	m.serve()
 }
 
-// Notified is called for calls that wait, and for streams.
+// Notified is called for calls that wait, for streams, and when the pool has let the connection go.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
-	if m.retire.Swap(false) {
-		m.leave()
-		if m.Streams() == 0 { // else Idle follows
-			m.Shutdown()
-		}
-	}
 	m.serve()
+	m.endIfUnused()
 }
 
 // serve opens a stream for each call that waits, as far as the server allows. It opens only one
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement.
 func (m *muxConn) serve() {
-	for !m.leaving && (m.Ready() || m.Streams() == 0) {
-		m.t.mu.Lock()
-		var x *Call
-		if !m.retire.Load() {
-			x = m.t.next(m.host)
+	if m.Unanswered() >= silence {
+		m.leave()
+	}
+	for !m.closed {
+		free := m.Free()
+		if !m.Ready() {
+			free = min(free, 1-m.Streams())
 		}
-		if x != nil {
-			m.busy.Add(1)
-		}
-		m.t.mu.Unlock()
+		x, do := m.t.pool.pull(m, free)
+		do.run()
 		if x == nil {
 			return
 		}
-		st := &stream{m: m}
-		st.Init(st)
-		err := m.Open(&st.Stream)
-		if err == nil {
-			m.Timers.Set(m.c, idleTimer, 0)
-			st.begin(x)
-			if m.t.DisableKeepAlives || wantsClose(x.req) {
-				m.leave()
-			}
-			continue
-		}
-		m.t.mu.Lock()
-		m.t.pushFront(m.host, x)
+		m.carry(x)
+	}
+}
+
+// carry begins an attempt of x, which the pool has given to the connection.
+func (m *muxConn) carry(x *Call) {
+	st := &stream{m: m}
+	st.Init(st)
+	if err := m.Open(&st.Stream); err != nil {
 		m.busy.Add(-1)
-		m.t.mu.Unlock()
-		if x.isSettled() {
-			m.t.dequeue(x)
-		}
-		if !errors.Is(err, mux.ErrStreams) {
-			m.leave()
-		}
+		m.leave()
+		x.refused(err)
 		return
+	}
+	m.Timers.Set(m.c, idleTimer, 0)
+	st.begin(x)
+	if m.t.DisableKeepAlives || wantsClose(x.req) {
+		m.leave()
 	}
 }
 
 // leave takes the connection from its host. Calls that wait get another one.
-func (m *muxConn) leave() {
-	if m.leaving {
-		return
+func (m *muxConn) leave() { m.t.pool.leave(m) }
+
+// endIfUnused closes a connection that takes no more calls and has none.
+func (m *muxConn) endIfUnused() {
+	if !m.closed && m.Streams() == 0 && m.t.pool.hasLeft(m) {
+		m.Shutdown()
 	}
-	m.leaving = true
-	m.t.mu.Lock()
-	if m.host.mux == m {
-		m.host.mux = nil
-	}
-	d := m.t.dialFor(m.host)
-	m.t.mu.Unlock()
-	d.start()
 }
 
 // Accept is never called at a client.
 func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 
-// Settings may allow more streams.
-func (m *muxConn) Settings() { m.serve() }
+// Settings may allow more streams, or fewer.
+func (m *muxConn) Settings() {
+	m.t.pool.settings(m, m.Free()+m.Streams())
+	m.serve()
+}
 
 // GoAway is the server's wish to have no more streams.
 func (m *muxConn) GoAway(uint32, h2.Code) { m.leave() }
@@ -166,7 +165,7 @@ func (m *muxConn) GoAway(uint32, h2.Code) { m.leave() }
 func (m *muxConn) Idle() {
 	switch {
 	case m.closed:
-	case m.leaving || m.t.DisableKeepAlives:
+	case m.t.DisableKeepAlives || m.t.pool.hasLeft(m):
 		m.leave()
 		m.Shutdown()
 	case m.t.IdleConnTimeout > 0:
@@ -174,7 +173,70 @@ func (m *muxConn) Idle() {
 	}
 }
 
-// Expired is the end of a wait.
+// gaveUp is called when a request was cancelled of which nothing has come back: is the server still
+// there?
+func (m *muxConn) gaveUp() {
+	if m.closed {
+		return
+	}
+	m.Probe()
+	if m.Unanswered() >= silence {
+		m.leave()
+	}
+}
+
+// wait begins a wait of st.
+func (m *muxConn) wait(st *stream, what wait, d time.Duration) {
+	w := &streamWait{st, m.t.sys.Now().Add(d)}
+	st.wait, st.waits = w, what
+	list := &m.waits[what-1]
+	*list = append(*list, w)
+	if len(*list) == 1 {
+		m.armWaits()
+	}
+}
+
+// armWaits sets the timer to the first wait of all kinds that ends.
+func (m *muxConn) armWaits() {
+	var first time.Time
+	for i := range m.waits {
+		list := &m.waits[i]
+		for len(*list) > 0 && (*list)[0].st == nil {
+			(*list)[0] = nil
+			*list = (*list)[1:]
+		}
+		if len(*list) == 0 {
+			*list = nil
+		} else if until := (*list)[0].until; first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	switch now := m.t.sys.Now(); {
+	case first.IsZero():
+		m.Timers.Set(m.c, waitTimer, 0)
+	case first.After(now):
+		m.Timers.Set(m.c, waitTimer, first.Sub(now))
+	default:
+		m.Timers.Set(m.c, waitTimer, -1)
+	}
+}
+
+// expireWaits ends the waits that have lasted long enough.
+func (m *muxConn) expireWaits() {
+	now := m.t.sys.Now()
+	for i := range m.waits {
+		for len(m.waits[i]) > 0 && (m.waits[i][0].st == nil || !m.waits[i][0].until.After(now)) {
+			w := m.waits[i][0]
+			m.waits[i] = m.waits[i][1:]
+			if w.st != nil {
+				w.st.expired()
+			}
+		}
+	}
+	m.armWaits()
+}
+
+// Expired is the end of a timer.
 func (m *muxConn) Expired(c *myriad.Conn) {
 	for number := range m.Timers.Expired(c) {
 		switch number {
@@ -184,23 +246,10 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 				m.Shutdown()
 			}
 		case waitTimer:
-			m.expireStreams()
+			m.expireWaits()
 		default:
 			m.TimerExpired(number)
 		}
-	}
-}
-
-func (m *muxConn) expireStreams() {
-	now := m.t.sys.Now()
-	for len(m.waits) > 0 {
-		w := m.waits[0]
-		if left := w.until.Sub(now); left > 0 && w.st.waiting() {
-			m.Timers.Set(m.c, waitTimer, left)
-			return
-		}
-		m.waits = m.waits[1:]
-		w.st.expired(now)
 	}
 }
 
@@ -211,11 +260,19 @@ func (m *muxConn) Stopping(c *myriad.Conn) {
 }
 
 // Gone is the end of the connection.
-func (m *muxConn) Gone(err error) {
+func (m *muxConn) Gone(error) {
 	if m.closed {
 		return // its dial was given up
 	}
 	m.closed = true
 	m.leave()
-	m.t.closed(m.host, false)
+	m.t.pool.closed(&m.pooled)
+}
+
+// streamError is the error of a call whose stream ended with err, in the form of net/http.
+func (m *muxConn) streamError(err error, within bool) error {
+	if _, ok := errors.AsType[*h2.Error](err); ok {
+		return err
+	}
+	return closedError(m.c, err, within)
 }
