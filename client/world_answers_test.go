@@ -464,7 +464,10 @@ func (s *h1Script) writeOn(a *attempt, out []byte, from int, count func(int) int
 	if a.began.IsZero() && n > 0 {
 		a.began = s.c.h.w.Now()
 	}
-	s.c.top.write(out[from : from+n])
+	if s.c.top.write(out[from : from+n]); s.c.dead {
+		a.fails("the connection stalls in the answer")
+		return
+	}
 	a.sent = count(from + n)
 	if from += n; from < len(out) {
 		s.c.h.w.AfterFunc(a.plan.gap, func() { s.writeOn(a, out, from, count) })
@@ -481,12 +484,12 @@ func (s *h1Script) written(a *attempt) {
 		return
 	case "reset":
 		a.fails("reset behind %d bytes of the body", a.sent)
-		c.end("the peer reset it")
+		c.end(resetByPeer)
 		c.base.Reset()
 		return
 	case "fin":
 		a.fails("closed behind %d bytes of the body", a.sent)
-		c.end("the peer ended it")
+		c.end(endedByPeer)
 		c.top.close()
 		c.close()
 		return
@@ -513,7 +516,7 @@ func (s *h1Script) written(a *attempt) {
 	}
 	if a.plan.farewell > 0 {
 		c.h.w.AfterFunc(a.plan.farewell, func() {
-			if c.gone.IsZero() && (s.a == a || s.a == nil) {
+			if c.gone.IsZero() && !c.dead && (s.a == a || s.a == nil) {
 				c.spent = c.h.w.Now()
 				c.end("the peer closed it while it was idle")
 				c.top.close()

@@ -99,6 +99,7 @@ func newH2Script(c *peerConn) *h2Script {
 	if c.fate != "no settings" || c.h.w.stopped {
 		c.h.w.AfterFunc(c.h.h2.first, s.hello)
 	} else {
+		c.dead = true
 		c.h.did("connection %d sends no SETTINGS", c.n)
 	}
 	return s
@@ -186,7 +187,7 @@ func (s *h2Script) goAway() {
 	if s.c.fate == "goaway low" && s.highest > 2 {
 		s.last -= 2
 	}
-	s.c.spent, s.c.free = s.h.w.Now(), time.Time{}
+	s.spend()
 	s.h.did("connection %d: GOAWAY with last stream %d", s.c.n, s.last)
 	s.fr.WriteGoAway(s.last, http2.ErrCodeNo, nil)
 	s.flush()
@@ -198,6 +199,14 @@ func (s *h2Script) goAway() {
 		}
 	}
 	s.leave()
+}
+
+// spend notes that no more requests will come.
+func (s *h2Script) spend() {
+	if s.c.spent.IsZero() {
+		s.c.spent = s.h.w.Now()
+	}
+	s.c.free = time.Time{}
 }
 
 // leave closes a connection that is done.
@@ -263,6 +272,10 @@ func (s *h2Script) take(f http2.Frame) {
 			s.trailers(st, f)
 			return
 		}
+		if f.StreamID <= s.highest { // trailers of a stream that is closed
+			s.dec.DecodeFull(f.HeaderBlockFragment())
+			return
+		}
 		s.headers(f.StreamID, f.HeaderBlockFragment(), f.HeadersEnded(), f.StreamEnded())
 	case *http2.ContinuationFrame:
 		if st := s.streams[f.StreamID]; st != nil {
@@ -298,6 +311,7 @@ func (s *h2Script) take(f http2.Frame) {
 			s.fr.WritePing(true, f.Data)
 		}
 	case *http2.GoAwayFrame:
+		s.spend()
 		if f.ErrCode != http2.ErrCodeNo {
 			s.h.w.judge.goneAway(s, f)
 		}
@@ -342,7 +356,7 @@ func (s *h2Script) settings(f *http2.SettingsFrame) {
 func (s *h2Script) update() {
 	most := s.allowed()
 	c := s.c
-	room := s.acks > 0 && !s.leaving && !c.dead && c.gone.IsZero() && (most < 0 || len(s.streams) < most)
+	room := s.acks > 0 && c.spent.IsZero() && !c.dead && c.gone.IsZero() && (most < 0 || len(s.streams) < most)
 	switch {
 	case !room:
 		c.free = time.Time{}
@@ -352,9 +366,6 @@ func (s *h2Script) update() {
 }
 
 func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
-	if id <= s.highest && s.streams[id] == nil && whole && len(block) > 0 && id < s.highest {
-		s.breaks(nil, "stream %d is opened behind %d", id, s.highest)
-	}
 	s.highest = max(s.highest, id)
 	st := &h2Stream{s: s, id: id, send: s.initial, recv: s.window(), remote: last, cut: -1}
 	if s.streams[id] = st; !whole {
@@ -385,6 +396,9 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		length = 0
 	}
 	a.x.checkHead(head.Get(":method"), head, length)
+	if a.x.close || w.o.tr.DisableKeepAlives {
+		s.spend()
+	}
 	s.update()
 	switch most := s.allowed(); {
 	case s.leaving && id > s.last:
@@ -407,8 +421,9 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 			s.breaks(a.x, "a header list of %d bytes, %d are allowed", size, s.h.h2.list)
 		}
 		if s.h.h2.whole && s.acks > 0 {
+			a.notProcessed = true
 			s.c.end("the peer ended it, for a header list that is too large")
-			s.fr.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, nil)
+			s.fr.WriteGoAway(id-1, http2.ErrCodeEnhanceYourCalm, nil)
 			s.out.WriteTo(writer{s.c.top})
 			s.c.top.close()
 			s.c.close()
@@ -456,7 +471,7 @@ func (s *h2Script) trailers(st *h2Stream, f *http2.HeadersFrame) {
 
 func (s *h2Script) data(f *http2.DataFrame) {
 	n := int64(f.Length)
-	if s.recv -= n; s.recv < 0 {
+	if s.recv -= n; s.recv < 0 && n > 0 {
 		s.breaks(nil, "%d bytes of DATA above the connection's window", -s.recv)
 	}
 	if f.StreamID > s.highest {
@@ -470,7 +485,7 @@ func (s *h2Script) data(f *http2.DataFrame) {
 	if st.remote {
 		s.breaks(st.a.x, "DATA behind the end of stream %d", st.id)
 	}
-	if st.recv -= n; st.recv < 0 {
+	if st.recv -= n; st.recv < 0 && n > 0 {
 		s.breaks(st.a.x, "%d bytes of DATA above the window of stream %d", -st.recv, st.id)
 	}
 	st.a.data(f.Data())
@@ -657,7 +672,7 @@ func (st *h2Stream) ends() {
 		st.closeIfDone()
 	default:
 		a.fails("reset behind %d bytes of the body", a.sent)
-		s.c.end("the peer reset it")
+		s.c.end(resetByPeer)
 		s.c.base.Reset()
 	}
 }
@@ -665,6 +680,10 @@ func (st *h2Stream) ends() {
 // ended is the end of an answer.
 func (st *h2Stream) ended() {
 	st.local = true
+	if st.s.flush(); st.s.c.dead {
+		st.a.fails("the connection stalls in the answer")
+		return
+	}
 	st.a.answered = st.s.h.w.Now()
 	st.a.x.note("peer: the answer is complete, with %d bytes", st.a.sent)
 	if !st.remote && st.a.plan.stops { // RFC 9113 section 8.1

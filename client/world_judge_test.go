@@ -89,7 +89,7 @@ func (j *judge) arrived(a *attempt) {
 	case last.c == nil: // web.Server: TODO
 	case last.c.gone.IsZero():
 		j.broke(x, "sent twice", "it is sent again while connection %d still has it", last.c.n)
-	case !last.began.IsZero() && !last.c.dead:
+	case !last.began.IsZero() && !last.c.dead && last.c.lost != resetByPeer && last.c.lost != broken:
 		j.broke(x, "sent twice", "it is sent again although the answer on connection %d had begun", last.c.n)
 	case !x.replayable():
 		j.broke(x, "sent twice", "%s is sent again, which is not idempotent or has no GetBody", x.method)
@@ -122,11 +122,15 @@ func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, si
 // left judges the end of an attempt by the client.
 func (j *judge) left(a *attempt) {
 	x := a.x
-	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || a.plan.status >= 300 {
+	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 {
 		return
 	}
 	x.mu.Lock()
-	cut := x.endedBy == nil && !x.early && (!x.over || x.overAt.After(j.w.Now().Add(-uploadGrace))) && x.err == nil
+	cut := !x.over && !a.bodiless()
+	if x.over && !x.close && !j.w.o.tr.DisableKeepAlives {
+		cut = x.overAt.After(j.w.Now().Add(-uploadGrace))
+	}
+	cut = cut && x.endedBy == nil && !x.early && x.err == nil
 	x.mu.Unlock()
 	if cut && x.hasBody() {
 		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the answer", a.got, x.size)
@@ -290,7 +294,7 @@ func (j *judge) limits() {
 				continue
 			}
 			open++
-			if c.ready.IsZero() && h.https && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
+			if !c.shaken && h.https && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
 				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
 					c.reported = true
 					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name, c.born.Sub(epoch))
@@ -409,19 +413,21 @@ func (j *judge) verdict(x *request) (kind string) {
 		last = x.attempts[len(x.attempts)-1]
 	}
 	switch {
+	case early:
+		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
 		return kind + "?"
-	case early:
-		return kind + "closed early"
 	}
 	size := last.plan.size
 	if last.bodiless() {
 		size = 0
 	}
 	switch {
+	case last.plan.bare && !x.host.https && last.c.lost == endedByPeer: // which is how such a body ends
+		return kind + "ok"
 	case last.plan.cut != "" || last.answered.IsZero() && last.c != nil:
 		j.broke(x, "cut body", "it ended in order behind %d bytes, but the server had: %s", x.got, last.deed)
 	case x.got != size || x.status != last.plan.status:
@@ -450,6 +456,9 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "head too large"
 	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
 		return "header timeout"
+	}
+	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && strings.Contains(err.Error(), "handshake") {
+		return "slow handshake"
 	}
 	if last != nil && (last.deed != "" || last.c != nil && last.c.dead) {
 		j.truth(x, last, err, inBody)

@@ -40,7 +40,7 @@ type profile struct {
 }
 
 var profiles = []profile{
-	{name: "mixed", h2: 0.4, https: 0.4, proxied: 0.2,  evil: 0.7, conn: 0.3, answer: 0.3, hosts: 3,
+	{name: "mixed", h2: 0.4, https: 0.4, proxied: 0.2, evil: 0.7, conn: 0.3, answer: 0.3, hosts: 3,
 		requests: 24, deadline: 0.5, faulty: 0.3},
 	{name: "dials", h2: 0.5, https: 0.7, proxied: 0.3, evil: 1, conn: 0.6, answer: 0, hosts: 2, requests: 16,
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},

@@ -138,17 +138,34 @@ type peerConn struct {
 	quota int    // raw bytes after which that happens
 	dead  bool   // nothing that is written leaves
 
-	ready time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
-	h2    bool
-	spent time.Time // it takes no more requests
-	gone  time.Time // the client's end, or the peer's reset
-	lost  string    // why, if not by the client
-	free  time.Time // since when a request has room
-	h1    *h1Script
-	mux   *h2Script
-	used  int // requests that came
+	ready  time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
+	h2     bool
+	shaken bool      // HTTP begins
+	spent  time.Time // it takes no more requests
+	gone   time.Time // the client's end, or the peer's reset
+	lost   string    // why, if not by the client
+	free   time.Time // since when a request has room
+	h1     *h1Script
+	mux    *h2Script
+	used   int // requests that came
 
 	reported bool // the judge's
+}
+
+func (c *peerConn) String() string {
+	s := fmt.Sprintf("connection %d (fate %q, %d requests, HTTP/2 %v)", c.n, c.fate, c.used, c.h2)
+	for _, at := range []struct {
+		name string
+		time time.Time
+	}{{"accepted", c.born}, {"ready", c.ready}, {"takes no more", c.spent}, {"gone", c.gone}} {
+		if !at.time.IsZero() {
+			s += fmt.Sprintf(", %s at %v", at.name, at.time.Sub(epoch))
+		}
+	}
+	if c.lost != "" {
+		s += " because " + c.lost
+	}
+	return s
 }
 
 // A pipe is what a script writes to.
@@ -169,8 +186,12 @@ type script interface {
 var fates = []string{"mute", "stall", "stall", "reset", "fin", "goaway", "goaway low", "goaway early", "die",
 	"no settings"}
 
-// broken is why a connection was lost if the network did it.
-const broken = "the network broke it"
+// These are reasons why a connection was lost.
+const (
+	broken      = "the network broke it"
+	resetByPeer = "the peer reset it"
+	endedByPeer = "the peer ended it"
+)
 
 func (h *host) accept(p *sim.Peer) {
 	w := h.w
@@ -182,9 +203,8 @@ func (h *host) accept(p *sim.Peer) {
 	var top script
 	p.OnReceived = func(b []byte) { top.received(b) }
 	p.OnEnded = func() {
-		c.end("")
 		top.ended()
-		p.Close()
+		c.clientEnds()
 	}
 	p.OnClosed = func(err error) {
 		why := ""
@@ -223,10 +243,10 @@ func (c *peerConn) exhausted() {
 	c.dead = true
 	switch c.fate {
 	case "reset":
-		c.end("the peer reset it")
+		c.end(resetByPeer)
 		c.base.Reset()
 	case "fin":
-		c.end("the peer ended it")
+		c.end(endedByPeer)
 		c.base.Close()
 	}
 }
@@ -246,6 +266,14 @@ func (c *peerConn) end(why string) {
 	}
 	if c.h1 != nil {
 		c.h1.lose(why)
+	}
+}
+
+// clientEnds is the client's FIN, or its close_notify.
+func (c *peerConn) clientEnds() {
+	c.end("")
+	if !c.dead {
+		c.base.Close()
 	}
 }
 
@@ -307,7 +335,7 @@ func (c *peerConn) layers(under pipe) script {
 
 // http is the layer above.
 func (c *peerConn) http(under pipe, alpn string) script {
-	c.top = under
+	c.top, c.shaken = under, true
 	switch {
 	case alpn == "h2":
 		return newH2Script(c)
@@ -345,6 +373,7 @@ func (c *peerConn) tls(under pipe, protos []string, next func(under pipe, alpn s
 			}
 			if err != nil {
 				above.ended()
+				c.clientEnds()
 				return
 			}
 		}

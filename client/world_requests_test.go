@@ -194,7 +194,7 @@ func (x *request) note(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.log) < 80 {
-		x.log = append(x.log, fmt.Sprintf("%12v %s", at, fmt.Sprintf(format, args...)))
+		x.log = append(x.log, fmt.Sprintf("%12v %s", at.Round(time.Microsecond), fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -391,7 +391,7 @@ func (x *request) done(res *http.Response, err error) {
 	x.waitIn("OnBody")
 	onBody := client.OnBody(res, func(p []byte, err error) {
 		x.take(p)
-		if err == nil && x.reads == "closes" && x.gotten() >= x.readAt {
+		if err == nil && x.reads == "closes" && !x.isOver() && x.gotten() >= x.readAt {
 			x.closes(res.Body)
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -51,6 +52,7 @@ var (
 	worldFailures = flag.Int("world.failures", 5, "after so many seeds that fail, TestWorlds stops")
 	worldSeeds    = flag.Uint64("world.seeds", 0, "how many seeds TestWorlds runs; 0: the usual number")
 	worldFrom     = flag.Uint64("world.from", 0, "the first of them")
+	worldAll      = flag.Bool("world.all", false, "TestWorlds prints the history of every request of a seed that fails")
 	worldBrief    = flag.Bool("world.brief", false, "TestWorlds prints one line for each breach")
 )
 
@@ -229,6 +231,7 @@ func (w *world) end() (left []string) {
 	for _, h := range w.hosts {
 		for _, c := range h.conns {
 			if c.dead && c.gone.IsZero() {
+				c.end("the world has ended")
 				c.base.Reset()
 			}
 		}
@@ -237,6 +240,7 @@ func (w *world) end() (left []string) {
 	for _, x := range w.requests {
 		if !x.isOver() && x.deadline == 0 && x.cancel == 0 && x.callCancel == 0 {
 			for _, c := range x.host.conns { // what has no end of its own
+				c.end("the world has ended")
 				c.base.Reset()
 			}
 		}
@@ -321,6 +325,19 @@ func (w *world) report(t *testing.T) bool {
 		for _, d := range h.deeds {
 			t.Logf("%14v %s", d.at.Sub(epoch), d.what)
 		}
+		for _, c := range h.conns {
+			t.Log(c)
+		}
+	}
+	if *worldAll {
+		var lines []string
+		for _, x := range w.requests {
+			for _, line := range x.log {
+				lines = append(lines, fmt.Sprintf("%s %s %d: %s", line[:12], x.host.url, x.id, line[13:]))
+			}
+		}
+		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(duration(a), duration(b)) })
+		t.Log("all:\n" + strings.Join(lines, "\n"))
 	}
 	seen := map[string]bool{}
 	for _, b := range all {
@@ -334,4 +351,10 @@ func (w *world) report(t *testing.T) bool {
 		}
 	}
 	return false
+}
+
+// duration is the time that a line of a history begins with.
+func duration(line string) time.Duration {
+	d, _ := time.ParseDuration(strings.TrimSpace(line[:12]))
+	return d
 }
