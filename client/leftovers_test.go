@@ -12,13 +12,15 @@ func Leftovers(t *Transport) (left []string) {
 			left = append(left, fmt.Sprintf("%d requests are counted as %s", n, p))
 		}
 	}
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k, h := range t.hosts {
-		left = append(left, fmt.Sprintf("host %v: %d connections, %d dials, %d waiting", k, h.conns, h.dialing, h.waiting))
+	for k, h := range t.pool.hosts {
+		left = append(left, fmt.Sprintf("host %v: %d connections, %d dials, %d waiting", k, h.conns, h.dialling, h.waiting))
 	}
-	if t.queued != 0 || t.idle != 0 || len(t.calls) != 0 {
-		left = append(left, fmt.Sprintf("%d queued, %d idle, %d with a Cancel channel", t.queued, t.idle, len(t.calls)))
+	if t.pool.queued != 0 || t.pool.idle != 0 || len(t.cancels) != 0 {
+		left = append(left, fmt.Sprintf("%d queued, %d idle, %d with a Cancel channel", t.pool.queued, t.pool.idle, len(t.cancels)))
 	}
 	return left
 }
