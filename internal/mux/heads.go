@@ -141,6 +141,7 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 		return forStream(err, s.id)
 	}
 	h.TooLarge = large
+	c.reportDropped(s, h.Dropped)
 	interim := h.Status >= 100 && h.Status < 200
 	bodiless := s.is(noBody) || h.Status == 204 || h.Status == 304
 	switch {
@@ -179,9 +180,11 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 	case large:
 		return streamError(s.id, h2.ProtocolError, "trailers are too large")
 	}
-	if err := h2.Trailers(fields); err != nil {
+	fields, dropped, err := h2.Trailers(fields, !c.cfg.Client)
+	if err != nil {
 		return forStream(err, s.id)
 	}
+	c.reportDropped(s, dropped)
 	if s.left > 0 && !s.is(noBody) {
 		return s.wrongLength()
 	}
@@ -189,6 +192,15 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 	s.owner.Trailers(fields)
 	c.endIfDone(s)
 	return nil
+}
+
+// reportDropped tells the log of fields that a response must not have (section 8.2.2). Its owner
+// must not see them: a proxy would send them on, and its client would read the next message where
+// they say.
+func (c *Conn) reportDropped(s *Stream, fields h2.ConnectionFields) {
+	if fields != 0 {
+		c.report(s.id, h2.NoError, "fields of a connection of HTTP/1 in a response are dropped: "+fields.String())
+	}
 }
 
 func forStream(err error, id uint32) error {
