@@ -262,10 +262,10 @@ func TestBudget(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	if s := (&Error{Cancel, 3, "why"}).Error(); s != "h2: error CANCEL of stream 3: why" {
+	if s := (&Error{Code: Cancel, Stream: 3, Reason: "why"}).Error(); s != "h2: error CANCEL of stream 3: why" {
 		t.Error(s)
 	}
-	if s := (&Error{99, 0, "why"}).Error(); s != "h2: connection error code 0x63: why" {
+	if s := (&Error{Code: 99, Reason: "why"}).Error(); s != "h2: connection error code 0x63: why" {
 		t.Error(s)
 	}
 }

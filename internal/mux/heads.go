@@ -143,19 +143,21 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 	h.TooLarge = large
 	c.reportDropped(s, h.Dropped)
 	interim := h.Status >= 100 && h.Status < 200
-	bodiless := s.is(noBody) || h.Status == 204 || h.Status == 304
-	switch {
-	case interim && end && !large: // section 8.1
-		return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
-	case end && h.Length > 0 && !bodiless:
-		return streamError(s.id, h2.ProtocolError, "the body is not as long as Content-Length says")
-	}
-	if !interim {
-		s.bits |= gotHead
-		s.left, s.length = h.Length, h.Length
-		if bodiless {
-			s.bits |= noBody
+	if interim {
+		if end && !large { // section 8.1
+			return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
 		}
+		return c.deliverHead(s, h, end)
+	}
+	s.bits |= gotHead
+	s.left, s.length = h.Length, h.Length
+	if s.is(noBody) || h.Status == 204 || h.Status == 304 {
+		s.bits |= noBody
+	} else if end && h.Length > 0 && !large { // the head is good, and its body has no byte
+		if err := c.deliverHead(s, h, false); err != nil || s.is(closed) {
+			return err
+		}
+		return s.tooShort()
 	}
 	return c.deliverHead(s, h, end)
 }
@@ -186,7 +188,7 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 	}
 	c.reportDropped(s, dropped)
 	if s.left > 0 && !s.is(noBody) {
-		return s.wrongLength()
+		return s.tooShort()
 	}
 	s.bits |= remoteDone
 	s.owner.Trailers(fields)
