@@ -43,7 +43,8 @@ func TestHTTP2FaultsAreLogged(t *testing.T) {
 		t.Errorf("GOAWAY %v", code)
 	}
 	peer := c.LocalAddr().String()
-	want := "http: HTTP/2 with " + peer + ", stream 1: PROTOCOL_ERROR: a field belongs to a connection of HTTP/1\n" +
+	want := "http: HTTP/2 with " + peer +
+		", stream 1: PROTOCOL_ERROR: a field belongs to a connection of HTTP/1: upgrade\n" +
 		"http: HTTP/2 with " + peer + ": FLOW_CONTROL_ERROR: the connection's window is too large\n"
 	within(t, "both are logged", func() bool { return strings.Count(text.String(), "\n") >= 2 })
 	if got := text.String(); got != want {

@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"bytes"
 	"slices"
 	"sync"
 
@@ -65,11 +64,12 @@ func (c *Conn) wake() *active {
 	}
 	a := actives.Get().(*active)
 	c.act = a
-	if c.table == nil {
+	if c.table == "" {
 		a.decoder.Reset()
 	} else {
-		a.decoder.Unpack(c.table)
-		c.table = nil
+		a.scratch = append(a.scratch[:0], c.table...)
+		a.decoder.Unpack(a.scratch)
+		c.table = ""
 	}
 	c.limitTable()
 	return a
@@ -108,7 +108,7 @@ func (c *Conn) doze() {
 	}
 	if !a.decoder.Empty() {
 		a.scratch = a.decoder.Pack(a.scratch[:0])
-		c.table = bytes.Clone(a.scratch)
+		c.table = string(a.scratch)
 	}
 	c.act = nil
 	a.free()

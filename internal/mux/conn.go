@@ -17,7 +17,7 @@ type Conn struct {
 	cfg   *Config
 	owner Owner
 	act   *active
-	table []byte // the decoder's, while act is nil; nil: it is empty
+	table string // the decoder's, packed, while act is nil; "": it is empty
 
 	// Timers are all timers of the conn; the owner's numbers begin at FirstTimer. L.
 	Timers myriad.Timers
@@ -210,7 +210,7 @@ func (c *Conn) Closed(_ *myriad.Conn, err error) {
 		c.act.free()
 		c.act = nil
 	}
-	c.table = nil
+	c.table = ""
 	c.owner.Gone(err)
 	if outermost {
 		c.bits &^= inCallback

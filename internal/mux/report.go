@@ -30,7 +30,7 @@ type Fault struct {
 	Remote net.Addr
 	Stream uint32 // 0: of the connection
 	Code   h2.Code
-	Reason string // in words of this package: nothing in it is the peer's
+	Reason string // of the peer's words it has a field's name at most, cut and quoted
 	Times  uint64 // faults of this kind since the last one that was told of, with this one
 }
 

@@ -30,7 +30,7 @@ func TestFaultsAreLogged(t *testing.T) {
 	r.write(h2.AppendWindowUpdate(nil, 0, 0))
 	r.want("GOAWAY 1 PROTOCOL_ERROR")
 	want := []string{
-		"HTTP/2 with peer, stream 1: PROTOCOL_ERROR: a field belongs to a connection of HTTP/1",
+		"HTTP/2 with peer, stream 1: PROTOCOL_ERROR: a field belongs to a connection of HTTP/1: connection",
 		"HTTP/2 with peer: PROTOCOL_ERROR: WINDOW_UPDATE with an increment of 0",
 	}
 	if !slices.Equal(*lines, want) {
