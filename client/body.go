@@ -30,7 +30,7 @@ type body struct {
 	sink     func(p []byte, err error)
 	trailer  http.Header
 	throttle bool // the loop has stopped reading
-	credits  bool // HTTP/2: what is consumed is credited to the server
+	credit   int  // HTTP/2: the server is credited when so much has been consumed; HTTP/1: 0
 	owed     int  // consumed since the last credit
 	closed   bool
 	read     bool // the reader has come to the end, or has closed the body
@@ -77,8 +77,8 @@ func (b *body) take(p []byte) (n int, err error, resume bool) {
 		n = b.data.CopyTo(p)
 		b.data.Discard(n)
 		b.owed += n
-		if b.credits {
-			resume = b.err == nil && b.owed >= maxBodyBuffer/2 || b.err != nil && b.data.Len() == 0
+		if b.credit > 0 {
+			resume = b.err == nil && b.owed >= b.credit || b.err != nil && b.data.Len() == 0
 		}
 		if b.data.Len() == 0 && b.err == io.EOF {
 			b.showTrailer()
@@ -182,7 +182,7 @@ func (b *body) add(p []byte) (full bool) {
 	default:
 		b.data.Append(p)
 		b.wake()
-		if !b.credits && b.data.Len() >= maxBodyBuffer {
+		if b.credit == 0 && b.data.Len() >= maxBodyBuffer {
 			b.throttle, full = true, true // until resumes: what follows in the same buffer must not reset it
 		}
 	}
@@ -190,8 +190,8 @@ func (b *body) add(p []byte) (full bool) {
 	return full
 }
 
-// credit is how many bytes have been consumed since the last call.
-func (b *body) credit() int {
+// consumed is how many bytes have been consumed since the last call.
+func (b *body) consumed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.owed
@@ -280,7 +280,7 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 		}
 		b.mu.Lock()
 	}
-	err, resume := b.err, b.throttle || b.credits
+	err, resume := b.err, b.throttle || b.credit > 0
 	tell := err != nil && b.readToEnd()
 	if err == io.EOF {
 		b.showTrailer()

@@ -157,7 +157,7 @@ func (pc *conn) free() {
 // retire closes a connection that no call has. Any goroutine.
 func (pc *conn) retire() {
 	_ = pc.c.Close()
-	pc.t.pool.drains(&pc.pooled)
+	pc.t.pool.closed(&pc.pooled)
 }
 
 // waitFor begins a wait. In send, or on the loop.
@@ -575,7 +575,7 @@ func (pc *conn) broken(err error) {
 // ones. On the loop.
 func (pc *conn) lose(err error) {
 	pc.t.pool.unkeep(pc, 0)
-	pc.t.pool.drains(&pc.pooled)
+	pc.t.pool.closed(&pc.pooled)
 	x, b := pc.x.Swap(nil), pc.body
 	pc.body = nil
 	switch {
@@ -599,7 +599,7 @@ func (pc *conn) drop(x *Call, err error) {
 		pc.retire()
 	default:
 		pc.c.Abort(err)
-		pc.t.pool.drains(&pc.pooled)
+		pc.t.pool.closed(&pc.pooled)
 	}
 }
 

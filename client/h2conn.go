@@ -51,6 +51,9 @@ func (t *Transport) mayH2(k hostKey) bool {
 	return p.UnencryptedHTTP2() && !p.HTTP1()
 }
 
+// creditAt is how much of a body's window has been consumed when the server is credited: half of it.
+func (t *Transport) creditAt() int { return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2) }
+
 // A muxConn is an HTTP/2 connection. It takes the calls that wait for its host from the pool, as
 // many at a time as the server allows.
 type muxConn struct {
@@ -106,7 +109,7 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 // they follow our acknowledgement.
 func (m *muxConn) serve() {
 	if m.Unanswered() >= silence {
-		m.leave()
+		m.t.pool.leave(m, true)
 	}
 	for !m.closed {
 		free := m.Free()
@@ -128,25 +131,29 @@ func (m *muxConn) carry(x *Call) {
 	st.Init(st)
 	if err := m.Open(&st.Stream); err != nil {
 		m.busy.Add(-1)
-		m.leave()
+		m.t.pool.leave(m, true)
 		x.refused(err)
 		return
 	}
 	m.Timers.Set(m.c, idleTimer, 0)
 	st.begin(x)
 	if m.t.DisableKeepAlives || wantsClose(x.req) {
-		m.leave()
+		m.t.pool.leave(m, false)
 	}
 }
-
-// leave takes the connection from its host. Calls that wait get another one.
-func (m *muxConn) leave() { m.t.pool.leave(m) }
 
 // endIfUnused closes a connection that takes no more calls and has none.
 func (m *muxConn) endIfUnused() {
 	if !m.closed && m.Streams() == 0 && m.t.pool.hasLeft(m) {
-		m.Shutdown()
+		m.end()
 	}
+}
+
+// end closes a connection without streams in order.
+func (m *muxConn) end() {
+	m.t.pool.leave(m, false)
+	m.Shutdown()
+	m.t.pool.closed(&m.pooled)
 }
 
 // Accept is never called at a client.
@@ -159,15 +166,14 @@ func (m *muxConn) Settings() {
 }
 
 // GoAway is the server's wish to have no more streams.
-func (m *muxConn) GoAway(uint32, h2.Code) { m.leave() }
+func (m *muxConn) GoAway(uint32, h2.Code) { m.t.pool.leave(m, true) }
 
 // Idle is called when the last stream has ended.
 func (m *muxConn) Idle() {
 	switch {
 	case m.closed:
 	case m.t.DisableKeepAlives || m.t.pool.hasLeft(m):
-		m.leave()
-		m.Shutdown()
+		m.end()
 	case m.t.IdleConnTimeout > 0:
 		m.Timers.Set(m.c, idleTimer, m.t.IdleConnTimeout)
 	}
@@ -181,7 +187,7 @@ func (m *muxConn) gaveUp() {
 	}
 	m.Probe()
 	if m.Unanswered() >= silence {
-		m.leave()
+		m.t.pool.leave(m, true)
 	}
 }
 
@@ -242,8 +248,7 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 		switch number {
 		case idleTimer:
 			if m.Streams() == 0 {
-				m.leave()
-				m.Shutdown()
+				m.end()
 			}
 		case waitTimer:
 			m.expireWaits()
@@ -255,7 +260,7 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 
 // Stopping is the engine's shutdown.
 func (m *muxConn) Stopping(c *myriad.Conn) {
-	m.leave()
+	m.t.pool.leave(m, false)
 	m.Conn.Stopping(c)
 }
 
@@ -265,7 +270,7 @@ func (m *muxConn) Gone(error) {
 		return // its dial was given up
 	}
 	m.closed = true
-	m.leave()
+	m.t.pool.leave(m, false)
 	m.t.pool.closed(&m.pooled)
 }
 

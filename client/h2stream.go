@@ -36,6 +36,7 @@ type stream struct {
 	waits   wait
 	wait    *streamWait // nil: none
 	headed  bool        // the final head has come
+	whole   bool        // and the end of the response
 	interim int         // bytes of interim responses
 }
 
@@ -83,8 +84,7 @@ func (st *stream) begin(x *Call) {
 
 func (st *stream) more() { st.Notify() }
 
-// read is of no interest: a stream is not used again.
-func (*stream) read() {}
+func (st *stream) read() { st.Notify() }
 
 // drop resets the stream if it is the call's still. Any goroutine.
 func (st *stream) drop(x *Call, _ error) {
@@ -148,6 +148,9 @@ func (st *stream) expired() {
 	case waited == forHead && !st.headed:
 		st.drop(x, errHeaderTimeout)
 		x.fail(errHeaderTimeout)
+	case waited == forUpload:
+		st.drop(x, errAbandoned)
+		x.over(errAbandoned)
 	}
 }
 
@@ -193,7 +196,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		x.finish(r, nil)
 		return h2.NoError
 	}
-	b := &body{exchange: st, call: x, response: r, credits: true}
+	b := &body{exchange: st, call: x, response: r, credit: st.m.t.creditAt()}
 	r.Body = b
 	decompress(x, r)
 	if !x.settle(b) {
@@ -277,27 +280,33 @@ func (st *stream) end() {
 	st.body.end()
 }
 
-// responded is called when the response is complete. If the request is still under way, it goes on:
-// the call is over when the stream ends.
+// responded is called when the response is complete. A request that is still under way goes on
+// until the response has been read to its end, and uploadGrace longer, as over HTTP/1.
 func (st *stream) responded(x *Call) {
-	if !st.up.wrote.Load() {
-		return
+	st.whole = true
+	if st.up.wrote.Load() {
+		st.x.Store(nil)
+		st.free()
+		x.over(errAbandoned)
+	} else if st.body == nil || st.body.awaitRead() {
+		st.m.wait(st, forUpload, uploadGrace)
 	}
-	st.x.Store(nil)
-	st.free()
-	x.over(errAbandoned)
 }
 
 // Credit is what the reader of the body has consumed. It is called after Notify, and so also when
-// the request has been written.
+// the request has been written, and when the response has been read to its end.
 func (st *stream) Credit() int {
-	if d := st.m.t.ResponseHeaderTimeout; d > 0 && st.waits == forNothing && !st.headed && st.up.wrote.Load() {
+	switch d := st.m.t.ResponseHeaderTimeout; {
+	case st.waits != forNothing || st.up == nil:
+	case d > 0 && !st.headed && st.up.wrote.Load():
 		st.m.wait(st, forHead, d)
+	case st.whole && st.body != nil && st.body.isRead():
+		st.m.wait(st, forUpload, uploadGrace)
 	}
 	if st.body == nil {
 		return 1 << 30 // no reader will come for it
 	}
-	return st.body.credit()
+	return st.body.consumed()
 }
 
 // Room lets the upload go on.

@@ -572,27 +572,14 @@ func (p *pool) unkeep(pc *conn, minimum time.Duration) (taken bool, left time.Du
 	return false, 0
 }
 
-// drains is for a connection that carries no further call, although it is still open: its place is
-// for another one. As many connections may drain for a host as may be open; beyond, they keep their
-// places until they have closed.
-func (p *pool) drains(c *pooled) {
+// closed is for a connection that is closed, or is about to be: it may still wait for its server's
+// FIN, which the engine bounds. Any number of times.
+func (p *pool) closed(c *pooled) {
 	p.mu.Lock()
-	h := c.host
-	if c.place != takesPlace || p.t.MaxConnsPerHost <= 0 || h.draining >= p.t.MaxConnsPerHost {
+	if c.place == noPlace {
 		p.mu.Unlock()
 		return
 	}
-	c.place = drainsPlace
-	h.draining++
-	h.conns--
-	do := p.arrange(h)
-	p.mu.Unlock()
-	do.run()
-}
-
-// closed is for a connection that is no more.
-func (p *pool) closed(c *pooled) {
-	p.mu.Lock()
 	h := c.host
 	switch c.place {
 	case takesPlace:
@@ -642,18 +629,21 @@ func (p *pool) settings(m *muxConn, limit int) {
 	}
 }
 
-// leave takes m from its host: it gets no more calls. It returns false if it has left before. Any
-// goroutine.
-func (p *pool) leave(m *muxConn) bool {
+// leave takes m from its host: it gets no more calls. If it drains, because its server wants that or
+// is silent, its place is for another connection. As many may drain as may be open; beyond, they
+// keep their places until they have closed. Any goroutine.
+func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()
-	left := p.unlist(m)
-	var do plan
-	if left {
-		do = p.arrange(m.host)
+	h := m.host
+	p.unlist(m)
+	if most := p.t.MaxConnsPerHost; drains && most > 0 && m.place == takesPlace && h.draining < most {
+		m.place = drainsPlace
+		h.draining++
+		h.conns--
 	}
+	do := p.arrange(h)
 	p.mu.Unlock()
 	do.run()
-	return left
 }
 
 // hasLeft reports whether m takes no more calls. Any goroutine.
@@ -663,9 +653,9 @@ func (p *pool) hasLeft(m *muxConn) bool {
 	return m.leaving
 }
 
-func (p *pool) unlist(m *muxConn) bool {
+func (p *pool) unlist(m *muxConn) {
 	if m.leaving {
-		return false
+		return
 	}
 	m.leaving, m.free = true, 0
 	h := m.host
@@ -678,12 +668,6 @@ func (p *pool) unlist(m *muxConn) bool {
 			break
 		}
 	}
-	if most := p.t.MaxConnsPerHost; most > 0 && m.place == takesPlace && h.draining < most {
-		m.place = drainsPlace
-		h.draining++
-		h.conns--
-	}
-	return true
 }
 
 // closeIdle takes all connections without a call away from the hosts. The caller closes them.
