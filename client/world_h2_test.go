@@ -168,6 +168,14 @@ func (s *h2Script) allowed() int {
 	return most
 }
 
+// rooms is for how many more streams there is room.
+func (s *h2Script) rooms() int {
+	if most := s.allowed(); most >= 0 {
+		return most - len(s.streams)
+	}
+	return 1 << 20
+}
+
 func (s *h2Script) flush() {
 	if s.said == 0 { // SETTINGS come first
 		return
@@ -408,6 +416,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		return
 	case most >= 0 && len(s.streams) > most:
 		s.breaks(a.x, "%d streams are open, %d are allowed", len(s.streams), most)
+		a.notProcessed = true
 		st.reset(http2.ErrCodeRefusedStream)
 		return
 	case s.said > 0 && s.most[len(s.most)-1] >= 0 && len(s.streams) > s.most[len(s.most)-1], a.plan.refuse && !w.stopped:
@@ -421,7 +430,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 			s.breaks(a.x, "a header list of %d bytes, %d are allowed", size, s.h.h2.list)
 		}
 		if s.h.h2.whole && s.acks > 0 {
-			a.notProcessed = true
+			a.notProcessed, s.leaving, s.last = true, true, id-1
 			s.c.end("the peer ended it, for a header list that is too large")
 			s.fr.WriteGoAway(id-1, http2.ErrCodeEnhanceYourCalm, nil)
 			s.out.WriteTo(writer{s.c.top})

@@ -86,7 +86,10 @@ func (j *judge) arrived(a *attempt) {
 	last := x.attempts[len(x.attempts)-1]
 	switch {
 	case last.notProcessed:
-	case last.c == nil: // web.Server: TODO
+	case last.c == nil:
+		if last.deed == "" && x.w.o.net != "faulty" || !x.replayable() {
+			j.broke(x, "sent twice", "its handler runs again")
+		}
 	case last.c.gone.IsZero():
 		j.broke(x, "sent twice", "it is sent again while connection %d still has it", last.c.n)
 	case !last.began.IsZero() && !last.c.dead && last.c.lost != resetByPeer && last.c.lost != broken:
@@ -107,7 +110,7 @@ func (j *judge) bodyCame(a *attempt) {
 		return
 	}
 	passed := a.bodyAt.Sub(a.at)
-	if a.told100.IsZero() && a.began.IsZero() && passed < d-j.w.o.slack {
+	if a.c != nil && a.told100.IsZero() && a.began.IsZero() && passed < d-j.w.o.slack {
 		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before ExpectContinueTimeout", passed)
 	}
 }
@@ -189,6 +192,19 @@ func (a *attempt) lost() bool {
 	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
 }
 
+// held is how many requests of a host may have a connection, or a stream, of which the peer does not
+// know yet: their head waits for the first byte of their body.
+func (h *host) held() (n int) {
+	for _, x := range h.w.requests {
+		x.mu.Lock()
+		if x.host == h && !x.born.IsZero() && !x.over && x.heads == 0 && x.kind == "reader" && x.conns >= len(x.attempts) {
+			n++
+		}
+		x.mu.Unlock()
+	}
+	return n
+}
+
 // rooms judges the requests of a host that wait.
 func (j *judge) rooms(h *host) {
 	w, now := j.w, j.w.Now()
@@ -212,7 +228,7 @@ func (j *judge) rooms(h *host) {
 	}
 	limit := grace + w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	places, pending, shared := 0, w.Dials(h.addr), false
+	places, pending, shared, held := 0, w.Dials(h.addr), false, h.held()
 	for _, c := range h.conns {
 		switch {
 		case !c.gone.IsZero():
@@ -238,7 +254,11 @@ func (j *judge) rooms(h *host) {
 			h.roomSince = c.ready
 		}
 		since := c.free
-		if since.IsZero() {
+		if since.IsZero() || c.h2 && c.mux.rooms() <= held {
+			continue
+		}
+		if held > 0 && !c.h2 {
+			held--
 			continue
 		}
 		if since.Before(oldest.waitSince) {
@@ -288,19 +308,22 @@ func (j *judge) limits() {
 	tr, slack := w.o.tr, w.o.slack+w.tolerance()
 	idle := 0
 	for _, h := range w.hosts {
-		open, kept := 0, 0
+		open, kept, held := 0, 0, h.held()
 		for _, c := range h.conns {
 			if !c.gone.IsZero() {
 				continue
 			}
 			open++
-			if !c.shaken && h.https && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
+			if !c.shaken && h.https && w.o.dialer != "tls" && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
 				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
 					c.reported = true
 					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name, c.born.Sub(epoch))
 				}
 			}
 			if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack {
+				continue
+			}
+			if held > 0 {
 				continue
 			}
 			kept++
@@ -426,9 +449,9 @@ func (j *judge) verdict(x *request) (kind string) {
 		size = 0
 	}
 	switch {
-	case last.plan.bare && !x.host.https && last.c.lost == endedByPeer: // which is how such a body ends
+	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // which is how such a body ends
 		return kind + "ok"
-	case last.plan.cut != "" || last.answered.IsZero() && last.c != nil:
+	case last.plan.cut != "" || last.answered.IsZero():
 		j.broke(x, "cut body", "it ended in order behind %d bytes, but the server had: %s", x.got, last.deed)
 	case x.got != size || x.status != last.plan.status:
 		j.broke(x, "answer body", "status %d with %d bytes, want %d with %d", x.status, x.got, last.plan.status, size)
@@ -460,12 +483,15 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && strings.Contains(err.Error(), "handshake") {
 		return "slow handshake"
 	}
-	if last != nil && (last.deed != "" || last.c != nil && last.c.dead) {
+	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken)) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ETIMEDOUT)) {
+	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(err.Error(), "Dial")) {
 		return "dial"
+	}
+	if x.host.served && x.w.o.net == "faulty" {
+		return "network"
 	}
 	if last == nil || last.lost() {
 		if why := x.host.excuse(x); why != "" {
@@ -484,7 +510,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 func (h *host) excuse(x *request) string {
 	from := x.born.Add(-50*ms - h.w.o.slack)
 	for _, d := range h.deeds {
-		if d.at.After(from) && !d.at.After(x.overAt) {
+		if d.at.After(from) && !d.at.After(x.overAt.Add(h.w.o.slack)) {
 			return d.what
 		}
 	}

@@ -40,7 +40,7 @@ type profile struct {
 }
 
 var profiles = []profile{
-	{name: "mixed", h2: 0.4, https: 0.4, proxied: 0.2, evil: 0.7, conn: 0.3, answer: 0.3, hosts: 3,
+	{name: "mixed", h2: 0.4, https: 0.4, proxied: 0.2, served: 0.2, evil: 0.7, conn: 0.3, answer: 0.3, hosts: 3,
 		requests: 24, deadline: 0.5, faulty: 0.3},
 	{name: "dials", h2: 0.5, https: 0.7, proxied: 0.3, evil: 1, conn: 0.6, answer: 0, hosts: 2, requests: 16,
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},
@@ -49,7 +49,7 @@ var profiles = []profile{
 	{name: "streams", h2: 1, https: 0.3, evil: 0.8, conn: 0.3, answer: 0.2, hosts: 1, requests: 24, deadline: 0.5,
 		fates: []string{"die", "goaway", "no settings"}},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
-	{name: "served", h2: 0.7, https: 0.3, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
+	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
 	{name: "crowd", h2: 1, https: 0.1, evil: 0.2, conn: 0.1, hosts: 1, requests: 24, deadline: 0.1, crowd: true},
 }
 
