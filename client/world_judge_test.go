@@ -228,7 +228,8 @@ func (j *judge) rooms(h *host) {
 	}
 	limit := grace + w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	places, pending, shared, held := 0, w.Dials(h.addr), false, h.held()
+	dials := w.Dials(h.addr)
+	places, pending, serving, shared, held := 0, dials, dials, false, h.held()
 	for _, c := range h.conns {
 		switch {
 		case !c.gone.IsZero():
@@ -237,9 +238,12 @@ func (j *judge) rooms(h *host) {
 			}
 			continue
 		case c.ready.IsZero():
-			pending++
-			if orphan := c.born.Before(oldest.born); orphan && now.Sub(c.born) > j.orphanBound() {
-				pending--
+			orphan := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
+			if !orphan {
+				serving++
+			}
+			if !orphan || now.Sub(c.born) <= j.orphanBound() {
+				pending++
 			}
 			continue
 		case !c.spent.IsZero():
@@ -270,7 +274,7 @@ func (j *judge) rooms(h *host) {
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	if most > 0 && places+pending >= most || pending >= len(waiting) || shared || h.isDown() {
+	if most > 0 && places+pending >= most || serving >= len(waiting) || shared || h.isDown() {
 		h.roomSince = time.Time{}
 		return
 	}
@@ -465,6 +469,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	late := x.endedBy != nil && !x.overAt.Before(x.endedAt)
 	timeout := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 	switch {
+	case !x.w.ended.IsZero() && !x.overAt.Before(x.w.ended):
+		return "ended with the world"
 	case late && errors.Is(err, x.endedBy):
 		return "ended by its caller"
 	case x.failAt >= 0 && errors.Is(err, errBody):

@@ -236,7 +236,9 @@ func (x *request) begin() {
 	x.waitIn("Do")
 	call := w.o.tr.Do(req, x.done)
 	x.mu.Lock()
-	x.call = call
+	if !x.over {
+		x.call = call
+	}
 	x.mu.Unlock()
 	if x.callCancel > 0 {
 		w.AfterFunc(x.callCancel, func() {

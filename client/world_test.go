@@ -42,7 +42,8 @@ type world struct {
 	hosts    []*host
 	requests []*request
 	judge    judge
-	stopped  bool // the faults
+	stopped  bool      // the faults
+	ended    time.Time // the connections were broken off
 	over     bool
 }
 
@@ -260,6 +261,9 @@ func (w *world) end() (left []string) {
 				c.end("the world has ended")
 				c.base.Reset()
 			}
+			if w.ended = w.Now(); x.host.served {
+				w.closeWebs()
+			}
 		}
 	}
 	w.RunFor(2 * time.Second)
@@ -305,7 +309,7 @@ func (w *world) garbage() (left []string) {
 		for name, kept := range map[string]bool{"request": x.keptRequest.Value() != nil, "context": x.keptContext.Value() != nil,
 			"body": x.keptBody.Value() != nil} {
 			if kept {
-				left = append(left, fmt.Sprintf("the %s of request %d, which is over, is still in memory", name, x.id))
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", name, x.id, x.host.url))
 			}
 		}
 	}
