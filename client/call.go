@@ -92,22 +92,22 @@ func (x *Call) setPhase(p Phase) {
 	}
 }
 
-// prepare checks the request, with the errors of net/http, and finds out where it goes.
+// prepare checks the request, with the errors of net/http word by word, and finds out where it goes.
 func (x *Call) prepare() (key hostKey, err error) {
 	r := x.req
 	switch {
 	case r.URL == nil:
-		return key, fmt.Errorf("client: nil Request.URL")
+		return key, fmt.Errorf("http: nil Request.URL")
 	case r.Header == nil:
-		return key, fmt.Errorf("client: nil Request.Header")
+		return key, fmt.Errorf("http: nil Request.Header")
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return key, fmt.Errorf("client: unsupported protocol scheme %q: use http or https", r.URL.Scheme)
+		return key, fmt.Errorf("unsupported protocol scheme %q", r.URL.Scheme)
 	case r.Method != "" && !h1.IsToken(r.Method):
-		return key, fmt.Errorf("client: invalid method %q", r.Method)
+		return key, fmt.Errorf("net/http: invalid method %q", r.Method)
 	case r.URL.Host == "":
-		return key, fmt.Errorf("client: no Host in request URL")
+		return key, fmt.Errorf("http: no Host in request URL")
 	case r.ContentLength != 0 && r.Body == nil:
-		return key, fmt.Errorf("client: Request.ContentLength=%d with nil Body", r.ContentLength)
+		return key, fmt.Errorf("http: Request.ContentLength=%d with nil Body", r.ContentLength)
 	}
 	if err = checkFields("header", r.Header); err != nil {
 		return key, err
@@ -128,11 +128,11 @@ func (x *Call) prepare() (key hostKey, err error) {
 func checkFields(what string, fields http.Header) error {
 	for name, values := range fields {
 		if !h1.IsToken(name) {
-			return fmt.Errorf("client: invalid %s field name %q", what, name)
+			return fmt.Errorf("net/http: invalid %s field name %q", what, name)
 		}
 		for _, v := range values {
 			if !httpguts.ValidHeaderFieldValue(v) {
-				return fmt.Errorf("client: invalid %s field value for %q", what, name)
+				return fmt.Errorf("net/http: invalid %s field value for %q", what, name)
 			}
 		}
 	}
@@ -175,10 +175,18 @@ func (x *Call) watchCancel(ctx context.Context) {
 	t.sys.Go(func() {
 		select {
 		case <-x.original.Cancel:
-			x.cancel(errCanceled)
+			x.cancel(x.canceled())
 		case <-over:
 		}
 	})
+}
+
+// canceled is the error of a request that Request.Cancel ends.
+func (x *Call) canceled() error {
+	if p := x.Phase(); p == Queued || p == Dialing {
+		return errCanceledEarly
+	}
+	return errCanceled
 }
 
 // cancel ends the call with err, wherever it is: also its body, and the rest of its request, until

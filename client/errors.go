@@ -3,14 +3,17 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/h2"
 )
 
 // A Phase is how far a request has come.
@@ -51,10 +54,11 @@ func reason(err error) string {
 	if op, ok := err.(*net.OpError); ok && op.Err != nil {
 		return op.Op + ": " + reason(op.Err)
 	}
-	const prefix = "client: "
 	text := err.Error()
-	if len(text) > len(prefix) && text[:len(prefix)] == prefix {
-		return text[len(prefix):]
+	for _, prefix := range [...]string{"client: ", "net/http: ", "http: "} {
+		if rest, cut := strings.CutPrefix(text, prefix); cut {
+			return rest
+		}
 	}
 	return text
 }
@@ -93,9 +97,10 @@ func (timeoutError) Is(target error) bool {
 	return target == os.ErrDeadlineExceeded || target == context.DeadlineExceeded
 }
 
+// Errors that http.Transport has too are in its words, because programs look for them.
 const (
-	errHeaderTimeout    = timeoutError("client: timeout awaiting response headers (Transport.ResponseHeaderTimeout)")
-	errHandshakeTimeout = timeoutError("client: TLS handshake timeout (Transport.TLSHandshakeTimeout)")
+	errHeaderTimeout    = timeoutError("net/http: timeout awaiting response headers")
+	errHandshakeTimeout = timeoutError("net/http: TLS handshake timeout")
 )
 
 // ErrQueueFull says that Transport.MaxQueued requests wait for a connection already.
@@ -112,11 +117,12 @@ var ErrInterim = errors.New("client: too many 1xx responses (Transport.MaxRespon
 var ErrBodyTooLarge = errors.New("client: the uncompressed body is too large (Transport.MaxUncompressedBytes)")
 
 var (
-	errCanceled   = errors.New("client: request canceled")
-	errReadClosed = errors.New("client: read on closed response body")
-	errBodyClosed = errors.New("client: the body was closed before its end")
-	errKeepIdle   = errors.New("client: the idle connection is not kept")
-	errAbandoned  = errors.New("client: the connection is not needed any more")
+	errCanceled      = errors.New("net/http: request canceled")
+	errCanceledEarly = errors.New("net/http: request canceled while waiting for connection")
+	errReadClosed    = errors.New("http: read on closed response body")
+	errBodyClosed    = errors.New("client: the body was closed before its end")
+	errKeepIdle      = errors.New("client: the idle connection is not kept")
+	errAbandoned     = errors.New("client: the connection is not needed any more")
 )
 
 // closedError is why a connection ended, for what it carried. An orderly end is an io.EOF before a
@@ -140,6 +146,24 @@ func closedError(c *myriad.Conn, err error, within bool) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(),
 		Err: os.NewSyscallError(op, number)}
 }
+
+// A streamError is why a stream or a connection of HTTP/2 has ended, in the words of net/http:
+// programs take the code out of them.
+type streamError struct{ frame *h2.Error }
+
+func (e streamError) Error() string {
+	reason, code, id := e.frame.Reason, e.frame.Code, e.frame.Stream
+	if reason == "reset by the peer" {
+		reason = "received from peer"
+	}
+	if id == 0 {
+		return fmt.Sprintf("connection error: %v: %s", code, reason)
+	}
+	return fmt.Sprintf("stream error: stream ID %d; %v; %s", id, code, reason)
+}
+
+// Unwrap gives the error of the frame, and by that its cause.
+func (e streamError) Unwrap() error { return e.frame }
 
 // dialError is the error of the engine's dial in the form that package net gives it. Of several
 // addresses it is that of the first.

@@ -2,7 +2,7 @@ package client
 
 import (
 	"crypto/tls"
-	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -52,7 +52,9 @@ func (t *Transport) mayH2(k hostKey) bool {
 }
 
 // creditAt is how much of a body's window has been consumed when the server is credited: half of it.
-func (t *Transport) creditAt() int { return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2) }
+func (t *Transport) creditAt() int {
+	return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2)
+}
 
 // A muxConn is an HTTP/2 connection. It takes the calls that wait for its host from the pool, as
 // many at a time as the server allows.
@@ -274,10 +276,14 @@ func (m *muxConn) Gone(error) {
 	m.t.pool.closed(&m.pooled)
 }
 
-// streamError is the error of a call whose stream ended with err, in the form of net/http.
-func (m *muxConn) streamError(err error, within bool) error {
-	if _, ok := errors.AsType[*h2.Error](err); ok {
-		return err
+// endError is the error of a call whose stream ended with err, in the form of net/http.
+func (m *muxConn) endError(err error, within bool) error {
+	frame, ok := err.(*h2.Error)
+	switch {
+	case !ok:
+		return closedError(m.c, err, within)
+	case frame.Cause == io.ErrUnexpectedEOF: // the body is shorter than its Content-Length
+		return io.ErrUnexpectedEOF
 	}
-	return closedError(m.c, err, within)
+	return streamError{frame}
 }

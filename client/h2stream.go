@@ -331,7 +331,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 	switch {
 	case x == nil: // it was cancelled, or is over
 	case b != nil:
-		err = x.wrap(st.m.streamError(err, true))
+		err = x.wrap(st.m.endError(err, true))
 		b.fail(err)
 		x.over(err)
 	case st.headed: // it has its response; a server may reset the rest of the request
@@ -339,7 +339,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 	case code == h2.RefusedStream:
 		x.refused(err)
 	default:
-		x.fail(st.m.streamError(err, false))
+		x.fail(st.m.endError(err, false))
 	}
 }
 

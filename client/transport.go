@@ -308,7 +308,7 @@ func (t *Transport) CancelRequest(req *http.Request) {
 	x := t.cancels[req]
 	t.mu.Unlock()
 	if x != nil {
-		x.cancel(errCanceled)
+		x.cancel(x.canceled())
 	}
 }
 

@@ -204,11 +204,12 @@ func (u *upload) pump() {
 // stream is the goroutine of a body that may block.
 func (u *upload) stream() {
 	buffer := make([]byte, uploadSlice)
+	makes := !u.probe // the head, which a probe may have been sent before
 	if u.probe {
 		n, err := u.src.Read(buffer)
 		u.mu.Lock()
 		if !u.decided {
-			u.decided = true
+			u.decided, makes = true, true
 			if n == 0 && err == io.EOF {
 				u.chunked, u.length, u.left = false, 0, 0
 			}
@@ -217,7 +218,7 @@ func (u *upload) stream() {
 		u.mu.Unlock()
 		u.encode(buffer[:n], err)
 	}
-	if u.waits() {
+	if makes && u.waits() {
 		u.traceHeaders()
 	}
 	for !u.stopped.Load() {
@@ -353,6 +354,7 @@ func (u *upload) close() {
 	}
 }
 
+// traceHeaders is called once: by what makes or writes the head.
 func (u *upload) traceHeaders() {
 	if t := u.x.trace; t != nil && t.WroteHeaders != nil {
 		t.WroteHeaders()
@@ -416,7 +418,7 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 		for name := range r.Trailer {
 			switch http.CanonicalHeaderKey(name) {
 			case "Transfer-Encoding", "Trailer", "Content-Length":
-				return u, fmt.Errorf("client: invalid Trailer key %q", name)
+				return u, fmt.Errorf("invalid Trailer key %q", name)
 			}
 		}
 	}
@@ -497,7 +499,7 @@ func (u *upload) encode(p []byte, err error) {
 		u.pending = h1.AppendChunk(u.pending, p)
 	} else {
 		if u.length >= 0 && int64(len(p)) > u.left {
-			u.failWith(fmt.Errorf("client: ContentLength=%d with a Body that is longer", u.length))
+			u.failWith(fmt.Errorf("http: ContentLength=%d with Body length longer than that", u.length))
 			return
 		}
 		u.left -= int64(len(p))
@@ -510,7 +512,7 @@ func (u *upload) encode(p []byte, err error) {
 		u.failWith(err)
 		return
 	case u.length >= 0 && u.left > 0:
-		u.failWith(fmt.Errorf("client: ContentLength=%d with Body length %d", u.length, u.length-u.left))
+		u.failWith(fmt.Errorf("http: ContentLength=%d with Body length %d", u.length, u.length-u.left))
 		return
 	}
 	u.final = true
