@@ -21,6 +21,7 @@ const silence = time.Second
 const (
 	idleTimer = mux.FirstTimer + iota
 	waitTimer
+	silentTimer
 )
 
 // speaks are the protocols that Transport.Protocols allows, or its default.
@@ -108,15 +109,12 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 
 // serve opens a stream for each call that waits, as far as the server allows. It opens only one
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
-// they follow our acknowledgement.
+// they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
-	if m.Unanswered() >= silence {
-		m.t.pool.leave(m, true)
-	}
 	for !m.closed {
 		free := m.Free()
-		if !m.Ready() {
-			free = min(free, 1-m.Streams())
+		if !m.Ready() && m.carried {
+			free = 0
 		}
 		x, do := m.t.pool.pull(m, free)
 		do.run()
@@ -188,8 +186,14 @@ func (m *muxConn) gaveUp() {
 		return
 	}
 	m.Probe()
-	if m.Unanswered() >= silence {
+	m.Timers.Set(m.c, silentTimer, silence)
+}
+
+// leaveIfSilent is called when a request was given up silence ago.
+func (m *muxConn) leaveIfSilent() {
+	if !m.closed && (!m.Ready() || m.Unanswered() >= silence) {
 		m.t.pool.leave(m, true)
+		m.endIfUnused()
 	}
 }
 
@@ -254,6 +258,8 @@ func (m *muxConn) Expired(c *myriad.Conn) {
 			}
 		case waitTimer:
 			m.expireWaits()
+		case silentTimer:
+			m.leaveIfSilent()
 		default:
 			m.TimerExpired(number)
 		}

@@ -24,3 +24,22 @@ func Leftovers(t *Transport) (left []string) {
 	}
 	return left
 }
+
+// PoolOf says what a Transport knows of its hosts, for the history of a world that fails.
+func PoolOf(t *Transport) (lines []string) {
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	for k, h := range t.pool.hosts {
+		spares := 0
+		for s := h.spares; s != nil; s = s.newer {
+			spares++
+		}
+		line := fmt.Sprintf("%v: %d wait, %d of them dialled; %d dials, %d spare, %d at once; %d places, %d drain; %d idle", k,
+			h.waiting, h.dialled, h.dialling, spares, h.atOnce, h.conns, h.draining, len(h.idle))
+		for _, m := range h.muxes {
+			line += fmt.Sprintf("; HTTP/2: %d of %d free, proven %v", m.free, m.limit, m.proven)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -302,6 +302,10 @@ func (j *judge) orphanBound() time.Duration {
 func (j *judge) once(x *request, kind, format string, args ...any) {
 	if !x.reported {
 		x.reported = true
+		if kind == "place" || kind == "room" {
+			format += "; the pool: %s"
+			args = append(args, strings.Join(client.PoolOf(j.w.o.tr), "; "))
+		}
 		j.broke(x, kind, format, args...)
 	}
 }
