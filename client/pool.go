@@ -215,6 +215,7 @@ func (p *pool) arrange(h *host) (do plan) {
 		h.raiseAt = p.t.sys.Now().Add(hedgeAfter)
 	}
 	p.schedule(h, short)
+	p.forget(h)
 	return do
 }
 
@@ -335,7 +336,6 @@ func (p *pool) withdraw(x *Call) {
 			p.spare(d)
 		}
 		do = p.arrange(h)
-		p.forget(h)
 	}
 	p.mu.Unlock()
 	do.run()
@@ -469,7 +469,6 @@ func (p *pool) failed(d *dialing, err error) {
 	}
 	d.host.conns--
 	do := p.arrange(d.host)
-	p.forget(d.host)
 	p.mu.Unlock()
 	if x != nil {
 		x.fail(err)
@@ -590,7 +589,6 @@ func (p *pool) closed(c *pooled) {
 	}
 	c.place = noPlace
 	do := p.arrange(h)
-	p.forget(h)
 	p.mu.Unlock()
 	do.run()
 }
@@ -787,7 +785,6 @@ func (p *pool) passes(h *host, now time.Time) (do plan) {
 	}
 	do = p.arrange(h)
 	do.cancels = append(do.cancels, ended...)
-	p.forget(h)
 	return do
 }
 
