@@ -211,6 +211,21 @@ func (h *host) held() (n int) {
 	return n
 }
 
+// overtakes judges whether x has got a connection before one that has waited for longer.
+func (j *judge) overtakes(x *request) {
+	for _, y := range j.w.requests {
+		if y.host != x.host || y == x || !y.hooks || !y.waiting() {
+			continue
+		}
+		y.mu.Lock()
+		before := y.born.Add(j.w.tolerance()).Before(x.born) && y.endedBy == nil && y.conns == 0
+		y.mu.Unlock()
+		if before {
+			j.once(y, "order", "request %d has got a connection, and began %v later", x.id, x.born.Sub(y.born))
+		}
+	}
+}
+
 // rooms judges the requests of a host that wait.
 func (j *judge) rooms(h *host) {
 	w, now := j.w, j.w.Now()

@@ -371,7 +371,11 @@ func (x *request) trace() *httptrace.ClientTrace {
 			x.mu.Lock()
 			x.gotConn = now
 			x.conns++
+			first := x.conns == 1
 			x.mu.Unlock()
+			if first {
+				x.w.judge.overtakes(x)
+			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)
 		},
 		WroteHeaders: func() { x.note("WroteHeaders") },

@@ -231,7 +231,7 @@ func (s *h2Script) full() bool {
 // mayHang reports whether a request without an end of its own sits on a peer that hangs, or waits
 // for one that does.
 func (x *request) mayHang() bool {
-	if x.hangAt >= 0 || x.w.blocked(x.host) && len(x.attempts) == 0 {
+	if x.hangAt >= 0 || x.w.blocked(x.host) && (len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()) {
 		return true
 	}
 	if len(x.attempts) == 0 {
