@@ -19,7 +19,8 @@ import (
 // h2Settings are a host's.
 type h2Settings struct {
 	streams   int           // SETTINGS_MAX_CONCURRENT_STREAMS; -1: it is absent
-	raise     time.Duration // when that is raised to 100; 0: never
+	raise     time.Duration // when that becomes later; 0: never
+	later     int
 	list      int           // SETTINGS_MAX_HEADER_LIST_SIZE; 0: it is absent
 	window    int           // SETTINGS_INITIAL_WINDOW_SIZE; -1: it is absent
 	late      time.Duration // how late windows are raised
@@ -32,7 +33,7 @@ type h2Settings struct {
 func (s *h2Settings) draw(r *rand.Rand, o *options) {
 	*s = h2Settings{streams: pick(r, -1, -1, 0, 1, 1, 2, 5, 100), list: pick(r, 0, 0, 600, 3000), window: pick(r, -1, -1, 0, 1, 1000),
 		late: pick(r, 0, 0, ms, 50*ms), whole: chance(r, 0.7), first: pick(r, 0, 0, 0, 30*ms), keepsOpen: chance(r, 0.5)}
-	if chance(r, 0.3) || s.streams == 0 {
+	if s.later = pick(r, 100, 100, 1, 5); chance(r, 0.3) || s.streams == 0 {
 		s.raise = between(r, ms, o.stop)
 	}
 	if o.crowd {
@@ -41,8 +42,8 @@ func (s *h2Settings) draw(r *rand.Rand, o *options) {
 }
 
 func (s h2Settings) String() string {
-	return fmt.Sprintf("streams %d raised %v, header list %d, window %d, credit after %v, SETTINGS after %v", s.streams, s.raise,
-		s.list, s.window, s.late, s.first)
+	return fmt.Sprintf("streams %d, %d after %v, header list %d, window %d, credit after %v, SETTINGS after %v", s.streams, s.later,
+		s.raise, s.list, s.window, s.late, s.first)
 }
 
 // An h2Script is a connection.
@@ -111,12 +112,12 @@ func (s *h2Script) hello() {
 	all := []http2.Setting{}
 	most := set.streams
 	if set.raise > 0 && w.since() > set.raise {
-		most = 100
+		most = set.later
 	} else if set.raise > 0 {
 		w.AfterFunc(set.raise-w.since(), func() {
-			s.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 100})
+			s.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(set.later)})
 			s.said++
-			s.most = append(s.most, 100)
+			s.most = append(s.most, set.later)
 			s.flush()
 		})
 	}
@@ -417,6 +418,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 	case most >= 0 && len(s.streams) > most:
 		s.breaks(a.x, "%d streams are open, %d are allowed", len(s.streams), most)
 		a.notProcessed = true
+		a.fails("refused")
 		st.reset(http2.ErrCodeRefusedStream)
 		return
 	case s.said > 0 && s.most[len(s.most)-1] >= 0 && len(s.streams) > s.most[len(s.most)-1], a.plan.refuse && !w.stopped:
@@ -668,9 +670,10 @@ func (st *h2Stream) pump() {
 // ends is what the plan has in place of an end in order.
 func (st *h2Stream) ends() {
 	a, s := st.a, st.s
-	st.local = true
+	st.local = a.plan.cut != "hang"
 	switch a.plan.cut {
 	case "hang":
+		st.paced = true // for ever
 		a.fails("the answer stops behind %d bytes of the body", a.sent)
 	case "rst":
 		a.fails("RST_STREAM behind %d bytes of the body", a.sent)

@@ -137,6 +137,7 @@ type peerConn struct {
 	fate  string // how it misbehaves: "" is not at all
 	quota int    // raw bytes after which that happens
 	dead  bool   // nothing that is written leaves
+	deaf  bool   // nothing is read: the client's requests and its end are not seen
 
 	ready  time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
 	h2     bool
@@ -232,7 +233,12 @@ func (c *peerConn) drawFate() {
 	case "stall", "reset", "fin":
 		c.quota = r.IntN(1 << r.IntN(13))
 	case "die":
-		c.h.w.AfterFunc(between(r, 0, c.h.w.o.stop), func() { c.dead = true })
+		c.h.w.AfterFunc(between(r, 0, c.h.w.o.stop), func() {
+			if c.dead = true; chance(r, 0.3) {
+				c.deaf = true
+				c.base.StopReading()
+			}
+		})
 	case "no SYN":
 		c.fate = ""
 	}

@@ -40,10 +40,11 @@ type asking struct {
 	keyed   bool // Idempotency-Key
 	pad     int  // bytes in a field of the head
 	close   bool // Request.Close
+	chain   bool // at its end, in the callback, another one begins
 
 	by     string // "RoundTrip", "Do and Read", "Do and OnBody"
 	hooks  bool
-	reads  string // "all", "slowly", "stops", "closes"
+	reads  string // "all", "slowly", "stops", "closes", "is closed": by another goroutine
 	readAt int    // where it stops or closes
 	buffer int
 	pause  time.Duration
@@ -71,13 +72,14 @@ func (w *world) drawAsking(h *host) asking {
 		a.reads, a.pause = "slowly", between(r, 0, 5*ms)
 		a.buffer = max(a.buffer, 4<<10)
 	case chance(r, 0.1):
-		a.reads, a.pause = pick(r, "stops", "stops", "closes"), between(r, 0, 400*ms)
+		a.reads, a.pause = pick(r, "stops", "stops", "closes", "is closed"), between(r, 0, 400*ms)
 		a.readAt = r.IntN(1 << r.IntN(16))
 	}
 	if chance(r, 0.1) {
 		a.pad = r.IntN(7000)
 	}
 	a.keyed = chance(r, 0.1)
+	a.chain = a.by != "RoundTrip" && chance(r, 0.1)
 	a.close = chance(r, 0.05)
 	a.drawTimes(r, o)
 	return a
@@ -156,30 +158,31 @@ type request struct {
 	attempts []*attempt
 	lists    []int // sizes of answers' heads, as a limit counts them
 
-	mu      sync.Mutex // results come on loops, on goroutines of the world, and on those of package context
-	log     []string
-	born    time.Time // zero: it has not begun
-	call    *client.Call
-	ctx     *simContext
-	body    *bodyReader // the latest
-	bodies  int         // that were made
-	closed  int         // and closed
-	readAt1 time.Time   // when a body was read first
-	gotConn time.Time
-	wrote   time.Time
-	conns   int // times that GotConn was called
-	waits   string
-	heads   int // times that the result came
-	ends    int // times that its body ended
-	err     error
-	bodyErr error
-	status  int
-	got     int
-	endedBy error // the context's error, or context.Canceled for Call.Cancel
-	endedAt time.Time
-	early   bool // the caller closed the body before its end
-	over    bool
-	overAt  time.Time
+	mu            sync.Mutex // results come on loops, on goroutines of the world, and on those of package context
+	log           []string
+	born          time.Time // zero: it has not begun
+	call          *client.Call
+	ctx           *simContext
+	body          *bodyReader // the latest
+	bodies        int         // that were made
+	closed        int         // and closed
+	readAt1       time.Time   // when a body was read first
+	gotConn       time.Time
+	wrote         time.Time
+	conns         int // times that GotConn was called
+	waits         string
+	heads         int // times that the result came
+	ends          int // times that its body ended
+	err           error
+	bodyErr       error
+	status        int
+	got           int
+	answerTrailer string
+	endedBy       error // the context's error, or context.Canceled for Call.Cancel
+	endedAt       time.Time
+	early         bool // the caller closed the body before its end
+	over          bool
+	overAt        time.Time
 
 	waitSince time.Time // the judge's
 	reported  bool
@@ -214,6 +217,16 @@ func (w *world) ask(h *host, d time.Duration, a asking) *request {
 	return x
 }
 
+// chained begins another request to the host of x at once, where x has ended: on a loop, perhaps.
+func (w *world) chained(x *request) {
+	w.chains.Lock()
+	next := &request{asking: asking{method: "GET", failAt: -1, hangAt: -1, by: "Do and OnBody", hooks: true, reads: "all"}, w: w,
+		id: len(w.requests), host: x.host}
+	w.requests = append(w.requests, next)
+	w.chains.Unlock()
+	next.begin()
+}
+
 // begin sends the request.
 func (x *request) begin() {
 	w := x.w
@@ -228,7 +241,7 @@ func (x *request) begin() {
 			res, err := w.o.tr.RoundTrip(req)
 			x.waitIn("")
 			if x.result(res, err) {
-				x.read(res.Body)
+				x.read(res)
 			}
 		})
 		return
@@ -358,7 +371,11 @@ func (x *request) trace() *httptrace.ClientTrace {
 			x.mu.Lock()
 			x.gotConn = now
 			x.conns++
+			first := x.conns == 1
 			x.mu.Unlock()
+			if first {
+				x.w.judge.overtakes(x)
+			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)
 		},
 		WroteHeaders: func() { x.note("WroteHeaders") },
@@ -387,7 +404,7 @@ func (x *request) done(res *http.Response, err error) {
 		return
 	}
 	if x.by == "Do and Read" {
-		x.w.Go(func() { x.read(res.Body) })
+		x.w.Go(func() { x.read(res) })
 		return
 	}
 	x.waitIn("OnBody")
@@ -421,6 +438,9 @@ func (x *request) result(res *http.Response, err error) bool {
 		x.finish()
 		return false
 	}
+	if x.reads == "is closed" {
+		x.w.AfterFunc(x.pause, func() { x.closes(res.Body) })
+	}
 	if id := res.Header.Get("X-Id"); id != strconv.Itoa(x.id) {
 		x.w.judge.broke(x, "result", "it has the answer to request %q", id)
 	}
@@ -435,8 +455,8 @@ func statusOf(res *http.Response) any {
 }
 
 // read reads a body as the asking says.
-func (x *request) read(body io.ReadCloser) {
-	w := x.w
+func (x *request) read(res *http.Response) {
+	w, body := x.w, res.Body
 	p, stopped := make([]byte, x.buffer), false
 	parker := w.NewParker()
 	for {
@@ -445,7 +465,7 @@ func (x *request) read(body io.ReadCloser) {
 		x.waitIn("")
 		x.take(p[:n])
 		if err != nil {
-			x.bodyEnd(err, nil)
+			x.bodyEnd(err, res)
 			body.Close()
 			return
 		}
@@ -471,6 +491,9 @@ func (x *request) gotten() int {
 
 // closes ends the body early.
 func (x *request) closes(body io.Closer) {
+	if x.isOver() {
+		return
+	}
 	x.note("closes the body behind %d bytes", x.gotten())
 	x.mu.Lock()
 	x.early = true
@@ -490,7 +513,12 @@ func (x *request) take(p []byte) {
 	}
 }
 
-func (x *request) bodyEnd(err error, _ *http.Response) {
+func (x *request) bodyEnd(err error, res *http.Response) {
+	if err == io.EOF {
+		x.mu.Lock()
+		x.answerTrailer = res.Trailer.Get("X-After")
+		x.mu.Unlock()
+	}
 	x.note("the body ends behind %d bytes: %v", x.gotten(), err)
 	x.mu.Lock()
 	x.ends++
@@ -503,8 +531,14 @@ func (x *request) bodyEnd(err error, _ *http.Response) {
 func (x *request) finish() {
 	now := x.w.Now()
 	x.mu.Lock()
+	first := !x.over
+	defer func() {
+		if first && x.chain && !x.w.stopped {
+			x.w.chained(x)
+		}
+	}()
 	defer x.mu.Unlock()
-	if !x.over {
+	if first {
 		x.over, x.overAt = true, now
 		if x.ctx != nil && x.ctx.stop != nil {
 			x.ctx.stop()

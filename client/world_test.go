@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type world struct {
 	webs     []*webHost
 	hosts    []*host
 	requests []*request
+	chains   sync.Mutex // of requests, where a callback adds one
 	judge    judge
 	stopped  bool      // the faults
 	ended    time.Time // the connections were broken off
@@ -178,7 +180,7 @@ func (w *world) recover() {
 		w.recovered(h, last)
 	}
 	for _, x := range w.requests {
-		if !x.isOver() && !x.mayHang() {
+		if !x.isOver() && (x.deadline == 0 || w.Now().After(x.born.Add(x.deadline))) && !x.mayHang() {
 			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on a peer that hangs",
 				w.bound())
 		}
@@ -229,7 +231,7 @@ func (s *h2Script) full() bool {
 // mayHang reports whether a request without an end of its own sits on a peer that hangs, or waits
 // for one that does.
 func (x *request) mayHang() bool {
-	if x.hangAt >= 0 || x.w.blocked(x.host) && len(x.attempts) == 0 {
+	if x.hangAt >= 0 || x.w.blocked(x.host) && (len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()) {
 		return true
 	}
 	if len(x.attempts) == 0 {
