@@ -77,6 +77,7 @@ type muxConn struct {
 	// The loop's.
 	carried bool             // a call before
 	closed  bool             // its dial was given up, or Gone was called
+	listens bool             // silentTimer is set
 	waits   [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
@@ -186,14 +187,24 @@ func (m *muxConn) gaveUp() {
 		return
 	}
 	m.Probe()
-	m.Timers.Set(m.c, silentTimer, silence)
+	if !m.listens {
+		m.listens = true
+		m.Timers.Set(m.c, silentTimer, silence)
+	}
 }
 
 // leaveIfSilent is called when a request was given up silence ago.
 func (m *muxConn) leaveIfSilent() {
-	if !m.closed && (!m.Ready() || m.Unanswered() >= silence) {
+	unanswered := m.Unanswered()
+	m.listens = false
+	switch {
+	case m.closed:
+	case !m.Ready() || unanswered >= silence:
 		m.t.pool.leave(m, true)
 		m.endIfUnused()
+	case unanswered > 0: // by a later PING
+		m.listens = true
+		m.Timers.Set(m.c, silentTimer, silence-unanswered)
 	}
 }
 
