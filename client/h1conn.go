@@ -658,7 +658,7 @@ func (pc *conn) Notified(c *myriad.Conn) {
 		pc.exchangeOver(x)
 	case pc.state == answered && x.isRead():
 		pc.answerRead(x)
-	case pc.state == inHead && wrote && pc.t.ResponseHeaderTimeout > 0 && pc.waits == forNothing:
+	case pc.state == inHead && wrote && pc.t.ResponseHeaderTimeout > 0 && pc.waits != forHead:
 		pc.waitFor(forHead, pc.t.ResponseHeaderTimeout)
 	case pc.body != nil && pc.body.resumes():
 		c.Resume()

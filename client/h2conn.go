@@ -208,8 +208,9 @@ func (m *muxConn) leaveIfSilent() {
 	}
 }
 
-// wait begins a wait of st.
+// wait begins a wait of st, in place of another one.
 func (m *muxConn) wait(st *stream, what wait, d time.Duration) {
+	st.endWait()
 	w := &streamWait{st, m.t.sys.Now().Add(d)}
 	st.wait, st.waits = w, what
 	list := &m.waits[what-1]

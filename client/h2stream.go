@@ -297,10 +297,10 @@ func (st *stream) responded(x *Call) {
 // the request has been written, and when the response has been read to its end.
 func (st *stream) Credit() int {
 	switch d := st.m.t.ResponseHeaderTimeout; {
-	case st.waits != forNothing || st.up == nil:
-	case d > 0 && !st.headed && st.up.wrote.Load():
+	case st.call == nil:
+	case d > 0 && !st.headed && st.up.wrote.Load() && st.waits != forHead:
 		st.m.wait(st, forHead, d)
-	case st.whole && st.body != nil && st.body.isRead():
+	case st.whole && st.waits != forUpload && st.body != nil && st.body.isRead():
 		st.m.wait(st, forUpload, uploadGrace)
 	}
 	if st.body == nil {
