@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -175,7 +174,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		}
 	}
 	if h.TooLarge {
-		return st.refuse(x, errors.New("client: the response's head is too large (Transport.MaxResponseHeaderBytes)"))
+		return st.refuse(x, x.t.headTooLarge())
 	}
 	if h.Status < 200 {
 		return st.takeInterim(x, h)
