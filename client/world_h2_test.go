@@ -36,6 +36,9 @@ func (s *h2Settings) draw(r *rand.Rand, o *options) {
 	if s.later = pick(r, 100, 100, 1, 5); chance(r, 0.3) || s.streams == 0 {
 		s.raise = between(r, ms, o.stop)
 	}
+	if o.uploads > 0 {
+		s.streams = pick(r, -1, 5, 100)
+	}
 	if o.crowd {
 		s.streams, s.window, s.raise = pick(r, -1, -1, -1, 200, 20), -1, 0
 	}

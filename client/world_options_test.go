@@ -37,6 +37,7 @@ type profile struct {
 	deadline float64
 	faulty   float64 // that the network resets connections and refuses dials
 	crowd    bool    // many requests at once, for answers that take long
+	uploads  float64 // that a request has a body of any kind, whatever its method is
 }
 
 var profiles = []profile{
@@ -49,6 +50,8 @@ var profiles = []profile{
 	{name: "streams", h2: 1, https: 0.3, evil: 0.8, conn: 0.3, answer: 0.2, hosts: 1, requests: 24, deadline: 0.5,
 		fates: []string{"die", "goaway", "no settings"}},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
+	{name: "uploads", h2: 0.8, https: 0.2, evil: 0.4, conn: 0.1, answer: 0.2, hosts: 1, requests: 24, deadline: 0.3,
+		uploads: 0.7},
 	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
 	{name: "crowd", h2: 1, https: 0.1, evil: 0.2, conn: 0.1, hosts: 1, requests: 24, deadline: 0.1, crowd: true},
 }
@@ -103,9 +106,17 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 	if o.crowd {
 		o.tr.MaxQueued = 0
 	}
+	if o.uploads > 0 {
+		o.tr.ResponseHeaderTimeout = pick(r, 0, 1000*ms, 4000*ms)
+		o.tr.MaxQueued = 0
+	}
 	o.drawProtocols(r)
 	o.dialer = pick(r, "engine", "engine", "engine", "stream", "detached", "tls")
 	o.issue = between(r, 100*ms, 2000*ms)
+	if o.crowd {
+		o.issue = between(r, 20*ms, 400*ms)
+		o.tr.ResponseHeaderTimeout = pick(r, 0, 0, 0, 1000*ms)
+	}
 	o.stop = o.issue + between(r, 0, 2500*ms)
 	return o
 }
@@ -114,8 +125,8 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 func (o *options) drawNet(r *rand.Rand) {
 	switch {
 	case chance(r, o.faulty):
-		o.net, o.slack = "faulty", 400*ms
-		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: -1, LateFIN: 0.1, Overstay: -1}
+		o.net, o.slack = "faulty", 600*ms
+		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: 0.05, LateFIN: 0.1}
 	case o.crowd || chance(r, 0.6):
 		o.net, o.slack = "calm", 20*ms
 		o.sim = sim.Calm()
