@@ -37,6 +37,7 @@ type profile struct {
 	deadline float64
 	faulty   float64 // that the network resets connections and refuses dials
 	crowd    bool    // many requests at once, for answers that take long
+	lasting  float64 // that nothing but a fault ends connections
 	uploads  float64 // that a request has a body of any kind, whatever its method is
 }
 
@@ -47,8 +48,8 @@ var profiles = []profile{
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},
 	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 2, requests: 20, deadline: 0.3,
 		fates: []string{"goaway", "goaway low", "goaway early", "die"}},
-	{name: "streams", h2: 1, https: 0.3, evil: 0.8, conn: 0.3, answer: 0.2, hosts: 1, requests: 24, deadline: 0.5,
-		fates: []string{"die", "goaway", "no settings"}},
+	{name: "streams", h2: 1, https: 0.3, evil: 0.9, conn: 0.6, answer: 0.1, hosts: 1, requests: 24, deadline: 0.5,
+		fates: []string{"die", "die", "die", "goaway", "no settings"}, lasting: 0.8},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
 	{name: "uploads", h2: 0.8, https: 0.2, evil: 0.4, conn: 0.1, answer: 0.2, hosts: 1, requests: 24, deadline: 0.3,
 		uploads: 0.7},
@@ -97,7 +98,7 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 		MaxIdleConnsPerHost:    pick(r, 0, 0, -1, 1, 2, 5),
 		MaxConnsPerHost:        pick(r, 0, 0, 1, 1, 2, 3),
 		MaxQueued:              pick(r, 0, 0, 0, 0, 1, 5),
-		IdleConnTimeout:        pick(r, 0, 0, 100*ms, 500*ms),
+		IdleConnTimeout:        pick(r, 0, 0, 0, 100*ms, 500*ms),
 		ResponseHeaderTimeout:  pick(r, 0, 0, 0, 300*ms, 1000*ms, 4000*ms),
 		ExpectContinueTimeout:  pick(r, 0, 50*ms, 200*ms, 200*ms),
 		MaxResponseHeaderBytes: pick[int64](r, 0, 0, 0, 700, 4000),
@@ -111,6 +112,9 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 		o.tr.MaxQueued = 0
 	}
 	o.drawProtocols(r)
+	if chance(r, o.lasting) {
+		o.tr.DisableKeepAlives, o.tr.IdleConnTimeout, o.tr.HTTP2.SendPingTimeout = false, 0, 0
+	}
 	o.dialer = pick(r, "engine", "engine", "engine", "stream", "detached", "tls")
 	o.issue = between(r, 100*ms, 2000*ms)
 	if o.crowd {
@@ -161,7 +165,7 @@ func (o *options) drawProtocols(r *rand.Rand) {
 		MaxReceiveBufferPerConnection: pick(r, 0, 0, 70_000),
 		MaxReadFrameSize:              pick(r, 0, 0, 20_000),
 		MaxDecoderHeaderTableSize:     pick(r, 0, 0, 100),
-		SendPingTimeout:               pick(r, 0, 0, 0, 300*ms, 1000*ms),
+		SendPingTimeout:               pick(r, 0, 0, 0, 0, 300*ms, 1000*ms),
 		PingTimeout:                   pick(r, 100*ms, 500*ms),
 		WriteByteTimeout:              pick(r, 0, 0, 0, 500*ms),
 	}
