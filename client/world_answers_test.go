@@ -55,7 +55,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 	if chance(r, 0.4) {
 		p.size = r.IntN(1 << r.IntN(18))
 	}
-	if chance(r, 0.2+o.uploads/2) {
+	if chance(r, 0.2+o.late) {
 		p.delay = between(r, 0, 1500*ms)
 	}
 	if o.crowd {

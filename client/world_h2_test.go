@@ -143,7 +143,7 @@ func (s *h2Script) hello() {
 	if slices.Contains([]string{"goaway", "goaway low", "goaway early"}, s.c.fate) {
 		at := time.Duration(0)
 		if s.c.fate != "goaway early" {
-			at = between(w.rng, 0, w.o.stop)
+			at = between(w.rng, 0, w.o.issue)
 		}
 		w.AfterFunc(at, s.goAway)
 	}

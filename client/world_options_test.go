@@ -37,6 +37,7 @@ type profile struct {
 	deadline float64
 	faulty   float64 // that the network resets connections and refuses dials
 	crowd    bool    // many requests at once, for answers that take long
+	late     float64 // that an answer takes long, beside those that always do
 	lasting  float64 // that nothing but a fault ends connections
 	uploads  float64 // that a request has a body of any kind, whatever its method is
 }
@@ -46,13 +47,13 @@ var profiles = []profile{
 		requests: 24, deadline: 0.5, faulty: 0.3},
 	{name: "dials", h2: 0.5, https: 0.7, proxied: 0.3, evil: 1, conn: 0.6, answer: 0, hosts: 2, requests: 16,
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},
-	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 2, requests: 20, deadline: 0.3,
-		fates: []string{"goaway", "goaway low", "goaway early", "die"}},
+	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 1, requests: 20, deadline: 0.3,
+		fates: []string{"goaway", "goaway", "goaway low", "goaway early", "die"}, late: 0.4},
 	{name: "streams", h2: 1, https: 0.3, evil: 0.9, conn: 0.6, answer: 0.1, hosts: 1, requests: 24, deadline: 0.5,
 		fates: []string{"die", "die", "die", "goaway", "no settings"}, lasting: 0.8},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
 	{name: "uploads", h2: 0.8, https: 0.2, evil: 0.4, conn: 0.1, answer: 0.2, hosts: 1, requests: 24, deadline: 0.3,
-		uploads: 0.7},
+		uploads: 0.7, late: 0.35},
 	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
 	{name: "crowd", h2: 1, https: 0.1, evil: 0.2, conn: 0.1, hosts: 1, requests: 24, deadline: 0.1, crowd: true},
 }
