@@ -132,7 +132,7 @@ func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, si
 // left judges the end of an attempt by the client.
 func (j *judge) left(a *attempt) {
 	x := a.x
-	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 {
+	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 || x.largeHead() {
 		return
 	}
 	x.mu.Lock()
@@ -149,7 +149,7 @@ func (j *judge) left(a *attempt) {
 
 // goneAway is for a client that ends a connection with an error.
 func (j *judge) goneAway(s *h2Script, f *http2.GoAwayFrame) {
-	if f.ErrCode == http2.ErrCodeSettingsTimeout {
+	if f.ErrCode == http2.ErrCodeSettingsTimeout || s.c.dead { // or in a field block that stalls
 		return
 	}
 	j.broke(nil, "GOAWAY", "the client ends connection %d: %v %q", s.c.n, f.ErrCode, f.DebugData())
@@ -516,9 +516,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "queue full"
 	case errors.Is(err, client.ErrBodyTooLarge) && tr.MaxUncompressedBytes > 0:
 		return "too large"
-	case tr.MaxResponseHeaderBytes > 0 && slices.ContainsFunc(x.lists, func(n int) bool {
-		return n > int(tr.MaxResponseHeaderBytes)-100
-	}):
+	case x.largeHead():
 		return "head too large"
 	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
 		return "header timeout"
@@ -547,6 +545,12 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	}
 	j.broke(x, "failed", "it failed, and no server, network or caller has done anything: %v", err)
 	return "?"
+}
+
+// largeHead reports whether the head of an answer may be above the limit.
+func (x *request) largeHead() bool {
+	most := int(x.w.o.tr.MaxResponseHeaderBytes)
+	return most > 0 && slices.ContainsFunc(x.lists, func(n int) bool { return n > most-100 })
 }
 
 // excuse is a deed of a host that lets a request fail which has not come.

@@ -131,7 +131,7 @@ func (o *options) drawNet(r *rand.Rand) {
 	switch {
 	case chance(r, o.faulty):
 		o.net, o.slack = "faulty", 600*ms
-		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: 0.05, LateFIN: 0.1}
+		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: -1, LateFIN: 0.1}
 	case o.crowd || chance(r, 0.6):
 		o.net, o.slack = "calm", 20*ms
 		o.sim = sim.Calm()

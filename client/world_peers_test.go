@@ -216,9 +216,6 @@ func (h *host) accept(p *sim.Peer) {
 		top.ended()
 	}
 	top = c.layers(c)
-	if c.quota == 0 {
-		c.exhausted()
-	}
 }
 
 func (c *peerConn) drawFate() {
@@ -288,7 +285,7 @@ func (c *peerConn) write(p []byte) {
 	if c.dead || len(p) == 0 {
 		return
 	}
-	if c.quota >= 0 && c.quota <= len(p) {
+	if c.quota >= 0 && c.quota < len(p) {
 		c.base.Write(p[:c.quota])
 		c.quota = 0
 		c.exhausted()
