@@ -47,7 +47,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 		p.goOn = p.delay
 		return p
 	}
-	if chance(r, 0.7) {
+	if chance(r, 0.7-o.uploads/2) {
 		p.goOn = between(r, 0, 20*ms)
 	} else if chance(r, 0.5) {
 		p.goOn = between(r, 0, 400*ms)
@@ -55,7 +55,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 	if chance(r, 0.4) {
 		p.size = r.IntN(1 << r.IntN(18))
 	}
-	if chance(r, 0.2) {
+	if chance(r, 0.2+o.late) {
 		p.delay = between(r, 0, 1500*ms)
 	}
 	if o.crowd {

@@ -36,6 +36,9 @@ func (s *h2Settings) draw(r *rand.Rand, o *options) {
 	if s.later = pick(r, 100, 100, 1, 5); chance(r, 0.3) || s.streams == 0 {
 		s.raise = between(r, ms, o.stop)
 	}
+	if o.uploads > 0 {
+		s.streams = pick(r, -1, 5, 100)
+	}
 	if o.crowd {
 		s.streams, s.window, s.raise = pick(r, -1, -1, -1, 200, 20), -1, 0
 	}
@@ -140,7 +143,7 @@ func (s *h2Script) hello() {
 	if slices.Contains([]string{"goaway", "goaway low", "goaway early"}, s.c.fate) {
 		at := time.Duration(0)
 		if s.c.fate != "goaway early" {
-			at = between(w.rng, 0, w.o.stop)
+			at = between(w.rng, 0, w.o.issue)
 		}
 		w.AfterFunc(at, s.goAway)
 	}

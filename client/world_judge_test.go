@@ -33,9 +33,9 @@ const (
 	// grace is how long a request may wait although there is room for it, and how long a connection
 	// may keep a place that it can no longer use.
 	grace = 100 * ms
-	// orphanBound is how long a dial may keep its place when the request for which it was begun is
+	// abandonedBound is how long a dial may keep its place when the request for which it was begun is
 	// over, unless TLSHandshakeTimeout says so.
-	orphanBound = 5 * time.Second
+	abandonedBound = 5 * time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
 	// options say.
 	recovery = 5 * time.Second
@@ -49,6 +49,7 @@ const (
 
 // A breach is something that must not be.
 type breach struct {
+	at         time.Time
 	kind, text string
 	x          *request // nil: of no request
 }
@@ -61,13 +62,14 @@ type judge struct {
 
 // broke notes a breach. Any goroutine.
 func (j *judge) broke(x *request, kind, format string, args ...any) {
-	text := fmt.Sprintf("at %v: %s", j.w.since(), fmt.Sprintf(format, args...))
+	now := j.w.Now()
+	text := fmt.Sprintf("at %v: %s", now.Sub(epoch), fmt.Sprintf(format, args...))
 	if x != nil {
 		x.note("BREACH, %s: %s", kind, text)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.breaches = append(j.breaches, breach{kind, text, x})
+	j.breaches = append(j.breaches, breach{now, kind, text, x})
 }
 
 // tolerance is how late an end may be.
@@ -130,7 +132,7 @@ func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, si
 // left judges the end of an attempt by the client.
 func (j *judge) left(a *attempt) {
 	x := a.x
-	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 {
+	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 || x.largeHead() {
 		return
 	}
 	x.mu.Lock()
@@ -147,7 +149,7 @@ func (j *judge) left(a *attempt) {
 
 // goneAway is for a client that ends a connection with an error.
 func (j *judge) goneAway(s *h2Script, f *http2.GoAwayFrame) {
-	if f.ErrCode == http2.ErrCodeSettingsTimeout {
+	if f.ErrCode == http2.ErrCodeSettingsTimeout || s.c.dead { // or in a field block that stalls
 		return
 	}
 	j.broke(nil, "GOAWAY", "the client ends connection %d: %v %q", s.c.n, f.ErrCode, f.DebugData())
@@ -189,8 +191,8 @@ func (x *request) waiting() bool {
 	case len(x.attempts) > 0:
 		return x.attempts[len(x.attempts)-1].lost()
 	}
-	// The first byte of a body may be waited for, and what a deaf peer has got is not known.
-	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.deaf })
+	// The first byte of a body may be waited for, and what a peer that does not read has got is not known.
+	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.unread })
 }
 
 // lost reports whether the attempt cannot be answered any more.
@@ -259,11 +261,11 @@ func (j *judge) rooms(h *host) {
 			}
 			continue
 		case c.ready.IsZero():
-			orphan := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
-			if !orphan {
+			abandoned := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
+			if !abandoned {
 				serving++
 			}
-			if !orphan || now.Sub(c.born) <= j.orphanBound() {
+			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
 				pending++
 			}
 			continue
@@ -312,11 +314,11 @@ func (j *judge) rooms(h *host) {
 	}
 }
 
-func (j *judge) orphanBound() time.Duration {
+func (j *judge) abandonedBound() time.Duration {
 	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 {
 		return d + grace
 	}
-	return orphanBound
+	return abandonedBound
 }
 
 // once notes a breach of a request that lasts.
@@ -453,6 +455,9 @@ func (j *judge) verdict(x *request) (kind string) {
 	case heads != 1 || ends > 1 || err != nil && ends > 0 || err == nil && ends != 1 && !early:
 		j.broke(x, "ends", "%d results, %d ends of the body", heads, ends)
 	}
+	if x.hooks && x.headers > x.conns {
+		j.broke(x, "hooks", "WroteHeaders was called %d times for %d connections", x.headers, x.conns)
+	}
 	if bodies != closed {
 		j.broke(x, "request body", "%d bodies were made, %d were closed", bodies, closed)
 	}
@@ -515,9 +520,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "queue full"
 	case errors.Is(err, client.ErrBodyTooLarge) && tr.MaxUncompressedBytes > 0:
 		return "too large"
-	case tr.MaxResponseHeaderBytes > 0 && slices.ContainsFunc(x.lists, func(n int) bool {
-		return n > int(tr.MaxResponseHeaderBytes)-100
-	}):
+	case x.largeHead():
 		return "head too large"
 	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
 		return "header timeout"
@@ -529,7 +532,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(err.Error(), "Dial")) {
+	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(strings.ToLower(err.Error()), "dial")) {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {
@@ -546,6 +549,12 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	}
 	j.broke(x, "failed", "it failed, and no server, network or caller has done anything: %v", err)
 	return "?"
+}
+
+// largeHead reports whether the head of an answer may be above the limit.
+func (x *request) largeHead() bool {
+	most := int(x.w.o.tr.MaxResponseHeaderBytes)
+	return most > 0 && slices.ContainsFunc(x.lists, func(n int) bool { return n > most-100 })
 }
 
 // excuse is a deed of a host that lets a request fail which has not come.

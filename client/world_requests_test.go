@@ -64,16 +64,16 @@ func (w *world) drawAsking(h *host) asking {
 		a.drawTimes(r, o)
 		return a
 	}
-	if a.method == "POST" || a.method == "PUT" || chance(r, 0.1) {
-		a.drawBody(r)
+	if a.method == "POST" || a.method == "PUT" || chance(r, max(o.uploads, 0.1)) {
+		a.drawBody(r, o)
 	}
 	switch {
 	case chance(r, 0.1):
 		a.reads, a.pause = "slowly", between(r, 0, 5*ms)
 		a.buffer = max(a.buffer, 4<<10)
 	case chance(r, 0.1):
-		a.reads, a.pause = pick(r, "stops", "stops", "closes", "is closed"), between(r, 0, 400*ms)
-		a.readAt = r.IntN(1 << r.IntN(16))
+		a.reads, a.pause = pick(r, "stops", "closes", "is closed"), between(r, 0, 400*ms)
+		a.readAt = r.IntN(1 << r.IntN(14))
 	}
 	if chance(r, 0.1) {
 		a.pad = r.IntN(7000)
@@ -90,7 +90,7 @@ func (a *asking) drawTimes(r *rand.Rand, o *options) {
 		a.deadline = pick(r, between(r, ms, 100*ms), 100*ms, 500*ms, between(r, 100*ms, 3000*ms))
 	}
 	switch {
-	case !chance(r, 0.2):
+	case !chance(r, 0.2) || o.crowd && chance(r, 0.7):
 	case a.by != "RoundTrip" && chance(r, 0.5):
 		a.callCancel = between(r, 1, 500*ms)
 	default:
@@ -98,14 +98,14 @@ func (a *asking) drawTimes(r *rand.Rand, o *options) {
 	}
 }
 
-func (a *asking) drawBody(r *rand.Rand) {
+func (a *asking) drawBody(r *rand.Rand, o *options) {
 	a.kind = pick(r, "memory", "reader", "reader")
 	a.size = pick(r, 0, r.IntN(100), r.IntN(1<<r.IntN(18)))
 	a.length, a.replay = chance(r, 0.5), chance(r, 0.5)
 	if !a.length && chance(r, 0.3) {
 		a.trailer = "trailer"
 	}
-	a.expect = chance(r, 0.3)
+	a.expect = chance(r, max(0.3, o.uploads))
 	if a.kind == "memory" {
 		return
 	}
@@ -170,6 +170,7 @@ type request struct {
 	gotConn       time.Time
 	wrote         time.Time
 	conns         int // times that GotConn was called
+	headers       int // times that WroteHeaders was
 	waits         string
 	heads         int // times that the result came
 	ends          int // times that its body ended
@@ -378,7 +379,12 @@ func (x *request) trace() *httptrace.ClientTrace {
 			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)
 		},
-		WroteHeaders: func() { x.note("WroteHeaders") },
+		WroteHeaders: func() {
+			x.mu.Lock()
+			x.headers++
+			x.mu.Unlock()
+			x.note("WroteHeaders")
+		},
 		WroteRequest: func(i httptrace.WroteRequestInfo) {
 			now := x.w.Now()
 			x.mu.Lock()
