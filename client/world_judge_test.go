@@ -270,7 +270,7 @@ func (j *judge) rooms(h *host) {
 			}
 			continue
 		case !c.spent.IsZero():
-			if now.Sub(c.spent) <= limit {
+			if now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
 				places++
 			}
 			continue
@@ -522,6 +522,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "too large"
 	case x.largeHead():
 		return "head too large"
+	case x.host.h2.list > 0 && x.pad > 0 && strings.Contains(err.Error(), "header list larger"):
+		return "request head too large"
 	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
 		return "header timeout"
 	}
@@ -579,8 +581,8 @@ func (h *host) excuse(x *request) string {
 // truth holds an error against what the server did.
 func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	switch {
-	case err == io.EOF, errors.Is(err, io.EOF):
-		j.broke(x, "error", "a request that failed has io.EOF: %v", err)
+	case inBody && errors.Is(err, io.EOF): // before the head it is the error of net/http
+		j.broke(x, "error", "a body that was cut has io.EOF: %v", err)
 	case !inBody || last.c == nil:
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
 		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):
