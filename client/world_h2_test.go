@@ -216,7 +216,7 @@ func (s *h2Script) goAway() {
 // lone reports whether the client uses the connection for one request alone, which goes on.
 func (s *h2Script) lone() bool {
 	for _, st := range s.streams {
-		if st.a != nil && (st.a.x.close || s.h.w.o.tr.DisableKeepAlives) && !st.a.x.isOver() {
+		if len(s.streams) == 1 && st.a != nil && (st.a.x.close || s.h.w.o.tr.DisableKeepAlives) && !st.a.x.isOver() {
 			return true
 		}
 	}
