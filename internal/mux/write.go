@@ -283,7 +283,7 @@ func (c *Conn) sendData(s *Stream, from *queue) {
 	a.out.Commit(h2.HeaderSize + n)
 	s.send -= int32(n)
 	c.send -= int32(n)
-	c.glitches.Return(2) // for the WINDOW_UPDATE that it is worth
+	c.budgets.Return(glitches, dataPays)
 	if !end {
 		end = c.sendTail(s)
 	}
