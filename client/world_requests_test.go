@@ -658,12 +658,24 @@ func (c *simContext) end(err error) {
 	}
 	c.after = nil
 	c.mu.Unlock()
-	before := runtime.NumGoroutine()
 	for _, f := range all {
 		f()
 	}
-	for begin := time.Now(); runtime.NumGoroutine() > before && time.Since(begin) < 100*time.Millisecond; {
+	awaitAfterFuncs()
+}
+
+// stacks has room for the stacks of all goroutines.
+var stacks = make([]byte, 4<<20)
+
+// awaitAfterFuncs waits for the goroutines on which package context calls functions at the end of a
+// context. The world does not know them, and stands still meanwhile.
+func awaitAfterFuncs() {
+	for {
 		runtime.Gosched()
+		n := runtime.Stack(stacks, true)
+		if !bytes.Contains(stacks[:n], []byte("created by context.(*afterFuncCtx).cancel")) {
+			return
+		}
 	}
 }
 
