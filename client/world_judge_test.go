@@ -33,8 +33,8 @@ const (
 	// grace is how long a request may wait although there is room for it, and how long a connection
 	// may keep a place that it can no longer use.
 	grace = 100 * ms
-	// abandonedBound is how long a dial may keep its place when the request for which it was begun is
-	// over, unless TLSHandshakeTimeout says so.
+	// abandonedBound is how long a dial may keep its place when the request for which it was begun
+	// is over, unless TLSHandshakeTimeout is set.
 	abandonedBound = 5 * time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
 	// options say.
@@ -118,7 +118,8 @@ func (j *judge) bodyCame(a *attempt) {
 	}
 	passed := a.bodyAt.Sub(a.at)
 	if a.c != nil && a.told100.IsZero() && a.began.IsZero() && passed < d-j.w.o.slack {
-		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before ExpectContinueTimeout", passed)
+		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before "+
+			"ExpectContinueTimeout", passed)
 	}
 }
 
@@ -132,8 +133,11 @@ func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, si
 // left judges the end of an attempt by the client.
 func (j *judge) left(a *attempt) {
 	x := a.x
-	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 || x.largeHead() {
-		return
+	switch {
+	case a.answered.IsZero() || !a.whole.IsZero() || a.deed != "":
+		return // it was not a complete early answer
+	case a.plan.close || a.plan.status >= 300 || x.failAt >= 0 || x.expect && a.got == 0 || x.largeHead():
+		return // there is another reason
 	}
 	x.mu.Lock()
 	cut := !x.over && !a.bodiless()
@@ -143,7 +147,8 @@ func (j *judge) left(a *attempt) {
 	cut = cut && x.endedBy == nil && !x.early && x.err == nil
 	x.mu.Unlock()
 	if cut && x.hasBody() {
-		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the answer", a.got, x.size)
+		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the "+
+			"answer", a.got, x.size)
 	}
 }
 
@@ -191,7 +196,8 @@ func (x *request) waiting() bool {
 	case len(x.attempts) > 0:
 		return x.attempts[len(x.attempts)-1].lost()
 	}
-	// The first byte of a body may be waited for, and what a peer that does not read has got is not known.
+	// The first byte of a body may be waited for. What a peer that does not read has got is not
+	// known.
 	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.unread })
 }
 
@@ -200,12 +206,13 @@ func (a *attempt) lost() bool {
 	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
 }
 
-// held is how many requests of a host may have a connection, or a stream, of which the peer does not
-// know yet: their head waits for the first byte of their body.
+// held is how many requests of a host may have a connection, or a stream, that their peer does not
+// know of: their head waits for the first byte of their body.
 func (h *host) held() (n int) {
 	for _, x := range h.w.requests {
 		x.mu.Lock()
-		if x.host == h && !x.born.IsZero() && !x.over && x.heads == 0 && x.kind == "reader" && x.conns >= len(x.attempts) {
+		live := x.host == h && !x.born.IsZero() && !x.over && x.heads == 0
+		if live && x.kind == "reader" && x.conns >= len(x.attempts) {
 			n++
 		}
 		x.mu.Unlock()
@@ -292,8 +299,8 @@ func (j *judge) rooms(h *host) {
 			since = oldest.waitSince
 		}
 		if now.Sub(since) > limit && len(oldest.attempts) < 2 {
-			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v", oldest.waitSince.Sub(epoch),
-				c.n, c.free.Sub(epoch))
+			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v",
+				oldest.waitSince.Sub(epoch), c.n, c.free.Sub(epoch))
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
@@ -309,8 +316,9 @@ func (j *judge) rooms(h *host) {
 		since = oldest.waitSince
 	}
 	if now.Sub(since) > limit && len(oldest.attempts) < 2 {
-		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d are taken, %d of "+
-			"them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), places+pending, most, pending, len(waiting))
+		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
+			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), places+pending, most,
+			pending, len(waiting))
 	}
 }
 
@@ -344,7 +352,8 @@ func (j *judge) limits() {
 			if !c.shaken && h.https && w.o.dialer != "tls" && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
 				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
 					c.reported = true
-					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name, c.born.Sub(epoch))
+					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name,
+						c.born.Sub(epoch))
 				}
 			}
 			if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack {
@@ -377,7 +386,8 @@ func (j *judge) limits() {
 			continue
 		}
 		a := x.attempts[len(x.attempts)-1]
-		if d := tr.ResponseHeaderTimeout; d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
+		d := tr.ResponseHeaderTimeout
+		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
@@ -479,7 +489,7 @@ func (j *judge) verdict(x *request) (kind string) {
 		size = 0
 	}
 	switch {
-	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // which is how such a body ends
+	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // such a body ends so
 		return kind + "ok"
 	case last.plan.cut != "" || last.answered.IsZero():
 		j.broke(x, "cut body", "it ended in order behind %d bytes, but the server had: %s", x.got, last.deed)
@@ -518,17 +528,17 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "too large"
 	case x.largeHead():
 		return "head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
+	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
 		return "header timeout"
 	}
-	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && strings.Contains(err.Error(), "handshake") {
+	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
 	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken)) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(strings.ToLower(err.Error()), "dial")) {
+	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {
@@ -545,6 +555,11 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	}
 	j.broke(x, "failed", "it failed, and no server, network or caller has done anything: %v", err)
 	return "?"
+}
+
+// contains looks for a word in an error, in lower case.
+func contains(err error, word string) bool {
+	return strings.Contains(strings.ToLower(err.Error()), word)
 }
 
 // largeHead reports whether the head of an answer may be above the limit.
@@ -585,6 +600,7 @@ func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	exact := strings.HasPrefix(last.deed, "closed behind") || strings.HasPrefix(last.deed, "ended behind") ||
 		strings.HasPrefix(last.deed, "RST_STREAM behind")
 	if exact && inBody && x.got != last.sent && !last.plan.gzip && x.endedBy == nil {
-		j.broke(x, "bytes before a cut", "%d bytes of the %d that had come were readable; %s", x.got, last.sent, last.deed)
+		j.broke(x, "bytes before a cut", "%d bytes of the %d that had come were readable; %s", x.got, last.sent,
+			last.deed)
 	}
 }

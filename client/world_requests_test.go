@@ -127,8 +127,8 @@ func (a *asking) drawBody(r *rand.Rand, o *options) {
 func (a asking) String() string {
 	s := fmt.Sprintf("%s by %s", a.method, a.by)
 	if a.kind != "" {
-		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size, a.kind,
-			a.length, a.replay, a.first, a.piece, a.gap)
+		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size,
+			a.kind, a.length, a.replay, a.first, a.piece, a.gap)
 	}
 	for _, f := range []struct {
 		name  string
@@ -137,7 +137,8 @@ func (a asking) String() string {
 	}{{"fails at", a.failAt, a.failAt >= 0}, {"hangs at", a.hangAt, a.hangAt >= 0}, {"Expect", "", a.expect},
 		{"trailer", "", a.trailer != ""}, {"pad", a.pad, a.pad > 0}, {"Request.Close", "", a.close},
 		{"idempotency key", "", a.keyed},
-		{a.reads, fmt.Sprint("at ", a.readAt, " for ", a.pause), a.reads != "all"}, {"deadline", a.deadline, a.deadline > 0},
+		{a.reads, fmt.Sprint("at ", a.readAt, " for ", a.pause), a.reads != "all"},
+		{"deadline", a.deadline, a.deadline > 0},
 		{"cancelled after", a.cancel, a.cancel > 0}, {"Call.Cancel after", a.callCancel, a.callCancel > 0},
 		{"hooks", "", a.hooks}} {
 		if f.on {
@@ -218,11 +219,16 @@ func (w *world) ask(h *host, d time.Duration, a asking) *request {
 	return x
 }
 
+// plain is a GET that nothing disturbs.
+func plain() asking {
+	return asking{method: "GET", failAt: -1, hangAt: -1, by: "Do and OnBody", hooks: true, reads: "all", buffer: 4096,
+		piece: 1000}
+}
+
 // chained begins another request to the host of x at once, where x has ended: on a loop, perhaps.
 func (w *world) chained(x *request) {
 	w.chains.Lock()
-	next := &request{asking: asking{method: "GET", failAt: -1, hangAt: -1, by: "Do and OnBody", hooks: true, reads: "all"}, w: w,
-		id: len(w.requests), host: x.host}
+	next := &request{asking: plain(), w: w, id: len(w.requests), host: x.host}
 	w.requests = append(w.requests, next)
 	w.chains.Unlock()
 	next.begin()
