@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -237,89 +238,110 @@ func (j *judge) overtakes(x *request) {
 
 // rooms judges the requests of a host that wait.
 func (j *judge) rooms(h *host) {
-	w, now := j.w, j.w.Now()
-	var waiting []*request
-	for _, x := range w.requests {
-		if x.host != h {
-			continue
-		}
-		if !x.waiting() {
-			x.waitSince = time.Time{}
-			continue
-		}
-		if x.waitSince.IsZero() {
-			x.waitSince = now
-		}
-		waiting = append(waiting, x)
-	}
+	waiting := h.waiting()
 	if len(waiting) == 0 {
 		h.roomSince = time.Time{}
 		return
 	}
-	limit := grace + w.o.slack
+	w, now, limit := j.w, j.w.Now(), grace+j.w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	dials := w.Dials(h.addr)
-	places, pending, serving, shared, held := 0, dials, dials, false, h.held()
-	for _, c := range h.conns {
-		switch {
-		case !c.gone.IsZero():
-			if c.gone.After(now.Add(-limit)) {
-				places++
-			}
-			continue
-		case c.ready.IsZero():
-			abandoned := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
-			if !abandoned {
-				serving++
-			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
-				pending++
-			}
-			continue
-		case !c.spent.IsZero():
-			if now.Sub(c.spent) <= limit {
-				places++
-			}
-			continue
-		}
-		places++
-		shared = shared || c.h2
-		if h.roomSince.Before(c.ready) && !h.roomSince.IsZero() {
-			h.roomSince = c.ready
-		}
-		since := c.free
-		if since.IsZero() || c.h2 && c.mux.rooms() <= held {
-			continue
-		}
-		if held > 0 && !c.h2 {
-			held--
-			continue
-		}
-		if since.Before(oldest.waitSince) {
-			since = oldest.waitSince
-		}
-		if now.Sub(since) > limit && len(oldest.attempts) < 2 {
+	p := j.places(h, oldest.born)
+	tried := len(oldest.attempts) > 1 // it may wait before it is sent once more
+	for _, c := range p.free {
+		if now.Sub(later(c.free, oldest.waitSince)) > limit && !tried {
 			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v",
 				oldest.waitSince.Sub(epoch), c.n, c.free.Sub(epoch))
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	if most > 0 && places+pending >= most || serving >= len(waiting) || shared || h.isDown() {
+	switch {
+	case most > 0 && p.taken+p.dials >= most, p.serving >= len(waiting), p.shared, h.isDown():
 		h.roomSince = time.Time{}
 		return
-	}
-	if h.roomSince.IsZero() {
+	case h.roomSince.IsZero():
 		h.roomSince = now
+	default:
+		h.roomSince = later(h.roomSince, p.ready) // another connection stands
 	}
-	since := h.roomSince
-	if since.Before(oldest.waitSince) {
-		since = oldest.waitSince
-	}
-	if now.Sub(since) > limit && len(oldest.attempts) < 2 {
+	if now.Sub(later(h.roomSince, oldest.waitSince)) > limit && !tried {
 		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
-			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), places+pending, most,
-			pending, len(waiting))
+			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), p.taken+p.dials, most,
+			p.dials, len(waiting))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// waiting lists the requests of a host that wait for a connection, and notes since when.
+func (h *host) waiting() (all []*request) {
+	for _, x := range h.w.requests {
+		switch {
+		case x.host != h:
+		case !x.waiting():
+			x.waitSince = time.Time{}
+		default:
+			if x.waitSince.IsZero() {
+				x.waitSince = h.w.Now()
+			}
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// places are what a host's connections are, as it sees them.
+type places struct {
+	taken   int         // those that carry requests, or could
+	dials   int         // those that are not ready
+	serving int         // dials that may be for the requests that wait
+	shared  bool        // one of HTTP/2 is there, on which all requests wait
+	free    []*peerConn // those with room
+	ready   time.Time   // when the last one became ready
+}
+
+// places counts. A connection that cannot be used any more takes a place for a moment, and one that
+// hangs in its dial for a time, if no request that waits is older.
+func (j *judge) places(h *host, oldest time.Time) (p places) {
+	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
+	p.dials = j.w.Dials(h.addr)
+	p.serving = p.dials
+	for _, c := range h.conns {
+		p.ready = later(p.ready, c.ready)
+		switch {
+		case !c.gone.IsZero():
+			if now.Sub(c.gone) < limit {
+				p.taken++
+			}
+		case c.ready.IsZero():
+			abandoned := c.born.Before(oldest.Add(-limit))
+			if !abandoned {
+				p.serving++
+			}
+			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
+				p.dials++
+			}
+		case !c.spent.IsZero():
+			if now.Sub(c.spent) <= limit {
+				p.taken++
+			}
+		default:
+			p.taken++
+			p.shared = p.shared || c.h2
+			switch {
+			case c.free.IsZero() || c.h2 && c.mux.rooms() <= held:
+			case held > 0 && !c.h2:
+				held--
+			default:
+				p.free = append(p.free, c)
+			}
+		}
+	}
+	return p
 }
 
 func (j *judge) abandonedBound() time.Duration {
@@ -340,67 +362,75 @@ func (j *judge) once(x *request, kind, format string, args ...any) {
 // limits judges the options that bound a part of a request or of a connection.
 func (j *judge) limits() {
 	w, now := j.w, j.w.Now()
-	tr, slack := w.o.tr, w.o.slack+w.tolerance()
+	slack := w.o.slack + w.tolerance()
 	idle := 0
 	for _, h := range w.hosts {
-		open, kept, held := 0, 0, h.held()
-		for _, c := range h.conns {
-			if !c.gone.IsZero() {
-				continue
-			}
-			open++
-			if !c.shaken && h.https && w.o.dialer != "tls" && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
-				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
-					c.reported = true
-					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name,
-						c.born.Sub(epoch))
-				}
-			}
-			if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack {
-				continue
-			}
-			if held > 0 {
-				continue
-			}
-			kept++
-			if d := tr.IdleConnTimeout; d > 0 && now.Sub(c.free) > d+grace+slack && !c.reported {
-				c.reported = true
-				j.broke(nil, "IdleConnTimeout", "connection %d of %v is idle since %v", c.n, h.name, c.free.Sub(epoch))
-			}
-		}
-		idle += kept
-		perHost := tr.MaxIdleConnsPerHost
-		if perHost == 0 {
-			perHost = 2
-		}
-		if kept > max(0, perHost) && !w.stopped {
-			j.broke(nil, "MaxIdleConnsPerHost", "%d connections of %v are idle", kept, h.name)
-		}
-		_ = open
+		idle += j.idle(h, now, slack)
 	}
-	if tr.MaxIdleConns > 0 && idle > tr.MaxIdleConns {
+	if most := w.o.tr.MaxIdleConns; most > 0 && idle > most {
 		j.broke(nil, "MaxIdleConns", "%d connections are idle", idle)
 	}
 	for _, x := range w.requests {
-		if len(x.attempts) == 0 || x.reported || x.isOver() {
+		if x.reported || x.isOver() {
+			continue
+		}
+		j.headCame(x, now, slack)
+		if len(x.attempts) == 0 {
 			continue
 		}
 		a := x.attempts[len(x.attempts)-1]
-		d := tr.ResponseHeaderTimeout
+		d := w.o.tr.ResponseHeaderTimeout
 		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
 	}
-	for _, x := range w.requests {
-		x.mu.Lock()
-		late := x.hooks && !x.over && len(x.attempts) == 0 && !x.gotConn.IsZero() && x.kind == "reader" &&
-			x.endedBy == nil && now.Sub(x.gotConn) > probeTimeout+slack && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless())
-		dead := x.host.hasDead()
-		x.mu.Unlock()
-		if late && !x.host.served && !dead {
-			j.once(x, "head", "its head has not come, although it has a connection since %v", x.gotConn.Sub(epoch))
+}
+
+// idle judges the connections of a host that carry nothing, and counts those of HTTP/1.
+func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
+	tr, held := j.w.o.tr, h.held()
+	for _, c := range h.conns {
+		if !c.gone.IsZero() || c.reported {
+			continue
 		}
+		shakes := !c.shaken && h.https && h.proxy == "" && j.w.o.dialer != "tls"
+		if d := tr.TLSHandshakeTimeout; shakes && d > 0 && now.Sub(c.born) > d+slack+5*ms {
+			c.reported = true
+			j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name,
+				c.born.Sub(epoch))
+		}
+		if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack || held > 0 {
+			continue
+		}
+		kept++
+		if d := tr.IdleConnTimeout; d > 0 && now.Sub(c.free) > d+grace+slack {
+			c.reported = true
+			j.broke(nil, "IdleConnTimeout", "connection %d of %v is idle since %v", c.n, h.name, c.free.Sub(epoch))
+		}
+	}
+	most := tr.MaxIdleConnsPerHost
+	if most == 0 {
+		most = http.DefaultMaxIdleConnsPerHost
+	}
+	if kept > max(0, most) {
+		j.broke(nil, "MaxIdleConnsPerHost", "%d connections of %v are idle", kept, h.name)
+	}
+	return kept
+}
+
+// headCame judges when the head of a request comes that has a connection. It may wait for the first
+// byte of its body, but no longer than a probe does.
+func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
+	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 {
+		return
+	}
+	x.mu.Lock()
+	since, live := x.gotConn, x.hooks && !x.over && x.endedBy == nil
+	x.mu.Unlock()
+	late := live && !since.IsZero() && now.Sub(since) > probeTimeout+slack
+	if late && x.kind == "reader" && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless()) {
+		j.once(x, "head", "its head has not come, although it has a connection since %v", since.Sub(epoch))
 	}
 }
 
