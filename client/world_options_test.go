@@ -54,7 +54,8 @@ var profiles = []profile{
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
 	{name: "uploads", h2: 0.8, https: 0.2, evil: 0.4, conn: 0.1, answer: 0.2, hosts: 1, requests: 24, deadline: 0.3,
 		uploads: 0.7, late: 0.35},
-	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
+	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4,
+		faulty: 0.1},
 	{name: "crowd", h2: 1, https: 0.1, evil: 0.2, conn: 0.1, hosts: 1, requests: 24, deadline: 0.1, crowd: true},
 }
 
@@ -270,8 +271,8 @@ func (w *world) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	return tls.Client(nc, cfg), nil
 }
 
-// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond, because
-// a goroutine of package context is none of the world's.
+// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond: package
+// context would tell by a goroutine that is none of the world's.
 func (w *world) dial(ctx context.Context, network, addr string, h myriad.Handler) (err error) {
 	p, done := w.NewParker(), false
 	cancel := w.dials.DialFunc(context.Background(), network, addr, h, func(_ *myriad.Conn, e error) {

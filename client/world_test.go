@@ -20,8 +20,8 @@ import (
 )
 
 // A world is one run of a Transport with all of its options drawn by chance, on the simulator.
-// Requests of all kinds go to hosts that hang, reset, drain, refuse, answer early, late, half or not
-// at all; then the faults stop. The files say what is drawn:
+// Requests of all kinds go to hosts that hang, reset, drain, refuse, answer early, late, half or
+// not at all; then the faults stop. The files say what is drawn:
 //
 //   - world_options_test.go: the network, the engine, the Transport
 //   - world_requests_test.go: requests, bodies, contexts, callers
@@ -86,14 +86,15 @@ func TestWorlds(t *testing.T) {
 
 // kinds are what has to occur in 200 worlds.
 var kinds = []string{
-	"h1 ok", "h1 ended by its caller", "h1 closed early", "h1 own body", "h1 peer's deed", "h1 queue full", "h1 header timeout",
-	"h1 head too large", "h1 dial or lost connection",
-	"h2 ok", "h2 ended by its caller", "h2 closed early", "h2 own body", "h2 peer's deed", "h2 queue full", "h2 header timeout",
-	"h2 head too large", "h2 dial or lost connection",
+	"h1 ok", "h1 ended by its caller", "h1 closed early", "h1 own body", "h1 peer's deed", "h1 queue full",
+	"h1 header timeout", "h1 head too large", "h1 dial or lost connection",
+	"h2 ok", "h2 ended by its caller", "h2 closed early", "h2 own body", "h2 peer's deed", "h2 queue full",
+	"h2 header timeout", "h2 head too large", "h2 dial or lost connection",
 	"net calm", "net split", "net faulty", "dials by stream", "dials by detached", "dials by tls", "web.Server",
 	"proxy http", "proxy https", "proxy socks5",
-	"fate mute", "fate stall", "fate reset", "fate fin", "fate goaway", "fate goaway low", "fate goaway early", "fate die",
-	"fate no settings", "cut hang", "cut reset", "cut fin", "cut rst", "cut short", "refused", "no SYN", "connection refused",
+	"fate mute", "fate stall", "fate reset", "fate fin", "fate goaway", "fate goaway low", "fate goaway early",
+	"fate die", "fate no settings", "cut hang", "cut reset", "cut fin", "cut rst", "cut short",
+	"refused", "no SYN", "connection refused",
 }
 
 // count notes what the world has had.
@@ -212,9 +213,9 @@ func (w *world) recover() {
 	for _, h := range w.hosts {
 		end := w.bound()
 		for at := between(w.rng, 0, 500*ms); at < end+time.Second; at += between(w.rng, 200*ms, 800*ms) {
-			a := asking{method: pick(w.rng, "GET", "GET", "POST"), failAt: -1, hangAt: -1, by: pick(w.rng, "RoundTrip", "Do and OnBody"),
-				hooks: true, reads: "all", buffer: 4096, deadline: pick(w.rng, 100*ms, 500*ms, 1000*ms), piece: 1000}
-			a.deadline = max(a.deadline, 10*w.o.slack)
+			a := plain()
+			a.method, a.by = pick(w.rng, "GET", "GET", "POST"), pick(w.rng, "RoundTrip", "Do and OnBody")
+			a.deadline = max(pick(w.rng, 100*ms, 500*ms, 1000*ms), 10*w.o.slack)
 			if a.method == "POST" {
 				a.kind, a.size, a.length, a.replay = "memory", 100, true, true
 			}
@@ -231,14 +232,14 @@ func (w *world) recover() {
 	}
 	for _, x := range w.requests {
 		if !x.isOver() && (x.deadline == 0 || w.Now().After(x.born.Add(x.deadline))) && !x.mayHang() {
-			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on a peer that hangs",
-				w.bound())
+			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on "+
+				"a peer that hangs", w.bound())
 		}
 	}
 }
 
-// recovered judges the last requests to a host. Where the network goes on with its faults, or is too
-// slow for some limit, one has to succeed.
+// recovered judges the last requests to a host. All have to succeed, or one, where the network goes
+// on with its faults or is too slow for some limit.
 func (w *world) recovered(h *host, last []*request) {
 	var failed *request
 	succeeded := false
@@ -251,7 +252,8 @@ func (w *world) recovered(h *host, last []*request) {
 			failed = x
 		}
 	}
-	if failed != nil && !w.blocked(h) && (w.o.net == "calm" || !succeeded && !strings.Contains(failed.err.Error(), "handshake")) {
+	calm := w.o.net == "calm"
+	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
 	}
 }
@@ -259,7 +261,9 @@ func (w *world) recovered(h *host, last []*request) {
 // blocked reports whether requests that have no deadline, and hang, take all the room of a host.
 func (w *world) blocked(h *host) bool {
 	if h.served { // by an upload that never ends
-		return slices.ContainsFunc(w.requests, func(x *request) bool { return x.host == h && x.hangAt >= 0 && !x.isOver() })
+		return slices.ContainsFunc(w.requests, func(x *request) bool {
+			return x.host == h && x.hangAt >= 0 && !x.isOver()
+		})
 	}
 	taken, dials, owners := 0, 0, 0
 	for _, c := range h.conns {
@@ -294,7 +298,9 @@ func (x *request) mayHang() bool {
 		return true
 	}
 	if len(x.attempts) == 0 {
-		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.gone.IsZero() && (c.dead || c.fate != "") })
+		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool {
+			return c.gone.IsZero() && (c.dead || c.fate != "")
+		})
 	}
 	a := x.attempts[len(x.attempts)-1]
 	return a.c == nil || a.c.gone.IsZero() && (a.c.dead || a.deed != "" || a.plan.stops)
@@ -367,14 +373,17 @@ func (w *world) garbage() (left []string) {
 		if !x.isOver() {
 			continue
 		}
-		for name, kept := range map[string]bool{"request": x.keptRequest.Value() != nil, "context": x.keptContext.Value() != nil,
-			"body": x.keptBody.Value() != nil} {
-			if kept {
-				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", name, x.id, x.host.url))
+		for _, kept := range []struct {
+			name string
+			is   bool
+		}{{"request", x.keptRequest.Value() != nil}, {"context", x.keptContext.Value() != nil},
+			{"body", x.keptBody.Value() != nil}} {
+			if kept.is {
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", kept.name,
+					x.id, x.host.url))
 			}
 		}
 	}
-	slices.Sort(left)
 	return left
 }
 
@@ -410,7 +419,8 @@ func (w *world) report(t *testing.T) bool {
 		seen[b.kind] = true
 		t.Logf("%s: %s", b.kind, b.text)
 		if b.x != nil {
-			t.Logf("request %d to %v:\n%s\n%s", b.x.id, b.x.host, strings.Join(b.x.log, "\n"), b.x.host.around(b.x, b.at))
+			t.Logf("request %d to %v:\n%s\n%s", b.x.id, b.x.host, strings.Join(b.x.log, "\n"),
+				b.x.host.around(b.x, b.at))
 		}
 	}
 	if *worldAll {
