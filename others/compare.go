@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -74,11 +73,11 @@ func compare(plain, ours outcomes) (same tally, differ []string) {
 func again(plain, ours *binary, test string) (onPlain, onOurs int, err error) {
 	top, _, _ := strings.Cut(test, "/")
 	for range 3 {
-		p, err := plain.run("^" + regexp.QuoteMeta(top) + "$")
+		p, err := plain.run(exactly(test))
 		if err != nil {
 			return 0, 0, err
 		}
-		o, err := ours.run("^" + regexp.QuoteMeta(top) + "$")
+		o, err := ours.run(exactly(test))
 		if err != nil {
 			return 0, 0, err
 		}

@@ -30,15 +30,16 @@ var insertions = []insertion{
 		"server.go", "func (s *Server) SetKeepAlivesEnabled(v bool) {\n",
 		"\tif to := s.othersServed(); to != nil {\n\t\tto.SetKeepAlivesEnabled(v)\n\t\treturn\n\t}\n",
 	},
-	{"server.go", "func (s *Server) ListenAndServe() error {\n", call("othersServe", "ListenAndServe()")},
+	{"server.go", "func (s *Server) ListenAndServe() error {\n", unwatched + call("othersServe", "ListenAndServe()") + "\t}\n"},
 	{
 		"server.go", "func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {\n",
-		call("othersServe", "ListenAndServeTLS(certFile, keyFile)"),
+		unwatched + call("othersServe", "ListenAndServeTLS(certFile, keyFile)") + "\t}\n",
 	},
 	{"server.go", "\t\tfn(s, l) // call hook with unwrapped listener\n\t}\n", call("othersServe", "Serve(l)")},
 	{
 		"server.go", "func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {\n",
-		call("othersServe", "ServeTLS(l, certFile, keyFile)"),
+		"\tif fn := testHookServerServe; fn != nil && OthersServer != nil {\n\t\tfn(s, l)\n\t}\n" +
+			call("othersServe", "ServeTLS(l, certFile, keyFile)"),
 	},
 	{"transport.go", "type Transport struct {\n", "\tothers othersTransport\n\n"},
 	{
@@ -62,6 +63,9 @@ var insertions = []insertion{
 		"\tif to := t.othersTrip(); to != nil {\n\t\treturn to.RoundTrip(req)\n\t}\n",
 	},
 }
+
+// unwatched begins what is done if no test of net/http asks for the listener.
+const unwatched = "\tif testHookServerServe == nil {\n"
 
 // call is the text that returns what a method of our server returns, if there is one.
 func call(have, method string) string {

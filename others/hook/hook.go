@@ -7,9 +7,12 @@ package hook
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/myriad-go/myriad/client"
@@ -20,9 +23,28 @@ func init() {
 	http.OthersServer = func(from *http.Server) http.OthersServing {
 		to := &web.Server{}
 		copyFields(to, from)
+		serveHTTP2(to)
 		return to
 	}
 	http.OthersTransport = func(from *http.Transport) http.OthersTripper { return &tripper{from: from} }
+}
+
+// serveHTTP2 has s serve HTTP/2 itself, where net/http would have been asked to, as its tests do.
+func serveHTTP2(s *web.Server) {
+	f, ok := s.TLSNextProto["h2"]
+	if !ok || !strings.HasPrefix(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name(), "net/http.http2ConfigureServer") {
+		return
+	}
+	s.TLSNextProto = maps.Clone(s.TLSNextProto)
+	delete(s.TLSNextProto, "h2")
+	if len(s.TLSNextProto) == 0 {
+		s.TLSNextProto = nil
+	}
+	if s.Protocols == nil {
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetHTTP2(true)
+	}
 }
 
 // A tripper is the client.Transport of an http.Transport. If a field of that changes, which tests do
