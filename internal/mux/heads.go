@@ -141,20 +141,23 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 		return forStream(err, s.id)
 	}
 	h.TooLarge = large
+	c.reportDropped(s, h.Dropped)
 	interim := h.Status >= 100 && h.Status < 200
-	bodiless := s.is(noBody) || h.Status == 204 || h.Status == 304
-	switch {
-	case interim && end && !large: // section 8.1
-		return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
-	case end && h.Length > 0 && !bodiless:
-		return streamError(s.id, h2.ProtocolError, "the body is not as long as Content-Length says")
-	}
-	if !interim {
-		s.bits |= gotHead
-		s.left, s.length = h.Length, h.Length
-		if bodiless {
-			s.bits |= noBody
+	if interim {
+		if end && !large { // section 8.1
+			return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
 		}
+		return c.deliverHead(s, h, end)
+	}
+	s.bits |= gotHead
+	s.left, s.length = h.Length, h.Length
+	if s.is(noBody) || h.Status == 204 || h.Status == 304 {
+		s.bits |= noBody
+	} else if end && h.Length > 0 && !large { // the head is good, and its body has no byte
+		if err := c.deliverHead(s, h, false); err != nil || s.is(closed) {
+			return err
+		}
+		return s.tooShort()
 	}
 	return c.deliverHead(s, h, end)
 }
@@ -179,16 +182,27 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 	case large:
 		return streamError(s.id, h2.ProtocolError, "trailers are too large")
 	}
-	if err := h2.Trailers(fields); err != nil {
+	fields, dropped, err := h2.Trailers(fields, !c.cfg.Client)
+	if err != nil {
 		return forStream(err, s.id)
 	}
+	c.reportDropped(s, dropped)
 	if s.left > 0 && !s.is(noBody) {
-		return s.wrongLength()
+		return s.tooShort()
 	}
 	s.bits |= remoteDone
 	s.owner.Trailers(fields)
 	c.endIfDone(s)
 	return nil
+}
+
+// reportDropped tells the log of fields that a response must not have (section 8.2.2). Its owner
+// must not see them: a proxy would send them on, and its client would read the next message where
+// they say.
+func (c *Conn) reportDropped(s *Stream, fields h2.ConnectionFields) {
+	if fields != 0 {
+		c.report(s.id, h2.NoError, "fields of a connection of HTTP/1 in a response are dropped: "+fields.String())
+	}
 }
 
 func forStream(err error, id uint32) error {

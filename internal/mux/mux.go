@@ -53,6 +53,8 @@ type Config struct {
 	// CountError, unless it is nil, is called on the loop with the scope and the code of each error
 	// by which this end closes a stream or the connection: "stream_protocol_error".
 	CountError func(kind string)
+	// Log, unless it is nil, gets the faults of peers.
+	Log *Log
 	// Connect offers the extended CONNECT of RFC 8441.
 	Connect bool
 	// Now is the clock.
@@ -135,6 +137,10 @@ const (
 	// keptResets is how many streams that we have reset are remembered as such; beyond: all older
 	// frames for closed streams are ignored.
 	keptResets = 32
+	// firstStreams is how many streams a client opens at a time before the server's first SETTINGS.
+	// usualStreams is how many it opens after them if they do not say, because there is no limit
+	// then (section 6.5.2). Both are net/http's.
+	firstStreams, usualStreams = 100, 1000
 	// handshakeTimeout is how long the peer may take for its preface and to acknowledge ours;
 	// beyond: GOAWAY SETTINGS_TIMEOUT.
 	handshakeTimeout = 10 * time.Second
@@ -176,6 +182,9 @@ var (
 	// ErrStreams is what Open returns when the peer allows no more streams at a time;
 	// Owner.Settings and the end of a stream may change that.
 	ErrStreams = errors.New("mux: the peer allows no more streams at a time")
+	// ErrHeaderList is why a stream ends whose head or trailers are larger than the peer accepts
+	// (SETTINGS_MAX_HEADER_LIST_SIZE). They have not been sent. The words are net/http's.
+	ErrHeaderList = errors.New("http2: request header list larger than peer's advertised limit")
 	// errDone is why nothing can be put into a stream that has ended in order.
 	errDone = errors.New("mux: the stream has ended")
 )

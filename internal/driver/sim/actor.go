@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -108,12 +109,10 @@ func (w *World) run(a *actor) {
 }
 
 func (w *World) bury(a *actor) {
-	for i, other := range w.actors {
-		if other == a {
-			w.actors = append(w.actors[:i], w.actors[i+1:]...)
-			break
-		}
+	if i := slices.Index(w.actors, a); i >= 0 {
+		w.actors = slices.Delete(w.actors, i, i+1)
 	}
+	a.f = nil // what it refers to is garbage now
 	if a.task != nil {
 		w.tasks.ended(w, a.task)
 	}

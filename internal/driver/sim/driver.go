@@ -84,7 +84,25 @@ func (w *World) Open(loop uint8, o driver.Options) (driver.Driver, error) {
 }
 
 // Facilities implements driver.System.
-func (w *World) Facilities() driver.Facilities { return driver.Facilities{Linger: w.Linger} }
+func (w *World) Facilities() driver.Facilities {
+	f := driver.Facilities{Linger: w.Linger}
+	if w.o.Pairs {
+		f.Pair = w.pair
+	}
+	return f
+}
+
+// pair is a link that no fault breaks.
+func (w *World) pair() (driver.Socket, net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a, b := w.newLink(driver.UnixAddr, driver.UnixAddr, true)
+	w.queue.remove(a.planned)
+	c := &netConn{w: w, e: b}
+	b.holder = c
+	w.sockets[b] = "net.Conn of a pair"
+	return w.newSocket(a, "of a pair"), c, nil
+}
 
 // Name implements driver.System.
 func (w *World) Name() string { return "sim" }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -18,7 +19,7 @@ const (
 	lastPort     = 65535
 	dialRetry    = time.Second
 	dialAttempts = 5
-	dialTimeout  = 75 * time.Second // of the fault
+	dialTimeout  = 75 * time.Second // of the fault, and of Silence
 )
 
 // A Listener is an address on which drivers of the world listen, or the test itself (see
@@ -31,6 +32,7 @@ type Listener struct {
 	accept  func(*Peer)
 	refused bool // no more connections
 	closed  bool
+	silent  bool // see Silence
 }
 
 // Listen implements driver.System. It knows tcp, tcp4, tcp6 and unix; nothing leaves the world.
@@ -146,10 +148,31 @@ func (l *Listener) Close() error {
 	return nil
 }
 
+// Silence has every dial to l wait as long as on is true: no SYN is answered, as behind a firewall
+// that drops it. A dial is sent again each second, and fails with ETIMEDOUT after 75 seconds.
+func (l *Listener) Silence(on bool) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.silent = on
+}
+
+// Dials is how many dials to addr are under way.
+func (w *World) Dials(addr net.Addr) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.dials {
+		if d.addr.String() == addr.String() {
+			n++
+		}
+	}
+	return n
+}
+
 // connect dials addr and tells done the outcome: an end, or an error. done runs with the lock held.
 // The event it returns can be cancelled.
 func (w *World) connect(addr net.Addr, done func(e *end, err error)) *dial {
 	d := &dial{w: w, addr: addr, done: done}
+	w.dials = append(w.dials, d)
 	if w.chance(w.o.Dial) {
 		d.fault = true
 		if w.rng.IntN(3) == 0 {
@@ -177,12 +200,17 @@ type dial struct {
 func (d *dial) plan(after time.Duration, f func()) { d.ev = d.w.after(after, delivery, f) }
 
 func (d *dial) cancel() {
-	d.over = true
+	d.end()
 	d.w.queue.remove(d.ev)
 }
 
-func (d *dial) fail(errno syscall.Errno) {
+func (d *dial) end() {
 	d.over = true
+	d.w.dials = slices.DeleteFunc(d.w.dials, func(other *dial) bool { return other == d })
+}
+
+func (d *dial) fail(errno syscall.Errno) {
+	d.end()
 	d.done(nil, os.NewSyscallError("connect", errno))
 }
 
@@ -194,6 +222,12 @@ func (d *dial) attempt() {
 		d.fail(syscall.ENOENT)
 	case l == nil:
 		d.fail(syscall.ECONNREFUSED)
+	case l.silent:
+		if d.attempts++; time.Duration(d.attempts)*dialRetry >= dialTimeout {
+			d.fail(syscall.ETIMEDOUT)
+			return
+		}
+		d.plan(dialRetry, d.attempt)
 	case len(l.backlog) >= w.o.Backlog:
 		if d.attempts++; d.attempts >= dialAttempts {
 			d.fail(syscall.ETIMEDOUT)
@@ -201,7 +235,7 @@ func (d *dial) attempt() {
 		}
 		d.plan(dialRetry, d.attempt)
 	default:
-		d.over = true
+		d.end()
 		d.done(l.connected(d.addr), nil)
 	}
 }

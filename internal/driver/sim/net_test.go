@@ -290,3 +290,37 @@ func TestDetachUnsupported(t *testing.T) {
 	}
 	r.done()
 }
+
+// A dial to a silent listener waits, connects when the silence has ended, and fails after 75 s.
+func TestSilentListener(t *testing.T) {
+	w := sim.New(1, sim.Calm())
+	accepted := 0
+	ln, err := w.ListenPeer("tcp", "127.0.0.1:0", func(p *sim.Peer) { accepted++; p.Close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Silence(true)
+	p, given := w.Dial(ln.Addr()), w.Dial(ln.Addr())
+	w.RunFor(10 * time.Second)
+	if given.Close(); w.Dials(ln.Addr()) != 1 || p.Open() || p.Closed() {
+		t.Errorf("%d dials, open %v, closed %v", w.Dials(ln.Addr()), p.Open(), p.Closed())
+	}
+	ln.Silence(false)
+	w.RunFor(2 * time.Second)
+	if !p.Open() || accepted != 1 || w.Dials(ln.Addr()) != 0 {
+		t.Errorf("open %v, %d accepted, %d dials", p.Open(), accepted, w.Dials(ln.Addr()))
+	}
+	p.Close()
+	ln.Silence(true)
+	p = w.Dial(ln.Addr())
+	w.RunFor(time.Minute)
+	if p.Closed() {
+		t.Errorf("closed after a minute: %v", p.Err())
+	}
+	w.RunFor(time.Minute)
+	if !errors.Is(p.Err(), syscall.ETIMEDOUT) {
+		t.Errorf("closed %v: %v", p.Closed(), p.Err())
+	}
+	w.Run()
+	w.Check(t)
+}

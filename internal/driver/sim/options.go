@@ -41,6 +41,7 @@ type Options struct {
 	// MaxConns is how many slots a driver has: 65,536. ErrFull above.
 	MaxConns int
 
+	Pairs       bool // Facilities.Pair is there, so that an engine adopts any net.Conn
 	NoDetach    bool // Detach fails with driver.ErrUnsupported
 	ThreadBound bool // drivers panic if a call comes from another goroutine or thread than the first
 

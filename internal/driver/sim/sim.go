@@ -71,6 +71,7 @@ type World struct {
 	// the network
 	links     int
 	listeners []*Listener
+	dials     []*dial // under way
 	drivers   []*Driver
 	sockets   map[*end]string // ends that belong to no driver, and their holders
 	nextPort  int

@@ -105,7 +105,7 @@ func (w *World) step(until time.Time, k kind) bool {
 	if i := w.rng.IntN(ready); i < len(w.runnable) {
 		a := w.runnable[i]
 		last := len(w.runnable) - 1
-		w.runnable[i] = w.runnable[last]
+		w.runnable[i], w.runnable[last] = w.runnable[last], nil
 		w.runnable = w.runnable[:last]
 		w.run(a)
 	} else {

@@ -1,0 +1,585 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/myriad-go/myriad/client"
+)
+
+// This file is the judge of a world. What must hold of each request, whatever the options are:
+//
+//   - it ends once, and not later than its own deadline by a millisecond, or than the limits that
+//     the options set for a part of it;
+//   - it does not wait while there is room for it: an idle connection, a stream, a place for a
+//     connection. What has room is decided by what the servers see;
+//   - it fails only for a reason that a server, the network or its caller has given, and with the
+//     error that says so. A body that is cut never ends in order;
+//   - it is sent again only where net/http would do so, too;
+//   - both sides get each other's bytes, in order, and the client keeps to what the server allows.
+
+const (
+	// grace is how long a request may wait although there is room for it, and how long a connection
+	// may keep a place that it can no longer use.
+	grace = 100 * ms
+	// orphanBound is how long a dial may keep its place when the request for which it was begun is
+	// over, unless TLSHandshakeTimeout says so.
+	orphanBound = 5 * time.Second
+	// recovery is how long after the end of all faults requests may still fail, beside what the
+	// options say.
+	recovery = 5 * time.Second
+	// tick is how often the judge looks at what waits.
+	tick = 10 * ms
+	// probeTimeout is how long a request that usually has no body waits to find out.
+	probeTimeout = 200 * ms
+	// uploadGrace is how long an upload may go on when the answer has been read.
+	uploadGrace = 50 * ms
+)
+
+// A breach is something that must not be.
+type breach struct {
+	kind, text string
+	x          *request // nil: of no request
+}
+
+type judge struct {
+	w        *world
+	mu       sync.Mutex
+	breaches []breach
+}
+
+// broke notes a breach. Any goroutine.
+func (j *judge) broke(x *request, kind, format string, args ...any) {
+	text := fmt.Sprintf("at %v: %s", j.w.since(), fmt.Sprintf(format, args...))
+	if x != nil {
+		x.note("BREACH, %s: %s", kind, text)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.breaches = append(j.breaches, breach{kind, text, x})
+}
+
+// tolerance is how late an end may be.
+func (w *world) tolerance() time.Duration {
+	d := ms + time.Duration(len(w.requests))*50*time.Microsecond
+	if w.o.net != "calm" { // a delivery that is near may come before a goroutine that can run
+		d += 15 * ms
+	}
+	return d
+}
+
+// arrived judges whether a request may be sent again.
+func (j *judge) arrived(a *attempt) {
+	x := a.x
+	if x.w.o.tr.DisableKeepAlives && a.c != nil && a.c.used > 0 {
+		j.broke(x, "keep-alive", "it came on a connection that was used before")
+	}
+	if len(x.attempts) == 0 {
+		return
+	}
+	last := x.attempts[len(x.attempts)-1]
+	switch {
+	case last.notProcessed:
+	case last.c == nil:
+		if last.deed == "" && x.w.o.net != "faulty" || !x.replayable() {
+			j.broke(x, "sent twice", "its handler runs again")
+		}
+	case last.c.gone.IsZero():
+		j.broke(x, "sent twice", "it is sent again while connection %d still has it", last.c.n)
+	case !last.began.IsZero() && !last.c.dead && last.c.lost != resetByPeer && last.c.lost != broken:
+		j.broke(x, "sent twice", "it is sent again although the answer on connection %d had begun", last.c.n)
+	case !x.replayable():
+		j.broke(x, "sent twice", "%s is sent again, which is not idempotent or has no GetBody", x.method)
+	case last.c.h2:
+		j.broke(x, "sent twice", "it is sent again although connection %d of HTTP/2 has processed it", last.c.n)
+	case !last.reused:
+		j.broke(x, "sent twice", "it is sent again although connection %d was new", last.c.n)
+	}
+}
+
+// bodyCame judges when a body begins.
+func (j *judge) bodyCame(a *attempt) {
+	x, d := a.x, j.w.o.tr.ExpectContinueTimeout
+	if !x.expect || d == 0 || x.usuallyBodiless() && !x.length && x.kind == "reader" {
+		return
+	}
+	passed := a.bodyAt.Sub(a.at)
+	if a.c != nil && a.told100.IsZero() && a.began.IsZero() && passed < d-j.w.o.slack {
+		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before ExpectContinueTimeout", passed)
+	}
+}
+
+func (x *request) usuallyBodiless() bool {
+	return slices.Contains([]string{"GET", "HEAD", "DELETE"}, x.method)
+}
+
+// planned notes the size of an answer's head.
+func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, size) }
+
+// left judges the end of an attempt by the client.
+func (j *judge) left(a *attempt) {
+	x := a.x
+	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 {
+		return
+	}
+	x.mu.Lock()
+	cut := !x.over && !a.bodiless()
+	if x.over && !x.close && !j.w.o.tr.DisableKeepAlives {
+		cut = x.overAt.After(j.w.Now().Add(-uploadGrace))
+	}
+	cut = cut && x.endedBy == nil && !x.early && x.err == nil
+	x.mu.Unlock()
+	if cut && x.hasBody() {
+		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the answer", a.got, x.size)
+	}
+}
+
+// goneAway is for a client that ends a connection with an error.
+func (j *judge) goneAway(s *h2Script, f *http2.GoAwayFrame) {
+	if f.ErrCode == http2.ErrCodeSettingsTimeout {
+		return
+	}
+	j.broke(nil, "GOAWAY", "the client ends connection %d: %v %q", s.c.n, f.ErrCode, f.DebugData())
+}
+
+// watch looks at all that waits, again and again.
+func (j *judge) watch() {
+	w := j.w
+	for _, h := range w.hosts {
+		for _, c := range h.conns {
+			if c.h1 != nil {
+				c.h1.rest()
+			}
+		}
+		if !h.served {
+			j.rooms(h)
+		}
+	}
+	j.limits()
+	if !w.over {
+		w.AfterFunc(tick, j.watch)
+	}
+}
+
+// waiting reports whether a request waits for a connection, as far as it can be known from outside.
+func (x *request) waiting() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.born.IsZero() || x.over || x.heads > 0:
+		return false
+	case x.call != nil:
+		p := x.call.Phase()
+		return p == client.Queued || p == client.Dialing
+	case x.hooks && x.conns <= len(x.attempts) && len(x.attempts) > 0 && x.attempts[len(x.attempts)-1].lost():
+		return true
+	case x.hooks:
+		return x.conns == 0
+	case len(x.attempts) > 0:
+		return x.attempts[len(x.attempts)-1].lost()
+	}
+	// The first byte of a body may be waited for, and what a deaf peer has got is not known.
+	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.deaf })
+}
+
+// lost reports whether the attempt cannot be answered any more.
+func (a *attempt) lost() bool {
+	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
+}
+
+// held is how many requests of a host may have a connection, or a stream, of which the peer does not
+// know yet: their head waits for the first byte of their body.
+func (h *host) held() (n int) {
+	for _, x := range h.w.requests {
+		x.mu.Lock()
+		if x.host == h && !x.born.IsZero() && !x.over && x.heads == 0 && x.kind == "reader" && x.conns >= len(x.attempts) {
+			n++
+		}
+		x.mu.Unlock()
+	}
+	return n
+}
+
+// overtakes judges whether x has got a connection before one that has waited for longer.
+func (j *judge) overtakes(x *request) {
+	for _, y := range j.w.requests {
+		if y.host != x.host || y == x || !y.hooks || !y.waiting() {
+			continue
+		}
+		y.mu.Lock()
+		before := y.born.Add(j.w.tolerance()).Before(x.born) && y.endedBy == nil && y.conns == 0
+		y.mu.Unlock()
+		if before {
+			j.once(y, "order", "request %d has got a connection, and began %v later", x.id, x.born.Sub(y.born))
+		}
+	}
+}
+
+// rooms judges the requests of a host that wait.
+func (j *judge) rooms(h *host) {
+	w, now := j.w, j.w.Now()
+	var waiting []*request
+	for _, x := range w.requests {
+		if x.host != h {
+			continue
+		}
+		if !x.waiting() {
+			x.waitSince = time.Time{}
+			continue
+		}
+		if x.waitSince.IsZero() {
+			x.waitSince = now
+		}
+		waiting = append(waiting, x)
+	}
+	if len(waiting) == 0 {
+		h.roomSince = time.Time{}
+		return
+	}
+	limit := grace + w.o.slack
+	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
+	dials := w.Dials(h.addr)
+	places, pending, serving, shared, held := 0, dials, dials, false, h.held()
+	for _, c := range h.conns {
+		switch {
+		case !c.gone.IsZero():
+			if c.gone.After(now.Add(-limit)) {
+				places++
+			}
+			continue
+		case c.ready.IsZero():
+			orphan := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
+			if !orphan {
+				serving++
+			}
+			if !orphan || now.Sub(c.born) <= j.orphanBound() {
+				pending++
+			}
+			continue
+		case !c.spent.IsZero():
+			if now.Sub(c.spent) <= limit {
+				places++
+			}
+			continue
+		}
+		places++
+		shared = shared || c.h2
+		if h.roomSince.Before(c.ready) && !h.roomSince.IsZero() {
+			h.roomSince = c.ready
+		}
+		since := c.free
+		if since.IsZero() || c.h2 && c.mux.rooms() <= held {
+			continue
+		}
+		if held > 0 && !c.h2 {
+			held--
+			continue
+		}
+		if since.Before(oldest.waitSince) {
+			since = oldest.waitSince
+		}
+		if now.Sub(since) > limit && len(oldest.attempts) < 2 {
+			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v", oldest.waitSince.Sub(epoch),
+				c.n, c.free.Sub(epoch))
+		}
+	}
+	most := w.o.tr.MaxConnsPerHost
+	if most > 0 && places+pending >= most || serving >= len(waiting) || shared || h.isDown() {
+		h.roomSince = time.Time{}
+		return
+	}
+	if h.roomSince.IsZero() {
+		h.roomSince = now
+	}
+	since := h.roomSince
+	if since.Before(oldest.waitSince) {
+		since = oldest.waitSince
+	}
+	if now.Sub(since) > limit && len(oldest.attempts) < 2 {
+		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d are taken, %d of "+
+			"them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), places+pending, most, pending, len(waiting))
+	}
+}
+
+func (j *judge) orphanBound() time.Duration {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 {
+		return d + grace
+	}
+	return orphanBound
+}
+
+// once notes a breach of a request that lasts.
+func (j *judge) once(x *request, kind, format string, args ...any) {
+	if !x.reported {
+		x.reported = true
+		if kind == "place" || kind == "room" {
+			format += "; the pool: %s"
+			args = append(args, strings.Join(client.PoolOf(j.w.o.tr), "; "))
+		}
+		j.broke(x, kind, format, args...)
+	}
+}
+
+// limits judges the options that bound a part of a request or of a connection.
+func (j *judge) limits() {
+	w, now := j.w, j.w.Now()
+	tr, slack := w.o.tr, w.o.slack+w.tolerance()
+	idle := 0
+	for _, h := range w.hosts {
+		open, kept, held := 0, 0, h.held()
+		for _, c := range h.conns {
+			if !c.gone.IsZero() {
+				continue
+			}
+			open++
+			if !c.shaken && h.https && w.o.dialer != "tls" && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
+				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
+					c.reported = true
+					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name, c.born.Sub(epoch))
+				}
+			}
+			if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack {
+				continue
+			}
+			if held > 0 {
+				continue
+			}
+			kept++
+			if d := tr.IdleConnTimeout; d > 0 && now.Sub(c.free) > d+grace+slack && !c.reported {
+				c.reported = true
+				j.broke(nil, "IdleConnTimeout", "connection %d of %v is idle since %v", c.n, h.name, c.free.Sub(epoch))
+			}
+		}
+		idle += kept
+		perHost := tr.MaxIdleConnsPerHost
+		if perHost == 0 {
+			perHost = 2
+		}
+		if kept > max(0, perHost) && !w.stopped {
+			j.broke(nil, "MaxIdleConnsPerHost", "%d connections of %v are idle", kept, h.name)
+		}
+		_ = open
+	}
+	if tr.MaxIdleConns > 0 && idle > tr.MaxIdleConns {
+		j.broke(nil, "MaxIdleConns", "%d connections are idle", idle)
+	}
+	for _, x := range w.requests {
+		if len(x.attempts) == 0 || x.reported || x.isOver() {
+			continue
+		}
+		a := x.attempts[len(x.attempts)-1]
+		if d := tr.ResponseHeaderTimeout; d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
+			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
+		}
+		j.continues(x, a, now, slack)
+	}
+	for _, x := range w.requests {
+		x.mu.Lock()
+		late := x.hooks && !x.over && len(x.attempts) == 0 && !x.gotConn.IsZero() && x.kind == "reader" &&
+			x.endedBy == nil && now.Sub(x.gotConn) > probeTimeout+slack && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless())
+		dead := x.host.hasDead()
+		x.mu.Unlock()
+		if late && !x.host.served && !dead {
+			j.once(x, "head", "its head has not come, although it has a connection since %v", x.gotConn.Sub(epoch))
+		}
+	}
+}
+
+func (h *host) hasDead() bool {
+	return slices.ContainsFunc(h.conns, func(c *peerConn) bool { return c.dead || !c.gone.IsZero() })
+}
+
+func (x *request) headless() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.heads == 0
+}
+
+// continues judges when the body of a request with Expect begins to be read.
+func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
+	d := j.w.o.tr.ExpectContinueTimeout
+	if !x.hasBody() || a.c == nil || a.lost() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
+		return
+	}
+	if !x.expect || d == 0 {
+		return
+	}
+	from := a.at
+	if !a.told100.IsZero() {
+		from, d = a.told100, 0
+	}
+	if x.usuallyBodiless() {
+		d += probeTimeout
+	}
+	x.mu.Lock()
+	began := !x.readAt1.IsZero()
+	x.mu.Unlock()
+	if x.kind == "reader" && began || x.kind == "memory" && a.c.h2 && a.c.h.h2.window == 0 {
+		return
+	}
+	if now.Sub(from) > d+slack {
+		j.once(x, "100 Continue", "its body has not been begun %v after its head came, and ExpectContinueTimeout is %v",
+			now.Sub(a.at), j.w.o.tr.ExpectContinueTimeout)
+	}
+}
+
+// verdict judges how a request has ended, when all is over.
+func (j *judge) verdict(x *request) (kind string) {
+	x.mu.Lock()
+	heads, ends, err, bodyErr, early, over := x.heads, x.ends, x.err, x.bodyErr, x.early, x.over
+	bodies, closed, born := x.bodies, x.closed, x.born
+	x.mu.Unlock()
+	kind = "h1 "
+	if x.w.o.mayH2(x.host) {
+		kind = "h2 "
+	}
+	switch {
+	case born.IsZero():
+		return kind + "not begun"
+	case !over:
+		j.broke(x, "never ended", "it has not ended")
+		return kind + "endless"
+	case heads != 1 || ends > 1 || err != nil && ends > 0 || err == nil && ends != 1 && !early:
+		j.broke(x, "ends", "%d results, %d ends of the body", heads, ends)
+	}
+	if bodies != closed {
+		j.broke(x, "request body", "%d bodies were made, %d were closed", bodies, closed)
+	}
+	failure := err
+	if err == nil && bodyErr != io.EOF {
+		failure = bodyErr
+	}
+	var last *attempt
+	if len(x.attempts) > 0 {
+		last = x.attempts[len(x.attempts)-1]
+	}
+	switch {
+	case early:
+		return kind + "closed early"
+	case failure != nil:
+		return kind + j.failed(x, last, failure, err == nil)
+	case last == nil:
+		j.broke(x, "result", "it was answered, but has come to no server")
+		return kind + "?"
+	}
+	size := last.plan.size
+	if last.bodiless() {
+		size = 0
+	}
+	switch {
+	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // which is how such a body ends
+		return kind + "ok"
+	case last.plan.cut != "" || last.answered.IsZero():
+		j.broke(x, "cut body", "it ended in order behind %d bytes, but the server had: %s", x.got, last.deed)
+	case x.got != size || x.status != last.plan.status:
+		j.broke(x, "answer body", "status %d with %d bytes, want %d with %d", x.status, x.got, last.plan.status, size)
+	}
+	if want := last.wantsTrailer(); x.answerTrailer != want {
+		j.broke(x, "answer trailer", "the trailer is %q, want %q", x.answerTrailer, want)
+	}
+	return kind + "ok"
+}
+
+// wantsTrailer is the value of the field behind the body.
+func (a *attempt) wantsTrailer() string {
+	if a.c == nil || !a.plan.trailer || a.bodiless() || !a.c.h2 && !a.plan.chunked {
+		return ""
+	}
+	return strconv.Itoa(a.x.id)
+}
+
+// failed judges a failure, in the head or in the body.
+func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string {
+	tr := x.w.o.tr
+	late := x.endedBy != nil && !x.overAt.Before(x.endedAt)
+	timeout := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case !x.w.ended.IsZero() && !x.overAt.Before(x.w.ended):
+		return "ended with the world"
+	case late && errors.Is(err, x.endedBy):
+		return "ended by its caller"
+	case x.failAt >= 0 && errors.Is(err, errBody):
+		return "own body"
+	case errors.Is(err, client.ErrQueueFull) && tr.MaxQueued > 0:
+		return "queue full"
+	case errors.Is(err, client.ErrBodyTooLarge) && tr.MaxUncompressedBytes > 0:
+		return "too large"
+	case tr.MaxResponseHeaderBytes > 0 && slices.ContainsFunc(x.lists, func(n int) bool {
+		return n > int(tr.MaxResponseHeaderBytes)-100
+	}):
+		return "head too large"
+	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
+		return "header timeout"
+	}
+	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && strings.Contains(err.Error(), "handshake") {
+		return "slow handshake"
+	}
+	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken)) {
+		j.truth(x, last, err, inBody)
+		return "peer's deed"
+	}
+	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(err.Error(), "Dial")) {
+		return "dial"
+	}
+	if x.host.served && x.w.o.net == "faulty" {
+		return "network"
+	}
+	if last == nil || last.lost() {
+		if why := x.host.excuse(x); why != "" {
+			return "dial or lost connection"
+		}
+	}
+	if late {
+		j.broke(x, "error", "it was ended by its caller (%v), and failed with: %v", x.endedBy, err)
+		return "?"
+	}
+	j.broke(x, "failed", "it failed, and no server, network or caller has done anything: %v", err)
+	return "?"
+}
+
+// excuse is a deed of a host that lets a request fail which has not come.
+func (h *host) excuse(x *request) string {
+	from := x.born.Add(-50*ms - h.w.o.slack)
+	for _, d := range h.deeds {
+		if d.at.After(from) && !d.at.After(x.overAt.Add(h.w.o.slack)) {
+			return d.what
+		}
+	}
+	for _, c := range h.conns {
+		if c.dead && c.born.Before(x.overAt) {
+			return "a dead connection"
+		}
+	}
+	if h.silent || h.up > 0 && x.born.Sub(epoch) < h.up+2*time.Second && x.overAt.Sub(epoch) > h.down || h.wasSilent {
+		return "it refused connections, or answered none"
+	}
+	return ""
+}
+
+// truth holds an error against what the server did.
+func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
+	switch {
+	case err == io.EOF, errors.Is(err, io.EOF):
+		j.broke(x, "error", "a request that failed has io.EOF: %v", err)
+	case !inBody || last.c == nil:
+	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
+		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):
+		j.broke(x, "error", "the body was cut in order, and its error is not io.ErrUnexpectedEOF: %v", err)
+	}
+	exact := strings.HasPrefix(last.deed, "closed behind") || strings.HasPrefix(last.deed, "ended behind") ||
+		strings.HasPrefix(last.deed, "RST_STREAM behind")
+	if exact && inBody && x.got != last.sent && !last.plan.gzip && x.endedBy == nil {
+		j.broke(x, "bytes before a cut", "%d bytes of the %d that had come were readable; %s", x.got, last.sent, last.deed)
+	}
+}

@@ -1,0 +1,383 @@
+package client_test
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/client"
+	"github.com/myriad-go/myriad/internal/driver/sim"
+	"github.com/myriad-go/myriad/internal/soak"
+)
+
+// A world is one run of a Transport with all of its options drawn by chance, on the simulator.
+// Requests of all kinds go to hosts that hang, reset, drain, refuse, answer early, late, half or not
+// at all; then the faults stop. The files say what is drawn:
+//
+//   - world_options_test.go: the network, the engine, the Transport
+//   - world_requests_test.go: requests, bodies, contexts, callers
+//   - world_peers_test.go: hosts, and connections below HTTP
+//   - world_answers_test.go: answers, and HTTP/1
+//   - world_h2_test.go: HTTP/2
+//   - world_web_test.go: web.Server as a host
+//   - world_judge_test.go: what must hold
+type world struct {
+	*sim.World
+	t        testing.TB
+	seed     uint64
+	rng      *rand.Rand
+	o        *options
+	engine   *myriad.Engine // the client's
+	dials    *myriad.Engine // of DialContext
+	far      *myriad.Engine // of web.Server
+	webs     []*webHost
+	hosts    []*host
+	requests []*request
+	chains   sync.Mutex // of requests, where a callback adds one
+	judge    judge
+	stopped  bool      // the faults
+	ended    time.Time // the connections were broken off
+	over     bool
+}
+
+var epoch = sim.Epoch
+
+var (
+	worldFailures = flag.Int("world.failures", 5, "after so many seeds that fail, TestWorlds stops")
+	worldSeeds    = flag.Uint64("world.seeds", 0, "how many seeds TestWorlds runs; 0: the usual number")
+	worldFrom     = flag.Uint64("world.from", 0, "the first of them")
+	worldAll      = flag.Bool("world.all", false, "TestWorlds prints the history of every request of a seed that fails")
+	worldBrief    = flag.Bool("world.brief", false, "TestWorlds prints one line for each breach")
+)
+
+// TestWorlds runs a world for each seed.
+func TestWorlds(t *testing.T) {
+	seeds := soak.Size(t, uint64(200), 10_000)
+	if *worldSeeds > 0 {
+		seeds = *worldSeeds
+	}
+	results, failures := map[string]int{}, 0
+	for seed := *worldFrom; seed < *worldFrom+seeds && failures < *worldFailures; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			if !runWorld(t, seed, results) {
+				failures++
+			}
+		})
+	}
+	t.Log(results)
+}
+
+func runWorld(t *testing.T, seed uint64, results map[string]int) bool {
+	r := rand.New(rand.NewPCG(seed, 39))
+	o := drawOptions(r, seed)
+	w := &world{World: sim.New(seed, o.sim), t: t, seed: seed, rng: r, o: o}
+	w.judge.w = w
+	w.begin()
+	w.RunFor(o.stop)
+	w.stopFaults()
+	w.recover()
+	kept := w.end()
+	for _, x := range w.requests {
+		results[w.judge.verdict(x)]++
+	}
+	for _, s := range kept {
+		w.judge.broke(nil, "left", "%s", s)
+	}
+	return w.report(t)
+}
+
+func (w *world) start(loops int) *myriad.Engine {
+	cfg := w.o.config
+	cfg.System = w.World
+	if loops > 0 {
+		cfg.Loops, cfg.ReadBuffer, cfg.WriteLimit = loops, 0, 0
+	}
+	e, err := myriad.Start(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// begin plans all that happens until the faults stop.
+func (w *world) begin() {
+	w.engine = w.start(0)
+	if w.o.dialer != "engine" {
+		w.dials = w.start(1)
+	}
+	for i := range 1 + w.rng.IntN(w.o.hosts) {
+		w.hosts = append(w.hosts, w.newHost(i))
+	}
+	w.connect()
+	n := 1 + w.rng.IntN(w.o.requests)
+	if w.o.crowd {
+		n = 101 + w.rng.IntN(40)
+	}
+	for range n {
+		h := pick(w.rng, w.hosts...)
+		at := between(w.rng, 0, w.o.issue)
+		if chance(w.rng, 0.3) {
+			at = w.o.issue / 2 // at once with others
+		}
+		w.ask(h, at, w.drawAsking(h))
+	}
+	if chance(w.rng, 0.3) {
+		w.AfterFunc(between(w.rng, 0, w.o.stop), w.o.tr.CloseIdleConnections)
+	}
+	w.AfterFunc(tick, w.judge.watch)
+}
+
+// stopFaults lets every host be good to new connections.
+func (w *world) stopFaults() {
+	w.stopped = true
+	for _, h := range w.hosts {
+		if h.h2.raise == 0 && h.h2.streams == 0 {
+			h.h2.streams = 1
+		}
+	}
+}
+
+// bound is how long after the end of the faults requests may still fail.
+func (w *world) bound() time.Duration {
+	t := w.o.tr
+	d := recovery + max(t.TLSHandshakeTimeout, w.o.config.DialTimeout, t.ResponseHeaderTimeout)
+	if t.HTTP2.SendPingTimeout > 0 {
+		d += t.HTTP2.SendPingTimeout + t.HTTP2.PingTimeout
+	}
+	return d
+}
+
+// recover sends requests to each host, until some that began after the bound must have succeeded.
+func (w *world) recover() {
+	var last []*request
+	for _, h := range w.hosts {
+		end := w.bound()
+		for at := between(w.rng, 0, 500*ms); at < end+time.Second; at += between(w.rng, 200*ms, 800*ms) {
+			a := asking{method: pick(w.rng, "GET", "GET", "POST"), failAt: -1, hangAt: -1, by: pick(w.rng, "RoundTrip", "Do and OnBody"),
+				hooks: true, reads: "all", buffer: 4096, deadline: pick(w.rng, 100*ms, 500*ms, 1000*ms), piece: 1000}
+			a.deadline = max(a.deadline, 10*w.o.slack)
+			if a.method == "POST" {
+				a.kind, a.size, a.length, a.replay = "memory", 100, true, true
+			}
+			x := w.ask(h, at, a)
+			x.probe = true
+			if at >= end {
+				last = append(last, x)
+			}
+		}
+	}
+	w.RunFor(w.bound() + 3*time.Second)
+	for _, h := range w.hosts {
+		w.recovered(h, last)
+	}
+	for _, x := range w.requests {
+		if !x.isOver() && (x.deadline == 0 || w.Now().After(x.born.Add(x.deadline))) && !x.mayHang() {
+			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on a peer that hangs",
+				w.bound())
+		}
+	}
+}
+
+// recovered judges the last requests to a host. Where the network goes on with its faults, or is too
+// slow for some limit, one has to succeed.
+func (w *world) recovered(h *host, last []*request) {
+	var failed *request
+	succeeded := false
+	for _, x := range last {
+		switch {
+		case x.host != h:
+		case x.err == nil:
+			succeeded = true
+		default:
+			failed = x
+		}
+	}
+	if failed != nil && !w.blocked(h) && (w.o.net == "calm" || !succeeded && !strings.Contains(failed.err.Error(), "handshake")) {
+		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
+	}
+}
+
+// blocked reports whether requests that have no deadline, and hang, take all the room of a host.
+func (w *world) blocked(h *host) bool {
+	if h.served { // by an upload that never ends
+		return slices.ContainsFunc(w.requests, func(x *request) bool { return x.host == h && x.hangAt >= 0 && !x.isOver() })
+	}
+	hung := 0
+	for _, c := range h.conns {
+		if c.gone.IsZero() && c.spent.IsZero() && (c.h1 != nil && c.h1.a != nil || c.ready.IsZero() || c.mux != nil && len(c.mux.streams) > 0) {
+			if hung++; c.h2 && !c.dead && c.mux.full() {
+				return true
+			}
+		}
+	}
+	most := w.o.tr.MaxConnsPerHost
+	return most > 0 && hung >= most && !w.o.mayH2(h)
+}
+
+func (s *h2Script) full() bool {
+	most := s.allowed()
+	return most >= 0 && len(s.streams) >= most
+}
+
+// mayHang reports whether a request without an end of its own sits on a peer that hangs, or waits
+// for one that does.
+func (x *request) mayHang() bool {
+	if x.hangAt >= 0 || x.w.blocked(x.host) && (len(x.attempts) == 0 || x.attempts[len(x.attempts)-1].lost()) {
+		return true
+	}
+	if len(x.attempts) == 0 {
+		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.gone.IsZero() && (c.dead || c.fate != "") })
+	}
+	a := x.attempts[len(x.attempts)-1]
+	return a.c == nil || a.c.gone.IsZero() && (a.c.dead || a.deed != "" || a.plan.stops)
+}
+
+// end ends what still hangs, closes everything, and lists what remains.
+func (w *world) end() (left []string) {
+	for _, x := range w.requests {
+		if !x.isOver() {
+			x.endContext(context.Canceled)
+		}
+	}
+	for _, h := range w.hosts {
+		for _, c := range h.conns {
+			if c.dead && c.gone.IsZero() {
+				c.end("the world has ended")
+				c.base.Reset()
+			}
+		}
+	}
+	w.RunFor(2 * time.Second)
+	for _, x := range w.requests {
+		if !x.isOver() && x.deadline == 0 && x.cancel == 0 && x.callCancel == 0 {
+			for _, c := range x.host.conns { // what has no end of its own
+				c.end("the world has ended")
+				c.base.Reset()
+			}
+			if w.ended = w.Now(); x.host.served {
+				w.closeWebs()
+			}
+		}
+	}
+	w.RunFor(2 * time.Second)
+	if w.seed%8 == 0 {
+		left = w.garbage()
+	}
+	w.over = true
+	w.o.tr.CloseIdleConnections()
+	w.RunFor(10 * time.Second)
+	if slices.ContainsFunc(w.requests, func(x *request) bool { return !x.isOver() && !x.born.IsZero() }) {
+		w.closeWebs()
+		w.RunFor(10 * time.Second)
+		return append(left, "requests that have not ended, so that nothing can be shut down")
+	}
+	for _, h := range w.hosts {
+		for _, c := range h.conns {
+			c.base.Close()
+		}
+	}
+	left = append(left, client.Leftovers(w.o.tr)...)
+	w.closeWebs()
+	for _, e := range []*myriad.Engine{w.engine, w.dials, w.far} {
+		if e != nil {
+			if err := e.Shutdown(context.Background()); err != nil {
+				left = append(left, fmt.Sprint("Shutdown: ", err))
+			}
+		}
+	}
+	w.Run()
+	w.Check(tb{w, &left})
+	return left
+}
+
+// garbage lists the requests that are over and still in memory.
+func (w *world) garbage() (left []string) {
+	for range 3 {
+		runtime.GC()
+	}
+	for _, x := range w.requests {
+		if !x.isOver() {
+			continue
+		}
+		for name, kept := range map[string]bool{"request": x.keptRequest.Value() != nil, "context": x.keptContext.Value() != nil,
+			"body": x.keptBody.Value() != nil} {
+			if kept {
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", name, x.id, x.host.url))
+			}
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// A tb takes what sim.World.Check finds.
+type tb struct {
+	w    *world
+	left *[]string
+}
+
+func (tb) Helper() {}
+func (b tb) Errorf(format string, args ...any) {
+	*b.left = append(*b.left, fmt.Sprintf(format, args...))
+}
+
+// report prints the first breach of each kind, with the history of its request.
+func (w *world) report(t *testing.T) bool {
+	all := w.judge.breaches
+	if len(all) == 0 {
+		return true
+	}
+	if *worldBrief {
+		for _, b := range all {
+			t.Errorf("BREACH seed %d (%s, %s): %s: %s", w.seed, w.o.name, w.o.net, b.kind, b.text)
+		}
+		return false
+	}
+	t.Errorf("seed %d: %d breaches; %v", w.seed, len(all), w.o)
+	for _, h := range w.hosts {
+		t.Logf("%v", h)
+		for _, d := range h.deeds {
+			t.Logf("%14v %s", d.at.Sub(epoch), d.what)
+		}
+		for _, c := range h.conns {
+			t.Log(c)
+		}
+	}
+	if *worldAll {
+		var lines []string
+		for _, x := range w.requests {
+			for _, line := range x.log {
+				lines = append(lines, fmt.Sprintf("%s %s %d: %s", line[:12], x.host.url, x.id, line[13:]))
+			}
+		}
+		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(duration(a), duration(b)) })
+		t.Log("all:\n" + strings.Join(lines, "\n"))
+	}
+	seen := map[string]bool{}
+	for _, b := range all {
+		if seen[b.kind] {
+			continue
+		}
+		seen[b.kind] = true
+		t.Logf("%s: %s", b.kind, b.text)
+		if b.x != nil {
+			t.Logf("request %d to %s:\n%s", b.x.id, b.x.host.url, strings.Join(b.x.log, "\n"))
+		}
+	}
+	return false
+}
+
+// duration is the time that a line of a history begins with.
+func duration(line string) time.Duration {
+	d, _ := time.ParseDuration(strings.TrimSpace(line[:12]))
+	return d
+}
