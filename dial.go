@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/myriad-go/myriad/internal/driver"
@@ -190,7 +191,7 @@ func (r *race) next() {
 		if err == nil {
 			return
 		}
-		r.failed = append(r.failed, fmt.Errorf("%v: %w", addr, err))
+		r.failed = append(r.failed, attemptError(addr, err))
 	}
 	switch {
 	case r.over:
@@ -254,11 +255,19 @@ func (d *dialing) finish(err error) {
 		return
 	}
 	r.trace.End(d.addr, err)
-	r.failed = append(r.failed, fmt.Errorf("%v: %w", d.addr, err))
+	r.failed = append(r.failed, attemptError(d.addr, err))
 	if r.loop.now >= r.until {
 		r.addrs = nil
 	}
 	r.next()
+}
+
+// attemptError is why one address failed, in the form that package net gives it.
+func attemptError(addr net.Addr, err error) error {
+	if number, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError("connect", number)
+	}
+	return &net.OpError{Op: "dial", Net: addr.Network(), Addr: addr, Err: err}
 }
 
 // leave takes an attempt out of the race, and reports whether it was in it.

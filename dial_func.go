@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxLookups is how many goroutines ask the resolver for DialFunc at a time, in one engine.
-	maxLookups = 16
+	maxLookups = 256
 	// maxLookupCallers is how many calls of DialFunc wait for the resolver. At the limit more of
 	// them fail with ErrBusy.
 	maxLookupCallers = 65_536
@@ -25,7 +25,7 @@ const (
 // on any goroutine, perhaps before DialFunc returns. Any goroutine, a loop's too.
 //
 // A literal address, or a unix socket, costs no goroutine. A name does, for as long as it is being
-// resolved, because package net can only wait for that. An engine resolves 16 names at a time, and
+// resolved, because package net can only wait for that. An engine resolves 256 names at a time, and
 // one name once for all that dial it meanwhile. Others wait in order, 65,536 calls at most; more
 // fail with ErrBusy. The resolver goes on when ctx ends, and done does not wait for it.
 //

@@ -139,15 +139,15 @@ func stalledEngine(t *testing.T) (*myriad.Engine, *stalled) {
 
 var errNoName = errors.New("no such name")
 
-// Calls for one name share one lookup, at most 16 names are looked up at a time, and the end of a
+// Calls for one name share one lookup, at most 256 names are looked up at a time, and the end of a
 // context does not wait for the resolver.
 func TestDialFuncNames(t *testing.T) {
 	e, s := stalledEngine(t)
-	results := make(chan error, 200)
+	results := make(chan error, 1000)
 	done := func(_ *myriad.Conn, err error) { results <- err }
 	ctx, cancel := context.WithCancel(t.Context())
-	for i := range 100 {
-		e.DialFunc(t.Context(), "tcp", fmt.Sprintf("name%d:80", i%20), newProbe(), done)
+	for i := range 900 {
+		e.DialFunc(t.Context(), "tcp", fmt.Sprintf("name%d:80", i%300), newProbe(), done)
 	}
 	e.DialFunc(ctx, "tcp", "name0:80", newProbe(), done)
 	cancel()
@@ -158,20 +158,20 @@ func TestDialFuncNames(t *testing.T) {
 	if err := <-results; !errors.Is(err, context.Canceled) {
 		t.Errorf("the cancelled dial: %v", err)
 	}
-	for s.running.Load() < 16 {
+	for s.running.Load() < 256 {
 		time.Sleep(time.Millisecond)
 	}
-	if n := s.asked.Load(); n != 16 {
-		t.Errorf("%d lookups under way, want 16", n)
+	if n := s.asked.Load(); n != 256 {
+		t.Errorf("%d lookups under way, want 256", n)
 	}
 	close(s.answer)
-	for range 100 {
+	for range 900 {
 		if err := <-results; err == nil {
 			t.Error("a dial of a port that refuses has succeeded")
 		}
 	}
-	if n := s.asked.Load(); n != 20 {
-		t.Errorf("%d lookups for 20 names", n)
+	if n := s.asked.Load(); n != 300 {
+		t.Errorf("%d lookups for 300 names", n)
 	}
 }
 

@@ -3,7 +3,11 @@ package client
 import (
 	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -14,15 +18,9 @@ import (
 // connection. A read that was under way may add one read buffer.
 const maxBodyBuffer = 64 << 10
 
-// A link carries an exchange: a connection of HTTP/1, or a stream of HTTP/2. Any goroutine.
-type link interface {
-	more()                   // the body has room, or credit for the server
-	drop(x *Call, err error) // ends the exchange, if it is the call's still
-}
-
 // A body is a response's body: fed by the loop, read by any goroutine, or given to a callback.
 type body struct {
-	link     link
+	exchange exchange
 	call     *Call
 	response *http.Response
 
@@ -32,9 +30,11 @@ type body struct {
 	sink     func(p []byte, err error)
 	trailer  http.Header
 	throttle bool // the loop has stopped reading
-	credits  bool // HTTP/2: what is consumed is credited to the server
+	credit   int  // HTTP/2: the server is credited when so much has been consumed; HTTP/1: 0
 	owed     int  // consumed since the last credit
 	closed   bool
+	read     bool // the reader has come to the end, or has closed the body
+	tells    bool // the exchange is to be told of that
 	readers  []driver.Parker
 }
 
@@ -45,9 +45,13 @@ func (b *body) Read(p []byte) (int, error) {
 	for asked := false; ; {
 		n, err, resume := b.take(p)
 		if n > 0 || err != nil || len(p) == 0 {
+			tell := err != nil && b.readToEnd()
 			b.mu.Unlock()
 			if resume {
-				b.link.more()
+				b.exchange.more()
+			}
+			if tell {
+				b.exchange.read()
 			}
 			return n, err
 		}
@@ -68,13 +72,13 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) take(p []byte) (n int, err error, resume bool) {
 	switch {
 	case b.closed:
-		return 0, http.ErrBodyReadAfterClose, false
+		return 0, errReadClosed, false
 	case b.data.Len() > 0:
 		n = b.data.CopyTo(p)
 		b.data.Discard(n)
 		b.owed += n
-		if b.credits {
-			resume = b.err == nil && b.owed >= maxBodyBuffer/2 || b.err != nil && b.data.Len() == 0
+		if b.credit > 0 {
+			resume = b.err == nil && b.owed >= b.credit || b.err != nil && b.data.Len() == 0
 		}
 		if b.data.Len() == 0 && b.err == io.EOF {
 			b.showTrailer()
@@ -128,22 +132,39 @@ func (b *body) Close() error {
 	b.closed = true
 	b.data.Release()
 	b.wake()
-	over := b.err != nil
+	over, tell := b.err != nil, b.readToEnd()
 	b.mu.Unlock()
-	if !over {
-		b.giveUp(errBodyClosed)
+	if tell {
+		b.exchange.read()
+	}
+	if !over && b.fail(errBodyClosed) {
+		b.exchange.drop(b.call, errBodyClosed)
+		b.call.over(errBodyClosed)
 	}
 	return nil
 }
 
-// giveUp ends the body with err, and its connection. Any goroutine.
-func (b *body) giveUp(err error) {
-	if !b.fail(err) {
-		return
-	}
-	b.link.drop(b.call, err)
-	b.call.abandonUpload(err)
-	b.call.over()
+// readToEnd notes that nothing more will be read. It reports whether the exchange is to be told. mu
+// is held.
+func (b *body) readToEnd() (tell bool) {
+	tell = b.tells && !b.read
+	b.read = true
+	return tell
+}
+
+// awaitRead reports whether the body has been read to its end. If not, the exchange's read is
+// called then.
+func (b *body) awaitRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tells = true
+	return b.read
+}
+
+func (b *body) isRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.read
 }
 
 // add takes bytes from the loop. It returns true if the loop is to stop reading.
@@ -161,7 +182,7 @@ func (b *body) add(p []byte) (full bool) {
 	default:
 		b.data.Append(p)
 		b.wake()
-		if !b.credits && b.data.Len() >= maxBodyBuffer {
+		if b.credit == 0 && b.data.Len() >= maxBodyBuffer {
 			b.throttle, full = true, true // until resumes: what follows in the same buffer must not reset it
 		}
 	}
@@ -169,8 +190,8 @@ func (b *body) add(p []byte) (full bool) {
 	return full
 }
 
-// credit is how many bytes have been consumed since the last call.
-func (b *body) credit() int {
+// consumed is how many bytes have been consumed since the last call.
+func (b *body) consumed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.owed
@@ -206,14 +227,20 @@ func (b *body) fail(err error) bool {
 		return false
 	}
 	b.err = err
-	sink := b.sink
-	if sink != nil && err == io.EOF {
-		b.showTrailer()
+	sink, tell := b.sink, false
+	if sink != nil {
+		tell = b.readToEnd()
+		if err == io.EOF {
+			b.showTrailer()
+		}
 	}
 	b.wake()
 	b.mu.Unlock()
 	if sink != nil {
 		sink(nil, err)
+	}
+	if tell {
+		b.exchange.read()
 	}
 	return true
 }
@@ -253,7 +280,8 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 		}
 		b.mu.Lock()
 	}
-	err, resume := b.err, b.throttle || b.credits
+	err, resume := b.err, b.throttle || b.credit > 0
+	tell := err != nil && b.readToEnd()
 	if err == io.EOF {
 		b.showTrailer()
 	}
@@ -264,7 +292,64 @@ func OnBody(r *http.Response, f func(p []byte, err error)) error {
 	if err != nil {
 		f(nil, err)
 	} else if resume {
-		b.link.more()
+		b.exchange.more()
+	}
+	if tell {
+		b.exchange.read()
 	}
 	return nil
+}
+
+// decompress lets the reader of a body that the Transport has asked gzip for see what was
+// compressed, as net/http does.
+func decompress(x *Call, r *http.Response) {
+	if !x.gzip || !strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip") {
+		return
+	}
+	r.Body = &gzipBody{body: r.Body, left: x.t.MaxUncompressedBytes, bounded: x.t.MaxUncompressedBytes > 0}
+	r.Header.Del("Content-Encoding")
+	r.Header.Del("Content-Length")
+	r.ContentLength, r.Uncompressed = -1, true
+}
+
+// A gzipBody decompresses as it is read. Close may be called beside a Read, and ends it.
+type gzipBody struct {
+	body   io.ReadCloser
+	closed atomic.Bool
+
+	// The reader's.
+	z       *gzip.Reader
+	err     error // is returned by every Read that follows
+	left    int64
+	bounded bool
+}
+
+// Read implements io.Reader.
+func (g *gzipBody) Read(p []byte) (n int, err error) {
+	switch {
+	case g.closed.Load():
+		return 0, errReadClosed
+	case g.err != nil:
+		return 0, g.err
+	}
+	if g.z == nil {
+		if g.z, g.err = gzip.NewReader(g.body); g.err != nil {
+			return 0, g.err
+		}
+	}
+	if g.bounded && int64(len(p)) > g.left+1 {
+		p = p[:g.left+1]
+	}
+	n, g.err = g.z.Read(p)
+	if g.bounded && int64(n) > g.left {
+		n, g.err = int(g.left), ErrBodyTooLarge
+	}
+	g.left -= int64(n)
+	return n, g.err
+}
+
+// Close implements io.Closer.
+func (g *gzipBody) Close() error {
+	g.closed.Store(true)
+	return g.body.Close()
 }

@@ -19,37 +19,57 @@ import (
 )
 
 // A Call is one request under way, through all of its attempts.
+//
+// An attempt has an exchange: an HTTP/1 connection, or a stream of HTTP/2. The result of the call,
+// a response or an error, is decided once (settle) and then delivered (finish). The call is over
+// when nothing of it is under way any more: after an error, or when the response and the request
+// have come to their ends.
 type Call struct {
+	// Set before the call begins.
 	t        *Transport
 	original *http.Request // the caller's
-	req      *http.Request // with the body of the current attempt
 	trace    *httptrace.ClientTrace
 	addr     string // of the server, with its port
 	proxy    *url.URL
 	done     func(*http.Response, error) // nil: RoundTrip waits by parker
 	parker   driver.Parker
-	phase    atomic.Uint32
 
-	// Guarded by Transport.mu.
-	host       *host    // that the latest attempt is for
-	dial       *dialing // that was begun for it
-	waits      bool     // in its host's queue
-	next, prev *Call    // there
+	phase atomic.Uint32
+	queuing
 
-	mu      sync.Mutex
-	settled bool        // guarded by mu: the result is decided
-	link    link        // guarded by mu: of the current attempt
-	body    *body       // guarded by mu: of the response
-	stop    func() bool // guarded by mu: ends the watch of the context
+	// Of the current attempt: what begins it writes them, before the connection knows of the call.
+	req      *http.Request // with the attempt's body
+	refusals int           // attempts that a server of HTTP/2 has not processed
+	gzip     bool          // the Transport has asked for it
+	reused   bool          // the connection has been idle, or has carried another call
+	gotByte  atomic.Bool   // of a response
 
-	refusals int         // attempts that an HTTP/2 server has not processed
-	up       *upload     // of the current attempt
-	gzip     bool        // the Transport has asked for it
-	gotByte  atomic.Bool // of a response to the current attempt
-	reused   bool        // the connection has been idle, or has carried another call
+	mu       sync.Mutex
+	settled  bool        // guarded by mu: the result is decided
+	exchange exchange    // guarded by mu: of the current attempt
+	up       *upload     // guarded by mu: likewise
+	body     *body       // guarded by mu: of the response
+	stop     func() bool // guarded by mu: ends the watch of the context
+
+	// The result.
 	response *http.Response
 	err      error
 	finished atomic.Bool
+}
+
+// queuing is a call's place in the queue of its host. It is guarded by pool.mu.
+type queuing struct {
+	host       *host    // that the latest attempt is for
+	dial       *dialing // that was begun for the call
+	waits      bool     // it is in the queue
+	next, prev *Call
+}
+
+// An exchange carries one attempt of a call. Any goroutine may call its methods.
+type exchange interface {
+	more()                   // the body has room, or credit for the server
+	read()                   // the body has been read to its end
+	drop(x *Call, err error) // ends the exchange, if it is the call's still
 }
 
 // Phase is how far the call has come. Any goroutine.
@@ -72,22 +92,22 @@ func (x *Call) setPhase(p Phase) {
 	}
 }
 
-// prepare checks the request, with the errors of net/http, and finds out where it goes.
+// prepare checks the request, with the errors of net/http word by word, and finds out where it goes.
 func (x *Call) prepare() (key hostKey, err error) {
 	r := x.req
 	switch {
 	case r.URL == nil:
-		return key, fmt.Errorf("client: nil Request.URL")
+		return key, fmt.Errorf("http: nil Request.URL")
 	case r.Header == nil:
-		return key, fmt.Errorf("client: nil Request.Header")
+		return key, fmt.Errorf("http: nil Request.Header")
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return key, fmt.Errorf("client: unsupported protocol scheme %q: use http or https", r.URL.Scheme)
+		return key, fmt.Errorf("unsupported protocol scheme %q", r.URL.Scheme)
 	case r.Method != "" && !h1.IsToken(r.Method):
-		return key, fmt.Errorf("client: invalid method %q", r.Method)
+		return key, fmt.Errorf("net/http: invalid method %q", r.Method)
 	case r.URL.Host == "":
-		return key, fmt.Errorf("client: no Host in request URL")
+		return key, fmt.Errorf("http: no Host in request URL")
 	case r.ContentLength != 0 && r.Body == nil:
-		return key, fmt.Errorf("client: Request.ContentLength=%d with nil Body", r.ContentLength)
+		return key, fmt.Errorf("http: Request.ContentLength=%d with nil Body", r.ContentLength)
 	}
 	if err = checkFields("header", r.Header); err != nil {
 		return key, err
@@ -108,11 +128,11 @@ func (x *Call) prepare() (key hostKey, err error) {
 func checkFields(what string, fields http.Header) error {
 	for name, values := range fields {
 		if !h1.IsToken(name) {
-			return fmt.Errorf("client: invalid %s field name %q", what, name)
+			return fmt.Errorf("net/http: invalid %s field name %q", what, name)
 		}
 		for _, v := range values {
 			if !httpguts.ValidHeaderFieldValue(v) {
-				return fmt.Errorf("client: invalid %s field value for %q", what, name)
+				return fmt.Errorf("net/http: invalid %s field value for %q", what, name)
 			}
 		}
 	}
@@ -140,12 +160,7 @@ func (x *Call) watch() error {
 // context has a deadline and CancelRequest is called, so no goroutine need wait for it.
 func (x *Call) watchCancel(ctx context.Context) {
 	t := x.t
-	t.mu.Lock()
-	if t.calls == nil {
-		t.calls = map[*http.Request]*Call{}
-	}
-	t.calls[x.original] = x
-	t.mu.Unlock()
+	t.noteCancel(x)
 	if _, bounded := ctx.Deadline(); bounded {
 		return
 	}
@@ -160,60 +175,48 @@ func (x *Call) watchCancel(ctx context.Context) {
 	t.sys.Go(func() {
 		select {
 		case <-x.original.Cancel:
-			x.cancel(errCanceled)
+			x.cancel(x.canceled())
 		case <-over:
 		}
 	})
 }
 
-// cancel ends the call with err, wherever it is: also its body, until that has come to its end. Any
-// goroutine.
+// canceled is the error of a request that Request.Cancel ends.
+func (x *Call) canceled() error {
+	if p := x.Phase(); p == Queued || p == Dialing {
+		return errCanceledEarly
+	}
+	return errCanceled
+}
+
+// cancel ends the call with err, wherever it is: also its body, and the rest of its request, until
+// both have come to their ends. Any goroutine.
 func (x *Call) cancel(err error) {
 	x.mu.Lock()
-	settled, l, b := x.settled, x.link, x.body
+	settled, e, b := x.settled, x.exchange, x.body
 	x.settled = true
 	x.mu.Unlock()
 	switch {
-	case settled && b != nil:
-		b.giveUp(x.wrap(err))
-	case settled:
-	case l == nil:
-		x.t.dequeue(x)
-		x.finish(nil, x.wrap(err))
-	default:
-		err = x.wrap(err)
-		l.drop(x, err)
+	case !settled && e == nil:
+		x.t.pool.withdraw(x)
 		x.finish(nil, err)
+	case !settled:
+		e.drop(x, err)
+		x.finish(nil, err)
+	case e != nil:
+		if b != nil {
+			b.fail(x.wrap(err))
+		}
+		e.drop(x, err)
+		x.over(err)
 	}
 }
-
-// drop ends the connection if it is the call's still. Any goroutine.
-func (pc *conn) drop(x *Call, err error) {
-	switch {
-	case !pc.x.CompareAndSwap(x, nil):
-	case x.method() == "CONNECT" && err == errBodyClosed: // what was written into the tunnel is sent
-		_ = pc.c.Close()
-	default:
-		pc.c.Abort(err)
-	}
-}
-
-func (pc *conn) more() { pc.c.Notify() }
 
 // fail ends the call with err, unless its result is decided.
 func (x *Call) fail(err error) {
 	if x.settle(nil) {
-		x.finish(nil, x.wrap(err))
+		x.finish(nil, err)
 	}
-}
-
-// wrap names the phase.
-func (x *Call) wrap(err error) error {
-	addr := x.addr
-	if p := x.Phase(); p == Dialing && x.proxy != nil {
-		addr = canonicalAddr(x.proxy)
-	}
-	return &Error{x.Phase(), addr, err}
 }
 
 // settle decides the result of the call: a response with body b, or without one, or an error. It
@@ -228,17 +231,46 @@ func (x *Call) settle(b *body) bool {
 	return true
 }
 
-// finish passes the result on. It is called once.
+func (x *Call) isSettled() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.settled
+}
+
+// isRead reports whether the caller has come to the end of the response.
+func (x *Call) isRead() bool {
+	x.mu.Lock()
+	b := x.body
+	x.mu.Unlock()
+	return b == nil || b.isRead()
+}
+
+// wrap gives an error of Do's its phase. Those of RoundTrip are as in net/http.
+func (x *Call) wrap(err error) error {
+	if x.done == nil {
+		return err
+	}
+	addr := x.addr
+	p := x.Phase()
+	if p == Dialing && x.proxy != nil {
+		addr = canonicalAddr(x.proxy)
+	}
+	return &Error{p, addr, err}
+}
+
+// finish delivers the result. It is called once, by what has settled the call.
 func (x *Call) finish(r *http.Response, err error) {
-	switch {
-	case err != nil:
-		x.abandonUpload(err)
-		x.over()
-	case r.Body == http.NoBody:
-		x.over()
-	default:
+	if err != nil {
+		err = x.wrap(err)
+		x.over(err)
+	} else {
 		x.setPhase(Body)
 	}
+	x.deliver(r, err)
+}
+
+// deliver gives the result to the caller.
+func (x *Call) deliver(r *http.Response, err error) {
 	if x.done != nil {
 		x.done(r, err)
 		return
@@ -248,35 +280,60 @@ func (x *Call) finish(r *http.Response, err error) {
 	x.parker.Unpark()
 }
 
-// over ends the watch of the context: nothing of the call is left that it could end.
-func (x *Call) over() {
+// over ends what is left of the call: the rest of its request, and the watch of its context. Any
+// goroutine, any number of times.
+func (x *Call) over(err error) {
 	x.mu.Lock()
-	stop := x.stop
-	x.stop = nil
+	stop, up := x.stop, x.up
+	x.stop, x.exchange = nil, nil
 	x.mu.Unlock()
+	if up != nil {
+		up.stopFor(err)
+	} else {
+		closeBody(x.req)
+	}
 	if stop != nil {
 		stop()
 	}
 	if x.original.Cancel != nil {
-		x.t.mu.Lock()
-		delete(x.t.calls, x.original)
-		x.t.mu.Unlock()
+		x.t.forgetCancel(x.original)
 	}
 	if old := Phase(x.phase.Swap(uint32(Done))); old != Done {
 		x.t.figures.remove(old)
 	}
 }
 
-// abandonUpload closes the request's body.
-func (x *Call) abandonUpload(err error) {
-	x.mu.Lock()
-	up := x.up
-	x.mu.Unlock()
-	if up != nil {
-		up.stopFor(err)
+// attemptFailed tries again on another connection, or ends the call with err. Any goroutine that
+// has taken the call from the attempt's exchange. These are the rules of net/http: a server that is
+// too slow is not asked twice.
+func (x *Call) attemptFailed(err error) {
+	again := x.reused && err != error(errHeaderTimeout) && !x.gotByte.Load() && x.up.readErr.Load() == nil &&
+		(x.replayable() || x.rewindable() && !x.up.began.Load()) && !x.isSettled()
+	if again {
+		x.again()
 		return
 	}
-	closeBody(x.req)
+	x.fail(err)
+}
+
+// refused is attemptFailed for a server of HTTP/2 that has not processed the request, whatever its
+// method (RFC 9113 section 8.7).
+func (x *Call) refused(err error) {
+	if x.refusals < maxRefusals && !x.gotByte.Load() && x.rewindable() && !x.isSettled() {
+		x.refusals++
+		x.again()
+		return
+	}
+	x.fail(err)
+}
+
+// again begins another attempt.
+func (x *Call) again() {
+	if err := x.rewind(); err != nil {
+		x.fail(err)
+		return
+	}
+	x.t.pool.acquire(x, x.host.key)
 }
 
 // replayable reports whether the request may be sent again although the server may have seen it:
@@ -301,7 +358,11 @@ func (x *Call) rewindable() bool {
 
 // rewind gives the next attempt a body of its own.
 func (x *Call) rewind() error {
-	x.abandonUpload(errServerClosed)
+	if x.up != nil {
+		x.up.stopFor(errAbandoned)
+	} else {
+		closeBody(x.req)
+	}
 	if r := x.original; r.Body != nil && r.Body != http.NoBody {
 		b, err := r.GetBody()
 		if err != nil {
@@ -312,7 +373,7 @@ func (x *Call) rewind() error {
 		x.req = &again
 	}
 	x.mu.Lock()
-	x.link, x.up = nil, nil
+	x.exchange, x.up = nil, nil
 	x.mu.Unlock()
 	x.gotByte.Store(false)
 	return nil

@@ -23,7 +23,8 @@
 // is [Sent]: its goroutine, or the loop, writes it. The [Head] of the response, then its [Body],
 // come in pieces to the connection's loop. It parses them with the grammar of the server
 // (internal/h1), as strictly. A call is [Done] when nothing more comes. Package debug shows how
-// many requests of an engine are in each phase. Each [Error] says in which phase its request was.
+// many requests of an engine are in each phase. An [Error] of Do or of a Group says in which phase
+// its request was; RoundTrip returns the errors of http.Transport.
 //
 // If a kept connection turns out to be closed, the request is sent again on another, by the rules
 // of net/http: it must be idempotent, or nothing of it was sent. Its body must be had again by
@@ -32,15 +33,23 @@
 // # HTTP/2
 //
 // HTTP/2 is spoken where the server agrees to it by ALPN, or by prior knowledge (see Protocols).
-// Then all requests for a host share one connection. Those beyond the server's limit wait in order.
+// Then the requests for a host share a connection, up to the server's limit of streams. Those beyond
+// it get another connection, or wait in order (HTTP2.StrictMaxConcurrentRequests). Until it is known
+// whether a host speaks HTTP/2, one connection is dialled for all of its requests, and one more each
+// 30 ms.
+//
 // A request that the server has refused, or that is above the last stream of its GOAWAY, is sent
-// again whatever its method. A body that is not read holds up its own stream only.
+// again whatever its method. A body that is not read holds up its own stream only. If a request is
+// given up and the server sends nothing for a second, not even an answer to PING, its connection
+// gets no more requests.
 //
 // # What costs a goroutine
 //
 //   - A request body that is not in memory (bytes.Reader, bytes.Buffer, strings.Reader), while it
 //     is sent: its Read may block, and the response may come first.
 //   - A name, while it is being resolved (Engine.DialFunc).
+//   - A Transport, while a request waits for another dial to be begun, or a dial goes on that no
+//     request needs any more: one goroutine for all of them, 10 s at most behind the last.
 //   - DialContext and DialTLSContext, while they run; a net.Conn without a descriptor costs two for
 //     as long as it lives. So does TLS to a server through a proxy that is TLS itself.
 //   - http.Client.Timeout, which net/http implements for other RoundTrippers than its own by a
@@ -64,8 +73,6 @@
 //   - A response is refused that http.Transport repairs: Content-Length beside Transfer-Encoding, a
 //     folded line, a line that ends with a bare LF, a transfer coding other than chunked. RFC 9112
 //     calls each of them an error.
-//   - An error is an [Error], with the cause inside: use errors.Is and errors.As. A request that is
-//     invalid, or whose context has ended before, fails with the plain error.
 //   - A connection is free when the last byte of a response has come, not when it was read.
 //   - The hooks of httptrace may run on a loop, and must not block.
 //   - Deadlines that DialContext sets on its connection have no effect afterwards.

@@ -221,7 +221,7 @@ func unwanted(t *testing.T) func(string, *tls.Conn) http.RoundTripper {
 func testTLSHandshakeTimeout(t *testing.T) {
 	silent := scripted(t, func(c net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) })
 	tr := fresh(t, &Transport{TLSHandshakeTimeout: 50 * time.Millisecond})
-	_, err := tr.RoundTrip(request(t, "GET", strings.Replace(silent, "http:", "https:", 1), nil))
+	_, err := byDo{tr}.RoundTrip(request(t, "GET", strings.Replace(silent, "http:", "https:", 1), nil))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Dialing || !e.Timeout() ||
 		!strings.Contains(err.Error(), "TLS handshake timeout") {
 		t.Errorf("%v", err)
@@ -271,9 +271,9 @@ func testIdleFields(t *testing.T) {
 
 func awaitNoIdle(t *testing.T, tr *Transport) {
 	for t.Context().Err() == nil {
-		tr.mu.Lock()
-		idle := tr.idle
-		tr.mu.Unlock()
+		tr.pool.mu.Lock()
+		idle := tr.pool.idle
+		tr.pool.mu.Unlock()
 		if idle == 0 {
 			return
 		}

@@ -80,38 +80,42 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// Many requests share one connection; the server's limit makes the others wait.
+// Many requests share few connections, each up to the server's limit; StrictMaxConcurrentRequests
+// has them wait for one.
 func TestHTTP2SharesAConnection(t *testing.T) {
-	var conns sync.Map
-	var now, most atomic.Int32
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conns.Store(r.RemoteAddr, true)
-		n := now.Add(1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		time.Sleep(time.Millisecond)
-		now.Add(-1)
-		io.WriteString(w, r.URL.Path)
-	}))
-	s.EnableHTTP2 = true
-	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 10}
-	s.StartTLS()
-	defer s.Close()
-	tr := fresh(t, &Transport{TLSClientConfig: trusting(s), ForceAttemptHTTP2: true})
-	var wg sync.WaitGroup
-	for i := range 200 {
-		wg.Go(func() {
-			path := fmt.Sprint("/", i)
-			if r, body := get(t, tr, s.URL+path); body != path || r.ProtoMajor != 2 {
-				t.Errorf("%s: %q, %s", path, body, r.Proto)
+	for _, strict := range []bool{false, true} {
+		var conns sync.Map
+		var now, most atomic.Int32
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conns.Store(r.RemoteAddr, true)
+			n := now.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 			}
-		})
-	}
-	wg.Wait()
-	n := 0
-	conns.Range(func(any, any) bool { n++; return true })
-	if n != 1 || most.Load() > 10 {
-		t.Errorf("%d connections, %d requests at once", n, most.Load())
+			time.Sleep(time.Millisecond)
+			now.Add(-1)
+			io.WriteString(w, r.URL.Path)
+		}))
+		s.EnableHTTP2 = true
+		s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 10}
+		s.StartTLS()
+		tr := fresh(t, &Transport{TLSClientConfig: trusting(s), ForceAttemptHTTP2: true,
+			HTTP2: &http.HTTP2Config{StrictMaxConcurrentRequests: strict}})
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				path := fmt.Sprint("/", i)
+				if r, body := get(t, tr, s.URL+path); body != path || r.ProtoMajor != 2 {
+					t.Errorf("%s: %q, %s", path, body, r.Proto)
+				}
+			})
+		}
+		wg.Wait()
+		n := int32(0)
+		conns.Range(func(any, any) bool { n++; return true })
+		if n < 1 || n > 20 || most.Load() > 10*n || strict && n != 1 {
+			t.Errorf("strict %v: %d connections, %d requests at once", strict, n, most.Load())
+		}
+		s.Close()
 	}
 }
 
@@ -125,12 +129,12 @@ func TestHTTP2CancelAndTimeouts(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}, &Transport{ResponseHeaderTimeout: 100 * time.Millisecond})
-	_, err := tr.RoundTrip(request(t, "GET", s.URL+"/hangs", nil))
+	_, err := byDo{tr}.RoundTrip(request(t, "GET", s.URL+"/hangs", nil))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Sent || !e.Timeout() {
 		t.Errorf("ResponseHeaderTimeout: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := tr.RoundTrip(request(t, "GET", s.URL+"/half", nil).WithContext(ctx))
+	r, err := byDo{tr}.RoundTrip(request(t, "GET", s.URL+"/half", nil).WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +260,7 @@ func TestHTTP2Retries(t *testing.T) {
 			}
 		})
 		tr := overClearH2(t, &Transport{})
-		r, err := tr.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
+		r, err := byDo{tr}.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
 		e, named := errors.AsType[*Error](err)
 		switch {
 		case name == "CANCEL" && (!named || e.Phase != Sent || asked.Load() != 1):
@@ -300,7 +304,7 @@ func TestHTTP2Floods(t *testing.T) {
 			}
 		})
 		tr := overClearH2(t, &Transport{MaxResponseHeaderBytes: 100_000})
-		_, err := tr.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
+		_, err := byDo{tr}.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
 		if e, named := errors.AsType[*Error](err); !named || e.Phase > Head {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -2,7 +2,7 @@ package client
 
 import (
 	"crypto/tls"
-	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -12,10 +12,16 @@ import (
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
+// silence is how long a server may leave a PING unanswered, and send nothing else, that was sent
+// with the cancellation of a request. Then its connection gets no more calls: its host may be gone
+// although its kernel acknowledges what is sent.
+const silence = time.Second
+
 // The timers of a muxConn beside those of mux.
 const (
 	idleTimer = mux.FirstTimer + iota
 	waitTimer
+	silentTimer
 )
 
 // speaks are the protocols that Transport.Protocols allows, or its default.
@@ -46,28 +52,38 @@ func (t *Transport) mayH2(k hostKey) bool {
 	return p.UnencryptedHTTP2() && !p.HTTP1()
 }
 
-// A muxConn is an HTTP/2 connection. It serves the calls that wait for its host, as many at a time
-// as the server allows.
+// creditAt is how much of a body's window has been consumed when the server is credited: half of it.
+func (t *Transport) creditAt() int {
+	return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2)
+}
+
+// A muxConn is an HTTP/2 connection. It takes the calls that wait for its host from the pool, as
+// many at a time as the server allows.
 type muxConn struct {
 	mux.Conn
 	t    *Transport
-	host *host
-	dial *dialing
-	tls  *tls.ConnectionState
 	c    *myriad.Conn
+	dial *dialing // that makes it, until it stands
+	tls  *tls.ConnectionState
 
-	retire  atomic.Bool  // CloseIdleConnections was called, with Transport.mu
-	busy    atomic.Int32 // calls that have a stream and are not over
-	carried bool         // the loop's: a call before
-	leaving bool         // the loop's: it takes no more calls
-	closed  bool         // the loop's
-	waits   []streamWait
+	pooled
+	free    int  // guarded by pool.mu: streams that can be opened now, as far as the pool knows
+	limit   int  // guarded by pool.mu: streams that the server allows at a time
+	proven  bool // guarded by pool.mu: the server has sent its SETTINGS
+	leaving bool // guarded by pool.mu: it takes no more calls
+
+	busy atomic.Int32 // calls that have a stream and are not over
+
+	// The loop's.
+	carried bool             // a call before
+	closed  bool             // its dial was given up, or Gone was called
+	listens bool             // silentTimer is set
+	waits   [4][]*streamWait // by kind, in order: each kind lasts the same time for all streams
 }
 
-// A streamWait is a point in time at which a stream has waited long enough. They are in order,
-// because each kind of wait is always as long.
+// A streamWait is one wait of a stream for something that has a limit of its own.
 type streamWait struct {
-	st    *stream
+	st    *stream // nil: the wait is over
 	until time.Time
 }
 
@@ -75,147 +91,217 @@ type streamWait struct {
 func (m *muxConn) Opened(c *myriad.Conn) {
 	m.c = c
 	m.Conn.Opened(c)
-	if !m.dial.standsMux(m) {
+	d := m.dial
+	m.dial = nil
+	if !d.standsMux(m) {
 		m.closed = true
-		c.Abort(nil)
+		c.Abort(errAbandoned)
 		return
 	}
-	m.dial = nil
 	m.serve()
 }
 
-// Notified is called for calls that wait, and for streams.
+// Notified is called for calls that wait, for streams, and when the pool has let the connection go.
 func (m *muxConn) Notified(c *myriad.Conn) {
 	m.Conn.Notified(c)
-	if m.retire.Swap(false) {
-		m.leave()
-		if m.Streams() == 0 { // else Idle follows
-			m.Shutdown()
-		}
-	}
 	m.serve()
+	m.endIfUnused()
 }
 
 // serve opens a stream for each call that waits, as far as the server allows. It opens only one
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
-// they follow our acknowledgement.
+// they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
-	for !m.leaving && (m.Ready() || m.Streams() == 0) {
-		m.t.mu.Lock()
-		var x *Call
-		if !m.retire.Load() {
-			x = m.t.next(m.host)
+	for !m.closed {
+		free := m.Free()
+		if !m.Ready() && m.carried {
+			free = 0
 		}
-		if x != nil {
-			m.busy.Add(1)
-		}
-		m.t.mu.Unlock()
+		x, do := m.t.pool.pull(m, free)
+		do.run()
 		if x == nil {
 			return
 		}
-		st := &stream{m: m}
-		st.Init(st)
-		err := m.Open(&st.Stream)
-		if err == nil {
-			m.Timers.Set(m.c, idleTimer, 0)
-			st.begin(x)
-			if m.t.DisableKeepAlives || wantsClose(x.req) {
-				m.leave()
-			}
-			continue
-		}
-		m.t.mu.Lock()
-		m.t.pushFront(m.host, x)
-		m.busy.Add(-1)
-		m.t.mu.Unlock()
-		if x.isSettled() {
-			m.t.dequeue(x)
-		}
-		if !errors.Is(err, mux.ErrStreams) {
-			m.leave()
-		}
-		return
+		m.carry(x)
 	}
 }
 
-// leave takes the connection from its host. Calls that wait get another one.
-func (m *muxConn) leave() {
-	if m.leaving {
+// carry begins an attempt of x, which the pool has given to the connection.
+func (m *muxConn) carry(x *Call) {
+	st := &stream{m: m}
+	st.Init(st)
+	if err := m.Open(&st.Stream); err != nil {
+		m.busy.Add(-1)
+		m.t.pool.leave(m, true)
+		x.refused(err)
 		return
 	}
-	m.leaving = true
-	m.t.mu.Lock()
-	if m.host.mux == m {
-		m.host.mux = nil
+	m.Timers.Set(m.c, idleTimer, 0)
+	st.begin(x)
+	if m.t.DisableKeepAlives || wantsClose(x.req) {
+		m.t.pool.leave(m, m.Streams() > 1) // it drains if others are on it
 	}
-	d := m.t.dialFor(m.host)
-	m.t.mu.Unlock()
-	d.start()
+}
+
+// endIfUnused closes a connection that takes no more calls and has none.
+func (m *muxConn) endIfUnused() {
+	if !m.closed && m.Streams() == 0 && m.t.pool.hasLeft(m) {
+		m.end()
+	}
+}
+
+// end closes a connection without streams in order.
+func (m *muxConn) end() {
+	m.t.pool.leave(m, false)
+	m.Shutdown()
+	m.t.pool.closed(&m.pooled)
 }
 
 // Accept is never called at a client.
 func (*muxConn) Accept(uint32) *mux.Stream { return nil }
 
-// Settings may allow more streams.
-func (m *muxConn) Settings() { m.serve() }
+// Settings may allow more streams, or fewer.
+func (m *muxConn) Settings() {
+	m.t.pool.settings(m, m.Free()+m.Streams())
+	m.serve()
+}
 
 // GoAway is the server's wish to have no more streams.
-func (m *muxConn) GoAway(uint32, h2.Code) { m.leave() }
+func (m *muxConn) GoAway(uint32, h2.Code) { m.t.pool.leave(m, true) }
 
 // Idle is called when the last stream has ended.
 func (m *muxConn) Idle() {
 	switch {
 	case m.closed:
-	case m.leaving || m.t.DisableKeepAlives:
-		m.leave()
-		m.Shutdown()
+	case m.t.DisableKeepAlives || m.t.pool.hasLeft(m):
+		m.end()
 	case m.t.IdleConnTimeout > 0:
 		m.Timers.Set(m.c, idleTimer, m.t.IdleConnTimeout)
 	}
 }
 
-// Expired is the end of a wait.
+// gaveUp is called when a request was cancelled of which nothing has come back: is the server still
+// there?
+func (m *muxConn) gaveUp() {
+	if m.closed {
+		return
+	}
+	m.Probe()
+	if !m.listens {
+		m.listens = true
+		m.Timers.Set(m.c, silentTimer, silence)
+	}
+}
+
+// leaveIfSilent is called when a request was given up silence ago.
+func (m *muxConn) leaveIfSilent() {
+	unanswered := m.Unanswered()
+	m.listens = false
+	switch {
+	case m.closed:
+	case !m.Ready() || unanswered >= silence:
+		m.t.pool.leave(m, true)
+		m.endIfUnused()
+	case unanswered > 0: // by a later PING
+		m.listens = true
+		m.Timers.Set(m.c, silentTimer, silence-unanswered)
+	}
+}
+
+// wait begins a wait of st, in place of another one.
+func (m *muxConn) wait(st *stream, what wait, d time.Duration) {
+	st.endWait()
+	w := &streamWait{st, m.t.sys.Now().Add(d)}
+	st.wait, st.waits = w, what
+	list := &m.waits[what-1]
+	*list = append(*list, w)
+	if len(*list) == 1 {
+		m.armWaits()
+	}
+}
+
+// armWaits sets the timer to the first wait of all kinds that ends.
+func (m *muxConn) armWaits() {
+	var first time.Time
+	for i := range m.waits {
+		list := &m.waits[i]
+		for len(*list) > 0 && (*list)[0].st == nil {
+			(*list)[0] = nil
+			*list = (*list)[1:]
+		}
+		if len(*list) == 0 {
+			*list = nil
+		} else if until := (*list)[0].until; first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	switch now := m.t.sys.Now(); {
+	case first.IsZero():
+		m.Timers.Set(m.c, waitTimer, 0)
+	case first.After(now):
+		m.Timers.Set(m.c, waitTimer, first.Sub(now))
+	default:
+		m.Timers.Set(m.c, waitTimer, -1)
+	}
+}
+
+// expireWaits ends the waits that have lasted long enough.
+func (m *muxConn) expireWaits() {
+	now := m.t.sys.Now()
+	for i := range m.waits {
+		for len(m.waits[i]) > 0 && (m.waits[i][0].st == nil || !m.waits[i][0].until.After(now)) {
+			w := m.waits[i][0]
+			m.waits[i] = m.waits[i][1:]
+			if w.st != nil {
+				w.st.expired()
+			}
+		}
+	}
+	m.armWaits()
+}
+
+// Expired is the end of a timer.
 func (m *muxConn) Expired(c *myriad.Conn) {
 	for number := range m.Timers.Expired(c) {
 		switch number {
 		case idleTimer:
 			if m.Streams() == 0 {
-				m.leave()
-				m.Shutdown()
+				m.end()
 			}
 		case waitTimer:
-			m.expireStreams()
+			m.expireWaits()
+		case silentTimer:
+			m.leaveIfSilent()
 		default:
 			m.TimerExpired(number)
 		}
 	}
 }
 
-func (m *muxConn) expireStreams() {
-	now := m.t.sys.Now()
-	for len(m.waits) > 0 {
-		w := m.waits[0]
-		if left := w.until.Sub(now); left > 0 && w.st.waiting() {
-			m.Timers.Set(m.c, waitTimer, left)
-			return
-		}
-		m.waits = m.waits[1:]
-		w.st.expired(now)
-	}
-}
-
 // Stopping is the engine's shutdown.
 func (m *muxConn) Stopping(c *myriad.Conn) {
-	m.leave()
+	m.t.pool.leave(m, false)
 	m.Conn.Stopping(c)
 }
 
 // Gone is the end of the connection.
-func (m *muxConn) Gone(err error) {
+func (m *muxConn) Gone(error) {
 	if m.closed {
 		return // its dial was given up
 	}
 	m.closed = true
-	m.leave()
-	m.t.closed(m.host, false)
+	m.t.pool.leave(m, false)
+	m.t.pool.closed(&m.pooled)
+}
+
+// endError is the error of a call whose stream ended with err, in the form of net/http.
+func (m *muxConn) endError(err error, within bool) error {
+	frame, ok := err.(*h2.Error)
+	switch {
+	case !ok:
+		return closedError(m.c, err, within)
+	case frame.Cause == io.ErrUnexpectedEOF: // the body is shorter than its Content-Length
+		return io.ErrUnexpectedEOF
+	}
+	return streamError{frame}
 }

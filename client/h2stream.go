@@ -1,14 +1,12 @@
 package client
 
 import (
-	"errors"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/h2"
@@ -24,18 +22,21 @@ const maxRefusals = 6
 // are the loop's.
 type stream struct {
 	mux.Stream
-	m    *muxConn
-	x    atomic.Pointer[Call] // whose attempt it is; nil: it was cancelled, or is over
-	call *Call
+	m     *muxConn
+	x     atomic.Pointer[Call] // whose attempt it is; nil: it was cancelled, or is over
+	freed atomic.Bool          // it does not count as busy
+
 	up   *upload
 	head []byte // of the request, not taken yet; the upload's
-	body *body
-	due  atomic.Int64 // when its wait ends, in nanoseconds since 1970; 0: it does not wait
 
-	freed     atomic.Bool // it does not count as busy
-	expecting bool
-	headed    bool // the final head has come
-	interim   int  // bytes of interim responses
+	// The loop's.
+	call    *Call // that was begun; nil behind Ended
+	body    *body
+	waits   wait
+	wait    *streamWait // nil: none
+	headed  bool        // the final head has come
+	whole   bool        // and the end of the response
+	interim int         // bytes of interim responses
 }
 
 // begin sends the request.
@@ -46,7 +47,7 @@ func (st *stream) begin(x *Call) {
 	x.mu.Lock()
 	settled := x.settled
 	if !settled && err == nil {
-		x.link, x.up, x.reused = st, up, reused
+		x.exchange, x.up, x.reused = st, up, reused
 	}
 	x.mu.Unlock()
 	if settled || err != nil {
@@ -66,10 +67,11 @@ func (st *stream) begin(x *Call) {
 		st.head = x.appendPairs(nil, up)
 	}
 	up.final = up.body == nil
-	if st.expecting = up.expects; up.probe {
-		st.wait(probeTimeout)
-	} else if st.expecting {
-		st.wait(x.t.ExpectContinueTimeout)
+	switch {
+	case up.probe:
+		st.m.wait(st, forBody, probeTimeout)
+	case up.expects:
+		st.m.wait(st, forContinue, x.t.ExpectContinueTimeout)
 	}
 	st.x.Store(x)
 	if x.isSettled() {
@@ -80,6 +82,8 @@ func (st *stream) begin(x *Call) {
 }
 
 func (st *stream) more() { st.Notify() }
+
+func (st *stream) read() { st.Notify() }
 
 // drop resets the stream if it is the call's still. Any goroutine.
 func (st *stream) drop(x *Call, _ error) {
@@ -98,61 +102,63 @@ func (st *stream) free() {
 }
 
 // fail ends the call, or its body, because the request's body cannot be read. Any goroutine.
-func (st *stream) fail(err error) {
-	x := st.call
+func (st *stream) fail(x *Call, err error) {
+	st.drop(x, err)
+	if x.settle(nil) {
+		x.finish(nil, err)
+		return
+	}
 	x.mu.Lock()
 	b := x.body
 	x.mu.Unlock()
-	st.drop(x, err)
 	if b != nil {
-		b.giveUp(x.wrap(err))
-		return
+		b.fail(x.wrap(err))
 	}
-	x.fail(err)
+	x.over(err)
 }
 
-// wait sets the end of the current wait. Any goroutine: the upload's end begins one.
-func (st *stream) wait(d time.Duration) {
-	until := st.m.t.sys.Now().Add(d)
-	st.due.Store(until.UnixNano())
-	_ = st.m.c.Loop().Do(func() {
-		if st.m.closed {
-			return
-		}
-		st.m.waits = append(st.m.waits, streamWait{st, until})
-		if len(st.m.waits) == 1 {
-			st.m.Timers.Set(st.m.c, waitTimer, max(until.Sub(st.m.t.sys.Now()), 1))
-		}
-	})
+// written is called when the request has been written, by any goroutine. The wait for the head
+// begins on the loop, in Credit.
+func (st *stream) written() {
+	if st.m.t.ResponseHeaderTimeout > 0 {
+		st.Notify()
+	}
 }
 
-func (st *stream) waiting() bool { return st.due.Load() != 0 && st.x.Load() != nil }
-
-// expired is the end of the stream's wait, unless that has been set anew.
-func (st *stream) expired(now time.Time) {
-	due, x := st.due.Load(), st.x.Load()
-	if due == 0 || x == nil || due > now.UnixNano() {
-		return
+// endWait ends the stream's wait, if there is one.
+func (st *stream) endWait() {
+	if st.wait != nil {
+		st.wait.st = nil
+		st.wait = nil
 	}
-	st.due.Store(0)
+	st.waits = forNothing
+}
+
+// expired is the end of the time that the stream's wait may last.
+func (st *stream) expired() {
+	waited, x := st.waits, st.x.Load()
+	if waited != forContinue {
+		st.endWait()
+	}
 	switch {
-	case st.expecting:
+	case x == nil:
+	case waited == forContinue:
 		st.goAhead()
-		return
-	case st.up.probe && !st.up.wrote.Load():
+	case waited == forBody && !st.up.wrote.Load():
 		st.up.probed()
-		return
-	}
-	if !st.headed {
+	case waited == forHead && !st.headed:
 		st.drop(x, errHeaderTimeout)
 		x.fail(errHeaderTimeout)
+	case waited == forUpload:
+		st.drop(x, errAbandoned)
+		x.over(errAbandoned)
 	}
 }
 
+// goAhead sends the body of a request that has waited for 100 Continue.
 func (st *stream) goAhead() {
-	if st.expecting {
-		st.expecting = false
-		st.due.Store(0)
+	if st.waits == forContinue {
+		st.endWait()
 		st.up.goAhead()
 	}
 }
@@ -170,29 +176,28 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		}
 	}
 	if h.TooLarge {
-		return st.refuse(x, errors.New("client: the response's head is too large (Transport.MaxResponseHeaderBytes)"))
+		return st.refuse(x, x.t.headTooLarge())
 	}
 	if h.Status < 200 {
 		return st.takeInterim(x, h)
 	}
 	st.headed = true
-	st.due.Store(0)
 	st.goAhead()
+	st.endWait()
 	r := st.response(x, h)
 	if last {
 		r.Body = http.NoBody
 		if r.ContentLength < 0 && x.req.Method != "HEAD" {
 			r.ContentLength = 0
 		}
-		if x.settle(nil) {
-			st.x.Store(nil)
-			st.free()
-			x.finish(r, nil)
-			return h2.NoError
+		if !x.settle(nil) {
+			return h2.Cancel
 		}
-		return h2.Cancel
+		st.responded(x)
+		x.finish(r, nil)
+		return h2.NoError
 	}
-	b := &body{link: st, call: x, response: r, credits: true}
+	b := &body{exchange: st, call: x, response: r, credit: st.m.t.creditAt()}
 	r.Body = b
 	decompress(x, r)
 	if !x.settle(b) {
@@ -270,21 +275,39 @@ func (st *stream) Trailers(fields []hpack.Field) {
 	}
 }
 
-// end is the orderly end of the response.
+// end is the orderly end of a response with a body.
 func (st *stream) end() {
-	x := st.call
-	st.x.Store(nil)
-	st.free()
+	st.responded(st.call)
 	st.body.end()
-	x.over()
 }
 
-// Credit is what the reader of the body has consumed.
+// responded is called when the response is complete. A request that is still under way goes on
+// until the response has been read to its end, and uploadGrace longer, as over HTTP/1.
+func (st *stream) responded(x *Call) {
+	st.whole = true
+	if st.up.wrote.Load() && st.Queued() == 0 {
+		st.x.Store(nil)
+		st.free()
+		x.over(errAbandoned)
+	} else if st.body == nil || st.body.awaitRead() {
+		st.m.wait(st, forUpload, uploadGrace)
+	}
+}
+
+// Credit is what the reader of the body has consumed. It is called after Notify, and so also when
+// the request has been written, and when the response has been read to its end.
 func (st *stream) Credit() int {
+	switch d := st.m.t.ResponseHeaderTimeout; {
+	case st.call == nil:
+	case d > 0 && !st.headed && st.up.wrote.Load() && st.waits != forHead:
+		st.m.wait(st, forHead, d)
+	case st.whole && st.waits != forUpload && st.body != nil && st.body.isRead():
+		st.m.wait(st, forUpload, uploadGrace)
+	}
 	if st.body == nil {
 		return 1 << 30 // no reader will come for it
 	}
-	return st.body.credit()
+	return st.body.consumed()
 }
 
 // Room lets the upload go on.
@@ -297,33 +320,27 @@ func (st *stream) Room() {
 // Ended is the end of the stream. A request that the server has not processed is sent again (RFC
 // 9113 section 8.7); no other one is, as with net/http.
 func (st *stream) Ended(code h2.Code, err error) {
+	call, x, b := st.call, st.x.Swap(nil), st.body
+	st.call, st.body = nil, nil
+	st.endWait()
 	st.Release()
 	st.free()
+	if call != nil && !st.headed && !call.gotByte.Load() && x == nil {
+		st.m.gaveUp()
+	}
 	defer st.m.serve()
-	x := st.x.Swap(nil)
 	switch {
-	case st.call == nil:
-	case st.body != nil:
-		if err != nil && st.body.fail(st.call.wrap(err)) {
-			st.call.abandonUpload(err)
-			st.call.over()
-		}
-	case x == nil:
-		if st.headed && !st.up.wrote.Load() {
-			st.call.abandonUpload(errServerClosed)
-		}
-	case code == h2.RefusedStream && x.refusals < maxRefusals && !x.gotByte.Load() && x.rewindable() && !x.isSettled():
-		x.refusals++
-		if err = x.rewind(); err != nil {
-			x.fail(err)
-			return
-		}
-		x.t.acquire(x, x.host.key)
+	case x == nil: // it was cancelled, or is over
+	case b != nil:
+		err = x.wrap(st.m.endError(err, true))
+		b.fail(err)
+		x.over(err)
+	case st.headed: // it has its response; a server may reset the rest of the request
+		x.over(errAbandoned)
+	case code == h2.RefusedStream:
+		x.refused(err)
 	default:
-		if err == nil {
-			err = errServerClosed
-		}
-		x.fail(err)
+		x.fail(st.m.endError(err, false))
 	}
 }
 

@@ -56,15 +56,15 @@ func TestThrottledBodyGoesOn(t *testing.T) {
 func TestEndlessServers(t *testing.T) {
 	tr := fresh(t, &Transport{MaxResponseHeaderBytes: 100_000})
 	for name, tt := range map[string]struct{ first, again, want string }{
-		"head":       {"HTTP/1.1 200 OK\r\n", "X-Filler: yes\r\n", "too large"},
-		"line":       {"HTTP/1.1 200 OK\r\nX: ", "x", "too large"},
-		"status":     {"HTTP/1.1 200 ", "O", "too large"},
+		"head":       {"HTTP/1.1 200 OK\r\n", "X-Filler: yes\r\n", "headers exceeded"},
+		"line":       {"HTTP/1.1 200 OK\r\nX: ", "x", "headers exceeded"},
+		"status":     {"HTTP/1.1 200 ", "O", "headers exceeded"},
 		"interim":    {"", "HTTP/1.1 103 Early Hints\r\n\r\n", "1xx"},
 		"continue":   {"", "HTTP/1.1 100 Continue\r\nX: y\r\n\r\n", "1xx"},
 		"whitespace": {"", "\r\n", "malformed"},
 		"noise":      {"", "\x00\xff", "malformed"},
 	} {
-		_, err := tr.RoundTrip(request(t, "GET", endless(t, tt.first, tt.again), nil))
+		_, err := byDo{tr}.RoundTrip(request(t, "GET", endless(t, tt.first, tt.again), nil))
 		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Head || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
@@ -84,7 +84,7 @@ func TestAmbiguousResponses(t *testing.T) {
 		"HTTP/1.1 20 OK\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "ICY 200 OK\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n",
 	} {
-		r, err := tr.RoundTrip(request(t, "GET", answering(t, head), nil))
+		r, err := byDo{tr}.RoundTrip(request(t, "GET", answering(t, head), nil))
 		if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Head {
 			t.Errorf("%q: %v, %v", head, r, err)
 		}
@@ -92,7 +92,7 @@ func TestAmbiguousResponses(t *testing.T) {
 	for _, body := range []string{"x\r\n", "5\r\nabcde0\r\n", "5;\x00\r\nabcde\r\n", "2\nab\r\n",
 		"ffffffffffffffffff\r\n", "0\r\nBad Trailer: x\r\n\r\n"} {
 		url := answering(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
-		r, err := tr.RoundTrip(request(t, "GET", url, nil))
+		r, err := byDo{tr}.RoundTrip(request(t, "GET", url, nil))
 		if err != nil {
 			t.Errorf("%q: %v", body, err)
 			continue

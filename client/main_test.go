@@ -92,6 +92,19 @@ func readHead(r *bufio.Reader) (head string, err error) {
 	}
 }
 
+// byDo sends requests by Do, so that their errors name a phase.
+type byDo struct{ t *Transport }
+
+func (d byDo) RoundTrip(req *http.Request) (r *http.Response, err error) {
+	answered := make(chan struct{})
+	d.t.Do(req, func(got *http.Response, failed error) {
+		r, err = got, failed
+		close(answered)
+	})
+	<-answered
+	return r, err
+}
+
 // fetch gives the body of a response, and fails the test without one.
 func fetch(t testing.TB, rt http.RoundTripper, req *http.Request) (*http.Response, string) {
 	t.Helper()

@@ -1,40 +1,288 @@
 package client
 
-import "time"
+import (
+	"container/heap"
+	"sync"
+	"time"
 
-// This file shares connections among calls. All state in it is guarded by Transport.mu; nothing is
-// called, and no connection is touched, while that is held.
+	"github.com/myriad-go/myriad/internal/driver"
+)
 
-// A host is what the transport has for one key.
-type host struct {
-	key     hostKey
-	idle    []*conn // the one that was used last is taken first
-	first   *Call   // the calls that wait, in order
-	last    *Call
-	waiting int
-	conns   int // open, or being dialled
-	dialing int
-	mayH2   bool     // its connections may speak HTTP/2
-	spokeH1 bool     // one did not
-	mux     *muxConn // an HTTP/2 connection that takes requests
+// This file decides which connection serves which call, and when another one is dialled.
+//
+// A call takes an idle connection, or waits in its host's queue, in order. After each event that
+// concerns a host, arrange sees to it that something is under way for every call that waits there:
+// a stream of an HTTP/2 connection that has room, or else a dial of the call's own. Two limits hold
+// dials back. MaxConnsPerHost is one. The other is for hosts that may speak HTTP/2, where one
+// connection may serve all: one dial is under way, and one more each time that hedgeAfter passes.
+// So a dial which hangs delays the others only by that.
+//
+// A dial that fails ends its own call alone. A dial whose call has been served, or has ended, is a
+// spare: it goes on for the next call. But it gives way to a call that needs its place when it has
+// taken twice as long as its own call has waited for it.
+//
+// All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
+// to be done is a plan, which the caller runs without it.
+
+const (
+	// hedgeAfter is how long calls wait for a dial that may become an HTTP/2 connection for all of
+	// them, before another one is begun beside it.
+	hedgeAfter = 30 * time.Millisecond
+	// spareTimeout bounds a dial whose call needs it no more.
+	spareTimeout = 10 * time.Second
+)
+
+// A pool has the connections and the waiting calls of a transport.
+type pool struct {
+	t *Transport
+
+	mu     sync.Mutex
+	hosts  map[hostKey]*host
+	idle   int                // idle HTTP/1 connections of all hosts
+	kept   map[*host]struct{} // the hosts with idle connections; only with MaxIdleConns
+	queued int                // calls that wait, of all hosts
+	clock  clock
 }
 
-func (h *host) empty() bool { return h.conns == 0 && h.waiting == 0 }
+// A host is what the pool has for one key.
+type host struct {
+	key   hostKey
+	mayH2 bool     // its connections may speak HTTP/2
+	spoke protocol // by the latest connection
 
-// push appends x to the queue.
-func (h *host) push(x *Call) {
-	x.waits, x.prev = true, h.last
+	first, last *Call // the calls that wait, in order
+	undialled   *Call // no call before it waits without a dial
+	waiting     int   // calls that wait
+	dialled     int   // calls that wait and have a dial of their own
+
+	dialling    int        // dials under way
+	spares      *spare     // of these, the ones without a call, the oldest first
+	newestSpare *spare     // the newest of them
+	idle        []*conn    // HTTP/1 connections without a call; the one that was used last is taken first
+	muxes       []*muxConn // HTTP/2 connections that take calls
+	unproven    int        // of these, the ones whose server has not sent its SETTINGS
+
+	conns    int // places taken of MaxConnsPerHost: dials and connections
+	draining int // connections that take no place, because they carry no further call
+
+	atOnce  int       // dials that may be under way while HTTP/2 is possible
+	raiseAt time.Time // when there may be one more; zero: no call waits for that
+	due     time.Time // when the clock looks at the host; zero: it does not
+	index   int       // in the clock
+}
+
+type protocol uint8
+
+const (
+	notKnown protocol = iota
+	spokeHTTP1
+	spokeHTTP2
+)
+
+// A place is a connection's part of MaxConnsPerHost.
+type place uint8
+
+const (
+	noPlace place = iota
+	takesPlace
+	drainsPlace // the connection carries no further call
+)
+
+// pooled is what the pool keeps of a connection of either protocol.
+type pooled struct {
+	host  *host
+	place place // guarded by pool.mu
+}
+
+func (p *pool) init(t *Transport) {
+	p.t = t
+	p.hosts = map[hostKey]*host{}
+	p.kept = map[*host]struct{}{}
+}
+
+// hostFor is the host of a key.
+func (p *pool) hostFor(k hostKey) *host {
+	h := p.hosts[k]
+	if h == nil {
+		h = &host{key: k, mayH2: p.t.mayH2(k), atOnce: 1}
+		p.hosts[k] = h
+	}
+	return h
+}
+
+// forget drops a host that has nothing.
+func (p *pool) forget(h *host) {
+	if h.conns == 0 && h.waiting == 0 && h.draining == 0 && h.dialling == 0 && p.hosts[h.key] == h {
+		delete(p.hosts, h.key)
+	}
+}
+
+// A plan is what a method of the pool has decided, and its caller has to do without the lock.
+type plan struct {
+	dials   []*dialing // to be started
+	cancels []*dialing // have given way
+	wake    *muxConn   // has room for a call that waits
+	more    []*muxConn // likewise
+}
+
+func (do *plan) run() {
+	for _, d := range do.cancels {
+		d.abandon()
+	}
+	if do.wake != nil {
+		do.wake.c.Notify()
+	}
+	for _, m := range do.more {
+		m.c.Notify()
+	}
+	for _, d := range do.dials {
+		d.start()
+	}
+}
+
+func (do *plan) notify(m *muxConn) {
+	if do.wake == nil {
+		do.wake = m
+	} else {
+		do.more = append(do.more, m)
+	}
+}
+
+// acquire finds a connection for x: an idle one, or the first that is ready for another call. Any
+// goroutine.
+func (p *pool) acquire(x *Call, key hostKey) {
+	p.mu.Lock()
+	h := p.hostFor(key)
+	x.host = h
+	if n := len(h.idle); n > 0 {
+		pc := p.takeIdle(h, n-1)
+		p.mu.Unlock()
+		pc.send(x)
+		return
+	}
+	if p.queued >= orDefault(p.t.MaxQueued, defaultQueued) {
+		p.forget(h)
+		p.mu.Unlock()
+		x.fail(ErrQueueFull)
+		return
+	}
+	x.setPhase(Queued)
+	p.push(h, x)
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+	if x.isSettled() { // it was cancelled before it was in the queue
+		p.withdraw(x)
+	}
+}
+
+// arrange sees to it that something is under way for each call that waits for h.
+func (p *pool) arrange(h *host) (do plan) {
+	left := h.waiting // calls for which no stream is free
+	fixed := false    // another connection would be of no use
+	for _, m := range h.muxes {
+		if m.free > 0 && left > 0 {
+			do.notify(m)
+			left -= m.free
+		}
+		fixed = fixed || m.proven && (m.limit == 0 || p.t.strict())
+	}
+	if h.waiting == 0 {
+		h.atOnce = 1
+	}
+	for h.spares != nil && h.spoke == spokeHTTP2 && left <= 0 { // what they would make is of no use
+		do.cancels = append(do.cancels, p.cancel(h.spares.dialing))
+	}
+	raise, short := false, false
+	for !fixed && !raise && !short && left > h.dialled {
+		switch most := p.t.MaxConnsPerHost; {
+		case most > 0 && h.conns >= most:
+			if d := p.givesWay(h); d != nil {
+				do.cancels = append(do.cancels, d)
+			} else {
+				short = true
+			}
+		case h.mayH2 && h.spoke != spokeHTTP1 && h.dialled+h.unproven >= h.atOnce:
+			raise = true
+		default:
+			do.dials = append(do.dials, p.dial(h))
+		}
+	}
+	switch {
+	case !raise:
+		h.raiseAt = time.Time{}
+	case h.raiseAt.IsZero():
+		h.raiseAt = p.t.sys.Now().Add(hedgeAfter)
+	}
+	p.schedule(h, short)
+	p.forget(h)
+	return do
+}
+
+// dial begins the dial of the first call that waits without one.
+func (p *pool) dial(h *host) *dialing {
+	x := h.undialled
+	for x.dial != nil {
+		x = x.next
+	}
+	h.undialled = x.next
+	h.dialling++
+	h.conns++
+	d := newDialing(p.t, h, x)
+	p.give(d, x)
+	x.setPhase(Dialing)
+	return d
+}
+
+// give makes d the dial of x, which waits.
+func (p *pool) give(d *dialing, x *Call) {
+	d.x, x.dial = x, d
+	x.host.dialled++
+}
+
+// take separates d from its call.
+func (p *pool) take(d *dialing) {
+	if x := d.x; x != nil {
+		d.x, x.dial = nil, nil
+		d.host.dialled--
+	}
+}
+
+// The queue of a host.
+
+func (p *pool) push(h *host, x *Call) {
+	x.waits, x.prev, x.next = true, h.last, nil
 	if h.last != nil {
 		h.last.next = x
 	} else {
 		h.first = x
 	}
 	h.last = x
+	if h.undialled == nil {
+		h.undialled = x
+	}
 	h.waiting++
+	p.queued++
 }
 
-// remove takes x out of the queue.
-func (h *host) remove(x *Call) {
+// pushFront gives x back, which next has taken.
+func (p *pool) pushFront(h *host, x *Call) {
+	x.waits, x.prev, x.next = true, nil, h.first
+	if h.first != nil {
+		h.first.prev = x
+	} else {
+		h.last = x
+	}
+	h.first, h.undialled = x, x
+	h.waiting++
+	p.queued++
+}
+
+func (p *pool) remove(x *Call) {
+	h := x.host
+	if h.undialled == x {
+		h.undialled = x.next
+	}
 	if x.prev != nil {
 		x.prev.next = x.next
 	} else {
@@ -47,128 +295,211 @@ func (h *host) remove(x *Call) {
 	}
 	x.waits, x.next, x.prev = false, nil, nil
 	h.waiting--
+	p.queued--
 }
 
-// hostFor is the host of a key.
-func (t *Transport) hostFor(k hostKey) *host {
-	h := t.hosts[k]
-	if h == nil {
-		h = &host{key: k, mayH2: t.mayH2(k)}
-		t.hosts[k] = h
-	}
-	return h
-}
-
-// acquire finds a connection for x: an idle one, or the first that becomes free or is dialled.
-func (t *Transport) acquire(x *Call, key hostKey) {
-	t.mu.Lock()
-	h := t.hostFor(key)
-	x.host = h
-	if len(h.idle) > 0 {
-		pc := t.popIdle(h)
-		t.mu.Unlock()
-		pc.send(x)
-		return
-	}
-	if t.queued >= orDefault(t.MaxQueued, defaultQueued) {
-		t.forget(h)
-		t.mu.Unlock()
-		x.fail(ErrQueueFull)
-		return
-	}
-	x.setPhase(Queued)
-	h.push(x)
-	t.queued++
-	d, m := t.dialFor(h), h.mux
-	t.mu.Unlock()
-	if m != nil {
-		m.c.Notify()
-	}
-	if x.isSettled() { // cancelled before it was in the queue
-		t.dequeue(x)
-	}
-	d.start()
-}
-
-func (x *Call) isSettled() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.settled
-}
-
-func orDefault(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
-}
-
-// dialFor returns the dial that h needs for the first call that waits without one, or nil. The
-// caller starts it, without the lock.
-func (t *Transport) dialFor(h *host) *dialing {
-	if h.waiting <= h.dialing || t.MaxConnsPerHost > 0 && h.conns >= t.MaxConnsPerHost {
+// next takes the first call that waits out of the queue, or returns nil. Its dial becomes that of a
+// call without one, or a spare.
+func (p *pool) next(h *host) *Call {
+	x := h.first
+	if x == nil {
 		return nil
 	}
-	if h.mux != nil || h.mayH2 && !h.spokeH1 && h.dialing > 0 {
-		return nil // one connection for all, as far as is known
+	d := x.dial
+	p.remove(x)
+	if d == nil {
+		return x
 	}
-	for x := h.first; x != nil; x = x.next {
-		if x.dial == nil {
-			h.dialing++
-			h.conns++
-			x.dial = newDialing(t, h, x)
-			x.setPhase(Dialing)
-			return x.dial
+	p.take(d)
+	heir := h.undialled
+	for heir != nil && heir.dial != nil {
+		heir = heir.next
+	}
+	if h.undialled = heir; heir != nil {
+		h.undialled = heir.next
+		p.give(d, heir)
+	} else {
+		p.spare(d)
+	}
+	return x
+}
+
+// withdraw is for a call that is cancelled while it waits. Its dial goes on as a spare.
+func (p *pool) withdraw(x *Call) {
+	p.mu.Lock()
+	var do plan
+	if x.waits {
+		h, d := x.host, x.dial
+		p.remove(x)
+		if d != nil {
+			p.take(d)
+			p.spare(d)
+		}
+		do = p.arrange(h)
+	}
+	p.mu.Unlock()
+	do.run()
+}
+
+// Dials, from newDialing to one of stood, stoodMux and failed.
+
+// A spare is a dial that has no call.
+type spare struct {
+	dialing      *dialing
+	givesWay     time.Time // when a call may take its place
+	until        time.Time // when it ends
+	older, newer *spare
+}
+
+// spare keeps a dial that has no call.
+func (p *pool) spare(d *dialing) {
+	h, now := d.host, p.t.sys.Now()
+	s := &spare{dialing: d, older: h.newestSpare}
+	s.givesWay, s.until = now.Add(now.Sub(d.began)), now.Add(spareTimeout)
+	d.spare = s
+	if s.older != nil {
+		s.older.newer = s
+	} else {
+		h.spares = s
+	}
+	h.newestSpare = s
+	p.schedule(h, false)
+}
+
+// adopt takes d out of the spares, if it is one.
+func (p *pool) adopt(d *dialing) {
+	h, s := d.host, d.spare
+	if s == nil {
+		return
+	}
+	d.spare = nil
+	if s.older != nil {
+		s.older.newer = s.newer
+	} else {
+		h.spares = s.newer
+	}
+	if s.newer != nil {
+		s.newer.older = s.older
+	} else {
+		h.newestSpare = s.older
+	}
+}
+
+// givesWay takes the place of a spare that has had its time, for a call that needs it.
+func (p *pool) givesWay(h *host) *dialing {
+	now := p.t.sys.Now()
+	for s := h.spares; s != nil; s = s.newer {
+		if !now.Before(s.givesWay) {
+			return p.cancel(s.dialing)
 		}
 	}
 	return nil
 }
 
-// dequeue is for a call that is cancelled while it waits. A dial that no other call needs ends too.
-func (t *Transport) dequeue(x *Call) {
-	t.mu.Lock()
-	var unneeded *dialing
-	if x.waits {
-		h := x.host
-		h.remove(x)
-		t.queued--
-		if h.dialing > h.waiting {
-			unneeded = x.dial
+// cancel ends a spare. The caller abandons it, without the lock.
+func (p *pool) cancel(d *dialing) *dialing {
+	p.ends(d, dialCancelled)
+	d.host.conns--
+	return d
+}
+
+// ends is the end of a dial. It returns false if it has ended before.
+func (p *pool) ends(d *dialing, how dialState) bool {
+	if d.state != dialUnderWay {
+		return false
+	}
+	d.state = how
+	d.host.dialling--
+	p.take(d)
+	p.adopt(d)
+	return true
+}
+
+// stood is for a dial that has made an HTTP/1 connection, which takes over its place. The
+// connection gets its first call, or is kept, as by offer. It returns false if the dial was given
+// up before.
+func (p *pool) stood(d *dialing, pc *conn) (ok bool, err error) {
+	p.mu.Lock()
+	h, x := d.host, d.x
+	if !p.ends(d, dialStood) {
+		p.mu.Unlock()
+		return false, nil
+	}
+	pc.place = takesPlace
+	h.spoke, h.atOnce = spokeHTTP1, 1
+	if x != nil && x != h.first { // the first call gets the connection, and x that one's dial
+		if instead := h.first.dial; instead != nil {
+			p.take(instead)
+			p.give(instead, x)
+		} else {
+			h.undialled = h.first
 		}
-		x.dial = nil
-		t.forget(h)
 	}
-	t.mu.Unlock()
-	if unneeded != nil {
-		unneeded.cancel()
-	}
+	return true, p.settle(pc)
 }
 
-// next takes the first call that waits out of the queue, or returns nil.
-func (t *Transport) next(h *host) *Call {
-	x := h.first
+// stoodMux is stood for an HTTP/2 connection.
+func (p *pool) stoodMux(d *dialing, m *muxConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := d.host
+	if x := d.x; x != nil {
+		h.undialled = h.first
+	}
+	if !p.ends(d, dialStood) {
+		return false
+	}
+	m.place = takesPlace
+	m.free, m.limit = 1, 1
+	h.muxes = append(h.muxes, m)
+	h.unproven++
+	return true
+}
+
+// failed is for a dial that has failed, and ends its call with err.
+func (p *pool) failed(d *dialing, err error) {
+	p.mu.Lock()
+	x := d.x
+	if !p.ends(d, dialFailed) {
+		p.mu.Unlock()
+		return
+	}
 	if x != nil {
-		h.remove(x)
-		x.dial = nil
-		t.queued--
+		p.remove(x)
 	}
-	return x
+	d.host.conns--
+	do := p.arrange(d.host)
+	p.mu.Unlock()
+	if x != nil {
+		x.fail(err)
+	}
+	do.run()
 }
 
-// offer gives a connection that is ready for a request to the call that has waited longest, or
-// keeps it. It reports the reason if it does neither; then the connection is to be closed.
-func (t *Transport) offer(pc *conn) error {
-	t.mu.Lock()
+// HTTP/1 connections.
+
+// offer gives a connection that is ready for another call to the one that has waited longest, or
+// keeps it. It returns the reason if it does neither; then the connection is to be closed.
+func (p *pool) offer(pc *conn) error {
+	p.mu.Lock()
+	return p.settle(pc)
+}
+
+// settle is offer with mu held, which it releases.
+func (p *pool) settle(pc *conn) error {
 	h := pc.host
 	pc.inUse = true
-	if x := t.next(h); x != nil {
-		t.mu.Unlock()
+	if x := p.next(h); x != nil {
+		do := p.arrange(h)
+		p.mu.Unlock()
+		do.run()
 		pc.send(x)
 		return nil
 	}
+	t := p.t
 	perHost := orDefault(t.MaxIdleConnsPerHost, defaultIdlePerHost)
 	if t.DisableKeepAlives || perHost < 0 || len(h.idle) >= perHost {
-		t.mu.Unlock()
+		p.mu.Unlock()
 		return errKeepIdle
 	}
 	pc.inUse = false
@@ -177,104 +508,289 @@ func (t *Transport) offer(pc *conn) error {
 	}
 	pc.idled = true
 	h.idle = append(h.idle, pc)
-	t.idle++
+	p.idle++
 	var oldest *conn
 	if t.MaxIdleConns > 0 {
-		t.kept[h] = struct{}{}
-		if t.idle > t.MaxIdleConns {
-			oldest = t.takeOldest()
+		p.kept[h] = struct{}{}
+		if p.idle > t.MaxIdleConns {
+			oldest = p.takeOldest()
 		}
 	}
-	t.mu.Unlock()
+	p.mu.Unlock()
 	if oldest != nil {
 		oldest.retire()
 	}
 	return nil
 }
 
-// popIdle takes the idle connection that was used last.
-func (t *Transport) popIdle(h *host) *conn {
-	return t.takeIdle(h, len(h.idle)-1)
-}
-
-func (t *Transport) takeIdle(h *host, i int) *conn {
+func (p *pool) takeIdle(h *host, i int) *conn {
 	pc := h.idle[i]
 	copy(h.idle[i:], h.idle[i+1:])
 	h.idle[len(h.idle)-1] = nil
 	h.idle = h.idle[:len(h.idle)-1]
-	t.idle--
+	p.idle--
 	pc.inUse = true
 	if len(h.idle) == 0 {
 		h.idle = nil
-		delete(t.kept, h)
+		delete(p.kept, h)
 	}
 	return pc
 }
 
 // takeOldest takes the connection that has been idle for longest, of all hosts. There are at most
 // MaxIdleConns hosts with one.
-func (t *Transport) takeOldest() *conn {
+func (p *pool) takeOldest() *conn {
 	var from *host
-	for h := range t.kept {
+	for h := range p.kept {
 		if from == nil || h.idle[0].idleSince.Before(from.idle[0].idleSince) {
 			from = h
 		}
 	}
-	return t.takeIdle(from, 0)
+	return p.takeIdle(from, 0)
 }
 
 // unkeep takes pc away from the idle ones. It returns false if a call has it. With a minimum it is
 // taken only if it has been idle for that long; left says how long it has still to wait.
-func (t *Transport) unkeep(pc *conn, minimum time.Duration) (taken bool, left time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *pool) unkeep(pc *conn, minimum time.Duration) (taken bool, left time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if pc.inUse {
 		return false, 0
 	}
 	if minimum > 0 {
-		if left = minimum - t.sys.Now().Sub(pc.idleSince); left > 0 {
+		if left = minimum - p.t.sys.Now().Sub(pc.idleSince); left > 0 {
 			return false, left
 		}
 	}
 	for i, other := range pc.host.idle {
 		if other == pc {
-			t.takeIdle(pc.host, i)
+			p.takeIdle(pc.host, i)
 			return true, 0
 		}
 	}
 	return false, 0
 }
 
-// closed is for a connection that is no more, or a dial that has failed. Its place may be for
-// another call that waits.
-func (t *Transport) closed(h *host, dialed bool) {
-	t.mu.Lock()
-	h.conns--
-	if dialed {
-		h.dialing--
+// closed is for a connection that is closed, or is about to be: it may still wait for its server's
+// FIN, which the engine bounds. Any number of times.
+func (p *pool) closed(c *pooled) {
+	p.mu.Lock()
+	if c.place == noPlace {
+		p.mu.Unlock()
+		return
 	}
-	d := t.dialFor(h)
-	t.forget(h)
-	t.mu.Unlock()
-	d.start()
+	h := c.host
+	switch c.place {
+	case takesPlace:
+		h.conns--
+	case drainsPlace:
+		h.draining--
+	case noPlace:
+	}
+	c.place = noPlace
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
 }
 
-// pushFront gives x back, which next has taken.
-func (t *Transport) pushFront(h *host, x *Call) {
-	x.waits, x.prev, x.next = true, nil, h.first
-	if h.first != nil {
-		h.first.prev = x
-	} else {
-		h.last = x
+// HTTP/2 connections.
+
+// pull takes the next call for m, which has room for so many. On m's loop.
+func (p *pool) pull(m *muxConn, free int) (x *Call, do plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.free = free
+	if m.place == noPlace || m.leaving {
+		m.free = 0
 	}
-	h.first = x
-	h.waiting++
-	t.queued++
+	if m.free > 0 {
+		if x = p.next(m.host); x != nil {
+			m.free--
+			m.busy.Add(1)
+		}
+	}
+	if x == nil {
+		do = p.arrange(m.host)
+	}
+	return x, do
 }
 
-// forget drops a host that has nothing.
-func (t *Transport) forget(h *host) {
-	if h.empty() && t.hosts[h.key] == h {
-		delete(t.hosts, h.key)
+// settings notes that the server has told how many streams it allows at a time. On m's loop.
+func (p *pool) settings(m *muxConn, limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.limit = limit
+	if h := m.host; !m.proven && !m.leaving {
+		m.proven = true
+		h.unproven--
+		h.spoke, h.atOnce = spokeHTTP2, 1
 	}
+}
+
+// leave takes m from its host: it gets no more calls. If it drains, because its server wants that or
+// is silent, its place is for another connection. As many may drain as may be open; beyond, they
+// keep their places until they have closed. Any goroutine.
+func (p *pool) leave(m *muxConn, drains bool) {
+	p.mu.Lock()
+	h := m.host
+	p.unlist(m)
+	if most := p.t.MaxConnsPerHost; drains && most > 0 && m.place == takesPlace && h.draining < most {
+		m.place = drainsPlace
+		h.draining++
+		h.conns--
+	}
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+}
+
+// hasLeft reports whether m takes no more calls. Any goroutine.
+func (p *pool) hasLeft(m *muxConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return m.leaving
+}
+
+func (p *pool) unlist(m *muxConn) {
+	if m.leaving {
+		return
+	}
+	m.leaving, m.free = true, 0
+	h := m.host
+	for i, other := range h.muxes {
+		if other == m {
+			h.muxes = append(h.muxes[:i], h.muxes[i+1:]...)
+			if !m.proven {
+				h.unproven--
+			}
+			break
+		}
+	}
+}
+
+// closeIdle takes all connections without a call away from the hosts. The caller closes them.
+func (p *pool) closeIdle() (conns []*conn, muxes []*muxConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.hosts {
+		for len(h.idle) > 0 {
+			conns = append(conns, p.takeIdle(h, len(h.idle)-1))
+		}
+		for i := len(h.muxes) - 1; i >= 0; i-- {
+			if m := h.muxes[i]; m.busy.Load() == 0 {
+				p.unlist(m)
+				muxes = append(muxes, m)
+			}
+		}
+	}
+	return conns, muxes
+}
+
+// The clock.
+
+// A clock is a goroutine that looks at hosts when they are due: to raise atOnce, and to end
+// spares. It runs only while some host is due.
+type clock struct {
+	hosts   []*host // a heap by due
+	running bool
+	parker  driver.Parker
+}
+
+// Len is that of heap.Interface, as the methods that follow.
+func (k *clock) Len() int           { return len(k.hosts) }
+func (k *clock) Less(i, j int) bool { return k.hosts[i].due.Before(k.hosts[j].due) }
+func (k *clock) Swap(i, j int) {
+	k.hosts[i], k.hosts[j] = k.hosts[j], k.hosts[i]
+	k.hosts[i].index, k.hosts[j].index = i, j
+}
+func (k *clock) Push(h any) { k.hosts = append(k.hosts, h.(*host)) }
+func (k *clock) Pop() any {
+	last := len(k.hosts) - 1
+	h := k.hosts[last]
+	k.hosts[last] = nil
+	k.hosts = k.hosts[:last]
+	return h
+}
+
+// schedule sets when the clock looks at h. short: a call needs the place of a spare.
+func (p *pool) schedule(h *host, short bool) {
+	due := h.raiseAt
+	for s := h.spares; s != nil; s = s.newer {
+		if due.IsZero() || s.until.Before(due) {
+			due = s.until
+		}
+		if short && s.givesWay.Before(due) {
+			due = s.givesWay
+		}
+		if !short { // the first ends first
+			break
+		}
+	}
+	if due.Equal(h.due) {
+		return
+	}
+	k := &p.clock
+	was := h.due
+	h.due = due
+	switch {
+	case was.IsZero():
+		h.index = len(k.hosts)
+		heap.Push(k, h)
+	case due.IsZero():
+		heap.Remove(k, h.index)
+	default:
+		heap.Fix(k, h.index)
+	}
+	switch {
+	case !k.running && len(k.hosts) > 0:
+		k.running = true
+		if k.parker == nil {
+			k.parker = p.t.sys.NewParker()
+		}
+		p.t.sys.Go(p.tick)
+	case k.running && (len(k.hosts) == 0 || k.hosts[0] == h):
+		k.parker.Unpark()
+	}
+}
+
+// tick is the clock's goroutine.
+func (p *pool) tick() {
+	k := &p.clock
+	p.mu.Lock()
+	for len(k.hosts) > 0 {
+		h, now := k.hosts[0], p.t.sys.Now()
+		if left := h.due.Sub(now); left > 0 {
+			p.mu.Unlock()
+			k.parker.ParkFor(left)
+			p.mu.Lock()
+			continue
+		}
+		do := p.passes(h, now)
+		p.mu.Unlock()
+		do.run()
+		p.mu.Lock()
+	}
+	k.running = false
+	p.mu.Unlock()
+}
+
+// passes does what is due at h.
+func (p *pool) passes(h *host, now time.Time) (do plan) {
+	if !h.raiseAt.IsZero() && !h.raiseAt.After(now) {
+		h.atOnce++
+	}
+	var ended []*dialing
+	for s := h.spares; s != nil && !s.until.After(now); s = h.spares {
+		ended = append(ended, p.cancel(s.dialing))
+	}
+	do = p.arrange(h)
+	do.cancels = append(do.cancels, ended...)
+	return do
+}
+
+func orDefault(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
 }

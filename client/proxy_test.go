@@ -93,7 +93,7 @@ func TestProxies(t *testing.T) {
 			}
 		}
 		tr = fresh(t, &Transport{Proxy: proxied(t, proxy), TLSClientConfig: trusting(secure)})
-		_, err := tr.RoundTrip(request(t, "GET", secure.URL, nil))
+		_, err := byDo{tr}.RoundTrip(request(t, "GET", secure.URL, nil))
 		e, ok := errors.AsType[*Error](err)
 		if !ok || e.Phase != Dialing || !strings.Contains(err.Error(), "Proxy Auth") {
 			t.Errorf("%s without a password: %v", proxy, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/h1"
 	"github.com/myriad-go/myriad/internal/mux"
 )
 
@@ -82,7 +83,8 @@ type Transport struct {
 	// MaxIdleConnsPerHost is the same for one host. 0: 2; negative: none.
 	MaxIdleConnsPerHost int
 	// MaxConnsPerHost is how many connections a host has, those being dialled included. At the
-	// limit requests wait in order. 0: no limit.
+	// limit requests wait in order. A connection that drains is not counted: its server has sent
+	// GOAWAY, or it closes behind a response. As many may drain as may be open. 0: no limit.
 	MaxConnsPerHost int
 	// MaxQueued is how many requests may wait for a connection altogether, also for one that is
 	// being dialled. At the limit more fail with ErrQueueFull. 0: 1,000,000.
@@ -108,7 +110,8 @@ type Transport struct {
 	ForceAttemptHTTP2 bool
 	// HTTP2 has settings of HTTP/2, such as MaxReceiveBufferPerStream (0: 64 KiB) and
 	// MaxReceiveBufferPerConnection (0: 64 MiB). CountError runs on a loop and must not block.
-	// StrictMaxConcurrentRequests has no effect: requests beyond the server's limit always wait.
+	// Requests beyond the server's limit of streams get another connection, as MaxConnsPerHost
+	// allows, unless StrictMaxConcurrentRequests has them wait.
 	HTTP2 *http.HTTP2Config
 	// TLSNextProto switches HTTP/2 off if it is not nil and has no "h2", as in http.Transport. Its
 	// functions are not called: they take a *tls.Conn, and a loop has none.
@@ -126,15 +129,13 @@ type Transport struct {
 	scratch sync.Pool // of *scratch
 	heads   sync.Pool // of *[]byte
 
-	others atomic.Pointer[map[string]http.RoundTripper] // by scheme
+	mux  mux.Config
+	pool pool
 
-	mu     sync.Mutex
-	mux    mux.Config
-	hosts  map[hostKey]*host
-	idle   int                     // idle connections of all hosts
-	kept   map[*host]struct{}      // those with idle connections; only with MaxIdleConns
-	queued int                     // calls that wait, of all hosts
-	calls  map[*http.Request]*Call // for CancelRequest: requests with a Cancel channel
+	mu sync.Mutex
+	// cancels has requests with a Cancel channel, for CancelRequest. Guarded by mu.
+	cancels map[*http.Request]*Call
+	others  atomic.Pointer[map[string]http.RoundTripper] // by scheme; written under mu
 }
 
 // init gives the transport its engine, once.
@@ -152,13 +153,13 @@ func (t *Transport) init() error {
 		t.parkers.New = func() any { return t.sys.NewParker() }
 		t.scratch.New = func() any { return new(scratch) }
 		t.heads.New = func() any { return new([]byte) }
-		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, HeadTimeout: blockTimeout, Now: t.sys.Now}
+		t.mux = mux.Config{Client: true, HeaderList: t.limits(0).HeadBytes, HeadTimeout: blockTimeout, Now: t.sys.Now,
+			Log: mux.NewLog(func(f mux.Fault) { t.engine.Logger().Warn("client: " + f.String()) })}
 		if d := t.ResponseHeaderTimeout; d > 0 {
 			t.mux.HeadTimeout = min(d, blockTimeout)
 		}
 		t.mux.Take(t.HTTP2)
-		t.hosts = map[hostKey]*host{}
-		t.kept = map[*host]struct{}{}
+		t.pool.init(t)
 	})
 	return t.started
 }
@@ -264,7 +265,8 @@ func (t *Transport) other(r *http.Request) http.RoundTripper {
 	return (*others)[r.URL.Scheme]
 }
 
-// start begins a call.
+// start begins a call. If the request is invalid, or its context has ended, the call has not begun
+// and has no phase: it fails with the plain error, as in net/http.
 func (t *Transport) start(x *Call) {
 	x.trace = httptrace.ContextClientTrace(x.req.Context())
 	t.figures.add(Queued)
@@ -272,15 +274,16 @@ func (t *Transport) start(x *Call) {
 	if err == nil {
 		err = x.watch()
 	}
-	if err != nil { // it has not begun, so it has no phase, and as in net/http the plain error
+	if err != nil {
 		x.settle(nil)
-		x.finish(nil, err)
+		x.over(err)
+		x.deliver(nil, err)
 		return
 	}
 	if x.trace != nil && x.trace.GetConn != nil {
 		x.trace.GetConn(x.addr)
 	}
-	t.acquire(x, key)
+	t.pool.acquire(x, key)
 }
 
 // CloseIdleConnections closes connections that wait for a request. Those in use are not
@@ -289,21 +292,12 @@ func (t *Transport) CloseIdleConnections() {
 	if t.init() != nil {
 		return
 	}
-	t.mu.Lock()
-	var all []*conn
-	for _, h := range t.hosts {
-		if m := h.mux; m != nil && m.busy.Load() == 0 {
-			h.mux = nil
-			m.retire.Store(true)
-			m.c.Notify()
-		}
-		for len(h.idle) > 0 {
-			all = append(all, t.popIdle(h))
-		}
-	}
-	t.mu.Unlock()
-	for _, pc := range all {
+	conns, muxes := t.pool.closeIdle()
+	for _, pc := range conns {
 		pc.retire()
+	}
+	for _, m := range muxes {
+		m.c.Notify()
 	}
 }
 
@@ -311,14 +305,42 @@ func (t *Transport) CloseIdleConnections() {
 // Timeout. It has no effect on others: cancel their contexts.
 func (t *Transport) CancelRequest(req *http.Request) {
 	t.mu.Lock()
-	x := t.calls[req]
+	x := t.cancels[req]
 	t.mu.Unlock()
 	if x != nil {
-		x.cancel(errCanceled)
+		x.cancel(x.canceled())
 	}
 }
 
-var errCanceled = errors.New("client: request canceled")
+// noteCancel has CancelRequest find x.
+func (t *Transport) noteCancel(x *Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cancels == nil {
+		t.cancels = map[*http.Request]*Call{}
+	}
+	t.cancels[x.original] = x
+}
+
+func (t *Transport) forgetCancel(req *http.Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.cancels, req)
+}
+
+// strict reports whether calls beyond a server's limit of streams wait, instead of having another
+// connection.
+func (t *Transport) strict() bool { return t.HTTP2 != nil && t.HTTP2.StrictMaxConcurrentRequests }
+
+// limits bounds a head, behind interim responses of so many bytes.
+func (t *Transport) limits(interim int) h1.Limits {
+	most := t.MaxResponseHeaderBytes
+	if most <= 0 {
+		most = defaultHeadBytes
+	}
+	n := int(max(1, min(most, h1.MaxHeadBytes)-int64(interim)))
+	return h1.Limits{HeadBytes: n, LineBytes: n, Fields: maxFields}
+}
 
 // Clone returns a Transport with the same exported fields and no connections.
 func (t *Transport) Clone() *Transport {

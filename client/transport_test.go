@@ -128,7 +128,7 @@ func TestRetryOnAKeptConnection(t *testing.T) {
 	if n := served.Load(); n != 5 {
 		t.Errorf("%d requests were served", n)
 	}
-	_, err := tr.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
+	_, err := byDo{tr}.RoundTrip(request(t, "POST", url, strings.NewReader("x")))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Sent {
 		t.Errorf("a POST on a connection that is closed: %v", err)
 	}
@@ -260,20 +260,21 @@ func TestCancelInEachPhase(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	closed := freeport.For(t, 1)[0]
 	tr := fresh(t, &Transport{})
-	_, err := tr.RoundTrip(request(t, "GET", "http://"+closed, nil))
+	_, err := byDo{tr}.RoundTrip(request(t, "GET", "http://"+closed, nil))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Dialing || e.Addr != closed {
 		t.Errorf("%v", err)
 	}
 	for url, want := range map[string]string{
 		"ftp://127.0.0.1/": "unsupported protocol scheme", "http:///x": "no Host",
 	} {
-		if _, err = tr.RoundTrip(request(t, "GET", url, nil)); err == nil || !strings.Contains(err.Error(), want) {
+		_, err = byDo{tr}.RoundTrip(request(t, "GET", url, nil))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", url, err, want)
 		}
 	}
 	r := request(t, "GET", "http://127.0.0.1/", nil)
 	r.Header["Bad Name"] = []string{"x"}
-	if _, err = tr.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "field name") {
+	if _, err = (byDo{tr}).RoundTrip(r); err == nil || !strings.Contains(err.Error(), "field name") {
 		t.Errorf("%v", err)
 	}
 }
@@ -431,7 +432,7 @@ func TestHTTPS(t *testing.T) {
 		}
 	}
 	stranger := fresh(t, &Transport{})
-	_, err := stranger.RoundTrip(request(t, "GET", s.URL, nil))
+	_, err := byDo{stranger}.RoundTrip(request(t, "GET", s.URL, nil))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Phase != Dialing || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown authority: %v", err)
 	}

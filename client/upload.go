@@ -1,16 +1,26 @@
 package client
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptrace"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/flow"
+	"github.com/myriad-go/myriad/internal/h1"
 )
+
+// This file sends a request: it finds out how the body is framed, reads and encodes it, and writes
+// it behind the head.
 
 const (
 	// firstWrite is how much of a body in memory leaves in one write with the head.
@@ -49,7 +59,7 @@ type upload struct {
 // moment in which it shows the loop its call, the loop may take it away.
 func (u *upload) begin() {
 	pc, x := u.pc, u.x
-	pc.up, pc.size, pc.expecting = u, 0, u.expects
+	pc.up, pc.size = u, 0
 	u.mu.Lock()
 	if !u.probe {
 		u.buffer = x.t.heads.Get().(*[]byte)
@@ -63,10 +73,14 @@ func (u *upload) begin() {
 			pc.size = len(u.pending)
 		}
 	}
-	if u.whole = pc.size > 0; u.probe {
-		pc.wait(probeTimeout)
-	} else if u.expects {
-		pc.wait(x.t.ExpectContinueTimeout)
+	u.whole = pc.size > 0
+	switch d := x.t.ResponseHeaderTimeout; {
+	case u.probe:
+		pc.waitFor(forBody, probeTimeout)
+	case u.expects:
+		pc.waitFor(forContinue, x.t.ExpectContinueTimeout)
+	case u.whole && d > 0:
+		pc.waitFor(forHead, d)
 	}
 	pc.x.Store(x)
 	u.mu.Unlock()
@@ -163,8 +177,8 @@ func (u *upload) pump() {
 		if !u.began.Load() {
 			u.traceHeaders()
 		}
-		if u.final {
-			u.writes()
+		if u.final && u.whole {
+			u.wrote.Store(true) // a refusal can take that back before anything has come
 		}
 		before := u.began.Swap(true) // the server's reaction may be quicker than this goroutine
 		if err := u.write(u.pending); err != nil {
@@ -187,33 +201,15 @@ func (u *upload) pump() {
 	u.mu.Unlock()
 }
 
-// writes is called before the last bytes are written: the response to them may come at once. It is
-// only for what is written whole, so a refusal can take it back before anything has come.
-func (u *upload) writes() {
-	u.headerTimeout()
-	if u.whole {
-		u.wrote.Store(true)
-	}
-}
-
-func (u *upload) headerTimeout() {
-	switch d := u.x.t.ResponseHeaderTimeout; {
-	case d <= 0:
-	case u.st != nil:
-		u.st.wait(d)
-	default:
-		u.pc.wait(d)
-	}
-}
-
 // stream is the goroutine of a body that may block.
 func (u *upload) stream() {
 	buffer := make([]byte, uploadSlice)
+	makes := !u.probe // the head, which a probe may have been sent before
 	if u.probe {
 		n, err := u.src.Read(buffer)
 		u.mu.Lock()
 		if !u.decided {
-			u.decided = true
+			u.decided, makes = true, true
 			if n == 0 && err == io.EOF {
 				u.chunked, u.length, u.left = false, 0, 0
 			}
@@ -222,7 +218,7 @@ func (u *upload) stream() {
 		u.mu.Unlock()
 		u.encode(buffer[:n], err)
 	}
-	if u.waits() {
+	if makes && u.waits() {
 		u.traceHeaders()
 	}
 	for !u.stopped.Load() {
@@ -234,7 +230,6 @@ func (u *upload) stream() {
 			return
 		}
 		if u.final {
-			u.headerTimeout()
 			u.done()
 			return
 		}
@@ -309,13 +304,17 @@ func (u *upload) recycle() {
 	u.buffer, u.pending = nil, nil
 }
 
-// done is the end of an upload.
+// done is the end of an upload. The loop goes on from there: with the wait for the head, or because
+// the response is complete.
 func (u *upload) done() {
 	u.close()
 	u.traceWrote(nil)
 	u.wrote.Store(true)
-	if !u.whole && u.pc != nil {
-		u.pc.c.Notify() // the response may be complete
+	switch {
+	case u.st != nil:
+		u.st.written()
+	case !u.whole:
+		u.pc.c.Notify()
 	}
 }
 
@@ -325,7 +324,7 @@ func (u *upload) failed() {
 	u.close()
 	u.traceWrote(err)
 	if u.st != nil {
-		u.st.fail(err)
+		u.st.fail(u.x, err)
 		return
 	}
 	u.pc.c.Abort(err)
@@ -335,7 +334,7 @@ func (u *upload) failed() {
 func (u *upload) refused(err error) {
 	u.traceWrote(err)
 	if u.pc != nil && u.pc.gone.Load() && u.pc.x.CompareAndSwap(u.x, nil) { // else Closed is still to come
-		u.x.attemptFailed(errors.Join(errServerClosed, err))
+		u.x.attemptFailed(closedError(u.pc.c, nil, false))
 	}
 }
 
@@ -355,6 +354,7 @@ func (u *upload) close() {
 	}
 }
 
+// traceHeaders is called once: by what makes or writes the head.
 func (u *upload) traceHeaders() {
 	if t := u.x.trace; t != nil && t.WroteHeaders != nil {
 		t.WroteHeaders()
@@ -366,3 +366,161 @@ func (u *upload) traceWrote(err error) {
 		t.WroteRequest(httptrace.WroteRequestInfo{Err: err})
 	}
 }
+
+// A payload is the body of a request.
+type payload struct {
+	body    io.ReadCloser // nil: none
+	src     io.Reader     // body, or what is wrapped in it
+	length  int64         // -1: unknown
+	memory  bool          // src does not block
+	chunked bool
+	probe   bool          // whether there is a body shows when it is read
+	expects bool          // 100 Continue
+	closing sync.Once     // of body
+	parker  driver.Parker // of the goroutine
+
+	left    int64 // guarded by upload.mu: of a body with a length
+	decided bool  // guarded by upload.mu: of a probe, the head is made
+}
+
+// noPayload is that of all requests without a body, most of them. It is not written to.
+var noPayload = &payload{}
+
+// newUpload finds out how the body is framed, as net/http does.
+func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
+	r := x.req
+	u := &upload{x: x, pc: pc, st: st, payload: noPayload}
+	if r.Body == nil || r.Body == http.NoBody {
+		return u, nil
+	}
+	u.payload = &payload{body: r.Body, length: r.ContentLength}
+	if u.src, u.memory = inMemory(r.Body); !u.memory {
+		u.parker = x.t.sys.NewParker()
+	}
+	if u.length == 0 {
+		u.length = -1
+	}
+	if len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
+		u.length = -1
+	}
+	u.left = u.length
+	if u.length < 0 && x.method() != "CONNECT" {
+		u.chunked = true
+		if usuallyLacksBody(x.method()) && len(r.TransferEncoding) == 0 {
+			if l, ok := u.src.(interface{ Len() int }); u.memory && ok && l.Len() == 0 {
+				u.chunked, u.body, u.length = false, nil, 0
+				return u, r.Body.Close()
+			}
+			u.probe = !u.memory
+		}
+	}
+	if u.chunked {
+		for name := range r.Trailer {
+			switch http.CanonicalHeaderKey(name) {
+			case "Transfer-Encoding", "Trailer", "Content-Length":
+				return u, fmt.Errorf("invalid Trailer key %q", name)
+			}
+		}
+	}
+	if st != nil {
+		u.chunked = false // HTTP/2 frames bodies by itself
+	}
+	u.expects = x.t.ExpectContinueTimeout > 0 && !u.probe && expectsContinue(r)
+	return u, nil
+}
+
+func usuallyLacksBody(method string) bool {
+	switch method {
+	case "GET", "HEAD", "DELETE", "OPTIONS", "PROPFIND", "SEARCH":
+		return true
+	}
+	return false
+}
+
+func expectsContinue(r *http.Request) bool {
+	for _, v := range r.Header["Expect"] {
+		for member := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(member), "100-continue") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(struct {
+		io.Reader
+		io.WriterTo
+	}{}))
+)
+
+// inMemory looks into what http.NewRequest makes of a body.
+func inMemory(body io.ReadCloser) (src io.Reader, memory bool) {
+	src = body
+	if t := reflect.TypeOf(body); t == nopCloser || t == nopCloserWriterTo {
+		src = reflect.ValueOf(body).Field(0).Interface().(io.Reader)
+	}
+	switch src.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return src, true
+	}
+	return body, false
+}
+
+// fill reads and encodes up to n bytes, and what ends the body.
+func (u *upload) fill(n int) {
+	if cap(u.pending)-len(u.pending) < 64 { // most bodies are small
+		u.pending = append(make([]byte, 0, len(u.pending)+min(n, u.guess())+64), u.pending...)
+	}
+	p := make([]byte, min(n, u.guess()))
+	read := 0
+	err := error(nil)
+	for read < len(p) && err == nil {
+		var k int
+		k, err = u.src.Read(p[read:])
+		read += k
+	}
+	u.encode(p[:read], err)
+}
+
+// guess is how many bytes of a body in memory may be left.
+func (u *upload) guess() int {
+	if l, ok := u.src.(interface{ Len() int }); ok {
+		return l.Len() + 1 // a Read of more than there is shows the end
+	}
+	return uploadSlice
+}
+
+// encode appends body bytes, and its end if err is io.EOF.
+func (u *upload) encode(p []byte, err error) {
+	if u.chunked {
+		u.pending = h1.AppendChunk(u.pending, p)
+	} else {
+		if u.length >= 0 && int64(len(p)) > u.left {
+			u.failWith(fmt.Errorf("http: ContentLength=%d with Body length longer than that", u.length))
+			return
+		}
+		u.left -= int64(len(p))
+		u.pending = append(u.pending, p...)
+	}
+	switch {
+	case err == nil:
+		return
+	case err != io.EOF:
+		u.failWith(err)
+		return
+	case u.length >= 0 && u.left > 0:
+		u.failWith(fmt.Errorf("http: ContentLength=%d with Body length %d", u.length, u.length-u.left))
+		return
+	}
+	u.final = true
+	if u.chunked {
+		u.pending = append(u.pending, h1.LastChunk...)
+		u.pending = appendFields(u.pending, u.x.req.Trailer, nil)
+		u.pending = append(u.pending, "\r\n"...)
+	}
+}
+
+func (u *upload) failWith(err error) { u.readErr.CompareAndSwap(nil, &err) }

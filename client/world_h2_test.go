@@ -230,6 +230,16 @@ func (s *h2Script) goAway() {
 	s.leave()
 }
 
+// lone reports whether the client uses the connection for one request alone, which goes on.
+func (s *h2Script) lone() bool {
+	for _, st := range s.streams {
+		if len(s.streams) == 1 && st.a != nil && (st.a.x.close || s.h.w.o.tr.DisableKeepAlives) && !st.a.x.isOver() {
+			return true
+		}
+	}
+	return false
+}
+
 // spend notes that no more requests will come.
 func (s *h2Script) spend() {
 	if s.c.spent.IsZero() {

@@ -326,7 +326,7 @@ func (j *judge) places(h *host, oldest time.Time) (p places) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
-			if now.Sub(c.spent) <= limit {
+			if now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
 				p.taken++
 			}
 		default:
@@ -355,6 +355,10 @@ func (j *judge) abandonedBound() time.Duration {
 func (j *judge) once(x *request, kind, format string, args ...any) {
 	if !x.reported {
 		x.reported = true
+		if kind == "place" || kind == "room" {
+			format += "; the pool: %s"
+			args = append(args, strings.Join(client.PoolOf(j.w.o.tr), "; "))
+		}
 		j.broke(x, kind, format, args...)
 	}
 }
@@ -558,6 +562,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "too large"
 	case x.largeHead():
 		return "head too large"
+	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
+		return "request head too large"
 	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
 		return "header timeout"
 	}
@@ -620,8 +626,8 @@ func (h *host) excuse(x *request) string {
 // truth holds an error against what the server did.
 func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	switch {
-	case err == io.EOF, errors.Is(err, io.EOF):
-		j.broke(x, "error", "a request that failed has io.EOF: %v", err)
+	case inBody && errors.Is(err, io.EOF): // before the head it is the error of net/http
+		j.broke(x, "error", "a body that was cut has io.EOF: %v", err)
 	case !inBody || last.c == nil:
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
 		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):

@@ -42,6 +42,12 @@ func (a answer) seenWithout(part string) string {
 	return strings.Join(strings.Fields(strings.Replace(a.seen, part, "", 1)), " ")
 }
 
+// padded reports whether a value has spaces or tabs at an end.
+func padded(s string) bool { return strings.Trim(s, " \t") != s }
+
+// spaceless is what a handler saw without spaces and tabs.
+func spaceless(seen string) string { return strings.NewReplacer(" ", "", `\t`, "").Replace(seen) }
+
 // decisions2 are all the differences over HTTP/2. Sections without a number are of RFC 9113.
 var decisions2 = []*decision{
 	{why: "a field of a connection, or TE but for trailers, resets the stream (8.2.2); net/http answers 400",
@@ -75,13 +81,16 @@ var decisions2 = []*decision{
 		func(m *message) bool {
 			return len(m.get("host")) > 0 && m.one("host") != m.one(":authority")
 		})},
-	{why: "a value neither begins nor ends with a space or tab (8.2.1)", is: malformedBut("200",
-		func(m *message) bool {
-			return slices.ContainsFunc(append(m.head, m.trailer...), func(s string) bool {
-				return strings.Trim(s,
-					" \t") != s
-			})
-		})},
+	{why: "spaces and tabs around a value are no part of it (RFC 9110 section 5.5); net/http keeps them",
+		is: func(d *difference) bool {
+			m := translate(d.input)
+			return d.bothServed() && slices.ContainsFunc(append(m.head, m.trailer...), padded) &&
+				spaceless(d.std.seen) == spaceless(d.ours.seen)
+		}},
+	{why: "the same holds for Content-Length, which net/http takes for no number then", is: func(d *difference) bool {
+		return d.ours.served() && !d.std.served() &&
+			slices.ContainsFunc(translate(d.input).get("content-length"), padded)
+	}},
 	{why: "a body that is shorter than Content-Length resets the stream (8.1.1); with net/http the Read fails",
 		is: func(d *difference) bool {
 			return d.ours.status == malformedStatus && d.std.cut() && translate(d.input).get("content-length") != nil

@@ -45,7 +45,7 @@ func (s *Server) configureHTTP2(st *state) {
 	st.mux = mux.Config{
 		Streams: maxStreams, Window: streamWindow, HeaderList: head + overhead, Now: st.engine.System().Now,
 		Connect: s.Tunnels, HeadTimeout: firstOf(s.ReadHeaderTimeout, s.ReadTimeout, headTimeout),
-		Counters: &st.figures.Counters,
+		Counters: &st.figures.Counters, Log: mux.NewLog(func(f mux.Fault) { s.logf("http: %v", f) }),
 	}
 	st.mux.Take(s.HTTP2)
 	st.window = int32(st.mux.Window)

@@ -38,10 +38,12 @@ func (c Code) String() string {
 }
 
 // An Error is what a peer has done wrong. Stream is the stream that it ends, 0: the connection.
+// Cause is what errors.Is finds in it, or nil.
 type Error struct {
 	Code   Code
 	Stream uint32
 	Reason string
+	Cause  error
 }
 
 func (e *Error) Error() string {
@@ -50,6 +52,8 @@ func (e *Error) Error() string {
 	}
 	return fmt.Sprintf("h2: error %v of stream %d: %s", e.Code, e.Stream, e.Reason)
 }
+
+func (e *Error) Unwrap() error { return e.Cause }
 
 // As makes target a struct with the fields StreamID, Code and Cause. So http2.StreamError of
 // golang.org/x/net is found in an error as it is in those of net/http.
@@ -78,4 +82,8 @@ func (e *Error) As(target any) bool {
 	return true
 }
 
-func connError(code Code, reason string) error { return &Error{code, 0, reason} }
+func connError(code Code, reason string) error { return &Error{Code: code, Reason: reason} }
+
+func streamError(code Code, stream uint32, reason string) error {
+	return &Error{Code: code, Stream: stream, Reason: reason}
+}

@@ -133,7 +133,7 @@ func (f *Frame) parse() error {
 		return f.parseHeaders()
 	case PriorityFrame: // section 6.3
 		if f.Length != 5 {
-			return &Error{FrameSizeError, f.Stream, "PRIORITY has a wrong length"}
+			return streamError(FrameSizeError, f.Stream, "PRIORITY has a wrong length")
 		}
 		return f.depends(f.Data)
 	case ResetStream:
@@ -145,7 +145,7 @@ func (f *Frame) parse() error {
 	case WindowUpdate:
 		f.Value = binary.BigEndian.Uint32(f.Data) & (1<<31 - 1)
 		if f.Value == 0 { // section 6.9
-			return &Error{ProtocolError, f.Stream, "WINDOW_UPDATE with an increment of 0"}
+			return streamError(ProtocolError, f.Stream, "WINDOW_UPDATE with an increment of 0")
 		}
 	case PriorityUpdate:
 		f.Value = binary.BigEndian.Uint32(f.Data) & (1<<31 - 1)
@@ -192,7 +192,7 @@ func (f *Frame) parseHeaders() error {
 func (f *Frame) depends(p []byte) error {
 	f.Value = binary.BigEndian.Uint32(p) & (1<<31 - 1)
 	if f.Value == f.Stream {
-		return &Error{ProtocolError, f.Stream, "a stream depends on itself"}
+		return streamError(ProtocolError, f.Stream, "a stream depends on itself")
 	}
 	return nil
 }

@@ -112,6 +112,14 @@ func TestAppend(t *testing.T) {
 
 func TestPairs(t *testing.T) {
 	p := AppendPair(AppendPair(nil, ":status", "200", false), "set-cookie", "secret", true)
+	if n := ListSize(p); n != 7+3+32+10+6+32 || ListSize(nil) != 0 {
+		t.Errorf("the size of two fields is %d", n)
+	}
+	for limit := range int64(100) {
+		if got := ListExceeds(p, limit); got != (limit < 90) {
+			t.Errorf("the list exceeds %d: %v", limit, got)
+		}
+	}
 	name, value, sensitive, p := NextPair(p)
 	if string(name) != ":status" || string(value) != "200" || sensitive {
 		t.Errorf("%s %s %v", name, value, sensitive)

@@ -16,9 +16,12 @@ type Head struct {
 	Protocol                        string // of an extended CONNECT (RFC 8441)
 	Status                          int    // of a response
 	Length                          int64  // Content-Length; -1: there is none
-	// Fields are in order, with names in lower case, without pseudo-fields and Host. The pieces of
-	// Cookie are one field.
+	// Fields are in order, with names in lower case, without pseudo-fields and Host. Spaces and
+	// tabs at the ends of values are cut off. The pieces of Cookie are one field.
 	Fields []hpack.Field
+	// Dropped are the fields of a response that belong to a connection of HTTP/1. They are not
+	// among Fields.
+	Dropped ConnectionFields
 	// Priority is what the client wants; a request that says nothing is incremental, so that
 	// clients without priorities have their responses in turns.
 	Priority Priority
@@ -43,7 +46,8 @@ func (h *Head) Request(fields []hpack.Field) error {
 	return h.checkTarget()
 }
 
-// Response fills h by the fields of a response.
+// Response fills h by the fields of a response, and refuses what is malformed, except for fields of
+// a connection: these are Dropped. It changes fields.
 func (h *Head) Response(fields []hpack.Field) (err error) {
 	*h = Head{Length: -1}
 	rest, err := h.pseudo(fields, false)
@@ -57,17 +61,69 @@ func (h *Head) Response(fields []hpack.Field) (err error) {
 	return err
 }
 
-// Trailers refuses trailers that are malformed (sections 8.1 and 8.2).
-func Trailers(fields []hpack.Field) error {
+// Trailers refuses trailers that are malformed (sections 8.1 and 8.2), of a request or a response.
+// It changes fields, and returns those to keep. dropped is as Head.Dropped.
+func Trailers(fields []hpack.Field, request bool) (kept []hpack.Field, dropped ConnectionFields, err error) {
+	kept = fields[:0]
 	for _, f := range fields {
 		if strings.HasPrefix(f.Name, ":") {
-			return malformed("a trailer is a pseudo-field")
+			return nil, 0, malformed("a trailer is a pseudo-field")
 		}
-		if err := checkField(f); err != nil {
-			return err
+		of, err := checkField(&f, request)
+		if err != nil {
+			return nil, 0, err
+		}
+		if dropped |= of; of == 0 {
+			kept = append(kept, f)
 		}
 	}
-	return nil
+	return kept, dropped, nil
+}
+
+// ConnectionFields is a set of fields that belong to a connection of HTTP/1 (section 8.2.2).
+type ConnectionFields uint8
+
+const (
+	connection ConnectionFields = 1 << iota
+	keepAlive
+	proxyConnection
+	transferEncoding
+	upgrade
+	te
+)
+
+// connectionField is the set of a field if it belongs to a connection of HTTP/1, and else empty. TE
+// does unless it says "trailers".
+func connectionField(f *hpack.Field) ConnectionFields {
+	switch f.Name {
+	case "connection":
+		return connection
+	case "keep-alive":
+		return keepAlive
+	case "proxy-connection":
+		return proxyConnection
+	case "transfer-encoding":
+		return transferEncoding
+	case "upgrade":
+		return upgrade
+	case "te":
+		if f.Value != "" && !strings.EqualFold(f.Value, "trailers") {
+			return te
+		}
+	}
+	return 0
+}
+
+// String lists the names, with commas between them.
+func (s ConnectionFields) String() string {
+	var names []string
+	all := []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"}
+	for i, name := range all {
+		if s&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // pseudo takes the pseudo-fields, which come first (section 8.3).
@@ -129,8 +185,13 @@ func (h *Head) regular(fields []hpack.Field, request bool) ([]hpack.Field, error
 	kept, cookie, host, hasHost := fields[:0], -1, "", false
 	var cookies strings.Builder // from the second on
 	for _, f := range fields {
-		if err := checkField(f); err != nil {
+		of, err := checkField(&f, request)
+		if err != nil {
 			return nil, err
+		}
+		if of != 0 {
+			h.Dropped |= of
+			continue
 		}
 		switch f.Name {
 		case "content-length":
@@ -199,23 +260,31 @@ func (h *Head) checkTarget() error {
 }
 
 // checkField is section 8.2: names in lower case, plain values, and no field that belongs to a
-// connection of HTTP/1.
-func checkField(f hpack.Field) error {
+// connection of HTTP/1. It cuts off spaces and tabs at the ends of the value, as RFC 9110 section
+// 5.5 has every parser do; section 8.2.1 would have the message refused. drop is not 0 if a
+// response has a field that belongs to a connection of HTTP/1.
+func checkField(f *hpack.Field, request bool) (drop ConnectionFields, err error) {
 	if !validName(f.Name) {
-		return malformed("a field's name is empty, not in lower case, or no token")
+		return 0, malformed("a field's name is empty, not in lower case, or no token: " + quote(f.Name))
 	}
-	if !validValue(f.Value) {
-		return malformed("a field's value has characters that it must not have")
+	f.Value = trimBlanks(f.Value)
+	if !httpguts.ValidHeaderFieldValue(f.Value) { // section 8.2.1, RFC 9110 section 5.5
+		return 0, malformed("a field's value has characters that it must not have: " + quote(f.Name))
 	}
-	switch f.Name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return malformed("a field belongs to a connection of HTTP/1")
-	case "te":
-		if !strings.EqualFold(f.Value, "trailers") {
-			return malformed("TE is not trailers")
-		}
+	of := connectionField(f)
+	if of != 0 && request {
+		return 0, malformed("a field belongs to a connection of HTTP/1: " + f.Name)
 	}
-	return nil
+	return of, nil
+}
+
+// quote is the beginning of a name for an error.
+func quote(name string) string {
+	const most = 40
+	if len(name) > most {
+		return strconv.Quote(name[:most]) + "…"
+	}
+	return strconv.Quote(name)
 }
 
 func validName(s string) bool {
@@ -227,15 +296,12 @@ func validName(s string) bool {
 	return httpguts.ValidHeaderFieldName(s)
 }
 
-// validValue is section 8.2.1, and RFC 9110 section 5.5: no control characters.
-func validValue(s string) bool {
-	if s == "" {
-		return true
+// trimBlanks cuts off spaces and tabs at the ends of a value. Most have none.
+func trimBlanks(s string) string {
+	if s == "" || !blank(s[0]) && !blank(s[len(s)-1]) {
+		return s
 	}
-	if blank(s[0]) || blank(s[len(s)-1]) {
-		return false
-	}
-	return httpguts.ValidHeaderFieldValue(s)
+	return strings.Trim(s, " \t")
 }
 
 func blank(b byte) bool { return b == ' ' || b == '\t' }

@@ -45,6 +45,8 @@ func TestRequestRules(t *testing.T) {
 		{"no length", get + "content-length: ", ""},
 		{"TE trailers (8.2.2)", get + "te: trailers", "GET https h / -1 [te=trailers]"},
 		{"TE else (8.2.2)", get + "te: gzip", ""},
+		{"TE trailers and else (8.2.2)", get + "te: trailers, gzip", ""},
+		{"TE of nothing", get + "te: ", "GET https h / -1 [te=]"},
 		{"Connection (8.2.2)", get + "connection: close", ""},
 		{"Keep-Alive (8.2.2)", get + "keep-alive: a", ""},
 		{"Proxy-Connection (8.2.2)", get + "proxy-connection: a", ""},
@@ -56,8 +58,6 @@ func TestRequestRules(t *testing.T) {
 		{"NUL in a value (8.2.1)", get + "x: a\x00b", ""},
 		{"CR in a value (8.2.1)", get + "x: a\rb", ""},
 		{"LF in a value (8.2.1)", get + "x: a\nb", ""},
-		{"a space before a value (8.2.1)", get + "x:  a", ""},
-		{"a tab after a value (8.2.1)", get + "x: a\t", ""},
 		{"a byte above 127 in a value", get + "x: \xff", "GET https h / -1 [x=\xff]"},
 		{"no method (8.3.1)", ":scheme: https|:authority: h|:path: /", ""},
 		{"a method with a space", ":method: G T|:scheme: https|:authority: h|:path: /", ""},
@@ -94,6 +94,29 @@ func TestRequestRules(t *testing.T) {
 	}
 }
 
+// RFC 9110 section 5.5: spaces and tabs around a value are no part of it, whatever it means.
+func TestBlanksAroundValues(t *testing.T) {
+	for _, tt := range []struct{ name, lines, want string }{
+		{"a space before a value", get + "x:  a", "GET https h / -1 [x=a]"},
+		{"a tab after a value", get + "x: a\t", "GET https h / -1 [x=a]"},
+		{"spaces around a value, and in it", get + "x:  \ta b \t|y: \t ", "GET https h / -1 [x=a b y=]"},
+		{"spaces around what has a meaning", get + "host: h\t|content-length:  12 |te: trailers |priority: u=1 ",
+			"GET https h / 12 [content-length=12 te=trailers priority=u=1]"},
+		{"spaces around the pieces of Cookie", get + "cookie: a=1 |cookie:  b=2; ",
+			"GET https h / -1 [cookie=a=1; b=2;]"},
+		{"a space in a length", get + "content-length: 1 2", ""},
+		{"CR at the end of a value (8.2.1)", get + "x: a\r", ""},
+		{"a space behind LF (8.2.1)", get + "x: a\n ", ""},
+		{"a space before a name (8.2.1)", get + " x: a", ""},
+		{"a space behind a pseudo-field's value", ":method: GET|:scheme: https |:authority: h|:path: /", ""},
+		{"Upgrade with spaces (8.2.2)", get + "upgrade:  a ", ""},
+	} {
+		var h Head
+		err := h.Request(fields(tt.lines))
+		check(t, tt.name, err, h.describe(h.Method, h.Scheme, h.Authority, h.Path), tt.want)
+	}
+}
+
 func (h *Head) describe(first ...string) string {
 	var list []string
 	for _, f := range h.Fields {
@@ -123,16 +146,57 @@ func TestResponseRules(t *testing.T) {
 		{"two digits", ":status: 20", ""},
 		{"a sign", ":status: +20", ""},
 		{"a request's field (8.3)", ":status: 200|:path: /", ""},
-		{"Connection (8.2.2)", ":status: 200|connection: close", ""},
+		{"fields of a connection (8.2.2)", ":status: 200|connection: close|a: b|keep-alive: x|proxy-connection: x|" +
+			"transfer-encoding: chunked|upgrade: h2c|te: gzip|connection: a|content-length: 3",
+			"200 3 [a=b content-length=3] without connection, keep-alive, proxy-connection, transfer-encoding, " +
+				"upgrade, te"},
+		{"TE trailers", ":status: 200|te: trailers", "200 -1 [te=trailers]"},
+		{"spaces around values (RFC 9110 5.5)", ":status: 200|set-cookie: a=b; |content-length: 3 ",
+			"200 3 [set-cookie=a=b; content-length=3]"},
+		{"a space behind :status", ":status: 200 ", ""},
+		{"NUL in a field of a connection (8.2.1)", ":status: 200|connection: a\x00", ""},
 		{"cookies stay", ":status: 200|set-cookie: a|set-cookie: b", "200 -1 [set-cookie=a set-cookie=b]"},
 	} {
 		var h Head
 		err := h.Response(fields(tt.lines))
-		check(t, tt.name, err, h.describe(fmt.Sprint(h.Status)), tt.want)
+		got := h.describe(fmt.Sprint(h.Status))
+		if h.Dropped != 0 {
+			got += " without " + h.Dropped.String()
+		}
+		check(t, tt.name, err, got, tt.want)
 	}
-	check(t, "trailers", Trailers(fields("a: b")), "ok", "ok")
-	check(t, "a pseudo-field in trailers (8.1)", Trailers(fields("a: b|:path: /")), "ok", "")
-	check(t, "upper case in trailers (8.2)", Trailers(fields("A: b")), "ok", "")
+}
+
+// Errors name the field, however long its name is, and are one line.
+func TestErrorsNameTheField(t *testing.T) {
+	for name, want := range map[string]string{
+		"X-Y":                    `: "X-Y"`,
+		"a\nb":                   `: "a\nb"`,
+		strings.Repeat("A", 100): `: "` + strings.Repeat("A", 40) + `"…`,
+	} {
+		var h Head
+		err := h.Request(append(fields(get), hpack.Field{Name: name, Value: "v"}))
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestTrailerRules(t *testing.T) {
+	for _, tt := range []struct{ name, lines, request, response string }{
+		{"plain", "a: b", "[{a b false}] ", "[{a b false}] "},
+		{"spaces (RFC 9110 5.5)", "a: b |c:  d", "[{a b false} {c d false}] ", "[{a b false} {c d false}] "},
+		{"a pseudo-field (8.1)", "a: b|:path: /", "", ""},
+		{"upper case (8.2)", "A: b", "", ""},
+		{"fields of a connection (8.2.2)", "a: b|upgrade: x|te: x|c: d", "",
+			"[{a b false} {c d false}] upgrade, te"},
+	} {
+		for _, request := range []bool{true, false} {
+			want := map[bool]string{true: tt.request, false: tt.response}[request]
+			kept, dropped, err := Trailers(fields(tt.lines), request)
+			check(t, tt.name, err, fmt.Sprint(kept, " ", dropped), want)
+		}
+	}
 }
 
 func TestParsePriority(t *testing.T) { // RFC 9218 section 4
@@ -172,36 +236,60 @@ func TestAddWindow(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
-	var b Budget
+func TestBudgets(t *testing.T) {
+	var b Budgets
+	limits := &Limits{{200, 20}, {MaxBurst, 1000}, {1, 0}}
 	for i := range 200 {
-		if !b.Spend(1, 200, 20, 1000) {
+		if !b.Spend(0, 1, limits, 1000) {
 			t.Fatalf("the budget is spent after %d", i)
 		}
 	}
-	if b.Spend(1, 200, 20, 1000) {
+	if b.Spend(0, 1, limits, 1000) {
 		t.Error("one more than the burst")
 	}
-	if !b.Spend(1, 200, 20, 1100) { // two are back
+	if !b.Spend(0, 1, limits, 1100) { // two are back
 		t.Error("the rate gives nothing back")
 	}
-	if b.Spend(1, 200, 20, 1100) {
+	if b.Spend(0, 1, limits, 1100) {
 		t.Error("the rate gives too much back")
 	}
-	b.Return(10)
-	if !b.Spend(9, 200, 20, 1100) {
+	b.Return(0, 10)
+	if !b.Spend(0, 9, limits, 1100) {
 		t.Error("Return gives nothing back")
 	}
-	if !b.Spend(200, 200, 20, 1<<31) || b.Spend(1<<20, 200, 20, 1<<31) || b.Spend(1<<30, 200, 20, 1<<31) {
+	if !b.Spend(0, 200, limits, 1<<31) || b.Spend(0, 1<<20, limits, 1<<31) || b.Spend(0, 1<<30, limits, 1<<31) {
 		t.Error("long after")
+	}
+	if !b.Spend(1, MaxBurst, limits, 1<<31) || b.Spend(1, 1, limits, 1<<31) {
+		t.Error("the largest burst")
+	}
+	if !b.Spend(2, 1, limits, 1<<31) || b.Spend(2, 1, limits, 1<<40) {
+		t.Error("a budget without a rate")
+	}
+}
+
+// Time that passes for one kind passes for all.
+func TestBudgetsShareTheirClock(t *testing.T) {
+	var b Budgets
+	limits := &Limits{{10, 1}, {10, 3}, {10, 7}}
+	for kind := range kinds {
+		b.Spend(kind, 10, limits, 1000)
+	}
+	for ms := int64(1001); ms < 2000; ms++ { // not one of them is worth a whole thing
+		b.Spend(0, 0, limits, ms)
+	}
+	for kind, back := range []int{1, 3, 7} {
+		if !b.Spend(kind, back, limits, 2000) || b.Spend(kind, 1, limits, 2000) {
+			t.Errorf("kind %d: %d are not back after a second", kind, back)
+		}
 	}
 }
 
 func TestErrors(t *testing.T) {
-	if s := (&Error{Cancel, 3, "why"}).Error(); s != "h2: error CANCEL of stream 3: why" {
+	if s := (&Error{Code: Cancel, Stream: 3, Reason: "why"}).Error(); s != "h2: error CANCEL of stream 3: why" {
 		t.Error(s)
 	}
-	if s := (&Error{99, 0, "why"}).Error(); s != "h2: connection error code 0x63: why" {
+	if s := (&Error{Code: 99, Reason: "why"}).Error(); s != "h2: connection error code 0x63: why" {
 		t.Error(s)
 	}
 }

@@ -30,3 +30,24 @@ func NextPair(p []byte) (name, value []byte, sensitive bool, rest []byte) {
 	n, k = binary.Uvarint(p)
 	return name, p[k : k+int(n)], sensitive, p[k+int(n):]
 }
+
+// fieldOverhead is what each field counts beside its name and value (section 6.5.2).
+const fieldOverhead = 32
+
+// ListSize is the size of fields that AppendPair has made, pseudo-fields included, as
+// SETTINGS_MAX_HEADER_LIST_SIZE counts it (section 6.5.2): before compression, and 32 bytes more
+// for each field.
+func ListSize(pairs []byte) (size int64) {
+	for len(pairs) > 0 {
+		name, value, _, rest := NextPair(pairs)
+		size += int64(len(name) + len(value) + fieldOverhead)
+		pairs = rest
+	}
+	return size
+}
+
+// ListExceeds reports whether ListSize is larger than limit. A short list is not walked.
+func ListExceeds(pairs []byte, limit int64) bool {
+	most := int64(len(pairs)) * (fieldOverhead / 2) // a pair takes two bytes at least
+	return most > limit && ListSize(pairs) > limit
+}

@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"bytes"
 	"slices"
 	"sync"
 
@@ -31,6 +30,10 @@ type active struct {
 	quanta   uint8
 	wrote    uint32 // bytes of output, modulo 2^32
 	left     uint32 // what gone was when stallTimer was set
+	probed   uint32 // when the PING left that is out, in milliseconds; with probing
+	cancels  int    // that no PING is to pay for yet
+	paying   int    // those that the PING under way is to pay for; with paying
+	receipt  [8]byte
 }
 
 // A fieldBlock is HEADERS whose CONTINUATION is still to come.
@@ -64,11 +67,12 @@ func (c *Conn) wake() *active {
 	}
 	a := actives.Get().(*active)
 	c.act = a
-	if c.table == nil {
+	if c.table == "" {
 		a.decoder.Reset()
 	} else {
-		a.decoder.Unpack(c.table)
-		c.table = nil
+		a.scratch = append(a.scratch[:0], c.table...)
+		a.decoder.Unpack(a.scratch)
+		c.table = ""
 	}
 	c.limitTable()
 	return a
@@ -107,8 +111,9 @@ func (c *Conn) doze() {
 	}
 	if !a.decoder.Empty() {
 		a.scratch = a.decoder.Pack(a.scratch[:0])
-		c.table = bytes.Clone(a.scratch)
+		c.table = string(a.scratch)
 	}
+	c.bits &^= paying
 	c.act = nil
 	a.free()
 }

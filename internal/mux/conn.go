@@ -2,6 +2,7 @@ package mux
 
 import (
 	"io"
+	"math"
 	"sync"
 
 	"github.com/myriad-go/myriad"
@@ -16,7 +17,7 @@ type Conn struct {
 	cfg   *Config
 	owner Owner
 	act   *active
-	table []byte // the decoder's, while act is nil; nil: it is empty
+	table string // the decoder's, packed, while act is nil; "": it is empty
 
 	// Timers are all timers of the conn; the owner's numbers begin at FirstTimer. L.
 	Timers myriad.Timers
@@ -25,13 +26,13 @@ type Conn struct {
 	owed       int32  // consumed, and not yet in a WINDOW_UPDATE
 	peerWindow int32  // initial one of streams
 	peerMax    uint32 // streams at a time that a server allows
+	peerList   uint32 // largest list of fields that the peer accepts
 	last       uint32 // highest stream that has been opened
 	said       uint32 // stream that our GOAWAY named
 	ignored    uint32 // closed streams up to this one may have been reset by us
 	count      int32  // streams that are counted
-	done       int32  // of these, the streams that have ended in order and are not released
-	resets     h2.Budget
-	glitches   h2.Budget
+	done       int32  // of these, the streams that have ended and are not released
+	budgets    h2.Budgets
 	bits       connBits
 
 	mu        sync.Mutex // innermost
@@ -61,6 +62,10 @@ const (
 	stallArmed                        // stallTimer is set
 	lingers                           // drainTimer is set for the last output
 	inCallback                        // output leaves when the callback ends
+	probing                           // a PING is out, and the peer has sent nothing since
+	probedOnce                        // Probe has sent a PING since HEADERS or DATA came
+	probedTwice                       // and another one
+	paying                            // the PING of cancelled waits for its answer
 )
 
 func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
@@ -72,7 +77,7 @@ var drainPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 1}
 func (c *Conn) Init(cfg *Config, owner Owner) {
 	c.cfg, c.owner = cfg, owner
 	c.send, c.recv = h2.InitialWindow, h2.InitialWindow
-	c.peerWindow, c.peerMax = h2.InitialWindow, 100
+	c.peerWindow, c.peerMax, c.peerList = h2.InitialWindow, firstStreams, math.MaxUint32
 	c.bits = owesForget
 }
 
@@ -95,6 +100,7 @@ func (c *Conn) Opened(nc *myriad.Conn) {
 		a.control = h2.AppendWindowUpdate(a.control, 0, by)
 	}
 	c.Timers.Set(nc, handshakeTimer, handshakeTimeout)
+	c.beginBudgets()
 	if c.cfg.SendPing > 0 {
 		c.heardNow()
 		c.Timers.Set(nc, pingTimer, c.cfg.SendPing)
@@ -180,7 +186,7 @@ func (c *Conn) TimerExpired(number uint8) {
 		c.checkStall()
 	case dozeTimer:
 		c.bits &^= dozeArmed
-		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed) {
+		if c.count == 0 && !c.busy() && c.act != nil && !c.is(stallArmed|probing) {
 			c.doze()
 		}
 	}
@@ -205,7 +211,7 @@ func (c *Conn) Closed(_ *myriad.Conn, err error) {
 		c.act.free()
 		c.act = nil
 	}
-	c.table = nil
+	c.table = ""
 	c.owner.Gone(err)
 	if outermost {
 		c.bits &^= inCallback
@@ -265,6 +271,9 @@ func (c *Conn) fail(code h2.Code, reason string, cause error) {
 		cause = &h2.Error{Code: code, Reason: reason}
 	}
 	c.countError("conn_", code)
+	if code != h2.NoError {
+		c.report(0, code, reason)
+	}
 	if n := c.cfg.Counters; n != nil {
 		n.ConnErrors.Add(1)
 		if code == h2.EnhanceYourCalm {
@@ -340,6 +349,10 @@ func (c *Conn) Streams() int { return int(c.count) }
 
 // PeerConnect reports whether the peer offers the extended CONNECT. L.
 func (c *Conn) PeerConnect() bool { return c.is(peerConnect) }
+
+// PeerHeaderList is the largest list of fields in bytes that the peer accepts, as h2.ListSize
+// counts it; math.MaxUint32 if it has not said. A larger head or trailer fails its stream. L.
+func (c *Conn) PeerHeaderList() int64 { return int64(c.peerList) }
 
 // Ready reports whether the peer's SETTINGS have come. L.
 func (c *Conn) Ready() bool { return c.is(gotSettings) }

@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"math"
+
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
 )
@@ -91,14 +93,20 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	if c.is(saidLast) { // section 6.8: not processed
 		return c.glitch(1)
 	}
-	// The peer does not count a stream that has ended (section 5.1.2), and may read its end before
-	// our handler has returned. A stream that was reset counts until then: else the peer could
-	// start handlers without bound.
-	if most := int32(c.cfg.streams()); c.count-c.done >= most || c.done >= most {
-		if n := c.cfg.Counters; n != nil {
-			n.Refused.Add(1)
+	// The peer does not count a stream that has ended (section 5.1.2), and may open the next one
+	// before our handler has returned. But all handlers together have a bound: else a peer that
+	// resets its streams could start any number.
+	switch most := int32(min(c.cfg.streams(), math.MaxInt32/2)); {
+	case c.count-c.done >= most:
+		c.turnAway(id, "too many streams are open")
+		if !c.is(acked) { // section 6.5.2: until then the peer need not know of a limit
+			return c.glitch(earlyCost)
 		}
-		return streamError(id, h2.RefusedStream, "too many streams")
+		return c.mistaken()
+	case c.count >= 2*most:
+		c.turnAway(id, "too many handlers of streams that have ended run")
+		c.budgets.Return(glitches, streamPays)
+		return c.cancelled()
 	}
 	h := &c.act.head
 	err := h.Request(fields)
@@ -124,6 +132,14 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	return c.deliverHead(s, h, end)
 }
 
+// turnAway refuses a stream beyond a limit.
+func (c *Conn) turnAway(id uint32, reason string) {
+	if n := c.cfg.Counters; n != nil {
+		n.Refused.Add(1)
+	}
+	c.resetFor(&h2.Error{Code: h2.RefusedStream, Stream: id, Reason: reason})
+}
+
 func (c *Conn) checkRequest(h *h2.Head, end bool) error {
 	switch {
 	case h.Protocol != "" && !c.cfg.Connect: // RFC 8441 section 3
@@ -141,20 +157,23 @@ func (c *Conn) response(s *Stream, fields []hpack.Field, large, end bool) error 
 		return forStream(err, s.id)
 	}
 	h.TooLarge = large
+	c.reportDropped(s, h.Dropped)
 	interim := h.Status >= 100 && h.Status < 200
-	bodiless := s.is(noBody) || h.Status == 204 || h.Status == 304
-	switch {
-	case interim && end && !large: // section 8.1
-		return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
-	case end && h.Length > 0 && !bodiless:
-		return streamError(s.id, h2.ProtocolError, "the body is not as long as Content-Length says")
-	}
-	if !interim {
-		s.bits |= gotHead
-		s.left, s.length = h.Length, h.Length
-		if bodiless {
-			s.bits |= noBody
+	if interim {
+		if end && !large { // section 8.1
+			return streamError(s.id, h2.ProtocolError, "an interim response ends the stream")
 		}
+		return c.deliverHead(s, h, end)
+	}
+	s.bits |= gotHead
+	s.left, s.length = h.Length, h.Length
+	if s.is(noBody) || h.Status == 204 || h.Status == 304 {
+		s.bits |= noBody
+	} else if end && h.Length > 0 && !large { // the head is good, and its body has no byte
+		if err := c.deliverHead(s, h, false); err != nil || s.is(closed) {
+			return err
+		}
+		return s.tooShort()
 	}
 	return c.deliverHead(s, h, end)
 }
@@ -163,7 +182,11 @@ func (c *Conn) deliverHead(s *Stream, h *h2.Head, end bool) error {
 	if end {
 		s.bits |= remoteDone
 	}
-	if code := s.owner.Head(h, end); code != h2.NoError && !s.is(closed) {
+	switch code := s.owner.Head(h, end); {
+	case code == h2.NoError || s.is(closed):
+	case code == h2.ProtocolError: // the owner knows more rules
+		return streamError(s.id, code, "the head is malformed for its owner")
+	default:
 		c.reset(s, code, streamError(s.id, code, "refused by its owner"))
 		return nil
 	}
@@ -179,16 +202,27 @@ func (c *Conn) trailers(s *Stream, fields []hpack.Field, large, end bool) error 
 	case large:
 		return streamError(s.id, h2.ProtocolError, "trailers are too large")
 	}
-	if err := h2.Trailers(fields); err != nil {
+	fields, dropped, err := h2.Trailers(fields, !c.cfg.Client)
+	if err != nil {
 		return forStream(err, s.id)
 	}
+	c.reportDropped(s, dropped)
 	if s.left > 0 && !s.is(noBody) {
-		return s.wrongLength()
+		return s.tooShort()
 	}
 	s.bits |= remoteDone
 	s.owner.Trailers(fields)
 	c.endIfDone(s)
 	return nil
+}
+
+// reportDropped tells the log of fields that a response must not have (section 8.2.2). Its owner
+// must not see them: a proxy would send them on, and its client would read the next message where
+// they say.
+func (c *Conn) reportDropped(s *Stream, fields h2.ConnectionFields) {
+	if fields != 0 {
+		c.report(s.id, h2.NoError, "fields of a connection of HTTP/1 in a response are dropped: "+fields.String())
+	}
 }
 
 func forStream(err error, id uint32) error {

@@ -8,19 +8,20 @@ import (
 	"github.com/myriad-go/myriad/internal/h2"
 )
 
-// This file finds out that a peer is gone although its connection is not: Config.SendPing and
-// Config.WriteStall. Without them nothing is set and nothing is kept.
+// This file finds out that a peer is gone although its connection is not: Config.SendPing,
+// Config.WriteStall and Conn.Probe. Without them nothing is set and nothing is kept.
 
 var (
 	errSilent  = errors.New("mux: the peer has not answered a PING in time")
 	errStalled = errors.New("mux: the peer takes no output")
 )
 
-// healthPing is the data of a PING of Config.SendPing.
+// healthPing is the data of a PING of Config.SendPing, and of Probe.
 var healthPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 2}
 
 // heardNow notes that the peer has sent something.
 func (c *Conn) heardNow() {
+	c.bits &^= probing
 	if c.cfg.SendPing > 0 {
 		c.heard = uint32(c.now())
 		c.bits &^= healthPinged
@@ -39,14 +40,48 @@ func (c *Conn) checkSilence() {
 		c.Timers.Set(c.c, pingTimer, left)
 	default:
 		c.bits |= healthPinged
-		a := c.wake()
-		a.control = h2.AppendPing(a.control, healthPing, false)
+		c.sendPing()
 		wait := c.cfg.PingTimeout
 		if wait <= 0 {
 			wait = pingTimeout
 		}
 		c.Timers.Set(c.c, pingTimer, wait)
 	}
+}
+
+// Probe asks the peer for a sign of life: it sends a PING, unless one is out. A client that gives
+// up a request of which nothing has come back calls it, and so sends the PING together with
+// RST_STREAM. Servers of gRPC end connections that send more than two PINGs while no HEADERS or
+// DATA comes from them; so Probe sends two at most and then does nothing. L, after Opened.
+func (c *Conn) Probe() {
+	if c.c == nil || c.is(failed|inputEnded|probing|probedTwice) {
+		return
+	}
+	defer c.leave(c.enter())
+	if c.is(probedOnce) {
+		c.bits |= probedTwice
+	}
+	c.bits |= probedOnce
+	c.sendPing()
+}
+
+// sendPing sends a PING, whose answer, as anything else that comes, ends Unanswered.
+func (c *Conn) sendPing() {
+	a := c.wake()
+	a.control = h2.AppendPing(a.control, healthPing, false)
+	if !c.is(probing) {
+		c.bits |= probing
+		a.probed = uint32(c.now())
+	}
+}
+
+// Unanswered is how long a PING of Probe or Config.SendPing has been out while not one byte came
+// from the peer, to the millisecond and at least one. 0: nothing is unanswered. L.
+func (c *Conn) Unanswered() time.Duration {
+	if !c.is(probing) || c.act == nil {
+		return 0
+	}
+	return max(1, time.Duration(uint32(c.now())-c.act.probed)) * time.Millisecond
 }
 
 // timeWrites begins to watch whether output leaves, when some is queued.

@@ -3,6 +3,7 @@ package mux
 import (
 	"bytes"
 	"fmt"
+	"io"
 
 	"github.com/myriad-go/myriad"
 	"github.com/myriad-go/myriad/buf"
@@ -127,7 +128,7 @@ func (c *Conn) wrong(err error) {
 	case e.Stream == 0:
 		c.fail(e.Code, e.Reason, nil)
 	default:
-		c.refuse(e.Stream, e.Code, e)
+		c.refuse(e)
 	}
 }
 
@@ -156,8 +157,10 @@ func (c *Conn) frame(f *h2.Frame, bad error) error {
 	}
 	switch f.Type {
 	case h2.Data:
+		c.bits &^= probedOnce | probedTwice
 		return c.data(f)
 	case h2.Headers:
+		c.bits &^= probedOnce | probedTwice
 		return c.headers(f, bad != nil)
 	case h2.Continuation:
 		return c.continuation(f)
@@ -179,14 +182,6 @@ func (c *Conn) frame(f *h2.Frame, bad error) error {
 	return c.glitch(1) // PRIORITY has no effect (section 5.3.2), unknown types are ignored (5.5)
 }
 
-// glitch counts something without use for us.
-func (c *Conn) glitch(n int) error {
-	if !c.glitches.Spend(n, glitchBurst, glitchRate, c.now()) {
-		return c.connError(h2.EnhanceYourCalm, "too many frames without use")
-	}
-	return nil
-}
-
 func (c *Conn) now() int64 { return c.cfg.Now().UnixMilli() }
 
 // isIdle reports whether a stream has never been opened (section 5.1).
@@ -206,7 +201,10 @@ func (c *Conn) data(f *h2.Frame) error {
 	if s == nil || s.is(remoteDone) {
 		c.credit(nil, f.Length)
 		if s == nil && c.wasReset(f.Stream) {
-			return c.glitch(1)
+			if len(f.Data) == 0 {
+				return c.glitch(1)
+			}
+			return nil // it was under way, and costs no more than DATA of a stream that is open
 		}
 		return streamError(f.Stream, h2.StreamClosed, "DATA after the stream's end") // section 5.1
 	}
@@ -222,13 +220,17 @@ func (c *Conn) data(f *h2.Frame) error {
 	}
 	s.unread += int32(f.Length)
 	c.credit(s, f.Length-len(f.Data)) // padding is consumed at once
-	if err := s.measure(len(f.Data), last); err != nil {
-		return err
+	p, fault := s.measure(f.Data, last)
+	if fault != nil {
+		if len(p) > 0 {
+			s.owner.Data(p, false)
+		}
+		return fault
 	}
 	if last {
 		s.bits |= remoteDone
 	}
-	s.owner.Data(f.Data, last)
+	s.owner.Data(p, last)
 	if !s.is(closed) {
 		c.credit(s, s.owner.Credit())
 		c.endIfDone(s)
@@ -236,31 +238,45 @@ func (c *Conn) data(f *h2.Frame) error {
 	return nil
 }
 
-// measure holds the body against its Content-Length (section 8.1.1).
-func (s *Stream) measure(n int, last bool) error {
+// measure holds the body against its Content-Length (section 8.1.1). It returns what of p belongs
+// to the body, and what is wrong: the reader of a body that is cut gets what has come of it first.
+func (s *Stream) measure(p []byte, last bool) (body []byte, fault error) {
 	switch {
 	case !s.is(gotHead):
-		return streamError(s.id, h2.ProtocolError, "DATA before the response")
+		return nil, streamError(s.id, h2.ProtocolError, "DATA before the response")
 	case s.is(noBody):
-		if n > 0 {
-			return streamError(s.id, h2.ProtocolError, "DATA of a response without a body")
+		if len(p) > 0 {
+			return nil, streamError(s.id, h2.ProtocolError, "DATA of a response without a body")
 		}
+	case s.left >= 0 && int64(len(p)) > s.left:
+		return p[:s.left], s.tooLong()
 	case s.left >= 0:
-		if s.left -= int64(n); s.left < 0 || last && s.left > 0 {
-			return s.wrongLength()
+		if s.left -= int64(len(p)); last && s.left > 0 {
+			return p, s.tooShort()
 		}
 	}
-	return nil
+	return p, nil
 }
 
-// wrongLength is said in the words of net/http: a handler reads them from its body.
-func (s *Stream) wrongLength() error {
-	reason := fmt.Sprintf("sender tried to send more than declared Content-Length of %d bytes", s.length)
-	if s.left > 0 {
-		reason = fmt.Sprintf("request declared a Content-Length of %d but only wrote %d bytes", s.length,
-			s.length-s.left)
+// tooLong and tooShort are said in the words of net/http, if it has some: a handler, or the reader
+// of a response, gets them from the body.
+func (s *Stream) tooLong() error {
+	if s.conn.cfg.Client {
+		return streamError(s.id, h2.ProtocolError,
+			fmt.Sprintf("server replied with more than declared Content-Length of %d bytes; truncated", s.length))
 	}
-	return streamError(s.id, h2.ProtocolError, reason)
+	return streamError(s.id, h2.ProtocolError,
+		fmt.Sprintf("sender tried to send more than declared Content-Length of %d bytes", s.length))
+}
+
+// tooShort is io.ErrUnexpectedEOF, as the cut body of HTTP/1 is.
+func (s *Stream) tooShort() error {
+	message := "request"
+	if s.conn.cfg.Client {
+		message = "response"
+	}
+	return &h2.Error{Code: h2.ProtocolError, Stream: s.id, Cause: io.ErrUnexpectedEOF, Reason: fmt.Sprintf(
+		"%s declared a Content-Length of %d but only wrote %d bytes", message, s.length, s.length-s.left)}
 }
 
 // credit notes that n bytes of a stream's window have been consumed, and grants the peer as many
@@ -300,14 +316,7 @@ func (c *Conn) peerReset(f *h2.Frame) error {
 	// A server may reset a request that it has answered (section 8.1), which is no reason to give
 	// up what it has sent; but what we have to send is of no use.
 	c.close(s, h2.Code(f.Value), streamError(f.Stream, h2.Code(f.Value), "reset by the peer"))
-	return c.countReset()
-}
-
-func (c *Conn) countReset() error {
-	if !c.cfg.Client && !c.resets.Spend(1, resetBurst, resetRate, c.now()) {
-		return c.connError(h2.EnhanceYourCalm, "too many streams are reset")
-	}
-	return nil
+	return c.cancelled()
 }
 
 // ping is section 6.7.
@@ -315,6 +324,9 @@ func (c *Conn) ping(f *h2.Frame) error {
 	if f.Has(h2.Ack) {
 		if c.is(pinged) && f.Ping() == drainPing {
 			c.sayLast()
+			return nil
+		}
+		if c.paid(f.Ping()) {
 			return nil
 		}
 		return c.glitch(1)

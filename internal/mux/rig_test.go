@@ -28,8 +28,9 @@ type rig struct {
 	dec    hpack.Decoder
 	log    []string // what the owner has been called with
 	on     func(s *testStream, h *h2.Head, last bool)
-	refuse bool   // Accept refuses
-	in     []byte // from our end, not yet looked at
+	refuse bool    // Accept refuses
+	code   h2.Code // that Head returns
+	in     []byte  // from our end, not yet looked at
 }
 
 // A testConn owns the connection.
@@ -49,6 +50,8 @@ type testStream struct {
 	in   flow.Inbox
 	head h2.Head
 	room int
+	got  []byte // all of the body
+	err  error  // of Ended
 }
 
 func (r *rig) note(format string, args ...any) { r.log = append(r.log, fmt.Sprintf(format, args...)) }
@@ -78,10 +81,13 @@ func (s *testStream) Head(h *h2.Head, last bool) h2.Code {
 	if s.r.on != nil {
 		s.r.on(s, h, last)
 	}
-	return h2.NoError
+	return s.r.code
 }
 
-func (s *testStream) Data(p []byte, last bool) { s.in.Put(p, last) }
+func (s *testStream) Data(p []byte, last bool) {
+	s.got = append(s.got, p...)
+	s.in.Put(p, last)
+}
 func (s *testStream) Trailers(fields []hpack.Field) {
 	s.r.note("%d trailers %v", s.ID(), fields)
 	s.in.Put(nil, true)
@@ -90,6 +96,7 @@ func (s *testStream) Credit() int { return s.in.Credit() }
 func (s *testStream) Room()       { s.room++ }
 func (s *testStream) Ended(code h2.Code, err error) {
 	s.r.note("%d ended %v, error %v", s.ID(), code, err != nil)
+	s.err = err
 	s.in.Discard()
 }
 

@@ -13,6 +13,9 @@ func (c *Conn) peerSettings(f *h2.Frame) error {
 		c.Timers.Set(c.c, handshakeTimer, 0)
 		return nil
 	}
+	if !c.is(gotSettings) {
+		c.peerMax = usualStreams
+	}
 	count := 0
 	for s := range f.Settings {
 		if count++; count > maxSettings {
@@ -46,6 +49,8 @@ func (c *Conn) setting(s h2.Setting) error {
 		}
 	case h2.MaxConcurrentStreams:
 		c.peerMax = s.Value
+	case h2.MaxHeaderListSize:
+		c.peerList = s.Value
 	case h2.InitialWindowSize:
 		return c.initialWindow(int32(s.Value))
 	case h2.EnableConnectProtocol:

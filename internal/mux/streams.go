@@ -17,6 +17,7 @@ func (c *Conn) begin(s *Stream, id uint32) {
 	s.box.Reset(c.cfg.outbox())
 	s.bits |= counted
 	c.count++
+	c.budgets.Return(glitches, streamPays)
 	if n := c.cfg.Counters; n != nil {
 		n.Opened.Add(1)
 	}
@@ -25,19 +26,48 @@ func (c *Conn) begin(s *Stream, id uint32) {
 	}
 }
 
-// Open begins a stream; its owner puts the head then. It fails with ErrGoingAway, and with
-// ErrStreams at the peer's limit. L, at a client, after Opened.
+// Open begins a stream; its owner puts the head then. It fails with ErrGoingAway if GoingAway says
+// so, and else with ErrStreams if Free is 0. L, at a client, after Opened.
 func (c *Conn) Open(s *Stream) error {
-	a := c.wake()
 	switch {
-	case c.is(draining|peerGoesAway|failed|inputEnded) || int(c.last)+2*len(a.opening) > 1<<31-4:
+	case c.GoingAway():
 		return ErrGoingAway
-	case len(a.streams)+len(a.opening) >= int(c.peerMax):
+	case c.Free() == 0:
 		return ErrStreams
 	}
+	a := c.wake()
 	c.begin(s, 0)
 	a.opening = append(a.opening, s)
 	return nil
+}
+
+// Free is how many streams Open can begin now: what the peer's SETTINGS_MAX_CONCURRENT_STREAMS
+// leaves. It is 0 if the connection is going away. L, at a client.
+func (c *Conn) Free() int {
+	if c.GoingAway() {
+		return 0
+	}
+	left := int64(c.peerMax)
+	if a := c.act; a != nil {
+		left -= int64(len(a.streams) + len(a.opening))
+	}
+	return int(max(0, min(left, int64(c.idsLeft()))))
+}
+
+// GoingAway reports whether the connection takes no more streams: the peer has sent GOAWAY or its
+// FIN, Shutdown was called, an error ends the connection, or a client has used the last number for
+// a stream. L.
+func (c *Conn) GoingAway() bool {
+	return c.is(draining|peerGoesAway|failed|inputEnded) || c.cfg.Client && c.idsLeft() == 0
+}
+
+// idsLeft is how many streams a client can still number (section 5.1.1).
+func (c *Conn) idsLeft() int {
+	left := (1<<31 - 1 - int(c.last)) / 2
+	if c.act != nil {
+		left -= len(c.act.opening)
+	}
+	return left
 }
 
 // number gives a client's stream its id, in the order in which heads leave (section 5.1.1).
@@ -118,7 +148,7 @@ func (c *Conn) close(s *Stream, code h2.Code, err error) {
 		return
 	}
 	s.bits |= closed
-	if err == nil && s.bits&(counted|released) == counted {
+	if s.bits&(counted|released) == counted {
 		s.bits |= done
 		c.done++
 	}
@@ -165,19 +195,25 @@ func (c *Conn) wasReset(id uint32) bool {
 	return id <= c.ignored || c.is(saidLast) && id > c.said || slices.Contains(c.act.resets, id)
 }
 
-// refuse resets a stream for what the peer has done, open or not, and counts it: a peer that makes
-// us reset streams is no better than one that resets them (CVE-2025-8671).
-func (c *Conn) refuse(id uint32, code h2.Code, err error) {
+// refuse resets a stream for what the peer has done, open or not, and counts that.
+func (c *Conn) refuse(e *h2.Error) {
+	c.resetFor(e)
+	if err := c.mistaken(); err != nil {
+		c.wrong(err)
+	}
+}
+
+// resetFor resets a stream for an error, and tells of it.
+func (c *Conn) resetFor(e *h2.Error) {
+	id, code := e.Stream, e.Code
 	c.countError("stream_", code)
+	c.report(id, code, e.Reason)
 	if n := c.cfg.Counters; n != nil {
 		n.Resets.Add(1)
 	}
 	if s := c.act.streams[id]; s != nil {
-		c.reset(s, code, err)
+		c.reset(s, code, e)
 	} else if !slices.Contains(c.act.resets, id) { // one RST_STREAM is enough
 		c.sayReset(id, code)
-	}
-	if err := c.countReset(); err != nil {
-		c.wrong(err)
 	}
 }

@@ -151,13 +151,17 @@ func (c *Conn) sendHead(s *Stream) bool {
 	if a.out.Len() > 0 && a.out.Free() < leastHead {
 		return false
 	}
-	if s.id == 0 && c.cfg.Client {
-		c.number(s)
-	}
 	a.heads.pop()
 	s.bits &^= queued
 	pairs, ok, end, room := s.box.NextHead(a.scratch[:0])
 	a.scratch = pairs
+	if ok && h2.ListExceeds(pairs, int64(c.peerList)) {
+		c.tooLarge(s)
+		return true
+	}
+	if s.id == 0 && c.cfg.Client {
+		c.number(s)
+	}
 	switch {
 	case ok:
 		c.appendBlock(s.id, pairs, end)
@@ -173,13 +177,30 @@ func (c *Conn) sendHead(s *Stream) bool {
 	return true
 }
 
+// tooLarge ends a stream in place of fields that the peer does not accept. Sent, they could cost
+// the whole connection (section 10.5.1).
+func (c *Conn) tooLarge(s *Stream) {
+	if c.cfg.Client {
+		c.reset(s, h2.Cancel, ErrHeaderList)
+		return
+	}
+	const reason = "the fields of a response are more than the client accepts (SETTINGS_MAX_HEADER_LIST_SIZE)"
+	c.countError("stream_", h2.InternalError)
+	c.report(s.id, h2.InternalError, reason)
+	c.reset(s, h2.InternalError, streamError(s.id, h2.InternalError, reason))
+}
+
 // leastHead is the room below which a head goes to the next block.
 const leastHead = 1 << 10
 
 // sendTail writes trailers if it is their turn.
 func (c *Conn) sendTail(s *Stream) bool {
 	tail := s.box.Tail()
-	if tail == nil {
+	switch {
+	case tail == nil:
+		return false
+	case h2.ListExceeds(tail, int64(c.peerList)):
+		c.tooLarge(s)
 		return false
 	}
 	c.appendBlock(s.id, tail, true)
@@ -262,7 +283,7 @@ func (c *Conn) sendData(s *Stream, from *queue) {
 	a.out.Commit(h2.HeaderSize + n)
 	s.send -= int32(n)
 	c.send -= int32(n)
-	c.glitches.Return(2) // for the WINDOW_UPDATE that it is worth
+	c.budgets.Return(glitches, dataPays)
 	if !end {
 		end = c.sendTail(s)
 	}

@@ -1,0 +1,440 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/myriad-go/myriad"
+	"github.com/myriad-go/myriad/internal/driver"
+	"github.com/myriad-go/myriad/internal/h1"
+	"github.com/myriad-go/myriad/internal/tunnel"
+	"github.com/myriad-go/myriad/tlsloop"
+)
+
+// A dialing makes one connection: to the server, or to a proxy and through it. Each step is the
+// myriad.Handler of the conn, and is replaced by the next one:
+//
+//	engine's dial, or DialContext -> TLS to the proxy -> CONNECT or SOCKS5 -> TLS to the server -> conn or muxConn
+//
+// It lives on when the call for which it was begun is served by another connection.
+type dialing struct {
+	t         *Transport
+	ctx       context.Context // with the values of the call's; it ends only where a program is given it
+	trace     *httptrace.ClientTrace
+	proxy     *url.URL
+	addr      string // of the server
+	https     bool
+	began     time.Time
+	pc        *conn        // what it makes
+	handshake *handshaking // the latest of them
+
+	// Guarded by pool.mu.
+	host  *host
+	x     *Call  // the call that waits for it and fails with it; nil: there is none
+	spare *spare // then
+	state dialState
+
+	mu   sync.Mutex
+	stop func()       // guarded by mu: ends ctx, or the engine's dial; nil: neither can end
+	c    *myriad.Conn // guarded by mu: once it is connected
+	left bool         // guarded by mu: abandon was called
+}
+
+// A dialState is what the pool knows of a dial.
+type dialState uint8
+
+const (
+	dialUnderWay dialState = iota
+	dialStood
+	dialFailed
+	dialCancelled
+)
+
+// newDialing is called with pool.mu. start begins it.
+func newDialing(t *Transport, h *host, x *Call) *dialing {
+	d := &dialing{t: t, host: h, trace: x.trace, proxy: x.proxy, addr: x.addr, https: h.key.scheme == "https",
+		began: t.sys.Now()}
+	if d.ctx = x.req.Context(); d.ctx.Done() != nil {
+		d.ctx = context.WithoutCancel(d.ctx)
+	}
+	if d.proxy != nil || t.dialer() != nil || t.tlsDialer() != nil {
+		d.ctx, d.stop = context.WithCancel(d.ctx)
+	}
+	return d
+}
+
+// isOver reports whether the dial has failed or was given up.
+func (d *dialing) isOver() bool {
+	d.t.pool.mu.Lock()
+	defer d.t.pool.mu.Unlock()
+	return d.state != dialUnderWay
+}
+
+// start dials.
+func (d *dialing) start() {
+	d.pc = &conn{t: d.t, pooled: pooled{host: d.host}, dial: d, inUse: true}
+	at := d.addr
+	if d.proxy != nil {
+		at = canonicalAddr(d.proxy)
+	}
+	h, err := d.handler()
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	plain, secure := d.t.dialer(), d.t.tlsDialer()
+	switch {
+	case secure != nil && d.https && d.proxy == nil:
+		d.t.sys.Go(func() { d.custom(at, secure, d.pc) })
+	case plain != nil:
+		d.t.sys.Go(func() { d.custom(at, plain, h) })
+	default:
+		d.engine(at, h)
+	}
+}
+
+// engine has the engine dial.
+func (d *dialing) engine(at string, h myriad.Handler) {
+	cancel := d.t.engine.DialFunc(d.traced(), "tcp", at, h, d.connected)
+	d.mu.Lock()
+	left := d.left
+	if d.stop == nil { // else it ends ctx, and by that the dial
+		d.stop = cancel
+	}
+	d.mu.Unlock()
+	if left {
+		cancel()
+	}
+}
+
+// traced is the context of the engine's dial. The resolver is given the hooks for names alone: it
+// would call those for connections with its own to a name server.
+func (d *dialing) traced() context.Context {
+	t := d.trace
+	if t == nil {
+		return d.ctx
+	}
+	names := &httptrace.ClientTrace{DNSStart: t.DNSStart, DNSDone: t.DNSDone}
+	ctx := httptrace.WithClientTrace(withoutValues{d.ctx}, names)
+	return driver.WithDialTrace(ctx, &driver.DialTrace{
+		Start: func(network, addr string) {
+			if t.ConnectStart != nil {
+				t.ConnectStart(network, addr)
+			}
+		},
+		Done: func(network, addr string, err error) {
+			if t.ConnectDone != nil {
+				t.ConnectDone(network, addr, err)
+			}
+		},
+	})
+}
+
+// withoutValues is a context that has only the end of another one.
+type withoutValues struct{ context.Context }
+
+// Value implements context.Context.
+func (withoutValues) Value(any) any { return nil }
+
+// A dialer is a user's function that makes connections.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (t *Transport) dialer() dialer    { return either(t.DialContext, t.Dial) }
+func (t *Transport) tlsDialer() dialer { return either(t.DialTLSContext, t.DialTLS) }
+
+func either(f dialer, old func(network, addr string) (net.Conn, error)) dialer {
+	if f == nil && old != nil {
+		return func(_ context.Context, network, addr string) (net.Conn, error) { return old(network, addr) }
+	}
+	return f
+}
+
+// custom runs the user's function, and adopts what it has made.
+func (d *dialing) custom(at string, dial dialer, h myriad.Handler) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	nc, err := dial(ctx, "tcp", at)
+	if err == nil && nc == nil {
+		err = errors.New("client: DialContext returned neither a connection nor an error")
+	}
+	if tc, ok := nc.(*tls.Conn); ok && err == nil && h == myriad.Handler(d.pc) {
+		if err = tc.HandshakeContext(ctx); err == nil {
+			state := tc.ConnectionState()
+			d.pc.tls = &state
+		} else {
+			_ = nc.Close()
+		}
+	}
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	d.connected(d.t.engine.Adopt(nc, nil, h))
+}
+
+// connected is the end of the engine's part.
+func (d *dialing) connected(c *myriad.Conn, err error) {
+	if err != nil {
+		d.fail(dialError(err))
+		return
+	}
+	d.mu.Lock()
+	d.c = c
+	left := d.left
+	d.mu.Unlock()
+	if left {
+		c.Abort(errAbandoned)
+	}
+}
+
+// handler is what speaks first on the connection.
+func (d *dialing) handler() (myriad.Handler, error) {
+	pc := d.pc
+	var h myriad.Handler = pc
+	if d.https {
+		h = d.secure(pc, d.addr)
+	}
+	switch p := d.proxy; {
+	case p == nil:
+		return h, nil
+	case socks(p):
+		return tunnel.Socks(d.through(h))
+	case d.https && p.Scheme == "https": // TLS in TLS: the inner one is on a conn of its own
+		inner, err := d.tunnel(tunnel.Nested(d.t.engine, d.through(h), d.connected))
+		return d.secure(inner, canonicalAddr(p)), err
+	case d.https:
+		return d.tunnel(h)
+	}
+	pc.plain = true
+	if u := d.proxy.User; u != nil {
+		pc.auth = tunnel.BasicAuth(u)
+	}
+	if d.proxy.Scheme == "https" {
+		return d.secure(pc, canonicalAddr(d.proxy)), nil
+	}
+	return h, nil
+}
+
+// through is a dial by a proxy, behind which next speaks.
+func (d *dialing) through(next myriad.Handler) *tunnel.Dial {
+	return &tunnel.Dial{Proxy: d.proxy, Target: d.addr, Next: next, Timeout: tunnel.Timeout, Limits: d.t.limits(0),
+		Failed: d.fail, Over: d.isOver, ServerFirst: d.host.mayH2 && !d.https}
+}
+
+// tunnel is the handler of a connection to an HTTP proxy until that has connected it to the server.
+func (d *dialing) tunnel(next myriad.Handler) (myriad.Handler, error) {
+	header := d.t.ProxyConnectHeader
+	if d.t.GetProxyConnectHeader != nil {
+		var err error
+		if header, err = d.t.GetProxyConnectHeader(d.ctx, d.proxy, d.addr); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkFields("proxy header", header); err != nil {
+		return nil, err
+	}
+	if header = header.Clone(); header == nil {
+		header = http.Header{}
+	}
+	if u := d.proxy.User; u != nil {
+		header.Set("Proxy-Authorization", tunnel.BasicAuth(u))
+	}
+	asked := &http.Request{Method: "CONNECT", URL: &url.URL{Opaque: d.addr}, Host: d.addr, Header: header}
+	judge := func(head *h1.ResponseHead) error { return d.judge(asked, head) }
+	return tunnel.Connect(d.through(next), connectRequest(d.addr, header), judge), nil
+}
+
+func connectRequest(addr string, header http.Header) []byte {
+	p := h1.AppendRequestLine(nil, "CONNECT", addr)
+	host := addr
+	if h := header.Get("Host"); h != "" {
+		host = h
+	}
+	p = h1.AppendField(p, "Host", host)
+	if _, set := header["User-Agent"]; !set {
+		p = h1.AppendField(p, "User-Agent", userAgent)
+	} else if agent := header.Get("User-Agent"); agent != "" {
+		p = h1.AppendField(p, "User-Agent", agent)
+	}
+	return append(appendFields(p, header, &Call{}), "\r\n"...)
+}
+
+// judge decides whether a proxy's answer to CONNECT connects. As in net/http only 200 does, and the
+// reason is the error's text.
+func (d *dialing) judge(asked *http.Request, head *h1.ResponseHead) error {
+	r := newResponse(&Call{req: asked, original: asked}, head)
+	r.Body = http.NoBody
+	if f := d.t.OnProxyConnectResponse; f != nil {
+		if err := f(d.ctx, d.proxy, asked, r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case head.Status == http.StatusOK:
+		return nil
+	case len(head.Reason) > 0:
+		return errors.New(string(head.Reason))
+	}
+	return errors.New("the proxy answered " + r.Status)
+}
+
+// secure is the client's side of a handshake, and next behind it.
+func (d *dialing) secure(next myriad.Handler, addr string) myriad.Handler {
+	cfg := d.t.TLSClientConfig.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	cfg.NextProtos = d.offers(next, cfg.NextProtos)
+	h := &handshaking{}
+	h.d.Store(d)
+	o := tlsloop.Options{Timeout: d.t.TLSHandshakeTimeout, Failed: func(*myriad.Conn, error, uint64) {},
+		Closed: h.failed}
+	if o.Timeout == 0 {
+		o.Timeout = -1
+	}
+	h.next = o.Client(cfg, next)
+	h.before, d.handshake = d.handshake, h
+	return h
+}
+
+// offers are the protocols for ALPN, with the user's behind the Transport's own. A proxy is offered
+// none.
+func (d *dialing) offers(next myriad.Handler, users []string) (names []string) {
+	if next != myriad.Handler(d.pc) || !d.https {
+		return nil
+	}
+	if d.host.mayH2 {
+		if names = append(names, "h2"); d.t.speaks().HTTP1() {
+			names = append(names, "http/1.1")
+		}
+	}
+	for _, name := range users {
+		if name != "h2" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// handshaking begins a handshake. The connection keeps it, by tlsloop.Options, until it closes: so
+// it lets go of the dial as soon as that is over.
+type handshaking struct {
+	d      atomic.Pointer[dialing] // nil: the dial is over
+	next   myriad.Handler
+	before *handshaking // with the proxy
+}
+
+// Opened tells httptrace of the beginning.
+func (h *handshaking) Opened(c *myriad.Conn) {
+	if d := h.d.Load(); d != nil && d.trace != nil && d.trace.TLSHandshakeStart != nil {
+		d.trace.TLSHandshakeStart()
+	}
+	c.SetHandler(h.next, nil)
+}
+
+// Received is never called.
+func (*handshaking) Received(*myriad.Conn, []byte) {}
+
+// Closed is for a connection that ends before the handshake.
+func (h *handshaking) Closed(c *myriad.Conn, err error) { h.failed(c, err) }
+
+// failed is tlsloop.Options.Closed. The errors are those of crypto/tls, as in net/http.
+func (h *handshaking) failed(_ *myriad.Conn, err error) {
+	d := h.d.Load()
+	if d == nil {
+		return
+	}
+	switch {
+	case err == nil:
+		err = net.ErrClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errHandshakeTimeout
+	}
+	d.traceTLS(tls.ConnectionState{}, err)
+	d.fail(err)
+}
+
+func (d *dialing) traceTLS(state tls.ConnectionState, err error) {
+	if t := d.trace; t != nil && t.TLSHandshakeDone != nil {
+		t.TLSHandshakeDone(state, err)
+	}
+}
+
+// stands is the end of a dial: pc is ready for its first call. On the loop.
+func (d *dialing) stands(pc *conn) {
+	pc.dial = nil
+	if pc.tls != nil {
+		d.traceTLS(*pc.tls, nil)
+	}
+	if d.t.IdleConnTimeout > 0 {
+		pc.c.SetTimer(d.t.IdleConnTimeout)
+	}
+	ok, err := d.t.pool.stood(d, pc)
+	switch {
+	case !ok:
+		pc.state = connOver
+		pc.c.Abort(errAbandoned)
+	case err != nil:
+		pc.retire()
+	}
+	d.release()
+}
+
+// standsMux is stands for HTTP/2. It returns false if the dial was given up. On the loop.
+func (d *dialing) standsMux(m *muxConn) bool {
+	if m.tls != nil {
+		d.traceTLS(*m.tls, nil)
+	}
+	ok := d.t.pool.stoodMux(d, m)
+	d.release()
+	return ok
+}
+
+// release has what lives as long as the connection let go of the dial, and so of its call.
+func (d *dialing) release() {
+	for h := d.handshake; h != nil; h = h.before {
+		h.d.Store(nil)
+	}
+}
+
+// fail ends the dial, and its call if that still waits for it. Any goroutine.
+func (d *dialing) fail(err error) {
+	if d.proxy != nil {
+		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+	}
+	d.t.pool.failed(d, err)
+	d.end()
+}
+
+// abandon ends a dial that the pool has cancelled. Any goroutine.
+func (d *dialing) abandon() {
+	if c := d.end(); c != nil {
+		c.Abort(errAbandoned)
+	}
+}
+
+// end ends what is under way.
+func (d *dialing) end() *myriad.Conn {
+	d.release()
+	d.mu.Lock()
+	d.left = true
+	stop, c := d.stop, d.c
+	d.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	return c
+}

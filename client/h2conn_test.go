@@ -1,0 +1,119 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Each wait of a stream lasts as long as it is set to: the waits of other kinds that began before
+// do not hold it up.
+func TestHTTP2WaitsAreApart(t *testing.T) {
+	for name, prepare := range map[string]func(*http.Request){
+		"Expect": func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
+		"probe":  func(r *http.Request) { r.Method = "DELETE" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := framed(t, func(fr *http2.Framer, f http2.Frame) {
+				switch f.Header().Type {
+				case http2.FrameHeaders:
+					if f.Header().StreamID > 1 && name == "probe" { // the head shows that the probe has ended
+						answer(fr, f.Header().StreamID, "204", true)
+					}
+				case http2.FrameData:
+					if f.Header().Flags.Has(http2.FlagDataEndStream) {
+						answer(fr, f.Header().StreamID, "204", true)
+					}
+				}
+			})
+			tr := overClearH2(t, &Transport{ResponseHeaderTimeout: patience / 4,
+				ExpectContinueTimeout: 20 * time.Millisecond})
+			hangs := make(chan error, 1)
+			tr.Do(request(t, "GET", url, nil), func(_ *http.Response, err error) { hangs <- err })
+			blocked, write := io.Pipe()
+			defer write.Close()
+			body := io.Reader(strings.NewReader("text"))
+			if name == "probe" {
+				body = blocked
+			}
+			r := request(t, "POST", url, body)
+			prepare(r)
+			response, err := tr.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			select {
+			case err := <-hangs:
+				t.Errorf("the first request ended before it: %v", err)
+			default:
+			}
+		})
+	}
+}
+
+// A connection whose server is silent, although its system acknowledges, gets no more requests
+// about a second after one was given up.
+func TestHTTP2LeavesDeadServer(t *testing.T) {
+	var conns atomic.Int32
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		io.ReadFull(r, make([]byte, len(http2.ClientPreface)))
+		fr := http2.NewFramer(c, r)
+		fr.WriteSettings()
+		dead := conns.Add(1) == 1
+		for {
+			f, err := fr.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch f := f.(type) {
+			case *http2.SettingsFrame:
+				if !f.IsAck() {
+					fr.WriteSettingsAck()
+				}
+			case *http2.HeadersFrame:
+				if !dead {
+					answer(fr, f.StreamID, "204", true)
+				}
+			}
+		}
+	})
+	tr := overClearH2(t, &Transport{})
+	for i := range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		r, err := tr.RoundTrip(request(t, "GET", url, nil).WithContext(ctx))
+		cancel()
+		if err == nil {
+			r.Body.Close()
+			if i < 2 {
+				t.Errorf("request %d was answered", i)
+			}
+			return
+		}
+		if err != context.DeadlineExceeded {
+			t.Fatalf("request %d: %v", i, err)
+		}
+	}
+	t.Errorf("200 requests went to the dead server, over %d connections", conns.Load())
+}
+
+// A request whose fields are more than the server takes fails alone, and is not sent.
+func TestHTTP2HeaderListOfServer(t *testing.T) {
+	s, tr := clearH2(t, ok, &Transport{})
+	s.Config.MaxHeaderBytes = 1 << 10
+	get(t, tr, s.URL) // the SETTINGS have come
+	r := request(t, "GET", s.URL, nil)
+	r.Header.Set("X-Large", strings.Repeat("x", 100_000))
+	if _, err := tr.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "header list") {
+		t.Errorf("%v", err)
+	}
+	get(t, tr, s.URL)
+}

@@ -1,0 +1,216 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// A stallingListener keeps the first connections: they are connected and stay silent.
+type stallingListener struct {
+	net.Listener
+	stalls atomic.Int32 // how many are still to stall
+	mu     sync.Mutex
+	silent []net.Conn // guarded by mu
+}
+
+func (l *stallingListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.stalls.Add(-1) < 0 {
+			return c, err
+		}
+		l.mu.Lock()
+		l.silent = append(l.silent, c)
+		l.mu.Unlock()
+	}
+}
+
+func (l *stallingListener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.silent {
+		_ = c.Close()
+	}
+	return l.Listener.Close()
+}
+
+// serveStalling is an HTTPS server whose first connections are silent. It speaks HTTP/2.
+func serveStalling(t *testing.T, stalls int, h http.HandlerFunc) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	l := &stallingListener{Listener: s.Listener}
+	l.stalls.Store(int32(stalls))
+	s.Listener, s.EnableHTTP2 = l, true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func ok(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }
+
+// A handshake that hangs delays the requests of its host by little, and ends only its own.
+func TestHungHandshakeHoldsUpNoOther(t *testing.T) {
+	for _, limit := range []int{0, 2} {
+		s := serveStalling(t, 1, ok)
+		tr := fresh(t, &Transport{TLSClientConfig: trusting(s), ForceAttemptHTTP2: true, MaxConnsPerHost: limit})
+		var wg sync.WaitGroup
+		var failed atomic.Int32
+		for range 4 {
+			wg.Go(func() {
+				for range 12 {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					r, err := tr.RoundTrip(request(t, "GET", s.URL, nil).WithContext(ctx))
+					if err == nil {
+						io.Copy(io.Discard, r.Body)
+						r.Body.Close()
+					} else {
+						failed.Add(1)
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		if n := failed.Load(); n > 0 {
+			t.Errorf("MaxConnsPerHost %d: %d of 48 requests failed", limit, n)
+		}
+	}
+}
+
+// With a single place for connections, a dial that hangs keeps it for twice as long as its request
+// has waited, and no longer.
+func TestHungHandshakeGivesItsPlace(t *testing.T) {
+	s := serveStalling(t, 1, ok)
+	tr := fresh(t, &Transport{TLSClientConfig: trusting(s), ForceAttemptHTTP2: true, MaxConnsPerHost: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := tr.RoundTrip(request(t, "GET", s.URL, nil).WithContext(ctx)); err != context.DeadlineExceeded {
+		t.Fatalf("the first request: %v", err)
+	}
+	if _, body := get(t, tr, s.URL); body != "HTTP/2.0" {
+		t.Errorf("the second one: %q", body)
+	}
+}
+
+// Requests that begin at the same time fail at about the same time: the dial of one does not wait
+// for the end of another's.
+func TestHandshakesTimeOutTogether(t *testing.T) {
+	s := serveStalling(t, 1000, ok)
+	const limit = 400 * time.Millisecond
+	tr := fresh(t, &Transport{TLSClientConfig: trusting(s), ForceAttemptHTTP2: true, TLSHandshakeTimeout: limit})
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			_, err := tr.RoundTrip(request(t, "GET", s.URL, nil))
+			if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(began); took > 5*limit { // one after the other it would be ten times the limit
+		t.Errorf("the last one failed after %v", took)
+	}
+}
+
+// A dial goes on when its request has ended, for the next one: a handshake that takes longer than
+// each request may wait is not begun for ever.
+func TestDialOutlivesItsRequest(t *testing.T) {
+	proceed := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(ok))
+	s.StartTLS()
+	defer s.Close()
+	var dials atomic.Int32
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		<-proceed
+		return net.Dial(network, addr)
+	}
+	tr := fresh(t, &Transport{TLSClientConfig: trusting(s), DialContext: dial})
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := tr.RoundTrip(request(t, "GET", s.URL, nil).WithContext(ctx))
+		failed <- err
+	}()
+	for dials.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-failed; err != context.Canceled {
+		t.Errorf("the first request: %v", err)
+	}
+	close(proceed)
+	for {
+		tr.pool.mu.Lock()
+		idle := tr.pool.idle
+		tr.pool.mu.Unlock()
+		if idle == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if get(t, tr, s.URL); dials.Load() != 1 {
+		t.Errorf("%d dials for two requests", dials.Load())
+	}
+}
+
+// A connection that drains takes no place of MaxConnsPerHost, in HTTP/2 behind GOAWAY and in HTTP/1
+// behind "Connection: close". As many may drain as may be open.
+func TestDrainingConnectionsTakeNoPlace(t *testing.T) {
+	t.Run("HTTP/1", func(t *testing.T) {
+		over := make(chan struct{})
+		defer close(over)
+		url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+			if _, err := readHead(r); err == nil {
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+				<-over // the server is slow to close
+			}
+		})
+		tr := fresh(t, &Transport{MaxConnsPerHost: 1})
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+			if _, body := fetch(t, tr, request(t, "GET", url, nil).WithContext(ctx)); body != "ok" {
+				t.Errorf("body %q", body)
+			}
+			cancel()
+		}
+	})
+	t.Run("HTTP/2", func(t *testing.T) {
+		var asked atomic.Int32
+		s := framed(t, func(fr *http2.Framer, f http2.Frame) {
+			switch id := f.Header().StreamID; {
+			case f.Header().Type != http2.FrameHeaders:
+			case asked.Add(1) == 1: // a response without end
+				answer(fr, id, "200", false)
+				fr.WriteGoAway(id, http2.ErrCodeNo, nil)
+			default:
+				answer(fr, id, "204", true)
+			}
+		})
+		tr := overClearH2(t, &Transport{MaxConnsPerHost: 1})
+		first, err := tr.RoundTrip(request(t, "GET", s+"/long", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Body.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+		defer cancel()
+		r, err := tr.RoundTrip(request(t, "GET", s+"/short", nil).WithContext(ctx))
+		if err != nil {
+			t.Fatalf("while the first response goes on: %v", err)
+		}
+		r.Body.Close()
+	})
+}

@@ -1,0 +1,66 @@
+package mux
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/myriad-go/myriad/internal/h2"
+	"github.com/myriad-go/myriad/internal/pace"
+)
+
+// A Log gets what the peers of a Config's connections do wrong. It is called with the first fault
+// of a kind, and then with one in reportPeriod, so that no peer can fill a log. Faults are of one
+// kind if they have the same code and the same scope: a stream or a connection. Create it with
+// NewLog. Any goroutine.
+type Log struct {
+	print func(Fault)
+	kinds [2 * (h2.HTTP11Required + 1)]pace.Reports
+}
+
+// reportPeriod is how often a Log tells of one kind of fault at most.
+const reportPeriod = 10 * time.Second
+
+// NewLog makes a Log of print, which is called on a loop and must not block.
+func NewLog(print func(Fault)) *Log { return &Log{print: print} }
+
+// A Fault is an error by which this end has closed a stream or a connection, or with NoError
+// something that it has put up with.
+type Fault struct {
+	Remote net.Addr
+	Stream uint32 // 0: of the connection
+	Code   h2.Code
+	Reason string // of the peer's words it has a field's name at most, cut and quoted
+	Times  uint64 // faults of this kind since the last one that was told of, with this one
+}
+
+// String is a line for a log, which lacks the name of the package that writes it.
+func (f Fault) String() string {
+	text := fmt.Sprintf("HTTP/2 with %v", f.Remote)
+	if f.Stream != 0 {
+		text += fmt.Sprintf(", stream %d", f.Stream)
+	}
+	if f.Code != h2.NoError {
+		text += fmt.Sprintf(": %v", f.Code)
+	}
+	text += ": " + f.Reason
+	if f.Times > 1 {
+		text += fmt.Sprintf(" (and %d more)", f.Times-1)
+	}
+	return text
+}
+
+// report tells Config.Log of a fault.
+func (c *Conn) report(stream uint32, code h2.Code, reason string) {
+	l := c.cfg.Log
+	if l == nil || c.c == nil {
+		return
+	}
+	kind := 2 * min(code, h2.HTTP11Required)
+	if stream != 0 {
+		kind++
+	}
+	if n, due := l.kinds[kind].Next(c.cfg.Now(), reportPeriod); due {
+		l.print(Fault{Remote: c.c.RemoteAddr(), Stream: stream, Code: code, Reason: reason, Times: n})
+	}
+}
