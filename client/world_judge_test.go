@@ -322,7 +322,7 @@ func (j *judge) places(h *host, oldest time.Time) (p places) {
 			if !abandoned {
 				p.serving++
 			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
+			if !abandoned || now.Sub(c.born) <= j.abandonedBound(c) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
@@ -344,8 +344,8 @@ func (j *judge) places(h *host, oldest time.Time) (p places) {
 	return p
 }
 
-func (j *judge) abandonedBound() time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 {
+func (j *judge) abandonedBound(c *peerConn) time.Duration {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken {
 		return d + grace
 	}
 	return abandonedBound
