@@ -125,8 +125,8 @@ var (
 	errAbandoned     = errors.New("client: the connection is not needed any more")
 )
 
-// headTooLarge is the error of a response whose head is beyond its limit. A head with too many fields
-// has it, too.
+// headTooLarge is the error of a response whose head is beyond its limit. A head with too many
+// fields has it, too.
 func (t *Transport) headTooLarge() error {
 	return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted (Transport.MaxResponseHeaderBytes)",
 		t.limits(0).HeadBytes)
