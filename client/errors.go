@@ -154,6 +154,14 @@ func closedError(c *myriad.Conn, err error, within bool) error {
 		Err: os.NewSyscallError(op, number)}
 }
 
+// asRead gives an error of the system the form that it has in net/http, before a connection stands.
+func asRead(err error) error {
+	if number, ok := err.(syscall.Errno); ok {
+		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", number)}
+	}
+	return err
+}
+
 // A streamError is why a stream or a connection of HTTP/2 has ended, in the words of net/http:
 // programs take the code out of them.
 type streamError struct{ frame *h2.Error }
