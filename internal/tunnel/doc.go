@@ -83,6 +83,7 @@ func (b *base) stands(c *myriad.Conn, rest []byte) {
 	}
 	c.SetTimer(0)
 	c.SetHandler(b.Next, rest)
+	b.Dial = nil // TLS to the proxy keeps this handler as long as the connection
 }
 
 func (b *base) fail(c *myriad.Conn, err error) {
