@@ -481,7 +481,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		a.complete(nil)
 	} else if head.Get("expect") == "100-continue" && a.plan.goOn >= 0 {
 		w.AfterFunc(a.plan.goOn, func() {
-			if !st.over && !st.headed && a.bodyAt.IsZero() {
+			if !st.over && !st.headed && a.bodyAt.IsZero() && s.said > 0 {
 				st.fields(false, ":status", "100")
 				if s.flush(); !s.c.dead {
 					a.told100 = w.Now()
