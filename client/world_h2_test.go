@@ -240,6 +240,16 @@ func (s *h2Script) lone() bool {
 	return false
 }
 
+// carries reports whether a request is on the connection that is not over.
+func (s *h2Script) carries() bool {
+	for _, st := range s.streams {
+		if st.a != nil && !st.a.x.isOver() {
+			return true
+		}
+	}
+	return false
+}
+
 // spend notes that no more requests will come.
 func (s *h2Script) spend() {
 	if s.c.spent.IsZero() {

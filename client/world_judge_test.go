@@ -329,12 +329,14 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			if now.Sub(c.gone) < limit {
 				p.taken++
 			}
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			p.taken++
 		case c.ready.IsZero():
 			abandoned := c.born.Before(oldest.Add(-limit))
 			if !abandoned || swapped {
 				p.serving++
 			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound(c) {
+			if !abandoned || now.Sub(c.unused()) <= j.abandonedBound(c) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
@@ -359,7 +361,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" {
 		return d + grace
 	}
 	return abandonedBound

@@ -269,6 +269,8 @@ func (w *world) blocked(h *host) bool {
 	for _, c := range h.conns {
 		switch {
 		case !c.gone.IsZero() || !c.spent.IsZero():
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			taken++
 		case c.ready.IsZero():
 			dials++
 		case c.h1 != nil && c.h1.a != nil:
