@@ -216,6 +216,7 @@ func (c *peerConn) arrive(path string, stream uint32) *attempt {
 	w.judge.arrived(a)
 	x.attempts = append(x.attempts, a)
 	c.used++
+	c.last = a
 	return a
 }
 

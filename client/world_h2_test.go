@@ -240,6 +240,16 @@ func (s *h2Script) lone() bool {
 	return false
 }
 
+// carries reports whether a request is on the connection that is not over.
+func (s *h2Script) carries() bool {
+	for _, st := range s.streams {
+		if st.a != nil && !st.a.x.isOver() {
+			return true
+		}
+	}
+	return false
+}
+
 // spend notes that no more requests will come.
 func (s *h2Script) spend() {
 	if s.c.spent.IsZero() {
@@ -481,7 +491,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		a.complete(nil)
 	} else if head.Get("expect") == "100-continue" && a.plan.goOn >= 0 {
 		w.AfterFunc(a.plan.goOn, func() {
-			if !st.over && !st.headed && a.bodyAt.IsZero() {
+			if !st.over && !st.headed && a.bodyAt.IsZero() && s.said > 0 {
 				st.fields(false, ":status", "100")
 				if s.flush(); !s.c.dead {
 					a.told100 = w.Now()

@@ -329,12 +329,14 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			if now.Sub(c.gone) < limit {
 				p.taken++
 			}
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			p.taken++
 		case c.ready.IsZero():
 			abandoned := c.born.Before(oldest.Add(-limit))
 			if !abandoned || swapped {
 				p.serving++
 			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound(c) {
+			if !abandoned || now.Sub(c.unused()) <= j.abandonedBound(c) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
@@ -359,7 +361,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" {
 		return d + grace
 	}
 	return abandonedBound
@@ -398,7 +400,7 @@ func (j *judge) limits() {
 		}
 		a := x.attempts[len(x.attempts)-1]
 		d := w.o.tr.ResponseHeaderTimeout
-		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
+		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() && a.deed == "" {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
@@ -409,7 +411,7 @@ func (j *judge) limits() {
 func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
 	tr, held := j.w.o.tr, h.held()
 	for _, c := range h.conns {
-		if !c.gone.IsZero() || c.reported {
+		if !c.gone.IsZero() || c.reported || c.dead {
 			continue
 		}
 		shakes := !c.shaken && h.https && h.proxy == "" && j.w.o.dialer != "tls"
@@ -465,7 +467,7 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
+	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
 		return
 	}
 	if !x.expect || d == 0 {

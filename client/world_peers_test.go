@@ -148,7 +148,8 @@ type peerConn struct {
 	free   time.Time // since when a request has room
 	h1     *h1Script
 	mux    *h2Script
-	used   int // requests that came
+	used   int      // requests that came
+	last   *attempt // the latest of them
 
 	reported bool // the judge's
 }
@@ -167,6 +168,16 @@ func (c *peerConn) String() string {
 		s += " because " + c.lost
 	}
 	return s
+}
+
+// unused is since when the connection has no request.
+func (c *peerConn) unused() time.Time {
+	if c.last == nil {
+		return c.born
+	}
+	c.last.x.mu.Lock()
+	defer c.last.x.mu.Unlock()
+	return c.last.x.overAt
 }
 
 // A pipe is what a script writes to.

@@ -3,6 +3,7 @@ package client_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -252,6 +253,9 @@ func (w *world) recovered(h *host, last []*request) {
 			failed = x
 		}
 	}
+	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && slices.ContainsFunc(w.hosts, w.blocked) {
+		return // by requests to another host
+	}
 	calm := w.o.net == "calm"
 	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
@@ -268,12 +272,18 @@ func (w *world) blocked(h *host) bool {
 	taken, dials, owners := 0, 0, 0
 	for _, c := range h.conns {
 		switch {
-		case !c.gone.IsZero() || !c.spent.IsZero():
+		case !c.gone.IsZero():
+		case !c.spent.IsZero():
+			if c.mux != nil && c.mux.lone() {
+				taken++
+			}
+		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
+			taken++
 		case c.ready.IsZero():
 			dials++
 		case c.h1 != nil && c.h1.a != nil:
 			taken++
-		case c.h2 && !c.dead && c.mux.full():
+		case c.h2 && c.mux.full() && (!c.dead || c.mux.carries()):
 			return true
 		}
 	}
