@@ -141,6 +141,8 @@ func (b *binary) arguments(all outcomes, pattern string) []string {
 			skip = append(skip, exactly(name))
 		}
 	}
+	// Package testing takes the first alternative that matches a test or, so far, a parent of it.
+	slices.SortStableFunc(skip, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
 	if len(skip) > 0 {
 		args = append(args, "-test.skip="+strings.Join(skip, "|"))
 	}
@@ -256,10 +258,11 @@ func (p *reader) settle(file string, hangs bool) error {
 			delete(p.all, name)
 		}
 	}
-	if culprits == nil && p.failed != "" { // a test that panics fails first
+	// A test that panics fails before its process ends, and its parents may be said to go on.
+	if len(culprits) == 0 || len(culprits) == 1 && strings.HasPrefix(p.failed, culprits[0]+"/") && !hangs {
 		culprits = []string{p.failed}
 	}
-	if culprits == nil {
+	if culprits[0] == "" {
 		last := p.outside[max(0, len(p.outside)-40):]
 		return fmt.Errorf("%s has ended outside of its tests:\n%s", file, strings.Join(last, ""))
 	}
