@@ -228,7 +228,7 @@ func (d *dialing) handler() (myriad.Handler, error) {
 // through is a dial by a proxy, behind which next speaks.
 func (d *dialing) through(next myriad.Handler) *tunnel.Dial {
 	return &tunnel.Dial{Proxy: d.proxy, Target: d.addr, Next: next, Timeout: tunnel.Timeout, Limits: d.t.limits(0),
-		Failed: d.fail, Over: d.isOver}
+		Failed: d.fail, Over: d.isOver, ServerFirst: d.host.mayH2 && !d.https}
 }
 
 // tunnel is the handler of a connection to an HTTP proxy until that has connected it to the server.
@@ -403,8 +403,7 @@ func (d *dialing) standsMux(m *muxConn) bool {
 	return ok
 }
 
-// release has what lives as long as the connection let go of the dial, and so of its call. On the
-// loop.
+// release has what lives as long as the connection let go of the dial, and so of its call.
 func (d *dialing) release() {
 	for h := d.handshake; h != nil; h = h.before {
 		h.d.Store(nil)
@@ -429,6 +428,7 @@ func (d *dialing) abandon() {
 
 // end ends what is under way.
 func (d *dialing) end() *myriad.Conn {
+	d.release()
 	d.mu.Lock()
 	d.left = true
 	stop, c := d.stop, d.c

@@ -125,6 +125,13 @@ var (
 	errAbandoned     = errors.New("client: the connection is not needed any more")
 )
 
+// headTooLarge is the error of a response whose head is beyond its limit. A head with too many fields
+// has it, too.
+func (t *Transport) headTooLarge() error {
+	return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted (Transport.MaxResponseHeaderBytes)",
+		t.limits(0).HeadBytes)
+}
+
 // closedError is why a connection ended, for what it carried. An orderly end is an io.EOF before a
 // response, and io.ErrUnexpectedEOF within one. What the system says is a *net.OpError, as in
 // net/http.

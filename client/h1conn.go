@@ -553,7 +553,7 @@ func (s *switched) CloseWrite() error {
 func (pc *conn) malformed(err error) {
 	if e, ok := errors.AsType[*h1.Error](err); ok {
 		if e.Status == http.StatusRequestHeaderFieldsTooLarge || e.Status == http.StatusRequestURITooLong {
-			err = errors.New("client: the response's head is too large (Transport.MaxResponseHeaderBytes): " + e.Reason)
+			err = pc.t.headTooLarge()
 			if pc.interim > 0 {
 				err = ErrInterim
 			}

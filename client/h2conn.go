@@ -139,7 +139,7 @@ func (m *muxConn) carry(x *Call) {
 	m.Timers.Set(m.c, idleTimer, 0)
 	st.begin(x)
 	if m.t.DisableKeepAlives || wantsClose(x.req) {
-		m.t.pool.leave(m, false)
+		m.t.pool.leave(m, m.Streams() > 1) // it drains if others are on it
 	}
 }
 

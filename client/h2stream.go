@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -105,15 +104,17 @@ func (st *stream) free() {
 // fail ends the call, or its body, because the request's body cannot be read. Any goroutine.
 func (st *stream) fail(x *Call, err error) {
 	st.drop(x, err)
+	if x.settle(nil) {
+		x.finish(nil, err)
+		return
+	}
 	x.mu.Lock()
 	b := x.body
 	x.mu.Unlock()
 	if b != nil {
 		b.fail(x.wrap(err))
-		x.over(err)
-		return
 	}
-	x.fail(err)
+	x.over(err)
 }
 
 // written is called when the request has been written, by any goroutine. The wait for the head
@@ -175,7 +176,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		}
 	}
 	if h.TooLarge {
-		return st.refuse(x, errors.New("client: the response's head is too large (Transport.MaxResponseHeaderBytes)"))
+		return st.refuse(x, x.t.headTooLarge())
 	}
 	if h.Status < 200 {
 		return st.takeInterim(x, h)
@@ -284,7 +285,7 @@ func (st *stream) end() {
 // until the response has been read to its end, and uploadGrace longer, as over HTTP/1.
 func (st *stream) responded(x *Call) {
 	st.whole = true
-	if st.up.wrote.Load() {
+	if st.up.wrote.Load() && st.Queued() == 0 {
 		st.x.Store(nil)
 		st.free()
 		x.over(errAbandoned)

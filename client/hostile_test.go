@@ -56,9 +56,9 @@ func TestThrottledBodyGoesOn(t *testing.T) {
 func TestEndlessServers(t *testing.T) {
 	tr := fresh(t, &Transport{MaxResponseHeaderBytes: 100_000})
 	for name, tt := range map[string]struct{ first, again, want string }{
-		"head":       {"HTTP/1.1 200 OK\r\n", "X-Filler: yes\r\n", "too large"},
-		"line":       {"HTTP/1.1 200 OK\r\nX: ", "x", "too large"},
-		"status":     {"HTTP/1.1 200 ", "O", "too large"},
+		"head":       {"HTTP/1.1 200 OK\r\n", "X-Filler: yes\r\n", "headers exceeded"},
+		"line":       {"HTTP/1.1 200 OK\r\nX: ", "x", "headers exceeded"},
+		"status":     {"HTTP/1.1 200 ", "O", "headers exceeded"},
 		"interim":    {"", "HTTP/1.1 103 Early Hints\r\n\r\n", "1xx"},
 		"continue":   {"", "HTTP/1.1 100 Continue\r\nX: y\r\n\r\n", "1xx"},
 		"whitespace": {"", "\r\n", "malformed"},

@@ -22,7 +22,7 @@ import (
 // taken twice as long as its own call has waited for it.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
-// to be done is a plan, which the caller runs without it.
+// to be done is listed as a todo, which the caller runs without it.
 
 const (
 	// hedgeAfter is how long calls wait for a dial that may become an HTTP/2 connection for all of
@@ -117,15 +117,15 @@ func (p *pool) forget(h *host) {
 	}
 }
 
-// A plan is what a method of the pool has decided, and its caller has to do without the lock.
-type plan struct {
+// A todo is what a method of the pool has decided, and its caller is to do without the lock.
+type todo struct {
 	dials   []*dialing // to be started
 	cancels []*dialing // have given way
 	wake    *muxConn   // has room for a call that waits
 	more    []*muxConn // likewise
 }
 
-func (do *plan) run() {
+func (do *todo) run() {
 	for _, d := range do.cancels {
 		d.abandon()
 	}
@@ -140,7 +140,7 @@ func (do *plan) run() {
 	}
 }
 
-func (do *plan) notify(m *muxConn) {
+func (do *todo) notify(m *muxConn) {
 	if do.wake == nil {
 		do.wake = m
 	} else {
@@ -177,7 +177,7 @@ func (p *pool) acquire(x *Call, key hostKey) {
 }
 
 // arrange sees to it that something is under way for each call that waits for h.
-func (p *pool) arrange(h *host) (do plan) {
+func (p *pool) arrange(h *host) (do todo) {
 	left := h.waiting // calls for which no stream is free
 	fixed := false    // another connection would be of no use
 	for _, m := range h.muxes {
@@ -327,7 +327,7 @@ func (p *pool) next(h *host) *Call {
 // withdraw is for a call that is cancelled while it waits. Its dial goes on as a spare.
 func (p *pool) withdraw(x *Call) {
 	p.mu.Lock()
-	var do plan
+	var do todo
 	if x.waits {
 		h, d := x.host, x.dial
 		p.remove(x)
@@ -596,7 +596,7 @@ func (p *pool) closed(c *pooled) {
 // HTTP/2 connections.
 
 // pull takes the next call for m, which has room for so many. On m's loop.
-func (p *pool) pull(m *muxConn, free int) (x *Call, do plan) {
+func (p *pool) pull(m *muxConn, free int) (x *Call, do todo) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.free = free
@@ -775,7 +775,7 @@ func (p *pool) tick() {
 }
 
 // passes does what is due at h.
-func (p *pool) passes(h *host, now time.Time) (do plan) {
+func (p *pool) passes(h *host, now time.Time) (do todo) {
 	if !h.raiseAt.IsZero() && !h.raiseAt.After(now) {
 		h.atOnce++
 	}

@@ -17,25 +17,25 @@ import (
 
 // A plan is drawn when a request arrives.
 type plan struct {
-	early    bool          // it does not wait for the request's body
-	stops    bool          // nor does it read the rest of that
-	delay    time.Duration // before the head
-	goOn     time.Duration // before 100 Continue; negative: there is none
-	interim  int           // other responses before the final one
-	status   int
-	size     int
-	chunked  bool
-	bare     bool // it ends with the connection: neither length nor chunks
-	trailer  bool
-	gzip     bool
-	pad      int // bytes in a field of the head
-	piece    int
-	gap      time.Duration // between pieces
-	cut      string        // how it ends instead: "hang", "reset", "fin", "rst", "short"; "" is in order
-	cutAt    float64       // where: 0 is before the head, 1 the end
-	refuse   bool          // HTTP/2: REFUSED_STREAM
-	close    bool          // HTTP/1: Connection: close
-	farewell time.Duration // HTTP/1: the idle connection is closed after so long; 0: never
+	early   bool          // it does not wait for the request's body
+	stops   bool          // nor does it read the rest of that
+	delay   time.Duration // before the head
+	goOn    time.Duration // before 100 Continue; negative: there is none
+	interim int           // other responses before the final one
+	status  int
+	size    int
+	chunked bool
+	bare    bool // it ends with the connection: neither length nor chunks
+	trailer bool
+	gzip    bool
+	pad     int // bytes in a field of the head
+	piece   int
+	gap     time.Duration // between pieces
+	cut     string        // how it ends instead: "hang", "reset", "fin", "rst", "short"; "" is in order
+	cutAt   float64       // where: 0 is before the head, 1 the end
+	refuse  bool          // HTTP/2: REFUSED_STREAM
+	close   bool          // HTTP/1: Connection: close
+	idleFor time.Duration // HTTP/1: the idle connection is closed after so long; 0: never
 }
 
 // drawPlan draws an answer. Good hosts answer late or early, too, but to the end.
@@ -47,7 +47,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 		p.goOn = p.delay
 		return p
 	}
-	if chance(r, 0.7) {
+	if chance(r, 0.7-o.uploads/2) {
 		p.goOn = between(r, 0, 20*ms)
 	} else if chance(r, 0.5) {
 		p.goOn = between(r, 0, 400*ms)
@@ -55,7 +55,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 	if chance(r, 0.4) {
 		p.size = r.IntN(1 << r.IntN(18))
 	}
-	if chance(r, 0.2) {
+	if chance(r, 0.2+o.late) {
 		p.delay = between(r, 0, 1500*ms)
 	}
 	if o.crowd {
@@ -79,7 +79,7 @@ func (h *host) drawPlan(x *request, h2 bool) *plan {
 	}
 	p.close = chance(r, 0.15)
 	if chance(r, 0.15) {
-		p.farewell = between(r, 1, 200*ms)
+		p.idleFor = between(r, 1, 200*ms)
 	}
 	if h.evil && chance(r, o.answer) {
 		p.cut, p.cutAt = pick(r, "hang", "reset", "fin", "fin"), pick(r, 0, 0.02, 1, r.Float64(), r.Float64())
@@ -108,8 +108,8 @@ func (p *plan) String() string {
 	if p.cut != "" {
 		s += fmt.Sprintf(", %s at %.2f", p.cut, p.cutAt)
 	}
-	if p.farewell > 0 {
-		s += fmt.Sprintf(", closed idle after %v", p.farewell)
+	if p.idleFor > 0 {
+		s += fmt.Sprintf(", closed idle after %v", p.idleFor)
 	}
 	return s
 }
@@ -387,8 +387,8 @@ func (s *h1Script) answer(a *attempt) {
 		out = append(out, "HTTP/1.1 103 Early Hints\r\nX-Hint: hint\r\n\r\n"...)
 	}
 	first := len(out)
-	out = fmt.Appendf(out, "HTTP/1.1 %d %s\r\nX-Id: %d\r\nX-Pad: %s\r\n", plan.status, http.StatusText(plan.status), a.x.id,
-		letters[:plan.pad])
+	out = fmt.Appendf(out, "HTTP/1.1 %d %s\r\nX-Id: %d\r\nX-Pad: %s\r\n", plan.status,
+		http.StatusText(plan.status), a.x.id, letters[:plan.pad])
 	if plan.gzip {
 		out = append(out, "Content-Encoding: gzip\r\n"...)
 	}
@@ -511,11 +511,11 @@ func (s *h1Script) written(a *attempt) {
 		}
 		return
 	}
-	if a.plan.farewell > 0 && a.whole.IsZero() {
-		a.plan.farewell = 0
+	if a.plan.idleFor > 0 && a.whole.IsZero() {
+		a.plan.idleFor = 0
 	}
-	if a.plan.farewell > 0 {
-		c.h.w.AfterFunc(a.plan.farewell, func() {
+	if a.plan.idleFor > 0 {
+		c.h.w.AfterFunc(a.plan.idleFor, func() {
 			if c.gone.IsZero() && !c.dead && (s.a == a || s.a == nil) {
 				c.spent = c.h.w.Now()
 				c.end("the peer closed it while it was idle")
@@ -527,8 +527,8 @@ func (s *h1Script) written(a *attempt) {
 	s.rest()
 }
 
-// rest is called when the request, the answer, or the client's part may be over: then the connection
-// is free.
+// rest is called when the request, the answer, or the caller's part may be over. When all of them
+// are, the connection is free.
 func (s *h1Script) rest() {
 	a := s.a
 	if a == nil || a.answered.IsZero() || a.whole.IsZero() || !a.x.isOver() || !s.c.gone.IsZero() {

@@ -31,10 +31,16 @@ type h2Settings struct {
 }
 
 func (s *h2Settings) draw(r *rand.Rand, o *options) {
-	*s = h2Settings{streams: pick(r, -1, -1, 0, 1, 1, 2, 5, 100), list: pick(r, 0, 0, 600, 3000), window: pick(r, -1, -1, 0, 1, 1000),
-		late: pick(r, 0, 0, ms, 50*ms), whole: chance(r, 0.7), first: pick(r, 0, 0, 0, 30*ms), keepsOpen: chance(r, 0.5)}
+	*s = h2Settings{
+		streams: pick(r, -1, -1, 0, 1, 1, 2, 5, 100), list: pick(r, 0, 0, 600, 3000),
+		window: pick(r, -1, -1, 0, 1, 1000), late: pick(r, 0, 0, ms, 50*ms), whole: chance(r, 0.7),
+		first: pick(r, 0, 0, 0, 30*ms), keepsOpen: chance(r, 0.5),
+	}
 	if s.later = pick(r, 100, 100, 1, 5); chance(r, 0.3) || s.streams == 0 {
 		s.raise = between(r, ms, o.stop)
+	}
+	if o.uploads > 0 {
+		s.streams = pick(r, -1, 5, 100)
 	}
 	if o.crowd {
 		s.streams, s.window, s.raise = pick(r, -1, -1, -1, 200, 20), -1, 0
@@ -42,9 +48,12 @@ func (s *h2Settings) draw(r *rand.Rand, o *options) {
 }
 
 func (s h2Settings) String() string {
-	return fmt.Sprintf("streams %d, %d after %v, header list %d, window %d, credit after %v, SETTINGS after %v", s.streams, s.later,
-		s.raise, s.list, s.window, s.late, s.first)
+	return fmt.Sprintf("streams %d, %d after %v, header list %d, window %d, credit after %v, SETTINGS after %v",
+		s.streams, s.later, s.raise, s.list, s.window, s.late, s.first)
 }
+
+// firstWindow is the size of a window before any SETTINGS.
+const firstWindow = 65535
 
 // An h2Script is a connection.
 type h2Script struct {
@@ -91,7 +100,8 @@ type h2Stream struct {
 
 func newH2Script(c *peerConn) *h2Script {
 	c.h2 = true
-	s := &h2Script{c: c, h: c.h, streams: map[uint32]*h2Stream{}, send: 65535, recv: 65535, initial: 65535, frame: 16384}
+	s := &h2Script{c: c, h: c.h, streams: map[uint32]*h2Stream{}, frame: 16384,
+		send: firstWindow, recv: firstWindow, initial: firstWindow}
 	c.mux = s
 	s.fr = http2.NewFramer(&s.out, &s.frames)
 	s.fr.SetMaxReadFrameSize(16384)
@@ -140,7 +150,7 @@ func (s *h2Script) hello() {
 	if slices.Contains([]string{"goaway", "goaway low", "goaway early"}, s.c.fate) {
 		at := time.Duration(0)
 		if s.c.fate != "goaway early" {
-			at = between(w.rng, 0, w.o.stop)
+			at = between(w.rng, 0, w.o.issue)
 		}
 		w.AfterFunc(at, s.goAway)
 	}
@@ -149,7 +159,7 @@ func (s *h2Script) hello() {
 // window is how much each stream may receive at first: what the client may know.
 func (s *h2Script) window() int64 {
 	if s.h.h2.window < 0 || s.acks == 0 {
-		return 65535
+		return firstWindow
 	}
 	return int64(s.h.h2.window)
 }
@@ -167,6 +177,16 @@ func (s *h2Script) allowed() int {
 		most = max(most, n)
 	}
 	return most
+}
+
+// beyond reports whether more streams are open than the latest SETTINGS allow, which the client may
+// not know yet.
+func (s *h2Script) beyond() bool {
+	if s.said == 0 {
+		return false
+	}
+	most := s.most[len(s.most)-1]
+	return most >= 0 && len(s.streams) > most
 }
 
 // rooms is for how many more streams there is room.
@@ -208,6 +228,16 @@ func (s *h2Script) goAway() {
 		}
 	}
 	s.leave()
+}
+
+// lone reports whether the client uses the connection for one request alone, which goes on.
+func (s *h2Script) lone() bool {
+	for _, st := range s.streams {
+		if len(s.streams) == 1 && st.a != nil && (st.a.x.close || s.h.w.o.tr.DisableKeepAlives) && !st.a.x.isOver() {
+			return true
+		}
+	}
+	return false
 }
 
 // spend notes that no more requests will come.
@@ -334,7 +364,7 @@ func (s *h2Script) settings(f *http2.SettingsFrame) {
 		}
 		if s.acks == 1 && s.h.h2.window >= 0 {
 			for _, st := range s.streams { // the client knows of the window only now
-				st.recv += int64(s.h.h2.window) - 65535
+				st.recv += int64(s.h.h2.window) - firstWindow
 			}
 		}
 		if s.acks == 1 {
@@ -421,7 +451,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		a.fails("refused")
 		st.reset(http2.ErrCodeRefusedStream)
 		return
-	case s.said > 0 && s.most[len(s.most)-1] >= 0 && len(s.streams) > s.most[len(s.most)-1], a.plan.refuse && !w.stopped:
+	case s.beyond(), a.plan.refuse && !w.stopped:
 		a.notProcessed = true
 		a.fails("refused")
 		st.reset(http2.ErrCodeRefusedStream)
@@ -532,7 +562,7 @@ func (s *h2Script) credit(st *h2Stream, n int64) {
 // open gives a small first window more room, in time.
 func (st *h2Stream) open() {
 	s := st.s
-	if s.h.h2.window < 0 || s.h.h2.window >= 65535 || s.acks == 0 {
+	if s.h.h2.window < 0 || s.h.h2.window >= firstWindow || s.acks == 0 {
 		return
 	}
 	s.h.w.AfterFunc(s.h.h2.late, func() {
@@ -584,7 +614,8 @@ func (st *h2Stream) answer() {
 	for range plan.interim {
 		st.fields(false, ":status", "103", "x-hint", "hint")
 	}
-	list := []string{":status", strconv.Itoa(plan.status), "x-id", strconv.Itoa(a.x.id), "x-pad", string(letters[:plan.pad])}
+	list := []string{":status", strconv.Itoa(plan.status), "x-id", strconv.Itoa(a.x.id),
+		"x-pad", string(letters[:plan.pad])}
 	if plan.gzip {
 		list = append(list, "content-encoding", "gzip")
 	}

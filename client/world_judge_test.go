@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -33,9 +34,9 @@ const (
 	// grace is how long a request may wait although there is room for it, and how long a connection
 	// may keep a place that it can no longer use.
 	grace = 100 * ms
-	// orphanBound is how long a dial may keep its place when the request for which it was begun is
-	// over, unless TLSHandshakeTimeout says so.
-	orphanBound = 5 * time.Second
+	// abandonedBound is how long a dial may keep its place when the request for which it was begun
+	// is over, unless TLSHandshakeTimeout is set.
+	abandonedBound = 5 * time.Second
 	// recovery is how long after the end of all faults requests may still fail, beside what the
 	// options say.
 	recovery = 5 * time.Second
@@ -49,6 +50,7 @@ const (
 
 // A breach is something that must not be.
 type breach struct {
+	at         time.Time
 	kind, text string
 	x          *request // nil: of no request
 }
@@ -61,13 +63,14 @@ type judge struct {
 
 // broke notes a breach. Any goroutine.
 func (j *judge) broke(x *request, kind, format string, args ...any) {
-	text := fmt.Sprintf("at %v: %s", j.w.since(), fmt.Sprintf(format, args...))
+	now := j.w.Now()
+	text := fmt.Sprintf("at %v: %s", now.Sub(epoch), fmt.Sprintf(format, args...))
 	if x != nil {
 		x.note("BREACH, %s: %s", kind, text)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.breaches = append(j.breaches, breach{kind, text, x})
+	j.breaches = append(j.breaches, breach{now, kind, text, x})
 }
 
 // tolerance is how late an end may be.
@@ -116,7 +119,8 @@ func (j *judge) bodyCame(a *attempt) {
 	}
 	passed := a.bodyAt.Sub(a.at)
 	if a.c != nil && a.told100.IsZero() && a.began.IsZero() && passed < d-j.w.o.slack {
-		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before ExpectContinueTimeout", passed)
+		j.broke(x, "100 Continue", "the body came after %v, before the server agreed, and before "+
+			"ExpectContinueTimeout", passed)
 	}
 }
 
@@ -130,8 +134,11 @@ func (j *judge) planned(a *attempt, size int) { a.x.lists = append(a.x.lists, si
 // left judges the end of an attempt by the client.
 func (j *judge) left(a *attempt) {
 	x := a.x
-	if a.answered.IsZero() || !a.whole.IsZero() || a.deed != "" || a.plan.close || x.failAt >= 0 || x.expect && a.got == 0 || a.plan.status >= 300 {
-		return
+	switch {
+	case a.answered.IsZero() || !a.whole.IsZero() || a.deed != "":
+		return // it was not a complete early answer
+	case a.plan.close || a.plan.status >= 300 || x.failAt >= 0 || x.expect && a.got == 0 || x.largeHead():
+		return // there is another reason
 	}
 	x.mu.Lock()
 	cut := !x.over && !a.bodiless()
@@ -141,13 +148,14 @@ func (j *judge) left(a *attempt) {
 	cut = cut && x.endedBy == nil && !x.early && x.err == nil
 	x.mu.Unlock()
 	if cut && x.hasBody() {
-		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the answer", a.got, x.size)
+		j.broke(x, "upload cut", "the upload ends behind %d bytes of %d, although the caller has not read the "+
+			"answer", a.got, x.size)
 	}
 }
 
 // goneAway is for a client that ends a connection with an error.
 func (j *judge) goneAway(s *h2Script, f *http2.GoAwayFrame) {
-	if f.ErrCode == http2.ErrCodeSettingsTimeout {
+	if f.ErrCode == http2.ErrCodeSettingsTimeout || s.c.dead { // or in a field block that stalls
 		return
 	}
 	j.broke(nil, "GOAWAY", "the client ends connection %d: %v %q", s.c.n, f.ErrCode, f.DebugData())
@@ -189,8 +197,9 @@ func (x *request) waiting() bool {
 	case len(x.attempts) > 0:
 		return x.attempts[len(x.attempts)-1].lost()
 	}
-	// The first byte of a body may be waited for, and what a deaf peer has got is not known.
-	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.deaf })
+	// The first byte of a body may be waited for. What a peer that does not read has got is not
+	// known.
+	return x.kind != "reader" && !slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.unread })
 }
 
 // lost reports whether the attempt cannot be answered any more.
@@ -198,12 +207,13 @@ func (a *attempt) lost() bool {
 	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
 }
 
-// held is how many requests of a host may have a connection, or a stream, of which the peer does not
-// know yet: their head waits for the first byte of their body.
+// held is how many requests of a host may have a connection, or a stream, that their peer does not
+// know of: their head waits for the first byte of their body.
 func (h *host) held() (n int) {
 	for _, x := range h.w.requests {
 		x.mu.Lock()
-		if x.host == h && !x.born.IsZero() && !x.over && x.heads == 0 && x.kind == "reader" && x.conns >= len(x.attempts) {
+		live := x.host == h && !x.born.IsZero() && !x.over && x.heads == 0
+		if live && x.kind == "reader" && x.conns >= len(x.attempts) {
 			n++
 		}
 		x.mu.Unlock()
@@ -228,95 +238,117 @@ func (j *judge) overtakes(x *request) {
 
 // rooms judges the requests of a host that wait.
 func (j *judge) rooms(h *host) {
-	w, now := j.w, j.w.Now()
-	var waiting []*request
-	for _, x := range w.requests {
-		if x.host != h {
-			continue
-		}
-		if !x.waiting() {
-			x.waitSince = time.Time{}
-			continue
-		}
-		if x.waitSince.IsZero() {
-			x.waitSince = now
-		}
-		waiting = append(waiting, x)
-	}
+	waiting := h.waiting()
 	if len(waiting) == 0 {
 		h.roomSince = time.Time{}
 		return
 	}
-	limit := grace + w.o.slack
+	w, now, limit := j.w, j.w.Now(), grace+j.w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	dials := w.Dials(h.addr)
-	places, pending, serving, shared, held := 0, dials, dials, false, h.held()
-	for _, c := range h.conns {
-		switch {
-		case !c.gone.IsZero():
-			if c.gone.After(now.Add(-limit)) {
-				places++
-			}
-			continue
-		case c.ready.IsZero():
-			orphan := c.born.Before(oldest.born.Add(-limit)) // it is not this request's, and it hangs
-			if !orphan {
-				serving++
-			}
-			if !orphan || now.Sub(c.born) <= j.orphanBound() {
-				pending++
-			}
-			continue
-		case !c.spent.IsZero():
-			if now.Sub(c.spent) <= limit {
-				places++
-			}
-			continue
-		}
-		places++
-		shared = shared || c.h2
-		if h.roomSince.Before(c.ready) && !h.roomSince.IsZero() {
-			h.roomSince = c.ready
-		}
-		since := c.free
-		if since.IsZero() || c.h2 && c.mux.rooms() <= held {
-			continue
-		}
-		if held > 0 && !c.h2 {
-			held--
-			continue
-		}
-		if since.Before(oldest.waitSince) {
-			since = oldest.waitSince
-		}
-		if now.Sub(since) > limit && len(oldest.attempts) < 2 {
-			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v", oldest.waitSince.Sub(epoch),
-				c.n, c.free.Sub(epoch))
+	p := j.places(h, oldest.born)
+	tried := len(oldest.attempts) > 1 // it may wait before it is sent once more
+	for _, c := range p.free {
+		if now.Sub(later(c.free, oldest.waitSince)) > limit && !tried {
+			j.once(oldest, "room", "it has waited since %v, although connection %d has room since %v",
+				oldest.waitSince.Sub(epoch), c.n, c.free.Sub(epoch))
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	if most > 0 && places+pending >= most || serving >= len(waiting) || shared || h.isDown() {
+	switch {
+	case most > 0 && p.taken+p.dials >= most, p.serving >= len(waiting), p.shared, h.isDown():
 		h.roomSince = time.Time{}
 		return
-	}
-	if h.roomSince.IsZero() {
+	case h.roomSince.IsZero():
 		h.roomSince = now
+	default:
+		h.roomSince = later(h.roomSince, p.ready) // another connection stands
 	}
-	since := h.roomSince
-	if since.Before(oldest.waitSince) {
-		since = oldest.waitSince
-	}
-	if now.Sub(since) > limit && len(oldest.attempts) < 2 {
-		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d are taken, %d of "+
-			"them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), places+pending, most, pending, len(waiting))
+	if now.Sub(later(h.roomSince, oldest.waitSince)) > limit && !tried {
+		j.once(oldest, "place", "it has waited since %v, although there is a place for a connection: %d of %d "+
+			"are taken, %d of them by dials, and %d requests wait", oldest.waitSince.Sub(epoch), p.taken+p.dials, most,
+			p.dials, len(waiting))
 	}
 }
 
-func (j *judge) orphanBound() time.Duration {
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// waiting lists the requests of a host that wait for a connection, and notes since when.
+func (h *host) waiting() (all []*request) {
+	for _, x := range h.w.requests {
+		switch {
+		case x.host != h:
+		case !x.waiting():
+			x.waitSince = time.Time{}
+		default:
+			if x.waitSince.IsZero() {
+				x.waitSince = h.w.Now()
+			}
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// places are what a host's connections are, as it sees them.
+type places struct {
+	taken   int         // those that carry requests, or could
+	dials   int         // those that are not ready
+	serving int         // dials that may be for the requests that wait
+	shared  bool        // one of HTTP/2 is there, on which all requests wait
+	free    []*peerConn // those with room
+	ready   time.Time   // when the last one became ready
+}
+
+// places counts. A connection that cannot be used any more takes a place for a moment, and one that
+// hangs in its dial for a time, if no request that waits is older.
+func (j *judge) places(h *host, oldest time.Time) (p places) {
+	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
+	p.dials = j.w.Dials(h.addr)
+	p.serving = p.dials
+	for _, c := range h.conns {
+		p.ready = later(p.ready, c.ready)
+		switch {
+		case !c.gone.IsZero():
+			if now.Sub(c.gone) < limit {
+				p.taken++
+			}
+		case c.ready.IsZero():
+			abandoned := c.born.Before(oldest.Add(-limit))
+			if !abandoned {
+				p.serving++
+			}
+			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
+				p.dials++
+			}
+		case !c.spent.IsZero():
+			if now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
+				p.taken++
+			}
+		default:
+			p.taken++
+			p.shared = p.shared || c.h2
+			switch {
+			case c.free.IsZero() || c.h2 && c.mux.rooms() <= held:
+			case held > 0 && !c.h2:
+				held--
+			default:
+				p.free = append(p.free, c)
+			}
+		}
+	}
+	return p
+}
+
+func (j *judge) abandonedBound() time.Duration {
 	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 {
 		return d + grace
 	}
-	return orphanBound
+	return abandonedBound
 }
 
 // once notes a breach of a request that lasts.
@@ -334,65 +366,75 @@ func (j *judge) once(x *request, kind, format string, args ...any) {
 // limits judges the options that bound a part of a request or of a connection.
 func (j *judge) limits() {
 	w, now := j.w, j.w.Now()
-	tr, slack := w.o.tr, w.o.slack+w.tolerance()
+	slack := w.o.slack + w.tolerance()
 	idle := 0
 	for _, h := range w.hosts {
-		open, kept, held := 0, 0, h.held()
-		for _, c := range h.conns {
-			if !c.gone.IsZero() {
-				continue
-			}
-			open++
-			if !c.shaken && h.https && w.o.dialer != "tls" && tr.TLSHandshakeTimeout > 0 && h.proxy == "" {
-				if late := now.Sub(c.born) - tr.TLSHandshakeTimeout; late > slack+5*ms && !c.reported {
-					c.reported = true
-					j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name, c.born.Sub(epoch))
-				}
-			}
-			if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack {
-				continue
-			}
-			if held > 0 {
-				continue
-			}
-			kept++
-			if d := tr.IdleConnTimeout; d > 0 && now.Sub(c.free) > d+grace+slack && !c.reported {
-				c.reported = true
-				j.broke(nil, "IdleConnTimeout", "connection %d of %v is idle since %v", c.n, h.name, c.free.Sub(epoch))
-			}
-		}
-		idle += kept
-		perHost := tr.MaxIdleConnsPerHost
-		if perHost == 0 {
-			perHost = 2
-		}
-		if kept > max(0, perHost) && !w.stopped {
-			j.broke(nil, "MaxIdleConnsPerHost", "%d connections of %v are idle", kept, h.name)
-		}
-		_ = open
+		idle += j.idle(h, now, slack)
 	}
-	if tr.MaxIdleConns > 0 && idle > tr.MaxIdleConns {
+	if most := w.o.tr.MaxIdleConns; most > 0 && idle > most {
 		j.broke(nil, "MaxIdleConns", "%d connections are idle", idle)
 	}
 	for _, x := range w.requests {
-		if len(x.attempts) == 0 || x.reported || x.isOver() {
+		if x.reported || x.isOver() {
+			continue
+		}
+		j.headCame(x, now, slack)
+		if len(x.attempts) == 0 {
 			continue
 		}
 		a := x.attempts[len(x.attempts)-1]
-		if d := tr.ResponseHeaderTimeout; d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
+		d := w.o.tr.ResponseHeaderTimeout
+		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
 	}
-	for _, x := range w.requests {
-		x.mu.Lock()
-		late := x.hooks && !x.over && len(x.attempts) == 0 && !x.gotConn.IsZero() && x.kind == "reader" &&
-			x.endedBy == nil && now.Sub(x.gotConn) > probeTimeout+slack && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless())
-		dead := x.host.hasDead()
-		x.mu.Unlock()
-		if late && !x.host.served && !dead {
-			j.once(x, "head", "its head has not come, although it has a connection since %v", x.gotConn.Sub(epoch))
+}
+
+// idle judges the connections of a host that carry nothing, and counts those of HTTP/1.
+func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
+	tr, held := j.w.o.tr, h.held()
+	for _, c := range h.conns {
+		if !c.gone.IsZero() || c.reported {
+			continue
 		}
+		shakes := !c.shaken && h.https && h.proxy == "" && j.w.o.dialer != "tls"
+		if d := tr.TLSHandshakeTimeout; shakes && d > 0 && now.Sub(c.born) > d+slack+5*ms {
+			c.reported = true
+			j.broke(nil, "TLSHandshakeTimeout", "connection %d of %v is in its handshake since %v", c.n, h.name,
+				c.born.Sub(epoch))
+		}
+		if c.free.IsZero() || c.h2 || now.Sub(c.free) < grace+slack || held > 0 {
+			continue
+		}
+		kept++
+		if d := tr.IdleConnTimeout; d > 0 && now.Sub(c.free) > d+grace+slack {
+			c.reported = true
+			j.broke(nil, "IdleConnTimeout", "connection %d of %v is idle since %v", c.n, h.name, c.free.Sub(epoch))
+		}
+	}
+	most := tr.MaxIdleConnsPerHost
+	if most == 0 {
+		most = http.DefaultMaxIdleConnsPerHost
+	}
+	if kept > max(0, most) {
+		j.broke(nil, "MaxIdleConnsPerHost", "%d connections of %v are idle", kept, h.name)
+	}
+	return kept
+}
+
+// headCame judges when the head of a request comes that has a connection. It may wait for the first
+// byte of its body, but no longer than a probe does.
+func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
+	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 {
+		return
+	}
+	x.mu.Lock()
+	since, live := x.gotConn, x.hooks && !x.over && x.endedBy == nil
+	x.mu.Unlock()
+	late := live && !since.IsZero() && now.Sub(since) > probeTimeout+slack
+	if late && x.kind == "reader" && x.hangAt != 0 && (x.first == 0 || x.usuallyBodiless()) {
+		j.once(x, "head", "its head has not come, although it has a connection since %v", since.Sub(epoch))
 	}
 }
 
@@ -453,6 +495,9 @@ func (j *judge) verdict(x *request) (kind string) {
 	case heads != 1 || ends > 1 || err != nil && ends > 0 || err == nil && ends != 1 && !early:
 		j.broke(x, "ends", "%d results, %d ends of the body", heads, ends)
 	}
+	if x.hooks && x.headers > x.conns {
+		j.broke(x, "hooks", "WroteHeaders was called %d times for %d connections", x.headers, x.conns)
+	}
 	if bodies != closed {
 		j.broke(x, "request body", "%d bodies were made, %d were closed", bodies, closed)
 	}
@@ -478,7 +523,7 @@ func (j *judge) verdict(x *request) (kind string) {
 		size = 0
 	}
 	switch {
-	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // which is how such a body ends
+	case last.plan.bare && !x.host.https && last.c != nil && last.c.lost == endedByPeer: // such a body ends so
 		return kind + "ok"
 	case last.plan.cut != "" || last.answered.IsZero():
 		j.broke(x, "cut body", "it ended in order behind %d bytes, but the server had: %s", x.got, last.deed)
@@ -515,21 +560,21 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "queue full"
 	case errors.Is(err, client.ErrBodyTooLarge) && tr.MaxUncompressedBytes > 0:
 		return "too large"
-	case tr.MaxResponseHeaderBytes > 0 && slices.ContainsFunc(x.lists, func(n int) bool {
-		return n > int(tr.MaxResponseHeaderBytes)-100
-	}):
+	case x.largeHead():
 		return "head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && strings.Contains(err.Error(), "headers"):
+	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
+		return "request head too large"
+	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
 		return "header timeout"
 	}
-	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && strings.Contains(err.Error(), "handshake") {
+	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
 	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken)) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && strings.Contains(err.Error(), "Dial")) {
+	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {
@@ -546,6 +591,17 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	}
 	j.broke(x, "failed", "it failed, and no server, network or caller has done anything: %v", err)
 	return "?"
+}
+
+// contains looks for a word in an error, in lower case.
+func contains(err error, word string) bool {
+	return strings.Contains(strings.ToLower(err.Error()), word)
+}
+
+// largeHead reports whether the head of an answer may be above the limit.
+func (x *request) largeHead() bool {
+	most := int(x.w.o.tr.MaxResponseHeaderBytes)
+	return most > 0 && slices.ContainsFunc(x.lists, func(n int) bool { return n > most-100 })
 }
 
 // excuse is a deed of a host that lets a request fail which has not come.
@@ -570,7 +626,7 @@ func (h *host) excuse(x *request) string {
 // truth holds an error against what the server did.
 func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	switch {
-	case err == io.EOF, errors.Is(err, io.EOF):
+	case inBody && errors.Is(err, io.EOF): // before the head it is the error of net/http
 		j.broke(x, "error", "a request that failed has io.EOF: %v", err)
 	case !inBody || last.c == nil:
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
@@ -580,6 +636,7 @@ func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	exact := strings.HasPrefix(last.deed, "closed behind") || strings.HasPrefix(last.deed, "ended behind") ||
 		strings.HasPrefix(last.deed, "RST_STREAM behind")
 	if exact && inBody && x.got != last.sent && !last.plan.gzip && x.endedBy == nil {
-		j.broke(x, "bytes before a cut", "%d bytes of the %d that had come were readable; %s", x.got, last.sent, last.deed)
+		j.broke(x, "bytes before a cut", "%d bytes of the %d that had come were readable; %s", x.got, last.sent,
+			last.deed)
 	}
 }

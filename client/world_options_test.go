@@ -37,6 +37,9 @@ type profile struct {
 	deadline float64
 	faulty   float64 // that the network resets connections and refuses dials
 	crowd    bool    // many requests at once, for answers that take long
+	late     float64 // that an answer takes long, beside those that always do
+	lasting  float64 // that nothing but a fault ends connections
+	uploads  float64 // that a request has a body of any kind, whatever its method is
 }
 
 var profiles = []profile{
@@ -44,12 +47,15 @@ var profiles = []profile{
 		requests: 24, deadline: 0.5, faulty: 0.3},
 	{name: "dials", h2: 0.5, https: 0.7, proxied: 0.3, evil: 1, conn: 0.6, answer: 0, hosts: 2, requests: 16,
 		deadline: 0.5, fates: []string{"mute", "stall", "reset", "fin", "no SYN"}},
-	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 2, requests: 20, deadline: 0.3,
-		fates: []string{"goaway", "goaway low", "goaway early", "die"}},
-	{name: "streams", h2: 1, https: 0.3, evil: 0.8, conn: 0.3, answer: 0.2, hosts: 1, requests: 24, deadline: 0.5,
-		fates: []string{"die", "goaway", "no settings"}},
+	{name: "drains", h2: 0.7, https: 0.3, evil: 1, conn: 0.5, answer: 0.4, hosts: 1, requests: 20, deadline: 0.3,
+		fates: []string{"goaway", "goaway", "goaway low", "goaway early", "die"}, late: 0.4},
+	{name: "streams", h2: 1, https: 0.3, evil: 0.9, conn: 0.6, answer: 0.1, hosts: 1, requests: 24, deadline: 0.5,
+		fates: []string{"die", "die", "die", "goaway", "no settings"}, lasting: 0.8},
 	{name: "bodies", h2: 0.5, https: 0.2, evil: 0.5, conn: 0, answer: 0.5, hosts: 2, requests: 20, deadline: 0.2},
-	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4, faulty: 0.1},
+	{name: "uploads", h2: 0.8, https: 0.2, evil: 0.4, conn: 0.1, answer: 0.2, hosts: 1, requests: 24, deadline: 0.3,
+		uploads: 0.7, late: 0.35},
+	{name: "served", h2: 0.7, https: 0.3, served: 1, evil: 0.5, answer: 0.2, hosts: 2, requests: 24, deadline: 0.4,
+		faulty: 0.1},
 	{name: "crowd", h2: 1, https: 0.1, evil: 0.2, conn: 0.1, hosts: 1, requests: 24, deadline: 0.1, crowd: true},
 }
 
@@ -94,7 +100,7 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 		MaxIdleConnsPerHost:    pick(r, 0, 0, -1, 1, 2, 5),
 		MaxConnsPerHost:        pick(r, 0, 0, 1, 1, 2, 3),
 		MaxQueued:              pick(r, 0, 0, 0, 0, 1, 5),
-		IdleConnTimeout:        pick(r, 0, 0, 100*ms, 500*ms),
+		IdleConnTimeout:        pick(r, 0, 0, 0, 100*ms, 500*ms),
 		ResponseHeaderTimeout:  pick(r, 0, 0, 0, 300*ms, 1000*ms, 4000*ms),
 		ExpectContinueTimeout:  pick(r, 0, 50*ms, 200*ms, 200*ms),
 		MaxResponseHeaderBytes: pick[int64](r, 0, 0, 0, 700, 4000),
@@ -103,9 +109,20 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 	if o.crowd {
 		o.tr.MaxQueued = 0
 	}
+	if o.uploads > 0 {
+		o.tr.ResponseHeaderTimeout = pick(r, 0, 1000*ms, 4000*ms)
+		o.tr.MaxQueued = 0
+	}
 	o.drawProtocols(r)
+	if chance(r, o.lasting) {
+		o.tr.DisableKeepAlives, o.tr.IdleConnTimeout, o.tr.HTTP2.SendPingTimeout = false, 0, 0
+	}
 	o.dialer = pick(r, "engine", "engine", "engine", "stream", "detached", "tls")
 	o.issue = between(r, 100*ms, 2000*ms)
+	if o.crowd {
+		o.issue = between(r, 20*ms, 400*ms)
+		o.tr.ResponseHeaderTimeout = pick(r, 0, 0, 0, 1000*ms)
+	}
 	o.stop = o.issue + between(r, 0, 2500*ms)
 	return o
 }
@@ -114,8 +131,8 @@ func drawOptions(r *rand.Rand, seed uint64) *options {
 func (o *options) drawNet(r *rand.Rand) {
 	switch {
 	case chance(r, o.faulty):
-		o.net, o.slack = "faulty", 400*ms
-		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: -1, LateFIN: 0.1, Overstay: -1}
+		o.net, o.slack = "faulty", 600*ms
+		o.sim = sim.Options{Reset: 0.1, Dial: 0.05, MaxDelay: 5 * ms, SlowPeer: -1, LateFIN: 0.1}
 	case o.crowd || chance(r, 0.6):
 		o.net, o.slack = "calm", 20*ms
 		o.sim = sim.Calm()
@@ -150,7 +167,7 @@ func (o *options) drawProtocols(r *rand.Rand) {
 		MaxReceiveBufferPerConnection: pick(r, 0, 0, 70_000),
 		MaxReadFrameSize:              pick(r, 0, 0, 20_000),
 		MaxDecoderHeaderTableSize:     pick(r, 0, 0, 100),
-		SendPingTimeout:               pick(r, 0, 0, 0, 300*ms, 1000*ms),
+		SendPingTimeout:               pick(r, 0, 0, 0, 0, 300*ms, 1000*ms),
 		PingTimeout:                   pick(r, 100*ms, 500*ms),
 		WriteByteTimeout:              pick(r, 0, 0, 0, 500*ms),
 	}
@@ -254,8 +271,8 @@ func (w *world) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	return tls.Client(nc, cfg), nil
 }
 
-// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond, because
-// a goroutine of package context is none of the world's.
+// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond: package
+// context would tell by a goroutine that is none of the world's.
 func (w *world) dial(ctx context.Context, network, addr string, h myriad.Handler) (err error) {
 	p, done := w.NewParker(), false
 	cancel := w.dials.DialFunc(context.Background(), network, addr, h, func(_ *myriad.Conn, e error) {

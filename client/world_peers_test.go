@@ -134,10 +134,10 @@ type peerConn struct {
 	top  pipe // what HTTP is written to
 	born time.Time
 
-	fate  string // how it misbehaves: "" is not at all
-	quota int    // raw bytes after which that happens
-	dead  bool   // nothing that is written leaves
-	deaf  bool   // nothing is read: the client's requests and its end are not seen
+	fate   string // how it misbehaves: "" is not at all
+	quota  int    // raw bytes after which that happens
+	dead   bool   // nothing that is written leaves
+	unread bool   // nothing is read: the client's requests and its end are not seen
 
 	ready  time.Time // requests can come: TLS and tunnels stand, and the client has acknowledged SETTINGS
 	h2     bool
@@ -216,9 +216,6 @@ func (h *host) accept(p *sim.Peer) {
 		top.ended()
 	}
 	top = c.layers(c)
-	if c.quota == 0 {
-		c.exhausted()
-	}
 }
 
 func (c *peerConn) drawFate() {
@@ -235,7 +232,7 @@ func (c *peerConn) drawFate() {
 	case "die":
 		c.h.w.AfterFunc(between(r, 0, c.h.w.o.stop), func() {
 			if c.dead = true; chance(r, 0.3) {
-				c.deaf = true
+				c.unread = true
 				c.base.StopReading()
 			}
 		})
@@ -288,7 +285,7 @@ func (c *peerConn) write(p []byte) {
 	if c.dead || len(p) == 0 {
 		return
 	}
-	if c.quota >= 0 && c.quota <= len(p) {
+	if c.quota >= 0 && c.quota < len(p) {
 		c.base.Write(p[:c.quota])
 		c.quota = 0
 		c.exhausted()

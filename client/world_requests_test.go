@@ -3,13 +3,11 @@ package client_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +15,6 @@ import (
 	"weak"
 
 	"github.com/myriad-go/myriad/client"
-	"github.com/myriad-go/myriad/internal/driver"
 	"github.com/myriad-go/myriad/internal/driver/sim"
 )
 
@@ -64,16 +61,16 @@ func (w *world) drawAsking(h *host) asking {
 		a.drawTimes(r, o)
 		return a
 	}
-	if a.method == "POST" || a.method == "PUT" || chance(r, 0.1) {
-		a.drawBody(r)
+	if a.method == "POST" || a.method == "PUT" || chance(r, max(o.uploads, 0.1)) {
+		a.drawBody(r, o)
 	}
 	switch {
 	case chance(r, 0.1):
 		a.reads, a.pause = "slowly", between(r, 0, 5*ms)
 		a.buffer = max(a.buffer, 4<<10)
 	case chance(r, 0.1):
-		a.reads, a.pause = pick(r, "stops", "stops", "closes", "is closed"), between(r, 0, 400*ms)
-		a.readAt = r.IntN(1 << r.IntN(16))
+		a.reads, a.pause = pick(r, "stops", "closes", "is closed"), between(r, 0, 400*ms)
+		a.readAt = r.IntN(1 << r.IntN(14))
 	}
 	if chance(r, 0.1) {
 		a.pad = r.IntN(7000)
@@ -90,7 +87,7 @@ func (a *asking) drawTimes(r *rand.Rand, o *options) {
 		a.deadline = pick(r, between(r, ms, 100*ms), 100*ms, 500*ms, between(r, 100*ms, 3000*ms))
 	}
 	switch {
-	case !chance(r, 0.2):
+	case !chance(r, 0.2) || o.crowd && chance(r, 0.7):
 	case a.by != "RoundTrip" && chance(r, 0.5):
 		a.callCancel = between(r, 1, 500*ms)
 	default:
@@ -98,14 +95,14 @@ func (a *asking) drawTimes(r *rand.Rand, o *options) {
 	}
 }
 
-func (a *asking) drawBody(r *rand.Rand) {
+func (a *asking) drawBody(r *rand.Rand, o *options) {
 	a.kind = pick(r, "memory", "reader", "reader")
 	a.size = pick(r, 0, r.IntN(100), r.IntN(1<<r.IntN(18)))
 	a.length, a.replay = chance(r, 0.5), chance(r, 0.5)
 	if !a.length && chance(r, 0.3) {
 		a.trailer = "trailer"
 	}
-	a.expect = chance(r, 0.3)
+	a.expect = chance(r, max(0.3, o.uploads))
 	if a.kind == "memory" {
 		return
 	}
@@ -127,8 +124,8 @@ func (a *asking) drawBody(r *rand.Rand) {
 func (a asking) String() string {
 	s := fmt.Sprintf("%s by %s", a.method, a.by)
 	if a.kind != "" {
-		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size, a.kind,
-			a.length, a.replay, a.first, a.piece, a.gap)
+		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size,
+			a.kind, a.length, a.replay, a.first, a.piece, a.gap)
 	}
 	for _, f := range []struct {
 		name  string
@@ -137,7 +134,8 @@ func (a asking) String() string {
 	}{{"fails at", a.failAt, a.failAt >= 0}, {"hangs at", a.hangAt, a.hangAt >= 0}, {"Expect", "", a.expect},
 		{"trailer", "", a.trailer != ""}, {"pad", a.pad, a.pad > 0}, {"Request.Close", "", a.close},
 		{"idempotency key", "", a.keyed},
-		{a.reads, fmt.Sprint("at ", a.readAt, " for ", a.pause), a.reads != "all"}, {"deadline", a.deadline, a.deadline > 0},
+		{a.reads, fmt.Sprint("at ", a.readAt, " for ", a.pause), a.reads != "all"},
+		{"deadline", a.deadline, a.deadline > 0},
 		{"cancelled after", a.cancel, a.cancel > 0}, {"Call.Cancel after", a.callCancel, a.callCancel > 0},
 		{"hooks", "", a.hooks}} {
 		if f.on {
@@ -170,6 +168,7 @@ type request struct {
 	gotConn       time.Time
 	wrote         time.Time
 	conns         int // times that GotConn was called
+	headers       int // times that WroteHeaders was
 	waits         string
 	heads         int // times that the result came
 	ends          int // times that its body ended
@@ -217,11 +216,16 @@ func (w *world) ask(h *host, d time.Duration, a asking) *request {
 	return x
 }
 
+// plain is a GET that nothing disturbs.
+func plain() asking {
+	return asking{method: "GET", failAt: -1, hangAt: -1, by: "Do and OnBody", hooks: true, reads: "all", buffer: 4096,
+		piece: 1000}
+}
+
 // chained begins another request to the host of x at once, where x has ended: on a loop, perhaps.
 func (w *world) chained(x *request) {
 	w.chains.Lock()
-	next := &request{asking: asking{method: "GET", failAt: -1, hangAt: -1, by: "Do and OnBody", hooks: true, reads: "all"}, w: w,
-		id: len(w.requests), host: x.host}
+	next := &request{asking: plain(), w: w, id: len(w.requests), host: x.host}
 	w.requests = append(w.requests, next)
 	w.chains.Unlock()
 	next.begin()
@@ -378,7 +382,12 @@ func (x *request) trace() *httptrace.ClientTrace {
 			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)
 		},
-		WroteHeaders: func() { x.note("WroteHeaders") },
+		WroteHeaders: func() {
+			x.mu.Lock()
+			x.headers++
+			x.mu.Unlock()
+			x.note("WroteHeaders")
+		},
 		WroteRequest: func(i httptrace.WroteRequestInfo) {
 			now := x.w.Now()
 			x.mu.Lock()
@@ -587,168 +596,6 @@ func (x *request) endContext(err error) {
 		x.ending(err)
 		call.Cancel()
 	}
-}
-
-// A simContext ends in fake time. Package context starts a goroutine only for what is called at the
-// end of one, for which end waits.
-type simContext struct {
-	context.Context // has the values
-	x               *request
-	deadline        time.Time
-	stop            func() bool
-	done            chan struct{}
-
-	mu    sync.Mutex
-	err   error
-	after map[int]func()
-	next  int
-}
-
-func (c *simContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
-func (c *simContext) Done() <-chan struct{}       { return c.done }
-
-func (c *simContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// AfterFunc is what package context asks for before it starts a goroutine.
-func (c *simContext) AfterFunc(f func()) (stop func() bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		panic("AfterFunc on a context that has ended")
-	}
-	if c.after == nil {
-		c.after = map[int]func(){}
-	}
-	id := c.next
-	c.next++
-	c.after[id] = f
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_, there := c.after[id]
-		delete(c.after, id)
-		return there
-	}
-}
-
-func (c *simContext) end(err error) {
-	c.x.ending(err)
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return
-	}
-	c.err = err
-	close(c.done)
-	var all []func()
-	for id := range c.next {
-		if f := c.after[id]; f != nil {
-			all = append(all, f)
-		}
-	}
-	c.after = nil
-	c.mu.Unlock()
-	before := runtime.NumGoroutine()
-	for _, f := range all {
-		f()
-	}
-	for begin := time.Now(); runtime.NumGoroutine() > before && time.Since(begin) < 100*time.Millisecond; {
-		runtime.Gosched()
-	}
-}
-
-var errBody = errors.New("the body cannot be read")
-
-// A bodyReader is a request's body that is not in memory. It blocks in fake time.
-type bodyReader struct {
-	x      *request
-	parker driver.Parker
-
-	mu     sync.Mutex
-	off    int
-	began  bool
-	closed bool
-}
-
-func (x *request) newBody() *bodyReader {
-	b := &bodyReader{x: x, parker: x.w.NewParker()}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.bodies++
-	x.body = b
-	return b
-}
-
-func (b *bodyReader) isClosed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed
-}
-
-var errBodyClosed = errors.New("the body was closed")
-
-func (b *bodyReader) Read(p []byte) (int, error) {
-	x := b.x
-	b.mu.Lock()
-	gap := x.gap
-	if !b.began {
-		b.began, gap = true, x.first
-		now := x.w.Now()
-		x.mu.Lock()
-		x.readAt1 = now
-		x.mu.Unlock()
-	}
-	off := b.off
-	b.mu.Unlock()
-	if off == x.hangAt {
-		for !b.isClosed() {
-			b.parker.Park()
-		}
-	}
-	for until := x.w.Now().Add(gap); gap > 0 && !b.isClosed(); {
-		left := until.Sub(x.w.Now())
-		if left <= 0 {
-			break
-		}
-		b.parker.ParkFor(left)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.closed:
-		return 0, errBodyClosed
-	case off == x.failAt:
-		return 0, errBody
-	case off == x.size:
-		return 0, io.EOF
-	}
-	n := min(len(p), x.piece, x.size-off)
-	for _, at := range []int{x.failAt, x.hangAt} {
-		if at > off {
-			n = min(n, at-off)
-		}
-	}
-	copy(p, text(x.id, off, n))
-	b.off += n
-	return n, nil
-}
-
-func (b *bodyReader) Close() error {
-	b.mu.Lock()
-	first := !b.closed
-	b.closed = true
-	b.mu.Unlock()
-	if first {
-		b.x.mu.Lock()
-		b.x.closed++
-		b.x.mu.Unlock()
-		b.parker.Unpark()
-	}
-	return nil
 }
 
 // since is how long the world has lasted.

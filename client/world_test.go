@@ -20,8 +20,8 @@ import (
 )
 
 // A world is one run of a Transport with all of its options drawn by chance, on the simulator.
-// Requests of all kinds go to hosts that hang, reset, drain, refuse, answer early, late, half or not
-// at all; then the faults stop. The files say what is drawn:
+// Requests of all kinds go to hosts that hang, reset, drain, refuse, answer early, late, half or
+// not at all; then the faults stop. The files say what is drawn:
 //
 //   - world_options_test.go: the network, the engine, the Transport
 //   - world_requests_test.go: requests, bodies, contexts, callers
@@ -74,6 +74,56 @@ func TestWorlds(t *testing.T) {
 		})
 	}
 	t.Log(results)
+	if failures > 0 || seeds < 200 {
+		return
+	}
+	for _, kind := range kinds {
+		if results[kind] == 0 {
+			t.Errorf("%q has not occurred", kind)
+		}
+	}
+}
+
+// kinds are what has to occur in 200 worlds.
+var kinds = []string{
+	"h1 ok", "h1 ended by its caller", "h1 closed early", "h1 own body", "h1 peer's deed", "h1 queue full",
+	"h1 header timeout", "h1 head too large", "h1 dial or lost connection",
+	"h2 ok", "h2 ended by its caller", "h2 closed early", "h2 own body", "h2 peer's deed", "h2 queue full",
+	"h2 header timeout", "h2 head too large", "h2 dial or lost connection",
+	"net calm", "net split", "net faulty", "dials by stream", "dials by detached", "dials by tls", "web.Server",
+	"proxy http", "proxy https", "proxy socks5",
+	"fate mute", "fate stall", "fate reset", "fate fin", "fate goaway", "fate goaway low", "fate goaway early",
+	"fate die", "fate no settings", "cut hang", "cut reset", "cut fin", "cut rst", "cut short",
+	"refused", "no SYN", "connection refused",
+}
+
+// count notes what the world has had.
+func (w *world) count(results map[string]int) {
+	results["net "+w.o.net]++
+	results["dials by "+w.o.dialer]++
+	for _, h := range w.hosts {
+		results["proxy "+h.proxy]++
+		if h.served {
+			results["web.Server"]++
+		}
+		if h.wasSilent {
+			results["no SYN"]++
+		}
+		if h.up > 0 {
+			results["connection refused"]++
+		}
+		for _, c := range h.conns {
+			results["fate "+c.fate]++
+		}
+	}
+	for _, x := range w.requests {
+		for _, a := range x.attempts {
+			results["cut "+a.plan.cut]++
+			if a.notProcessed {
+				results["refused"]++
+			}
+		}
+	}
 }
 
 func runWorld(t *testing.T, seed uint64, results map[string]int) bool {
@@ -89,6 +139,7 @@ func runWorld(t *testing.T, seed uint64, results map[string]int) bool {
 	for _, x := range w.requests {
 		results[w.judge.verdict(x)]++
 	}
+	w.count(results)
 	for _, s := range kept {
 		w.judge.broke(nil, "left", "%s", s)
 	}
@@ -120,7 +171,7 @@ func (w *world) begin() {
 	w.connect()
 	n := 1 + w.rng.IntN(w.o.requests)
 	if w.o.crowd {
-		n = 101 + w.rng.IntN(40)
+		n = 105 + w.rng.IntN(60)
 	}
 	for range n {
 		h := pick(w.rng, w.hosts...)
@@ -162,9 +213,9 @@ func (w *world) recover() {
 	for _, h := range w.hosts {
 		end := w.bound()
 		for at := between(w.rng, 0, 500*ms); at < end+time.Second; at += between(w.rng, 200*ms, 800*ms) {
-			a := asking{method: pick(w.rng, "GET", "GET", "POST"), failAt: -1, hangAt: -1, by: pick(w.rng, "RoundTrip", "Do and OnBody"),
-				hooks: true, reads: "all", buffer: 4096, deadline: pick(w.rng, 100*ms, 500*ms, 1000*ms), piece: 1000}
-			a.deadline = max(a.deadline, 10*w.o.slack)
+			a := plain()
+			a.method, a.by = pick(w.rng, "GET", "GET", "POST"), pick(w.rng, "RoundTrip", "Do and OnBody")
+			a.deadline = max(pick(w.rng, 100*ms, 500*ms, 1000*ms), 10*w.o.slack)
 			if a.method == "POST" {
 				a.kind, a.size, a.length, a.replay = "memory", 100, true, true
 			}
@@ -181,14 +232,14 @@ func (w *world) recover() {
 	}
 	for _, x := range w.requests {
 		if !x.isOver() && (x.deadline == 0 || w.Now().After(x.born.Add(x.deadline))) && !x.mayHang() {
-			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on a peer that hangs",
-				w.bound())
+			w.judge.broke(x, "never ended", "it has not ended %v after the faults had stopped, and does not sit on "+
+				"a peer that hangs", w.bound())
 		}
 	}
 }
 
-// recovered judges the last requests to a host. Where the network goes on with its faults, or is too
-// slow for some limit, one has to succeed.
+// recovered judges the last requests to a host. All have to succeed, or one, where the network goes
+// on with its faults or is too slow for some limit.
 func (w *world) recovered(h *host, last []*request) {
 	var failed *request
 	succeeded := false
@@ -201,7 +252,8 @@ func (w *world) recovered(h *host, last []*request) {
 			failed = x
 		}
 	}
-	if failed != nil && !w.blocked(h) && (w.o.net == "calm" || !succeeded && !strings.Contains(failed.err.Error(), "handshake")) {
+	calm := w.o.net == "calm"
+	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
 	}
 }
@@ -209,18 +261,29 @@ func (w *world) recovered(h *host, last []*request) {
 // blocked reports whether requests that have no deadline, and hang, take all the room of a host.
 func (w *world) blocked(h *host) bool {
 	if h.served { // by an upload that never ends
-		return slices.ContainsFunc(w.requests, func(x *request) bool { return x.host == h && x.hangAt >= 0 && !x.isOver() })
+		return slices.ContainsFunc(w.requests, func(x *request) bool {
+			return x.host == h && x.hangAt >= 0 && !x.isOver()
+		})
 	}
-	hung := 0
+	taken, dials, owners := 0, 0, 0
 	for _, c := range h.conns {
-		if c.gone.IsZero() && c.spent.IsZero() && (c.h1 != nil && c.h1.a != nil || c.ready.IsZero() || c.mux != nil && len(c.mux.streams) > 0) {
-			if hung++; c.h2 && !c.dead && c.mux.full() {
-				return true
-			}
+		switch {
+		case !c.gone.IsZero() || !c.spent.IsZero():
+		case c.ready.IsZero():
+			dials++
+		case c.h1 != nil && c.h1.a != nil:
+			taken++
+		case c.h2 && !c.dead && c.mux.full():
+			return true
+		}
+	}
+	for _, x := range w.requests {
+		if x.host == h && !x.isOver() && !x.born.IsZero() && len(x.attempts) == 0 && x.deadline == 0 && x.cancel == 0 {
+			owners++
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	return most > 0 && hung >= most && !w.o.mayH2(h)
+	return most > 0 && taken+min(dials, owners) >= most
 }
 
 func (s *h2Script) full() bool {
@@ -235,7 +298,9 @@ func (x *request) mayHang() bool {
 		return true
 	}
 	if len(x.attempts) == 0 {
-		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool { return c.gone.IsZero() && (c.dead || c.fate != "") })
+		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool {
+			return c.gone.IsZero() && (c.dead || c.fate != "")
+		})
 	}
 	a := x.attempts[len(x.attempts)-1]
 	return a.c == nil || a.c.gone.IsZero() && (a.c.dead || a.deed != "" || a.plan.stops)
@@ -269,7 +334,7 @@ func (w *world) end() (left []string) {
 		}
 	}
 	w.RunFor(2 * time.Second)
-	if w.seed%8 == 0 {
+	if w.seed%7 == 0 {
 		left = w.garbage()
 	}
 	w.over = true
@@ -308,14 +373,17 @@ func (w *world) garbage() (left []string) {
 		if !x.isOver() {
 			continue
 		}
-		for name, kept := range map[string]bool{"request": x.keptRequest.Value() != nil, "context": x.keptContext.Value() != nil,
-			"body": x.keptBody.Value() != nil} {
-			if kept {
-				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", name, x.id, x.host.url))
+		for _, kept := range []struct {
+			name string
+			is   bool
+		}{{"request", x.keptRequest.Value() != nil}, {"context", x.keptContext.Value() != nil},
+			{"body", x.keptBody.Value() != nil}} {
+			if kept.is {
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", kept.name,
+					x.id, x.host.url))
 			}
 		}
 	}
-	slices.Sort(left)
 	return left
 }
 
@@ -342,26 +410,7 @@ func (w *world) report(t *testing.T) bool {
 		}
 		return false
 	}
-	t.Errorf("seed %d: %d breaches; %v", w.seed, len(all), w.o)
-	for _, h := range w.hosts {
-		t.Logf("%v", h)
-		for _, d := range h.deeds {
-			t.Logf("%14v %s", d.at.Sub(epoch), d.what)
-		}
-		for _, c := range h.conns {
-			t.Log(c)
-		}
-	}
-	if *worldAll {
-		var lines []string
-		for _, x := range w.requests {
-			for _, line := range x.log {
-				lines = append(lines, fmt.Sprintf("%s %s %d: %s", line[:12], x.host.url, x.id, line[13:]))
-			}
-		}
-		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(duration(a), duration(b)) })
-		t.Log("all:\n" + strings.Join(lines, "\n"))
-	}
+	t.Errorf("seed %d, %d breaches; %v", w.seed, len(all), w.o)
 	seen := map[string]bool{}
 	for _, b := range all {
 		if seen[b.kind] {
@@ -370,10 +419,55 @@ func (w *world) report(t *testing.T) bool {
 		seen[b.kind] = true
 		t.Logf("%s: %s", b.kind, b.text)
 		if b.x != nil {
-			t.Logf("request %d to %s:\n%s", b.x.id, b.x.host.url, strings.Join(b.x.log, "\n"))
+			t.Logf("request %d to %v:\n%s\n%s", b.x.id, b.x.host, strings.Join(b.x.log, "\n"),
+				b.x.host.around(b.x, b.at))
 		}
 	}
+	if *worldAll {
+		t.Log(w.history())
+	}
 	return false
+}
+
+// around lists the host's connections, and what they did, from just before a request until its
+// breach.
+func (h *host) around(x *request, until time.Time) string {
+	var lines []string
+	from := x.born.Add(-time.Second)
+	for _, d := range h.deeds {
+		if d.at.After(from) && !d.at.After(until) {
+			lines = append(lines, fmt.Sprintf("%12v %s", d.at.Sub(epoch).Round(time.Microsecond), d.what))
+		}
+	}
+	for _, c := range h.conns {
+		if !c.born.After(until) && (c.gone.IsZero() || c.gone.After(from)) {
+			lines = append(lines, c.String())
+		}
+	}
+	return strings.Join(lines[:min(len(lines), 40)], "\n")
+}
+
+// history is all that has happened.
+func (w *world) history() string {
+	var lines []string
+	for _, x := range w.requests {
+		for _, line := range x.log {
+			lines = append(lines, fmt.Sprintf("%s %s %d: %s", line[:12], x.host.url, x.id, line[13:]))
+		}
+	}
+	for _, h := range w.hosts {
+		for _, d := range h.deeds {
+			lines = append(lines, fmt.Sprintf("%12v %s: %s", d.at.Sub(epoch).Round(time.Microsecond), h.url, d.what))
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(duration(a), duration(b)) })
+	for _, h := range w.hosts {
+		lines = append(lines, h.String())
+		for _, c := range h.conns {
+			lines = append(lines, c.String())
+		}
+	}
+	return "all:\n" + strings.Join(lines, "\n")
 }
 
 // duration is the time that a line of a history begins with.

@@ -158,8 +158,8 @@ func (b *webHost) read(a *attempt, r *http.Request) {
 	}
 }
 
-// An honest client opens as many streams as the server allows at a time, never more, by the count of
-// RFC 9113 section 5.1.2. It cancels some, and opens others in the same flight.
+// An honest client opens as many streams as the server allows at a time, never more, as RFC 9113
+// section 5.1.2 counts. It cancels some, and opens others in the same flight.
 type honest struct {
 	b       *webHost
 	p       *sim.Peer
@@ -266,8 +266,8 @@ func (c *honest) take(f http2.Frame) {
 		delete(c.open, s.id)
 		s.closed = true
 		if n := c.unfinished(); f.ErrCode == http2.ErrCodeRefusedStream && n < c.most {
-			j.broke(nil, "honest client", "stream %d is refused; %d are open, %d are allowed, and the handlers of %d that are closed "+
-				"run still", s.id, len(c.open)+1, c.most, n)
+			j.broke(nil, "honest client", "stream %d is refused; %d are open, %d are allowed, and the handlers of %d "+
+				"that are closed run still", s.id, len(c.open)+1, c.most, n)
 		} else if f.ErrCode != http2.ErrCodeRefusedStream {
 			j.broke(nil, "honest client", "stream %d is reset: %v", s.id, f.ErrCode)
 		}
@@ -277,7 +277,8 @@ func (c *honest) take(f http2.Frame) {
 		}
 	case *http2.GoAwayFrame:
 		if f.ErrCode != http2.ErrCodeNo {
-			j.broke(nil, "honest client", "%v %q with %d streams open, after %d", f.ErrCode, f.DebugData(), len(c.open), len(c.all))
+			j.broke(nil, "honest client", "%v %q with %d streams open, after %d", f.ErrCode, f.DebugData(), len(c.open),
+				len(c.all))
 		}
 		c.over = true
 	}

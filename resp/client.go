@@ -1,11 +1,13 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,14 +75,17 @@ type Client struct {
 	MaxPending int
 	// Limits bound replies. One that exceeds them ends the connection.
 	Limits Limits
-	// DialTimeout bounds an attempt to connect, with the handshakes. 0: 5 s.
+	// DialTimeout bounds an attempt to connect, until commands can be sent. That includes the
+	// lookup of the name, the handshake of TLS, and the answers to HELLO, AUTH, SELECT and CLIENT
+	// SETNAME. 0: 5 s.
 	DialTimeout time.Duration
 	// Silence is for how long a server may be silent while replies are to come, before the
 	// connection is given up; it is noticed after twice the time at most. On a connection for
 	// subscriptions the client sends PING after as long. 0: 30 s; negative: for ever.
 	Silence time.Duration
-	// Backoff is the wait before an attempt to connect, after so many failed ones. Nil: 20 ms,
-	// twice as long each time, up to 3 s.
+	// Backoff is the wait before an attempt to connect, after so many failed ones. A connection
+	// that ends before it has answered a command counts as failed. Nil: 20 ms, twice as long each
+	// time, up to 3 s.
 	Backoff func(failed int) time.Duration
 	// Jitter returns a number between 0 and 1, as rand.Float64 does. The higher it is, the more of
 	// Backoff's wait is left out, up to half, so that many clients come back at different times.
@@ -89,6 +94,12 @@ type Client struct {
 	// OnPush is called with each push message of RESP3 that does not belong to a subscription, such
 	// as invalidations. It runs on a loop and must not block; the value is valid until it returns.
 	OnPush func(v Value)
+	// OnLost is called when a subscription may have lost messages. With an error that is ErrLost,
+	// its connection had broken, and the server has confirmed it on another one. Messages come from
+	// here on; those that were published in between do not. With an Error, the server has refused
+	// to confirm it again. Then no messages come until a later connection is accepted. OnLost runs
+	// on a loop, between two messages, and must not block. Nil: refusals are logged.
+	OnLost func(s *Subscription, err error)
 
 	// Engine runs the connections. Nil: myriad.Default(). Close never stops it.
 	Engine *myriad.Engine
@@ -97,15 +108,22 @@ type Client struct {
 
 	once    sync.Once
 	initErr error
-	engine  *myriad.Engine
-	system  driver.System
-	links   []*link
-	channel *link // of subscriptions
-	subs    subscriptions
-	next    atomic.Uint32
 	closed  atomic.Bool
+	next    atomic.Uint32
+	waiting atomic.Int64 // calls that wait at links
 	calls   sync.Pool
-	limits  Limits
+
+	// Set by init:
+	engine        *myriad.Engine
+	system        driver.System
+	network, addr string
+	tls           *tls.Config // nil: none
+	limits        Limits
+	maxPending    int
+	dialTimeout   time.Duration
+	silence       time.Duration // 0: for ever
+	links         []*link
+	channel       *link // of subscriptions
 }
 
 // start completes the settings, once.
@@ -118,9 +136,12 @@ func (c *Client) start() error {
 }
 
 func (c *Client) init() error {
-	if c.Conns < 0 || c.MaxPending < 0 || c.DB < 0 || c.Protocol == 1 || c.Protocol > RESP3 {
-		return fmt.Errorf("resp: Client has Conns %d, MaxPending %d, DB %d, Protocol %d: none may be negative, and "+
-			"the protocol is 2 or 3", c.Conns, c.MaxPending, c.DB, c.Protocol)
+	l := c.Limits
+	if c.Conns < 0 || c.MaxPending < 0 || c.DB < 0 || c.DialTimeout < 0 || c.Protocol == 1 || c.Protocol > RESP3 ||
+		l.Args < 0 || l.Bulk < 0 || l.Bytes < 0 || l.Depth < 0 {
+		return fmt.Errorf("resp: Client has Conns %d, MaxPending %d, DB %d, DialTimeout %v, Protocol %d, Limits %+v: "+
+			"none may be negative, and the protocol is 2 or 3", c.Conns, c.MaxPending, c.DB, c.DialTimeout, c.Protocol,
+			l)
 	}
 	c.engine = c.Engine
 	if c.engine == nil {
@@ -131,24 +152,29 @@ func (c *Client) init() error {
 		c.engine = e
 	}
 	c.system = c.engine.System()
-	c.limits = c.Limits.filled()
+	c.network, c.addr = cmp.Or(c.Network, "tcp"), cmp.Or(c.Addr, "127.0.0.1:6379")
+	c.tls = c.tlsConfig()
+	c.limits = l.filled()
+	c.maxPending = or(c.MaxPending, DefaultMaxPending)
+	c.dialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.silence = max(0, cmp.Or(c.Silence, DefaultSilence))
 	for range or(c.Conns, DefaultConns) {
 		c.links = append(c.links, newLink(c))
 	}
 	c.channel = newLink(c)
-	c.channel.subs, c.subs.link = &c.subs, c.channel
+	c.channel.subs = newSubscriptions(c.channel)
 	return nil
 }
 
-func (c *Client) address() (network, addr string) {
-	network, addr = c.Network, c.Addr
-	if network == "" {
-		network = "tcp"
+// tlsConfig is TLSConfig with the name of the server.
+func (c *Client) tlsConfig() *tls.Config {
+	host, _, err := net.SplitHostPort(c.addr)
+	if c.TLSConfig == nil || c.TLSConfig.ServerName != "" || err != nil {
+		return c.TLSConfig
 	}
-	if addr == "" {
-		addr = "127.0.0.1:6379"
-	}
-	return network, addr
+	cfg := c.TLSConfig.Clone()
+	cfg.ServerName = host
+	return cfg
 }
 
 func (c *Client) logger() *slog.Logger {
@@ -158,21 +184,71 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// pick is the connection for the next command. Commands of one moment go to the same one, so that
-// they leave together.
+// pick is the link for the next command. Commands of one moment go to the same one, so that they
+// leave together. While its connection is being made, or has no room, another one is used.
 func (c *Client) pick() *link {
 	if len(c.links) == 1 {
 		return c.links[0]
 	}
-	return c.links[c.next.Add(1)/pickRow%uint32(len(c.links))]
+	row := c.next.Add(1) / pickRow
+	l := c.links[row%uint32(len(c.links))]
+	if l.open.Load() {
+		return l
+	}
+	for i := range uint32(len(c.links)) {
+		if other := c.links[(row+i)%uint32(len(c.links))]; other.open.Load() {
+			l.prepare()
+			return other
+		}
+	}
+	return l
+}
+
+// send sends a command, or has it wait. If a link has MaxPending commands, another one is used, by
+// preference one with a connection.
+func (c *Client) send(k *call) {
+	l := c.pick()
+	wrote, err := l.trySend(k, c.maxPending)
+	for _, open := range []bool{true, false} {
+		for i := 0; err == ErrPending && i < len(c.links); i++ {
+			if other := c.links[i]; other != l && other.open.Load() == open {
+				l = other
+				wrote, err = l.trySend(k, c.maxPending)
+			}
+		}
+	}
+	c.sent(l, k, wrote, err)
+}
+
+// sent is what follows trySend.
+func (c *Client) sent(l *link, k *call, wrote bool, err error) {
+	switch {
+	case err != nil:
+		k.end(Value{}, err)
+	case !wrote:
+		c.relieve(l)
+	}
+}
+
+// relieve has the other links write what waits at l, as far as they can.
+func (c *Client) relieve(l *link) {
+	if l.subs != nil {
+		return
+	}
+	for _, other := range c.links {
+		if other != l && other.open.Load() {
+			other.relieve(l)
+		}
+	}
 }
 
 // pickRow is how many commands in a row go to the same connection.
 const pickRow = 16
 
-// Do sends a command and waits for its reply, or until ctx ends: then the command may still be run,
-// and its reply is dropped. An error that the server answers is returned as an Error, with the
-// value. Any goroutine but a loop's, which Start is for.
+// Do sends a command and waits for its reply, or until ctx ends. Then the reply is dropped. The
+// server may still run the command, unless that waits for a connection: it is not sent any more. An
+// error that the server answers is returned as an Error, with the value. Any goroutine but a
+// loop's, which Start is for.
 func (c *Client) Do(ctx context.Context, args ...string) (Value, error) {
 	return doCommand(ctx, c, args)
 }
@@ -182,9 +258,10 @@ func (c *Client) DoBytes(ctx context.Context, args ...[]byte) (Value, error) {
 	return doCommand(ctx, c, args)
 }
 
-// Start sends a command and has done called, exactly once, with its reply or an error: on a loop,
-// or on this goroutine before Start returns. done must not block. The value is valid until it
-// returns; Value.Clone keeps it. Any goroutine.
+// Start sends a command and has done called, exactly once, with its reply or an error. done is
+// called on a loop, on this goroutine before Start returns, on the goroutine that calls Close, or
+// on one that has failed to connect. It must not block. The value is valid until it returns;
+// Value.Clone keeps it. Any goroutine.
 func (c *Client) Start(done func(v Value, err error), args ...string) {
 	startCommand(c, done, args)
 }
@@ -206,7 +283,7 @@ func startCommand[T string | []byte](c *Client, done func(Value, error), args []
 	k := c.newCall()
 	k.done = done
 	k.request = AppendCommand(k.request[:0], args...)
-	c.pick().send(k)
+	c.send(k)
 }
 
 func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Value, error) {
@@ -225,7 +302,7 @@ func doCommand[T string | []byte](ctx context.Context, c *Client, args []T) (Val
 	}
 	k.waits = true
 	k.request = AppendCommand(k.request[:0], args...)
-	c.pick().send(k)
+	c.send(k)
 	return k.wait(ctx)
 }
 

@@ -41,6 +41,13 @@
 // one called with messages. The client connects again by itself, and waits longer after each
 // attempt that fails. Its limits are MaxPending commands on each connection, and Limits of replies.
 //
+// A command ends in bounded time, whatever the server does. An attempt to connect takes at most
+// DialTimeout, and a server with replies to send may be silent for twice Silence at most. A
+// connection that is being made, or that takes no more bytes, holds up no command while another one
+// has room. When the connection of the subscriptions breaks, the client subscribes again. For each
+// subscription it calls OnLost, behind the last message before the gap and before the first one
+// after it.
+//
 // # The codec
 //
 // ParseCommand, ParseValue and the functions whose names begin with Append are pure functions on

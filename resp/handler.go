@@ -5,8 +5,9 @@ package resp
 // and in order; those of several come at the same time. Neither w nor c may be used after ServeRESP
 // has returned, except for c.Conn.
 //
-// If it panics, the peer gets "-ERR internal error" in place of what it has written, and the panic
-// is logged.
+// If it panics, the panic is logged, and the peer gets "-ERR internal error" in place of what the
+// handler has written. If a part of that is with the peer already, by Reply.Flush, the connection
+// is closed instead.
 type Handler interface {
 	ServeRESP(w *Reply, c *Command)
 }
@@ -51,10 +52,37 @@ func upper(b byte) byte {
 
 // A Reply takes a handler's answer. What the peer's protocol does not have is sent in place of it
 // as Redis does: maps and sets as arrays, truths as 1 and 0, numbers as strings.
+//
+// While the peer wants no replies (CLIENT REPLY), they are dropped. What a handler writes from the
+// first Push on is sent nevertheless, as Redis does.
 type Reply struct {
-	out   []byte
+	out   []byte // replies that are not queued
 	proto Protocol
 	conn  *Conn
+	full  bool // WriteLimit was exceeded since the task began: no more commands run
+
+	// Of the command that runs:
+	begin  int  // where its reply begins in out
+	push   int  // where its push messages begin, 1 for the first byte of out; 0: there are none
+	queued bool // a part of its reply has been queued
+}
+
+// next begins the reply to another command.
+func (w *Reply) next() { w.begin, w.push, w.queued = len(w.out), 0, false }
+
+// withdraw drops what is left of the reply.
+func (w *Reply) withdraw() { w.out, w.push = w.out[:w.begin], 0 }
+
+// silence drops what is left of the reply, but for push messages, if the peer wants none.
+func (w *Reply) silence() {
+	if !w.conn.is(stateReplyOff | stateSkipping) {
+		return
+	}
+	pushed := w.out[len(w.out):]
+	if w.push > 0 {
+		pushed = w.out[w.push-1:]
+	}
+	w.out = append(w.out[:w.begin], pushed...)
 }
 
 // Protocol is the peer's version.
@@ -119,13 +147,24 @@ func (w *Reply) Attribute(n int) bool {
 func (w *Reply) Value(v Value) { w.out = AppendValue(w.out, v, w.proto) }
 
 // Push begins a push message, of which n elements have to be written next.
-func (w *Reply) Push(n int) { w.out = AppendPush(w.out, n, w.proto) }
+func (w *Reply) Push(n int) {
+	if w.push == 0 {
+		w.push = len(w.out) + 1
+	}
+	w.out = AppendPush(w.out, n, w.proto)
+}
 
 // Flush queues what has been written, with the replies before it, so that a message which is pushed
 // next comes behind it.
 func (w *Reply) Flush() {
-	if len(w.out) > 0 {
-		_ = w.conn.queue(w.out) // an error ends the connection
-		w.out = w.out[:0]
+	w.silence()
+	if len(w.out) == 0 {
+		return
+	}
+	w.queued = w.queued || len(w.out) > w.begin
+	w.full = w.conn.queue(w.out) || w.full
+	w.out, w.begin = w.out[:0], 0
+	if w.push > 0 {
+		w.push = 1
 	}
 }

@@ -3,355 +3,272 @@ package resp
 import (
 	"errors"
 	"fmt"
-	"os"
+	"math"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad"
-	"github.com/myriad-go/myriad/buf"
 )
 
-// A link is one connection of a client, and what follows it when it breaks. Fields are guarded by
-// mu, except those of the loop.
+// A link is a client's place for one connection. When that breaks, the link makes another one as
+// soon as it is needed. Commands that cannot be written yet wait here.
 type link struct {
-	c  *Client
-	mu sync.Mutex
-	nc *myriad.Conn // nil: there is none
-	// ready says that the connection's setup is over: commands are sent.
-	ready   bool
-	ended   bool           // Close was called
-	running bool           // a goroutine connects
-	failed  int            // attempts since the last that succeeded
-	sent    callQueue      // in order; their replies are to come
-	waiting callQueue      // not sent
-	subs    *subscriptions // of a link for subscriptions
-	wake    func()         // ends an attempt, or the wait before it; nil: there is none
-	ends    int            // how many connections have ended
+	c    *Client
+	subs *subscriptions // nil: the link is for commands
+	// open says that a command can be written at once: the connection is ready, and no command
+	// waits. It is changed under mu and read by any goroutine.
+	open atomic.Bool
 
-	// the loop's
-	kept  *buf.Block // part of a value
-	from  int
-	scan  valueScan
-	heard bool // since the timer was set
-	read  valueReader
-	v     Value
+	mu sync.Mutex
+	// Guarded by mu:
+	conn    *clientConn // being made, or in use; nil: none
+	making  bool        // a goroutine makes connections
+	closed  bool        // Client.Close was called
+	failed  int         // attempts since the last connection that was of use
+	waiting callList    // commands that are not sent, in order
+	wake    func()      // has the goroutine that makes connections look again; nil: there is none
 }
 
 func newLink(c *Client) *link { return &link{c: c} }
 
-// A callQueue is calls in order, in a ring.
-type callQueue struct {
-	ring []*call
-	head int
-	n    int
-}
-
-func (q *callQueue) push(k *call) {
-	if q.n == len(q.ring) {
-		larger := make([]*call, max(16, 2*q.n))
-		for i := range q.n {
-			larger[i] = q.ring[(q.head+i)%len(q.ring)]
-		}
-		q.ring, q.head = larger, 0
-	}
-	q.ring[(q.head+q.n)%len(q.ring)] = k
-	q.n++
-}
-
-func (q *callQueue) pop() *call {
-	if q.n == 0 {
-		return nil
-	}
-	k := q.ring[q.head]
-	q.ring[q.head] = nil
-	q.head = (q.head + 1) % len(q.ring)
-	q.n--
-	return k
-}
-
-// take empties q into a list.
-func (q *callQueue) take() []*call {
-	all := make([]*call, 0, q.n)
-	for q.n > 0 {
-		all = append(all, q.pop())
-	}
-	return all
-}
-
-func endAll(calls []*call, err error) {
-	for _, k := range calls {
-		k.end(Value{}, err)
-	}
-}
-
-// send sends a command, or keeps it until there is a connection with room.
-func (l *link) send(k *call) {
-	if err := l.trySend(k); err != nil {
-		k.end(Value{}, err)
-	}
-}
-
-func (l *link) trySend(k *call) error {
+// trySend sends a command, or keeps it until the connection has room; then it returns false. It
+// fails with ErrPending if as many as most have no reply.
+func (l *link) trySend(k *call, most int) (wrote bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.ended:
-		return ErrClientClosed
-	case l.sent.n+l.waiting.n >= or(l.c.MaxPending, DefaultMaxPending):
-		return ErrPending
-	case l.ready && l.waiting.n == 0:
-		return l.write(k)
+	case l.closed:
+		return false, ErrClientClosed
+	case l.pending() >= most:
+		return false, ErrPending
+	case l.waiting.n == 0 && l.conn != nil && l.conn.ready:
+		if wrote, err = l.conn.write(k); wrote || err != nil {
+			return wrote, err
+		}
+		l.open.Store(false)
 	}
-	l.waiting.push(k)
+	l.wait(k)
 	l.connect()
-	return nil
+	return false, nil
 }
 
-// write queues a command. It is called under mu. If it returns an error, the caller ends the call.
-func (l *link) write(k *call) error {
-	err := l.queue(k)
-	switch {
-	case err == nil:
-		l.sent.push(k)
-	case errors.Is(err, myriad.ErrFull), errors.Is(err, myriad.ErrClosed): // Drained or Closed is to come
-		l.waiting.push(k)
-	default:
-		return fmt.Errorf("resp: the command was not sent: %w", err)
+// pending is how many commands of the link have no reply. It is called under mu.
+func (l *link) pending() int {
+	if l.conn == nil {
+		return l.waiting.n
 	}
-	return nil
+	return l.waiting.n + l.conn.sent.n
 }
 
-// queue queues what the connection has not taken of a command, in pieces, because one Write has a
-// limit. It is called under mu. After an error the command stays the first of those that wait.
-func (l *link) queue(k *call) error {
-	for k.queued < len(k.request) {
-		rest := k.request[k.queued:]
-		n, err := l.nc.Write(rest[:min(len(rest), requestPiece)])
-		if err != nil {
-			return err
-		}
-		k.queued += n
+// wait keeps a command, unless its caller has left. It is called under mu.
+func (l *link) wait(k *call) {
+	l.waiting.push(k)
+	l.c.waiting.Add(1)
+	k.at.Store(l)
+	if k.state.Load() == callLeft {
+		l.dismiss(k)
 	}
-	return nil
 }
 
-// requestPiece is the most of a command that is written at once.
-const requestPiece = 256 << 10
-
-// Drained implements myriad.Drainer.
-func (l *link) Drained(*myriad.Conn) { endAll(l.flush()) }
-
-// flush sends commands that wait. It returns those that end, and why.
-func (l *link) flush() (bad []*call, err error) {
+// leave drops a command whose caller has left, if nothing of it is sent.
+func (l *link) leave(k *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.ready && l.waiting.n > 0 {
-		k := l.waiting.ring[l.waiting.head]
-		e := l.queue(k)
-		switch {
-		case e == nil:
-			l.sent.push(l.waiting.pop())
-		case errors.Is(e, myriad.ErrFull), errors.Is(e, myriad.ErrClosed):
+	if k.at.Load() == l {
+		l.dismiss(k)
+	}
+}
+
+// dismiss is called under mu, for a call that waits here.
+func (l *link) dismiss(k *call) {
+	if k.queued > 0 {
+		return // the rest of it has to follow
+	}
+	l.take(k)
+}
+
+// take takes a call out of those that wait. It is called under mu.
+func (l *link) take(k *call) {
+	l.waiting.remove(k)
+	l.c.waiting.Add(-1)
+	k.at.Store(nil)
+}
+
+// takeAll takes all calls that wait. It is called under mu.
+func (l *link) takeAll() (calls []*call) {
+	for l.waiting.first != nil {
+		calls = append(calls, l.waiting.first)
+		l.take(l.waiting.first)
+	}
+	return calls
+}
+
+// flush writes commands that wait. It returns those that end, and why.
+func (l *link) flush(c *clientConn) (bad []*call, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != c || !c.ready {
+		return nil, nil
+	}
+	for k := l.waiting.first; k != nil; k = l.waiting.first {
+		done, e := c.write(k)
+		if !done && e == nil {
 			return bad, err
-		default:
-			bad, err = append(bad, l.waiting.pop()), fmt.Errorf("resp: the command was not sent: %w", e)
+		}
+		if l.take(k); e != nil {
+			bad, err = append(bad, k), e
 		}
 	}
+	l.open.Store(true)
 	return bad, err
 }
 
-// Opened implements myriad.Handler: it sends what the connection begins with.
-func (l *link) Opened(nc *myriad.Conn) {
-	nc.SetWriteLimit(clientWriteLimit)
-	if d := l.c.silence(); d > 0 {
-		l.heard = true
-		nc.SetTimer(d)
-	}
-	l.mu.Lock()
-	l.nc = nc
-	ended := l.ended
-	l.mu.Unlock()
-	if ended {
-		nc.Abort(ErrClientClosed)
+// goOn writes what waits, here and at other links.
+func (l *link) goOn(c *clientConn) {
+	endAll(l.flush(c))
+	l.relieveOthers()
+}
+
+// relieveOthers writes what waits at other links.
+func (l *link) relieveOthers() {
+	if l.subs != nil || l.c.waiting.Load() == 0 {
 		return
 	}
-	l.begin(nc)
-}
-
-func (c *Client) silence() time.Duration {
-	if c.Silence == 0 {
-		return DefaultSilence
+	for _, other := range l.c.links {
+		if l.open.Load() && other != l {
+			l.relieve(other)
+		}
 	}
-	return max(c.Silence, 0)
 }
 
-// Expired looks whether the server has been silent while replies are to come.
-func (l *link) Expired(nc *myriad.Conn) {
+// relieve writes what waits at another link, as far as there is room and MaxPending permits.
+func (l *link) relieve(other *link) {
 	l.mu.Lock()
-	pending := l.sent.n > 0
+	room := l.c.maxPending - l.pending()
 	l.mu.Unlock()
-	if pending && !l.heard {
-		nc.Abort(os.ErrDeadlineExceeded)
-		return
+	for _, k := range other.yield(room) {
+		wrote, err := l.trySend(k, math.MaxInt) // others may have taken the room
+		l.c.sent(l, k, wrote, err)
 	}
-	l.heard = !pending // a command that is sent later has all of the time
-	if !pending && l.subs != nil {
-		l.ping(nc)
-	}
-	nc.SetTimer(l.c.silence())
 }
 
-// ping asks a server that has nothing to say whether it is there.
-func (l *link) ping(nc *myriad.Conn) {
-	k := l.c.newCall()
-	k.done = func(Value, error) {}
+// yield takes up to most calls of which nothing is sent.
+func (l *link) yield(most int) (calls []*call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, err := nc.Write([]byte("*1\r\n$4\r\nPING\r\n")); err == nil {
-		l.sent.push(k)
+	k := l.waiting.first
+	if k != nil && k.queued > 0 {
+		k = k.next
 	}
-	l.heard = false
+	for k != nil && len(calls) < most {
+		next := k.next
+		l.take(k)
+		calls = append(calls, k)
+		k = next
+	}
+	return calls
 }
 
-// Received implements myriad.Handler.
-func (l *link) Received(nc *myriad.Conn, p []byte) {
-	l.heard = true
-	if l.kept != nil {
-		l.kept, l.from = gather(l.kept, l.from, p)
-		p = l.kept.Bytes()[l.from:]
-		complete, err := l.scan.complete(p, &l.c.limits)
-		if err != nil {
-			nc.Abort(err)
-			return
-		}
-		if !complete {
-			return
-		}
-	}
-	rest, err := l.values(p)
-	if err != nil {
-		nc.Abort(err)
-		return
-	}
-	l.keep(rest)
-}
-
-// keep keeps part of a value for the bytes that are to come.
-func (l *link) keep(rest []byte) {
-	before := l.kept
-	l.kept, l.from, l.scan = nil, 0, valueScan{}
-	if len(rest) > 0 {
-		l.kept = buf.From(rest)
-		_, _ = l.scan.complete(rest, &l.c.limits) // it would have been found wrong before
-	}
-	if before != nil {
-		before.Release()
-	}
-}
-
-// values takes the complete values in p, and returns what is left.
-func (l *link) values(p []byte) (rest []byte, err error) {
-	for len(p) > 0 {
-		l.read = valueReader{p: p, limits: &l.c.limits}
-		if err := l.read.read(&l.v, 0); err == errShort {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		p = p[l.read.pos:]
-		if err := l.value(l.v); err != nil {
-			return nil, err
-		}
-	}
-	l.read, l.v = valueReader{}, Value{}
-	return p, nil
-}
-
-// value takes one reply or push message.
-func (l *link) value(v Value) error {
-	if l.subs != nil && l.subs.message(v) {
-		return nil
-	}
-	if v.Kind == Push {
-		if f := l.c.OnPush; f != nil {
-			l.c.callBack(func() { f(v) })
-		}
-		return nil
-	}
+// lost gives up a connection, if it is still the link's, and returns what there is of it in the
+// engine. Commands that were sent on it end with ErrLost. Those that wait do so for the next
+// connection; if this one was never ready, they end. Any goroutine.
+func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	l.mu.Lock()
-	k := l.sent.pop()
-	l.mu.Unlock()
-	if k == nil && l.subs != nil && v.Err() != nil {
-		l.subs.refused(v.Err())
+	if l.conn != c {
+		l.mu.Unlock()
 		return nil
 	}
-	if k == nil {
-		return &ProtocolError{"a reply to no command"}
+	l.conn = nil
+	l.open.Store(false)
+	sent, unsent := c.sent.take(), []*call(nil)
+	lost, why := fmt.Errorf("%w: %w", ErrLost, err), err
+	switch first := l.waiting.first; {
+	case l.closed:
+		lost, why = ErrClientClosed, ErrClientClosed
+		unsent = l.takeAll()
+	case !c.ready:
+		unsent = l.takeAll()
+	case first != nil && first.queued > 0: // the server cannot have run a part of it
+		first.queued = 0
+		if first.state.Load() == callLeft {
+			l.take(first)
+		} else if first.cut++; first.cut == mostCuts {
+			l.take(first)
+			unsent = append(unsent, first)
+			why = fmt.Errorf("resp: the command was not sent: %d connections have ended in the middle of it: %w",
+				mostCuts, err)
+		}
 	}
-	k.end(v, nil)
-	return nil
-}
-
-// Ended is the server's FIN: no replies follow.
-func (l *link) Ended(nc *myriad.Conn) { nc.Abort(errGone) }
-
-var errGone = errors.New("resp: the server has closed the connection")
-
-// Closed implements myriad.Handler.
-func (l *link) Closed(_ *myriad.Conn, err error) {
-	if l.kept != nil {
-		l.kept.Release()
-		l.kept = nil
-	}
-	l.scan = valueScan{}
-	if err == nil {
-		err = errGone
-	}
-	lost, unsent := fmt.Errorf("%w: %w", ErrLost, err), fmt.Errorf("resp: the command was not sent: %w", err)
-	l.mu.Lock()
-	calls := l.sent.take()
-	var waiting []*call
-	setUp := l.ready
-	l.nc, l.ready = nil, false
-	l.ends++
-	if l.ended {
-		lost, unsent = ErrClientClosed, ErrClientClosed
-	}
-	if !setUp {
-		waiting = l.waiting.take()
-		l.failed++
-	} else if l.waiting.n > 0 {
-		l.waiting.ring[l.waiting.head].queued = 0 // the server cannot have run part of it
+	l.failed++
+	if c.proven {
+		l.failed = 0
 	}
 	if l.subs != nil {
-		l.subs.lost()
+		l.subs.lost(lost, why, c.ready)
 	}
-	if l.needed() {
+	if l.wanted() {
 		l.connect()
 	}
+	wake, nc := l.wake, c.nc
 	l.mu.Unlock()
-	endAll(calls, lost)
-	endAll(waiting, unsent)
+	if wake != nil {
+		wake()
+	}
+	endAll(sent, lost)
+	endAll(unsent, why)
+	l.c.relieve(l)
+	return nc
 }
 
-// needed reports whether there is to be a connection. It is called under mu.
-func (l *link) needed() bool { return l.waiting.n > 0 || l.subs != nil && l.subs.wanted() }
+// mostCuts is how many connections may end in the middle of one command before it ends as well. A
+// server may refuse the command in this way.
+const mostCuts = 2
+
+// wanted reports whether there is to be a connection. It is called under mu.
+func (l *link) wanted() bool {
+	return !l.closed && (l.waiting.n > 0 || l.subs != nil && l.subs.first != nil)
+}
 
 // close ends the link.
 func (l *link) close() {
 	l.mu.Lock()
-	l.ended = true
-	nc, wake := l.nc, l.wake
-	calls := l.waiting.take()
+	l.closed = true
+	c, wake := l.conn, l.wake
+	unsent := l.takeAll()
+	if l.subs != nil {
+		l.subs.end()
+	}
 	l.mu.Unlock()
-	endAll(calls, ErrClientClosed)
 	if wake != nil {
 		wake()
 	}
-	if nc != nil {
-		nc.Abort(ErrClientClosed)
-	}
-	if l.subs != nil {
-		l.subs.end(ErrClientClosed)
+	endAll(unsent, ErrClientClosed)
+	if c != nil {
+		c.drop(ErrClientClosed)
 	}
 }
+
+// write queues a command. done says that the connection has taken all of it: its reply is to come.
+// After an error the caller ends the call. It is called under the link's mu.
+func (c *clientConn) write(k *call) (done bool, err error) {
+	for k.queued < len(k.request) {
+		rest := k.request[k.queued:]
+		n, err := c.nc.Write(rest[:min(len(rest), requestPiece)])
+		switch {
+		case err == nil:
+			k.queued += n
+		case errors.Is(err, myriad.ErrFull), errors.Is(err, myriad.ErrClosed): // Drained or Closed is to come
+			return false, nil
+		default:
+			return false, fmt.Errorf("resp: the command was not sent: %w", err)
+		}
+	}
+	if cap(k.request) > keptRequest {
+		k.request = nil // the connection has a copy
+	}
+	c.sent.push(k)
+	return true, nil
+}
+
+// requestPiece is the most of a command that is written at once, because one Write has a limit.
+const requestPiece = 256 << 10

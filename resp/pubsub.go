@@ -150,7 +150,8 @@ func (p *PubSub) subscribe(w *Reply, c *Command, word string, pattern bool) {
 
 // confirm writes the answer to a subscription or its end; a nil name is null.
 func (w *Reply) confirm(word string, name []byte, count int64) {
-	w.out = AppendBulk(AppendPush(w.out, 3, w.proto), word)
+	w.Push(3)
+	w.Text(word)
 	if name == nil {
 		w.Null()
 	} else {

@@ -3,41 +3,48 @@ package resp
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
+	"strings"
+	"sync/atomic"
 
 	"github.com/myriad-go/myriad/internal/driver"
 )
 
-// subscriptions are those of a client, which share one connection.
+// subscriptions are those of a client, which share one connection. All of it is guarded by the
+// link's mu. Commands are written under the same lock as the change that they follow from. So the
+// server gets SUBSCRIBE and UNSUBSCRIBE in the order of the changes.
 type subscriptions struct {
 	link *link
-	mu   sync.Mutex // taken behind link.mu
-	// names are the channels and the patterns, by what SUBSCRIBE or PSUBSCRIBE is sent.
-	names [2]map[string]*subscribed
-	// asked are the commands without a complete answer on this connection, in order.
+	// first and last are the ends of a list of all subscriptions, in the order of their beginning.
+	first, last *Subscription
+	// names are the subscriptions to a channel or a pattern. A slice is extended in place, and
+	// replaced when one of it ends.
+	names [2]map[string][]*Subscription
+	// asked are the commands on the link's connection that have no complete answer, in order.
 	asked []asked
 }
 
-// asked is a subscribing that was sent.
+// asked is a command that was sent on a connection for subscriptions.
 type asked struct {
-	one  *Subscription
-	left int // how many confirmations are to come
+	word  string
+	one   *Subscription // nil: it is for none
+	names []string
+	left  int // how many confirmations are to come
 }
 
-// The indexes of subscriptions.names.
+// The indexes of subscriptions.names, and the commands.
 const (
 	byChannel = iota
 	byPattern
 )
 
-var subscribeWords = [2]string{"SUBSCRIBE", "PSUBSCRIBE"}
+var (
+	subscribeWords   = [2]string{"SUBSCRIBE", "PSUBSCRIBE"}
+	unsubscribeWords = [2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}
+)
 
-// A subscribed name is a channel or a pattern.
-type subscribed struct {
-	all       []*Subscription
-	confirmed bool // on the connection that there is
+func newSubscriptions(l *link) *subscriptions {
+	return &subscriptions{link: l, names: [2]map[string][]*Subscription{{}, {}}}
 }
 
 // A Subscription has a function called with the messages of channels.
@@ -46,15 +53,24 @@ type Subscription struct {
 	kind    int
 	names   []string
 	receive func(channel string, message []byte)
-	waiter  driver.Parker // of Subscribe, while it waits
-	err     error         // of that
+
+	// confirmed says that the server has confirmed all names on the connection that there is:
+	// messages are delivered. It is changed under mu.
+	confirmed atomic.Bool
+	// Guarded by mu:
+	open       bool          // it is in subscriptions' list
+	prev, next *Subscription // in that
+	waiter     driver.Parker // of Subscribe; nil: it has returned
+	err        error         // what Subscribe is to return
+	lost       error         // why a connection has broken since OnLost was called; nil: none has
 }
 
 // Subscribe has receive called with each message of these channels. It returns when the server has
-// confirmed all of them, or with an error. receive runs on a loop and must not block; message is
-// valid until it returns. All subscriptions of a Client share a connection of their own. When that
-// breaks, the client subscribes again; what is published meanwhile is lost. Any goroutine but a
-// loop's.
+// confirmed all of them, or with an error. From then on no message is missed, as long as the
+// connection lasts. When it breaks, the client subscribes again by itself. What is published
+// meanwhile is lost, and OnLost is called. receive runs on a loop and must not block. message is
+// valid until it returns. All subscriptions of a Client share a connection of their own. Any
+// goroutine but a loop's.
 func (c *Client) Subscribe(ctx context.Context, receive func(channel string, message []byte),
 	channels ...string) (*Subscription, error) {
 	return c.subscribe(ctx, receive, byChannel, channels)
@@ -71,100 +87,192 @@ func (c *Client) subscribe(ctx context.Context, receive func(string, []byte), ki
 	if len(names) == 0 || receive == nil {
 		return nil, fmt.Errorf("resp: %s needs a name, and a function for the messages", subscribeWords[kind])
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("resp: %s was not sent: %w", subscribeWords[kind], err)
+	}
 	if err := c.start(); err != nil {
 		return nil, err
 	}
-	s := &Subscription{subs: &c.subs, kind: kind, names: slices.Compact(slices.Sorted(slices.Values(names))),
+	one := &Subscription{subs: c.channel.subs, kind: kind, names: slices.Compact(slices.Sorted(slices.Values(names))),
 		receive: receive, waiter: c.system.NewParker()}
-	unpark := s.waiter.Unpark
-	defer context.AfterFunc(ctx, unpark)()
-	c.subs.add(s)
-	c.channel.raw(subscribing{s, subscribeWords[kind], s.names})
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, one.waiter.Unpark)()
+	}
+	p := one.waiter
+	if err := one.begin(); err != nil {
+		return nil, err
+	}
 	for {
-		done, err := c.subs.state(s)
-		if err == nil && !done && ctx.Err() != nil {
+		done, err := one.settled()
+		if !done && err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("resp: %s has not been confirmed: %w", subscribeWords[kind], context.Cause(ctx))
 		}
 		if err != nil {
-			s.Close()
+			one.Close()
 			return nil, err
 		}
 		if done {
-			return s, nil
+			return one, nil
 		}
-		s.waiter.Park()
+		p.Park()
 	}
 }
 
-// A subscribing is a SUBSCRIBE, or one of its kin, which push messages answer.
-type subscribing struct {
-	one   *Subscription // that it is for; nil: it is an UNSUBSCRIBE
-	word  string
-	names []string
+// begin adds a subscription, and asks for it if there is a connection.
+func (one *Subscription) begin() error {
+	s, l := one.subs, one.subs.link
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClientClosed
+	}
+	s.add(one)
+	var err error
+	c := l.conn
+	if c != nil && c.ready {
+		err = s.ask(c, one.asks())
+	} else {
+		l.connect()
+	}
+	l.mu.Unlock()
+	if err != nil {
+		c.drop(err) // what is wanted is asked for again on the next connection
+	}
+	return nil
 }
 
-// raw sends such commands, if there is a connection, or has one made. They are queued above the
-// limit, because what is subscribed bounds them.
-func (l *link) raw(all ...subscribing) {
+func (one *Subscription) asks() asked {
+	return asked{subscribeWords[one.kind], one, one.names, len(one.names)}
+}
+
+// settled reports whether Subscribe is over.
+func (one *Subscription) settled() (done bool, err error) {
+	l := one.subs.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.ready {
-		l.connect()
-		return
+	if one.err == nil && !one.confirmed.Load() {
+		return false, nil
 	}
+	one.waiter = nil
+	return true, one.err
+}
+
+// Names are the channels or the patterns, sorted.
+func (one *Subscription) Names() []string { return slices.Clone(one.names) }
+
+// Close ends the subscription. receive may still run when it returns, but is not called again. Any
+// goroutine.
+func (one *Subscription) Close() {
+	s, l := one.subs, one.subs.link
+	l.mu.Lock()
+	var last []string
+	if one.open {
+		last = s.remove(one)
+	}
+	c := l.conn
+	var err error
+	if len(last) > 0 && c != nil && c.ready {
+		err = s.ask(c, asked{unsubscribeWords[one.kind], nil, last, len(last)})
+	}
+	l.mu.Unlock()
+	if err != nil {
+		c.drop(err)
+	}
+}
+
+func (s *subscriptions) add(one *Subscription) {
+	one.open, one.prev = true, s.last
+	if s.last != nil {
+		s.last.next = one
+	} else {
+		s.first = one
+	}
+	s.last = one
+	for _, name := range one.names {
+		s.names[one.kind][name] = append(s.names[one.kind][name], one)
+	}
+}
+
+// remove returns the names that no other subscription has.
+func (s *subscriptions) remove(one *Subscription) (last []string) {
+	if one.prev != nil {
+		one.prev.next = one.next
+	} else {
+		s.first = one.next
+	}
+	if one.next != nil {
+		one.next.prev = one.prev
+	} else {
+		s.last = one.prev
+	}
+	one.open, one.prev, one.next = false, nil, nil
+	one.confirmed.Store(false)
+	for _, name := range one.names {
+		others := slices.DeleteFunc(slices.Clone(s.names[one.kind][name]),
+			func(o *Subscription) bool { return o == one })
+		if s.names[one.kind][name] = others; len(others) == 0 {
+			delete(s.names[one.kind], name)
+			last = append(last, name)
+		}
+	}
+	return last
+}
+
+// ask sends commands. They are queued above the limit, because what is subscribed bounds them. The
+// caller drops the connection after an error.
+func (s *subscriptions) ask(c *clientConn, all ...asked) error {
 	var p []byte
 	for _, a := range all {
 		p = AppendCommand(p, append([]string{a.word}, a.names...)...)
 	}
-	l.nc.SetWriteLimit(l.nc.Queued() + 2*len(p) + clientWriteLimit)
-	defer l.nc.SetWriteLimit(clientWriteLimit)
+	c.nc.SetWriteLimit(c.nc.Queued() + 2*len(p) + clientWriteLimit)
+	defer c.nc.SetWriteLimit(clientWriteLimit)
 	for ; len(p) > 0; p = p[min(len(p), requestPiece):] {
-		if _, err := l.nc.Write(p[:min(len(p), requestPiece)]); err != nil {
-			l.nc.Abort(err) // what is wanted is asked for again on the next connection
-			return
+		if _, err := c.nc.Write(p[:min(len(p), requestPiece)]); err != nil {
+			return err
 		}
 	}
-	l.subs.ask(all)
+	s.asked = append(s.asked, all...)
+	return nil
 }
 
-func (s *subscriptions) ask(all []subscribing) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range all {
-		s.asked = append(s.asked, asked{a.one, len(a.names)})
+// resume asks for everything on a new connection: for one subscription after the other, so that an
+// error concerns only one.
+func (s *subscriptions) resume(c *clientConn) error {
+	var asks []asked
+	for one := s.first; one != nil; one = one.next {
+		asks = append(asks, one.asks())
 	}
+	return s.ask(c, asks...)
 }
 
-// answered counts a confirmation of the first command that waits for some. The caller holds mu.
-func (s *subscriptions) answered() {
-	if len(s.asked) == 0 {
-		return
-	}
-	if s.asked[0].left--; s.asked[0].left <= 0 {
-		s.asked = s.asked[1:]
-	}
-}
-
-// refused takes an error of the server: it is the answer to the first command that waits for one.
-func (s *subscriptions) refused(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.asked) == 0 {
-		return
-	}
-	one := s.asked[0].one
-	s.asked = s.asked[1:]
-	switch {
-	case one == nil:
-	case one.waiter != nil:
-		one.fail(err)
-	default:
-		s.link.c.logger().Warn("resp: the server refuses a subscription after a new connection", "error", err,
-			"command", subscribeWords[one.kind], "names", one.names)
+// lost notes that the connection has ended. If it was ready, lost is the error for OnLost. Else the
+// calls of Subscribe that wait end with why.
+func (s *subscriptions) lost(lost, why error, ready bool) {
+	s.asked = nil
+	for one := s.first; one != nil; one = one.next {
+		if one.confirmed.Swap(false) && one.lost == nil {
+			one.lost = lost
+		}
+		if !ready {
+			one.fail(why)
+		}
 	}
 }
 
-// fail ends Subscribe's wait. The caller holds mu.
+// end is for the end of the client.
+func (s *subscriptions) end() {
+	for one := s.first; one != nil; {
+		next := one.next
+		one.open, one.prev, one.next = false, nil, nil
+		one.confirmed.Store(false)
+		one.fail(ErrClientClosed)
+		one = next
+	}
+	s.first, s.last, s.names, s.asked = nil, nil, [2]map[string][]*Subscription{}, nil
+}
+
+// fail ends Subscribe's wait.
 func (one *Subscription) fail(err error) {
 	if one.waiter != nil && one.err == nil {
 		one.err = err
@@ -172,188 +280,120 @@ func (one *Subscription) fail(err error) {
 	}
 }
 
-func (s *subscriptions) add(one *Subscription) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.names[one.kind] == nil {
-		s.names[one.kind] = map[string]*subscribed{}
-	}
-	for _, name := range one.names {
-		n := s.names[one.kind][name]
-		if n == nil {
-			n = new(subscribed)
-			s.names[one.kind][name] = n
-		}
-		n.all = append(slices.Clip(n.all), one)
-	}
-}
-
-// state reports whether all of a subscription is confirmed, or why it has failed.
-func (s *subscriptions) state(one *Subscription) (done bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one.err != nil {
-		return false, one.err
-	}
-	for _, name := range one.names {
-		if n := s.names[one.kind][name]; n == nil || !n.confirmed {
-			return false, nil
-		}
-	}
-	one.waiter = nil
-	return true, nil
-}
-
-// Close ends the subscription. receive may still run when it returns, but is not called again. Any
-// goroutine.
-func (one *Subscription) Close() {
-	s := one.subs
-	s.mu.Lock()
-	var last []string
-	for _, name := range one.names {
-		n := s.names[one.kind][name]
-		if n == nil {
-			continue
-		}
-		n.all = slices.DeleteFunc(slices.Clone(n.all), func(o *Subscription) bool { return o == one })
-		if len(n.all) == 0 {
-			delete(s.names[one.kind], name)
-			last = append(last, name)
-		}
-	}
-	one.names = nil
-	s.mu.Unlock()
-	if len(last) > 0 && s.link != nil {
-		s.link.unsubscribe([2]string{"UNSUBSCRIBE", "PUNSUBSCRIBE"}[one.kind], last)
-	}
-}
-
-// unsubscribe tells the server, if there is a connection.
-func (l *link) unsubscribe(word string, names []string) {
-	l.mu.Lock()
-	ready := l.ready
-	l.mu.Unlock()
-	if ready {
-		l.raw(subscribing{nil, word, names})
-	}
-}
-
-// wanted reports whether there are subscriptions.
-func (s *subscriptions) wanted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.names[byChannel])+len(s.names[byPattern]) > 0
-}
-
-// lost notes that the connection has ended.
-func (s *subscriptions) lost() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked = nil
-	for _, names := range s.names {
-		for _, n := range names {
-			n.confirmed = false
-		}
-	}
-}
-
-// resume asks for everything on a new connection: for one subscription after the other, so that an
-// error concerns only one.
-func (s *subscriptions) resume(l *link) {
-	var all []subscribing
-	s.mu.Lock()
-	for kind, names := range s.names {
-		seen := map[*Subscription]bool{}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			for _, one := range names[name].all {
-				if !seen[one] {
-					seen[one] = true
-					all = append(all, subscribing{one, subscribeWords[kind], one.names})
-				}
-			}
-		}
-	}
-	s.mu.Unlock()
-	l.raw(all...)
-}
-
-// failed ends the calls of Subscribe that wait.
-func (s *subscriptions) failed(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, names := range s.names {
-		for _, n := range names {
-			for _, one := range n.all {
-				one.fail(err)
-			}
-		}
-	}
-}
-
-// end is for the end of the client.
-func (s *subscriptions) end(err error) {
-	s.failed(err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.names = [2]map[string]*subscribed{}
-}
-
 // message takes a message about subscriptions, and reports whether v is one. On the loop.
-func (s *subscriptions) message(v Value) bool {
+func (s *subscriptions) message(c *clientConn, v Value) (taken bool, err error) {
 	if v.Kind != Push && v.Kind != Array || len(v.Elems) < 3 {
-		return false
+		return false, nil
 	}
 	switch e := v.Elems; string(e[0].Str) {
 	case "message":
 		s.deliver(byChannel, e[1].Str, e[1].Str, e[2].Str)
 	case "pmessage":
 		if len(e) < 4 {
-			return false
+			return false, nil
 		}
 		s.deliver(byPattern, e[1].Str, e[2].Str, e[3].Str)
-	case "subscribe":
-		s.confirm(byChannel, e[1].Str)
-	case "psubscribe":
-		s.confirm(byPattern, e[1].Str)
-	case "unsubscribe", "punsubscribe":
-		s.mu.Lock()
-		s.answered()
-		s.mu.Unlock()
+	case "subscribe", "psubscribe", "unsubscribe", "punsubscribe":
+		return true, s.confirm(c, string(e[0].Str))
 	default:
-		return false
+		return false, nil
 	}
-	return true
+	return true, nil
 }
 
-func (s *subscriptions) confirm(kind int, name []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// errForgotten is for a subscription that the server ends by itself.
+var errForgotten = &ProtocolError{"the end of a subscription that was not asked for"}
+
+// confirm takes the answer to a name of the first command that waits for one.
+func (s *subscriptions) confirm(c *clientConn, word string) error {
+	l := s.link
+	l.mu.Lock()
+	if l.conn != c {
+		l.mu.Unlock()
+		return nil
+	}
+	if len(s.asked) == 0 || !strings.EqualFold(s.asked[0].word, word) {
+		l.mu.Unlock()
+		return errForgotten
+	}
+	c.proven = true
+	var lost error
+	one := s.asked[0].one
+	if s.asked[0].left--; s.asked[0].left == 0 {
+		s.answered()
+		if one != nil && one.open {
+			one.confirmed.Store(true)
+			if lost, one.lost = one.lost, nil; one.waiter != nil {
+				one.waiter.Unpark()
+			}
+		}
+	}
+	l.mu.Unlock()
+	if lost != nil {
+		l.c.tellLost(one, lost)
+	}
+	return nil
+}
+
+// reply takes a reply that is no message: it answers PING, or is an error.
+func (s *subscriptions) reply(c *clientConn, v Value) error {
+	l := s.link
+	l.mu.Lock()
+	if l.conn != c {
+		l.mu.Unlock()
+		return nil
+	}
+	if len(s.asked) == 0 || s.asked[0].word != "PING" && v.Err() == nil {
+		l.mu.Unlock()
+		return errUnasked
+	}
+	c.proven = true
+	one := s.asked[0].one
 	s.answered()
-	n := s.names[kind][string(name)]
-	if n == nil {
+	var again bool
+	if one != nil && one.open {
+		if again = one.waiter == nil; again {
+			one.lost = nil
+		}
+		one.fail(v.Err())
+	}
+	l.mu.Unlock()
+	if again {
+		l.c.tellLost(one, v.Err())
+	}
+	return nil
+}
+
+// answered forgets the first command that waits for an answer.
+func (s *subscriptions) answered() {
+	s.asked[0] = asked{}
+	s.asked = s.asked[1:]
+}
+
+// tellLost calls OnLost.
+func (c *Client) tellLost(one *Subscription, err error) {
+	if f := c.OnLost; f != nil {
+		c.callBack(func() { f(one, err) })
 		return
 	}
-	n.confirmed = true
-	for _, one := range n.all {
-		if one.waiter != nil {
-			one.waiter.Unpark()
-		}
+	if _, refused := err.(Error); refused {
+		c.logger().Warn("resp: the server refuses a subscription after a new connection", "error", err,
+			"command", subscribeWords[one.kind], "names", one.names)
 	}
 }
 
 func (s *subscriptions) deliver(kind int, name, channel, message []byte) {
-	s.mu.Lock()
-	n := s.names[kind][string(name)]
-	var all []*Subscription
-	if n != nil {
-		all = n.all // it is replaced, not changed, when one ends
-	}
-	s.mu.Unlock()
+	l := s.link
+	l.mu.Lock()
+	all := s.names[kind][string(name)]
+	l.mu.Unlock()
 	if len(all) == 0 {
 		return
 	}
 	text := string(channel)
 	for _, one := range all {
-		s.link.c.callBack(func() { one.receive(text, message) })
+		if one.confirmed.Load() {
+			l.c.callBack(func() { one.receive(text, message) })
+		}
 	}
 }

@@ -44,7 +44,6 @@ type work struct {
 	args  [][]byte
 	name  *name // of the command that runs
 	mixed bool  // commands of several names have run
-	full  bool  // replies have exceeded the limit
 	row   int   // how many commands have run
 }
 
@@ -138,7 +137,7 @@ func peekName(p []byte) []byte {
 // whether its time teaches.
 func (w *work) Do() (returned bool) {
 	w.claim()
-	w.row, w.mixed, w.full, w.name = 0, false, false, nil
+	w.row, w.mixed, w.reply.full, w.name = 0, false, false, nil
 	defer func() { // a handler may end its goroutine
 		w.flush()
 		returned = returned && !w.mixed && w.row > 0
@@ -187,7 +186,7 @@ func (w *work) more() bool {
 		w.flush()
 	}
 	w.advance(n)
-	return !w.full
+	return !w.reply.full
 }
 
 // advance goes behind a command.
@@ -213,55 +212,61 @@ func (w *work) mayFollow(n *name) bool {
 	return n == w.name
 }
 
-// run runs one command. A handler that panics costs its reply.
+// run runs one command.
 func (w *work) run(args [][]byte) {
-	before := len(w.reply.out)
+	w.reply.next()
 	w.cmd.Args = args
 	returned := false
 	defer func() {
 		if !returned {
-			w.panicked(recover(), before)
+			w.panicked(recover())
+		}
+		if w.c.is(stateReplyOff | stateSkip | stateSkipping) {
+			w.suppress()
 		}
 	}()
 	w.serve()
 	returned = true
-	if w.c.is(stateReplyOff | stateSkip | stateSkipping) {
-		w.suppress(before)
-	}
 }
 
-// suppress drops a reply that the peer does not want (CLIENT REPLY).
-func (w *work) suppress(before int) {
+// suppress drops a reply that the peer does not want, and goes on to the next (CLIENT REPLY).
+func (w *work) suppress() {
+	w.reply.silence()
 	c := w.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.is(stateReplyOff | stateSkipping) {
-		w.reply.out = w.reply.out[:min(before, len(w.reply.out))]
-	}
-	c.unset(stateSkipping)
-	if c.is(stateSkip) {
-		w.reply.out = w.reply.out[:min(before, len(w.reply.out))]
-		c.unset(stateSkip)
+	skip := c.is(stateSkip)
+	c.unset(stateSkip | stateSkipping)
+	if skip {
 		c.set(stateSkipping)
 	}
 }
 
-// panicked answers a command whose handler has failed. If that has ended its goroutine, the
-// connection ends, too.
-func (w *work) panicked(v any, before int) {
+// panicked answers a command whose handler has failed, or ends the connection if the peer has a
+// part of another answer. It aborts the connection if the handler has ended its goroutine.
+func (w *work) panicked(v any) {
 	l := w.c.lane.live
-	w.reply.out = w.reply.out[:min(before, len(w.reply.out))]
+	w.reply.withdraw()
 	if v == nil {
 		w.c.nc.Abort(fmt.Errorf("resp: the handler of %q ended its goroutine (runtime.Goexit)", w.cmd.Args[0]))
 		return
 	}
-	l.log.Error("resp: panic in a handler; its command is answered with an error", "command", string(w.cmd.Args[0]),
+	what := "its command is answered with an error"
+	if w.reply.queued {
+		what = "a part of its reply is with the peer, so that the connection is closed"
+	}
+	l.log.Error("resp: panic in a handler; "+what, "command", string(w.cmd.Args[0]),
 		"remote", w.c.RemoteAddr(), "panic", v, "stack", string(debug.Stack()))
+	if w.reply.queued {
+		w.close()
+		return
+	}
 	w.reply.Error("ERR internal error")
 }
 
 // violated answers bytes that are no command, and closes.
 func (w *work) violated(err error) {
+	w.reply.next()
 	if bad, ok := err.(*ProtocolError); ok {
 		w.reply.Error("ERR Protocol error: " + bad.Reason)
 	}
@@ -277,8 +282,7 @@ func (w *work) close() {
 // flush queues the replies.
 func (w *work) flush() {
 	if len(w.reply.out) > 0 {
-		w.full = w.c.queue(w.reply.out) || w.full
-		w.reply.out = w.reply.out[:0]
+		w.reply.Flush()
 	}
 }
 
@@ -411,9 +415,9 @@ func (c *Conn) serveView(p []byte) (rest []byte) {
 		return p
 	}
 	w := &c.lane.desk
-	w.c, w.cmd.Conn, w.full = c, c, false
+	w.c, w.cmd.Conn, w.reply.full = c, c, false
 	w.reply.proto, w.reply.conn = c.Protocol(), c
-	for len(p) > 0 && !w.full && !c.is(stateClosing) {
+	for len(p) > 0 && !w.reply.full && !c.is(stateClosing) {
 		n, args, err := c.grammar().parse(p, w.args[:0])
 		w.args = args
 		if err != nil {

@@ -26,7 +26,9 @@ type Options struct {
 	// the engine's Logger reports failures, except those of Dial, which returns them.
 	Failed func(c *myriad.Conn, err error, times uint64)
 	// Closed is called for every connection that ends before its handshake has succeeded, with the
-	// reason; nil if it was closed at this end. It runs on the loop and must not block.
+	// reason; nil if it was closed at this end. For a client it is called as soon as the handshake
+	// has failed: the connection may still send an alert, and then ends by itself. It runs on the
+	// loop and must not block.
 	Closed func(c *myriad.Conn, err error)
 	// NotTLS returns an unencrypted answer to a peer whose first five bytes are no TLS record, in
 	// the protocol that the peer seems to speak. If it is nil or returns nothing, the connection is
@@ -93,11 +95,13 @@ func (*opener) Received(*myriad.Conn, []byte) {}
 
 // Closed is called if the conn ends before the handshake can be its handler.
 func (o *opener) Closed(c *myriad.Conn, err error) {
-	heir := o.heir
-	if o.quiet {
-		heir = nil
+	o.kind.reportEnd(c, err)
+	if f := o.kind.o.Closed; f != nil {
+		f(c, err)
 	}
-	o.kind.ended(c, err, heir, false)
+	if !o.quiet {
+		o.kind.bury(c, err, o.heir)
+	}
 }
 
 func newSession(k *kind) *session {

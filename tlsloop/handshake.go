@@ -29,6 +29,7 @@ type handshake struct {
 	pick     func(tls.ConnectionState) myriad.Handler
 	heir     myriad.Handler // opened and closed with the reason of a failure; nil: the log alone has it
 	told     bool           // its end has been reported; owned by the loop
+	closed   bool           // Options.Closed was called; owned by the loop
 
 	mu    sync.Mutex
 	state state
@@ -374,7 +375,8 @@ func (h *handshake) succeed(c *myriad.Conn) {
 	})
 }
 
-// fail ends the conn after the alert, or NotTLS's answer, has been sent.
+// fail ends the conn after the alert, or NotTLS's answer, has been sent. A client that waits for the
+// handshake learns of it now: the peer may take its time to read that.
 func (h *handshake) fail(err error) {
 	if h.told {
 		return
@@ -382,6 +384,9 @@ func (h *handshake) fail(err error) {
 	h.told = true
 	h.s.kind.report(h.conn, err)
 	h.kill()
+	if h.s.kind.client {
+		h.tellClosed(err)
+	}
 	h.wire.Sync(func(w myriad.Wire) {
 		h.s.phase = broken
 		if answer := h.s.kind.answer(err); len(answer) > 0 {
@@ -391,14 +396,31 @@ func (h *handshake) fail(err error) {
 	h.wire.Fail(err)
 }
 
-// Expired ends a handshake that takes too long.
-func (h *handshake) Expired(*myriad.Conn) {
-	h.fail(fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(),
-		os.ErrDeadlineExceeded))
+// Expired ends a handshake that takes too long. A client has nothing to say then that the peer
+// would have to read.
+func (h *handshake) Expired(c *myriad.Conn) {
+	err := fmt.Errorf("tlsloop: no end of the handshake in time, of which it had %v: %w", h.s.kind.timeout(),
+		os.ErrDeadlineExceeded)
+	h.fail(err)
+	if h.s.kind.client {
+		c.Abort(err)
+	}
 }
 
 // Closed is the end of a conn whose handshake has not succeeded.
 func (h *handshake) Closed(c *myriad.Conn, err error) {
 	h.kill()
-	h.s.kind.ended(c, err, h.heir, h.told)
+	if !h.told {
+		h.s.kind.reportEnd(c, err)
+	}
+	h.tellClosed(err)
+	h.s.kind.bury(c, err, h.heir)
+}
+
+// tellClosed calls Options.Closed, once.
+func (h *handshake) tellClosed(err error) {
+	if f := h.s.kind.o.Closed; f != nil && !h.closed {
+		h.closed = true
+		f(h.conn, err)
+	}
 }

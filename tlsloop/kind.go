@@ -114,24 +114,28 @@ func (k *kind) answer(err error) []byte {
 	return k.o.NotTLS(e.RecordHeader)
 }
 
-// ended reports a conn that closed before another handler was opened on it: to the log, then to
-// Options.Closed, then to the heir if there is one. The log is left out if it was told already
-// (told), and for a client that gave up by itself.
-func (k *kind) ended(c *myriad.Conn, err error, heir myriad.Handler, told bool) {
-	why := err
-	if why == nil {
-		why = myriad.ErrClosed
+// reportEnd reports a conn that closed before its handshake has ended, unless it is a client's that
+// gave up by itself.
+func (k *kind) reportEnd(c *myriad.Conn, err error) {
+	if err = reason(err); !k.client || !errors.Is(err, myriad.ErrClosed) {
+		k.report(c, err)
 	}
-	if !told && !(k.client && errors.Is(why, myriad.ErrClosed)) {
-		k.report(c, why)
-	}
-	if closed := k.o.Closed; closed != nil {
-		closed(c, err)
-	}
+}
+
+// bury tells the heir, if there is one, of a conn that closed before it was opened.
+func (k *kind) bury(c *myriad.Conn, err error, heir myriad.Handler) {
 	if heir != nil {
 		heir.Opened(c)
-		heir.Closed(c, why)
+		heir.Closed(c, reason(err))
 	}
+}
+
+// reason is err, or that the conn was closed at this end.
+func reason(err error) error {
+	if err == nil {
+		return myriad.ErrClosed
+	}
+	return err
 }
 
 // report reports a failure, at most once in reportPeriod. On a loop.

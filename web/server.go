@@ -55,9 +55,10 @@ type Server struct {
 	Protocols *http.Protocols
 	// HTTP2 has limits for HTTP/2. These fields have defaults of their own, and what is said here:
 	//
-	//   - MaxConcurrentStreams (0: 250): requests of a connection that are not answered yet, and
-	//     those that the client has reset while their handler runs. Further ones are refused. As
-	//     many handlers again may run after their requests have been answered.
+	//   - MaxConcurrentStreams (0: 250): requests of a connection that are neither answered yet nor
+	//     cancelled by the client. Twice as many handlers may run, with those of requests that are.
+	//     Beyond either number further requests are refused. A client that cancels more than four
+	//     times as many, and at least 500, within one round trip, may lose its connection.
 	//   - MaxReceiveBufferPerStream (0: 64 KiB): bytes of a request's body that may wait for its
 	//     handler. 4 MiB or more count as 0.
 	//   - MaxReceiveBufferPerConnection (0: 1 MiB): bytes that may wait in all streams together.

@@ -38,7 +38,8 @@ type DialOptions struct {
 	// instance from a chosen local address. The engine adopts the result. Nil: the engine dials.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLSConfig is for "wss". Nil: the zero Config. ServerName is the address's host if it is
-	// empty, and NextProtos must be, or have http/1.1.
+	// empty. Of NextProtos "h2" is not offered, because the handshake is one of HTTP/1.1. If that
+	// leaves none, "http/1.1" is. The Config is not changed.
 	TLSConfig *tls.Config
 	// Proxy says which proxy to use for a request, as in http.Transport: http.ProxyFromEnvironment
 	// looks at HTTP_PROXY, HTTPS_PROXY (for wss) and NO_PROXY. Nil, or a nil URL: none. "http" and
@@ -118,7 +119,7 @@ func (o *DialOptions) dial(ctx context.Context, s *settings, target *url.URL, he
 	g.value, g.waiter = value, e.System().NewParker()
 	h, at := myriad.Handler(g), hostPort(target)
 	if target.Scheme == "wss" {
-		h = o.secure(g, g, target)
+		h = o.secure(g, g, target, g.finish)
 	}
 	if proxy != nil {
 		if h, err = o.through(e, g, h, proxy, target); err != nil {
@@ -146,9 +147,16 @@ func (o *DialOptions) connect(ctx context.Context, e *myriad.Engine, addr string
 	return e.Adopt(nc, nil, h)
 }
 
-// secure is the client's side of a TLS handshake with a host, and next behind it.
-func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL) myriad.Handler {
+// secure is the client's side of a TLS handshake with a host, and next behind it. failed is called
+// if the handshake fails.
+func (o *DialOptions) secure(g *greeting, next myriad.Handler, host *url.URL, failed func(error)) myriad.Handler {
 	opts := tlsloop.Options{Timeout: orNever(g.settings.handshakeTimeout), Failed: g.untrusted}
+	opts.Closed = func(_ *myriad.Conn, err error) {
+		if err == nil {
+			err = myriad.ErrClosed
+		}
+		failed(err)
+	}
 	return opts.Client(o.tlsFor(host), next)
 }
 
@@ -168,6 +176,12 @@ func (o *DialOptions) tlsFor(target *url.URL) *tls.Config {
 	}
 	if cfg.ServerName == "" {
 		cfg.ServerName = target.Hostname()
+	}
+	if slices.Contains(cfg.NextProtos, "h2") {
+		cfg.NextProtos = slices.DeleteFunc(slices.Clone(cfg.NextProtos), func(p string) bool { return p == "h2" })
+		if len(cfg.NextProtos) == 0 {
+			cfg.NextProtos = []string{"http/1.1"}
+		}
 	}
 	return cfg
 }

@@ -73,7 +73,7 @@ func (o *DialOptions) through(e *myriad.Engine, g *greeting, next myriad.Handler
 	}
 	h := tunnel.Connect(d, connectRequest(proxy, d.Target), judge)
 	if proxy.Scheme == "https" {
-		h = o.secure(g, h, proxy)
+		h = o.secure(g, h, proxy, g.proxyFailed)
 	}
 	return h, nil
 }

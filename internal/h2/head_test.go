@@ -236,28 +236,52 @@ func TestAddWindow(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
-	var b Budget
+func TestBudgets(t *testing.T) {
+	var b Budgets
+	limits := &Limits{{200, 20}, {MaxBurst, 1000}, {1, 0}}
 	for i := range 200 {
-		if !b.Spend(1, 200, 20, 1000) {
+		if !b.Spend(0, 1, limits, 1000) {
 			t.Fatalf("the budget is spent after %d", i)
 		}
 	}
-	if b.Spend(1, 200, 20, 1000) {
+	if b.Spend(0, 1, limits, 1000) {
 		t.Error("one more than the burst")
 	}
-	if !b.Spend(1, 200, 20, 1100) { // two are back
+	if !b.Spend(0, 1, limits, 1100) { // two are back
 		t.Error("the rate gives nothing back")
 	}
-	if b.Spend(1, 200, 20, 1100) {
+	if b.Spend(0, 1, limits, 1100) {
 		t.Error("the rate gives too much back")
 	}
-	b.Return(10)
-	if !b.Spend(9, 200, 20, 1100) {
+	b.Return(0, 10)
+	if !b.Spend(0, 9, limits, 1100) {
 		t.Error("Return gives nothing back")
 	}
-	if !b.Spend(200, 200, 20, 1<<31) || b.Spend(1<<20, 200, 20, 1<<31) || b.Spend(1<<30, 200, 20, 1<<31) {
+	if !b.Spend(0, 200, limits, 1<<31) || b.Spend(0, 1<<20, limits, 1<<31) || b.Spend(0, 1<<30, limits, 1<<31) {
 		t.Error("long after")
+	}
+	if !b.Spend(1, MaxBurst, limits, 1<<31) || b.Spend(1, 1, limits, 1<<31) {
+		t.Error("the largest burst")
+	}
+	if !b.Spend(2, 1, limits, 1<<31) || b.Spend(2, 1, limits, 1<<40) {
+		t.Error("a budget without a rate")
+	}
+}
+
+// Time that passes for one kind passes for all.
+func TestBudgetsShareTheirClock(t *testing.T) {
+	var b Budgets
+	limits := &Limits{{10, 1}, {10, 3}, {10, 7}}
+	for kind := range kinds {
+		b.Spend(kind, 10, limits, 1000)
+	}
+	for ms := int64(1001); ms < 2000; ms++ { // not one of them is worth a whole thing
+		b.Spend(0, 0, limits, ms)
+	}
+	for kind, back := range []int{1, 3, 7} {
+		if !b.Spend(kind, back, limits, 2000) || b.Spend(kind, 1, limits, 2000) {
+			t.Errorf("kind %d: %d are not back after a second", kind, back)
+		}
 	}
 }
 

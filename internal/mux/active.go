@@ -31,6 +31,9 @@ type active struct {
 	wrote    uint32 // bytes of output, modulo 2^32
 	left     uint32 // what gone was when stallTimer was set
 	probed   uint32 // when the PING left that is out, in milliseconds; with probing
+	cancels  int    // that no PING is to pay for yet
+	paying   int    // those that the PING under way is to pay for; with paying
+	receipt  [8]byte
 }
 
 // A fieldBlock is HEADERS whose CONTINUATION is still to come.
@@ -110,6 +113,7 @@ func (c *Conn) doze() {
 		a.scratch = a.decoder.Pack(a.scratch[:0])
 		c.table = string(a.scratch)
 	}
+	c.bits &^= paying
 	c.act = nil
 	a.free()
 }

@@ -31,9 +31,8 @@ type Conn struct {
 	said       uint32 // stream that our GOAWAY named
 	ignored    uint32 // closed streams up to this one may have been reset by us
 	count      int32  // streams that are counted
-	done       int32  // of these, the streams that have ended in order and are not released
-	resets     h2.Budget
-	glitches   h2.Budget
+	done       int32  // of these, the streams that have ended and are not released
+	budgets    h2.Budgets
 	bits       connBits
 
 	mu        sync.Mutex // innermost
@@ -66,6 +65,7 @@ const (
 	probing                           // a PING is out, and the peer has sent nothing since
 	probedOnce                        // Probe has sent a PING since HEADERS or DATA came
 	probedTwice                       // and another one
+	paying                            // the PING of cancelled waits for its answer
 )
 
 func (c *Conn) is(b connBits) bool { return c.bits&b != 0 }
@@ -100,6 +100,7 @@ func (c *Conn) Opened(nc *myriad.Conn) {
 		a.control = h2.AppendWindowUpdate(a.control, 0, by)
 	}
 	c.Timers.Set(nc, handshakeTimer, handshakeTimeout)
+	c.beginBudgets()
 	if c.cfg.SendPing > 0 {
 		c.heardNow()
 		c.Timers.Set(nc, pingTimer, c.cfg.SendPing)

@@ -28,9 +28,10 @@
 // StreamOwner.Head gets them. At a client, Conn.Open takes the stream and its owner puts the head.
 // Data and Trailers follow as they come. H writes with Put, PutBlocks and End. Ended is called
 // once, when the stream is closed for whatever reason. Release, by which the owner says that its
-// goroutine is done with the stream, may come before or after it. The stream keeps its place among
-// Config.Streams until both have happened: a peer that resets its streams cannot have more handlers
-// than one that does not (CVE-2023-44487).
+// goroutine is done with the stream, may come before or after it. A stream that has ended leaves
+// its place among Config.Streams to another one. Streams that are open, and streams that have ended
+// and are not released, are twice as many at most, so that resets bring a peer no more handlers
+// (CVE-2023-44487).
 //
 // # Flow control
 //

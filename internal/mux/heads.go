@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"math"
+
 	"github.com/myriad-go/myriad/internal/h2"
 	"github.com/myriad-go/myriad/internal/hpack"
 )
@@ -91,14 +93,20 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 	if c.is(saidLast) { // section 6.8: not processed
 		return c.glitch(1)
 	}
-	// The peer does not count a stream that has ended (section 5.1.2), and may read its end before
-	// our handler has returned. A stream that was reset counts until then: else the peer could
-	// start handlers without bound.
-	if most := int32(c.cfg.streams()); c.count-c.done >= most || c.done >= most {
-		if n := c.cfg.Counters; n != nil {
-			n.Refused.Add(1)
+	// The peer does not count a stream that has ended (section 5.1.2), and may open the next one
+	// before our handler has returned. But all handlers together have a bound: else a peer that
+	// resets its streams could start any number.
+	switch most := int32(min(c.cfg.streams(), math.MaxInt32/2)); {
+	case c.count-c.done >= most:
+		c.turnAway(id, "too many streams are open")
+		if !c.is(acked) { // section 6.5.2: until then the peer need not know of a limit
+			return c.glitch(earlyCost)
 		}
-		return streamError(id, h2.RefusedStream, "too many streams")
+		return c.mistaken()
+	case c.count >= 2*most:
+		c.turnAway(id, "too many handlers of streams that have ended run")
+		c.budgets.Return(glitches, streamPays)
+		return c.cancelled()
 	}
 	h := &c.act.head
 	err := h.Request(fields)
@@ -122,6 +130,14 @@ func (c *Conn) request(id uint32, fields []hpack.Field, large, end bool) error {
 		s.left = -1
 	}
 	return c.deliverHead(s, h, end)
+}
+
+// turnAway refuses a stream beyond a limit.
+func (c *Conn) turnAway(id uint32, reason string) {
+	if n := c.cfg.Counters; n != nil {
+		n.Refused.Add(1)
+	}
+	c.resetFor(&h2.Error{Code: h2.RefusedStream, Stream: id, Reason: reason})
 }
 
 func (c *Conn) checkRequest(h *h2.Head, end bool) error {
@@ -166,7 +182,11 @@ func (c *Conn) deliverHead(s *Stream, h *h2.Head, end bool) error {
 	if end {
 		s.bits |= remoteDone
 	}
-	if code := s.owner.Head(h, end); code != h2.NoError && !s.is(closed) {
+	switch code := s.owner.Head(h, end); {
+	case code == h2.NoError || s.is(closed):
+	case code == h2.ProtocolError: // the owner knows more rules
+		return streamError(s.id, code, "the head is malformed for its owner")
+	default:
 		c.reset(s, code, streamError(s.id, code, "refused by its owner"))
 		return nil
 	}

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"errors"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 type Config struct {
 	// Client is the role.
 	Client bool
-	// Streams is how many streams the peer may have open at a time. A stream that was reset counts
-	// until its handler has returned. As many handlers again may run whose stream has ended in
-	// order. Beyond either number a stream is refused. 0: 100. A client does not use it.
+	// Streams is how many streams the peer may have open at a time. With those whose stream has
+	// ended, in order or by a reset, twice as many handlers may run. Beyond either number a stream
+	// is refused. 0: 100. A client does not use it.
 	Streams int
 	// Window is the window of each stream in bytes: how much of a body may wait for its reader. 0:
 	// 64 KiB.
@@ -57,6 +58,9 @@ type Config struct {
 	Log *Log
 	// Connect offers the extended CONNECT of RFC 8441.
 	Connect bool
+	// Random is the source of a PING's data that the peer must not guess. It is read on a loop.
+	// nil: crypto/rand.
+	Random io.Reader
 	// Now is the clock.
 	Now func() time.Time
 	// Counters, unless it is nil, counts for all connections.
@@ -114,17 +118,8 @@ type StreamOwner interface {
 	Ended(code h2.Code, err error)
 }
 
-// The limits that need no setting, and what happens at them.
+// The limits that need no setting, and what happens at them. Those of budget.go are beside them.
 const (
-	// resetBurst and resetRate bound the streams that the peer resets, has refused, or makes us
-	// reset by mistakes; beyond: GOAWAY ENHANCE_YOUR_CALM.
-	resetBurst, resetRate = 200, 20
-	// glitchBurst and glitchRate bound what costs us work and has no use: PING, SETTINGS, PRIORITY,
-	// empty DATA, WINDOW_UPDATE beyond two for each frame of DATA that was sent; beyond: GOAWAY
-	// ENHANCE_YOUR_CALM.
-	glitchBurst, glitchRate = 10000, 330
-	// emptyCost and settingsCost are what empty DATA and a SETTINGS frame count of it.
-	emptyCost, settingsCost = 100, 20
 	// maxControls is how many control frames may wait; beyond: the connection is not read until
 	// they have left. What was read before is still answered, so that one read buffer of PING comes
 	// on top.

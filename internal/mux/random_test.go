@@ -66,7 +66,7 @@ func TestRandomFrames(t *testing.T) {
 		}
 		r.settle()
 		c := &r.conn.Conn
-		if c.recv < 0 || int(c.recv) > c.cfg.connWindow() || c.count < 0 || int(c.count) > c.cfg.streams() {
+		if c.recv < 0 || int(c.recv) > c.cfg.connWindow() || c.count < 0 || int(c.count) > 2*c.cfg.streams() {
 			t.Fatalf("seed %d: window %d, %d streams", seed, c.recv, c.count)
 		}
 		ended := map[string]bool{}

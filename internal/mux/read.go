@@ -182,14 +182,6 @@ func (c *Conn) frame(f *h2.Frame, bad error) error {
 	return c.glitch(1) // PRIORITY has no effect (section 5.3.2), unknown types are ignored (5.5)
 }
 
-// glitch counts something without use for us.
-func (c *Conn) glitch(n int) error {
-	if !c.glitches.Spend(n, glitchBurst, glitchRate, c.now()) {
-		return c.connError(h2.EnhanceYourCalm, "too many frames without use")
-	}
-	return nil
-}
-
 func (c *Conn) now() int64 { return c.cfg.Now().UnixMilli() }
 
 // isIdle reports whether a stream has never been opened (section 5.1).
@@ -209,7 +201,10 @@ func (c *Conn) data(f *h2.Frame) error {
 	if s == nil || s.is(remoteDone) {
 		c.credit(nil, f.Length)
 		if s == nil && c.wasReset(f.Stream) {
-			return c.glitch(1)
+			if len(f.Data) == 0 {
+				return c.glitch(1)
+			}
+			return nil // it was under way, and costs no more than DATA of a stream that is open
 		}
 		return streamError(f.Stream, h2.StreamClosed, "DATA after the stream's end") // section 5.1
 	}
@@ -321,14 +316,7 @@ func (c *Conn) peerReset(f *h2.Frame) error {
 	// A server may reset a request that it has answered (section 8.1), which is no reason to give
 	// up what it has sent; but what we have to send is of no use.
 	c.close(s, h2.Code(f.Value), streamError(f.Stream, h2.Code(f.Value), "reset by the peer"))
-	return c.countReset()
-}
-
-func (c *Conn) countReset() error {
-	if !c.cfg.Client && !c.resets.Spend(1, resetBurst, resetRate, c.now()) {
-		return c.connError(h2.EnhanceYourCalm, "too many streams are reset")
-	}
-	return nil
+	return c.cancelled()
 }
 
 // ping is section 6.7.
@@ -336,6 +324,9 @@ func (c *Conn) ping(f *h2.Frame) error {
 	if f.Has(h2.Ack) {
 		if c.is(pinged) && f.Ping() == drainPing {
 			c.sayLast()
+			return nil
+		}
+		if c.paid(f.Ping()) {
 			return nil
 		}
 		return c.glitch(1)

@@ -292,10 +292,16 @@ func (r *rig) request(last bool) *testStream {
 // onLoop runs f on the loop.
 func (r *rig) onLoop(f func()) {
 	r.t.Helper()
+	r.doOnLoop(f)
+	r.settle()
+}
+
+// doOnLoop has f run on the loop.
+func (r *rig) doOnLoop(f func()) {
+	r.t.Helper()
 	if err := r.conn.Conn.c.Loop().Do(f); err != nil {
 		r.t.Fatal(err)
 	}
-	r.settle()
 }
 
 // The dynamic table follows blocks for streams that take none (RFC 7541 section 2.2).

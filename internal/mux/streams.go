@@ -17,6 +17,7 @@ func (c *Conn) begin(s *Stream, id uint32) {
 	s.box.Reset(c.cfg.outbox())
 	s.bits |= counted
 	c.count++
+	c.budgets.Return(glitches, streamPays)
 	if n := c.cfg.Counters; n != nil {
 		n.Opened.Add(1)
 	}
@@ -67,6 +68,20 @@ func (c *Conn) idsLeft() int {
 		left -= len(c.act.opening)
 	}
 	return left
+}
+
+// allowed reports whether the peer's limit has room for another stream of ours. Open has seen to it,
+// but the limit may have fallen since, before the stream's head leaves.
+func (c *Conn) allowed() bool { return len(c.act.streams) < int(c.peerMax) }
+
+// openAllowed lets heads leave that have waited for room.
+func (c *Conn) openAllowed() {
+	if c.act == nil || !c.cfg.Client || !c.allowed() {
+		return
+	}
+	for _, s := range c.act.opening {
+		c.enqueue(s)
+	}
 }
 
 // number gives a client's stream its id, in the order in which heads leave (section 5.1.1).
@@ -147,7 +162,7 @@ func (c *Conn) close(s *Stream, code h2.Code, err error) {
 		return
 	}
 	s.bits |= closed
-	if err == nil && s.bits&(counted|released) == counted {
+	if s.bits&(counted|released) == counted {
 		s.bits |= done
 		c.done++
 	}
@@ -156,6 +171,7 @@ func (c *Conn) close(s *Stream, code h2.Code, err error) {
 		a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })
 	} else {
 		delete(a.streams, s.id)
+		c.openAllowed()
 	}
 	c.dequeue(s)
 	if err == nil {
@@ -194,9 +210,16 @@ func (c *Conn) wasReset(id uint32) bool {
 	return id <= c.ignored || c.is(saidLast) && id > c.said || slices.Contains(c.act.resets, id)
 }
 
-// refuse resets a stream for what the peer has done, open or not, and counts it: a peer that makes
-// us reset streams is no better than one that resets them (CVE-2025-8671).
+// refuse resets a stream for what the peer has done, open or not, and counts that.
 func (c *Conn) refuse(e *h2.Error) {
+	c.resetFor(e)
+	if err := c.mistaken(); err != nil {
+		c.wrong(err)
+	}
+}
+
+// resetFor resets a stream for an error, and tells of it.
+func (c *Conn) resetFor(e *h2.Error) {
 	id, code := e.Stream, e.Code
 	c.countError("stream_", code)
 	c.report(id, code, e.Reason)
@@ -207,8 +230,5 @@ func (c *Conn) refuse(e *h2.Error) {
 		c.reset(s, code, e)
 	} else if !slices.Contains(c.act.resets, id) { // one RST_STREAM is enough
 		c.sayReset(id, code)
-	}
-	if err := c.countReset(); err != nil {
-		c.wrong(err)
 	}
 }

@@ -153,6 +153,9 @@ func (c *Conn) sendHead(s *Stream) bool {
 	}
 	a.heads.pop()
 	s.bits &^= queued
+	if s.id == 0 && c.cfg.Client && !c.allowed() {
+		return true // openAllowed comes back to it
+	}
 	pairs, ok, end, room := s.box.NextHead(a.scratch[:0])
 	a.scratch = pairs
 	if ok && h2.ListExceeds(pairs, int64(c.peerList)) {
@@ -283,7 +286,7 @@ func (c *Conn) sendData(s *Stream, from *queue) {
 	a.out.Commit(h2.HeaderSize + n)
 	s.send -= int32(n)
 	c.send -= int32(n)
-	c.glitches.Return(2) // for the WINDOW_UPDATE that it is worth
+	c.budgets.Return(glitches, dataPays)
 	if !end {
 		end = c.sendTail(s)
 	}

@@ -38,6 +38,9 @@ type Dial struct {
 	Failed func(err error)
 	// Over reports whether the dial was given up. Nil: never.
 	Over func() bool
+	// ServerFirst says that the server may speak before Next does, as one of HTTP/2 without TLS. What
+	// it sends together with the proxy's answer is given to Next. Otherwise that ends the dial.
+	ServerFirst bool
 }
 
 var (
@@ -72,14 +75,14 @@ func (b *base) open(c *myriad.Conn) bool {
 	return true
 }
 
-// stands hands the conn over. rest must be empty: the client speaks first.
+// stands hands the conn over. rest came behind the proxy's answer.
 func (b *base) stands(c *myriad.Conn, rest []byte) {
-	if len(rest) > 0 {
+	if len(rest) > 0 && !b.ServerFirst {
 		b.fail(c, ErrEarly)
 		return
 	}
 	c.SetTimer(0)
-	c.SetHandler(b.Next, nil)
+	c.SetHandler(b.Next, rest)
 }
 
 func (b *base) fail(c *myriad.Conn, err error) {
