@@ -363,6 +363,7 @@ func (h *handshaking) failed(_ *myriad.Conn, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errHandshakeTimeout
 	}
+	err = asRead(err)
 	d.traceTLS(tls.ConnectionState{}, err)
 	d.fail(err)
 }
@@ -412,6 +413,7 @@ func (d *dialing) release() {
 
 // fail ends the dial, and its call if that still waits for it. Any goroutine.
 func (d *dialing) fail(err error) {
+	err = asRead(err)
 	if d.proxy != nil {
 		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 	}

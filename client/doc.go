@@ -33,10 +33,10 @@
 // # HTTP/2
 //
 // HTTP/2 is spoken where the server agrees to it by ALPN, or by prior knowledge (see Protocols).
-// Then the requests for a host share a connection, up to the server's limit of streams. Those beyond
-// it get another connection, or wait in order (HTTP2.StrictMaxConcurrentRequests). Until it is known
-// whether a host speaks HTTP/2, one connection is dialled for all of its requests, and one more each
-// 30 ms.
+// Then the requests for a host share a connection, up to the server's limit of streams. Those
+// beyond it get another connection, or wait in order (HTTP2.StrictMaxConcurrentRequests). Until it
+// is known whether a host speaks HTTP/2, one connection is dialled for all of its requests, and one
+// more each 30 ms.
 //
 // A request that the server has refused, or that is above the last stream of its GOAWAY, is sent
 // again whatever its method. A body that is not read holds up its own stream only. If a request is

@@ -52,7 +52,7 @@ func (t *Transport) mayH2(k hostKey) bool {
 	return p.UnencryptedHTTP2() && !p.HTTP1()
 }
 
-// creditAt is how much of a body's window has been consumed when the server is credited: half of it.
+// creditAt is how much of a body's window has been consumed when the server is credited: a half.
 func (t *Transport) creditAt() int {
 	return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2)
 }

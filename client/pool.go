@@ -627,8 +627,8 @@ func (p *pool) settings(m *muxConn, limit int) {
 	}
 }
 
-// leave takes m from its host: it gets no more calls. If it drains, because its server wants that or
-// is silent, its place is for another connection. As many may drain as may be open; beyond, they
+// leave takes m from its host: it gets no more calls. If it drains, because its server wants that
+// or is silent, its place is for another connection. As many may drain as may be open; beyond, they
 // keep their places until they have closed. Any goroutine.
 func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()

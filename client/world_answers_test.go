@@ -341,8 +341,9 @@ func (s *h1Script) head() bool {
 	if expects && a.plan.goOn >= 0 {
 		w.AfterFunc(a.plan.goOn, func() {
 			if s.a == a && a.bodyAt.IsZero() && !s.begun {
-				a.told100 = w.Now()
-				s.c.top.write([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
+				if s.c.top.write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); !s.c.dead {
+					a.told100 = w.Now()
+				}
 			}
 		})
 	}

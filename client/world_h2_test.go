@@ -369,6 +369,9 @@ func (s *h2Script) settings(f *http2.SettingsFrame) {
 		}
 		if s.acks == 1 {
 			s.c.isReady()
+			for _, st := range s.all() {
+				st.open()
+			}
 		}
 		s.update()
 		return
@@ -479,9 +482,10 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 	} else if head.Get("expect") == "100-continue" && a.plan.goOn >= 0 {
 		w.AfterFunc(a.plan.goOn, func() {
 			if !st.over && !st.headed && a.bodyAt.IsZero() {
-				a.told100 = w.Now()
 				st.fields(false, ":status", "100")
-				s.flush()
+				if s.flush(); !s.c.dead {
+					a.told100 = w.Now()
+				}
 			}
 		})
 	}
@@ -562,7 +566,7 @@ func (s *h2Script) credit(st *h2Stream, n int64) {
 // open gives a small first window more room, in time.
 func (st *h2Stream) open() {
 	s := st.s
-	if s.h.h2.window < 0 || s.h.h2.window >= firstWindow || s.acks == 0 {
+	if s.h.h2.window < 0 || s.h.h2.window >= firstWindow || s.acks == 0 || st.remote {
 		return
 	}
 	s.h.w.AfterFunc(s.h.h2.late, func() {

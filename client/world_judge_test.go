@@ -207,6 +207,14 @@ func (a *attempt) lost() bool {
 	return a.c != nil && (a.notProcessed || !a.c.gone.IsZero() && a.answered.IsZero())
 }
 
+// mayDrain reports whether a request may have had a connection of HTTP/2 to itself, and so have
+// retired it, without having come to the peer.
+func (h *host) mayDrain() bool {
+	return slices.ContainsFunc(h.w.requests, func(x *request) bool {
+		return x.host == h && (x.close || h.w.o.tr.DisableKeepAlives) && !x.born.IsZero() && len(x.attempts) == 0
+	})
+}
+
 // held is how many requests of a host may have a connection, or a stream, that their peer does not
 // know of: their head waits for the first byte of their body.
 func (h *host) held() (n int) {
@@ -245,7 +253,8 @@ func (j *judge) rooms(h *host) {
 	}
 	w, now, limit := j.w, j.w.Now(), grace+j.w.o.slack
 	oldest := slices.MinFunc(waiting, func(a, b *request) int { return a.waitSince.Compare(b.waitSince) })
-	p := j.places(h, oldest.born)
+	newest := slices.MaxFunc(waiting, func(a, b *request) int { return a.born.Compare(b.born) })
+	p := j.places(h, oldest.born, newest.born)
 	tried := len(oldest.attempts) > 1 // it may wait before it is sent once more
 	for _, c := range p.free {
 		if now.Sub(later(c.free, oldest.waitSince)) > limit && !tried {
@@ -305,9 +314,12 @@ type places struct {
 }
 
 // places counts. A connection that cannot be used any more takes a place for a moment, and one that
-// hangs in its dial for a time, if no request that waits is older.
-func (j *judge) places(h *host, oldest time.Time) (p places) {
+// hangs in its dial for a time, if no request that waits is older. A dial that was begun before a
+// request serves it only if another one was begun for it, which has served an older request.
+func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
+	draining := 0
+	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) && !c.ready.IsZero() })
 	p.dials = j.w.Dials(h.addr)
 	p.serving = p.dials
 	for _, c := range h.conns {
@@ -319,21 +331,23 @@ func (j *judge) places(h *host, oldest time.Time) (p places) {
 			}
 		case c.ready.IsZero():
 			abandoned := c.born.Before(oldest.Add(-limit))
-			if !abandoned {
+			if !abandoned || swapped {
 				p.serving++
 			}
-			if !abandoned || now.Sub(c.born) <= j.abandonedBound() {
+			if !abandoned || now.Sub(c.born) <= j.abandonedBound(c) {
 				p.dials++
 			}
 		case !c.spent.IsZero():
-			if now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
+			if draining++; now.Sub(c.spent) <= limit || c.mux != nil && c.mux.lone() {
+				p.taken++
+			} else if draining > j.w.o.tr.MaxConnsPerHost { // as many may drain as may be open
 				p.taken++
 			}
 		default:
 			p.taken++
 			p.shared = p.shared || c.h2
 			switch {
-			case c.free.IsZero() || c.h2 && c.mux.rooms() <= held:
+			case c.free.IsZero() || c.dead || c.h2 && (c.mux.rooms() <= held || h.mayDrain()):
 			case held > 0 && !c.h2:
 				held--
 			default:
@@ -344,8 +358,8 @@ func (j *judge) places(h *host, oldest time.Time) (p places) {
 	return p
 }
 
-func (j *judge) abandonedBound() time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 {
+func (j *judge) abandonedBound(c *peerConn) time.Duration {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken {
 		return d + grace
 	}
 	return abandonedBound
@@ -627,7 +641,7 @@ func (h *host) excuse(x *request) string {
 func (j *judge) truth(x *request, last *attempt, err error, inBody bool) {
 	switch {
 	case inBody && errors.Is(err, io.EOF): // before the head it is the error of net/http
-		j.broke(x, "error", "a request that failed has io.EOF: %v", err)
+		j.broke(x, "error", "a body that was cut has io.EOF: %v", err)
 	case !inBody || last.c == nil:
 	case strings.HasPrefix(last.deed, "closed behind") && !errors.Is(err, io.ErrUnexpectedEOF),
 		strings.HasPrefix(last.deed, "ended behind") && !errors.Is(err, io.ErrUnexpectedEOF):

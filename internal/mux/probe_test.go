@@ -248,7 +248,8 @@ func TestHeadWaitsForRoom(t *testing.T) {
 	r.wantNothing()
 	r.write(h2.AppendSettings(nil, h2.Setting{ID: h2.MaxConcurrentStreams, Value: 2}))
 	r.settle()
-	if got := strings.Join(r.sent(), "; "); !strings.Contains(got, "HEADERS 5") || !strings.Contains(got, "SETTINGS ACK") {
+	got := strings.Join(r.sent(), "; ")
+	if !strings.Contains(got, "HEADERS 5") || !strings.Contains(got, "SETTINGS ACK") {
 		t.Errorf("behind a higher limit: %s", got)
 	}
 	all[1].Cancel(h2.Cancel)

@@ -70,8 +70,8 @@ func (c *Conn) idsLeft() int {
 	return left
 }
 
-// allowed reports whether the peer's limit has room for another stream of ours. Open has seen to it,
-// but the limit may have fallen since, before the stream's head leaves.
+// allowed reports whether the peer's limit has room for another stream of ours. Open has seen to
+// it, but the limit may have fallen since, before the stream's head leaves.
 func (c *Conn) allowed() bool { return len(c.act.streams) < int(c.peerMax) }
 
 // openAllowed lets heads leave that have waited for room.

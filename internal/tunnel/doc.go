@@ -38,8 +38,8 @@ type Dial struct {
 	Failed func(err error)
 	// Over reports whether the dial was given up. Nil: never.
 	Over func() bool
-	// ServerFirst says that the server may speak before Next does, as one of HTTP/2 without TLS. What
-	// it sends together with the proxy's answer is given to Next. Otherwise that ends the dial.
+	// ServerFirst says that the server may speak before Next does, as one of HTTP/2 without TLS.
+	// What it sends together with the proxy's answer is given to Next. Otherwise that ends the dial.
 	ServerFirst bool
 }
 
