@@ -29,8 +29,13 @@ func (t *tally) add(o tally) {
 
 // compare counts, and names the tests that pass on net/http and not on ours.
 func compare(plain, ours outcomes) (t tally, differ []string) {
-	leaves := slices.Compact(slices.Sorted(slices.Values(append(plain.leaves(), ours.leaves()...))))
-	for _, name := range leaves {
+	names := append(plain.leaves(), ours.leaves()...)
+	for name, o := range ours { // behind its subtests
+		if o.result == crashed || o.result == hung {
+			names = append(names, name)
+		}
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		p, o := plain[name], ours[name]
 		top, _, _ := strings.Cut(name, "/")
 		switch {

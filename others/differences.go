@@ -30,8 +30,8 @@ type expected struct {
 	unmet   bool // and another one, or the same, has not
 }
 
-// parseDifferences reads lines of the form "program | pattern | how | reason". Empty lines and those
-// that begin with "#" are comments.
+// parseDifferences reads lines of the form "program | pattern | how | reason". Empty lines are
+// ignored, and those that begin with "#".
 func parseDifferences(text string) (all []*expected, err error) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -54,7 +54,8 @@ func parseDifferences(text string) (all []*expected, err error) {
 		switch fields[2] {
 		case always, sometimes, never:
 		default:
-			return nil, fmt.Errorf("differences.txt:%d says %q: use %s, %s or %s", n, fields[2], always, sometimes, never)
+			return nil, fmt.Errorf("differences.txt:%d says %q: use %s, %s or %s",
+				n, fields[2], always, sometimes, never)
 		}
 		all = append(all, &expected{line: n, program: fields[0], tests: pattern, how: fields[2], reason: fields[3]})
 	}

@@ -86,7 +86,9 @@ func newWorkplace(race bool) (*workplace, error) {
 	if _, err := os.Stat(filepath.Join(root, "others", "go.mod")); err != nil {
 		return nil, fmt.Errorf("others must be compiled where it runs: %w", err)
 	}
-	return &workplace{root: root, cache: filepath.Join(cache, "myriad-others"), goroot: strings.TrimSpace(string(text)), race: race}, nil
+	return &workplace{
+		root: root, cache: filepath.Join(cache, "myriad-others"), goroot: strings.TrimSpace(string(text)), race: race,
+	}, nil
 }
 
 // A session is one run of the command.
@@ -180,8 +182,9 @@ func (s *session) runPackage(t *tree, u unit, one pkg) error {
 		}
 	}
 	sum, differ := compare(before, after)
-	for _, name := range before.leaves() {
-		if e := find(s.differences, u.p, name); e != nil && before[name].result == passed && after[name] != nil && after[name].result == passed {
+	for name, o := range after {
+		p := before[name]
+		if e := find(s.differences, u.p, name); e != nil && o.result == passed && p != nil && p.result == passed {
 			e.unmet = true
 		}
 	}
@@ -235,7 +238,7 @@ func (s *session) differs(u unit, one pkg, plain, ours *binary, sum *tally, name
 		return
 	}
 	note := ""
-	if s.opts.retry && result == failed {
+	if s.opts.retry && (result == failed || result == crashed) {
 		onPlain, onOurs, err := again(plain, ours, name)
 		switch {
 		case err != nil:
@@ -261,14 +264,17 @@ func (s *session) differs(u unit, one pkg, plain, ours *binary, sum *tally, name
 // report prints the table.
 func (s *session) report() {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "\nprogram\tversion\tpass on net/http\tand on ours\texpected\tchance\tin bubbles\tfail on net/http")
+	fmt.Fprintln(out, "\nprogram\tversion\tpass on net/http\tand on ours\texpected\tchance\tin bubbles\tbroken")
+	row := func(name, version string, t tally) {
+		fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n",
+			name, version, t.tests, t.pass, t.expected, t.chance, t.bubble, t.broken)
+	}
 	var all tally
 	for _, p := range s.order {
-		t := s.tallies[p]
-		fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", p.name, p.version, t.tests, t.pass, t.expected, t.chance, t.bubble, t.broken)
-		all.add(*t)
+		row(p.name, p.version, *s.tallies[p])
+		all.add(*s.tallies[p])
 	}
-	fmt.Fprintf(out, "%d programs\t\t%d\t%d\t%d\t%d\t%d\t%d\n", len(s.order), all.tests, all.pass, all.expected, all.chance, all.bubble, all.broken)
+	row(fmt.Sprintf("%d programs", len(s.order)), "", all)
 	_ = out.Flush()
 }
 
@@ -276,7 +282,8 @@ func (s *session) report() {
 func (s *session) verdict() error {
 	errs := s.errs
 	if n := len(s.unexpected); n > 0 {
-		errs = append(errs, fmt.Errorf("%d tests pass on net/http alone:\n\t%s", n, strings.Join(s.unexpected, "\n\t")))
+		list := strings.Join(s.unexpected, "\n\t")
+		errs = append(errs, fmt.Errorf("%d tests pass on net/http alone:\n\t%s", n, list))
 	}
 	for _, e := range s.differences {
 		if e.how == always && e.unmet && !e.met {

@@ -13,8 +13,11 @@ import (
 	"strings"
 )
 
-// module is where package hook is.
-const module = "github.com/myriad-go/myriad/others"
+// The modules of this repository that the tests of a program import.
+const (
+	library = "github.com/myriad-go/myriad"
+	module  = library + "/others"
+)
 
 // A workplace knows where things are.
 type workplace struct {
@@ -66,7 +69,7 @@ func (w *workplace) download(p *program, dir string) error {
 		return fmt.Errorf("go mod download %s@%s: %w: %s", p.path, p.version, errors.Join(failed, err), got.Error)
 	}
 	if p.sum != "" && p.sum != got.Sum {
-		return fmt.Errorf("%s@%s has the hash %s, not the %s of others/programs.go", p.path, p.version, got.Sum, p.sum)
+		return fmt.Errorf("%s@%s has the hash %s and not %s, as programs.go says", p.path, p.version, got.Sum, p.sum)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -117,10 +120,11 @@ func (t *tree) require() error {
 	if err != nil {
 		return err
 	}
-	main := strings.TrimSuffix(module, "/others")
 	text = goLine.ReplaceAll(toolchainLine.ReplaceAll(append(text, '\n'), nil), nil)
-	text = fmt.Appendf(text, "\ngo 1.26.0\n\nrequire (\n\t%s v0.0.0\n\t%s v0.0.0\n)\n\nreplace (\n\t%s => %s\n\t%s => %s\n)\n",
-		main, module, main, t.w.root, module, filepath.Join(t.w.root, "others"))
+	text = append(text, "\ngo 1.26.0\n"...)
+	for _, folder := range []string{"", "/others"} {
+		text = fmt.Appendf(text, "\nrequire %[1]s v0.0.0\n\nreplace %[1]s => %[2]s\n", library+folder, t.w.root+folder)
+	}
 	// The go command completes both files. They begin anew when what they were made of changes.
 	stamp := bytes.Join([][]byte{text, sums, ours}, nil)
 	if old, err := os.ReadFile(t.mod + ".stamp"); err == nil && bytes.Equal(old, stamp) {

@@ -17,23 +17,30 @@ var addition string
 // An insertion puts text behind an anchor, which is a piece of a file of net/http.
 type insertion struct{ file, anchor, text string }
 
+// The substitutes, as addition calls them: made if need be, or only if there are any.
+const (
+	serve   = "s.othersServe()"
+	served  = "s.othersServed()"
+	tripped = "t.othersTripped()"
+)
+
 // insertions have the methods of http.Server and http.Transport ask the variables first.
 var insertions = []insertion{
 	{"server.go", "\tonShutdown []func()\n\n\tlistenerGroup sync.WaitGroup\n", "\tothers othersServer\n"},
-	{"server.go", "func (s *Server) Close() error {\n", give("s.othersServed()", "Close()")},
-	{"server.go", "func (s *Server) Shutdown(ctx context.Context) error {\n", give("s.othersServed()", "Shutdown(ctx)")},
-	{"server.go", "func (s *Server) RegisterOnShutdown(f func()) {\n", pass("s.othersServed()", "RegisterOnShutdown(f)")},
-	{"server.go", "func (s *Server) SetKeepAlivesEnabled(v bool) {\n", pass("s.othersServed()", "SetKeepAlivesEnabled(v)")},
-	{"server.go", "func (s *Server) ListenAndServe() error {\n", unwatched(give("s.othersServe()", "ListenAndServe()"))},
+	{"server.go", "func (s *Server) Close() error {\n", give(served, "Close()")},
+	{"server.go", "func (s *Server) Shutdown(ctx context.Context) error {\n", give(served, "Shutdown(ctx)")},
+	{"server.go", "func (s *Server) RegisterOnShutdown(f func()) {\n", pass(served, "RegisterOnShutdown(f)")},
+	{"server.go", "func (s *Server) SetKeepAlivesEnabled(v bool) {\n", pass(served, "SetKeepAlivesEnabled(v)")},
+	{"server.go", "func (s *Server) ListenAndServe() error {\n", unwatched(give(serve, "ListenAndServe()"))},
 	{
 		"server.go", "func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {\n",
-		unwatched(give("s.othersServe()", "ListenAndServeTLS(certFile, keyFile)")),
+		unwatched(give(serve, "ListenAndServeTLS(certFile, keyFile)")),
 	},
-	{"server.go", "\t\tfn(s, l) // call hook with unwrapped listener\n\t}\n", give("s.othersServe()", "Serve(l)")},
+	{"server.go", "\t\tfn(s, l) // call hook with unwrapped listener\n\t}\n", give(serve, "Serve(l)")},
 	{
 		"server.go", "func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {\n",
 		"\tif fn := testHookServerServe; fn != nil && OthersServer != nil {\n\t\tfn(s, l)\n\t}\n" +
-			give("s.othersServe()", "ServeTLS(l, certFile, keyFile)"),
+			give(serve, "ServeTLS(l, certFile, keyFile)"),
 	},
 	{"transport.go", "type Transport struct {\n", "\tothers othersTransport\n\n"},
 	{
@@ -44,8 +51,8 @@ var insertions = []insertion{
 		"transport.go", "\tnewMap[scheme] = rt\n\tt.altProto.Store(newMap)\n",
 		"\tif to := t.othersTripped(); to != nil {\n\t\tto.RegisterProtocol(scheme, rt)\n\t}\n",
 	},
-	{"transport.go", "func (t *Transport) CloseIdleConnections() {\n", pass("t.othersTripped()", "CloseIdleConnections()")},
-	{"transport.go", "func (t *Transport) CancelRequest(req *Request) {\n", pass("t.othersTripped()", "CancelRequest(req)")},
+	{"transport.go", "func (t *Transport) CloseIdleConnections() {\n", pass(tripped, "CloseIdleConnections()")},
+	{"transport.go", "func (t *Transport) CancelRequest(req *Request) {\n", pass(tripped, "CancelRequest(req)")},
 	{"roundtrip.go", "\t\tpanic(\"transport is nil\")\n\t}\n", give("t.othersTrip()", "RoundTrip(req)")},
 }
 
@@ -79,7 +86,7 @@ func newOverlay(goroot, dir string) (*overlay, error) {
 			text = string(p)
 		}
 		if n := strings.Count(text, in.anchor); n != 1 {
-			return nil, fmt.Errorf("%s of this Go release has %q %d times and not once: adapt insertions in others/overlay.go",
+			return nil, fmt.Errorf("%s of this Go release has %q %d times and not once: adapt insertions in overlay.go",
 				in.file, in.anchor, n)
 		}
 		texts[in.file] = strings.Replace(text, in.anchor, in.anchor+in.text, 1)
@@ -117,7 +124,8 @@ func (o *overlay) link(p *program, one pkg, dir string) error {
 	if p.setup != "" {
 		fmt.Fprintf(&text, "\nfunc init() {\n\t%s\n}\n", p.setup)
 	}
-	return o.put(filepath.Join(one.Dir, "zz_others_test.go"), filepath.Join(dir, "link_"+flat(one.ImportPath)+".go"), text.String())
+	file := filepath.Join(dir, "link_"+flat(one.ImportPath)+".go")
+	return o.put(filepath.Join(one.Dir, "zz_others_test.go"), file, text.String())
 }
 
 // write puts the overlay itself into a file.

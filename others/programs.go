@@ -7,16 +7,16 @@ type program struct {
 	// sum is the hash of the module, as go.sum writes it, for a module that the checksum database
 	// does not know. Empty: the database knows it.
 	sum string
-	// packages are patterns. Nil: all of the module. Those whose tests do not link net/http are left
-	// out, and those whose import path matches without.
+	// packages are patterns. Nil: all of the module. Left out are those whose tests do not link
+	// net/http, and those whose import path matches without.
 	packages []string
 	without  string
 	tags     string
 	args     []string // of the test binaries, without "-test."
 	env      []string
 	skip     string // tests that are not run on either side, as go test -skip has it; the comment says why
-	// cuts divide the tests into units, for shares: those that match the first pattern, those of the
-	// others that match the second, and so on; the last unit has the rest.
+	// cuts divide the tests into units, for shares: those that match the first pattern, those of
+	// the others that match the second, and so on; the last unit has the rest.
 	cuts []string
 	// setup is Go code for an init function of each test package, with what it imports.
 	setup   string
@@ -95,7 +95,10 @@ var programs = []program{
 		name: "gqlgen", path: "github.com/99designs/gqlgen", version: "v0.17.98",
 		packages: []string{"./graphql/handler/...", "./client/..."},
 	},
-	{name: "mcp-go", path: "github.com/mark3labs/mcp-go", version: "v1.2.1", packages: []string{"./server", "./client/..."}},
+	{
+		name: "mcp-go", path: "github.com/mark3labs/mcp-go", version: "v1.2.1",
+		packages: []string{"./server", "./client/..."},
+	},
 	{
 		name: "mcp go-sdk", path: "github.com/modelcontextprotocol/go-sdk", version: "v1.8.0",
 		packages: []string{"./mcp", "./auth/..."},

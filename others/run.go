@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -115,7 +116,7 @@ func (b *binary) runOnce(all outcomes, pattern string) (whole bool, err error) {
 	progress := make(chan struct{}, 1)
 	stuck := make(chan bool, 1)
 	go func() { stuck <- b.watch(tests.Process.Pid, progress, ended) }()
-	p := &parser{all: all, log: b.log, running: map[string]bool{}, progress: progress}
+	p := &reader{all: all, log: b.log, running: map[string]bool{}, progress: progress}
 	p.read(events)
 	<-ended
 	if hangs := <-stuck; hangs || !p.finished {
@@ -140,6 +141,8 @@ func (b *binary) arguments(all outcomes, pattern string) []string {
 			skip = append(skip, exactly(name))
 		}
 	}
+	// Package testing takes the first alternative that matches a test or, so far, a parent of it.
+	slices.SortStableFunc(skip, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
 	if len(skip) > 0 {
 		args = append(args, "-test.skip="+strings.Join(skip, "|"))
 	}
@@ -177,17 +180,18 @@ func (b *binary) watch(pid int, progress, ended <-chan struct{}) (hangs bool) {
 	}
 }
 
-// A parser reads what test2json says of one process.
-type parser struct {
+// A reader takes in what test2json says of one process.
+type reader struct {
 	all      outcomes
 	log      io.Writer
 	running  map[string]bool
 	progress chan<- struct{}
+	failed   string   // the test without subtests that has failed last
 	finished bool     // the process has said PASS or FAIL for all of its tests
 	outside  []string // output that belongs to no test
 }
 
-func (p *parser) read(events io.Reader) {
+func (p *reader) read(events io.Reader) {
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -209,7 +213,7 @@ func (p *parser) read(events io.Reader) {
 	}
 }
 
-func (p *parser) event(action, test, output string) {
+func (p *reader) event(action, test, output string) {
 	o := p.all[test]
 	if o == nil {
 		o = &outcome{}
@@ -223,6 +227,9 @@ func (p *parser) event(action, test, output string) {
 	case passed, failed, skipped:
 		delete(p.running, test)
 		o.result = action
+		if action == failed && !strings.HasPrefix(p.failed, test+"/") {
+			p.failed = test
+		}
 	case "output":
 		if len(o.output) < maxOutput {
 			o.output += output
@@ -236,30 +243,46 @@ func (p *parser) event(action, test, output string) {
 }
 
 // settle gives the tests in whose middle the process has ended an outcome. Those that were paused
-// have none, and run in the next process.
-func (p *parser) settle(file string, hangs bool) error {
-	found := false
+// have none, and run in the next process. So do the other subtests of those that have ended.
+func (p *reader) settle(file string, hangs bool) error {
+	var culprits []string
+	for name := range p.running {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(p.running)), func(other string) bool {
+			return strings.HasPrefix(other, name+"/")
+		}) {
+			culprits = append(culprits, name)
+		}
+	}
 	for _, name := range p.all.leaves() {
-		o := p.all[name]
-		panicked := o.result == failed && (strings.Contains(o.output, "panic: ") || strings.Contains(o.output, "fatal error: "))
-		switch {
-		case p.running[name] || panicked && !hangs:
-			found = true
-			if o.result = crashed; hangs {
-				o.result = hung
-			}
-		case o.result == "":
+		if p.all[name].result == "" && !p.running[name] {
 			delete(p.all, name)
 		}
 	}
-	if !found {
+	// A test that panics fails before its process ends, and its parents may be said to go on.
+	if len(culprits) == 0 || len(culprits) == 1 && strings.HasPrefix(p.failed, culprits[0]+"/") && !hangs {
+		culprits = []string{p.failed}
+	}
+	if culprits[0] == "" {
 		last := p.outside[max(0, len(p.outside)-40):]
 		return fmt.Errorf("%s has ended outside of its tests:\n%s", file, strings.Join(last, ""))
+	}
+	for _, name := range culprits {
+		o := p.all[name]
+		if o.result = crashed; hangs {
+			o.result = hung
+		} else {
+			o.output += strings.Join(p.outside, "")
+		}
+		for at := strings.LastIndex(name, "/"); at >= 0; at = strings.LastIndex(name[:at], "/") {
+			if parent := p.all[name[:at]]; parent != nil {
+				parent.result = ""
+			}
+		}
 	}
 	return nil
 }
 
-// relevant is the part of a test's output that says what happened. Of a dump of goroutines these are
+// relevant is the part of a test's output that says what happened. Of a dump of goroutines it has
 // those that run code of tests.
 func relevant(output string) string {
 	head, dump, ok := strings.Cut(output, "SIGQUIT: quit")
@@ -274,7 +297,8 @@ func relevant(output string) string {
 		}
 		head += lines[0] + "\n"
 		for i := 1; i+1 < len(lines); i += 2 {
-			if place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " "); !strings.Contains(place, "/src/runtime/") {
+			place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " ")
+			if !strings.Contains(place, "/src/runtime/") {
 				function, _, _ := strings.Cut(lines[i], "(0x")
 				head += "  " + function + " " + place + "\n"
 			}

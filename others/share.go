@@ -47,7 +47,7 @@ const usualSeconds = 8
 type share struct{ part, parts int }
 
 func parseShare(text string) (s share, err error) {
-	if n, err := fmt.Sscanf(text, "%d/%d", &s.part, &s.parts); n != 2 || err != nil || s.part < 1 || s.part > s.parts {
+	if _, err := fmt.Sscanf(text, "%d/%d", &s.part, &s.parts); err != nil || s.part < 1 || s.part > s.parts {
 		return s, fmt.Errorf("a share is %q: use the form 3/8", text)
 	}
 	return s, nil

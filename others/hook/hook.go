@@ -47,7 +47,11 @@ func use() {
 // serveHTTP2 has s serve HTTP/2 itself where TLSNextProto asks net/http to, as in net/http's tests.
 func serveHTTP2(s *web.Server) {
 	f, ok := s.TLSNextProto["h2"]
-	if !ok || !strings.HasPrefix(runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name(), "net/http.http2ConfigureServer") {
+	if !ok {
+		return
+	}
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	if !strings.HasPrefix(name, "net/http.http2ConfigureServer") {
 		return
 	}
 	s.TLSNextProto = maps.Clone(s.TLSNextProto)
