@@ -453,6 +453,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 	}
 	s.update()
 	switch most := s.allowed(); {
+	case s.c.dead: // nothing can be said any more
 	case s.leaving && id > s.last:
 		a.notProcessed = true
 		a.fails("not processed, by GOAWAY")

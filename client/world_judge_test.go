@@ -315,11 +315,11 @@ type places struct {
 
 // places counts. A connection that cannot be used any more takes a place for a moment, and one that
 // hangs in its dial for a time, if no request that waits is older. A dial that was begun before a
-// request serves it only if another one was begun for it, which has served an older request.
+// request serves it only if one was begun for it, too, which has served an older request, or may.
 func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
 	draining := 0
-	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) && !c.ready.IsZero() })
+	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) })
 	p.dials = j.w.Dials(h.addr)
 	p.serving = p.dials
 	for _, c := range h.conns {

@@ -256,6 +256,9 @@ func (w *world) recovered(h *host, last []*request) {
 	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && slices.ContainsFunc(w.hosts, w.blocked) {
 		return // by requests to another host
 	}
+	if failed != nil && w.o.net == "faulty" && !errors.Is(failed.err, context.DeadlineExceeded) {
+		return // by the network, which goes on with its faults
+	}
 	calm := w.o.net == "calm"
 	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
