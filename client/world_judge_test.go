@@ -467,7 +467,7 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
+	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
 		return
 	}
 	if !x.expect || d == 0 {
@@ -580,7 +580,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "head too large"
 	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
 		return "request head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
+	case timeout && tr.ResponseHeaderTimeout > 0 && (last != nil || x.host.served) && contains(err, "headers"):
 		return "header timeout"
 	}
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
