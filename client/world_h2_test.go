@@ -125,6 +125,9 @@ func (s *h2Script) hello() {
 		most = set.later
 	} else if set.raise > 0 {
 		w.AfterFunc(set.raise-w.since(), func() {
+			if s.c.dead {
+				return
+			}
 			s.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(set.later)})
 			s.said++
 			s.most = append(s.most, set.later)

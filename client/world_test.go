@@ -246,7 +246,7 @@ func (w *world) recovered(h *host, last []*request) {
 	succeeded := false
 	for _, x := range last {
 		switch {
-		case x.host != h:
+		case x.host != h || x.blocked:
 		case x.err == nil:
 			succeeded = true
 		default:
