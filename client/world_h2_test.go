@@ -740,11 +740,12 @@ func (st *h2Stream) ends() {
 
 // ended is the end of an answer.
 func (st *h2Stream) ended() {
-	st.local = true
 	if st.s.flush(); st.s.c.dead {
+		st.paced = true // for ever: the client does not know
 		st.a.fails("the connection stalls in the answer")
 		return
 	}
+	st.local = true
 	st.a.answered = st.s.h.w.Now()
 	st.a.x.note("peer: the answer is complete, with %d bytes", st.a.sent)
 	if !st.remote && st.a.plan.stops { // RFC 9113 section 8.1
@@ -762,6 +763,10 @@ func (st *h2Stream) closeIfDone() {
 }
 
 func (st *h2Stream) reset(code http2.ErrCode) {
+	if st.s.c.dead {
+		st.local, st.paced = false, true
+		return
+	}
 	st.s.fr.WriteRSTStream(st.id, code)
 	st.close()
 	st.s.flush()
