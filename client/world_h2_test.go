@@ -125,6 +125,9 @@ func (s *h2Script) hello() {
 		most = set.later
 	} else if set.raise > 0 {
 		w.AfterFunc(set.raise-w.since(), func() {
+			if s.c.dead {
+				return
+			}
 			s.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(set.later)})
 			s.said++
 			s.most = append(s.most, set.later)
@@ -453,6 +456,7 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 	}
 	s.update()
 	switch most := s.allowed(); {
+	case s.c.dead: // nothing can be said any more
 	case s.leaving && id > s.last:
 		a.notProcessed = true
 		a.fails("not processed, by GOAWAY")
@@ -736,11 +740,12 @@ func (st *h2Stream) ends() {
 
 // ended is the end of an answer.
 func (st *h2Stream) ended() {
-	st.local = true
 	if st.s.flush(); st.s.c.dead {
+		st.paced = true // for ever: the client does not know
 		st.a.fails("the connection stalls in the answer")
 		return
 	}
+	st.local = true
 	st.a.answered = st.s.h.w.Now()
 	st.a.x.note("peer: the answer is complete, with %d bytes", st.a.sent)
 	if !st.remote && st.a.plan.stops { // RFC 9113 section 8.1
@@ -758,6 +763,10 @@ func (st *h2Stream) closeIfDone() {
 }
 
 func (st *h2Stream) reset(code http2.ErrCode) {
+	if st.s.c.dead {
+		st.local, st.paced = false, true
+		return
+	}
 	st.s.fr.WriteRSTStream(st.id, code)
 	st.close()
 	st.s.flush()

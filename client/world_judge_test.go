@@ -315,11 +315,11 @@ type places struct {
 
 // places counts. A connection that cannot be used any more takes a place for a moment, and one that
 // hangs in its dial for a time, if no request that waits is older. A dial that was begun before a
-// request serves it only if another one was begun for it, which has served an older request.
+// request serves it only if one was begun for it, too, which has served an older request, or may.
 func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 	now, limit, held := j.w.Now(), grace+j.w.o.slack, h.held()
 	draining := 0
-	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) && !c.ready.IsZero() })
+	swapped := slices.ContainsFunc(h.conns, func(c *peerConn) bool { return !c.born.Before(newest) })
 	p.dials = j.w.Dials(h.addr)
 	p.serving = p.dials
 	for _, c := range h.conns {
@@ -467,7 +467,7 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
+	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
 		return
 	}
 	if !x.expect || d == 0 {
@@ -580,7 +580,7 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		return "head too large"
 	case x.host.h2.list > 0 && x.pad > 0 && contains(err, "header list larger"):
 		return "request head too large"
-	case timeout && tr.ResponseHeaderTimeout > 0 && last != nil && contains(err, "headers"):
+	case timeout && tr.ResponseHeaderTimeout > 0 && (last != nil || x.host.served) && contains(err, "headers"):
 		return "header timeout"
 	}
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {

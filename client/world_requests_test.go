@@ -183,6 +183,7 @@ type request struct {
 	over          bool
 	overAt        time.Time
 
+	blocked   bool      // when it began, there was no room for it
 	waitSince time.Time // the judge's
 	reported  bool
 
@@ -234,8 +235,9 @@ func (w *world) chained(x *request) {
 // begin sends the request.
 func (x *request) begin() {
 	w := x.w
+	blocked := x.probe && w.blocked(x.host)
 	x.mu.Lock()
-	x.born = w.Now()
+	x.born, x.blocked = w.Now(), blocked
 	x.mu.Unlock()
 	x.note("begins: %v", x.asking)
 	req := x.make()

@@ -246,20 +246,33 @@ func (w *world) recovered(h *host, last []*request) {
 	succeeded := false
 	for _, x := range last {
 		switch {
-		case x.host != h:
+		case x.host != h || x.blocked:
 		case x.err == nil:
 			succeeded = true
 		default:
 			failed = x
 		}
 	}
-	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && slices.ContainsFunc(w.hosts, w.blocked) {
-		return // by requests to another host
+	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && w.lasting() >= w.o.tr.MaxQueued {
+		return // by requests that wait for ever, perhaps for another host
+	}
+	if failed != nil && w.o.net == "faulty" && !errors.Is(failed.err, context.DeadlineExceeded) {
+		return // by the network, which goes on with its faults
 	}
 	calm := w.o.net == "calm"
 	if failed != nil && !w.blocked(h) && (calm || !succeeded && !contains(failed.err, "handshake")) {
 		w.judge.broke(failed, "recovery", "it failed %v after the faults had stopped: %v", w.bound(), failed.err)
 	}
+}
+
+// lasting is how many requests wait for a connection that have no deadline.
+func (w *world) lasting() (n int) {
+	for _, x := range w.requests {
+		if !x.isOver() && x.deadline == 0 && x.waiting() {
+			n++
+		}
+	}
+	return n
 }
 
 // blocked reports whether requests that have no deadline, and hang, take all the room of a host.
@@ -283,7 +296,7 @@ func (w *world) blocked(h *host) bool {
 			dials++
 		case c.h1 != nil && c.h1.a != nil:
 			taken++
-		case c.h2 && c.mux.full() && (!c.dead || c.mux.carries()):
+		case c.h2 && c.mux.full():
 			return true
 		}
 	}
