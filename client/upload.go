@@ -46,9 +46,9 @@ type upload struct {
 	began   atomic.Bool // the connection has taken a byte
 	wrote   atomic.Bool // and the last one
 	stopped atomic.Bool
-	traced  atomic.Bool           // WroteHeaders was called
 	whole   bool                  // it is written at once
 	final   bool                  // pending has the end
+	traced  bool                  // WroteHeaders was called; by one goroutine at a time
 	readErr atomic.Pointer[error] // of the body
 
 	mu      sync.Mutex // for a body in memory: the caller's goroutine and the loop
@@ -264,8 +264,8 @@ func (u *upload) probed() {
 	u.pending = nil
 	u.began.Store(true)
 	err := u.write(head)
-	u.mu.Unlock()
 	u.traceHeaders()
+	u.mu.Unlock()
 	if err != nil { // the queue of a connection between two requests takes a head
 		u.began.Store(false)
 		u.refused(err)
@@ -356,7 +356,8 @@ func (u *upload) close() {
 
 // traceHeaders is called by what writes the head, which may have to try again.
 func (u *upload) traceHeaders() {
-	if t := u.x.trace; t != nil && t.WroteHeaders != nil && !u.traced.Swap(true) {
+	if t := u.x.trace; t != nil && t.WroteHeaders != nil && !u.traced {
+		u.traced = true
 		t.WroteHeaders()
 	}
 }
