@@ -18,9 +18,9 @@ import (
 // So a dial which hangs delays the others only by that.
 //
 // A dial is for its own call: that gets the connection, or fails with the dial. A dial whose call
-// has been served by another connection, or has ended, is a spare: it goes on for the next call. But
-// it gives way to a call that needs its place when it has taken twice as long as its own call has
-// waited for it.
+// has been served by another connection, or has ended, is a spare: it goes on for the next call.
+// But it gives way to a call that needs its place when it has taken twice as long as its own call
+// has waited for it.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
 // to be done is listed as a todo, which the caller runs without it.

@@ -467,7 +467,8 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
+	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) ||
+		!a.bodyAt.IsZero() {
 		return
 	}
 	if !x.expect || d == 0 {
@@ -590,7 +591,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
+	if x.w.o.net == "faulty" && last == nil &&
+		(errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {
