@@ -361,7 +361,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" && j.w.o.dialer != "tls" {
 		return d + grace
 	}
 	return abandonedBound
@@ -400,7 +400,11 @@ func (j *judge) limits() {
 		}
 		a := x.attempts[len(x.attempts)-1]
 		d := w.o.tr.ResponseHeaderTimeout
-		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() && a.deed == "" {
+		if x.kind == "reader" {
+			d += x.gap // the end of the body may be read that much later than its last byte
+		}
+		waits := !a.whole.IsZero() && x.headless() && !a.lost() && a.deed == ""
+		if w.o.tr.ResponseHeaderTimeout > 0 && waits && now.Sub(a.whole) > d+slack {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
@@ -530,6 +534,8 @@ func (j *judge) verdict(x *request) (kind string) {
 		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
+	case last == nil && x.host.served && x.status == http.StatusServiceUnavailable:
+		return kind + "overload"
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
 		return kind + "?"
