@@ -12,10 +12,10 @@ SOURCES := find . \( -name node_modules -o -name '.?*' \) -prune -o -name '*.go'
 # What "make dev" tests, as in: make dev PKG=./web
 PKG ?= ./...
 
-# What "make soak" runs of its list: all of it.
+# What "make soak" and "make others" run of their lists: all of it.
 SHARE ?= 1/1
 
-.PHONY: fmt lint test race drivers bound-drivers fallback-driver soak mutate minutes bench run dev release
+.PHONY: fmt lint test race drivers bound-drivers fallback-driver soak others mutate minutes bench run dev release
 
 fmt:
 	$(SOURCES) -exec gofmt -s -w {} +
@@ -38,7 +38,7 @@ LINKING := -ldflags=-w
 LONGEST := ./server/clients ./server/clustertest ./web ./bench ./internal/driver/std ./server/push/natsbus \
 	./internal/driver/epoll . ./examples/million ./websocket ./internal/driver/kqueue ./server/push ./server/cmd/myriad
 
-# The pattern "work" is every package of the four modules, where ./... stops at this one. The second line compiles the library and
+# The pattern "work" is every package of the five modules, where ./... stops at this one. The second line compiles the library and
 # its tests with the dependency versions that its own users get.
 test:
 	go test $(LINKING) $(WAITING) -timeout 12m $(LONGEST) work
@@ -68,6 +68,11 @@ fallback-driver:
 # third of eight parts.
 soak:
 	.ci/soak $(SHARE)
+
+# The own tests of programs that people use, once on net/http and once on this library, downloaded and compared test by test.
+# "make others SHARE=3/8" runs the third of eight parts, and "make others ONLY=gin" the programs whose names match.
+others:
+	cd others && go run . -share $(SHARE) $(if $(ONLY),-only '$(ONLY)')
 
 # Do the tests notice a mistake? "make mutate FILE=web/h1_next.go" makes small ones in one file or several of a package, one at a
 # time, and says which of them the short tests of the package let pass. RUN limits the tests as go test -run does, MOST=1s to

@@ -92,7 +92,8 @@ func (x *Call) setPhase(p Phase) {
 	}
 }
 
-// prepare checks the request, with the errors of net/http word by word, and finds out where it goes.
+// prepare checks the request, with the errors of net/http word by word, and finds out where it
+// goes.
 func (x *Call) prepare() (key hostKey, err error) {
 	r := x.req
 	switch {

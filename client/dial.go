@@ -363,6 +363,7 @@ func (h *handshaking) failed(_ *myriad.Conn, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errHandshakeTimeout
 	}
+	err = asRead(err)
 	d.traceTLS(tls.ConnectionState{}, err)
 	d.fail(err)
 }
@@ -393,14 +394,15 @@ func (d *dialing) stands(pc *conn) {
 	d.release()
 }
 
-// standsMux is stands for HTTP/2. It returns false if the dial was given up. On the loop.
-func (d *dialing) standsMux(m *muxConn) bool {
+// standsMux is stands for HTTP/2. x is the connection's first call, if there is one. It returns
+// false if the dial was given up. On the loop.
+func (d *dialing) standsMux(m *muxConn) (x *Call, ok bool) {
 	if m.tls != nil {
 		d.traceTLS(*m.tls, nil)
 	}
-	ok := d.t.pool.stoodMux(d, m)
+	x, ok = d.t.pool.stoodMux(d, m)
 	d.release()
-	return ok
+	return x, ok
 }
 
 // release has what lives as long as the connection let go of the dial, and so of its call.
@@ -412,6 +414,7 @@ func (d *dialing) release() {
 
 // fail ends the dial, and its call if that still waits for it. Any goroutine.
 func (d *dialing) fail(err error) {
+	err = asRead(err)
 	if d.proxy != nil {
 		err = &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 	}

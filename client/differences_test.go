@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +42,8 @@ func TestDifferencesFromTransport(t *testing.T) {
 		"file":                 {askFile, "ReadFrom", "Write"},
 		"body that fails":      {askFailingBody, "*errors.errorString", "*errors.errorString"},
 		"write that fails":     {askFailingWrite, "204", "the write fails"},
+		"length of a tunnel":   {askTunnelLength, "12", "1234"},
+		"caller's TLS config":  {askTLSConfig, "[h2 http/1.1]", "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			std := &http.Transport{MaxConnsPerHost: 1}
@@ -53,6 +56,38 @@ func TestDifferencesFromTransport(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A 2xx answer to CONNECT has no length (RFC 9110 section 9.3.6).
+func askTunnelLength(t *testing.T, rt http.RoundTripper) string {
+	url := scripted(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1234")
+	})
+	r, err := rt.RoundTrip(request(t, "CONNECT", url, nil))
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	p, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(p)
+}
+
+func askTLSConfig(t *testing.T, rt http.RoundTripper) string {
+	config := &tls.Config{InsecureSkipVerify: true}
+	switch rt := rt.(type) {
+	case *http.Transport:
+		rt.TLSClientConfig, rt.ForceAttemptHTTP2 = config, true
+	case *Transport:
+		rt.TLSClientConfig, rt.ForceAttemptHTTP2 = config, true
+	}
+	_, _ = rt.RoundTrip(request(t, "GET", "https://127.0.0.1:1/", nil))
+	return fmt.Sprint(config.NextProtos)
 }
 
 func askDialError(t *testing.T, rt http.RoundTripper) string {

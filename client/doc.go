@@ -19,12 +19,13 @@
 // # Life of a request
 //
 // A request is [Queued] until it has a connection: an idle one, the first that becomes free, or one
-// that is [Dialing]. Requests for one host get connections in the order in which they came. Then it
-// is [Sent]: its goroutine, or the loop, writes it. The [Head] of the response, then its [Body],
-// come in pieces to the connection's loop. It parses them with the grammar of the server
-// (internal/h1), as strictly. A call is [Done] when nothing more comes. Package debug shows how
-// many requests of an engine are in each phase. An [Error] of Do or of a Group says in which phase
-// its request was; RoundTrip returns the errors of http.Transport.
+// that is [Dialing]. What becomes free goes to the request of its host that has waited longest, and
+// a new connection to the request for which it was dialled. Then a request is [Sent]: its
+// goroutine, or the loop, writes it. The [Head] of the response, then its [Body], come in pieces to
+// the connection's loop. It parses them with the grammar of the server (internal/h1), as strictly.
+// A call is [Done] when nothing more comes. Package debug shows how many requests of an engine are
+// in each phase. An [Error] of Do or of a Group says in which phase its request was; RoundTrip
+// returns the errors of http.Transport.
 //
 // If a kept connection turns out to be closed, the request is sent again on another, by the rules
 // of net/http: it must be idempotent, or nothing of it was sent. Its body must be had again by
@@ -33,10 +34,10 @@
 // # HTTP/2
 //
 // HTTP/2 is spoken where the server agrees to it by ALPN, or by prior knowledge (see Protocols).
-// Then the requests for a host share a connection, up to the server's limit of streams. Those beyond
-// it get another connection, or wait in order (HTTP2.StrictMaxConcurrentRequests). Until it is known
-// whether a host speaks HTTP/2, one connection is dialled for all of its requests, and one more each
-// 30 ms.
+// Then the requests for a host share a connection, up to the server's limit of streams. Those
+// beyond it get another connection, or wait in order (HTTP2.StrictMaxConcurrentRequests). Until it
+// is known whether a host speaks HTTP/2, one connection is dialled for all of its requests, and one
+// more each 30 ms.
 //
 // A request that the server has refused, or that is above the last stream of its GOAWAY, is sent
 // again whatever its method. A body that is not read holds up its own stream only. If a request is

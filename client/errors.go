@@ -125,8 +125,8 @@ var (
 	errAbandoned     = errors.New("client: the connection is not needed any more")
 )
 
-// headTooLarge is the error of a response whose head is beyond its limit. A head with too many fields
-// has it, too.
+// headTooLarge is the error of a response whose head is beyond its limit. A head with too many
+// fields has it, too.
 func (t *Transport) headTooLarge() error {
 	return fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted (Transport.MaxResponseHeaderBytes)",
 		t.limits(0).HeadBytes)
@@ -152,6 +152,14 @@ func closedError(c *myriad.Conn, err error, within bool) error {
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(),
 		Err: os.NewSyscallError(op, number)}
+}
+
+// asRead gives an error of the system the form that it has in net/http, before a connection stands.
+func asRead(err error) error {
+	if number, ok := err.(syscall.Errno); ok {
+		return &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", number)}
+	}
+	return err
 }
 
 // A streamError is why a stream or a connection of HTTP/2 has ended, in the words of net/http:

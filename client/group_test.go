@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -167,6 +168,187 @@ func TestGroupLimitsBodies(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Each error of a Group has the phase of the attempt that failed, and is what errors.Is looks for.
+func TestGroupErrors(t *testing.T) {
+	x := newCalmWorld(t)
+	head := "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
+	host := x.serve(func(p *sim.Peer, r *http.Request) {
+		switch r.URL.Path {
+		case "/head":
+			p.Write([]byte(head[:20]))
+		case "/body":
+			p.Write([]byte(head + "half"))
+		case "/cut":
+			p.Write([]byte(head + "half"))
+			p.Close()
+		case "/large":
+			p.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 101)))
+		case "/switches":
+			p.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
+		}
+	})
+	g := &Group{Transport: x.tr, Timeout: 100 * time.Millisecond, MaxBody: 100}
+	for _, c := range []struct {
+		url   string
+		phase Phase
+		is    error
+		late  bool // for Timeout
+		body  string
+	}{
+		{"http://" + host + "/sent", Sent, context.DeadlineExceeded, true, ""},
+		{"http://" + host + "/head", Head, context.DeadlineExceeded, true, ""},
+		{"http://" + host + "/body", Body, context.DeadlineExceeded, true, "half"},
+		{"http://" + host + "/cut", Body, io.ErrUnexpectedEOF, false, "half"},
+		{"http://" + host + "/large", Body, ErrGroupBody, false, strings.Repeat("x", 100)},
+		{"http://" + host + "/switches", Body, myriad.ErrUnsupported, false, ""},
+		{"http://127.0.0.1:1/", Dialing, syscall.ECONNREFUSED, false, ""},
+	} {
+		x.w.Go(func() {
+			sum, err := g.Each(context.Background(), func(yield func(*http.Request) bool) {
+				r := simRequest("GET", c.url, nil)
+				r.Header = http.Header{"Connection": {"upgrade"}, "Upgrade": {"x"}}
+				if yield(r) {
+					yield(nil)
+				}
+			}, func(o Outcome) {
+				if o.Request == nil {
+					if o.Err != errNilRequest {
+						t.Errorf("%v", o.Err)
+					}
+					return
+				}
+				e, named := o.Err.(*Error)
+				if !named || e.Phase != c.phase || e.Addr != o.Request.URL.Host || !errors.Is(e, c.is) ||
+					e.Timeout() != c.late || string(o.Body) != c.body {
+					t.Errorf("%s: phase %v, %q, timeout %v: %v", c.url, e.Phase, o.Body, e.Timeout(), o.Err)
+				}
+				if hasHead := c.phase == Body; (o.Response != nil) != hasHead {
+					t.Errorf("%s: %+v", c.url, o.Response)
+				} else if hasHead {
+					if p, err := io.ReadAll(o.Response.Body); string(p) != c.body || err != nil {
+						t.Errorf("%s: %q, %v", c.url, p, err)
+					}
+				}
+			})
+			if err != nil || sum.Failures[c.phase.String()] != 1 || sum.Failures["other"] != 1 {
+				t.Errorf("%s: %v, %v", c.url, sum, err)
+			}
+		})
+		x.w.Run()
+	}
+	x.run(func() {})
+}
+
+// A run that is stopped before it is ranged over, also by its context, takes nothing.
+func TestGroupStopsBefore(t *testing.T) {
+	x := newCalmWorld(t)
+	over := newSimContext(x.w)
+	over.end(context.Canceled)
+	requests := func(func(*http.Request) bool) { t.Error("the iterator is asked") }
+	x.run(func() {
+		for _, ctx := range []context.Context{over, context.Background()} {
+			r, err := (&Group{Transport: x.tr}).Start(ctx, requests)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Stop(); !r.Status().Stopped {
+				t.Error("it is not stopped")
+			}
+			for o := range r.Outcomes() {
+				t.Errorf("%+v", o)
+			}
+			if s := r.Summary(); s.Requests != 0 {
+				t.Errorf("%v", s)
+			}
+		}
+		if sum, err := new(Group).Each(context.Background(), nil, nil); err != errGroupRequests {
+			t.Errorf("without an iterator: %v, %v", sum, err)
+		}
+	})
+}
+
+// A second range gives nothing, and does not disturb the first.
+func TestGroupRangedTwice(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(welcome)
+	r, err := (&Group{Transport: x.tr}).Start(context.Background(), simGets("http://"+host+"/1", "http://"+host+"/2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.run(func() {
+		outcomes := 0
+		for range r.Outcomes() {
+			outcomes++
+			for range r.Outcomes() {
+				t.Error("a second range gives an outcome")
+			}
+		}
+		if s := r.Status(); outcomes != 2 || s.Responses != 2 ||
+			s.String() != fmt.Sprint(s.Summary, "; 0 under way, 0 wait, 0 pause, 0 have ended") {
+			t.Errorf("%d outcomes: %v", outcomes, s)
+		}
+	})
+}
+
+// On a loop a Group fails instead of waiting for ever.
+func TestGroupOnALoop(t *testing.T) {
+	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {})
+	tr := fresh(t, &Transport{})
+	got := make(chan any, 2)
+	tr.Do(request(t, "GET", s.URL, nil), func(r *http.Response, _ error) {
+		r.Body.Close()
+		g := &Group{Transport: tr}
+		_, err := g.Each(context.Background(), simGets(s.URL), func(Outcome) {})
+		got <- err
+		defer func() { got <- recover() }()
+		run, _ := g.Start(context.Background(), simGets(s.URL))
+		for range run.Outcomes() {
+		}
+	})
+	for range 2 {
+		if err, _ := (<-got).(error); !errors.Is(err, myriad.ErrOnLoop) {
+			t.Errorf("%v", err)
+		}
+	}
+	e := &web.Server{Engine: tr.Engine, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sum, err := (&Group{Transport: tr}).Each(r.Context(), simGets(s.URL, s.URL), func(Outcome) {})
+		fmt.Fprint(w, sum.Responses, err)
+	})}
+	ln, err := e.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for range 10 { // some of them on the loop
+		if _, body := get(t, tr, "http://"+ln.Addr().String()); body != "2 <nil>" {
+			t.Errorf("in a handler: %s", body)
+		}
+	}
+}
+
+// A password in a URL is in no figures and no errors.
+func TestGroupHidesPasswords(t *testing.T) {
+	x := newCalmWorld(t)
+	host := x.serve(silent)
+	r, err := (&Group{Transport: x.tr, Timeout: time.Second}).Start(context.Background(),
+		simGets("http://user:secret@"+host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.w.AfterFunc(time.Millisecond, func() {
+		if s := fmt.Sprint(r.Status().Running); !strings.Contains(s, "user") || strings.Contains(s, "secret") {
+			t.Errorf("running: %s", s)
+		}
+	})
+	x.run(func() {
+		for o := range r.Outcomes() {
+			if strings.Contains(o.Err.Error(), "secret") {
+				t.Errorf("%v", o.Err)
+			}
+		}
+	})
 }
 
 // A run that is stopped reports each request that it has taken.

@@ -52,7 +52,7 @@ func (t *Transport) mayH2(k hostKey) bool {
 	return p.UnencryptedHTTP2() && !p.HTTP1()
 }
 
-// creditAt is how much of a body's window has been consumed when the server is credited: half of it.
+// creditAt is how much of a body's window has been consumed when the server is credited: a half.
 func (t *Transport) creditAt() int {
 	return max(1, min(orDefault(t.mux.Window, maxBodyBuffer), maxBodyBuffer)/2)
 }
@@ -87,16 +87,20 @@ type streamWait struct {
 	until time.Time
 }
 
-// Opened begins HTTP/2, and takes the calls that wait.
+// Opened begins HTTP/2, and takes calls that wait.
 func (m *muxConn) Opened(c *myriad.Conn) {
 	m.c = c
 	m.Conn.Opened(c)
 	d := m.dial
 	m.dial = nil
-	if !d.standsMux(m) {
+	x, ok := d.standsMux(m)
+	if !ok {
 		m.closed = true
 		c.Abort(errAbandoned)
 		return
+	}
+	if x != nil {
+		m.carry(x)
 	}
 	m.serve()
 }
@@ -112,6 +116,9 @@ func (m *muxConn) Notified(c *myriad.Conn) {
 // before the server's SETTINGS have come: a server may treat more than it allows as an error, if
 // they follow our acknowledgement. And a server that sends none is not to get another call.
 func (m *muxConn) serve() {
+	if m.GoingAway() && !m.closed {
+		m.t.pool.leave(m, true)
+	}
 	for !m.closed {
 		free := m.Free()
 		if !m.Ready() && m.carried {
@@ -132,7 +139,6 @@ func (m *muxConn) carry(x *Call) {
 	st.Init(st)
 	if err := m.Open(&st.Stream); err != nil {
 		m.busy.Add(-1)
-		m.t.pool.leave(m, true)
 		x.refused(err)
 		return
 	}

@@ -338,7 +338,7 @@ func (st *stream) Ended(code h2.Code, err error) {
 	case st.headed: // it has its response; a server may reset the rest of the request
 		x.over(errAbandoned)
 	case code == h2.RefusedStream:
-		x.refused(err)
+		x.refused(st.m.endError(err, false))
 	default:
 		x.fail(st.m.endError(err, false))
 	}

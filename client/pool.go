@@ -17,12 +17,13 @@ import (
 // connection may serve all: one dial is under way, and one more each time that hedgeAfter passes.
 // So a dial which hangs delays the others only by that.
 //
-// A dial that fails ends its own call alone. A dial whose call has been served, or has ended, is a
-// spare: it goes on for the next call. But it gives way to a call that needs its place when it has
-// taken twice as long as its own call has waited for it.
+// A dial is for its own call: that gets the connection, or fails with the dial. A dial whose call
+// has been served by another connection, or has ended, is a spare: it goes on for the next call. But
+// it gives way to a call that needs its place when it has taken twice as long as its own call has
+// waited for it.
 //
 // All state here is guarded by pool.mu. No connection or call is touched while it is held: what is
-// to be done is a plan, which the caller runs without it.
+// to be done is listed as a todo, which the caller runs without it.
 
 const (
 	// hedgeAfter is how long calls wait for a dial that may become an HTTP/2 connection for all of
@@ -117,15 +118,15 @@ func (p *pool) forget(h *host) {
 	}
 }
 
-// A plan is what a method of the pool has decided, and its caller has to do without the lock.
-type plan struct {
+// A todo is what a method of the pool has decided, and its caller is to do without the lock.
+type todo struct {
 	dials   []*dialing // to be started
 	cancels []*dialing // have given way
 	wake    *muxConn   // has room for a call that waits
 	more    []*muxConn // likewise
 }
 
-func (do *plan) run() {
+func (do *todo) run() {
 	for _, d := range do.cancels {
 		d.abandon()
 	}
@@ -140,7 +141,7 @@ func (do *plan) run() {
 	}
 }
 
-func (do *plan) notify(m *muxConn) {
+func (do *todo) notify(m *muxConn) {
 	if do.wake == nil {
 		do.wake = m
 	} else {
@@ -177,7 +178,7 @@ func (p *pool) acquire(x *Call, key hostKey) {
 }
 
 // arrange sees to it that something is under way for each call that waits for h.
-func (p *pool) arrange(h *host) (do plan) {
+func (p *pool) arrange(h *host) (do todo) {
 	left := h.waiting // calls for which no stream is free
 	fixed := false    // another connection would be of no use
 	for _, m := range h.muxes {
@@ -327,7 +328,7 @@ func (p *pool) next(h *host) *Call {
 // withdraw is for a call that is cancelled while it waits. Its dial goes on as a spare.
 func (p *pool) withdraw(x *Call) {
 	p.mu.Lock()
-	var do plan
+	var do todo
 	if x.waits {
 		h, d := x.host, x.dial
 		p.remove(x)
@@ -416,8 +417,8 @@ func (p *pool) ends(d *dialing, how dialState) bool {
 }
 
 // stood is for a dial that has made an HTTP/1 connection, which takes over its place. The
-// connection gets its first call, or is kept, as by offer. It returns false if the dial was given
-// up before.
+// connection is for the dial's own call if that still waits, and else as by offer. It returns false
+// if the dial was given up before.
 func (p *pool) stood(d *dialing, pc *conn) (ok bool, err error) {
 	p.mu.Lock()
 	h, x := d.host, d.x
@@ -427,33 +428,36 @@ func (p *pool) stood(d *dialing, pc *conn) (ok bool, err error) {
 	}
 	pc.place = takesPlace
 	h.spoke, h.atOnce = spokeHTTP1, 1
-	if x != nil && x != h.first { // the first call gets the connection, and x that one's dial
-		if instead := h.first.dial; instead != nil {
-			p.take(instead)
-			p.give(instead, x)
-		} else {
-			h.undialled = h.first
-		}
+	if x == nil {
+		return true, p.settle(pc)
 	}
-	return true, p.settle(pc)
+	p.remove(x)
+	do := p.arrange(h)
+	p.mu.Unlock()
+	do.run()
+	pc.send(x)
+	return true, nil
 }
 
-// stoodMux is stood for an HTTP/2 connection.
-func (p *pool) stoodMux(d *dialing, m *muxConn) bool {
+// stoodMux is stood for an HTTP/2 connection. x is its first call, if there is one.
+func (p *pool) stoodMux(d *dialing, m *muxConn) (x *Call, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := d.host
-	if x := d.x; x != nil {
-		h.undialled = h.first
-	}
+	x = d.x
 	if !p.ends(d, dialStood) {
-		return false
+		return nil, false
 	}
 	m.place = takesPlace
 	m.free, m.limit = 1, 1
+	if x != nil {
+		p.remove(x)
+		m.free = 0
+		m.busy.Add(1)
+	}
 	h.muxes = append(h.muxes, m)
 	h.unproven++
-	return true
+	return x, true
 }
 
 // failed is for a dial that has failed, and ends its call with err.
@@ -596,7 +600,7 @@ func (p *pool) closed(c *pooled) {
 // HTTP/2 connections.
 
 // pull takes the next call for m, which has room for so many. On m's loop.
-func (p *pool) pull(m *muxConn, free int) (x *Call, do plan) {
+func (p *pool) pull(m *muxConn, free int) (x *Call, do todo) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.free = free
@@ -627,8 +631,8 @@ func (p *pool) settings(m *muxConn, limit int) {
 	}
 }
 
-// leave takes m from its host: it gets no more calls. If it drains, because its server wants that or
-// is silent, its place is for another connection. As many may drain as may be open; beyond, they
+// leave takes m from its host: it gets no more calls. If it drains, because its server wants that
+// or is silent, its place is for another connection. As many may drain as may be open; beyond, they
 // keep their places until they have closed. Any goroutine.
 func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()
@@ -775,7 +779,7 @@ func (p *pool) tick() {
 }
 
 // passes does what is due at h.
-func (p *pool) passes(h *host, now time.Time) (do plan) {
+func (p *pool) passes(h *host, now time.Time) (do todo) {
 	if !h.raiseAt.IsZero() && !h.raiseAt.After(now) {
 		h.atOnce++
 	}

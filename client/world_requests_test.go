@@ -379,7 +379,7 @@ func (x *request) trace() *httptrace.ClientTrace {
 			x.conns++
 			first := x.conns == 1
 			x.mu.Unlock()
-			if first {
+			if first && i.Reused { // a new connection is for the request for which it was dialled
 				x.w.judge.overtakes(x)
 			}
 			x.note("GotConn: reused %v, idle for %v", i.Reused, i.IdleTime)

@@ -1,97 +1,84 @@
 package main
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-// inBubble is what the overlay prints in a bubble of testing/synctest.
+// inBubble is what the overlay writes for a test in a bubble of testing/synctest.
 const inBubble = "others: in a bubble"
 
-// A difference is a test that passes on net/http and not on ours.
-type difference struct {
-	program, pkg, test string
-	result             string
-	output             string
-	again              string // what came when it was run again
-}
-
-// A tally counts the tests of a program.
+// A tally counts tests that pass on net/http.
 type tally struct {
-	tests    int // that pass on net/http
-	pass     int // and on ours
-	bubble   int // and run in a bubble, so on net/http in both cases
-	broken   int // that fail on net/http
-	expected int
-	unsteady int
+	tests    int
+	pass     int // they pass on ours, too
+	expected int // they do not, and differences.txt says why
+	chance   int // they do not, but did when they were run again
+	broken   int // they do not pass on net/http; not among tests
+	bubble   int // they run in a bubble, so on net/http in both cases; not among tests
 }
 
-// compare finds the differences.
-func compare(plain, ours outcomes) (same tally, differ []string) {
-	names := plain.leaves()
-	for _, name := range ours.leaves() {
-		if plain[name] == nil {
+func (t *tally) add(o tally) {
+	t.tests += o.tests
+	t.pass += o.pass
+	t.expected += o.expected
+	t.chance += o.chance
+	t.broken += o.broken
+	t.bubble += o.bubble
+}
+
+// compare counts, and names the tests that pass on net/http and not on ours.
+func compare(plain, ours outcomes) (t tally, differ []string) {
+	names := append(plain.leaves(), ours.leaves()...)
+	for name, o := range ours { // behind its subtests
+		if o.result == crashed || o.result == hung {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
-	isLeaf := map[string]bool{}
-	for _, n := range ours.leaves() {
-		isLeaf[n] = true
-	}
-	for _, name := range names {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		p, o := plain[name], ours[name]
+		top, _, _ := strings.Cut(name, "/")
 		switch {
-		case p != nil && p.Result == "skip":
-		case p != nil && p.Result != "pass":
-			same.broken++
+		case p == nil && (plain[top] == nil || plain[top].result != passed || o.result != failed):
+			// The name has a number or an address in it, or the test has more subtests here.
+		case p != nil && p.result == skipped:
+		case p != nil && p.result != passed:
+			t.broken++
+		case o == nil && ours[top] != nil && ours[top].result == passed: // likewise
 		case o == nil:
-			top, _, _ := strings.Cut(name, "/")
-			if t := ours[top]; t != nil && t.Result == "pass" {
-				continue // names that differ from run to run
-			}
-			if p != nil {
-				same.tests++
-				differ = append(differ, name)
-			}
-		case o.Result == "pass" && strings.Contains(o.Output, inBubble):
-			same.bubble++
-		case p == nil && o.Result == "skip":
-		case o.Result == "pass" || o.Result == "skip":
-			same.tests++
-			same.pass++
+			t.tests++
+			differ = append(differ, name)
+		case o.result == passed && strings.Contains(o.output, inBubble):
+			t.bubble++
+		case o.result == passed || o.result == skipped:
+			t.tests++
+			t.pass++
 		default:
-			same.tests++
+			t.tests++
 			differ = append(differ, name)
 		}
 	}
-	return same, differ
+	return t, differ
 }
 
-// again runs a test alone, three times on each side.
+// tries is how often a test is run again that has ended differently.
+const tries = 3
+
+// again runs one test alone on both sides, and counts how often it passes.
 func again(plain, ours *binary, test string) (onPlain, onOurs int, err error) {
-	top, _, _ := strings.Cut(test, "/")
-	for range 3 {
-		p, err := plain.run("^" + regexp.QuoteMeta(top) + "$")
-		if err != nil {
-			return 0, 0, err
-		}
-		o, err := ours.run("^" + regexp.QuoteMeta(top) + "$")
-		if err != nil {
-			return 0, 0, err
-		}
-		if r := p[test]; r != nil && r.Result == "pass" || p[test] == nil && p[top] != nil && p[top].Result == "pass" {
-			onPlain++
-		}
-		if r := o[test]; r != nil && r.Result == "pass" {
-			onOurs++
+	for range tries {
+		for _, side := range []struct {
+			b *binary
+			n *int
+		}{{plain, &onPlain}, {ours, &onOurs}} {
+			got, err := side.b.run(exactly(test))
+			if err != nil {
+				return 0, 0, err
+			}
+			if o := got[test]; o != nil && o.result == passed {
+				*side.n++
+			}
 		}
 	}
 	return onPlain, onOurs, nil
-}
-
-func (d difference) String() string {
-	return fmt.Sprintf("%s %s %s: %s%s", d.program, d.pkg, d.test, d.result, d.again)
 }

@@ -1,20 +1,23 @@
-// Command others runs the tests of programs that people use, once on net/http and once with web.Server and
-// client.Transport behind every http.Server and http.Transport, and compares them test by test.
+// Command others runs the tests of programs that people use, once on net/http and once with
+// web.Server and client.Transport behind every http.Server and http.Transport, and compares them
+// test by test. It downloads the programs (programs.go) and builds their tests in the user's cache.
+// A build overlay gives net/http variables that package hook sets in the test binaries. The command
+// fails if a test passes on net/http alone, unless differences.txt says why.
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
-
-const module = "github.com/myriad-go/myriad/others"
 
 func main() {
 	if err := run(); err != nil {
@@ -23,133 +26,269 @@ func main() {
 	}
 }
 
+// options are the flags.
+type options struct {
+	tests   string
+	output  int
+	retry   bool
+	quiet   time.Duration
+	verbose bool
+}
+
 func run() error {
-	only := flag.String("only", "", "a pattern of programs")
-	tests := flag.String("run", "", "a pattern of tests")
-	verbose := flag.Int("v", 0, "bytes of each difference's output")
-	retry := flag.Bool("again", true, "run differences again")
-	quiet := flag.Duration("quiet", 60*time.Second, "a process in which no test begins or ends for so long hangs")
+	share := flag.String("share", "1/1", "run the `k/n`-th part of all")
+	only := flag.String("only", "", "run the programs whose names match the `pattern`")
+	race := flag.Bool("race", false, "use the race detector")
+	var opts options
+	flag.StringVar(&opts.tests, "run", "", "run the tests that match the `pattern`, as go test -run does")
+	flag.IntVar(&opts.output, "output", 1000, "print at most so many `bytes` of the output of a test that differs")
+	flag.BoolVar(&opts.retry, "again", true, "run tests again that differ, to tell chance apart")
+	flag.DurationVar(&opts.quiet, "quiet", 45*time.Second, "a process hangs if no test begins or ends for so long")
+	flag.BoolVar(&opts.verbose, "v", false, "print expected differences, too")
 	flag.Parse()
-	root, err := filepath.Abs("..")
+	w, err := newWorkplace(*race)
 	if err != nil {
 		return err
 	}
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	part, err := parseShare(*share)
+	if err != nil {
+		return err
+	}
+	differences, err := parseDifferences(differencesText)
+	if err != nil {
+		return err
+	}
+	s := &session{w: w, opts: opts, differences: differences, tallies: map[*program]*tally{}}
+	for _, u := range part.of(units(programs)) {
+		if pattern.MatchString(u.p.name) {
+			s.run(u)
+		}
+	}
+	s.report()
+	return s.verdict()
+}
+
+func newWorkplace(race bool) (*workplace, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
+		return nil, err
+	}
+	text, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env GOROOT: %w", err)
+	}
+	_, here, _, _ := runtime.Caller(0)
+	root := filepath.Dir(filepath.Dir(here))
+	if _, err := os.Stat(filepath.Join(root, "others", "go.mod")); err != nil {
+		return nil, fmt.Errorf("others must be compiled where it runs: %w", err)
+	}
+	return &workplace{
+		root: root, cache: filepath.Join(cache, "myriad-others"), goroot: strings.TrimSpace(string(text)), race: race,
+	}, nil
+}
+
+// A session is one run of the command.
+type session struct {
+	w           *workplace
+	opts        options
+	differences []*expected
+	order       []*program
+	tallies     map[*program]*tally
+	unexpected  []string
+	errs        []error
+}
+
+// run runs one unit on both sides.
+func (s *session) run(u unit) {
+	began := time.Now()
+	fail := func(err error) {
+		fmt.Printf("%s: %v\n", u, err)
+		s.errs = append(s.errs, fmt.Errorf("%s: %w", u, err))
+	}
+	t, err := s.w.fetch(u.p)
+	if err != nil {
+		fail(err)
+		return
+	}
+	packages, err := t.list()
+	if err != nil {
+		fail(err)
+		return
+	}
+	for _, one := range packages {
+		if err := s.runPackage(t, u, one); err != nil {
+			fail(err)
+		}
+	}
+	fmt.Printf("%s took %.0f s\n", u, time.Since(began).Seconds())
+}
+
+// runPackage runs the tests of one package on both sides.
+func (s *session) runPackage(t *tree, u unit, one pkg) error {
+	dir := filepath.Join(s.w.cache, "run", flat(u.p.name))
+	file := filepath.Join(dir, flat(one.ImportPath))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text, err := exec.Command("go", "env", "-json", "GOROOT", "GOVERSION").Output()
+	texts := filepath.Join(s.w.cache, "overlay")
+	o, err := newOverlay(s.w.goroot, texts)
 	if err != nil {
 		return err
 	}
-	var env struct{ GOROOT, GOVERSION string }
-	if err := json.Unmarshal(text, &env); err != nil {
+	if err := errors.Join(o.link(u.p, one, texts), o.write(file+".json")); err != nil {
 		return err
 	}
-	w := &workplace{root: root, cache: filepath.Join(cache, "myriad-others"), goroot: env.GOROOT, goVersion: env.GOVERSION}
-	pattern := regexp.MustCompile(*only)
-	for i := range programs {
-		p := &programs[i]
-		if !pattern.MatchString(p.name) {
-			continue
-		}
-		if err := w.program(p, *tests, *verbose, *retry, *quiet); err != nil {
-			fmt.Printf("%s: %v\n", p.name, err)
+	if err := errors.Join(t.build(one, file+".plain", ""), t.build(one, file+".ours", file+".json")); err != nil {
+		return err
+	}
+	used := file + ".used"
+	if err := os.WriteFile(used, nil, 0o644); err != nil {
+		return err
+	}
+	plain := s.binary(u, one, file+".plain")
+	ours := s.binary(u, one, file+".ours")
+	ours.env = append(ours.env, "OTHERS_USED="+used)
+	ours.skip = append(ours.skip, s.notRun(u.p)...)
+	pattern := s.opts.tests
+	if pattern == "" {
+		pattern = u.run
+	}
+	began := time.Now()
+	before, err := plain.run(pattern)
+	if err != nil {
+		return fmt.Errorf("on net/http: %w", err)
+	}
+	tookPlain := time.Since(began)
+	after, err := ours.run(pattern)
+	if err != nil {
+		return err
+	}
+	tookOurs := time.Since(began) - tookPlain
+	if info, err := os.Stat(used); err != nil || info.Size() == 0 {
+		fmt.Printf("%s: its tests have no server and no transport\n", one.ImportPath)
+		return err
+	}
+	for _, e := range s.differences { // what was not run on ours counts as a difference
+		if e.program == u.p.name && e.how == never {
+			for name := range after {
+				if e.tests.MatchString(name) {
+					delete(after, name)
+				}
+			}
 		}
 	}
+	sum, differ := compare(before, after)
+	for name, o := range after {
+		p := before[name]
+		if e := find(s.differences, u.p, name); e != nil && o.result == passed && p != nil && p.result == passed {
+			e.unmet = true
+		}
+	}
+	for _, name := range differ {
+		s.differs(u, one, plain, ours, &sum, name, after[name])
+	}
+	fmt.Printf("%s: %d tests, %d pass, %d expected differences (net/http %.0f s, ours %.0f s)\n",
+		one.ImportPath, sum.tests, sum.pass, sum.expected, tookPlain.Seconds(), tookOurs.Seconds())
+	if s.tallies[u.p] == nil {
+		s.tallies[u.p] = &tally{}
+		s.order = append(s.order, u.p)
+	}
+	s.tallies[u.p].add(sum)
 	return nil
 }
 
-func (w *workplace) program(p *program, tests string, verbose int, retry bool, quiet time.Duration) error {
-	t, err := w.fetch(p)
+func (s *session) binary(u unit, one pkg, file string) *binary {
+	log, err := os.Create(file + ".log")
 	if err != nil {
-		return err
+		s.errs = append(s.errs, err)
 	}
-	pkgs, err := t.list()
-	if err != nil {
-		return err
+	b := &binary{file: file, dir: one.Dir, args: u.p.args, env: u.p.env, quiet: s.opts.quiet, log: log, skip: u.skip}
+	if u.p.skip != "" {
+		b.skip = append(b.skip, u.p.skip)
 	}
-	if len(pkgs) == 0 {
-		return fmt.Errorf("no package has tests that link net/http")
-	}
-	for _, one := range pkgs {
-		began := time.Now()
-		id := strings.NewReplacer("/", "_", ".", "_").Replace(one.ImportPath)
-		dir := filepath.Join(w.cache, "build", strings.ReplaceAll(p.name, "/", "_"))
-		o, err := newOverlay(w.goroot, filepath.Join(w.cache, "overlay"))
-		if err != nil {
-			return err
-		}
-		if err := o.link(one, filepath.Join(w.cache, "overlay")); err != nil {
-			return err
-		}
-		file := filepath.Join(dir, id)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		if err := o.write(file + ".json"); err != nil {
-			return err
-		}
-		if _, err := os.Stat(file + ".plain"); err != nil || true {
-			if err := t.build(one, file+".plain", ""); err != nil {
-				fmt.Println(err)
-				continue
-			}
-		}
-		if err := t.build(one, file+".ours", file+".json"); err != nil {
-			fmt.Println(err)
-			continue
-		}
-		built := time.Since(began)
-		var skip []string
-		if p.skip != "" {
-			skip = append(skip, p.skip)
-		}
-		log := func(name string) *os.File { f, _ := os.Create(file + name); return f }
-		plain := &binary{file: file + ".plain", dir: one.Dir, args: p.args, env: p.env, skip: skip, quiet: quiet, log: log(".plain.log")}
-		ours := &binary{file: file + ".ours", dir: one.Dir, args: p.args, env: p.env, skip: append(skip, hanging[p.name]...), quiet: quiet, log: log(".ours.log")}
-		a, err := plain.run(tests)
-		if err != nil {
-			fmt.Println(err)
-		}
-		tookPlain := time.Since(began) - built
-		b, err := ours.run(tests)
-		if err != nil {
-			fmt.Println(err)
-		}
-		tookOurs := time.Since(began) - built - tookPlain
-		sum, differ := compare(a, b)
-		fmt.Printf("%s %s: %d of %d, bubble %d, broken %d (build %.0f s, plain %.0f s, ours %.0f s)\n", p.name, one.ImportPath, sum.pass, sum.tests,
-			sum.bubble, sum.broken, built.Seconds(), tookPlain.Seconds(), tookOurs.Seconds())
-		done := map[string]string{}
-		for _, name := range differ {
-			result := "not run"
-			if b[name] != nil {
-				result = b[name].Result
-			}
-			note := ""
-			top, _, _ := strings.Cut(name, "/")
-			if retry && result == "fail" {
-				if done[name] == "" {
-					x, y, err := again(plain, ours, name)
-					done[name] = fmt.Sprintf(" (again: net/http %d of 3, ours %d of 3, %v)", x, y, err)
-				}
-				note = done[name]
-			}
-			_ = top
-			fmt.Printf("  %s: %s%s\n", name, result, note)
-			if verbose > 0 && b[name] != nil {
-				text := relevant(b[name].Output)
-				if len(text) > verbose {
-					text = text[:verbose]
-				}
-				fmt.Println("\t| " + strings.ReplaceAll(text, "\n", "\n\t| "))
-			}
-		}
-	}
-	return nil
+	return b
 }
 
-var hanging = map[string][]string{
-	"net/http": {},
+// notRun are patterns of the tests that would hang.
+func (s *session) notRun(p *program) (patterns []string) {
+	for _, e := range s.differences {
+		if e.program == p.name && e.how == never {
+			patterns = append(patterns, e.skip())
+		}
+	}
+	return patterns
+}
+
+// differs decides what the difference of one test is.
+func (s *session) differs(u unit, one pkg, plain, ours *binary, sum *tally, name string, o *outcome) {
+	result, output := "not run", ""
+	if o != nil {
+		result, output = o.result, relevant(o.output)
+	}
+	if e := find(s.differences, u.p, name); e != nil {
+		e.met = true
+		sum.expected++
+		if s.opts.verbose {
+			fmt.Printf("\texpected: %s: %s (%s)\n", name, result, e.reason)
+		}
+		return
+	}
+	note := ""
+	if s.opts.retry && (result == failed || result == crashed) {
+		onPlain, onOurs, err := again(plain, ours, name)
+		switch {
+		case err != nil:
+			note = fmt.Sprintf(" (again: %v)", err)
+		case onOurs == tries || onPlain < tries:
+			fmt.Printf("\tchance: %s passes %d of %d times alone, on net/http %d\n", name, onOurs, tries, onPlain)
+			sum.chance++
+			return
+		default:
+			note = fmt.Sprintf(" (again: %d of %d pass)", onOurs, tries)
+		}
+	}
+	s.unexpected = append(s.unexpected, fmt.Sprintf("%s | %s", u.p.name, name))
+	fmt.Printf("\tDIFFERENT: %s: %s%s\n", name, result, note)
+	if len(output) > s.opts.output {
+		output = output[:s.opts.output]
+	}
+	for line := range strings.Lines(output) {
+		fmt.Printf("\t\t%s\n", strings.TrimRight(line, "\n"))
+	}
+}
+
+// report prints the table.
+func (s *session) report() {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "\nprogram\tversion\tpass on net/http\tand on ours\texpected\tchance\tin bubbles\tbroken")
+	row := func(name, version string, t tally) {
+		fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n",
+			name, version, t.tests, t.pass, t.expected, t.chance, t.bubble, t.broken)
+	}
+	var all tally
+	for _, p := range s.order {
+		row(p.name, p.version, *s.tallies[p])
+		all.add(*s.tallies[p])
+	}
+	row(fmt.Sprintf("%d programs", len(s.order)), "", all)
+	_ = out.Flush()
+}
+
+// verdict is an error if something is not as it has to be.
+func (s *session) verdict() error {
+	errs := s.errs
+	if n := len(s.unexpected); n > 0 {
+		list := strings.Join(s.unexpected, "\n\t")
+		errs = append(errs, fmt.Errorf("%d tests pass on net/http alone:\n\t%s", n, list))
+	}
+	for _, e := range s.differences {
+		if e.how == always && e.unmet && !e.met {
+			errs = append(errs, fmt.Errorf("differences.txt:%d: all tests of this line pass: remove it", e.line))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -13,67 +13,75 @@ import (
 	"strings"
 )
 
-// A workplace has the directories that programs are built in.
+// The modules of this repository that the tests of a program import.
+const (
+	library = "github.com/myriad-go/myriad"
+	module  = library + "/others"
+)
+
+// A workplace knows where things are.
 type workplace struct {
-	root      string // of the repository
-	cache     string
-	goroot    string
-	goVersion string
-	out       func(format string, args ...any)
+	root   string // of the repository
+	cache  string // what is downloaded and built
+	goroot string
+	race   bool
 }
 
-// A tree is a program's source, where its tests can be built.
+// A tree is a program's source in a place where its tests can be built and run.
 type tree struct {
 	w   *workplace
 	p   *program
-	dir string // where the go command runs
-	mod string // the go.mod to use in place of its own; none for the Go release
+	dir string // the go command runs here
+	mod string // the go.mod that is used in place of the program's own; empty for the Go release
 }
 
-// fetch downloads a program, once, into a directory that its tests may write to. The go.mod that is used requires this
-// repository too, on both sides of the comparison, so that both have the same versions of everything.
+// A pkg is a package with tests.
+type pkg struct{ Name, ImportPath, Dir string }
+
+// fetch downloads a program, once. Its tests may write into the copy.
 func (w *workplace) fetch(p *program) (*tree, error) {
 	if p.path == "" {
 		return &tree{w: w, p: p, dir: filepath.Join(w.root, "others")}, nil
 	}
-	id := strings.ReplaceAll(p.path, "/", "_") + "@" + p.version
+	id := flat(p.path + "@" + p.version)
 	t := &tree{w: w, p: p, dir: filepath.Join(w.cache, "src", id), mod: filepath.Join(w.cache, "mod", id, "go.mod")}
-	if _, err := os.Stat(t.dir); errors.Is(err, fs.ErrNotExist) {
-		if err := w.download(p, t.dir); err != nil {
-			return nil, err
-		}
-	} else if err != nil {
+	_, err := os.Stat(t.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = w.download(p, t.dir)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := t.require(); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return t, t.require()
 }
 
+// download copies a module into dir, which appears complete or not at all.
 func (w *workplace) download(p *program, dir string) error {
 	cmd := exec.Command("go", "mod", "download", "-json", p.path+"@"+p.version)
 	cmd.Dir = os.TempDir()
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-	text, err := cmd.Output()
-	var got struct{ Dir, Error string }
-	if json.Unmarshal(text, &got) == nil && got.Error != "" {
-		return errors.New(got.Error)
+	if p.sum != "" {
+		cmd.Env = append(cmd.Env, "GONOSUMDB="+p.path)
 	}
-	if err != nil {
-		return fmt.Errorf("go mod download %s@%s: %w", p.path, p.version, err)
+	text, failed := cmd.Output()
+	var got struct{ Dir, Error, Sum string }
+	if err := json.Unmarshal(text, &got); err != nil || failed != nil {
+		return fmt.Errorf("go mod download %s@%s: %w: %s", p.path, p.version, errors.Join(failed, err), got.Error)
+	}
+	if p.sum != "" && p.sum != got.Sum {
+		return fmt.Errorf("%s@%s has the hash %s and not %s, as programs.go says", p.path, p.version, got.Sum, p.sum)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	half, err := os.MkdirTemp(filepath.Dir(dir), "half-")
+	part, err := os.MkdirTemp(filepath.Dir(dir), "part-")
 	if err != nil {
 		return err
 	}
-	if err := os.CopyFS(half, os.DirFS(got.Dir)); err != nil {
+	if err := os.CopyFS(part, os.DirFS(got.Dir)); err != nil {
 		return err
 	}
-	err = filepath.WalkDir(half, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(part, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -86,13 +94,19 @@ func (w *workplace) download(p *program, dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(half, dir)
+	return os.Rename(part, dir)
 }
 
-// require makes the go.mod that has this repository besides what the program requires.
+var (
+	goLine        = regexp.MustCompile(`(?m)^go [0-9.]+[a-z0-9]*\n`)
+	toolchainLine = regexp.MustCompile(`(?m)^toolchain .*\n`)
+)
+
+// require makes the go.mod that is used: it requires this repository besides what the program's own
+// requires. Both sides of the comparison use it, so that they have equal versions of everything.
 func (t *tree) require() error {
 	text, err := os.ReadFile(filepath.Join(t.dir, "go.mod"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) { // it is older than modules
 		text, err = []byte("module "+t.p.path+"\n"), nil
 	}
 	if err != nil {
@@ -106,43 +120,26 @@ func (t *tree) require() error {
 	if err != nil {
 		return err
 	}
-	if !bytes.HasSuffix(text, []byte("\n")) {
-		text = append(text, '\n')
+	text = goLine.ReplaceAll(toolchainLine.ReplaceAll(append(text, '\n'), nil), nil)
+	text = append(text, "\ngo 1.26.0\n"...)
+	for _, folder := range []string{"", "/others"} {
+		text = fmt.Appendf(text, "\nrequire %[1]s v0.0.0\n\nreplace %[1]s => %[2]s\n", library+folder, t.w.root+folder)
 	}
-	main := strings.TrimSuffix(module, "/others")
-	text = fmt.Appendf(text, "\nrequire (\n\t%s v0.0.0\n\t%s v0.0.0\n)\n\nreplace (\n\t%s => %s\n\t%s => %s\n)\n",
-		main, module, main, t.w.root, module, filepath.Join(t.w.root, "others"))
-	// Relative replacements are relative to the main module's directory, and stay right with -modfile.
-	text = goLine.ReplaceAll(text, []byte("go 1.26.0\n"))
-	text = toolchainLine.ReplaceAll(text, nil)
-	if !goLine.Match(text) {
-		text = append(text, "\ngo 1.26.0\n"...)
-	}
-	stamp := append(append([]byte{}, text...), ours...)
+	// The go command completes both files. They begin anew when what they were made of changes.
+	stamp := bytes.Join([][]byte{text, sums, ours}, nil)
 	if old, err := os.ReadFile(t.mod + ".stamp"); err == nil && bytes.Equal(old, stamp) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(t.mod), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.mod, text, 0o644); err != nil {
-		return err
-	}
-	if len(sums) > 0 && !bytes.HasSuffix(sums, []byte("\n")) {
-		sums = append(sums, '\n')
-	}
-	if err := os.WriteFile(strings.TrimSuffix(t.mod, ".mod")+".sum", append(sums, ours...), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(t.mod+".stamp", stamp, 0o644)
+	return errors.Join(
+		os.WriteFile(t.mod, text, 0o644),
+		os.WriteFile(strings.TrimSuffix(t.mod, ".mod")+".sum", bytes.Join([][]byte{sums, ours}, []byte("\n")), 0o644),
+		os.WriteFile(t.mod+".stamp", stamp, 0o644))
 }
 
-var (
-	goLine        = regexp.MustCompile(`(?m)^go [0-9.]+[a-z0-9]*\n`)
-	toolchainLine = regexp.MustCompile(`(?m)^toolchain .*\n`)
-)
-
-// command is the go command, run for the tree.
+// command is the go command for the tree.
 func (t *tree) command(verb string, args ...string) *exec.Cmd {
 	if t.mod != "" {
 		args = append([]string{"-mod=mod", "-modfile=" + t.mod}, args...)
@@ -153,28 +150,23 @@ func (t *tree) command(verb string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A pkg is a package with tests.
-type pkg struct{ Name, ImportPath, Dir string }
-
 // list gives the packages whose tests link net/http.
 func (t *tree) list() ([]pkg, error) {
 	patterns := t.p.packages
-	if len(patterns) == 0 {
+	if patterns == nil {
 		patterns = []string{"./..."}
 	}
-	cmd := t.command("list", append([]string{"-e", "-test", "-json=Name,ImportPath,Dir,ForTest,Deps"}, patterns...)...)
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	args := append([]string{"-e", "-test", "-tags", t.p.tags, "-json=Name,ImportPath,Dir,ForTest,Deps"}, patterns...)
+	cmd := t.command("list", args...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	text, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w\n%s", err, errors.String())
+		return nil, fmt.Errorf("go list: %w\n%s", err, &complaints)
 	}
-	var without *regexp.Regexp
-	if t.p.without != "" {
-		without = regexp.MustCompile(t.p.without)
-	}
-	names := map[string]pkg{}
-	var found []pkg
+	without := regexp.MustCompile(t.p.without)
+	plain := map[string]pkg{}
+	var tested []pkg
 	for d := json.NewDecoder(bytes.NewReader(text)); d.More(); {
 		var one struct {
 			pkg
@@ -184,35 +176,45 @@ func (t *tree) list() ([]pkg, error) {
 		if err := d.Decode(&one); err != nil {
 			return nil, err
 		}
-		if one.ForTest == "" && !strings.HasSuffix(one.ImportPath, ".test") {
-			names[one.ImportPath] = one.pkg
-		}
 		path, isTest := strings.CutSuffix(one.ImportPath, ".test")
-		if !isTest || one.Name != "main" || without != nil && without.MatchString(path) {
-			continue
-		}
-		for _, dep := range one.Deps {
-			if bare, _, _ := strings.Cut(dep, " "); bare == "net/http" {
-				found = append(found, pkg{ImportPath: path})
-				break
-			}
+		switch {
+		case one.ForTest != "" || t.p.without != "" && without.MatchString(path):
+		case !isTest:
+			plain[path] = one.pkg
+		case links(one.Deps, "net/http"):
+			tested = append(tested, plain[path])
 		}
 	}
-	for i, p := range found {
-		found[i] = names[p.ImportPath]
+	if len(tested) == 0 {
+		return nil, fmt.Errorf("no package has tests that link net/http\n%s", &complaints)
 	}
-	return found, nil
+	return tested, nil
 }
 
-// build compiles the tests of a package into file, with an overlay or without.
-func (t *tree) build(p pkg, file, overlay string) error {
+// links reports whether path is among deps, also in the form that is compiled for a test.
+func links(deps []string, path string) bool {
+	for _, dep := range deps {
+		if bare, _, _ := strings.Cut(dep, " "); bare == path {
+			return true
+		}
+	}
+	return false
+}
+
+// build compiles the tests of a package into file. An overlay is a file; empty: net/http alone.
+func (t *tree) build(one pkg, file, overlay string) error {
+	tags := t.p.tags
 	args := []string{"-c", "-vet=off", "-o", file}
 	if overlay != "" {
-		args = append(args, "-overlay", overlay, "-tags", "others")
+		args = append(args, "-overlay", overlay)
+		tags = strings.TrimPrefix(tags+",others", ",")
 	}
-	cmd := t.command("test", append(args, p.ImportPath)...)
+	if t.w.race {
+		args = append(args, "-race")
+	}
+	cmd := t.command("test", append(args, "-tags", tags, one.ImportPath)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go test -c %s: %w\n%s", p.ImportPath, err, text)
+		return fmt.Errorf("go test -c %s: %w\n%s", one.ImportPath, err, text)
 	}
 	return nil
 }

@@ -317,6 +317,235 @@ func TestClientBacksOffFromUselessConnections(t *testing.T) {
 	}
 }
 
+// A connection to a server that has become a replica is replaced, once in 10 s at most. What was
+// sent on it is answered.
+func TestClientLeavesReplica(t *testing.T) {
+	var w *scriptedWorld
+	c := &Client{Conns: 1}
+	w = newScriptedWorld(t, c, func(conn int, _ *sim.Peer, args []string) string {
+		switch args[0] {
+		case "SET":
+			return "-READONLY You can't write against a read only replica.\r\n"
+		case "SLOW":
+			return ""
+		case "ECHO":
+			return string(AppendBulk(nil, fmt.Sprint(conn)))
+		}
+		return simple(args)
+	})
+	answers := func(want string) {
+		t.Helper()
+		got := ""
+		c.Start(func(v Value, err error) { got = fmt.Sprint(v, err) }, "ECHO", "x")
+		w.RunFor(time.Second)
+		if got != want+" <nil>" {
+			t.Errorf("the answer is %q, want that of connection %s", got, want)
+		}
+	}
+	set := func() {
+		t.Helper()
+		c.Start(func(_ Value, err error) {
+			if e, ok := errors.AsType[Error](err); !ok || e.Code() != "READONLY" {
+				t.Error(err)
+			}
+		}, "SET", "k", "v")
+		w.RunFor(time.Second)
+	}
+	answers("0")
+	set()
+	answers("0") // it is too young
+	w.RunFor(leastLife)
+	slow := ""
+	set()
+	answers("1")
+	if !w.peers[0].Ended() && !w.peers[0].Closed() {
+		t.Error("the first connection is still there")
+	}
+	set()
+	answers("1")
+	w.RunFor(leastLife)
+	c.Start(func(Value, error) {
+		c.Start(func(v Value, err error) { slow = fmt.Sprint(v, err) }, "SLOW") // behind SET, when that is answered
+	}, "PING")
+	c.Start(func(Value, error) {}, "SET", "k", "v")
+	w.RunFor(time.Second)
+	answers("2")
+	if slow != "" || w.peers[1].Closed() {
+		t.Errorf("the replaced connection is closed, its command has ended: %q", slow)
+	}
+	w.peers[1].Write([]byte("+late\r\n"))
+	w.RunFor(time.Second)
+	if slow != "late <nil>" || !w.peers[1].Closed() {
+		t.Errorf("the reply on the replaced connection is %q; it is closed: %v", slow, w.peers[1].Closed())
+	}
+	answers("2")
+}
+
+// A burst of commands leaves no memory behind.
+func TestClientForgetsBursts(t *testing.T) {
+	c := &Client{Conns: 1}
+	w := newScriptedWorld(t, c, func(_ int, _ *sim.Peer, args []string) string { return simple(args) })
+	const burst = 20 * keptCalls
+	answered := 0
+	for range burst {
+		c.Start(func(_ Value, err error) {
+			if answered++; err != nil {
+				t.Error(err)
+			}
+		}, "PING")
+	}
+	w.RunFor(time.Minute)
+	l := c.links[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.conn.sent.ring); answered != burst || n > keptCalls {
+		t.Errorf("%d of %d commands are answered, there is room for %d", answered, burst, n)
+	}
+}
+
+// A server that ends an idle connection costs no command.
+func TestClientAfterIdleConnectionEnds(t *testing.T) {
+	c := &Client{Conns: 1}
+	w := newScriptedWorld(t, c, func(_ int, _ *sim.Peer, args []string) string { return simple(args) })
+	for i := range 4 {
+		var failed error
+		c.Start(func(_ Value, err error) { failed = err }, "PING")
+		w.RunFor(time.Minute)
+		if failed != nil || len(w.peers) != i+1 {
+			t.Errorf("round %d, on %d connections: %v", i, len(w.peers), failed)
+		}
+		w.peers[i].Close()
+		w.RunFor(time.Minute)
+	}
+}
+
+// Servers may push to a connection for commands, before a reply and behind it, with an attribute in
+// front: none of it is taken for a reply.
+func TestClientTellsPushesFromReplies(t *testing.T) {
+	var pushed []string
+	c := &Client{Conns: 1, OnPush: func(v Value) { pushed = append(pushed, v.String()) }}
+	w := newScriptedWorld(t, c, func(_ int, _ *sim.Peer, args []string) string {
+		switch args[0] {
+		case "HELLO":
+			return ">1\r\n+early\r\n%0\r\n"
+		case "PUBLISH":
+			return ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n:1\r\n|1\r\n+k\r\n+v\r\n>1\r\n+late\r\n"
+		}
+		return simple(args)
+	})
+	var got []string
+	for i := range 3 {
+		c.Start(func(v Value, err error) { got = append(got, fmt.Sprint(v, err)) }, "PUBLISH", "a", "x")
+		c.Start(func(v Value, err error) { got = append(got, fmt.Sprint(v, err)) }, "ECHO", fmt.Sprint(i))
+	}
+	w.RunFor(time.Second)
+	if want := "[1 <nil> 0 <nil> 1 <nil> 1 <nil> 1 <nil> 2 <nil>]"; fmt.Sprint(got) != want {
+		t.Errorf("the replies are %v, want %v", got, want)
+	}
+	if want := "[[early] [message a x] [late] [message a x] [late] [message a x] [late]]"; fmt.Sprint(pushed) != want {
+		t.Errorf("pushed is %v, want %v", pushed, want)
+	}
+}
+
+// A push in the middle of a reply ends the connection: no command gets the reply to another one.
+func TestClientRefusesInterruptedReply(t *testing.T) {
+	c := &Client{Conns: 1}
+	w := newScriptedWorld(t, c, func(conn int, _ *sim.Peer, args []string) string {
+		if args[0] == "MGET" && conn == 0 {
+			return "*2\r\n>2\r\n+invalidate\r\n*1\r\n+k\r\n$1\r\na\r\n$1\r\nb\r\n"
+		}
+		return simple(args)
+	})
+	var got []string
+	for _, command := range [][]string{{"MGET", "k", "l"}, {"ECHO", "1"}} {
+		c.Start(func(v Value, err error) { got = append(got, fmt.Sprint(v, errors.Is(err, ErrLost))) }, command...)
+	}
+	w.RunFor(time.Second)
+	c.Start(func(v Value, err error) { got = append(got, fmt.Sprint(v, err)) }, "ECHO", "2")
+	w.RunFor(time.Second)
+	if want := "[ true  true 2 <nil>]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Subscriptions notice a server that is dead without a word, within three times Silence. One that
+// sends messages is alive, however late it answers PING.
+func TestSubscriptionsNoticeDeadServer(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		var lost time.Time
+		c := &Client{Silence: time.Second}
+		w := newScriptedWorld(t, c, func(conn int, _ *sim.Peer, args []string) string {
+			if args[0] == "PING" && conn == 0 {
+				return ""
+			}
+			return simple(args)
+		})
+		c.OnLost = func(*Subscription, error) { lost = w.Now() }
+		got := 0
+		w.Go(func() {
+			if _, err := c.Subscribe(context.Background(), func(string, []byte) { got++ }, "", "a b\r\n"); err != nil {
+				t.Error(err)
+			}
+		})
+		w.RunFor(time.Millisecond)
+		began := w.Now()
+		const seconds = 20
+		for range 2 * seconds {
+			w.RunFor(time.Second / 2)
+			if busy {
+				w.peers[0].Write([]byte(">3\r\n+message\r\n+\r\n+x\r\n"))
+			}
+		}
+		switch {
+		case busy && (!lost.IsZero() || got < 2*seconds-1):
+			t.Errorf("a busy server: %d messages; lost after %v", got, lost.Sub(began))
+		case !busy && (lost.IsZero() || lost.Sub(began) > 3*c.Silence+100*time.Millisecond || len(w.peers) != 2):
+			t.Errorf("a dead server: noticed after %v, on %d connections", lost.Sub(began), len(w.peers))
+		}
+	}
+}
+
+// A subscription that is closed while there is no connection is not asked for on the next one.
+func TestSubscriptionClosedWhileDisconnected(t *testing.T) {
+	var asked []string
+	refuse := false
+	c := &Client{}
+	w := newScriptedWorld(t, c, func(_ int, p *sim.Peer, args []string) string {
+		if refuse && args[0] == "HELLO" {
+			p.Close()
+			return ""
+		}
+		asked = append(asked, strings.Join(args, " "))
+		return simple(args)
+	})
+	subs := map[string]*Subscription{}
+	w.Go(func() {
+		for _, name := range []string{"a", "b", "c"} {
+			s, err := c.Subscribe(context.Background(), func(string, []byte) {}, name)
+			if err != nil {
+				t.Error(err)
+			}
+			subs[name] = s
+		}
+	})
+	w.RunFor(time.Second)
+	refuse, asked = true, nil
+	w.peers[0].Reset()
+	w.RunFor(10 * time.Second) // several attempts fail
+	subs["b"].Close()
+	subs["b"].Close() // a second time
+	refuse = false
+	w.RunFor(10 * time.Second)
+	if want := "[HELLO 3 SUBSCRIBE a SUBSCRIBE c]"; fmt.Sprint(asked) != want {
+		t.Errorf("the server is asked %v, want %v", asked, want)
+	}
+	subs["a"].Close()
+	w.RunFor(time.Second)
+	if want := "UNSUBSCRIBE a"; asked[len(asked)-1] != want {
+		t.Errorf("the server is asked %v at last, want %v", asked, want)
+	}
+}
+
 // Subscribe beside the Close of the last other subscription to the channel: what is confirmed is
 // subscribed. Others, with many names, keep the connection's lock busy.
 func TestSubscribeBesideClose(t *testing.T) {

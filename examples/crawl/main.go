@@ -1,10 +1,11 @@
-// Command crawl checks a list of links: each is asked for, many at a time and few of one host, with
-// live figures on the standard error and a report of what is broken at the end.
+// Command crawl checks a list of links: each is asked for, many at a time and few of one host. The
+// broken ones are reported as they are found, and live figures are on the standard error.
 //
 //	crawl links.txt
 //	crawl < links.txt
 //
-// A list may have millions of lines: only the requests under way are in memory.
+// A list may have millions of lines: only the requests under way are in memory. A link that fails,
+// or is answered 429, 502, 503 or 504, is tried three times, and not before its server wants it.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/myriad-go/myriad/client"
@@ -55,7 +57,7 @@ func main() {
 // crawl checks the links of in, a line each, writes the broken ones to out, and live figures to
 // status. It returns how many are broken.
 func crawl(ctx context.Context, g *client.Group, in io.Reader, out, status io.Writer) (broken int, err error) {
-	var readErr error
+	var readErr atomic.Pointer[error] // an iterator that blocks may set it after the run
 	run, err := g.Start(ctx, links(in, &readErr))
 	if err != nil {
 		return 0, err
@@ -75,7 +77,10 @@ func crawl(ctx context.Context, g *client.Group, in io.Reader, out, status io.Wr
 	close(over)
 	<-shown
 	fmt.Fprintln(status, run.Summary())
-	return broken, readErr
+	if err := readErr.Load(); err != nil {
+		return broken, *err
+	}
+	return broken, nil
 }
 
 // problem says what is wrong with a link; "": nothing.
@@ -90,7 +95,9 @@ func problem(o client.Outcome) string {
 }
 
 // links are the requests for the lines of in that are not empty. A line that is no URL ends them.
-func links(in io.Reader, failed *error) iter.Seq[*http.Request] {
+// The error that ends them is stored in failed. Reading a line may block: the run goes on
+// meanwhile.
+func links(in io.Reader, failed *atomic.Pointer[error]) iter.Seq[*http.Request] {
 	return func(yield func(*http.Request) bool) {
 		lines := bufio.NewScanner(in)
 		for lines.Scan() {
@@ -100,14 +107,17 @@ func links(in io.Reader, failed *error) iter.Seq[*http.Request] {
 			}
 			r, err := http.NewRequest(http.MethodGet, link, nil)
 			if err != nil {
-				*failed = fmt.Errorf("%q: %w", link, err)
+				err = fmt.Errorf("%q: %w", link, err)
+				failed.Store(&err)
 				return
 			}
 			if !yield(r) {
 				return
 			}
 		}
-		*failed = lines.Err()
+		if err := lines.Err(); err != nil {
+			failed.Store(&err)
+		}
 	}
 }
 

@@ -114,6 +114,10 @@ func connectionField(f *hpack.Field) ConnectionFields {
 	return 0
 }
 
+// OfConnection reports whether a field belongs to a connection of HTTP/1, so that no message of
+// HTTP/2 may have it. name is in lower case. TE is not among them: a request may have it.
+func OfConnection(name string) bool { return connectionField(&hpack.Field{Name: name}) != 0 }
+
 // String lists the names, with commas between them.
 func (s ConnectionFields) String() string {
 	var names []string

@@ -45,4 +45,7 @@
 // Each stream has an Outbox. Flush writes what is ready in this order: control frames; heads,
 // trailers and ends without data; then data by urgency, in frames that fill one TLS record. It
 // stops when the conn's queue is full and goes on in Drained.
+//
+// RULES.md lists the rules of HTTP/2 with their tests. ADR 27 is about what a peer may make our end
+// do for nothing, and ADR 28 about messages that are malformed to the letter.
 package mux

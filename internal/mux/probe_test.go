@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -223,4 +224,35 @@ func TestLastStreamNumbers(t *testing.T) {
 			t.Errorf("stream %d, want %d", s.ID(), want)
 		}
 	}
+}
+
+// A head that was held back while the server's limit fell waits until there is room (section
+// 5.1.2). It leaves when another stream ends, or when the limit rises.
+func TestHeadWaitsForRoom(t *testing.T) {
+	r := newRig(t, Config{Client: true})
+	r.greet(h2.Setting{ID: h2.MaxConcurrentStreams, Value: 3})
+	all := r.openAll(3, ErrStreams)
+	head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
+	put := func(i int) { all[i].Put(head, nil, true); r.settle() }
+	put(0)
+	r.want("HEADERS 1 :method=GET :scheme=http :authority=h :path=/ END")
+	r.write(h2.AppendSettings(nil, h2.Setting{ID: h2.MaxConcurrentStreams, Value: 1}))
+	r.settle()
+	r.want("SETTINGS ACK")
+	put(1)
+	put(2)
+	r.wantNothing()
+	r.write(headers(1, []byte{0x88}, true)) // :status: 200
+	r.settle()
+	r.want("HEADERS 3 :method=GET :scheme=http :authority=h :path=/ END")
+	r.wantNothing()
+	r.write(h2.AppendSettings(nil, h2.Setting{ID: h2.MaxConcurrentStreams, Value: 2}))
+	r.settle()
+	got := strings.Join(r.sent(), "; ")
+	if !strings.Contains(got, "HEADERS 5") || !strings.Contains(got, "SETTINGS ACK") {
+		t.Errorf("behind a higher limit: %s", got)
+	}
+	all[1].Cancel(h2.Cancel)
+	all[2].Cancel(h2.Cancel)
+	r.settle()
 }

@@ -110,6 +110,8 @@ func (c *Conn) frames(p []byte) (rest []byte) {
 		}
 		if err == nil || n > 0 {
 			err = c.frame(&f, err)
+		} else if !c.is(gotSettings) && bytes.HasPrefix(p, []byte("HTTP/1.")) {
+			err = c.connError(h2.ProtocolError, "the server answers in HTTP/1")
 		}
 		if err != nil {
 			c.wrong(err)

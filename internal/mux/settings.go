@@ -49,6 +49,7 @@ func (c *Conn) setting(s h2.Setting) error {
 		}
 	case h2.MaxConcurrentStreams:
 		c.peerMax = s.Value
+		c.openAllowed()
 	case h2.MaxHeaderListSize:
 		c.peerList = s.Value
 	case h2.InitialWindowSize:

@@ -70,6 +70,20 @@ func (c *Conn) idsLeft() int {
 	return left
 }
 
+// allowed reports whether the peer's limit has room for another stream of ours. Open has seen to
+// it, but the limit may have fallen since, before the stream's head leaves.
+func (c *Conn) allowed() bool { return len(c.act.streams) < int(c.peerMax) }
+
+// openAllowed lets heads leave that have waited for room.
+func (c *Conn) openAllowed() {
+	if c.act == nil || !c.cfg.Client || !c.allowed() {
+		return
+	}
+	for _, s := range c.act.opening {
+		c.enqueue(s)
+	}
+}
+
 // number gives a client's stream its id, in the order in which heads leave (section 5.1.1).
 func (c *Conn) number(s *Stream) {
 	if c.last == 0 {
@@ -157,6 +171,7 @@ func (c *Conn) close(s *Stream, code h2.Code, err error) {
 		a.opening = slices.DeleteFunc(a.opening, func(o *Stream) bool { return o == s })
 	} else {
 		delete(a.streams, s.id)
+		c.openAllowed()
 	}
 	c.dequeue(s)
 	if err == nil {

@@ -153,6 +153,9 @@ func (c *Conn) sendHead(s *Stream) bool {
 	}
 	a.heads.pop()
 	s.bits &^= queued
+	if s.id == 0 && c.cfg.Client && !c.allowed() {
+		return true // openAllowed comes back to it
+	}
 	pairs, ok, end, room := s.box.NextHead(a.scratch[:0])
 	a.scratch = pairs
 	if ok && h2.ListExceeds(pairs, int64(c.peerList)) {

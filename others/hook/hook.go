@@ -1,58 +1,97 @@
 //go:build others
 
-// Package hook puts web.Server behind every http.Server of a program, and client.Transport behind
-// every http.Transport. It compiles only with the overlay of package others, which gives net/http
-// the variables that are set here.
 package hook
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/myriad-go/myriad/client"
 	"github.com/myriad-go/myriad/web"
 )
 
+// usedEnv names the environment variable with the path of a file. It gets a byte for each server
+// and each transport that is replaced, so that the command knows whether a program has any.
+const usedEnv = "OTHERS_USED"
+
 func init() {
 	http.OthersServer = func(from *http.Server) http.OthersServing {
+		use()
 		to := &web.Server{}
 		copyFields(to, from)
+		serveHTTP2(to)
 		return to
 	}
-	http.OthersTransport = func(from *http.Transport) http.OthersTripper { return &tripper{from: from} }
+	http.OthersTransport = func(from *http.Transport) http.OthersTripper {
+		use()
+		return &tripper{from: from}
+	}
 }
 
-// A tripper is the client.Transport of an http.Transport. If a field of that changes, which tests do
-// between requests, it begins again with another one.
+func use() {
+	f, err := os.OpenFile(os.Getenv(usedEnv), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return // the binary runs by itself
+	}
+	defer f.Close()
+	_, _ = f.Write([]byte{'.'})
+}
+
+// serveHTTP2 has s serve HTTP/2 itself where TLSNextProto asks net/http to, as in net/http's tests.
+func serveHTTP2(s *web.Server) {
+	f, ok := s.TLSNextProto["h2"]
+	if !ok {
+		return
+	}
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	if !strings.HasPrefix(name, "net/http.http2ConfigureServer") {
+		return
+	}
+	s.TLSNextProto = maps.Clone(s.TLSNextProto)
+	delete(s.TLSNextProto, "h2")
+	if s.Protocols == nil {
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetHTTP2(true)
+	}
+}
+
+// A tripper is the client.Transport of an http.Transport. If a field of that changes, as tests do
+// between requests, it goes on with a new one.
 type tripper struct {
 	from *http.Transport
 
 	mu        sync.Mutex
-	was       []any // the fields that last was made of
-	last      *client.Transport
+	fields    []any // of from, when current was made
+	current   *client.Transport
 	all       []*client.Transport
 	protocols map[string]http.RoundTripper
 }
 
-func (t *tripper) to() *client.Transport {
+func (t *tripper) transport() *client.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := fields(t.from)
-	if t.last == nil || !slices.Equal(now, t.was) {
-		t.was, t.last = now, &client.Transport{}
-		copyFields(t.last, t.from)
+	if now := fieldsOf(t.from); t.current == nil || !slices.Equal(now, t.fields) {
+		t.fields, t.current = now, &client.Transport{}
+		copyFields(t.current, t.from)
 		for scheme, rt := range t.protocols {
-			t.last.RegisterProtocol(scheme, rt)
+			t.current.RegisterProtocol(scheme, rt)
 		}
-		t.all = append(t.all, t.last)
+		t.all = append(t.all, t.current)
 	}
-	return t.last
+	return t.current
 }
 
-func (t *tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t.to().RoundTrip(r) }
+func (t *tripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.transport().RoundTrip(r)
+}
 
 func (t *tripper) RegisterProtocol(scheme string, rt http.RoundTripper) {
 	t.mu.Lock()
@@ -61,8 +100,8 @@ func (t *tripper) RegisterProtocol(scheme string, rt http.RoundTripper) {
 		t.protocols = map[string]http.RoundTripper{}
 	}
 	t.protocols[scheme] = rt
-	if t.last != nil {
-		t.last.RegisterProtocol(scheme, rt)
+	if t.current != nil {
+		t.current.RegisterProtocol(scheme, rt)
 	}
 }
 
@@ -84,9 +123,9 @@ func (t *tripper) made() []*client.Transport {
 	return slices.Clone(t.all)
 }
 
-// fields are the values of the exported fields, which can be compared.
-func fields(of *http.Transport) (all []any) {
-	v := reflect.ValueOf(of).Elem()
+// fieldsOf gives the values of the exported fields in a form that can be compared.
+func fieldsOf(t *http.Transport) (all []any) {
+	v := reflect.ValueOf(t).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		switch field := v.FieldByIndex(f.Index); {
 		case !f.IsExported():
@@ -99,7 +138,7 @@ func fields(of *http.Transport) (all []any) {
 	return all
 }
 
-// copyFields sets the exported fields of to, which has all that from has, to those of from.
+// copyFields sets the exported fields of to that from has. to must have all of them.
 func copyFields(to, from any) {
 	dst, src := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for _, f := range reflect.VisibleFields(src.Type()) {
