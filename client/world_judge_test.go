@@ -331,7 +331,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
 			p.taken++
-		case c.ready.IsZero():
+		case c.ready.IsZero(), c.dead && c.used == 0: // what made it ready may not have left
 			abandoned := c.born.Before(oldest.Add(-limit))
 			if !abandoned || swapped {
 				p.serving++
@@ -446,7 +446,8 @@ func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
 // headCame judges when the head of a request comes that has a connection. It may wait for the first
 // byte of its body, but no longer than a probe does.
 func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
-	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 {
+	full := func(c *peerConn) bool { return c.h2 && c.mux.full() } // the head may wait for a stream
+	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 || slices.ContainsFunc(x.host.conns, full) {
 		return
 	}
 	x.mu.Lock()
