@@ -472,10 +472,8 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) || !a.bodyAt.IsZero() {
-		return
-	}
-	if !x.expect || d == 0 {
+	answers := !a.began.IsZero() || !a.answered.IsZero() || a.deed != ""
+	if !x.expect || d == 0 || !x.hasBody() || a.c == nil || a.lost() || answers || !a.bodyAt.IsZero() {
 		return
 	}
 	from := a.at
@@ -597,7 +595,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil && (errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
+	dialled := errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")
+	if x.w.o.net == "faulty" && last == nil && dialled {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {

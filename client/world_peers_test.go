@@ -176,7 +176,8 @@ func (c *peerConn) unused() time.Time {
 	since := c.born
 	for _, x := range c.h.w.requests {
 		x.mu.Lock()
-		if x.host == c.h && x.over && (c.last == nil && len(x.attempts) == 0 && !x.born.After(c.born) || c.last != nil && c.last.x == x) {
+		may := c.last == nil && len(x.attempts) == 0 && !x.born.After(c.born)
+		if x.host == c.h && x.over && (may || c.last != nil && c.last.x == x) {
 			since = later(since, x.overAt)
 		}
 		x.mu.Unlock()

@@ -124,8 +124,8 @@ func (a *asking) drawBody(r *rand.Rand, o *options) {
 func (a asking) String() string {
 	s := fmt.Sprintf("%s by %s", a.method, a.by)
 	if a.kind != "" {
-		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v", a.size,
-			a.kind, a.length, a.replay, a.first, a.piece, a.gap)
+		s += fmt.Sprintf(", body of %d bytes, %s, length known %v, GetBody %v, first after %v, %d bytes each %v",
+			a.size, a.kind, a.length, a.replay, a.first, a.piece, a.gap)
 	}
 	for _, f := range []struct {
 		name  string

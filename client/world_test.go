@@ -408,8 +408,8 @@ func (w *world) garbage() (left []string) {
 		}{{"request", x.keptRequest.Value() != nil}, {"context", x.keptContext.Value() != nil},
 			{"body", x.keptBody.Value() != nil}} {
 			if kept.is {
-				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory", kept.name,
-					x.id, x.host.url))
+				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory",
+					kept.name, x.id, x.host.url))
 			}
 		}
 	}
