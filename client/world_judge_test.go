@@ -331,7 +331,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 			}
 		case c.ready.IsZero() && c.mux != nil && c.mux.carries():
 			p.taken++
-		case c.ready.IsZero():
+		case c.ready.IsZero(), c.dead && c.used == 0: // what made it ready may not have left
 			abandoned := c.born.Before(oldest.Add(-limit))
 			if !abandoned || swapped {
 				p.serving++
@@ -361,7 +361,7 @@ func (j *judge) places(h *host, oldest, newest time.Time) (p places) {
 }
 
 func (j *judge) abandonedBound(c *peerConn) time.Duration {
-	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" {
+	if d := j.w.o.tr.TLSHandshakeTimeout; d > 0 && c.h.https && !c.shaken && c.h.proxy == "" && j.w.o.dialer != "tls" {
 		return d + grace
 	}
 	return abandonedBound
@@ -400,7 +400,11 @@ func (j *judge) limits() {
 		}
 		a := x.attempts[len(x.attempts)-1]
 		d := w.o.tr.ResponseHeaderTimeout
-		if d > 0 && !a.whole.IsZero() && now.Sub(a.whole) > d+slack && x.headless() && !a.lost() && a.deed == "" {
+		if x.kind == "reader" {
+			d += x.gap // the end of the body may be read that much later than its last byte
+		}
+		waits := !a.whole.IsZero() && x.headless() && !a.lost() && a.deed == ""
+		if w.o.tr.ResponseHeaderTimeout > 0 && waits && now.Sub(a.whole) > d+slack {
 			j.once(x, "ResponseHeaderTimeout", "it waits for the head since %v", a.whole.Sub(epoch))
 		}
 		j.continues(x, a, now, slack)
@@ -442,7 +446,8 @@ func (j *judge) idle(h *host, now time.Time, slack time.Duration) (kept int) {
 // headCame judges when the head of a request comes that has a connection. It may wait for the first
 // byte of its body, but no longer than a probe does.
 func (j *judge) headCame(x *request, now time.Time, slack time.Duration) {
-	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 {
+	full := func(c *peerConn) bool { return c.h2 && c.mux.full() } // the head may wait for a stream
+	if x.host.served || x.host.hasDead() || len(x.attempts) > 0 || slices.ContainsFunc(x.host.conns, full) {
 		return
 	}
 	x.mu.Lock()
@@ -467,11 +472,8 @@ func (x *request) headless() bool {
 // continues judges when the body of a request with Expect begins to be read.
 func (j *judge) continues(x *request, a *attempt, now time.Time, slack time.Duration) {
 	d := j.w.o.tr.ExpectContinueTimeout
-	if !x.hasBody() || a.c == nil || a.lost() || a.deed != "" || !a.began.IsZero() || a.answered != (time.Time{}) ||
-		!a.bodyAt.IsZero() {
-		return
-	}
-	if !x.expect || d == 0 {
+	answers := !a.began.IsZero() || !a.answered.IsZero() || a.deed != ""
+	if !x.expect || d == 0 || !x.hasBody() || a.c == nil || a.lost() || answers || !a.bodyAt.IsZero() {
 		return
 	}
 	from := a.at
@@ -531,6 +533,8 @@ func (j *judge) verdict(x *request) (kind string) {
 		return kind + "closed early"
 	case failure != nil:
 		return kind + j.failed(x, last, failure, err == nil)
+	case last == nil && x.host.served && x.status == http.StatusServiceUnavailable:
+		return kind + "overload"
 	case last == nil:
 		j.broke(x, "result", "it was answered, but has come to no server")
 		return kind + "?"
@@ -591,8 +595,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
-	if x.w.o.net == "faulty" && last == nil &&
-		(errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")) {
+	dialled := errors.Is(err, syscall.ECONNREFUSED) || timeout && contains(err, "dial")
+	if x.w.o.net == "faulty" && last == nil && dialled {
 		return "dial"
 	}
 	if x.host.served && x.w.o.net == "faulty" {

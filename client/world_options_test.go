@@ -271,8 +271,8 @@ func (w *world) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	return tls.Client(nc, cfg), nil
 }
 
-// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond: package
-// context would tell by a goroutine that is none of the world's.
+// dial waits for the engine's dial, or for the end of ctx. It looks at ctx each millisecond:
+// package context would tell by a goroutine that the world does not know.
 func (w *world) dial(ctx context.Context, network, addr string, h myriad.Handler) (err error) {
 	p, done := w.NewParker(), false
 	cancel := w.dials.DialFunc(context.Background(), network, addr, h, func(_ *myriad.Conn, e error) {

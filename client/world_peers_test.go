@@ -170,14 +170,19 @@ func (c *peerConn) String() string {
 	return s
 }
 
-// unused is since when the connection has no request.
+// unused is since when the connection has no request. If none has come, it may be dialled for any
+// that has begun before it, and has come nowhere.
 func (c *peerConn) unused() time.Time {
-	if c.last == nil {
-		return c.born
+	since := c.born
+	for _, x := range c.h.w.requests {
+		x.mu.Lock()
+		may := c.last == nil && len(x.attempts) == 0 && !x.born.After(c.born)
+		if x.host == c.h && x.over && (may || c.last != nil && c.last.x == x) {
+			since = later(since, x.overAt)
+		}
+		x.mu.Unlock()
 	}
-	c.last.x.mu.Lock()
-	defer c.last.x.mu.Unlock()
-	return c.last.x.overAt
+	return since
 }
 
 // A pipe is what a script writes to.

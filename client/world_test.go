@@ -282,8 +282,11 @@ func (w *world) blocked(h *host) bool {
 			return x.host == h && x.hangAt >= 0 && !x.isOver()
 		})
 	}
-	taken, dials, owners := 0, 0, 0
+	taken, dials, owners, dead := 0, 0, 0, 0
 	for _, c := range h.conns {
+		if c.dead && c.gone.IsZero() && c.mux != nil && c.mux.carries() {
+			dead++
+		}
 		switch {
 		case !c.gone.IsZero():
 		case !c.spent.IsZero():
@@ -306,7 +309,7 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	return most > 0 && taken+min(dials, owners) >= most
+	return most > 0 && (taken+min(dials, owners) >= most || dead > most) // as many may drain as may be open
 }
 
 func (s *h2Script) full() bool {
@@ -326,6 +329,9 @@ func (x *request) mayHang() bool {
 		})
 	}
 	a := x.attempts[len(x.attempts)-1]
+	if a.at.After(x.w.Now().Add(-time.Second)) {
+		return true // it has only just come
+	}
 	return a.c == nil || a.c.gone.IsZero() && (a.c.dead || a.deed != "" || a.plan.stops)
 }
 
@@ -403,8 +409,7 @@ func (w *world) garbage() (left []string) {
 			{"body", x.keptBody.Value() != nil}} {
 			if kept.is {
 				left = append(left, fmt.Sprintf("the %s of request %d to %s, which is over, is still in memory",
-					kept.name,
-					x.id, x.host.url))
+					kept.name, x.id, x.host.url))
 			}
 		}
 	}
