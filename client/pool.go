@@ -2,6 +2,7 @@ package client
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,8 @@ type host struct {
 
 	conns    int // places taken of MaxConnsPerHost: dials and connections
 	draining int // connections that take no place, because they carry no further call
+
+	toDrain []*pooled // connections that are to be among them when there are fewer
 
 	atOnce  int       // dials that may be under way while HTTP/2 is possible
 	raiseAt time.Time // when there may be one more; zero: no call waits for that
@@ -592,6 +595,7 @@ func (p *pool) closed(c *pooled) {
 	case noPlace:
 	}
 	c.place = noPlace
+	p.drain(h)
 	do := p.arrange(h)
 	p.mu.Unlock()
 	do.run()
@@ -638,10 +642,9 @@ func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()
 	h := m.host
 	p.unlist(m)
-	if most := p.t.MaxConnsPerHost; drains && most > 0 && m.place == takesPlace && h.draining < most {
-		m.place = drainsPlace
-		h.draining++
-		h.conns--
+	if drains && p.t.MaxConnsPerHost > 0 && m.place == takesPlace && !slices.Contains(h.toDrain, &m.pooled) {
+		h.toDrain = append(h.toDrain, &m.pooled)
+		p.drain(h)
 	}
 	do := p.arrange(h)
 	p.mu.Unlock()
@@ -653,6 +656,18 @@ func (p *pool) hasLeft(m *muxConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return m.leaving
+}
+
+// drain has connections give their places back that are to drain, as many as may.
+func (p *pool) drain(h *host) {
+	for len(h.toDrain) > 0 && h.draining < p.t.MaxConnsPerHost {
+		c := h.toDrain[0]
+		if h.toDrain = slices.Delete(h.toDrain, 0, 1); c.place == takesPlace {
+			c.place = drainsPlace
+			h.draining++
+			h.conns--
+		}
+	}
 }
 
 func (p *pool) unlist(m *muxConn) {
