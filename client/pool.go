@@ -595,6 +595,7 @@ func (p *pool) closed(c *pooled) {
 	case noPlace:
 	}
 	c.place = noPlace
+	h.toDrain = slices.DeleteFunc(h.toDrain, func(o *pooled) bool { return o == c })
 	p.drain(h)
 	do := p.arrange(h)
 	p.mu.Unlock()
@@ -661,12 +662,10 @@ func (p *pool) hasLeft(m *muxConn) bool {
 // drain has connections give their places back that are to drain, as many as may.
 func (p *pool) drain(h *host) {
 	for len(h.toDrain) > 0 && h.draining < p.t.MaxConnsPerHost {
-		c := h.toDrain[0]
-		if h.toDrain = slices.Delete(h.toDrain, 0, 1); c.place == takesPlace {
-			c.place = drainsPlace
-			h.draining++
-			h.conns--
-		}
+		h.toDrain[0].place = drainsPlace
+		h.toDrain = slices.Delete(h.toDrain, 0, 1)
+		h.draining++
+		h.conns--
 	}
 }
 
