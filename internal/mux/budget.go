@@ -46,7 +46,7 @@ func (cfg *Config) firstCancels() int { return max(leastCancels, 4*cfg.paced()) 
 // seconds sends what it has cancelled meanwhile at once.
 func (cfg *Config) savedCancels() int { return min(1000*cfg.paced(), h2.MaxBurst-cfg.firstCancels()) }
 
-// paced is the number of streams by which the limits grow.
+// paced is Config.Streams, as far as the limits grow with it.
 func (cfg *Config) paced() int { return min(cfg.streams(), h2.MaxBurst/8) }
 
 // limits are in the order of the kinds.
