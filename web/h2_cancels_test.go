@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -126,6 +127,24 @@ func TestHTTP2NextRequestBehindACancel(t *testing.T) {
 	})
 	let()
 	framesUntil(t, fr, endOf(t, id-2))
+}
+
+// Clients of Go that read a download through a small buffer grant it again in small pieces.
+func TestHTTP2DownloadInPieces(t *testing.T) {
+	const size = 64 << 20
+	eachHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+		io.CopyN(w, zeros{}, size)
+	}, func(t *testing.T, f *fixture, c *http.Client) {
+		resp, err := c.Get(f.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{resp.Body}, make([]byte, 4<<10))
+		if n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	})
 }
 
 // Calls that end by their deadline, as fast as clients of Go make them, leave the others of their

@@ -21,7 +21,7 @@ var healthPing = [8]byte{'m', 'y', 'r', 'i', 'a', 'd', 0, 2}
 
 // heardNow notes that the peer has sent something.
 func (c *Conn) heardNow() {
-	c.bits &^= probing
+	c.bits = c.bits&^probing | heardMore
 	if c.cfg.SendPing > 0 {
 		c.heard = uint32(c.now())
 		c.bits &^= healthPinged
