@@ -36,7 +36,10 @@ type tree struct {
 }
 
 // A pkg is a package with tests.
-type pkg struct{ Name, ImportPath, Dir string }
+type pkg struct {
+	Name, ImportPath, Dir string
+	deps                  []string // of its tests
+}
 
 // fetch downloads a program, once. Its tests may write into the copy.
 func (w *workplace) fetch(p *program) (*tree, error) {
@@ -182,7 +185,9 @@ func (t *tree) list() ([]pkg, error) {
 		case !isTest:
 			plain[path] = one.pkg
 		case links(one.Deps, "net/http"):
-			tested = append(tested, plain[path])
+			found := plain[path]
+			found.deps = one.Deps
+			tested = append(tested, found)
 		}
 	}
 	if len(tested) == 0 {
