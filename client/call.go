@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
@@ -109,6 +110,8 @@ func (x *Call) prepare() (key hostKey, err error) {
 		return key, fmt.Errorf("http: no Host in request URL")
 	case r.ContentLength != 0 && r.Body == nil:
 		return key, fmt.Errorf("http: Request.ContentLength=%d with nil Body", r.ContentLength)
+	case hasControl(r.URL.Opaque) || hasControl(r.URL.RawQuery): // all else of a URL is escaped
+		return key, errors.New("net/http: can't write control character in Request.URL")
 	}
 	if err = checkFields("header", r.Header); err != nil {
 		return key, err
@@ -122,7 +125,20 @@ func (x *Call) prepare() (key hostKey, err error) {
 		}
 	}
 	x.addr = canonicalAddr(r.URL)
+	if x.proxy != nil && !socks(x.proxy) && (hostOf(r) == "" || !httpguts.ValidHostHeader(x.addr)) {
+		return key, errors.New("http: invalid Host header") // it would be in the target of the request
+	}
 	return keyFor(r, x.proxy, x.addr)
+}
+
+// hasControl reports whether s has a character that a line of HTTP/1 must not have.
+func hasControl(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return true
+		}
+	}
+	return false
 }
 
 // checkFields leaves out the value, which may be a secret.

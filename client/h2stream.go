@@ -1,6 +1,8 @@
 package client
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -42,6 +44,10 @@ type stream struct {
 // begin sends the request.
 func (st *stream) begin(x *Call) {
 	up, err := newUpload(x, nil, st)
+	to, invalid := pseudoTarget(x.req)
+	if err == nil {
+		err = invalid
+	}
 	reused := st.m.carried
 	st.m.carried = true
 	x.mu.Lock()
@@ -64,7 +70,7 @@ func (st *stream) begin(x *Call) {
 		st.WithoutBody()
 	}
 	if !up.probe {
-		st.head = x.appendPairs(nil, up)
+		st.head = x.appendPairs(nil, up, to)
 	}
 	up.final = up.body == nil
 	switch {
@@ -344,20 +350,43 @@ func (st *stream) Ended(code h2.Code, err error) {
 	}
 }
 
-// appendPairs is appendHead for HTTP/2 (RFC 9113 section 8.3.1).
-func (x *Call) appendPairs(dst []byte, u *upload) []byte {
+// A pseudo is what the pseudo-fields of a request say of its target (RFC 9113 section 8.3.1).
+type pseudo struct{ authority, path string }
+
+// pseudoTarget is the target of a request, with the errors of net/http. A host in URL.Opaque is cut
+// off: it is the authority.
+func pseudoTarget(r *http.Request) (to pseudo, err error) {
+	if to.authority = hostOf(r); to.authority == "" {
+		return to, errors.New("http2: invalid Host header")
+	}
+	if r.Method == "CONNECT" {
+		return to, nil
+	}
+	uri := r.URL.RequestURI()
+	if to.path = uri; !isPath(uri) {
+		to.path = strings.TrimPrefix(uri, r.URL.Scheme+"://"+to.authority)
+	}
+	switch {
+	case isPath(to.path):
+		return to, nil
+	case r.URL.Opaque != "":
+		return to, fmt.Errorf("http2: invalid request :path %q from URL.Opaque = %q", uri, r.URL.Opaque)
+	}
+	return to, fmt.Errorf("http2: invalid request :path %q", uri)
+}
+
+func isPath(s string) bool { return strings.HasPrefix(s, "/") || s == "*" }
+
+// appendPairs is appendHead for HTTP/2.
+func (x *Call) appendPairs(dst []byte, u *upload, to pseudo) []byte {
 	r := x.req
 	dst = h2.AppendPair(dst, ":method", x.method(), false)
-	if host := hostOf(r); r.Method == "CONNECT" {
-		dst = h2.AppendPair(dst, ":authority", host, false)
+	if r.Method == "CONNECT" {
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
 	} else {
-		path := r.URL.RequestURI()
-		if !strings.HasPrefix(path, "/") && path != "*" {
-			path = r.URL.EscapedPath()
-		}
 		dst = h2.AppendPair(dst, ":scheme", r.URL.Scheme, false)
-		dst = h2.AppendPair(dst, ":authority", host, false)
-		dst = h2.AppendPair(dst, ":path", path, false)
+		dst = h2.AppendPair(dst, ":authority", to.authority, false)
+		dst = h2.AppendPair(dst, ":path", to.path, false)
 	}
 	if agent, set := r.Header["User-Agent"]; !set {
 		dst = x.pair(dst, "user-agent", "Go-http-client/2.0")
@@ -371,7 +400,8 @@ func (x *Call) appendPairs(dst []byte, u *upload) []byte {
 		dst = x.pair(dst, "trailer", names)
 	}
 	dst = x.appendFieldPairs(dst, r.Header)
-	if x.gzip = x.wantsGzip(); x.gzip {
+	x.gzip = x.wantsGzip() && len(r.Header["Accept-Encoding"]) == 0 && len(r.Header["Range"]) == 0
+	if x.gzip {
 		dst = x.pair(dst, "accept-encoding", "gzip")
 	}
 	return dst
@@ -402,8 +432,11 @@ func (x *Call) appendFieldPairs(dst []byte, header http.Header) []byte {
 			continue
 		}
 		for _, v := range header[name] {
-			if lower != "te" || v == "trailers" {
+			switch {
+			case lower != "te":
 				dst = x.pair(dst, lower, v)
+			case strings.EqualFold(v, "trailers"): // its only value here
+				dst = x.pair(dst, lower, "trailers")
 			}
 		}
 	}

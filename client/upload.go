@@ -244,7 +244,8 @@ func (u *upload) waits() bool { return len(u.pending) > 0 || u.st != nil && u.st
 // makeHead encodes the head that a probe has held back.
 func (u *upload) makeHead() {
 	if u.st != nil {
-		u.st.head = u.x.appendPairs(nil, u)
+		to, _ := pseudoTarget(u.x.req) // it was checked when the stream began
+		u.st.head = u.x.appendPairs(nil, u, to)
 	} else {
 		u.pending = u.x.appendHead(nil, u)
 	}
@@ -401,7 +402,7 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 	if u.length == 0 {
 		u.length = -1
 	}
-	if len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
+	if st == nil && len(r.TransferEncoding) > 0 && r.TransferEncoding[0] == "chunked" {
 		u.length = -1
 	}
 	u.left = u.length
@@ -415,11 +416,11 @@ func newUpload(x *Call, pc *conn, st *stream) (*upload, error) {
 			u.probe = !u.memory
 		}
 	}
-	if u.chunked {
+	if u.chunked || st != nil {
 		for name := range r.Trailer {
-			switch http.CanonicalHeaderKey(name) {
+			switch name = http.CanonicalHeaderKey(name); name {
 			case "Transfer-Encoding", "Trailer", "Content-Length":
-				return u, fmt.Errorf("invalid Trailer key %q", name)
+				return u, fmt.Errorf("%sinvalid Trailer key %q", u.scope(), name)
 			}
 		}
 	}
@@ -500,7 +501,7 @@ func (u *upload) encode(p []byte, err error) {
 		u.pending = h1.AppendChunk(u.pending, p)
 	} else {
 		if u.length >= 0 && int64(len(p)) > u.left {
-			u.failWith(fmt.Errorf("http: ContentLength=%d with Body length longer than that", u.length))
+			u.failWith(u.tooLong(len(p)))
 			return
 		}
 		u.left -= int64(len(p))
@@ -522,6 +523,23 @@ func (u *upload) encode(p []byte, err error) {
 		u.pending = appendFields(u.pending, u.x.req.Trailer, nil)
 		u.pending = append(u.pending, "\r\n"...)
 	}
+}
+
+// tooLong is the error of a body of which n bytes have come while less were left. As in net/http it
+// says how long the body is, which may be longer still.
+func (u *upload) tooLong(n int) error {
+	if u.st != nil {
+		return errors.New("http2: request body larger than specified content length")
+	}
+	return fmt.Errorf("http: ContentLength=%d with Body length %d", u.length, u.length-u.left+int64(n))
+}
+
+// scope is how net/http begins the errors of a protocol.
+func (u *upload) scope() string {
+	if u.st != nil {
+		return "http2: "
+	}
+	return ""
 }
 
 func (u *upload) failWith(err error) { u.readErr.CompareAndSwap(nil, &err) }
