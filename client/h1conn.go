@@ -293,8 +293,11 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	r.TLS = pc.tls
 	pc.last = !head.KeepAlive || wantsClose(x.req) || pc.t.DisableKeepAlives || pc.stops || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {
-		pc.switchProtocols(x, r, rest)
-		return
+		if head.Upgrade {
+			pc.switchProtocols(x, r, rest)
+			return
+		}
+		pc.last = true // it names no protocol, so what follows belongs to none
 	}
 	switch {
 	case pc.waits == forContinue && pc.last: // as in net/http the body is sent if the connection is to be used again
