@@ -375,8 +375,8 @@ func (h *handshake) succeed(c *myriad.Conn) {
 	})
 }
 
-// fail ends the conn after the alert, or NotTLS's answer, has been sent. A client that waits for the
-// handshake learns of it now: the peer may take its time to read that.
+// fail ends the conn after the alert, or NotTLS's answer, has been sent. A client that waits for
+// the handshake learns of it now: the peer may take its time to read that.
 func (h *handshake) fail(err error) {
 	if h.told {
 		return

@@ -52,7 +52,7 @@ func TestClientFailsPromptly(t *testing.T) {
 	}
 }
 
-// So it is with a failure that is not a timeout. The alert is sent all the same.
+// So it is with a failure that is not a timeout. The alert is sent nevertheless.
 func TestClientDistrustsPromptly(t *testing.T) {
 	w := sim.New(1, sim.Calm())
 	e, err := myriad.Start(myriad.Config{Loops: 1, System: w, Logger: slog.New(slog.DiscardHandler)})
@@ -92,7 +92,8 @@ func TestClientDistrustsPromptly(t *testing.T) {
 		took = w.Now().Sub(began)
 	})
 	w.RunFor(time.Minute)
-	if _, distrusted := errors.AsType[*tls.CertificateVerificationError](err); !distrusted || took > tick || closed != 1 {
+	_, distrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if !distrusted || took > tick || closed != 1 {
 		t.Errorf("after %v, and %d calls of Closed: %v", took, closed, err)
 	}
 	if sent != 2 {
