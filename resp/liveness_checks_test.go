@@ -163,8 +163,8 @@ func (l *livenessWorld) checkCollected() {
 	}
 }
 
-// checkGoroutines waits until there are as few goroutines as before the run. After other problems it
-// ends them.
+// checkGoroutines waits until there are as few goroutines as before the run. After other problems
+// it ends them.
 func (l *livenessWorld) checkGoroutines(before int) {
 	if len(l.problems) > 0 {
 		l.w.Kill()
