@@ -269,19 +269,6 @@ func (p *pool) push(h *host, x *Call) {
 	p.queued++
 }
 
-// pushFront gives x back, which next has taken.
-func (p *pool) pushFront(h *host, x *Call) {
-	x.waits, x.prev, x.next = true, nil, h.first
-	if h.first != nil {
-		h.first.prev = x
-	} else {
-		h.last = x
-	}
-	h.first, h.undialled = x, x
-	h.waiting++
-	p.queued++
-}
-
 func (p *pool) remove(x *Call) {
 	h := x.host
 	if h.undialled == x {

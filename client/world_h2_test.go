@@ -438,6 +438,10 @@ func (s *h2Script) headers(id uint32, block []byte, whole, last bool) {
 		size += int(f.Size())
 	}
 	path := head.Get(":path")
+	if s.leaving && id > s.last && s.h.w.elsewhere(path) {
+		st.close() // the client knows already that it was not processed
+		return
+	}
 	a := s.c.arrive(path, id)
 	if a == nil {
 		return
@@ -757,7 +761,7 @@ func (st *h2Stream) ended() {
 }
 
 func (st *h2Stream) closeIfDone() {
-	if st.local && st.remote {
+	if st.local && st.remote && !st.s.c.dead { // the client does not know, if it is
 		st.close()
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -70,40 +69,6 @@ func pass(substitute, method string) string {
 // unwatched has the code run unless a test of net/http wants to see the listener.
 func unwatched(code string) string { return "\tif testHookServerServe == nil {\n" + code + "\t}\n" }
 
-// A checker looks for goroutines that a test leaves behind.
-type checker struct{ path, file, anchor, text string }
-
-// checkers are told of the engine's goroutines: loops run as long as the program, and idle workers
-// retire after some seconds.
-var checkers = []checker{
-	{
-		"github.com/fortytw2/leaktest", "leaktest.go", "\tstack := strings.TrimSpace(sl[1])\n",
-		"\tfor _, f := range []string{" + quoted(idle) + "} {\n\t\tif strings.Contains(stack, f) {\n" +
-			"\t\t\treturn nil, nil\n\t\t}\n\t}\n",
-	},
-	{
-		"go.uber.org/goleak", "options.go", "func (o *opts) filter(s stack.Stack) bool {\n",
-		"\tfor _, f := range []string{" + quoted(idle) + "} {\n\t\tif strings.Contains(s.Full(), f) {\n" +
-			"\t\t\treturn true\n\t\t}\n\t}\n",
-	},
-	{
-		"google.golang.org/grpc/internal/leakcheck", "leakcheck.go", "func ignore(g string) bool {\n",
-		"\tfor _, f := range []string{" + quoted(idle) + "} {\n\t\tif strings.Contains(g, f) {\n" +
-			"\t\t\treturn true\n\t\t}\n\t}\n",
-	},
-}
-
-// idle are functions of the engine's goroutines that wait for work.
-var idle = []string{"myriad.(*Loop).poll(", "workers.(*worker).next(", "workers.(*Pool).monitor("}
-
-func quoted(all []string) string {
-	var q []string
-	for _, s := range all {
-		q = append(q, strconv.Quote(s))
-	}
-	return strings.Join(q, ", ")
-}
-
 // An overlay is the file that go test -overlay reads.
 type overlay struct{ Replace map[string]string }
 
@@ -146,24 +111,6 @@ func (o *overlay) put(path, file, text string) error {
 		return err
 	}
 	return os.WriteFile(file, []byte(text), 0o644)
-}
-
-// inform tells the checkers that one links of the engine's goroutines.
-func (o *overlay) inform(t *tree, one pkg, dir string) error {
-	for _, c := range checkers {
-		if !links(one.deps, c.path) {
-			continue
-		}
-		text, err := t.command("list", "-f", "{{.Dir}}", c.path).Output()
-		if err != nil {
-			return fmt.Errorf("go list %s: %w", c.path, err)
-		}
-		path := filepath.Join(strings.TrimSpace(string(text)), c.file)
-		if err := o.insert(path, filepath.Join(dir, flat(c.path)+".go"), c.anchor, c.text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // link adds a file to the tests of one, which imports package hook. It belongs to the external test

@@ -18,6 +18,8 @@ type program struct {
 	// cuts divide the tests into units, for shares: those that match the first pattern, those of
 	// the others that match the second, and so on; the last unit has the rest.
 	cuts []string
+	// files are added to the module: what its own build would make.
+	files map[string]string
 	// realTime has the tests that run in a bubble of testing/synctest run in real time on ours,
 	// because event loops do not run in a bubble. Without it these tests stay on net/http.
 	realTime bool
@@ -63,7 +65,9 @@ var programs = []program{
 	},
 	{
 		name: "gotify", path: "github.com/gotify/server/v2", version: "v2.7.3",
-		sum: "h1:nro/ZnxdlZFvxFcw9LREGA8zdk6CK744azwhuhX/A4g=",
+		sum:      "h1:nro/ZnxdlZFvxFcw9LREGA8zdk6CK744azwhuhX/A4g=",
+		packages: []string{"./api/stream", "./router"},
+		files:    map[string]string{"ui/build/index.html": "%CONFIG%", "ui/build/manifest.json": "{}"},
 	},
 	{
 		name: "x/net", path: "golang.org/x/net", version: "v0.62.0",

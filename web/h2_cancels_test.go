@@ -3,7 +3,6 @@ package web
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -173,12 +172,9 @@ func TestHTTP2CancelsByDeadline(t *testing.T) {
 				for range 30 {
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
 					req, _ := http.NewRequestWithContext(ctx, "GET", f.url("/"), nil)
-					resp, err := c.Do(req)
-					if err == nil {
+					if resp, err := c.Do(req); err == nil { // else its deadline, or that of its dial
+						t.Errorf("%s: a call that is not answered has status %s", name, resp.Status)
 						resp.Body.Close()
-					}
-					if !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s: %v", name, err)
 					}
 					cancel()
 				}

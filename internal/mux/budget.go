@@ -36,9 +36,10 @@ const (
 	dataPays, pieceSize = 2, 256
 	// streamPays is for PRIORITY, PRIORITY_UPDATE, and frames that cross the end of a stream.
 	streamPays = 4
-	// emptyCost, settingsCost and earlyCost are what empty DATA, a SETTINGS frame, and a stream
-	// beyond a limit that the peer does not know yet count of the glitches.
-	emptyCost, settingsCost, earlyCost = 100, 20, 10
+	// emptyCost is what empty DATA from a client counts of the glitches; servers send it when
+	// handlers flush nothing, and for them it counts as one. settingsCost is for a SETTINGS frame,
+	// earlyCost for a stream beyond a limit that the peer does not know yet.
+	emptyCost, settingsCost, earlyCost = 10, 20, 10
 )
 
 // firstCancels is how many streams may be cancelled within the first round trip: four times what

@@ -296,6 +296,27 @@ func TestFramesThatCrossAnEnd(t *testing.T) {
 	}
 }
 
+// A server whose handlers flush nothing sends empty DATA, some in each response (yesodweb/wai issue
+// 717).
+func TestResponsesWithEmptyData(t *testing.T) {
+	r := newRig(t, Config{Client: true})
+	r.greet()
+	for i := range 1000 {
+		s := r.openSoon(true)
+		r.RunFor(5 * time.Millisecond)
+		r.write(headers(id(i), okBlock, false))
+		for range 10 {
+			r.write(data(id(i), "", false))
+		}
+		r.write(data(id(i), "x", true))
+		r.RunFor(20 * time.Millisecond)
+		s.Release()
+		if r.conn.is(failed) {
+			t.Fatalf("the connection has been ended after %d responses", i)
+		}
+	}
+}
+
 // A peer that reads in small pieces, and grants each one again at once, is no flood: neither a
 // client with a download, nor a server with an upload.
 func TestPiecesThatAreGrantedAgain(t *testing.T) {

@@ -36,7 +36,7 @@ type Conn struct {
 	bits       connBits
 
 	mu        sync.Mutex // innermost
-	heard     uint32     // L: when the peer has sent something, in milliseconds; with Config.SendPing
+	heard     uint32     // L: when the peer has sent something, in ms; with Config.SendPing or probedTwice
 	dirty     *Stream    // guarded by mu: streams that have asked for something, in order
 	dirtyTail *Stream    // guarded by mu
 }
