@@ -43,33 +43,31 @@ type stream struct {
 
 // begin sends the request.
 func (st *stream) begin(x *Call) {
-	up, err := newUpload(x, nil, st)
+	up := &upload{x: x, st: st, payload: noPayload}
+	reused := st.m.carried
+	st.m.carried = true
+	if !x.attempt(st, up, reused) { // cancelled
+		st.Cancel(h2.Cancel)
+		return
+	}
+	defer x.release()
+	err := up.frame()
 	to, invalid := pseudoTarget(x.req)
 	if err == nil {
 		err = invalid
 	}
-	reused := st.m.carried
-	st.m.carried = true
-	x.mu.Lock()
-	settled := x.settled
-	if !settled && err == nil {
-		x.exchange, x.up, x.reused = st, up, reused
-	}
-	x.mu.Unlock()
-	if settled || err != nil {
+	if err != nil {
 		st.Cancel(h2.Cancel)
-		if !settled {
-			x.fail(err)
-		}
+		x.fail(err)
 		return
 	}
 	st.call, st.up = x, up
 	x.setPhase(Sent)
 	x.traceGotConn(&conn{t: st.m.t, c: st.m.c, idled: reused}, reused)
-	switch x.req.Method {
-	case "HEAD":
+	switch {
+	case x.isHead:
 		st.WithoutBody()
-	case "CONNECT":
+	case x.isConnect:
 		st.Tunnel()
 	}
 	if !up.probe {
@@ -196,7 +194,7 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	r := st.response(x, h)
 	if last {
 		r.Body = http.NoBody
-		if r.ContentLength < 0 && x.req.Method != "HEAD" {
+		if r.ContentLength < 0 && !x.isHead {
 			r.ContentLength = 0
 		}
 		if !x.settle(nil) {

@@ -24,7 +24,7 @@ func newResponse(x *Call, head *h1.ResponseHead) *http.Response {
 		delete(r.Header, "Transfer-Encoding")
 		announceTrailer(r)
 	}
-	if head.NoBody && x.req.Method != "HEAD" {
+	if head.NoBody && !x.isHead {
 		r.ContentLength = 0
 	}
 	if v := r.Header["Content-Length"]; len(v) > 1 {
