@@ -32,13 +32,14 @@ type stream struct {
 	head []byte // of the request, not taken yet; the upload's
 
 	// The loop's.
-	call    *Call // that was begun; nil behind Ended
-	body    *body
-	waits   wait
-	wait    *streamWait // nil: none
-	headed  bool        // the final head has come
-	whole   bool        // and the end of the response
-	interim int         // bytes of interim responses
+	call     *Call // that was begun; nil behind Ended
+	body     *body
+	waits    wait
+	wait     *streamWait // nil: none
+	headed   bool        // the final head has come
+	whole    bool        // and the end of the response
+	declined bool        // its status has ended the upload
+	interim  int         // bytes of interim responses
 }
 
 // begin sends the request.
@@ -189,7 +190,11 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 		return st.takeInterim(x, h)
 	}
 	st.headed = true
-	st.goAhead()
+	if h.Status > 299 {
+		st.decline()
+	} else {
+		st.goAhead()
+	}
 	st.endWait()
 	r := st.response(x, h)
 	if last {
@@ -214,6 +219,18 @@ func (st *stream) Head(h *h2.Head, last bool) h2.Code {
 	x.finish(r, nil)
 	return h2.NoError
 }
+
+// decline ends the upload because the response's status says that the server does not want it, as in
+// net/http. A status of 2xx does not: the server may answer while it reads. On a connection of its
+// own, as with HTTP/1, a server could stop reading; here it would be sent all of the body.
+func (st *stream) decline() {
+	if st.declined = !st.sent(); st.declined {
+		st.up.stopFor(errAbandoned)
+	}
+}
+
+// sent reports whether all of the request has left.
+func (st *stream) sent() bool { return st.up.wrote.Load() && st.Queued() == 0 }
 
 func (st *stream) refuse(x *Call, err error) h2.Code {
 	st.x.Store(nil)
@@ -292,11 +309,15 @@ func (st *stream) end() {
 // until the response has been read to its end, and uploadGrace longer, as over HTTP/1.
 func (st *stream) responded(x *Call) {
 	st.whole = true
-	if st.up.wrote.Load() && st.Queued() == 0 {
+	switch {
+	case st.sent():
 		st.x.Store(nil)
 		st.free()
 		x.over(errAbandoned)
-	} else if st.body == nil || st.body.awaitRead() {
+	case st.declined:
+		st.drop(x, errAbandoned)
+		x.over(errAbandoned)
+	case st.body == nil || st.body.awaitRead():
 		st.m.wait(st, forUpload, uploadGrace)
 	}
 }
