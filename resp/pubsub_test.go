@@ -25,7 +25,7 @@ func TestNoMessageBehindUnsubscribe(t *testing.T) {
 				p := dial(t, serve(t, &Server{Handler: m, Overflow: policy, WriteLimit: 4 << 10, PushTimeout: 1}))
 				p.send(tt.begin + "\r\n")
 				p.value()
-				begun := channels.receivers("a")
+				begun := channels.receivers(nil, "a")
 				message := make([]byte, 1000)
 				if policy.queues() {
 					for range 10_000 { // more than what the kernel takes
