@@ -253,7 +253,8 @@ func (w *world) recovered(h *host, last []*request) {
 			failed = x
 		}
 	}
-	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) && w.lasting() >= w.o.tr.MaxQueued {
+	if failed != nil && errors.Is(failed.err, client.ErrQueueFull) &&
+		(w.lasting() >= w.o.tr.MaxQueued || slices.ContainsFunc(w.hosts, w.blocked)) {
 		return // by requests that wait for ever, perhaps for another host
 	}
 	if failed != nil && w.o.net == "faulty" && !errors.Is(failed.err, context.DeadlineExceeded) {
@@ -325,7 +326,8 @@ func (x *request) mayHang() bool {
 	}
 	if len(x.attempts) == 0 {
 		return slices.ContainsFunc(x.host.conns, func(c *peerConn) bool {
-			return c.gone.IsZero() && (c.dead || c.fate != "")
+			moves := x.w.o.crowd && c.born.After(x.w.Now().Add(-time.Second)) // the queue is long
+			return c.gone.IsZero() && (c.dead || c.fate != "") || moves
 		})
 	}
 	a := x.attempts[len(x.attempts)-1]
