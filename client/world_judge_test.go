@@ -595,7 +595,8 @@ func (j *judge) failed(x *request, last *attempt, err error, inBody bool) string
 	if timeout && x.w.o.net != "calm" && tr.TLSHandshakeTimeout > 0 && contains(err, "handshake") {
 		return "slow handshake"
 	}
-	if last != nil && (last.deed != "" || last.c != nil && (last.c.dead || last.c.lost == broken || last.c.lost == resetByPeer)) {
+	reset := last != nil && last.c != nil && (last.c.lost == broken || last.c.lost == resetByPeer)
+	if last != nil && (last.deed != "" || last.c != nil && last.c.dead || reset) {
 		j.truth(x, last, err, inBody)
 		return "peer's deed"
 	}
