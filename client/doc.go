@@ -49,6 +49,8 @@
 //   - A request body that is not in memory (bytes.Reader, bytes.Buffer, strings.Reader), while it
 //     is sent: its Read may block, and the response may come first.
 //   - A name, while it is being resolved (Engine.DialFunc).
+//   - A Group: two for each run, one of them for the iterator. Retry.Prepare, Proxy and GetBody run
+//     on one for each attempt that has them.
 //   - A Transport, while a request waits for another dial to be begun, or a dial goes on that no
 //     request needs any more: one goroutine for all of them, 10 s at most behind the last.
 //   - DialContext and DialTLSContext, while they run; a net.Conn without a descriptor costs two for

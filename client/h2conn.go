@@ -14,8 +14,9 @@ import (
 
 // silence is how long a server may leave a PING unanswered, and send nothing else, that was sent
 // with the cancellation of a request. Then its connection gets no more calls: its host may be gone
-// although its kernel acknowledges what is sent.
-const silence = time.Second
+// although its kernel acknowledges what is sent. longSilence is the same where no more PING may be
+// sent: servers of gRPC take two, until they send an answer.
+const silence, longSilence = time.Second, 3 * time.Second
 
 // The timers of a muxConn beside those of mux.
 const (
@@ -201,17 +202,23 @@ func (m *muxConn) gaveUp() {
 
 // leaveIfSilent is called when a request was given up silence ago.
 func (m *muxConn) leaveIfSilent() {
-	unanswered := m.Unanswered()
+	unanswered, silent := m.Unanswered(), m.Silent()
 	m.listens = false
 	switch {
 	case m.closed:
-	case !m.Ready() || unanswered >= silence:
+		return
+	case !m.Ready() || unanswered >= silence || silent >= longSilence:
 		m.t.pool.leave(m, true)
 		m.endIfUnused()
+		return
 	case unanswered > 0: // by a later PING
-		m.listens = true
 		m.Timers.Set(m.c, silentTimer, silence-unanswered)
+	case silent > 0:
+		m.Timers.Set(m.c, silentTimer, longSilence-silent)
+	default:
+		return
 	}
+	m.listens = true
 }
 
 // wait begins a wait of st, in place of another one.

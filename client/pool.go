@@ -2,6 +2,7 @@ package client
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,8 @@ type host struct {
 
 	conns    int // places taken of MaxConnsPerHost: dials and connections
 	draining int // connections that take no place, because they carry no further call
+
+	toDrain []*pooled // connections that are to be among them when there are fewer
 
 	atOnce  int       // dials that may be under way while HTTP/2 is possible
 	raiseAt time.Time // when there may be one more; zero: no call waits for that
@@ -262,19 +265,6 @@ func (p *pool) push(h *host, x *Call) {
 	if h.undialled == nil {
 		h.undialled = x
 	}
-	h.waiting++
-	p.queued++
-}
-
-// pushFront gives x back, which next has taken.
-func (p *pool) pushFront(h *host, x *Call) {
-	x.waits, x.prev, x.next = true, nil, h.first
-	if h.first != nil {
-		h.first.prev = x
-	} else {
-		h.last = x
-	}
-	h.first, h.undialled = x, x
 	h.waiting++
 	p.queued++
 }
@@ -592,6 +582,8 @@ func (p *pool) closed(c *pooled) {
 	case noPlace:
 	}
 	c.place = noPlace
+	h.toDrain = slices.DeleteFunc(h.toDrain, func(o *pooled) bool { return o == c })
+	p.drain(h)
 	do := p.arrange(h)
 	p.mu.Unlock()
 	do.run()
@@ -638,10 +630,9 @@ func (p *pool) leave(m *muxConn, drains bool) {
 	p.mu.Lock()
 	h := m.host
 	p.unlist(m)
-	if most := p.t.MaxConnsPerHost; drains && most > 0 && m.place == takesPlace && h.draining < most {
-		m.place = drainsPlace
-		h.draining++
-		h.conns--
+	if drains && p.t.MaxConnsPerHost > 0 && m.place == takesPlace && !slices.Contains(h.toDrain, &m.pooled) {
+		h.toDrain = append(h.toDrain, &m.pooled)
+		p.drain(h)
 	}
 	do := p.arrange(h)
 	p.mu.Unlock()
@@ -653,6 +644,16 @@ func (p *pool) hasLeft(m *muxConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return m.leaving
+}
+
+// drain has connections give their places back that are to drain, as many as may.
+func (p *pool) drain(h *host) {
+	for len(h.toDrain) > 0 && h.draining < p.t.MaxConnsPerHost {
+		h.toDrain[0].place = drainsPlace
+		h.toDrain = slices.Delete(h.toDrain, 0, 1)
+		h.draining++
+		h.conns--
+	}
 }
 
 func (p *pool) unlist(m *muxConn) {

@@ -195,6 +195,11 @@ func (w *world) stopFaults() {
 		if h.h2.raise == 0 && h.h2.streams == 0 {
 			h.h2.streams = 1
 		}
+		for _, c := range h.conns { // what has not gone wrong by now stays well
+			if !c.dead {
+				c.quota = -1
+			}
+		}
 	}
 }
 

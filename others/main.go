@@ -139,7 +139,10 @@ func (s *session) runPackage(t *tree, u unit, one pkg) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.link(u.p, one, texts), o.write(file+".json")); err != nil {
+	if u.p.realTime {
+		err = o.realTime(s.w.goroot, one, texts)
+	}
+	if err := errors.Join(err, o.link(one, texts), o.write(file+".json")); err != nil {
 		return err
 	}
 	if err := errors.Join(t.build(one, file+".plain", ""), t.build(one, file+".ours", file+".json")); err != nil {

@@ -36,7 +36,10 @@ type tree struct {
 }
 
 // A pkg is a package with tests.
-type pkg struct{ Name, ImportPath, Dir string }
+type pkg struct {
+	Name, ImportPath, Dir string
+	deps                  []string // of its tests
+}
 
 // fetch downloads a program, once. Its tests may write into the copy.
 func (w *workplace) fetch(p *program) (*tree, error) {
@@ -45,17 +48,15 @@ func (w *workplace) fetch(p *program) (*tree, error) {
 	}
 	id := flat(p.path + "@" + p.version)
 	t := &tree{w: w, p: p, dir: filepath.Join(w.cache, "src", id), mod: filepath.Join(w.cache, "mod", id, "go.mod")}
-	_, err := os.Stat(t.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = w.download(p, t.dir)
-	}
-	if err != nil {
-		return nil, err
+	if _, err := os.Stat(t.dir); errors.Is(err, fs.ErrNotExist) {
+		if err := w.download(p, t.dir); err != nil {
+			return nil, err
+		}
 	}
 	return t, t.require()
 }
 
-// download copies a module into dir, which appears complete or not at all.
+// download gets a module, and copies it into dir.
 func (w *workplace) download(p *program, dir string) error {
 	cmd := exec.Command("go", "mod", "download", "-json", p.path+"@"+p.version)
 	cmd.Dir = os.TempDir()
@@ -71,30 +72,7 @@ func (w *workplace) download(p *program, dir string) error {
 	if p.sum != "" && p.sum != got.Sum {
 		return fmt.Errorf("%s@%s has the hash %s and not %s, as programs.go says", p.path, p.version, got.Sum, p.sum)
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	part, err := os.MkdirTemp(filepath.Dir(dir), "part-")
-	if err != nil {
-		return err
-	}
-	if err := os.CopyFS(part, os.DirFS(got.Dir)); err != nil {
-		return err
-	}
-	err = filepath.WalkDir(part, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		return os.Chmod(path, info.Mode()|0o200)
-	})
-	if err != nil {
-		return err
-	}
-	return os.Rename(part, dir)
+	return copyOnce(dir, got.Dir, p.files)
 }
 
 var (
@@ -182,13 +160,15 @@ func (t *tree) list() ([]pkg, error) {
 		case !isTest:
 			plain[path] = one.pkg
 		case links(one.Deps, "net/http"):
-			tested = append(tested, plain[path])
+			found := plain[path]
+			found.deps = one.Deps
+			tested = append(tested, found)
 		}
 	}
 	if len(tested) == 0 {
 		return nil, fmt.Errorf("no package has tests that link net/http\n%s", &complaints)
 	}
-	return tested, nil
+	return tested, t.inform(tested)
 }
 
 // links reports whether path is among deps, also in the form that is compiled for a test.

@@ -26,30 +26,31 @@ func TestOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	o, err := newOverlay(strings.TrimSpace(string(text)), dir)
+	goroot := strings.TrimSpace(string(text))
+	o, err := newOverlay(goroot, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{imports: []string{"os"}, setup: `os.Setenv("A", "b")`}
-	if err := o.link(p, pkg{Name: "chess", ImportPath: "example.org/chess", Dir: "/nowhere"}, dir); err != nil {
+	if err := o.link(pkg{Name: "chess", ImportPath: "example.org/chess", Dir: "/nowhere"}, dir); err != nil {
 		t.Fatal(err)
 	}
-	for path, file := range o.Replace {
+	web := pkg{ImportPath: "net/http", Dir: filepath.Join(goroot, "src/net/http")}
+	if err := o.realTime(goroot, web, dir); err != nil {
+		t.Fatal(err)
+	}
+	var packages []string
+	for _, file := range o.Replace {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		want := "http"
-		if filepath.Base(path) == "zz_others_test.go" {
-			want = "chess_test"
-		}
-		if parsed.Name.Name != want {
-			t.Errorf("%s is in package %s, not %s", path, parsed.Name.Name, want)
-		}
+		packages = append(packages, parsed.Name.Name)
 	}
-	if got, want := len(o.Replace), 5; got != want {
-		t.Errorf("the overlay replaces %d files, not %d", got, want)
+	slices.Sort(packages)
+	want := []string{"chess_test", "http", "http", "http", "http", "http_test", "http_test", "http_test", "synctest"}
+	if !slices.Equal(packages, want) {
+		t.Errorf("the overlay replaces files of the packages %v, not %v", packages, want)
 	}
 }
 
@@ -183,9 +184,11 @@ func TestCompare(t *testing.T) {
 		return o
 	}
 	plain := of("TestGood", passed, "TestBad", passed, "TestGone", passed, "TestBroken", failed, "TestSkip", skipped,
-		"TestSub", passed, "TestSub/a", passed, "TestSub/b", passed, "TestPort", passed, "TestPort/1", passed, "TestBubble", passed)
+		"TestSub", passed, "TestSub/a", passed, "TestSub/b", passed, "TestPort", passed, "TestPort/1", passed,
+		"TestBubble", passed)
 	ours := of("TestGood", passed, "TestBad", hung, "TestBroken", failed, "TestSkip", failed,
-		"TestSub", failed, "TestSub/a", passed, "TestSub/b", failed, "TestPort", passed, "TestPort/2", passed, "TestBubble", passed)
+		"TestSub", failed, "TestSub/a", passed, "TestSub/b", failed, "TestPort", passed, "TestPort/2", passed,
+		"TestBubble", passed)
 	ours["TestBubble"].output = inBubble + " of some kind"
 	plain["TestLate"], ours["TestLate"] = &outcome{result: passed}, &outcome{result: hung}
 	plain["TestLate/a"], ours["TestLate/a"] = &outcome{result: passed}, &outcome{result: passed}
@@ -244,8 +247,9 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"TestSampleA/good": passed, "TestSampleA/bad": failed, "TestSampleA/panic": crashed, "TestSampleA/after": passed,
-		"TestSampleB/skip": skipped, "TestSampleB/hang": hung, "TestSampleC": crashed, "TestSampleD": passed,
+		"TestSampleA/good": passed, "TestSampleA/bad": failed, "TestSampleA/panic": crashed,
+		"TestSampleA/after": passed,
+		"TestSampleB/skip":  skipped, "TestSampleB/hang": hung, "TestSampleC": crashed, "TestSampleD": passed,
 	}
 	if testing.Short() {
 		delete(want, "TestSampleB/hang")
@@ -258,7 +262,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("got %v, want %v", results, want)
 	}
 	if o := got["TestSampleB/hang"]; o != nil {
-		if text := relevant(o.output); !strings.Contains(text, "TestSampleB.func2") || strings.Contains(text, "TestMain") {
+		text := relevant(o.output)
+		if !strings.Contains(text, "TestSampleB.func2") || strings.Contains(text, "TestMain") {
 			t.Errorf("the dump is:\n%s", text)
 		}
 	}

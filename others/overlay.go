@@ -75,29 +75,30 @@ type overlay struct{ Replace map[string]string }
 // newOverlay writes the changed files of net/http into dir. It makes them from those of goroot.
 func newOverlay(goroot, dir string) (*overlay, error) {
 	within := filepath.Join(goroot, "src", "net", "http")
-	texts := map[string]string{"others.go": addition}
-	for _, in := range insertions {
-		text, ok := texts[in.file]
-		if !ok {
-			p, err := os.ReadFile(filepath.Join(within, in.file))
-			if err != nil {
-				return nil, err
-			}
-			text = string(p)
-		}
-		if n := strings.Count(text, in.anchor); n != 1 {
-			return nil, fmt.Errorf("%s of this Go release has %q %d times and not once: adapt insertions in overlay.go",
-				in.file, in.anchor, n)
-		}
-		texts[in.file] = strings.Replace(text, in.anchor, in.anchor+in.text, 1)
-	}
 	o := &overlay{Replace: map[string]string{}}
-	for name, text := range texts {
-		if err := o.put(filepath.Join(within, name), filepath.Join(dir, "net_http_"+name), text); err != nil {
+	for _, in := range insertions {
+		path := filepath.Join(within, in.file)
+		if err := o.insert(path, filepath.Join(dir, "net_http_"+in.file), in.anchor, in.text); err != nil {
 			return nil, err
 		}
 	}
-	return o, nil
+	return o, o.put(filepath.Join(within, "others.go"), filepath.Join(dir, "net_http_others.go"), addition)
+}
+
+// insert puts text behind an anchor in path, which may have been changed before.
+func (o *overlay) insert(path, file, anchor, text string) error {
+	from := path
+	if changed, ok := o.Replace[path]; ok {
+		from = changed
+	}
+	p, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(p), anchor); n != 1 {
+		return fmt.Errorf("%s has %q %d times and not once: adapt overlay.go", path, anchor, n)
+	}
+	return o.put(path, file, strings.Replace(string(p), anchor, anchor+text, 1))
 }
 
 // put has the compiler read text in place of path. The text is kept in file.
@@ -114,18 +115,43 @@ func (o *overlay) put(path, file, text string) error {
 
 // link adds a file to the tests of one, which imports package hook. It belongs to the external test
 // package, which may import everything.
-func (o *overlay) link(p *program, one pkg, dir string) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "package %s_test\n\nimport (\n\t_ %q\n", one.Name, module+"/hook")
-	for _, path := range p.imports {
-		fmt.Fprintf(&text, "\t%q\n", path)
-	}
-	text.WriteString(")\n")
-	if p.setup != "" {
-		fmt.Fprintf(&text, "\nfunc init() {\n\t%s\n}\n", p.setup)
-	}
+func (o *overlay) link(one pkg, dir string) error {
+	text := fmt.Sprintf("package %s_test\n\nimport _ %q\n", one.Name, module+"/hook")
 	file := filepath.Join(dir, "link_"+flat(one.ImportPath)+".go")
-	return o.put(filepath.Join(one.Dir, "zz_others_test.go"), file, text.String())
+	return o.put(filepath.Join(one.Dir, "zz_others_test.go"), file, text)
+}
+
+// inRealTime is testing/synctest without bubbles.
+//
+//go:embed overlay/synctest.go.txt
+var inRealTime string
+
+// realTime has the tests of one run in real time. Those of the Go release may import the internal
+// package in place of testing/synctest.
+func (o *overlay) realTime(goroot string, one pkg, dir string) error {
+	path := filepath.Join(goroot, "src", "testing", "synctest", "synctest.go")
+	if err := o.put(path, filepath.Join(dir, "synctest.go"), inRealTime); err != nil {
+		return err
+	}
+	tests, err := filepath.Glob(filepath.Join(one.Dir, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	for _, path := range tests {
+		p, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text := strings.Replace(string(p), `"internal/synctest"`, `"testing/synctest"`, 1)
+		if text == string(p) {
+			continue
+		}
+		file := filepath.Join(dir, flat(one.ImportPath)+"_"+filepath.Base(path))
+		if err := o.put(path, file, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write puts the overlay itself into a file.

@@ -18,9 +18,11 @@ type program struct {
 	// cuts divide the tests into units, for shares: those that match the first pattern, those of
 	// the others that match the second, and so on; the last unit has the rest.
 	cuts []string
-	// setup is Go code for an init function of each test package, with what it imports.
-	setup   string
-	imports []string
+	// files are added to the module: what its own build would make.
+	files map[string]string
+	// realTime has the tests that run in a bubble of testing/synctest run in real time on ours,
+	// because event loops do not run in a bubble. Without it these tests stay on net/http.
+	realTime bool
 	// seconds is what one unit takes on two cores with a warm build cache. Shares are made by it.
 	seconds int
 }
@@ -28,7 +30,7 @@ type program struct {
 // programs are in the order of the table that is printed.
 var programs = []program{
 	{
-		name: "net/http", packages: []string{"net/http"}, seconds: 90,
+		name: "net/http", packages: []string{"net/http"}, seconds: 90, realTime: true,
 		// These run the go command, or build programs.
 		skip: "^TestCmdGoNoHTTPServer$|^TestOmitHTTP2",
 	},
@@ -41,11 +43,6 @@ var programs = []program{
 	{
 		name: "grpc-go", path: "google.golang.org/grpc", version: "v1.85.0", packages: []string{"./test"},
 		args: []string{"only_env=handler-tls"}, seconds: 120,
-		// The goroutines of the engine outlive each test.
-		imports: []string{"google.golang.org/grpc/internal/leakcheck"},
-		setup: `for _, f := range []string{"myriad.(*Loop)", "workers.(*worker)", "workers.(*Pool)"} {
-		leakcheck.RegisterIgnoreGoroutine(f)
-	}`,
 	},
 	{name: "connect-go", path: "connectrpc.com/connect", version: "v1.21.1", seconds: 90},
 	{name: "gin", path: "github.com/gin-gonic/gin", version: "v1.12.0"},
@@ -68,7 +65,9 @@ var programs = []program{
 	},
 	{
 		name: "gotify", path: "github.com/gotify/server/v2", version: "v2.7.3",
-		sum: "h1:nro/ZnxdlZFvxFcw9LREGA8zdk6CK744azwhuhX/A4g=",
+		sum:      "h1:nro/ZnxdlZFvxFcw9LREGA8zdk6CK744azwhuhX/A4g=",
+		packages: []string{"./api/stream", "./router"},
+		files:    map[string]string{"ui/build/index.html": "%CONFIG%", "ui/build/manifest.json": "{}"},
 	},
 	{
 		name: "x/net", path: "golang.org/x/net", version: "v0.62.0",

@@ -230,8 +230,8 @@ func (l *link) lost(c *clientConn, err error) *myriad.Conn {
 	return nc
 }
 
-// retire has c replaced by a new connection, unless that has happened shortly before. The replies to
-// what was sent on c still come; it returns true if there are none. It is for a server that
+// retire has c replaced by a new connection, unless that has happened shortly before. The replies
+// to what was sent on c still come; it returns true if there are none. It is for a server that
 // answers READONLY. After a failover that is a former primary, and the name of the address leads to
 // another server by now.
 func (l *link) retire(c *clientConn) (ends bool) {

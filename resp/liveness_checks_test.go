@@ -163,8 +163,12 @@ func (l *livenessWorld) checkCollected() {
 	}
 }
 
-// checkGoroutines waits until there are as few goroutines as before the run.
+// checkGoroutines waits until there are as few goroutines as before the run. After other problems
+// it ends them.
 func (l *livenessWorld) checkGoroutines(before int) {
+	if len(l.problems) > 0 {
+		l.w.Kill()
+	}
 	for begin := time.Now(); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Since(begin) > soak.Patience(10*time.Second) {
 			all := make([]byte, 1<<16)

@@ -78,8 +78,8 @@ func (w *work) forbidden(e *entry, authed bool) bool {
 		}
 		name += "|" + strings.ToLower(string(sub))
 	}
-	w.reply.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are " +
-		"allowed in this context")
+	w.reply.Error("ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET " +
+		"are allowed in this context")
 	return true
 }
 

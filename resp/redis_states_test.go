@@ -11,11 +11,11 @@ import (
 )
 
 // statefulCommands change what a connection is sent, or ask about it. A # stands for a number.
-var statefulCommands = []string{"PING", "PING x", "ECHO x", "GET none", "NOPE", "HELLO 2", "HELLO 3", "HELLO", "HELLO 9",
-	"HELLO 3 SETNAME me", "CLIENT REPLY ON", "CLIENT REPLY OFF", "CLIENT REPLY SKIP", "CLIENT REPLY x", "CLIENT GETNAME",
-	"CLIENT SETNAME you", "CLIENT SETNAME \"\"", "RESET", "SUBSCRIBE c#", "SUBSCRIBE c# c#", "UNSUBSCRIBE c#",
-	"UNSUBSCRIBE c# c#", "PSUBSCRIBE c*#", "PUNSUBSCRIBE c*#", "PUBLISH d x", "PUBSUB NUMPAT", "QUIT", "SUBSCRIBE",
-	"PUBSUB CHANNELS nothing", "", "AUTH x", "PSUBSCRIBE [c#"}
+var statefulCommands = []string{"PING", "PING x", "ECHO x", "GET none", "NOPE", "HELLO 2", "HELLO 3", "HELLO",
+	"HELLO 9", "HELLO 3 SETNAME me", "CLIENT REPLY ON", "CLIENT REPLY OFF", "CLIENT REPLY SKIP", "CLIENT REPLY x",
+	"CLIENT GETNAME", "CLIENT SETNAME you", "CLIENT SETNAME \"\"", "RESET", "SUBSCRIBE c#", "SUBSCRIBE c# c#",
+	"UNSUBSCRIBE c#", "UNSUBSCRIBE c# c#", "PSUBSCRIBE c*#", "PUNSUBSCRIBE c*#", "PUBLISH d x", "PUBSUB NUMPAT",
+	"QUIT", "SUBSCRIBE", "PUBSUB CHANNELS nothing", "", "AUTH x", "PSUBSCRIBE [c#"}
 
 // statefulInput is a pipeline of such commands, some of them inline.
 func statefulInput(r *rand.Rand) (in []byte) {

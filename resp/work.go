@@ -230,7 +230,8 @@ func (w *work) run(args [][]byte) {
 	returned = true
 }
 
-// nothing runs a command without arguments: an empty line counts for CLIENT REPLY SKIP, as in Redis.
+// nothing runs a command without arguments: an empty line counts for CLIENT REPLY SKIP, as in
+// Redis.
 func (w *work) nothing() {
 	if w.c.is(stateSkip | stateSkipping) {
 		w.reply.next()

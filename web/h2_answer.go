@@ -24,9 +24,8 @@ type h2encoder struct {
 
 var h2Fields = &fieldCoder{appendPair, appendPairLength}
 
-// appendPair leaves a field out that must not be sent: one that is invalid, as net/http does with
-// HTTP/2 (RFC 9113 section 8.2), and one of a connection of HTTP/1 (8.2.2), however the handler has
-// spelled it.
+// appendPair leaves out a field that must not be sent. Such a field is invalid, as in net/http with
+// HTTP/2 (RFC 9113 section 8.2), or belongs to a connection of HTTP/1 (8.2.2) in any spelling.
 func appendPair(p []byte, name, value string) []byte {
 	lower, known := lowerNames[name]
 	if !known {

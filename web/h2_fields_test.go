@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// No field of a connection of HTTP/1 leaves in an answer (RFC 9113 section 8.2.2), however a
-// handler has spelled it: not in an interim head, not in the final one, and not in trailers.
+// No field of a connection of HTTP/1 leaves in an interim head, in the final one, or in trailers
+// (RFC 9113 section 8.2.2). The handler's spelling makes no difference.
 func TestHTTP2FieldsOfAConnection(t *testing.T) {
 	names := []string{"Connection", "connection", "Keep-Alive", "KEEP-ALIVE", "Proxy-Connection", "Transfer-Encoding",
 		"transfer-encoding", "Upgrade", "upgrade", "Te", "te"}

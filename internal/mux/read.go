@@ -212,7 +212,11 @@ func (c *Conn) data(f *h2.Frame) error {
 	}
 	last := f.Has(h2.EndStream)
 	if len(f.Data) == 0 && !last {
-		if err := c.glitch(emptyCost); err != nil {
+		cost := emptyCost
+		if c.cfg.Client {
+			cost = 1
+		}
+		if err := c.glitch(cost); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/myriad-go/myriad/internal/h2"
 )
@@ -33,6 +34,38 @@ func TestClientPreface(t *testing.T) {
 			r.want("WINDOW_UPDATE 0")
 			r.check(v)
 		})
+	}
+}
+
+// Section 6.5.3: the ACK of a client on a slow uplink comes behind the body that it sends. It has
+// time as long as something comes.
+func TestLateAckBehindABody(t *testing.T) {
+	r := newRig(t, Config{})
+	r.write([]byte(h2.Preface), h2.AppendSettings(nil), headers(1, getBlock, false))
+	for range 30 {
+		r.write(data(1, strings.Repeat("x", 1000), false))
+		r.RunFor(handshakeTimeout / 2)
+	}
+	if r.conn.is(failed) {
+		t.Fatal("the connection has been ended")
+	}
+	r.write(h2.AppendSettingsAck(nil))
+	r.RunFor(10 * handshakeTimeout)
+	if r.conn.is(failed) || !r.conn.is(acked) {
+		t.Error("the connection has been ended behind the ACK")
+	}
+}
+
+// Without the preface whole, or the ACK, single bytes buy no time.
+func TestSlowPreface(t *testing.T) {
+	r := newRig(t, Config{})
+	first := append([]byte(h2.Preface), h2.AppendSettings(nil)...)
+	for i := 0; i < len(first)-1 && !r.conn.is(failed); i++ {
+		r.write(first[i : i+1])
+		r.RunFor(time.Second)
+	}
+	if !r.conn.is(failed) {
+		t.Error("the connection goes on")
 	}
 }
 

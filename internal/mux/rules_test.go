@@ -368,19 +368,26 @@ func TestClientRules(t *testing.T) {
 // request opens a stream at a client.
 func (r *rig) request(last bool) *testStream {
 	r.t.Helper()
+	s := r.openSoon(last)
+	r.settle()
+	return s
+}
+
+// openSoon has the loop open a stream.
+func (r *rig) openSoon(last bool) *testStream {
+	r.t.Helper()
 	s := &testStream{r: r}
 	s.in.Reset(r.conn.cfg.window(), true)
 	s.Init(s)
-	r.onLoop(func() {
+	r.doOnLoop(func() {
 		if err := r.conn.Open(&s.Stream); err != nil {
 			r.t.Errorf("Open: %v", err)
 		}
+		head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
+		if err := s.Put(head, nil, last); err != nil {
+			r.t.Errorf("Put: %v", err)
+		}
 	})
-	head := pairs(":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/")
-	if err := s.Put(head, nil, last); err != nil {
-		r.t.Errorf("Put: %v", err)
-	}
-	r.settle()
 	return s
 }
 
