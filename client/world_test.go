@@ -288,10 +288,11 @@ func (w *world) blocked(h *host) bool {
 			return x.host == h && x.hangAt >= 0 && !x.isOver()
 		})
 	}
-	taken, dials, owners, dead := 0, 0, 0, 0
+	taken, dials, owners, draining := 0, 0, 0, 0
 	for _, c := range h.conns {
-		if c.dead && c.gone.IsZero() && c.mux != nil && c.mux.carries() {
-			dead++
+		over := c.dead || !c.spent.IsZero()
+		if over && c.gone.IsZero() && (c.unread || c.mux != nil && c.mux.carries()) {
+			draining++
 		}
 		switch {
 		case !c.gone.IsZero():
@@ -315,7 +316,7 @@ func (w *world) blocked(h *host) bool {
 		}
 	}
 	most := w.o.tr.MaxConnsPerHost
-	return most > 0 && (taken+min(dials, owners) >= most || dead > most) // as many may drain as may be open
+	return most > 0 && (taken+min(dials, owners) >= most || draining > most) // as many may drain as may be open
 }
 
 func (s *h2Script) full() bool {
