@@ -112,20 +112,15 @@ func (pc *conn) Opened(c *myriad.Conn) {
 
 // send has the connection carry x. Its caller has taken it from the pool for that. Any goroutine.
 func (pc *conn) send(x *Call) {
-	up, err := newUpload(x, pc, nil)
+	up := &upload{x: x, pc: pc, payload: noPayload}
 	reused := pc.idled || pc.carried
 	pc.carried = true
-	x.mu.Lock()
-	settled := x.settled
-	if !settled {
-		x.exchange, x.up, x.reused = pc, up, reused
-	}
-	x.mu.Unlock()
-	switch {
-	case settled:
+	if !x.attempt(pc, up, reused) { // cancelled
 		pc.free()
 		return
-	case err != nil:
+	}
+	defer x.release()
+	if err := up.frame(); err != nil {
 		x.fail(err)
 		pc.free()
 		return
@@ -291,10 +286,13 @@ func (pc *conn) respond(x *Call, head *h1.ResponseHead, rest []byte) {
 	pc.interim = 0
 	r := newResponse(x, head)
 	r.TLS = pc.tls
-	pc.last = !head.KeepAlive || wantsClose(x.req) || pc.t.DisableKeepAlives || pc.stops || pc.ended
+	pc.last = !head.KeepAlive || x.closes || pc.t.DisableKeepAlives || pc.stops || pc.ended
 	if head.Status == http.StatusSwitchingProtocols {
-		pc.switchProtocols(x, r, rest)
-		return
+		if head.Upgrade {
+			pc.switchProtocols(x, r, rest)
+			return
+		}
+		pc.last = true // it names no protocol, so what follows belongs to none
 	}
 	switch {
 	case pc.waits == forContinue && pc.last: // as in net/http the body is sent if the connection is to be used again
@@ -345,9 +343,9 @@ func (pc *conn) respondWithoutBody(x *Call, r *http.Response, rest []byte) {
 // none.
 func (pc *conn) framingOf(x *Call, r *http.Response, head *h1.ResponseHead) connState {
 	switch {
-	case x.req.Method == "HEAD" || head.NoBody:
+	case x.isHead || head.NoBody:
 		return inHead
-	case x.req.Method == "CONNECT" && head.Status/100 == 2:
+	case x.isConnect && head.Status/100 == 2:
 		r.ContentLength = -1
 	case head.Chunked:
 		pc.chunks = h1.Chunked{}
@@ -595,7 +593,7 @@ func (pc *conn) lose(err error) {
 func (pc *conn) drop(x *Call, err error) {
 	switch {
 	case !pc.x.CompareAndSwap(x, nil):
-	case x.method() == "CONNECT" && err == errBodyClosed: // what was written into the tunnel is sent
+	case x.isConnect && err == errBodyClosed: // what was written into the tunnel is sent
 		pc.retire()
 	default:
 		pc.c.Abort(err)

@@ -145,7 +145,7 @@ func (m *muxConn) carry(x *Call) {
 	}
 	m.Timers.Set(m.c, idleTimer, 0)
 	st.begin(x)
-	if m.t.DisableKeepAlives || wantsClose(x.req) {
+	if m.t.DisableKeepAlives || x.closes {
 		m.t.pool.leave(m, m.Streams() > 1) // it drains if others are on it
 	}
 }
