@@ -12,8 +12,9 @@ type program struct {
 	packages []string
 	without  string
 	tags     string
-	args     []string // of the test binaries, without "-test."
+	args     []string // of the test binaries
 	env      []string
+	tests    string // those that are run, as go test -run has it, if the others do not speak HTTP
 	skip     string // tests that are not run on either side, as go test -skip has it; the comment says why
 	// cuts divide the tests into units, for shares: those that match the first pattern, those of
 	// the others that match the second, and so on; the last unit has the rest.
@@ -76,7 +77,10 @@ var programs = []program{
 	{name: "x/crypto/acme", path: "golang.org/x/crypto", version: "v0.59.0", packages: []string{"./acme/..."}},
 	{name: "x/oauth2", path: "golang.org/x/oauth2", version: "v0.38.0"},
 	{name: "goproxy", path: "github.com/elazarl/goproxy", version: "v1.9.3"},
-	{name: "centrifuge", path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."}},
+	{
+		name: "centrifuge", path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."},
+		tests: "^Test(Check|Emulation|HTTPStream|Process|SSE|Streaming|Ws|Websocket)",
+	},
 	{name: "go-github", path: "github.com/google/go-github/v75", version: "v75.0.0", packages: []string{"./github"}},
 	{
 		name: "go-containerregistry", path: "github.com/google/go-containerregistry", version: "v0.22.1",
