@@ -56,9 +56,14 @@ func (t *tree) inform(packages []pkg) error {
 }
 
 func (t *tree) replace(c checker) error {
+	if t.mod != "" { // where it is before anything is replaced
+		if err := exec.Command("go", "mod", "edit", "-dropreplace="+c.path, t.mod).Run(); err != nil {
+			return fmt.Errorf("go mod edit: %w", err)
+		}
+	}
 	text, err := t.command("list", "-json=Dir,Module", c.path).Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("go list: %w", err)
 	}
 	var found struct {
 		Dir    string
