@@ -20,7 +20,8 @@ type program struct {
 	// the others that match the second, and so on; the last unit has the rest.
 	cuts []string
 	// files are added to the module: what its own build would make.
-	files map[string]string
+	files  map[string]string
+	checks *checker // for goroutines, in its tests
 	// realTime has the tests that run in a bubble of testing/synctest run in real time on ours,
 	// because event loops do not run in a bubble. Without it these tests stay on net/http.
 	realTime bool
@@ -92,7 +93,13 @@ var programs = []program{
 		packages: []string{"./config", "./server", "./route"},
 	},
 	{name: "gzhttp", path: "github.com/klauspost/compress", version: "v1.20.4", packages: []string{"./gzhttp/..."}},
-	{name: "cmux", path: "github.com/soheilhy/cmux", version: "v0.1.5"},
+	{
+		name: "cmux", path: "github.com/soheilhy/cmux", version: "v0.1.5",
+		checks: &checker{
+			file: "cmux_test.go", anchor: "\t\tif strings.HasPrefix(stack, \"testing.RunTests\") {\n\t\t\tcontinue\n\t\t}\n",
+			stack: "stack", ignore: "stack = \"\"",
+		},
+	},
 	{name: "go-proxyproto", path: "github.com/pires/go-proxyproto", version: "v0.16.0"},
 	{
 		name: "gqlgen", path: "github.com/99designs/gqlgen", version: "v0.17.98",
